@@ -95,6 +95,26 @@ def test_selecting_a_number_shows_its_value_and_source(browser: Browser) -> None
     assert "/runs/0/result/iteration_time_s" in words
 
 
+def test_the_keyboard_reaches_every_number_of_a_table_and_of_a_picture(browser: Browser) -> None:
+    script = """
+      document.querySelector(args[0]).focus();
+      const press = (key) => document.activeElement.dispatchEvent(
+        new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true }));
+      args[1].forEach(press);
+      const card = document.getElementById("source");
+      return { words: card.hidden ? "" : card.textContent, tag: document.activeElement.className };
+    """
+    arrows = ["Enter", "ArrowRight", "ArrowDown", "ArrowLeft"]
+    for region, place in (
+        ("#breakdown .scroll", "/runs/0/result/iteration_time_s"),
+        ("#roofline .chart-box", "/runs/0/operators/operators/"),
+    ):
+        found = browser.run(script, region, [*arrows, "Enter"])
+        assert place in found["words"]
+        found = browser.run(script, region, [*arrows, "Enter", "Escape", "Escape"])
+        assert found["words"] == "" and found["tag"] in region
+
+
 def test_every_number_that_scripts_show_has_its_value_and_its_source(browser: Browser) -> None:
     press(browser, "Escape", "0", "ArrowDown")
     for selected in (".cards data", ".chart .mark", ".stack [data-title]", ".readout data"):

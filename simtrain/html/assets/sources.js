@@ -1,6 +1,7 @@
 // Shows the exact value and the source of a selected number. A click on a number, or on a mark or a
-// bar whose title has numbers, selects it. Keyboard: the numbers of cards take the focus; Enter
-// selects, Escape closes.
+// bar whose title has numbers, selects it. Keyboard: the numbers of cards take the focus. In a table
+// or picture that has the focus, Enter moves to its first number and the arrow keys to the others.
+// Enter selects a number, Escape closes.
 "use strict";
 
 {
@@ -112,9 +113,24 @@
     const found = numbersOf(event.target);
     if (found?.[1].length) show(...found);
   });
+  // Moves the focus to a number of the table or picture of another one, `by` numbers further.
+  const move = (region, from, by) => {
+    const numbers = [...region.querySelectorAll("data[data-at], svg .mark, [data-title]")];
+    const next = numbers[Math.min(Math.max(numbers.indexOf(from) + by, 0), numbers.length - 1)];
+    next?.setAttribute("tabindex", "-1");
+    next?.focus();
+  };
+  const STEPS = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
   document.addEventListener("keydown", (event) => {
+    const region = event.target.closest("main :is(.scroll, .chart-box)");
+    const found = event.target === region ? null : numbersOf(event.target);
     if (event.key === "Escape" && !card.hidden) close();
-    if (event.key === "Enter" && event.target.matches("main data[data-at]")) show(event.target, [event.target]);
+    else if (event.key === "Escape" && region) region.focus();
+    else if (event.key === "Enter" && found?.[1].length) show(...found);
+    else if (event.key === "Enter" && event.target === region) move(region, null, 1);
+    else if (event.key in STEPS && region && found) move(region, found[0], STEPS[event.key]);
+    else return;
+    event.preventDefault();
   });
   // Print shows folded parts open.
   let folded = [];
