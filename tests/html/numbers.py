@@ -154,7 +154,7 @@ def is_rounded(text: str, value: float) -> bool:
     """Whether a text is a number that rounds to a value."""
     found = re.fullmatch(r"([+−-]?)([\d,]+(?:\.(\d+))?)(?:e([+-]\d+))?\s*([A-Za-zµ×%/]*).*", text)
     if not found:
-        return text in ("none", str(value).lower()) or text.endswith(("shorter", "longer"))
+        return (text == "none" and abs(value) < 1e-9) or text == str(value).lower()
     sign, digits, decimals, power, unit = found.groups()
     last = _UNITS[unit] * 10.0 ** (int(power or 0) - len(decimals or ""))
     shown = float(digits.replace(",", "") + f"e{power or 0}") * _UNITS[unit]

@@ -44,6 +44,16 @@ for (let stage = 0; stage < chart.num; stage++) {
 }
 return sums;
 """
+MOVE_AND_SELECT = """
+const input = document.querySelector("form.sliders input");
+const moved = new Promise((resolve) =>
+  document.addEventListener("simtrain-times", resolve, { once: true }));
+input.value = 8;
+input.dispatchEvent(new Event("input", { bubbles: true }));
+await moved;
+document.querySelector("form.sliders [data-computed]").click();
+return document.documentElement.outerHTML;
+"""
 
 
 @pytest.fixture(scope="module")
@@ -128,3 +138,6 @@ def test_every_number_that_scripts_show_has_its_value_and_its_source(browser: Br
         assert sum(one.about.get("data-at", "") != "" for one in shown.shown) > 100
         assert wrong_numbers(shown, data_of(page)) == []
     assert any("columns/start_s" in one.about.get("data-at", "") for one in shown.shown)
+    moved = browser.run(MOVE_AND_SELECT)
+    shown = read(moved)
+    assert wrong_numbers(shown, data_of(moved)) == []

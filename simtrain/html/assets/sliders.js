@@ -33,7 +33,7 @@ for (const form of document.querySelectorAll("form.sliders")) {
     // A smaller change is a rounding error.
     const words = Math.abs(share) < 1e-9 ? "none" : `${simtrain.percent(Math.abs(share))} ${share < 0 ? "shorter" : "longer"}`;
     show(time, seconds, simtrain.seconds(seconds));
-    show(change, seconds - base, words);
+    show(change, share, words);
     show(mfu, utilization, simtrain.percent(utilization));
   };
 
