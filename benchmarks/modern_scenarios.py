@@ -178,6 +178,10 @@ def _add_experts(rng: random.Random, scenario: Values) -> None:
     experts |= _sometimes(rng, layer_frequency=[2], first_dense_layers=[1])
     if scenario["precision"]["compute"] != "bf16" or rng.random() < 0.3:
         experts["router_dtype"] = "fp32"
+    if rng.random() < 0.3:
+        experts |= {"router_score": "sigmoid"} | _sometimes(rng, router_bias=[True])
+    if rng.random() < 0.3 and experts["num"] % 2 == 0 and experts["top_k"] <= experts["num"] // 2:
+        experts |= {"router_groups": 2, "router_group_top_k": 1}
     if rng.random() < 0.4:
         experts["shared_ffn_hidden_size"] = split["tensor"] * rng.choice([least, 256])
         experts |= _sometimes(rng, shared_gate=[True])

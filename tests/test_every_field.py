@@ -42,6 +42,7 @@ EXPERTS: Changes = {
     "model.experts": {"num": 4, "top_k": 2, "ffn_hidden_size": 256},
 }
 SPLIT_EXPERTS = EXPERTS | DATA | {"parallelism.expert": 2}
+GROUPS = EXPERTS | {"model.experts.router_groups": 2, "model.experts.router_group_top_k": 2}
 SHARED = SPLIT_EXPERTS | {"model.experts.shared_ffn_hidden_size": 256}
 FULL: Changes = {"recompute": "full"}
 ROPE = FUSED | {"model.position_embedding": "rope"}
@@ -84,6 +85,10 @@ CASES: dict[str, tuple[Changes, Any]] = {
     "model.experts.layer_frequency": (EXPERTS, 2),
     "model.experts.capacity_factor": (EXPERTS, 1.5),
     "model.experts.router_dtype": (EXPERTS, "fp32"),
+    "model.experts.router_score": (EXPERTS, "sigmoid"),
+    "model.experts.router_bias": (EXPERTS | {"model.experts.router_score": "sigmoid"}, True),
+    "model.experts.router_groups": (GROUPS, 4),
+    "model.experts.router_group_top_k": (GROUPS, 1),
     "model.experts.imbalance": (SPLIT_EXPERTS, 1.5),
     "parallelism.tensor": ({}, 2),
     "parallelism.sequence_parallel": (TENSOR, True),

@@ -176,8 +176,23 @@ class _Mapping:
                 self.set(f"model.experts.{name}", value)
         if kind == "qwen2_moe" and shared:
             self.draft.set("model.experts.shared_gate", True, f"as all models of {kind}")
+        self._set_router()
         self.required["model.experts.top_k"] = f'"{self.keys["model.experts.top_k"]}"'
         return self._set_layers_of_experts()
+
+    def _set_router(self) -> None:
+        """Set how DeepSeek's routers choose experts; noaux_tc adds a bias, greedy has no groups."""
+        fields = ("router_score", "router_bias", "router_groups", "router_group_top_k")
+        score, method, *groups = (self.value(f"model.experts.{field}") for field in fields)
+        if score == "sigmoid":
+            self.set("model.experts.router_score", score)
+        elif score not in (None, "softmax"):
+            self.draft.note(f"scoring_func {score}", "another score; the scenario has softmax")
+        if method == "noaux_tc" and score == "sigmoid":
+            self.set("model.experts.router_bias", True)
+        if method in ("noaux_tc", "group_limited_greedy") and all(groups) and groups[0] > 1:
+            for field, number in zip(fields[2:], groups, strict=True):
+                self.set(f"model.experts.{field}", number)
 
     def _set_layers_of_experts(self) -> bool:
         """Set which layers have experts; return whether at least one has none."""

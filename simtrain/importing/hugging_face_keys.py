@@ -57,6 +57,10 @@ _EXPERTS_OF_DEEPSEEK = {
     "n_shared_experts": "model.experts.shared_ffn_hidden_size",
     "first_k_dense_replace": "model.experts.first_dense_layers",
     "moe_layer_freq": "model.experts.layer_frequency",
+    "scoring_func": "model.experts.router_score",
+    "topk_method": "model.experts.router_bias",
+    "n_group": "model.experts.router_groups",
+    "topk_group": "model.experts.router_group_top_k",
 }
 _EXPERTS_OF_MIXTRAL = {
     "num_local_experts": "model.experts.num",
@@ -209,7 +213,8 @@ FAMILIES: dict[str, Family] = {
         _LATENT_DEFAULTS
         | {"num_nextn_predict_layers": 0, "first_k_dense_replace": 3}
         | {"n_routed_experts": 256, "num_experts_per_tok": 8}
-        | {"n_shared_experts": 1, "moe_intermediate_size": 2048},
+        | {"n_shared_experts": 1, "moe_intermediate_size": 2048}
+        | {"scoring_func": "sigmoid", "topk_method": "noaux_tc", "n_group": 8, "topk_group": 4},
         _GATED | {"qk_norm": True},
         _MAPPED_LATENT | _EXPERTS_OF_DEEPSEEK,
     ),
@@ -219,10 +224,7 @@ _GELUS = ("gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh")
 GATED_ACTIVATIONS = {"silu": "swiglu", "swish": "swiglu", **dict.fromkeys(_GELUS, "geglu")}
 PLAIN_ACTIVATIONS = {**dict.fromkeys(_GELUS, "gelu"), "relu2": "squared_relu"}
 
-_SCORES = "a few kernels over one number per token and expert"
 NOT_MODELLED: dict[str, Effect] = {
-    "scoring_func": Effect(f"a score other than softmax: {_SCORES}", ("softmax",)),
-    "topk_method": Effect(f"expert groups or a bias in routing: {_SCORES}", ("greedy",)),
     "router_jitter_noise": Effect(
         "one more kernel, which multiplies the router's input by noise", ("0.0", "0")
     ),
@@ -246,7 +248,7 @@ _WITHOUT_EFFECT = """
     output_past is_decoder is_encoder_decoder output_attentions output_hidden_states return_dict
     id2label label2id problem_type finetuning_task chunk_size_feed_forward attn_implementation
     _attn_implementation gradient_checkpointing router_aux_loss_coef
-    output_router_logits norm_topk_prob topk_group n_group aux_loss_alpha
+    output_router_logits norm_topk_prob aux_loss_alpha
     routed_scaling_factor seq_aux ep_size use_sliding_window logit_scale
     multi_query new_decoder_architecture num_ln_in_parallel_attn
 """

@@ -68,6 +68,10 @@ MAPPED: dict[str, str] = {
     "moe_expert_capacity_factor": "model.experts.capacity_factor",
     "moe_pad_expert_input_to_capacity": "model.experts.capacity_factor",
     "moe_router_dtype": "model.experts.router_dtype",
+    "moe_router_score_function": "model.experts.router_score",
+    "moe_router_enable_expert_bias": "model.experts.router_bias",
+    "moe_router_num_groups": "model.experts.router_groups",
+    "moe_router_group_topk": "model.experts.router_group_top_k",
     "expert_model_parallel_size": "parallelism.expert",
     "expert_tensor_parallel_size": "parallelism.expert_tensor",
     "moe_token_dispatcher_type": "parallelism.expert_dispatch",
@@ -159,18 +163,7 @@ _PADDING = "ranks pad the tokens of each expert before they send them: more rows
 _KERNEL = "other kernels, which read and write activations more often: slower"
 NOT_MODELLED: dict[str, Effect] = {
     # Model.
-    "moe_router_score_function": Effect(
-        "kernels over one number per token and expert", ("softmax",)
-    ),
     "moe_router_pre_softmax": Effect("a softmax over all experts instead of the chosen ones"),
-    "moe_router_num_groups": Effect(
-        "tokens go to experts in a few groups: a few more kernels, and all-to-alls to fewer nodes",
-        details="moe_router_group_topk",
-    ),
-    "moe_router_enable_expert_bias": Effect(
-        "a bias per expert: a few more kernels, and a small all-reduce per iteration",
-        details="moe_router_bias_update_rate",
-    ),
     "moe_z_loss_coeff": Effect("one more loss: kernels over one number per token and expert"),
     "moe_input_jitter_eps": Effect("one more kernel, which multiplies the router's input by noise"),
     "moe_enable_deepep": Effect(

@@ -146,6 +146,16 @@ def _set_router(mapping: _Mapping) -> None:
     elif argument is not None:
         _check_router(mapping, argument)
         mapping.set(field, "fp32", "moe_router_dtype")
+    name = "moe_router_score_function"
+    scores = {"softmax": "softmax", "sigmoid": "sigmoid"}
+    if mapping.known(name) is not None:
+        mapping.set("model.experts.router_score", mapping.choice(name, scores, "softmax"), name)
+    if mapping.flag("moe_router_enable_expert_bias"):
+        mapping.set("model.experts.router_bias", True, "moe_router_enable_expert_bias")
+    groups = "moe_router_num_groups", "moe_router_group_topk"
+    for name, field in zip(groups, ("router_groups", "router_group_top_k"), strict=True):
+        if number := mapping.integer(name):
+            mapping.set(f"model.experts.{field}", number, name)
 
 
 def _check_router(mapping: _Mapping, argument: Argument) -> None:

@@ -19,7 +19,7 @@ _WITHOUT_EFFECT = """
 
     moe_grouped_gemm moe_permute_fusion moe_router_fusion moe_use_upcycling
     moe_upcycling_granularity moe_router_load_balancing_type moe_router_topk_scaling_factor
-    moe_router_force_load_balancing moe_aux_loss_coeff
+    moe_router_force_load_balancing moe_aux_loss_coeff moe_router_bias_update_rate
     moe_per_layer_logging moe_token_drop_policy moe_pad_experts_for_cuda_graph_inference
 
     norm_epsilon layernorm_epsilon apply_layernorm_1p rotary_base rotary_interleaved

@@ -8,13 +8,14 @@ simulated.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import gcd
 
 from simtrain.scenario.experts import Experts
 from simtrain.scenario.nearest import divisors, near_divisors, near_multiples
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.violation import LEFT_OUT, Rule, Violation, registering, rule_against
+from simtrain.strict_yaml import as_scalar
 
 EXPERT_RULES: list[Rule] = []
 _rule = registering(EXPERT_RULES)
@@ -118,6 +119,48 @@ def _top_k_within_experts(scenario: Scenario) -> Violation | None:
         f"model.experts.top_k is {experts.top_k}, but there are {experts.num} experts",
         {"model.experts.top_k": [experts.num], "model.experts.num": [experts.top_k]},
     )
+
+
+EXPERT_RULES.append(
+    rule_against(
+        "E492",
+        "Megatron-LM adds a bias only to sigmoid scores",
+        {"model.experts.router_score": ["sigmoid"], "model.experts.router_bias": [False]},
+        _if_experts(lambda _, experts: experts.router_bias and experts.router_score != "sigmoid"),
+    )
+)
+
+
+@_rule(
+    "E493",
+    "a token goes to equally many experts of each of its groups, which have equally many experts",
+)
+def _groups_have_the_chosen_experts(scenario: Scenario) -> Violation | None:
+    experts = scenario.model.experts
+    if experts is None:
+        return None
+    groups, chosen = experts.router_groups, experts.router_group_top_k
+    num, top_k = experts.num, experts.top_k
+    if groups is None and chosen is None:
+        return None
+    if (
+        groups
+        and chosen
+        and num % groups == 0
+        and chosen <= groups
+        and top_k % chosen == 0
+        and top_k // chosen <= num // groups
+    ):
+        return None
+    fields = {"model.experts.router_groups": groups, "model.experts.router_group_top_k": chosen}
+    written = " and ".join(f"{field} is {as_scalar(value)}" for field, value in fields.items())
+    values: dict[str, Iterable[object]] = {
+        "model.experts.router_groups": near_divisors(groups, num) if groups else [],
+        "model.experts.router_group_top_k": near_divisors(chosen, top_k) if chosen else [1],
+    }
+    if not groups or not chosen:
+        values |= {field: [None] for field, value in fields.items() if value}
+    return Violation(f"{written}, but a token goes to {top_k} of {num} experts", values)
 
 
 @_rule("E476", "at least one layer must have experts; otherwise the section has no effect")

@@ -36,6 +36,13 @@ class Experts(Section):
         further tokens are dropped, missing ones are padded (--moe-pad-expert-input-to-capacity). By
         default (null), no token is dropped.
     router_dtype: dtype of the router's product and of its gradients; bf16 by default.
+    router_score: softmax (default) over the chosen experts, or sigmoid of every expert, as in
+        DeepSeek-V3 (--moe-router-score-function).
+    router_bias: true adds a bias to the scores that choose the experts, which balances their load
+        (--moe-router-enable-expert-bias); false by default.
+    router_groups, router_group_top_k: number of groups of experts, and number of groups to which a
+        token goes (--moe-router-num-groups, --moe-router-group-topk). By default (null), a token
+        goes to experts of any group.
     imbalance: tokens of the most loaded expert-parallel rank, as a multiple of the mean; 1.0 by
         default. All simulated ranks have this load.
     """
@@ -53,6 +60,10 @@ class Experts(Section):
         default=None, examples=[1.25]
     )
     router_dtype: Literal["bf16", "fp32"] = Field(default="bf16", examples=["fp32"])
+    router_score: Literal["softmax", "sigmoid"] = Field(default="softmax", examples=["sigmoid"])
+    router_bias: bool = Field(default=False, examples=["true"])
+    router_groups: _Count | None = Field(default=None, examples=[8])
+    router_group_top_k: _Count | None = Field(default=None, examples=[4])
     imbalance: Annotated[float, Field(ge=1, le=1e6)] = Field(default=1.0, examples=[1.2])
 
     def has_layer(self, number: int) -> bool:

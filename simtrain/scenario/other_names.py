@@ -30,6 +30,10 @@ EXPERT_NAMES = MappingProxyType(
         "decoder_sparse_step": "layer_frequency",
         "moe_expert_capacity_factor": "capacity_factor",
         "moe_router_dtype": "router_dtype",
+        **dict.fromkeys(("moe_router_score_function", "scoring_func"), "router_score"),
+        "moe_router_enable_expert_bias": "router_bias",
+        **dict.fromkeys(("moe_router_num_groups", "n_group"), "router_groups"),
+        **dict.fromkeys(("moe_router_group_topk", "topk_group"), "router_group_top_k"),
         "moe_grouped_gemm": "remove it: the products of experts are always grouped",
     }
 )

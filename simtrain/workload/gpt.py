@@ -15,6 +15,7 @@ from simtrain.scenario import Scenario
 from simtrain.scenario.experts import Experts
 from simtrain.scenario.model import Activation, LatentAttention, Normalization, ParallelAttentionMlp
 from simtrain.workload.blocks import (
+    ExpertChoice,
     ExpertMlp,
     activation,
     add,
@@ -293,6 +294,12 @@ def _expert_mlp(scenario: Scenario, section: Experts) -> ExpertMlp:
         section.capacity_factor,
         section.imbalance,
         section.router_dtype == "fp32",
+        ExpertChoice(
+            section.router_score == "sigmoid",
+            section.router_bias,
+            section.router_groups,
+            section.router_group_top_k,
+        ),
         scenario.parallelism.expert_dispatch,
         scenario.overlap.shared_expert,
     )

@@ -69,6 +69,11 @@ MAPPED_EXAMPLES = {
     "--moe-pad-expert-input-to-capacity --moe-expert-capacity-factor 1.25",
     "moe_pad_expert_input_to_capacity": f"{EXPERTS} --moe-token-dispatcher-type alltoall "
     "--moe-expert-capacity-factor 1.25 --moe-pad-expert-input-to-capacity",
+    "moe_router_score_function": f"{EXPERTS} --moe-router-score-function sigmoid",
+    "moe_router_enable_expert_bias": f"{EXPERTS} --moe-router-score-function sigmoid "
+    "--moe-router-enable-expert-bias",
+    "moe_router_num_groups": f"{EXPERTS} --moe-router-group-topk 2 --moe-router-num-groups 4",
+    "moe_router_group_topk": f"{EXPERTS} --moe-router-num-groups 4 --moe-router-group-topk 1",
     "moe_router_dtype": f"{EXPERTS} --moe-router-dtype fp32",
     "expert_model_parallel_size": f"{EXPERTS} --expert-model-parallel-size 4",
     "expert_tensor_parallel_size": f"{EXPERTS} --tensor-model-parallel-size 2 "

@@ -264,13 +264,20 @@ def test_shared_experts_and_their_gate() -> None:
     assert experts == Experts(
         num=60, top_k=4, ffn_hidden_size=1408, shared_ffn_hidden_size=5632, shared_gate=True
     )
-    scenario, text = import_hugging_face(config_of(DEEPSEEK_V2))
+    scenario, text = import_hugging_face(config_of(DEEPSEEK_V2, n_group=8, topk_group=3))
     assert scenario.model.ffn_hidden_size == 12288
     assert scenario.model.experts == Experts(
-        num=160, top_k=6, ffn_hidden_size=1536, shared_ffn_hidden_size=3072, first_dense_layers=1
+        num=160,
+        top_k=6,
+        ffn_hidden_size=1536,
+        shared_ffn_hidden_size=3072,
+        first_dense_layers=1,
+        router_groups=8,
+        router_group_top_k=3,
     )
-    assert "# - topk_method group_limited_greedy, line 15: expert groups" in text
-    assert "scoring_func" not in text
+    assert "topk_method" not in text and "scoring_func" not in text
+    greedy = import_hugging_face(config_of(DEEPSEEK_V2, topk_method="greedy"))[0].model.experts
+    assert greedy is not None and greedy.router_groups is None
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from simtrain import models
 from simtrain.errors import InputError
 from simtrain.importing import import_hugging_face
 from simtrain.importing.hugging_face_keys import FAMILIES, NOT_MODELLED, WITHOUT_EFFECT
@@ -155,6 +156,16 @@ def test_some_layers_have_no_window(
     assert scenario.model.attention_window == window
     assert scenario.model.full_attention_every == every
     assert noted in text and (noted or "layer_types," not in text.split("model:")[0])
+
+
+def test_the_router_of_deepseek_v3() -> None:
+    """Its keys are the defaults of transformers."""
+    found = imported(of("deepseek_v3"))[0].model.experts
+    names = ("router_score", "router_bias", "router_groups", "router_group_top_k")
+    for one in (found, models.deepseek_v3.experts):
+        assert [getattr(one, name) for name in names] == ["sigmoid", True, 8, 4]
+    other = imported(of("deepseek_v3", scoring_func="sqrtsoftplus"))[1]
+    assert "# - scoring_func sqrtsoftplus: another score" in other
 
 
 def test_a_layer_of_deepseek_v3_has_its_parameters_of_attention() -> None:

@@ -163,6 +163,8 @@ BAD: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ("E486", {}, {}, {"memory": {"zero_stage": 1, "shard_over": 2}}),
     ("E488", {"shared_gate": True}, {}, {}),
     ("E489", {}, {}, {"overlap": {"shared_expert": True}}),
+    ("E492", {"router_bias": True}, {}, {}),
+    ("E493", {"router_groups": 3, "router_group_top_k": 1}, {}, {}),
 ]
 
 

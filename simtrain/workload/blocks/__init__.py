@@ -15,11 +15,13 @@ from simtrain.workload.blocks.experts import ExpertMlp, experts
 from simtrain.workload.blocks.latent_attention import latent_attention
 from simtrain.workload.blocks.linear import column_linear, replicated_linear, row_linear
 from simtrain.workload.blocks.norm import norm
+from simtrain.workload.blocks.router import ExpertChoice
 from simtrain.workload.blocks.views import concat, concat_rows, copy, split, split_rows
 from simtrain.workload.blocks.vocabulary import cross_entropy, look_up, positions
 
 __all__ = [
     "CORE_ATTENTION",
+    "ExpertChoice",
     "ExpertMlp",
     "activation",
     "add",

@@ -26,7 +26,7 @@ from simtrain.workload.blocks.grouped import (
 )
 from simtrain.workload.blocks.linear import column_linear, row_linear
 from simtrain.workload.blocks.overlap import overlap_exchange
-from simtrain.workload.blocks.router import Routing, route
+from simtrain.workload.blocks.router import OF_CHOSEN, ExpertChoice, Routing, route
 from simtrain.workload.fp8 import recipe_or_none
 from simtrain.workload.issue import IssueOrder
 from simtrain.workload.ops import Phase, Tensor, elementwise
@@ -46,6 +46,7 @@ class ExpertMlp:
         kernel: name of the activation.
         gated: whether the activation has a gate.
         fp32_router: the router's product writes fp32.
+        choice: how the router chooses experts.
         dispatch: as in the scenario's parallelism.expert_dispatch.
         overlaps_shared: as in the scenario's overlap.shared_expert.
     """
@@ -60,6 +61,7 @@ class ExpertMlp:
     capacity_factor: float | None = None
     imbalance: float = 1.0
     fp32_router: bool = False
+    choice: ExpertChoice = OF_CHOSEN
     dispatch: Literal["all_to_all", "all_gather"] = "all_to_all"
     overlaps_shared: bool = False
 
@@ -91,7 +93,7 @@ def experts(tape: Tape, x: Tensor, mlp: ExpertMlp) -> Tensor:
     groups = tape.microbatch.experts
     if groups is None:
         raise ValueError("experts need a scenario with model.experts")
-    routing = route(tape, x, mlp.num, mlp.top_k, fp32=mlp.fp32_router)
+    routing = route(tape, x, mlp.num, mlp.top_k, mlp.choice, fp32=mlp.fp32_router)
     if mlp.dispatch == "all_gather":
         y = _all_gather_dispatch(tape, x, routing, mlp, groups)
     elif mlp.overlaps_shared:

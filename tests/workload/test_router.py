@@ -1,0 +1,100 @@
+"""How routers choose experts: kernels, bytes and saved tensors, counted by hand."""
+
+from typing import Any
+
+import pytest
+
+from simtrain.errors import InputError
+from simtrain.memory.working import pass_memory
+from simtrain.workload.ops import Op
+from simtrain.workload.work import Elementwise
+from tests.helpers.expert_models import EXPERTS, TOKENS, TOP_K, layer, moe
+from tests.helpers.toys import plan_of
+
+SIGMOID = {"router_score": "sigmoid"}
+BIAS = SIGMOID | {"router_bias": True}
+GROUPS = {"router_groups": 2, "router_group_top_k": 1}
+WHOLE, PICKED, CHOSEN = 4 * TOKENS * EXPERTS, TOKENS * TOP_K * (4 + 8), 4 * TOKENS * TOP_K
+LOGITS = 2 * TOKENS * EXPERTS
+
+
+def added(size: dict[str, Any], kind: Any = "F", base: dict[str, Any] | None = None) -> list[Op]:
+    """The ops that a router has beyond those of another one, of a softmax by default."""
+    before = {(op.name, op.work) for op in layer(moe(base or {}), kind)}
+    return [op for op in layer(moe(size), kind) if (op.name, op.work) not in before]
+
+
+def traffic(ops: list[Op]) -> dict[str, tuple[int, int]]:
+    found = {}
+    for op in ops:
+        assert isinstance(op.work, Elementwise)
+        found[op.name] = op.work.read_bytes, op.work.write_bytes
+    return found
+
+
+def test_sigmoids_are_computed_for_every_expert_in_fp32() -> None:
+    """`topk_routing_with_score_function`: cast, sigmoid, top-k, division by the sum."""
+    assert traffic(added(SIGMOID)) == {
+        "router logits cast": (LOGITS, WHOLE),
+        "router sigmoid": (WHOLE, WHOLE),
+        "router top-k": (WHOLE, PICKED),
+        "router normalization": (CHOSEN, CHOSEN),
+    }
+    assert traffic(added(SIGMOID, "B")) == {
+        "router normalization gradient": (LOGITS + PICKED, WHOLE),
+        "router sigmoid gradient": (2 * WHOLE, WHOLE),
+        "router logits gradient cast": (WHOLE, LOGITS),
+    }
+    fp32 = {"router_dtype": "fp32"}
+    assert not any("cast" in name for name in traffic(added(SIGMOID | fp32, base=fp32)))
+
+
+def test_sigmoids_are_saved() -> None:
+    kept = [
+        pass_memory(plan_of(moe(size)).layers_pass(1, "F")).remaining_bytes
+        for size in ({}, SIGMOID, BIAS | GROUPS)
+    ]
+    assert kept == [kept[0], kept[0] + WHOLE, kept[0] + WHOLE]
+    backward = plan_of(moe(BIAS | GROUPS)).layers_pass(1, "B")
+    assert pass_memory(backward).remaining_bytes == 0
+
+
+def test_a_bias_chooses_the_experts_and_not_their_weights() -> None:
+    """It is added to all scores; those of the chosen experts are picked again without it."""
+    assert traffic(added(BIAS, base=SIGMOID)) == {
+        "router bias": (WHOLE, WHOLE),
+        "router scores": (PICKED, CHOSEN),
+        "tokens per expert": (TOKENS * EXPERTS, 4 * EXPERTS),
+    }
+    assert not added(BIAS, "B", base=SIGMOID)
+
+
+@pytest.mark.parametrize(("score", "size"), [({}, 2), (SIGMOID, 4)])
+def test_experts_outside_the_best_groups_are_masked(score: dict[str, Any], size: int) -> None:
+    """Top k / 1 of each of 2 groups, their sums, the best group, and the mask of all experts."""
+    all_scores, best = size * TOKENS * EXPERTS, 2 * TOKENS * TOP_K
+    group = TOKENS * (size + 8)
+    assert traffic(added(score | GROUPS, base=score)) == {
+        "best of each group": (all_scores, best * (size + 8)),
+        "group scores": (best * size, 2 * TOKENS * size),
+        "group top-k": (2 * TOKENS * size, group),
+        "group mask": (group, all_scores),
+        "masked scores": (2 * all_scores, all_scores),
+    }
+    assert not added(score | GROUPS, "B", base=score)
+
+
+@pytest.mark.parametrize(
+    ("size", "message", "fix"),
+    [
+        ({"router_bias": True}, "E492 model.experts.router_score is softmax", "sigmoid"),
+        ({"router_groups": 3, "router_group_top_k": 1}, "E493 .*router_groups is 3", "_groups: 2"),
+        ({"router_groups": 2}, "router_group_top_k is null, but a token goes", "top_k: 1"),
+    ],
+)
+def test_routers_that_megatron_refuses_are_refused(
+    size: dict[str, Any], message: str, fix: str
+) -> None:
+    with pytest.raises(InputError, match=message) as raised:
+        moe(size)
+    assert fix in str(raised.value)
