@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from simtrain.errors import InputError
 from simtrain.mesh import Axis, Domains, Mesh
 from simtrain.scenario import RecomputePolicy, Scenario
+from simtrain.scenario.pipeline_layout import ChunkContents
 from simtrain.schedules import KINDS, Action, Kind, PipelineOrder, Schedule
 from simtrain.workload.batch import GetBatch
 from simtrain.workload.buckets import GradientBuckets, bucket_ops, buckets_of
@@ -106,7 +107,7 @@ class Plan:
     def model_chunks(self) -> ModelChunks:
         """The chunks of the model."""
         get_batch = GetBatch(causal_mask=self.scenario.attention_backend == "unfused")
-        return cut_into_chunks(self.model, self.scenario.chunk_contents, get_batch)
+        return cut_into_chunks(self.model, self.contents, get_batch)
 
     @property
     def chunks(self) -> tuple[Chunk, ...]:
@@ -189,11 +190,10 @@ class Plan:
         rule = self.scenario.overlap.gradient_buckets
         return buckets_of(self.model_chunks.different, self.microbatch, rule, self.mesh.dp)
 
-    @property
-    def sent_states(self) -> tuple[int, ...]:
-        """[virtual stages], hidden states that each one sends to the next one."""
-        contents = self.scenario.chunk_contents
-        return tuple(contents.received_states(one + 1) for one in range(len(contents.layers)))
+    @cached_property
+    def contents(self) -> ChunkContents:
+        """What each chunk contains."""
+        return self.scenario.chunk_contents
 
     @property
     def sent_bytes(self) -> float:

@@ -94,7 +94,7 @@ def _output_bytes(plan: Plan, chunk: int) -> int:
     is_last = chunk == plan.model_chunks.numbers[-1]
     if plan.scenario.memory.deallocate_outputs or plan.mesh.pp == 1 or is_last:
         return 0
-    states = plan.sent_states[plan.model_chunks.numbers.index(chunk)]
+    states = plan.contents.sent_states[plan.model_chunks.numbers.index(chunk)]
     return states * plan.microbatch.local_bytes
 
 

@@ -59,11 +59,9 @@ class TransferPart:
 
     def seconds(self, model: DurationModel, state_bytes: float) -> float:
         """Return the time of the message and of its shape, given the bytes of a hidden state."""
-        alone = (_SHAPE_BYTES,) if self.follows_shape else ()
-        return sum(
-            model.transfer_s(num_bytes, self.levels_crossed, self.num_sends)
-            for num_bytes in (*alone, self.num_states * state_bytes)
-        )
+        ends = self.levels_crossed, self.num_sends
+        message_s = model.transfer_s(self.num_states * state_bytes, *ends)
+        return message_s + (model.transfer_s(_SHAPE_BYTES, *ends) if self.follows_shape else 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,8 +187,8 @@ def structure_of(plan: Plan) -> IterationStructure:
         steps=number_distinct(plan.stage_parameters),
         step_fields=tuple(map(frozenset, plan.steps)),
         levels_crossed=tuple(itertools.starmap(mesh.levels_crossed, neighbours)),
-        sent_states=plan.sent_states,
-        exchanges_shapes=plan.scenario.chunk_contents.separates_loss,
+        sent_states=plan.contents.sent_states,
+        exchanges_shapes=plan.contents.separates_loss,
         overlap=overlap.pipeline,
         gathers_on_receive=plan.receive_gather is not None,
         num_buckets=num_buckets,

@@ -39,6 +39,14 @@ class ChunkContents:
         """Whether token prediction is in another chunk than the loss."""
         return self.prediction is not None and self.prediction < len(self.layers) - 1
 
+    @property
+    def sent_states(self) -> tuple[int, ...]:
+        """[virtual stages], hidden states that each one sends to the next one."""
+        number = len(self.layers)
+        if self.prediction is None:
+            return (1,) * number
+        return tuple(self.received_states(chunk) for chunk in range(1, number + 1))
+
     def received_states(self, chunk: int) -> int:
         """Hidden states that a chunk receives: one, and one of each module in earlier chunks."""
         is_later = self.prediction is not None and chunk > self.prediction

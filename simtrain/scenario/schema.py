@@ -355,9 +355,11 @@ class Scenario(Section):
     @property
     def embedding_stages(self) -> tuple[int, ...]:
         """The stages that hold the table of the embedding (`get_embedding_ranks`)."""
-        split, model, prediction = self.parallelism, self.model, self.chunk_contents.prediction
-        also = {split.pipeline - 1} if model.tied_embeddings else set()
-        return tuple(sorted({0} | also | {one % split.pipeline for one in (prediction,) if one}))
+        stages, model = self.parallelism.pipeline, self.model
+        holders = {0, stages - 1} if model.tied_embeddings else {0}
+        if model.mtp_num_layers:
+            holders.add((self.chunk_contents.prediction or 0) % stages)
+        return tuple(sorted(holders))
 
     @property
     def stage_sizes(self) -> tuple[int, ...]:

@@ -160,7 +160,7 @@ def test_modules_apart_from_the_loss_hold_the_embedding_and_not_the_output_layer
 def test_modules_apart_from_the_loss_send_every_hidden_state_and_first_its_shape() -> None:
     """Three states of 2 s b h bytes leave their stage, one every other stage; 24 bytes of shape."""
     result, profile = run(apart()), a100()
-    assert result.plan.sent_states[:4] == (1, 1, 1, 3)
+    assert result.plan.contents.sent_states[:4] == (1, 1, 1, 3)
     link = profile.links.point_to_point
     rate = profile.links.bandwidth.value * link.efficiency.value
     posts_s = profile.host.issue.value
@@ -208,7 +208,7 @@ def test_the_layout_of_deepseek_v3_runs() -> None:
         batch={"micro": 1, "global": 16},
     )
     plan = plan_of(scenario)
-    assert plan.sent_states[:31] == (*[1] * 30, 2)
+    assert plan.contents.sent_states[:31] == (*[1] * 30, 2)
     assert [stage for stage, held in enumerate(plan.stage_parameters) if held.tied] == [0, 14, 15]
     assert plan_of(scenario.replace({"model.tied_embeddings": False})).step_options.tied == (
         plan.mesh.group_at("pp", (0, 14))
