@@ -18,7 +18,8 @@ from simtrain.sweep.fields import field_path, leaves
 from simtrain.sweep.plan import FIXED_COLUMNS, REPORTABLE
 
 _MAX_BOUND = 10**15
-_CLUSTER: Path = ("cluster",)
+_WITH_PATHS: tuple[Path, ...] = (("cluster",), ("schedule",))
+"""Fields whose values may be paths of files."""
 _EXAMPLE = "write a list [1, 2, 4], {range: [2, 8, 2]}, {powers_of_two: [1, 8]}, or labels"
 
 
@@ -102,14 +103,14 @@ class _Reader:
     def field_axis(self, values: Sequence[Any]) -> Axis:
         """Build the axis that sets the field named by the axis to each value."""
         path = field_path(self.name, self.positions.of_key(self.place))
-        if path == _CLUSTER:
+        if path in _WITH_PATHS:
             values = [self.beside(path, value) for value in values]
         return Axis(self.name, path, values)
 
     def beside(self, path: Path, value: Any) -> Any:
-        """Return the value. A path to a profile is resolved relative to the sweep file."""
+        """Return the value. The path of a file is resolved relative to the sweep file."""
         place = self.positions.of_key(self.place)
-        if path != _CLUSTER or not isinstance(value, str) or place is None:
+        if path not in _WITH_PATHS or not isinstance(value, str) or place is None:
             return value
         return beside(value, place.file)
 

@@ -21,6 +21,7 @@ from simtrain.schedules import (
 )
 from simtrain.search import search
 from simtrain.simulation import simulate
+from simtrain.sweep import load_plan
 from tests.helpers.command_line import call
 from tests.helpers.toys import scenario_with
 
@@ -247,3 +248,16 @@ def test_one_stage_may_run_in_any_order() -> None:
     scenario = toy(text, parallelism={"pipeline": 1}, overlap={})
     assert simulate(scenario).iteration_time_s > 0
     assert time_slots(simulate(scenario).plan.schedule).tolist() == [*range(9)]
+
+
+def test_files_on_the_axis_of_a_sweep_are_beside_it() -> None:
+    """Also if the sweep runs in another folder."""
+    Path("inside").mkdir()
+    for name, text in (("a", ZERO_BUBBLE), ("b", build("1f1b", 2, 1, 4).to_csv())):
+        Path(f"inside/{name}.csv").write_text(text)
+    Path("inside/sweep.yaml").write_text(
+        f"base: {{model: {MODEL}, parallelism: {{pipeline: 2}}, batch: {{micro: 1, global: 4}}, "
+        "overlap: {pipeline: true}}\naxes: {schedule: [a.csv, b.csv]}\n"
+    )
+    (axis,) = load_plan("inside/sweep.yaml").axes
+    assert [*axis.values] == ["inside/a.csv", "inside/b.csv"]
