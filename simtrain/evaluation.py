@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from simtrain.durations.model import DurationModel
-from simtrain.engine import Engine, fastest_engine
+from simtrain.engine import Engine
 from simtrain.hardware.load import profile_of, profile_version
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration import run_iteration
@@ -71,12 +71,12 @@ class Evaluator:
     Args:
         allow_oom: also simulate scenarios that do not fit in memory.
         breakdowns: compute breakdowns of time; evaluation is faster without.
-        engine: by default the fastest installed; all give bit-identical results.
+        engine: as for `simulate`; all give bit-identical results.
     """
 
     allow_oom: bool = False
     breakdowns: bool = True
-    engine: Engine = field(default_factory=fastest_engine)
+    engine: Engine = "auto"
     _machines: dict[object, Machine] = field(default_factory=dict, repr=False)
 
     def evaluate(self, scenario: Scenario) -> Evaluation:

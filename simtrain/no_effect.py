@@ -27,7 +27,7 @@ def settings_without_effect(scenario: Scenario) -> dict[str, str]:
     placement, memory and overlap. Recompute that is open is compared as none.
     """
     settled = scenario.replace({"recompute": "none"}) if is_open(scenario) else scenario
-    evaluator = Evaluator(allow_oom=True, breakdowns=False, engine="auto")
+    evaluator = Evaluator(allow_oom=True, breakdowns=False)
     now: Evaluation | None = None
     remarks: dict[str, str] = {}
     for name, other in _without_each(settled):

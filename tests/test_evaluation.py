@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import simtrain
-from simtrain.engine import compiled, run
+from simtrain.engine import compiled
 from simtrain.errors import InputError
 from tests.helpers.command_line import ROOT
 from tests.helpers.toys import small
@@ -32,14 +32,20 @@ def test_a_profile_that_changed_is_read_again(tmp_path: pathlib.Path) -> None:
     assert after.iteration_time_s > before.iteration_time_s
 
 
+def test_numba_is_loaded_after_as_many_tasks_as_pay_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "has_numba", lambda: True)
+    monkeypatch.setattr(compiled, "LARGE", 10)
+    monkeypatch.setattr(compiled, "_num_simulated", 0)
+    monkeypatch.delitem(sys.modules, "numba", raising=False)
+    found = [compiled.runs_compiled(number) for number in (4, 5, 0, 1, 0)]
+    assert found == [False, False, False, True, True]
+
+
 def test_without_numba_the_same_loops_run_as_plain_python(monkeypatch: pytest.MonkeyPatch) -> None:
     scenario = small({"sequence_parallel": True})
-    with_numba = simtrain.Evaluator().evaluate(scenario)
-    for module in (compiled, run):
-        monkeypatch.setattr(module, "has_numba", lambda: False)
-    evaluator = simtrain.Evaluator()
-    assert evaluator.engine == "auto"
-    assert evaluator.evaluate(scenario) == with_numba
+    with_numba = simtrain.Evaluator(engine="compiled").evaluate(scenario)
+    monkeypatch.setattr(compiled, "has_numba", lambda: False)
+    assert simtrain.Evaluator().evaluate(scenario) == with_numba
     monkeypatch.setitem(sys.modules, "numba", None)
     with pytest.raises(InputError, match="E701 engine compiled needs numba\n  fix: pip install"):
         simtrain.simulate(scenario, engine="compiled")

@@ -3,7 +3,7 @@
 from simtrain.engine.deadlock import DeadlockError
 from simtrain.engine.exposed import busy_before, exposed_seconds, union_of
 from simtrain.engine.program import Program, Task, TaskGraph
-from simtrain.engine.run import Engine, fastest_engine, find_idle_seconds, simulate
+from simtrain.engine.run import Engine, find_idle_seconds, simulate
 from simtrain.engine.sharing import Link, LinkLoads
 from simtrain.engine.timeline import Span, Timeline
 
@@ -19,7 +19,6 @@ __all__ = [
     "Timeline",
     "busy_before",
     "exposed_seconds",
-    "fastest_engine",
     "find_idle_seconds",
     "simulate",
     "union_of",

@@ -18,7 +18,8 @@ Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 LARGE = 200_000
-"""Number of tasks for which plain Python takes as long as loading numba, about 0.5 s."""
+"""Number of tasks for which plain Python takes about as long as loading numba, 0.3 s."""
+_num_simulated = 0
 
 
 @functools.cache
@@ -37,9 +38,15 @@ def compiled(loop: Callable[..., Any]) -> Callable[..., Any]:
     return njit(cache=True)(loop)
 
 
-def runs_compiled(num_tasks: int) -> bool:
-    """Return whether loops over `num_tasks` tasks are faster compiled, loading included."""
-    return has_numba() and (num_tasks >= LARGE or "numba" in sys.modules)
+def runs_compiled(num_tasks: int = 0) -> bool:
+    """Return whether loops run compiled, when a program of `num_tasks` tasks is simulated next.
+
+    numba is loaded when all programs so far are so large that loading it would have paid off. So
+    loops take at most about twice the time of the better choice, which is not known in advance.
+    """
+    global _num_simulated
+    _num_simulated += num_tasks
+    return has_numba() and (_num_simulated >= LARGE or "numba" in sys.modules)
 
 
 @functools.cache

@@ -106,8 +106,8 @@ class TaskGraph:
         """Tasks, each after all tasks that it waits for, without tasks of a deadlock."""
         order = np.empty(self.num_tasks, np.int32)
         arrays = *self.queue, self.after_starts, self.after
-        is_compiled = runs_compiled(self.num_tasks)
-        return order[: run_loop(find_order, arrays, (order,), is_compiled=is_compiled)].copy()
+        num_ready = run_loop(find_order, arrays, (order,), is_compiled=runs_compiled())
+        return order[:num_ready].copy()
 
     def queues(self) -> dict[str, list[int]]:
         """Indices of tasks by stream, in the order of the streams' first tasks."""

@@ -6,11 +6,11 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from simtrain.engine.compiled import Floats, Ints, has_numba, run_loop, runs_compiled
+from simtrain.engine.compiled import Floats, Ints, run_loop, runs_compiled
 from simtrain.engine.deadlock import DeadlockError, find_waits
 from simtrain.engine.idle import idle_seconds
 from simtrain.engine.longest_path import find_longest_paths
-from simtrain.engine.program import Program, TaskGraph
+from simtrain.engine.program import Program
 from simtrain.engine.sharing import run_sharing
 from simtrain.engine.timeline import Timeline
 from simtrain.errors import InputError, Problem
@@ -25,8 +25,7 @@ def simulate(program: Program, engine: Engine = "auto") -> Timeline:
     Args:
         program: the tasks.
         engine: `compiled` runs loops over arrays that numba compiles; `simpy` is the reference;
-            `auto` is `compiled` for large programs and the same loops as plain Python for small
-            ones.
+            `auto` runs the same loops as plain Python until numba has paid off (`runs_compiled`).
 
     Raises:
         DeadlockError: some tasks can never start.
@@ -39,7 +38,7 @@ def simulate(program: Program, engine: Engine = "auto") -> Timeline:
         for draw, duration_s in enumerate(program.draws_s.tolist()):
             start_s[draw], end_s[draw] = simulate_events(program, duration_s)
     else:
-        is_compiled = runs_loops_compiled(engine, program.graph)
+        is_compiled = runs_loops_compiled(engine, program.duration_s.size)
         run_loops(program, start_s, end_s, is_compiled=is_compiled)
     if end_s.max(initial=0.0) == np.inf:
         is_unfinished = np.isinf(end_s).any(axis=0)
@@ -48,13 +47,8 @@ def simulate(program: Program, engine: Engine = "auto") -> Timeline:
     return Timeline(program, start_s.reshape(shape), end_s.reshape(shape))
 
 
-def fastest_engine() -> Engine:
-    """Return the fastest engine for many programs: `compiled`, or `auto` without numba."""
-    return "compiled" if has_numba() else "auto"
-
-
-def runs_loops_compiled(engine: Engine, graph: TaskGraph) -> bool:
-    """Return whether an engine compiles the loops over a graph or its timeline.
+def runs_loops_compiled(engine: Engine, num_tasks: int = 0) -> bool:
+    """Return whether an engine compiles loops, when `num_tasks` tasks are simulated next.
 
     Raises:
         InputError: as `simulate`.
@@ -65,7 +59,7 @@ def runs_loops_compiled(engine: Engine, graph: TaskGraph) -> bool:
     if engine == "compiled":
         instead = ", or write auto, which then runs the same loops uncompiled"
         require("engine compiled", "numba", instead=instead)
-    return engine == "compiled" or runs_compiled(graph.num_tasks)
+    return engine == "compiled" or runs_compiled(num_tasks)
 
 
 def find_idle_seconds(
@@ -74,7 +68,7 @@ def find_idle_seconds(
     """Return the time for which streams are idle while others run (`idle_seconds`)."""
     graph, makespan_s = timeline.program.graph, np.float64(timeline.makespan_s)
     times = timeline.start_s, timeline.end_s, makespan_s
-    arrays, is_compiled = (*graph.queue, *times), runs_loops_compiled(engine, graph)
+    arrays, is_compiled = (*graph.queue, *times), runs_loops_compiled(engine)
     found: Floats = run_loop(
         idle_seconds, (own, others, category_of, *arrays), is_compiled=is_compiled
     )

@@ -260,7 +260,7 @@ def assert_passes(scenario: Scenario, machine: PassMachine) -> None:
         expected = simulate_pass(record, machine, "simpy")
         assert simulate_pass(record, machine, "compiled") == expected
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr("simtrain.engine.run.runs_compiled", lambda num_tasks: False)
+            patched.setattr("simtrain.engine.run.runs_compiled", lambda num_tasks=0: False)
             assert simulate_pass(record, machine) == expected
         ops = [*record.ops]
         assert pass_flops(one) == (total_model_flops(ops), total_flops(ops))

@@ -300,7 +300,7 @@ def run(program: Program, engine: str) -> Timeline:
     if engine != "plain loops":
         return simulate(program, engine)  # type: ignore[arg-type]
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("simtrain.engine.run.runs_compiled", lambda num_tasks: False)
+        patched.setattr("simtrain.engine.run.runs_compiled", lambda num_tasks=0: False)
         return simulate(program)
 
 
