@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from simtrain.commands.cost import GoodputOption, TokensOption
-from simtrain.commands.shared import JsonOption, ScenarioArgument, SetOption, show
+from simtrain.commands.shared import (
+    JsonOption,
+    ScenarioArgument,
+    ScenarioFolderOption,
+    SecondsOption,
+    SetOption,
+    show,
+)
 
 if TYPE_CHECKING:
     from simtrain.planning import TrainingPlan
@@ -41,22 +48,6 @@ PriceOption = Annotated[
 ObjectiveOption = Annotated[
     Literal["time", "cost"], typer.Option(help="Sort by training time or by price.")
 ]
-OutOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--out",
-        help="Folder for a scenario file per layout. Files of an older plan of the scenario are "
-        "removed unless they were edited.",
-    ),
-]
-SecondsOption = Annotated[
-    float | None,
-    typer.Option(
-        "--seconds",
-        help="End after this time with the best layouts so far. Ctrl-C does the same; a second "
-        "Ctrl-C ends immediately.",
-    ),
-]
 WorkersOption = Annotated[
     int | None,
     typer.Option(
@@ -78,7 +69,7 @@ def plan(
     price: PriceOption = None,
     objective: ObjectiveOption = "time",
     overrides: SetOption = None,
-    out: OutOption = None,
+    out: ScenarioFolderOption = None,
     seconds: SecondsOption = None,
     workers: WorkersOption = None,
     as_json: JsonOption = False,
@@ -100,12 +91,11 @@ def plan(
     from simtrain.commands.interrupts import first_interrupt
     from simtrain.commands.progress import progress_bar
     from simtrain.cost import Limits, read_budget, read_price, read_tokens
-    from simtrain.output_folder import make_folder
     from simtrain.pages.plan_page import plan_page
     from simtrain.planning import plan_training, read_gpus, write_plan
     from simtrain.planning.files import names_of_rows
     from simtrain.scenario import load_unchecked
-    from simtrain.search.files import check_files
+    from simtrain.search.files import prepare_folder
 
     num_tokens, numbers = read_tokens(tokens), read_gpus(gpus)
     limits = Limits(days, None if budget is None else read_budget(budget))
@@ -113,9 +103,8 @@ def plan(
     base = load_unchecked(scenario, overrides or ())
     names = [base.cluster] if clusters is None else [name.strip() for name in clusters.split(",")]
     if out:
-        make_folder(out, "scenarios")
         rows = [(name, number) for name in names for number in numbers]
-        check_files(base, out, names_of_rows(base, rows))
+        prepare_folder(base, out, names_of_rows(base, rows))
     with progress_bar() as on_progress, first_interrupt() as interrupted:
         result = plan_training(
             base,

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from simtrain.commands.shared import JsonOption, ScenarioArgument, SetOption, show
+from simtrain.commands.shared import (
+    JsonOption,
+    ScenarioArgument,
+    ScenarioFolderOption,
+    SecondsOption,
+    SetOption,
+    show,
+)
 from simtrain.errors import InputError, Location
 
 if TYPE_CHECKING:
@@ -46,28 +53,12 @@ MaxMemoryOption = Annotated[
         "--max-memory", help="Memory limit per GPU, such as 40GiB. Default: the GPU's capacity."
     ),
 ]
-OutOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--out",
-        help="Folder for a scenario file per layout of the ranking. Files of an older search of "
-        "the scenario are removed unless they were edited.",
-    ),
-]
 TrialsOption = Annotated[
     int | None,
     typer.Option(
         "--trials",
         min=1,
         help="If more layouts than this are legal, evaluate this many, proposed by an optimizer.",
-    ),
-]
-SecondsOption = Annotated[
-    float | None,
-    typer.Option(
-        "--seconds",
-        help="End after this time with the best layout so far and its largest distance from the "
-        "optimum. Ctrl-C does the same; a second Ctrl-C ends immediately.",
     ),
 ]
 WorkersOption = Annotated[
@@ -89,7 +80,7 @@ def search(
     max_memory: MaxMemoryOption = None,
     overrides: SetOption = None,
     top: Annotated[int, typer.Option("--top", min=1, help="Length of the ranking.")] = 10,
-    out: OutOption = None,
+    out: ScenarioFolderOption = None,
     trials: TrialsOption = None,
     seconds: SecondsOption = None,
     workers: WorkersOption = 1,
@@ -112,17 +103,15 @@ def search(
     """
     from simtrain.commands.interrupts import first_interrupt
     from simtrain.commands.progress import progress_bar
-    from simtrain.output_folder import make_folder
     from simtrain.pages.search_page import search_page
     from simtrain.scenario import load_unchecked
     from simtrain.search import Objective, write_scenarios
     from simtrain.search import search as search_layouts
-    from simtrain.search.files import check_files, names_of_ranks
+    from simtrain.search.files import names_of_ranks, prepare_folder
 
     loaded = load_unchecked(scenario, overrides or ())
     if out:
-        make_folder(out, "scenarios")
-        check_files(loaded, out, names_of_ranks(loaded, top))
+        prepare_folder(loaded, out, names_of_ranks(loaded, top))
     with progress_bar() as on_progress, first_interrupt() as interrupted:
         result = search_layouts(
             loaded,

@@ -48,6 +48,22 @@ AllowOomOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON in full precision.")]
 OutOption = Annotated[Path | None, typer.Option("--out", help="Folder for pictures (PNG and SVG).")]
+ScenarioFolderOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        help="Folder for a scenario file per layout. Files of an older run on the scenario are "
+        "removed unless they were edited.",
+    ),
+]
+SecondsOption = Annotated[
+    float | None,
+    typer.Option(
+        "--seconds",
+        help="End after this time with the best layouts so far. Ctrl-C does the same; a second "
+        "Ctrl-C ends immediately.",
+    ),
+]
 StagesOption = Annotated[
     str | None, typer.Option("--stages", help="Stages to show, such as 0,1,63. Default: all.")
 ]

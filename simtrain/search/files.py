@@ -87,6 +87,16 @@ def write_files(
     return paths
 
 
+def prepare_folder(base: Scenario, folder: Path, names: Sequence[str]) -> None:
+    """Create a folder, and check that scenario files with these names can be written to it.
+
+    Raises:
+        InputError: as `write_files`.
+    """
+    make_folder(folder, _WHAT)
+    check_files(base, folder, names)
+
+
 def check_files(base: Scenario, folder: Path, names: Sequence[str]) -> list[Path]:
     """Return the paths of scenario files with these names, and check that they can be written.
 

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from simtrain.evaluation import Evaluator
+from simtrain.hardware.profile import HardwareProfile
 from simtrain.scenario import Scenario, check_scenario, check_values
 from simtrain.search import problems
 from simtrain.search.exhaustive import search_all
 from simtrain.search.explorer import Explorer, ProgressCallback, Stopped
-from simtrain.search.legality import legal_points, rules_of_base, rules_on
+from simtrain.search.legality import LegalPoints, legal_points, rules_of_base, rules_on
 from simtrain.search.objective import Objective
 from simtrain.search.result import SearchResult
 from simtrain.search.sampling import search_samples
@@ -72,7 +73,7 @@ def search(
         DoesNotFitError: no layout fits.
         SearchStoppedError: the search was stopped before it found a layout that fits.
     """
-    start_s = time.monotonic()
+    stop = _stop_check(seconds, interrupted)
     check_values(base)
     problems.check_schedule(base)
     objective = problems.objective_of(objective)
@@ -87,18 +88,8 @@ def search(
     problems.check_degrees(space, degrees)
     if max_memory is not None:
         space = space.within(max_memory)
-    check_scenario(base, rules_of_base(space))
-    legal = legal_points(space, rules_on(profile))
-    if not legal.points:
-        raise problems.none_legal(space, legal, profile)
+    legal = _legal_points(base, space, profile)
     explorer = Explorer(space, evaluator, objective, limit_bytes)
-
-    def stop() -> Stopped | None:
-        if interrupted():
-            return "interrupt"
-        is_spent = seconds is not None and time.monotonic() - start_s >= seconds
-        return "budget" if is_spent else None
-
     # The runner-up is needed because the result says why the best is better.
     at_least = top if only_best else max(top, 2)
     if max_trials is None or len(legal.points) <= max_trials:
@@ -115,6 +106,35 @@ def search(
     left_out = space.left_out(legal.points)
     sizes = space.gpus, objective, limit_bytes
     return SearchResult(base, *sizes, legal, outcome, ranked, profile, left_out)
+
+
+def _stop_check(
+    seconds: float | None, interrupted: Callable[[], bool]
+) -> Callable[[], Stopped | None]:
+    """Return a function that says why the search must stop; its time begins now."""
+    start_s = time.monotonic()
+
+    def stop() -> Stopped | None:
+        """Return the reason to stop, or None."""
+        if interrupted():
+            return "interrupt"
+        is_spent = seconds is not None and time.monotonic() - start_s >= seconds
+        return "budget" if is_spent else None
+
+    return stop
+
+
+def _legal_points(base: Scenario, space: Space, profile: HardwareProfile) -> LegalPoints:
+    """Return the legal layouts.
+
+    Raises:
+        InputError: the base is illegal for every split, or no layout is legal.
+    """
+    check_scenario(base, rules_of_base(space))
+    legal = legal_points(space, rules_on(profile))
+    if not legal.points:
+        raise problems.none_legal(space, legal, profile)
+    return legal
 
 
 @contextmanager
