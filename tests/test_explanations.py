@@ -12,7 +12,7 @@ from simtrain.scenario import REASONS, Scenario
 from simtrain.scenario.words import spell_out_words
 from simtrain.simulation import simulate
 from simtrain.strict_yaml import overlay, parse_document
-from tests.helpers.command_line import ROOT, call
+from tests.helpers.command_line import ROOT, call, refused
 from tests.helpers.scenario_texts import MINIMAL
 
 EVERY = explanations()
@@ -73,6 +73,5 @@ def test_without_a_code_all_are_listed() -> None:
 
 
 def test_an_unknown_code_is_refused() -> None:
-    outcome = call("explain", "E999")
-    assert (outcome.exit_code, outcome.stdout) == (2, "")
-    assert outcome.stderr.startswith('E115 no error has the code "E999"')
+    errors = refused("explain", "E999")
+    assert errors.startswith('E115 no error has the code "E999"')

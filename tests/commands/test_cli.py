@@ -19,7 +19,7 @@ from simtrain.resources import find_profile
 from simtrain.scenario import load_scenario
 from simtrain.schedules import Schedule, build
 from simtrain.sentences import sentence_json
-from tests.helpers.command_line import ROOT, call, spawn
+from tests.helpers.command_line import ROOT, call, refused, spawn
 from tests.helpers.scenario_texts import edited
 
 PIPELINED = (
@@ -236,19 +236,17 @@ BAD = {
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_prints_an_error_and_exits_with_2(case: str) -> None:
     command, message = BAD[case]
-    outcome = call(*shlex.split(command))
-    assert (outcome.exit_code, outcome.stdout) == (2, "")
-    assert message in outcome.stderr
-    assert "Traceback" not in outcome.stderr
+    errors = refused(*shlex.split(command))
+    assert message in errors
+    assert "Traceback" not in errors
 
 
 @pytest.mark.parametrize("command", ["run", "schedule"])
 def test_an_error_in_a_file_shows_its_position(command: str, tmp_path: pathlib.Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(edited("num_layers: 48", "num_layers: -48"), encoding="utf-8")
-    outcome = call(command, str(path))
-    assert (outcome.exit_code, outcome.stdout) == (2, "")
-    place, source, caret, *_ = outcome.stderr.splitlines()
+    errors = refused(command, str(path))
+    place, source, caret, *_ = errors.splitlines()
     assert place.startswith(f"{path}:2:15: E2")
     assert source == " 2 |   num_layers: -48"
     assert caret == "   |               ^"

@@ -8,7 +8,7 @@ import pytest
 
 from simtrain.scenario import load_scenario
 from simtrain.simulation import simulate
-from tests.helpers.command_line import call
+from tests.helpers.command_line import call, refused
 
 NAME = "table5_22b_present"
 TABLE = simulate(load_scenario(NAME)).operators()
@@ -41,9 +41,8 @@ def test_only_the_default_stage_is_called_the_slowest() -> None:
 
 @pytest.mark.parametrize("option", [["--stage", "0"], ["--csv"]])
 def test_stage_and_csv_need_ops(option: list[str]) -> None:
-    outcome = call("run", NAME, *option)
-    assert (outcome.exit_code, outcome.stdout) == (2, "")
-    assert "--ops" in outcome.stderr
+    errors = refused("run", NAME, *option)
+    assert "--ops" in errors
 
 
 def test_a_figure_is_explained_down_to_sources() -> None:
@@ -57,6 +56,5 @@ def test_a_figure_is_explained_down_to_sources() -> None:
 
 
 def test_an_unknown_figure_is_refused() -> None:
-    outcome = call("explain", NAME, "loss")
-    assert (outcome.exit_code, outcome.stdout) == (2, "")
-    assert "iteration_time" in outcome.stderr
+    errors = refused("explain", NAME, "loss")
+    assert "iteration_time" in errors

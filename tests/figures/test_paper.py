@@ -21,7 +21,7 @@ from simtrain.paper.kept_microbatches import _example as example
 from simtrain.paper.kept_microbatches import _passes as passes
 from simtrain.simulation import simulate
 from tests.figures.test_labels import check
-from tests.helpers.command_line import call
+from tests.helpers.command_line import call, refused
 
 pytestmark = pytest.mark.slow
 
@@ -166,16 +166,14 @@ def test_a_folder_that_cannot_be_created_is_refused_before_simulating(
 ) -> None:
     (tmp_path / "taken").write_text("a file")
     monkeypatch.setattr(paper, "table2", lambda progress: pytest.fail("simulated"))
-    outcome = call("reproduce", "table2", "--out", str(tmp_path / place))
-    assert (outcome.exit_code, outcome.stdout) == (2, "")
-    assert outcome.stderr.startswith(f"{tmp_path / place}: E113 ")
+    errors = refused("reproduce", "table2", "--out", str(tmp_path / place))
+    assert errors.startswith(f"{tmp_path / place}: E113 ")
 
 
 def test_a_picture_file_that_cannot_be_written_is_refused(tmp_path: pathlib.Path) -> None:
     (tmp_path / "table2.png").mkdir()
-    outcome = call("reproduce", "table2", "--out", str(tmp_path))
-    assert (outcome.exit_code, outcome.stdout) == (2, "")
-    assert ": E113 " in outcome.stderr and "Is a directory" in outcome.stderr
+    errors = refused("reproduce", "table2", "--out", str(tmp_path))
+    assert ": E113 " in errors and "Is a directory" in errors
 
 
 # ------------------------------------------------------------------------------------- labels

@@ -11,7 +11,7 @@ import simtrain
 from simtrain.errors import InputError
 from simtrain.figures.iteration_memory import subject_with_changes
 from simtrain.figures.timeline import write_timeline
-from tests.helpers.command_line import call
+from tests.helpers.command_line import call, refused
 from tests.helpers.toys import run, small
 
 pytestmark = pytest.mark.slow
@@ -87,9 +87,8 @@ def test_the_command_refuses_bad_options(
     arguments: list[str], message: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    outcome = call("timeline", "gpt2_1_5b", *arguments)
-    assert (outcome.exit_code, outcome.stdout) == (2, "")
-    assert outcome.stderr.startswith(message)
+    errors = refused("timeline", "gpt2_1_5b", *arguments)
+    assert errors.startswith(message)
     assert not [*tmp_path.iterdir()]
 
 

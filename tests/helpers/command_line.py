@@ -41,6 +41,13 @@ def call(*arguments: str) -> Outcome:
     return Outcome(leaving.value.code, _ANSI.sub("", out.getvalue()), _ANSI.sub("", err.getvalue()))
 
 
+def refused(*arguments: str) -> str:
+    """The errors of `simtrain ARGUMENTS`, which must print nothing else and exit with 2."""
+    outcome = call(*arguments)
+    assert (outcome.exit_code, outcome.stdout) == (2, "")
+    return outcome.stderr
+
+
 def spawn(
     *arguments: str,
     stdout: int = subprocess.PIPE,

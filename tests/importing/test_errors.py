@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.command_line import call
+from tests.helpers.command_line import call, refused
 from tests.helpers.imported import BASE, GPT, written
 
 WRONG = {
@@ -84,10 +84,9 @@ WRONG = {
 @pytest.mark.parametrize("case", WRONG)
 def test_what_is_wrong_is_told_with_its_place(case: str) -> None:
     source, head, says = WRONG[case]
-    outcome = call("import", "megatron", written("run.sh", source))
-    assert (outcome.exit_code, outcome.stdout) == (2, "")
-    assert outcome.stderr.startswith(head)
-    assert says in outcome.stderr and "fix:" in outcome.stderr
+    errors = refused("import", "megatron", written("run.sh", source))
+    assert errors.startswith(head)
+    assert says in errors and "fix:" in errors
 
 
 def test_the_command_writes_a_file_or_prints_it() -> None:

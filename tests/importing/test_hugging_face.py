@@ -12,7 +12,7 @@ from simtrain.importing import import_hugging_face
 from simtrain.importing.hugging_face_keys import FAMILIES, NOT_MODELLED, WITHOUT_EFFECT
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.scenario.model import LatentAttention
-from tests.helpers.command_line import call
+from tests.helpers.command_line import refused
 from tests.helpers.toys import plan_of
 
 SIZES = {
@@ -246,10 +246,9 @@ WRONG = {
 def test_what_is_wrong_is_told_with_its_place(case: str) -> None:
     config, head, says = WRONG[case]
     Path("config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
-    outcome = call("import", "hf", "config.json")
-    assert (outcome.exit_code, outcome.stdout) == (2, "")
-    assert outcome.stderr.startswith(head)
-    assert says in outcome.stderr and "fix:" in outcome.stderr
+    errors = refused("import", "hf", "config.json")
+    assert errors.startswith(head)
+    assert says in errors and "fix:" in errors
 
 
 def test_the_vocabulary_is_padded_for_the_split_that_is_set() -> None:

@@ -14,7 +14,7 @@ from simtrain.pages.search_page import search_page
 from simtrain.scenario import RecomputePolicy, Scenario, load_unchecked
 from simtrain.search import Objective, SearchResult, search, write_scenarios
 from simtrain.search.words import num_gpus_in_words
-from tests.helpers.command_line import call
+from tests.helpers.command_line import call, refused
 from tests.helpers.search_spaces import BASES, EVALUATOR, base, holding
 
 FILE = """\
@@ -209,9 +209,8 @@ def test_a_folder_with_an_edited_file_is_refused_before_the_search(
         (tmp_path / f"{name}.yaml").write_text("mine", "utf-8")
         tokens = ("--tokens", "1B") if command == "plan" else ()
         out = ("--out", str(tmp_path))
-        outcome = call(command, str(file), "--gpus", "2", *tokens, *out)
-        assert (outcome.exit_code, outcome.stdout) == (2, "")
-        assert f"{name}.yaml: E113 the file exists, and no search wrote it" in outcome.stderr
+        errors = refused(command, str(file), "--gpus", "2", *tokens, *out)
+        assert f"{name}.yaml: E113 the file exists, and no search wrote it" in errors
 
 
 def test_a_file_that_cannot_be_written_is_an_error(

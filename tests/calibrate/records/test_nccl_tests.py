@@ -7,19 +7,10 @@ import pytest
 
 from calibrate.records.file import RecordFile, read_records
 from calibrate.records.nccl_tests import add_nccl_tests, read_nccl_tests
-from calibrate.records.schema import Header
 from simtrain.errors import InputError
+from tests.helpers.validation_records import HEADER as NODE
 
-HEADER = Header(
-    device="NVIDIA A100-SXM4-80GB",
-    backend="nccl",
-    num_ranks=8,
-    num_sms=108,
-    memory_bytes=80 * 2**30,
-    date="2026-11-21",
-    command="by hand",
-    software={"torch": "2.13.0"},
-)
+HEADER = NODE.model_copy(update={"backend": "nccl", "num_ranks": 8, "command": "by hand"})
 TEXT = """\
 # nThread 1 nGpus 8 minBytes 8 maxBytes 8388608 step: 1024(factor) warmup iters: 5 iters: 20
 #

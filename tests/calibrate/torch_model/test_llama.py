@@ -15,6 +15,7 @@ from calibrate.torch_model.kernels import rms_norm, rotated, swiglu
 from calibrate.torch_model.layer import Recompute, TransformerLayer, fused_core
 from calibrate.torch_model.shape import LayerShape
 from tests.helpers.plain_kernels import plain_norm, plain_rotation, plain_swiglu
+from tests.helpers.small_layers import WIDER_LLAMA
 from tests.helpers.toys import scenario_with
 
 pytestmark = pytest.mark.slow
@@ -23,22 +24,9 @@ torch.set_num_threads(1)
 
 
 def llama(recompute: Any = "none", layers: int = 1) -> Case:
-    """Two sequences of 128 tokens, 8 heads of 32 channels in 2 groups, a gate of 704."""
+    """Two sequences through `WIDER_LLAMA`."""
     scenario = scenario_with(
-        {
-            "num_layers": layers,
-            "hidden_size": 256,
-            "num_attention_heads": 8,
-            "num_query_groups": 2,
-            "ffn_hidden_size": 704,
-            "seq_length": 128,
-            "activation": "swiglu",
-            "normalization": "rms_norm",
-            "position_embedding": "rope",
-            "biases": False,
-            "hidden_dropout": 0,
-            "attention_dropout": 0,
-        },
+        WIDER_LLAMA | {"num_layers": layers},
         batch={"micro": 2, "global": 4},
         attention_backend="fused",
         recompute=recompute,

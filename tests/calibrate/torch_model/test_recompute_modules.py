@@ -11,25 +11,11 @@ from calibrate.memory.measure import measure
 from calibrate.torch_model.kernels import swiglu
 from calibrate.torch_model.layer import MLP, TransformerLayer, checkpointed
 from calibrate.torch_model.parallel import column_parallel, row_parallel
+from tests.helpers.small_layers import WIDER_LLAMA
 from tests.helpers.toys import scenario_with
 
 pytestmark = pytest.mark.slow
 torch.set_num_threads(1)
-
-MODEL = {
-    "num_layers": 2,
-    "hidden_size": 256,
-    "num_attention_heads": 8,
-    "num_query_groups": 2,
-    "ffn_hidden_size": 704,
-    "seq_length": 128,
-    "activation": "swiglu",
-    "normalization": "rms_norm",
-    "position_embedding": "rope",
-    "biases": False,
-    "hidden_dropout": 0,
-    "attention_dropout": 0,
-}
 
 
 def layers(stack: str, *modules: str) -> Case:
@@ -37,7 +23,7 @@ def layers(stack: str, *modules: str) -> Case:
     batch, software = {"micro": 2, "global": 4}, {"stack": stack}
     recompute = {"modules": [*modules]}
     scenario = scenario_with(
-        MODEL, batch=batch, software=software, attention_backend="fused", recompute=recompute
+        WIDER_LLAMA, batch=batch, software=software, attention_backend="fused", recompute=recompute
     )
     return Case(scenario, whole=False)
 
