@@ -58,8 +58,11 @@ def _command(name: str | None = None) -> Callable[..., Any]:
     """Register a command that prints a SimtrainError and exits with its code."""
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
+        """Register the function as a command."""
+
         @wraps(function)
         def run(*arguments: Any, **options: Any) -> None:
+            """Call the function; print an error and exit with its code."""
             try:
                 function(*arguments, **options)
             except SimtrainError as error:

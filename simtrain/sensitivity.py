@@ -106,6 +106,7 @@ def sensitivity_of(
     now_s = _time_s(plans, base, engine)
 
     def time_with_more_s(name: str, resource: Resource) -> float:
+        """Return the iteration time with more of one resource."""
         on_progress(f"more of: {resource.label}")
         if name == _MEMORY:
             # Memory changes only the choice of `recompute: auto`.

@@ -323,3 +323,29 @@ def test_assert_is_only_for_our_own_bugs() -> None:
 def test_a_file_is_short_enough_to_be_read(folder: str) -> None:
     lengths = {name_of(path): len(path.read_text("utf-8").splitlines()) for path in files(folder)}
     assert {name: length for name, length in lengths.items() if length > MAX_LINES} == {}
+
+
+def functions(node: ast.AST, *, nested: bool = False) -> Iterator[tuple[ast.FunctionDef, bool]]:
+    """Functions and methods, and whether each is inside another function."""
+    for child in ast.iter_child_nodes(node):
+        is_function = isinstance(child, ast.FunctionDef)
+        if is_function:
+            yield child, nested
+        yield from functions(child, nested=nested or is_function)
+
+
+def lines_of(function: ast.FunctionDef) -> int:
+    return (function.end_lineno or 0) - function.lineno + 1
+
+
+@pytest.mark.parametrize("folder", ["simtrain", "calibrate"])
+def test_functions_have_docstrings(folder: str) -> None:
+    """Except private ones, and nested ones of at most five lines; ruff sees no nested ones."""
+    assert [
+        f"{name_of(path)}: {one.name}"
+        for path in files(folder)
+        for one, nested in functions(parsed(path))
+        if not one.name.startswith("_")
+        and not ast.get_docstring(one)
+        and not (nested and lines_of(one) <= 5)
+    ] == []

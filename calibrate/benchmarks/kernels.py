@@ -51,6 +51,7 @@ def kernel_points(sizes: Sizes, timer: Timer) -> list[Point]:
     """Points of every kernel and number of elements, and of the launch of a kernel."""
 
     def measure(prepare: Prepare, count: int, num_bytes: int) -> dict[str, Any]:
+        """Time a kernel on `count` elements; copies of its data exceed the caches."""
         data = random_data(timer.device, torch.bfloat16)
         with torch.no_grad():
             return {
@@ -98,6 +99,7 @@ def _backward(op: Callable[..., Tensor], *shapes: Shape) -> Prepare:
     """Prepare the backward pass of an op by autograd, after one forward pass."""
 
     def prepare(data: RandomData, count: int) -> Run:
+        """Run the op forward and return its backward pass."""
         operands = [_take(data, count, shape).detach().requires_grad_() for shape in shapes]
         with torch.enable_grad():
             output = op(*operands)
@@ -161,6 +163,7 @@ def attention_points(sizes: Sizes, timer: Timer) -> list[Point]:
     head_size = sizes.layers[0].hidden // sizes.layers[0].heads
 
     def measure(heads: int, length: int) -> dict[str, Any]:
+        """Time fused attention forward and backward."""
         data = random_data(timer.device, torch.bfloat16)
         num_bytes = _NUM_ATTENTION_TENSORS * torch.bfloat16.itemsize * heads * length * head_size
         runs = [

@@ -74,6 +74,7 @@ class _Line:
         latency_s = min(c.seconds / c.steps for load in loads for c in timed[load])
 
         def errors(x: Sequence[float]) -> list[float]:
+            """Return the log ratios of predicted to measured seconds."""
             latency, *rates = (math.exp(value) for value in x)
             return [
                 math.log(crossing.model(latency, rate) / crossing.seconds)

@@ -51,6 +51,7 @@ def minimise(
     """
 
     def loss(x: Sequence[float]) -> float:
+        """Return the mean |log(predicted / measured)|; infinity unless all numbers are positive."""
         if min(x) <= 0:
             return math.inf
         candidate = model(x)

@@ -69,6 +69,7 @@ def _training(what: Case, device: str, memory: Memory) -> Callable[[], int]:
     tokens = model.seq_length, what.scenario.batch.micro
 
     def microbatch() -> int:
+        """Run a microbatch; return the bytes that it holds before its backward pass."""
         if what.whole:  # tokens and labels
             given = [torch.randint(model.vocab_size, tokens, device=device) for _ in range(2)]
             loss = module(*given)
@@ -95,12 +96,14 @@ class _SentOn(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, output: Tensor) -> Tensor:
+        """Return a zero, and save only the shape of the output."""
         ctx.shape, ctx.kind = output.shape, {"dtype": output.dtype, "device": output.device}
         return output.new_zeros(())
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, _: Tensor) -> Tensor:
+        """Return a gradient of ones."""
         return torch.ones(ctx.shape, **ctx.kind)
 
 

@@ -65,6 +65,7 @@ def ring_core(query: Tensor, key: Tensor, value: Tensor, ring: Ring) -> Tensor:
 class _RingAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, ring: Ring) -> Tensor:
+        """Attend to each block while the next arrives."""
         block, partial, late = torch.stack((key, value)), [], []
         for step in range(ring.size):
             arriving = ring.shift(block, 1) if step + 1 < ring.size else None
@@ -82,6 +83,7 @@ class _RingAttention(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        """Send the blocks and their gradients back around the ring."""
         query, block, output, rows = ctx.saved_tensors
         ring, of_query = ctx.ring, torch.zeros_like(query)
         arriving = gradients = None

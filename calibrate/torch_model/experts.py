@@ -159,6 +159,7 @@ class _AllToAll(torch.autograd.Function):
     def forward(
         ctx: Any, rows: Tensor, sent: list[int], received: list[int], group: TensorGroup
     ) -> Tensor:
+        """Send rows to the other ranks of the group."""
         ctx.back = received, sent, group
         arrived = rows.new_empty(sum(received), *rows.shape[1:])
         dist.all_to_all_single(
@@ -169,12 +170,14 @@ class _AllToAll(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        """Send the gradients the other way."""
         return _AllToAll.apply(gradient, *ctx.back), None, None, None
 
 
 class _GroupedLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, weights: Tensor, sizes: list[int]) -> Tensor:
+        """Multiply the rows of each expert by its weight."""
         ctx.save_for_backward(rows, weights)
         ctx.sizes, ctx.main_gradient = sizes, getattr(weights, "main_grad", None)
         return _products(rows, weights.mT, sizes)
@@ -182,6 +185,7 @@ class _GroupedLinear(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None]:
+        """Return the gradients of rows and weights, or add those of weights to `main_grad`."""
         rows, weights = ctx.saved_tensors
         main = ctx.main_gradient
         of_rows = _products(gradient, weights, ctx.sizes)

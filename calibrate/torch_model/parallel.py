@@ -126,6 +126,7 @@ def sum_over_ranks(partial: Tensor, group: TensorGroup) -> Tensor:
 class _ColumnParallel(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tokens: Tensor, weight: Tensor, group: TensorGroup) -> Tensor:
+        """Gather the tokens and multiply them; save the rank's own tokens only."""
         ctx.save_for_backward(tokens, weight)
         ctx.group, ctx.main_gradient = group, getattr(weight, "main_grad", None)
         return group.gather_tokens(tokens).wait() @ weight.t()
@@ -133,6 +134,7 @@ class _ColumnParallel(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None]:
+        """Overlap a second gather with the input gradient, and its sum with the weight gradient."""
         tokens, weight = ctx.saved_tensors
         gathering = ctx.group.gather_tokens(tokens)
         input_gradient = gradient @ weight
@@ -145,6 +147,7 @@ class _ColumnParallel(torch.autograd.Function):
 class _SumPartials(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, partial: Tensor, group: TensorGroup) -> Tensor:
+        """Sum the ranks' partial outputs, or reduce-scatter them with sequence parallelism."""
         ctx.group = group
         if not group.sequence_parallel:
             ctx.mark_dirty(partial)
@@ -153,6 +156,7 @@ class _SumPartials(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        """Gather the gradient of all tokens."""
         return ctx.group.gather_tokens(gradient).wait(), None
 
 

@@ -43,6 +43,7 @@ class _CrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, labels: Tensor, group: TensorGroup) -> Tensor:
+        """Return the loss of each token, with the softmax in the place of the logits."""
         shifted = logits.sub_(group.maximum(logits.amax(dim=-1, keepdim=True)))
         own, elsewhere = _own(labels, logits.shape[-1], group)
         target = shifted.gather(-1, own[..., None])[..., 0].masked_fill_(elsewhere, 0)
@@ -57,6 +58,7 @@ class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        """Return the gradient in the place of the softmax."""
         softmax, labels = ctx.saved_tensors
         own, elsewhere = _own(labels, softmax.shape[-1], ctx.group)
         minus_one = elsewhere.to(softmax.dtype).sub_(1)

@@ -19,6 +19,7 @@ class _Command(TyperCommand):
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse arguments. Refuse empty ones."""
         for before, argument in pairwise(["", *args]):
             name, equals, value = argument.partition("=")
             if argument and not (name.startswith("--") and equals and not value):

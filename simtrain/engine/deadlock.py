@@ -55,6 +55,7 @@ def find_waits(graph: TaskGraph, is_unfinished: Flags) -> Iterator[Wait]:
     }
 
     def blocker(index: int) -> tuple[str, str]:
+        """Return the stream of a task, and the task in words with those before it in its queue."""
         stream = graph.stream(index)
         words, place = f"{graph.name_of(index)!r} on {stream}", left[stream].index(index)
         if place > 0:

@@ -88,7 +88,8 @@ def _document(path: pathlib.Path, inode: int, modified_ns: int, num_bytes: int) 
 def _with_overrides(profile: Document, overrides: Document) -> Document:
     keys, values = dict(profile.positions.keys), dict(profile.positions.values)
 
-    def lay(under: Any, over: Any, path: Path) -> Any:
+    def overridden(under: Any, over: Any, path: Path) -> Any:
+        """Return the profile's data with the overrides; record their places."""
         if _is_entry(under):
             _move(path, overrides.positions.keys, keys)
             _move(path, overrides.positions.values, values)
@@ -99,9 +100,9 @@ def _with_overrides(profile: Document, overrides: Document) -> Document:
         if unknown:
             where = (*path, unknown[0])
             raise InputError([_no_entry(where, under, overrides.positions.of_key(where))])
-        return under | {name: lay(under[name], over[name], (*path, name)) for name in over}
+        return under | {name: overridden(under[name], over[name], (*path, name)) for name in over}
 
-    return Document(lay(profile.data, overrides.data, ()), Positions(keys, values))
+    return Document(overridden(profile.data, overrides.data, ()), Positions(keys, values))
 
 
 def _spelled(overridden: Positions, path: Path) -> str:

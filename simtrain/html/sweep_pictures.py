@@ -41,6 +41,7 @@ def heat_map_panel(heat: Figures, cells: Figures, shown: Format, larger_is_bette
     best = (max if larger_is_better else min)(values, default=0.0)
 
     def cell(one: Figures) -> Html:
+        """Build a cell, shaded by its value in proportion to the best."""
         value = one.value.get("value")
         if value is None:
             return element("td", one.value.get("reason", ""), class_="empty")

@@ -78,6 +78,7 @@ class _Shell:
 
     @property
     def runs(self) -> bool | None:
+        """Whether the current commands run; None if it depends on unknown values."""
         states = [block.runs for block in self.blocks]
         return False if False in states else None if None in states else True
 

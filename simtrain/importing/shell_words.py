@@ -109,6 +109,7 @@ class _Reader:
         self.script, self.file, self.at = script, file, start
 
     def commands(self) -> Iterator[Command]:
+        """Yield the commands of the script, each with the operator that ends it."""
         words: list[Word] = []
         in_test = False
         while (token := self._next(in_test)) is not None:

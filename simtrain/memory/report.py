@@ -194,6 +194,7 @@ class _StageRank:
     def of(
         cls, plan: Plan, profile: HardwareProfile, replay: MemoryReplay, stage: int
     ) -> _StageRank:
+        """Read the model states and buffers of a stage's rank from the plan and the replay."""
         held = plan.stage_parameters[stage]
         chunks = plan.model_chunks.numbers[stage :: plan.mesh.pp]
         global_bytes = max(

@@ -67,6 +67,7 @@ class Searches:
         remaining = list(self.combinations)
 
         def next_search() -> SearchTask | None:
+            """Take the next combination, with its share of the remaining time; None at the end."""
             budget_s = self._budget_s(len(remaining) / workers) if remaining else None
             if not remaining or self._is_over(budget_s):
                 return None

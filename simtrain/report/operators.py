@@ -206,6 +206,8 @@ def operators_of(result: Result, stage: int | None = None) -> Operators:
     sources = {name: source_of(name, result) for name in (HOST_ISSUE, SLOWDOWN)}
 
     def row(key: OpKey, found: OpSeconds) -> Operator:
+        """Build the row of an op, and note the sources of the entries that limit it."""
+
         def alone_s(one: Any) -> float:
             return key.alone_s(one, sent_bytes)
 

@@ -275,6 +275,7 @@ def products_rule(supported: Collection[str]) -> Rule:
     """
 
     def check(scenario: Scenario) -> Violation | None:
+        """Return the violation of a data type that the profile has no products for."""
         precision, name = scenario.precision, scenario.precision.linear_product_type
         if name in supported:
             return None

@@ -79,6 +79,7 @@ def suggest_together(
         return [violation for violation in found if violation]
 
     def further(state: Scenario, changes: dict[str, object]) -> Iterator[dict[str, object]]:
+        """Yield the changes with one more, for each field and value that a violation names."""
         for violation in left(state):
             for field, values in violation.values.items():
                 if field not in changes:

@@ -300,6 +300,7 @@ def size_rule(gpus_per_node: int, num_nodes: int) -> Rule:
     """Return the rule that a job fits on `num_nodes` nodes with `gpus_per_node` GPUs each."""
 
     def check(scenario: Scenario) -> Violation | None:
+        """Return the violation of a job with more GPUs than the cluster."""
         # The scenario's own number of nodes: that of the cluster too, unless it is a remedy.
         written = scenario.hardware.get("cluster", {}).get("num_nodes")
         nodes = written if isinstance(written, int) else num_nodes

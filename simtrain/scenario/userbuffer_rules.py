@@ -77,6 +77,7 @@ def userbuffer_node_rule(nvlink_gpus: int) -> Rule:
     """Return the rule that NVLink, with `nvlink_gpus` GPUs, connects each tensor-parallel group."""
 
     def check(scenario: Scenario) -> Violation | None:
+        """Return the violation of tensor-parallel groups that NVLink does not connect."""
         is_used = scenario.overlap.userbuffers
         if not is_used or scenario.mesh(nvlink_gpus).group("tp").inside_one_node:
             return None

@@ -60,6 +60,8 @@ def registering(table: list[Rule]) -> Callable[[str, str], Callable[[Check], Che
     """Return a decorator that adds the decorated check to `table`, with a code and a reason."""
 
     def rule(code: str, reason: str) -> Callable[[Check], Check]:
+        """Return a decorator that registers a check with its code and reason."""
+
         def register(check: Check) -> Check:
             table.append(Rule(code, reason, check))
             return check
@@ -88,6 +90,7 @@ def rule_against(
     """
 
     def check(scenario: Scenario) -> Violation | None:
+        """Return the violation if the rule is broken, with the values to try instead."""
         if not is_broken(scenario):
             return None
         first, second, *_ = values

@@ -54,6 +54,7 @@ def legal_points(space: Space, of_cluster: Sequence[Rule] = ()) -> LegalPoints:
     removed: Counter[str] = Counter()
 
     def walk(prefix: Prefix, level: int, open_rules: list[tuple[_DecisionTree, _Node]]) -> None:
+        """Add the legal points that begin with `prefix`; `open_rules` are not decided by it."""
         if level == len(levels):
             points.append(Point(*prefix))
             return

@@ -85,9 +85,11 @@ class _Builder:
         self.problems: dict[Problem, None] = {}
 
     def at(self, node: Node) -> Location:
+        """Return the place of a node in the file."""
         return self._locate(node.start_mark.line, node.start_mark.column)
 
     def build(self, node: Node, path: Path) -> Any:
+        """Return the value of a node, and record its place and problems."""
         is_empty = node.start_mark.index == node.end_mark.index
         # ruamel places an empty value on the next line; use the position of its key.
         self.values[path] = self.keys.get(path, self.at(node)) if is_empty else self.at(node)

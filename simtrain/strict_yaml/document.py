@@ -125,9 +125,12 @@ def overlay(base: Document, top: Document) -> Document:
     """
     keys, values = dict(base.positions.keys), dict(base.positions.values)
 
-    def lay(old: Any, new: Any, path: Path) -> Any:
+    def merged(old: Any, new: Any, path: Path) -> Any:
+        """Return `old` with the values of `new`, and record their places."""
         if isinstance(new, dict) and isinstance(old, dict):
-            laid = {name: lay(old.get(name), value, (*path, name)) for name, value in new.items()}
+            laid = {
+                name: merged(old.get(name), value, (*path, name)) for name, value in new.items()
+            }
             return old | laid
         if isinstance(new, dict) and old is not None:
             raise InputError([_not_a_section(path, old, top.positions.of_value(path))])
@@ -135,7 +138,7 @@ def overlay(base: Document, top: Document) -> Document:
         _move(path, top.positions.values, values)
         return new
 
-    return Document(lay(base.data, top.data, ()), Positions(keys, values))
+    return Document(merged(base.data, top.data, ()), Positions(keys, values))
 
 
 def _move(path: Path, source: Mapping[Path, Location], target: dict[Path, Location]) -> None:

@@ -135,10 +135,12 @@ class _Refusal:
 
     @property
     def name(self) -> str:
+        """Path of the refused value, as a user writes it."""
         return self.spell(self.path)
 
     @property
     def home(self) -> str:
+        """Section that contains the refused value."""
         return self.spell(self.path[:-1]) or self.top
 
     @property
@@ -152,16 +154,20 @@ class _Refusal:
 
     @property
     def says(self) -> str:
+        """Statement of the refused value: "batch.micro is 0"."""
         return f"{self.name} is {as_written(self.detail['input'])}"
 
     @property
     def example(self) -> str | None:
+        """A value that the field accepts, from the model's examples."""
         return example(self.model_class, self.path)
 
     def at_value(self, code: str, message: str, fix: str | None) -> Problem:
+        """Build a problem at the refused value."""
         return Problem(code, message, self.positions.of_value(self.path), fix=fix)
 
     def at_key(self, code: str, message: str, fix: str | None) -> Problem:
+        """Build a problem at the key of the refused value."""
         return Problem(code, message, self.positions.of_key(self.path), fix=fix)
 
 
@@ -203,6 +209,7 @@ def _expecting(
     """Return an explanation for values of the wrong type; `hint` suggests a value."""
 
     def explain(refusal: _Refusal) -> Problem:
+        """Build the problem of a value of the wrong type."""
         value = refusal.detail["input"]
         kind = type(value)
         the_type = "" if kind in _WORDS else f"the {_TYPES.get(kind, kind.__name__)} "

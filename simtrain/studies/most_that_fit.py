@@ -53,14 +53,17 @@ class _Bracket:
 
     @property
     def is_found(self) -> bool:
+        """Whether no number is left between the bounds."""
         one_sided = self.high_peak <= self.capacity or self.low_peak > self.capacity
         return one_sided or self.high - self.low <= 1
 
     @property
     def found(self) -> int:
+        """The largest number that fits, or the smallest if none fits."""
         return self.high if self.high_peak <= self.capacity else self.low
 
     def guess(self, *, interpolate: bool) -> int:
+        """Return the next number to try, or the result if it is found."""
         if self.is_found:
             return self.found
         span = self.high - self.low
@@ -69,6 +72,7 @@ class _Bracket:
         return self.low + min(max(step, 1), span - 1)
 
     def narrow(self, number: int, peak: int) -> None:
+        """Move a bound to a number with a known peak, if it is between the bounds."""
         if not self.low < number < self.high:
             return
         if peak <= self.capacity:

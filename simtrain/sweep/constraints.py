@@ -191,6 +191,7 @@ def _field(name: str, path: str) -> Evaluate:
     read = operator.attrgetter(path)
 
     def evaluate(scenario: Scenario) -> Value:
+        """Return the value of the field in a scenario."""
         try:
             value: Value = read(scenario)
         except AttributeError as error:
@@ -210,6 +211,7 @@ class _Reader:
     names: set[str]
 
     def read(self, node: ast.expr, depth: int) -> Evaluate:
+        """Return a function that evaluates an expression for a scenario."""
         if depth > _MAX_DEPTH:
             fix = "split it into several constraints; all of them must hold"
             raise self.refuse(node, f"is nested more than {_MAX_DEPTH} levels deep", fix)
@@ -240,6 +242,7 @@ class _Reader:
         raise self.refuse(node, f'has "{ast.unparse(node)}", which is not allowed', fix)
 
     def constant(self, node: ast.Constant) -> Evaluate:
+        """Return a function for a literal number or string."""
         value = node.value
         if isinstance(value, (int, float)) and not abs(value) <= _LARGEST:
             message = f"has a number above {_LARGEST:g}"
@@ -247,6 +250,7 @@ class _Reader:
         return _constant(value)
 
     def name(self, node: ast.Name | ast.Attribute) -> Evaluate:
+        """Return a function for the value of a constant, a word or a field."""
         name = ast.unparse(node)
         self.names.add(name)
         if name in self.constants:
@@ -261,10 +265,12 @@ class _Reader:
         )
 
     def both(self, op: ast.boolop, parts: list[Evaluate]) -> Evaluate:
+        """Return a function for `and` or `or` of parts."""
         decide = all if isinstance(op, ast.And) else any
         return lambda scenario: decide(_truth(part(scenario)) for part in parts)
 
     def arithmetic(self, op: ast.operator, left: Evaluate, right: Evaluate) -> Evaluate:
+        """Return a function for an operation with two numbers."""
         compute, is_power = _ARITHMETIC[type(op)], isinstance(op, ast.Pow)
 
         def evaluate(scenario: Scenario) -> Number:
@@ -276,6 +282,8 @@ class _Reader:
         return evaluate
 
     def compare(self, ops: list[ast.cmpop], parts: list[Evaluate]) -> Evaluate:
+        """Return a function for a chain of comparisons."""
+
         def evaluate(scenario: Scenario) -> bool:
             values = [part(scenario) for part in parts]
             pairs = zip(ops, values, values[1:], strict=False)
@@ -284,6 +292,7 @@ class _Reader:
         return evaluate
 
     def refuse(self, node: ast.expr, message: str, fix: str, code: str = "E811") -> ConstraintError:
+        """Build the error of an expression, with its place in the constraint."""
         # Python counts col_offset in UTF-8 bytes.
         offset = len(self.text.encode()[: node.col_offset].decode())
         return ConstraintError(code, message, fix, _original(self.text, offset))

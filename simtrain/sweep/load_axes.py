@@ -76,6 +76,7 @@ class _Reader:
         self.place: Path = ("axes", name)
 
     def axis(self) -> Axis:
+        """Read the axis: a list of values, a range, powers of two or labelled values."""
         # SQL ignores case: Status is status.
         if (column := self.name.lower()) in (*FIXED_COLUMNS, *REPORTABLE):
             message = f"the results already have a column {column}"
@@ -97,6 +98,7 @@ class _Reader:
     def refuse(
         self, code: str, message: str, fix: str, *inside: str | int, key: bool = False
     ) -> InputError:
+        """Build the error of a value inside the axis, or of its key."""
         find = self.positions.of_key if key else self.positions.of_value
         return InputError([Problem(code, message, find((*self.place, *inside)), fix=fix)])
 
@@ -150,6 +152,7 @@ class _Reader:
         return values
 
     def integers(self, kind: str, bounds: Any, count: int) -> list[int]:
+        """Return the bounds as `count` integers."""
         if isinstance(bounds, list) and len(bounds) == count:
             integers = [one for one in bounds if type(one) is int]
             if len(integers) == count:

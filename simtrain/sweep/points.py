@@ -57,9 +57,11 @@ class _Group:
         self._known: dict[object, _Fields] = {}
 
     def at(self, positions: tuple[int, ...]) -> _Fields:
+        """Return the fields of the group at the positions on the axes."""
         return self._known[self._pick(positions)]
 
     def put(self, positions: tuple[int, ...], fields: _Fields) -> None:
+        """Store the fields of the group at the positions, if there are none yet."""
         self._known.setdefault(self._pick(positions), fields)
 
 

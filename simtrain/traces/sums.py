@@ -100,6 +100,7 @@ def sum_up(
     owner = spans.owner[span]
 
     def between(first: int, last: int) -> Intervals:
+        """Return the intervals from the `first` sum to the `last`."""
         # If the sums fill the piece, the interval ends with it, without a rounding error.
         low, high = edges_s[first], np.where(edges_s[last] < length_s, edges_s[last], np.inf)
         begins_s = np.where(is_forward, start_s + low, np.maximum(end_s - high, start_s))

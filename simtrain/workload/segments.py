@@ -241,12 +241,15 @@ class _Backward:
         self.order.compute(elementwise(name, read_bytes, tensor.num_bytes, phase, reads=waited))
 
     def index(self, node: Node) -> int:
+        """Return the position of a node in the recording."""
         return self.recording.nodes.index(node)
 
     def make_save(self, position: int, tensor: Tensor) -> None:
+        """Let the op at a position of the order save a tensor."""
         self.order.change(position, lambda op: saving_too(op, tensor))
 
     def make_read(self, position: int, tensor: Tensor) -> None:
+        """Let the op at a position of the order read a tensor."""
         self.order.change(position, lambda op: op.replace(reads=(*op.reads, tensor)))
 
 

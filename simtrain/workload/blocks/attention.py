@@ -231,6 +231,7 @@ def _fused(core: AttentionCore, query_key: tuple[Tensor, ...], value: Tensor) ->
     saved = *query_key, value, output, log_sum_exp
 
     def kernel(*, is_backward: bool) -> FusedAttention:
+        """Build the work of one pass of the kernel."""
         return FusedAttention(
             heads,
             core.seq_length,
@@ -289,6 +290,7 @@ def _query_key_product(core: AttentionCore, query_key: tuple[Tensor, ...]) -> Te
         order.compute(op.replace(buffer_bytes=scores.num_bytes))
 
     def backward(order: IssueOrder) -> None:
+        """Issue the gradients of queries and keys."""
         phase = Phase.INPUT_GRADIENT
         order.compute(core.product("QKᵀ query gradient", (s, d, s), phase, reads=saved))
         order.compute(core.product("QKᵀ key gradient", (s, d, s), phase, reads=query_key))
@@ -330,6 +332,7 @@ def _over_value(core: AttentionCore, probabilities: Tensor, value: Tensor) -> Te
     operand = values or value
 
     def forward(order: IssueOrder) -> None:
+        """Issue the product with V and the merge of heads."""
         if values:
             order.compute(core.repeat(values, saves=(value,)))
         saves = operand, probabilities
@@ -337,6 +340,7 @@ def _over_value(core: AttentionCore, probabilities: Tensor, value: Tensor) -> Te
         order.compute(elementwise("merge heads", output.num_bytes, output.num_bytes))
 
     def backward(order: IssueOrder) -> None:
+        """Issue the gradients of scores and values."""
         phase = Phase.INPUT_GRADIENT
         name = "attention over V scores gradient"
         order.compute(core.product(name, (s, s, d), phase, reads=(operand,)))

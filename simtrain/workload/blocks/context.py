@@ -131,6 +131,7 @@ def ring_attention(
         return shard.kernel(shard.seq_length, keys, is_causal=is_own, is_backward=is_backward)
 
     def forward(order: IssueOrder) -> None:
+        """Send blocks of keys and values one step ahead of the kernels that read them."""
         send = _collective(CollectiveKind.SEND, "keys and values to next", block, group)
         held = query + 2 * block
         join = elementwise("keys and values joined", block, block, saves=given, holds_bytes=held)
@@ -157,6 +158,7 @@ def ring_attention(
             )
 
     def backward(order: IssueOrder) -> None:
+        """Send blocks the other way, followed by the gradients of their keys and values."""
         # Gradients of queries and output, and send and receive buffers of a block with gradient.
         held = query + size + 4 * block + (0 if saves_output else size)
         order.compute(elementwise("keys and values copied", block, block, _BACK, holds_bytes=held))
@@ -204,6 +206,7 @@ def gathered_attention(
         return [shard.kernel(half, end, is_causal=True, is_backward=is_backward) for end in ends]
 
     def gather(order: IssueOrder, held: int, phase: Phase, saves: tuple[Tensor, ...]) -> None:
+        """Gather keys and values, and put their tokens in order."""
         kind = CollectiveKind.ALL_GATHER
         for name, num_bytes in whole.items():
             op = _collective(kind, f"{name}s gather", num_bytes, group, phase)
@@ -213,6 +216,7 @@ def gathered_attention(
             order.compute(op.replace(holds_bytes=held + gathered + num_bytes))
 
     def forward(order: IssueOrder) -> None:
+        """Issue the gathers, and a kernel and a copy of its output for each half of the queries."""
         gather(order, own, Phase.FORWARD, given)
         held = own + gathered + 2 * size + rows
         for place, work in enumerate(kernels(is_backward=False)):
@@ -222,6 +226,7 @@ def gathered_attention(
             order.compute(copy)
 
     def backward(order: IssueOrder) -> None:
+        """Gather again, and reduce-scatter the gradients of keys and values."""
         held = query + size + gathered
         zero = elementwise("key and value gradients zero", 0, gathered, _BACK, holds_bytes=held)
         order.compute(zero)

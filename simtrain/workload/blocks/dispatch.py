@@ -39,6 +39,7 @@ def permute(
     order_of = tape.tensor("token order", rows, 1, INDEX_BYTES)
 
     def forward(order: IssueOrder) -> None:
+        """Issue the gather of token counts and the copies into the experts' order."""
         if counts:
             num_bytes = INDEX_BYTES * probabilities.width * counts.num_ranks
             work = Collective(CollectiveKind.ALL_GATHER, num_bytes, counts)
@@ -48,6 +49,7 @@ def permute(
         order.compute(elementwise(name, read_bytes, weights.num_bytes))
 
     def backward(order: IssueOrder) -> None:
+        """Issue the copies back into the tokens' order."""
         phase, name = Phase.INPUT_GRADIENT, "permute probabilities gradient"
         written, reads = probabilities.num_bytes, routing.saved
         order.compute(elementwise(name, weights.num_bytes, written, phase, reads=reads))

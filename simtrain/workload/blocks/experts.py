@@ -251,6 +251,7 @@ def _gate(tape: Tape, x: Tensor, y: Tensor, mlp: ExpertMlp) -> Tensor:
         order.compute(elementwise("shared gate product", sizes[1], z.num_bytes, saves=(y,)))
 
     def backward(order: IssueOrder) -> None:
+        """Issue the gradients of both factors and of the gate's weight."""
         phase, read = Phase.INPUT_GRADIENT, sum(sizes)
         name = "shared gate product gradient"
         order.compute(elementwise(name, read, sizes[1], phase, reads=saved[1:]))

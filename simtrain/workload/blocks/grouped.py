@@ -68,6 +68,7 @@ def grouped_linear(
     given_bytes = load.rows * outputs * (FP8_BYTES if fp8 else batch.element_bytes)
 
     def forward(order: IssueOrder) -> None:
+        """Issue casts to fp8, if any, and the product."""
         if fp8:
             issue_casts(order, batch, f"{name} input", x.rows * x.width)
             issue_weight_casts(order, batch, name, elements)
@@ -75,6 +76,7 @@ def grouped_linear(
         order.compute(op.replace(saves=saved, holds_bytes=y.num_bytes))
 
     def backward(order: IssueOrder) -> None:
+        """Issue casts to fp8, if any, the input gradient and the weight gradient."""
         phase = Phase.INPUT_GRADIENT
         if fp8:
             issue_casts(order, batch, f"{name} gradient", y.rows * y.width, phase)
@@ -104,6 +106,7 @@ def _products(
     size, dtype = (FP8_BYTES, fp8.dtype) if fp8 else (batch.element_bytes, batch.dtype)
 
     def product(name: str, inputs: int, outputs: int, phase: Phase) -> Op:
+        """Build a product of all experts."""
         is_weight = phase is Phase.WEIGHT_GRADIENT
         written = batch.gradient_bytes if is_weight else batch.element_bytes
         rows = load.rows, inputs, outputs, load.mean_rows, load.model_rows

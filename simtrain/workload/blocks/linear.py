@@ -186,6 +186,7 @@ def column_linear(
     may_pipeline = has_userbuffers and batch.sequence_parallel
 
     def forward(order: IssueOrder) -> None:
+        """Gather the input, or pipeline its gather with the product."""
         if fp8 and not is_cast:
             gathered = batch.sequence_parallel
             issue_casts(order, batch, f"{name} input", x.rows * x.width, gathered=gathered)
@@ -201,6 +202,7 @@ def column_linear(
             order.compute(elementwise(f"{name} bias", y.num_bytes, y.num_bytes))
 
     def backward(order: IssueOrder) -> None:
+        """Gather the input again, and hide collectives behind both gradients."""
         regather, buffered_bytes = None, 0
         if fp8:
             issue_casts(order, batch, f"{name} gradient", y.rows * y.width, Phase.INPUT_GRADIENT)
@@ -255,6 +257,7 @@ def row_linear(
     whole_bytes, elements = batch.activation_bytes, batch.tokens * batch.hidden
 
     def forward(order: IssueOrder) -> None:
+        """Issue the product and the reduction of its output, or pipeline both."""
         if fp8:
             issue_casts(order, batch, f"{name} input", x.rows * x.width)
         products.cast_weight(order)
@@ -275,6 +278,7 @@ def row_linear(
             order.block(collective(f"{label} {operator}", work))
 
     def backward(order: IssueOrder) -> None:
+        """Gather the output's gradient, or pipeline its gather with the input gradient."""
         phase, gathered = Phase.INPUT_GRADIENT, batch.sequence_parallel
         num_bytes = whole_bytes
         if fp8:
@@ -333,6 +337,7 @@ def replicated_linear(tape: Tape, x: Tensor, outputs: int, name: str) -> Tensor:
         order.compute(products.forward(saved))
 
     def backward(order: IssueOrder) -> None:
+        """Issue the input gradient and the weight gradient."""
         if fp8:
             issue_casts(order, batch, f"{name} gradient", y.rows * y.width, Phase.INPUT_GRADIENT)
         products.cast_weight(order, Phase.INPUT_GRADIENT)

@@ -53,6 +53,7 @@ def _casting_norm(tape: Tape, x: Tensor, y: Tensor, name: str, kind: Normalizati
     tape.fp8_copies[y] = fp8_tensors(tape, f"{name} output in fp8", x.rows, x.width)
 
     def forward(order: IssueOrder) -> None:
+        """Issue the norm and the casts of its output that the recipe needs."""
         if not recipe.norm_casts:
             order.compute(elementwise(name, size, size, saves=(x,), family=family))
             issue_casts(

@@ -34,6 +34,7 @@ def overlap_exchange(
         computed = compute()
 
     def run(order: IssueOrder, passes: tuple[Iterable[Node], Iterable[Node]], half: str) -> None:
+        """Issue half a pass: launch the exchange, compute, then wait for it."""
         with order.deferring_waits() as handles:
             for node in passes[0]:
                 getattr(node, half)(order)

@@ -85,6 +85,7 @@ def route(
     picked, whole = chosen.num_bytes + indices.num_bytes, logits.num_bytes
 
     def forward(order: IssueOrder) -> None:
+        """Issue the choice of experts, the scatter of its scores and the auxiliary loss."""
         saves = (chosen, indices)
         if sigmoids is not None:
             _sigmoid(order, logits, sigmoids, choice)
@@ -108,6 +109,7 @@ def route(
             order.compute(elementwise(name, token_map.num_bytes, written))
 
     def backward(order: IssueOrder) -> None:
+        """Issue the gradients of the auxiliary loss and of the chosen scores."""
         phase, name = Phase.INPUT_GRADIENT, "auxiliary loss gradient"
         order.compute(elementwise(name, scores.num_bytes, whole, phase, reads=(scores,)))
         reads = (chosen, indices)
@@ -158,6 +160,7 @@ def _product(tape: Tape, x: Tensor, logits: Tensor, *, fp32: bool) -> None:
     held = x.num_bytes + logits.num_bytes
 
     def forward(order: IssueOrder) -> None:
+        """Issue the product of tokens and router weights."""
         sizes = batch.element_bytes, size
         work = Gemm(rows, experts, hidden, 1, *sizes)
         held = logits.num_bytes
@@ -167,6 +170,7 @@ def _product(tape: Tape, x: Tensor, logits: Tensor, *, fp32: bool) -> None:
         )
 
     def backward(order: IssueOrder) -> None:
+        """Issue the input gradient and the weight gradient."""
         phase = Phase.INPUT_GRADIENT
         work = Gemm(rows, hidden, experts, 1, size, batch.element_bytes)
         name = "router input gradient"

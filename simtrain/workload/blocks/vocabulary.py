@@ -26,6 +26,7 @@ def look_up(tape: Tape, vocab: int, *, tied: str = "") -> Tensor:
     whole = batch.activation_bytes
 
     def forward(order: IssueOrder) -> None:
+        """Issue the look-up and the sum over the tensor-parallel ranks."""
         order.compute(elementwise("embedding lookup", whole, whole, holds_bytes=whole))
         order.compute(elementwise("embedding mask", 0, whole))
         kind = CollectiveKind.ALL_REDUCE
@@ -34,6 +35,7 @@ def look_up(tape: Tape, vocab: int, *, tied: str = "") -> Tensor:
         order.block(collective("embedding sum", Collective(kind, whole, batch.tensor)))
 
     def backward(order: IssueOrder) -> None:
+        """Gather the gradient and add it to that of the table."""
         if batch.sequence_parallel:
             work = Collective(CollectiveKind.ALL_GATHER, whole, batch.tensor)
             order.block(collective("embedding sum", work, Phase.INPUT_GRADIENT))
@@ -89,6 +91,7 @@ def cross_entropy(tape: Tape, logits: Tensor, *, in_place: bool = True) -> None:
     family = KernelFamily.CROSS_ENTROPY
 
     def forward(order: IssueOrder) -> None:
+        """Issue the steps of the loss, and the all-reduces of maximum, target and sum."""
         both = given + fp32
         shifted = both if in_place else both + fp32
         steps = (
@@ -111,6 +114,7 @@ def cross_entropy(tape: Tape, logits: Tensor, *, in_place: bool = True) -> None:
             order.block(collective("loss sum", work, holds_activation=False))
 
     def backward(order: IssueOrder) -> None:
+        """Issue the gradient, which overwrites the softmax, and its cast."""
         phase = Phase.INPUT_GRADIENT
         # The gradient overwrites the softmax.
         reads = (kept,) if is_fp32 else ()
@@ -135,6 +139,7 @@ def _fused_cross_entropy(tape: Tape, logits: Tensor) -> None:
     sums = 3 * batch.tokens * FP32_BYTES
 
     def forward(order: IssueOrder) -> None:
+        """Issue the softmax, the gather of its sums and the gradient of the logits."""
         order.compute(elementwise("online softmax of logits", size, sums, holds_bytes=size))
         whole_bytes = sums * batch.tensor.num_ranks
         work = Collective(CollectiveKind.ALL_GATHER, whole_bytes, batch.tensor)
