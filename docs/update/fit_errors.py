@@ -63,8 +63,8 @@ def _cell(one: Comparison | None) -> str:
     return f"{percent(one.mean_abs_error)}, {percent(one.max_abs_error)} ({len(one.rows)})"
 
 
-def fit_error(request: Request) -> str:
-    """Return an error of a part: `fit_error PROFILE "TITLE" mean`, `worst` or `each`."""
+def residual(request: Request) -> str:
+    """Return an error of a part: `residual PROFILE "TITLE" mean`, `worst` or `each`."""
     profile, title, which = request.words
     one = comparisons(profile)[title]
     if which == "each":
@@ -72,4 +72,4 @@ def fit_error(request: Request) -> str:
     return percent({"mean": one.mean_abs_error, "worst": one.max_abs_error}[which], 0)
 
 
-GENERATORS: dict[str, Generator] = {one.__name__: one for one in (fit_errors, fit_error)}
+GENERATORS: dict[str, Generator] = {one.__name__: one for one in (fit_errors, residual)}
