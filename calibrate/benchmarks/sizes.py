@@ -6,9 +6,6 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
-from pydantic import TypeAdapter
-from ruamel.yaml import YAML
-
 from calibrate.torch_model.models import Data, gpt, llama
 
 _FILE = Path(__file__).parents[1] / "sizes.yaml"
@@ -95,6 +92,10 @@ class Sizes:
 
 def sizes_for(device: str, *, quick: bool) -> Sizes:
     """The sizes for "cuda" or "cpu"."""
+    # Imported here: every command's help would load them.
+    from pydantic import TypeAdapter
+    from ruamel.yaml import YAML
+
     sizes = TypeAdapter(Sizes).validate_python(YAML(typ="safe").load(_FILE)[device])
     if not quick:
         return sizes
