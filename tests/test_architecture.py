@@ -17,7 +17,7 @@ PACKAGE = ROOT / "simtrain"
 # Used by many rooms; the sentence in docs/design.md leaves them out.
 LOWEST = {
     *("version", "errors", "extras", "units", "output_folder", "strict_yaml", "resources", "mesh"),
-    *("entry", "system", "provenance", "comparison", "packing", "sentences"),
+    *("entry", "system", "provenance", "comparison", "packing", "sentences", "garbage"),
 }
 # Each room and the rooms that it imports, all of them above it.
 ROOMS: dict[str, set[str]] = {
@@ -34,6 +34,7 @@ ROOMS: dict[str, set[str]] = {
     "packing": set(),
     "sentences": set(),
     "system": set(),
+    "garbage": set(),
     "provenance": {"version", "resources"},
     "software": {"units", "strict_yaml", "resources", "entry"},
     "schedules": {"errors", "strict_yaml"},
@@ -80,13 +81,13 @@ ROOMS: dict[str, set[str]] = {
     "cost": {"errors", "units", "entry", "scenario", "hardware"},
     "sweep": {
         *("version", "errors", "extras", "strict_yaml", "resources", "scenario", "hardware"),
-        *("report", "evaluation", "system", "cost"),
+        *("report", "evaluation", "system", "garbage", "cost"),
     },
     "search": {
         "provenance",
         *("errors", "extras", "units", "output_folder", "strict_yaml", "mesh", "scenario"),
         *("hardware", "workload", "schedules", "plan", "programs", "memory", "report", "studies"),
-        *("evaluation", "sweep"),
+        *("evaluation", "sweep", "garbage"),
     },
     "planning": {
         *("errors", "units", "resources", "scenario", "hardware", "evaluation", "sweep"),

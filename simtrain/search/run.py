@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from simtrain.evaluation import Evaluator
+from simtrain.garbage import without_garbage_collection
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.scenario import Scenario, check_scenario, check_values
 from simtrain.search import problems
@@ -20,6 +21,7 @@ from simtrain.search.space import Space
 from simtrain.search.workers import Processes, Workers
 
 
+@without_garbage_collection()
 def search(
     base: Scenario,
     gpus: tuple[int, ...],

@@ -16,6 +16,7 @@ from itertools import islice
 
 from simtrain.errors import InputError, Location
 from simtrain.evaluation import Evaluator
+from simtrain.garbage import without_garbage_collection
 from simtrain.search.explorer import Assessment, Explorer, Stop, Stopped
 from simtrain.search.objective import Objective
 from simtrain.search.space import Point, Space
@@ -148,6 +149,7 @@ def _explorer(pickled: bytes) -> Explorer:
     return Explorer(inputs.space, Evaluator(), inputs.objective, inputs.limit_bytes)
 
 
+@without_garbage_collection()
 def _assess(inputs: bytes, points: Sequence[Point], bounded: bool) -> list[Assessment]:
     explorer = _explorer(inputs)
     return [explorer.assess(point, bounded=bounded) for point in points]

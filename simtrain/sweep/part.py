@@ -7,18 +7,17 @@ the same bytes on every machine.
 from __future__ import annotations
 
 import functools
-import gc
 import io
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from simtrain.cost.of_tokens import cost_of_tokens
 from simtrain.errors import InputError, Problem
 from simtrain.evaluation import Evaluation, Evaluator
+from simtrain.garbage import without_garbage_collection
 from simtrain.scenario import RULES, Scenario
 from simtrain.sweep.axes import LARGEST, Cell, describe_point
 from simtrain.sweep.constraints import Constraint, ConstraintError
@@ -55,24 +54,8 @@ def run_part(plan: Plan, number: int) -> Part:
     Raises:
         InputError: a constraint cannot be evaluated at one of the points.
     """
-    with _without_garbage_collection():
+    with without_garbage_collection():
         return _part(plan, number)
-
-
-@contextmanager
-def _without_garbage_collection() -> Iterator[None]:
-    """Disable the garbage collector while a part runs.
-
-    Points create no reference cycles but fill caches, which every full collection would scan: a
-    tenth of a sweep's time, and a quarter of its first minute.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _part(plan: Plan, number: int) -> Part:

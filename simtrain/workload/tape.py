@@ -340,4 +340,7 @@ def record(block: Block, microbatch: Microbatch) -> Recording:
     tape = Tape(microbatch)
     given = tape.tensor("block input", microbatch.local_tokens, microbatch.hidden)
     result = block.forward(tape, given)
-    return Recording(tuple(tape.nodes), tuple(tape.parameters), given, result, tape._num_tensors)
+    nodes = tuple(tape.nodes)
+    # Functions of nodes refer to the tape. Without this cycle, Python frees a recording at once.
+    tape.nodes.clear()
+    return Recording(nodes, tuple(tape.parameters), given, result, tape._num_tensors)

@@ -1,0 +1,28 @@
+"""Recordings of blocks."""
+
+from __future__ import annotations
+
+import gc
+
+from simtrain import load_scenario
+from simtrain.evaluation import Evaluator
+from simtrain.plan import microbatch_of
+from simtrain.workload.gpt import gpt_blocks
+from simtrain.workload.tape import record
+
+
+def test_a_recording_has_no_reference_cycles() -> None:
+    """Caches drop many recordings in a search, which runs without the garbage collector."""
+    scenario = load_scenario("deepseek_v3")
+    blocks = [block for block, _ in gpt_blocks(scenario).runs]
+    microbatch = microbatch_of(
+        scenario, scenario.mesh(Evaluator().profile_of(scenario).cluster.domains)
+    )
+    gc.collect()
+    gc.disable()
+    try:
+        for block in blocks:
+            record.__wrapped__(block, microbatch)
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
