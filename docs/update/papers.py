@@ -103,21 +103,38 @@ def measured_runs(request: Request) -> str:
     errors = validated_on(request.text)
     assert errors is not None, request.text
     headings = ["runs", "number", "software stack", "mean \\|error\\|", "worst", "remark"]
-
-    def words(error: float) -> str:
-        return error_text(error).replace("-", "−").replace("%", " %")
-
     rows = [
         [
-            *(one.runs, str(one.num_runs), f"`{one.software}`", words(one.mean_error)),
-            *(words(one.worst_error), one.remark),
+            *(one.runs, str(one.num_runs), f"`{one.software}`", _words(one.mean_error)),
+            *(_words(one.worst_error), one.remark),
         ]
         for one in errors.measured_runs
     ]
     return table(headings, rows)
 
 
+def measured_error(request: Request) -> str:
+    """Return one of these errors: `measured_error a100_sxm4_80gb mean|worst|number several nodes`.
+
+    The last words begin the description of the runs.
+    """
+    profile, which, *begin = request.words
+    errors = validated_on(profile)
+    assert errors is not None, request.text
+    (runs,) = (one for one in errors.measured_runs if one.runs.startswith(" ".join(begin)))
+    if which == "number":
+        return str(runs.num_runs)
+    return _words({"mean": runs.mean_error, "worst": runs.worst_error}[which])
+
+
+def _words(error: float) -> str:
+    return error_text(error).replace("-", "−").replace("%", " %")
+
+
 GENERATORS: dict[str, Generator] = {
     one.__name__: one
-    for one in (table5, table5_error, table5_gains, dp530b, measured_runs, memory, crossing)
+    for one in (
+        *(table5, table5_error, table5_gains, dp530b, measured_runs, measured_error),
+        *(memory, crossing),
+    )
 }

@@ -47,8 +47,8 @@ class ValidatedOn(Strict):
 
 
 def error_text(error: float) -> str:
-    """Format an error with two digits, as precisely as errors were published: "2.1%", "-49%"."""
-    return f"{100 * error:.2g}%"
+    """Format an error with two digits, as precisely as errors were published: "2.0%", "-49%"."""
+    return f"{100 * error:#.2g}".rstrip(".") + "%"
 
 
 def validated_on(cluster: str) -> ValidatedOn | None:

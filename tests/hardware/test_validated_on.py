@@ -43,7 +43,7 @@ def test_each_calibrated_profile_says_with_what_it_was_compared() -> None:
         assert one.summary.startswith("Compared with no measured layer or iteration")
     assert "compared with no measured iteration" in call("profile", "show", "trn1").stdout
     assert "worst −" not in call("profile", "show", "h100_sxm").stdout
-    assert "mean |error| 1%, worst -2.1%" in " ".join(
+    assert "mean |error| 1.0%, worst -2.1%" in " ".join(
         call("profile", "show", "a100_sxm4_80gb").stdout.split()
     )
 
