@@ -15,7 +15,6 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from simtrain.errors import InputError
 from simtrain.mesh import Axis, Domains, Mesh
 from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.scenario.pipeline_layout import ChunkContents
@@ -32,6 +31,7 @@ from simtrain.workload.optimizer import (
     StepOps,
     step_ops,
 )
+from simtrain.workload.own_layers import check_own_layers
 from simtrain.workload.passes import Pass, PassOptions
 from simtrain.workload.recompute import SAVE_ALL
 from simtrain.workload.shard_groups import sharding_of
@@ -76,11 +76,11 @@ class Plan:
             layers: replace the layers of the scenario's model.
 
         Raises:
-            InputError: `layers` is no list of blocks, or their number is not the scenario's (E505).
+            InputError: `layers` cannot replace the layers of the model (E505).
         """
         mesh, model = scenario.mesh(domains), gpt_blocks(scenario)
         if layers is not None:
-            _check_layers(scenario, layers)
+            check_own_layers(layers, scenario.model.num_layers, microbatch_of(scenario, mesh))
             ends = (block for block in model.blocks if not block.is_unit)
             model = chunk_of([next(ends), *layers, *ends])
         return cls(scenario, mesh, model, num_saved_per_stage)
@@ -352,21 +352,3 @@ def overlap_of(scenario: Scenario) -> OverlapPolicy:
 # Equal microbatches and passes share one object, which caches find by identity.
 _microbatch = functools.lru_cache(maxsize=8192)(Microbatch)
 _pass = functools.lru_cache(maxsize=8192)(Pass)
-
-
-def _check_layers(scenario: Scenario, layers: Sequence[Block]) -> None:
-    """Check that `layers` is a list of blocks with as many layers as the model has."""
-    fix = "pass a list of objects with is_unit and forward(tape, x): docs/how_to/write_a_layer.md"
-    if not isinstance(layers, Sequence) or isinstance(layers, str):
-        raise InputError.of("E505", f"layers is a {type(layers).__name__}, not a list", fix=fix)
-    for place, layer in enumerate(layers):
-        missing = [name for name in ("is_unit", "forward") if not hasattr(layer, name)]
-        if isinstance(layer, type) or missing:
-            kind = "a class" if isinstance(layer, type) else f"a {type(layer).__name__}"
-            without = f" without {' and '.join(missing)}" if missing else ", not an object"
-            raise InputError.of("E505", f"layers[{place}] is {kind}{without}", fix=fix)
-    number, expected = sum(layer.is_unit for layer in layers), scenario.model.num_layers
-    if number != expected:
-        message = f"layers has {number} layers, but model.num_layers is {expected}"
-        change = f", or set model.num_layers to {number}" if number else ""
-        raise InputError.of("E505", message, fix=f"pass {expected} layers{change}")

@@ -43,7 +43,7 @@ ROOMS: dict[str, set[str]] = {
     "hardware": {"errors", "units", "strict_yaml", "resources", "entry", "scenario"},
     "workload": {"errors", "mesh", "software", "scenario"},
     "durations": {"mesh", "hardware", "workload"},
-    "plan": {"errors", "mesh", "scenario", "workload", "schedules"},
+    "plan": {"mesh", "scenario", "workload", "schedules"},
     "engine": {"errors", "extras"},
     "programs": {"workload", "durations", "schedules", "plan", "engine"},
     "memory": {"hardware", "workload", "schedules", "plan", "engine", "programs"},

@@ -1,6 +1,7 @@
 """The layer of docs/how_to/write_a_layer.md, against a hand count of all that follows from it."""
 
 import re
+import types
 from fractions import Fraction
 from typing import Any
 
@@ -14,6 +15,7 @@ from simtrain.errors import InputError
 from simtrain.memory.working import pass_memory
 from simtrain.plan import Plan
 from simtrain.scenario import Scenario
+from simtrain.workload import blocks
 from simtrain.workload.ops import Phase, total_flops
 from simtrain.workload.record import record_pass
 from simtrain.workload.tape import Block
@@ -65,6 +67,26 @@ def plan(**sections: Any) -> Plan:
 def test_what_is_no_list_of_layers_is_refused(layers: Any, message: str) -> None:
     with pytest.raises(InputError, match=f"E505 {message}"):
         Plan.of(scenario(), 8, layers=layers)
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (lambda tape, x: None, "returns nothing"),
+        (lambda tape, x: 3, "returns an object of type int"),
+        (
+            lambda tape, x: blocks.column_linear(tape, x, 256, "wide"),
+            "returns a tensor of 128 x 256",
+        ),
+    ],
+)
+def test_a_layer_that_returns_no_hidden_states_is_refused(returned: Any, message: str) -> None:
+    layer = types.SimpleNamespace(is_unit=True, forward=returned)
+    with pytest.raises(InputError, match="without a hash; write @dataclass"):
+        Plan.of(scenario(), 8, layers=[layer] * 8)
+    layer = type("Layer", (), {"is_unit": True, "forward": staticmethod(returned)})()
+    with pytest.raises(InputError, match=rf"forward of layers\[0\] {message}"):
+        Plan.of(scenario(), 8, layers=[layer] * 8)
 
 
 def test_it_is_at_most_thirty_lines() -> None:
