@@ -189,6 +189,7 @@ def test_a_group_is_the_one_on_the_most_nodes(mesh: Mesh, axes: tuple[Axis, ...]
     assert found.ranks_per_node <= mesh.gpus_per_node
 
 
+@pytest.mark.slow
 @given(MESHES, SOME_AXES)
 def test_a_group_says_how_many_of_its_ranks_share_each_level(
     mesh: Mesh, axes: tuple[Axis, ...]

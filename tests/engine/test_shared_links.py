@@ -308,6 +308,7 @@ def times(timeline: Timeline) -> tuple[list[float], list[float]]:
     return timeline.start_s.tolist(), timeline.end_s.tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 @given(case=draws_of_tasks())
 @settings(max_examples=60)

@@ -114,6 +114,7 @@ def pipelines(draw: st.DrawFn) -> Scenario:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(pipelines())
 def test_activations_of_every_stage_equal_the_formula(scenario: Scenario) -> None:

@@ -124,6 +124,7 @@ def op_by_op(
     return memory, held
 
 
+@pytest.mark.slow
 @given(layer_scenarios(), chunks_of(max_layers=13), POLICIES)
 def test_memory_of_a_chunk_equals_a_replay_op_by_op(
     scenario: Scenario, blocks: Blocks, policy: RecomputePolicy

@@ -174,6 +174,7 @@ def test_nothing_illegal_runs_and_nothing_legal_is_refused(data: Mapping[str, An
     assert (broken_codes(scenario, RULES) == set()) == is_legal_by_hand(scenario)
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(EITHER)
 def test_a_legal_scenario_has_whole_quantities(data: Mapping[str, Any]) -> None:
@@ -194,6 +195,7 @@ def test_a_legal_scenario_has_whole_quantities(data: Mapping[str, Any]) -> None:
     ]
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(EITHER)
 def test_every_suggestion_mends_its_rule_and_breaks_no_other(data: Mapping[str, Any]) -> None:

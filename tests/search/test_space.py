@@ -72,6 +72,7 @@ def a_rule(breaks: Callable[[Scenario], object]) -> Rule:
     return Rule("E399", "for a test", lambda scenario: violation if breaks(scenario) else None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "breaks",
     [
