@@ -81,6 +81,7 @@ def test_with_enough_memory_nothing_is_recomputed(grid: dict[str, int]) -> None:
     assert chosen(scenario_of(grid, strategy="auto"), most - 1).chosen.words != "none"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.95, 0.6, 0.3, 0.05])
 @pytest.mark.parametrize("grid", [ONE_STAGE, FOUR_STAGES, UNEVEN_STAGES])
 def test_the_choice_fits_and_nothing_that_fits_is_faster(

@@ -13,8 +13,9 @@ from simtrain.sweep.run import Progress
 from tests.helpers.command_line import call, refused
 from tests.helpers.sweep_files import NUM_PARTS, rows_of, run
 
+pytestmark = pytest.mark.slow  # each test runs a sweep and starts duckdb
 
-@pytest.mark.slow
+
 def test_queries_answer_while_the_sweep_runs(plan: Plan, tmp_path: pathlib.Path) -> None:
     def look(progress: Progress) -> None:
         if progress.done:
