@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from simtrain.cost.times import HOUR_S
+from simtrain.cost.times import DAY_S, HOUR_S
 from simtrain.hardware.profile import HardwareProfile, RunningCosts
 
 _TOKENS = 10**9
 COST_COLUMNS = (
+    "days_per_1e9_tokens",
     "gpu_hours_per_1e9_tokens",
     "price_per_1e9_tokens",
     "gpu_energy_j_per_1e9_tokens",
@@ -29,6 +30,7 @@ def cost_of_tokens(
         num_gpus / profile.cluster.gpus_per_node.value,
     )
     figures = (
+        time_s / DAY_S,
         gpu_hours,
         price.value.per_hour * gpu_hours if price else None,
         gpu.value * num_gpus * time_s if gpu else None,

@@ -12,7 +12,7 @@ from tests.helpers.sweep_files import plan_of, rows_of, run, with_axes
 def test_costs_of_tokens_by_hand_and_the_cheapest_point_is_best(tmp_path: pathlib.Path) -> None:
     """256 tokens an iteration on one or two GPUs of 400 W, in nodes of 8 GPUs and 6.5 kW."""
     profiles = "cluster: [a100_sxm4_80gb, trn1]"
-    columns = "gpu_hours", "price", "gpu_energy_j", "node_energy_j"
+    columns = "days", "gpu_hours", "price", "gpu_energy_j", "node_energy_j"
     report = ", ".join(["iteration_time_s", *(f"{name}_per_1e9_tokens" for name in columns)])
     text = with_axes("parallelism.tensor: [1, 2]", profiles) + f"report: [{report}]\n"
     plan = plan_of(tmp_path, text + "objective: gpu_energy_j_per_1e9_tokens\n")
@@ -21,11 +21,12 @@ def test_costs_of_tokens_by_hand_and_the_cheapest_point_is_best(tmp_path: pathli
     for row in rows:
         num_gpus, time_s = row["parallelism.tensor"], 1e9 / 256 * row["iteration_time_s"]
         hours = num_gpus * time_s / 3600
-        expected = hours, 3.43 * hours, 400 * num_gpus * time_s, 6500 * num_gpus / 8 * time_s
+        energies_j = 400 * num_gpus * time_s, 6500 * num_gpus / 8 * time_s
+        expected = time_s / 86400, hours, 3.43 * hours, *energies_j
         found = [row[f"{name}_per_1e9_tokens"] for name in columns]
-        assert found[0] == pytest.approx(hours, rel=1e-12)
+        assert found[:2] == pytest.approx(expected[:2], rel=1e-12)
         if row["cluster"] == "trn1":
-            assert found[1] > 0 and found[2:] == [None, None]
+            assert found[2] > 0 and found[3:] == [None, None]
         else:
             assert found == pytest.approx(expected, rel=1e-12)
     measured = [row for row in rows if row["cluster"] != "trn1"]
