@@ -8,11 +8,9 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Callable
 from enum import StrEnum
-from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -21,7 +19,7 @@ from calibrate.benchmarks.sizes import Part, sizes_for
 from calibrate.validation.limits import Limits
 from simtrain.commands.app import App
 from simtrain.commands.shared import JsonOption, show
-from simtrain.errors import InputError, SimtrainError
+from simtrain.errors import InputError
 from simtrain.extras import require
 
 if TYPE_CHECKING:
@@ -54,28 +52,7 @@ class CollectiveOp(StrEnum):
 app = App(help="Measure a machine, fit its hardware profile, and validate the profile.")
 
 
-def _command(name: str | None = None) -> Callable[..., Any]:
-    """Register a command that prints a SimtrainError and exits with its code."""
-
-    def register(function: Callable[..., None]) -> Callable[..., None]:
-        """Register the function as a command."""
-
-        @wraps(function)
-        def run(*arguments: Any, **options: Any) -> None:
-            """Call the function; print an error and exit with its code."""
-            try:
-                function(*arguments, **options)
-            except SimtrainError as error:
-                print(error, file=sys.stderr)
-                raise typer.Exit(error.exit_code) from error
-
-        app.command(name)(run)
-        return run
-
-    return register
-
-
-@_command()
+@app.command()
 def fit(
     source: Annotated[
         Path,
@@ -116,7 +93,7 @@ def fit(
     console.print(f"wrote {output}")
 
 
-@_command()
+@app.command()
 def memory(
     device: Annotated[
         Device | None, typer.Option(help="Device to measure on; cuda if there is one.")
@@ -145,7 +122,7 @@ def memory(
         raise typer.Exit(_MISSED)
 
 
-@_command()
+@app.command()
 def measure(
     out: Annotated[Path, typer.Option(help="Folder of the measurements; made, or continued.")],
     quick: Annotated[
@@ -185,7 +162,7 @@ def measure(
         print("fp8 products left out: they need a GPU of compute capability 8.9 or more")
 
 
-@_command()
+@app.command()
 def validate(
     profile: Annotated[str, typer.Argument(help="Name or file of a hardware profile.")],
     measurements: Annotated[Path, typer.Argument(help="Folder that `measure` wrote.")],
@@ -234,7 +211,7 @@ def validate(
         raise typer.Exit(_MISSED)
 
 
-@_command("nccl-tests")
+@app.command("nccl-tests")
 def nccl_tests(
     results: Annotated[Path, typer.Argument(help="Output of nccl-tests: text, or JSON of -J.")],
     op: Annotated[CollectiveOp, typer.Option(help="Collective of the file.")],

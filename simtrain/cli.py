@@ -1,21 +1,13 @@
-"""The command line: commands, and exit codes of errors.
-
-Exit codes: 0 success, 2 bad input, 3 does not fit in memory, 4 a threshold was missed.
-"""
+"""The command line: its groups and commands."""
 
 from __future__ import annotations
 
-import errno
-import gc
-import io
-import os
-import sys
 from typing import Annotated
 
 import typer
 
 from calibrate.app import app as calibrate_app
-from simtrain.commands.app import App
+from simtrain.commands.app import App, run_app
 from simtrain.commands.compare import compare
 from simtrain.commands.cost import cost
 from simtrain.commands.explain import explain
@@ -34,10 +26,8 @@ from simtrain.commands.search import search
 from simtrain.commands.shared import emit
 from simtrain.commands.sweep import query, sweep, sweeps
 from simtrain.commands.timeline import timeline
-from simtrain.errors import InputError, SimtrainError
 from simtrain.version import VERSION
 
-_LONGEST_NAME = 80
 app = App(add_completion=True)
 # Groups and commands in the order of `simtrain --help`.
 GROUPS = {
@@ -76,39 +66,5 @@ def simtrain(
 
 
 def main() -> None:
-    """Entry point; prints user errors without a traceback."""
-    # Print "?" instead of failing if the output's encoding lacks a character.
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")
-    # Commands create many objects and few cycles; by default, collecting takes a sixth of a search.
-    gc.set_threshold(50_000)
-    # No command multiplies large matrices, and numpy takes 0.05 s longer to start its threads.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    try:
-        app()
-    except SimtrainError as error:
-        emit(f"{error}\n", sys.stderr)
-        raise SystemExit(error.exit_code) from None
-    except OSError as error:
-        if error.errno == errno.ENAMETOOLONG:
-            name = f"{str(error.filename)[:_LONGEST_NAME]}..."
-            problem = InputError.of("E102", f"cannot be read: {error.strerror}: {name}")
-        elif error.errno in (errno.ENOSPC, errno.EDQUOT):
-            fix = "free space, or redirect the output to another file"
-            message = f"the output cannot be written: {error.strerror}"
-            problem = InputError.of("E113", message, fix=fix)
-            # Python would fail again when it flushes the rest at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        else:
-            raise
-        emit(f"{problem}\n", sys.stderr)
-        raise SystemExit(InputError.exit_code) from None
-    finally:
-        # Skip Python's collection at exit, which takes a fifth of a search. With duckdb it must
-        # run: duckdb reports objects that are still alive as leaks.
-        if "duckdb" not in sys.modules:
-            gc.freeze()
-
-
-if __name__ == "__main__":
-    main()
+    """Entry point of `simtrain`."""
+    run_app(app)

@@ -121,7 +121,7 @@ ROOMS: dict[str, set[str]] = {
         *("paper", "figures", "pages", "importing", "no_effect", "system", "explanations"),
         *("sensitivity", "html"),
     },
-    "cli": {"version", "errors", "commands"},
+    "cli": {"version", "commands"},
 }
 # Files that import a room below their own, inside functions: a part of a result draws itself with
 # `plot`, and pictures read results.

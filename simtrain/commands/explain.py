@@ -12,6 +12,7 @@ from simtrain.commands.shared import (
     JsonOption,
     SetOption,
     emit,
+    refuse_option,
     shipped_scenarios,
     show,
     simulate_with_status,
@@ -51,10 +52,10 @@ def explain(
     from simtrain.pages.explanation_page import code_list, errors_document, explanation_page
 
     is_figure = not (all_codes or subject is None or _CODE.fullmatch(subject.strip()))
-    given = {"figure": figure, "--set": overrides, "--json": as_json}
+    given = {"FIGURE": figure, "--set": overrides, "--json": as_json}
     if not is_figure and (wrong := [name for name, value in given.items() if value]):
-        message = "is only for a figure of a scenario: remove it, or name a scenario"
-        raise typer.BadParameter(message, param_hint=wrong[0])
+        message = "is only for a figure of a scenario"
+        refuse_option(wrong[0], message, "remove it, or name a scenario")
     if all_codes:
         emit(errors_document(explanations().values()))
     elif subject is None:

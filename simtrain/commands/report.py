@@ -15,7 +15,7 @@ from simtrain.commands.compare import (
     load_compared,
     scenario_column,
 )
-from simtrain.commands.shared import SetOption, emit, shipped_scenarios, status
+from simtrain.commands.shared import SetOption, emit, refuse_option, shipped_scenarios, status
 
 if TYPE_CHECKING:
     from simtrain.html.document import Document
@@ -77,7 +77,7 @@ def _check_options(
 ) -> None:
     """Refuse a report without scenario and sweep, and options without effect on sweeps."""
     if sweep is None and not scenarios:
-        raise typer.BadParameter("name a scenario, or add --sweep FOLDER", param_hint="SCENARIO")
+        refuse_option("SCENARIO", "is missing", "name a scenario, or add --sweep FOLDER")
     given = {
         "SCENARIO": scenarios,
         "--set": overrides,
@@ -85,7 +85,7 @@ def _check_options(
         "--no-sensitivity": not sensitivity,
     }
     if sweep and (wrong := [name for name, value in given.items() if value]):
-        raise typer.BadParameter("has no effect with --sweep: remove it", param_hint=wrong[0])
+        refuse_option(wrong[0], "has no effect with --sweep", "remove it")
 
 
 def _of_sweep(folder: Path) -> Document:

@@ -17,6 +17,7 @@ from simtrain.commands.shared import (
     emit,
     parse_numbers,
     parse_window_s,
+    refuse_option,
     show,
     simulate_with_status,
     status,
@@ -114,17 +115,15 @@ def _check_options(
 ) -> None:
     """Refuse options that have no effect with the others."""
     if not ops and (stage is not None or as_csv):
-        option = "--csv" if as_csv else "--stage"
-        raise typer.BadParameter("is only for --ops: add --ops", param_hint=option)
+        refuse_option("--csv" if as_csv else "--stage", "is only for --ops", "add --ops")
     check_one_format(as_json, as_csv)
     if trace_microbatches is None and trace_window is None:
         return
     option = "--trace-window" if trace_microbatches is None else "--trace-microbatches"
     if trace is None:
-        raise typer.BadParameter("is only for --trace: add --trace FILE", param_hint=option)
+        refuse_option(option, "is only for --trace", "add --trace FILE")
     if trace.suffix.lower() == ".csv":
-        message = "has no effect on a schedule, which has no kernels: remove it"
-        raise typer.BadParameter(message, param_hint=option)
+        refuse_option(option, "has no effect on a schedule, which has no kernels", "remove it")
 
 
 def _show_operators(result: Result, stage: int | None, as_json: bool, as_csv: bool) -> None:

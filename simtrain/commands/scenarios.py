@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from simtrain.commands.shared import emit, print_list, shipped_scenarios
+from simtrain.commands.shared import emit, print_list, refuse_option, shipped_scenarios
 
 
 def scenarios(
@@ -31,7 +31,7 @@ def scenarios(
         _print_or_write(find_scenario(name).read_text(encoding="utf-8"), copy)
         return
     if copy is not None:
-        raise typer.BadParameter("add the name of the scenario to copy", param_hint="--copy")
+        refuse_option("--copy", "copies no scenario", "add the name of the scenario to copy")
     print_list((name, load_scenario(name).description or "") for name in list_scenarios())
 
 

@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
 
 import typer
 from rich.console import Console, RenderableType
@@ -76,7 +76,12 @@ WindowOption = Annotated[
 def check_one_format(as_json: bool, as_csv: bool) -> None:
     """Refuse --json with --csv."""
     if as_json and as_csv:
-        raise typer.BadParameter("prints one format: remove --json or --csv", param_hint="--csv")
+        refuse_option("--csv", "has no effect with --json", "remove --json or --csv")
+
+
+def refuse_option(option: str, message: str, fix: str) -> NoReturn:
+    """Raise the error of an option or argument that does not fit the others (E908)."""
+    raise InputError.of("E908", message, Location(option), fix)
 
 
 def parse_numbers(text: str | None, option: str) -> list[int] | None:

@@ -24,6 +24,7 @@ TITLES = {
     "6": "Legal scenarios that do not fit",
     "7": "Measuring a machine and fitting a profile",
     "8": "Sweeps, searches, figures, costs and imports",
+    "9": "Command lines",
 }
 """The subject of each hundred codes, by the first digit."""
 

@@ -8,10 +8,8 @@ import shlex
 from hashlib import sha256
 
 import pytest
-import typer
 
 import simtrain
-from simtrain import cli
 from simtrain.hardware.validated_on import validated_on
 from simtrain.paper import times
 from simtrain.report.remarks import remarks_on, settings_of
@@ -19,7 +17,7 @@ from simtrain.resources import find_profile
 from simtrain.scenario import load_scenario
 from simtrain.schedules import Schedule, build
 from simtrain.sentences import sentence_json
-from tests.helpers.command_line import ROOT, call, refused, spawn
+from tests.helpers.command_line import ROOT, call, commands, refused, spawn
 from tests.helpers.scenario_texts import edited
 
 PIPELINED = (
@@ -206,7 +204,6 @@ BAD = {
         "did you mean table5_22b_full?",
     ),
     "missing file": ("run nowhere.yaml", "nowhere.yaml: E101 "),
-    "missing argument": ("run", "Missing argument"),
     "override without =": ("run dp530b --set x", "--set x: E112 "),
     "override of an unknown field": (
         "run dp530b --set parallelism.tensorr=4",
@@ -226,10 +223,6 @@ BAD = {
     ),
     "bad schedule": ("schedule dp530b --set schedule=2f2b", "schedule"),
     "unknown profile": ("run dp530b --set cluster=b200", "--set cluster=b200: E101 "),
-    "unknown target": ("reproduce table6", "'table6' is not one of 'table2',"),
-    "missing target": ("reproduce", "Missing argument"),
-    "unknown option": ("run dp530b --jsn", "No such option: --jsn"),
-    "unknown command": ("rum dp530b", "No such command 'rum'"),
 }
 
 
@@ -253,14 +246,6 @@ def test_an_error_in_a_file_shows_its_position(command: str, tmp_path: pathlib.P
 
 
 # -------------------------------------------------------------------------------------- the shell
-
-
-def commands() -> dict[str, typer.core.TyperCommand]:
-    """All commands by name; a command of a group has the group's name before its own."""
-    found = typer.main.get_command(cli.app).commands
-    groups = {name: one.commands for name, one in found.items() if hasattr(one, "commands")}
-    inner = {f"{group} {name}": one for group, own in groups.items() for name, one in own.items()}
-    return {name: one for name, one in found.items() if name not in groups} | inner
 
 
 OF_SWEEPS = {"sweep", "sweeps", "query", "plot"}

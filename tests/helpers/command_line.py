@@ -6,14 +6,16 @@ import pathlib
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
 import pytest
+import typer
 
-from simtrain.cli import main
+from simtrain.cli import app, main
 
 ROOT = pathlib.Path(__file__).parents[2]
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -28,16 +30,17 @@ class Outcome:
     stderr: str
 
 
-def call(*arguments: str) -> Outcome:
-    """What `simtrain ARGUMENTS` does, without colours."""
+def call(*arguments: str, program: Callable[[], None] = main) -> Outcome:
+    """What `simtrain ARGUMENTS` does, or another program, without colours."""
     out, err = io.StringIO(), io.StringIO()
     with (
         patch.object(sys, "argv", ["simtrain", *arguments]),
+        patch.object(sys.modules["__main__"], "__package__", None),  # typer names argv[0] then
         redirect_stdout(out),
         redirect_stderr(err),
         pytest.raises(SystemExit) as leaving,
     ):
-        main()
+        program()
     return Outcome(leaving.value.code, _ANSI.sub("", out.getvalue()), _ANSI.sub("", err.getvalue()))
 
 
@@ -65,3 +68,11 @@ def spawn(
         encoding="utf-8",
     )
     return Outcome(done.returncode, done.stdout or "", done.stderr)
+
+
+def commands() -> dict[str, typer.core.TyperCommand]:
+    """All commands by name; a command of a group has the group's name before its own."""
+    found = typer.main.get_command(app).commands
+    groups = {name: one.commands for name, one in found.items() if hasattr(one, "commands")}
+    inner = {f"{group} {name}": one for group, own in groups.items() for name, one in own.items()}
+    return {name: one for name, one in found.items() if name not in groups} | inner

@@ -1,21 +1,19 @@
 """What `python -m calibrate measure` says of what it cannot do."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
-from calibrate.__main__ import app
 from calibrate.benchmarks import ranks as ranks_module
 from simtrain.errors import InputError
+from tests.helpers.command_line import Outcome, call
 
 pytestmark = pytest.mark.slow
 
 
-def command(*arguments: str) -> Any:
-    return CliRunner().invoke(app, ["measure", *arguments])
+def command(*arguments: str) -> Outcome:
+    return call("calibrate", "measure", *arguments)
 
 
 def test_collectives_alone_need_two_processes(tmp_path: Path) -> None:

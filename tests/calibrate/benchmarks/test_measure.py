@@ -12,9 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
-from calibrate.__main__ import app
 from calibrate.benchmarks.collectives import groups_that_matter
 from calibrate.benchmarks.iterations import iteration_cases
 from calibrate.benchmarks.layers import layer_points
@@ -37,6 +35,7 @@ from calibrate.records.schema import (
 )
 from simtrain.errors import InputError
 from simtrain.scenario import Scenario, check_scenario
+from tests.helpers.command_line import call
 from tests.helpers.measure_tiny import TINY
 
 pytestmark = pytest.mark.slow
@@ -363,8 +362,7 @@ def test_one_process_notes_that_collectives_are_left_out(
 ) -> None:
     monkeypatch.setattr("calibrate.app.sizes_for", lambda *_, **__: TINY)
     only = [word for part in UNTRAINED for word in ("--only", part.value)]
-    options = ["measure", "--out", str(complete), "--device", "cpu"]
-    done = CliRunner().invoke(app, [*options, *only])
+    done = call("calibrate", "measure", "--out", str(complete), "--device", "cpu", *only)
     assert done.exit_code == 0
     assert "0 records added to 60" in done.stdout
     assert "collectives left out" in done.stdout

@@ -2,15 +2,16 @@
 
 import pathlib
 import re
+from functools import partial
 
 import pytest
-from typer.testing import CliRunner
 
 from calibrate.app import app
 from calibrate.fit.numbers import round_significant
 from calibrate.fit.profile_file import profile_text
 from calibrate.fit.published import fit_figures
 from calibrate.fit.result import Fit
+from simtrain.commands.app import run_app
 from simtrain.comparison import Comparison
 from simtrain.errors import InputError
 from simtrain.resources import find_profile
@@ -64,7 +65,7 @@ def test_the_command_prints_residuals_and_the_profile(
     """tests/docs/test_docs.py fits in a process of its own: nothing depends on the run."""
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr("calibrate.app._fitted", lambda *options: fitted)
-    done = CliRunner().invoke(app, ["fit", FIGURES.as_posix()])
+    done = call("calibrate", "fit", FIGURES.as_posix())
     assert (done.exit_code, done.stdout) == (0, SHIPPED)
     assert re.search(r"layers: 10 points, mean \|error\| 0\.\d%, worst 0\.\d%", done.stderr)
     assert "baseline forward" in done.stderr
@@ -150,7 +151,7 @@ def test_too_few_figures_are_refused(tmp_path: pathlib.Path) -> None:
 @pytest.mark.parametrize("name", ["missing.yaml", "empty.yaml"])
 def test_the_command_refuses_bad_input_with_exit_code_2(name: str, tmp_path: pathlib.Path) -> None:
     (tmp_path / "empty.yaml").write_text("", encoding="utf-8")
-    done = CliRunner().invoke(app, ["fit", str(tmp_path / name)])
+    done = call("calibrate", "fit", str(tmp_path / name))
     assert done.exit_code == 2
     assert done.stdout == ""
     assert f"{tmp_path / name}: E10" in done.stderr
@@ -196,6 +197,6 @@ def test_help_works_without_scipy_and_torch_and_commands_say_what_to_install() -
 
 
 def test_simtrain_calibrate_is_python_m_calibrate() -> None:
-    by_module = CliRunner().invoke(app, ["fit", "nowhere.yaml"])
+    by_module = call("fit", "nowhere.yaml", program=partial(run_app, app))
     by_simtrain = call("calibrate", "fit", "nowhere.yaml")
     assert (by_simtrain.exit_code, by_simtrain.stderr) == (2, by_module.stderr)

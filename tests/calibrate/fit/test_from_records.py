@@ -6,9 +6,7 @@ from itertools import product
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from calibrate.__main__ import app
 from calibrate.fit.borrowed_links import Links
 from calibrate.fit.from_records import fit_folder, fit_measurements
 from calibrate.fit.links import measured_collective
@@ -31,6 +29,7 @@ from simtrain.hardware.load import load_profile
 from simtrain.scenario import Scenario
 from simtrain.simulation import simulate
 from simtrain.workload.work import RING_COLLECTIVES, Gemm
+from tests.helpers.command_line import call
 from tests.helpers.measured_records import (
     A100,
     DEVICE,
@@ -276,9 +275,9 @@ def folder(tmp_path: pathlib.Path) -> pathlib.Path:
 
 def test_the_command_fits_a_folder(folder: pathlib.Path) -> None:
     output = folder / "mine.yaml"
-    given = ["fit", str(folder), "--name", "mine", "--links", "h100_sxm", "-o", str(output)]
-    done = CliRunner().invoke(app, given)
-    assert done.exit_code == 0, done.output
+    options = ("--name", "mine", "--links", "h100_sxm", "-o", str(output))
+    done = call("calibrate", "fit", str(folder), *options)
+    assert done.exit_code == 0, done.stderr
     assert "matrix products by shape" in done.stdout
     profile = load_profile(output)
     assert profile == fit_folder(folder, "mine", pathlib.Path("h100_sxm")).profile
@@ -301,7 +300,7 @@ def test_the_command_fits_a_folder(folder: pathlib.Path) -> None:
 def test_the_command_refuses_with_exit_code_2(
     folder: pathlib.Path, arguments: str, says: str
 ) -> None:
-    done = CliRunner().invoke(app, ["fit", *arguments.format(folder=folder).split()])
+    done = call("calibrate", "fit", *arguments.format(folder=folder).split())
     assert done.exit_code == 2
     assert says in done.stderr
 

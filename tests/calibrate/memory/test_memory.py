@@ -11,9 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner, Result
 
-from calibrate.__main__ import app
 from calibrate.memory.allocator import LiveTensors
 from calibrate.memory.cases import Case, HeldBytes, all_cases, case
 from calibrate.memory.comparison import MemoryComparison, Row
@@ -22,6 +20,7 @@ from calibrate.torch_model.gpt import Stage
 from calibrate.torch_model.shape import LayerShape
 from simtrain.scenario import RecomputePolicy
 from simtrain.workload.recompute import recompute_units
+from tests.helpers.command_line import Outcome, call
 
 pytestmark = pytest.mark.slow
 
@@ -172,9 +171,9 @@ def test_counts_are_deterministic() -> None:
 # ------------------------------------------------------------------------------ command line
 
 
-def calibrate(*arguments: str, cases: Sequence[Case] = ()) -> Result:
+def calibrate(*arguments: str, cases: Sequence[Case] = ()) -> Outcome:
     with patch("calibrate.memory.cases.all_cases", lambda: cases or [small(whole=False)]):
-        return CliRunner().invoke(app, ["memory", *arguments])
+        return call("calibrate", "memory", *arguments)
 
 
 def test_the_command_prints_counted_bytes_and_errors() -> None:

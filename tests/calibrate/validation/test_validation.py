@@ -1,14 +1,14 @@
 """Validation of a profile on held-out measurements: errors, limits, picture, command."""
 
 import json
+import os
 import pathlib
 import re
 from collections.abc import Callable
+from unittest.mock import patch
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from calibrate.__main__ import app
 from calibrate.records.schema import (
     FILE_NAME,
     GemmRecord,
@@ -19,6 +19,7 @@ from calibrate.validation.limits import Limits
 from calibrate.validation.profile import validate_profile
 from simtrain.comparison import Comparison, Pair
 from simtrain.errors import InputError
+from tests.helpers.command_line import Outcome, call
 from tests.helpers.toys import a100
 from tests.helpers.validation_records import (
     HEADER,
@@ -49,11 +50,9 @@ def folder_of(folder: pathlib.Path, records: list[Measurement]) -> pathlib.Path:
     return folder
 
 
-def call(*arguments: object) -> Result:
-    columns = {"COLUMNS": "120"}
-    return CliRunner().invoke(
-        app, ["validate", "a100_sxm4_80gb", *map(str, arguments)], env=columns
-    )
+def validate(*arguments: object) -> Outcome:
+    with patch.dict(os.environ, COLUMNS="120"):
+        return call("calibrate", "validate", "a100_sxm4_80gb", *map(str, arguments))
 
 
 def parts_of(*records: Measurement, limits: Limits | None = None) -> dict[str, Comparison]:
@@ -144,13 +143,13 @@ def test_a_record_with_an_illegal_scenario_is_refused() -> None:
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-1"])
 def test_an_invalid_threshold_is_refused(tmp_path: pathlib.Path, value: str) -> None:
-    done = call(folder_of(tmp_path, simulated_records()), f"--layers-worst={value}")
+    done = validate(folder_of(tmp_path, simulated_records()), f"--layers-worst={value}")
     assert done.exit_code == 2
     assert f"E730 --layers-worst is {value} %" in done.stderr
 
 
 def test_a_missing_folder_is_refused(tmp_path: pathlib.Path) -> None:
-    done = call(tmp_path / "nowhere")
+    done = validate(tmp_path / "nowhere")
     assert done.exit_code == 2
     assert "E710" in done.stderr
 
@@ -159,7 +158,7 @@ def test_a_missing_folder_is_refused(tmp_path: pathlib.Path) -> None:
 
 
 def test_the_command_prints_every_part_and_ends_with_ok(tmp_path: pathlib.Path) -> None:
-    done = call(folder_of(tmp_path, simulated_records()))
+    done = validate(folder_of(tmp_path, simulated_records()))
     assert done.exit_code == 0
     lines = done.stdout.splitlines()
     assert "2 records left out" in done.stdout
@@ -172,16 +171,16 @@ def test_the_command_prints_every_part_and_ends_with_ok(tmp_path: pathlib.Path) 
 def test_a_missed_threshold_is_named_and_exits_with_4(tmp_path: pathlib.Path) -> None:
     slow = iteration_record(iteration("none"), slower=1.1)
     folder = folder_of(tmp_path, [layer_record(layer("none")), slow])
-    done = call(folder)
+    done = validate(folder)
     assert done.exit_code == 4
     last = done.stdout.splitlines()[-1]
     assert last.startswith("FAILED: a100_sxm4_80gb on ")
     assert last.endswith("; above the limit: iterations")
-    assert call(folder, "--iterations-worst", "10").exit_code == 0
+    assert validate(folder, "--iterations-worst", "10").exit_code == 0
 
 
 def test_a_profile_of_another_device_warns(tmp_path: pathlib.Path) -> None:
-    done = call(folder_of(tmp_path, simulated_records()))
+    done = validate(folder_of(tmp_path, simulated_records()))
     assert done.stderr.startswith("warning: ") and HEADER.device in done.stderr
     entry = a100().gpu.num_sms.model_copy(update={"source": f"measured on {HEADER.device}"})
     same = a100().model_copy(update={"gpu": a100().gpu.model_copy(update={"num_sms": entry})})
@@ -190,7 +189,7 @@ def test_a_profile_of_another_device_warns(tmp_path: pathlib.Path) -> None:
 
 def test_the_command_prints_the_same_data_as_json(tmp_path: pathlib.Path) -> None:
     records = [PRODUCT, layer_record(layer("none"), slower=1.25)]
-    done = call(folder_of(tmp_path, records), "--json")
+    done = validate(folder_of(tmp_path, records), "--json")
     found = json.loads(done.stdout)
     assert done.exit_code == 4
     assert (found["ok"], found["num_fitted"], list(found["parts"])) == (False, 1, ["layers"])
@@ -208,7 +207,7 @@ def test_equal_validations_give_identical_pictures(tmp_path: pathlib.Path) -> No
     folder = folder_of(tmp_path, simulated_records())
     written = []
     for name in ("one", "two"):
-        assert call(folder, "--out", tmp_path / name).exit_code == 0
+        assert validate(folder, "--out", tmp_path / name).exit_code == 0
         written.append([(tmp_path / name / f"validation.{kind}").read_bytes() for kind in KINDS])
     assert written[0] == written[1]
     svg = written[0][1].decode()
@@ -239,6 +238,6 @@ def test_the_picture_has_a_mark_for_each_error() -> None:
 
 def test_a_read_only_folder_is_refused(tmp_path: pathlib.Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
-    done = call(folder_of(tmp_path, simulated_records()), "--out", tmp_path / "file" / "below")
+    done = validate(folder_of(tmp_path, simulated_records()), "--out", tmp_path / "file" / "below")
     assert done.exit_code == 2
     assert "E113" in done.stderr

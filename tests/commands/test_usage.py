@@ -1,0 +1,144 @@
+"""Wrong command lines: each gives an error of simtrain with a command line that works."""
+
+import shlex
+from functools import partial
+
+import pytest
+
+from calibrate.app import app as calibrate_app
+from simtrain.commands.app import run_app
+from simtrain.errors import InputError
+from tests.helpers.command_line import call, commands, refused
+
+COMMANDS = commands()
+
+
+def suggested(errors: str) -> str:
+    """The command line after "simtrain" that the error suggests."""
+    return errors.rpartition("simtrain ")[2].strip()
+
+
+def check_parses(line: str) -> None:
+    """Refuse a command line of `simtrain` that has a wrong option, argument or type."""
+    words = shlex.split(line)
+    name = " ".join(words[:2]) if " ".join(words[:2]) in COMMANDS else words[0]
+    COMMANDS[name].make_context(name.split()[-1], words[len(name.split()) :])
+
+
+@pytest.mark.parametrize(
+    ("line", "error", "works"),
+    [
+        # Unknown commands.
+        ("rum dp530b", "rum: E901 there is no such command", "run dp530b"),
+        ("rum --jsn", "rum: E901 ", "run table5_175b_present --json"),
+        ("profile sho", "profile sho: E901 ", "profile show h100_sxm"),
+        ("fit x", "fit: E901 ", "calibrate fit x"),
+        ("dp530b", "dp530b: E901 ", "run dp530b"),
+        ("mine.yaml --json", "mine.yaml: E901 ", "run mine.yaml --json"),
+        ("xyz", "xyz: E901 there is no such command; the commands are run, memory,", "--help"),
+        # Unknown options.
+        ("run a --jsn", "run --jsn: E902 there is no such option", "run a --json"),
+        ("run a -json", "run -json: E902 ", "run a --json"),
+        ("run a --foo", "run --foo: E902 there is no such option; the options are --set,", "run a"),
+        ("run a --engin=simpy --stag 1", "run --engin: E902 ", "run a --engine=simpy --stage 1"),
+        ("--jsn run a", "--jsn: E902 there is no such option; the options are --ver", "run a"),
+        ("search a --gpu 8", "search --gpu: E902 ", "search a --gpus 8"),
+        # Missing arguments and options.
+        ("run", "run: E903 SCENARIO is missing", "run table5_175b_present"),
+        ("query results", "query: E903 SQL is missing", "query results 'select * from"),
+        ("plan a --tokens 1B", "plan: E903 --gpus is missing", "plan a --tokens 1B --gpus 25"),
+        ("plan", "plan: E903 SCENARIO, --tokens and --gpus are missing", "plan gpt3_175b --tok"),
+        (
+            "calibrate fit -o x",
+            "calibrate fit: E903 SOURCE is",
+            "calibrate fit measured --output x",
+        ),
+        # Wrong values.
+        (
+            "run a --engine foo",
+            'run --engine: E904 "foo" is not one of auto, simpy,',
+            "run a --eng",
+        ),
+        (
+            "reproduce table6",
+            'reproduce TARGET: E904 "table6" is not one of table2, table4',
+            "repr",
+        ),
+        ("search a --gpus 8 --top 0", 'E904 "0" is not an integer of at least 1', "search a --gp"),
+        ("plan a --tokens 1B --gpus 8 --days x", '--days: E904 "x" is not a number', "plan a --to"),
+        ("calibrate measure --out x --only foo", '--only: E904 "foo" is', "calibrate measure --ou"),
+        # Options given twice.
+        ("run a --stage 1 --stage 2", "run --stage: E905 is given twice", "run a --stage 2"),
+        ("run a --json --json", "run --json: E905 ", "run a --json"),
+        # Arguments too many.
+        ("run a b", 'run: E906 unexpected argument "b"; the arguments are: SCENARIO', "run a"),
+        ("schema x", 'schema: E906 unexpected argument "x"; the arguments are: none', "schema"),
+        # Values too many and too few.
+        (
+            "run a --json=1",
+            'run --json: E907 is given the value "1", but takes none',
+            "run a --json",
+        ),
+        ("run a --engine", "run --engine: E907 has no value: write one of auto, simpy", "run a"),
+        (
+            "run a --trace",
+            "run --trace: E907 has no value: write a path, or leave",
+            "run a --trace t",
+        ),
+        ("report a -o", "report -o: E907 has no value: write a path", "report a -o report.html"),
+    ],
+)
+def test_a_wrong_command_line_is_an_error_with_one_that_works(
+    line: str, error: str, works: str
+) -> None:
+    errors = refused(*shlex.split(line))
+    first, fix = errors.splitlines()
+    assert first.startswith("simtrain ") and error in first
+    assert fix.startswith("  fix: ")
+    assert suggested(errors).startswith(works)
+    if works != "--help":
+        check_parses(suggested(errors))
+
+
+def test_help_wins_over_other_options() -> None:
+    outcome = call("run", "--json", "--json", "--engine", "foo", "-h")
+    assert outcome == call("run", "-h")
+    assert (outcome.exit_code, outcome.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_refuses_unknown_options_and_wrong_numbers_of_arguments(name: str) -> None:
+    command = COMMANDS[name]
+    arguments = [one for one in command.params if one.param_type_name == "argument"]
+    lines = [f"{name} {'x ' * len(arguments)} --no-such-option"]
+    if any(one.required for one in command.params):
+        lines.append(name)
+    if all(one.nargs == 1 for one in arguments):
+        lines.append(f"{name} {'x ' * (len(arguments) + 1)}")
+    for line in lines:
+        errors = refused(*line.split())
+        assert errors.startswith("simtrain ") and ": E90" in errors
+        assert len(errors.splitlines()) == 2
+        check_parses(suggested(errors))
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        ("fti x", "simtrain fti: E901 there is no such command"),
+        ("fit x --nam mine", "simtrain fit --nam: E902 "),
+        ("fit", "simtrain fit: E903 SOURCE is missing"),
+        ("measure --out x --device tpu", 'E904 "tpu" is not one of cuda, cpu'),
+    ],
+)
+def test_calibrate_alone_reports_the_same_errors(line: str, error: str) -> None:
+    outcome = call(*line.split(), program=partial(run_app, calibrate_app))
+    assert (outcome.exit_code, outcome.stdout) == (2, "")
+    assert error in outcome.stderr and len(outcome.stderr.splitlines()) == 2
+
+
+def test_completion_checks_no_unfinished_command_line() -> None:
+    context = COMMANDS["plan"].make_context("plan", [], resilient_parsing=True)
+    assert context.params["scenario"] is None
+    with pytest.raises(InputError):
+        COMMANDS["plan"].make_context("plan", [])
