@@ -16,25 +16,25 @@ settings.register_profile(
 )
 settings.load_profile("deterministic")
 
-# What measures needs torch; whatever else there is must work, and be tested, without it.
+# Only measurements need torch. Everything else must work, and be tested, without it.
 _NEED_TORCH = [
     *("calibrate/benchmarks", "calibrate/memory", "calibrate/torch_model"),
     *("calibrate/test_chain.py", "calibrate/test_several_ranks.py"),
 ]
 collect_ignore = [] if importlib.util.find_spec("torch") else _NEED_TORCH
 
-# Simulated iterations are hundreds of thousands of objects, few of them in cycles. The collector,
-# which by default walks all of them every few hundred, takes a fifth of the suite's time.
+# A simulated iteration has hundreds of thousands of objects, few of them in cycles. With its
+# default threshold the garbage collector takes a fifth of the suite's time.
 gc.set_threshold(100_000, 20, 20)
 
 
 def pytest_collection_finish() -> None:
-    """What was imported and collected is there to the end: the collector need not walk it."""
+    """Move all imported and collected objects out of the garbage collector's view."""
     gc.freeze()
 
 
 _TESTS = pathlib.Path(__file__).parent
-# Longest first, so that at the end no worker waits for another's long file.
+# The longest first, so that at the end no worker waits long for another.
 _LONG = (
     "docs/test_docs",
     "calibrate/benchmarks/test_measure",
@@ -51,6 +51,6 @@ _LONG = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The files that take seconds before all others; what is in a file keeps its order."""
+    """Run slow files first. Tests of a file keep their order."""
     rank = {_TESTS / f"{name}.py": place for place, name in enumerate(_LONG)}
     items.sort(key=lambda item: rank.get(item.path, len(rank)))

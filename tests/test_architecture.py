@@ -1,4 +1,4 @@
-"""The layout that docs/design.md promises: which room knows of which."""
+"""The layout that docs/design.md promises: which room may import which."""
 
 import ast
 import functools
@@ -14,12 +14,12 @@ from simtrain.extras import EXTRA_OF
 from tests.helpers.command_line import ROOT
 
 PACKAGE = ROOT / "simtrain"
-# Used by many rooms; the sentence in docs/design.md leaves them out.
+# Many rooms use these; the list in docs/design.md omits them.
 LOWEST = {
     *("version", "errors", "extras", "units", "output_folder", "strict_yaml", "resources", "mesh"),
     *("entry", "system", "provenance", "comparison", "packing", "sentences", "garbage"),
 }
-# Each room and the rooms that it imports, all of them above it.
+# Each room and the rooms that it imports, which are listed above it.
 ROOMS: dict[str, set[str]] = {
     "version": set(),
     "errors": set(),
@@ -123,16 +123,16 @@ ROOMS: dict[str, set[str]] = {
     },
     "cli": {"version", "commands"},
 }
-# Files that import a room below their own, inside functions: a part of a result draws itself with
-# `plot`, and pictures read results.
+# Files that import, in functions, a room listed below their own. `plot` of a result draws figures,
+# and figures read results.
 DEFERRED = {"simtrain/report/views.py": {"figures"}}
-# The front of the package may use all of it.
+# The front of the package may import every room.
 FRONT = {"__init__", "__main__"}
 CALIBRATION = LOWEST | {
     *("scenario", "hardware", "workload", "durations", "schedules", "plan", "memory"),
     *("figures", "pages", "simulation", "commands"),
 }
-# Each package of calibrate and the packages that it imports, all of them above it.
+# Each package of calibrate and the packages that it imports, which are listed above it.
 CALIBRATE: dict[str, set[str]] = {
     "records": set(),
     "torch_model": set(),
@@ -151,7 +151,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 
 
 def packages_of(requirements: list[str]) -> list[str]:
-    """The names that the requirements are imported by."""
+    """Return the import names of the packages of some requirements."""
     return [re.split(r"\W", name)[0] for name in requirements]
 
 
@@ -169,7 +169,9 @@ def parsed(path: pathlib.Path) -> ast.Module:
 
 
 def imported(path: pathlib.Path, *, at_once: bool = False) -> Iterator[str]:
-    """Dotted names of the modules that a file imports; `at_once` leaves functions' imports out."""
+    """Return the dotted names of modules that a file imports; `at_once` skips
+    imports in functions.
+    """
     for node in nodes(parsed(path), at_once=at_once):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -183,7 +185,7 @@ def imported(path: pathlib.Path, *, at_once: bool = False) -> Iterator[str]:
 
 
 def nodes(tree: ast.Module, *, at_once: bool) -> Iterator[ast.AST]:
-    """All nodes, or those that run when the module is imported by a program."""
+    """Return all nodes, or only those that run when a program imports the module."""
     if not at_once:
         yield from ast.walk(tree)
         return
@@ -227,7 +229,7 @@ def test_imports_flow_one_way(path: pathlib.Path) -> None:
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_the_table_names_no_room_that_is_not_imported(room: str) -> None:
-    """The table shows what depends on what; a new dependency is added to it on purpose."""
+    """The table lists actual imports only, so a new dependency is added to it on purpose."""
     used = {
         name
         for path in files("simtrain")
@@ -239,9 +241,8 @@ def test_the_table_names_no_room_that_is_not_imported(room: str) -> None:
 
 @pytest.mark.parametrize("path", files("simtrain"), ids=name_of)
 def test_nothing_is_imported_that_is_not_installed_with_it(path: pathlib.Path) -> None:
-    """simtrain and its dependencies; optional packages only inside functions.
-
-    Of calibrate only the command line knows, which has its commands.
+    """simtrain imports its dependencies; optional packages only in functions. Only the command line
+    imports calibrate, for its commands.
     """
     core = sys.stdlib_module_names | {"simtrain", *packages_of(PROJECT["dependencies"])}
     core |= {"calibrate"} if name_of(path) == "simtrain/cli.py" else set()
@@ -250,7 +251,7 @@ def test_nothing_is_imported_that_is_not_installed_with_it(path: pathlib.Path) -
 
 
 def test_tests_are_collected_on_every_operating_system() -> None:
-    """Modules that some lack are imported by pytest.importorskip, or in a function."""
+    """Tests import modules that some systems lack by pytest.importorskip, or in a function."""
     of_some_systems = {"fcntl", "grp", "msvcrt", "pwd", "resource", "termios", "winreg"}
     for path in files("tests"):
         assert not of_some_systems & set(imported(path, at_once=True)), path
@@ -292,9 +293,10 @@ def test_packages_of_calibrate_import_only_those_above_them() -> None:
 
 
 def test_assert_is_only_for_our_own_bugs() -> None:
-    """Bad input is an InputError. What is asserted: an error names a problem; a simulated scenario
-    has its recompute chosen and the parts of the profile that it needs; only collectives are
-    launched; a configuration that a search found was run."""
+    """Bad input raises an InputError. Asserts state that an error names a problem, that a simulated
+    scenario has a recompute policy and the parts of the profile that it needs, that only
+    collectives are launched, and that a configuration of a search has been run.
+    """
     found = [
         (name_of(path), ast.unparse(node.test))
         for path in files("simtrain")
@@ -327,7 +329,7 @@ def test_a_file_is_short_enough_to_be_read(folder: str) -> None:
 
 
 def functions(node: ast.AST, *, nested: bool = False) -> Iterator[tuple[ast.FunctionDef, bool]]:
-    """Functions and methods, and whether each is inside another function."""
+    """Return functions and methods, and whether each is inside another function."""
     for child in ast.iter_child_nodes(node):
         is_function = isinstance(child, ast.FunctionDef)
         if is_function:
@@ -341,7 +343,9 @@ def lines_of(function: ast.FunctionDef) -> int:
 
 @pytest.mark.parametrize("folder", ["simtrain", "calibrate"])
 def test_functions_have_docstrings(folder: str) -> None:
-    """Except private ones, and nested ones of at most five lines; ruff sees no nested ones."""
+    """Private functions, and nested ones of at most five lines, may have none. ruff skips nested
+    ones.
+    """
     assert [
         f"{name_of(path)}: {one.name}"
         for path in files(folder)

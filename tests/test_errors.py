@@ -73,7 +73,7 @@ def raised_codes() -> set[str]:
 
 
 def test_every_code_that_is_raised_is_explained_and_no_other() -> None:
-    """The entries are simtrain/explanations/*.toml; `python -m docs.update` writes the page."""
+    """The entries are in simtrain/explanations/*.toml; `python -m docs.update` writes the page."""
     assert raised_codes() == explanations().keys()
 
 

@@ -1,4 +1,4 @@
-"""An evaluator answers from the profiles as they are now."""
+"""Evaluators use profiles as they are now."""
 
 import os
 import pathlib
@@ -14,7 +14,7 @@ from tests.helpers.toys import small
 
 
 def test_a_profile_that_changed_is_read_again(tmp_path: pathlib.Path) -> None:
-    """Also where it keeps its size, and its new time is a nanosecond later."""
+    """This holds also if its size stays and its new time is a nanosecond later."""
     text = (ROOT / "hw_profiles/a100_sxm4_80gb.yaml").read_text(encoding="utf-8")
     path = tmp_path / "mine.yaml"
     path.write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Every field of a scenario changes time or memory in some scenario: none is ignored."""
+"""Each field of a scenario changes the time or memory of some scenario, so none is ignored."""
 
 from collections.abc import Iterator
 from typing import Any, get_args
@@ -189,12 +189,12 @@ def test_every_field_moves_time_or_memory(field: str) -> None:
 
 
 def test_every_field_has_its_case() -> None:
-    # Entries of a profile have tests of their own.
+    # Other tests cover the entries of profiles.
     assert {*CASES} | WITHOUT_EFFECT | {"hardware"} == {*fields_of(Scenario)}
 
 
 def fields_of(section: type[BaseModel], path: str = "") -> Iterator[str]:
-    """The names of all fields, also of sections within sections."""
+    """Return the names of all fields, also of nested sections."""
     for name, field in section.model_fields.items():
         alias = field.serialization_alias or name
         kinds = (*get_args(field.annotation), field.annotation)

@@ -1,4 +1,4 @@
-"""The explanation of every error code, and that its example has the error."""
+"""Explanations of all error codes; each example has the error."""
 
 import pathlib
 import shlex

@@ -1,4 +1,4 @@
-"""Without optional packages: what works, and which command says what to install."""
+"""Commands without optional packages: what works, and errors that name the extra to install."""
 
 import json
 import pathlib
@@ -11,7 +11,7 @@ from simtrain.errors import InputError
 from simtrain.extras import EXTRA_OF, require
 from tests.helpers.command_line import ROOT, refused, spawn
 
-# A command, what of it needs which packages, and the extra to install.
+# A command, the feature that needs packages, these packages, and the extra to install.
 NEEDED = [
     ("sweep interleave --out r", "a sweep needs pyarrow", "sweep"),
     ("query r 'select 1'", "a query needs duckdb", "sweep"),
@@ -32,8 +32,8 @@ CORE = [
     "profile list",
     "import hf config.json",
 ]
-# Python imports none of the packages that the first argument names, as it would on macOS and
-# Windows; then the commands run.
+# Python finds none of the packages in the first argument, as on macOS and Windows. Then the
+# commands run.
 RUN_WITHOUT = """
 import contextlib, io, os, shlex, sys
 

@@ -1,4 +1,4 @@
-"""A whole iteration: where its seconds go, and what faster or other hardware does to them."""
+"""A whole iteration: its breakdown, and the effects of other hardware."""
 
 import itertools
 import math
@@ -28,7 +28,7 @@ from tests.helpers.toys import (
 
 
 def test_one_gpu_and_one_microbatch_is_the_sum_of_its_parts() -> None:
-    """Forward, backward, average, norm and update, one after another."""
+    """Forward, backward, average, norm and update run one after another."""
     scenario = scenario_with(SMALL_MODEL)
     plan, machine = plan_of(scenario), machine_of(a100())
     (whole,), (step,) = plan.chunks, plan.steps
@@ -69,7 +69,7 @@ def test_better_hardware_never_slows(entry: str, sequence: bool) -> None:
 
 
 def test_a_what_if_is_written_in_the_scenario() -> None:
-    """Twice the NVLink bandwidth, by `hardware:`, is the profile with that entry set."""
+    """Doubling the NVLink bandwidth in `hardware:` equals changing the entry of the profile."""
     name, setting = "table4_baseline", "hardware.intra_node.bandwidth=600 GB/s"
     plain, overridden = simulate(load_scenario(name)), simulate(load_scenario(name, [setting]))
     set_in_profile = run(load_scenario(name), intra_node__bandwidth=600e9)
@@ -104,7 +104,8 @@ def test_exposed_gradients_cost_their_all_reduce() -> None:
     one, two = (run(small({"tensor": 8, "pipeline": 1, "data": data})) for data in (1, 2))
     added_s = two.breakdown.data_communication_s
     assert two.iteration_time_s == pytest.approx(one.iteration_time_s + added_s)
-    # Two nodes with one rank each: a ring of two steps, one adapter at its concurrent efficiency.
+    # Two nodes with one rank each: a ring of two steps over one adapter at its concurrent
+    # efficiency.
     network = a100().inter_node
     wire_s = num_parameters(two.scenario) * 4 / (25e9 * network.concurrent_efficiency.value)
     latency_s = ring_start_s() + 2 * network.step_latency.value
@@ -122,7 +123,7 @@ def test_exposed_gradients_cost_their_all_reduce() -> None:
     ids=lambda own: own.get("layout", str(own.get("first_stage_layers"))),
 )
 def test_buckets_reduce_every_gradient_once(own: dict[str, Any]) -> None:
-    """Without latencies, cutting the all-reduce into layers changes nothing in its seconds."""
+    """Without latencies, splitting the all-reduce by layers does not change its time."""
     grid = {
         "tensor": 8,
         "pipeline": 2,
@@ -139,7 +140,7 @@ def test_buckets_reduce_every_gradient_once(own: dict[str, Any]) -> None:
 
 
 def test_no_stage_updates_before_the_norm_is_reduced() -> None:
-    """The gradient norm is that of the whole model: a barrier for every stage."""
+    """The norm of the whole model's gradients is a barrier for all stages."""
     spans = list(run(small()).timeline.spans())
     norms = [span.end_s for span in spans if span.name == "gradient norm"]
     steps = [span.start_s for span in spans if span.name == "Adam"]
@@ -167,7 +168,7 @@ def test_gpipe_and_1f1b_have_the_same_bubble() -> None:
 
 
 def test_a_bubble_of_the_slowest_stage() -> None:
-    """The last stage, which has the head, is the slowest, and waits once for each of the others."""
+    """The last stage has the head, is the slowest, and waits once for each other stage."""
     result = run(small({"tensor": 1, "pipeline": 4}, schedule="gpipe"), **FREE_TRANSFERS)
     spans = [span for span in result.timeline.spans() if span.kind in ("forward", "backward")]
     pass_s = [
@@ -207,7 +208,7 @@ def test_tied_embeddings_are_reduced_between_the_ends() -> None:
 
 
 def test_one_stage_holds_a_tied_embedding_once() -> None:
-    """Untied, a single GPU has a second table to average, measure and update."""
+    """An untied model on one GPU has a second table to average, measure and update."""
     tied, untied = (
         run(scenario_with(SMALL_MODEL | {"tied_embeddings": tied})).breakdown
         for tied in (True, False)
@@ -217,7 +218,7 @@ def test_one_stage_holds_a_tied_embedding_once() -> None:
 
 
 def test_precision_changes_what_is_moved() -> None:
-    """fp16 unscales its gradients; 16-bit gradients take half as long to reduce."""
+    """fp16 unscales gradients; 16-bit gradients take half as long to reduce."""
 
     def parts(compute: str, gradients: str) -> Breakdown:
         precision = {"compute": compute, "gradients": gradients}
@@ -248,7 +249,7 @@ def durations(result: Result, kind: str) -> set[float]:
     ],
 )
 def test_bytes_that_a_stage_sends(grid: dict[str, Any], num_bytes: float, gathers: bool) -> None:
-    """1/t of 2sbh that is gathered on receive, all of it, or a rank's part of the sequence."""
+    """A rank sends 2sbh/t that is gathered on receive, all of 2sbh, or its part of the sequence."""
     result = run(small(TRANSFER | grid))
     link = a100().inter_node.point_to_point
     send_s = link.latency.value + num_bytes / (25e9 * link.efficiency.value)
@@ -260,13 +261,13 @@ def test_bytes_that_a_stage_sends(grid: dict[str, Any], num_bytes: float, gather
 
 
 def test_the_host_posts_each_message_of_an_exchange() -> None:
-    """One message at the ends of 1F1B, a send and a receive in its steady phase."""
+    """An exchange has one message at the ends of 1F1B, and a send and a receive in between."""
     result = run(small(TRANSFER), host__issue=1e-3)
     assert durations(result, "synchronize") == {1e-3, 2e-3}
 
 
 def test_blocking_transfers_inside_a_node_beat_those_across() -> None:
-    """Two stages of four ranks share a node of eight GPUs; on nodes of four they do not."""
+    """Two stages of four ranks share a node of eight GPUs, but not nodes of four."""
     inside = run(small({"pipeline": 2}))
     across = run(small({"pipeline": 2}), cluster__gpus_per_node=4)
     assert inside.breakdown.pipeline_communication_s < across.breakdown.pipeline_communication_s

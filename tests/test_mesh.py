@@ -1,4 +1,4 @@
-"""Which ranks share a node: meshes of practice, and any mesh against a list of every rank."""
+"""Ranks that share a node: common meshes, and any mesh compared with a list of all ranks."""
 
 import itertools
 from collections import Counter
@@ -32,7 +32,7 @@ def grid(t: int, d: int, p: int, per_node: int = 8) -> Mesh:
 def test_groups_of_common_meshes(
     mesh: Mesh, tensor: tuple[int, int], data: tuple[int, int], model: tuple[int, int]
 ) -> None:
-    """Each pair: ranks of the group, and how many of them are on one node."""
+    """A pair is the number of ranks of the group, and how many of them are on one node."""
     assert mesh.group("tp") == Group(("tp",), *tensor)
     assert mesh.group("dp") == Group(("dp",), *data)
     assert mesh.group("tp", "pp") == Group(("tp", "pp"), *model)
@@ -84,7 +84,7 @@ def test_first_and_last_stage_meet_inside_a_node_only_if_the_pipeline_fits() -> 
 
 
 def test_the_group_on_the_most_nodes_decides() -> None:
-    """Six ranks a group on nodes of eight: the first fits, the second lies on two nodes."""
+    """Groups have six ranks on nodes of eight GPUs: the first fits, the second is on two nodes."""
     assert grid(6, 1, 2).group("tp") == Group(("tp",), 6, 4)
     assert grid(1, 5, 2).group("dp") == Group(("dp",), 5, 3)
 
@@ -104,19 +104,19 @@ Position = dict[Axis, int]
 
 
 def positions(mesh: Mesh) -> Iterator[Position]:
-    """The place of each rank along each axis, by its number: the first axis counts fastest."""
+    """Return the position of each rank on each axis. Positions on the first axis change fastest."""
     slowest_first = mesh.order[::-1]
     for place in itertools.product(*(range(mesh.size(axis)) for axis in slowest_first)):
         yield dict(zip(slowest_first, place, strict=True))
 
 
 def units_of(mesh: Mesh, num_gpus: int) -> list[tuple[Position, int]]:
-    """Position of each rank, and the number of its unit of so many GPUs."""
+    """Return each rank's positions and the number of its unit of `num_gpus` GPUs."""
     return [(at, rank // num_gpus) for rank, at in enumerate(positions(mesh))]
 
 
 def groups_of(mesh: Mesh, axes: tuple[Axis, ...], num_gpus: int) -> list[list[int]]:
-    """For each group of ranks that differ in these axes only, the units of its ranks."""
+    """Return the units of the ranks of each group, whose ranks differ only on these axes."""
     groups: dict[tuple[int, ...], list[int]] = {}
     for at, node in units_of(mesh, num_gpus):
         groups.setdefault(tuple(at[axis] for axis in AXES if axis not in axes), []).append(node)
@@ -124,9 +124,10 @@ def groups_of(mesh: Mesh, axes: tuple[Axis, ...], num_gpus: int) -> list[list[in
 
 
 def slowest(groups: list[list[int]]) -> tuple[int, int]:
-    """Ranks of a group, and ranks on the fullest node of the group that decides.
+    """Return the ranks of a group, and how many share the fullest node of the group that decides.
 
-    That is the group on the most nodes, and of several the one whose ranks share the fewest.
+    The group on the most nodes decides; of several, the one with the fewest ranks on its fullest
+    node.
     """
     counts = [Counter(nodes) for nodes in groups]
     most = max(map(len, counts))
@@ -180,7 +181,7 @@ def test_ranks_are_numbered_along_the_axes(mesh: Mesh) -> None:
 
 @given(MESHES, SOME_AXES)
 def test_a_group_is_the_one_on_the_most_nodes(mesh: Mesh, axes: tuple[Axis, ...]) -> None:
-    """It is inside one node exactly if all groups along its axes are."""
+    """It is inside one node exactly if all groups of its axes are."""
     groups, found = groups_of(mesh, axes, mesh.gpus_per_node), mesh.group(*axes)
     assert found.inside_one_node == all(len({*nodes}) == 1 for nodes in groups)
     assert found.axes == axes
@@ -194,7 +195,9 @@ def test_a_group_is_the_one_on_the_most_nodes(mesh: Mesh, axes: tuple[Axis, ...]
 def test_a_group_says_how_many_of_its_ranks_share_each_level(
     mesh: Mesh, axes: tuple[Axis, ...]
 ) -> None:
-    """Each level by itself: of the groups on the most units, the one that shares the least."""
+    """At each level, of the groups on the most units, the one with the fewest ranks per unit
+    decides.
+    """
     found = mesh.group(*axes)
     levels = [slowest(groups_of(mesh, axes, num_gpus))[1] for num_gpus in mesh.gpus_per_level]
     assert found.ranks_per_level == tuple(levels)
@@ -236,9 +239,9 @@ def test_the_group_at_some_places_has_the_ranks_at_these_places(mesh: Mesh, axis
 
 @given(MESHES)
 def test_stages_share_a_node_exactly_if_all_their_ranks_do(mesh: Mesh) -> None:
-    """All transfers between them stay inside a node: each rank sends to the one at its place.
+    """Each rank sends to the rank at its position, so all transfers stay inside a node.
 
-    And so it is with each wider level.
+    The same holds for each wider level.
     """
     levels = (mesh.gpus_per_node, *mesh.gpus_per_level)
     rank = {tuple(at[axis] for axis in AXES): number for number, at in enumerate(positions(mesh))}
@@ -250,7 +253,7 @@ def test_stages_share_a_node_exactly_if_all_their_ranks_do(mesh: Mesh) -> None:
 
 
 def test_stages_before_replicas_bring_the_stages_together() -> None:
-    """Two stages of two ranks and four replicas on nodes of four GPUs, both ways around."""
+    """Two stages of two ranks and four replicas are on nodes of four GPUs, in both orders."""
     replicas_first = Mesh(tp=2, dp=4, pp=2, gpus_per_node=4)
     stages_first = Mesh(tp=2, dp=4, pp=2, gpus_per_node=4, order=("tp", "cp", "ep", "pp", "dp"))
     assert replicas_first.group("dp") == Group(("dp",), 4, 2)
@@ -260,7 +263,7 @@ def test_stages_before_replicas_bring_the_stages_together() -> None:
 
 
 def test_ranks_of_each_level() -> None:
-    """Leaves of four nodes under spines of sixteen: 8 stages of 64 GPUs, a spine for every two."""
+    """Leaves have four nodes and spines sixteen: two of 8 stages of 64 GPUs share a spine."""
     mesh = Mesh(tp=8, dp=8, pp=8, gpus_per_node=8, gpus_per_level=(32, 128))
     assert mesh.group("tp") == Group(("tp",), 8, 8, (8, 8))
     assert mesh.group("dp") == Group(("dp",), 8, 1, (4, 8))

@@ -1,4 +1,4 @@
-"""What holds for every scenario, on random ones with today's options, where these options meet."""
+"""Laws of all scenarios, on random ones that combine today's options."""
 
 import io
 import json
@@ -26,10 +26,10 @@ from simtrain.simulation import simulate
 NOT_DRAWN = {
     "name",
     "description",
-    # Both are drawn by random_scenarios.
+    # `random_scenarios` draws both.
     "parallelism.first_stage_layers",
     "parallelism.last_stage_layers",
-    # Needs interleave to be the number of its chunks per stage.
+    # It needs `interleave` to be its number of chunks per stage.
     "parallelism.layout",
     "memory.in_place_cross_entropy",
     "model.latent_attention.qk_head_dim",
@@ -42,7 +42,7 @@ EVALUATOR = Evaluator(allow_oom=True)
 
 
 def fields_of(section: type[Section], before: str = "") -> Iterator[str]:
-    """The dotted names of all fields; those of a section instead of its own name."""
+    """Return the dotted names of all fields, without the names of sections."""
     for name, field in section.model_fields.items():
         types = (field.annotation, *get_args(field.annotation))
         inner = [one for one in types if isinstance(one, type) and issubclass(one, Section)]
@@ -68,8 +68,8 @@ def test_half_of_the_draws_are_legal_and_the_same_for_a_seed() -> None:
     assert [*modern_scenarios(5, seed=0)] == [*modern_scenarios(5, seed=0)]
 
 
-# Of 150 seeds, the one with the most different values that also draws a pipeline of fully_shard,
-# and experts beside memory.shard_over.
+# The seed, of 150, with the most different values among those that draw a pipeline with
+# fully_shard, and experts with memory.shard_over.
 @pytest.fixture(scope="module", params=modern_scenarios(16, seed=123), ids=lambda one: one["name"])
 def drawn(request: pytest.FixtureRequest) -> tuple[dict[str, Any], Result]:
     return request.param, simulate(Scenario.model_validate(request.param))
@@ -119,6 +119,6 @@ def test_flops_and_parameters_are_those_of_the_model_on_one_gpu(drawn: Drawn) ->
         same["model"] = values["model"] | {"experts": experts | {"imbalance": 1.0}}
     alone = simulate(Scenario.model_validate(same))
     assert result.num_parameters == alone.num_parameters
-    # Each rank rounds the capacity of its experts.
+    # Each rank rounds the capacity of its experts up.
     rel = 1e-3 if "capacity_factor" in experts else 0
     assert result.model_flops == pytest.approx(alone.model_flops, rel=rel, abs=0)

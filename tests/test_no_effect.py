@@ -1,4 +1,4 @@
-"""Settings that change nothing are named, and no others."""
+"""Settings without effect are reported, and no others."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Files that commands write: complete, or as they were."""
+"""Output files of commands are complete, or unchanged after a failure."""
 
 import os
 import pathlib

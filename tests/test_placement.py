@@ -1,4 +1,4 @@
-"""The order in which ranks fill nodes, from a scenario to its transfers and groups."""
+"""Rank order: how ranks fill nodes, and the effect on transfers and groups."""
 
 from simtrain.hardware.cluster import Cluster
 from simtrain.plan import Plan
@@ -11,7 +11,7 @@ STAGES_FIRST = "tp-cp-ep-pp-dp"
 
 
 def scenario(order: str | None = None, pipeline: int = 4) -> Scenario:
-    """Stages of two tensor-parallel ranks, eight replicas of them."""
+    """Return stages of two tensor-parallel ranks, with eight replicas."""
     sizes = {"num_layers": 8, "hidden_size": 1024, "num_attention_heads": 8, "seq_length": 512}
     return scenario_with(
         sizes,
@@ -26,7 +26,7 @@ def plan_of(one: Scenario) -> Plan:
 
 
 def test_stages_first_keeps_transfers_inside_nodes_and_spreads_replicas() -> None:
-    """Eight GPUs a node: one replica of four stages, or one stage of four replicas."""
+    """Eight GPUs per node hold one replica of four stages, or four replicas of one stage."""
     replicas, stages = plan_of(scenario()), plan_of(scenario(STAGES_FIRST))
     assert structure_of(replicas).levels_crossed == (1, 1, 1, 1)
     assert structure_of(stages).levels_crossed == (0, 0, 0, 0)
@@ -47,7 +47,7 @@ def test_without_a_pipeline_both_orders_are_one() -> None:
 
 
 def test_a_slow_network_asks_for_stages_first_and_its_transfers_are_free_of_it() -> None:
-    """Whatever transfers between nodes take, a pipeline inside nodes does not see it."""
+    """Transfers of a pipeline inside nodes do not depend on the network between nodes."""
     slow = changed(a100(), inter_node__point_to_point__latency=1.0)
     apart, together = (simulate(scenario(order), slow) for order in (None, STAGES_FIRST))
     assert apart.iteration_time_s > 1.0 > together.iteration_time_s
@@ -56,7 +56,7 @@ def test_a_slow_network_asks_for_stages_first_and_its_transfers_are_free_of_it()
 
 
 def test_transfers_and_groups_of_a_job_follow_oversubscribed_levels() -> None:
-    """Each stage is a leaf of two nodes: all transfers leave it, and no gradients do."""
+    """Each stage is a leaf of two nodes: all transfers cross leaves, and no gradients do."""
 
     def seconds(times: float) -> float:
         leaf = {"name": "leaf", "nodes": 2, "oversubscription": times}

@@ -1,4 +1,4 @@
-"""Text that knows its numbers: any text function still works, and nothing is lost when joining."""
+"""Text with exact numbers: functions of text work on it, and joining keeps the numbers."""
 
 import copy
 import pickle

@@ -1,4 +1,4 @@
-"""Software stacks: kernels of eager PyTorch counted by hand, hosts that limit, and what is said."""
+"""Software stacks: kernels of eager PyTorch by hand, slow hosts, and remarks in reports."""
 
 import functools
 import itertools
@@ -24,7 +24,7 @@ from tests.helpers.toys import a100, chunk_with, machine_of, ops_of, pass_with, 
 
 
 def ops(one: Scenario, kind: PassKind, named: str, *, head: bool = False) -> list[Op]:
-    """The ops of a layer, or of the head, whose names contain some words."""
+    """Return the ops of a layer, or of the head, whose names contain some words."""
     chunk = chunk_with(one, 0 if head else 1, head=head)
     return [op for op in ops_of(pass_with(one, chunk, kind)) if named in op.name]
 
@@ -41,7 +41,7 @@ def unfused(model: dict[str, Any], entry: str, **sections: Any) -> Scenario:
 
 
 def test_an_rms_norm_of_eager_pytorch_by_hand() -> None:
-    """Bytes of an element and, beside them, of a row; s b h elements in s b rows."""
+    """Bytes per element and bytes per row; s b h elements in s b rows."""
     one, row = unfused(LLAMA, "fused_rms_norm"), 4 * ROWS
     forward, backward = (ops(one, kind, "MLP RMS norm") for kind in ("F", "B"))
     backward = [op for op in backward if "residual" not in op.name]
@@ -52,14 +52,14 @@ def test_an_rms_norm_of_eager_pytorch_by_hand() -> None:
     # mean; square: power, double, product; sum of both; from fp32.
     elements = 6 + 2 + 4 + 6 + 8 + 12 + 4 + 4 + 8 + 8 + 12 + 12 + 6
     assert moved(backward) == elements * N + (1 + 1 + 2 + 2 + 3 + 1) * row + 2 * H
-    # The fp32 copy, the normalized input, and a number a row.
+    # The fp32 copy, the normalized input, and one number per row.
     assert saved_bytes(forward) == 4 * N + 2 * N + row
     fused = scenario(LLAMA, DEFAULT_STACK)
     assert moved(ops(fused, "F", "MLP RMS norm")) == 4 * N
 
 
 def test_a_rotation_of_eager_pytorch_by_hand() -> None:
-    """x cos + rotate_half(x) sin: ten times the bytes of x each way, in five kernels."""
+    """x cos + rotate_half(x) sin moves ten times the bytes of x in each pass, in five kernels."""
     one = unfused(LLAMA, "fused_rotary")
     for kind in "FB":
         for part, share in (("query", 1), ("key", 1 / 2)):
@@ -68,7 +68,7 @@ def test_a_rotation_of_eager_pytorch_by_hand() -> None:
 
 
 def test_a_swiglu_of_eager_pytorch_by_hand() -> None:
-    """In units of its output: silu 2, product 3; backward 3 + 3 + 3, and joining both halves 4."""
+    """In bytes of its output: silu 2, product 3; backward 3 + 3 + 3, and 4 to join both halves."""
     one, part = unfused(LLAMA, "fused_activation"), 2 * ROWS * FFN
     forward, backward = (ops(one, kind, "SwiGLU") for kind in ("F", "B"))
     assert (len(forward), len(backward)) == (2, 4)
@@ -92,7 +92,9 @@ def test_an_activation_with_bias_of_eager_pytorch_by_hand(
 
 
 def test_bias_dropout_and_residual_of_eager_pytorch_by_hand() -> None:
-    """Bias 4 bytes an element, dropout 4 and a mask of 1, sum 6; the backward pass is the same."""
+    """Per element the bias moves 4 bytes, dropout 4 and a mask of 1, the sum 6; the backward pass
+    moves the same.
+    """
     one, fused = unfused(GPT, "fused_dropout_add"), scenario(GPT, DEFAULT_STACK)
     names = ("MLP bias", "MLP dropout", "MLP sum")
     found = [op for op in ops(one, "F", "MLP ") if op.name in names]
@@ -110,7 +112,9 @@ def test_parallel_branches_are_added_one_by_one() -> None:
 
 
 def test_a_masked_softmax_of_eager_pytorch_by_hand() -> None:
-    """A mask of one byte a score of a sequence; all scores, where the fused kernel reads half."""
+    """The mask has one byte per score of a sequence. All scores are computed; the fused kernel
+    reads half.
+    """
     scores, mask = 2 * B * HEADS * S**2, B * S**2
     one = unfused(GPT, "fused_softmax")
     forward, backward = (
@@ -125,7 +129,7 @@ def test_a_masked_softmax_of_eager_pytorch_by_hand() -> None:
 
 
 def test_a_weight_gradient_that_a_kernel_adds_by_hand() -> None:
-    """The product writes 16 bits; the kernel reads them and the fp32 sum, and writes the sum."""
+    """The product writes 16 bits. The kernel reads them and the fp32 sum, and writes the sum."""
     fused = scenario(GPT, DEFAULT_STACK)
     found, before = (
         ops(one, "B", "4h→h weight gradient")
@@ -156,7 +160,7 @@ def test_a_fused_cross_entropy_by_hand(t: int) -> None:
 
 
 def test_adam_of_foreach_passes_over_twenty_arrays() -> None:
-    """Seven in one kernel; an array of temporaries is in memory beside the states."""
+    """One kernel passes over seven; memory holds an array of temporaries besides the states."""
     fused, foreach = (scenario(GPT, {"fused_optimizer": own}) for own in (True, False))
     number = Plan.of(fused, 8).num_parameters
     adam = [
@@ -171,7 +175,7 @@ def test_adam_of_foreach_passes_over_twenty_arrays() -> None:
 
 
 def layer_pass(one: Scenario, kind: PassKind = "F") -> tuple[Machine, list[float], float]:
-    """Seconds of each kernel of a layer, and of the pass."""
+    """Return the time of each kernel of a layer, and of the pass."""
     machine = machine_of(a100())
     a_pass = plan_of(one).layers_pass(1, kind)
     kernels_s = [machine.model.seconds(op.work) for op in ops_of(a_pass)]

@@ -1,4 +1,4 @@
-"""What differs between operating systems, simulated by what is missing on some of them."""
+"""Differences between operating systems, simulated by removing modules and functions."""
 
 import ctypes
 import os
@@ -21,7 +21,7 @@ fcntl = pytest.importorskip("fcntl", reason="POSIX locks stand in for those of W
 
 
 class FakeMsvcrt:
-    """Locks as Windows has them, of bytes of a file, until it is closed."""
+    """Lock bytes of a file until it is closed, as on Windows."""
 
     LK_NBLCK = 2
 

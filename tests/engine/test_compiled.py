@@ -1,4 +1,4 @@
-"""Compiled loops and an evaluator equal SimPy to the last bit, on any scenario and pass."""
+"""Compiled loops and evaluators equal SimPy to the last bit, for any scenario and any pass."""
 
 import dataclasses
 import math
@@ -38,7 +38,7 @@ SORTED = st.lists(st.integers(0, 60), max_size=20).map(sorted)
 def test_idle_time_is_charged_to_the_first_running_stream(
     streams: list[list[int]], makespan: int
 ) -> None:
-    """Stream 0 waits for streams 1 and 2 (part 0) and for stream 3 (part 1), moment by moment."""
+    """Stream 0 waits for streams 1 and 2 (category 0) and for stream 3 (category 1)."""
     tasks = [list(zip(moments[::2], moments[1::2], strict=False)) for moments in streams]
     running = [{at for start, end in queue for at in range(start, end)} for queue in tasks]
     idle = {*range(makespan)} - running[0]
@@ -103,7 +103,7 @@ VARIANTS = {
 
 
 def assert_evaluated(scenario: Scenario, evaluator: Evaluator | None = None) -> None:
-    """Check times, utilizations and peaks to the last bit, sums of breakdowns within rounding."""
+    """Check times, utilization and peaks to the last bit, and breakdowns within rounding."""
     result = simulate_scenario(scenario, engine="simpy")
     evaluation = (evaluator or Evaluator(allow_oom=True)).evaluate(scenario)
     run = evaluation.run
@@ -124,9 +124,9 @@ def test_compiled_equals_simpy_in_an_evaluation(name: str) -> None:
 
 @st.composite
 def any_scenarios(draw: st.DrawFn, *, shards_gradients: bool = False) -> Scenario:
-    """Small scenarios with any combination of what can be chosen, most of them legal.
+    """Draw small scenarios with any combination of options, most of them legal.
 
-    With `shards_gradients` they are at ZeRO stage 2 or 3, which no pipeline has.
+    `shards_gradients` draws ZeRO stages 2 and 3, without a pipeline.
     """
 
     def one_of(*values: Any) -> Any:
@@ -186,7 +186,7 @@ REMEMBERING = Evaluator(allow_oom=True)
 @given(any_scenarios())
 @settings(max_examples=30)
 def test_compiled_equals_simpy_on_any_scenario(scenario: Scenario) -> None:
-    """One evaluator runs all scenarios, with its caches."""
+    """One evaluator runs all scenarios, so its caches are tested too."""
     assume(not any(rule.check(scenario) for rule in RULES))
     assert_evaluated(scenario, REMEMBERING)
 
@@ -202,7 +202,7 @@ def test_compiled_equals_simpy_on_a_shipped_scenario(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LARGE)
 def test_compiled_equals_simpy_on_a_large_scenario(name: str) -> None:
-    """Task by task."""
+    """Compares the start and end of each task."""
     seconds = IterationSeconds.of(plan_of(load_scenario(name)), Machine(DurationModel(a100())))
     program = tasks_of(seconds.structure).program(seconds)
     times = times_by_engine(program)
@@ -211,7 +211,7 @@ def test_compiled_equals_simpy_on_a_large_scenario(name: str) -> None:
 
 
 def test_caches_of_an_evaluator_do_not_change_results() -> None:
-    """The same answers fresh, and after everything else was evaluated."""
+    """A fresh evaluator and one that has evaluated all other scenarios give equal results."""
     used = Evaluator(allow_oom=True)
     first = {name: used.evaluate(scenario) for name, scenario in VARIANTS.items()}
     for name, scenario in reversed(VARIANTS.items()):
@@ -243,7 +243,9 @@ def test_an_evaluator_chooses_the_same_recompute_as_simulate() -> None:
 
 
 def any_passes(scenario: Scenario) -> Iterator[Pass]:
-    """All passes of a scenario's chunks, with the halves that its schedule may not have."""
+    """Yield all passes of a scenario's chunks, also halves (I, W) that its schedule
+    does not run.
+    """
     plan = plan_of(scenario)
     for chunk in plan.model_chunks.different:
         for kind in get_args(PassKind):
@@ -254,7 +256,7 @@ MODEL = DurationModel(a100())
 
 
 def assert_passes(scenario: Scenario, machine: PassMachine) -> None:
-    """Each pass, compiled and as plain loops, against SimPy, to the last bit."""
+    """Compare compiled loops and plain loops with SimPy to the last bit, for each pass."""
     for one in any_passes(scenario):
         record = record_pass(one)
         expected = simulate_pass(record, machine, "simpy")
@@ -268,7 +270,7 @@ def assert_passes(scenario: Scenario, machine: PassMachine) -> None:
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_a_compiled_pass_equals_simpys(name: str) -> None:
-    """One width runs after the other: the arrays of one must not serve the other."""
+    """Two widths follow each other, so a cached array of the first must not serve the second."""
     for wide in (1, 3):
         model = VARIANTS[name].model
         wider = model.model_copy(update={"hidden_size": wide * model.hidden_size})
@@ -286,7 +288,7 @@ def test_a_compiled_pass_equals_simpys(name: str) -> None:
 def test_any_compiled_pass_equals_simpys(
     scenario: Scenario, launch_s: float, slowdown: float
 ) -> None:
-    """On hosts that launch kernels at once, quickly and slowly."""
+    """Hosts launch kernels in no time, quickly, or slowly."""
     assume(not any(rule.check(scenario) for rule in RULES))
 
     def load(work: Work) -> float:
@@ -304,7 +306,7 @@ def test_both_engines_give_equal_times_of_passes(name: str) -> None:
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_halves_of_a_backward_pass_have_the_flops_of_the_whole(name: str) -> None:
-    """Each product runs once, in one half or the other."""
+    """Each product runs once: in half I or in half W."""
     for whole in any_passes(VARIANTS[name]):
         if whole.kind != "B":
             continue

@@ -1,4 +1,4 @@
-"""The engine: closed forms worked by hand, laws of queues, deadlocks, and its text forms."""
+"""The engine: closed forms by hand, laws of queues, deadlocks, and text forms."""
 
 import math
 import pickle
@@ -13,7 +13,7 @@ from simtrain.errors import InputError
 
 @st.composite
 def task_lists(draw: st.DrawFn) -> list[Task]:
-    """Up to 25 tasks of whole seconds on 4 streams; each waits only for earlier ones."""
+    """Draw up to 25 tasks with whole seconds on 4 streams; each waits only for earlier tasks."""
     tasks = []
     for index in range(draw(st.integers(0, 25))):
         earlier = st.integers(0, index - 1) if index else st.nothing()
@@ -124,7 +124,7 @@ def test_spans_with_equal_starts_are_in_the_order_of_the_program() -> None:
     assert names == ["z", "y", "w", "x"]
 
 
-# A kernel takes all of a device. With a collective that takes 0.5 of it, both run at 1/1.5.
+# A kernel loads a device fully, a collective by half: together both run at 1/1.5 of full speed.
 
 DEVICE = Link("device", 1.0)
 
@@ -138,13 +138,14 @@ def collective(name: str, stream: str, duration_s: float, load: float = 0.5) -> 
 
 
 def test_a_kernel_and_a_collective_slow_each_other_while_both_run() -> None:
-    # In 1.5 s both do 1 s of their work; the collective has ended, and 1 s of the kernel is left.
+    # In 1.5 s both do 1 s of work. The collective has ended then; the kernel has 1 s left.
     end = ends(kernel("gemm", "compute", 2.0), collective("reduce", "network", 1.0))
     assert end == pytest.approx([2.5, 1.5], rel=1e-15)
 
 
 def test_a_kernel_shorter_than_the_collective_is_slowed_throughout() -> None:
-    # 2 s take 3 s. Of the collective's 8 s, 6 s are left then; 4 s during the next kernel take 6 s.
+    # 2 s of work take 3 s. The collective then has 6 s of its 8 s left; 4 s of them take 6 s,
+    # during the next kernel.
     end = ends(
         kernel("gemm", "compute", 2.0),
         collective("reduce", "network", 8.0),
@@ -154,7 +155,8 @@ def test_a_kernel_shorter_than_the_collective_is_slowed_throughout() -> None:
 
 
 def test_a_collective_that_starts_during_a_kernel() -> None:
-    # Starts at 1 s; its 2 s take 3 s, in which the kernel does 2 s of the 3 s that it has left.
+    # The collective starts at 1 s. Its 2 s take 3 s, in which the kernel does 2 s of its remaining
+    # 3 s.
     end = ends(
         kernel("gemm", "compute", 4.0),
         Task("wait", "network", 1.0),
@@ -176,13 +178,13 @@ def test_tasks_without_loads_do_not_slow_other_tasks() -> None:
 
 
 def test_two_kernels_halve_the_speed_of_each_other() -> None:
-    # Side by side both run at 1/2 until the shorter ends at 2 s; then the other has 2 s left.
+    # Both run at half speed until the shorter ends at 2 s. The other has 2 s left then.
     assert ends(kernel("short", "a", 1.0), kernel("long", "b", 3.0)) == [2.0, 4.0]
 
 
 def test_loads_of_collectives_add_up() -> None:
-    # At first all run at 1/(1 + 2 · 0.5): 2 s of each are done at 4 s, and the gather has ended.
-    # Then 1 s of the reduction takes 1.5 s, and 1 s of the kernel is left at 5.5 s.
+    # At first all run at a speed of 1/(1 + 2 · 0.5): at 4 s each has done 2 s, and the gather has
+    # ended. Then 1 s of the reduction takes 1.5 s, which leaves 1 s of the kernel at 5.5 s.
     end = ends(
         kernel("gemm", "compute", 4.0),
         collective("reduce", "network", 3.0),
@@ -192,7 +194,7 @@ def test_loads_of_collectives_add_up() -> None:
 
 
 def test_collectives_below_the_capacity_do_not_slow_each_other() -> None:
-    # 0.4 + 0.6 is all of the device; a kernel that comes at 1 s makes it 2.
+    # Loads of 0.4 and 0.6 fill the device. A kernel that starts at 1 s doubles the load.
     tasks = [collective("reduce", "network", 2.0, 0.4), collective("gather", "fabric", 2.0, 0.6)]
     assert ends(*tasks) == [2.0, 2.0]
     assert ends(*tasks, Task("wait", "compute", 1.0), kernel("gemm", "compute", 1.0)) == [
@@ -210,7 +212,7 @@ def test_collectives_below_the_capacity_do_not_slow_each_other() -> None:
 def test_work_of_kernels_is_conserved_during_collectives(
     durations_s: list[float], others: list[tuple[float, bool]], load: float
 ) -> None:
-    """Side by side with a collective, a kernel loses all but 1/(1 + load) of its seconds."""
+    """While a collective runs, a kernel proceeds at a speed of 1/(1 + load)."""
     kernels = [kernel(f"v{i}", "v", duration_s) for i, duration_s in enumerate(durations_s)]
     beside = [
         Task(f"a{i}", "a", seconds, loads=((DEVICE, load),) if has_load else ())

@@ -12,14 +12,14 @@ from benchmarks.random_programs import random_program, times_by_engine
 from simtrain.engine import DeadlockError, Link, Program, Task, simulate
 from simtrain.errors import InputError
 
-# Some last less than a clock at these times can tell.
+# Some are shorter than the rounding of the simulated clock.
 DURATIONS_S = st.one_of(st.integers(0, 3).map(float), st.floats(0.0, 3.0))
 AMOUNTS = st.one_of(st.sampled_from([0.25, 0.5, 1.0]), st.floats(0.01, 3.0))
 
 
 @st.composite
 def programs(draw: st.DrawFn) -> Program:
-    """Up to 40 tasks on four streams that share up to three links, in up to three draws."""
+    """Draw up to 40 tasks on four streams that share up to three links, in up to three draws."""
     links = [Link(f"link {i}", draw(AMOUNTS)) for i in range(draw(st.integers(0, 3)))]
     some_links = st.lists(st.sampled_from(links), unique=True) if links else st.just([])
     tasks = []
@@ -39,7 +39,7 @@ def programs(draw: st.DrawFn) -> Program:
 
 
 def assert_same(program: Program) -> None:
-    """SimPy, compiled loops and plain loops, to the last bit."""
+    """Compare SimPy, compiled loops and plain loops to the last bit."""
     times = times_by_engine(program)
     for found in times.values():
         assert all(map(np.array_equal, found, times["simpy"]))
@@ -58,7 +58,7 @@ def test_all_engines_agree_on_programs_of_the_benchmark() -> None:
 
 
 def test_all_engines_agree_on_programs_with_much_concurrency() -> None:
-    """Long programs, in which roundings would add up."""
+    """The programs are long, so different roundings would add up."""
     number, device = random.Random(7), Link("device", 1.0)
     for _ in range(20):
         tasks = [

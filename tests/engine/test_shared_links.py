@@ -1,4 +1,4 @@
-"""Links that tasks share max-min fairly: closed forms, textbook examples, and laws."""
+"""Links that tasks share max-min fairly: closed forms, textbook examples, laws."""
 
 import itertools
 import math
@@ -19,18 +19,18 @@ CLOSE = 1e-9
 
 
 def transfer(name: str, num_bytes: float, rate: float, *links: Link) -> Task:
-    """A task that sends bytes over links, at most `rate` bytes/s; links share bytes/s equally."""
+    """Return a task that sends bytes over links, at up to `rate` bytes/s."""
     loads = tuple((link, rate) for link in links)
     return Task(name, name, num_bytes / rate, loads=loads, weight=1 / rate)
 
 
 def slowdowns(link_loads: LinkLoads, tasks: Sequence[int]) -> list[float]:
-    """By how much each of some tasks is slowed while they all run."""
+    """Return the slowdown of each task while they all run."""
     return find_slowdowns(*link_loads, tasks)
 
 
 def rates(*flows: Task) -> list[float]:
-    """Bytes/s of transfers while they all run."""
+    """Return the bytes/s of each transfer while they all run."""
     link_loads = LinkLoads.of([flow.loads for flow in flows], [flow.weight for flow in flows])
     assert link_loads is not None
     found = slowdowns(link_loads, range(len(flows)))
@@ -49,7 +49,8 @@ def test_n_equal_flows_take_n_times_as_long(number: int, duration_s: float, rate
 
 
 def test_remaining_flows_share_the_capacity_of_ended_flows() -> None:
-    # 1, 2 and 3 bytes at 1 byte/s together: thirds until 3 s, halves until 5 s, all until 6 s.
+    # 1, 2 and 3 bytes share 1 byte/s: a third each until 3 s, half each until 5 s, all of it until
+    # 6 s.
     link = Link("link", 1.0)
     flows = [transfer(f"{size} bytes", size, 1.0, link) for size in (1.0, 2.0, 3.0)]
     assert simulate(Program.of(flows)).end_s == pytest.approx([3.0, 5.0, 6.0], rel=1e-15)
@@ -94,8 +95,8 @@ def test_a_long_flow_and_a_short_one_on_each_link(number: int) -> None:
 
 
 def test_the_bottlenecks_of_figure_6_12() -> None:
-    # All capacities are 1. Link (2,3) has sessions 2, 3 and 5, link (3,5) has 1 and 5, and link
-    # (4,5) has 4: a third for each of the first, and 1 takes what 5 leaves of its link.
+    # All capacities are 1. Link (2,3) carries sessions 2, 3 and 5, which get a third each. Link
+    # (3,5) carries 1 and 5, so 1 gets the two thirds that 5 leaves. Link (4,5) carries only 4.
     one, two, three = Link("(3,5)", 1.0), Link("(2,3)", 1.0), Link("(4,5)", 1.0)
     paths = [(one,), (two,), (two,), (three,), (two, one)]
     sessions = [transfer(f"session {i}", 1.0, 1.0, *path) for i, path in enumerate(paths, 1)]
@@ -103,7 +104,8 @@ def test_the_bottlenecks_of_figure_6_12() -> None:
 
 
 def test_bottlenecks_that_follow_from_others() -> None:
-    # The link of 2 gives 1 each; that of 3 then has 2 left for the third, that of 10 has 8.
+    # The first link gives 1 to each of two flows. The second link then has 2 left for the third
+    # flow, and the third link 8 for the fourth.
     links = [Link("first", 2.0), Link("second", 3.0), Link("third", 10.0)]
     paths = [links[:1], links[:2], links[1:], links[2:]]
     flows = [transfer(f"flow {i}", 1.0, 20.0, *path) for i, path in enumerate(paths)]
@@ -123,7 +125,7 @@ AMOUNTS = st.floats(0.1, 10.0)
 
 @st.composite
 def loaded_tasks(draw: st.DrawFn, max_tasks: int = 12) -> list[Task]:
-    """Tasks on four streams, nearly all with loads, of which some wait for earlier ones."""
+    """Draw tasks on four streams. Nearly all have loads, and some wait for earlier tasks."""
     links = [Link(f"link {i}", draw(AMOUNTS)) for i in range(draw(st.integers(1, 4)))]
     tasks = []
     for index in range(draw(st.integers(1, max_tasks))):
@@ -145,7 +147,7 @@ def shares_of(tasks: Sequence[Task]) -> LinkLoads:
 def used_of_links(
     link_loads: LinkLoads, tasks: Sequence[int], found: Sequence[float]
 ) -> list[float]:
-    """How much of each link the running tasks take."""
+    """Return how much of each link the running tasks use."""
     used = [0.0] * len(link_loads.capacity)
     for task, slowdown in zip(tasks, found, strict=True):
         for place in range(*link_loads.load_starts[task : task + 2]):
@@ -158,7 +160,7 @@ def used_of_links(
 def test_a_slowed_task_has_a_full_link_on_which_no_other_is_faster_for_its_weight(
     tasks: list[Task],
 ) -> None:
-    """A max-min fair allocation has this bottleneck property, and no other allocation has it."""
+    """Only a max-min fair allocation has this bottleneck property."""
     link_loads, running = shares_of(tasks), range(len(tasks))
     found = slowdowns(link_loads, running)
     used = used_of_links(link_loads, running, found)
@@ -184,7 +186,7 @@ def test_a_slowed_task_has_a_full_link_on_which_no_other_is_faster_for_its_weigh
 @given(loaded_tasks())
 @settings(max_examples=100)
 def test_work_is_conserved_and_no_link_is_above_its_capacity(tasks: list[Task]) -> None:
-    """Between any two moments, speeds follow from what runs; each task's add up to its work."""
+    """Between two events, speeds follow from the running tasks. They add up to each task's work."""
     program, link_loads = Program.of(tasks), shares_of(tasks)
     timeline = simulate(program)
     moments = sorted({*timeline.start_s.tolist(), *timeline.end_s.tolist()})
@@ -221,7 +223,7 @@ def test_no_task_is_faster_with_concurrent_tasks_than_alone(tasks: list[Task]) -
 def test_more_capacity_never_slows_independent_tasks_of_one_link(
     sizes: list[tuple[float, float, float]], capacity: float, more: float
 ) -> None:
-    """All begin at 0; at every moment each task has done at least as much."""
+    """All tasks start at 0. With more capacity, each has done at least as much at every moment."""
 
     def end_s(capacity: float) -> np.ndarray:
         link = Link("link", capacity)
@@ -285,7 +287,7 @@ def drawn(tasks: Sequence[Task], draws: list[list[float]]) -> Program:
 
 @st.composite
 def draws_of_tasks(draw: st.DrawFn) -> tuple[list[Task], list[list[float]]]:
-    """Tasks with and without loads, and durations of up to four draws."""
+    """Draw tasks with and without loads, with up to four draws of durations."""
     tasks = draw(loaded_tasks())
     if draw(st.booleans()):
         tasks = [replace(task, loads=()) for task in tasks]

@@ -20,7 +20,7 @@ LENGTHS = st.integers(1, 64).map(lambda number: 512 * number)
 def test_a_fused_peak_grows_at_most_linearly_with_the_sequence(
     recompute: str, seq_length: int
 ) -> None:
-    """No array of s × s elements exists: no scores, no buffer for them, no mask."""
+    """No array has s × s elements: no scores, no mask, no buffer."""
 
     def passing_bytes(length: int) -> int:
         scenario = small(
@@ -33,15 +33,14 @@ def test_a_fused_peak_grows_at_most_linearly_with_the_sequence(
 
 
 def test_an_unfused_layer_needs_memory_for_scores_and_their_product() -> None:
-    """Of 2 bytes each 8 heads of 4 · 2048² scores: baddbmm's addend in the global buffer."""
+    """8 heads have 4 · 2048² scores of 2 bytes; baddbmm's addend is in the global buffer."""
     buffers = simulate_memory(small()).fullest.buffers_bytes
     assert buffers["global memory buffer"] == 2 * 8 * 2048**2
 
 
 def test_a_peak_that_64_bits_cannot_hold_is_exact() -> None:
-    """Eight layers keep 5 bytes of each of 8 s² scores (Korthikanti et al., Section 4.1).
-
-    The other tensors are linear in s, and cancel in A(s) - 2 A(s/2).
+    """Eight layers keep 5 bytes for each of 8 s² scores (Korthikanti et al., Section 4.1). All
+    other tensors are linear in s and cancel in A(s) - 2 A(s/2).
     """
     whole, half = (
         small({"pipeline": 1}, model={"seq_length": length}) for length in (2**30, 2**29)
@@ -54,7 +53,7 @@ def test_a_peak_that_64_bits_cannot_hold_is_exact() -> None:
 
 @pytest.mark.slow
 def test_backward_passes_of_shipped_scenarios_free_all_saved_bytes() -> None:
-    """Every saved tensor is read by a backward op, so each one is freed."""
+    """A backward op reads each saved tensor, so each is freed."""
     left = {
         (name, *key): pass_memory(one).remaining_bytes
         for name in list_scenarios()

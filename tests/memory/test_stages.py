@@ -1,4 +1,4 @@
-"""Peaks of whole stages, against the formulas of the paper and of ZeRO."""
+"""Peaks of whole stages, compared with the formulas of the paper and of ZeRO."""
 
 from fractions import Fraction
 from typing import Any
@@ -34,7 +34,7 @@ def activations(scenario: Scenario) -> list[int]:
 
 
 def layer_formula(scenario: Scenario) -> Fraction:
-    """Bytes of a layer's activations: Equations 1, 2, 4 and 6 and the rows of Table 2."""
+    """Return the bytes of a layer's activations: Equations 1, 2, 4 and 6 and Table 2."""
     model, split = scenario.model, scenario.parallelism
     s, b, h, t = model.seq_length, scenario.batch.micro, model.hidden_size, split.tensor
     sbh = s * b * h
@@ -46,14 +46,14 @@ def layer_formula(scenario: Scenario) -> Fraction:
 
 
 def embedding_formula(scenario: Scenario) -> Fraction:
-    """sbh of the embedding's dropout mask (Section 4.3)."""
+    """Return sbh, the bytes of the embedding's dropout mask (Section 4.3)."""
     model, split = scenario.model, scenario.parallelism
     sbh = model.seq_length * scenario.batch.micro * model.hidden_size
     return Fraction(sbh, split.tensor if split.sequence_parallel else 1)
 
 
 def head_formula(scenario: Scenario) -> Fraction:
-    """2sbh of the final layer norm, 2sbh of the output layer, 4sbv/t of fp32 logits."""
+    """Return 2sbh of the final layer norm, 2sbh of the output layer and 4sbv/t of fp32 logits."""
     model, split = scenario.model, scenario.parallelism
     tokens = model.seq_length * scenario.batch.micro
     undivided = Fraction(4 * tokens * model.hidden_size)
@@ -70,10 +70,13 @@ def head_formula(scenario: Scenario) -> Fraction:
 def test_activations_of_the_first_stage_equal_the_papers_formula(
     name: str, sequence: bool, recompute: str
 ) -> None:
-    """L layers whatever p is (Equation 5), times 1 + (p - 1)/(pm), and as often the embedding."""
+    """L layers for any p (Equation 5), times 1 + (p - 1)/(pm); the same factor for
+    the embedding.
+    """
     scenario = paper_scenario(name, sequence=sequence, recompute=recompute)
     p, m = scenario.parallelism.pipeline, scenario.parallelism.interleave
-    # The embedding is in the first chunk only, which has p of them at a time when interleaved.
+    # Only the first chunk has the embedding. With interleaving, p of its microbatches are
+    # outstanding.
     factor = 1 + Fraction(p - 1, p * m) if m > 1 else Fraction(1)
     expected = scenario.model.num_layers * layer_formula(scenario) * factor
     if p == 1:
@@ -86,7 +89,9 @@ def test_activations_of_the_first_stage_equal_the_papers_formula(
 
 @st.composite
 def pipelines(draw: st.DrawFn) -> Scenario:
-    """A small model on up to six stages, even or not, any strategy, up to nine microbatches."""
+    """Draw a small model on up to six even or uneven stages, with any strategy and up to nine
+    microbatches.
+    """
     t, p = draw(st.integers(1, 4)), draw(st.integers(1, 6))
     layers, own = [draw(st.integers(1, 3))] * p, {}
     if p > 1 and draw(st.booleans()):
@@ -118,10 +123,10 @@ def pipelines(draw: st.DrawFn) -> Scenario:
 @settings(max_examples=150)
 @given(pipelines())
 def test_activations_of_every_stage_equal_the_formula(scenario: Scenario) -> None:
-    """1F1B has min(p - stage, M) microbatches outstanding (Appendix B), GPipe all M of them.
+    """1F1B has min(p - stage, M) outstanding microbatches (Appendix B), GPipe has M.
 
-    The peak is when that many are kept, but on the last stage of a short model it can be in the
-    head; there the formula is what is kept at most.
+    The peak occurs with that many, except on the last stage of a short model, where it can be in
+    the head. The formula is then the maximum of saved tensors.
     """
     stages, microbatches = scenario.parallelism.pipeline, scenario.num_microbatches
     for stage, found in enumerate(activations(scenario)):
@@ -135,7 +140,7 @@ def test_activations_of_every_stage_equal_the_formula(scenario: Scenario) -> Non
 
 
 def test_deallocating_outputs_saves_the_papers_2_73_gib() -> None:
-    """Appendix B: 2sbh bytes for each of the p microbatches outstanding on the first stage."""
+    """Appendix B: 2sbh bytes for each of the p outstanding microbatches of the first stage."""
     scenario = scenario_with(
         {
             "num_layers": 105,
@@ -194,7 +199,9 @@ def test_the_head_and_its_logits_are_on_the_last_stage() -> None:
 def test_bytes_of_states_per_parameter(
     options: dict[str, Any], expected: tuple[float, ...]
 ) -> None:
-    """Four replicas; 18 bytes per parameter with fp32 gradients, 16 without (ZeRO, Section 3.1)."""
+    """With four replicas: 18 bytes per parameter with fp32 gradients, 16 without (ZeRO, Section
+    3.1).
+    """
     scenario = small({"pipeline": 1, "data": 4}, **options)
     number = 10**9
     states = model_states(plan_of(scenario).step_options, number)
@@ -223,7 +230,7 @@ def buffers_of(scenario: Scenario, stage: int = 0) -> dict[str, int]:
 
 
 def test_the_global_buffer_has_the_size_of_its_largest_request() -> None:
-    """2sbh that sequence parallelism gathers, or the 2as²b/t of QKᵀ."""
+    """2sbh that sequence parallelism gathers, or 2as²b/t of QKᵀ."""
     short = {"seq_length": 256}
     gathered = buffers_of(small({"sequence_parallel": True}, model=short))
     assert gathered["global memory buffer"] == 2 * 256 * 4096
@@ -233,7 +240,7 @@ def test_the_global_buffer_has_the_size_of_its_largest_request() -> None:
 
 
 def test_16_bit_gradients_are_copied_for_the_step() -> None:
-    """With few other tensors at that time, the peak is in the optimizer step."""
+    """Few other tensors exist then, so the peak is in the optimizer step."""
     tiny = {"num_layers": 1, "seq_length": 4, "vocab_size": 4}
     grid = {"tensor": 1, "pipeline": 1}
     scenario = small(grid, model=tiny, precision={"gradients": "bf16"})
@@ -307,7 +314,7 @@ def test_more_recompute_needs_less_memory() -> None:
 
 
 def test_the_first_stage_is_the_fullest() -> None:
-    """Appendix B: activations fall with the stage, as fewer microbatches are outstanding."""
+    """Appendix B: later stages have fewer outstanding microbatches."""
     found = activations(paper_scenario("530B", sequence=True, recompute="selective"))
     assert found[:-1] == sorted(found[:-1], reverse=True)
     assert memory_of(paper_scenario("530B")).fullest.stage == 0

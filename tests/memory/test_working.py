@@ -51,7 +51,7 @@ CHUNKS = chunks_of(max_layers=5)
 def memory_of(
     scenario: Scenario, blocks: Blocks, policy: RecomputePolicy
 ) -> tuple[PassMemory, PassMemory]:
-    """What a forward and a backward pass hold."""
+    """Return the memory of a forward and a backward pass."""
     chunk = chunk_with(scenario, **blocks)
     forward, backward = (
         pass_memory(pass_with(scenario, chunk, kind, recompute=policy)) for kind in ("F", "B")
@@ -63,7 +63,7 @@ def memory_of(
 def test_all_saved_tensors_are_freed(
     scenario: Scenario, blocks: Blocks, policy: RecomputePolicy, distribute: bool
 ) -> None:
-    """A whole backward pass releases it, and so do its two halves together."""
+    """A backward pass frees them all; so do its two halves together."""
     split = scenario.parallelism
     if policy.strategy == "full" and split.tensor > 1 and not split.sequence_parallel:
         policy = policy.model_copy(update={"distribute": distribute})
@@ -91,7 +91,7 @@ SavedBytes = dict[tuple[int, Tensor], int]
 def op_by_op(
     record: PassRecord, held: SavedBytes, *, counts_left: bool
 ) -> tuple[PassMemory, SavedBytes]:
-    """Replay all ops one by one. Also returns the tensors that are left."""
+    """Replay all ops one by one; also return the remaining tensors."""
     held, again = dict(held), set()
     start_bytes = sum(held.values())
     moments = []
@@ -110,7 +110,7 @@ def op_by_op(
                 again.discard(key)
     remaining_bytes = sum(held.values())
     compared_bytes = remaining_bytes if counts_left else start_bytes
-    # The first of several equally full moments.
+    # Of several equal peaks, the first counts.
     peak_bytes, again_bytes, name = max(moments, key=lambda moment: moment[0])
     extra_bytes = max(0, peak_bytes - compared_bytes)
     memory = PassMemory(
@@ -146,7 +146,7 @@ def test_memory_of_a_chunk_equals_a_replay_op_by_op(
 def test_gathered_parameters_of_zero_are_not_activations(
     stage: int, recompute: str, overlaps: bool
 ) -> None:
-    """Parameters and gradients that are whole for a moment are buffers of their own."""
+    """Unsharded parameters and gradients count as buffers."""
     scenario = zero(stage, recompute=recompute, overlap={"data_parallel": overlaps})
     plan, live = plan_of(scenario), dict[int, Any]()
     for kind in ("F", "B"):
@@ -174,12 +174,13 @@ def test_the_peak_of_a_pass_is_at_least_its_saved_tensors(
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 @given(scenario=layer_scenarios(max_tensor=1))
 def test_peak_of_a_backward_pass_by_hand(recompute: str, scenario: Scenario) -> None:
-    """In units of sbh bytes and of the number n of attention scores; all on one rank.
+    """Count in bytes of sbh, and in the number n of attention scores, on one rank.
 
-    Either at the second product of the MLP: beside its 2 and 8 flow the 2 around the block, and
-    the dropout mask of 1 has gone. Or at the gradient of the scores (2n): with it flow its output's
-    gradient, value, and the 2 around the block, while 1 + 8 + 8 + 2 + 2 + 1 + 2 have gone. Before,
-    the core (5n) or all but the layer's input (34 - 2 and 5n) has been computed again.
+    One candidate is the second product of the MLP: besides its 2 and 8, the residual gradient of 2
+    exists, and the dropout mask of 1 has been freed. The other is the gradient of the scores (2n):
+    besides it exist its output's gradient, the value, and the residual gradient of 2, while 1 + 8 +
+    8 + 2 + 2 + 1 + 2 have been freed. Before both, recompute adds the core (5n), or all tensors
+    except the layer's input (34 - 2 and 5n).
     """
     shape = shape_of(scenario)
     sbh = shape.tokens * shape.hidden
@@ -196,14 +197,15 @@ def test_peak_of_a_backward_pass_by_hand(recompute: str, scenario: Scenario) -> 
 @pytest.mark.parametrize(("in_place", "beyond"), [(True, 2), (False, 6)])
 @given(scenario=layer_scenarios(max_tensor=1))
 def test_peak_of_the_head_by_hand(scenario: Scenario, in_place: bool, beyond: int) -> None:
-    """16-bit logits (2) and fp32 logits (4), which are kept; a copy less their maximum (4)."""
+    """16-bit logits (2) and fp32 logits (4) are kept; a copy has their maximum subtracted (4)."""
     shape = shape_of(scenario)
     scenario = scenario.replace({"memory.in_place_cross_entropy": in_place})
     forward, backward = memory_of(scenario, {"head": True}, SAVE_ALL)
     logits, sbh = shape.tokens * shape.vocab, shape.tokens * shape.hidden
     assert forward.saved_bytes == 4 * logits + 4 * sbh
     assert forward.extra_bytes == beyond * logits
-    # Then the 16-bit gradient of the logits beside the fp32 one, or beside that of its input.
+    # Then the 16-bit gradient of the logits exists together with the fp32 gradient, or with the
+    # input gradient.
     assert backward.extra_bytes == max(2 * logits, 2 * logits + 2 * sbh - 4 * logits, 0)
 
 
@@ -211,7 +213,7 @@ def test_peak_of_the_head_by_hand(scenario: Scenario, in_place: bool, beyond: in
 def test_each_layer_of_a_unit_adds_its_recomputed_tensors(
     scenario: Scenario, num_layers: int
 ) -> None:
-    """Each layer more of a unit is a whole layer more that has been computed again."""
+    """One more layer in a unit adds all saved tensors of a layer."""
     layer = pass_with(scenario, chunk_with(scenario, 1), "F", recompute=SAVE_ALL)
 
     def beyond(length: int) -> int:
@@ -223,7 +225,9 @@ def test_each_layer_of_a_unit_adds_its_recomputed_tensors(
 
 @given(layer_scenarios())
 def test_the_output_gradient_is_held_during_recompute(scenario: Scenario) -> None:
-    """Full recompute holds the gradient of the layer's output, selective that of attention's."""
+    """Full recompute holds the gradient of the layer's output, selective that of attention's
+    output.
+    """
     shape = shape_of(scenario)
     layer_output = 2 * shape.local_tokens * shape.hidden
     attention_output = 2 * shape.tokens * shape.hidden // shape.tensor

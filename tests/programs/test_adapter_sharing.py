@@ -1,4 +1,4 @@
-"""Transfers and gradient buckets share the adapters of their nodes, out and in."""
+"""Pipeline transfers and gradient buckets share the adapters of their nodes, per direction."""
 
 import itertools
 import re
@@ -36,7 +36,9 @@ def test_without_buckets_between_nodes_nothing_is_shared() -> None:
 
 
 def test_a_transfer_is_limited_by_both_its_links() -> None:
-    """A message what its sender sends and its receiver receives, a bucket both of its stage."""
+    """A message loads its sender's outgoing and its receiver's incoming link; a bucket loads both
+    of its stage.
+    """
     tasks, program = built(overlapping())
     link_loads, num_stages = program.link_loads, tasks.num_stages
     assert link_loads is not None and link_loads.capacity.tolist() == [1.0] * (2 * num_stages)

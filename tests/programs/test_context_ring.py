@@ -25,7 +25,7 @@ from tests.helpers.toys import (
 
 @dataclass(frozen=True, slots=True)
 class AttentionOnly:
-    """A block that is nothing but attention."""
+    """A block with attention only."""
 
     fused: bool = True
     is_unit: bool = True
@@ -33,14 +33,14 @@ class AttentionOnly:
     groups: int | None = None
 
     def forward(self, tape: Tape, x: Tensor) -> Tensor:
-        """From queries, keys and values side by side to the output."""
+        """Compute attention from concatenated queries, keys and values."""
         return attention(tape, x, self.head_size, self.groups, fused=self.fused, drops_out=False)
 
 
 def attention_s(
     num_ranks: int, kernel_s: float, send_s: float, kind: PassKind, engine: Engine = "auto"
 ) -> float:
-    """Seconds of a ring whose kernels last `kernel_s`, and blocks of keys and values `send_s`."""
+    """Return the time of a ring with kernels of `kernel_s` and sends of `send_s` per block."""
     group = Group(("cp",), num_ranks, num_ranks)
     context = Context(group, Group(("cp",), 1, 1), group)
     batch = Microbatch(16, 1, 48, Group(("tp",), 1, 1), context=context)
@@ -63,8 +63,9 @@ def attention_s(
 @pytest.mark.parametrize("num_ranks", [2, 3, 5])
 @pytest.mark.parametrize("send_s", [0.0, 0.75, 1.0, 1.5, 4.0])
 def test_a_ring_exposes_what_sends_take_longer_than_kernels(num_ranks: int, send_s: float) -> None:
-    """Forward each step but the last hides a block; backward the first hides a block, the last
-    gradients, and those in between both."""
+    """Each forward step except the last hides the send of a block. In the backward pass the first
+    step hides a block, the last step gradients, and the others both.
+    """
     rest = num_ranks - 1
     forward_s = num_ranks + rest * max(0.0, send_s - 1)
     assert attention_s(num_ranks, 1.0, send_s, "F") == pytest.approx(forward_s)
@@ -74,9 +75,10 @@ def test_a_ring_exposes_what_sends_take_longer_than_kernels(num_ranks: int, send
 
 
 def test_a_published_ring() -> None:
-    """32 heads of 65,536 tokens on 8 A100s, 26.178 ms forward and 94.34 ms both ways.
+    """65,536 tokens with 32 heads on 8 A100s: 26.178 ms forward, 94.34 ms forward and backward.
 
-    zhuzilin/ring-flash-attention at commit 8996282, zigzag. FlashAttention-2 as in the profile.
+    Source: zhuzilin/ring-flash-attention at commit 8996282, zigzag. The profile has
+    FlashAttention-2.
     """
     model = machine_of(a100()).model
     group = Group(("cp",), 8, 8)

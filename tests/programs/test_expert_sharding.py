@@ -1,4 +1,4 @@
-"""Experts with other replicas under ZeRO stages 2 and 3: collectives, shards, buffers, by hand."""
+"""Experts under ZeRO stages 2 and 3 with replicas of their own: collectives, shards, buffers."""
 
 import math
 from collections import Counter
@@ -25,16 +25,16 @@ GATHER, REDUCE = CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER
 JOIN = CollectiveKind.ALL_REDUCE
 LAYERS, DATA = 2, 8
 ALL_EXPERTS = EXPERTS * 3 * HIDDEN * FFN
-# Query, key, value and projection; the router; weight and bias of two norms.
+# Query, key, value and output projection; the router; weight and bias of two norms.
 REST = 4 * HIDDEN**2 + EXPERTS * HIDDEN + 2 * 2 * HIDDEN
-# Tokens and positions; weight and bias of the last norm.
+# Token and position embeddings; weight and bias of the final norm.
 ROOT = (1024 + SEQ) * HIDDEN + 2 * HIDDEN
 TITAN = {"software": {"stack": "megatron_2022", "fully_shard": True}}
 PLAIN: dict[str, Any] = {}
 
 
 def sharded(stage: int = 3, expert: int = 2, **sections: Any) -> Scenario:
-    """Two layers on eight ranks, one microbatch."""
+    """Return two layers on eight ranks with one microbatch."""
     memory = {"zero_stage": stage} | sections.pop("memory", {})
     grid = {"data": DATA, "expert": expert} | sections.pop("grid", {})
     overlap = {"data_parallel": True} | sections.pop("overlap", {})
@@ -47,7 +47,7 @@ def pass_ops(scenario: Scenario, kind: Any) -> tuple[Op, ...]:
 
 
 def sent(ops: Iterable[Op]) -> Counter[tuple[CollectiveKind, int, int]]:
-    """Collectives over replicas by kind, bytes and ranks."""
+    """Return the collectives over replicas: kind, bytes and ranks."""
     works = [op.work for op in ops if isinstance(op.work, Collective)]
     return Counter(
         (work.kind, work.array_bytes, work.group.num_ranks)
@@ -59,7 +59,9 @@ def sent(ops: Iterable[Op]) -> Counter[tuple[CollectiveKind, int, int]]:
 @pytest.mark.parametrize("stack", [PLAIN, TITAN])
 @pytest.mark.parametrize("expert", [2, 4])
 def test_collectives_by_hand(expert: int, stack: dict[str, Any]) -> None:
-    """Gathers of 2 bytes over 8 / expert ranks for experts, over 8 for the rest; 4 of gradients."""
+    """Parameters have 2 bytes, gradients 4. Expert parameters are gathered over 8 / expert ranks,
+    all others over 8.
+    """
     one, own = sharded(expert=expert, **stack), ALL_EXPERTS // expert
     gathers = {
         (GATHER, 2 * REST, 8): 2,
@@ -79,7 +81,9 @@ def test_collectives_by_hand(expert: int, stack: dict[str, Any]) -> None:
 
 
 def test_equal_shards_are_summed_for_each_kind() -> None:
-    """Four replicas share states: 4 ranks divide the rest, 2 the experts; two hold each shard."""
+    """Four replicas share states: 4 ranks shard dense parameters and 2 shard experts. Each shard is
+    on two ranks.
+    """
     one, own = sharded(memory={"shard_over": 4}), ALL_EXPERTS // 2
     found = sent(pass_ops(one, "B"))
     assert found[JOIN, 4 * REST // 4, 2] == found[JOIN, 4 * own // 2, 2] == 2
@@ -87,7 +91,7 @@ def test_equal_shards_are_summed_for_each_kind() -> None:
 
 
 def test_weights_of_experts_are_gathered_in_fp8() -> None:
-    """One byte for each weight of a product, two for the router and the norms."""
+    """Weights of products have one byte; the router and the norms have two."""
     one = sharded(
         software="megatron_core",
         attention_backend="fused",
@@ -100,7 +104,7 @@ def test_weights_of_experts_are_gathered_in_fp8() -> None:
 
 
 def test_a_pipeline_reduces_each_kind_once() -> None:
-    """A layer per stage, after all passes; parameters stay unsharded."""
+    """Each stage has one layer. It reduces after all passes, and its parameters stay unsharded."""
     one = sharded(
         grid={"pipeline": 2},
         model={"tied_embeddings": False},
@@ -120,7 +124,9 @@ def test_a_pipeline_reduces_each_kind_once() -> None:
 
 @pytest.mark.parametrize("expert", [2, 4, 8])
 def test_states_by_hand(expert: int) -> None:
-    """2Ψ + 4Ψ + 12Ψ in stage 3, each kind over its own replicas; every rank holds an eighth."""
+    """Stage 3 shards 2Ψ + 4Ψ + 12Ψ, each kind over its own replicas, so each rank
+    holds an eighth.
+    """
     shard = (ROOT + LAYERS * REST) // 8 + LAYERS * (ALL_EXPERTS // expert) // (8 // expert)
     for stage in (2, 3):
         states = simulate_memory(sharded(stage, expert)).stages[0].states
@@ -132,9 +138,11 @@ def test_states_by_hand(expert: int) -> None:
 
 
 def test_buffers_by_hand() -> None:
-    """Root, two layers and, forward, the buffer from which experts are copied last.
+    """Unsharded parameters: the root unit, two layers and, in the forward pass, the buffer that the
+    last experts are copied from.
 
-    Gradients of root and layers; with fully_shard a layer's are in the buffers that are reduced.
+    Gradients: the root unit and the layers. With fully_shard a layer's gradients are in the buffers
+    that are reduced.
     """
     own = ALL_EXPERTS // 2
     layer = REST + own
@@ -148,7 +156,7 @@ def test_buffers_by_hand() -> None:
 
 
 def test_a_layer_and_its_experts_are_prefetched_together() -> None:
-    """torchtitan: [next block, next block's experts], before the first kernel of the block."""
+    """torchtitan prefetches the next block and its experts before the first kernel of a block."""
     record = record_pass(plan_of(sharded(**TITAN)).pass_of(Action(0, "F", 0)))
     ops = [*record.ops]
     gathers = [place for place, op in enumerate(ops) if op.name == "parameter gather"]
@@ -173,7 +181,7 @@ def test_experts_of_one_replica_are_neither_gathered_nor_reduced(stage: int) -> 
 
 
 def test_fully_shard_casts_and_copies_experts_of_one_replica() -> None:
-    """From fp32 to bf16, and again: 6 bytes read and 4 written. Gradients are copied twice."""
+    """A cast from fp32 to bf16 and a copy read 6 bytes and write 4. Gradients are copied twice."""
     one, own = sharded(expert=DATA, **TITAN), ALL_EXPERTS // DATA
     for kind in "FB":
         copies = [op for op in pass_ops(one, kind) if op.name == "parameter copy in"]
@@ -195,7 +203,9 @@ def moved(op: Op) -> tuple[int, int]:
 
 @pytest.mark.parametrize("stack", [PLAIN, TITAN])
 def test_equal_numbers_of_replicas_share_collectives(stack: dict[str, Any]) -> None:
-    """Experts on all ranks, or over ranks of tensor parallelism; the bytes are the same apart."""
+    """Experts are on all ranks, or on tensor-parallel ranks. Separate collectives send the same
+    bytes.
+    """
     over_tensor = {"tensor": 2, "expert": 2, "expert_tensor": 1, "data": 4}
     for one in (sharded(expert=1, **stack), sharded(grid=over_tensor, **stack)):
         plan = plan_of(one)
@@ -228,7 +238,9 @@ def test_equal_numbers_of_replicas_share_collectives(stack: dict[str, Any]) -> N
 def test_laws(
     expert: int, stage: int, titan: bool, overlap: bool, every: bool, recompute: str
 ) -> None:
-    """Parts of the time add up, no bound exceeds it, and an eighth of all states is on a rank."""
+    """Parts add up to the time, no bound exceeds the time, and each rank holds an eighth of the
+    states.
+    """
     one = sharded(
         stage,
         expert,

@@ -1,4 +1,4 @@
-"""Weights of fp8 products that each pass gathers, and torchao's casts, counted by hand."""
+"""fp8 weights that each pass gathers, and torchao's casts, counted by hand."""
 
 from typing import Any
 
@@ -45,13 +45,13 @@ def passes(scenario: Scenario) -> tuple[tuple[Op, ...], tuple[Op, ...]]:
 
 
 def gathered(ops: tuple[Op, ...]) -> list[int]:
-    """Bytes of each gather of parameters."""
+    """Return the bytes of each parameter all-gather."""
     works = [op.work for op in ops if op.name == "parameter gather"]
     return [work.array_bytes for work in works if isinstance(work, Collective)]
 
 
 def moved(ops: tuple[Op, ...], *parts: str) -> dict[str, tuple[int, int]]:
-    """Bytes that kernels with a part of a name read and write."""
+    """Return the bytes that kernels read and write; their names contain `name`."""
     return {
         op.name: (op.work.read_bytes, op.work.write_bytes)
         for op in ops
@@ -63,7 +63,7 @@ def moved(ops: tuple[Op, ...], *parts: str) -> dict[str, tuple[int, int]]:
 
 
 def test_zero_3_gathers_bf16_and_caches_both_copies_of_an_iteration() -> None:
-    """As Transformer Engine's workspaces do, which no rank divides."""
+    """Transformer Engine keeps both copies in workspaces, which are not sharded."""
     scenario, plain = (sharded(one) for one in (recipe_of(), {}))
     for ours, bf16 in zip(passes(scenario), passes(plain), strict=True):
         assert gathered(ours) == gathered(bf16)
@@ -76,7 +76,7 @@ def test_zero_3_gathers_bf16_and_caches_both_copies_of_an_iteration() -> None:
 
 
 def test_zero_3_gathers_weights_that_are_kept_in_fp8() -> None:
-    """One byte a weight; each backward pass transposes it, and nothing else is kept."""
+    """Each weight is one byte. Each backward pass transposes it; no other copy is kept."""
     scenario = sharded(recipe_of(fp8_parameters=True))
     there, back = passes(scenario)
     layer = WEIGHTS + 2 * 2 * H
@@ -103,7 +103,7 @@ def test_blocks_are_gathered_with_their_scales() -> None:
 
 
 def test_torchao_saves_inputs_in_bf16_and_casts_them_twice() -> None:
-    """By rows for the forward product, by columns for the weight gradient."""
+    """The forward product needs a cast by rows, the weight gradient one by columns."""
     scenario = torchao()
     (there, back), bf16 = layer_ops(scenario), layer_ops(torchao().replace({"precision": {}}))
     assert saved_bytes(there) == saved_bytes(bf16[0])
@@ -122,7 +122,9 @@ def test_torchao_saves_inputs_in_bf16_and_casts_them_twice() -> None:
 
 
 def test_torchao_casts_weights_for_each_use() -> None:
-    """Two bytes in, one out, forward and backward; the largest number is found once."""
+    """Forward and backward casts read two bytes and write one. The absolute maximum
+    is found once.
+    """
     there, back = layer_ops(torchao())
     for name, (inputs, outputs) in LINEAR.items():
         number = inputs * outputs
@@ -136,7 +138,9 @@ def test_torchao_casts_weights_for_each_use() -> None:
 
 
 def test_torchao_gathers_fp8_that_each_rank_casts() -> None:
-    """A rank casts its fp32 shard to one byte and copies it; backward passes transpose weights."""
+    """Each rank casts its fp32 shard to one byte and copies it. Backward passes
+    transpose weights.
+    """
     scenario = torchao(gathers=True)
     there, back = passes(scenario)
     layer = WEIGHTS + 2 * 2 * H
@@ -167,7 +171,7 @@ def test_gathers_in_fp8_hold_less() -> None:
         simulate_memory(torchao(gathers=one)).stages[0].buffers_bytes[GATHERED_PARAMETERS]
         for one in (False, True)
     )
-    # Of the most that is gathered, the root unit and two layers or a layer and its buffer.
+    # The peak is the root unit and two layers, or the root unit, a layer and its buffer.
     assert (before - after) % WEIGHTS == 0 < before - after
 
 

@@ -1,4 +1,4 @@
-"""What PyTorch's fully_shard holds, copies and sends, by hand."""
+"""Memory, copies and communication of PyTorch's fully_shard, by hand."""
 
 import math
 from typing import Any
@@ -33,7 +33,7 @@ TITAN = {"stack": "megatron_2022", "fully_shard": True}
 
 
 def titan(split: dict[str, Any] | None = None, **sections: Any) -> Scenario:
-    """Parameters divided by fully_shard, all else as in toys.zero."""
+    """Return `toys.zero` with parameters sharded by fully_shard."""
     return zero(3, split or {"data": 4}, software=TITAN, **({"overlap": BESIDE} | sections))
 
 
@@ -42,13 +42,13 @@ def pass_ops(scenario: Scenario, kind: Any) -> tuple[Op, ...]:
 
 
 def bytes_of(ops: tuple[Op, ...], name: str) -> tuple[int, int]:
-    """Bytes that the kernels with a name read and write."""
+    """Return the bytes that kernels with a name read and write."""
     works = [op.work for op in ops if op.name == name and isinstance(op.work, Elementwise)]
     return sum(work.read_bytes for work in works), sum(work.write_bytes for work in works)
 
 
 def test_a_shard_of_parameters_is_its_master_weights() -> None:
-    """4Ψ/s, 4Ψ/s and 8Ψ/s: two bytes less than with a 16-bit copy of the master weights."""
+    """4Ψ/s, 4Ψ/s and 8Ψ/s: two bytes fewer than with a 16-bit copy of the master weights."""
     for precision in ({}, NARROW):
         one = titan(precision=precision)
         shard = num_parameters(one) // 4
@@ -71,9 +71,11 @@ def test_a_step_reads_and_writes_fp32_shards_alone() -> None:
 @pytest.mark.parametrize("narrow", [False, True])
 @pytest.mark.parametrize("overlap", [False, True])
 def test_copies_by_hand(narrow: bool, overlap: bool) -> None:
-    """Of all parameters: a shard to bf16 and into the buffer, and the buffer out of it, each pass.
+    """In each pass a shard is cast to bf16 into the buffer, and all parameters are copied out of
+    it.
 
-    Gradients are read in bf16 and written as they are reduced; their shards are added in fp32.
+    Gradients are read in bf16 and written in the type of the reduction. Their shards are added in
+    fp32.
     """
     precision = NARROW if narrow else {}
     one = titan(precision=precision, overlap={"data_parallel": overlap})
@@ -113,13 +115,15 @@ def test_parameters_gathered_from_fewer_ranks_are_copied_from_bf16() -> None:
 
 
 def test_buffers_exist_in_addition_to_copied_parameters() -> None:
-    """Forward a layer, its buffer and the next one's; gradients in bf16, buffers in fp32."""
+    """Forward: a layer, its buffer and the next layer's buffer. Backward: bf16 gradients and fp32
+    buffers.
+    """
     one = titan()
     layer = layer_parameters(one)
     root = num_parameters(one) - 8 * layer
     buffers = simulate_memory(one).stages[0].buffers_bytes
     assert buffers["gathered parameters"] == 2 * (root + 3 * layer)
-    # The root's gradients wait for all layers; the buffer of a layer is reduced beside the next.
+    # The root's gradients wait for all layers. A layer's buffer is reduced during the next layer.
     layers = 2 * (root + layer) + 4 * layer
     assert buffers["gradient bucket"] == max(layers, 2 * root + 4 * root)
 
@@ -156,7 +160,7 @@ def test_copies_into_buffers_run_on_the_streams_of_collectives() -> None:
 def test_the_states_shrink_by_two_bytes_a_parameter(
     data: int, overlap: bool, every: bool, recompute: str
 ) -> None:
-    """Whatever else is set; and parts of the time add up."""
+    """This holds with any other option. Parts add up to the time."""
     memory = {"reduce_every_microbatch": every}
     one = titan(
         {"data": data}, overlap={"data_parallel": overlap}, memory=memory, recompute=recompute

@@ -1,4 +1,4 @@
-"""What an offloaded optimizer moves and costs, by hand and as laws."""
+"""Transfers and time of an offloaded optimizer, by hand and as laws."""
 
 import math
 import pathlib
@@ -25,7 +25,9 @@ def offloaded(stage: int, **sections: Any) -> Scenario:
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
 @pytest.mark.parametrize("precision", [{}, NARROW, {"compute": "fp16", "gradients": "fp16"}])
 def test_offload_by_hand(stage: int, precision: dict[str, str]) -> None:
-    """Gradients over the link, 28 bytes a parameter on the host, 16-bit parameters back."""
+    """Gradients cross the link, the host moves 28 bytes per parameter, 16-bit
+    parameters come back.
+    """
     scenario = offloaded(stage, precision=precision)
     free = {"memory_bound__kernel_latency": 0.0, "memory_bound__stream_bandwidth": 2e12}
     link = {"host_link__bandwidth": 20e9, "host_link__adam_bandwidth": 7e9}
@@ -43,7 +45,7 @@ def test_offload_by_hand(stage: int, precision: dict[str, str]) -> None:
 @given(data=st.integers(2, 9), stage=st.integers(1, 3))
 @settings(max_examples=20)
 def test_offload_moves_every_parameter_to_a_host_and_back(data: int, stage: int) -> None:
-    """Each once, but for parts of equal size that divide what does not divide evenly."""
+    """Each parameter moves once. Shards have equal sizes, so an uneven division rounds up."""
     scenario = zero(stage, {"data": data}, memory={"offload_optimizer": True})
     (step,) = plan_of(scenario).steps
     works = (op.work for op in (*step["to_host"], *step["update"]))

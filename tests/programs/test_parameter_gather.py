@@ -1,4 +1,4 @@
-"""Buckets of the distributed optimizer, reduced and gathered during the passes."""
+"""Buckets of the distributed optimizer, reduced and gathered during passes."""
 
 import math
 from typing import Any
@@ -20,14 +20,14 @@ NO_LATENCY = {"inter_node__step_latency": 0.0}
 
 
 def pipeline(stages: int, interleave: int = 1, **overlap: Any) -> Scenario:
-    """Small stages of several nodes, two replicas each."""
+    """Return small stages of several nodes with two replicas each."""
     grid = {"tensor": 8, "pipeline": stages, "data": 2, "interleave": interleave}
     overlaps = BESIDE | {"pipeline": interleave > 1} | overlap
     return small(grid, memory={"zero_stage": 1}, overlap=overlaps)
 
 
 def intervals(result: Result, stage: int, kind: str) -> list[tuple[float, float]]:
-    """Starts and ends of what a stage's ranks exchange with other replicas, in order."""
+    """Return starts and ends of a stage's data-parallel collectives, in order."""
     return [
         (span.start_s, span.end_s)
         for span in result.timeline.spans()
@@ -36,14 +36,14 @@ def intervals(result: Result, stage: int, kind: str) -> list[tuple[float, float]
 
 
 def ends_of(result: Result, stage: int, action: str) -> tuple[float, float]:
-    """When an action of a stage starts and ends."""
+    """Return the start and end of an action of a stage."""
     spans = [span for span in result.timeline.spans() if span.stream == f"stage {stage}"]
     found = [(span.start_s, span.end_s) for span in spans if span.name == action]
     return found[0][0], found[-1][1]
 
 
 def bucket_bytes(plan: Plan, *, gathers: bool) -> float:
-    """Bytes that a rank sends for all buckets of a single stage."""
+    """Return the bytes that a rank of a single stage sends for all buckets."""
     buckets = range(len(plan.buckets[0].parameters))
     held = plan.stage_parameters[0]
     return math.fsum(
@@ -72,7 +72,7 @@ def test_buckets_send_what_an_all_reduce_sends(rule: Any, tied: bool) -> None:
 @pytest.mark.parametrize("interleave", [1, 2])
 @pytest.mark.parametrize("rule", BUCKETS[1:])
 def test_each_parameter_is_in_one_bucket(rule: Any, interleave: int) -> None:
-    """And only the first chunk of the first stage has several, as in Megatron-LM."""
+    """Only the first chunk of the first stage has several buckets, as in Megatron-LM."""
     plan = plan_of(pipeline(4, interleave, gradient_buckets=rule))
     numbers = [len(buckets.parameters) for buckets in plan.buckets]
     assert numbers[1:] == [1] * (len(numbers) - 1)
@@ -88,14 +88,16 @@ def test_a_bucket_ends_with_the_layer_that_fills_it(size: float, layers: int) ->
     rule = int(size * held[0])
     plan = plan_of(zero(1, overlap=BESIDE | {"gradient_buckets": rule}))
     (buckets,) = plan.buckets
-    # The last layer, whose gradients come first, has those of the final norm with it.
+    # The last layer's gradients come first, together with those of the final norm.
     assert buckets.num_layers[0] == (1 if size == 1.01 and held[-1] < 0.01 * held[0] else layers)
     assert all(number >= rule for number in buckets.parameters[:-1])
     assert sum(buckets.num_layers) == 8
 
 
 def test_megatrons_default_is_40_million_parameters() -> None:
-    """Or a million for each replica: a layer here has 201 million, and 256 replicas want more."""
+    """A bucket has at least a million parameters per replica. A layer here has 201 million, fewer
+    than 256 replicas need.
+    """
     for data, layers in ((4, 1), (256, 2)):
         overlap = BESIDE | {"gradient_buckets": "megatron"}
         (buckets,) = plan_of(zero(1, {"data": data}, overlap=overlap)).buckets
@@ -114,7 +116,9 @@ def test_one_replica_exchanges_nothing() -> None:
 def test_a_bucket_is_gathered_while_the_previous_one_is_used(
     rule: Any, adapter_bytes_per_s: float
 ) -> None:
-    """The first is exposed; the next starts when it has come and the layers before it have run."""
+    """The first gather is exposed. The next starts when it has ended and the layers before it have
+    run.
+    """
     scenario = zero(1, {"tensor": 8}, overlap=BESIDE | {"gradient_buckets": rule})
     result = run(scenario, inter_node__adapter_bandwidth=adapter_bytes_per_s)
     plan = result.plan
@@ -166,7 +170,7 @@ def test_hiding_the_gather_is_never_slower(
 
 
 def test_stages_gather_one_after_another_while_the_pipeline_fills() -> None:
-    """A stage starts its only bucket when its first input is there, so that nothing hides it."""
+    """A stage starts its only gather when its first input arrives, so nothing hides it."""
     result = run(pipeline(4, gradient_buckets="megatron"))
     for stage in range(1, 4):
         ((start_s, end_s),) = intervals(result, stage, "parameters")
@@ -183,7 +187,9 @@ def test_stages_gather_one_after_another_while_the_pipeline_fills() -> None:
 
 
 def test_aligned_stages_gather_ahead() -> None:
-    """Chunks 0 and 1 at once; chunk 2 when the first stage comes to its second chunk."""
+    """Chunks 0 and 1 are gathered at once, chunk 2 when the first stage reaches its
+    second chunk.
+    """
     later, ahead = (
         run(pipeline(2, 4, gradient_buckets="megatron", align_parameter_gather=aligned))
         for aligned in (False, True)
@@ -195,7 +201,7 @@ def test_aligned_stages_gather_ahead() -> None:
         others = gathers[len(chunk.parameters) if stage == 0 else 1 :]
         assert gathers[0][0] == 0
         assert others[0][0] == gathers[-len(others) - 1][1]
-        # Passes of chunk 1 begin after two of chunk 0, on stage 1 one pass earlier.
+        # Passes of chunk 1 start after two passes of chunk 0, or after one on stage 1.
         before_s = ends_of(ahead, stage, ("2F0", "1F1")[stage])[0]
         assert others[1][0] == max(others[0][1], before_s)
 
@@ -228,7 +234,7 @@ def test_aligned_chunks_are_reduced_as_many_passes_later_as_their_stage() -> Non
 @settings(max_examples=8, deadline=None)
 @given(data=st.data())
 def test_any_buckets_and_alignment_run_on_any_pipeline(data: st.DataObject) -> None:
-    """No two tasks wait for each other, and every collective has its own time on its stream."""
+    """There are no deadlocks, and collectives of a stream do not overlap."""
 
     def draw(*values: Any) -> Any:
         return data.draw(st.sampled_from(values))

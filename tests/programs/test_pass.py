@@ -1,7 +1,7 @@
-"""One pass of a chunk on the engine: what is exposed, hidden, slowed and waited for, by hand.
+"""A pass on the engine: exposed, hidden, slowed and waiting time, by hand.
 
-The toy machine launches kernels for free and lets them share it without slowing each other; a
-property of the machine is switched on where a test is about it.
+The toy machine launches kernels in no time, and concurrent kernels do not slow each other down. A
+test changes one of these properties if it is about it.
 """
 
 import math
@@ -75,7 +75,7 @@ def test_layers_follow_each_other(num_layers: int) -> None:
     assert many.duration_s == pytest.approx(num_layers * one.duration_s)
 
 
-# Each collective of the backward pass with the kernels that it runs beside.
+# Each collective of the backward pass, and the kernels that run at the same time.
 BASELINE = {
     "MLP f": ("h→4h weight gradient",),
     "attention f": ("QKV weight gradient", "QKV bias gradient"),
@@ -93,10 +93,11 @@ SEQUENCE = {
 def backward_by_hand(
     seconds: dict[str, float], beside: dict[str, tuple[str, ...]], slowdown: float
 ) -> float:
-    """Kernels one after another; a pair of work w and communication c takes max + slowdown · min.
+    """Return the time of kernels that run one after another, some beside a collective.
 
-    Both run at 1/(1 + slowdown) until the shorter has ended, after (1 + slowdown) · min; of the
-    longer max - min is left.
+    A kernel of w and a collective of c together take max(w, c) + slowdown · min(w, c): both run at
+    1/(1 + slowdown) until the shorter ends, after (1 + slowdown) · min, and max - min of the longer
+    is left then.
     """
     hidden = {name for kernels in beside.values() for name in kernels}
     alone = math.fsum(s for name, s in seconds.items() if name not in {*hidden, *beside})
@@ -113,7 +114,9 @@ def backward_by_hand(
 def test_a_backward_pass_hides_collectives_behind_gradients(
     sequence: bool, beside: dict[str, tuple[str, ...]], link_bytes_per_s: float, slowdown: float
 ) -> None:
-    """With slow links collectives are longer than what hides them, with fast ones shorter."""
+    """With slow links collectives are longer than the kernels that hide them, with fast links
+    shorter.
+    """
     profile = changed(TOY, intra_node__bandwidth=link_bytes_per_s, overlap__slowdown=slowdown)
     backward = layers_pass(paper_scenario("22B", sequence=sequence), backward=True)
     expected = backward_by_hand(op_seconds(profile, backward), beside, slowdown)
@@ -140,7 +143,7 @@ ISSUE_S = 10e-3
 
 
 def test_a_slow_host_bounds_the_device() -> None:
-    """A launch takes longer than any kernel: the last kernel starts when all are launched."""
+    """A launch takes longer than any kernel, so the last kernel starts when all are launched."""
     profile = changed(TOY, host__issue=ISSUE_S)
     forward = layers_pass(paper_scenario("22B"), backward=False)
     seconds = op_seconds(profile, forward)
@@ -152,7 +155,7 @@ def test_a_slow_host_bounds_the_device() -> None:
 
 
 def test_only_the_first_launch_of_a_fast_host_is_exposed() -> None:
-    """Every kernel takes longer than a launch, so that only the first launch is seen."""
+    """Every kernel takes longer than a launch, so kernels hide all launches but the first."""
     profile = changed(TOY, host__issue=1e-6)
     forward = layers_pass(paper_scenario("22B"), backward=False)
     assert min(op_seconds(profile, forward).values()) > 1e-6
@@ -160,7 +163,7 @@ def test_only_the_first_launch_of_a_fast_host_is_exposed() -> None:
 
 
 def test_streams_of_a_program() -> None:
-    """A launch a kernel on the host, and every op on the stream of its kind."""
+    """The host has one launch per kernel, and each op is on the stream of its kind."""
     backward = layers_pass(paper_scenario("22B", sequence=True), backward=True)
     program = pass_program(record_pass(backward), machine_of(TOY).pass_machine())
     queues, ops = program.graph.queues(), ops_of(backward)

@@ -1,4 +1,4 @@
-"""Pipelines on the engine: hand-worked times, and the laws that any pipeline obeys."""
+"""Pipelines on the engine: times by hand, and laws of any pipeline."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -66,8 +66,8 @@ def test_the_bubble_is_p_minus_1_over_n(
 
 
 def test_blocking_1f1b_by_hand() -> None:
-    # Rank 0's second send shares its exchange with the receive of 1B0, which is not there
-    # before 4.5 s, and rank 1 does not take 0F1 before that either: both arrive at 5 s.
+    # Rank 0 sends 0F1's output in the exchange that receives from 1B0. 1B0 ends at 4.5 s, and rank
+    # 1 does not receive earlier either, so both messages arrive at 5 s.
     assert starts_s(one_f_one_b(2, 2), 0.5, overlap=False) == {
         "0F0": 0.0, "0F1": 1.5, "0B0": 5.0, "0B1": 8.5,
         "1F0": 1.5, "1B0": 2.5, "1F1": 5.0, "1B1": 6.0,
@@ -75,7 +75,7 @@ def test_blocking_1f1b_by_hand() -> None:
 
 
 def test_overlapped_1f1b_by_hand() -> None:
-    # 0F1 follows 0F0 at once, and 1F1 follows 1B0 because its input has long been there.
+    # 0F1 follows 0F0 at once. 1F1 follows 1B0 at once, because its input has arrived before.
     assert starts_s(one_f_one_b(2, 2), 0.5, overlap=True) == {
         "0F0": 0.0, "0F1": 1.0, "0B0": 5.0, "0B1": 8.0,
         "1F0": 1.5, "1B0": 2.5, "1F1": 4.5, "1B1": 5.5,
@@ -125,7 +125,7 @@ def test_the_duration_of_a_message_depends_on_concurrent_sends() -> None:
 
     seconds = PipelineSeconds(action_s, transfer_s)
     pipeline_program(interleaved(3, 2, 3), seconds, overlap=False)
-    # Only rank 1 has a pair of forward and backward that both have somewhere to go.
+    # Only rank 1 has a forward and a backward action that both send.
     assert [name for name, sends in asked if sends == 2] == ["4F2 to 5F2", "4B0 to 3B0"]
     assert len(asked) == 2 * 5 * 3
 
@@ -167,7 +167,7 @@ def test_faster_links_never_slow_a_fixed_order(
 
 @st.composite
 def random_seconds(draw: st.DrawFn) -> PipelineSeconds:
-    """Seconds that differ from action to action and from message to message, in quarter seconds."""
+    """Return different durations of actions and messages, in multiples of 0.25 s."""
     quarters = st.lists(st.integers(0, 12), min_size=5, max_size=5)
     act, send, arrive = draw(quarters), draw(quarters), draw(quarters)
 
@@ -223,9 +223,10 @@ def test_a_slow_link_costs_at_least_its_messages(schedule: Schedule) -> None:
 @pytest.mark.parametrize(
     ("overlap", "head", "cycle"),
     [
-        # The first message that rank 0 offers is not the one that rank 1 has come for.
+        # Rank 1 waits for another message than the first one that rank 0 offers.
         (False, "synchronize", "'0F0 to 1F0' on link 0->1 -> 'synchronize' on stage 1"),
-        # Rank 0 sends microbatch 1 only when it has microbatch 0 back, which rank 1 sends second.
+        # Rank 0 sends microbatch 1 only after it has received microbatch 0, which rank 1 sends
+        # second.
         (
             True,
             "1F1",

@@ -13,7 +13,7 @@ FORWARD_S, BACKWARD_S, TRANSFER_S, SYNC_S = 1.0, 2.0, 0.75, 0.125
 
 @pytest.mark.parametrize(("p", "m", "n"), [(2, 2, 4), (3, 2, 6), (4, 3, 8)])
 def test_actions_start_as_in_a_simulation_of_the_exchanges(p: int, m: int, n: int) -> None:
-    """Two ways to compute the start of each action: the engine, and exchanges one by one."""
+    """The engine and a loop over exchanges give the same start of each action."""
     schedule = interleaved(p, m, n)
     seconds = PipelineSeconds(
         lambda action: FORWARD_S if action.kind == "F" else BACKWARD_S,
@@ -26,10 +26,10 @@ def test_actions_start_as_in_a_simulation_of_the_exchanges(p: int, m: int, n: in
 
 
 def _starts_s(schedule) -> list[float]:
-    """Start of each action, by repetition until nothing changes.
+    """Return the start of each action, by repetition until nothing changes.
 
     A rank reaches the exchange after an action when the action has ended. The exchange ends when
-    the other ranks of its messages have reached theirs, and when the messages of the rank's
+    the other ranks of its messages have reached their exchange, and when the messages of the rank's
     previous exchange have arrived. A message starts when both of its ranks have reached it.
     """
     messages = Messages.of(schedule)

@@ -1,4 +1,6 @@
-"""States divided over a part of the replicas, and what FSDP keeps, prefetches and defers."""
+"""States that a part of the replicas shards, and FSDP's resharding, prefetching and gradient
+accumulation.
+"""
 
 import itertools
 import math
@@ -40,7 +42,7 @@ def sharded(stage: int, replicas: int, data: int = 8, **sections: Any) -> Scenar
 
 
 def sent_bytes(ops: Iterable[Op], name: str) -> float:
-    """Bytes that a rank sends in collectives with a name."""
+    """Return the bytes that a rank sends in collectives with a name."""
     works = (op.work for op in ops if op.name == name)
     return math.fsum(wire_bytes(work) for work in works if isinstance(work, Collective))
 
@@ -50,7 +52,7 @@ def pass_ops(scenario: Scenario, kind: Any) -> tuple[Op, ...]:
 
 
 def test_groups_by_hand() -> None:
-    """Two ranks of tensor parallelism and 8 replicas lie on two nodes of 8 GPUs."""
+    """Two tensor-parallel ranks times 8 replicas are on two nodes of 8 GPUs."""
     mesh = Mesh(tp=2, dp=8, gpus_per_node=8)
     axes = mesh.data_group.axes
     assert mesh.shard_group(4) == Group(axes, 4, 4)
@@ -60,7 +62,7 @@ def test_groups_by_hand() -> None:
     assert mesh.replicate_group(2) == Group(axes, 4, 2, joins_shards=True)
     assert mesh.shard_group(8) == mesh.data_group
     assert mesh.instance_group(8) == mesh.group(*AXES)
-    # Ranks of one context are the nearest, and divide states too.
+    # Context-parallel ranks are adjacent, and shard states too.
     mesh = Mesh(cp=2, dp=8, gpus_per_node=4)
     assert mesh.shard_group(4) == Group(mesh.data_group.axes, 4, 4)
     assert mesh.replicate_group(4).num_ranks == 4
@@ -90,7 +92,7 @@ def test_one_shard_group_of_all_replicas_is_plain(stage: int, overlap: bool) -> 
 def test_bytes_of_groups_that_hold_equal_shards(
     stage: int, replicas: int, narrow: bool, overlap: bool
 ) -> None:
-    """Gradients are reduce-scattered over s ranks, and their shards all-reduced over r of them."""
+    """Gradients are reduce-scattered over s ranks, and shards are all-reduced over r ranks."""
     scenario = sharded(
         stage,
         replicas,
@@ -119,7 +121,7 @@ def test_bytes_of_groups_that_hold_equal_shards(
 
 @pytest.mark.parametrize("replicas", [2, 4, 8])
 def test_states_by_hand(replicas: int) -> None:
-    """2Ψ + 4Ψ + 12Ψ/s in stage 1, 18Ψ/s in stage 3: s is the shard group, and not all ranks."""
+    """2Ψ + 4Ψ + 12Ψ/s in stage 1 and 18Ψ/s in stage 3, with the s ranks of the shard group."""
     for stage in (1, 2, 3):
         scenario = sharded(stage, replicas)
         number = num_parameters(scenario)
@@ -131,7 +133,7 @@ def test_states_by_hand(replicas: int) -> None:
 
 
 def test_shards_inside_a_node_are_gathered_over_its_links() -> None:
-    """Sixteen replicas on two nodes: eight divide states, and none of a forward pass is slower."""
+    """Sixteen replicas are on two nodes and eight shard states, so no forward pass is slower."""
     inside, across = (
         run(sharded(3, replicas, 16, overlap=BESIDE), inter_node__adapter_bandwidth=5e9)
         for replicas in (8, 16)
@@ -146,7 +148,7 @@ def test_shards_inside_a_node_are_gathered_over_its_links() -> None:
 
 @pytest.mark.parametrize("stage", [2, 3])
 def test_equal_shards_are_summed_on_a_stream_of_their_own(stage: int) -> None:
-    """Beside the next unit's gather or reduction, but after their own."""
+    """The all-reduce overlaps the next unit's gather or reduction, and follows its own unit's."""
 
     plan = plan_of(sharded(stage, 4, overlap=BESIDE))
     record = record_pass(plan.pass_of(Action(0, "B", 0)))
@@ -173,7 +175,7 @@ def test_prefetched_layers_are_held(prefetch: int) -> None:
 
 @pytest.mark.parametrize("bandwidth", [25e9, 2e9])
 def test_prefetching_more_is_never_slower(bandwidth: float) -> None:
-    """Of a forward pass, which reduces nothing in between."""
+    """Forward passes have no reductions between the gathers."""
     times_s = []
     for prefetch in (1, 2, 4, 8):
         scenario = zero(3, {"tensor": 8}, overlap=BESIDE | {"prefetch": prefetch})
@@ -184,7 +186,7 @@ def test_prefetching_more_is_never_slower(bandwidth: float) -> None:
 
 
 def test_parameters_that_stay_unsharded_are_gathered_once() -> None:
-    """2Ψ instead of 3Ψ, for all of them whole at the end of the forward pass."""
+    """2Ψ are sent instead of 3Ψ. All parameters are unsharded at the end of the forward pass."""
     scenario = zero(3, overlap=BESIDE, memory={"reshard_after_forward": False})
     again = zero(3, overlap=BESIDE)
     number = num_parameters(scenario)
@@ -216,7 +218,7 @@ def test_parameters_are_gathered_from_fewer_ranks_for_the_backward_pass(
 
 @pytest.mark.parametrize("stage", [2, 3])
 def test_only_the_last_microbatch_reduces(stage: int) -> None:
-    """Whole gradients, 4Ψ, for one reduction instead of eight."""
+    """One reduction instead of eight needs 4Ψ for unsharded gradients."""
     deferred = zero(stage, overlap=BESIDE, memory={"reduce_every_microbatch": False})
     each = zero(stage, overlap=BESIDE)
     plan, number = plan_of(deferred), num_parameters(deferred)
@@ -239,7 +241,7 @@ def test_only_the_last_microbatch_reduces(stage: int) -> None:
 
 @pytest.mark.parametrize("stage", [2, 3])
 def test_a_single_microbatch_is_the_last(stage: int) -> None:
-    """Its backward pass reduces in any case, and no gradients are kept whole."""
+    """Its backward pass reduces with either setting, and no unsharded gradients are kept."""
     each = zero(stage, overlap=BESIDE).replace({"batch.global": 4})
     deferred = each.replace({"memory.reduce_every_microbatch": False})
     assert plan_of(deferred).passes_skipping_sync == {}

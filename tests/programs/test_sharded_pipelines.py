@@ -24,7 +24,7 @@ STAYS = {"reshard_after_forward": False}
 
 
 def pipelined(split: dict[str, Any], memory: dict[str, Any] | None = None, **more: Any) -> Scenario:
-    """Parameters divided by fully_shard on each of several stages."""
+    """Return parameters that fully_shard divides on each of several stages."""
     sections: dict[str, Any] = {
         "model": {"tied_embeddings": False},
         "memory": {"zero_stage": 3, "reduce_every_microbatch": False} | (memory or {}),
@@ -35,13 +35,15 @@ def pipelined(split: dict[str, Any], memory: dict[str, Any] | None = None, **mor
 
 
 def sent(one: Pass, name: str) -> float:
-    """Bytes that a rank sends in collectives with a name."""
+    """Return the bytes that a rank sends in collectives with a name."""
     works = (op.work for op in record_pass(one).ops if op.name == name)
     return math.fsum(wire_bytes(work) for work in works if isinstance(work, Collective))
 
 
 def sent_of_stages(scenario: Scenario, name: str) -> list[float]:
-    """The same in a whole iteration, for a rank of each stage."""
+    """Return the bytes that a rank of each stage sends in an iteration, in
+    collectives with a name.
+    """
     plan = plan_of(scenario)
     tasks = tasks_of(structure_of(plan))
     passes = {PassPart(*of): one for of, one in plan.passes.items()}
@@ -59,7 +61,9 @@ def sent_of_stages(scenario: Scenario, name: str) -> list[float]:
     turns=st.integers(1, 3),
 )
 def test_passes_that_gather(schedule: Any, stages: int, turns: int) -> None:
-    """A chunk's first pass; if it reshards, each pass after a forward pass too: m + 1 in all."""
+    """The first pass of a chunk gathers. With resharding, each pass after a forward pass does too:
+    m + 1 in all.
+    """
     chunks, microbatches = (2 if schedule == "interleaved" else 1), turns * stages
     order = build(schedule, stages, chunks, microbatches)
     for rule, expected in (("after_first", 1), ("after_backward", microbatches + 1)):
@@ -87,7 +91,9 @@ def test_the_passes_of_1f1b_that_gather_by_hand() -> None:
 @pytest.mark.parametrize("stays", [False, True])
 @pytest.mark.parametrize("shards", [2, 4])
 def test_bytes_of_an_iteration(interleave: int, stays: bool, shards: int) -> None:
-    """2Ψ (s - 1)/s gathered once, or m + 1 times; gΨ (s - 1)/s reduced, 2gΨ/s (r - 1)/r joined."""
+    """2Ψ (s - 1)/s per gather, once or m + 1 times; gΨ (s - 1)/s reduce-scattered; 2gΨ/s (r - 1)/r
+    all-reduced.
+    """
     memory = {"shard_over": shards} | (STAYS if stays else {})
     scenario = pipelined({"interleave": interleave}, memory)
     times = 1 if stays else scenario.num_microbatches + 1
@@ -103,7 +109,9 @@ def test_bytes_of_an_iteration(interleave: int, stays: bool, shards: int) -> Non
 
 
 def test_gradients_are_reduced_after_all_passes() -> None:
-    """Nothing hides it: a stage's last tasks before the norm are the reductions of its chunks."""
+    """A stage reduces its chunks last, before the gradient norm, so nothing hides
+    the reductions.
+    """
     result = run(pipelined({"interleave": 2}, STAYS, overlap={"data_parallel": True}))
     spans = [span for span in result.timeline.spans() if span.stream == "stage 1"]
     names = [span.name for span in spans]
@@ -116,7 +124,9 @@ def test_gradients_are_reduced_after_all_passes() -> None:
 
 @pytest.mark.parametrize("stays", [False, True])
 def test_parameters_and_gradients_are_whole(stays: bool) -> None:
-    """4Ψ/s and 8Ψ/s, whole gradients 4Ψ and parameters 2Ψ, whether forward passes free them."""
+    """States are 4Ψ/s and 8Ψ/s. Unsharded gradients have 4Ψ and parameters 2Ψ, also if forward
+    passes reshard.
+    """
     scenario = pipelined({}, STAYS if stays else None)
     plan, layer = plan_of(scenario), layer_parameters(scenario)
     for stage, memory in zip(plan.stage_parameters, simulate_memory(scenario).stages, strict=True):
@@ -125,7 +135,8 @@ def test_parameters_and_gradients_are_whole(stays: bool) -> None:
         assert (states.parameters_bytes, states.optimizer_bytes) == (4 * shard, 8 * shard)
         assert states.gradients_bytes == 4 * stage.total
         whole = memory.buffers_bytes["gathered parameters"] - 2 * stage.total
-        # A forward pass copies each layer out of a buffer, and has the next one's at most.
+        # A forward pass copies each layer out of a buffer, and holds at most the next layer's
+        # buffer.
         assert 0 <= whole <= 2 * 2 * max(layer, stage.root)
         assert memory.buffers_bytes["gradient bucket"] == 4 * max(layer, stage.root)
 

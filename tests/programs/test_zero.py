@@ -1,4 +1,4 @@
-"""What ZeRO sends and costs, by hand and as laws."""
+"""Communication and time of ZeRO, by hand and as laws."""
 
 import itertools
 import math
@@ -43,20 +43,20 @@ from tests.helpers.toys import (
 
 
 def passes(scenario: Scenario) -> list[tuple[Op, ...]]:
-    """The ops of a forward and of a backward pass."""
+    """Return the ops of a forward and of a backward pass."""
     plan = plan_of(scenario)
     return [ops_of(plan.pass_of(Action(0, kind, 0))) for kind in ("F", "B")]
 
 
 def to_replicas(ops: Iterable[Op]) -> Iterator[Collective]:
-    """The collectives over data parallelism."""
+    """Return the data-parallel collectives."""
     for op in ops:
         if isinstance(op.work, Collective) and op.work.group.axes == ("cp", "dp"):
             yield op.work
 
 
 def after_passes(plan: Plan) -> Iterator[Op]:
-    """The ops of the first stage's optimizer step, with its gradient buckets."""
+    """Return the ops of the first stage's optimizer step and of its gradient buckets."""
     step = plan.steps[0]
     yield from itertools.chain(*step.values())
     if plan.has_buckets:
@@ -65,7 +65,7 @@ def after_passes(plan: Plan) -> Iterator[Op]:
 
 
 def data_bytes(scenario: Scenario) -> float:
-    """Bytes that a rank of the only stage sends to other replicas in an iteration."""
+    """Return the bytes that a rank of the only stage sends to other replicas per iteration."""
     within, after = itertools.chain(*passes(scenario)), after_passes(plan_of(scenario))
     within_bytes = math.fsum(map(wire_bytes, to_replicas(within)))
     after_bytes = math.fsum(map(wire_bytes, to_replicas(after)))
@@ -115,9 +115,10 @@ def test_one_gather_serves_recompute_and_backward(recompute: Any) -> None:
 )
 @settings(max_examples=40)
 def test_bytes_to_other_replicas(stage: int, data: int, microbatches: int, narrow: bool) -> None:
-    """Gradients in their type g: stages 0 and 1 send their sum, 2 and 3 those of every microbatch.
+    """Gradients have g bytes. Stages 0 and 1 reduce their sum, stages 2 and 3 reduce each
+    microbatch's.
 
-    So with fp32 gradients stage 1 sends less than stage 0: 4 + 2 bytes a parameter, not 8.
+    With fp32 gradients stage 1 sends less than stage 0: 4 + 2 bytes per parameter instead of 8.
     """
     precision = NARROW if narrow else {}
     scenario = with_microbatches(zero(stage, {"data": data}, precision=precision), microbatches)
@@ -145,7 +146,7 @@ def test_every_unit_is_reduced_and_gathered_once_a_pass() -> None:
 
 @pytest.mark.parametrize("overlap", [False, True])
 def test_a_reduced_shard_is_added_after_its_reduction(overlap: bool) -> None:
-    """4 bytes read and written of all, then twice read and once written of a quarter."""
+    """4 bytes of each gradient are read and written; of a quarter, 8 are read and 4 written."""
     scenario = zero(2, overlap={"data_parallel": overlap})
     record = record_pass(plan_of(scenario).pass_of(Action(0, "B", 0)))
     ops, waits = list(record.ops), waits_of(record)
@@ -172,7 +173,9 @@ def test_a_reduced_shard_is_added_after_its_reduction(overlap: bool) -> None:
 
 
 def test_reduce_scatter_and_gather_by_hand() -> None:
-    """Two nodes with one rank each: half of the bytes at one adapter's concurrent efficiency."""
+    """Two nodes have one rank each: half of the bytes cross one adapter at its concurrent
+    efficiency.
+    """
     scenario = zero(1, {"tensor": 8, "data": 2})
     network = a100().inter_node
     bandwidth = 25e9 * network.concurrent_efficiency.value
@@ -192,7 +195,7 @@ def test_reduce_scatter_and_gather_by_hand() -> None:
 
 @pytest.mark.parametrize("data", [2, 4, 8])
 def test_a_replica_updates_its_shard(data: int) -> None:
-    """Norm, clip, Adam and cast pass over 1/d; average and zero over the whole buffer."""
+    """Norm, clip, Adam and cast pass over 1/d of the parameters, average and zero over all."""
     free = {"memory_bound__kernel_latency": 0.0, "inter_node__step_latency": 0.0}
     scenario, bandwidth = zero(1, {"data": data}), a100().memory_bound.stream_bandwidth.value
     number = num_parameters(scenario)
@@ -204,7 +207,9 @@ def test_a_replica_updates_its_shard(data: int) -> None:
 
 
 def test_every_rank_has_a_part_of_the_norm() -> None:
-    """Four stages of four ranks and two replicas: 16 ranks hold all parts without ZeRO, 32 with."""
+    """Four stages of four ranks and two replicas: 16 ranks hold all parts without
+    ZeRO, 32 with it.
+    """
 
     def summed_over(stage: int) -> tuple[int, tuple[Axis, ...]]:
         plan = plan_of(small({"data": 2}, memory={"zero_stage": stage}))
@@ -259,7 +264,7 @@ def test_blocking_collectives_add_their_own_time(stage: int, tensor: int) -> Non
 def test_hiding_is_never_slower(
     stage: int, tensor: int, data: int, recompute: Any, slowdown: float
 ) -> None:
-    """Side by side two take at most (1 + slowdown) times the longer, less than one by one."""
+    """Two concurrent tasks take at most (1 + slowdown) times the longer, less than their sum."""
     exposed, hidden = (
         run(
             zero(
@@ -343,7 +348,9 @@ def test_one_layer_alone_gathers_and_reduces() -> None:
 def test_layers_that_are_whole_at_a_time(
     stage: int, overlap: bool, recompute: Any, gathered: int | None, undivided: int | None
 ) -> None:
-    """A unit's until its backward pass, the next one's where hidden; the others' all along."""
+    """A recomputed unit stays unsharded until its backward pass. With overlap, so
+    is the next unit.
+    """
     scenario = zero(stage, recompute=recompute, overlap={"data_parallel": overlap})
     layer = layer_parameters(scenario)
     others = num_parameters(scenario) - 8 * layer
@@ -362,7 +369,7 @@ def test_layers_that_are_whole_at_a_time(
 def test_peaks_of_unsharded_parameters_and_gradients(
     stage: int, overlaps: bool, num_layers: int
 ) -> None:
-    """The root unit, a layer, and the next one if it is there and its gather is hidden."""
+    """The root unit, a layer, and the next layer if its gather is hidden."""
     scenario = zero(stage, model={"num_layers": num_layers}, overlap={"data_parallel": overlaps})
     (parameters,) = plan_of(scenario).stage_parameters
     layer = parameters.layers // num_layers
@@ -373,7 +380,9 @@ def test_peaks_of_unsharded_parameters_and_gradients(
 
 
 def test_a_recomputed_unit_stays_gathered() -> None:
-    """Three layers of full recompute stay until their backward passes; the next comes with them."""
+    """Three layers of full recompute stay until their backward passes; the next unit comes with
+    them.
+    """
     policy = {"strategy": "full", "num_layers": 3}
     scenario = zero(3, recompute=policy, overlap={"data_parallel": True})
     (parameters,) = plan_of(scenario).stage_parameters

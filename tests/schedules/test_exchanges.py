@@ -1,4 +1,4 @@
-"""What ranks exchange between their actions, held against Megatron's calls worked by hand."""
+"""Exchanges between the actions of ranks, compared with Megatron-LM's calls, worked out by hand."""
 
 from collections import Counter
 
@@ -22,7 +22,7 @@ from tests.helpers.schedule_strategies import schedules
 
 
 def text(step: Step) -> str:
-    """Write an action as it is, an exchange as `[+ sent result - result received]`."""
+    """Write an exchange as `[+ sent result - result received]`, and an action in its text form."""
     if isinstance(step, Action):
         return str(step)
     sends = [f"+{message.producer}" for message in step.sends]
@@ -35,8 +35,8 @@ def lines(schedule: Schedule) -> list[str]:
 
 
 def test_exchanges_of_1f1b_by_hand() -> None:
-    # Rank 0 warms up with 2 forwards, rank 1 with 1, rank 2 with none. In the steady phase an
-    # exchange sends one way and receives the other way; the last one only sends.
+    # Rank 0 warms up with 2 forward passes, rank 1 with 1, rank 2 with none. A steady exchange
+    # sends in one direction and receives from the other; the last one only sends.
     assert lines(one_f_one_b(3, 3)) == [
         "0F0 [+0F0] 0F1 [+0F1] 0F2 [+0F2 -1B0] 0B0 [-1B1] 0B1 [-1B2] 0B2",
         "[-0F0] 1F0 [+1F0] [-0F1] 1F1 [+1F1 -2B0] 1B0 [+1B0 -0F2] 1F2 [+1F2 -2B1] 1B1 [+1B1]"
@@ -60,9 +60,9 @@ def test_exchanges_of_gpipe_by_hand() -> None:
 
 
 def test_exchanges_of_interleaved_by_hand() -> None:
-    # 3 stages, 2 chunks, 3 microbatches: warm-ups of min(2*2 + 3, 6) = 6, 2*1 + 3 = 5 and 3
-    # forwards. The last warm-up exchange also receives the first gradient; a steady exchange
-    # goes all four ways; messages wrap from rank 2 (2F0) to rank 0 (3F0), and back.
+    # 3 stages, 2 chunks, 3 microbatches: warm-ups of min(2*2 + 3, 6) = 6, 2*1 + 3 = 5 and 3 forward
+    # passes. The last warm-up exchange also receives the first gradient. A steady exchange sends
+    # and receives in both directions. Messages wrap from rank 2 (2F0) to rank 0 (3F0), and back.
     assert lines(interleaved(3, 2, 3)) == [
         "0F0 [+0F0] 0F1 [+0F1] 0F2 [+0F2 -2F0] 3F0 [+3F0 -2F1] 3F1 [+3F1 -2F2] 3F2 [+3F2 -4B0]"
         " 3B0 [+3B0 -4B1] 3B1 [+3B1 -4B2] 3B2 [+3B2 -1B0] 0B0 [-1B1] 0B1 [-1B2] 0B2",

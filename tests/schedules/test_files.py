@@ -1,4 +1,4 @@
-"""Schedules from files of users: reading, rules, and simulation."""
+"""Schedules from users' files: reading, rules, simulation."""
 
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def toy(text: str, **sections: Any) -> Scenario:
-    """Four microbatches on two stages, in the order of a file with this text."""
+    """Return four microbatches on two stages, in the order of a file with this text."""
     Path("order.csv").write_text(text)
     sections = {"overlap": OVERLAP, "batch": {"micro": 1, "global": 4}} | sections
     split = {"pipeline": 2} | sections.pop("parallelism", {})
@@ -54,7 +54,7 @@ def without_scenario(result: Result) -> dict[str, Any]:
 
 @pytest.mark.parametrize("overlaps", [False, True])
 def test_a_schedule_that_was_written_is_read_back(overlaps: bool) -> None:
-    """To the last bit, and also with transfers that block."""
+    """The result is equal to the last bit, also with blocking transfers."""
     split = {"pipeline": 4, "interleave": 2}
     named = scenario_with(
         MODEL,
@@ -77,7 +77,7 @@ def test_a_schedule_that_was_written_is_read_back(overlaps: bool) -> None:
 def test_an_order_of_megatron_takes_equally_long_if_it_is_not_recognized(
     sections: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The tasks, passes and memory of any order are those of the named schedule."""
+    """An order from a file has the tasks, passes and memory of the named schedule."""
     text = interleaved(2, 2, 4).to_csv()
     split = {"interleave": 2, "data": 2}
     given = {"batch": {"micro": 1, "global": 8}, "recompute": {"strategy": "full"}} | sections
@@ -90,7 +90,7 @@ def test_an_order_of_megatron_takes_equally_long_if_it_is_not_recognized(
 
 
 def test_a_zero_bubble_schedule_runs_in_its_order() -> None:
-    """As many FLOPs as whole backward passes; each stage runs the actions of its line."""
+    """FLOPs equal those of unsplit backward passes, and each stage runs the actions of its line."""
     split, whole = simulate(toy(ZERO_BUBBLE)), simulate(toy(one_f_one_b(2, 4).to_csv()))
     assert split.plan.schedule.to_csv() == ZERO_BUBBLE
     assert (split.hardware_flops, split.model_flops) == (whole.hardware_flops, whole.model_flops)
@@ -104,7 +104,7 @@ def test_a_zero_bubble_schedule_runs_in_its_order() -> None:
 
 
 def test_passes_are_counted_one_by_one() -> None:
-    """Only the second stage splits its backward passes, and only two of four."""
+    """Only the second stage splits backward passes, and only two of four."""
     text = "0F0,0F1,0B0,0F2,0B1,0F3,0B2,0B3\n1F0,1I0,1W0,1F1,1B1,1F2,1I2,1W2,1F3,1B3\n"
     plan = simulate(toy(text)).plan
     assert plan.num_passes == {
@@ -119,7 +119,7 @@ def test_passes_are_counted_one_by_one() -> None:
 
 @pytest.mark.parametrize("text", [LATE, LATE.replace("1B0", "1I0,1W0"), ZERO_BUBBLE])
 def test_gradients_are_reduced_after_the_last_weight_gradient(text: str) -> None:
-    """Of the stage, in its own order: here of microbatch 0, or of a W."""
+    """In a stage's own order this may be the one of microbatch 0, and a B or a W."""
     result = simulate(
         toy(
             text,
@@ -251,7 +251,7 @@ def test_one_stage_may_run_in_any_order() -> None:
 
 
 def test_files_on_the_axis_of_a_sweep_are_beside_it() -> None:
-    """Also if the sweep runs in another folder."""
+    """This holds also if the sweep runs in another folder."""
     Path("inside").mkdir()
     for name, text in (("a", ZERO_BUBBLE), ("b", build("1f1b", 2, 1, 4).to_csv())):
         Path(f"inside/{name}.csv").write_text(text)

@@ -1,4 +1,4 @@
-"""Schedules: their text form, Megatron's order, and what a rank can be asked to do."""
+"""Schedules: their text form, Megatron-LM's order, and rules for each rank's line."""
 
 from pathlib import Path
 
@@ -24,10 +24,10 @@ GOLDEN = Path(__file__).parent / "golden"
 
 
 def megatron_interleaved_rank(rank: int, p: int, m: int, n: int) -> str:
-    """One rank's line, from the virtual microbatch ids of Megatron's schedules.py of 2022.
+    """Return a rank's line from the virtual microbatch ids of Megatron-LM's schedules.py (2022).
 
-    `get_model_chunk_id` and the loops over k, kept as they are written there; the microbatch of
-    a chunk is the next one that it has not seen.
+    `get_model_chunk_id` and the loops over k follow the original. Each chunk takes its microbatches
+    in order.
     """
 
     def get_model_chunk_id(microbatch_id: int, forward: bool) -> int:

@@ -1,4 +1,4 @@
-"""Time slots of a schedule: its length is the papers', and every pass waits for its inputs."""
+"""Time slots of a schedule: lengths equal the papers', and each pass follows its inputs."""
 
 import numpy as np
 import pytest
@@ -17,8 +17,9 @@ CASES: list[tuple[ScheduleName, int, int, int]] = [
 
 @pytest.mark.parametrize(("name", "p", "v", "m"), CASES)
 def test_the_bubble_equals_the_papers_formula(name: ScheduleName, p: int, v: int, m: int) -> None:
-    """2mv slots of passes and 2(p - 1) of bubble: (p - 1)/v passes of a whole stage (Megatron-LM,
-    Narayanan et al. 2021, Section 2.2)."""
+    """2mv slots have passes and 2(p - 1) are idle: (p - 1)/v passes of a whole stage (Narayanan et
+    al. 2021, Section 2.2).
+    """
     slots = time_slots(build(name, p, v, m))
     assert slots.max() + 1 == 2 * m * v + 2 * (p - 1)
 
