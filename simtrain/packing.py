@@ -1,4 +1,4 @@
-"""Arrays of numbers as compact text for scripts; `base.js` reads them again (`simtrain.array`)."""
+"""Arrays of numbers as compact text for scripts, which `base.js` reads (`simtrain.array`)."""
 
 from __future__ import annotations
 
@@ -22,10 +22,3 @@ def packed(values: NDArray[Any]) -> dict[str, str]:
         "dtype": little.dtype.name,
         "zlib": base64.b64encode(zlib.compress(planes, 6)).decode(),
     }
-
-
-def unpacked(text: dict[str, str]) -> NDArray[Any]:
-    """Return the array that `packed` was given."""
-    planes = np.frombuffer(zlib.decompress(base64.b64decode(text["zlib"])), np.uint8)
-    dtype = np.dtype(text["dtype"]).newbyteorder("<")
-    return np.ascontiguousarray(planes.reshape(dtype.itemsize, -1).T).view(dtype).ravel()

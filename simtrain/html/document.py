@@ -100,7 +100,7 @@ def document_text(document: Document) -> str:
         element("meta", http_equiv="Content-Security-Policy", content=_POLICY),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name="color-scheme", content="light dark"),
-        element("title", plain_text(joined((document.title,)))),
+        element("title", plain_text(joined(document.title))),
         *(element("style", asset(name)) for name in styles),
     )
     body = element(
@@ -129,16 +129,14 @@ def json_text(data: Mapping[str, Any]) -> Html:
 
 
 def _section(section: Section) -> Html:
-    heading = element("h2", section.title, id=f"{section.anchor}-title")
     label = f"{section.anchor}-title"
+    heading = element("h2", section.title, id=label)
     return element("section", heading, section.body, id=section.anchor, aria_labelledby=label)
 
 
 def _contents(sections: Sequence[Section]) -> Html:
-    links = joined(
-        element("li", element("a", one.title, href=f"#{one.anchor}")) for one in sections
-    )
-    return element("nav", element("ul", links), aria_label="Sections")
+    links = (element("li", element("a", one.title, href=f"#{one.anchor}")) for one in sections)
+    return element("nav", element("ul", *links), aria_label="Sections")
 
 
 def _theme_button() -> Html:

@@ -28,12 +28,13 @@ def element(tag: str, *children: str, **attributes: str | bool) -> Html:
     head = tag + "".join(_attribute(name, value) for name, value in attributes.items())
     if tag in _EMPTY:
         return Html(f"<{head}>")
-    return Html(f"<{head}>{joined(children)}</{tag}>")
+    return Html(f"<{head}>{joined(*children)}</{tag}>")
 
 
-def joined(children: Iterable[str]) -> Html:
-    """Concatenate children, and escape those that are not `Html`."""
-    return Html("".join(one if isinstance(one, Html) else escape(one) for one in children))
+def joined(*children: str, separator: str = "") -> Html:
+    """Concatenate text with a separator between the parts, and escape what is not `Html`."""
+    parts = (one if isinstance(one, Html) else escape(one) for one in children)
+    return Html(escape(separator).join(parts))
 
 
 def _attribute(name: str, value: str | bool) -> str:
@@ -49,7 +50,7 @@ def attribute(name: str, *words: str) -> dict[str, str]:
     The text is the value of the attribute. Another attribute, `data-title` for a title, has the
     same words as HTML, if they contain numbers.
     """
-    html = joined(words)
+    html = joined(*words)
     plain = {name: plain_text(html)}
     return plain | {f"data_{name}": html} if "data-" in html else plain
 
@@ -57,6 +58,29 @@ def attribute(name: str, *words: str) -> dict[str, str]:
 def plain_text(html: Html) -> str:
     """Return the text of HTML without its elements."""
     return unescape(re.sub(r"<[^>]*>", "", html))
+
+
+def card(label: str, value: str, remark: str = "") -> Html:
+    """Return a card with a number in large type."""
+    parts = {"label": label, "value": value, "remark": remark}
+    blocks = (element("div", text, class_=name) for name, text in parts.items())
+    return element("div", *blocks, class_="card")
+
+
+def swatch(fill: str) -> Html:
+    """Return a small square of a colour, for legends."""
+    return element("span", class_="swatch", style=f"--fill:{fill}")
+
+
+def legend(entries: Iterable[tuple[str, str]]) -> Html:
+    """Return a list of symbols, such as swatches, and what they stand for."""
+    return element("ul", *(element("li", *entry) for entry in entries), class_="legend")
+
+
+def scroll_box(content: Html, label: str) -> Html:
+    """Return content in a box that scrolls sideways on narrow screens, so it takes the focus."""
+    name = attribute("aria_label", label)
+    return element("div", content, class_="scroll", tabindex="0", role="region", **name)
 
 
 def table(
@@ -71,23 +95,20 @@ def table(
         rows: cells; the first cell of a row is its heading.
         attributes: attributes of the `<table>` element.
     """
-    cells = [joined((one,)) for one in headings]
+    cells = [joined(one) for one in headings]
     classes = ["number" if one.startswith(_TO_THE_RIGHT) else "text" for one in cells]
-    head = joined(
+    head = (
         element("th", Html(one.removeprefix(_TO_THE_RIGHT)), scope="col", class_=kind)
         for one, kind in zip(cells, classes, strict=True)
     )
-    body = joined(_row(cells, classes) for cells in rows)
     whole = element(
         "table",
         element("caption", caption),
-        element("thead", element("tr", head)),
-        element("tbody", body),
+        element("thead", element("tr", *head)),
+        element("tbody", *(_row(cells, classes) for cells in rows)),
         **attributes,
     )
-    # A box that scrolls must be reachable by the keyboard.
-    label = attribute("aria_label", caption)
-    return element("div", whole, class_="scroll", tabindex="0", role="region", **label)
+    return scroll_box(whole, caption)
 
 
 def _row(cells: Sequence[str], classes: Sequence[str]) -> Html:

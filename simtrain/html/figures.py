@@ -38,8 +38,8 @@ class Figures:
 
     def each(self) -> Iterator[Figures]:
         """Yield the items of this list, or the values of this object."""
-        for key in self.value if isinstance(self.value, dict) else range(len(self.value)):
-            yield self.at(key)
+        value = self.value
+        return map(self.at, value if isinstance(value, dict) else range(len(value)))
 
     @property
     def key(self) -> Html:
@@ -47,10 +47,7 @@ class Figures:
 
         If it has digits, a `<span>` element states its place.
         """
-        text = str(self.path[-1])
-        if not any(letter.isdigit() for letter in text):
-            return joined((text,))
-        return element("span", text, data_key=self.pointer)
+        return _spelled(str(self.path[-1]), data_key=self.pointer)
 
     @property
     def value(self) -> Any:
@@ -81,10 +78,7 @@ class Figures:
 
         If it has digits, a `<span>` element states its place.
         """
-        text = as_scalar(self.value)
-        if not any(letter.isdigit() for letter in text):
-            return joined((text,))
-        return element("span", text, data_text=self.pointer)
+        return _spelled(as_scalar(self.value), data_text=self.pointer)
 
     @property
     def setting(self) -> Html:
@@ -104,7 +98,7 @@ class Figures:
             found = self.at(numbers_key, place, "value")
             is_name = isinstance(number["value"], str)
             words.append(found.words if is_name else found.number(lambda _: number["text"]))  # noqa: B023
-        return joined((*words, text[end:]))
+        return joined(*words, text[end:])
 
     @property
     def seconds(self) -> Html:
@@ -136,3 +130,9 @@ class Figures:
             data_at=self.pointer,
             data_of=whole.pointer,
         )
+
+
+def _spelled(text: str, **place: str) -> Html:
+    """Return text, in an element with its place if it has digits."""
+    has_digits = any(letter.isdigit() for letter in text)
+    return element("span", text, **place) if has_digits else joined(text)

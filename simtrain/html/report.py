@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from simtrain.html.document import Document, Section
@@ -38,12 +39,11 @@ def report_document(
         "runs": [run_data(run) for run in runs],
         "comparison": comparison,
         "made_with": [provenance(one) for one in clusters],
-        "number_sources": [one.to_json() for one in NUMBER_SOURCES],
+        "number_sources": [*map(asdict, NUMBER_SOURCES)],
     }
     figures = Figures(data)
     names = [run.at("name").words for run in figures.at("runs").each()]
-    title = joined(word for name in names for word in (" against ", name))
-    title = Html(title.removeprefix(" against "))
+    title = joined(*names, separator=" against ")
     return Document(title, _lead(runs), _sections(figures), data, _foot(figures))
 
 
@@ -80,7 +80,7 @@ def _lead(runs: Sequence[ReportedRun]) -> Html:
 
 
 def _foot(figures: Figures) -> Html:
-    return joined(
+    lines = (
         element(
             "p",
             *("simtrain ", made.at("simtrain").words, " · hardware profile "),
@@ -89,3 +89,4 @@ def _foot(figures: Figures) -> Html:
         )
         for made in figures.at("made_with").each()
     )
+    return joined(*lines)

@@ -81,7 +81,6 @@ def timeline_data(result: Result) -> dict[str, Any]:
     small = {"activity": np.uint8, "chunk": np.int16, "microbatch": np.int32}
     return {
         "num_stages": result.num_stages,
-        "num_bars": len(bars),
         "activities": list(ACTIVITIES),
         "first": first.tolist(),
         "columns": {

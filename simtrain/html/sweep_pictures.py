@@ -9,7 +9,7 @@ from typing import Any
 from simtrain.figures import style
 from simtrain.figures.sweep.pareto import Pareto
 from simtrain.html.charts import Chart, linear_axis, logarithmic_axis
-from simtrain.html.elements import Html, element, joined
+from simtrain.html.elements import Html, element, joined, legend, scroll_box, swatch
 from simtrain.html.figures import Figures
 from simtrain.units import GIB
 
@@ -47,15 +47,12 @@ def heat_map_panel(heat: Figures, cells: Figures, shown: Format, larger_is_bette
             return element("td", one.value.get("reason", ""), class_="empty")
         share = (value / best if larger_is_better else best / value) if best and value else 1.0
         folded = [
-            joined((_last(name), " ", one.at(name).setting))
+            joined(name.rpartition(".")[2].replace("_", " "), " ", one.at(name).setting)
             for name in heat.value["best_over"]
-            if name in one.value
         ]
-        words = [element("small", *_with_commas(folded))] if folded else []
+        words = element("small", joined(*folded, separator=", ")) if folded else ""
         is_best = {"class_": "best"} if value == best else {}
-        return element(
-            "td", shown(one.at("value")), *words, style=f"--share:{share:.4f}", **is_best
-        )
+        return element("td", shown(one.at("value")), words, style=f"--share:{share:.4f}", **is_best)
 
     rows = [cells.at(start) for start in range(0, len(cells.value), num_columns)]
     body = [
@@ -74,16 +71,7 @@ def heat_map_panel(heat: Figures, cells: Figures, shown: Format, larger_is_bette
         element("tbody", *body),
         class_="heat",
     )
-    label = "Heat map"
-    return element("div", table, class_="scroll", tabindex="0", role="region", aria_label=label)
-
-
-def _last(name: str) -> str:
-    return name.rpartition(".")[2].replace("_", " ")
-
-
-def _with_commas(words: Sequence[Html]) -> list[str]:
-    return [part for word in words for part in (", ", word)][1:]
+    return scroll_box(table, "Heat map")
 
 
 def pareto_panel(pareto: Pareto, panel: Any, front: Figures) -> Html:
@@ -103,7 +91,7 @@ def pareto_panel(pareto: Pareto, panel: Any, front: Figures) -> Html:
         if one not in set(points)
     ]
     marks = [
-        joined((_front_mark(chart, point, one), _ordinal(chart, point, number)))
+        joined(_front_mark(chart, point, one), _ordinal(chart, point, number))
         for number, (point, one) in enumerate(zip(points, front.each(), strict=True), start=1)
     ]
     line = chart.line([*steps, *points[-1:]], class_="front")
@@ -112,7 +100,7 @@ def pareto_panel(pareto: Pareto, panel: Any, front: Figures) -> Html:
 
 
 def _front_mark(chart: Chart, point: tuple[float, float], one: Figures) -> Html:
-    time = one.at("time").number(lambda value: f"{value:.4g}")
+    time = one.at("time").number("{:.4g}".format)
     words = "peak memory ", one.at("peak_bytes").bytes, ", time ", time
     return chart.mark(point, "circle", 5.0, *words, class_="mark front-mark")
 
@@ -134,7 +122,7 @@ def scaling_picture(curves: Figures, names: Sequence[Html]) -> Html:
     rates = [rate for curve in (*series, *ideals) for rate in curve.values()]
     chart = Chart(logarithmic_axis(counts, "GPUs"), logarithmic_axis(rates, "tokens per second"))
     drawn: list[Html] = []
-    legend: list[Html] = []
+    entries: list[tuple[str, str]] = []
     for at, (curve, ideal, figures) in enumerate(zip(series, ideals, curves.each(), strict=True)):
         colour, shape = _MARKS[at % len(_MARKS)]
         drawn.append(chart.line([*ideal.items()], class_="ideal", stroke=colour))
@@ -143,9 +131,7 @@ def scaling_picture(curves: Figures, names: Sequence[Html]) -> Html:
             count = int(one.path[-1])
             words = one.key, " GPUs: ", one.count, " tokens per second"
             drawn.append(chart.mark((count, one.value), shape, 4.5, *words, fill=colour))
-        swatch = element("span", class_="swatch", style=f"--fill:{colour}")
-        legend.append(element("li", swatch, names[at] or "best"))
-    legend.append(element("li", "dashed: linear scaling from the fewest GPUs"))
+        entries.append((swatch(colour), names[at] or "best"))
+    entries.append(("", "dashed: linear scaling from the fewest GPUs"))
     label = "Best tokens per second by number of GPUs; the table below lists the numbers."
-    picture = chart.picture(label, *drawn)
-    return element("figure", element("ul", *legend, class_="legend"), picture)
+    return element("figure", legend(entries), chart.picture(label, *drawn))

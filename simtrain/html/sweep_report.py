@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from hashlib import sha256
 from typing import Any
 
@@ -14,11 +15,11 @@ from simtrain.figures.sweep.quantities import shown, title_of
 from simtrain.figures.sweep.results import LARGER_IS_BETTER, Results
 from simtrain.figures.sweep.scaling import scaling
 from simtrain.html.document import Document, Section
-from simtrain.html.elements import Html, element, joined, table
+from simtrain.html.elements import Html, card, element, joined, table
 from simtrain.html.figures import Figures
+from simtrain.html.number_sources import SWEEP_SOURCES
 from simtrain.html.sections.sources import entries_table
 from simtrain.html.sweep_pictures import heat_map_panel, pareto_panel, scaling_picture
-from simtrain.html.sweep_sources import SWEEP_SOURCES
 from simtrain.pages.profile_page import load_page
 from simtrain.resources import find_profile
 from simtrain.strict_yaml import as_scalar
@@ -52,7 +53,7 @@ def sweep_document(
     if data["scaling"]:
         sections.append(_scaling(figures))
     sections += [_points(figures, results), _sources(figures)]
-    title = joined(("Sweep ", figures.at("sweep").words))
+    title = joined("Sweep ", figures.at("sweep").words)
     return Document(title, _lead(figures), sections, data, _foot(figures))
 
 
@@ -77,7 +78,7 @@ def _data(results: Results, column: str) -> dict[str, Any]:
         "points": {},
         "profiles": _profiles(results),
         "made_with": {"simtrain": header.version, "profiles": dict(header.profiles)},
-        "number_sources": [one.to_json() for one in SWEEP_SOURCES],
+        "number_sources": [*map(asdict, SWEEP_SOURCES)],
     }
 
 
@@ -136,25 +137,22 @@ def _section(anchor: str, title: str, body: Html) -> Section:
 
 def _lead(figures: Figures) -> Html:
     counts = figures.at("num_points")
-    words: list[str] = []
-    for name in counts.value:
-        words += [counts.at(name).count, f" {_STATUS.get(name, name)}, "]
-    words[-1] = words[-1].removesuffix(", ")
+    shown = (joined(counts.at(one).count, f" {_STATUS.get(one, one)}") for one in counts.value)
     return element(
         "p",
         "Points of the sweep: ",
-        *words,
+        joined(*shown, separator=", "),
         ". Select a number to see its exact value, its source and its point.",
     )
 
 
 def _foot(figures: Figures) -> Html:
     made = figures.at("made_with")
-    profiles = joined(
+    profiles = (
         element("p", "hardware profile ", one.key, " · SHA-256 ", element("code", one.words))
         for one in made.at("profiles").each()
     )
-    return joined((element("p", "simtrain ", made.at("simtrain").words), profiles))
+    return joined(element("p", "simtrain ", made.at("simtrain").words), *profiles)
 
 
 def _title(name: Figures | None) -> list[Html]:
@@ -169,21 +167,10 @@ def _winners(figures: Figures, results: Results, column: str) -> Section:
         if not panel.value["points"]:
             continue
         best = panel.at("points", 0)
-        where = [
-            word
-            for name in results.varying()
-            for word in (", ", best.at(name).key, " ", best.at(name).setting)
-        ]
-        words = (panel.at("name").words, " ", title_of(column))
-        cards.append(
-            element(
-                "div",
-                element("div", *words, class_="label"),
-                element("div", _number(best.at(column), column), class_="value"),
-                element("div", *where[1:], class_="remark"),
-                class_="card",
-            )
-        )
+        axes = [best.at(name) for name in results.varying()]
+        place = joined(*(joined(one.key, " ", one.setting) for one in axes), separator=", ")
+        label = joined(panel.at("name").words, " ", title_of(column))
+        cards.append(card(label, _number(best.at(column), column), place))
     body = element("div", *cards, class_="cards")
     return Section("winners", "Best point", body, styles=("answer.css", "sweep.css"))
 
@@ -194,12 +181,12 @@ def _heat_map(figures: Figures, column: str) -> Section:
     for panel, cells in zip(figures.at("panels").each(), heat.at("panels").each(), strict=True):
         blocks += _title(panel.at("name"))
         blocks.append(heat_map_panel(heat, cells, lambda one: _number(one, column), is_larger))
-    over = [word for one in heat.at("best_over").each() for word in (", ", one.words)]
-    best = [element("p", "Each cell has the best over ", *over[1:], ".", class_="soft")]
+    over = joined(*(one.words for one in heat.at("best_over").each()), separator=", ")
+    best = element("p", "Each cell has the best over ", over, ".", class_="soft") if over else ""
     better = "Higher" if is_larger else "Lower"
     note = element("p", f"{better} is better. The best cell is bold.", class_="soft")
     title = f"Heat map of {title_of(column)}"
-    return _section("heat-map", title, joined((note, *(best if over else []), *blocks)))
+    return _section("heat-map", title, joined(note, best, *blocks))
 
 
 def _fronts(figures: Figures, results: Results, fronts: Pareto) -> Section:
@@ -211,7 +198,7 @@ def _fronts(figures: Figures, results: Results, fronts: Pareto) -> Section:
         if front.value:
             picture = pareto_panel(fronts, panel, front)
             blocks += [*_title(about.at("name")), picture, _front(front, results, fronts.unit)]
-    return _section("pareto-front", "Pareto front of time and memory", joined(blocks))
+    return _section("pareto-front", "Pareto front of time and memory", joined(*blocks))
 
 
 def _front(front: Figures, results: Results, unit: str) -> Html:
@@ -221,7 +208,7 @@ def _front(front: Figures, results: Results, unit: str) -> Html:
         (
             element("span", str(number), class_="ordinal"),
             point.at("peak_bytes").bytes,
-            point.at("time").number(lambda value: f"{value:.4g}"),
+            point.at("time").number("{:.4g}".format),
             *(point.at(name).setting for name in results.varying()),
         )
         for number, point in enumerate(front.each(), start=1)
@@ -240,9 +227,9 @@ def _scaling(figures: Figures) -> Section:
             (rate.key, rate.count, share.percent)
             for rate, share in zip(curve.each(), efficiency.each(), strict=True)
         ]
-        caption = joined(("Best tokens per second", *((" of ", name) if name else ())))
+        caption = joined("Best tokens per second", *((" of ", name) if name else ()))
         blocks.append(table(caption, (">GPUs", ">tokens per second", ">of linear scaling"), rows))
-    return _section("scaling-curves", "Scaling", joined(blocks))
+    return _section("scaling-curves", "Scaling", joined(*blocks))
 
 
 def _points(figures: Figures, results: Results) -> Section:
@@ -254,15 +241,12 @@ def _points(figures: Figures, results: Results) -> Section:
         columns = [*results.varying(), *reported]
         rows = [_point(point, results, columns) for point in panel.at("points").each()]
         first = panel.at("points", 0)
-        headings = [
-            joined((">" if name in reported else "", first.at(name).key)) for name in columns
-        ]
+        headings = [joined(">" if name in reported else "", first.at(name).key) for name in columns]
         most = figures.at("most_points").count
-        caption = joined(("Best points that ran, at most ", most, ". Select a heading to sort."))
+        caption = joined("Best points that ran, at most ", most, ". Select a heading to sort.")
         if rows:
-            blocks.append(table(caption, headings or ["point"], rows, class_="sortable points"))
-    styles, scripts = ("operators.css", "sweep.css"), ("sort.js",)
-    return Section("points", "Best points", joined(blocks), styles, scripts)
+            blocks.append(table(caption, headings or ["point"], rows, class_="sortable"))
+    return Section("points", "Best points", joined(*blocks), ("operators.css",), ("sort.js",))
 
 
 def _point(point: Figures, results: Results, columns: list[str]) -> tuple[str, ...]:
@@ -278,13 +262,15 @@ def _sources(figures: Figures) -> Section:
     """Build the section: the entries of each hardware profile, with their sources."""
     blocks: list[Html] = []
     for one in figures.at("profiles").each():
-        entries = entries_table(one.at("entries"), f"entries-{len(blocks)}")
+        entries = entries_table(
+            "Entries of the hardware profile", one.at("entries").each(), f"entries-{len(blocks)}"
+        )
         summary = element("summary", one.at("name").words, ": ", one.at("description").words)
         blocks.append(element("details", summary, entries))
     words = "Times depend on the entries of hardware profiles, and these on their sources."
     if not blocks:
         words = "The hardware profiles of the sweep are not here, or have changed since it ran."
-    body = joined((element("p", words), *blocks))
+    body = joined(element("p", words), *blocks)
     return Section("sources", "Sources", body, ("sources.css",), ("sources.js",))
 
 

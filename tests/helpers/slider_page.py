@@ -11,13 +11,13 @@ from simtrain.durations.model import DurationModel
 from simtrain.engine import LinkLoads, Program, TaskGraph, Timeline, simulate
 from simtrain.engine.program import starts_of
 from simtrain.iteration import simulate_iteration
-from simtrain.packing import unpacked
 from simtrain.programs.seconds import Machine
 from simtrain.report.activities import Bars
 from simtrain.report.result import Result
 from simtrain.scenario import Scenario
 from simtrain.sliders.grid import FACTORS, SLIDERS
 from tests.helpers.expert_models import moe
+from tests.helpers.packed_arrays import unpacked
 from tests.helpers.toys import small
 
 NETWORKED = {"tensor": 8, "data": 2, "interleave": 2, "sequence_parallel": True}

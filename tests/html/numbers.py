@@ -8,8 +8,8 @@ from html.parser import HTMLParser
 from typing import Any
 
 from simtrain.html.elements import Html, plain_text
-from simtrain.packing import unpacked
 from simtrain.strict_yaml import as_scalar
+from tests.helpers.packed_arrays import unpacked
 
 NOT_FIGURES = ("bf16", "fp16", "tf32", "fp32", "mxfp8", "fp8_block", "fp8", "SHA-256")
 """Names with digits in the page's own words: data types, and a hash function."""
@@ -172,6 +172,14 @@ def value_at(data: Any, pointer: str) -> Any:
             data = unpacked(data).tolist()
         data = data[int(key)] if isinstance(data, list) else data[key]
     return data
+
+
+def source_of(pointer: str, data: Any) -> tuple[dict[str, Any], str]:
+    """The source that a page states for a number, and its place in the JSON of the command."""
+    for source in data["number_sources"]:
+        if found := re.fullmatch(source["places"], pointer):
+            return source, source["prefix"] + found.groups()[-1]
+    raise AssertionError(f"no source: {pointer}")
 
 
 def unescaped(key: str) -> str:

@@ -16,7 +16,7 @@ EVIL = "</script><img src=x onerror=alert(1)>&\"'"
 
 def document(text: str = "", **data: object) -> Document:
     section = Section("one", text, element("p", text, title=text))
-    return Document(text, joined([text]), [section], data)
+    return Document(text, joined(text), [section], data)
 
 
 def test_text_is_escaped_exactly_once() -> None:

@@ -11,11 +11,10 @@ import pytest
 import simtrain.evaluation  # binds the function that the fixture replaces
 import simtrain.sensitivity
 import simtrain.simulation
-from simtrain.html.number_sources import source_of_number
 from simtrain.report.result import Result
 from simtrain.scenario import Scenario
 from tests.helpers.command_line import call
-from tests.html.numbers import data_of, is_rounded, read, value_at, wrong_numbers
+from tests.html.numbers import data_of, is_rounded, read, source_of, value_at, wrong_numbers
 
 pytestmark = pytest.mark.slow
 
@@ -101,14 +100,11 @@ def test_every_number_equals_that_of_the_command_that_its_source_names(
     text = page(name, folder)
     data, (scenarios, settings) = data_of(text), PAGES[name]
     for pointer in {place for one in read(text).shown for place in one.pointers}:
-        source = source_of_number(pointer)
-        assert source, pointer
-        if not source.command:
+        source, place = source_of(pointer, data)
+        if not source["command"]:
             continue
-        place = source.place_of(pointer)
-        assert place is not None
         run = data["runs"][int(pointer.split("/")[2])] if pointer.startswith("/runs/") else None
-        command = source.command.replace("FIGURE", pointer.split("/")[4] if run else "")
+        command = source["command"].replace("FIGURE", pointer.split("/")[4] if run else "")
         command = command.replace("CLUSTER", run["profile"]["name"] if run else "")
         names = run["name"] if run else " ".join(scenarios)
         expected = value_at(printed(command.replace("X", names), settings), place)

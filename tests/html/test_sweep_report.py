@@ -10,14 +10,12 @@ import pytest
 
 from simtrain.figures.sweep import load_results
 from simtrain.figures.sweep.pareto import pareto
-from simtrain.html.number_sources import source_of_number
 from simtrain.html.sweep_report import MOST_POINTS
-from simtrain.html.sweep_sources import SWEEP_SOURCES
 from simtrain.simulation import simulate
 from simtrain.sweep import load_plan
 from tests.helpers.command_line import call, refused
 from tests.helpers.made_results import nothing, ran, row, write_results
-from tests.html.numbers import data_of, read, value_at, wrong_numbers
+from tests.html.numbers import data_of, read, source_of, value_at, wrong_numbers
 from tests.html.pages import parsed
 
 pytestmark = pytest.mark.slow
@@ -87,12 +85,10 @@ def test_every_number_of_a_sweep_equals_that_of_the_command_of_its_source(
     assert wrong_numbers(reader, data) == [] and len(reader.shown) > 200
     followed = 0
     for pointer in sorted({place for one in reader.shown for place in one.pointers}):
-        source = source_of_number(pointer, SWEEP_SOURCES)
-        place = source and source.place_of(pointer)
-        assert source and place, pointer
-        if not source.command:
+        source, place = source_of(pointer, data)
+        if not source["command"]:
             continue
-        words = source.command.replace("FIGURE", pointer.split("/")[2])
+        words = source["command"].replace("FIGURE", pointer.split("/")[2])
         if "INDEX" in words:
             index = value_at(data, pointer.rpartition("/")[0])["index"]
             words = words.replace("INDEX", str(index))

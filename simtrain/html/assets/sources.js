@@ -83,7 +83,7 @@
     }
     const entries = aboutEntries(pointer);
     lines.push(...aboutPoint(index), ...entries);
-    if (!entries.length && source.explained) {
+    if (!entries.length && source.has_parts) {
       lines.push(Object.assign(element("a", "Its parts and profile entries"), { href: "#sources" }));
     }
     return lines;

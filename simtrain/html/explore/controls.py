@@ -18,14 +18,13 @@ _SLIDERS = {
 
 def sliders(figure: str, names: str, values: Mapping[str, Sequence[int]]) -> Html:
     """Build sliders for some of the paper's variables; `names` "sah" means s, a and h."""
-    return joined(
-        slider(figure, name, values[name], joined((element("var", name), f" {_SLIDERS[name]}")))
-        for name in names
-    )
+    built = (slider(figure, name, values[name], name, _SLIDERS[name]) for name in names)
+    return element("div", *built, class_="sliders")
 
 
-def slider(figure: str, name: str, values: Sequence[int], label: str) -> Html:
+def slider(figure: str, name: str, values: Sequence[int], variable: str, words: str) -> Html:
     """Build a slider over a list of values. The script writes the chosen value in its output."""
+    label = joined(element("var", variable), f" {words}")
     identifier = f"{figure}-{name}"
     return element(
         "div",

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from simtrain.paper.entries import Progress
-from simtrain.paper.larger_batch import MICROBATCHES, freed_memory
+from simtrain.paper.larger_batch import freed_memory
 from simtrain.paper.layer_terms import (
     RECOMPUTES,
     Term,
@@ -17,7 +17,7 @@ from simtrain.paper.layer_terms import (
 )
 from simtrain.paper.models import BASELINE, MODELS, STRATEGIES, paper_scenario
 from simtrain.paper.published import published
-from simtrain.paper.recompute_tax import LENGTHS, recompute_tax
+from simtrain.paper.recompute_tax import recompute_tax
 from simtrain.paper.times import PASSES, TABLE4_MS, TABLE5
 from simtrain.provenance import provenance
 
@@ -43,15 +43,12 @@ TENSORS = {
 
 
 def explore_data(
-    models: Sequence[str] = MODELS,
-    lengths: Sequence[int] = LENGTHS,
-    microbatches: Sequence[int] = MICROBATCHES,
-    on_progress: Progress | None = None,
+    models: Sequence[str],
+    lengths: Sequence[int],
+    microbatches: Sequence[int],
+    on_progress: Progress | None,
 ) -> dict[str, Any]:
-    """Return the data of the page. Simulates all times.
-
-    Args: see `explore_document`.
-    """
+    """Simulate all times, and return the data of the page for `explore_document`'s arguments."""
     table3 = {model: paper_scenario(model, "full") for model in MODELS}
     terms = {
         split: {name: _terms(sequence_parallel, name) for name in RECOMPUTES}

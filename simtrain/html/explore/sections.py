@@ -36,7 +36,7 @@ STRATEGIES = {
 
 def _section(name: str, title: str, *parts: Html) -> Section:
     scripts = ("explore/state.js", "explore/draw.js", f"explore/{name}.js")
-    return Section(name, title, joined(parts), ("explore/explore.css",), scripts)
+    return Section(name, title, joined(*parts), ("explore/explore.css",), scripts)
 
 
 def layer(figures: Figures) -> Section:
@@ -60,7 +60,7 @@ along the sequence (Equation 4). Selective recompute drops the tensors that grow
             (
                 choice("layer", "step", "Step", STEPS),
                 models("layer"),
-                element("div", sliders("layer", "sbhat", values), class_="sliders"),
+                sliders("layer", "sbhat", values),
                 choice("layer", "recompute", "Recompute", RECOMPUTE),
                 switch("layer", "sequence", "sequence parallelism"),
             ),
@@ -85,8 +85,8 @@ def crossing(figures: Figures) -> Section:
             model,
             figures.at("models", model, "a").count,
             figures.at("models", model, "h").count,
-            lengths.at(model, "sequence").number(_tenths),
-            lengths.at(model, "tensor").number(_tenths),
+            lengths.at(model, "sequence").number("{:,.1f}".format),
+            lengths.at(model, "tensor").number("{:,.1f}".format),
         )
         for model in MODELS
     ]
@@ -102,10 +102,7 @@ recompute drops more than half of the layer's bytes (paper, Section 5). More hea
 crossing to the left, a larger hidden size moves it to the right.</p>"""
         ),
         bench(
-            (
-                models("crossing"),
-                element("div", sliders("crossing", "sah", values), class_="sliders"),
-            ),
+            (models("crossing"), sliders("crossing", "sah", values)),
             answer("crossing"),
             figure(
                 "crossing",
@@ -139,7 +136,7 @@ as much as full recompute, which saves only the input of each layer (paper, Sect
 Figure 7).</p>"""
         ),
         bench(
-            (models("ladder"), element("div", sliders("ladder", "st", values), class_="sliders")),
+            (models("ladder"), sliders("ladder", "st", values)),
             answer("ladder"),
             figure(
                 "ladder",
@@ -167,7 +164,7 @@ to which the hardware profile was fitted, and Section 6.2 for 530B and 1T.</p>""
         bench(
             (
                 models("tax"),
-                slider("tax", "length", lengths, _label("s", "sequence length, simulated")),
+                slider("tax", "length", lengths, "s", "sequence length, simulated"),
                 switch("tax", "sequence", "sequence parallelism"),
             ),
             answer("tax"),
@@ -208,6 +205,7 @@ def _table4(figures: Figures) -> Html:
 
 def freed(figures: Figures) -> Section:
     """Build section 5: larger microbatches or fewer stages in the freed memory."""
+    sizes = figures.at("microbatches").value
     return _section(
         "freed",
         "5. Uses of the freed memory",
@@ -223,12 +221,7 @@ iteration.</p>"""
         bench(
             (
                 models("freed"),
-                slider(
-                    "freed",
-                    "microbatch",
-                    figures.at("microbatches").value,
-                    _label("b", "microbatch size, simulated"),
-                ),
+                slider("freed", "microbatch", sizes, "b", "microbatch size, simulated"),
             ),
             answer("freed"),
             figure(
@@ -279,14 +272,6 @@ model.</p>"""
         ("explore/explore.css",),
         ("explore/start.js",),
     )
-
-
-def _label(name: str, words: str) -> Html:
-    return joined((element("var", name), f" {words}"))
-
-
-def _tenths(value: float) -> str:
-    return f"{value:,.1f}"
 
 
 def _milliseconds(time_s: float) -> str:

@@ -6,30 +6,29 @@ from collections.abc import Iterator
 
 from simtrain.hardware.validated_on import error_text
 from simtrain.html.document import Section
-from simtrain.html.elements import Html, element, joined, plain_text
+from simtrain.html.elements import Html, card, element, joined, plain_text
 from simtrain.html.figures import Figures
+from simtrain.html.sections import of_each_run
 
 _NOT_VALIDATED = "compared with no measured iteration that simtrain knows of."
 
 
 def answer_section(runs: Figures) -> Section:
     """Build the section: the main figures of each iteration, and how accurate they are."""
-    blocks = [_answer(run, is_named=len(runs.value) > 1) for run in runs.each()]
-    blocks.append(_trust([*runs.each()]))
-    return Section("answer", "Answer", joined(blocks), styles=("answer.css",))
+    body = joined(of_each_run(runs, _answer), _trust([*runs.each()]))
+    return Section("answer", "Answer", body, styles=("answer.css",))
 
 
-def _answer(run: Figures, *, is_named: bool) -> Html:
+def _answer(run: Figures) -> Html:
     result = run.at("result")
     cards = (
-        _card("Iteration time", result.at("iteration_time_s").seconds),
-        _card("Tokens per second", result.at("tokens_per_s").count),
-        _card("MFU", result.at("mfu").percent, joined(_utilization(result))),
+        card("Iteration time", result.at("iteration_time_s").seconds),
+        card("Tokens per second", result.at("tokens_per_s").count),
+        card("MFU", result.at("mfu").percent, joined(*_utilization(result))),
         _memory_card(run),
-        _card("GPUs", result.at("num_gpus").count, result.at("cluster").words),
+        card("GPUs", result.at("num_gpus").count, result.at("cluster").words),
     )
-    name = [element("h3", run.at("name").words)] if is_named else []
-    return joined((*name, element("div", *cards, class_="cards")))
+    return element("div", *cards, class_="cards")
 
 
 def _trust(runs: list[Figures]) -> Html:
@@ -37,30 +36,29 @@ def _trust(runs: list[Figures]) -> Html:
     items: dict[tuple[str, Html], None] = {}
     shown: set[str] = set()
     for run in runs:
-        name = joined((run.at("name").words, ": ")) if len(runs) > 1 else ""
+        name = joined(run.at("name").words, ": ") if len(runs) > 1 else ""
         for term, *words in _trust_of(run):
             # A statement about a profile is shown once for all runs with this profile.
             is_of_profile = term in ("Fitted on", "Validated on")
-            html = joined(words if is_of_profile else (name, *words))
+            html = joined("" if is_of_profile else name, *words)
             if plain_text(html) not in shown:
                 items[term, html] = None
             shown.add(plain_text(html))
     terms = [*dict.fromkeys(term for term, _ in items)]
     ordered = sorted(items, key=lambda item: terms.index(item[0]))
-    listed = (joined((element("dt", term), element("dd", words))) for term, words in ordered)
-    return joined((element("h3", "Accuracy"), element("dl", *listed, class_="trust")))
+    listed = (joined(element("dt", term), element("dd", words)) for term, words in ordered)
+    return joined(element("h3", "Accuracy"), element("dl", *listed, class_="trust"))
 
 
 def _trust_of(run: Figures) -> Iterator[tuple[str, ...]]:
     result, profile = run.at("result"), run.at("profile")
-    shapes = [*result.at("extrapolated").each()]
-    listed = [word for one in shapes for word in (", ", one.words)]
+    shapes = joined(*(one.words for one in result.at("extrapolated").each()), separator=", ")
     name, kind = profile.at("name"), "" if profile.value["calibrated"] else " (not calibrated)"
     yield (
         "Extrapolated",
         result.at("extrapolated_compute").percent,
         " of kernel time is for shapes outside the range that the profile was fitted on",
-        *((": ", *listed[1:]) if listed else ()),
+        *((": ", shapes) if shapes else ()),
         ".",
     )
     yield (
@@ -82,9 +80,9 @@ def _trust_of(run: Figures) -> Iterator[tuple[str, ...]]:
 def _validated_on(found: Figures) -> Html:
     """State the errors of predicted iteration times against measured ones."""
     if not found.value:
-        return joined((_NOT_VALIDATED,))
+        return joined(_NOT_VALIDATED)
     runs = [element("li", *_measured_runs(one)) for one in found.at("measured_runs").each()]
-    return joined((found.at("summary").words, *([element("ul", *runs)] if runs else [])))
+    return joined(found.at("summary").words, element("ul", *runs) if runs else "")
 
 
 def _measured_runs(runs: Figures) -> Iterator[str]:
@@ -93,16 +91,6 @@ def _measured_runs(runs: Figures) -> Iterator[str]:
     yield from (", worst ", runs.at("worst_error").number(error_text))
     yield from (", with ", runs.at("software").words, ". ", runs.at("remark").words)
     yield from (". Source: ", runs.at("source").words, ".")
-
-
-def _card(label: str, number: Html, remark: str = "") -> Html:
-    return element(
-        "div",
-        element("div", label, class_="label"),
-        element("div", number, class_="value"),
-        element("div", remark, class_="remark"),
-        class_="card",
-    )
 
 
 def _utilization(result: Figures) -> Iterator[str]:
@@ -117,12 +105,8 @@ def _utilization(result: Figures) -> Iterator[str]:
 def _memory_card(run: Figures) -> Html:
     memory = run.at("result", "memory")
     fullest = memory.at("stages", run.at("fullest_stage").value, "peak_bytes")
-    fits = memory.at("fits").value
+    words, class_ = ("fits", "good") if memory.at("fits").value else ("does not fit", "bad")
     remark = joined(
-        (
-            element("strong", "fits" if fits else "does not fit", class_="good" if fits else "bad"),
-            " in ",
-            memory.at("capacity_bytes").bytes,
-        )
+        element("strong", words, class_=class_), " in ", memory.at("capacity_bytes").bytes
     )
-    return _card("Peak memory", fullest.bytes, remark)
+    return card("Peak memory", fullest.bytes, remark)

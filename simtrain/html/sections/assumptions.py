@@ -5,6 +5,7 @@ from __future__ import annotations
 from simtrain.html.document import Section
 from simtrain.html.elements import Html, element, joined, table
 from simtrain.html.figures import Figures
+from simtrain.html.sections import of_each_run
 
 _NOT_MODELLED = (
     "Differences between GPUs and between runs, congestion between jobs, failures, checkpoints, "
@@ -14,32 +15,23 @@ _NOT_MODELLED = (
 
 def assumptions_section(runs: Figures) -> Section:
     """Build the section: the settings of each iteration, including its software stack."""
-    blocks = [_assumptions(run, is_named=len(runs.value) > 1) for run in runs.each()]
     not_modelled = element("p", element("strong", "Not modelled: "), _NOT_MODELLED)
-    return Section("assumptions", "Assumptions", joined((not_modelled, *blocks)))
+    body = joined(not_modelled, of_each_run(runs, _assumptions))
+    return Section("assumptions", "Assumptions", body)
 
 
-def named_setting(setting: Figures) -> Html:
-    """Return the dotted name of a setting, which may have digits."""
-    return element("code", setting.key)
-
-
-def _assumptions(run: Figures, *, is_named: bool) -> Html:
+def _assumptions(run: Figures) -> Html:
     result = run.at("result")
     unused = [element("li", one.words) for one in result.at("without_effect").each()]
-    listed = [element("ul", *unused)] if unused else []
-    rows = [(named_setting(one), one.setting) for one in result.at("settings").each()]
+    listed = element("ul", *unused) if unused else ""
+    rows = [(element("code", one.key), one.setting) for one in result.at("settings").each()]
     caption = "Settings of the scenario, with defaults resolved"
-    name = [element("h3", run.at("name").words)] if is_named else []
     facts = element(
         "p",
         "Software stack: ",
         result.at("software").words,
         ". Settings that the scenario does not write have their defaults.",
     )
-    folded = element(
-        "details",
-        element("summary", "All settings"),
-        table(caption, ("field", "value"), rows),
-    )
-    return joined((*name, facts, *listed, folded))
+    settings = table(caption, ("field", "value"), rows)
+    folded = element("details", element("summary", "All settings"), settings)
+    return joined(facts, listed, folded)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from simtrain.figures.breakdown import FILLS
 from simtrain.html.document import Section
-from simtrain.html.elements import Html, element, joined, table
+from simtrain.html.elements import Html, element, joined, swatch, table
 from simtrain.html.figures import Figures
+from simtrain.html.sections import of_each_run
 from simtrain.report.breakdown import CAUSE_LABELS
 
 _FILL_OF = {
@@ -16,11 +17,11 @@ _FILL_OF = {
 
 def breakdown_section(runs: Figures) -> Section:
     """Build the section: the time of each iteration by cause."""
-    blocks = [_breakdown(run, is_named=len(runs.value) > 1) for run in runs.each()]
-    return Section("breakdown", "Where the time goes", joined(blocks), styles=("breakdown.css",))
+    body = of_each_run(runs, _breakdown)
+    return Section("breakdown", "Where the time goes", body, styles=("breakdown.css",))
 
 
-def _breakdown(run: Figures, *, is_named: bool) -> Html:
+def _breakdown(run: Figures) -> Html:
     result = run.at("result")
     total, causes = result.at("iteration_time_s"), result.at("breakdown_s")
     shown = {name: causes.at(name) for name in _FILL_OF if causes.value[name]}
@@ -38,16 +39,14 @@ def _breakdown(run: Figures, *, is_named: bool) -> Html:
         for name, cause in shown.items()
     ]
     rows.append(("iteration", total.seconds, total.share_of(total), ""))
-    name = [element("h3", run.at("name").words)] if is_named else []
     headings = ("part", ">time", ">share", ">min to max over stages")
     caption = "Mean over the pipeline stages; the parts add up to the iteration time."
-    return joined((*name, bar, table(caption, headings, rows, class_="sums")))
+    return joined(bar, table(caption, headings, rows, class_="sums"))
 
 
 def _label(name: str) -> Html:
     label, fill = _FILL_OF[name]
-    swatch = element("span", class_="swatch", style=f"--fill:{fill}")
-    return joined((swatch, label))
+    return joined(swatch(fill), label)
 
 
 def _range(result: Figures, name: str) -> Html:
@@ -55,4 +54,4 @@ def _range(result: Figures, name: str) -> Html:
     if len(stages.value) == 1:
         return Html()
     of_stages = sorted((stage.at(name) for stage in stages.each()), key=lambda one: one.value)
-    return joined((of_stages[0].seconds, " to ", of_stages[-1].seconds))
+    return joined(of_stages[0].seconds, " to ", of_stages[-1].seconds)

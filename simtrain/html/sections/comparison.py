@@ -20,7 +20,7 @@ def comparison_section(compared: Figures) -> Section:
     if scenarios[0].value["with_more"]:
         parts.append(_resources(scenarios))
     title = "Comparison" if len(scenarios) > 1 else "What the time depends on"
-    return Section("comparison", title, joined(parts), ("comparison.css",))
+    return Section("comparison", title, joined(*parts), ("comparison.css",))
 
 
 def _difference(one: Figures) -> Html:
@@ -38,30 +38,20 @@ def _difference(one: Figures) -> Html:
         for both in one.at("changed_fields").each()
     ]
     base_name, other_name = one.at("base").words, one.at("other").words
-    other = (
-        ""
-        if record["has_same_model"]
-        else (" These are different models: their iterations do different work.")
-    )
-    tokens = (
-        []
-        if record["tokens_ratio"] == 1
-        else [
-            " An iteration trains ",
-            one.at("tokens_ratio").number(lambda ratio: f"{ratio:.4g}"),
-            " times as many tokens as the first.",
-        ]
-    )
+    words = [one.sentence("reason"), "."]
+    if not record["has_same_model"]:
+        words.append(" These are different models: their iterations do different work.")
+    if record["tokens_ratio"] != 1:
+        ratio = one.at("tokens_ratio").number("{:.4g}".format)
+        words += [" An iteration trains ", ratio, " times as many tokens as the first."]
     caption = "Causes of the difference, mean over the stages; they add up to the difference."
     return joined(
-        (
-            element("h3", other_name, " against ", base_name),
-            element("p", one.sentence("reason"), f".{other}", *tokens),
-            table(caption, ("part", ">difference", ""), rows, class_="sums causes"),
-            table("Fields that differ", ("field", base_name, other_name), fields)
-            if fields
-            else element("p", "The scenarios are the same."),
-        )
+        element("h3", other_name, " against ", base_name),
+        element("p", *words),
+        table(caption, ("part", ">difference", ""), rows, class_="sums causes"),
+        table("Fields that differ", ("field", base_name, other_name), fields)
+        if fields
+        else element("p", "The scenarios are the same."),
     )
 
 
@@ -84,39 +74,33 @@ def _critical_paths(scenarios: Sequence[Figures]) -> Html:
         kinds, key=lambda kind: -max(one.value["critical_path_s"].get(kind, 0) for one in scenarios)
     )
     rows: list[tuple[str, ...]] = [
-        (
-            KIND_LABELS[kind],
-            *(
-                one.at("critical_path_s", kind).seconds
-                if kind in one.value["critical_path_s"]
-                else ""
-                for one in scenarios
-            ),
-        )
-        for kind in ranked
+        (KIND_LABELS[kind], *(_seconds_of(kind, one) for one in scenarios)) for kind in ranked
     ]
     rows.append(("iteration", *(one.at("iteration_time_s").seconds for one in scenarios)))
     headings = ("kind of task", *_names(scenarios))
     caption = "Time of the tasks on the critical path, by kind; they run one after another"
     title = element("h3", "Critical path")
-    return joined((title, table(caption, headings, rows, class_="sums")))
+    return joined(title, table(caption, headings, rows, class_="sums"))
+
+
+def _seconds_of(kind: str, scenario: Figures) -> str:
+    """Show the time of a kind of task on the critical path; nothing if it has none."""
+    path = scenario.at("critical_path_s")
+    return path.at(kind).seconds if kind in path.value else ""
 
 
 def _names(scenarios: Sequence[Figures]) -> list[Html]:
     """Return a heading of a column of numbers for each scenario."""
-    return [joined((">", one.at("name").words)) for one in scenarios]
+    return [joined(">", one.at("name").words) for one in scenarios]
 
 
 def _resources(scenarios: Sequence[Figures]) -> Html:
     saved = [one.at("with_more", "saved") for one in scenarios]
     rows = [
-        (
-            RESOURCES[name].label,
-            *(one.at(name).number(lambda share: f"{share:.2%}") for one in saved),
-        )
+        (RESOURCES[name].label, *(one.at(name).number("{:.2%}".format) for one in saved))
         for name in saved[0].value
     ]
-    factor = scenarios[0].at("with_more", "factor").number(lambda factor: f"{factor:g}")
+    factor = scenarios[0].at("with_more", "factor").number("{:g}".format)
     headings = ("resource", *_names(scenarios))
-    caption = joined(("Share of the iteration time saved by ", factor, " times one resource"))
-    return joined((element("h3", "What to buy first"), table(caption, headings, rows)))
+    caption = joined("Share of the iteration time saved by ", factor, " times one resource")
+    return joined(element("h3", "What to buy first"), table(caption, headings, rows))

@@ -4,41 +4,32 @@ from __future__ import annotations
 
 from simtrain.figures.iteration_memory import COMPONENT_FILLS
 from simtrain.html.document import Section
-from simtrain.html.elements import Html, attribute, element, joined, table
+from simtrain.html.elements import Html, attribute, element, joined, legend, swatch, table
 from simtrain.html.figures import Figures
+from simtrain.html.sections import of_each_run
 
 _COLOURS = {name: colour for name, (colour, _) in COMPONENT_FILLS.items()}
 
 
 def memory_section(runs: Figures) -> Section:
     """Build the section: a table of stages for each iteration, with a bar of components per row."""
-    blocks = [_memory(run, is_named=len(runs.value) > 1) for run in runs.each()]
-    legend = element(
-        "ul",
-        *(
-            element("li", element("span", class_="swatch", style=f"--fill:{colour}"), name)
-            for name, colour in _COLOURS.items()
-        ),
-        class_="legend",
-    )
-    return Section("memory", "Memory", joined((legend, *blocks)), ("memory.css",))
+    components = legend((swatch(colour), name) for name, colour in _COLOURS.items())
+    body = joined(components, of_each_run(runs, _memory))
+    return Section("memory", "Memory", body, ("memory.css",))
 
 
-def _memory(run: Figures, *, is_named: bool) -> Html:
+def _memory(run: Figures) -> Html:
     memory = run.at("result", "memory")
     capacity = memory.at("capacity_bytes")
     scale = max(capacity.value, *(one["peak_bytes"] for one in memory.at("stages").value))
     rows = [_row(stage, capacity, scale) for stage in memory.at("stages").each()]
     caption = joined(
-        (
-            "Peak memory of a GPU of each stage. The mark shows the capacity of a GPU, ",
-            capacity.bytes,
-            ". The last column is the pass that reaches the peak (F forward, B backward).",
-        )
+        "Peak memory of a GPU of each stage. The mark shows the capacity of a GPU, ",
+        capacity.bytes,
+        ". The last column is the pass that reaches the peak (F forward, B backward).",
     )
     headings = ("stage", ">peak", ">of capacity", "components", "pass")
-    name = [element("h3", run.at("name").words)] if is_named else []
-    return joined((*name, table(caption, headings, rows, class_="peaks")))
+    return table(caption, headings, rows, class_="peaks")
 
 
 def _row(stage: Figures, capacity: Figures, scale: int) -> tuple[str, ...]:

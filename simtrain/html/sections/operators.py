@@ -7,32 +7,32 @@ from collections.abc import Iterator
 from simtrain.html.document import Section
 from simtrain.html.elements import Html, element, joined, table
 from simtrain.html.figures import Figures
+from simtrain.html.sections import of_each_run
 from simtrain.report.breakdown import CAUSE_LABELS
 
 _HEADINGS = (
     *("op", "phase", "shape", ">count", ">exposed", ">share", ">hidden", ">FLOPs", ">bytes"),
     *(">rate", "limit", "entries of the hardware profile", "basis"),
 )
-_TITLE = "Operators and their sources"
 
 
 def operators_section(runs: Figures) -> Section:
     """Build the section: a table of operators for each iteration, with time and limit."""
-    blocks = [_operators(run, is_named=len(runs.value) > 1) for run in runs.each()]
-    return Section("operators", _TITLE, joined(blocks), ("operators.css",), ("sort.js",))
+    body = of_each_run(runs, _operators)
+    title = "Operators and their sources"
+    return Section("operators", title, body, ("operators.css",), ("sort.js",))
 
 
-def _operators(run: Figures, *, is_named: bool) -> Html:
+def _operators(run: Figures) -> Html:
     operators = run.at("operators")
     total = operators.at("iteration_time_s")
     rows = [_row(number, one, total) for number, one in enumerate(operators.at("operators").each())]
     stage = operators.at("stage").count
     caption = joined(
-        ("Operators of one rank of stage ", stage, ", the slowest. Select a heading to sort.")
+        "Operators of one rank of stage ", stage, ", the slowest. Select a heading to sort."
     )
-    heading = [element("h3", run.at("name").words)] if is_named else []
     shown = table(caption, _HEADINGS, rows, class_="sortable operators")
-    return joined((*heading, _remainder(operators), shown))
+    return joined(_remainder(operators), shown)
 
 
 def _remainder(operators: Figures) -> Html:
@@ -62,11 +62,11 @@ def _row(number: int, one: Figures, total: Figures) -> tuple[str, ...]:
         one.at("exposed_s").seconds,
         one.at("share").percent,
         hidden,
-        one.at("flops").number(lambda flops: f"{flops:.4g}") if record["flops"] else "",
+        one.at("flops").number("{:.4g}".format) if record["flops"] else "",
         one.at("bytes").bytes if record["bytes"] else "",
         _rate(one),
         record["limit"] or "",
-        joined(_entries(one)),
+        joined(*_entries(one)),
         record["basis"],
     )
 

@@ -7,8 +7,9 @@ import math
 from simtrain.figures import style
 from simtrain.html.charts import RIGHT, SHAPES, WIDTH, Axis, Chart
 from simtrain.html.document import Section
-from simtrain.html.elements import Html, element, joined
+from simtrain.html.elements import Html, element, joined, legend
 from simtrain.html.figures import Figures
+from simtrain.html.sections import of_each_run
 
 _MARKS = {
     "tensor cores": (style.BLUE, "circle"),
@@ -22,41 +23,32 @@ _OTHER = (style.GREY, "circle")
 
 def roofline_section(runs: Figures) -> Section:
     """Build the section: a roofline of the slowest stage for each iteration."""
-    blocks = [_figure(run, is_named=len(runs.value) > 1) for run in runs.each()]
-    return Section("roofline", "Roofline", joined(blocks), ("chart.css",))
+    return Section("roofline", "Roofline", of_each_run(runs, _figure), ("chart.css",))
 
 
-def _figure(run: Figures, *, is_named: bool) -> Html:
+def _figure(run: Figures) -> Html:
     operators = run.at("operators")
     points = [
         op for op in operators.at("operators").each() if op.value["flops"] and op.value["bytes"]
     ]
     limits = operators.at("limits")
-    peaks = limits.at("peak_flops_per_s")
-    name = [element("h3", run.at("name").words)] if is_named else []
     if not points:
-        return joined((*name, element("p", "No op of the slowest stage has FLOPs and bytes.")))
+        return element("p", "No op of the slowest stage has FLOPs and bytes.")
     used = dict.fromkeys(op.value["limit"] for op in points)
-    legend = element(
-        "ul",
-        *(element("li", _symbol(limit), f"limited by {limit or 'nothing'}") for limit in used),
-        class_="legend",
-    )
+    marks = legend((_symbol(limit), f"limited by {limit or 'nothing'}") for limit in used)
+    bandwidth = limits.at("memory_bandwidth_bytes_per_s")
+    shown = [joined(bandwidth.number(lambda rate: f"{rate / 1e12:.4g} TB/s"), " of memory")]
+    for peak in limits.at("peak_flops_per_s").each():
+        shown.append(joined(peak.number(_teraflops), f" of {peak.path[-1]}"))
     caption = element(
         "figcaption",
         "Matrix products and attention of one rank of the slowest stage. The size of a mark shows "
         "its share of the iteration time. Lines are the limits of the hardware profile: ",
-        limits.at("memory_bandwidth_bytes_per_s").number(lambda rate: f"{rate / 1e12:.4g} TB/s"),
-        " of memory",
-        *(
-            word
-            for peak in peaks.each()
-            for word in (", ", peak.number(_teraflops), f" of {peak.path[-1]}")
-        ),
+        joined(*shown, separator=", "),
         ". Ops without model FLOPs, such as norms, are not shown; the table above has their bytes "
         "per second.",
     )
-    return joined((*name, element("figure", legend, _picture(points, limits), caption)))
+    return element("figure", marks, _picture(points, limits), caption)
 
 
 def _symbol(limit: str | None) -> Html:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from simtrain.html.document import Section
-from simtrain.html.elements import Html, attribute, element, joined
+from simtrain.html.elements import Html, attribute, card, element, joined
 from simtrain.html.figures import Figures
+from simtrain.html.sections import of_each_run
 
 _INTRODUCTION = (
     "Move a slider to compute the iteration time again, by the longest path through its tasks as "
@@ -18,19 +19,16 @@ _NO_SCRIPTS = "The sliders need JavaScript, which this browser does not run."
 
 def sliders_section(runs: Figures) -> Section:
     """Build the section: sliders for the rates, bandwidths and latencies of each cluster."""
-    blocks = [_sliders(run, is_named=len(runs.value) > 1) for run in runs.each()]
     body = joined(
-        (
-            element("p", _INTRODUCTION),
-            element("noscript", element("p", _NO_SCRIPTS)),
-            *blocks,
-        )
+        element("p", _INTRODUCTION),
+        element("noscript", element("p", _NO_SCRIPTS)),
+        of_each_run(runs, _sliders),
     )
     styles, scripts = ("answer.css", "sliders.css"), ("engine.js", "sliders.js")
     return Section("sliders", "A faster or slower cluster", body, styles, scripts)
 
 
-def _sliders(run: Figures, *, is_named: bool) -> Html:
+def _sliders(run: Figures) -> Html:
     data, name = run.at("sliders").value, run.at("name").words
     time = run.at("result", "iteration_time_s").seconds
     base = str(data["base"])
@@ -42,7 +40,7 @@ def _sliders(run: Figures, *, is_named: bool) -> Html:
     mark = element("datalist", element("option", value=base), id=f"{anchor}-base")
     cards = element(
         "div",
-        _card("Iteration time", "time", time, joined((time, " on the simulated cluster"))),
+        _card("Iteration time", "time", time, joined(time, " on the simulated cluster")),
         _card("Change", "change", "none"),
         _card(
             "MFU", "mfu", run.at("result", "mfu").percent, "of the peak at the chosen compute rate"
@@ -50,7 +48,7 @@ def _sliders(run: Figures, *, is_named: bool) -> Html:
         class_="cards",
         role="status",
     )
-    form = element(
+    return element(
         "form",
         element("fieldset", element("legend", "Cluster"), *rows),
         mark,
@@ -61,7 +59,6 @@ def _sliders(run: Figures, *, is_named: bool) -> Html:
         hidden=True,
         **attribute("aria_label", "Cluster of ", name),
     )
-    return joined((element("h3", name), form)) if is_named else form
 
 
 def _slider(slider: Figures, anchor: str, data: dict[str, Any]) -> Html:
@@ -89,10 +86,5 @@ def _slider(slider: Figures, anchor: str, data: dict[str, Any]) -> Html:
 
 
 def _card(label: str, name: str, value: str, remark: str = "") -> Html:
-    return element(
-        "div",
-        element("div", label, class_="label"),
-        element("div", element("output", value, name=name), class_="value"),
-        element("div", remark, class_="remark"),
-        class_="card",
-    )
+    """Build a card whose value the script replaces."""
+    return card(label, element("output", value, name=name), remark)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from simtrain.html.document import Section
 from simtrain.html.elements import Html, element, joined, table
 from simtrain.html.figures import Figures
+from simtrain.html.sections import of_each_run
 from simtrain.pages.origins_page import shown_value
 
 _LABELS = {
@@ -17,45 +20,31 @@ _LABELS = {
 
 def sources_section(runs: Figures) -> Section:
     """Build the section: a tree of parts per main figure, and a table of entries with sources."""
-    blocks = [
-        _sources(number, run, is_named=len(runs.value) > 1)
-        for number, run in enumerate(runs.each())
-    ]
-    return Section("sources", "Sources", joined(blocks), ("sources.css",), ("sources.js",))
+    body = of_each_run(runs, _sources)
+    return Section("sources", "Sources", body, ("sources.css",), ("sources.js",))
 
 
-def _sources(number: int, run: Figures, *, is_named: bool) -> Html:
+def _sources(run: Figures) -> Html:
     trees = [_tree(label, run.at("explained", name)) for name, label in _LABELS.items()]
-    entries = entries_of_run(run)
+    profile = run.at("profile", "name").words
+    caption = joined("Entries of the hardware profile ", profile, " that times depend on")
+    entries = entries_table(caption, entries_of_run(run), f"entry-{run.path[-1]}")
+    return joined(*trees, entries)
+
+
+def entries_table(caption: str, entries: Iterable[Figures], anchor: str) -> Html:
+    """Return a table of profile entries. The id of an entry is its name after `anchor`."""
     rows = [
         (
-            element("code", one.at("entry").words, id=f"entry-{number}-{one.value['entry']}"),
-            _entry_value(one, one.value["entry"]),
+            element("code", one.key, id=f"{anchor}-{one.path[-1]}"),
+            _entry_value(one),
             one.at("source").words,
-            one.at("fitted_on").words if one.value["fitted_on"] else "not fitted: published",
+            one.at("fitted_on").words if one.value.get("fitted_on") else "not fitted: published",
         )
         for one in entries
     ]
     headings = ("entry", "value", "source", "fitted on")
-    name = [element("h3", run.at("name").words)] if is_named else []
-    profile = run.at("profile", "name").words
-    caption = joined(("Entries of the hardware profile ", profile, " that times depend on"))
-    return joined((*name, *trees, table(caption, headings, rows, class_="entries")))
-
-
-def entries_table(entries: Figures, anchor: str) -> Html:
-    """Return a table of all entries of a profile (`simtrain profile show --json`)."""
-    rows = [
-        (
-            element("code", one.key, id=f"{anchor}-{one.path[-1]}"),
-            _entry_value(one, str(one.path[-1])),
-            one.at("source").words,
-            one.at("fitted_on").words if "fitted_on" in one.value else "not fitted: published",
-        )
-        for one in entries.each()
-    ]
-    headings = ("entry", "value", "source", "fitted on")
-    return table("Entries of the hardware profile", headings, rows, class_="entries")
+    return table(caption, headings, rows, class_="entries")
 
 
 def entries_of_run(run: Figures) -> list[Figures]:
@@ -66,11 +55,11 @@ def entries_of_run(run: Figures) -> list[Figures]:
     return [found[name] for name in sorted(found)]
 
 
-def _entry_value(entry: Figures, name: str) -> Html:
+def _entry_value(entry: Figures) -> str:
     value = entry.at("value")
     if not isinstance(value.value, int | float):
-        return joined(("listed by simtrain profile show",))
-    return value.number(lambda number: shown_value(name, number))
+        return "listed by simtrain profile show"
+    return value.number(lambda number: shown_value(str(entry.path[-1]), number))
 
 
 def _tree(label: str, origin: Figures) -> Html:
@@ -81,34 +70,19 @@ def _tree(label: str, origin: Figures) -> Html:
 
 def _part(origin: Figures) -> Html:
     record, run = origin.value, origin.path[1]
-    entries = [
-        joined(
-            (
-                element("a", share.key, href=f"#entry-{run}-{share.path[-1]}"),
-                " ",
-                share.percent,
-            )
+    words: list[str] = [element("strong", origin.at("name").words), " = ", _number(origin)]
+    if "shape" in record:
+        words += [": ", origin.at("count").count, " × ", origin.at("shape").words]
+    words += [*_remark(origin), " "]
+    if "entries" in record:
+        entries = (
+            joined(element("a", one.key, href=f"#entry-{run}-{one.path[-1]}"), " ", one.percent)
+            for one in origin.at("entries").each()
         )
-        for share in (origin.at("entries").each() if "entries" in record else ())
-    ]
-    from_entries = [element("span", *_separated(entries), class_="soft")] if entries else []
-    inner = record.get("parts")
-    parts = [element("ul", *map(_part, origin.at("parts").each()))] if inner else []
-    about = (
-        (": ", origin.at("count").count, " × ", origin.at("shape").words)
-        if "shape" in record
-        else ()
-    )
-    title = element("strong", origin.at("name").words)
-    text = (title, " = ", _number(origin), *about, *_remark(origin))
-    return element("li", *text, " ", *from_entries, *parts)
-
-
-def _separated(items: list[Html]) -> list[str]:
-    words: list[str] = ["from "]
-    for item in items:
-        words += [item, ", "]
-    return words[:-1]
+        words.append(element("span", "from ", joined(*entries, separator=", "), class_="soft"))
+    if "parts" in record:
+        words.append(element("ul", *map(_part, origin.at("parts").each())))
+    return element("li", *words)
 
 
 def _remark(origin: Figures) -> tuple[str, ...]:

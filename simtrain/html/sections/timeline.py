@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from simtrain.figures.timeline import FILLS
 from simtrain.html.document import Section
-from simtrain.html.elements import Html, attribute, element, joined
+from simtrain.html.elements import Html, attribute, element, joined, legend, swatch
 from simtrain.html.figures import Figures
 
 _PEAKS = " over time. The section Memory lists the peaks."
@@ -22,14 +22,16 @@ _MOVED = (
 
 def timeline_section(runs: Figures) -> Section:
     """Build the section: a figure for each iteration. All show the same window of time."""
-    blocks = [_figure(number, run, len(runs.value)) for number, run in enumerate(runs.each())]
-    body = joined((_legend(runs), *blocks, element("p", _HELP, class_="soft screen-only")))
-    return Section(
-        "timeline", "Timeline and memory over time", body, ("timeline.css",), ("timeline.js",)
-    )
+    activities = runs.at(0, "timeline", "activities").value
+    fills = {name: FILLS[name][0] for name in activities} | {"idle": "var(--track)"}
+    colours = legend((swatch(fill), name) for name, fill in fills.items())
+    blocks = (_figure(run, is_named=len(runs.value) > 1) for run in runs.each())
+    body = joined(colours, *blocks, element("p", _HELP, class_="soft screen-only"))
+    title = "Timeline and memory over time"
+    return Section("timeline", title, body, ("timeline.css",), ("timeline.js",))
 
 
-def _figure(number: int, run: Figures, num_runs: int) -> Html:
+def _figure(run: Figures, *, is_named: bool) -> Html:
     name = run.at("name").words
     label = (
         *("Timeline of ", name, " with its bars. Pipeline stages: "),
@@ -51,7 +53,7 @@ def _figure(number: int, run: Figures, num_runs: int) -> Html:
     )
     return element(
         "figure",
-        element("figcaption", name) if num_runs > 1 else "",
+        element("figcaption", name) if is_named else "",
         tools,
         element(
             "canvas",
@@ -71,15 +73,5 @@ def _figure(number: int, run: Figures, num_runs: int) -> Html:
         element("p", _MOVED, class_="moved", hidden=True),
         element("p", class_="readout", role="status", aria_live="polite"),
         class_="timeline",
-        data_run=str(number),
+        data_run=str(run.path[-1]),
     )
-
-
-def _legend(runs: Figures) -> Html:
-    activities = runs.at(0, "timeline", "activities").value
-    items = [
-        element("li", element("span", class_="swatch", style=f"--fill:{FILLS[name][0]}"), name)
-        for name in activities
-    ]
-    idle = element("li", element("span", class_="swatch", style="--fill:var(--track)"), "idle")
-    return element("ul", *items, idle, class_="legend")

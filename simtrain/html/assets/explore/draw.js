@@ -87,7 +87,7 @@ Object.assign(explore, {
 
   // Draws a line chart. Axes: {from, to, ticks, log, text, title}; series: {colour, points, dashed, dots};
   // marks: {x, y, text, below}; `here`: an x that a vertical line marks.
-  chart(plot, { x, y, series, marks = [], here, label, height = 330 }) {
+  chart(plot, { x, y, series, marks = [], here, label, height }) {
     const width = Math.max(plot.clientWidth, 280), left = 64, right = 22, top = 14, bottom = 46;
     const place = ({ from, to, log }, start, end) => (value) => {
       const [low, high, at] = log ? [from, to, value].map(Math.log) : [from, to, value];
@@ -121,9 +121,9 @@ Object.assign(explore, {
     plot.replaceChildren(drawing);
   },
 
-  // Returns about `about` round numbers from 0 to `to`.
-  steps(to, about = 5) {
-    const rough = to / about, unit = 10 ** Math.floor(Math.log10(rough));
+  // Returns about five round numbers from 0 to `to`.
+  steps(to) {
+    const rough = to / 5, unit = 10 ** Math.floor(Math.log10(rough));
     const step = [1, 2, 5, 10].map((one) => one * unit).find((one) => one >= rough);
     return Array.from({ length: Math.floor(to / step + 1e-9) + 1 }, (_, number) => number * step);
   },
