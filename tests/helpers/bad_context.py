@@ -1,4 +1,4 @@
-"""Context parallelism that Megatron-LM or Transformer Engine refuse, and what each is told."""
+"""Context parallelism that Megatron-LM or Transformer Engine refuses, with the expected errors."""
 
 from tests.helpers.bad_scenarios import adding, bad, edited
 

@@ -1,4 +1,4 @@
-"""Options of data parallelism that do not go together, and what each has to be told."""
+"""Options of data parallelism that do not combine, with the expected errors."""
 
 from tests.helpers.bad_scenarios import adding, bad
 

@@ -1,4 +1,4 @@
-"""Bad hardware profiles, and what each has to be told."""
+"""Bad hardware profiles, with the expected errors."""
 
 from dataclasses import dataclass
 
@@ -9,9 +9,9 @@ SHIPPED = find_profile("a100_sxm4_80gb").read_text(encoding="utf-8")
 
 @dataclass(frozen=True)
 class Bad:
-    """The shipped profile with one piece written otherwise, and what is said about it.
+    """The shipped profile with one change, and the expected error.
 
-    `at` begins the line that is told, where that is not the line of the change.
+    `at` is the start of the line that the error names, if it is not the changed line.
     """
 
     name: str
@@ -22,13 +22,13 @@ class Bad:
 
     @property
     def text(self) -> str:
-        """The profile's text."""
+        """Return the profile's text."""
         assert self.old in SHIPPED
         return SHIPPED.replace(self.old, self.new, 1)
 
     @property
     def line(self) -> int:
-        """The line that is told, counted from 1."""
+        """Return the number of the line that the error names, from 1."""
         if self.at:
             lines = self.text.splitlines()
             return 1 + next(at for at, line in enumerate(lines) if line.startswith(self.at))
@@ -217,12 +217,12 @@ BAD_PROFILES = [
 
 
 def bad_cluster(name: str, entry: str, *says: str) -> Bad:
-    """A profile with one more entry of its cluster, given on one line."""
+    """Return a profile with one more entry of `cluster`, given as one line."""
     return bad(name, "  num_nodes:\n", f"  {entry}\n  num_nodes:\n", *says)
 
 
 def bad_collectives(name: str, entry: str, *says: str) -> Bad:
-    """A profile whose section `collectives` is one entry, given on one line."""
+    """Return a profile with a section `collectives` of one entry, given as one line."""
     return bad(name, _COLLECTIVES, f"collectives: {{{entry}}}\n", *says)
 
 

@@ -1,4 +1,4 @@
-"""Malformed and illegal scenarios, and what each has to be told."""
+"""Malformed and illegal scenarios, with the expected errors."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from tests.helpers.scenario_texts import MINIMAL, edited
 
 @dataclass(frozen=True)
 class Bad:
-    """A scenario, the places and codes of all its problems, and words of the first one."""
+    """A scenario, the place and code of each expected problem, and words of the first one."""
 
     name: str
     content: str | bytes
@@ -20,7 +20,7 @@ def bad(name: str, content: str | bytes, head: str, *says: str, also: tuple[str,
 
 
 def adding(text: str) -> str:
-    """The minimal scenario with more lines; the first of them is line 9."""
+    """Return the minimal scenario with more lines, from line 9."""
     return MINIMAL + text
 
 

@@ -1,4 +1,4 @@
-"""Layers that no pipeline can be split into as the scenario says, and what each has to be told."""
+"""Layers that cannot be divided into stages as the scenario says, with the expected errors."""
 
 from tests.helpers.bad_scenarios import adding, bad, layers
 

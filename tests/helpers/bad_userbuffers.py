@@ -1,4 +1,4 @@
-"""Userbuffers that Megatron-LM or Transformer Engine refuse, and what each is told."""
+"""Userbuffers that Megatron-LM or Transformer Engine refuses, with the expected errors."""
 
 from tests.helpers.bad_scenarios import adding, bad, edited
 

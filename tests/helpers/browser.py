@@ -35,7 +35,7 @@ class Browser:
         self.driver = driver
 
     def open(self, file: pathlib.Path, width: int = 1200) -> None:
-        """Open a page from disk in a window of this width; forget what was logged before."""
+        """Open a page from disk in a window of this width, and clear the log."""
         self.driver.get("about:blank")
         self.resize(width)
         for kind in ("browser", "performance"):
@@ -58,12 +58,12 @@ class Browser:
         return self.driver.execute_cdp_cmd(command, parameters)
 
     def resize(self, width: int, height: int = 900) -> None:
-        """Give the page this size, in CSS pixels."""
+        """Set the size of the page, in CSS pixels."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self.send("Emulation.setDeviceMetricsOverride", **size)
 
     def media(self, medium: str = "", scheme: str = "light") -> None:
-        """Show the page as on a medium, such as print, to someone who prefers a colour scheme."""
+        """Emulate a medium, such as print, and a preferred colour scheme."""
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self.send("Emulation.setEmulatedMedia", media=medium, features=features)
 
@@ -81,11 +81,11 @@ class Browser:
         self.send("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
     def messages(self) -> list[str]:
-        """What the console has logged since the last call: errors, warnings and the rest."""
+        """Return errors, warnings and other messages of the console since the last call."""
         return [entry["message"] for entry in self.driver.get_log("browser")]
 
     def requests(self) -> list[str]:
-        """The addresses that the page has asked for since the last call."""
+        """Return the addresses that the page has requested since the last call."""
         log = self.driver.get_log("performance")
         events = [json.loads(one["message"])["message"] for one in log]
         asked = [one for one in events if one["method"] == "Network.requestWillBeSent"]

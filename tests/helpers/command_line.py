@@ -1,4 +1,4 @@
-"""Calls the command line in this process, and in one of its own where that is what is tested."""
+"""Calls of the command line, in this process or in one of their own."""
 
 import io
 import os
@@ -23,7 +23,7 @@ _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a command left behind."""
+    """The output and the exit code of a command."""
 
     exit_code: Any
     stdout: str
@@ -31,7 +31,7 @@ class Outcome:
 
 
 def call(*arguments: str, program: Callable[[], None] = main) -> Outcome:
-    """What `simtrain ARGUMENTS` does, or another program, without colours."""
+    """Call `simtrain ARGUMENTS`, or another program, in this process and without colours."""
     out, err = io.StringIO(), io.StringIO()
     with (
         patch.object(sys, "argv", ["simtrain", *arguments]),
@@ -45,7 +45,7 @@ def call(*arguments: str, program: Callable[[], None] = main) -> Outcome:
 
 
 def refused(*arguments: str) -> str:
-    """The errors of `simtrain ARGUMENTS`, which must print nothing else and exit with 2."""
+    """Return the errors of `simtrain ARGUMENTS`, which must print nothing else and exit with 2."""
     outcome = call(*arguments)
     assert (outcome.exit_code, outcome.stdout) == (2, "")
     return outcome.stderr
@@ -57,7 +57,7 @@ def spawn(
     folder: pathlib.Path = ROOT,
     **environment: str,
 ) -> Outcome:
-    """What `python ARGUMENTS` does in a process of its own that starts in `folder`."""
+    """Run `python ARGUMENTS` in a new process that starts in `folder`."""
     done = subprocess.run(
         [sys.executable, *arguments],
         stdout=stdout,
@@ -71,7 +71,7 @@ def spawn(
 
 
 def commands() -> dict[str, typer.core.TyperCommand]:
-    """All commands by name; a command of a group has the group's name before its own."""
+    """Return all commands by name; the name of a subcommand starts with its group's."""
     found = typer.main.get_command(app).commands
     groups = {name: one.commands for name, one in found.items() if hasattr(one, "commands")}
     inner = {f"{group} {name}": one for group, own in groups.items() for name, one in own.items()}

@@ -1,4 +1,4 @@
-"""Attention and a layer whose sequences several ranks divide, beside those of one rank."""
+"""Attention and a layer whose sequences are divided over ranks, compared with one rank."""
 
 import pathlib
 from dataclasses import replace
@@ -17,7 +17,7 @@ HEADS, GROUPS, TOKENS, CHANNELS = 4, 2, 24, 8
 
 
 def run_rank(rank: int, folder: str, num_ranks: int) -> None:
-    """A gloo rank: its errors of outputs and gradients, to a file of its own."""
+    """Run a gloo rank, and write its errors of outputs and gradients to a file of its own."""
     torch.set_num_threads(1)
     path = pathlib.Path(folder)
     meeting = (path / "meeting").as_uri()
@@ -29,7 +29,7 @@ def run_rank(rank: int, folder: str, num_ranks: int) -> None:
 
 
 def attention_errors(ring: Ring, own: Tensor) -> list[float]:
-    """Of the output, and of the gradients of queries, keys and values."""
+    """Return the errors of the output and of the gradients of queries, keys and values."""
     torch.manual_seed(1)
     heads = HEADS, GROUPS, GROUPS, HEADS
     drawn = [torch.randn(number, TOKENS, CHANNELS, dtype=torch.float64) for number in heads]
@@ -50,7 +50,7 @@ def attention_errors(ring: Ring, own: Tensor) -> list[float]:
 
 
 def layer_errors(ring: Ring, own: Tensor) -> list[float]:
-    """Of a layer's output and of its input's gradient, two sequences at a time."""
+    """Return the errors of a layer's output and input gradient, two sequences at a time."""
     whole = LayerShape(
         seq_length=TOKENS,
         microbatch=2,

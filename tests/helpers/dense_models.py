@@ -10,7 +10,7 @@ from tests.helpers.toys import scenario_with
 
 @st.composite
 def dense(draw: st.DrawFn) -> Scenario:
-    """One layer of any legal dense model on any number of ranks."""
+    """Draw one layer of any legal dense model on any number of ranks."""
     t = draw(st.sampled_from([1, 2, 4]))
     groups = t * draw(st.integers(1, 3))
     heads = groups * draw(st.integers(1, 4))

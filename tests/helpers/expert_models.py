@@ -15,7 +15,7 @@ HIDDEN, FFN, SEQ, HEADS, EXPERTS, TOP_K = 64, 96, 32, 8, 8, 2
 def moe(
     experts: dict[str, Any] | None = None, grid: dict[str, Any] | None = None, **more: Any
 ) -> Scenario:
-    """One small layer with eight experts, each token to two of them."""
+    """Return a small layer with eight experts, two per token."""
     grid = {"tensor": 1, "data": 8, "expert": 4} | (grid or {})
     if grid["tensor"] > 1:
         grid.setdefault("sequence_parallel", True)
@@ -40,7 +40,7 @@ def layer(scenario: Scenario, kind: Any = "F") -> list[Op]:
 
 
 def sent(scenario: Scenario, kind: Any = "F") -> Counter[tuple[CollectiveKind, int, int]]:
-    """Collectives of a layer by kind, bytes and ranks."""
+    """Return the collectives of a layer by kind, bytes and ranks."""
     works = [op.work for op in layer(scenario, kind)]
     found = [one for one in works if isinstance(one, Collective)]
     return Counter((one.kind, one.array_bytes, one.group.num_ranks) for one in found)

@@ -1,4 +1,4 @@
-"""As much of Ray as simtrain uses, in this process; test_ray_cluster.py has a real one."""
+"""The part of Ray that simtrain uses, in this process; test_ray_cluster.py uses the real one."""
 
 import pickle
 from collections.abc import Callable, Sequence
@@ -8,11 +8,11 @@ from typing import Any
 
 
 class RayError(Exception):
-    """What all that Ray raises has in common."""
+    """The base of Ray's errors."""
 
 
 class RayTaskError(RayError):
-    """What a task raised, as Ray hands it on."""
+    """An error that a task raised, as Ray passes it on."""
 
     def __init__(self, cause: Exception) -> None:
         super().__init__(f"ray::on_node() {cause}")
@@ -39,7 +39,9 @@ EXCEPTIONS = {one.__name__: one for one in (RayError, RayTaskError, RaySystemErr
 
 
 class FakeRay(ModuleType):
-    """The module: what is sent is pickled; the first calls fail with `failures`, but for None."""
+    """The module `ray`. Arguments are pickled; call i fails with `failures[i]`
+    unless it is None.
+    """
 
     exceptions = SimpleNamespace(**EXCEPTIONS)
 

@@ -1,4 +1,4 @@
-"""What the tests of `simtrain import` share: sources in the style of training scripts."""
+"""Sources in the style of training scripts, for tests of `simtrain import`."""
 
 from pathlib import Path
 
@@ -146,11 +146,11 @@ set +x
 
 
 def text_of(source: str, *overrides: str) -> str:
-    """The file that is written."""
+    """Return the text of the written file."""
     return import_megatron(source, overrides)[1]
 
 
 def written(name: str, text: str) -> str:
-    """The name of a file with this text."""
+    """Write a file with this text and return its name."""
     Path(name).write_text(text, encoding="utf-8")
     return name

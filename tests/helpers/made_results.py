@@ -1,4 +1,4 @@
-"""Results of sweeps that nobody ran, made so that one can see what has to come out."""
+"""Made-up results of sweeps, whose figures can be worked out by hand."""
 
 import json
 import pathlib
@@ -15,12 +15,12 @@ GIB = 2**30
 
 
 def row(index: int, axes: Mapping[str, Any], **results: Any) -> Row:
-    """A point: one that ran, unless its status says otherwise."""
+    """Return a point, which ran unless `status` differs."""
     return {"index": index, **axes, "status": "ok", "rule": None} | results
 
 
 def ran(rate: float, gib: float, num_gpus: int = 8, tokens: int = 1000) -> Row:
-    """The results of a point of so many tokens a second."""
+    """Return the results of a point with this number of tokens per second."""
     return {
         "iteration_time_s": tokens / rate,
         "tokens_per_s": rate,
@@ -32,13 +32,13 @@ def ran(rate: float, gib: float, num_gpus: int = 8, tokens: int = 1000) -> Row:
 
 
 def nothing(status: str, rule: str | None = None) -> Row:
-    """The results of a point that did not run."""
+    """Return the results of a point that did not run."""
     none = dict.fromkeys(ran(1, 1))
     return none | {"num_gpus": 8, "status": status, "rule": rule}
 
 
 def write_results(folder: pathlib.Path, rows: Sequence[Row], part_size: int = 4) -> pathlib.Path:
-    """The rows as the parts of a sweep in a folder."""
+    """Write rows as the parts of a sweep to a folder."""
     parts = folder / "parts"
     parts.mkdir(parents=True, exist_ok=True)
     whole = pyarrow.Table.from_pylist(list(rows))
@@ -50,6 +50,6 @@ def write_results(folder: pathlib.Path, rows: Sequence[Row], part_size: int = 4)
 
 
 def write_plan(folder: pathlib.Path, plan: Plan) -> None:
-    """The sweep.json of a sweep's folder."""
+    """Write the sweep.json of a sweep's folder."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "sweep.json").write_text(json.dumps(plan.to_json()), encoding="utf-8")

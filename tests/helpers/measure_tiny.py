@@ -1,4 +1,4 @@
-"""Measures tiny sizes as one of the ranks that the environment names: FOLDER PART... [fit]"""
+"""Measures tiny sizes as one rank, which the environment names: FOLDER PART... [fit]"""
 
 import sys
 from dataclasses import replace
@@ -35,7 +35,7 @@ FITTED = replace(TINY, array_bytes=(1024, 4096, 65536, 262144))
 
 
 def main() -> None:
-    """FITTED, where the last word is fit, else TINY."""
+    """Measure FITTED if the last word is `fit`, else TINY."""
     torch.set_num_threads(1)
     folder, *words = sys.argv[1:]
     parts = [Part(word) for word in words if word != "fit"]

@@ -1,4 +1,4 @@
-"""Records as known machines would measure them, made with simtrain's own durations."""
+"""Records that simulated machines would measure, made with simtrain's own durations."""
 
 from itertools import product
 from typing import Any
@@ -88,7 +88,7 @@ def gemms(machine: GemmMachine, sizes: tuple[int, ...], heads: int = 16) -> list
 
 
 def kernels(fused: float, stream: float, latency_s: float) -> list[Measurement]:
-    """Layer norms and copies of 128 KiB to 128 MiB."""
+    """Return layer norms and copies of 128 KiB to 128 MiB."""
     return [
         KernelRecord(
             name=f"{family} kernel",
@@ -102,7 +102,9 @@ def kernels(fused: float, stream: float, latency_s: float) -> list[Measurement]:
 
 
 def alone() -> list[Measurement]:
-    """What one A100 would measure, as its profile has it; its layers are 0.95 as fast."""
+    """Return the records of one A100 that equals its profile, except for layers at 0.95 of its
+    speed.
+    """
     machine = GemmMachine.of(A100).replace(tiles=A100.gemm.tiles.value[:2])
     memory = A100.memory_bound
     layer = Scenario.model_validate(LAYER)
@@ -118,9 +120,9 @@ def alone() -> list[Measurement]:
 
 
 def linked() -> list[Measurement]:
-    """What eight A100s of a node would measure of their links.
+    """Return the records of the links between eight A100s of a node.
 
-    The profile has no all-to-all: each takes what a reduce-scatter does.
+    The profile has no curve for all-to-alls, so each takes the time of a reduce-scatter.
     """
     links = A100.intra_node
     assert links is not None

@@ -1,4 +1,4 @@
-"""Records of collectives across nodes, as a known network would take for them."""
+"""Records of collectives across nodes, made from a simulated network."""
 
 from calibrate.fit.links import LinkFit, measured_collective
 from calibrate.fit.network import Load
@@ -16,7 +16,9 @@ ALONE = 22e9
 def crossing(
     per_node: int, shares: dict[Load, float], sent: float, node: LinkFit | None = None
 ) -> list[Measurement]:
-    """What nodes measure by twos whose ranks reach `shares` and send at `sent`, in bytes/s each."""
+    """Return the records of pairs of nodes whose ranks reach `shares` and send at
+    `sent` bytes/s.
+    """
     groups = {
         Load.WHOLE: (2 * per_node, 1),
         Load.CONCURRENT: (2, per_node),

@@ -1,4 +1,4 @@
-"""Programs of nothing but a pipeline, whose durations are functions of actions and messages."""
+"""Programs with only a pipeline, whose durations are functions of actions and messages."""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -13,12 +13,14 @@ from simtrain.schedules import Action, Message, Schedule
 
 @dataclass(frozen=True)
 class PipelineSeconds:
-    """How long the tasks of a pipeline last.
+    """Durations of the tasks of a pipeline.
 
     Args:
-        transfer: of a message, and how many its sender sends in the same exchange.
-        receive_gather: all-gather of a message at its receiver; None if receivers do not gather.
-        synchronize: of the number of messages in an exchange.
+        transfer: of a message; takes the number of messages that its sender sends in the same
+            exchange.
+        receive_gather: of the all-gather of a message at its receiver; None if receivers do not
+            gather.
+        synchronize: takes the number of messages in an exchange.
     """
 
     action: Callable[[Action], float]
@@ -30,7 +32,7 @@ class PipelineSeconds:
 def pipeline_program(
     schedule: Schedule, seconds: PipelineSeconds, overlap: bool, exchanges_shapes: bool = False
 ) -> tuple[Program, PipelineTasks]:
-    """The program of a pipeline whose actions are one task each."""
+    """Return the program of a pipeline with one task per action."""
     num_actions, num_stages = len(schedule.kind), schedule.num_stages
     tasks = PipelineTasks.of(
         schedule,

@@ -1,4 +1,4 @@
-"""Kernels of a Llama layer as a textbook writes them."""
+"""Kernels of a Llama layer, written as in a textbook."""
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ def plain_norm(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def plain_rotation(x: Tensor) -> Tensor:
-    """Pairs of channels as complex numbers, turned by position · base^(-2i/d)."""
+    """Rotate pairs of channels, as complex numbers, by position · base^(-2i/d)."""
     first, second = x.unflatten(-1, (-1, 8)).chunk(2, -1)
     frequencies = 10000.0 ** (-torch.arange(4, dtype=x.dtype) / 4)
     turn = torch.polar(torch.ones(6, 4), torch.outer(torch.arange(6.0), frequencies.float()))

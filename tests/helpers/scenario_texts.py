@@ -1,4 +1,4 @@
-"""A minimal scenario as text, and how to change it, for the tests of the boundary."""
+"""A minimal scenario as text, and ways to change it, for tests of scenario files."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ batch:
 
 
 def edited(old: str, new: str) -> str:
-    """The minimal scenario with one of its pieces written otherwise."""
+    """Return the minimal scenario with one replacement."""
     assert MINIMAL.count(old) == 1
     return MINIMAL.replace(old, new)
 
@@ -34,7 +34,7 @@ def scenario_of(text: str) -> Scenario:
 
 
 def fixes_of(text: str, code: str) -> list[str]:
-    """What the rule suggests, as the user would write it."""
+    """Return the fixes that a rule suggests, as lines of a scenario."""
     scenario = Scenario.model_validate(scenario_data(text))
     rule = rule_of(code)
     violation = rule.check(scenario)
@@ -44,7 +44,9 @@ def fixes_of(text: str, code: str) -> list[str]:
 
 
 def refusal_of_model(lines: str, more: str) -> str:
-    """The error of the minimal scenario with some first lines of its model, and other sections."""
+    """Return the error of the minimal scenario with more lines at the start of its model and at its
+    end.
+    """
     with pytest.raises(InputError) as caught:
         scenario_of(edited("  num_layers", f"{lines}  num_layers") + more)
     return str(caught.value)

@@ -6,7 +6,7 @@ from simtrain.schedules import Schedule, ScheduleName, build
 
 
 def schedules() -> st.SearchStrategy[Schedule]:
-    """Every name, on up to 6 stages, 3 chunks per stage and 12 microbatches."""
+    """Draw a schedule of any name with up to 6 stages, 3 chunks per stage and 12 microbatches."""
 
     def build_one(name: ScheduleName, p: int, m: int, groups: int, n: int) -> Schedule:
         if name == "interleaved":

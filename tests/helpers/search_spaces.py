@@ -24,7 +24,7 @@ EXPERT_MODEL = {
 
 
 def base(**sections: Any) -> Scenario:
-    """A small model; what is given of a section is laid over it."""
+    """Return a small model, with the values of some sections replaced."""
     data: dict[str, Any] = {"name": "small", "batch": {"micro": 1, "global": 4}}
     for name, values in ({"model": MODEL} | sections).items():
         data[name] = data.get(name, {}) | values if isinstance(values, dict) else values
@@ -33,7 +33,7 @@ def base(**sections: Any) -> Scenario:
 
 
 def holding(scenario: Scenario, *paths: tuple[str, ...]) -> Scenario:
-    """The scenario as if these of its fields had been set with --set."""
+    """Return the scenario as if --set had set these fields."""
     scenario._origin = Origin(Positions({}, {path: Location("--set") for path in paths}))
     return scenario
 
@@ -76,7 +76,7 @@ def space(name: str = "plain", *gpus: int) -> Space:
 
 
 def all_points(searched: Space) -> list[Point]:
-    """The product of what can be chosen, without a look at any rule."""
+    """Return the product of all choices, without checking rules."""
     return [Point(*itertools.chain(*choice)) for choice in itertools.product(*searched.levels())]
 
 
@@ -85,13 +85,15 @@ def broken(scenario: Scenario) -> list[str]:
 
 
 def point(*dense: Any, context: int = 1, expert: int = 1, shared: int | None = None) -> Point:
-    """A point by tensor, pipeline, data and what follows experts; `shared` is `expert_tensor`."""
+    """Return a point. `dense` starts with tensor, pipeline and data; `shared` is
+    `expert_tensor`.
+    """
     return Point(*dense[:3], context, expert, shared, *dense[3:])
 
 
 @functools.cache
 def every(name: str) -> tuple[Explorer, tuple[Point, ...]]:
-    """All legal points of a space, each evaluated on its own."""
+    """Return all legal points of a space, and an explorer to evaluate them."""
     searched = space(name)
     explorer = Explorer(searched, EVALUATOR, Objective.TIME, limit_bytes=2**60)
     legal = [point for point in all_points(searched) if not broken(searched.scenario(point))]

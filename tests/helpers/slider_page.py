@@ -1,4 +1,6 @@
-"""What the page of the sliders computes from its data, in Python: a second reader of the data."""
+"""Times that the page of the sliders computes from its data, computed in Python
+from the same data.
+"""
 
 import itertools
 import math
@@ -42,7 +44,7 @@ Positions = dict[str, int]
 
 
 def expected(result: Result, positions: Positions) -> Result:
-    """The iteration on the profile with the sliders moved, by the engine."""
+    """Simulate the iteration on the profile with the sliders moved."""
     profile = result.profile
     for name, position in positions.items():
         profile = SLIDERS[name].moved(profile, FACTORS[position])
@@ -50,7 +52,7 @@ def expected(result: Result, positions: Positions) -> Result:
 
 
 def bars_of(result: Result) -> dict[str, NDArray[Any]]:
-    """The bars of a timeline by lane and start: three lanes for each stage."""
+    """Return the bars of a timeline by lane and start; each stage has three lanes."""
     bars = Bars.of(result)
     lane = 3 * bars.stage + bars.row
     names = "activity", "chunk", "microbatch", "start_s", "end_s"
@@ -60,14 +62,14 @@ def bars_of(result: Result) -> dict[str, NDArray[Any]]:
 
 
 def memory_of(result: Result) -> tuple[list[float], list[int]]:
-    """The times and the values of memory over time, of all stages one after another."""
+    """Return the times and the values of memory over time, stage after stage."""
     curves = [result.memory_curve(stage) for stage in range(result.num_stages)]
     times_s = itertools.chain.from_iterable(curve.times_s for curve in curves)
     return [*times_s], [*itertools.chain.from_iterable(curve.held_bytes for curve in curves)]
 
 
 def timeline_of(data: dict[str, Any], positions: Positions) -> Timeline:
-    """The iteration from nothing but the data of the page."""
+    """Simulate the iteration from the data of the page alone."""
     values = unpacked(data["tables"]["values"])
     size = len(data["factors"])
     begins = [0, *itertools.accumulate(size ** len(axes) for axes in data["tables"]["axes"])]
@@ -103,14 +105,14 @@ def timeline_of(data: dict[str, Any], positions: Positions) -> Timeline:
 
 
 def memory_times_of(data: dict[str, Any], timeline: Timeline) -> NDArray[np.float64]:
-    """The times of memory over time from the data of the page."""
+    """Return the times of memory over time from the data of the page."""
     task, is_end = np.divmod(np.cumsum(unpacked(data["memory_moments"])), 2)
     times_s = np.where(is_end, timeline.end_s[task], timeline.start_s[task])
     return np.where(task < 0, 0.0, times_s)
 
 
 def program_of(data: dict[str, Any], seconds: list[float], loads: list[float]) -> Program:
-    """The program of a pass or of the iteration, given its parts' seconds and loads."""
+    """Return the program of a pass or of the iteration, given the times and loads of its parts."""
     names = "stream_of", "part_of", "num_after", "after"
     stream_of, part_of, counts, differences = (unpacked(data[one]) for one in names)
     after = np.repeat(np.arange(len(counts)), counts) - np.cumsum(differences)

@@ -17,7 +17,7 @@ base:
   model: {num_layers: 4, hidden_size: 64, num_attention_heads: 4, seq_length: 64, vocab_size: 512}
   batch: {micro: 1, global: 4}
 """
-# 24 points; by hand: pipelines of 3 stages do not divide 4 layers, and 4 heads not 8 ranks.
+# 24 points. By hand: 3 stages do not divide 4 layers, and 8 ranks do not divide 4 heads.
 SMALL = (
     BASE
     + """\

@@ -1,4 +1,6 @@
-"""The torch layer beside a plain one, and what it keeps and sends, on one or more ranks."""
+"""The torch layer compared with a plain one, and its saved tensors and collectives, on one or more
+ranks.
+"""
 
 import dataclasses
 import json
@@ -21,7 +23,7 @@ MASK_SEED = 2
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RecordingGroup(TensorGroup):
-    """Notes every collective: its kind and the bytes of the whole array."""
+    """A group that records the kind and the array size in bytes of every collective."""
 
     sent: list[tuple[str, int]] = dataclasses.field(default_factory=list)
 
@@ -40,7 +42,7 @@ class RecordingGroup(TensorGroup):
 
 
 def sum_shared_gradients(layer: TransformerLayer) -> None:
-    """Sum the gradients of undivided parameters, of which each rank saw only its tokens."""
+    """Sum the gradients of unsharded parameters, to which each rank contributes its tokens."""
     if not layer.group.sequence_parallel:
         return
     for name, parameter in layer.named_parameters():
@@ -49,9 +51,9 @@ def sum_shared_gradients(layer: TransformerLayer) -> None:
 
 
 def tensors_kept(layer: nn.Module, *inputs: Tensor) -> tuple[Tensor, list[Tensor]]:
-    """A module's output, and the tensors that its forward pass keeps, each named once.
+    """Return a module's output, and the tensors that its forward pass saves, without duplicates.
 
-    Parameters are left out; two views of the same elements are the same tensor.
+    Parameters are omitted. Two views of the same elements count as one tensor.
     """
     packed: list[Tensor] = []
 
@@ -67,7 +69,7 @@ def tensors_kept(layer: nn.Module, *inputs: Tensor) -> tuple[Tensor, list[Tensor
 
 
 def bytes_kept(shape: LayerShape, recompute: Recompute, group: TensorGroup) -> dict[str, Any]:
-    """Bytes of each tensor that a bfloat16 layer keeps, and of all their storages."""
+    """Return the bytes of each tensor that a bfloat16 layer saves, and of all their storages."""
     _, kept = forward_pass(shape, recompute, group)
     storages = {storage.data_ptr(): storage for storage in map(Tensor.untyped_storage, kept)}
     return {
@@ -77,7 +79,7 @@ def bytes_kept(shape: LayerShape, recompute: Recompute, group: TensorGroup) -> d
 
 
 def collectives_sent(shape: LayerShape, recompute: Recompute) -> dict[str, list[tuple[str, int]]]:
-    """The collectives of a bfloat16 layer's forward and backward pass."""
+    """Return the collectives of the forward and backward pass of a bfloat16 layer."""
     group = RecordingGroup(shape.tensor, shape.sequence_parallel)
     output, _ = forward_pass(shape, recompute, group)
     forward = list(group.sent)
@@ -88,7 +90,7 @@ def collectives_sent(shape: LayerShape, recompute: Recompute) -> dict[str, list[
 def forward_pass(
     shape: LayerShape, recompute: Recompute, group: TensorGroup
 ) -> tuple[Tensor, list[Tensor]]:
-    """The output of a bfloat16 layer for a random input, and the tensors that it keeps."""
+    """Return the output of a bfloat16 layer for a random input, and the tensors that it saves."""
     layer = TransformerLayer(shape, recompute, group).bfloat16()
     size = shape.local_tokens // shape.microbatch, shape.microbatch, shape.hidden
     hidden = torch.randn(size, dtype=torch.bfloat16, requires_grad=True)
@@ -96,7 +98,9 @@ def forward_pass(
 
 
 def plain_layer(hidden: Tensor, weights: Tensors, masks: list[Tensor], heads: int) -> Tensor:
-    """The undivided layer in torch's own words: hidden [s, b, h], masks as they were drawn."""
+    """Compute the unsharded layer with torch's own functions: hidden is [s, b, h], masks are as
+    drawn.
+    """
     s, b, h = hidden.shape
 
     def dropped(values: Tensor, mask: Tensor) -> Tensor:
@@ -123,7 +127,9 @@ def plain_layer(hidden: Tensor, weights: Tensors, masks: list[Tensor], heads: in
 def errors(
     shape: LayerShape, recompute: Recompute, group: TensorGroup, rank: int
 ) -> dict[str, float]:
-    """Relative difference from the plain layer: output, input gradient, weights' gradients."""
+    """Return relative differences from the plain layer: output, input gradient,
+    weight gradients.
+    """
     weights, hidden, gradient = drawn_once(shape)
     shard = own_weights(weights, group, rank)
     local = own_tokens(hidden, group, rank).detach().clone().requires_grad_()
@@ -147,7 +153,7 @@ def errors(
 
 
 def drawn_once(shape: LayerShape) -> tuple[Tensors, Tensor, Tensor]:
-    """Weights of the undivided layer, its input [s, b, h] and its output's gradient, all random."""
+    """Draw the weights of the unsharded layer, its input [s, b, h] and its output's gradient."""
     torch.manual_seed(1)
     undivided = dataclasses.replace(shape, tensor=1, sequence_parallel=False)
     layer = TransformerLayer(undivided, Recompute.NONE).double()
@@ -160,7 +166,7 @@ def drawn_once(shape: LayerShape) -> tuple[Tensors, Tensor, Tensor]:
 
 
 def relative_error(found: Tensor, expected: Tensor) -> float:
-    """Largest difference over the largest expected value."""
+    """Return the largest difference over the largest expected value."""
     found, expected = found.detach(), expected.detach()
     return float((found - expected).abs().max() / expected.abs().max())
 
@@ -178,7 +184,7 @@ def own_tokens(values: Tensor, group: TensorGroup, rank: int) -> Tensor:
 
 
 def own_weights(weights: Tensors, group: TensorGroup, rank: int) -> Tensors:
-    """This rank's part of each weight."""
+    """Return this rank's shard of each weight."""
     return {
         name: value.detach().chunk(group.size, DIVIDED_DIMENSION[name])[rank]
         if name in DIVIDED_DIMENSION
@@ -190,9 +196,9 @@ def own_weights(weights: Tensors, group: TensorGroup, rank: int) -> Tensors:
 def drawn_masks(
     shape: LayerShape, group: TensorGroup, weights: Tensors, local: Tensor
 ) -> list[Tensor]:
-    """The three masks of MASK_SEED, of all ranks' heads [b, a, s, s] and tokens [s, b, h].
+    """Return the three masks of MASK_SEED for all heads [b, a, s, s] and tokens [s, b, h].
 
-    A fused core drops nothing on a CPU: its mask is what undoes the scaling.
+    A fused core drops nothing on a CPU, so its mask undoes the scaling.
     """
     layer = layer_of(shape, Recompute.NONE, group, weights)
     torch.manual_seed(MASK_SEED)
@@ -209,7 +215,7 @@ def drawn_masks(
 
 
 def joined(part: Tensor, dimension: int, group: TensorGroup) -> Tensor:
-    """The ranks' parts side by side."""
+    """Concatenate the shards of all ranks."""
     if group.size == 1:
         return part
     parts = [torch.empty_like(part, dtype=torch.uint8) for _ in range(group.size)]
@@ -218,7 +224,7 @@ def joined(part: Tensor, dimension: int, group: TensorGroup) -> Tensor:
 
 
 def run_rank(rank: int, folder: str, shapes: list[LayerShape]) -> None:
-    """A gloo rank: every shape under every strategy, results to a file of its own."""
+    """Run a gloo rank with every shape and strategy, and write its results to a file of its own."""
     torch.set_num_threads(1)
     meeting = pathlib.Path(folder, "meeting").as_uri()
     size = shapes[0].tensor

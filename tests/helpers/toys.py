@@ -1,4 +1,4 @@
-"""Scenarios, their plans, chunks and passes, and machines, for tests of all of them."""
+"""Scenarios, plans, chunks, passes and machines for all tests."""
 
 import functools
 import math
@@ -26,7 +26,7 @@ from simtrain.workload.ops import Op, saved_bytes
 from simtrain.workload.passes import Pass, PassKind, PassOptions, PassRecord
 from simtrain.workload.record import record_pass
 
-# Table 3: heads, hidden size, layers, pipeline, interleave, global and micro batch; t is 8.
+# Table 3: heads, hidden size, layers, pipeline, interleave, global batch, microbatch; t is 8.
 TABLE3 = {
     "22B": (64, 6144, 48, 1, 1, 4, 4),
     "175B": (96, 12288, 96, 8, 3, 64, 1),
@@ -41,7 +41,7 @@ STRATEGIES = [
 
 
 def scenario_with(model: dict[str, Any], **sections: Any) -> Scenario:
-    """A scenario from plain data, every rule checked."""
+    """Return a checked scenario from plain data."""
     data = {"model": model, "batch": {"micro": 1, "global": 1}, **sections}
     scenario = Scenario.model_validate(data)
     check_scenario(scenario)
@@ -49,7 +49,7 @@ def scenario_with(model: dict[str, Any], **sections: Any) -> Scenario:
 
 
 def paper_scenario(name: str, *, sequence: bool = False, recompute: str = "none") -> Scenario:
-    """A model of Table 3 under a strategy of Table 2."""
+    """Return a model of Table 3 under a strategy of Table 2."""
     heads, hidden, layers, pipeline, interleave, batch, micro = TABLE3[name]
     return scenario_with(
         {
@@ -71,7 +71,7 @@ def paper_scenario(name: str, *, sequence: bool = False, recompute: str = "none"
 
 @st.composite
 def layer_scenarios(draw: st.DrawFn, max_tensor: int = 12) -> Scenario:
-    """One layer of any legal shape, on up to `max_tensor` tensor-parallel ranks."""
+    """Draw one layer of any legal shape, on up to `max_tensor` tensor-parallel ranks."""
     t = draw(st.integers(1, max_tensor))
     heads = t * draw(st.integers(1, 5))
     return scenario_with(
@@ -89,18 +89,20 @@ def layer_scenarios(draw: st.DrawFn, max_tensor: int = 12) -> Scenario:
 
 
 def shape_of(scenario: Scenario) -> LayerShape:
-    """The sizes of the scenario's layers, for formulas."""
+    """Return the sizes of the scenario's layers, for formulas."""
     return LayerShape.of(scenario)
 
 
 @functools.cache
 def a100() -> HardwareProfile:
-    """The shipped profile."""
+    """Return the shipped profile."""
     return load_profile("a100_sxm4_80gb")
 
 
 def changed(profile: HardwareProfile, **values: Any) -> HardwareProfile:
-    """The profile with entries set: `changed(p, host__issue=0.0)` sets p.host.issue.value."""
+    """Return the profile with changed entries: `changed(p, host__issue=0.0)` sets
+    p.host.issue.value.
+    """
     for name, value in values.items():
         profile = _set(profile, [*name.split("__"), "value"], value)
     return profile
@@ -121,7 +123,7 @@ INSTANT_RINGS = {
 
 
 def ring_start_s() -> float:
-    """Latency that a ring over nodes of the shipped profile pays once."""
+    """Return the latency that a ring over nodes of the shipped profile has once."""
     table = a100().collectives
     assert table is not None and table.ring is not None
     (protocol,) = table.ring.value
@@ -129,12 +131,12 @@ def ring_start_s() -> float:
 
 
 def machine_of(profile: HardwareProfile) -> Machine:
-    """A machine with empty caches."""
+    """Return a machine with empty caches."""
     return Machine(DurationModel(profile))
 
 
 def plan_of(scenario: Scenario, num_saved_per_stage: tuple[int, ...] | None = None) -> Plan:
-    """The scenario's plan on nodes of the shipped profile, which have eight GPUs."""
+    """Return the scenario's plan on nodes of eight GPUs, as in the shipped profile."""
     return Plan.of(scenario, a100().cluster.gpus_per_node.value, num_saved_per_stage)
 
 
@@ -146,7 +148,9 @@ def chunk_with(
     embedding: bool = False,
     head: bool = False,
 ) -> Chunk:
-    """A chunk of `num_layers` layers of the scenario's model, and of the blocks that are true."""
+    """Return a chunk with `num_layers` layers of the scenario's model, and the blocks that are
+    true.
+    """
     (first, _), (layer, _), (last, _) = gpt_blocks(scenario).runs
     counts = [(GetBatch(), batch), (first, embedding), (layer, num_layers), (last, head)]
     return Chunk(tuple((block, int(count)) for block, count in counts if count))
@@ -160,7 +164,7 @@ def pass_with(
     recompute: RecomputePolicy | None = None,
     overlaps: bool = True,
 ) -> Pass:
-    """A pass of a chunk without ZeRO.
+    """Return a pass of a chunk without ZeRO.
 
     Args:
         recompute: policy that replaces the scenario's.
@@ -172,18 +176,18 @@ def pass_with(
 
 
 def ops_of(one: Pass) -> tuple[Op, ...]:
-    """The ops of a pass, in issue order."""
+    """Return the ops of a pass, in issue order."""
     return tuple(record_pass(one).ops)
 
 
 def layer_ops(scenario: Scenario) -> tuple[tuple[Op, ...], tuple[Op, ...]]:
-    """The ops of one layer, forward and backward."""
+    """Return the ops of one layer, forward and backward."""
     layer = chunk_with(scenario, 1)
     return ops_of(pass_with(scenario, layer, "F")), ops_of(pass_with(scenario, layer, "B"))
 
 
 def kept_bytes(record: PassRecord) -> int:
-    """Bytes that the ops of a forward pass keep; each block has tensors of its own."""
+    """Return the bytes that the ops of a forward pass save; blocks share no tensors."""
     blocks: dict[int, list[Op]] = defaultdict(list)
     for segment, owner in zip(record.segments, record.owners, strict=True):
         blocks[owner].extend(segment.ops)
@@ -195,7 +199,7 @@ SMALL_GRID = {"tensor": 4, "pipeline": 4, "data": 1}
 
 
 def small(grid: dict[str, Any] | None = None, **sections: Any) -> Scenario:
-    """Eight layers on four stages of four ranks, eight microbatches a replica."""
+    """Return eight layers on four stages of four ranks, with eight microbatches per replica."""
     grid = SMALL_GRID | (grid or {})
     batch = {"micro": 1, "global": 8 * grid["data"]}
     model = SMALL_MODEL | sections.pop("model", {})
@@ -207,7 +211,7 @@ def run(scenario: Scenario, **changes: Any) -> Result:
 
 
 def gradient_reduction_s(result: Result, stage: int) -> float:
-    """Time that a stage's own stream spends on averaging and reducing gradients."""
+    """Return the time for which a stage's own stream averages and reduces gradients."""
     names = ("gradient average", "gradient reduction")
     spans = result.timeline.spans()
     return math.fsum(
@@ -220,7 +224,7 @@ NARROW = {"gradients": "bf16"}
 
 
 def zero(stage: int, grid: dict[str, Any] | None = None, **sections: Any) -> Scenario:
-    """Eight layers on one stage, four replicas of eight microbatches each."""
+    """Return eight layers on one stage, with four replicas of eight microbatches each."""
     memory = {"zero_stage": stage} | sections.pop("memory", {})
     return small(ONE_STAGE | (grid or {}), memory=memory, **sections)
 
@@ -231,18 +235,18 @@ def with_microbatches(scenario: Scenario, number: int) -> Scenario:
 
 
 def num_parameters(scenario: Scenario) -> int:
-    """Parameters of one rank of the first stage."""
+    """Return the parameters of one rank of the first stage."""
     return plan_of(scenario).stage_parameters[0].total
 
 
 def layer_parameters(scenario: Scenario) -> int:
-    """Parameters of one layer on one rank."""
+    """Return the parameters of one layer on one rank."""
     plan = plan_of(scenario)
     return unit_parameters(plan.chunks[0], plan.microbatch)[0]
 
 
 def waits_of(record: PassRecord) -> list[list[int]]:
-    """For each op, the positions of the ops that it waits for besides those of its stream."""
+    """Return, for each op, the positions of the ops that it waits for on other streams."""
     graph = pass_program(record, PassMachine(lambda work: 0.0, 0.0, lambda work: 1.0)).graph
     # Op i is task 2i + 1; first it waits for its launch.
     return [

@@ -83,7 +83,7 @@ class Measures:
 
 
 def measured(events: list[dict[str, Any]], rank: int) -> Measures:
-    """The measures of a rank."""
+    """Return the measures of a rank."""
     kernels = [
         one for one in events
         if one["ph"] == "X" and one["pid"] == rank and "stream" in one["args"]
@@ -109,7 +109,7 @@ def measured(events: list[dict[str, Any]], rank: int) -> Measures:
 
 
 def reported_us(result: Result, stage: int) -> tuple[float, float]:
-    """Compute and exposed communication of the breakdown."""
+    """Return compute and exposed communication of the breakdown."""
     ours = result.stages[stage]
     compute_s = ours.compute_s + ours.recompute_s + ours.optimizer_s
     exposed_s = (

@@ -1,4 +1,4 @@
-"""Reads traces back, from JSON and from Perfetto's format into one form."""
+"""Reads traces in JSON and in Perfetto's format into one form."""
 
 import gzip
 import itertools
@@ -52,7 +52,7 @@ class ReadTrace:
 
 
 def traced(result: Result, folder: pathlib.Path, suffix: str, **chosen: Any) -> ReadTrace:
-    """Write a trace and read it."""
+    """Write a trace and read it back."""
     file = folder / f"t{suffix}"
     write_trace(result, file, **chosen)
     return read_perfetto(file) if suffix == ".pftrace" else read_chrome(read_json(file))
@@ -66,7 +66,7 @@ def read_json(file: pathlib.Path) -> dict[str, Any]:
 
 
 def read_chrome(data: dict[str, Any]) -> ReadTrace:
-    """The content of a Chrome trace."""
+    """Return the content of a Chrome trace."""
     events: list[Event] = data["traceEvents"]
     found, starts = ReadTrace(), dict[int, Moment]()
     ranks: dict[int, str] = {}
