@@ -10,17 +10,23 @@ from collections.abc import Mapping
 
 from simtrain.scenario.nearest import near_divisors, near_multiples
 from simtrain.scenario.schema import Scenario
-from simtrain.scenario.violation import LEFT_OUT, Rule, Violation, registering, rule_against
+from simtrain.scenario.stage_rules import are
+from simtrain.scenario.violation import (
+    LEFT_OUT,
+    Rule,
+    Violation,
+    registering,
+    rule_against,
+    rule_for_one_of,
+)
 
 ATTENTION_RULES: list[Rule] = [
-    rule_against(
+    rule_for_one_of(
         "E340",
         "unfused attention computes the scores of all pairs of tokens, and Megatron-LM's fused "
         "softmax does not support a window (fused_softmax.py)",
         {"attention_backend": ["fused"], "model.attention_window": [None]},
-        lambda one: one.attention_backend == "unfused" and one.model.attention_window,
-        "model.attention_window is {one.model.attention_window} while attention_backend is unfused",
-        ("model.attention_window", "attention_backend"),
+        fields=("model.attention_window", "attention_backend"),
     ),
     rule_against(
         "E336",
@@ -39,14 +45,12 @@ ATTENTION_RULES: list[Rule] = [
             one.model.full_attention_every and one.model.full_attention_every > one.model.num_layers
         ),
     ),
-    rule_against(
+    rule_for_one_of(
         "E341",
         "Megatron-LM's unfused attention does not support latent attention (DotProductAttention "
         "has no argument k_channels)",
         {"attention_backend": ["fused"], "model.latent_attention": [None]},
-        lambda one: one.attention_backend == "unfused" and one.model.latent_attention,
-        "model.latent_attention is set while attention_backend is unfused",
-        ("model.latent_attention", "attention_backend"),
+        fields=("model.latent_attention", "attention_backend"),
     ),
     rule_against(
         "E342",
@@ -60,8 +64,6 @@ ATTENTION_RULES: list[Rule] = [
             one.model.latent_attention
             and one.model.num_query_groups != one.model.num_attention_heads
         ),
-        "model.num_query_groups is {one.model.num_query_groups} together with "
-        "model.latent_attention",
     ),
 ]
 _rule = registering(ATTENTION_RULES)
@@ -134,9 +136,8 @@ def _latent_attention_reads(scenario: Scenario) -> Violation | None:
     ]
     if model.latent_attention is None or not names:
         return None
-    verb = "is" if len(names) == 1 else "are"
     return Violation(
-        f"{' and '.join(names)} {verb} set together with model.latent_attention, which ignores "
+        f"{are(names)} set together with model.latent_attention, which ignores "
         f"{'it' if len(names) == 1 else 'them'}",
         {
             "model.kv_channels": [LEFT_OUT],

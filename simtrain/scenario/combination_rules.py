@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from simtrain.scenario.nearest import near_divisors
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.stage_rules import numbers_of_chunks, numbers_of_stages
-from simtrain.scenario.violation import rule_against
+from simtrain.scenario.violation import rule_against, rule_for_one_of
 
 
 def numbers_of_ranks(scenario: Scenario, at_least: int = 2) -> Iterable[int]:
@@ -56,7 +56,6 @@ COMBINATION_RULES = [
         ),
         "parallelism.pipeline is 2, but the interleaved schedule with blocking transfers needs "
         "more than 2 stages",
-        ("parallelism.pipeline", "parallelism.interleave"),
     ),
     rule_against(
         "E312",
@@ -70,13 +69,11 @@ COMBINATION_RULES = [
         {"schedule": ["interleaved"], "parallelism.interleave": [1]},
         lambda one: one.schedule in ("gpipe", "1f1b") and one.num_chunks != 1,
     ),
-    rule_against(
+    rule_for_one_of(
         "E314",
         "with sequence parallelism, the output of a stage is already sharded over the "
         "tensor-parallel ranks",
         {"parallelism.scatter_gather": [False], "parallelism.sequence_parallel": [False]},
-        lambda one: one.parallelism.sequence_parallel and one.parallelism.scatter_gather,
-        fields=("parallelism.scatter_gather",),
     ),
     rule_against(
         "E315",
@@ -93,8 +90,7 @@ COMBINATION_RULES = [
         "schedules raise an error",
         {"overlap.pipeline": [False], "parallelism.interleave": numbers_of_chunks},
         lambda one: one.overlap.pipeline and one.schedule in ("gpipe", "1f1b"),
-        "overlap.pipeline is true with the {one.schedule} schedule",
-        ("overlap.pipeline", "schedule"),
+        fields=("overlap.pipeline", "schedule"),
     ),
     rule_against(
         "E320",
@@ -103,19 +99,17 @@ COMBINATION_RULES = [
         {"recompute.distribute": [False], "parallelism.tensor": numbers_of_ranks},
         lambda one: one.parallelism.tensor < 2 and one.recompute.distribute,
     ),
-    rule_against(
+    rule_for_one_of(
         "E321",
         "with sequence parallelism, the saved input of a recomputed unit is already sharded over "
         "the tensor-parallel ranks",
         {"recompute.distribute": [False], "parallelism.sequence_parallel": [False]},
-        lambda one: one.parallelism.sequence_parallel and one.recompute.distribute,
     ),
-    rule_against(
+    rule_for_one_of(
         "E322",
         "keep_microbatches exempts some microbatches from recompute; without recompute it has no "
         "effect",
         {"recompute.keep_microbatches": [0], "recompute.strategy": ["selective", "full"]},
-        lambda one: one.recompute.keep_microbatches and not recomputes(one),
     ),
     rule_against(
         "E323",
@@ -136,9 +130,6 @@ COMBINATION_RULES = [
         lambda one: (
             one.parallelism.pipeline != 1 and one.memory.zero_stage > 1 and not one.fully_shards
         ),
-        "memory.zero_stage is {one.memory.zero_stage} while parallelism.pipeline is "
-        "{one.parallelism.pipeline}",
-        ("memory.zero_stage", "parallelism.pipeline"),
     ),
     rule_against(
         "E326",
@@ -150,16 +141,13 @@ COMBINATION_RULES = [
         },
         lambda one: one.parallelism.data * one.parallelism.context < 2 and one.memory.zero_stage,
     ),
-    rule_against(
+    rule_for_one_of(
         "E344",
         "multi-token prediction supports only rope or no position embedding (Megatron-LM's "
         "arguments.py)",
         {"model.position_embedding": ["rope", "none"], "model.mtp_num_layers": [0]},
-        lambda one: one.model.mtp_num_layers and one.model.position_embedding == "learned",
-        "model.position_embedding is learned while model.mtp_num_layers is "
-        "{one.model.mtp_num_layers}",
     ),
-    rule_against(
+    rule_for_one_of(
         "E345",
         "full recompute checkpoints each module of multi-token prediction alone, as a unit of one "
         "layer (multi_token_prediction.py)",
@@ -168,31 +156,25 @@ COMBINATION_RULES = [
             "recompute.method": ["block"],
             "model.mtp_num_layers": [0],
         },
-        lambda one: (
-            one.model.mtp_num_layers
-            and one.recompute.strategy == "full"
-            and one.recompute.method == "uniform"
-            and one.recompute.num_layers > 1
-        ),
-        "recompute.num_layers is {one.recompute.num_layers} while model.mtp_num_layers is "
-        "{one.model.mtp_num_layers}",
+        lambda one: one.recompute.strategy == "full",
+        fields=("recompute.num_layers", "model.mtp_num_layers"),
     ),
 ]
 
-NO_HOST_LINK = rule_against(
+NO_HOST_LINK = rule_for_one_of(
     "E329",
     "the time of an offloaded optimizer follows from the profile's host_link.bandwidth and "
     "host_link.adam_bandwidth",
     {"memory.offload_optimizer": [False], "cluster": []},
-    lambda one: one.memory.offload_optimizer,
-    "memory.offload_optimizer is true, but the profile of {one.cluster} has no section host_link",
+    message="memory.offload_optimizer is true, but the profile of {one.cluster} has no section "
+    "host_link",
 )
-NO_FUSED_ATTENTION = rule_against(
+NO_FUSED_ATTENTION = rule_for_one_of(
     "E331",
     "the time of fused attention follows from the profile's section fused_attention; measure and "
     "fit it with python -m calibrate measure and python -m calibrate fit",
     {"attention_backend": ["unfused"], "cluster": []},
-    lambda one: one.attention_backend == "fused",
-    "attention_backend is fused, but the profile of {one.cluster} has no section fused_attention",
+    message="attention_backend is fused, but the profile of {one.cluster} has no section "
+    "fused_attention",
 )
 """Rules that apply if the profile of the cluster lacks a section."""

@@ -11,7 +11,7 @@ from math import gcd
 
 from simtrain.scenario.nearest import divisors, near_divisors, near_multiples
 from simtrain.scenario.schema import Scenario
-from simtrain.scenario.violation import Rule, Violation, registering, rule_against
+from simtrain.scenario.violation import Rule, Violation, registering, rule_against, rule_for_one_of
 
 _SLICES = 2
 """Slices of each sequence per context-parallel rank."""
@@ -34,9 +34,7 @@ CONTEXT_RULES: list[Rule] = [
         "Transformer Engine supports context parallelism only in fused attention",
         {"attention_backend": ["fused"], "parallelism.context": [1]},
         lambda one: one.parallelism.context > 1 and one.attention_backend != "fused",
-        "parallelism.context is {one.parallelism.context} while attention_backend is "
-        "{one.attention_backend}",
-        ("parallelism.context", "attention_backend"),
+        fields=("parallelism.context", "attention_backend"),
     ),
     rule_against(
         "E351",
@@ -44,33 +42,23 @@ CONTEXT_RULES: list[Rule] = [
         {"parallelism.context_communication": ["p2p"], "parallelism.context": _several},
         lambda one: one.parallelism.context < 2 and one.parallelism.context_communication != "p2p",
     ),
-    rule_against(
+    rule_for_one_of(
         "E352",
         "only a2a+p2p splits the context-parallel group into subgroups",
         {
             "parallelism.context_a2a": [None],
             "parallelism.context_communication": [_HIERARCHICAL],
         },
-        lambda one: (
-            one.parallelism.context_a2a is not None
-            and one.parallelism.context_communication != _HIERARCHICAL
-        ),
     ),
-    rule_against(
+    rule_for_one_of(
         "E357",
         "a window needs a2a, which gives each rank whole sequences; Transformer Engine refuses a "
         "window with p2p, and all_gather with a window is not simulated",
         {"parallelism.context_communication": ["a2a"], "model.attention_window": [None]},
-        lambda one: (
-            one.parallelism.context > 1
-            and one.model.attention_window
-            and one.parallelism.context_communication != "a2a"
-        ),
-        "model.attention_window is {one.model.attention_window} while "
-        "parallelism.context_communication is {one.parallelism.context_communication}",
-        ("model.attention_window", "parallelism.context_communication"),
+        lambda one: one.parallelism.context > 1,
+        fields=("model.attention_window", "parallelism.context_communication"),
     ),
-    rule_against(
+    rule_for_one_of(
         "E358",
         "the key and value heads of latent attention differ in size, which Transformer Engine "
         "supports only with p2p and a2a+p2p",
@@ -78,14 +66,7 @@ CONTEXT_RULES: list[Rule] = [
             "parallelism.context_communication": ["p2p", _HIERARCHICAL],
             "model.latent_attention": [None],
         },
-        lambda one: (
-            one.parallelism.context > 1
-            and one.model.latent_attention
-            and one.parallelism.context_communication in ("a2a", "all_gather")
-        ),
-        "model.latent_attention is set while parallelism.context_communication is "
-        "{one.parallelism.context_communication}",
-        ("parallelism.context_communication", "model.latent_attention"),
+        lambda one: one.parallelism.context > 1,
     ),
 ]
 _rule = registering(CONTEXT_RULES)

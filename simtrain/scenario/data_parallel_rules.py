@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from simtrain.scenario.nearest import near_divisors
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.stage_rules import numbers_of_chunks, numbers_of_stages
-from simtrain.scenario.violation import rule_against
+from simtrain.scenario.violation import rule_against, rule_for_one_of
 
 
 def _reduces_in_buckets(scenario: Scenario) -> bool:
@@ -43,7 +43,7 @@ def _least_replicas(scenario: Scenario) -> int:
     return 2 if scenario.parallelism.context == 1 else 1
 
 
-def _dividing_ranks(scenario: Scenario) -> int:
+def sharding_ranks(scenario: Scenario) -> int:
     """Ranks over which each parameter is sharded."""
     split = scenario.parallelism
     return (scenario.memory.shard_over or split.data) * split.context
@@ -51,7 +51,7 @@ def _dividing_ranks(scenario: Scenario) -> int:
 
 def _resharding_ranks(scenario: Scenario) -> Iterable[object]:
     """Legal values of memory.reshard_after_forward, the nearest number first, then true."""
-    divides = _dividing_ranks(scenario)
+    divides = sharding_ranks(scenario)
     reshards = scenario.memory.reshard_after_forward
     near = near_divisors(int(reshards), divides, at_least=2)
     return [*(one for one in near if one < divides), True]
@@ -62,7 +62,7 @@ def _cannot_reshard(scenario: Scenario) -> bool:
     reshards = scenario.memory.reshard_after_forward
     if isinstance(reshards, bool):
         return False
-    divides = _dividing_ranks(scenario)
+    divides = sharding_ranks(scenario)
     return not 1 < reshards < divides or divides % reshards != 0
 
 
@@ -72,20 +72,18 @@ def _fully_shards_pipeline(scenario: Scenario) -> bool:
 
 
 DATA_PARALLEL_RULES = [
-    rule_against(
+    rule_for_one_of(
         "E360",
         "parameters are gathered in the buckets of the overlapped gradient reduction "
         "(--overlap-param-gather needs --overlap-grad-reduce)",
         {"overlap.parameter_gather": [False], "overlap.data_parallel": [True]},
-        lambda one: one.overlap.parameter_gather and not one.overlap.data_parallel,
     ),
-    rule_against(
+    rule_for_one_of(
         "E361",
         "only the distributed optimizer (stage 1) overlaps the gather of parameters with the next "
         "forward pass; stage 0 gathers nothing, stage 2 gathers all parameters after the "
         "optimizer, and stage 3 gathers them within every pass",
         {"overlap.parameter_gather": [False], "memory.zero_stage": [1]},
-        lambda one: one.overlap.parameter_gather and one.memory.zero_stage != 1,
     ),
     rule_against(
         "E362",
@@ -100,7 +98,6 @@ DATA_PARALLEL_RULES = [
         lambda one: one.overlap.gradient_buckets != "layer" and not _reduces_in_buckets(one),
         "overlap.gradient_buckets is {one.overlap.gradient_buckets}, but gradients are not reduced "
         "in buckets",
-        ("overlap.gradient_buckets", "overlap.data_parallel"),
     ),
     rule_against(
         "E363",
@@ -118,7 +115,6 @@ DATA_PARALLEL_RULES = [
         ),
         "overlap.align_gradient_reduction is true, but there are no two stages that overlap the "
         "gradient reduction with the backward pass",
-        ("overlap.align_gradient_reduction", "overlap.data_parallel", "parallelism.pipeline"),
     ),
     rule_against(
         "E364",
@@ -135,7 +131,6 @@ DATA_PARALLEL_RULES = [
         ),
         "overlap.align_parameter_gather is true, but no interleaved chunks overlap the gather of "
         "parameters with forward passes",
-        ("overlap.align_parameter_gather", "overlap.parameter_gather", "parallelism.interleave"),
     ),
     rule_against(
         "E365",
@@ -153,14 +148,12 @@ DATA_PARALLEL_RULES = [
         ),
         "memory.shard_over is {one.memory.shard_over}, which cannot shard states over "
         "parallelism.data ({one.parallelism.data}) replicas",
-        ("memory.shard_over", "parallelism.data"),
     ),
     rule_against(
         "E366",
         "without ZeRO (or the distributed optimizer), every replica holds all states unsharded",
         {"memory.shard_over": [None], "memory.zero_stage": [1]},
         lambda one: one.memory.shard_over is not None and not one.memory.zero_stage,
-        "memory.shard_over is {one.memory.shard_over} while memory.zero_stage is 0",
     ),
     rule_against(
         "E367",
@@ -175,7 +168,6 @@ DATA_PARALLEL_RULES = [
             and not (one.memory.zero_stage == 3 and one.overlap.data_parallel)
         ),
         "overlap.prefetch is {one.overlap.prefetch}, but no parameters are gathered during compute",
-        ("overlap.prefetch", "memory.zero_stage", "overlap.data_parallel"),
     ),
     rule_against(
         "E368",
@@ -193,7 +185,6 @@ DATA_PARALLEL_RULES = [
         ),
         "memory.reshard_after_forward is set while memory.zero_stage is {one.memory.zero_stage} "
         "and schedule is {one.schedule}",
-        ("memory.reshard_after_forward", "memory.zero_stage", "schedule"),
     ),
     rule_against(
         "E369",
@@ -203,14 +194,12 @@ DATA_PARALLEL_RULES = [
         _cannot_reshard,
         "memory.reshard_after_forward is {one.memory.reshard_after_forward}, which is not a proper "
         "divisor (2 or more) of the ranks that shard parameters",
-        ("memory.reshard_after_forward",),
     ),
-    rule_against(
+    rule_for_one_of(
         "E370",
         "without sharded gradients (stages 0 and 1), gradients are always reduced only after the "
         "last microbatch",
         {"memory.reduce_every_microbatch": [True], "memory.zero_stage": [2, 3]},
-        lambda one: not one.memory.reduce_every_microbatch and one.memory.zero_stage < 2,
     ),
     rule_against(
         "E379",

@@ -10,11 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from math import gcd
+from operator import attrgetter
 
+from simtrain.scenario.data_parallel_rules import sharding_ranks
 from simtrain.scenario.experts import Experts
 from simtrain.scenario.nearest import divisors, near_divisors, near_multiples
 from simtrain.scenario.schema import Scenario
-from simtrain.scenario.violation import LEFT_OUT, Rule, Violation, registering, rule_against
+from simtrain.scenario.violation import (
+    LEFT_OUT,
+    Rule,
+    Violation,
+    not_a_multiple,
+    not_divided,
+    registering,
+    rule_against,
+    rule_for_one_of,
+)
 from simtrain.strict_yaml import as_scalar
 
 EXPERT_RULES: list[Rule] = []
@@ -26,45 +37,38 @@ def _if_experts(is_broken: Callable[[Scenario, Experts], object]) -> Callable[[S
     return lambda one: one.model.experts is not None and is_broken(one, one.model.experts)
 
 
-def _ranks_of_a_stage(scenario: Scenario) -> int:
-    return scenario.parallelism.mesh().size("tp", "cp", "dp")
+def _has_experts(scenario: Scenario) -> bool:
+    return scenario.model.experts is not None
 
 
 @_rule("E470", "expert parallelism shards only the weights of experts")
 def _expert_parallelism_needs_experts(scenario: Scenario) -> Violation | None:
-    split = scenario.parallelism
-    defaults: dict[str, tuple[object, object]] = {
-        "parallelism.expert": (split.expert, 1),
-        "parallelism.expert_tensor": (split.expert_tensor, None),
-        "parallelism.expert_dispatch": (split.expert_dispatch, "all_to_all"),
+    defaults = {"expert": 1, "expert_tensor": None, "expert_dispatch": "all_to_all"}
+    changed = {
+        f"parallelism.{name}": default
+        for name, default in defaults.items()
+        if getattr(scenario.parallelism, name) != default
     }
-    changed = {field: [default] for field, (now, default) in defaults.items() if now != default}
     if scenario.model.experts is not None or not changed:
         return None
-    field, value = next((field, defaults[field][0]) for field in changed)
-    message = f"{field} is {value}, but the model has no experts"
-    return Violation(message, {**changed, "model.experts": []})
+    field = next(iter(changed))
+    message = f"{field} is {attrgetter(field)(scenario)}, but the model has no experts"
+    values = {field: [default] for field, default in changed.items()}
+    return Violation(message, {**values, "model.experts": []})
 
 
 @_rule("E471", "every expert-parallel rank holds the same whole number of experts")
 def _experts_split_by_ranks(scenario: Scenario) -> Violation | None:
-    experts, ranks = scenario.model.experts, scenario.parallelism.expert
-    if experts is None or experts.num % ranks == 0:
+    if scenario.model.experts is None:
         return None
-    return Violation(
-        f"parallelism.expert is {ranks}, which does not divide model.experts.num ({experts.num})",
-        {
-            "parallelism.expert": near_divisors(ranks, experts.num),
-            "model.experts.num": near_multiples(experts.num, ranks),
-        },
-    )
+    return not_divided(scenario, "parallelism.expert", "model.experts.num")
 
 
 @_rule(
     "E472", "the ranks of a stage hold a whole number of copies of all experts (parallel_state.py)"
 )
 def _stage_split_by_experts(scenario: Scenario) -> Violation | None:
-    split, ranks = scenario.parallelism, _ranks_of_a_stage(scenario)
+    split, ranks = scenario.parallelism, scenario.parallelism.mesh().size("tp", "cp", "dp")
     own = split.expert * split.ranks_of_expert
     if scenario.model.experts is None or ranks % own == 0:
         return None
@@ -86,28 +90,16 @@ def _stage_split_by_experts(scenario: Scenario) -> Violation | None:
 
 @_rule("E473", "the ranks of an expert shard its weights by columns")
 def _expert_split_by_tensor(scenario: Scenario) -> Violation | None:
-    return _columns(scenario, "ffn_hidden_size", "expert_tensor")
+    if scenario.model.experts is None:
+        return None
+    return not_a_multiple(scenario, "model.experts.ffn_hidden_size", "parallelism.expert_tensor")
 
 
 @_rule("E474", "tensor parallelism shards the weights of the shared expert by columns")
 def _shared_split_by_tensor(scenario: Scenario) -> Violation | None:
-    return _columns(scenario, "shared_ffn_hidden_size", "tensor")
-
-
-def _columns(scenario: Scenario, size: str, axis: str) -> Violation | None:
     if scenario.model.experts is None:
         return None
-    split, columns = scenario.parallelism, getattr(scenario.model.experts, size)
-    ranks = split.tensor if axis == "tensor" else split.ranks_of_expert
-    if columns % ranks == 0:
-        return None
-    return Violation(
-        f"model.experts.{size} is {columns}, which parallelism.{axis} ({ranks}) does not divide",
-        {
-            f"model.experts.{size}": near_multiples(columns, ranks),
-            f"parallelism.{axis}": near_divisors(ranks, columns),
-        },
-    )
+    return not_a_multiple(scenario, "model.experts.shared_ffn_hidden_size")
 
 
 @_rule("E475", "the router sends a token to top_k different experts")
@@ -119,16 +111,6 @@ def _top_k_within_experts(scenario: Scenario) -> Violation | None:
         f"model.experts.top_k is {experts.top_k}, but there are {experts.num} experts",
         {"model.experts.top_k": [experts.num], "model.experts.num": [experts.top_k]},
     )
-
-
-EXPERT_RULES.append(
-    rule_against(
-        "E492",
-        "Megatron-LM adds a bias only to sigmoid scores",
-        {"model.experts.router_score": ["sigmoid"], "model.experts.router_bias": [False]},
-        _if_experts(lambda _, experts: experts.router_bias and experts.router_score != "sigmoid"),
-    )
-)
 
 
 @_rule(
@@ -146,9 +128,8 @@ def _groups_have_the_chosen_experts(scenario: Scenario) -> Violation | None:
     if (
         groups
         and chosen
-        and num % groups == 0
         and chosen <= groups
-        and top_k % chosen == 0
+        and num % groups == top_k % chosen == 0
         and top_k // chosen <= num // groups
     ):
         return None
@@ -237,54 +218,45 @@ def _one_resharding_group(scenario: Scenario) -> Violation | None:
     )
 
 
-def _ranks_of_copy(scenario: Scenario) -> int:
-    """Ranks of a stage that together hold one copy of its states, without experts."""
+def _splits_experts(scenario: Scenario) -> bool:
+    """Whether the ranks that hold one copy of the other states hold no whole copies of experts."""
     split = scenario.parallelism
-    return (scenario.memory.shard_over or split.data) * split.context * split.tensor
-
-
-def _expert_ranks(scenario: Scenario) -> int:
-    """Ranks that together hold one copy of the experts."""
-    return scenario.parallelism.expert * scenario.parallelism.ranks_of_expert
+    ranks = sharding_ranks(scenario) * split.tensor
+    return ranks % (split.expert * split.ranks_of_expert) != 0
 
 
 EXPERT_RULES += [
-    rule_against(
+    rule_for_one_of(
         "E480",
-        "with tensor parallelism, each rank routes its own tokens, which sequence parallelism "
+        "with experts, each tensor-parallel rank routes its own tokens, which sequence parallelism "
         "assigns (arguments.py)",
         {"parallelism.sequence_parallel": [True], "parallelism.tensor": [1]},
-        _if_experts(
-            lambda one, _: one.parallelism.tensor > 1 and not one.parallelism.sequence_parallel
-        ),
-        "parallelism.tensor is {one.parallelism.tensor} with experts, but "
-        "parallelism.sequence_parallel is false",
-        ("parallelism.tensor", "parallelism.sequence_parallel"),
+        _has_experts,
+        fields=("parallelism.tensor", "parallelism.sequence_parallel"),
     ),
-    rule_against(
+    rule_for_one_of(
+        "E492",
+        "Megatron-LM adds a bias only to sigmoid scores",
+        {"model.experts.router_score": ["sigmoid"], "model.experts.router_bias": [False]},
+        _has_experts,
+    ),
+    rule_for_one_of(
         "E481",
         "biases of experts are not simulated",
         {"model.biases": [False], "model.experts": [None]},
-        _if_experts(lambda one, _: one.model.biases),
-        "model.biases is true in a model with experts",
-        ("model.biases", "model.experts"),
     ),
-    rule_against(
+    rule_for_one_of(
         "E482",
         "Megatron-LM drops and pads tokens only with the all-to-all dispatcher "
         "(transformer_config.py)",
         {"parallelism.expert_dispatch": ["all_to_all"], "model.experts.capacity_factor": [None]},
-        _if_experts(
-            lambda one, experts: (
-                experts.capacity_factor and one.parallelism.expert_dispatch == "all_gather"
-            )
-        ),
+        _has_experts,
     ),
-    rule_against(
+    rule_for_one_of(
         "E483",
         "a capacity factor pads every expert to the same load",
         {"model.experts.imbalance": [1.0], "model.experts.capacity_factor": [None]},
-        _if_experts(lambda one, experts: experts.capacity_factor and experts.imbalance > 1),
+        _has_experts,
     ),
     rule_against(
         "E484",
@@ -319,12 +291,9 @@ EXPERT_RULES += [
                 one.parallelism.expert, one.parallelism.expert
             ),
         },
-        _if_experts(
-            lambda one, _: one.memory.shard_over and _ranks_of_copy(one) % _expert_ranks(one)
-        ),
+        _if_experts(lambda one, _: one.memory.shard_over and _splits_experts(one)),
         "memory.shard_over is {one.memory.shard_over} replicas, which do not hold a whole number "
         "of copies of the experts (parallelism.expert is {one.parallelism.expert})",
-        ("memory.shard_over", "parallelism.expert"),
     ),
     rule_against(
         "E488",
@@ -349,6 +318,5 @@ EXPERT_RULES += [
         ),
         "overlap.shared_expert is true, but the model has no shared expert or the dispatch is not "
         "all_to_all",
-        ("overlap.shared_expert",),
     ),
 ]

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from simtrain.scenario.nearest import near_divisors
 from simtrain.scenario.pipeline_layout import layout_of_chunks
 from simtrain.scenario.schema import Scenario
+from simtrain.scenario.stage_rules import written_layers
 from simtrain.scenario.violation import Rule, Violation, registering
 
 LAYOUT_RULES: list[Rule] = []
@@ -133,13 +134,10 @@ def _shapes_are_exchanged(scenario: Scenario) -> Violation | None:
 
 @_rule("E491", "a layout places every layer, also those of the first and last stage")
 def _layout_is_alone(scenario: Scenario) -> Violation | None:
-    split = scenario.parallelism
-    names = ("first_stage_layers", "last_stage_layers")
-    own = [f"parallelism.{name}" for name in names if getattr(split, name) is not None]
-    if split.layout is None or not own:
+    own = written_layers(scenario)
+    if scenario.parallelism.layout is None or not own:
         return None
     return Violation(
         f"parallelism.layout is set together with {' and '.join(own)}",
-        {field: [None] for field in own} | {_LAYOUT: [None]},
-        (*own, _LAYOUT),
+        {field: [None] for field in (*own, _LAYOUT)},
     )

@@ -7,12 +7,22 @@ Sources: Megatron-LM's arguments.py and optimizer_config.py; Transformer Engine'
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
+from operator import attrgetter
 from typing import NamedTuple
 
+from simtrain.scenario.model import LatentAttention
 from simtrain.scenario.nearest import near_multiples
+from simtrain.scenario.parallelism import Parallelism
 from simtrain.scenario.schema import Scenario
-from simtrain.scenario.violation import Rule, Violation, registering, rule_against
+from simtrain.scenario.violation import (
+    Rule,
+    Violation,
+    registering,
+    rule_against,
+    rule_for_one_of,
+    shown,
+)
 
 _DIVISORS = {"delayed": 16, "tensorwise": 16, "blockwise": 128, "mxfp8": 32}
 """The required divisor of the sizes of fp8 products, by recipe."""
@@ -28,11 +38,10 @@ def _casts_shards(scenario: Scenario) -> bool:
 
 
 PRECISION_RULES: list[Rule] = [
-    rule_against(
+    rule_for_one_of(
         "E393",
         "a recipe sets how numbers are scaled to fp8; it has no effect in other dtypes",
         {"precision.fp8_recipe": ["delayed"], "precision.compute": ["fp8"]},
-        lambda one: one.precision.fp8_recipe != "delayed" and one.precision.compute != "fp8",
     ),
     rule_against(
         "E394",
@@ -55,17 +64,15 @@ PRECISION_RULES: list[Rule] = [
         "software.stack is {one.software.stack}, which is not simulated in fp8 or with narrow "
         "optimizer states",
     ),
-    rule_against(
+    rule_for_one_of(
         "E382",
         "TF32 applies only to fp32 products on tensor cores",
         {"precision.tf32": [False], "precision.compute": ["fp32"]},
-        lambda one: one.precision.tf32 and one.precision.compute != "fp32",
     ),
-    rule_against(
+    rule_for_one_of(
         "E383",
         "weights are stored or gathered in fp8 only for fp8 products",
         {"precision.fp8_parameters": [False], "precision.compute": ["fp8"]},
-        lambda one: one.precision.fp8_parameters and one.precision.compute != "fp8",
     ),
     rule_against(
         "E384",
@@ -79,9 +86,8 @@ PRECISION_RULES: list[Rule] = [
         lambda one: one.precision.fp8_parameters and not _casts_shards(one),
         "precision.fp8_parameters is true while memory.zero_stage is {one.memory.zero_stage} and "
         "software.stack is {one.software.stack}",
-        ("precision.fp8_parameters", "memory.zero_stage"),
     ),
-    rule_against(
+    rule_for_one_of(
         "E385",
         "Megatron-LM gathers mxfp8 weights in bf16 and casts them afterwards, which is not "
         "simulated",
@@ -89,7 +95,6 @@ PRECISION_RULES: list[Rule] = [
             "precision.fp8_parameters": [False],
             "precision.fp8_recipe": ["blockwise", "tensorwise", "delayed"],
         },
-        lambda one: one.precision.fp8_parameters and one.precision.fp8_recipe == "mxfp8",
     ),
     rule_against(
         "E387",
@@ -151,18 +156,17 @@ _rule = registering(PRECISION_RULES)
 def _torchao_for_dense_layers(scenario: Scenario) -> Violation | None:
     if scenario.fp8_recipe != "torchao" or scenario.software.stack != "torchtitan_compiled":
         return None
-    model, recipe = scenario.model, scenario.precision.fp8_recipe
-    tensor, stack = scenario.parallelism.tensor, scenario.software.stack
-    remedies: tuple[tuple[str, object, bool, str], ...] = (
-        ("precision.fp8_recipe", "tensorwise", recipe != "tensorwise", f"is {recipe}"),
-        ("parallelism.tensor", 1, tensor > 1, f"is {tensor}"),
-        ("model.experts", None, model.experts is not None, "is set"),
-        ("model.latent_attention", None, model.latent_attention is not None, "is set"),
-    )
-    for field, value, is_broken, found in remedies:
-        if is_broken:
+    legal = {
+        "precision.fp8_recipe": "tensorwise",
+        "parallelism.tensor": 1,
+        "model.experts": None,
+        "model.latent_attention": None,
+    }
+    for field, value in legal.items():
+        if (found := attrgetter(field)(scenario)) != value:
             return Violation(
-                f"{field} {found} while precision.compute is fp8 and software.stack is {stack}",
+                f"{field} is {shown(found)} while precision.compute is fp8 and software.stack is "
+                f"{scenario.software.stack}",
                 {
                     field: [value],
                     "software.stack": ["megatron_core"],
@@ -177,94 +181,73 @@ def _torchao_for_dense_layers(scenario: Scenario) -> Violation | None:
     "E390", "the sizes of fp8 products must be multiples of 16, or of the recipe's scaling block"
 )
 def _fp8_gemm_sizes(scenario: Scenario) -> Violation | None:
-    """Return the first size of an fp8 matrix product that the recipe's divisor does not divide."""
-    precision = scenario.precision
-    if precision.compute != "fp8":
-        return None
-    recipe = precision.fp8_recipe
-    for size in _gemm_sizes(scenario):
-        divisor, local = size.divisors[recipe], size.total // size.shards
+    recipe = scenario.precision.fp8_recipe
+    for field, total, shards, divisors in _fp8_sizes(scenario):
+        divisor, local = divisors[recipe], total // shards
         # Other rules refuse a size that its shards do not divide.
-        if size.total % size.shards or local % divisor == 0:
+        if total % shards or local % divisor == 0:
             continue
-        recipes = [name for name, other in size.divisors.items() if local % other == 0]
+        value = attrgetter(field)(scenario)
         return Violation(
-            f"{size.field} is {size.value}, which gives each rank {local} rows or columns of an "
-            f"fp8 product, not a multiple of {divisor} as the recipe {recipe} needs",
+            f"{field} is {value}, which gives each rank {local} rows or columns of an fp8 product, "
+            f"not a multiple of {divisor} as the recipe {recipe} needs",
             {
-                size.field: near_multiples(size.value, size.shards * divisor),
-                "precision.fp8_recipe": recipes,
+                field: near_multiples(value, shards * divisor),
+                "precision.fp8_recipe": [one for one, by in divisors.items() if local % by == 0],
                 "precision.compute": ["bf16"],
             },
-            (size.field,),
+            (field,),
         )
     return None
 
 
-class _GemmSize(NamedTuple):
-    """The number of rows or columns of an fp8 matrix product.
+class _Size(NamedTuple):
+    """Rows or columns of an fp8 matrix product over all ranks, and the field that sets them.
 
-    Args:
-        field: the field of the scenario that sets it.
-        value: that field's value.
-        total: rows or columns over all ranks.
-        shards: number of ranks that divide them.
-        divisors: the divisor that each fp8 recipe requires of a rank's rows or columns.
+    `shards` ranks divide them; `divisors` has the required divisor of a rank's share by recipe.
     """
 
     field: str
-    value: int
     total: int
     shards: int
-    divisors: dict[str, int]
+    divisors: Mapping[str, int] = _DIVISORS
 
 
-def _gemm_sizes(scenario: Scenario) -> Iterator[_GemmSize]:
+def _fp8_sizes(scenario: Scenario) -> Iterator[_Size]:
     """Yield the rows and columns of all fp8 matrix products."""
+    if scenario.precision.compute != "fp8":
+        return
     model, split = scenario.model, scenario.parallelism
     experts, tensor = model.experts, split.tensor
-    hidden = model.hidden_size
-    yield _GemmSize("model.hidden_size", hidden, hidden, 1, _DIVISORS)
+    yield _Size("model.hidden_size", model.hidden_size, 1)
     if model.has_dense_layers:
-        size = model.ffn_hidden_size
-        yield _GemmSize("model.ffn_hidden_size", size, size, tensor, _DIVISORS)
+        yield _Size("model.ffn_hidden_size", model.ffn_hidden_size, tensor)
     if experts:
-        ranks = split.expert_tensor or tensor
         size, shared = experts.ffn_hidden_size, experts.shared_ffn_hidden_size
-        field = "model.experts.ffn_hidden_size"
-        yield _GemmSize(field, size, size, ranks, _NOT_GATHERED)
-        field = "model.experts.shared_ffn_hidden_size"
-        yield _GemmSize(field, shared, shared, tensor, _NOT_GATHERED)
-    yield from _latent_sizes(scenario) if model.latent_attention else _head_sizes(scenario)
+        ranks = split.ranks_of_expert
+        yield _Size("model.experts.ffn_hidden_size", size, ranks, _NOT_GATHERED)
+        yield _Size("model.experts.shared_ffn_hidden_size", shared, tensor, _NOT_GATHERED)
+    if model.latent_attention:
+        yield from _latent_sizes(model.latent_attention, model.num_attention_heads, split)
+    else:
+        for heads in (model.num_attention_heads, 2 * model.num_query_groups):
+            yield _Size("model.kv_channels", heads * model.kv_channels, tensor)
     tokens = model.seq_length * scenario.batch.micro
     ranks = split.context * (tensor if split.sequence_parallel else 1)
-    yield _GemmSize("model.seq_length", model.seq_length, tokens, ranks, _DIVISORS)
+    yield _Size("model.seq_length", tokens, ranks)
 
 
-def _head_sizes(scenario: Scenario) -> Iterator[_GemmSize]:
-    """Yield the columns of queries, and of keys and values, over all ranks."""
-    model, parts = scenario.model, scenario.parallelism.tensor
-    own, field = model.kv_channels, "model.kv_channels"
-    yield _GemmSize(field, own, model.num_attention_heads * own, parts, _DIVISORS)
-    yield _GemmSize(field, own, 2 * model.num_query_groups * own, parts, _DIVISORS)
-
-
-def _latent_sizes(scenario: Scenario) -> Iterator[_GemmSize]:
+def _latent_sizes(sizes: LatentAttention, heads: int, split: Parallelism) -> Iterator[_Size]:
     """Yield the sizes of latents (gathered by sequence parallelism), and columns of all heads."""
-    sizes, split = scenario.model.latent_attention, scenario.parallelism
-    heads, parts, name = scenario.model.num_attention_heads, split.tensor, "model.latent_attention"
-    if sizes is None:
-        return
+    name, tensor = "model.latent_attention", split.tensor
     divisors = _DIVISORS if split.sequence_parallel else _NOT_GATHERED
-    for field in ("q_lora_rank", "kv_lora_rank"):
-        own = getattr(sizes, field) or 0
-        yield _GemmSize(f"{name}.{field}", own, own, 1, divisors)
+    yield _Size(f"{name}.q_lora_rank", sizes.q_lora_rank or 0, 1, divisors)
+    yield _Size(f"{name}.kv_lora_rank", sizes.kv_lora_rank, 1, divisors)
     rotated, plain, value = sizes.qk_pos_emb_head_dim, sizes.qk_head_dim, sizes.v_head_dim
-    down = sizes.kv_lora_rank + rotated
-    yield _GemmSize(f"{name}.qk_pos_emb_head_dim", rotated, down, 1, _NOT_GATHERED)
-    yield _GemmSize(f"{name}.v_head_dim", value, heads * value, parts, _NOT_GATHERED)
+    yield _Size(f"{name}.qk_pos_emb_head_dim", sizes.kv_lora_rank + rotated, 1, _NOT_GATHERED)
+    yield _Size(f"{name}.v_head_dim", heads * value, tensor, _NOT_GATHERED)
     for columns in (sizes.query_size, plain + value):
-        yield _GemmSize(f"{name}.qk_head_dim", plain, heads * columns, parts, _NOT_GATHERED)
+        yield _Size(f"{name}.qk_head_dim", heads * columns, tensor, _NOT_GATHERED)
 
 
 def products_rule(supported: Collection[str]) -> Rule:

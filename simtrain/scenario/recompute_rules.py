@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 from simtrain.scenario.recompute_section import DEFAULT_MODULES, MODULES, Module
 from simtrain.scenario.schema import Scenario
-from simtrain.scenario.violation import Rule, Violation, registering, rule_against
+from simtrain.scenario.violation import Rule, Violation, registering, rule_against, rule_for_one_of
 
 _NOT_IN_FP8: set[Module] = {"layernorm", "moe_act"}
 
@@ -69,15 +69,11 @@ RECOMPUTE_RULES: list[Rule] = [
         ),
         "recompute.strategy is {one.recompute.strategy} while software.cuda_graphs is true",
     ),
-    rule_against(
+    rule_for_one_of(
         "E346",
         "only selective recompute reads recompute.modules",
-        {"recompute.strategy": ["selective"], "recompute.modules": [[*DEFAULT_MODULES]]},
-        lambda one: (
-            one.recompute.strategy != "selective" and one.recompute.modules != DEFAULT_MODULES
-        ),
-        "recompute.modules is set while recompute.strategy is {one.recompute.strategy}",
-        ("recompute.modules", "recompute.strategy"),
+        {"recompute.strategy": ["selective"], "recompute.modules": [DEFAULT_MODULES]},
+        fields=("recompute.modules", "recompute.strategy"),
     ),
     rule_against(
         "E348",
@@ -89,7 +85,6 @@ RECOMPUTE_RULES: list[Rule] = [
             "overlap.shared_expert": [False],
         },
         lambda one: _recomputes(one, {"shared_experts"}) and one.overlap.shared_expert,
-        "recompute.modules contains shared_experts while overlap.shared_expert is true",
     ),
     rule_against(
         "E349",

@@ -34,7 +34,7 @@ def changed(scenario: Scenario, changes: Mapping[str, object]) -> Scenario | Non
             if value is LEFT_OUT:
                 field, _, name = field.partition(".")
                 value = data_of(getattr(scenario, field), only_set=True)
-                del value[name]
+                value.pop(name, None)
             scenario = scenario.replace({field: value})
     except InputError:
         return None

@@ -11,9 +11,6 @@ any kernel (core/transformer/attention.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from operator import attrgetter
-
 from simtrain.scenario.attention_rules import ATTENTION_RULES
 from simtrain.scenario.combination_rules import COMBINATION_RULES, numbers_of_ranks, recomputes
 from simtrain.scenario.context_rules import CONTEXT_RULES, numbers_of_context_ranks
@@ -28,7 +25,7 @@ from simtrain.scenario.schema import Scenario
 from simtrain.scenario.software_rules import SOFTWARE_RULES
 from simtrain.scenario.stage_rules import STAGE_RULES, are, numbers_of_stages
 from simtrain.scenario.userbuffer_rules import USERBUFFER_RULES
-from simtrain.scenario.violation import Rule, Violation, registering
+from simtrain.scenario.violation import Rule, Violation, not_a_multiple, not_divided, registering
 from simtrain.schedules.window import most_outstanding
 
 # Megatron's --make-vocab-size-divisible-by.
@@ -56,7 +53,7 @@ _rule = registering(_RULES)
 
 @_rule("E301", "tensor parallelism gives each rank whole attention heads")
 def _heads_split_by_tensor(scenario: Scenario) -> Violation | None:
-    return _does_not_divide("parallelism.tensor", "model.num_attention_heads", scenario)
+    return not_divided(scenario, "parallelism.tensor", "model.num_attention_heads")
 
 
 @_rule(
@@ -68,17 +65,7 @@ def _hidden_split_by_heads(scenario: Scenario) -> Violation | None:
     model = scenario.model
     if "kv_channels" in model.model_fields_set or model.latent_attention:
         return None
-    return _does_not_divide("model.num_attention_heads", "model.hidden_size", scenario)
-
-
-def _does_not_divide(divisor: str, number: str, scenario: Scenario) -> Violation | None:
-    part, whole = attrgetter(divisor, number)(scenario)
-    if whole % part == 0:
-        return None
-    return Violation(
-        f"{divisor} is {part}, which does not divide {number} ({whole})",
-        {divisor: near_divisors(part, whole), number: near_multiples(whole, part)},
-    )
+    return not_divided(scenario, "model.num_attention_heads", "model.hidden_size")
 
 
 @_rule(
@@ -86,7 +73,7 @@ def _does_not_divide(divisor: str, number: str, scenario: Scenario) -> Violation
     "every group has the same number of query heads, which share one key head and one value head",
 )
 def _heads_split_by_groups(scenario: Scenario) -> Violation | None:
-    return _does_not_divide("model.num_query_groups", "model.num_attention_heads", scenario)
+    return not_divided(scenario, "model.num_query_groups", "model.num_attention_heads")
 
 
 @_rule(
@@ -98,7 +85,7 @@ def _groups_split_by_tensor(scenario: Scenario) -> Violation | None:
     model = scenario.model
     if model.num_query_groups == model.num_attention_heads or _heads_split_by_tensor(scenario):
         return None
-    return _does_not_divide("parallelism.tensor", "model.num_query_groups", scenario)
+    return not_divided(scenario, "parallelism.tensor", "model.num_query_groups")
 
 
 @_rule("E335", "each of t tensor-parallel ranks sends or saves 1/t of an activation")
@@ -115,7 +102,7 @@ def _activations_split_by_tensor(scenario: Scenario) -> Violation | None:
     more = (
         f" while {switch} is true; nor does it divide hidden_size times the tokens of a microbatch"
     )
-    return _not_divided_by_tensor("model.hidden_size", scenario, more, {switch: [False]})
+    return not_a_multiple(scenario, "model.hidden_size", more=more, values={switch: [False]})
 
 
 @_rule(
@@ -124,7 +111,7 @@ def _activations_split_by_tensor(scenario: Scenario) -> Violation | None:
 def _ffn_split_by_tensor(scenario: Scenario) -> Violation | None:
     if not scenario.model.has_dense_layers:
         return None
-    return _not_divided_by_tensor("model.ffn_hidden_size", scenario, "", {})
+    return not_a_multiple(scenario, "model.ffn_hidden_size")
 
 
 @_rule("E304", "tensor parallelism shards the rows of the embedding (VocabParallelEmbedding)")
@@ -132,34 +119,20 @@ def _vocab_split_by_tensor(scenario: Scenario) -> Violation | None:
     divisor = _VOCAB_DIVISOR * scenario.parallelism.tensor
     padded = -(-scenario.model.vocab_size // divisor) * divisor
     more = f"; Megatron-LM pads it to {padded}, a multiple of {_VOCAB_DIVISOR} x tensor"
-    values = {"model.vocab_size": [padded]}
-    return _not_divided_by_tensor("model.vocab_size", scenario, more, values)
+    return not_a_multiple(
+        scenario, "model.vocab_size", more=more, values={"model.vocab_size": [padded]}
+    )
 
 
 @_rule("E307", "sequence parallelism gives each of t tensor-parallel ranks 1/t of every sequence")
 def _sequence_split_by_tensor(scenario: Scenario) -> Violation | None:
     if not scenario.parallelism.sequence_parallel:
         return None
-    more = ", as sequence parallelism needs"
-    values = {"parallelism.sequence_parallel": [False]}
-    return _not_divided_by_tensor("model.seq_length", scenario, more, values)
-
-
-def _not_divided_by_tensor(
-    number: str, scenario: Scenario, more: str, values: Mapping[str, Iterable[object]]
-) -> Violation | None:
-    """Return a violation unless parallelism.tensor divides a field; `more` ends the message."""
-    tensor, whole = scenario.parallelism.tensor, attrgetter(number)(scenario)
-    if whole % tensor == 0:
-        return None
-    nearest = {
-        number: near_multiples(whole, tensor),
-        "parallelism.tensor": near_divisors(tensor, whole),
-    }
-    return Violation(
-        f"{number} is {whole}, which parallelism.tensor ({tensor}) does not divide{more}",
-        {**nearest, **values},
-        tuple(nearest),
+    return not_a_multiple(
+        scenario,
+        "model.seq_length",
+        more=", as sequence parallelism needs",
+        values={"parallelism.sequence_parallel": [False]},
     )
 
 
@@ -206,7 +179,6 @@ def _microbatches_split_by_stages(scenario: Scenario) -> Violation | None:
             "parallelism.pipeline": near_divisors(stages, microbatches),
             "parallelism.interleave": [1],
         },
-        ("batch.global", "parallelism.pipeline"),
     )
 
 

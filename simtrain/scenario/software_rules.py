@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from simtrain.scenario.schema import Scenario
-from simtrain.scenario.violation import Rule, Violation, registering
+from simtrain.scenario.violation import Condition, Rule, Violation, has_one_of, registering
 
 SOFTWARE_RULES: list[Rule] = []
 _rule = registering(SOFTWARE_RULES)
@@ -32,91 +32,88 @@ def _recomputes_beside_norms(scenario: Scenario) -> bool:
     return drops_norms or ("mlp" in policy.modules and is_dense)
 
 
-_Used = Callable[[Scenario], object]
-_USED: Mapping[str, tuple[_Used, str, Mapping[str, list[Any]]]] = {
-    "fused_softmax": (
-        lambda one: one.attention_backend == "unfused",
-        "fused attention has no separate softmax kernel",
-        {"attention_backend": ["unfused"]},
+class _Use(NamedTuple):
+    """When an entry of the software stack has an effect.
+
+    Args:
+        why_not: why it has none.
+        values: values of other fields with which it has an effect.
+        is_used: whether it has an effect; by default, whether a field has one of `values`.
+    """
+
+    why_not: str
+    values: Mapping[str, list[Any]]
+    is_used: Condition | None = None
+
+
+_USES = {
+    "fused_softmax": _Use(
+        "fused attention has no separate softmax kernel", {"attention_backend": ["unfused"]}
     ),
-    "attention_speed": (
-        lambda one: one.attention_backend == "fused",
-        "attention is not fused",
-        {"attention_backend": ["fused"]},
+    "attention_speed": _Use("attention is not fused", {"attention_backend": ["fused"]}),
+    "fused_rotary": _Use(
+        "the model has no rotary embedding", {"model.position_embedding": ["rope"]}
     ),
-    "fused_rotary": (
-        lambda one: one.model.position_embedding == "rope",
-        "the model has no rotary embedding",
-        {"model.position_embedding": ["rope"]},
-    ),
-    "fused_rms_norm": (
-        lambda one: one.model.normalization == "rms_norm",
-        "the model has no RMS norm",
-        {"model.normalization": ["rms_norm"]},
-    ),
-    "fused_activation": (
-        lambda one: one.model.biases or one.model.activation != "gelu",
+    "fused_rms_norm": _Use("the model has no RMS norm", {"model.normalization": ["rms_norm"]}),
+    "fused_activation": _Use(
         "a GeLU without bias is always one kernel",
         {"model.biases": [True]},
+        lambda one: one.model.biases or one.model.activation != "gelu",
     ),
-    "fused_dropout_add": (
-        _adds_one_by_one,
+    "fused_dropout_add": _Use(
         "the model adds neither biases nor dropout to its residuals",
         {"model.biases": [True]},
+        _adds_one_by_one,
     ),
-    "norm_in_linear": (
-        _recomputes_beside_norms,
+    "norm_in_linear": _Use(
         "this scenario recomputes nothing that depends on fusing norms into linear layers",
         {"recompute.modules": [["mlp"]]},
+        _recomputes_beside_norms,
     ),
-    "fused_optimizer": (
-        lambda one: not one.memory.offload_optimizer,
-        "Adam runs on the host",
-        {"memory.offload_optimizer": [False]},
-    ),
-    "fused_gradient_accumulation": (
-        lambda one: not (one.fully_shards and one.reduces_every_microbatch),
+    "fused_optimizer": _Use("Adam runs on the host", {"memory.offload_optimizer": [False]}),
+    "fused_gradient_accumulation": _Use(
         "fully_shard adds no gradients up before it reduces them",
         {"memory.reduce_every_microbatch": [False]},
+        lambda one: not (one.fully_shards and one.reduces_every_microbatch),
     ),
-    "fully_shard": (
-        lambda one: one.memory.zero_stage == 3,
-        "parameters are not sharded (memory.zero_stage 3)",
-        {"memory.zero_stage": [3]},
+    "fully_shard": _Use(
+        "parameters are not sharded (memory.zero_stage 3)", {"memory.zero_stage": [3]}
     ),
-    "host_issue": (
-        lambda one: not one.facts.cuda_graphs or _posts_messages(one),
+    "host_issue": _Use(
         "CUDA graphs launch whole passes",
         {"software.cuda_graphs": [False]},
+        lambda one: not one.facts.cuda_graphs or _posts_messages(one),
     ),
 }
-"""For each entry, the condition that it has an effect, why it has none, and values that use it.
+"""The use of each entry; all other entries always have an effect."""
 
-All other entries always have an effect."""
+
+def _is_used(name: str, scenario: Scenario) -> object:
+    use = _USES[name]
+    return use.is_used(scenario) if use.is_used else has_one_of(scenario, use.values)
 
 
 @_rule("E380", "an entry that has no effect in a scenario is probably a mistake")
 def _entries_are_used(scenario: Scenario) -> Violation | None:
     unused = {
-        f"software.{name}": (why, values)
-        for name, (is_used, why, values) in _USED.items()
-        if getattr(scenario.software, name) is not None and not is_used(scenario)
+        f"software.{name}": use
+        for name, use in _USES.items()
+        if getattr(scenario.software, name) is not None and not _is_used(name, scenario)
     }
     if not unused:
         return None
-    ways: dict[str, list[Any]] = {field: [None] for field in unused}
-    for _, values in unused.values():
-        ways |= values
-    message = "; ".join(f"{field} is set, but {why}" for field, (why, _) in unused.items())
-    return Violation(message, ways, tuple(unused))
+    message = "; ".join(f"{field} is set, but {use.why_not}" for field, use in unused.items())
+    values: dict[str, list[Any]] = {field: [None] for field in unused}
+    for use in unused.values():
+        values |= use.values
+    return Violation(message, values, tuple(unused))
 
 
 @_rule("E381", "a fused cross entropy stores no fp32 logits, so nothing is subtracted in place")
 def _loss_keeps_fp32_logits(scenario: Scenario) -> Violation | None:
     field = "memory.in_place_cross_entropy"
-    if scenario.memory.in_place_cross_entropy is None or not (
-        scenario.facts.kernels.fused_cross_entropy
-    ):
+    is_fused = scenario.facts.kernels.fused_cross_entropy
+    if scenario.memory.in_place_cross_entropy is None or not is_fused:
         return None
     message = f"{field} is set, but the software stack fuses the cross entropy"
     return Violation(message, {field: [None], "software.fused_cross_entropy": [False]}, (field,))

@@ -19,7 +19,7 @@ STAGE_RULES: list[Rule] = []
 _rule = registering(STAGE_RULES)
 
 
-def _written_layers(scenario: Scenario) -> dict[str, int]:
+def written_layers(scenario: Scenario) -> dict[str, int]:
     """Return first_stage_layers and last_stage_layers by field, if set."""
     names = ("first_stage_layers", "last_stage_layers")
     values = ((name, getattr(scenario.parallelism, name)) for name in names)
@@ -27,13 +27,13 @@ def _written_layers(scenario: Scenario) -> dict[str, int]:
 
 
 def _own_layers(scenario: Scenario) -> dict[str, int]:
-    """As `_written_layers`, but empty for a single stage, which holds all layers."""
-    return _written_layers(scenario) if scenario.parallelism.pipeline > 1 else {}
+    """As `written_layers`, but empty for a single stage, which holds all layers."""
+    return written_layers(scenario) if scenario.parallelism.pipeline > 1 else {}
 
 
 def numbers_of_stages(scenario: Scenario, at_least: int = 2) -> Iterable[int]:
     """Numbers of stages that divide the layers, the nearest first."""
-    own = _written_layers(scenario).values()
+    own = written_layers(scenario).values()
     rest = scenario.model.num_layers - sum(own)
     if rest == 0:
         return [len(own)]
@@ -87,7 +87,7 @@ def _layers_split_by_chunks(scenario: Scenario) -> Violation | None:
 
 def _own_numbers(scenario: Scenario, field: str) -> Iterator[int | None]:
     """Yield layers of one end that leave an equal share for the other stages; finally, None."""
-    split, own = scenario.parallelism, _written_layers(scenario)
+    split, own = scenario.parallelism, written_layers(scenario)
     available = scenario.model.num_layers - sum(own.values()) + own[field]
     if step := (split.pipeline - len(own)) * split.interleave:
         yield from near_multiples(own[field], -step, start=available)
@@ -104,7 +104,7 @@ def _sum_in_words(own: dict[str, int]) -> str:
 
 @_rule("E327", "a single pipeline stage holds all layers")
 def _own_layers_need_pipeline(scenario: Scenario) -> Violation | None:
-    own = _written_layers(scenario)
+    own = written_layers(scenario)
     if not own or scenario.parallelism.pipeline > 1:
         return None
     return Violation(
@@ -129,7 +129,7 @@ def _own_layers_split_by_chunks(scenario: Scenario) -> Violation | None:
 
 def _whole_chunks(scenario: Scenario, field: str) -> Iterable[int | None]:
     """Return layers in whole chunks; first the numbers that leave equal shares for other stages."""
-    layers, chunks = _written_layers(scenario)[field], scenario.parallelism.interleave
+    layers, chunks = written_layers(scenario)[field], scenario.parallelism.interleave
     *leaving_even, none = _own_numbers(scenario, field)
     return dict.fromkeys(chain(leaving_even, near_multiples(layers, chunks), [none]))
 

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from simtrain.scenario.nearest import near_divisors, near_multiples
 from simtrain.scenario.schema import Scenario
-from simtrain.scenario.violation import Rule, Violation, rule_against
+from simtrain.scenario.violation import Rule, Violation, rule_against, rule_for_one_of
 
 _NUM_SPLITS = 4
 
 USERBUFFER_RULES = [
-    rule_against(
+    rule_for_one_of(
         "E377",
         "userbuffers pipeline the all-gathers and reduce-scatters of sequence parallelism "
         "(--tp-comm-overlap needs --sequence-parallel)",
         {"overlap.userbuffers": [False], "parallelism.sequence_parallel": [True]},
-        lambda one: one.overlap.userbuffers and not one.parallelism.sequence_parallel,
     ),
     rule_against(
         "E371",
@@ -40,7 +39,7 @@ USERBUFFER_RULES = [
         "overlap.userbuffers is true",
         ("model.hidden_size", "overlap.userbuffers"),
     ),
-    rule_against(
+    rule_for_one_of(
         "E373",
         "userbuffers are simulated for recipes with one scale per tensor; Transformer Engine "
         "has none for the blockwise recipe",
@@ -48,11 +47,7 @@ USERBUFFER_RULES = [
             "overlap.userbuffers": [False],
             "precision.fp8_recipe": ["delayed", "tensorwise"],
         },
-        lambda one: (
-            one.overlap.userbuffers
-            and one.precision.compute == "fp8"
-            and one.precision.fp8_recipe not in ("delayed", "tensorwise")
-        ),
+        lambda one: one.precision.compute == "fp8",
     ),
     rule_against(
         "E374",

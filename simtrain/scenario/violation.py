@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from enum import Enum
 from operator import attrgetter
+from types import MappingProxyType
+from typing import Final
 
+from simtrain.scenario.nearest import near_divisors, near_multiples
 from simtrain.scenario.schema import Scenario
+from simtrain.scenario.section import Section
 from simtrain.strict_yaml import as_scalar
 
-
-class LeftOut(Enum):
-    """Marker in a remedy: remove the field."""
-
-    LEFT_OUT = "left out"
-
-
-LEFT_OUT = LeftOut.LEFT_OUT
+LEFT_OUT: Final = object()
+"""Marker in a remedy: remove the field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +36,7 @@ class Violation:
 Check = Callable[[Scenario], Violation | None]
 Values = Iterable[object] | Callable[[Scenario], Iterable[object]]
 """Values to try for a field, or a function of the scenario that returns them."""
+Condition = Callable[[Scenario], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +73,7 @@ def rule_against(
     code: str,
     reason: str,
     values: Mapping[str, Values],
-    is_broken: Callable[[Scenario], object],
+    is_broken: Condition,
     message: str = "",
     fields: tuple[str, ...] = (),
 ) -> Rule:
@@ -86,21 +84,90 @@ def rule_against(
         values, fields: as in `Violation`.
         is_broken: true for a scenario with the refused combination.
         message: what is wrong, with {one} for the scenario; by default, it names the first two
-            fields of `values`.
+            fields.
     """
 
     def check(scenario: Scenario) -> Violation | None:
         """Return the violation if the rule is broken, with the values to try instead."""
         if not is_broken(scenario):
             return None
-        first, second, *_ = values
-        value, other = attrgetter(first, second)(scenario)
-        default = f"{first} is {as_scalar(value)} while {second} is {as_scalar(other)}"
-        if value is other is True:
-            default = f"{first} is true together with {second}"
         to_try = {
             field: ways(scenario) if callable(ways) else ways for field, ways in values.items()
         }
-        return Violation(message.format(one=scenario) or default, to_try, fields)
+        said = message.format(one=scenario) or _conflict(scenario, *fields, *values)
+        return Violation(said, to_try, fields)
 
     return Rule(code, reason, check)
+
+
+def rule_for_one_of(
+    code: str,
+    reason: str,
+    values: Mapping[str, Collection[object]],
+    when: Condition = lambda one: True,
+    message: str = "",
+    fields: tuple[str, ...] = (),
+) -> Rule:
+    """Return a rule that at least one of the fields has one of its values.
+
+    Args:
+        values: all legal values of each field.
+        when: true for the scenarios to which the rule applies.
+        code, reason, message, fields: as in `rule_against`.
+    """
+
+    def is_broken(scenario: Scenario) -> bool:
+        """Whether none of the fields has a legal value."""
+        return bool(when(scenario)) and not has_one_of(scenario, values)
+
+    return rule_against(code, reason, values, is_broken, message, fields)
+
+
+def has_one_of(scenario: Scenario, values: Mapping[str, Collection[object]]) -> bool:
+    """Whether at least one of the fields has one of its values."""
+    return any(attrgetter(field)(scenario) in legal for field, legal in values.items())
+
+
+def _conflict(scenario: Scenario, *fields: str) -> str:
+    first, second, *_ = dict.fromkeys(fields)
+    value, other = attrgetter(first, second)(scenario)
+    if value is other is True:
+        return f"{first} is true together with {second}"
+    return f"{first} is {shown(value)} while {second} is {shown(other)}"
+
+
+def shown(value: object) -> str:
+    """Format a value in a message; a section is "set"."""
+    return "set" if isinstance(value, Section) else as_scalar(value)
+
+
+def not_divided(scenario: Scenario, divisor: str, number: str) -> Violation | None:
+    """Return the violation of a field, `divisor`, that does not divide another, `number`."""
+    part, whole = attrgetter(divisor, number)(scenario)
+    if whole % part == 0:
+        return None
+    return Violation(
+        f"{divisor} is {part}, which does not divide {number} ({whole})",
+        {divisor: near_divisors(part, whole), number: near_multiples(whole, part)},
+    )
+
+
+def not_a_multiple(
+    scenario: Scenario,
+    number: str,
+    divisor: str = "parallelism.tensor",
+    more: str = "",
+    values: Mapping[str, Iterable[object]] = MappingProxyType({}),
+) -> Violation | None:
+    """As `not_divided`, but blame `number` first.
+
+    `more` ends the message; `values` are further remedies. A `divisor` of null means
+    parallelism.tensor.
+    """
+    whole, part = attrgetter(number, divisor)(scenario)
+    part = part or scenario.parallelism.tensor
+    if whole % part == 0:
+        return None
+    nearest = {number: near_multiples(whole, part), divisor: near_divisors(part, whole)}
+    message = f"{number} is {whole}, which {divisor} ({part}) does not divide{more}"
+    return Violation(message, {**nearest, **values})

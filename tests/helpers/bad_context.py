@@ -77,7 +77,7 @@ BAD_CONTEXT = [
         + "parallelism: {context: 2, context_communication: a2a}\n"
         + _FUSED,
         ":10:50: E358",
-        "model.latent_attention is set while parallelism.context_communication is a2a",
+        "parallelism.context_communication is a2a while model.latent_attention is set",
         "write parallelism.context_communication: p2p",
     ),
     bad(

@@ -318,7 +318,7 @@ ILLEGAL = [
         "overlapped transfers without interleaving",
         adding("parallelism: {pipeline: 4}\noverlap: {pipeline: true}\n"),
         ":10:21: E316",
-        "overlap.pipeline is true with the 1f1b schedule",
+        "overlap.pipeline is true while schedule is 1f1b",
         "write overlap.pipeline: false, or parallelism.interleave: 2",
     ),
     bad(

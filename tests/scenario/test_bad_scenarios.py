@@ -14,7 +14,7 @@ from tests.helpers.bad_data_parallel import BAD_DATA_PARALLEL
 from tests.helpers.bad_scenarios import ILLEGAL, UNREADABLE, WRONG_VALUES, Bad, adding
 from tests.helpers.bad_stages import BAD_STAGES
 from tests.helpers.bad_userbuffers import BAD_USERBUFFERS
-from tests.helpers.scenario_texts import MINIMAL, scenario_of
+from tests.helpers.scenario_texts import MINIMAL, edited, scenario_of
 
 ALL = UNREADABLE + WRONG_VALUES + ILLEGAL + BAD_STAGES + BAD_CONTEXT
 ALL += BAD_DATA_PARALLEL + BAD_USERBUFFERS
@@ -73,6 +73,21 @@ def test_what_no_value_mends_is_told_so() -> None:
         check_scenario(scenario_of(MINIMAL), [rule])
     fix = "change several of these fields together: batch.micro, model.num_layers"
     assert caught.value.problems[0].fix == fix
+
+
+def test_a_remedy_removes_no_field_that_is_not_set() -> None:
+    lines = "  qkv_biases: true\n  latent_attention: {kv_lora_rank: 512}\n  num_layers"
+    with pytest.raises(InputError, match=r"write model\.qkv_biases"):
+        scenario_of(edited("  num_layers", lines) + "attention_backend: fused\n")
+
+
+def test_the_override_that_causes_an_error_is_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    overlap = "overlap: {data_parallel: true, gradient_buckets: megatron}\n"
+    path.write_text(adding(f"parallelism: {{data: 2}}\n{overlap}"), "utf-8")
+    with pytest.raises(InputError) as caught:
+        load_scenario(path, ["memory.zero_stage=2"])
+    assert str(caught.value.problems[0]).startswith("--set memory.zero_stage=2: E362 ")
 
 
 def test_at_least_forty_kinds_of_bad_scenario_are_tried() -> None:
