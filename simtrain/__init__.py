@@ -16,7 +16,9 @@ from simtrain.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from simtrain.evaluation import Evaluation, Evaluator
-    from simtrain.figures.plots import plot_breakdown, plot_memory, plot_timeline
+    from simtrain.figures.breakdown import plot_breakdown
+    from simtrain.figures.iteration_memory import plot_memory
+    from simtrain.figures.timeline import plot_timeline
     from simtrain.hardware.load import load_profile
     from simtrain.report.difference import Difference, compare
     from simtrain.report.result import Result
@@ -51,9 +53,9 @@ _MODULES = {
     "compare": "simtrain.report.difference",
     "load_profile": "simtrain.hardware.load",
     "load_scenario": "simtrain.scenario",
-    "plot_breakdown": "simtrain.figures.plots",
-    "plot_memory": "simtrain.figures.plots",
-    "plot_timeline": "simtrain.figures.plots",
+    "plot_breakdown": "simtrain.figures.breakdown",
+    "plot_memory": "simtrain.figures.iteration_memory",
+    "plot_timeline": "simtrain.figures.timeline",
     "simulate": "simtrain.simulation",
 }
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Generic, TypeVar
+from functools import partial
+from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -31,6 +32,10 @@ class Entry(Strict, Generic[Value]):
     value: Value
     source: Text
     fitted_on: Text | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Copies are plain entries, because pickle cannot import a class such as Entry[int].
+        return partial(Entry.model_construct, **dict(self)), ()
 
     @field_validator("source", "fitted_on")
     @classmethod

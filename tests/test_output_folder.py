@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from simtrain.errors import InputError
-from simtrain.figures.timeline import write_timeline
+from simtrain.figures.breakdown import plot_breakdown
+from simtrain.figures.style import write_picture
 from simtrain.html import document
 from simtrain.html.elements import Html
 from simtrain.output_folder import check_writable, replacing
@@ -28,12 +29,16 @@ def page(file: pathlib.Path) -> None:
     document.write_document(document.Document("new", Html(), []), file)
 
 
+def picture(file: pathlib.Path) -> None:
+    write_picture(plot_breakdown(RESULT), file, "footer")
+
+
 @pytest.mark.parametrize(
     ("name", "old", "inside", "write"),
     [
         ("t.json", None, CHROME, lambda file: write.write_trace(RESULT, file)),
         ("t.json.gz", b"old", CHROME, lambda file: write.write_trace(RESULT, file)),
-        ("t.svg", b"old", "os.replace", lambda file: write_timeline(RESULT, file)),
+        ("t.svg", b"old", "os.replace", picture),
         ("t.html", b"old", "os.replace", page),
     ],
 )

@@ -9,6 +9,7 @@ from calibrate.validation.limits import Limits
 from calibrate.validation.profile import Validation
 from simtrain.figures import style
 from simtrain.figures.labels import set_logarithmic
+from simtrain.figures.subject import footer_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,11 +35,12 @@ def write_validation_picture(
     Raises:
         InputError: the folder cannot be written to.
     """
-    origin = style.footer_of(f"validation on {validation.device}", profile)
+    origin = footer_of(f"validation on {validation.device}", profile)
     path = folder / "validation"
-    return style.write_figure(lambda: draw_validation(validation, limits), path, origin)
+    return style.write_figure(draw_validation(validation, limits), path, origin)
 
 
+@style.picture
 def draw_validation(validation: Validation, limits: Limits) -> Figure:
     """Draw the error of each layer and iteration by its measured time, with the limits."""
     figure, axes = style.new_axes(7.5, 3.6)

@@ -26,7 +26,9 @@ def memory(
 
     Example: simtrain memory table5_530b_present --set recompute=full --out pictures
     """
-    from simtrain.figures.iteration_memory import write_memory_figure
+    from simtrain.figures.iteration_memory import plot_memory
+    from simtrain.figures.style import write_figure
+    from simtrain.figures.subject import footer_of_result
     from simtrain.output_folder import make_picture_folder
     from simtrain.pages.memory_page import memory_page
     from simtrain.scenario import load_scenario
@@ -38,7 +40,7 @@ def memory(
     with status(f"simulating {loaded.name}"):
         result = simulate(loaded)
         if out:
-            write_memory_figure(result, out)
+            write_figure(plot_memory(result), out / "memory", footer_of_result(result))
     page = partial(memory_page, result.memory)
     show(as_json, result.memory.to_json, page, loaded.cluster)
     if not result.memory.fits:

@@ -37,8 +37,9 @@ def timeline(
 
     Example: simtrain timeline table5_175b_present --out timeline.svg --window 0s:4s
     """
-    from simtrain.figures.style import check_picture_file
-    from simtrain.figures.timeline import write_timeline
+    from simtrain.figures.style import check_picture_file, write_picture
+    from simtrain.figures.subject import footer_of_result
+    from simtrain.figures.timeline import plot_timeline
     from simtrain.output_folder import check_writable
     from simtrain.scenario import load_scenario
     from simtrain.simulation import simulate
@@ -48,5 +49,7 @@ def timeline(
     check_picture_file(out)
     check_writable(out, "a picture")
     with status(f"drawing {loaded.name}"):
-        write_timeline(simulate(loaded), out, stage_numbers, window_s, memory=memory)
+        result = simulate(loaded)
+        figure = plot_timeline(result, stage_numbers, window_s, memory=memory)
+        write_picture(figure, out, footer_of_result(result))
     emit(f"{out}\n")

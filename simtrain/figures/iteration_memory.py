@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simtrain.figures import style
+from simtrain.figures.subject import subject_of
 from simtrain.report.result import Result
-from simtrain.strict_yaml import as_scalar
 from simtrain.units import GIB
 
 if TYPE_CHECKING:
@@ -28,31 +27,13 @@ COMPONENT_FILLS = {
 _LINES = (style.BLUE, "-"), (style.ORANGE, "--"), (style.BLACK, ":")
 
 
-def write_memory_figure(result: Result, folder: Path) -> tuple[Path, ...]:
-    """Write `folder/memory.png` and `.svg`.
+@style.picture
+def plot_memory(result: Result) -> Figure:
+    """Draw the peak memory of each stage by component, and the memory of three stages over time.
 
     Raises:
-        InputError: the folder cannot be written to.
+        InputError: matplotlib is not installed (E701).
     """
-    scenario = result.scenario
-    origin = style.footer_of(subject_with_changes(result), scenario.cluster)
-    return style.write_figure(lambda: draw_memory(result), folder / "memory", origin)
-
-
-def subject_of(result: Result) -> str:
-    """Return how titles name the scenario of a result."""
-    return f"scenario {result.scenario.name}" if result.scenario.name else "the scenario"
-
-
-def subject_with_changes(result: Result) -> str:
-    """Name the scenario of a result and its changed values, in footers."""
-    values = result.scenario.changed_values
-    changes = [f"{name}={as_scalar(value)}" for name, value in values.items()]
-    return style.with_changes(subject_of(result), changes)
-
-
-def draw_memory(result: Result) -> Figure:
-    """Draw the peak of each stage on the left, and three stages over time on the right."""
     figure = style.new_figure(7.5, 4.0)
     figure.suptitle(f"Memory per GPU of {subject_of(result)}", fontsize=10)
     peaks, curves = figure.subplots(1, 2, sharey=True)
@@ -64,19 +45,13 @@ def draw_memory(result: Result) -> Figure:
 
 def _draw_peaks(axes: Axes, result: Result) -> None:
     """Draw one bar per stage, with persistent components below temporary ones."""
-    from matplotlib.ticker import MaxNLocator
-
-    stages = [stage.stage for stage in result.memory.stages]
-    bottom = [0.0] * len(stages)
-    for name, (fill, hatch) in COMPONENT_FILLS.items():
-        heights = [stage.components_bytes[name] / GIB for stage in result.memory.stages]
-        axes.bar(
-            stages, heights, 0.85, bottom, color=fill, hatch=hatch, label=name, **style.OUTLINE
-        )
-        bottom = [low + height for low, height in zip(bottom, heights, strict=True)]
+    heights = {
+        name: [stage.components_bytes[name] / GIB for stage in result.memory.stages]
+        for name in COMPONENT_FILLS
+    }
+    style.draw_stage_bars(axes, heights, COMPONENT_FILLS.values())
     axes.set_title("peak per stage", fontsize=9)
-    axes.set(xlabel="pipeline stage", ylabel="memory per GPU, GiB")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    axes.set_ylabel("memory per GPU, GiB")
     draw_capacity(axes, result)
 
 

@@ -1,17 +1,16 @@
-"""Style and footer of all figures, and writing them to files."""
+"""Style of all figures, and writing them to files."""
 
 from __future__ import annotations
 
+import functools
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec
 
 from simtrain.extras import require
 from simtrain.output_folder import check_suffix, replacing, writing_to
-from simtrain.provenance import provenance
-from simtrain.version import VERSION
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -25,6 +24,9 @@ YELLOW, BLUE, VERMILLION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
 GREY, WHITE = "#BBBBBB", "#FFFFFF"
 
 SMALL = 7
+Fill = tuple[str, str]
+"""Colour and hatch; the hatch distinguishes neighbours in greyscale."""
+Parameters = ParamSpec("Parameters")
 _STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",  # part of matplotlib, hence the same on every machine
     "font.size": 9,
@@ -43,11 +45,10 @@ _NO_DATE = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationD
 _DOTS_PER_INCH = 200
 _FOOTER_IN, _NOTE_IN, _LEFT_IN = 0.2, 0.14, 0.06
 _FOOTER_SIZE = 6
-_DIGEST_DIGITS = 8
-_MOST_CHANGES = 2
-"""Changed values that a footer lists; more would not fit its line."""
-OUTLINE: dict[str, Any] = {"edgecolor": BLACK, "linewidth": 0.4}
-"""Outline of bars that touch, to separate them in greyscale."""
+_OUTLINE_POINTS = 0.4
+"""Width of the outline of bars that touch, which separates them in greyscale."""
+_MOST_OUTLINED = 64
+"""Bars have an outline up to this number of stages."""
 
 
 @contextmanager
@@ -61,6 +62,18 @@ def styled() -> Iterator[None]:
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_STYLE)
         yield
+
+
+def picture(draw: Callable[Parameters, Figure]) -> Callable[Parameters, Figure]:
+    """Let a function draw in our style; without matplotlib it raises an InputError (E701)."""
+
+    @functools.wraps(draw)
+    def draw_styled(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Figure:
+        require("drawing pictures", "matplotlib")
+        with styled():
+            return draw(*args, **kwargs)
+
+    return draw_styled
 
 
 def new_figure(width_in: float = 7.5, height_in: float = 4.2, notes: str = "") -> Figure:
@@ -101,6 +114,29 @@ def draw_grid_lines(axes: Axes, axis: Literal["x", "y", "both"] = "y") -> None:
     axes.grid(axis=axis, color=GREY, linewidth=0.5, alpha=0.6)
 
 
+def draw_stage_bars(
+    axes: Axes, heights: Mapping[str, Sequence[float]], fills: Iterable[Fill]
+) -> None:
+    """Draw a stacked bar per pipeline stage.
+
+    Args:
+        axes: an empty axes.
+        heights: [stages], height of each part by its label, from the bottom.
+        fills: one per part.
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    num_stages = len(next(iter(heights.values())))
+    line = _OUTLINE_POINTS if num_stages <= _MOST_OUTLINED else 0.0
+    bottom = [0.0] * num_stages
+    for (label, parts), (colour, hatch) in zip(heights.items(), fills, strict=True):
+        how: dict[str, Any] = {"color": colour, "edgecolor": BLACK, "linewidth": line}
+        axes.bar(range(num_stages), parts, 0.85, bottom, hatch=hatch, label=label, **how)
+        bottom = [low + height for low, height in zip(bottom, parts, strict=True)]
+    axes.set_xlabel("pipeline stage")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+
+
 def legend_below(figure: Figure, axes: Axes, columns: int) -> None:
     """Put the legend of an axes below all axes."""
     from matplotlib.lines import Line2D
@@ -125,70 +161,22 @@ def _reserve_strip(figure: Figure, share: float) -> None:
     figure.get_layout_engine().set(rect=(0, share, 1, 1 - share))  # type: ignore[union-attr, call-arg]
 
 
-def with_changes(subject: str, changes: Sequence[str]) -> str:
-    """Add changed values to the subject of a footer: "175b with recompute=full and 2 more changes".
-
-    The line has room for two changes; the others are counted.
-    """
-    if not changes:
-        return subject
-    num_more = len(changes) - _MOST_CHANGES
-    more = f" and {num_more} more change{'s' * (num_more > 1)}" if num_more > 0 else ""
-    return f"{subject} with {', '.join(changes[:_MOST_CHANGES])}{more}"
-
-
-def footer(subject: str, profiles: Mapping[str, str], version: str = VERSION) -> str:
-    """Return the footer: what a figure shows, and which profile and version computed it.
+def write_figure(figure: Figure, path: Path, footer: str) -> tuple[Path, ...]:
+    """Write `path.png` and `path.svg`; equal data give identical files.
 
     Args:
-        subject: the scenario, sweep or table.
-        profiles: SHA-256 of each hardware profile's file, by name.
-        version: the version of simtrain that computed the numbers.
-    """
-    named = [f"{name} (SHA-256 {sha[:_DIGEST_DIGITS]})" for name, sha in profiles.items()]
-    profile = [f"profile {', '.join(named)}"] if named else []
-    return " · ".join([subject, *profile, f"simtrain {version}"])
-
-
-def footer_of(subject: str, cluster: str) -> str:
-    """Return the footer of results on one cluster, a profile's name or path."""
-    made = provenance(cluster)
-    return footer(subject, {Path(cluster).name: made["profile_sha256"]})
-
-
-def write_figure(draw: Callable[[], Figure], path: Path, footer: str) -> tuple[Path, ...]:
-    """Write `path.png` and `path.svg` in our style; equal data give identical files.
-
-    Args:
-        draw: creates the figure by `new_figure` or `new_axes`.
+        figure: a figure of `new_figure` or `new_axes`.
         path: the path without the suffix.
         footer: small text at the bottom: the figure's origin.
 
     Raises:
-        InputError: matplotlib is not installed; the folder cannot be written to.
+        InputError: the folder cannot be written to (E113).
     """
-    require("drawing pictures", "matplotlib")
+    files = tuple(path.with_name(f"{path.name}.{kind}") for kind in ("png", "svg"))
     with styled(), writing_to(path.parent, "pictures"):
-        figure = draw()
-        add_footer(figure, footer)
-        return save(figure, path)
-
-
-def add_footer(figure: Figure, text: str) -> None:
-    """Write the footer into the strip that `new_figure` leaves free, cut to the figure's width."""
-    width_in, height_in = figure.get_size_inches()
-    most = int((width_in - 2 * _LEFT_IN) * 72 / (0.56 * _FOOTER_SIZE))
-    line = text if len(text) <= most else f"{text[: most - 1]}…"
-    x, y = _LEFT_IN / width_in, 0.05 / height_in
-    figure.text(x, y, line, fontsize=_FOOTER_SIZE, color="#555555", va="bottom")
-
-
-def save(figure: Figure, path: Path) -> tuple[Path, ...]:
-    """Write PNG and SVG without metadata, because equal figures must give identical files."""
-    written = tuple(path.with_name(f"{path.name}.{kind}") for kind in ("png", "svg"))
-    for target in written:
-        _save_file(figure, target)
-    return written
+        _add_footer(figure, footer)
+        save(figure, files)
+    return files
 
 
 def check_picture_file(file: Path) -> None:
@@ -201,22 +189,32 @@ def check_picture_file(file: Path) -> None:
     check_suffix(file, [f".{kind}" for kind in _NO_DATE], "pictures")
 
 
-def write_picture(draw: Callable[[], Figure], file: Path, footer: str) -> None:
+def write_picture(figure: Figure, file: Path, footer: str) -> None:
     """Write a picture in the format that the file's suffix names, and replace an older file.
 
-    `draw` and `footer` are as for `write_figure`.
+    `figure` and `footer` are as for `write_figure`.
 
     Raises:
-        InputError: as `check_picture_file`, or the file cannot be written (E113).
+        InputError: the suffix is unknown (E117), or the file cannot be written (E113).
     """
     check_picture_file(file)
     with styled(), writing_to(file, "a picture"):
-        figure = draw()
-        add_footer(figure, footer)
-        _save_file(figure, file)
+        _add_footer(figure, footer)
+        save(figure, [file])
 
 
-def _save_file(figure: Figure, file: Path) -> None:
-    metadata = _NO_DATE[file.suffix.removeprefix(".").lower()]
-    with replacing(file) as unfinished:
-        figure.savefig(unfinished, dpi=_DOTS_PER_INCH, metadata=metadata)
+def save(figure: Figure, files: Iterable[Path]) -> None:
+    """Write files without a date, because equal figures must give identical files."""
+    for file in files:
+        metadata = _NO_DATE[file.suffix.removeprefix(".").lower()]
+        with replacing(file) as unfinished:
+            figure.savefig(unfinished, dpi=_DOTS_PER_INCH, metadata=metadata)
+
+
+def _add_footer(figure: Figure, text: str) -> None:
+    """Write the footer into the strip that `new_figure` leaves free, cut to the figure's width."""
+    width_in, height_in = figure.get_size_inches()
+    most = int((width_in - 2 * _LEFT_IN) * 72 / (0.56 * _FOOTER_SIZE))
+    line = text if len(text) <= most else f"{text[: most - 1]}…"
+    x, y = _LEFT_IN / width_in, 0.05 / height_in
+    figure.text(x, y, line, fontsize=_FOOTER_SIZE, color="#555555", va="bottom")

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from simtrain.engine.compiled import Floats
 from simtrain.figures import style
-from simtrain.figures.iteration_memory import (
-    draw_capacity,
-    draw_curves,
-    subject_of,
-    subject_with_changes,
-)
+from simtrain.figures.iteration_memory import draw_capacity, draw_curves
+from simtrain.figures.subject import subject_of
 from simtrain.report.activities import (
     BACKWARD,
     FORWARD,
@@ -57,36 +52,25 @@ _CHUNK_WHITE = 0.5
 """Share of white mixed into the colour of the last chunk; the first chunk has the pure colour."""
 
 
-def write_timeline(
-    result: Result,
-    file: Path,
-    stages: Sequence[int] | None = None,
-    window_s: tuple[float, float] | None = None,
-    *,
-    memory: bool = True,
-) -> None:
-    """Write the timeline to a `.png`, `.svg` or `.pdf` file; see `draw_timeline`.
-
-    Raises:
-        InputError: as `draw_timeline`; the suffix is unknown (E117); the file cannot be written.
-    """
-    footer = style.footer_of(subject_with_changes(result), result.scenario.cluster)
-    style.write_picture(
-        lambda: draw_timeline(result, stages, window_s, memory=memory), file, footer
-    )
-
-
-def draw_timeline(
+@style.picture
+def plot_timeline(
     result: Result,
     stages: Sequence[int] | None = None,
     window_s: tuple[float, float] | None = None,
     *,
     memory: bool = True,
 ) -> Figure:
-    """Draw the passes of each stage over time; see `plots.plot_timeline` for the arguments.
+    """Draw the activities of each stage over time, and the memory of three stages below.
+
+    Args:
+        result: the iteration.
+        stages: the stages to draw; by default all.
+        window_s: start and end of the time to draw, in seconds; by default the whole iteration.
+        memory: whether to draw memory.
 
     Raises:
-        InputError: a stage does not exist, or the window is outside the iteration (E118).
+        InputError: matplotlib is not installed (E701); a stage does not exist, or the window is
+            outside the iteration (E118).
     """
     chosen, window_s = check_selection(result, stages, window_s)
     row_in = min(max(_ROWS_IN / len(chosen), _LOW_IN), _HIGH_IN)

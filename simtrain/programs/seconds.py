@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from simtrain.durations.collectives import wire_bytes
 from simtrain.durations.model import DurationModel
@@ -52,6 +53,9 @@ class Machine:
     _steps: RecentCache[tuple[StepOptions, Parameters], dict[str, float]] = field(
         default_factory=partial(RecentCache, _CACHED), repr=False
     )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Machine, (self.model, self.engine)  # a copy fills its own caches
 
     def time(self, one: Pass) -> PassTime:
         """Return the time of a pass by cause; equal passes are simulated once."""

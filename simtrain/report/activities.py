@@ -127,11 +127,11 @@ def check_selection(
     Raises:
         InputError: a stage does not exist, or the window shows nothing of the iteration (E118).
     """
-    chosen = [*range(result.num_stages)] if stages is None else sorted({*stages})
-    last = result.num_stages - 1
-    if not chosen or not 0 <= chosen[0] <= chosen[-1] <= last:
-        wrong = [stage for stage in chosen if not 0 <= stage <= last]
-        message = f"there is no stage {wrong[0]}" if wrong else "no stage is chosen"
+    known, last = range(result.num_stages), result.num_stages - 1
+    chosen = [*(known if stages is None else stages)]
+    wrong = [stage for stage in chosen if stage not in known]
+    if wrong or not chosen:
+        message = f"there is no stage {wrong[0]!r}" if wrong else "no stage is chosen"
         fix = f"choose stages from 0 to {last}" if last else "choose stage 0, the only one"
         raise InputError.of("E118", message, Location("stages"), fix)
     end_s = result.iteration_time_s
@@ -141,7 +141,7 @@ def check_selection(
         message = f"the window {words} shows nothing of the iteration"
         fix = f"choose a window within 0 s to {format_seconds(end_s)}, its start before its end"
         raise InputError.of("E118", message, Location("window"), fix)
-    return chosen, (first_s, min(last_s, end_s))
+    return sorted({*chosen}), (first_s, min(last_s, end_s))
 
 
 def _passes(result: Result) -> Ints:

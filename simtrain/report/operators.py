@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from simtrain.durations.bottlenecks import Bottleneck, BottleneckFinder, Limit
 from simtrain.durations.collectives import wire_bytes
 from simtrain.durations.model import DurationModel
-from simtrain.errors import InputError, Location
 from simtrain.hardware.entries import entry_of
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.programs.parts import SynchronizationPart, TransferPart
@@ -187,66 +186,52 @@ def slowest_stage(result: Result) -> int:
     return min(range(len(result.stages)), key=lambda stage: result.stages[stage].bubble_s)
 
 
-def operators_of(result: Result, stage: int | None = None) -> Operators:
-    """Return the operators of a stage of a result, by default of the slowest one.
-
-    Raises:
-        InputError: the pipeline has no such stage.
-    """
-    slowest = slowest_stage(result)
-    stage = slowest if stage is None else stage
-    num_stages = len(result.stages)
-    if not 0 <= stage < num_stages:
-        message = f"the pipeline has no stage {stage}; its stages are 0 to {num_stages - 1}"
-        fix = f"write a number from 0 to {num_stages - 1}" if num_stages > 1 else "write 0"
-        raise InputError.of("E506", message, Location("--stage"), fix)
-    model = result.seconds.machine.model
-    rounding_s = 1e-13 * result.iteration_time_s
-    sent_bytes, find = result.plan.sent_bytes, BottleneckFinder(model)
-    sources = {name: source_of(name, result) for name in (HOST_ISSUE, SLOWDOWN)}
-
-    def row(key: OpKey, found: OpSeconds) -> Operator:
-        """Build the row of an op, and note the sources of the entries that limit it."""
-
-        def alone_s(one: Any) -> float:
-            return key.alone_s(one, sent_bytes)
-
-        work, on_host = key.work, isinstance(key.work, SynchronizationPart)
-        bottleneck = find.of(alone_s)
-        if on_host and sources[HOST_ISSUE].value:
-            bottleneck = Bottleneck(Limit.HOST, HOST_ISSUE, {HOST_ISSUE: 1.0})
-        for name in bottleneck.shares if bottleneck else ():
-            sources.setdefault(name, source_of(name, result))
-        # Only matrix products count.
-        flops, model_flops = getattr(work, "flops", 0), getattr(work, "model_flops", 0)
-        return Operator(
-            name=key.name,
-            phase=key.phase,
-            cause=key.field.removesuffix("_s"),
-            shape=shape_of(work),
-            count=found.count,
-            flops=found.count * flops,
-            model_flops=0 if key.phase is Phase.RECOMPUTE else found.count * model_flops,
-            num_bytes=found.count * _num_bytes(work, sent_bytes),
-            alone_s=found.total_s if on_host else found.count * alone_s(model),
-            total_s=found.total_s,
-            exposed_s=found.exposed_s if found.exposed_s > rounding_s else 0.0,
-            bottleneck=bottleneck,
-            basis=_basis(work, model, sources[bottleneck.entry] if bottleneck else None),
-        )
-
-    found = stage_ops(result.iteration, stage)
-    rows = [row(key, sums) for key, sums in found.items()]
+def operators_of(result: Result, stage: int) -> Operators:
+    """Return the operators of a stage of a result."""
+    find = BottleneckFinder(result.seconds.machine.model)
+    ops = stage_ops(result.iteration, stage).items()
+    rows = [_operator(key, seconds, result, find) for key, seconds in ops]
     rows.sort(key=lambda one: (-one.exposed_s, -one.total_s))
+    bottlenecks = [row.bottleneck for row in rows if row.bottleneck]
+    entries = {HOST_ISSUE, SLOWDOWN}.union(*(one.shares for one in bottlenecks))
     return Operators(
         stage=stage,
-        is_slowest=stage == slowest,
-        num_stages=num_stages,
+        is_slowest=stage == slowest_stage(result),
+        num_stages=result.num_stages,
         iteration_time_s=result.iteration_time_s,
         breakdown=result.stages[stage],
         rows=tuple(rows),
-        sources=dict(sorted(sources.items())),
+        sources={name: source_of(name, result) for name in sorted(entries)},
         limits=_limits(result.profile, result.scenario.precision.linear_product_type),
+    )
+
+
+def _operator(key: OpKey, seconds: OpSeconds, result: Result, find: BottleneckFinder) -> Operator:
+    """Return the row of equal ops."""
+    work, count, sent_bytes = key.work, seconds.count, result.plan.sent_bytes
+    alone_s = count * key.alone_s(find.model, sent_bytes)
+    is_exposed = seconds.exposed_s > 1e-13 * result.iteration_time_s  # else a rounding error
+    bottleneck = find.of(lambda model: key.alone_s(model, sent_bytes))
+    if isinstance(work, SynchronizationPart):
+        alone_s = seconds.total_s
+        if source_of(HOST_ISSUE, result).value:
+            bottleneck = Bottleneck(Limit.HOST, HOST_ISSUE, {HOST_ISSUE: 1.0})
+    # Only matrix products count.
+    flops, model_flops = getattr(work, "flops", 0), getattr(work, "model_flops", 0)
+    return Operator(
+        name=key.name,
+        phase=key.phase,
+        cause=key.field.removesuffix("_s"),
+        shape=shape_of(work),
+        count=count,
+        flops=count * flops,
+        model_flops=0 if key.phase is Phase.RECOMPUTE else count * model_flops,
+        num_bytes=count * _num_bytes(work, sent_bytes),
+        alone_s=alone_s,
+        total_s=seconds.total_s,
+        exposed_s=seconds.exposed_s if is_exposed else 0.0,
+        bottleneck=bottleneck,
+        basis=_basis(work, find.model, source_of(bottleneck.entry, result) if bottleneck else None),
     )
 
 

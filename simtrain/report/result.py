@@ -5,21 +5,24 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from html import escape
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
+from simtrain.errors import InputError, Location, did_you_mean
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.memory.report import MemoryCurve, MemoryReport, memory_curve
 from simtrain.plan import Plan
 from simtrain.programs.iteration_tasks import IterationTimeline
 from simtrain.programs.seconds import IterationSeconds
 from simtrain.report.breakdown import Breakdown, breakdown_by_name
-from simtrain.report.operators import Operators, operators_of
+from simtrain.report.operators import Operators, operators_of, slowest_stage
 from simtrain.report.views import BreakdownView, MemoryView, TimelineView
 from simtrain.scenario import Scenario
 from simtrain.sentences import with_whole_numbers
 from simtrain.units import format_bytes, format_seconds
 
 _ALIGNED_CHANNELS = 8
+FrameName = Literal["breakdown", "memory", "timeline"]
+_FRAMES: tuple[FrameName, ...] = get_args(FrameName)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +80,29 @@ class Result:
         return MemoryView(self)
 
     def memory_curve(self, stage: int) -> MemoryCurve:
-        """Return the memory of a stage's rank over time."""
-        return memory_curve(self.plan, self.profile, self.iteration, stage)
+        """Return the memory of a stage's rank over time.
+
+        Raises:
+            InputError: the pipeline has no such stage (E506).
+        """
+        return memory_curve(self.plan, self.profile, self.iteration, self._checked(stage))
 
     def operators(self, stage: int | None = None) -> Operators:
         """Return the operators of a stage, by default of the slowest one (`simtrain run --ops`).
 
         Raises:
-            InputError: the pipeline has no such stage.
+            InputError: the pipeline has no such stage (E506).
         """
-        return operators_of(self, stage)
+        return operators_of(self, slowest_stage(self) if stage is None else self._checked(stage))
+
+    def _checked(self, stage: int) -> int:
+        """Return a stage of the pipeline; refuse other numbers."""
+        last = self.num_stages - 1
+        if stage not in range(self.num_stages):
+            message = f"the pipeline has no stage {stage!r}; its stages are 0 to {last}"
+            fix = f"write a number from 0 to {last}" if last else "write 0"
+            raise InputError.of("E506", message, Location("--stage"), fix)
+        return stage
 
     @property
     def iteration_time_s(self) -> float:
@@ -215,17 +231,19 @@ class Result:
         )
         return f"<table>{''.join(rows)}</table>"
 
-    def frame(self, table: Literal["breakdown", "memory", "timeline"]) -> Any:
+    def frame(self, table: FrameName) -> Any:
         """Return a table as a pandas.DataFrame.
 
         Args:
             table: each stage's time by cause, each stage's peak memory by component, or all tasks.
 
         Raises:
-            InputError: pandas is not installed (E701).
+            InputError: there is no such table (E119), or pandas is not installed (E701).
         """
-        parts = {"breakdown": self.breakdown, "memory": self.memory, "timeline": self.timeline}
-        return parts[table].frame()
+        if table not in _FRAMES:
+            fix = f"{did_you_mean(table, _FRAMES)}Write one of: {', '.join(_FRAMES)}"
+            raise InputError.of("E119", f'a result has no table "{table}"', fix=fix)
+        return getattr(self, table).frame()
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -59,7 +59,7 @@ class TimelineView(_View, Timeline):
         memory: bool = True,
     ) -> Figure:
         """Plot the tasks of each stage over time; see `simtrain.plot_timeline`."""
-        from simtrain.figures.plots import plot_timeline
+        from simtrain.figures.timeline import plot_timeline
 
         return plot_timeline(self._result, stages, window_s, memory=memory)
 
@@ -85,7 +85,7 @@ class BreakdownView(_View, Breakdown):
 
     def plot(self) -> Figure:
         """Plot the time of each stage by cause; see `simtrain.plot_breakdown`."""
-        from simtrain.figures.plots import plot_breakdown
+        from simtrain.figures.breakdown import plot_breakdown
 
         return plot_breakdown(self._result)
 
@@ -118,6 +118,6 @@ class MemoryView(_View, MemoryReport):
 
     def plot(self) -> Figure:
         """Plot the peak of each stage, and memory over time; see `simtrain.plot_memory`."""
-        from simtrain.figures.plots import plot_memory
+        from simtrain.figures.iteration_memory import plot_memory
 
         return plot_memory(self._result)

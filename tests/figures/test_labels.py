@@ -88,7 +88,7 @@ def drawn(monkeypatch: MonkeyPatch) -> Iterator[dict[str, Figure]]:
     """Figures by file name, kept instead of written."""
     figures: dict[str, Figure] = {}
     monkeypatch.setattr(
-        style, "save", lambda figure, path: (path,) if figures.update({path.name: figure}) else ()
+        style, "save", lambda figure, files: figures.update({files[0].stem: figure})
     )
     with style.styled():
         yield figures

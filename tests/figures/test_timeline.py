@@ -9,8 +9,8 @@ from matplotlib.text import Text
 
 import simtrain
 from simtrain.errors import InputError
-from simtrain.figures.iteration_memory import subject_with_changes
-from simtrain.figures.timeline import write_timeline
+from simtrain.figures.style import write_picture
+from simtrain.figures.subject import footer_of_result
 from tests.helpers.command_line import call, refused
 from tests.helpers.toys import run, small
 
@@ -40,7 +40,8 @@ def test_passes_with_enough_room_show_their_microbatch() -> None:
 def test_a_name_that_the_font_lacks_is_drawn_without_warnings(tmp_path: pathlib.Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        write_timeline(run(small(name="模型")), tmp_path / "t.png", memory=False)
+        figure = simtrain.plot_timeline(run(small(name="模型")), memory=False)
+        write_picture(figure, tmp_path / "t.png", "模型")
 
 
 def test_a_window_limits_the_time_axis_to_the_iteration() -> None:
@@ -104,15 +105,16 @@ def test_equal_timelines_are_identical_files(tmp_path: pathlib.Path) -> None:
 
 def test_a_footer_lists_the_values_that_differ_from_the_file() -> None:
     result = run(simtrain.load_scenario("table5_22b_full", ["batch.micro=2", "name=mine"]))
-    assert subject_with_changes(result) == "scenario mine with batch.micro=2"
     unchanged = run(simtrain.load_scenario("table5_22b_full"))
-    assert subject_with_changes(unchanged) == "scenario table5_22b_full"
     changes = {"recompute": "none", "precision.gradients": "bf16", "overlap.tensor_parallel": False}
     many = run(unchanged.scenario.replace(changes))
-    assert subject_with_changes(many) == (
-        "scenario table5_22b_full with recompute.strategy=none, precision.gradients=bf16 "
-        "and 1 more change"
-    )
+    two_and_more = "recompute.strategy=none, precision.gradients=bf16 and 1 more change"
+    for one, subject in (
+        (result, "scenario mine with batch.micro=2"),
+        (unchanged, "scenario table5_22b_full"),
+        (many, f"scenario table5_22b_full with {two_and_more}"),
+    ):
+        assert footer_of_result(one).startswith(f"{subject} · profile a100_sxm4_80gb (SHA-256 ")
 
 
 def texts(figure: Figure) -> list[str]:

@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import io
 import json
+import pickle
 import sys
 import types
 from dataclasses import asdict
@@ -78,6 +79,26 @@ def test_frames_are_pandas_where_it_is_installed(monkeypatch: pytest.MonkeyPatch
 
     operators = RESULT.operators()
     assert operators.frame() == ("frame", operators.records())
+
+
+def test_an_unknown_table_or_stage_is_refused() -> None:
+    with pytest.raises(InputError, match=r'no table "memroy"\n  fix: did you mean memory\?'):
+        RESULT.frame("memroy")  # type: ignore[arg-type]
+    for stage in (-1, 4, "0"):
+        for ask in (RESULT.operators, RESULT.memory_curve):
+            with pytest.raises(InputError, match=f"E506 the pipeline has no stage {stage!r}"):
+                ask(stage)  # type: ignore[operator]
+    with pytest.raises(InputError, match="E118 there is no stage '0'\n  fix: choose stages from 0"):
+        RESULT.timeline.plot(stages="0")  # type: ignore[arg-type]
+
+
+def test_a_pickled_result_is_a_complete_result() -> None:
+    again = pickle.loads(pickle.dumps(RESULT))
+    assert again.to_dict() == RESULT.to_dict() and again.scenario == RESULT.scenario
+    assert again.operators(0).to_dict() == RESULT.operators(0).to_dict()
+    assert again.profile.model_dump() == RESULT.profile.model_dump()
+    timeline = pickle.loads(pickle.dumps(RESULT.timeline))
+    assert timeline.records() == RESULT.timeline.records()
 
 
 def test_without_pandas_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

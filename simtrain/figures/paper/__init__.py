@@ -10,7 +10,8 @@ from simtrain.figures.paper.errors import draw_errors
 from simtrain.figures.paper.layer import draw_fig7, draw_fig8, draw_table2
 from simtrain.figures.paper.memory import draw_fig1, draw_fig9, draw_zero
 from simtrain.figures.paper.window import draw_window
-from simtrain.figures.style import footer, footer_of, write_figure
+from simtrain.figures.style import picture, write_figure
+from simtrain.figures.subject import footer, footer_of
 from simtrain.paper import TargetResult, TimeComparison
 from simtrain.paper.models import PRESENT, paper_scenario
 
@@ -31,6 +32,7 @@ _WITHOUT_PROFILE = {"table2", "fig7", "zero"}
 """Targets that depend on the model alone, not on a hardware profile."""
 
 
+@picture
 def draw(target: str, reproduced: TargetResult) -> Figure:
     """Draw the figure of a target."""
     if isinstance(reproduced, TimeComparison):
@@ -49,4 +51,4 @@ def write_paper_figure(target: str, reproduced: TargetResult, folder: Path) -> t
         origin = footer(subject, {})
     else:
         origin = footer_of(subject, paper_scenario("22B", PRESENT).cluster)
-    return write_figure(lambda: draw(target, reproduced), folder / target, origin)
+    return write_figure(draw(target, reproduced), folder / target, origin)

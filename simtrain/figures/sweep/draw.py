@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from simtrain.figures.style import footer, with_changes, write_figure
+from simtrain.figures.style import write_figure
+from simtrain.figures.subject import footer, with_changes
 from simtrain.figures.sweep.heat_map import HeatMap, draw_heat_map, heat_map
 from simtrain.figures.sweep.pareto import Pareto, draw_pareto, pareto
 from simtrain.figures.sweep.results import Results, check_name
@@ -87,11 +88,11 @@ def write_plots(
     origin = footer(subject, header.profiles, header.version)
     files: list[Path] = []
     if heat:
-        files += write_figure(lambda: draw_heat_map(heat), folder / "heat_map", origin)
+        files += write_figure(draw_heat_map(heat), folder / "heat_map", origin)
     if front:
-        files += write_figure(lambda: draw_pareto(front), folder / "pareto", origin)
+        files += write_figure(draw_pareto(front), folder / "pareto", origin)
     if curves:
-        files += write_figure(lambda: draw_scaling(curves), folder / "scaling", origin)
+        files += write_figure(draw_scaling(curves), folder / "scaling", origin)
     pictures = {"heat_map": heat, "pareto": front, "scaling": curves}
     left_out = {name: _WHY_NOT[name] for name, picture in pictures.items() if picture is None}
     return Plots(tuple(files), column, front, curves, left_out, heat, results.counts_by_status())

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from simtrain.errors import InputError, Location
+from simtrain.figures import style
 from simtrain.figures.labels import wrap
 from simtrain.figures.sweep.cells import Place, draw_cells, label_height_in, wrapped
 from simtrain.figures.sweep.panels import COLUMNS, panels_of
@@ -170,6 +171,7 @@ def _is_determined(results: Results, chosen: Sequence[str], name: str) -> bool:
     return len(chosen) == 1 and results.combinations(*chosen, name) <= most
 
 
+@style.picture
 def draw_heat_map(picture: HeatMap) -> Figure:
     """Draw all panels; colours show the ratio to the panel's best result."""
     results = picture.results

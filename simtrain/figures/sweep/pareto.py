@@ -90,6 +90,7 @@ def pareto(results: Results) -> Pareto | None:
     return Pareto(results, rows.append_column("time", gpu_s), "GPU-seconds per million tokens")
 
 
+@style.picture
 def draw_pareto(picture: Pareto) -> Figure:
     """Draw each panel's points; points of the front are numbered as in the command's table."""
     results = picture.results

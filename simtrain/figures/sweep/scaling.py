@@ -76,6 +76,7 @@ def scaling(results: Results) -> Scaling | None:
     return Scaling(results, curves) if curves else None
 
 
+@style.picture
 def draw_scaling(picture: Scaling) -> Figure:
     """Draw all panels in one log-log plot; percentages are efficiencies."""
     figure, axes = style.new_axes(7.5, 4.6)
