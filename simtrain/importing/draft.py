@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from simtrain.errors import InputError, Location, Problem
+from simtrain.importing.settings import Effect, Setting
 from simtrain.scenario import Scenario, check_scenario
 from simtrain.scenario.words import spell_out_words
 from simtrain.strict_yaml import (
@@ -34,6 +35,8 @@ class Draft:
     Args:
         file: the imported file.
         what: its kind, such as "Megatron-LM's arguments".
+        default: the comment of values that the framework has by default.
+        settings: the settings of the source, by name.
         overrides: assignments of --set.
         data: the fields, as nested sections.
         comments: the comment of each field, by its path.
@@ -43,14 +46,50 @@ class Draft:
 
     file: str
     what: str
+    default: str
+    settings: Mapping[str, Setting]
     overrides: tuple[str, ...] = ()
     data: dict[str, Any] = field(default_factory=dict)
     comments: dict[tuple[str | int, ...], str] = field(default_factory=dict)
     places: dict[tuple[str | int, ...], Location] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
-    def set(self, name: str, value: Any, comment: str, place: Location | None = None) -> None:
-        """Set a field by its dotted name, with a comment on the source of the value."""
+    def given(self, name: str) -> Setting | None:
+        """Return a setting if the source has a value for it."""
+        return self.settings.get(name)
+
+    def origin(self, *names: str, otherwise: str = "") -> str:
+        """Return a comment with the names and lines of the settings that are given."""
+        given = [setting for name in names if (setting := self.given(name))]
+        if not given:
+            return otherwise or self.default
+        words = ", ".join(setting.spelled for setting in given)
+        lines = {one.place.line for one in given if one.place and one.place.line}
+        return f"{words}, line {', '.join(map(str, sorted(lines)))}" if lines else words
+
+    def place(self, *names: str) -> Location | None:
+        """Return the position of the first setting that is given."""
+        return next((found.place for name in names if (found := self.given(name))), None)
+
+    def set(
+        self, name: str, value: Any, *settings: str, otherwise: str = "", detail: str = ""
+    ) -> None:
+        """Set a field from settings, with their names and lines as comment.
+
+        Args:
+            name: dotted name of the field.
+            value: its value.
+            settings: names of the settings that it follows from.
+            otherwise: the comment if none of them is given; by default the draft's `default`.
+            detail: text that is appended to the comment.
+        """
+        comment = self.origin(*settings, otherwise=otherwise) + (f": {detail}" if detail else "")
+        self.set_because(name, value, comment, self.place(*settings))
+
+    def set_because(
+        self, name: str, value: Any, comment: str, place: Location | None = None
+    ) -> None:
+        """Set a field by its dotted name, with a comment that gives the reason of the value."""
         path = _path(name)
         self.data = with_value(self.data, path, value, place)
         self.comments[path] = comment
@@ -58,21 +97,41 @@ class Draft:
             for length in range(1, len(path) + 1):
                 self.places.setdefault(path[:length], place)
 
-    def append(self, name: str, comment: str) -> None:
-        """Append text to the comment of a field."""
-        self.comments[_path(name)] += f": {comment}"
-
     def override(self, name: str) -> int | None:
         """Return the integer that --set assigns to a field, or None."""
         values = [one.partition("=")[2] for one in self.overrides if path_of(one) == _path(name)]
         return int(values[-1]) if values and values[-1].strip().isdecimal() else None
 
-    def note(self, source: str, text: str, place: Location | None = None) -> None:
-        """Add a note about a setting that is not modelled: its place and its effect."""
+    def note(self, source: str | Setting, text: str, place: Location | None = None) -> None:
+        """Add a note about a setting that is not modelled: its words and line, and its effect."""
+        words = source
+        if isinstance(source, Setting):
+            words, place = source.words, source.place
         line = f", line {place.line}" if place and place.line else ""
-        self.notes.append(f"{source}{line}: {text}")
+        self.notes.append(f"{words}{line}: {text}")
 
-    def finished(self, required: dict[str, str]) -> tuple[Scenario, str]:
+    def note_effects(
+        self, effects: Mapping[str, Effect], details: Mapping[str, str] | None = None
+    ) -> None:
+        """Note each setting with an effect that is not modelled, in the order of the source.
+
+        Args:
+            effects: the effect of each setting.
+            details: settings that only refine another one, each with that one.
+        """
+        for name in self.settings:
+            setting = self.given(name)
+            if setting is None or name not in effects or not effects[name].applies(setting.value):
+                continue
+            refining = [
+                one.spelled
+                for one in self.settings.values()
+                if (details or {}).get(one.name) == name != one.name
+            ]
+            refined = f" (with {', '.join(refining)})" if refining else ""
+            self.note(setting, effects[name].text + refined)
+
+    def finished(self, required: Mapping[str, str]) -> tuple[Scenario, str]:
         """Return the scenario after overrides and checks, and the text of its file.
 
         Args:
@@ -81,6 +140,7 @@ class Draft:
         Raises:
             InputError: missing or wrong values, or combinations that the framework refuses.
         """
+        self._set_cluster()
         document = Document(self.data, Positions(self.places, self.places))
         for override in self.overrides:
             document = apply_overrides(spell_out_words(document), [override])
@@ -107,6 +167,17 @@ class Draft:
         check_scenario(scenario)
         return scenario, self._text(document.data)
 
+    def _set_cluster(self) -> None:
+        """Set a cluster whose GPUs have the data type of the products."""
+        precision = self.data["precision"]
+        if precision["compute"] != "fp8":
+            self.set_because("cluster", Scenario.model_fields["cluster"].default, DEFAULT)
+            return
+        needs_blackwell = precision["fp8_recipe"] == "mxfp8"
+        cluster, gpu = ("b200_sxm", "a B200") if needs_blackwell else ("h100_sxm", "an H100")
+        comment = f"fp8 needs {gpu} or a later GPU; the GPU is not in the source"
+        self.set_because("cluster", cluster, comment)
+
     def _text(self, data: dict[str, Any]) -> str:
         lines = [f"# Imported by simtrain from {self.what}."]
         if self.notes:
@@ -124,34 +195,18 @@ class Draft:
     def _section(self, data: dict[str, Any], path: tuple[str | int, ...]) -> Iterable[str]:
         for name, value in data.items():
             inside = (*path, name)
-            indent = "  " * len(path)
-            if isinstance(value, dict) and value:
-                yield f"{indent}{name}:" + self._comment(inside, f"{indent}{name}:")
+            is_section = isinstance(value, dict) and value
+            line = f"{'  ' * len(path)}{name}:" + ("" if is_section else f" {_as_yaml(value)}")
+            gap = " " * max(2, _COMMENTS_AT - len(line))
+            yield line + (f"{gap}# {self.comments[inside]}" if inside in self.comments else "")
+            if is_section:
                 yield from self._section(value, inside)
-            else:
-                line = f"{indent}{name}: {_as_yaml(value)}"
-                yield line + self._comment(inside, line)
-
-    def _comment(self, path: tuple[str | int, ...], line: str) -> str:
-        if path not in self.comments:
-            return ""
-        return f"{' ' * max(2, _COMMENTS_AT - len(line))}# {self.comments[path]}"
 
 
 def padded_vocabulary(tokens: int, unit: int) -> tuple[int, str]:
     """Return the vocabulary padded to a multiple of `unit`, as in Megatron-LM, and a comment."""
     padded = -(-tokens // unit) * unit
     return padded, f"{tokens} tokens, padded" if padded > tokens else f"{tokens} tokens"
-
-
-def set_counts(draft: Draft) -> None:
-    """Set parallelism and batch to defaults, for a source that only describes a model."""
-    for name in ("tensor", "pipeline", "data"):
-        draft.set(f"parallelism.{name}", draft.override(f"parallelism.{name}") or 1, DEFAULT)
-    micro = draft.override("batch.micro") or 1
-    draft.set("batch.micro", micro, DEFAULT)
-    data = draft.data["parallelism"]["data"]
-    draft.set("batch.global", micro * data, f"{DEFAULT}; micro x data")
 
 
 def _path(name: str) -> tuple[str, ...]:

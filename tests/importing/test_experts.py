@@ -8,7 +8,7 @@ import pytest
 from simtrain import models
 from simtrain.errors import InputError
 from simtrain.importing import import_hugging_face, import_megatron, import_torchtitan
-from simtrain.importing.expert_layers import dense_and_frequency
+from simtrain.importing.layer_patterns import dense_and_frequency
 from simtrain.scenario import load_scenario
 from simtrain.scenario.experts import Experts
 from simtrain.simulation import simulate_memory

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from simtrain.errors import InputError
 from simtrain.importing import import_megatron
-from simtrain.importing.megatron_arguments import (
+from simtrain.importing.megatron.arguments import (
     DETAILS,
     KNOWN,
     MAPPED,

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from simtrain.errors import InputError
-from simtrain.importing.shell import string, unknown_name, words_of_commands
+from simtrain.importing.megatron.shell import string, unknown_name, words_of_commands
 from tests.helpers.imported import GPT, LLAMA
 
 QUOTES = r"""

@@ -7,7 +7,7 @@ import pytest
 from simtrain import models
 from simtrain.errors import InputError
 from simtrain.importing import import_torchtitan
-from simtrain.importing.torchtitan_keys import MAPPED, MODELS, NOT_MODELLED, WITHOUT_EFFECT
+from simtrain.importing.torchtitan.keys import MAPPED, MODELS, NOT_MODELLED, WITHOUT_EFFECT
 from simtrain.scenario import load_scenario
 from simtrain.schedules import interleaved
 from simtrain.simulation import simulate_memory

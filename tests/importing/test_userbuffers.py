@@ -3,7 +3,7 @@
 import pytest
 
 from simtrain.importing import import_megatron
-from simtrain.importing.megatron_arguments import USERBUFFERS
+from simtrain.importing.megatron.arguments import USERBUFFERS
 from tests.helpers.imported import BASE
 
 ON = "--tensor-model-parallel-size 2 --sequence-parallel --tp-comm-overlap"

@@ -11,9 +11,8 @@ from typing import Any
 
 from simtrain import models
 from simtrain.errors import InputError
-from simtrain.importing.draft import DEFAULT, Draft
-from simtrain.importing.torchtitan_job import Job
-from simtrain.importing.torchtitan_keys import (
+from simtrain.importing.torchtitan.job import JobDraft
+from simtrain.importing.torchtitan.keys import (
     DETAILS,
     END_STAGES,
     FILE_SCHEDULES,
@@ -23,7 +22,7 @@ from simtrain.importing.torchtitan_keys import (
     ROTATE_METHODS,
     SCHEDULES,
 )
-from simtrain.importing.torchtitan_stages import SPLITS, chunks_of_sizes
+from simtrain.importing.torchtitan.stages import SPLITS, chunks_of_sizes
 from simtrain.scenario import Scenario
 from simtrain.scenario.pipeline_layout import layout_of_chunks
 
@@ -42,50 +41,42 @@ def import_torchtitan(file: str, overrides: Iterable[str] = ()) -> tuple[Scenari
         InputError: unreadable files; unknown keys, models and schedules; an undefined number of
             ranks; combinations that the framework refuses.
     """
-    mapping = _Mapping(Job(file), tuple(overrides))
-    return mapping.draft.finished({})
+    draft = _Mapping(file, tuple(overrides))
+    draft.set_all()
+    return draft.finished({})
 
 
-class _Mapping:
-    """Maps the keys of a job to the fields of a scenario, section by section."""
+class _Mapping(JobDraft):
+    """Sets the fields of a scenario from the keys of a job, section by section."""
 
-    def __init__(self, job: Job, overrides: tuple[str, ...]) -> None:
-        self.job, self.draft = job, Draft(job.file, f"torchtitan's job in {job.file}", overrides)
-        self.tensor = job.count("parallelism.tensor_parallel_degree")
-        self.pipeline = job.count("parallelism.pipeline_parallel_degree")
+    def set_all(self) -> None:
+        """Set all fields."""
+        self.tensor = self.count("parallelism.tensor_parallel_degree")
+        self.pipeline = self.count("parallelism.pipeline_parallel_degree")
         self._model()
         self._parallelism()
         self._expert_parallelism()
         self._batch(self._replicas())
         self._recompute()
-        compiles = [key for key in ("training.compile", "compile.enable") if self.job[key]]
+        compiles = [key for key in ("training.compile", "compile.enable") if self[key]]
         self.set("software", "torchtitan_compiled" if compiles else "torchtitan", *compiles)
         self._precision()
-        self.draft.set("overlap.data_parallel", True, _ALWAYS)
+        self.set_because("overlap.data_parallel", True, _ALWAYS)
         self._asynchronous_tensor_parallel()
         if self._converts_to_fp8():
             self._fp8()
-            comment = "fp8 needs an H100 or a later GPU; the GPU is not in the job"
-            self.draft.set("cluster", "h100_sxm", comment)
-        else:
-            self.draft.set("cluster", Scenario.model_fields["cluster"].default, DEFAULT)
-        self._notes()
-
-    def set(self, field: str, value: Any, *keys: str) -> None:
-        """Set a field from keys, with their names and lines as comment."""
-        given = next((key for key in keys if key in self.job.values), None)
-        place = self.job.place(given) if given else None
-        self.draft.set(field, value, self.job.origin(*keys), place)
+        details = {key: DETAILS.get(key.partition(".")[0], "") for key in self.settings}
+        self.note_effects(NOT_MODELLED, details)
 
     def _model(self) -> None:
         keys = "model.name", "model.flavor"
-        name, flavor = (self.job[key] for key in keys)
+        name, flavor = (self[key] for key in keys)
         if (name, flavor) not in MODELS:
             known = ", ".join(" ".join(pair) for pair in MODELS)
             raise InputError.of(
                 "E877",
                 f"the flavor {flavor} of {name} cannot be imported",
-                self.job.place("model.flavor"),
+                self.setting("model.flavor").place,
                 f"write one of {known}; or import the model from its config.json with "
                 "simtrain import hf",
                 "simtrain has the sizes of some flavors only",
@@ -95,37 +86,37 @@ class _Mapping:
         for field, value in sizes.items():
             # torchtitan has no modules of multi-token prediction.
             if field not in ("seq_length", "mtp_num_layers"):
-                self.draft.set(f"model.{field}", value, f"{name} {flavor}: {shipped}")
-        self.set("model.seq_length", self.job.count("training.seq_len"), "training.seq_len")
+                self.set_because(f"model.{field}", value, f"{name} {flavor}: {shipped}")
+        self.set("model.seq_length", self.count("training.seq_len"), "training.seq_len")
 
     def _parallelism(self) -> None:
         self.set("parallelism.tensor", self.tensor, "parallelism.tensor_parallel_degree")
         if self.tensor > 1:
-            self.draft.set(
+            self.set_because(
                 "parallelism.sequence_parallel", True, f"{_ALWAYS} with tensor parallelism"
             )
         self.set("parallelism.pipeline", self.pipeline, "parallelism.pipeline_parallel_degree")
-        self.draft.set("parallelism.scatter_gather", False, _ALWAYS)
-        if (context := self.job.count("parallelism.context_parallel_degree")) > 1:
+        self.set_because("parallelism.scatter_gather", False, _ALWAYS)
+        if (context := self.count("parallelism.context_parallel_degree")) > 1:
             self.set("parallelism.context", context, "parallelism.context_parallel_degree")
             key = "parallelism.context_parallel_rotate_method"
-            if self.job[key] not in ROTATE_METHODS:
-                raise self.job.wrong(key, "is not modelled", "write allgather or alltoall")
-            self.set("parallelism.context_communication", ROTATE_METHODS[self.job[key]], key)
+            if self[key] not in ROTATE_METHODS:
+                raise self.wrong(key, "is not modelled", "write allgather or alltoall")
+            self.set("parallelism.context_communication", ROTATE_METHODS[self[key]], key)
             text = "another order of communication and attention, with fewer kernels"
-            self.draft.note(f"{key} {self.job[key]}", text, self.job.place(key))
+            self.note(self.setting(key), text)
         if self.pipeline == 1:
             return
         key = "parallelism.pipeline_parallel_schedule"
-        name, file_key = str(self.job[key]).lower(), f"{key}_csv"
-        file = str(self.job[file_key])
+        name, file_key = str(self[key]).lower(), f"{key}_csv"
+        file = str(self[file_key])
         schedule = SCHEDULES.get(name) or (FILE_SCHEDULES.get(name) if file else None)
         if schedule is None:
             fix = "write 1F1B, Interleaved1F1B or GPipe"
-            raise self.job.wrong(key, "is not modelled", fix)
+            raise self.wrong(key, "is not modelled", fix)
         if file:
             self.set("schedule", file, file_key)
-            self.draft.set("overlap.pipeline", True, "PyTorch's runtime of schedules from files")
+            self.set_because("overlap.pipeline", True, "PyTorch's runtime of schedules from files")
         else:
             self.set("schedule", schedule, key)
         if self._split_by_names():
@@ -141,9 +132,9 @@ class _Mapping:
         Source: torchtitan's generate_llm_fqn_per_model_part.
         """
         keys = [f"parallelism.pipeline_parallel_{end}_stage_less_layers" for end in END_STAGES]
-        less = [self.job.count(key, least=0) for key in keys]
-        chunks = self.draft.data["parallelism"].get("interleave", 1)
-        layers, stages = self.draft.data["model"]["num_layers"], self.pipeline * chunks
+        less = [self.count(key, least=0) for key in keys]
+        chunks = self.data["parallelism"].get("interleave", 1)
+        layers, stages = self.data["model"]["num_layers"], self.pipeline * chunks
         share, extra = divmod(layers + sum(less), stages)
         sizes = [share + (stage < extra) for stage in range(stages)]
         sizes[0], sizes[-1] = sizes[0] - less[0], sizes[-1] - less[1]
@@ -157,13 +148,13 @@ class _Mapping:
 
     def _split_by_names(self) -> bool:
         """Set the layout from the names of modules, if the job has them."""
-        key = next((key for key in SPLITS if self.job[key]), None)
+        key = next((key for key in SPLITS if self[key]), None)
         if key is None:
             return False
         read, fix = SPLITS[key]
-        chunks = read(self.job[key], self.draft.data["model"]["num_layers"])
+        chunks = read(self[key], self.data["model"]["num_layers"])
         if not chunks or len(chunks) % self.pipeline:
-            raise self.job.wrong(key, "does not split the model into the stages", fix)
+            raise self.wrong(key, "does not split the model into the stages", fix)
         self._set_layout(chunks, key)
         return True
 
@@ -176,22 +167,22 @@ class _Mapping:
     def _expert_parallelism(self) -> None:
         """Set expert parallelism; torchtitan ignores it without experts."""
         keys = "parallelism.expert_parallel_degree", "parallelism.expert_tensor_parallel_degree"
-        ranks = self.job.count(keys[0])
-        if "experts" not in self.draft.data["model"]:
+        ranks = self.count(keys[0])
+        if "experts" not in self.data["model"]:
             return
         self.set("parallelism.expert", ranks, keys[0])
         if ranks > 1:
-            self.set("parallelism.expert_tensor", self.job.count(keys[1]), keys[1])
+            self.set("parallelism.expert_tensor", self.count(keys[1]), keys[1])
 
     def _chunks(self, key: str) -> int:
         """Return the chunks per rank; the default of torchtitan is 2."""
-        if key not in self.job.values:
+        if not self.given(key):
             return 2
-        layers: int = self.draft.data["model"]["num_layers"]
-        chunks, rest = divmod(layers, self.pipeline * self.job.count(key))
+        layers: int = self.data["model"]["num_layers"]
+        chunks, rest = divmod(layers, self.pipeline * self.count(key))
         if rest or not chunks:
             fix = f"write a divisor of {layers} / {self.pipeline}"
-            raise self.job.wrong(key, f"does not divide {layers} layers into equal stages", fix)
+            raise self.wrong(key, f"does not divide {layers} layers into equal stages", fix)
         return chunks
 
     def _replicas(self) -> int:
@@ -200,15 +191,15 @@ class _Mapping:
             "parallelism.data_parallel_replicate_degree",
             "parallelism.data_parallel_shard_degree",
         )
-        replicate = self.job.count(keys[0])
-        shard = self.job.count(keys[1], or_rest=True)
-        data = self.draft.override("parallelism.data")
+        replicate = self.count(keys[0])
+        shard = self.count(keys[1], or_rest=True)
+        data = self.override("parallelism.data")
         if shard == -1 and data is None:
             raise InputError.of(
                 "E872",
                 f"{keys[1]} is -1 (all remaining ranks), but the job does not contain the number "
                 "of ranks",
-                self.job.place(keys[1]),
+                self.setting(keys[1]).place,
                 "add --set parallelism.data=16",
             )
         if shard == -1 and data is not None:
@@ -227,71 +218,68 @@ class _Mapping:
         """Set resharding and the gradient reduction, which depend on the pipeline."""
         key = "parallelism.fsdp_reshard_after_forward"
         stays = {"never": True, "default": self.pipeline > 1, "always": False}
-        if self.job[key] not in stays:
-            raise self.job.wrong(key, "is not a policy", "write default, always or never")
-        if stays[self.job[key]]:
+        if self[key] not in stays:
+            raise self.wrong(key, "is not a policy", "write default, always or never")
+        if stays[self[key]]:
             self.set("memory.reshard_after_forward", False, key)
         if self.pipeline > 1:
             text = f"{_ALWAYS} in a pipeline"
-            self.draft.set("memory.reduce_every_microbatch", False, text)
+            self.set_because("memory.reduce_every_microbatch", False, text)
 
     def _batch(self, data: int) -> None:
-        local_key = "training.batch_size"
-        if local_key not in self.job.values:
-            local_key = "training.local_batch_size"
-        local = self.job.count(local_key)
+        older, newer = "training.batch_size", "training.local_batch_size"
+        local_key = older if self.given(older) else newer
+        local = self.count(local_key)
         if self.pipeline > 1:
             key = "parallelism.pipeline_parallel_microbatch_size"
-            self.set("batch.micro", self.job.count(key), key)
+            self.set("batch.micro", self.count(key), key)
         else:
             self.set("batch.micro", local, local_key)
-        total = self.job.count("training.global_batch_size", or_rest=True)
+        total = self.count("training.global_batch_size", or_rest=True)
         if total == -1:
-            self.set("batch.global", local * data, local_key)
-            self.draft.append("batch.global", f"{local} x {data} data-parallel ranks")
+            detail = f"{local} x {data} data-parallel ranks"
+            self.set("batch.global", local * data, local_key, detail=detail)
         else:
             self.set("batch.global", total, "training.global_batch_size")
 
     def _recompute(self) -> None:
         keys = "activation_checkpoint.mode", "activation_checkpoint.selective_ac_option"
-        mode, option = (self.job[key] for key in keys)
+        mode, option = (self[key] for key in keys)
         if mode not in ("none", "full", "selective"):
-            raise self.job.wrong(keys[0], "is not modelled", "write none, full or selective")
+            raise self.wrong(keys[0], "is not modelled", "write none, full or selective")
         if mode != "selective":
             self.set("recompute.strategy", mode, keys[0])
             return
         if not str(option).isdecimal() or int(option) == 0:
-            self.draft.set(
+            self.set_because(
                 "recompute.strategy", "none", f"torchtitan's {mode} {option} is not modelled"
             )
             text = "recomputes all but attention and every second product: less memory"
-            self.draft.note(f"{keys[1]} {option}", text, self.job.place(keys[1]))
+            self.note(self.setting(keys[1]), text)
             return
         every = int(option)
-        layers: int = self.draft.data["model"]["num_layers"]
-        chunks = self.pipeline * self.draft.data["parallelism"].get("interleave", 1)
+        layers: int = self.data["model"]["num_layers"]
+        chunks = self.pipeline * self.data["parallelism"].get("interleave", 1)
         self.set("recompute.strategy", "full", *keys)
         if every > 1:
             self.set("recompute.method", "block", *keys)
-            self.set("recompute.num_layers", max(1, layers // chunks // every), *keys)
-            self.draft.append("recompute.num_layers", f"one layer in {every} per chunk")
+            number, detail = max(1, layers // chunks // every), f"one layer in {every} per chunk"
+            self.set("recompute.num_layers", number, *keys, detail=detail)
 
     def _precision(self) -> None:
         key = "training.mixed_precision_param"
-        if self.job[key] in _DTYPES:
-            self.set("precision.compute", _DTYPES[self.job[key]], key)
+        if self[key] in _DTYPES:
+            self.set("precision.compute", _DTYPES[self[key]], key)
         else:
-            self.draft.set(
-                "precision.compute", "bf16", f"{self.job[key]} of the job is not modelled"
-            )
+            self.set_because("precision.compute", "bf16", f"{self[key]} of the job is not modelled")
             text = "slower products and twice the bytes"
-            self.draft.note(f"{key} {self.job[key]}", text, self.job.place(key))
-        self.draft.set("precision.gradients", "fp32", _ALWAYS)
+            self.note(self.setting(key), text)
+        self.set_because("precision.gradients", "fp32", _ALWAYS)
 
     def _converts_to_fp8(self) -> bool:
         """Whether linear layers use torchao's fp8; note combinations that are not modelled."""
-        key, data = "model.converters", self.draft.data
-        given = self.job[key]
+        key, data = "model.converters", self.data
+        given = self[key]
         names = given.split(",") if isinstance(given, str) else given
         if not names or names == [""]:
             return False
@@ -307,11 +295,11 @@ class _Mapping:
         broken = next((reason for reason, is_so in reasons.items() if is_so), None)
         if broken:
             text = f"faster products in 8 bits; the scenario has 16 bits, because {broken}"
-            self.draft.note(f"{key} {', '.join(names)}", text, self.job.place(key))
+            self.note(f"{key} {', '.join(names)}", text, self.place(key))
         return broken is None
 
     def _fp8(self) -> None:
-        key, zero_stage = "model.converters", self.draft.data["memory"]["zero_stage"]
+        key, zero_stage = "model.converters", self.data["memory"]["zero_stage"]
         self.set("precision.compute", "fp8", key)
         recipe, gathers = "float8.recipe_name", "float8.enable_fsdp_float8_all_gather"
         self.set("precision.fp8_recipe", "tensorwise", recipe)
@@ -320,40 +308,30 @@ class _Mapping:
             name = "precompute_float8_dynamic_scale_for_fsdp"
             if not self._float8(name):
                 text = "a separate collective for the scale of each weight: more small collectives"
-                self.draft.note(f"float8.{name}", text, self.job.place(f"float8.{name}"))
+                self.note(f"float8.{name}", text, self.place(f"float8.{name}"))
         filtered = str(self._float8("filter_fqns") or "")
         name = "float8.filter_fqns"
         if "output" not in filtered:
             text = "the output layer also computes in 8 bits; the scenario has 16 bits"
-            self.draft.note(name, text, self.job.place(name))
+            self.note(name, text, self.place(name))
 
     def _float8(self, name: str) -> Any:
         """Return an option of torchao's float8, from the section of either name."""
-        of_linear = self.job.values.get("quantize.linear")
+        if own := self.given(f"float8.{name}"):
+            return own.value
+        of_linear = self["quantize.linear"]
         nested = of_linear.get("float8", {}) if isinstance(of_linear, dict) else {}
-        return self.job.values.get(f"float8.{name}", nested.get(name))
+        return nested.get(name)
 
     def _asynchronous_tensor_parallel(self) -> None:
         key = "parallelism.enable_async_tensor_parallel"
-        value = self.job[key]
+        value = self[key]
         if type(value) is not bool:
-            raise self.job.wrong(key, "must be true or false", "write true or false")
+            raise self.wrong(key, "must be true or false", "write true or false")
         if value and self.tensor > 1:
             self.set("overlap.tensor_parallel", True, key)
             self.set("overlap.userbuffers", True, key)
             text = (
                 "the scenario has the chunks, order and buffers of Transformer Engine's userbuffers"
             )
-            self.draft.note(key, text, self.job.place(key))
-
-    def _notes(self) -> None:
-        for key, effect in NOT_MODELLED.items():
-            if key in self.job.values and effect.applies(_python(value := self.job[key])):
-                refined = [one for one in self.job.values if DETAILS.get(one.split(".")[0]) == key]
-                details = f" (with {', '.join(refined)})" if refined else ""
-                place = self.job.place(key)
-                self.draft.note(f"{key} {_python(value)}", effect.text + details, place)
-
-
-def _python(value: Any) -> str:
-    return ", ".join(value) if isinstance(value, list) else str(value)
+            self.note(key, text, self.place(key))

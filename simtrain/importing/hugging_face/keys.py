@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from simtrain.importing.megatron_arguments import Effect
+from simtrain.importing.settings import Effect
 
 _MAPPED = {
     "num_hidden_layers": "model.num_layers",

@@ -7,9 +7,8 @@ versions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from simtrain.importing.megatron_without_effect import WITHOUT_EFFECT
+from simtrain.importing.megatron.without_effect import WITHOUT_EFFECT
+from simtrain.importing.settings import Effect
 
 MAPPED: dict[str, str] = {
     "num_layers": "model.num_layers",
@@ -132,31 +131,6 @@ MAPPED: dict[str, str] = {
     "ddp_bucket_size": "overlap.gradient_buckets",
 }
 """The field that each argument sets, alone or together with others."""
-
-
-@dataclass(frozen=True, slots=True)
-class Effect:
-    """The effect of an argument that is not modelled.
-
-    Args:
-        text: the effect, in words.
-        neutral: values without effect, in addition to None, [], and False (unless True is neutral).
-        active: if not empty, the only values with an effect.
-        details: names of arguments that refine this one and have no effect without it, separated
-            by blanks.
-    """
-
-    text: str
-    neutral: tuple[str, ...] = ()
-    details: str = ""
-    active: tuple[str, ...] = ()
-
-    def applies(self, value: str) -> bool:
-        """Whether the argument has an effect with this value."""
-        if self.active:
-            return value in self.active
-        off = () if "True" in self.neutral else ("False",)
-        return value not in (*self.neutral, *off, "None", "[]", "")
 
 
 _PADDING = "ranks pad the tokens of each expert before they send them: more rows, fewer kernels"

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from simtrain.errors import InputError, Location, Problem, did_you_mean
-from simtrain.importing.megatron_arguments import KNOWN, SPELLINGS
-from simtrain.importing.shell import Text, split, string, unknown_name, words_of_commands
-from simtrain.importing.shell_words import location_of
+from simtrain.errors import InputError, Location, Problem
+from simtrain.importing.megatron.arguments import KNOWN, SPELLINGS
+from simtrain.importing.megatron.shell import Text, split, string, unknown_name, words_of_commands
+from simtrain.importing.megatron.shell_words import location_of
+from simtrain.importing.settings import Setting, unknown_setting
 from simtrain.strict_yaml import read_text
 
 TEXT = "the arguments"
@@ -23,36 +24,16 @@ _LAUNCHER = re.compile(r"--?(nproc[-_]per[-_]node|nnodes)")
 
 
 @dataclass(frozen=True, slots=True)
-class Argument:
-    """An argument of the source.
+class Source:
+    """The arguments of Megatron-LM and of the launcher (`nproc_per_node`, `nnodes`).
 
-    Args:
-        name: the name that Megatron-LM prints.
-        spelled: the name in the source, such as --bf16.
-        value: its values, separated by blanks; "True" or "False" for a flag. Unknown values of a
-            script have the marks of `simtrain.importing.shell`.
-        place: position in the source.
+    A value is text: several values are separated by blanks, and a flag has "True" or "False".
+    Unknown values of a script have the marks of `shell`.
     """
 
-    name: str
-    spelled: str
-    value: str
-    place: Location
-
-    @property
-    def words(self) -> str:
-        """The argument in the source, such as --tensor-model-parallel-size 8."""
-        is_flag = self.spelled.startswith("--") and self.value in ("True", "False")
-        return self.spelled if is_flag else f"{self.spelled} {self.value}"
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """The arguments of Megatron-LM and of the launcher (`nproc_per_node`, `nnodes`)."""
-
     file: str
-    arguments: dict[str, Argument]
-    launcher: dict[str, Argument]
+    arguments: dict[str, Setting]
+    launcher: dict[str, Setting]
     is_printed: bool = False
 
 
@@ -88,7 +69,7 @@ def _without_comments(text: str) -> str:
     return re.sub(r"(?<!\S)#[^\n]*", lambda found: " " * len(found[0]), text)
 
 
-def _printed(text: str, file: str) -> Iterator[Argument]:
+def _printed(text: str, file: str) -> Iterator[Setting]:
     """Yield the arguments that a log prints between its two header lines.
 
     A launcher may add a prefix to each line, such as "0: ".
@@ -102,7 +83,7 @@ def _printed(text: str, file: str) -> Iterator[Argument]:
         if found := _PRINTED_LINE.fullmatch(written):
             value = re.sub(r"[\[\]',]+", " ", found[2]).strip()
             place = Location(file, number, line.index(written) + 1, line)
-            yield Argument(found[1], found[1], value, place)
+            yield Setting(found[1], found[1], value, place)
 
 
 def _training_command(script: str, file: str) -> tuple[list[Text], list[Text]]:
@@ -142,7 +123,7 @@ def _named(flag: str) -> tuple[str, bool]:
     return name, True
 
 
-def _given(words: Iterable[Text], text: str, file: str) -> Iterator[Argument]:
+def _given(words: Iterable[Text], text: str, file: str) -> Iterator[Setting]:
     """Yield the arguments in words: flags that start with "--", each with the values after it."""
     flags: list[tuple[Text, list[str]]] = []
     for word in words:
@@ -157,7 +138,7 @@ def _given(words: Iterable[Text], text: str, file: str) -> Iterator[Argument]:
     for flag_text, values in flags:
         name, value_alone = _named(string(flag_text))
         value = " ".join(values) if values else str(value_alone)
-        yield Argument(name, string(flag_text), value, _place(text, file, flag_text))
+        yield Setting(name, string(flag_text), value, _place(text, file, flag_text))
 
 
 def _can_be_value(written: str, flag: Text, values: list[str]) -> bool:
@@ -189,22 +170,22 @@ def _place(text: str, file: str, word: Text) -> Location:
     return Location(TEXT) if file == TEXT else location_of(text, file, word[0][1] if word else 0)
 
 
-def _launched(words: list[Text], text: str, file: str) -> dict[str, Argument]:
+def _launched(words: list[Text], text: str, file: str) -> dict[str, Setting]:
     """Return the launcher's arguments that set the number of ranks."""
-    found: dict[str, Argument] = {}
+    found: dict[str, Setting] = {}
     for word, following in pairwise([*words, []]):
         flag, equals, value = string(word).partition("=")
         if match := _LAUNCHER.fullmatch(flag):
             name = match[1].replace("-", "_")
             value = value if equals else string(following)
-            found[name] = Argument(name, flag, value, _place(text, file, word))
+            found[name] = Setting(name, flag, value, _place(text, file, word))
     return found
 
 
 def _source(
     file: str,
-    given: Iterable[Argument],
-    launcher: dict[str, Argument],
+    given: Iterable[Setting],
+    launcher: dict[str, Setting],
     is_printed: bool = False,
 ) -> Source:
     arguments = {argument.name: argument for argument in given}
@@ -215,16 +196,11 @@ def _source(
     return Source(file, arguments, launcher, is_printed)
 
 
-def _unknown(argument: Argument) -> Problem:
-    flags = {f"--{name.replace('_', '-')}" for name in KNOWN | SPELLINGS.keys()}
+def _unknown(argument: Setting) -> Problem:
+    known = KNOWN
+    if argument.spelled.startswith("--"):
+        known = {f"--{name.replace('_', '-')}" for name in KNOWN | SPELLINGS.keys()}
     if argument.spelled.startswith("--no-"):
-        flags |= {f"--no-{name.replace('_', '-')}" for name in KNOWN}
-    known = flags if argument.spelled.startswith("--") else KNOWN
-    return Problem(
-        "E871",
-        f"{argument.spelled} is not a known argument of Megatron-LM",
-        argument.place,
-        reason="an ignored argument could change the time or the memory",
-        fix=f"{did_you_mean(argument.spelled, sorted(known))}Remove it if it affects neither time "
-        "nor memory",
-    )
+        known |= {f"--no-{name.replace('_', '-')}" for name in KNOWN}
+    message = f"{argument.spelled} is not a known argument of Megatron-LM"
+    return unknown_setting(argument.spelled, message, argument.place, known)

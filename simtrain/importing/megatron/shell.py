@@ -14,13 +14,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from simtrain.importing.shell_words import (
-    Command,
-    Expansion,
-    Literal,
-    Word,
-    commands_of,
-)
+from simtrain.importing.megatron.shell_words import Command, Expansion, Literal, Word, commands_of
 
 # Characters with their offsets in the file, so that an expanded word keeps its positions.
 Text = list[tuple[str, int]]

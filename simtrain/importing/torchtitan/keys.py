@@ -5,7 +5,7 @@ Source: torchtitan/config/job_config.py and models/*/__init__.py of pytorch/torc
 
 from __future__ import annotations
 
-from simtrain.importing.megatron_arguments import Effect
+from simtrain.importing.settings import Effect
 
 MODELS = {
     ("llama3", "8B"): "llama3_8b",

@@ -1,0 +1,1 @@
+"""Import the config.json of Hugging Face's models."""

@@ -1,0 +1,328 @@
+"""Import the config.json of a Hugging Face model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from simtrain.errors import InputError, Location, did_you_mean
+from simtrain.importing.draft import DEFAULT, Draft, padded_vocabulary
+from simtrain.importing.hugging_face.keys import (
+    FAMILIES,
+    GATED_ACTIVATIONS,
+    LATENT_FIELDS,
+    NOT_MODELLED,
+    PLAIN_ACTIVATIONS,
+    WITHOUT_EFFECT,
+    Family,
+)
+from simtrain.importing.layer_patterns import dense_and_frequency, full_attention_every
+from simtrain.importing.settings import Setting, unknown_setting
+from simtrain.scenario import Scenario
+from simtrain.strict_yaml import Document, as_scalar, load_document
+
+_DTYPES = {"bfloat16": "bf16", "float16": "fp16"}
+
+
+def import_hugging_face(file: str, overrides: Iterable[str] = ()) -> tuple[Scenario, str]:
+    """Import a config.json; return the scenario and the text of its file.
+
+    Args:
+        file: path of the config.json.
+        overrides: fields to set, such as "parallelism.tensor=8".
+
+    Raises:
+        InputError: unreadable files, unsupported model types, unknown keys and invalid values.
+    """
+    # JSON is YAML, and the YAML reader keeps line numbers.
+    document = load_document(file)
+    draft = _ConfigDraft(document, _family(document, file), file, tuple(overrides))
+    draft.set_all()
+    return draft.finished(draft.required)
+
+
+def _family(document: Document, file: str) -> Family:
+    kind = document.data.get("model_type")
+    if isinstance(kind, str) and kind in FAMILIES:
+        return FAMILIES[kind]
+    place = document.positions.of_value(("model_type",)) or Location(file)
+    keys = [key for key in document.data if key in NOT_MODELLED]
+    has = f"; it has keys that are not modelled: {', '.join(keys)}" if keys else ""
+    raise InputError.of(
+        "E877",
+        f'model_type is "{kind}", which cannot be imported{has}'
+        if kind
+        else "model_type is missing",
+        place,
+        f"{did_you_mean(str(kind), FAMILIES)}Supported types: {', '.join(FAMILIES)}",
+        "importing it as another type would give a wrong time and memory",
+    )
+
+
+class _ConfigDraft(Draft):
+    """A scenario during its import from the keys of a config.
+
+    Args:
+        document: the config.
+        family: the models of its type.
+        file: its path.
+        overrides: assignments of --set.
+    """
+
+    def __init__(
+        self, document: Document, family: Family, file: str, overrides: tuple[str, ...]
+    ) -> None:
+        places = document.positions
+        super().__init__(
+            file=file,
+            what=f"Hugging Face's config in {file}",
+            default="default of transformers",
+            settings={
+                key: Setting(key, key, value, places.of_value((key,)))
+                for key, value in document.data.items()
+            },
+            overrides=overrides,
+        )
+        self.config, self.family = document.data, family
+        self.keys = {field: key for key, field in reversed([*family.mapped.items()])}
+        known = {*family.mapped, *NOT_MODELLED, *WITHOUT_EFFECT}
+        problems = [
+            unknown_setting(
+                key,
+                f'"{key}" is not a known key of this model\'s config',
+                places.of_key((key,)),
+                known,
+            )
+            for key in self.config
+            if key not in known
+        ]
+        if problems:
+            raise InputError(problems)
+        names = ("num_layers", "hidden_size", "num_attention_heads", "seq_length")
+        self.required = {f"model.{name}": f'"{self.keys[f"model.{name}"]}"' for name in names}
+
+    def key(self, field: str) -> str | None:
+        """Return the key of the config that sets a field, or None."""
+        keys = (key for key, mapped in self.family.mapped.items() if mapped == field)
+        return next((key for key in keys if self.config.get(key) is not None), None)
+
+    def value(self, field: str) -> Any:
+        """Return the value of a field's key, or the default of the family."""
+        if key := self.key(field):
+            return self.config[key]
+        defaults = self.family.defaults
+        keys = (key for key, mapped in self.family.mapped.items() if mapped == field)
+        return next((defaults[key] for key in keys if key in defaults), None)
+
+    def copy(self, field: str, value: Any, otherwise: str = "") -> None:
+        """Set a field, with the name and line of its key as comment."""
+        self.set(field, value, self.key(field) or "", otherwise=otherwise)
+
+    def set_all(self) -> None:
+        """Set all fields."""
+        self._model()
+        self._counts()
+        self.set_because("attention_backend", "fused", DEFAULT)
+        dtype = _DTYPES.get(str(self.value("precision.compute")))
+        if dtype:
+            self.copy("precision.compute", dtype)
+        else:
+            self.set_because("precision.compute", "bf16", DEFAULT)
+        if dtype == "fp16" and "experts" in self.data["model"]:
+            comment = "a router in fp16 is not modelled"
+            self.set_because("model.experts.router_dtype", "fp32", comment)
+        self.note_effects(NOT_MODELLED)
+
+    def _counts(self) -> None:
+        """Set parallelism and batch to defaults: a config only describes a model."""
+        for name in ("tensor", "pipeline", "data"):
+            ranks = self.override(f"parallelism.{name}") or 1
+            self.set_because(f"parallelism.{name}", ranks, DEFAULT)
+        micro = self.override("batch.micro") or 1
+        self.set_because("batch.micro", micro, DEFAULT)
+        total = micro * self.data["parallelism"]["data"]
+        self.set_because("batch.global", total, f"{DEFAULT}; micro x data")
+
+    def _model(self) -> None:
+        kind = self.config["model_type"]
+        for name in ("num_layers", "hidden_size", "num_attention_heads"):
+            if (value := self.value(f"model.{name}")) is not None:
+                self.copy(f"model.{name}", value)
+        self._attention()
+        hidden = self.value("model.hidden_size")
+        if not self._set_experts():
+            pass  # Every layer has experts instead of an MLP.
+        elif (ffn := self.value("model.ffn_hidden_size")) is not None:
+            self.copy("model.ffn_hidden_size", ffn)
+        elif isinstance(hidden, int):
+            self.set_because("model.ffn_hidden_size", 4 * hidden, "default of transformers: 4 h")
+        if key := self.key("model.seq_length"):
+            detail = "the longest sequence of the model"
+            self.set("model.seq_length", self.config[key], key, detail=detail)
+        self.copy("model.tied_embeddings", self.value("model.tied_embeddings"))
+        self._activation()
+        for name, value in (self.family.fixed | self._biases()).items():
+            self.copy(f"model.{name}", value, f"as all models of {kind}")
+        for name in ("hidden_dropout", "attention_dropout"):
+            self.copy(f"model.{name}", float(self.value(f"model.{name}") or 0))
+        if isinstance(tokens := self.value("model.vocab_size"), int):
+            tensor = self.override("parallelism.tensor") or 1
+            padded, detail = padded_vocabulary(tokens, 128 * tensor)
+            self.set("model.vocab_size", padded, "vocab_size", detail=detail)
+
+    def _biases(self) -> dict[str, Any]:
+        """Return the biases that keys of the config set."""
+        attention, mlp = self.config.get("attention_bias"), self.config.get("mlp_bias")
+        biases: dict[str, Any] = {}
+        if (qkv := self.config.get("qkv_bias")) is not None:
+            biases["qkv_biases"] = qkv
+        if attention is not None:
+            biases["qkv_biases"] = attention
+            biases["biases"] = bool(attention and (mlp or self.family.fixed["biases"]))
+        has_biases = biases.get("biases", self.family.fixed["biases"])
+        if bool(attention) != bool(mlp) and not has_biases:
+            kind = "attention" if attention else "MLP"
+            self.note(f"biases only in the {kind}", "slightly more elementwise work")
+        return biases
+
+    def _set_experts(self) -> bool:
+        """Set the experts, if any; return whether at least one layer has an MLP instead."""
+        names = ("num", "top_k", "ffn_hidden_size", "shared_ffn_hidden_size")
+        values = {name: self.value(f"model.experts.{name}") for name in names}
+        key = self.keys.get("model.experts.num")
+        # Configs of dense models in these families have null or 0.
+        if key is None or not self.config.get(key, values["num"]):
+            return True
+        shared = values["shared_ffn_hidden_size"]
+        if self.keys.get("model.experts.shared_ffn_hidden_size") == "n_shared_experts":
+            number = self.config.get("n_shared_experts", shared) or 0
+            shared = number * (values["ffn_hidden_size"] or 0)
+        for name, value in (values | {"shared_ffn_hidden_size": shared or None}).items():
+            if value is not None:
+                self.copy(f"model.experts.{name}", value)
+        kind = self.config["model_type"]
+        if kind == "qwen2_moe" and shared:
+            self.set_because("model.experts.shared_gate", True, f"as all models of {kind}")
+        self._set_router()
+        self.required["model.experts.top_k"] = f'"{self.keys["model.experts.top_k"]}"'
+        return self._set_layers_of_experts()
+
+    def _set_router(self) -> None:
+        """Set how DeepSeek's routers choose experts; noaux_tc adds a bias, greedy has no groups."""
+        fields = ("router_score", "router_bias", "router_groups", "router_group_top_k")
+        score, method, *groups = (self.value(f"model.experts.{field}") for field in fields)
+        if score == "sigmoid":
+            self.copy("model.experts.router_score", score)
+        elif score not in (None, "softmax"):
+            self.note(f"scoring_func {score}", "another score; the scenario has softmax")
+        if method == "noaux_tc" and score == "sigmoid":
+            self.copy("model.experts.router_bias", True)
+        if method in ("noaux_tc", "group_limited_greedy") and all(groups) and groups[0] > 1:
+            for field, number in zip(fields[2:], groups, strict=True):
+                self.copy(f"model.experts.{field}", number)
+
+    def _set_layers_of_experts(self) -> bool:
+        """Set which layers have experts; return whether at least one has none."""
+        dense = self.value("model.experts.first_dense_layers") or 0
+        frequency = self.value("model.experts.layer_frequency") or 1
+        if "decoder_sparse_step" in self.family.mapped:
+            dense, frequency = self._layers_of_qwen(dense or [], frequency)
+        if dense != 0:
+            self.copy("model.experts.first_dense_layers", dense)
+        if frequency != 1:
+            self.copy("model.experts.layer_frequency", frequency)
+        return (dense, frequency) != (0, 1)
+
+    def _layers_of_qwen(self, dense: Any, step: Any) -> tuple[int, int]:
+        """Return first_dense_layers and layer_frequency of Qwen's keys.
+
+        A layer has experts if its index is not in mlp_only_layers and its index plus 1 is a
+        multiple of decoder_sparse_step (modeling_qwen3_moe.py).
+        """
+        layers = self.value("model.num_layers")
+        if not (isinstance(layers, int) and isinstance(dense, list) and isinstance(step, int)):
+            return 0, 1
+        pattern = [one not in dense and (one + 1) % step == 0 for one in range(layers)]
+        if found := dense_and_frequency(pattern):
+            return found
+        key = "mlp_only_layers" if dense else "decoder_sparse_step"
+        raise InputError.of(
+            "E878",
+            f"{key} is {as_scalar(self.config[key])}, which is not modelled",
+            self.place(key),
+            "write mlp_only_layers: the first layers, or []; write decoder_sparse_step: 1",
+            "only models that start with dense layers, followed by experts in every layer or "
+            "every nth layer, are modelled",
+        )
+
+    def _attention(self) -> None:
+        """Set heads, latent attention, windows and multi-token prediction."""
+        config = self.config
+        is_latent = "kv_lora_rank" in self.family.mapped
+        for name in LATENT_FIELDS if is_latent else ("num_query_groups", "kv_channels"):
+            value = self.value(f"model.{name}")
+            # DeepSeek-V2-Lite writes null: its queries have no latent.
+            is_null = is_latent and config.get(self.keys[f"model.{name}"], value) is None
+            if value is not None and not is_null:
+                self.copy(f"model.{name}", value)
+        if config["model_type"] == "falcon":
+            self._falcon()
+        if config.get("use_parallel_residual", True) and config["model_type"] == "gpt_neox":
+            self.copy("model.parallel_attention_mlp", "two_norms")
+        window = self.value("model.attention_window")
+        length = self.value("model.seq_length")
+        is_used = config.get("use_sliding_window") is not False and window is not None
+        if is_used and not (
+            isinstance(length, int) and isinstance(window, int) and window >= length
+        ):
+            self._window(window)
+        kinds = config.get("layer_types")
+        known = {"full_attention", "sliding_attention"}
+        if others := {*kinds} - known if isinstance(kinds, list) else set():
+            text = "layers of different kinds"
+            self.note(f"{sorted(others)[0]} in layer_types", text, self.place("layer_types"))
+        if modules := self.value("model.mtp_num_layers"):
+            self.copy("model.mtp_num_layers", modules)
+
+    def _window(self, window: Any) -> None:
+        """Set the window, and the layers without a window."""
+        every = self.value("model.full_attention_every")
+        if isinstance(every, list):
+            has_window = [one == "sliding_attention" for one in every]
+            if not any(has_window):
+                return
+            every = None if all(has_window) else full_attention_every(has_window)
+            if every is None and not all(has_window):
+                text = "the scenario has a window in every layer: less work in core attention"
+                self.note("full_attention in layer_types", text, self.place("layer_types"))
+        self.copy("model.attention_window", window)
+        if isinstance(every, int) and every <= (self.value("model.num_layers") or every):
+            self.copy("model.full_attention_every", every)
+
+    def _falcon(self) -> None:
+        """Set query groups and norms of Falcon, which depend on three keys."""
+        config = self.config
+        is_new = bool(config.get("new_decoder_architecture"))
+        if is_new or config.get("multi_query") is False:
+            groups = config.get("num_kv_heads") or config.get("num_attention_heads")
+        else:
+            groups = 1
+        self.copy("model.num_query_groups", groups, "default of transformers: multi_query")
+        if is_new or self.value("model.parallel_attention_mlp"):
+            norms = config.get("num_ln_in_parallel_attn") or 1 + is_new
+            kind = "two_norms" if is_new and norms == 2 else "one_norm"
+            self.copy("model.parallel_attention_mlp", kind)
+
+    def _activation(self) -> None:
+        is_gated = self.family.fixed["normalization"] == "rms_norm"
+        known = GATED_ACTIVATIONS if is_gated else PLAIN_ACTIVATIONS
+        written = self.value("model.activation")
+        if not isinstance(written, str) or written not in known:
+            key = self.key("model.activation") or ""
+            raise InputError.of(
+                "E878",
+                f"{key} is {as_scalar(written)}, which is not modelled",
+                self.place(key),
+                f"write one of {', '.join(known)}",
+            )
+        self.copy("model.activation", known[written])

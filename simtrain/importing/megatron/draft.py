@@ -1,0 +1,137 @@
+"""A draft of a scenario from Megatron-LM's arguments, and how their values are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import TypeVar
+
+from simtrain.errors import InputError
+from simtrain.importing.draft import Draft
+from simtrain.importing.megatron.arguments import MAPPED
+from simtrain.importing.megatron.shell import unknown_name
+from simtrain.importing.megatron.source import TEXT, Source, unknown_value
+from simtrain.importing.settings import Setting
+
+Number = TypeVar("Number", int, float)
+
+
+class MegatronDraft(Draft):
+    """A scenario during its import; an invalid value of an argument is an error with its position.
+
+    Its attributes `tensor`, `pipeline` and `context` are sizes of groups. `layers` is the number of
+    layers, if it is given.
+    """
+
+    def __init__(self, source: Source, overrides: tuple[str, ...]) -> None:
+        where = "" if source.file == TEXT else f" in {source.file}"
+        super().__init__(
+            file=source.file,
+            what=f"Megatron-LM's arguments{where}",
+            default="default of Megatron-LM",
+            settings=source.arguments,
+            overrides=overrides,
+        )
+        self.launcher, self.is_printed = source.launcher, source.is_printed
+        self.tensor = self._size("parallelism.tensor", "tensor_model_parallel_size")
+        self.pipeline = self._size("parallelism.pipeline", "pipeline_model_parallel_size")
+        self.context = self._size("parallelism.context", "context_parallel_size")
+        self.layers = self.integer("num_layers") or self.integer("encoder_num_layers")
+
+    def _size(self, field: str, name: str) -> int:
+        return self.override(field) or self.integer(name) or 1
+
+    def given(self, name: str) -> Setting | None:
+        """Return an argument if it is set; a log also prints arguments that are not set."""
+        argument = self.settings.get(name)
+        return None if argument is None or argument.value == "None" else argument
+
+    def known(self, name: str) -> Setting | None:
+        """Return an argument if it is set.
+
+        Raises:
+            InputError: the script does not define its value.
+        """
+        argument = self.given(name)
+        if argument and (unknown := unknown_name(argument.value)):
+            raise unknown_value(f"{argument.spelled} is {unknown}", unknown, argument.place)
+        return argument
+
+    def integer(self, name: str) -> int | None:
+        """Return the value of an integer argument, or None if it is not set."""
+        argument = self.known(name)
+        return None if argument is None else converted(argument, int, "an integer")
+
+    def decimal(self, name: str) -> float | None:
+        """Return the value of a numeric argument, or None if it is not set."""
+        argument = self.known(name)
+        return None if argument is None else converted(argument, float, "a number")
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """Return whether a flag is on."""
+        argument = self.known(name)
+        if argument is None:
+            return default
+        if argument.value not in ("True", "False"):
+            raise wrong(argument, "takes no value")
+        return bool(argument.value == "True")
+
+    def choice(self, name: str, values: Collection[str], default: str) -> str:
+        """Return the value of an argument, one of `values`, or the default if it is not set."""
+        argument = self.known(name)
+        if argument is None:
+            return default
+        # Logs print members of enumerations, such as AttnBackend.auto.
+        value: str = argument.value.rpartition(".")[2]
+        if value not in values:
+            raise wrong(argument, f"must be one of {', '.join(values)}")
+        return value
+
+    @property
+    def is_local(self) -> bool:
+        """Whether layers are Megatron-LM's own, not Transformer Engine's."""
+        implementation = self.known("transformer_impl")
+        return implementation is not None and implementation.value == "local"
+
+    def copy_integers(self, *names: str) -> None:
+        """Set the field of each integer argument that is set and not 0."""
+        for name in names:
+            if value := self.integer(name):
+                self.set(MAPPED[name], value, name)
+
+    def copy_flags(self, *names: str) -> None:
+        """Set the field of each flag that is on."""
+        for name in names:
+            if self.flag(name):
+                self.set(MAPPED[name], True, name)
+
+    def first_given(self, name: str) -> str:
+        """Return the name if it is set, or else its older form for encoders."""
+        return name if self.given(name) else f"encoder_{name}"
+
+
+def listed(argument: Setting) -> list[str]:
+    """Return the values of an argument with several values, which a log prints as a list."""
+    words: str = argument.value.translate(dict.fromkeys(map(ord, "[]'\","), " "))
+    return words.split()
+
+
+def converted(argument: Setting, kind: Callable[[str], Number], words: str) -> Number:
+    """Convert the value of an argument to a number.
+
+    Raises:
+        InputError: the value is not a number of this kind.
+    """
+    try:
+        return kind(argument.value)
+    except ValueError:
+        raise wrong(argument, f"is not {words}") from None
+
+
+def wrong(argument: Setting, says: str) -> InputError:
+    """Return the error about the value of an argument."""
+    return InputError.of(
+        "E872",
+        f"{argument.words} {says}",
+        argument.place,
+        f"correct the argument, which sets {MAPPED.get(argument.name, argument.name)}",
+    )

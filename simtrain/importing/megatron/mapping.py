@@ -1,0 +1,87 @@
+"""Import the arguments of Megatron-LM.
+
+Defaults follow Megatron-LM's arguments.py and transformer_config.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from simtrain.importing.megatron.arguments import DETAILS, NOT_MODELLED
+from simtrain.importing.megatron.draft import MegatronDraft
+from simtrain.importing.megatron.experts import set_expert_parallelism
+from simtrain.importing.megatron.kernels import set_attention_backend, set_software
+from simtrain.importing.megatron.memory import set_memory
+from simtrain.importing.megatron.model import set_model, set_vocabulary
+from simtrain.importing.megatron.overlap import set_overlap
+from simtrain.importing.megatron.parallelism import (
+    set_batch,
+    set_parallelism,
+    set_replicas,
+    set_stages,
+)
+from simtrain.importing.megatron.precision import set_precision
+from simtrain.importing.megatron.recompute import set_norms, set_recompute
+from simtrain.importing.megatron.source import read_source
+from simtrain.scenario import Scenario
+
+_REQUIRED = {
+    "model.num_layers": "--num-layers",
+    "model.hidden_size": "--hidden-size",
+    "model.num_attention_heads": "--num-attention-heads",
+    "model.seq_length": "--seq-length",
+}
+
+
+def import_megatron(text_or_file: str, overrides: Iterable[str] = ()) -> tuple[Scenario, str]:
+    """Import Megatron-LM's arguments; return the scenario and the text of its file.
+
+    Args:
+        text_or_file: the arguments, or the path of an argument file, a shell script or a log.
+        overrides: fields to set, such as "cluster=h100_sxm".
+
+    Raises:
+        InputError: unreadable sources, unknown arguments, and values and combinations that
+            Megatron-LM refuses.
+    """
+    draft = MegatronDraft(read_source(text_or_file), tuple(overrides))
+    # Later sections read the fields of earlier ones; the file has the sections in this order.
+    for set_section in (
+        set_model,
+        set_vocabulary,
+        set_parallelism,
+        set_stages,
+        set_replicas,
+        set_batch,
+        set_recompute,
+        set_memory,
+        set_attention_backend,
+        set_software,
+        set_norms,
+        set_precision,
+        set_overlap,
+        set_expert_parallelism,
+    ):
+        set_section(draft)
+    effects = {name: one for name, one in NOT_MODELLED.items() if not _is_neutral(draft, name)}
+    # A log prints all details of all arguments.
+    draft.note_effects(effects, {} if draft.is_printed else DETAILS)
+    return draft.finished(_REQUIRED)
+
+
+def _is_neutral(draft: MegatronDraft, name: str) -> bool:
+    """Whether an argument that is not modelled has no effect on this scenario, with any value."""
+    model, argument = draft.data["model"], draft.given(name)
+    match name:
+        case _ if "moe" in name and "experts" not in model:
+            return True
+        case "max_position_embeddings":
+            length = draft.given(draft.first_given("seq_length"))
+            is_learned = model["position_embedding"] == "learned"
+            is_equal = length and argument and argument.value == length.value
+            return not is_learned or length is None or bool(is_equal)
+        case "attention_softmax_in_fp32" | "apply_query_key_layer_scaling":
+            return bool(draft.data["attention_backend"] == "fused")
+        case "microbatch_group_size_per_vp_stage":
+            return argument is not None and argument.value == str(draft.pipeline)
+    return False

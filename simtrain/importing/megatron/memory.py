@@ -1,0 +1,43 @@
+"""Import Megatron-LM's arguments that shard or offload the states of the model."""
+
+from __future__ import annotations
+
+from simtrain.importing.megatron.draft import MegatronDraft
+
+_STRATEGIES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
+"""The sharding strategies of Megatron-FSDP, with the ZeRO stages that shard the same states."""
+_FSDP = ("use_megatron_fsdp", "use_custom_fsdp")
+_NO_PIPELINE = "ZeRO stages 2 and 3 in a pipeline are not modelled: the scenario has stage 1"
+
+
+def set_memory(draft: MegatronDraft) -> None:
+    """Set the ZeRO stage, and the number of replicas that shard states."""
+    stage, names = zero_stage(draft)
+    data = draft.data["parallelism"]["data"]
+    if stage and data == 1:
+        comment = f"{draft.origin(*names)} has no effect with one replica"
+        draft.set_because("memory.zero_stage", 0, comment)
+    elif stage > 1 and draft.pipeline > 1:
+        draft.note(draft.origin(*names), _NO_PIPELINE)
+        draft.set("memory.zero_stage", 1, *names)
+    else:
+        draft.set("memory.zero_stage", stage, *names)
+    name = "num_distributed_optimizer_instances"
+    instances = draft.integer(name) or 1
+    if instances > 1 and draft.data["memory"]["zero_stage"]:
+        detail = f"{data} replicas / {instances}"
+        draft.set("memory.shard_over", data // instances, name, detail=detail)
+    name = "torch_fsdp2_reshard_after_forward"
+    if stage == 3 and data > 1 and not draft.flag(name, True):
+        draft.set("memory.reshard_after_forward", False, name)
+    draft.copy_flags("optimizer_cpu_offload")
+
+
+def zero_stage(draft: MegatronDraft) -> tuple[int, tuple[str, ...]]:
+    """Return the ZeRO stage, and the arguments that set it."""
+    if draft.flag("use_torch_fsdp2"):
+        return 3, ("use_torch_fsdp2",)
+    if any(map(draft.flag, _FSDP)):
+        name = "data_parallel_sharding_strategy"
+        return _STRATEGIES[draft.choice(name, _STRATEGIES, "no_shard")], (*_FSDP, name)
+    return int(draft.flag("use_distributed_optimizer")), ("use_distributed_optimizer",)

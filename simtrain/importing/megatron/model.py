@@ -1,0 +1,144 @@
+"""Import Megatron-LM's arguments of the model."""
+
+from __future__ import annotations
+
+import re
+
+from simtrain.importing.draft import DEFAULT, padded_vocabulary
+from simtrain.importing.layer_patterns import full_attention_every
+from simtrain.importing.megatron.draft import MegatronDraft, listed, wrong
+from simtrain.importing.megatron.experts import set_mlp
+from simtrain.importing.settings import Setting
+
+_NORMS = {"LayerNorm": "layer_norm", "RMSNorm": "rms_norm"}
+_POSITIONS = {"learned_absolute": "learned", "rope": "rope", "none": "none"}
+# Megatron-LM's defaults (arguments.py).
+_LATENT_SIZES = {
+    "q_lora_rank": None,
+    "kv_lora_rank": 32,
+    "qk_head_dim": 128,
+    "qk_pos_emb_head_dim": 64,
+    "v_head_dim": 128,
+}
+# The vocabulary in the files of GPT2BPETokenizer.
+_GPT2_TOKENS = 50257
+
+
+def set_model(draft: MegatronDraft) -> None:
+    """Set the model's sizes and its layers."""
+    hidden, heads = draft.integer("hidden_size"), draft.integer("num_attention_heads")
+    if draft.layers is not None:
+        draft.set("model.num_layers", draft.layers, draft.first_given("num_layers"))
+    if hidden is not None:
+        draft.set("model.hidden_size", hidden, "hidden_size")
+    if heads is not None:
+        draft.set("model.num_attention_heads", heads, "num_attention_heads")
+        groups = draft.integer("num_query_groups") or 1
+        names = "group_query_attention", "num_query_groups"
+        if draft.flag("group_query_attention"):
+            draft.set("model.num_query_groups", groups, *names)
+    _set_window(draft)
+    draft.copy_integers("mtp_num_layers")
+    is_latent = draft.flag("multi_latent_attention")
+    if is_latent:
+        _set_latent_attention(draft)
+    else:
+        draft.copy_integers("kv_channels")
+    swiglu = draft.flag("swiglu")
+    if ffn := draft.integer("ffn_hidden_size"):
+        set_mlp(draft, ffn, draft.origin("ffn_hidden_size"))
+    elif hidden is not None and swiglu:
+        # As in arguments.py: about as many parameters as a plain MLP, in multiples of 64.
+        ffn = int((4 * hidden * 2 / 3) / 64) * 64
+        set_mlp(draft, ffn, "default with --swiglu: 8/3 h, rounded down to 64")
+    elif hidden is not None:
+        set_mlp(draft, 4 * hidden, "default: 4 h")
+    if seq_length := draft.integer("seq_length") or draft.integer("encoder_seq_length"):
+        draft.set("model.seq_length", seq_length, draft.first_given("seq_length"))
+    name = "untie_embeddings_and_output_weights"
+    draft.set("model.tied_embeddings", not draft.flag(name), name)
+    squared = "squared_relu" if draft.flag("squared_relu") else "gelu"
+    draft.set("model.activation", "swiglu" if swiglu else squared, "swiglu", "squared_relu")
+    norm = draft.choice("normalization", _NORMS, "LayerNorm")
+    draft.set("model.normalization", _NORMS[norm], "normalization")
+    draft.set("model.qk_norm", draft.flag("qk_layernorm"), "qk_layernorm")
+    names = "position_embedding_type", "use_rotary_position_embeddings"
+    default = "rope" if draft.flag(names[1]) else "learned_absolute"
+    positions = _POSITIONS[draft.choice(names[0], _POSITIONS, default)]
+    draft.set("model.position_embedding", positions, *names)
+    biases = draft.flag("add_bias_linear", True)
+    draft.set("model.biases", biases, "add_bias_linear")
+    qkv_biases = not is_latent and (biases or draft.flag("add_qkv_bias"))
+    draft.set("model.qkv_biases", qkv_biases, "add_bias_linear", "add_qkv_bias")
+    for name in ("hidden_dropout", "attention_dropout"):
+        dropout = draft.decimal(name)
+        draft.set(f"model.{name}", 0.1 if dropout is None else dropout, name)
+
+
+def _set_latent_attention(draft: MegatronDraft) -> None:
+    for name, default in _LATENT_SIZES.items():
+        size = draft.integer(name) or default
+        if size is not None:
+            setting = name if draft.given(name) else "multi_latent_attention"
+            draft.set(f"model.latent_attention.{name}", size, setting)
+
+
+def _set_window(draft: MegatronDraft) -> None:
+    """Set the attention window: the tokens before a query, plus the query; -1 means no window."""
+    argument = draft.known("window_size")
+    if argument is None:
+        return
+    sizes = re.fullmatch(r"\(?\s*(-1|\d+)\s*,\s*(-1|\d+)\s*\)?", argument.value)
+    if sizes is None or sizes[2] not in ("0", "-1"):
+        says = "must be of the form 127,0: the tokens before a query, and 0 after it"
+        raise wrong(argument, says)
+    if sizes[1] == "-1":
+        return
+    every = draft.known("window_attn_skip_freq")
+    found = _full_attention_every(draft, every) if every else None
+    if found == 1:
+        return
+    draft.set("model.attention_window", int(sizes[1]) + 1, "window_size")
+    if found:
+        draft.set("model.full_attention_every", found, "window_attn_skip_freq")
+
+
+def _full_attention_every(draft: MegatronDraft, argument: Setting) -> int | None:
+    """Return n if every nth layer has no window; None if all layers have one."""
+    layers = draft.layers or 0
+    if argument.value.isdecimal() and int(argument.value) > 0:
+        number = int(argument.value)
+        return number if number <= layers else None
+    pattern = listed(argument)
+    if len(pattern) != layers or not {*pattern} <= {"0", "1"}:
+        raise wrong(argument, f"must be a number, or 0 or 1 for each of the {layers} layers")
+    if len({*pattern}) < 2:
+        return 1 if "0" in pattern else None
+    if found := full_attention_every([one == "1" for one in pattern]):
+        return found
+    raise wrong(argument, "must skip every nth layer; other patterns are not modelled")
+
+
+def set_vocabulary(draft: MegatronDraft) -> None:
+    """Set the vocabulary, padded to a multiple of 128 x tensor as in Megatron-LM."""
+    if padded := draft.integer("padded_vocab_size"):
+        draft.set("model.vocab_size", padded, "padded_vocab_size")
+        return
+    tokens = draft.integer("vocab_size")
+    tokenizer = draft.given("tokenizer_type")
+    # GPT-2's tokenizer is the default of pretrain_gpt.py.
+    kind = tokenizer.value if tokenizer else "GPT2BPETokenizer"
+    if tokens is None and kind != "GPT2BPETokenizer":
+        text = "the vocabulary size of the tokenizer is not in the source: the scenario has 51200"
+        draft.note(kind, text, draft.place("tokenizer_type"))
+        draft.set_because("model.vocab_size", 51200, DEFAULT)
+        return
+    if tokens is None:
+        tokens = _GPT2_TOKENS
+    elif kind == "NullTokenizer":
+        tokens += 1  # The end-of-document token (_NullTokenizer in tokenizer.py).
+    unit = (draft.integer("make_vocab_size_divisible_by") or 128) * draft.tensor
+    names = "vocab_size", "tokenizer_type", "make_vocab_size_divisible_by"
+    padded, detail = padded_vocabulary(tokens, unit)
+    otherwise = "default: GPT2BPETokenizer"
+    draft.set("model.vocab_size", padded, *names, otherwise=otherwise, detail=detail)

@@ -1,0 +1,67 @@
+"""Import Megatron-LM's arguments of communication that overlaps with compute."""
+
+from __future__ import annotations
+
+from simtrain.importing.megatron.arguments import USERBUFFERS
+from simtrain.importing.megatron.draft import MegatronDraft
+from simtrain.importing.megatron.memory import zero_stage
+
+
+def set_overlap(draft: MegatronDraft) -> None:
+    """Set the overlap of pipeline transfers, tensor-parallel and data-parallel collectives."""
+    interleaves = "interleave" in draft.data["parallelism"]
+    overlaps = interleaves and draft.flag("overlap_p2p_comm", True)
+    otherwise = f"default of Megatron-LM {'with' if interleaves else 'without'} virtual stages"
+    draft.set("overlap.pipeline", overlaps, "overlap_p2p_comm", otherwise=otherwise)
+    if draft.flag("tp_comm_overlap"):
+        _set_userbuffers(draft)
+    _set_data_parallel(draft, interleaves)
+
+
+def _set_userbuffers(draft: MegatronDraft) -> None:
+    """Set userbuffers, and note their arguments that are not modelled."""
+    if text := _unmodelled_userbuffers(draft):
+        draft.note(draft.settings["tp_comm_overlap"], text)
+        return
+    draft.copy_flags("tp_comm_overlap")
+    draft.note_effects(USERBUFFERS)
+
+
+def _unmodelled_userbuffers(draft: MegatronDraft) -> str:
+    """Return why the userbuffers of a source are not modelled; "" if they are."""
+    model, precision = draft.data["model"], draft.data["precision"]
+    if draft.is_local:
+        return "no effect with --transformer-impl local"
+    if "latent_attention" in model or "mtp_num_layers" in model:
+        return "pipelines some products with their collectives: faster"
+    if precision.get("fp8_recipe", "delayed") not in ("delayed", "tensorwise"):
+        return "pipelines fp8 products of this recipe with their collectives: faster"
+    return ""
+
+
+def _set_data_parallel(draft: MegatronDraft, interleaves: bool) -> None:
+    """Set the overlap of gradient reduction and parameter gather with compute.
+
+    Buckets and alignment are set only if they have an effect: Megatron-LM ignores both without
+    --overlap-grad-reduce, and aligns nothing on a single stage. Megatron-FSDP and PyTorch's FSDP2
+    always overlap the collectives of sharded gradients and parameters.
+    """
+    stage = draft.data["memory"]["zero_stage"]
+    if stage > 1:
+        _, names = zero_stage(draft)
+        draft.set("overlap.data_parallel", True, *names)
+        return
+    reduces = draft.flag("overlap_grad_reduce")
+    draft.set("overlap.data_parallel", reduces, "overlap_grad_reduce")
+    if not reduces or draft.data["parallelism"]["data"] == 1:
+        return
+    gathers = stage == 1 and draft.flag("overlap_param_gather")
+    if gathers:
+        draft.copy_flags("overlap_param_gather")
+    buckets = draft.integer("ddp_bucket_size") or "megatron"
+    draft.set("overlap.gradient_buckets", buckets, "ddp_bucket_size")
+    if draft.pipeline > 1:
+        aligns = draft.flag("align_grad_reduce", True)
+        draft.set("overlap.align_gradient_reduction", aligns, "align_grad_reduce")
+    if gathers and interleaves:
+        draft.copy_flags("align_param_gather")

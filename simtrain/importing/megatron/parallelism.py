@@ -1,0 +1,176 @@
+"""Import Megatron-LM's arguments of parallelism, pipeline stages and the batch."""
+
+from __future__ import annotations
+
+from simtrain.errors import InputError
+from simtrain.importing.draft import DEFAULT
+from simtrain.importing.megatron.draft import MegatronDraft, converted, listed, wrong
+from simtrain.importing.megatron.shell import unknown_name
+from simtrain.importing.settings import Setting
+from simtrain.scenario.pipeline_layout import chunks_of_layout
+
+_NOT_WITH_LAYOUT = (
+    "decoder_first_pipeline_num_layers",
+    "decoder_last_pipeline_num_layers",
+    "account_for_embedding_in_pipeline_split",
+    "account_for_loss_in_pipeline_split",
+    "num_layers_per_virtual_pipeline_stage",
+    "num_virtual_stages_per_pipeline_rank",
+)
+_CONTEXT_COMMUNICATION = {
+    "p2p": "p2p",
+    "allgather": "all_gather",
+    "all_gather": "all_gather",
+    "a2a": "a2a",
+    "a2a+p2p": "a2a+p2p",
+}
+"""The values of --cp-comm-type; Transformer Engine writes all_gather, and --help allgather."""
+
+
+def set_parallelism(draft: MegatronDraft) -> None:
+    """Set the parallelism inside a replica."""
+    draft.set("parallelism.tensor", draft.tensor, "tensor_model_parallel_size")
+    sequence = draft.flag("sequence_parallel")
+    if sequence and draft.tensor == 1:
+        comment = "Megatron-LM ignores --sequence-parallel without tensor parallelism"
+        draft.set_because("parallelism.sequence_parallel", False, comment)
+    else:
+        draft.set("parallelism.sequence_parallel", sequence, "sequence_parallel")
+    draft.set("parallelism.pipeline", draft.pipeline, "pipeline_model_parallel_size")
+    if draft.context > 1:
+        _set_context(draft)
+    # Since 2023, every rank sends the whole output (p2p_communication.py); only logs of older
+    # versions print this argument as on.
+    name = "scatter_gather_tensors_in_pipeline"
+    scatters = draft.is_printed and draft.flag(name) and not sequence
+    comment = draft.origin(name, otherwise="default since 2023")
+    draft.set_because("parallelism.scatter_gather", scatters, comment)
+    if draft.flag("use_tp_pp_dp_mapping"):
+        draft.set("placement.order", "tp-cp-ep-pp-dp", "use_tp_pp_dp_mapping")
+
+
+def _set_context(draft: MegatronDraft) -> None:
+    """Set context parallelism; Megatron-LM can choose the communication for each layer."""
+    draft.set("parallelism.context", draft.context, "context_parallel_size")
+    way = draft.known("cp_comm_type")
+    names = {*listed(way)} if way else {"p2p"}
+    if way and (len(names) > 1 or not names <= _CONTEXT_COMMUNICATION.keys()):
+        one_of = ", ".join(_CONTEXT_COMMUNICATION)
+        raise wrong(way, f"must be one of {one_of}, and the same for all layers")
+    (communication,) = (_CONTEXT_COMMUNICATION[name] for name in names)
+    draft.set("parallelism.context_communication", communication, "cp_comm_type")
+    sizes = "hierarchical_context_parallel_sizes"
+    if communication == "a2a+p2p" and (given := draft.known(sizes)):
+        neighbours, *_ = [*listed(given), ""]
+        if not neighbours.isdecimal():
+            raise wrong(given, "must be a list of sizes")
+        draft.set("parallelism.context_a2a", int(neighbours), sizes)
+
+
+def set_stages(draft: MegatronDraft) -> None:
+    """Set chunks and their layers, and the layers of the first and last stage."""
+    if layout := draft.known("pipeline_model_parallel_layout"):
+        _set_layout(draft, layout)
+        return
+    chunks = _set_chunks(draft)
+    ends = {
+        "first": ("decoder_first_pipeline_num_layers", "account_for_embedding_in_pipeline_split"),
+        "last": ("decoder_last_pipeline_num_layers", "account_for_loss_in_pipeline_split"),
+    }
+    accounted = {end: draft.flag(account) for end, (_, account) in ends.items()}
+    slots = (draft.layers or 0) + sum(accounted.values())
+    for end, (own, account) in ends.items():
+        field = f"parallelism.{end}_stage_layers"
+        if layers := draft.integer(own):
+            draft.set(field, layers, own)
+        elif accounted[end] and chunks > 1:
+            draft.note(draft.settings[account], "one chunk of the stage has one layer less")
+        elif accounted[end] and draft.pipeline > 1:
+            share, rest = divmod(slots, draft.pipeline)
+            if rest:
+                says = f"leaves {slots} layers, with embedding and loss, for {draft.pipeline}"
+                raise wrong(draft.settings[account], f"{says} stages: not a multiple")
+            draft.set(field, share - 1, account)
+
+
+def _set_layout(draft: MegatronDraft, layout: Setting) -> None:
+    """Set the layout and its number of chunks; Megatron-LM refuses other settings with it."""
+    for name in _NOT_WITH_LAYOUT:
+        # Logs print flags that are off.
+        if (other := draft.given(name)) and other.value != "False":
+            raise wrong(other, f"cannot be set together with {layout.spelled}")
+    try:
+        chunks = len(chunks_of_layout(layout.value))
+    except ValueError as error:
+        raise wrong(layout, f"must be a layout: {error}") from None
+    draft.set("parallelism.layout", layout.value, layout.name)
+    if chunks >= 2 * draft.pipeline:
+        draft.set("parallelism.interleave", chunks // draft.pipeline, layout.name)
+
+
+def _set_chunks(draft: MegatronDraft) -> int:
+    """Set the chunks per rank; return their number."""
+    names = (
+        "num_layers_per_virtual_pipeline_stage",
+        "num_virtual_stages_per_pipeline_rank",
+        "virtual_pipeline_model_parallel_size",
+    )
+    per_chunk, per_rank, printed = map(draft.integer, names)
+    chunks = per_rank or printed or 1
+    if per_chunk and draft.layers and not (per_rank or printed):
+        chunks, rest = divmod(draft.layers, draft.pipeline * per_chunk)
+        if rest or not chunks:
+            says = f"does not divide {draft.layers} layers into equal chunks"
+            raise wrong(draft.settings[names[0]], says)
+    if chunks > 1:
+        draft.set("parallelism.interleave", chunks, *names)
+    return chunks
+
+
+def set_replicas(draft: MegatronDraft) -> None:
+    """Set the data-parallel replicas, from the number of GPUs."""
+    if data := draft.override("parallelism.data"):
+        draft.set_because("parallelism.data", data, "--set")
+        return
+    world, names = _world(draft)
+    if world is None:
+        data = draft.integer("data_parallel_size") or 1
+        draft.set("parallelism.data", data, "data_parallel_size", otherwise=DEFAULT)
+        return
+    ranks = draft.tensor * draft.pipeline * draft.context
+    launcher = draft.launcher.values()
+    place = next((one.place for one in launcher), draft.place("world_size"))
+    if world % ranks:
+        raise InputError.of(
+            "E872",
+            f"{world} GPUs ({names}) are not a multiple of tensor x pipeline x context "
+            f"parallelism, {draft.tensor} x {draft.pipeline} x {draft.context} = {ranks}",
+            place,
+            f"launch a multiple of {ranks} GPUs, or add --set parallelism.data=...",
+            f"each replica of the model has {ranks} ranks",
+        )
+    comment = f"{names}: {world} GPUs / {ranks} per replica"
+    draft.set_because("parallelism.data", world // ranks, comment, place)
+
+
+def _world(draft: MegatronDraft) -> tuple[int | None, str]:
+    """Return the number of GPUs, if the source has it, and the arguments that set it."""
+    if world := draft.integer("world_size"):
+        return world, draft.origin("world_size")
+    launcher = [draft.launcher.get(name) for name in ("nproc_per_node", "nnodes")]
+    given = [one for one in launcher if one and not unknown_name(one.value)]
+    counts = [converted(one, int, "an integer") for one in given]
+    if len(counts) < 2:
+        return None, ""
+    return counts[0] * counts[1], " x ".join(one.spelled for one in given)
+
+
+def set_batch(draft: MegatronDraft) -> None:
+    """Set the sizes of a microbatch and of the global batch."""
+    micro = draft.override("batch.micro") or draft.integer("micro_batch_size") or 1
+    draft.set("batch.micro", micro, "micro_batch_size", otherwise=DEFAULT)
+    if total := draft.integer("global_batch_size"):
+        draft.set("batch.global", total, "global_batch_size")
+    else:
+        total = micro * draft.data["parallelism"]["data"]
+        draft.set_because("batch.global", total, "default of Megatron-LM: micro x data")

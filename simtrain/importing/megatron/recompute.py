@@ -1,0 +1,86 @@
+"""Import Megatron-LM's arguments of recompute."""
+
+from __future__ import annotations
+
+from simtrain.importing.megatron.draft import MegatronDraft, listed, wrong
+from simtrain.scenario.recompute_section import DEFAULT_MODULES, MODULES
+
+_MODULES = {"core_attn": "core_attention"} | {
+    module: module for module in MODULES if module != "core_attention"
+}
+
+
+def set_recompute(draft: MegatronDraft) -> None:
+    """Set the strategy, its modules or units, and the microbatches without recompute."""
+    names = ["recompute_granularity", "recompute_activations"]
+    default = "selective" if draft.flag("recompute_activations") else "none"
+    strategy = draft.choice("recompute_granularity", ("full", "selective", "none"), default)
+    if (flag := draft.given("moe_layer_recompute")) and draft.flag("moe_layer_recompute"):
+        # transformer_config.py converts this deprecated flag to a module.
+        if strategy == "full":
+            raise wrong(flag, "cannot be combined with full recompute")
+        strategy = "selective"
+        names.append("moe_layer_recompute")
+    draft.set("recompute.strategy", strategy, *names)
+    if strategy == "selective":
+        _set_modules(draft)
+    if strategy == "full":
+        method = draft.choice("recompute_method", ("uniform", "block"), "uniform")
+        draft.set("recompute.method", method, "recompute_method")
+        layers = draft.integer("recompute_num_layers")
+        draft.set("recompute.num_layers", layers or 1, "recompute_num_layers")
+        draft.copy_flags("distribute_saved_activations")
+    draft.copy_integers("num_microbatches_with_partial_activation_checkpoints")
+
+
+def _set_modules(draft: MegatronDraft) -> None:
+    argument = draft.known("recompute_modules")
+    named = listed(argument) if argument else ["core_attn"]
+    if argument and (unknown := [one for one in named if one not in _MODULES]):
+        says = f"has {unknown[0]}, which is not modelled; write some of {', '.join(_MODULES)}"
+        raise wrong(argument, says)
+    modules = {_MODULES[one] for one in named}
+    if draft.flag("moe_layer_recompute"):
+        modules.add("moe")
+    ignored = modules & _ignored(draft)
+    recipe = draft.known("fp8_recipe")
+    if draft.given("fp8") and recipe and recipe.value != "delayed":
+        unmodelled = (modules - ignored) & {"layernorm", "moe_act"}
+        for module in sorted(unmodelled):
+            text = "less memory, but inputs are cast to fp8 twice"
+            draft.note(f"--recompute-modules {module} with fp8", text)
+        ignored |= unmodelled
+    found = [module for module in MODULES if module in modules - ignored]
+    names = ("recompute_modules", "moe_layer_recompute")
+    if not found:
+        comment = f"{draft.origin(*names)}: none of these modules is recomputed"
+        draft.set_because("recompute.strategy", "none", comment, draft.place(*names))
+    elif found != [*DEFAULT_MODULES]:
+        detail = f"not {', '.join(sorted(ignored))}, which no layer has" if ignored else ""
+        draft.set("recompute.modules", found, *names, detail=detail)
+
+
+def _ignored(draft: MegatronDraft) -> set[str]:
+    """Return the modules that Megatron-LM accepts, although no layer has them."""
+    model = draft.data["model"]
+    experts, has_latents = model.get("experts"), "latent_attention" in model
+    ignored = set()
+    if not experts:
+        ignored |= {"moe", "shared_experts"}
+    elif "shared_ffn_hidden_size" not in experts:
+        ignored.add("shared_experts")
+    if experts and not {"first_dense_layers", "layer_frequency"} & experts.keys():
+        ignored.add("mlp")
+    # Transformer Engine's norms are parts of linear layers, unless several layers read a norm.
+    if not (experts or has_latents or draft.is_local):
+        ignored.add("layernorm")
+    return ignored
+
+
+def set_norms(draft: MegatronDraft) -> None:
+    """Set separate norms if recompute depends on it."""
+    depends = set() if "mlp" in _ignored(draft) else {"mlp", "layernorm"}
+    if "latent_attention" not in draft.data["model"]:
+        depends.add("layernorm")
+    if draft.is_local and depends & {*draft.data["recompute"].get("modules", ())}:
+        draft.set("software.norm_in_linear", False, "transformer_impl")

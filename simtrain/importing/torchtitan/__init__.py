@@ -1,0 +1,1 @@
+"""Import torchtitan's jobs (TOML files)."""

@@ -1,0 +1,101 @@
+"""Read the values of a torchtitan job (a TOML file), with their lines."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from simtrain.errors import InputError, Location
+from simtrain.importing.draft import Draft
+from simtrain.importing.settings import Setting, unknown_setting
+from simtrain.importing.torchtitan.keys import (
+    DEFAULTS,
+    DETAILS,
+    MAPPED,
+    NOT_MODELLED,
+    WITHOUT_EFFECT,
+    WITHOUT_EFFECT_SECTIONS,
+)
+from simtrain.strict_yaml import as_scalar, read_text
+
+_HEADER = re.compile(r"\s*\[\s*([\w.-]+)\s*\]")
+_KEY = re.compile(r"\s*([\w-]+)\s*=")
+
+
+class JobDraft(Draft):
+    """A scenario during its import from a job, whose settings are `section.key`."""
+
+    def __init__(self, file: str, overrides: tuple[str, ...]) -> None:
+        super().__init__(
+            file=file,
+            what=f"torchtitan's job in {file}",
+            default="default of torchtitan",
+            settings=_settings(read_text(Path(file)), file),
+            overrides=overrides,
+        )
+        known = {*MAPPED, *NOT_MODELLED, *WITHOUT_EFFECT}
+        passed_over = {*WITHOUT_EFFECT_SECTIONS, *DETAILS}
+        problems = [
+            unknown_setting(key, f"{key} is not a known key of a torchtitan job", one.place, known)
+            for key, one in self.settings.items()
+            if key not in known and key.partition(".")[0] not in passed_over
+        ]
+        if problems:
+            raise InputError(problems)
+
+    def __getitem__(self, key: str) -> Any:
+        """Return the value of a key, or its default."""
+        return self.setting(key).value
+
+    def setting(self, key: str) -> Setting:
+        """Return a key with its value or its default."""
+        return self.given(key) or Setting(key, key, DEFAULTS.get(key), Location(self.file))
+
+    def count(self, key: str, *, or_rest: bool = False, least: int = 1) -> int:
+        """Return the value of a key: an integer of at least `least`, or -1 if `or_rest`.
+
+        Raises:
+            InputError: the value is not such an integer.
+        """
+        value = self[key]
+        if type(value) is int and (value >= least or (or_rest and value == -1)):
+            return value
+        also, sign = ", or -1" if or_rest else "", "positive" if least else "non-negative"
+        raise self.wrong(key, f"must be a {sign} integer{also}", f"write {least} or more{also}")
+
+    def wrong(self, key: str, what: str, fix: str) -> InputError:
+        """Return the error about the value of a key."""
+        setting = self.setting(key)
+        message = f"{key} is {as_scalar(setting.value)}: it {what}"
+        return InputError.of("E872", message, setting.place, fix)
+
+
+def _settings(text: str, file: str) -> dict[str, Setting]:
+    """Return the keys of a job as `section.key`."""
+    try:
+        sections = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        fix = "correct the TOML syntax"
+        raise InputError.of("E875", f"invalid TOML: {error}", Location(file), fix) from None
+    places = dict(_places(text, file))
+    values: dict[str, Any] = {}
+    for section, keys in sections.items():
+        inside = keys.items() if isinstance(keys, dict) else {"": keys}.items()
+        values |= {f"{section}.{key}".rstrip("."): value for key, value in inside}
+    return {
+        key: Setting(key, key, value, places.get(key, Location(file)))
+        for key, value in values.items()
+    }
+
+
+def _places(text: str, file: str) -> Iterable[tuple[str, Location]]:
+    """Yield the position of each key, which tomllib does not return."""
+    section = ""
+    for number, line in enumerate(text.split("\n"), start=1):
+        if header := _HEADER.match(line):
+            section = header[1]
+        elif key := _KEY.match(line):
+            yield f"{section}.{key[1]}".lstrip("."), Location(file, number, key.start(1) + 1, line)
