@@ -234,6 +234,16 @@ WRONG = {
         'config.json: E873 "hidden_size" is missing',
         "--set model.hidden_size=...",
     ),
+    "no dropout": (
+        of("llama", attention_dropout="none"),
+        "config.json:9:23: E203 model.attention_dropout must be a number",
+        "the text",
+    ),
+    "no number of groups": (
+        of("deepseek_v3", n_group="all"),
+        "config.json:9:13: E203 model.experts.router_groups must be an integer",
+        "the text",
+    ),
     "no number": (
         of("llama", num_hidden_layers="12"),
         "config.json:4:23: E203 model.num_layers must be an integer",

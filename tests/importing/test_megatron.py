@@ -67,7 +67,7 @@ def test_an_argument_without_effect_changes_nothing(name: str) -> None:
 def test_what_is_not_modelled_is_noted_with_its_effect(name: str) -> None:
     effect = NOT_MODELLED[name]
     needs = "--attention-backend unfused --world-size 2 --use-distributed-optimizer"
-    value = next(iter(effect.active), "False" if "True" in effect.neutral else "7")
+    value = next(iter(effect.active), "False" if "True" in effect.neutral else "4096")
     needs += " --position-embedding-type learned_absolute"
     needs += f" {EXPERTS}" if "moe" in name else ""
     source = f"{BASE} {needs} --{name.replace('_', '-')} {value}"

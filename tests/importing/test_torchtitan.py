@@ -265,6 +265,21 @@ WRONG = {
         "job.toml:19:1: E872 parallelism.enable_async_tensor_parallel is on: it must be true",
         "write true or false",
     ),
+    "a list as a name": (
+        JOB.replace('"8B"', '["8B"]'),
+        "job.toml:6:1: E877 the flavor ['8B'] of llama3 cannot be imported",
+        "write one of llama3 8B",
+    ),
+    "a list as a policy": (
+        JOB.replace("[parallelism]", "[parallelism]\nfsdp_reshard_after_forward = ['never']"),
+        "job.toml:18:1: E872 parallelism.fsdp_reshard_after_forward is [never]: it is not a policy",
+        "write default, always or never",
+    ),
+    "a number of converters": (
+        JOB.replace('flavor = "8B"', 'flavor = "8B"\nconverters = 1'),
+        "job.toml:7:1: E872 model.converters is 1: it must be a list",
+        "write",
+    ),
     "no integer": (
         JOB.replace("= 4  #", '= "4"  #'),
         "job.toml:19:1: E872 parallelism.tensor_parallel_degree is 4",

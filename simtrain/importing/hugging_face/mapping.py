@@ -164,7 +164,9 @@ class _ConfigDraft(Draft):
         for name, value in (self.family.fixed | self._biases()).items():
             self.copy(f"model.{name}", value, f"as all models of {kind}")
         for name in ("hidden_dropout", "attention_dropout"):
-            self.copy(f"model.{name}", float(self.value(f"model.{name}") or 0))
+            dropout = self.value(f"model.{name}") or 0
+            is_number = isinstance(dropout, int | float)
+            self.copy(f"model.{name}", float(dropout) if is_number else dropout)
         if isinstance(tokens := self.value("model.vocab_size"), int):
             tensor = self.override("parallelism.tensor") or 1
             padded, detail = padded_vocabulary(tokens, 128 * tensor)
@@ -217,7 +219,7 @@ class _ConfigDraft(Draft):
             self.note(f"scoring_func {score}", "another score; the scenario has softmax")
         if method == "noaux_tc" and score == "sigmoid":
             self.copy("model.experts.router_bias", True)
-        if method in ("noaux_tc", "group_limited_greedy") and all(groups) and groups[0] > 1:
+        if method in ("noaux_tc", "group_limited_greedy") and all(groups) and groups[0] != 1:
             for field, number in zip(fields[2:], groups, strict=True):
                 self.copy(f"model.experts.{field}", number)
 

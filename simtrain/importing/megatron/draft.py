@@ -129,9 +129,10 @@ def converted(argument: Setting, kind: Callable[[str], Number], words: str) -> N
 
 def wrong(argument: Setting, says: str) -> InputError:
     """Return the error about the value of an argument."""
+    field = MAPPED.get(argument.name)
     return InputError.of(
         "E872",
         f"{argument.words} {says}",
         argument.place,
-        f"correct the argument, which sets {MAPPED.get(argument.name, argument.name)}",
+        "correct the argument" + (f", which sets {field}" if field else ""),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from simtrain.errors import InputError
 from simtrain.importing.draft import DEFAULT, padded_vocabulary
 from simtrain.importing.layer_patterns import full_attention_every
 from simtrain.importing.megatron.draft import MegatronDraft, listed, wrong
@@ -55,6 +56,7 @@ def set_model(draft: MegatronDraft) -> None:
         set_mlp(draft, 4 * hidden, "default: 4 h")
     if seq_length := draft.integer("seq_length") or draft.integer("encoder_seq_length"):
         draft.set("model.seq_length", seq_length, draft.first_given("seq_length"))
+        _check_positions(draft, seq_length)
     name = "untie_embeddings_and_output_weights"
     draft.set("model.tied_embeddings", not draft.flag(name), name)
     squared = "squared_relu" if draft.flag("squared_relu") else "gelu"
@@ -73,6 +75,22 @@ def set_model(draft: MegatronDraft) -> None:
     for name in ("hidden_dropout", "attention_dropout"):
         dropout = draft.decimal(name)
         draft.set(f"model.{name}", 0.1 if dropout is None else dropout, name)
+
+
+def _check_positions(draft: MegatronDraft, seq_length: int) -> None:
+    """Check that there are as many positions as tokens (validate_args of arguments.py)."""
+    name = "max_position_embeddings"
+    argument, positions = draft.given(name), draft.integer(name)
+    length = draft.given(draft.first_given("seq_length"))
+    if argument and length and positions is not None and positions < seq_length:
+        raise InputError.of(
+            "E872",
+            f"{argument.words} is less than {length.words}",
+            argument.place,
+            f"write {argument.spelled} {seq_length} or more, or {length.spelled} {positions} or "
+            "less",
+            "Megatron-LM refuses sequences with more tokens than positions, with any embedding",
+        )
 
 
 def _set_latent_attention(draft: MegatronDraft) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +12,16 @@ from simtrain.errors import InputError, Location
 from simtrain.importing.draft import Draft
 from simtrain.importing.settings import Setting, unknown_setting
 from simtrain.importing.torchtitan.keys import (
-    DEFAULTS,
     DETAILS,
     MAPPED,
     NOT_MODELLED,
     WITHOUT_EFFECT,
     WITHOUT_EFFECT_SECTIONS,
 )
-from simtrain.strict_yaml import as_scalar, read_text
+from simtrain.strict_yaml import as_scalar, leaves, read_text
 
 _HEADER = re.compile(r"\s*\[\s*([\w.-]+)\s*\]")
-_KEY = re.compile(r"\s*([\w-]+)\s*=")
+_KEY = re.compile(r"\s*([\w.-]+)\s*=")
 
 
 class JobDraft(Draft):
@@ -52,7 +51,7 @@ class JobDraft(Draft):
 
     def setting(self, key: str) -> Setting:
         """Return a key with its value or its default."""
-        return self.given(key) or Setting(key, key, DEFAULTS.get(key), Location(self.file))
+        return self.given(key) or Setting(key, key, MAPPED.get(key), Location(self.file))
 
     def count(self, key: str, *, or_rest: bool = False, least: int = 1) -> int:
         """Return the value of a key: an integer of at least `least`, or -1 if `or_rest`.
@@ -65,6 +64,18 @@ class JobDraft(Draft):
             return value
         also, sign = ", or -1" if or_rest else "", "positive" if least else "non-negative"
         raise self.wrong(key, f"must be a {sign} integer{also}", f"write {least} or more{also}")
+
+    def choice(self, key: str, values: Collection[str], what: str = "is not modelled") -> str:
+        """Return the value of a key: one of some words.
+
+        Raises:
+            InputError: the value is not one of them.
+        """
+        value = self[key]
+        if isinstance(value, str) and value in values:
+            return value
+        *others, last = values
+        raise self.wrong(key, what, f"write {', '.join(others)} or {last}")
 
     def wrong(self, key: str, what: str, fix: str) -> InputError:
         """Return the error about the value of a key."""
@@ -81,13 +92,10 @@ def _settings(text: str, file: str) -> dict[str, Setting]:
         fix = "correct the TOML syntax"
         raise InputError.of("E875", f"invalid TOML: {error}", Location(file), fix) from None
     places = dict(_places(text, file))
-    values: dict[str, Any] = {}
-    for section, keys in sections.items():
-        inside = keys.items() if isinstance(keys, dict) else {"": keys}.items()
-        values |= {f"{section}.{key}".rstrip("."): value for key, value in inside}
+    keys = {".".join(map(str, path)): value for path, value in leaves(sections)}
     return {
         key: Setting(key, key, value, places.get(key, Location(file)))
-        for key, value in values.items()
+        for key, value in keys.items()
     }
 
 

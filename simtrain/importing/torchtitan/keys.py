@@ -5,6 +5,8 @@ Source: torchtitan/config/job_config.py and models/*/__init__.py of pytorch/torc
 
 from __future__ import annotations
 
+from typing import Any
+
 from simtrain.importing.settings import Effect
 
 MODELS = {
@@ -33,71 +35,39 @@ FILE_SCHEDULES = {
 ROTATE_METHODS = {"allgather": "all_gather", "alltoall": "p2p"}
 """Our names of the rotate methods; alltoall passes keys and values to the next rank."""
 
-END_STAGES = "first", "last"
-
-DEFAULTS = {
+MAPPED: dict[str, Any] = {
     "model.name": "llama3",
     "model.flavor": "debugmodel",
-    "optimizer.name": "AdamW",
-    "optimizer.implementation": "fused",
     "training.local_batch_size": 8,
+    "training.batch_size": None,
     "training.global_batch_size": -1,
     "training.seq_len": 2048,
     "training.mixed_precision_param": "bfloat16",
+    "model.converters": [],
     "parallelism.data_parallel_replicate_degree": 1,
     "parallelism.data_parallel_shard_degree": -1,
-    "model.converters": [],
     "parallelism.fsdp_reshard_after_forward": "default",
     "parallelism.tensor_parallel_degree": 1,
     "parallelism.enable_async_tensor_parallel": False,
     "parallelism.pipeline_parallel_degree": 1,
-    "parallelism.expert_parallel_degree": 1,
-    "parallelism.expert_tensor_parallel_degree": 1,
-    "parallelism.context_parallel_degree": 1,
-    "parallelism.context_parallel_rotate_method": "allgather",
     "parallelism.pipeline_parallel_schedule": "1F1B",
     "parallelism.pipeline_parallel_schedule_csv": "",
+    "parallelism.pipeline_parallel_layers_per_stage": None,
     "parallelism.pipeline_parallel_microbatch_size": 1,
     "parallelism.pipeline_parallel_first_stage_less_layers": 1,
     "parallelism.pipeline_parallel_last_stage_less_layers": 1,
     "parallelism.pipeline_parallel_split_points": [],
     "parallelism.module_fqns_per_model_part": [],
+    "parallelism.expert_parallel_degree": 1,
+    "parallelism.expert_tensor_parallel_degree": 1,
+    "parallelism.context_parallel_degree": 1,
+    "parallelism.context_parallel_rotate_method": "allgather",
+    "training.compile": None,
+    "compile.enable": None,
     "activation_checkpoint.mode": "selective",
     "activation_checkpoint.selective_ac_option": "2",
 }
-
-MAPPED: dict[str, str] = {
-    "model.name": "model",
-    "model.flavor": "model",
-    "training.local_batch_size": "batch.micro",
-    "training.batch_size": "batch.micro",
-    "training.global_batch_size": "batch.global",
-    "training.seq_len": "model.seq_length",
-    "training.mixed_precision_param": "precision.compute",
-    "model.converters": "precision.compute",
-    "parallelism.data_parallel_replicate_degree": "parallelism.data",
-    "parallelism.data_parallel_shard_degree": "memory.zero_stage",
-    "parallelism.fsdp_reshard_after_forward": "memory.reshard_after_forward",
-    "parallelism.tensor_parallel_degree": "parallelism.tensor",
-    "parallelism.enable_async_tensor_parallel": "overlap.userbuffers",
-    "parallelism.pipeline_parallel_degree": "parallelism.pipeline",
-    "parallelism.pipeline_parallel_schedule": "schedule",
-    "parallelism.pipeline_parallel_schedule_csv": "schedule",
-    "parallelism.pipeline_parallel_layers_per_stage": "parallelism.interleave",
-    "parallelism.pipeline_parallel_microbatch_size": "batch.micro",
-    "parallelism.pipeline_parallel_first_stage_less_layers": "parallelism.first_stage_layers",
-    "parallelism.pipeline_parallel_last_stage_less_layers": "parallelism.last_stage_layers",
-    "parallelism.pipeline_parallel_split_points": "parallelism.layout",
-    "parallelism.module_fqns_per_model_part": "parallelism.layout",
-    "parallelism.expert_parallel_degree": "parallelism.expert",
-    "parallelism.expert_tensor_parallel_degree": "parallelism.expert_tensor",
-    "parallelism.context_parallel_degree": "parallelism.context",
-    "parallelism.context_parallel_rotate_method": "parallelism.context_communication",
-    "training.compile": "software",
-    "compile.enable": "software",
-    "activation_checkpoint.mode": "recompute.strategy",
-    "activation_checkpoint.selective_ac_option": "recompute.num_layers",
-}
+"""The default of each key that sets fields; None if the key has no default."""
 
 NOT_MODELLED: dict[str, Effect] = {
     "optimizer.name": Effect("an optimizer with other states", ("AdamW", "Adam")),

@@ -7,14 +7,12 @@ parallelism, fused attention, and a gradient reduction in fp32 that overlaps wit
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from simtrain import models
 from simtrain.errors import InputError
 from simtrain.importing.torchtitan.job import JobDraft
 from simtrain.importing.torchtitan.keys import (
     DETAILS,
-    END_STAGES,
     FILE_SCHEDULES,
     FLOAT8_CONVERTERS,
     MODELS,
@@ -27,7 +25,6 @@ from simtrain.scenario import Scenario
 from simtrain.scenario.pipeline_layout import layout_of_chunks
 
 _ALWAYS = "as torchtitan always does"
-_DTYPES = {"bfloat16": "bf16"}
 
 
 def import_torchtitan(file: str, overrides: Iterable[str] = ()) -> tuple[Scenario, str]:
@@ -63,14 +60,13 @@ class _Mapping(JobDraft):
         self._precision()
         self.set_because("overlap.data_parallel", True, _ALWAYS)
         self._asynchronous_tensor_parallel()
-        if self._converts_to_fp8():
-            self._fp8()
+        self._fp8()
         details = {key: DETAILS.get(key.partition(".")[0], "") for key in self.settings}
         self.note_effects(NOT_MODELLED, details)
 
     def _model(self) -> None:
         keys = "model.name", "model.flavor"
-        name, flavor = (self[key] for key in keys)
+        name, flavor = (str(self[key]) for key in keys)
         if (name, flavor) not in MODELS:
             known = ", ".join(" ".join(pair) for pair in MODELS)
             raise InputError.of(
@@ -100,9 +96,8 @@ class _Mapping(JobDraft):
         if (context := self.count("parallelism.context_parallel_degree")) > 1:
             self.set("parallelism.context", context, "parallelism.context_parallel_degree")
             key = "parallelism.context_parallel_rotate_method"
-            if self[key] not in ROTATE_METHODS:
-                raise self.wrong(key, "is not modelled", "write allgather or alltoall")
-            self.set("parallelism.context_communication", ROTATE_METHODS[self[key]], key)
+            method = ROTATE_METHODS[self.choice(key, ROTATE_METHODS)]
+            self.set("parallelism.context_communication", method, key)
             text = "another order of communication and attention, with fewer kernels"
             self.note(self.setting(key), text)
         if self.pipeline == 1:
@@ -131,7 +126,8 @@ class _Mapping(JobDraft):
 
         Source: torchtitan's generate_llm_fqn_per_model_part.
         """
-        keys = [f"parallelism.pipeline_parallel_{end}_stage_less_layers" for end in END_STAGES]
+        ends = "first", "last"
+        keys = [f"parallelism.pipeline_parallel_{end}_stage_less_layers" for end in ends]
         less = [self.count(key, least=0) for key in keys]
         chunks = self.data["parallelism"].get("interleave", 1)
         layers, stages = self.data["model"]["num_layers"], self.pipeline * chunks
@@ -141,7 +137,7 @@ class _Mapping(JobDraft):
         if len({*sizes}) == 1:
             return
         if chunks == 1 and len({*sizes[1:-1]}) <= 1 and min(sizes) > 0:
-            for end, size, key in zip(END_STAGES, (sizes[0], sizes[-1]), keys, strict=True):
+            for end, size, key in zip(ends, (sizes[0], sizes[-1]), keys, strict=True):
                 self.set(f"parallelism.{end}_stage_layers", size, key)
         else:
             self._set_layout(chunks_of_sizes(sizes), *keys)
@@ -217,10 +213,8 @@ class _Mapping(JobDraft):
     def _resharding(self) -> None:
         """Set resharding and the gradient reduction, which depend on the pipeline."""
         key = "parallelism.fsdp_reshard_after_forward"
-        stays = {"never": True, "default": self.pipeline > 1, "always": False}
-        if self[key] not in stays:
-            raise self.wrong(key, "is not a policy", "write default, always or never")
-        if stays[self[key]]:
+        stays = {"default": self.pipeline > 1, "always": False, "never": True}
+        if stays[self.choice(key, stays, "is not a policy")]:
             self.set("memory.reshard_after_forward", False, key)
         if self.pipeline > 1:
             text = f"{_ALWAYS} in a pipeline"
@@ -244,9 +238,7 @@ class _Mapping(JobDraft):
 
     def _recompute(self) -> None:
         keys = "activation_checkpoint.mode", "activation_checkpoint.selective_ac_option"
-        mode, option = (self[key] for key in keys)
-        if mode not in ("none", "full", "selective"):
-            raise self.wrong(keys[0], "is not modelled", "write none, full or selective")
+        mode, option = self.choice(keys[0], ("none", "full", "selective")), self[keys[1]]
         if mode != "selective":
             self.set("recompute.strategy", mode, keys[0])
             return
@@ -268,60 +260,53 @@ class _Mapping(JobDraft):
 
     def _precision(self) -> None:
         key = "training.mixed_precision_param"
-        if self[key] in _DTYPES:
-            self.set("precision.compute", _DTYPES[self[key]], key)
+        if self[key] == "bfloat16":
+            self.set("precision.compute", "bf16", key)
         else:
             self.set_because("precision.compute", "bf16", f"{self[key]} of the job is not modelled")
-            text = "slower products and twice the bytes"
-            self.note(self.setting(key), text)
+            self.note(self.setting(key), "slower products and twice the bytes")
         self.set_because("precision.gradients", "fp32", _ALWAYS)
 
-    def _converts_to_fp8(self) -> bool:
-        """Whether linear layers use torchao's fp8; note combinations that are not modelled."""
+    def _fp8(self) -> None:
+        """Set fp8 if torchao's converter is modelled; note what is not."""
         key, data = "model.converters", self.data
-        given = self[key]
-        names = given.split(",") if isinstance(given, str) else given
-        if not names or names == [""]:
-            return False
-        recipe = self._float8("recipe_name") or "tensorwise"
+        given = self[key].split(",") if isinstance(self[key], str) else self[key]
+        if not isinstance(given, list):
+            raise self.wrong(key, "must be a list", 'write ["float8"] or []')
+        names = [str(name) for name in given if name]
+        if not names:
+            return
+        recipe = self._float8_key("recipe_name")
         reasons = {
             f"{', '.join(names)} is not torchao's float8": not {*names} <= {*FLOAT8_CONVERTERS},
-            f"the recipe is {recipe}": recipe != "tensorwise",
+            f"the recipe is {self[recipe]}": self[recipe] not in (None, "tensorwise"),
             "the model is not compiled": data["software"] != "torchtitan_compiled",
             "the job uses tensor parallelism": self.tensor > 1,
             "the model has experts": "experts" in data["model"],
             "the model has latent attention": "latent_attention" in data["model"],
         }
-        broken = next((reason for reason, is_so in reasons.items() if is_so), None)
-        if broken:
+        if broken := next((reason for reason, is_so in reasons.items() if is_so), None):
             text = f"faster products in 8 bits; the scenario has 16 bits, because {broken}"
             self.note(f"{key} {', '.join(names)}", text, self.place(key))
-        return broken is None
-
-    def _fp8(self) -> None:
-        key, zero_stage = "model.converters", self.data["memory"]["zero_stage"]
+            return
         self.set("precision.compute", "fp8", key)
-        recipe, gathers = "float8.recipe_name", "float8.enable_fsdp_float8_all_gather"
         self.set("precision.fp8_recipe", "tensorwise", recipe)
-        if zero_stage == 3 and self._float8("enable_fsdp_float8_all_gather"):
+        gathers = self._float8_key("enable_fsdp_float8_all_gather")
+        if data["memory"]["zero_stage"] == 3 and self[gathers]:
             self.set("precision.fp8_parameters", True, gathers)
-            name = "precompute_float8_dynamic_scale_for_fsdp"
-            if not self._float8(name):
+            scales = self._float8_key("precompute_float8_dynamic_scale_for_fsdp")
+            if not self[scales]:
                 text = "a separate collective for the scale of each weight: more small collectives"
-                self.note(f"float8.{name}", text, self.place(f"float8.{name}"))
-        filtered = str(self._float8("filter_fqns") or "")
-        name = "float8.filter_fqns"
-        if "output" not in filtered:
+                self.note(scales, text, self.place(scales))
+        filtered = self._float8_key("filter_fqns")
+        if "output" not in str(self[filtered]):
             text = "the output layer also computes in 8 bits; the scenario has 16 bits"
-            self.note(name, text, self.place(name))
+            self.note(filtered, text, self.place(filtered))
 
-    def _float8(self, name: str) -> Any:
-        """Return an option of torchao's float8, from the section of either name."""
-        if own := self.given(f"float8.{name}"):
-            return own.value
-        of_linear = self["quantize.linear"]
-        nested = of_linear.get("float8", {}) if isinstance(of_linear, dict) else {}
-        return nested.get(name)
+    def _float8_key(self, name: str) -> str:
+        """Return the key of an option of torchao's float8, in the section of either name."""
+        keys = [f"{section}.{name}" for section in FLOAT8_CONVERTERS]
+        return next((key for key in keys if self.given(key)), keys[0])
 
     def _asynchronous_tensor_parallel(self) -> None:
         key = "parallelism.enable_async_tensor_parallel"
