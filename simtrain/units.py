@@ -15,6 +15,7 @@ from typing import Annotated
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 GIB = 2**30
+HOUR_S, DAY_S = 3600, 86_400
 _DECIMAL = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": GIB, "Ti": 2**40, "Pi": 2**50}
 # The micro sign and the Greek mu look alike and both are typed.

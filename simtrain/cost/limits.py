@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from simtrain.cost.times import DAY_S
 from simtrain.errors import InputError, Location
-from simtrain.units import Price, UnitError, parse_money, parse_price, parse_tokens
+from simtrain.units import DAY_S, Price, UnitError, parse_money, parse_price, parse_tokens
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,39 +52,25 @@ NO_LIMITS = Limits()
 
 
 def read_budget(written: str) -> Budget:
-    """Parse a budget such as "2M" or "2M USD".
-
-    Raises:
-        InputError: the text is not a positive amount of money (E844).
-    """
-    try:
-        return Budget(*parse_money(written))
-    except UnitError as error:
-        raise InputError.of("E844", str(error), Location("--budget"), error.fix) from error
+    """Parse a budget such as "2M" or "2M USD"; another text is an InputError (E844)."""
+    return Budget(*_read(parse_money, written, "E844", "--budget"))
 
 
 def read_price(written: str) -> Price:
-    """Parse a price per GPU such as "2.5 USD/h".
-
-    Raises:
-        InputError: the text is not a positive price per hour (E848).
-    """
-    try:
-        return parse_price(written)
-    except UnitError as error:
-        raise InputError.of("E848", str(error), Location("--price"), error.fix) from error
+    """Parse a price per GPU such as "2.5 USD/h"; another text is an InputError (E848)."""
+    return _read(parse_price, written, "E848", "--price")
 
 
 def read_tokens(written: str) -> int:
-    """Read a number of tokens such as "300B".
+    """Parse a number of tokens such as "300B"; another text is an InputError (E841)."""
+    return _read(parse_tokens, written, "E841", "--tokens")
 
-    Raises:
-        InputError: not a whole number of tokens above zero.
-    """
+
+def _read(parse: Callable[[str], T], written: str, code: str, option: str) -> T:
     try:
-        return parse_tokens(written)
+        return parse(written)
     except UnitError as error:
-        raise InputError.of("E841", str(error), Location("--tokens"), error.fix) from error
+        raise InputError.of(code, str(error), Location(option), error.fix) from error
 
 
 def check_goodput(goodput: float) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from simtrain.cost.times import DAY_S, HOUR_S
 from simtrain.hardware.profile import HardwareProfile, RunningCosts
+from simtrain.units import DAY_S, HOUR_S
 
 _TOKENS = 10**9
 COST_COLUMNS = (

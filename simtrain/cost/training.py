@@ -7,11 +7,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from simtrain.cost.limits import check_goodput
-from simtrain.cost.times import HOUR_S
 from simtrain.entry import Entry
 from simtrain.hardware.profile import HardwareProfile, RunningCosts
 from simtrain.scenario import Scenario
-from simtrain.units import Price
+from simtrain.units import HOUR_S, Price
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from simtrain.cost.times import DAY_S, HOUR_S
 from simtrain.cost.training import TrainingCost, assumptions
 from simtrain.hardware.profile import NOT_CALIBRATED
 from simtrain.pages.tables import ColumnGroups, notes, properties
-from simtrain.units import format_energy, format_seconds
+from simtrain.units import DAY_S, HOUR_S, format_energy, format_seconds
 
 
 def cost_page(cost: TrainingCost) -> RenderableType:

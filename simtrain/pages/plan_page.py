@@ -7,7 +7,6 @@ from pathlib import Path
 
 from rich.console import Group, RenderableType
 
-from simtrain.cost.times import DAY_S
 from simtrain.cost.training import assumptions
 from simtrain.pages.cost_page import amount, source_notes
 from simtrain.pages.tables import FittedTable, notes, verdict
@@ -16,7 +15,7 @@ from simtrain.planning.result import Miss, PlanRow, TrainingPlan
 from simtrain.report.remarks import mfu_remarks
 from simtrain.search.space import Point
 from simtrain.search.words import in_short
-from simtrain.units import counted, format_bytes, format_seconds
+from simtrain.units import DAY_S, counted, format_bytes, format_seconds
 
 _MWH_J = 3.6e9
 _SPLIT, _ITERATION, _HOURS = "tensor x\npipeline\nx data", ">iteration", ">GPU-\nhours"

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from simtrain.errors import DoesNotFitError, InputError, Problem
 from simtrain.evaluation import Evaluator
@@ -13,9 +14,17 @@ from simtrain.scenario import Scenario
 from simtrain.search import search
 from simtrain.search.explorer import Candidate, ProgressCallback
 from simtrain.search.problems import SearchStoppedError
+from simtrain.units import counted
 
-Combination = tuple[str, int]
-"""A cluster and a number of GPUs."""
+
+class Combination(NamedTuple):
+    """A cluster and a number of GPUs."""
+
+    cluster: str
+    num_gpus: int
+
+    def __str__(self) -> str:
+        return f"{self.cluster}, {counted(self.num_gpus, 'GPU')}"
 
 
 class Status(StrEnum):

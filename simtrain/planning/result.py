@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from simtrain.cost import Limits, TrainingCost
-from simtrain.errors import Problem
-from simtrain.planning.layout import LayoutResult
+from simtrain.hardware.profile import HardwareProfile
+from simtrain.planning.layout import Combination, LayoutResult
+from simtrain.scenario import Scenario
 from simtrain.search.explorer import Candidate
 from simtrain.search.result import found_json
+from simtrain.units import DAY_S, format_seconds
 
 PlanObjective = Literal["time", "cost"]
 """Quantity that sorts the rows: training time or price."""
@@ -37,6 +39,22 @@ class PlanRow:
     cost: TrainingCost | None = None
     misses: tuple[Miss, ...] = ()
 
+    @classmethod
+    def of(
+        cls,
+        combination: Combination,
+        layout: LayoutResult,
+        profile: HardwareProfile,
+        limits: Limits,
+        cost_of: Callable[[Scenario, HardwareProfile, float], TrainingCost],
+    ) -> PlanRow:
+        """Add the training cost of a layout and the limits that it misses."""
+        if layout.best is None:
+            return cls(*combination, layout)
+        best = layout.best
+        cost = cost_of(best.scenario, profile, best.run.iteration_time_s)
+        return cls(*combination, layout, cost, tuple(_misses(limits, cost)))
+
     @property
     def best(self) -> Candidate | None:
         """The best layout, if any was found."""
@@ -46,6 +64,15 @@ class PlanRow:
     def meets_limits(self) -> bool:
         """Whether the row has a layout and meets every limit."""
         return self.cost is not None and not self.misses
+
+    def __str__(self) -> str:
+        name = Combination(self.cluster, self.num_gpus)
+        if self.cost is None:
+            return f"{name}: {self.layout.status.value}"
+        days, price = self.cost.time_s / DAY_S, self.cost.price
+        amount = "" if price is None else f", {price:,.0f} {self.cost.currency}"
+        iteration = format_seconds(self.cost.iteration_time_s)
+        return f"{name}: {days:.4g} days{amount} ({iteration} per iteration)"
 
     def key(self, objective: PlanObjective) -> tuple[bool, float, float]:
         """Return the sort key: by training time or by price.
@@ -89,14 +116,13 @@ class TrainingPlan:
     @property
     def fastest(self) -> PlanRow | None:
         """The fastest row that meets the limits."""
-        rows = [row for row in self.rows if row.meets_limits]
-        return min(rows, key=lambda row: row.key("time"), default=None)
+        return best_row(self.rows, "time")
 
     @property
     def cheapest(self) -> PlanRow | None:
         """The cheapest row that meets the limits; rows without a price do not count."""
-        rows = [row for row in self.rows if row.meets_limits and row.cost and row.cost.currency]
-        return min(rows, key=lambda row: row.key("cost"), default=None)
+        priced = [row for row in self.rows if row.cost and row.cost.currency]
+        return best_row(priced, "cost")
 
     @property
     def costs(self) -> list[TrainingCost]:
@@ -120,6 +146,22 @@ class TrainingPlan:
         }
 
 
+def best_row(rows: Iterable[PlanRow], objective: PlanObjective) -> PlanRow | None:
+    """Return the first of the best rows that meet the limits, if any does."""
+    met = (row for row in rows if row.meets_limits)
+    return min(met, key=lambda row: row.key(objective), default=None)
+
+
+def _misses(limits: Limits, cost: TrainingCost) -> Iterator[Miss]:
+    if limits.time_s is not None and cost.time_s > limits.time_s:
+        yield "days"
+    if limits.budget is not None:
+        if cost.price is None:
+            yield "no price"
+        elif cost.price > limits.budget.amount:
+            yield "budget"
+
+
 def _row_json(row: PlanRow) -> dict[str, Any]:
     layout = row.layout
     return {
@@ -132,14 +174,8 @@ def _row_json(row: PlanRow) -> dict[str, Any]:
         "gap": layout.gap,
         "layout": found_json(row.best) if row.best else None,
         "cost": row.cost.to_json() if row.cost else None,
-        "problems": [_problem_json(problem) for problem in layout.problems],
-    }
-
-
-def _problem_json(problem: Problem) -> dict[str, str | None]:
-    return {
-        "code": problem.code,
-        "message": problem.message,
-        "reason": problem.reason,
-        "fix": problem.fix,
+        "problems": [
+            {name: getattr(problem, name) for name in ("code", "message", "reason", "fix")}
+            for problem in layout.problems
+        ],
     }

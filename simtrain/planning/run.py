@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 
-from simtrain.cost import Limits
+from simtrain.cost import Limits, training_cost
 from simtrain.cost.limits import NO_LIMITS, check_goodput
 from simtrain.errors import Location
 from simtrain.hardware.load import profile_of
-from simtrain.planning.layout import NOT_SEARCHED
+from simtrain.planning.layout import NOT_SEARCHED, Combination
 from simtrain.planning.problems import check_currencies, check_plan, no_layout
-from simtrain.planning.result import PlanObjective, TrainingPlan
-from simtrain.planning.rows import RowBuilder
-from simtrain.planning.searches import Searches
+from simtrain.planning.result import PlanObjective, PlanRow, TrainingPlan, best_row
+from simtrain.planning.searches import search_layouts
 from simtrain.resources import find_profile
 from simtrain.scenario import Scenario, check_values
 from simtrain.search.explorer import ProgressCallback
@@ -71,14 +71,22 @@ def plan_training(
     bases = {name: _on_cluster(base, name, num_nodes[name]) for name in names}
     profiles = {name: profile_of(scenario) for name, scenario in bases.items()}
     check_currencies(profiles, price, limits)
-    builder = RowBuilder(profiles, num_tokens, goodput, price, limits)
-    combinations = [(name, number) for name in names for number in dict.fromkeys(gpus)]
-    searches = Searches(bases, combinations, builder, objective, seconds, interrupted, on_progress)
-    if workers == 1:
-        searches.run_here()
-    else:
-        searches.run_in_processes(workers)
-    rows = [builder.row(one, searches.layouts.get(one, NOT_SEARCHED)) for one in combinations]
+    cost_of = functools.partial(
+        training_cost, num_tokens=num_tokens, goodput=goodput, price_per_hour=price
+    )
+    combinations = [Combination(name, number) for name in names for number in dict.fromkeys(gpus)]
+    found = {one: PlanRow(*one, NOT_SEARCHED) for one in combinations}
+
+    def report(phase: str) -> None:
+        """Report the current search and the best row so far."""
+        num_done = sum(row.layout is not NOT_SEARCHED for row in found.values())
+        best = best_row(found.values(), objective)
+        on_progress(phase, num_done, len(combinations), str(best or ""))
+
+    layouts = search_layouts(bases, combinations, workers, seconds, interrupted, report)
+    for one, layout in layouts:
+        found[one] = PlanRow.of(one, layout, profiles[one.cluster], limits, cost_of)
+    rows = [*found.values()]
     if not any(row.best for row in rows):
         raise no_layout(rows)
     return TrainingPlan(

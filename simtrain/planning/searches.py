@@ -2,121 +2,104 @@
 
 from __future__ import annotations
 
+import functools
+import multiprocessing
+import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
 
-from simtrain.cost.times import DAY_S
 from simtrain.planning.layout import Combination, LayoutResult, best_layout
-from simtrain.planning.processes import SearchTask, layouts_in_processes
-from simtrain.planning.result import PlanObjective, PlanRow
-from simtrain.planning.rows import RowBuilder
 from simtrain.scenario import Scenario
-from simtrain.search.explorer import ProgressCallback
-from simtrain.units import counted, format_seconds
+from simtrain.search.workers import worker_died
+from simtrain.sweep.executors import local_executor
 
 _MIN_BUDGET_S = 1e-6
 """Smallest time budget of a search; the first combination is always searched."""
+_POLL_S = 0.05
+"""Time between two polls of `interrupted`."""
 
 
-@dataclass
-class Searches:
-    """Runs the searches of a plan in order, and reports their progress.
+def search_layouts(
+    bases: Mapping[str, Scenario],
+    combinations: Sequence[Combination],
+    workers: int,
+    seconds: float | None,
+    interrupted: Callable[[], bool],
+    report: Callable[[str], None],
+) -> Iterator[tuple[Combination, LayoutResult]]:
+    """Search combinations in order, and yield the result of each search when it ends.
 
     Args:
         bases: the scenario to search from, for each cluster.
         combinations: clusters and numbers of GPUs to search.
-        rows: builds rows, to report the best one so far.
-        objective: orders the rows.
+        workers: processes that search at the same time; one worker is this process.
         seconds: time budget of all searches together; None for no limit.
-        interrupted: polled; True ends the searches.
-        on_progress: as for `plan_training`.
-        layouts: results of the finished searches.
+        interrupted: polled; True starts no further search. Ctrl-C also reaches the workers, which
+            then end their searches with the best layout so far.
+        report: receives descriptions of the current work.
+
+    Raises:
+        InputError: a worker died.
     """
+    start_s, num_finished = time.monotonic(), 0
+    remaining, running = deque(combinations), dict[Future[LayoutResult], Combination]()
 
-    bases: Mapping[str, Scenario]
-    combinations: Sequence[Combination]
-    rows: RowBuilder
-    objective: PlanObjective
-    seconds: float | None
-    interrupted: Callable[[], bool]
-    on_progress: ProgressCallback
-    layouts: dict[Combination, LayoutResult] = field(default_factory=dict)
-    start_s: float = field(default_factory=time.monotonic)
-    best: PlanRow | None = None
+    def search_here(base: Scenario, one: Combination, budget_s: float | None) -> LayoutResult:
+        """Search in this process and report the phases of the search."""
+        return best_layout(
+            base, one.num_gpus, budget_s, interrupted, lambda phase, *_: report(f"{one}: {phase}")
+        )
 
-    def run_here(self) -> None:
-        """Search one combination after another in this process."""
-        for place, combination in enumerate(self.combinations):
-            budget_s = self._budget_s(len(self.combinations) - place)
-            if self._is_over(budget_s):
+    def may_begin(budget_s: float | None) -> bool:
+        """Whether another search begins; the first one begins with any budget."""
+        return budget_s is None or budget_s > _MIN_BUDGET_S or not num_finished
+
+    search_one = search_here if workers == 1 else _search_in_worker
+    executor = local_executor(workers)
+    report("searching")
+    try:
+        while True:
+            while remaining and len(running) < workers and not interrupted():
+                budget_s = _budget_s(seconds, start_s, len(remaining) / workers)
+                if not may_begin(budget_s):
+                    remaining.clear()
+                    break
+                one = remaining.popleft()
+                running[executor.submit(search_one, bases[one.cluster], one, budget_s)] = one
+            if not running:
                 return
-            cluster, num_gpus = combination
-
-            def on_progress(
-                phase: str, done: int, total: int, best: str, name: str = _name(combination)
-            ) -> None:
-                self._report(f"{name}: {phase}")
-
-            base = self.bases[cluster]
-            layout = best_layout(base, num_gpus, budget_s, self.interrupted, on_progress)
-            self._store(combination, layout)
-
-    def run_in_processes(self, workers: int) -> None:
-        """Search several combinations at a time, each in its own process."""
-        remaining = list(self.combinations)
-
-        def next_search() -> SearchTask | None:
-            """Take the next combination, with its share of the remaining time; None at the end."""
-            budget_s = self._budget_s(len(remaining) / workers) if remaining else None
-            if not remaining or self._is_over(budget_s):
-                return None
-            combination = remaining.pop(0)
-            return SearchTask(combination, self.bases[combination[0]], budget_s)
-
-        self._report("searching")
-        for combination, layout in layouts_in_processes(next_search, workers, self.interrupted):
-            self._store(combination, layout)
-            self._report("searching")
-
-    def _budget_s(self, num_rounds: float) -> float | None:
-        """Return the time budget of the next search if `num_rounds` searches are left in a row."""
-        if self.seconds is None:
-            return None
-        remaining_s = self.seconds - (time.monotonic() - self.start_s)
-        return max(remaining_s / max(num_rounds, 1), _MIN_BUDGET_S)
-
-    def _is_over(self, budget_s: float | None) -> bool:
-        """Whether no further search begins; the first one begins with any budget."""
-        if self.interrupted():
-            return True
-        return budget_s is not None and budget_s <= _MIN_BUDGET_S and bool(self.layouts)
-
-    def _store(self, combination: Combination, layout: LayoutResult) -> None:
-        """Store the result of a search and update the best row that meets the limits."""
-        self.layouts[combination] = layout
-        row = self.rows.row(combination, layout)
-        if not row.meets_limits:
-            return
-        if self.best is None or row.key(self.objective) < self.best.key(self.objective):
-            self.best = row
-
-    def _report(self, phase: str) -> None:
-        done, total = len(self.layouts), len(self.combinations)
-        self.on_progress(phase, done, total, _summary(self.best) if self.best else "")
+            for finished in wait(running, _POLL_S, FIRST_COMPLETED).done:
+                num_finished += 1
+                yield running.pop(finished), finished.result()
+                report("searching")
+    except BrokenExecutor as error:
+        # Ctrl-C kills a worker that is still starting. This is not an error.
+        if not interrupted():
+            raise worker_died() from error
+    finally:
+        executor.shutdown(wait=False, cancel_futures=True)
 
 
-def _name(combination: Combination) -> str:
-    cluster, num_gpus = combination
-    return f"{cluster}, {counted(num_gpus, 'GPU')}"
+def _budget_s(seconds: float | None, start_s: float, num_rounds: float) -> float | None:
+    """Return the time budget of the next search if `num_rounds` searches are left in a row."""
+    if seconds is None:
+        return None
+    remaining_s = seconds - (time.monotonic() - start_s)
+    return max(remaining_s / max(num_rounds, 1), _MIN_BUDGET_S)
 
 
-def _summary(row: PlanRow) -> str:
-    """Describe a row for the progress bar: "h100_sxm, 64 GPUs: 12 days, 9,000 USD (2 s/...)"."""
-    if row.cost is None:
-        return ""
-    days, price = row.cost.time_s / DAY_S, row.cost.price
-    amount = "" if price is None else f", {price:,.0f} {row.cost.currency}"
-    iteration = format_seconds(row.cost.iteration_time_s)
-    name = _name((row.cluster, row.num_gpus))
-    return f"{name}: {days:.4g} days{amount} ({iteration} per iteration)"
+def _search_in_worker(base: Scenario, one: Combination, budget_s: float | None) -> LayoutResult:
+    """Search in a worker; Ctrl-C ends the search with the best layout so far."""
+    presses = _ctrl_c_presses()
+    return best_layout(base, one.num_gpus, budget_s, lambda: bool(presses))
+
+
+@functools.cache
+def _ctrl_c_presses() -> list[int]:
+    """Return a list that grows with each Ctrl-C if this process is a worker."""
+    presses: list[int] = []
+    if multiprocessing.parent_process() is not None:
+        signal.signal(signal.SIGINT, lambda number, frame: presses.append(number))
+    return presses

@@ -13,7 +13,7 @@ import pytest
 from simtrain.commands import shared
 from simtrain.cost import Budget, Limits, read_budget, training_cost
 from simtrain.errors import DoesNotFitError, InputError
-from simtrain.planning import PlanRow, TrainingPlan, plan_training, processes, read_gpus
+from simtrain.planning import PlanRow, TrainingPlan, plan_training, read_gpus, searches
 from simtrain.planning.files import names_of_rows
 from simtrain.resources import find_profile
 from simtrain.scenario import Scenario, load_scenario, load_unchecked
@@ -229,12 +229,12 @@ def test_workers_give_the_same_plan_and_an_error_if_they_die(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The test replaces worker processes by this process, which saves their start."""
-    monkeypatch.setattr(processes, "local_executor", lambda number: SerialExecutor())
+    monkeypatch.setattr(searches, "local_executor", lambda number: SerialExecutor())
     assert json.dumps(plan(workers=2).to_json()) == json.dumps(plan().to_json())
-    monkeypatch.setattr(processes, "local_executor", lambda number: BrokenPool(2))
+    monkeypatch.setattr(searches, "local_executor", lambda number: BrokenPool(2))
     with pytest.raises(InputError, match="--workers: E836 "):
         plan(workers=2)
-    monkeypatch.setattr(processes, "local_executor", lambda number: BrokenPool(2))
+    monkeypatch.setattr(searches, "local_executor", lambda number: BrokenPool(2))
     found = plan(workers=2, interrupted=interrupt_at_call(4))
     assert found.stopped and 1 <= len(found.costs) < 4
 
