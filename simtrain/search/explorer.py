@@ -24,10 +24,6 @@ Stop = Callable[[], Stopped | None]
 """Returns why to stop, or None to continue; called repeatedly."""
 
 
-def never() -> None:
-    """Never stop."""
-
-
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A point's scenario and its evaluation."""

@@ -25,11 +25,7 @@ class SearchStoppedError(DoesNotFitError):
 
 
 def objective_of(written: Objective | str) -> Objective:
-    """Look up an objective by name.
-
-    Raises:
-        InputError: the name is unknown.
-    """
+    """Look up an objective by name; refuse an unknown one (E834)."""
     if written not in list(Objective):
         fix = f"write one of {', '.join(Objective)}"
         raise InputError.of("E834", f"objective is {written!r}", fix=fix)
@@ -37,11 +33,7 @@ def objective_of(written: Objective | str) -> Objective:
 
 
 def check_schedule(base: Scenario) -> None:
-    """Check that the schedule is named.
-
-    Raises:
-        InputError: it is a file.
-    """
+    """Refuse a schedule that is a file (E837)."""
     if base.schedule_file is not None:
         message = f"the schedule is the file {base.schedule}"
         reason = "a search changes the numbers of stages, chunks and microbatches; a file cannot"
@@ -57,11 +49,7 @@ Degrees = Mapping[str, Sequence[int] | None]
 def check_counts(
     gpus: Sequence[int], top: int, max_trials: int | None, workers: int, degrees: Degrees
 ) -> None:
-    """Check that counts are positive integers and that there is a number of GPUs.
-
-    Raises:
-        InputError: lists every invalid count.
-    """
+    """Refuse counts that are not positive integers, and an empty list of numbers (E834)."""
     if not isinstance(gpus, Iterable) or isinstance(gpus, str):
         raise InputError.of("E834", f"gpus is {gpus!r}, not a list", fix=f"write gpus=[{gpus}]")
     trials = () if max_trials is None else (max_trials,)
@@ -79,11 +67,7 @@ def check_counts(
 
 
 def check_degrees(space: Space, degrees: Degrees) -> None:
-    """Check that no number of ranks is set twice.
-
-    Raises:
-        InputError: a field was set both by --set and by its own option.
-    """
+    """Refuse a number of ranks that is set both by --set and by its own option (E834)."""
     problems = [
         Problem(
             "E834",
@@ -99,11 +83,7 @@ def check_degrees(space: Space, degrees: Degrees) -> None:
 
 
 def check_budget(seconds: float | None) -> None:
-    """Check the time budget.
-
-    Raises:
-        InputError: it is not a finite number above 0.
-    """
+    """Refuse a time budget that is not a finite number above 0 (E834)."""
     is_number = type(seconds) in (int, float)
     if seconds is None or (is_number and 0 < seconds < math.inf):
         return
@@ -112,11 +92,7 @@ def check_budget(seconds: float | None) -> None:
 
 
 def check_alone(workers: int) -> None:
-    """Check that a search by proposals has one worker.
-
-    Raises:
-        InputError: there are several workers.
-    """
+    """Refuse several workers for a search by proposals (E835)."""
     if workers > 1:
         raise InputError.of(
             "E835",
@@ -128,11 +104,7 @@ def check_alone(workers: int) -> None:
 
 
 def check_gpus(gpus: tuple[int, ...], profile: HardwareProfile, name: str) -> None:
-    """Check that the cluster, whose profile has this name or path, has enough GPUs.
-
-    Raises:
-        InputError: a number is larger than the cluster.
-    """
+    """Refuse numbers of GPUs that the cluster with this name or path does not have (E832)."""
     cluster = profile.cluster
     problems = [
         Problem(
@@ -151,11 +123,7 @@ def check_gpus(gpus: tuple[int, ...], profile: HardwareProfile, name: str) -> No
 
 
 def memory_limit(written: str | None, profile: HardwareProfile, name: str) -> int:
-    """Return the limit of the peak in bytes; by default the GPU's capacity.
-
-    Raises:
-        InputError: the text is not an amount of memory, or exceeds the GPU's capacity.
-    """
+    """Return the limit of the peak in bytes; by default, and at most (E833), the GPU's capacity."""
     capacity_bytes, place = profile.gpu.memory_capacity.value, Location("--max-memory")
     if written is None:
         return capacity_bytes

@@ -13,9 +13,7 @@ from simtrain.search.legality import LegalPoints
 from simtrain.search.objective import Objective
 from simtrain.search.space import Point
 from simtrain.search.words import num_gpus_in_words
-from simtrain.units import Price, format_bytes, format_seconds
-
-_HOUR_S = 3600
+from simtrain.units import HOUR_S, Price, format_bytes, format_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +81,7 @@ class SearchResult:
         if self.price is None:
             return None
         scenario = found.scenario
-        gpu_hours = found.gpu_seconds / _HOUR_S
+        gpu_hours = found.gpu_seconds / HOUR_S
         num_tokens = scenario.batch.global_ * scenario.model.seq_length
         return self.price.per_hour * gpu_hours / num_tokens * 1e6
 

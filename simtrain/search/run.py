@@ -18,7 +18,7 @@ from simtrain.search.objective import Objective
 from simtrain.search.result import SearchResult
 from simtrain.search.sampling import search_samples
 from simtrain.search.space import Space
-from simtrain.search.workers import Processes, Workers
+from simtrain.search.workers import Workers
 
 
 @without_garbage_collection()
@@ -141,7 +141,7 @@ def _legal_points(base: Scenario, space: Space, profile: HardwareProfile) -> Leg
 
 @contextmanager
 def _workers(explorer: Explorer, number: int) -> Iterator[Workers]:
-    """Create workers that end with the search."""
+    """Create workers that end with the search; one worker is this process."""
     if number == 1:
         yield Workers(explorer)
         return
@@ -149,6 +149,6 @@ def _workers(explorer: Explorer, number: int) -> Iterator[Workers]:
 
     executor = local_executor(number)
     try:
-        yield Processes(explorer, executor)
+        yield Workers(explorer, executor)
     finally:
         executor.shutdown(cancel_futures=True)

@@ -11,15 +11,13 @@ import pickle
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, wait
-from dataclasses import dataclass
 from itertools import islice
 
 from simtrain.errors import InputError, Location
 from simtrain.evaluation import Evaluator
 from simtrain.garbage import without_garbage_collection
 from simtrain.search.explorer import Assessment, Explorer, Stop, Stopped
-from simtrain.search.objective import Objective
-from simtrain.search.space import Point, Space
+from simtrain.search.space import Point
 
 _Chunk = tuple[Sequence[Point], Future[list[Assessment]]]
 
@@ -43,10 +41,17 @@ class StopRequestedError(Exception):
 
 
 class Workers:
-    """Assesses points in this process."""
+    """Assesses points in this process, or in the worker processes of an executor."""
 
-    def __init__(self, explorer: Explorer) -> None:
+    def __init__(self, explorer: Explorer, executor: Executor | None = None) -> None:
         self.explorer = explorer
+        self._executor = executor
+
+    @functools.cached_property
+    def _inputs(self) -> bytes:
+        """The arguments of a worker's own explorer, by which the worker caches it."""
+        explorer = self.explorer
+        return pickle.dumps((explorer.space, explorer.objective, explorer.limit_bytes))
 
     def assessments(
         self, points: Sequence[Point], stop: Stop, *, bounded: bool
@@ -55,66 +60,44 @@ class Workers:
 
         Raises:
             StopRequestedError: `stop` returns a reason.
+            InputError: a worker process died.
         """
-        for point in points:
-            _check(stop)
-            yield self.explorer.assess(point, bounded=bounded)
-
-
-@dataclass(frozen=True, slots=True)
-class _SearchInputs:
-    """Everything that a worker needs to create its own explorer."""
-
-    space: Space
-    objective: Objective
-    limit_bytes: int
-
-
-class Processes(Workers):
-    """Assesses points in several processes on this machine."""
-
-    def __init__(self, explorer: Explorer, executor: Executor) -> None:
-        super().__init__(explorer)
-        self._executor = executor
-        inputs = _SearchInputs(explorer.space, explorer.objective, explorer.limit_bytes)
-        self._inputs = pickle.dumps(inputs)
-
-    def assessments(
-        self, points: Sequence[Point], stop: Stop, *, bounded: bool
-    ) -> Iterator[Assessment]:
-        """Like `Workers.assessments`, in the worker processes."""
+        if self._executor is None:
+            for point in points:
+                _check(stop)
+                yield self.explorer.assess(point, bounded=bounded)
+            return
         try:
-            yield from self._assessments(points, stop, bounded)
+            yield from self._in_processes(self._executor, points, stop, bounded)
         except BrokenExecutor as error:
             # Ctrl-C also terminates the workers.
             _check(stop)
             raise worker_died() from error
 
-    def _assessments(
-        self, points: Sequence[Point], stop: Stop, bounded: bool
+    def _in_processes(
+        self, executor: Executor, points: Sequence[Point], stop: Stop, bounded: bool
     ) -> Iterator[Assessment]:
         windows = _windows(points)
         submitted: deque[tuple[Sequence[Point], list[_Chunk]]] = deque()
         while True:
             for window in islice(windows, _MAX_WINDOWS - len(submitted)):
-                submitted.append((window, self._submit_window(window, bounded)))
+                # The order of the space without recompute, which has no order.
+                ordered = sorted(window, key=lambda point: point[:-1])
+                starts = range(0, len(window), _CHUNK)
+                chunks = [ordered[start : start + _CHUNK] for start in starts]
+                futures = [executor.submit(_assess, self._inputs, one, bounded) for one in chunks]
+                submitted.append((window, [*zip(chunks, futures, strict=True)]))
             if not submitted:
                 return
-            window, chunks = submitted.popleft()
+            window, assessed = submitted.popleft()
             found: dict[Point, Assessment] = {}
-            for chunk, future in chunks:
+            for chunk, future in assessed:
                 while not wait([future], _POLL_S).done:
                     _check(stop)
                 found |= zip(chunk, future.result(), strict=True)
             for point in window:
                 self.explorer.peaks_bytes[point] = found[point].peak_bytes
                 yield found[point]
-
-    def _submit_window(self, window: Sequence[Point], bounded: bool) -> list[_Chunk]:
-        ordered = sorted(window, key=_neighbours)
-        chunks = [ordered[first : first + _CHUNK] for first in range(0, len(ordered), _CHUNK)]
-        submit = self._executor.submit
-        return [(chunk, submit(_assess, self._inputs, chunk, bounded)) for chunk in chunks]
 
 
 def _windows(points: Sequence[Point]) -> Iterator[Sequence[Point]]:
@@ -125,18 +108,13 @@ def _windows(points: Sequence[Point]) -> Iterator[Sequence[Point]]:
         first, size = first + size, min(2 * size, _LAST_WINDOW)
 
 
-def _neighbours(point: Point) -> tuple[int | None, ...]:
-    """Sort key: the order of the space without recompute, which has no order."""
-    return point[:-1]
-
-
 def _check(stop: Stop) -> None:
     if why := stop():
         raise StopRequestedError(why)
 
 
 def worker_died() -> InputError:
-    """A worker process ended, and was not told to."""
+    """Build the error for a worker process that ended by itself."""
     reason = "the system ends processes when memory runs out, and libraries can crash"
     fix = "search with fewer --workers; with 1 this process shows what happens"
     return InputError.of("E836", "a worker died", Location("--workers"), fix, reason)
@@ -145,8 +123,8 @@ def worker_died() -> InputError:
 @functools.lru_cache(maxsize=1)
 def _explorer(pickled: bytes) -> Explorer:
     """The explorer of this worker, cached with the times of its passes."""
-    inputs: _SearchInputs = pickle.loads(pickled)
-    return Explorer(inputs.space, Evaluator(), inputs.objective, inputs.limit_bytes)
+    space, objective, limit_bytes = pickle.loads(pickled)
+    return Explorer(space, Evaluator(), objective, limit_bytes)
 
 
 @without_garbage_collection()

@@ -18,7 +18,7 @@ from simtrain.scenario import Scenario
 from simtrain.search import Objective, SearchResult, search, write_scenarios
 from simtrain.search.bounds import Bounds
 from simtrain.search.exhaustive import search_all
-from simtrain.search.explorer import Candidate, Explorer, never
+from simtrain.search.explorer import Candidate, Explorer
 from simtrain.search.legality import legal_points
 from simtrain.search.result import reason
 from simtrain.search.sampling import search_samples
@@ -117,7 +117,7 @@ def test_search_of_a_large_space_equals_brute_force() -> None:
         return bound_s * (1 + random.Random(bound_s).random() / 3)
 
     evaluator, explorer, points = large(random_time_s)
-    outcome = search_all(explorer, Workers(explorer), points, 10, silent, never)
+    outcome = search_all(explorer, Workers(explorer), points, 10, silent, lambda: None)
     fitting = [
         point
         for point in points
@@ -180,7 +180,7 @@ def test_the_optimizer_prefers_points_with_a_good_objective() -> None:
 def _proposed_s(time_s: Callable[[float], float]) -> list[float]:
     """Return the bound of opss of 40 proposed points, if `time_s` of the bound is the time."""
     evaluator, explorer, points = large(time_s, limit_bytes=2**60)
-    assert search_samples(explorer, points, 40, 1, silent, never).num_seen == 40
+    assert search_samples(explorer, points, 40, 1, silent, lambda: None).num_seen == 40
     return evaluator.ops_s
 
 

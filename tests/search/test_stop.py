@@ -20,10 +20,9 @@ from simtrain.errors import DoesNotFitError, InputError
 from simtrain.pages.search_page import search_page
 from simtrain.search import Objective, SearchResult, search
 from simtrain.search.exhaustive import search_all
-from simtrain.search.explorer import never
 from simtrain.search.objective import Key
 from simtrain.search.space import Point
-from simtrain.search.workers import Processes, StopRequestedError, Workers
+from simtrain.search.workers import StopRequestedError, Workers
 from tests.helpers.command_line import call
 from tests.helpers.search_spaces import BASES, every
 
@@ -194,9 +193,9 @@ class BrokenPool(Executor):
 
 def test_a_worker_that_dies_is_an_error_unless_the_search_is_stopped() -> None:
     explorer, points = every("narrow")
-    workers = Processes(explorer, BrokenPool())
+    workers = Workers(explorer, BrokenPool())
     with pytest.raises(InputError, match="--workers: E836 "):
-        next(workers.assessments(points, never, bounded=True))
+        next(workers.assessments(points, lambda: None, bounded=True))
     with pytest.raises(StopRequestedError, match="interrupt"):
         next(workers.assessments(points, lambda: "interrupt", bounded=True))
 
