@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from simtrain.errors import InputError, Location, Problem
+from simtrain.errors import InputError, Location
 from simtrain.extras import require
 
 
@@ -41,15 +41,15 @@ def writing_to(folder: Path, what: str, option: str = "--out") -> Iterator[None]
         place = Location(str(error.filename or folder))
         message = f"cannot write {what} here: {error.strerror}"
         fix = f"choose a writable folder with {option}"
-        raise InputError([Problem("E113", message, place, fix=fix)]) from error
+        raise InputError.of("E113", message, place, fix) from error
 
 
 @contextmanager
-def replacing(file: Path) -> Iterator[Path]:
+def replacing(file: Path, unfinished_name: str = ".simtrain") -> Iterator[Path]:
     """Yield a path to write to; what is written there replaces `file` when the block ends.
 
     If the block fails or Ctrl-C ends it, an older file stays as it was. Pipes and devices are
-    written directly.
+    written directly. A killed process leaves a file whose name begins with `unfinished_name`.
 
     Raises:
         OSError: the file cannot be written.
@@ -59,7 +59,7 @@ def replacing(file: Path) -> Iterator[Path]:
         return
     target = Path(os.path.realpath(file))  # a link stays a link
     # The suffix stays, because it tells matplotlib the format.
-    unfinished = target.with_name(f".simtrain-{secrets.token_hex(8)}{target.suffix}")
+    unfinished = target.with_name(f"{unfinished_name}-{secrets.token_hex(8)}{target.suffix}")
     try:
         yield unfinished
         os.replace(unfinished, target)

@@ -81,7 +81,7 @@ ROOMS: dict[str, set[str]] = {
     "cost": {"errors", "units", "entry", "scenario", "hardware"},
     "sweep": {
         *("version", "errors", "extras", "strict_yaml", "resources", "scenario", "hardware"),
-        *("report", "evaluation", "system", "garbage", "cost"),
+        *("report", "evaluation", "system", "garbage", "cost", "output_folder"),
     },
     "search": {
         "provenance",

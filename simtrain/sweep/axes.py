@@ -66,6 +66,21 @@ class Axis:
             return {"range": [self.values[0], self.values[-1], self.values.step]}
         return list(self.values)
 
+    @classmethod
+    def from_json(cls, name: str, data: Any) -> Axis:
+        """Read the output of `to_json`."""
+        path = tuple(name.split("."))
+        match data:
+            case {"range": [first, last, step]}:
+                return cls(name, path, range(first, last + 1, step))
+            case dict():
+                groups = (
+                    tuple((tuple(field.split(".")), value) for field, value in group.items())
+                    for group in data.values()
+                )
+                return cls(name, (), tuple(data), tuple(groups))
+        return cls(name, path, data)
+
 
 def cell(axis: Axis, position: int) -> Cell:
     """The value at a position, converted to the type of its column."""

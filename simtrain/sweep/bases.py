@@ -29,7 +29,7 @@ def base_documents(
     if written is None and not on_axes:
         fix = "add base: table5_175b_present, or the path of a scenario file"
         place = document.positions.of_key(())
-        raise InputError([Problem("E805", "the sweep has no base scenario", place, fix=fix)])
+        raise InputError.of("E805", "the sweep has no base scenario", place, fix)
     found: dict[str, Document] = {}
     if isinstance(written, dict):
         name = str(written.get("name") or default_name)
@@ -67,7 +67,7 @@ def _refuse_unused_base(document: Document, axes: Sequence[Axis]) -> None:
             message = f"the axis {axis.name} sets base at every point, so this line has no effect"
             place = document.positions.of_key(BASE)
             fix = "remove this line, or add its value to the axis"
-            raise InputError([Problem("E806", message, place, fix=fix)])
+            raise InputError.of("E806", message, place, fix)
 
 
 def _name(value: object, location: Location | None) -> str:
@@ -75,7 +75,7 @@ def _name(value: object, location: Location | None) -> str:
         return value
     message = f"base must be the name of a scenario, not {as_written(value)}"
     fix = "write a name such as table5_175b_present, or the path of a scenario file"
-    raise InputError([Problem("E805", message, location, fix=fix)])
+    raise InputError.of("E805", message, location, fix)
 
 
 def _with_overrides(document: Document, overrides: Sequence[str]) -> Document:

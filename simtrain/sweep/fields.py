@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import difflib
 import functools
+from collections.abc import Sequence
 from typing import Any
 
-from simtrain.errors import InputError, Location, Problem
+from simtrain.errors import InputError, Location
 from simtrain.scenario import Scenario
 from simtrain.strict_yaml import Path
 from simtrain.strict_yaml.document import dotted
@@ -49,7 +50,7 @@ def field_path(name: str, location: Location | None) -> Path:
         f"{question}An axis is a field such as parallelism.tensor (sections: {sections}), or any "
         "other name with labels that each set several fields"
     )
-    raise InputError([Problem("E802", message, location, fix=fix)])
+    raise InputError.of("E802", message, location, fix)
 
 
 def nearest_field(name: str) -> str | None:
@@ -63,6 +64,11 @@ def nearest_field(name: str) -> str | None:
         return similar[0]
     parts = difflib.get_close_matches(last, by_last_part, n=1)
     return by_last_part[parts[0]] if parts else None
+
+
+def base_of(settings: Sequence[Assignment], default: str) -> str:
+    """Return the base that settings set, or the default."""
+    return next((value for path, value in settings if path == BASE), default)
 
 
 def leaves(path: Path, value: Any) -> tuple[Assignment, ...]:

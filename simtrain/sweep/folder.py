@@ -10,14 +10,14 @@ import errno
 import json
 import os
 import re
-import secrets
 from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from simtrain.errors import InputError, Location, Problem
+from simtrain.errors import InputError, Location
+from simtrain.output_folder import replacing
 from simtrain.sweep.counts import Counts
 from simtrain.sweep.part import Part, PartError, decoded
 from simtrain.sweep.plan import Plan, version_words
@@ -27,7 +27,7 @@ PLAN_FILE, PARTS_FOLDER = "sweep.json", "parts"
 # Errors that mean "no space left".
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _PART = re.compile(r"part-([0-9]{6,})\.parquet")
-_UNFINISHED = re.compile(r"\.part-([0-9]{6,})-[0-9a-z]+")
+_UNFINISHED = re.compile(r"\.part-([0-9]{6,})-[0-9a-z]+(\.parquet)?")
 _KEPT = "finished parts are kept on disk and will not be computed again"
 _OTHER_FOLDER = "give another folder, or remove this one if its results are no longer needed"
 
@@ -72,9 +72,7 @@ class SweepFolder:
         """
         with self._writing():
             self.path.mkdir(parents=True, exist_ok=True)
-            if (known := self._known()) is not None or (
-                known := self._made_meanwhile()
-            ) is not None:
+            if known := self._known() or self._made_meanwhile():
                 self._refuse_other(known, plan, part_size)
                 plan = replace(plan, part_size=known["part_size"])
             else:
@@ -93,35 +91,34 @@ class SweepFolder:
             return None
         if (known := self._known()) is None:
             message = "the folder contains files, but no sweep"
-            raise InputError([self._problem("E821", message, _OTHER_FOLDER)])
+            raise self._error("E821", message, _OTHER_FOLDER)
         return known
 
     def _known(self) -> Mapping[str, Any] | None:
         """Read the plan in this folder; None if there is none."""
         file = self.path / PLAN_FILE
         try:
-            known = json.loads(file.read_text(encoding="utf-8"))
-            return _checked(known)
+            return _checked(json.loads(file.read_text(encoding="utf-8")))
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-            problem = Problem("E822", f"cannot be read: {what}", Location(str(file)))
-            raise InputError([replace(problem, fix=_OTHER_FOLDER)]) from error
+            message, place = f"cannot be read: {what}", Location(str(file))
+            raise InputError.of("E822", message, place, _OTHER_FOLDER) from error
 
     def _refuse_other(self, known: Mapping[str, Any], plan: Plan, part_size: int | None) -> None:
         if known["versions"] != plan.versions:
             made, now = (version_words(one) for one in (known["versions"], plan.versions))
             message = f"the results here were made with {made}, this is {now}"
-            raise InputError([self._problem("E821", message, _OTHER_FOLDER)])
+            raise self._error("E821", message, _OTHER_FOLDER)
         if known["hash"] != plan.digest:
             message = f'the folder contains the results of another sweep, "{known["name"]}"'
             reason = "the sweep file, a base scenario, a profile or an override differs"
-            raise InputError([self._problem("E821", message, _OTHER_FOLDER, reason)])
+            raise self._error("E821", message, _OTHER_FOLDER, reason)
         if part_size not in (None, known["part_size"]):
             message = f"the results here are cut into parts of {known['part_size']} points"
             fix = f"remove --part-size, or write {known['part_size']}"
-            raise InputError([self._problem("E821", message, fix)])
+            raise self._error("E821", message, fix)
 
     @contextmanager
     def locked(self, name: str) -> Iterator[None]:
@@ -138,11 +135,11 @@ class SweepFolder:
             except OSError as error:
                 message = f"files in this folder cannot be locked: {error.strerror}"
                 fix = "use a folder on another file system, or mount this one with locks"
-                raise InputError([self._problem("E829", message, fix)]) from error
+                raise self._error("E829", message, fix) from error
             if not is_locked:
                 message = "this sweep is already running in this folder"
                 fix = "wait for it or stop it; several runs can share the work with --shard i/n"
-                raise InputError([self._problem("E823", message, fix)])
+                raise self._error("E823", message, fix)
             yield
 
     def read(self, plan: Plan, number: int) -> Counts | None:
@@ -189,19 +186,12 @@ class SweepFolder:
                 fix = "make space and"
             elif isinstance(error, (FileExistsError, NotADirectoryError, IsADirectoryError)):
                 fix = "move the file that is in the way, and"
-            raise InputError(
-                [
-                    self._problem(
-                        "E825" if full else "E824",
-                        f"{what}: {error.strerror}",
-                        f"{fix} run the same command again",
-                        _KEPT if self.parts.is_dir() else None,
-                    )
-                ]
-            ) from error
+            code, reason = "E825" if full else "E824", _KEPT if self.parts.is_dir() else None
+            message = f"{what}: {error.strerror}"
+            raise self._error(code, message, f"{fix} run the same command again", reason) from error
 
-    def _problem(self, code: str, message: str, fix: str, reason: str | None = None) -> Problem:
-        return Problem(code, message, Location(str(self.path)), reason, fix)
+    def _error(self, code: str, message: str, fix: str, reason: str | None = None) -> InputError:
+        return InputError.of(code, message, Location(str(self.path)), fix, reason)
 
 
 def _checked(known: Any) -> Mapping[str, Any]:
@@ -223,13 +213,7 @@ def _checked(known: Any) -> Mapping[str, Any]:
 
 def _write(path: Path, content: bytes) -> None:
     """Write a file atomically: it exists complete, or not at all."""
-    unfinished = path.with_name(f".{path.stem}-{secrets.token_hex(8)}")
-    try:
-        with unfinished.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(unfinished, path)
-    except BaseException:
-        unfinished.unlink(missing_ok=True)
-        raise
+    with replacing(path, f".{path.stem}") as unfinished, unfinished.open("xb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())

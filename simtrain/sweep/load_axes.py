@@ -100,7 +100,7 @@ class _Reader:
     ) -> InputError:
         """Build the error of a value inside the axis, or of its key."""
         find = self.positions.of_key if key else self.positions.of_value
-        return InputError([Problem(code, message, find((*self.place, *inside)), fix=fix)])
+        return InputError.of(code, message, find((*self.place, *inside)), fix)
 
     def field_axis(self, values: Sequence[Any]) -> Axis:
         """Build the axis that sets the field named by the axis to each value."""
@@ -196,6 +196,6 @@ class _Reader:
                 raise self.refuse("E803", message, _EXAMPLE, label, name)
             if any(overlaps(one, other) for one, _ in new for other, _ in set_here):
                 message = f"{self.name}: {label} sets {name} twice"
-                raise InputError([Problem("E804", message, key, fix="keep one of the two")])
+                raise InputError.of("E804", message, key, "keep one of the two")
             set_here.extend(new)
         return tuple(set_here)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from simtrain.cost.of_tokens import cost_of_tokens
-from simtrain.errors import InputError, Problem
+from simtrain.errors import InputError
 from simtrain.evaluation import Evaluation, Evaluator
 from simtrain.garbage import without_garbage_collection
 from simtrain.scenario import RULES, Scenario
@@ -91,7 +91,7 @@ def first_unsatisfied(
             message = f'the constraint "{plan.constraints[number]}" {error}'
             reason = f"at point {index}: {describe_point(plan.cells(index))}"
             place = plan.places[number]
-            raise InputError([Problem(error.code, message, place, reason, error.fix)]) from error
+            raise InputError.of(error.code, message, place, error.fix, reason) from error
     return None
 
 

@@ -21,7 +21,7 @@ from simtrain.scenario import Scenario
 from simtrain.strict_yaml import Positions, validate, with_value
 from simtrain.sweep.axes import Axis, Cell, cell
 from simtrain.sweep.constraints import Constraint, Number, read_constraint
-from simtrain.sweep.fields import BASE
+from simtrain.sweep.fields import BASE, Assignment, base_of
 from simtrain.version import VERSION
 
 # Columns of every table, and columns that a sweep file may select.
@@ -69,6 +69,17 @@ class Plan:
     overrides: tuple[str, ...] = ()
     places: tuple[Location | None, ...] = ()
 
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Plan:
+        """Read the output of `to_json`, which lacks the places of the constraints.
+
+        Raises:
+            KeyError, TypeError: a field is missing or invalid.
+        """
+        axes = tuple(Axis.from_json(name, values) for name, values in data["axes"].items())
+        names = {field.name for field in fields(cls)} - {"axes", "places"}
+        return cls(axes=axes, **{name: data[name] for name in names})
+
     @property
     def has_costs(self) -> bool:
         """Whether a column or the objective is a cost."""
@@ -104,14 +115,16 @@ class Plan:
 
     def scenario(self, index: int) -> Scenario:
         """The scenario at a point; its legality is not checked."""
-        places = zip(self.axes, self.positions(index), strict=True)
-        set_here = [one for axis, position in places for one in axis.assignments(position)]
-        base = next((value for path, value in set_here if path == BASE), self.base)
-        data = self.bases[base]
-        for path, value in set_here:
-            if path != BASE:
-                data = with_value(data, path, value, None)
+        settings = self.settings(index)
+        data = self.bases[base_of(settings, self.base)]
+        for path, value in settings:
+            data = data if path == BASE else with_value(data, path, value, None)
         return validate(Scenario, data, Positions())
+
+    def settings(self, index: int) -> list[Assignment]:
+        """What the axes set at a point: fields, and its base."""
+        places = zip(self.axes, self.positions(index), strict=True)
+        return [one for axis, position in places for one in axis.assignments(position)]
 
     def readable_constraints(self) -> tuple[Constraint, ...]:
         """Parse the constraints; the result cannot be pickled."""

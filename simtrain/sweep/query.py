@@ -12,7 +12,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simtrain.errors import InputError, Location, Problem
+from simtrain.errors import InputError, Location
 from simtrain.extras import require
 from simtrain.sweep.folder import PLAN_FILE, SweepFolder
 
@@ -114,12 +114,13 @@ def _told(error: Exception) -> str:
 
 
 def _parts(folder: Path) -> list[str]:
+    place = Location(str(folder))
     if not (folder / PLAN_FILE).is_file():
         fix = "give the folder that was passed to simtrain sweep --out"
-        raise _refusal("E820", "this folder contains no sweep", folder, fix)
+        raise InputError.of("E820", "this folder contains no sweep", place, fix)
     files = [str(file) for file in SweepFolder(folder).finished()]
     if not files:
-        raise _refusal("E820", "no part is finished yet", folder, "query again later")
+        raise InputError.of("E820", "no part is finished yet", place, "query again later")
     return files
 
 
@@ -136,11 +137,8 @@ def _refuse_damaged(folder: Path, files: Sequence[str]) -> None:
 
 def _damaged(folder: Path, error: object) -> InputError:
     fix = "run the same simtrain sweep command again: it recomputes damaged parts"
-    return _refusal("E827", f"the results cannot be read: {error}", folder, fix)
-
-
-def _refusal(code: str, message: str, folder: Path, fix: str) -> InputError:
-    return InputError([Problem(code, message, Location(str(folder)), fix=fix)])
+    message = f"the results cannot be read: {error}"
+    return InputError.of("E827", message, Location(str(folder)), fix)
 
 
 def _distinct(names: Sequence[str]) -> Iterator[str]:

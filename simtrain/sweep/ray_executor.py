@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
-from simtrain.errors import InputError, Location, Problem
+from simtrain.errors import InputError, Location
 from simtrain.extras import require
 from simtrain.hardware.load import give_profile
 from simtrain.resources import find_profile
@@ -65,7 +65,7 @@ def on_node(needs: Needs, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwar
         has, wanted = (version_words(one) for one in (here, needs.versions))
         message = f"a node of the cluster has {has}; this machine has {wanted}"
         fix = "install the same versions on every node"
-        raise InputError([Problem("E853", message, fix=fix)])
+        raise InputError.of("E853", message, fix=fix)
     for name, text in needs.profiles.items():
         give_profile(name, text)
     return fn(*args, **kwargs)
@@ -108,7 +108,7 @@ def _no_cluster(address: str, reason: str) -> InputError:
         "run this command on a node of the cluster, with --address host:port as printed by ray "
         "start --head, such as 10.0.0.1:6379"
     )
-    return InputError([Problem("E852", message, Location("--address"), reason, fix)])
+    return InputError.of("E852", message, Location("--address"), fix, reason)
 
 
 class RayExecutor(Executor):
@@ -165,7 +165,7 @@ class RayExecutor(Executor):
         message = "a node of the cluster cannot compute parts"
         reason, *_ = str(error).splitlines()
         fix = f"install simtrain {VERSION} with the same Python on every node"
-        return InputError([Problem("E853", message, None, reason, fix)])
+        return InputError.of("E853", message, None, fix, reason)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Leave the cluster, which ends what it still computes for this process."""

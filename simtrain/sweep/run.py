@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
 from dataclasses import dataclass, field, replace
 
-from simtrain.errors import InputError, Location, Problem
+from simtrain.errors import InputError, Location
 from simtrain.sweep.axes import describe_point
 from simtrain.sweep.counts import Counts
 from simtrain.sweep.folder import SweepFolder
@@ -191,9 +191,9 @@ class _Dispatcher:
         self.progress = replace(self.progress, num_lost=self.progress.num_lost + len(lost))
         for number in lost:
             if self.deaths[number] > _MAX_DEATHS:
-                raise InputError([self._cause_of_deaths(number)])
+                raise self._cause_of_deaths(number)
 
-    def _cause_of_deaths(self, number: int) -> Problem:
+    def _cause_of_deaths(self, number: int) -> InputError:
         indices = self.plan.indices(number)
         ends = (describe_point(self.plan.cells(index)) for index in (indices[0], indices[-1]))
         points = " to ".join(dict.fromkeys(ends))
@@ -206,4 +206,4 @@ class _Dispatcher:
             "run the same command with --workers 1 and without --executor, which needs the least "
             "memory and shows the error; finished parts are kept"
         )
-        return Problem("E850", message, Location(str(self.folder.path)), reason, fix)
+        return InputError.of("E850", message, Location(str(self.folder.path)), fix, reason)

@@ -13,7 +13,7 @@ from simtrain.hardware.load import profile_of
 from simtrain.scenario import Scenario
 from simtrain.strict_yaml import Document, document_with, overlay
 from simtrain.sweep.axes import Axis, location_of
-from simtrain.sweep.fields import BASE, Assignment
+from simtrain.sweep.fields import BASE, base_of
 
 # Fields that select or change the profile; loading it for every other value would be slow.
 _OF_THE_PROFILE = {"base", "cluster", "hardware"}
@@ -73,14 +73,11 @@ def _scenario(
 ) -> Scenario:
     """The scenario at a point, with the position of each value in the file."""
     places = list(zip(axes, chosen, strict=True))
-    laid: list[tuple[Assignment, Location | None]] = [
-        (assignment, location_of(document, axis, position, assignment[0]))
-        for axis, position in places
-        for assignment in axis.assignments(position)
-    ]
-    base = next((value for (path, value), _ in laid if path == BASE), base)
-    built = bases[base]
-    for (path, value), location in laid:
-        if path != BASE:
-            built = overlay(built, document_with(path, value, location))
+    settings = [one for axis, position in places for one in axis.assignments(position)]
+    built = bases[base_of(settings, base)]
+    for axis, position in places:
+        for path, value in axis.assignments(position):
+            if path != BASE:
+                location = location_of(document, axis, position, path)
+                built = overlay(built, document_with(path, value, location))
     return Scenario.from_document(built)

@@ -35,14 +35,14 @@ def plan(tmp_path: pathlib.Path) -> Plan:
 def test_each_point_has_the_scenario_of_the_plan(tmp_path: pathlib.Path, plan: Plan) -> None:
     recorded = RecordedSweep.of(tmp_path)
     assert recorded and plan.num_points == 24
+    assert recorded.plan.digest == plan.digest
     for index in range(plan.num_points):
-        scenario, settings = recorded._scenario(index)
-        assert scenario == plan.scenario(index)
-        assert dict(settings)[("batch", "micro")] == scenario.batch.micro
+        assert recorded.plan.scenario(index) == plan.scenario(index)
     for index in (0, 5, 9):
         point = recorded.point(index)
         expected = simulate(plan.scenario(index)).extrapolated_compute
         assert point["extrapolated_compute"] == expected
+        assert point["settings"]["batch.micro"] == plan.scenario(index).batch.micro
         assert (point["base"], point["profile"]) == (plan.base, plan.scenario(index).cluster)
 
 
