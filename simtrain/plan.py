@@ -37,7 +37,7 @@ from simtrain.workload.recompute import SAVE_ALL
 from simtrain.workload.shard_groups import sharding_of
 from simtrain.workload.step_options import StepOptions
 from simtrain.workload.tape import Block, Context, ExpertGroups, Microbatch
-from simtrain.workload.work import Collective, CollectiveKind
+from simtrain.workload.work import CollectiveKind
 
 Flags = NDArray[np.bool_]
 
@@ -208,8 +208,8 @@ class Plan:
         batch = self.microbatch
         if not self.scenario.parallelism.scatter_gather or batch.tensor.num_ranks == 1:
             return None
-        work = Collective(CollectiveKind.ALL_GATHER, batch.activation_bytes, batch.tensor)
-        return collective("gather on receive", work)
+        gather = CollectiveKind.ALL_GATHER, batch.activation_bytes, batch.tensor
+        return collective("gather on receive", *gather)
 
     def bucket_ops(
         self, chunk: int, bucket: int, held: Parameters | None, *, gathers: bool = False

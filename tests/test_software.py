@@ -14,13 +14,13 @@ from simtrain.resources import list_stacks
 from simtrain.scenario import Scenario, Software, load_scenario
 from simtrain.simulation import simulate
 from simtrain.software import DEFAULT_STACK, Kernels, load_stack
-from simtrain.workload.ops import Op, Phase, saved_bytes
+from simtrain.workload.ops import Op, Phase
 from simtrain.workload.passes import PassKind
 from simtrain.workload.work import Collective, Elementwise, Gemm
 from tests.helpers.command_line import call
 from tests.helpers.scenario_texts import MINIMAL, scenario_of
 from tests.helpers.small_layers import FFN, GPT, HEADS, LLAMA, ROWS, VOCAB, B, H, N, S, scenario
-from tests.helpers.toys import a100, chunk_with, machine_of, ops_of, pass_with, plan_of
+from tests.helpers.toys import a100, chunk_with, machine_of, ops_of, pass_with, plan_of, saved_bytes
 
 
 def ops(one: Scenario, kind: PassKind, named: str, *, head: bool = False) -> list[Op]:

@@ -9,13 +9,13 @@ then takes its two slices of every sequence (`get_batch_on_this_cp_rank`).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from simtrain.workload.blocks.dropout import MASK_BYTES
-from simtrain.workload.issue import IssueOrder
-from simtrain.workload.ops import Tensor, collective, elementwise
+from simtrain.workload.ops import Op, Tensor, collective, elementwise
 from simtrain.workload.tape import Microbatch, Tape
-from simtrain.workload.work import FP32_BYTES, Collective, CollectiveKind
+from simtrain.workload.work import FP32_BYTES, CollectiveKind
 
 _INT64_BYTES = 8
 
@@ -32,51 +32,42 @@ class GetBatch:
 
     def forward(self, tape: Tape, x: Tensor) -> Tensor:
         """Record the kernels; return the hidden states of the previous chunk unchanged."""
-
-        def forward(order: IssueOrder) -> None:
-            _get_batch(order, tape.microbatch, causal_mask=self.causal_mask)
-
-        tape.record("get_batch", (), (), forward, None)
+        ops = [*_get_batch(tape.microbatch, causal_mask=self.causal_mask)]
+        tape.record("get_batch", (), (), ops)
         return x
 
 
-def _get_batch(order: IssueOrder, batch: Microbatch, *, causal_mask: bool) -> None:
+def _get_batch(batch: Microbatch, *, causal_mask: bool) -> Iterator[Op]:
     length = batch.whole_length
     text = batch.sequences * (length + 1) * _INT64_BYTES
     mask = length**2
-    order.compute(elementwise("sizes to device", 0, _INT64_BYTES))
-    _broadcast(order, batch, "sizes", _INT64_BYTES)
-    order.compute(elementwise("sizes to host", _INT64_BYTES, 0))
-    order.compute(elementwise("tokens joined", text, text))
-    order.compute(elementwise("tokens to device", 0, text))
-    _broadcast(order, batch, "tokens", text)
-    order.compute(elementwise("labels", text, text))
-    order.compute(elementwise("inputs", text, text))
+    yield elementwise("sizes to device", 0, _INT64_BYTES)
+    yield _broadcast(batch, "sizes", _INT64_BYTES)
+    yield elementwise("sizes to host", _INT64_BYTES, 0)
+    yield elementwise("tokens joined", text, text)
+    yield elementwise("tokens to device", 0, text)
+    yield _broadcast(batch, "tokens", text)
+    yield elementwise("labels", text, text)
+    yield elementwise("inputs", text, text)
     if causal_mask:
-        order.compute(elementwise("mask ones", 0, mask * FP32_BYTES))
-        order.compute(elementwise("mask triangle", mask * FP32_BYTES, mask * FP32_BYTES))
-    order.compute(elementwise("loss mask", 0, batch.sequences * length * FP32_BYTES))
-    order.compute(elementwise("positions", 0, length * _INT64_BYTES))
+        yield elementwise("mask ones", 0, mask * FP32_BYTES)
+        yield elementwise("mask triangle", mask * FP32_BYTES, mask * FP32_BYTES)
+    yield elementwise("loss mask", 0, batch.sequences * length * FP32_BYTES)
+    yield elementwise("positions", 0, length * _INT64_BYTES)
     if causal_mask:
-        order.compute(elementwise("mask below one half", mask * FP32_BYTES, mask * MASK_BYTES))
+        yield elementwise("mask below one half", mask * FP32_BYTES, mask * MASK_BYTES)
     if batch.context:
-        _take_slices(order, batch)
+        yield from _slices(batch)
 
 
-def _take_slices(order: IssueOrder, batch: Microbatch) -> None:
+def _slices(batch: Microbatch) -> Iterator[Op]:
     """For each tensor, copy the indices of the rank's slices to the GPU, then copy the slices."""
-    sizes = {
-        "inputs": batch.tokens * _INT64_BYTES,
-        "labels": batch.tokens * _INT64_BYTES,
-        "loss mask": batch.tokens * FP32_BYTES,
-        "positions": batch.tokens * _INT64_BYTES,
-    }
-    for name, size in sizes.items():
-        order.compute(elementwise(f"{name} slices to device", 0, 2 * _INT64_BYTES))
-        order.compute(elementwise(f"{name} slices", size, size))
+    for name in ("inputs", "labels", "loss mask", "positions"):
+        size = batch.tokens * (FP32_BYTES if name == "loss mask" else _INT64_BYTES)
+        yield elementwise(f"{name} slices to device", 0, 2 * _INT64_BYTES)
+        yield elementwise(f"{name} slices", size, size)
 
 
-def _broadcast(order: IssueOrder, batch: Microbatch, name: str, num_bytes: int) -> None:
-    """Issue a broadcast. It is so small that latency dominates, as in an all-gather of its size."""
-    work = Collective(CollectiveKind.ALL_GATHER, num_bytes, batch.tensor)
-    order.block(collective(f"{name} broadcast", work))
+def _broadcast(batch: Microbatch, name: str, num_bytes: int) -> Op:
+    """Return a broadcast, so small that its latency dominates, like an all-gather of its size."""
+    return collective(f"{name} broadcast", CollectiveKind.ALL_GATHER, num_bytes, batch.tensor)

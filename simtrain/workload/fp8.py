@@ -35,16 +35,14 @@ Not modelled: the history of absolute maxima, which delayed scaling updates once
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from simtrain.workload.issue import IssueOrder
 from simtrain.workload.ops import Op, Phase, Tensor, collective, elementwise
 from simtrain.workload.tape import Microbatch, Tape
 from simtrain.workload.work import (
     FP32_BYTES,
-    Collective,
     CollectiveKind,
     KernelFamily,
     ProductType,
@@ -123,8 +121,7 @@ def cast_copies(recipe: Fp8Recipe, *, gathered: bool) -> int:
     return 1 if gathered and not recipe.casts_both else 2
 
 
-def issue_casts(
-    order: IssueOrder,
+def casts(
     batch: Microbatch,
     name: str,
     elements: int,
@@ -132,11 +129,10 @@ def issue_casts(
     *,
     gathered: bool = False,
     knows_largest: bool = False,
-) -> None:
-    """Issue the cast of a bf16 tensor.
+) -> Iterator[Op]:
+    """Yield the ops that cast a bf16 tensor.
 
     Args:
-        order: receives the ops.
         batch: the microbatch, with its recipe.
         name: name of the tensor.
         elements: elements on this rank.
@@ -144,40 +140,40 @@ def issue_casts(
         gathered: ranks gather the result.
         knows_largest: the previous kernel has computed the absolute maximum.
     """
-    recipe, read_bytes = recipe_of(batch), _BF16_BYTES * elements
+    recipe = recipe_of(batch)
     if recipe.finds_largest:
+        label = f"{name} largest"
         if not knows_largest:
-            order.compute(_pass_over(f"{name} largest", read_bytes, 0, phase))
+            yield _pass_over(label, _BF16_BYTES * elements, 0, phase)
         if gathered:
-            work = Collective(CollectiveKind.ALL_REDUCE, FP32_BYTES, batch.tensor)
-            order.block(collective(f"{name} largest", work, phase, holds_activation=False))
+            kind = CollectiveKind.ALL_REDUCE
+            yield collective(label, kind, FP32_BYTES, batch.tensor, phase, holds_bytes=0)
     copies = cast_copies(recipe, gathered=gathered)
     if recipe.saves_bf16 and phase is Phase.FORWARD:
         copies = 1
-    order.compute(_cast(f"{name} to fp8", recipe, elements, copies, phase))
+    yield _cast(f"{name} to fp8", recipe, elements, copies, phase)
 
 
-def issue_casts_again(order: IssueOrder, batch: Microbatch, name: str, elements: int) -> None:
-    """Issue the cast of an input that is saved in bf16, for the weight gradient."""
+def casts_again(batch: Microbatch, name: str, elements: int) -> Iterator[Op]:
+    """Yield the cast of an input that is saved in bf16, for the weight gradient."""
     recipe = recipe_of(batch)
     if recipe.saves_bf16:
-        phase = Phase.WEIGHT_GRADIENT
-        order.compute(_cast(f"{name} input to fp8 again", recipe, elements, 1, phase))
+        yield _cast(f"{name} input to fp8 again", recipe, elements, 1, Phase.WEIGHT_GRADIENT)
 
 
-def issue_weight_casts(
-    order: IssueOrder, batch: Microbatch, name: str, elements: int, phase: Phase = Phase.FORWARD
-) -> None:
-    """Issue the ops that make the fp8 copy of a weight, for one product."""
+def weight_casts(
+    batch: Microbatch, name: str, elements: int, phase: Phase = Phase.FORWARD
+) -> Iterator[Op]:
+    """Yield the ops that make the fp8 copy of a weight, for one product."""
     recipe, is_forward = recipe_of(batch), phase is Phase.FORWARD
     if batch.fp8_weights == "gathered" and recipe.transposes and not is_forward:
-        order.compute(transpose(f"{name} weight", elements, phase).replace(holds_bytes=elements))
+        yield transpose(f"{name} weight", elements, phase).replace(holds_bytes=elements)
     if batch.fp8_weights != "cast":
         return
     if is_forward:
-        order.compute(_pass_over(f"{name} weight largest", _BF16_BYTES * elements, 0, phase))
+        yield _pass_over(f"{name} weight largest", _BF16_BYTES * elements, 0, phase)
     cast = _cast(f"{name} weight to fp8", recipe, elements, 1, phase)
-    order.compute(cast.replace(holds_bytes=recipe.weight_bytes(elements)))
+    yield cast.replace(holds_bytes=recipe.weight_bytes(elements))
 
 
 def transpose(name: str, elements: int, phase: Phase) -> Op:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import TypeAlias
 
 from simtrain.mesh import Axis
 from simtrain.workload.ops import Op, Tensor
@@ -55,11 +56,8 @@ class OverlapPolicy:
         return isinstance(op.work, Collective) and self.asynchronous >= set(op.work.group.axes)
 
 
-@dataclass(frozen=True, slots=True)
-class Handle:
-    """A collective in flight, by its position in the issue order."""
-
-    position: int
+Handle: TypeAlias = int
+"""A collective in flight: its position in the issue order."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,26 +108,29 @@ class IssueOrder:
             self._append(op)
             self._awaited = ()
 
-    def compute_all(self, ops: Iterable[Op]) -> None:
-        """Issue kernels one after another."""
+    def issue(self, ops: Iterable[Op]) -> None:
+        """Issue kernels and collectives; wait for each collective (`block`)."""
         for op in ops:
-            self.compute(op)
+            if isinstance(op.work, Collective):
+                self.block(op)
+            else:
+                self.compute(op)
 
     def launch(self, op: Op) -> Handle | None:
         """Issue a collective. A group of one rank has none."""
         assert isinstance(op.work, Collective), "only collectives are launched"
         if op.work.group.num_ranks == 1 or not self.wanted(op):
             return None
+        handle = self.position
         self._append(op)
-        handle = Handle(len(self._ops) - 1)
         if not self.overlap.hides(op):
             self.wait(handle)
         return handle
 
     def wait(self, handle: Handle | None) -> None:
         """Make the next op wait for the collective."""
-        if handle is not None and handle.position not in self._awaited:
-            self._awaited += (handle.position,)
+        if handle is not None and handle not in self._awaited:
+            self._awaited += (handle,)
 
     def block(self, op: Op) -> None:
         """Issue a collective and wait for it, or defer the wait (`deferring_waits`)."""

@@ -10,11 +10,10 @@ from typing import Self
 from simtrain.mesh import Group
 from simtrain.workload.work import (
     Collective,
+    CollectiveKind,
     Elementwise,
-    FusedAttention,
-    Gemm,
-    GroupedGemm,
     KernelFamily,
+    Product,
     Work,
 )
 
@@ -42,6 +41,11 @@ class Tensor:
     element_bytes: int
     number: int
     storage: int
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        return self.rows * self.width
 
     @property
     def num_bytes(self) -> int:
@@ -88,6 +92,9 @@ class Op:
         return replace(self, **changes)  # type: ignore[arg-type]
 
 
+Ops = tuple[Op, ...]
+
+
 def elementwise(
     name: str,
     read_bytes: int,
@@ -110,33 +117,47 @@ def elementwise(
     return Op(name, work, phase, saves, reads, holds)
 
 
+def gradient(
+    name: str,
+    read_bytes: int,
+    write_bytes: int,
+    *,
+    reads: tuple[Tensor, ...] = (),
+    holds_bytes: int | None = None,
+    family: KernelFamily = KernelFamily.FUSED,
+) -> Op:
+    """Return the memory-bound kernel of an input gradient, `name` with "gradient" appended."""
+    phase, name = Phase.INPUT_GRADIENT, f"{name} gradient"
+    moved = read_bytes, write_bytes
+    return elementwise(name, *moved, phase, reads=reads, holds_bytes=holds_bytes, family=family)
+
+
 def collective(
     name: str,
-    work: Collective,
+    kind: CollectiveKind,
+    array_bytes: int,
+    group: Group,
     phase: Phase = Phase.FORWARD,
     *,
-    holds_activation: bool = True,
+    saves: tuple[Tensor, ...] = (),
     reads: tuple[Tensor, ...] = (),
+    holds_bytes: int | None = None,
     buffer_bytes: int = 0,
     is_extra: bool = False,
 ) -> Op:
-    """Return the op of a collective; `holds_activation` is False for parameters and gradients."""
-    holds = work.array_bytes if holds_activation else 0
-    return Op(
-        name,
-        work,
-        phase,
-        reads=reads,
-        holds_bytes=holds,
-        buffer_bytes=buffer_bytes,
-        is_extra=is_extra,
-    )
+    """Return the op of a collective.
+
+    By default its array counts as activations or gradients. Pass `holds_bytes=0` for an array of
+    parameters, or of gradients of parameters.
+    """
+    work = Collective(kind, array_bytes, group)
+    holds = array_bytes if holds_bytes is None else holds_bytes
+    return Op(name, work, phase, saves, reads, holds, buffer_bytes=buffer_bytes, is_extra=is_extra)
 
 
 def total_flops(ops: Iterable[Op]) -> int:
     """FLOPs of all matrix products, recomputed ones included (paper, Appendix A)."""
-    counted = Gemm | GroupedGemm | FusedAttention
-    return sum(op.work.flops for op in ops if isinstance(op.work, counted))
+    return sum(op.work.flops for op in ops if isinstance(op.work, Product))
 
 
 def total_model_flops(ops: Iterable[Op]) -> int:
@@ -144,12 +165,5 @@ def total_model_flops(ops: Iterable[Op]) -> int:
     return sum(
         op.work.model_flops
         for op in ops
-        if isinstance(op.work, Gemm | GroupedGemm | FusedAttention)
-        and op.phase is not Phase.RECOMPUTE
+        if isinstance(op.work, Product) and op.phase is not Phase.RECOMPUTE
     )
-
-
-def saved_bytes(ops: Iterable[Op]) -> int:
-    """Bytes that the forward ops of a block save for its backward pass, each tensor once."""
-    forward = (op for op in ops if op.phase is Phase.FORWARD)
-    return sum({tensor: tensor.num_bytes for op in forward for tensor in op.saves}.values())

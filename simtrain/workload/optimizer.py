@@ -39,7 +39,6 @@ from simtrain.workload.ops import Op, Phase, collective, elementwise
 from simtrain.workload.step_options import StepOptions
 from simtrain.workload.work import (
     FP32_BYTES,
-    Collective,
     CollectiveKind,
     HostResource,
     HostWork,
@@ -311,5 +310,4 @@ def _all_reduce(name: str, num_bytes: int, group: Group) -> Op:
 
 
 def _collective(name: str, kind: CollectiveKind, num_bytes: int, group: Group) -> Op:
-    work = Collective(kind, num_bytes, group)
-    return collective(name, work, Phase.OPTIMIZER, holds_activation=False)
+    return collective(name, kind, num_bytes, group, Phase.OPTIMIZER, holds_bytes=0)

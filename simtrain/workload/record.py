@@ -273,10 +273,10 @@ class _PassBuilder:
         assert isinstance(op.work, Collective), "only collectives are launched"
         if op.work.group.num_ranks == 1:
             return None
+        handle = len(self.segments)
         self.add(_one_op_segment(op))
-        handle = Handle(len(self.segments) - 1)
         if after is not None:
-            self.follows.append((handle.position, after.position))
+            self.follows.append((handle, after))
         if not self.overlap.hides(op):
             self.wait(handle)
         return handle
@@ -284,7 +284,7 @@ class _PassBuilder:
     def wait(self, handle: Handle | None) -> None:
         """Make the next segment wait for a collective."""
         if handle is not None:
-            self.waits.append((len(self.segments), handle.position))
+            self.waits.append((len(self.segments), handle))
 
     def end_layer(self) -> None:
         """Mark the end of a layer's work."""
@@ -322,6 +322,6 @@ def _split_input(batch: Microbatch) -> Op:
 
 def _gather_input(batch: Microbatch) -> Op:
     """Gather a unit's input before it is recomputed (paper, Section 5)."""
-    work = Collective(CollectiveKind.ALL_GATHER, batch.activation_bytes, batch.tensor)
+    work = CollectiveKind.ALL_GATHER, batch.activation_bytes, batch.tensor
     reads = (_input_part(batch),)
-    return collective("unit input gather", work, Phase.RECOMPUTE, reads=reads, is_extra=True)
+    return collective("unit input gather", *work, Phase.RECOMPUTE, reads=reads, is_extra=True)

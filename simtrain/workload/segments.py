@@ -162,9 +162,8 @@ class _Backward:
     def run_node_backward(self, node: Node, versions: TensorVersions) -> None:
         """Issue the backward ops of a node."""
         first = self.order.position
-        if node.backward:
-            with self.order.transforming(versions.read):
-                node.backward(self.order)
+        with self.order.transforming(versions.read):
+            node.backward(self.order)
         self.gradients_of_outputs(node, first)
         self.gradients_of_inputs(self.index(node), node, first)
 

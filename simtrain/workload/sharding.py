@@ -39,7 +39,7 @@ from simtrain.workload.fp8 import recipe_of
 from simtrain.workload.issue import Handle
 from simtrain.workload.ops import Op, Phase, collective, elementwise
 from simtrain.workload.tape import Microbatch
-from simtrain.workload.work import FP32_BYTES, Collective, CollectiveKind, KernelFamily
+from simtrain.workload.work import FP32_BYTES, CollectiveKind, KernelFamily
 
 ROOT = -1
 """The unit of all blocks that are not units themselves."""
@@ -244,16 +244,14 @@ class ShardedPass:
             self.order.compute(_pass_over("gradient copy in", given, num_bytes))
         else:
             self.order.compute(_pass_over("gradient average", num_bytes, num_bytes))
-        work = Collective(CollectiveKind.REDUCE_SCATTER, num_bytes, groups.data)
-        handle = self.order.launch(_exchange("gradient reduction", work, Phase.WEIGHT_GRADIENT))
+        phase, work = Phase.WEIGHT_GRADIENT, (CollectiveKind.REDUCE_SCATTER, num_bytes, groups.data)
+        handle = self.order.launch(collective("gradient reduction", *work, phase, holds_bytes=0))
         if sharding.fully_shards and part.has_one_rank:
             op = _pass_over("gradient copy", num_bytes, num_bytes, stream_group=groups.data)
             self.order.compute(op)
         if groups.replicate_group:
-            work = Collective(
-                CollectiveKind.ALL_REDUCE, self._shard_bytes(part), groups.replicate_group
-            )
-            op = _exchange("gradient shard all-reduce", work, Phase.WEIGHT_GRADIENT)
+            work = CollectiveKind.ALL_REDUCE, self._shard_bytes(part), groups.replicate_group
+            op = collective("gradient shard all-reduce", *work, phase, holds_bytes=0)
             handle = self.order.launch(op, after=handle)
         self._reducing.append((part, handle))
         if sharding.fully_shards:
@@ -274,8 +272,8 @@ class ShardedPass:
         group = groups.data if self.is_forward else groups.reshard_group or groups.data
         if sharding.fully_shards:
             self._copy_in(part, group)
-        work = Collective(CollectiveKind.ALL_GATHER, num_bytes, group)
-        return self.order.launch(_exchange("parameter gather", work, self._phase))
+        work = CollectiveKind.ALL_GATHER, num_bytes, group
+        return self.order.launch(collective("parameter gather", *work, self._phase, holds_bytes=0))
 
     def _copy_in(self, part: _Part, group: Group) -> None:
         """Cast a rank's shard of a unit to a flat array, and copy it into the gathered buffer.
@@ -370,10 +368,6 @@ def _parts(sharding: Sharding, elements: int, experts: int, in_fp8: int) -> tupl
     of_experts = experts if in_fp8 else 0
     rest = _Part(elements - experts, in_fp8 - of_experts, sharding.groups)
     return (*((rest,) if rest.elements else ()), _Part(experts, of_experts, groups))
-
-
-def _exchange(name: str, work: Collective, phase: Phase) -> Op:
-    return collective(name, work, phase, holds_activation=False)
 
 
 def _pass_over(

@@ -8,7 +8,7 @@ tensors between which gradients flow. Everything else is derived from the nodes.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -23,6 +23,7 @@ from simtrain.workload.ops import Op, Tensor
 from simtrain.workload.work import ProductType
 
 Emit = Callable[[IssueOrder], None]
+Steps = Emit | Sequence[Op]
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +207,7 @@ class Node:
         name: name of the function.
         inputs: tensors that receive a gradient from its backward pass.
         outputs: tensors whose gradients its backward pass reads.
-        forward, backward: issue its ops; `backward` is None if it has none.
+        forward, backward: issue its ops.
         regions: regions that contain it, the outermost first.
         deferred_gradient_bytes: bytes of its output's gradient that its weight gradient reads, and
             that a split backward pass saves.
@@ -216,7 +217,7 @@ class Node:
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     forward: Emit
-    backward: Emit | None
+    backward: Emit
     regions: tuple[Region, ...]
     deferred_gradient_bytes: int
 
@@ -260,50 +261,21 @@ class Tape:
         name: str,
         inputs: tuple[Tensor, ...],
         outputs: tuple[Tensor, ...],
-        forward: Emit,
-        backward: Emit | None,
+        forward: Steps,
+        backward: Steps = (),
         *,
         parameters: tuple[Parameter, ...] = (),
         deferred_gradient_bytes: int = 0,
     ) -> None:
-        """Append a node; the arguments are the fields of `Node`."""
-        regions, deferred = self._regions, deferred_gradient_bytes
-        node = Node(name, inputs, outputs, forward, backward, regions, deferred)
-        self.nodes.append(node)
+        """Append a node; the other arguments are the fields of `Node`.
+
+        Args:
+            forward, backward: ops in issue order, each collective awaited at once; or a function
+                that issues them.
+        """
+        emits, regions = (_emit(forward), _emit(backward)), self._regions
+        self.nodes.append(Node(name, inputs, outputs, *emits, regions, deferred_gradient_bytes))
         self.parameters.extend(parameters)
-
-    def kernel(
-        self,
-        x: Tensor,
-        y: Tensor,
-        forward: Op,
-        backward: Op,
-        parameters: tuple[Parameter, ...] = (),
-    ) -> Tensor:
-        """Record a node of one forward and one backward kernel, and return its output `y`."""
-        return self.kernels(forward.name, x, y, (forward,), (backward,), parameters)
-
-    def kernels(
-        self,
-        name: str,
-        x: Tensor,
-        y: Tensor,
-        forward: tuple[Op, ...],
-        backward: tuple[Op, ...],
-        parameters: tuple[Parameter, ...] = (),
-        deferred_gradient_bytes: int = 0,
-    ) -> Tensor:
-        """Record a node of several kernels in each direction, and return its output `y`."""
-        self.record(
-            name,
-            (x,),
-            (y,),
-            lambda order: order.compute_all(forward),
-            lambda order: order.compute_all(backward),
-            parameters=parameters,
-            deferred_gradient_bytes=deferred_gradient_bytes,
-        )
-        return y
 
     @contextmanager
     def new_nodes(self) -> Iterator[list[Node]]:
@@ -321,6 +293,10 @@ class Tape:
         self._regions = (*outer, region)
         yield region
         self._regions = outer
+
+
+def _emit(steps: Steps) -> Emit:
+    return steps if callable(steps) else lambda order: order.issue(steps)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -327,5 +327,6 @@ class HostWork:
     resource: HostResource
 
 
-Kernel: TypeAlias = Gemm | GroupedGemm | FusedAttention | Elementwise
+Product: TypeAlias = Gemm | GroupedGemm | FusedAttention
+Kernel: TypeAlias = Product | Elementwise
 Work: TypeAlias = Kernel | Collective | HostWork

@@ -3,6 +3,7 @@
 import functools
 import math
 from collections import defaultdict
+from collections.abc import Iterable
 from typing import Any
 
 from hypothesis import strategies as st
@@ -22,7 +23,7 @@ from simtrain.workload.batch import GetBatch
 from simtrain.workload.chunk import Chunk, unit_parameters
 from simtrain.workload.gpt import gpt_blocks
 from simtrain.workload.issue import OverlapPolicy
-from simtrain.workload.ops import Op, saved_bytes
+from simtrain.workload.ops import Op, Phase
 from simtrain.workload.passes import Pass, PassKind, PassOptions, PassRecord
 from simtrain.workload.record import record_pass
 
@@ -192,6 +193,12 @@ def kept_bytes(record: PassRecord) -> int:
     for segment, owner in zip(record.segments, record.owners, strict=True):
         blocks[owner].extend(segment.ops)
     return sum(map(saved_bytes, blocks.values()))
+
+
+def saved_bytes(ops: Iterable[Op]) -> int:
+    """Bytes that the forward ops of a block save for its backward pass, each tensor once."""
+    forward = (op for op in ops if op.phase is Phase.FORWARD)
+    return sum(tensor.num_bytes for tensor in {one for op in forward for one in op.saves})
 
 
 SMALL_MODEL = {"num_layers": 8, "hidden_size": 4096, "num_attention_heads": 32, "seq_length": 2048}

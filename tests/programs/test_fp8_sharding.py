@@ -9,9 +9,9 @@ from simtrain.memory.buffers import FP8_WEIGHTS, GATHERED_PARAMETERS
 from simtrain.scenario import Scenario, check_scenario
 from simtrain.schedules import Action
 from simtrain.simulation import simulate_memory
-from simtrain.workload.ops import Op, saved_bytes, total_flops
+from simtrain.workload.ops import Op, total_flops
 from simtrain.workload.work import Collective, Elementwise
-from tests.helpers.toys import layer_ops, ops_of, plan_of
+from tests.helpers.toys import layer_ops, ops_of, plan_of, saved_bytes
 from tests.workload.test_precision import FFN, LAYER, QKV, TOKENS, VOCAB, WEIGHTS, H, modern
 from tests.workload.test_precision import fp8 as recipe_of
 

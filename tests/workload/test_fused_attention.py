@@ -24,7 +24,7 @@ from simtrain.pages.result_page import result_page
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.simulation import simulate, simulate_layer
 from simtrain.strict_yaml import Document, Positions
-from simtrain.workload.ops import Op, Phase, saved_bytes, total_flops, total_model_flops
+from simtrain.workload.ops import Op, Phase, total_flops, total_model_flops
 from simtrain.workload.passes import Pass, PassKind
 from simtrain.workload.record import record_pass
 from simtrain.workload.work import FusedAttention
@@ -40,6 +40,7 @@ from tests.helpers.toys import (
     paper_scenario,
     pass_with,
     plan_of,
+    saved_bytes,
     scenario_with,
     shape_of,
     small,

@@ -14,7 +14,7 @@ from simtrain.memory.buffers import buffers_of
 from simtrain.pages.memory_page import MEANINGS
 from simtrain.scenario import Scenario
 from simtrain.simulation import simulate, simulate_layer, simulate_memory
-from simtrain.workload.ops import Op, saved_bytes, total_flops, total_model_flops
+from simtrain.workload.ops import Op, total_flops, total_model_flops
 from simtrain.workload.optimizer import StepOps
 from simtrain.workload.work import Collective, Elementwise, Gemm
 from tests.helpers.toys import (
@@ -24,6 +24,7 @@ from tests.helpers.toys import (
     ops_of,
     pass_with,
     plan_of,
+    saved_bytes,
     scenario_with,
 )
 

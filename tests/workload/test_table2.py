@@ -8,7 +8,7 @@ from hypothesis import given
 from simtrain.durations.collectives import total_wire_bytes
 from simtrain.scenario import Scenario
 from simtrain.simulation import simulate
-from simtrain.workload.ops import Phase, saved_bytes, total_flops
+from simtrain.workload.ops import Phase, total_flops
 from simtrain.workload.record import record_pass
 from simtrain.workload.work import Collective, CollectiveKind, Elementwise, Gemm
 from tests.helpers.toys import (
@@ -20,6 +20,7 @@ from tests.helpers.toys import (
     layer_scenarios,
     paper_scenario,
     pass_with,
+    saved_bytes,
     shape_of,
     waits_of,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from simtrain.workload.blocks.eager import activation_kernels
 from simtrain.workload.blocks.linear import bias_gradient
-from simtrain.workload.ops import Phase, Tensor, elementwise
+from simtrain.workload.ops import Ops, Tensor, elementwise, gradient
 from simtrain.workload.tape import Tape
 from simtrain.workload.work import KernelFamily
 
@@ -30,19 +30,18 @@ def activation(
         biased: name of the linear layer whose bias it adds; "" for none.
         output_name: name of the output.
     """
-    width = x.width // 2 if gated else x.width
-    y = tape.tensor(output_name or f"{name} output", x.rows, width)
-    deferred = x.num_bytes if biased else 0
-    bias = (bias_gradient(biased, x.num_bytes, x.width * x.element_bytes),) if biased else ()
-    if not tape.microbatch.kernels.fused_activation:
+    y = tape.tensor(output_name or f"{name} output", x.rows, x.width // (1 + gated))
+    if tape.microbatch.kernels.fused_activation:
+        family = KernelFamily.SWIGLU if gated else KernelFamily.FUSED
+        read_bytes = x.num_bytes + y.num_bytes
+        forward: Ops = (elementwise(name, x.num_bytes, y.num_bytes, saves=(x,), family=family),)
+        backward: Ops = (gradient(name, read_bytes, x.num_bytes, reads=(x,), family=family),)
+    else:
         options = {"gated": gated, "biased": bool(biased), "squared": squared}
-        forward, back = activation_kernels(tape, x, y, name, **options)
-        return tape.kernels(name, x, y, forward, (*back, *bias), (), deferred)
-    read_bytes, phase = x.num_bytes + y.num_bytes, Phase.INPUT_GRADIENT
-    family = KernelFamily.SWIGLU if gated else KernelFamily.FUSED
-    sizes = read_bytes, x.num_bytes
-    ops = (
-        elementwise(name, x.num_bytes, y.num_bytes, saves=(x,), family=family),
-        elementwise(f"{name} gradient", *sizes, phase, reads=(x,), family=family),
-    )
-    return tape.kernels(name, x, y, ops[:1], (*ops[1:], *bias), (), deferred)
+        forward, backward = activation_kernels(tape, x, y, name, **options)
+    deferred = 0
+    if biased:
+        backward += (bias_gradient(biased, x),)
+        deferred = x.num_bytes
+    tape.record(name, (x,), (y,), forward, backward, deferred_gradient_bytes=deferred)
+    return y

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from simtrain.mesh import Group
 from simtrain.workload.blocks.router import INDEX_BYTES, Routing
-from simtrain.workload.issue import IssueOrder
-from simtrain.workload.ops import Phase, Tensor, collective, elementwise
+from simtrain.workload.ops import Ops, Tensor, collective, elementwise, gradient
 from simtrain.workload.tape import Tape
-from simtrain.workload.work import Collective, CollectiveKind
+from simtrain.workload.work import CollectiveKind
 
 RoutedTokens = tuple[Tensor, Tensor]
 """Tokens, and their probabilities."""
@@ -38,24 +37,19 @@ def permute(
     weights = tape.tensor("permuted probabilities", rows, 1, probabilities.element_bytes)
     order_of = tape.tensor("token order", rows, 1, INDEX_BYTES)
 
-    def forward(order: IssueOrder) -> None:
-        """Issue the gather of token counts and the copies into the experts' order."""
-        if counts:
-            num_bytes = INDEX_BYTES * probabilities.width * counts.num_ranks
-            work = Collective(CollectiveKind.ALL_GATHER, num_bytes, counts)
-            order.block(collective("token counts", work))
-        order.compute(elementwise("permute", y.num_bytes, y.num_bytes, saves=(order_of,)))
-        name, read_bytes = "permute probabilities", probabilities.num_bytes
-        order.compute(elementwise(name, read_bytes, weights.num_bytes))
-
-    def backward(order: IssueOrder) -> None:
-        """Issue the copies back into the tokens' order."""
-        phase, name = Phase.INPUT_GRADIENT, "permute probabilities gradient"
-        written, reads = probabilities.num_bytes, routing.saved
-        order.compute(elementwise(name, weights.num_bytes, written, phase, reads=reads))
-        name = "permute gradient"
-        order.compute(elementwise(name, y.num_bytes, x.num_bytes, phase, reads=(order_of,)))
-
+    num_bytes, name = probabilities.num_bytes, "permute probabilities"
+    forward: Ops = (
+        elementwise("permute", y.num_bytes, y.num_bytes, saves=(order_of,)),
+        elementwise(name, num_bytes, weights.num_bytes),
+    )
+    if counts:
+        counts_bytes = INDEX_BYTES * probabilities.width * counts.num_ranks
+        gather = collective("token counts", CollectiveKind.ALL_GATHER, counts_bytes, counts)
+        forward = gather, *forward
+    backward = (
+        gradient(name, weights.num_bytes, num_bytes, reads=routing.saved),
+        gradient("permute", y.num_bytes, x.num_bytes, reads=(order_of,)),
+    )
     tape.record("permute", (x, probabilities), (y, weights), forward, backward)
     return (y, weights), order_of
 
@@ -63,15 +57,9 @@ def permute(
 def unpermute(tape: Tape, x: Tensor, order_of: Tensor, rows: int) -> Tensor:
     """Record the sum, for each token, of its experts' outputs, already weighted."""
     y = tape.tensor("combined tokens", rows, x.width)
-
-    def forward(order: IssueOrder) -> None:
-        order.compute(elementwise("unpermute", x.num_bytes, y.num_bytes, saves=(order_of,)))
-
-    def backward(order: IssueOrder) -> None:
-        name, phase = "unpermute gradient", Phase.INPUT_GRADIENT
-        order.compute(elementwise(name, x.num_bytes, x.num_bytes, phase, reads=(order_of,)))
-
-    tape.record("unpermute", (x,), (y,), forward, backward)
+    forward = elementwise("unpermute", x.num_bytes, y.num_bytes, saves=(order_of,))
+    backward = gradient("unpermute", x.num_bytes, x.num_bytes, reads=(order_of,))
+    tape.record("unpermute", (x,), (y,), (forward,), (backward,))
     return y
 
 
@@ -81,14 +69,8 @@ def sort_chunks(tape: Tape, tensors: tuple[Tensor, ...], name: str) -> tuple[Ten
         tape.tensor(f"{one.name} sorted", one.rows, one.width, one.element_bytes) for one in tensors
     )
     size = sum(one.num_bytes for one in tensors)
-    gradient = elementwise(f"{name} gradient", size, size, Phase.INPUT_GRADIENT)
-    tape.record(
-        name,
-        tensors,
-        outputs,
-        lambda order: order.compute(elementwise(name, size, size)),
-        lambda order: order.compute(gradient),
-    )
+    forward, backward = elementwise(name, size, size), gradient(name, size, size)
+    tape.record(name, tensors, outputs, (forward,), (backward,))
     return outputs
 
 
@@ -97,6 +79,7 @@ def cast(tape: Tape, x: Tensor, element_bytes: int) -> Tensor:
     if x.element_bytes == element_bytes:
         return x
     y = tape.tensor(f"{x.name} cast", x.rows, x.width, element_bytes)
-    forward = elementwise(f"{x.name} cast", x.num_bytes, y.num_bytes)
-    name, phase = f"{x.name} cast gradient", Phase.INPUT_GRADIENT
-    return tape.kernel(x, y, forward, elementwise(name, y.num_bytes, x.num_bytes, phase))
+    forward = elementwise(y.name, x.num_bytes, y.num_bytes)
+    backward = gradient(y.name, y.num_bytes, x.num_bytes)
+    tape.record(y.name, (x,), (y,), (forward,), (backward,))
+    return y

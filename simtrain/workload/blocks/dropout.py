@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from simtrain.workload.blocks.linear import bias_gradient
-from simtrain.workload.issue import IssueOrder
-from simtrain.workload.ops import Op, Phase, Tensor, elementwise
-from simtrain.workload.tape import Emit, Tape
+from simtrain.workload.ops import Op, Ops, Tensor, elementwise, gradient
+from simtrain.workload.tape import Tape
 from simtrain.workload.work import KernelFamily
 
 MASK_BYTES = 1
@@ -16,13 +15,11 @@ def dropout(tape: Tape, x: Tensor, name: str, family: KernelFamily = KernelFamil
     """Record dropout, which saves its mask."""
     y = tape.tensor(f"{name} output", x.rows, x.width)
     mask = tape.tensor(f"{name} mask", x.rows, x.width, MASK_BYTES)
-    size, masked, gradient = x.num_bytes, y.num_bytes + mask.num_bytes, Phase.INPUT_GRADIENT
-    return tape.kernel(
-        x,
-        y,
-        elementwise(name, size, masked, saves=(mask,), family=family),
-        elementwise(f"{name} gradient", masked, size, gradient, reads=(mask,), family=family),
-    )
+    size, masked = x.num_bytes, y.num_bytes + mask.num_bytes
+    forward = elementwise(name, size, masked, saves=(mask,), family=family)
+    backward = gradient(name, masked, size, reads=(mask,), family=family)
+    tape.record(name, (x,), (y,), (forward,), (backward,))
+    return y
 
 
 def dropout_add(
@@ -42,27 +39,24 @@ def dropout_add(
     branches = branches if isinstance(branches, tuple) else (branches,)
     y = tape.tensor(f"{label} output with residual", residual.rows, residual.width)
     mask = tape.tensor(f"{label} dropout mask", residual.rows, residual.width, MASK_BYTES)
-    size, given = y.num_bytes, sum(branch.num_bytes for branch in branches)
+    name, size, given = f"{label} dropout", y.num_bytes, sum(one.num_bytes for one in branches)
     masked = size + mask.num_bytes
-    # The residual is not counted: the block's norm saves it as its input.
-    fused = elementwise(
-        f"{label} dropout and residual",
-        given + residual.num_bytes,
-        masked,
-        saves=(mask,),
-        holds_bytes=given + masked,
-    )
-    drop = elementwise(f"{label} dropout", size, masked, saves=(mask,))
-    steps = (*_branch_sum(branches, label, bias=bias), drop, _add_residual((y,), residual, label))
-    ops = (fused,) if tape.microbatch.kernels.fused_dropout_add else steps
-
-    def backward(order: IssueOrder) -> None:
-        name, phase = f"{label} dropout gradient", Phase.INPUT_GRADIENT
-        order.compute(elementwise(name, masked, size, phase, reads=(mask,)))
-        if bias:
-            _bias_gradients(order, f"{label} dropout", branches)
-
-    return _sum(tape, branches, residual, y, ops, backward, label=label, bias=bias)
+    backward: Ops = (gradient(name, masked, size, reads=(mask,)),)
+    if tape.microbatch.kernels.fused_dropout_add:
+        # The residual is not counted: the block's norm saves it as its input.
+        sizes, held = (given + residual.num_bytes, masked), given + masked
+        fused = elementwise(f"{name} and residual", *sizes, saves=(mask,), holds_bytes=held)
+        forward: Ops = (fused,)
+    else:
+        drop = elementwise(name, size, masked, saves=(mask,))
+        add_residual = _add_residual((y,), residual, label)
+        forward = (*_branch_sum(branches, label, bias=bias), drop, add_residual)
+    if bias:
+        backward += _bias_gradients(branches, name)
+    deferred = y.num_bytes if bias else 0
+    inputs = (*branches, residual)
+    tape.record(label, inputs, (y,), forward, backward, deferred_gradient_bytes=deferred)
+    return y
 
 
 def add(
@@ -79,15 +73,15 @@ def add(
     """
     branches = branches if isinstance(branches, tuple) else (branches,)
     y = tape.tensor(f"{label} sum", residual.rows, residual.width)
-    steps = (*_branch_sum(branches, label, bias=bias), _add_residual((y,), residual, label))
-    fused = (_add_residual(branches, residual, label),)
-    ops = fused if tape.microbatch.kernels.fused_dropout_add else steps
-
-    def backward(order: IssueOrder) -> None:
-        if bias:
-            _bias_gradients(order, f"{label} sum", branches)
-
-    return _sum(tape, branches, residual, y, ops, backward, label=label, bias=bias)
+    forward: Ops = (_add_residual(branches, residual, label),)
+    if not tape.microbatch.kernels.fused_dropout_add:
+        add_residual = _add_residual((y,), residual, label)
+        forward = (*_branch_sum(branches, label, bias=bias), add_residual)
+    backward = _bias_gradients(branches, f"{label} sum") if bias else ()
+    deferred = y.num_bytes if bias else 0
+    inputs = (*branches, residual)
+    tape.record(label, inputs, (y,), forward, backward, deferred_gradient_bytes=deferred)
+    return y
 
 
 def _add_residual(branches: tuple[Tensor, ...], residual: Tensor, label: str) -> Op:
@@ -96,37 +90,12 @@ def _add_residual(branches: tuple[Tensor, ...], residual: Tensor, label: str) ->
     return elementwise(f"{label} sum", given + size, size, holds_bytes=given + size)
 
 
-def _branch_sum(branches: tuple[Tensor, ...], label: str, *, bias: bool) -> tuple[Op, ...]:
+def _branch_sum(branches: tuple[Tensor, ...], label: str, *, bias: bool) -> Ops:
     """Return kernels that add each branch's bias, and then the branches."""
     sizes = [branch.num_bytes for branch in branches]
     biases = [elementwise(f"{label} bias", size, size) for size in sizes if bias]
     return (*biases, *(elementwise(f"{label} branches", 2 * size, size) for size in sizes[1:]))
 
 
-def _bias_gradients(order: IssueOrder, name: str, branches: tuple[Tensor, ...]) -> None:
-    for branch in branches:
-        order.compute(bias_gradient(name, branch.num_bytes, branch.width * branch.element_bytes))
-
-
-def _sum(
-    tape: Tape,
-    branches: tuple[Tensor, ...],
-    residual: Tensor,
-    y: Tensor,
-    ops: tuple[Op, ...],
-    backward: Emit,
-    *,
-    label: str,
-    bias: bool,
-) -> Tensor:
-    deferred = y.num_bytes if bias else 0
-    inputs = (*branches, residual)
-    tape.record(
-        label,
-        inputs,
-        (y,),
-        lambda order: order.compute_all(ops),
-        backward,
-        deferred_gradient_bytes=deferred,
-    )
-    return y
+def _bias_gradients(branches: tuple[Tensor, ...], name: str) -> Ops:
+    return tuple(bias_gradient(name, branch) for branch in branches)

@@ -7,11 +7,11 @@ Kernels on one number per row are included, because the host launches them too.
 
 from __future__ import annotations
 
-from simtrain.workload.ops import Op, Phase, Tensor, elementwise
+from collections.abc import Sequence
+
+from simtrain.workload.ops import Op, Ops, Phase, Tensor, elementwise, gradient
 from simtrain.workload.tape import Tape
 from simtrain.workload.work import FP32_BYTES
-
-Ops = tuple[Op, ...]
 
 
 def rms_norm_kernels(tape: Tape, x: Tensor, name: str) -> tuple[Ops, Ops]:
@@ -55,25 +55,19 @@ def rms_norm_kernels(tape: Tape, x: Tensor, name: str) -> tuple[Ops, Ops]:
 
 def rotation_kernels(name: str, size: int) -> tuple[Ops, Ops]:
     """Return the kernels of x cos + rotate_half(x) sin, of `size` bytes; tables are not counted."""
-    steps = (
-        ("negate half", size // 2, size // 2, 0),
-        ("join halves", size, size, 0),
-        ("sine", size, size, 0),
-        ("cosine", size, size, size),
-        ("sum", 2 * size, size, 0),
-    )
-    forward, backward = (
-        tuple(
-            elementwise(f"{name} {step}", read, write, phase, holds_bytes=read + write + wait_bytes)
-            for step, read, write, wait_bytes in some
+    negate, join = ("negate half", size // 2, size // 2, 0), ("join halves", size, size, 0)
+    sine, cosine = ("sine", size, size, 0), ("cosine", size, size, size)
+    add = ("sum", 2 * size, size, 0)
+
+    def kernels(steps: Sequence[tuple[str, int, int, int]], phase: Phase) -> Ops:
+        return tuple(
+            elementwise(f"{name} {step}", read, write, phase, holds_bytes=read + write + waiting)
+            for step, read, write, waiting in steps
         )
-        for phase, some in (
-            (Phase.FORWARD, steps),
-            # Both products, then the inverse of rotate_half.
-            (Phase.INPUT_GRADIENT, (steps[3], steps[2], *steps[:2], steps[4])),
-        )
-    )
-    return forward, backward
+
+    # Backward: both products, then the inverse of rotate_half.
+    forward = kernels((negate, join, sine, cosine, add), Phase.FORWARD)
+    return forward, kernels((cosine, sine, negate, join, add), Phase.INPUT_GRADIENT)
 
 
 def softmax_kernels(scores: Tensor, y: Tensor, mask_bytes: int) -> tuple[Ops, Ops]:
@@ -97,8 +91,9 @@ def activation_kernels(
     whole, part = x.num_bytes, y.num_bytes
     inner = tape.tensor(f"{name} before its product", y.rows, y.width)
     kept = () if biased else (x,)
-    forward = [elementwise(f"{name} bias", whole, whole, saves=() if squared else (x,))]
-    forward = forward if biased else []
+    forward = []
+    if biased:
+        forward = [elementwise(f"{name} bias", whole, whole, saves=() if squared else (x,))]
     if gated:
         forward += [
             elementwise(f"{name} of gate", part, part, saves=(*kept, inner)),
@@ -137,6 +132,5 @@ def _gradient(
     wait_bytes: int = 0,
 ) -> Op:
     """Return a backward kernel during which `wait_bytes` of other gradients exist."""
-    held, phase = read_bytes + write_bytes + wait_bytes, Phase.INPUT_GRADIENT
-    moved = read_bytes, write_bytes
-    return elementwise(f"{name} gradient", *moved, phase, reads=reads, holds_bytes=held)
+    held = read_bytes + write_bytes + wait_bytes
+    return gradient(name, read_bytes, write_bytes, reads=reads, holds_bytes=held)

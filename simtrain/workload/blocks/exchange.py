@@ -7,10 +7,9 @@ op. That of an all-to-all or a transfer is the reverse exchange.
 from __future__ import annotations
 
 from simtrain.mesh import Group
-from simtrain.workload.issue import IssueOrder
-from simtrain.workload.ops import Phase, Tensor, collective, elementwise
+from simtrain.workload.ops import Ops, Phase, Tensor, collective, elementwise
 from simtrain.workload.tape import Tape
-from simtrain.workload.work import Collective, CollectiveKind
+from simtrain.workload.work import CollectiveKind
 
 
 def all_gather(tape: Tape, x: Tensor, group: Group, name: str) -> Tensor:
@@ -30,19 +29,12 @@ def gather_columns(tape: Tape, x: Tensor, name: str) -> Tensor:
     if batch.tensor.num_ranks == 1:
         return x
     y = tape.tensor(f"{name} output", batch.local_tokens, x.width * batch.tensor.num_ranks)
-    whole_bytes = x.num_bytes * batch.tensor.num_ranks
-    work = Collective(CollectiveKind.ALL_GATHER, whole_bytes, batch.tensor)
-
-    def forward(order: IssueOrder) -> None:
-        order.block(collective(name, work))
-        order.compute(elementwise(f"{name} copy", whole_bytes, whole_bytes))
-
-    def backward(order: IssueOrder) -> None:
-        phase = Phase.INPUT_GRADIENT
-        if batch.sequence_parallel:
-            order.block(collective(f"{name} gradient", work, phase))
-        order.compute(elementwise(f"{name} gradient copy", x.num_bytes, x.num_bytes, phase))
-
+    whole_bytes, phase = x.num_bytes * batch.tensor.num_ranks, Phase.INPUT_GRADIENT
+    gather = CollectiveKind.ALL_GATHER, whole_bytes, batch.tensor
+    forward = collective(name, *gather), elementwise(f"{name} copy", whole_bytes, whole_bytes)
+    backward: Ops = (elementwise(f"{name} gradient copy", x.num_bytes, x.num_bytes, phase),)
+    if batch.sequence_parallel:
+        backward = collective(f"{name} gradient", *gather, phase), *backward
     tape.record(name, (x,), (y,), forward, backward)
     return y
 
@@ -85,14 +77,9 @@ def _exchange(
 ) -> Tensor:
     y = tape.tensor(f"{name} output", rows, x.width, x.element_bytes)
     whole_bytes = max(x.num_bytes, y.num_bytes)
-
-    def forward(order: IssueOrder) -> None:
-        order.block(collective(name, Collective(there, whole_bytes, group)))
-
-    def backward(order: IssueOrder) -> None:
-        if back is not None:
-            work = Collective(back, whole_bytes, group)
-            order.block(collective(f"{name} gradient", work, Phase.INPUT_GRADIENT))
-
-    tape.record(name, (x,), (y,), forward, backward)
+    backward: Ops = ()
+    if back is not None:
+        phase = Phase.INPUT_GRADIENT
+        backward = (collective(f"{name} gradient", back, whole_bytes, group, phase),)
+    tape.record(name, (x,), (y,), (collective(name, there, whole_bytes, group),), backward)
     return y

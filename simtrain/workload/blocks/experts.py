@@ -28,8 +28,7 @@ from simtrain.workload.blocks.linear import column_linear, row_linear
 from simtrain.workload.blocks.overlap import overlap_exchange
 from simtrain.workload.blocks.router import OF_CHOSEN, ExpertChoice, Routing, route
 from simtrain.workload.fp8 import recipe_or_none
-from simtrain.workload.issue import IssueOrder
-from simtrain.workload.ops import Phase, Tensor, elementwise
+from simtrain.workload.ops import Phase, Tensor, elementwise, gradient
 from simtrain.workload.tape import ExpertGroups, Parameter, Tape
 
 MOE_ACT, SHARED_EXPERTS = "moe_act", "shared_experts"
@@ -244,22 +243,17 @@ def _gate(tape: Tape, x: Tensor, y: Tensor, mlp: ExpertMlp) -> Tensor:
         return y
     z = tape.tensor("gated shared expert", y.rows, y.width)
     gate = tape.tensor("shared gate", x.rows, 1)
-    saved, sizes = (x, y, gate), (x.num_bytes, y.num_bytes)
-
-    def forward(order: IssueOrder) -> None:
-        order.compute(elementwise("shared gate", sizes[0], gate.num_bytes, saves=(x, gate)))
-        order.compute(elementwise("shared gate product", sizes[1], z.num_bytes, saves=(y,)))
-
-    def backward(order: IssueOrder) -> None:
-        """Issue the gradients of both factors and of the gate's weight."""
-        phase, read = Phase.INPUT_GRADIENT, sum(sizes)
-        name = "shared gate product gradient"
-        order.compute(elementwise(name, read, sizes[1], phase, reads=saved[1:]))
-        name = "shared gate gradient"
-        order.compute(elementwise(name, gate.num_bytes, sizes[0], phase, reads=(gate,)))
-        name, phase = "shared gate weight gradient", Phase.WEIGHT_GRADIENT
-        order.compute(elementwise(name, sizes[0], x.width * x.element_bytes, phase, reads=(x,)))
-
+    given, size, weight_bytes = x.num_bytes, y.num_bytes, x.width * x.element_bytes
+    forward = (
+        elementwise("shared gate", given, gate.num_bytes, saves=(x, gate)),
+        elementwise("shared gate product", size, z.num_bytes, saves=(y,)),
+    )
+    name, phase = "shared gate weight gradient", Phase.WEIGHT_GRADIENT
+    backward = (
+        gradient("shared gate product", given + size, size, reads=(y, gate)),
+        gradient("shared gate", gate.num_bytes, given, reads=(gate,)),
+        elementwise(name, given, weight_bytes, phase, reads=(x,)),
+    )
     weight = Parameter(x.width, is_whole=True)
     tape.record("shared gate", (x, y), (z,), forward, backward, parameters=(weight,))
     return z
@@ -268,5 +262,5 @@ def _gate(tape: Tape, x: Tensor, y: Tensor, mlp: ExpertMlp) -> Tensor:
 def _sum(tape: Tape, shared: Tensor, routed: Tensor) -> Tensor:
     y = tape.tensor("experts output", routed.rows, routed.width)
     op = elementwise("shared expert sum", 2 * y.num_bytes, y.num_bytes)
-    tape.record("shared expert sum", (shared, routed), (y,), lambda order: order.compute(op), None)
+    tape.record(op.name, (shared, routed), (y,), (op,))
     return y

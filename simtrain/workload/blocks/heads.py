@@ -7,9 +7,9 @@ Their outputs are new tensors; values stay in the output of the QKV product.
 from __future__ import annotations
 
 from simtrain.scenario.model import Normalization
-from simtrain.workload.blocks.eager import Ops, rms_norm_kernels, rotation_kernels
+from simtrain.workload.blocks.eager import rms_norm_kernels, rotation_kernels
 from simtrain.workload.blocks.norm import norm_parameters
-from simtrain.workload.ops import Phase, Tensor, elementwise
+from simtrain.workload.ops import Ops, Tensor, elementwise, gradient
 from simtrain.workload.tape import Parameter, Tape
 from simtrain.workload.work import KernelFamily
 
@@ -62,12 +62,11 @@ def _fused(
     saves: tuple[Tensor, ...] = (),
 ) -> list[tuple[Ops, Ops]]:
     """Return one kernel per direction for queries and for keys; backward reads `saves` too."""
-    num_read, phase = 1 + len(saves), Phase.INPUT_GRADIENT
     kernels: list[tuple[Ops, Ops]] = []
     for part, size in _sizes(query_key, heads, groups).items():
         forward = elementwise(f"{part} {name}", size, size, saves=saves, family=family)
-        sizes = num_read * size, size
-        backward = elementwise(f"{part} {name} gradient", *sizes, phase, reads=saves, family=family)
+        read_bytes = (1 + len(saves)) * size
+        backward = gradient(f"{part} {name}", read_bytes, size, reads=saves, family=family)
         kernels.append(((forward,), (backward,)))
     return kernels
 
@@ -82,5 +81,7 @@ def _on_both(
     """Record the kernels on the queries, then the kernels on the keys."""
     y = tape.tensor(f"query and key {name} output", query_key.rows, query_key.width)
     (query, query_back), (key, key_back) = kernels
-    forward, backward = (*query, *key), (*query_back, *key_back)
-    return tape.kernels(f"query and key {name}", query_key, y, forward, backward, parameters)
+    forward, backward = query + key, query_back + key_back
+    label = f"query and key {name}"
+    tape.record(label, (query_key,), (y,), forward, backward, parameters=parameters)
+    return y

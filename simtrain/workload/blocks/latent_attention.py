@@ -13,13 +13,13 @@ the projection that reads it (LayerNormLinear); the norm before the down project
 from __future__ import annotations
 
 from simtrain.scenario.model import LatentAttention, Normalization
-from simtrain.workload.blocks.attention import AttentionCore, core_attention
+from simtrain.workload.blocks.attention import core_attention
+from simtrain.workload.blocks.attention_core import AttentionCore
 from simtrain.workload.blocks.exchange import all_gather
 from simtrain.workload.blocks.linear import column_linear, replicated_linear
 from simtrain.workload.blocks.norm import norm
 from simtrain.workload.blocks.views import split
-from simtrain.workload.issue import IssueOrder
-from simtrain.workload.ops import Phase, Tensor, elementwise
+from simtrain.workload.ops import Tensor, elementwise, gradient
 from simtrain.workload.tape import Tape
 
 MLA_UP_PROJ = "mla_up_proj"
@@ -83,14 +83,11 @@ def _rotated_query(tape: Tape, query: Tensor, heads: int, sizes: LatentAttention
     """Rotate the positional channels of each head in place."""
     y = tape.tensor("rotated query", query.rows, query.width)
     part = query.num_bytes * sizes.qk_pos_emb_head_dim // sizes.query_size
-    held = query.num_bytes
-    name, phase = "query rotation", Phase.INPUT_GRADIENT
-    return tape.kernel(
-        query,
-        y,
-        elementwise(name, part, part, holds_bytes=held),
-        elementwise(f"{name} gradient", part, part, phase, holds_bytes=held),
-    )
+    name, held = "query rotation", query.num_bytes
+    forward = elementwise(name, part, part, holds_bytes=held)
+    backward = gradient(name, part, part, holds_bytes=held)
+    tape.record(name, (query,), (y,), (forward,), (backward,))
+    return y
 
 
 def _key_and_value(
@@ -100,13 +97,7 @@ def _key_and_value(
     key = tape.tensor("key", key_value.rows, heads * sizes.query_size)
     value = tape.tensor("value", key_value.rows, heads * sizes.v_head_dim)
     given, made = key_value.num_bytes + position.num_bytes, key.num_bytes + value.num_bytes
-    name, phase = "key rotation", Phase.INPUT_GRADIENT
-
-    def forward(order: IssueOrder) -> None:
-        order.compute(elementwise(name, given, made))
-
-    def backward(order: IssueOrder) -> None:
-        order.compute(elementwise(f"{name} gradient", made, given, phase))
-
-    tape.record(name, (key_value, position), (key, value), forward, backward)
+    name = "key rotation"
+    forward, backward = elementwise(name, given, made), gradient(name, made, given)
+    tape.record(name, (key_value, position), (key, value), (forward,), (backward,))
     return key, value

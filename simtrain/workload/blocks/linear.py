@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from simtrain.workload.blocks.linear_ops import LinearOps, operands
 from simtrain.workload.blocks.userbuffers import (
     NUM_SPLITS,
     copy_into_buffer,
@@ -19,126 +20,11 @@ from simtrain.workload.blocks.userbuffers import (
     multiply_gathered,
     multiply_scattered,
 )
-from simtrain.workload.fp8 import (
-    FP8_BYTES,
-    Fp8Recipe,
-    cast_copies,
-    fp8_tensors,
-    issue_casts,
-    issue_casts_again,
-    issue_weight_casts,
-    recipe_of,
-    recipe_or_none,
-    transpose,
-)
+from simtrain.workload.fp8 import cast_copies, transpose
 from simtrain.workload.issue import IssueOrder
 from simtrain.workload.ops import Op, Phase, Tensor, collective, elementwise
-from simtrain.workload.tape import Microbatch, Parameter, Tape
-from simtrain.workload.work import Collective, CollectiveKind, Gemm, KernelFamily, ProductType
-
-_STREAM = KernelFamily.STREAM
-
-
-@dataclass(frozen=True, slots=True)
-class LinearProducts:
-    """The three products of a linear layer on this rank.
-
-    Args:
-        name, microbatch: of the layer.
-        inputs, outputs: sizes of the weight on this rank.
-        tokens: rows of the input; None for all tokens of the microbatch.
-        copies: ranks that compute the same product.
-        fp8: the recipe; None without fp8.
-    """
-
-    name: str
-    inputs: int
-    outputs: int
-    microbatch: Microbatch
-    tokens: int | None = None
-    copies: int = 1
-    fp8: Fp8Recipe | None = None
-
-    @property
-    def _rows(self) -> int:
-        return self.microbatch.tokens if self.tokens is None else self.tokens
-
-    def forward(self, saves: tuple[Tensor, ...], row_chunks: int = 1, column_chunks: int = 1) -> Op:
-        """Return Y = X A, tokens × inputs times inputs × outputs, or one of its equal chunks.
-
-        X is a saved tensor, or a gathered copy of one in the global buffer. So only Y counts.
-        """
-        rows, size = self._rows, self.microbatch.element_bytes
-        held = size * rows * self.outputs
-        work = self._product(rows // row_chunks, self.outputs // column_chunks, self.inputs)
-        return Op(self.name, work, Phase.FORWARD, saves, holds_bytes=held, counts_saved=False)
-
-    def input_gradient(self, row_chunks: int = 1) -> Op:
-        """Return dX = dY Aᵀ, or one of its equal chunks."""
-        rows, size = self._rows, self.microbatch.element_bytes
-        held = size * rows * (self.outputs + self.inputs)
-        work = self._product(rows // row_chunks, self.inputs, self.outputs)
-        name, phase = f"{self.name} input gradient", Phase.INPUT_GRADIENT
-        return Op(name, work, phase, holds_bytes=held, counts_saved=False)
-
-    def weight_gradient(self, saved: tuple[Tensor, ...]) -> tuple[Op, ...]:
-        """Return dA += Xᵀ dY, which the product itself adds to the gradient buffer.
-
-        dX, as large as X, exists at the same time. If the software stack does not fuse the sum, the
-        product writes a gradient in the compute type, and a kernel adds it to the buffer, unless
-        each microbatch's gradients are reduced alone (`Microbatch.adds_gradients`).
-        """
-        batch, rows = self.microbatch, self._rows
-        size, adds = batch.element_bytes, batch.adds_gradients
-        fused = adds and batch.kernels.fused_gradient_accumulation
-        given, dtype = self._operands
-        work = Gemm(
-            self.outputs,
-            self.inputs,
-            rows,
-            element_bytes=given,
-            output_element_bytes=batch.gradient_bytes if fused else size,
-            accumulate=fused,
-            copies=self.copies,
-            dtype=dtype,
-        )
-        held = rows * (given * self.outputs + size * self.inputs)
-        name, phase = f"{self.name} weight gradient", Phase.WEIGHT_GRADIENT
-        product = Op(name, work, phase, reads=saved, holds_bytes=held, counts_saved=False)
-        if fused or not adds:
-            return (product,)
-        number = self.inputs * self.outputs
-        once, buffer = number * size, number * batch.gradient_bytes
-        sizes, other_bytes = (once + buffer, buffer), size * rows * self.inputs
-        return (
-            product.replace(holds_bytes=held + once),
-            elementwise(
-                f"{name} sum", *sizes, phase, holds_bytes=other_bytes + once, family=_STREAM
-            ),
-        )
-
-    def cast_weight(self, order: IssueOrder, phase: Phase = Phase.FORWARD) -> None:
-        """Issue the ops that make the fp8 copy of the weight for one product."""
-        if self.fp8:
-            number = self.inputs * self.outputs
-            issue_weight_casts(order, self.microbatch, self.name, number, phase)
-
-    def cast_input_again(self, order: IssueOrder) -> None:
-        """Issue the cast of the input for the weight gradient, if the input is saved in bf16."""
-        if self.fp8:
-            issue_casts_again(order, self.microbatch, self.name, self._rows * self.inputs)
-
-    def _product(self, m: int, n: int, k: int) -> Gemm:
-        given, dtype = self._operands
-        sizes = given, self.microbatch.element_bytes
-        return Gemm(m, n, k, 1, *sizes, dtype=dtype, copies=self.copies)
-
-    @property
-    def _operands(self) -> tuple[int, ProductType]:
-        """Bytes of an operand's element, and its data type."""
-        if self.fp8:
-            return FP8_BYTES, self.fp8.dtype
-        return self.microbatch.element_bytes, self.microbatch.dtype
+from simtrain.workload.tape import Parameter, Tape
+from simtrain.workload.work import CollectiveKind
 
 
 def column_linear(
@@ -175,70 +61,92 @@ def column_linear(
     Returns:
         All tokens, outputs / t wide.
     """
-    batch, label = tape.microbatch, label or name
-    fp8 = recipe_or_none(batch) if in_fp8 else None
-    products = LinearProducts(name, x.width, outputs // batch.tensor.num_ranks, batch, fp8=fp8)
-    is_cast = x in tape.fp8_copies
-    saved = _saved(tape, x, name) if fp8 else (x,)
-    y = tape.tensor(output_name or f"{name} output", batch.tokens, products.outputs)
-    # Bytes of the gradient of all rows of x, which is in a userbuffer.
-    whole_bytes = batch.tokens * x.width * batch.element_bytes
-    may_pipeline = has_userbuffers and batch.sequence_parallel
+    batch, read = tape.microbatch, operands(tape, x, name, in_fp8=in_fp8)
+    ops = LinearOps(name, batch, batch.tokens, x.width, outputs // batch.tensor.num_ranks, *read)
+    y = tape.tensor(output_name or f"{name} output", batch.tokens, ops.outputs)
+    adds_bias = bias and not skip_bias_add
+    layer = _ColumnParallel(ops, x, y, label or name, adds_bias, has_userbuffers)
+    held = _parameters(ops, bias=bias, tied=tied) if holds_weight else ()
+    return ops.record(tape, x, y, (layer.forward, layer.backward), *held)
 
-    def forward(order: IssueOrder) -> None:
+
+@dataclass(frozen=True, slots=True)
+class _ColumnParallel:
+    """The passes of a column-parallel layer; fields as arguments of `column_linear`."""
+
+    ops: LinearOps
+    x: Tensor
+    y: Tensor
+    label: str
+    adds_bias: bool
+    has_userbuffers: bool
+
+    def forward(self, order: IssueOrder) -> None:
         """Gather the input, or pipeline its gather with the product."""
-        if fp8 and not is_cast:
-            gathered = batch.sequence_parallel
-            issue_casts(order, batch, f"{name} input", x.rows * x.width, gathered=gathered)
-        products.cast_weight(order)
-        if may_pipeline and order.overlap.userbuffers:
-            chunk = products.forward(saved, row_chunks=batch.tensor.num_ranks)
-            multiply_gathered(order, f"{label} g", _gathered(products), chunk)
+        ops, batch, y = self.ops, self.ops.microbatch, self.y
+        order.issue(ops.casts(self.x, gathered=batch.sequence_parallel))
+        if self._has_pipelines(order):
+            chunk, part_bytes = ops.product(row_chunks=batch.tensor.num_ranks), self._part_bytes
+            multiply_gathered(order, f"{self.label} g", part_bytes, batch.tensor, chunk)
         else:
             if batch.sequence_parallel:
-                order.block(_gather(products, f"{label} g", Phase.FORWARD))
-            order.compute(products.forward(saved))
-        if bias and not skip_bias_add:
-            order.compute(elementwise(f"{name} bias", y.num_bytes, y.num_bytes))
+                order.block(self._gather(f"{self.label} g", Phase.FORWARD))
+            order.compute(ops.product())
+        if self.adds_bias:
+            order.compute(elementwise(f"{ops.name} bias", y.num_bytes, y.num_bytes))
 
-    def backward(order: IssueOrder) -> None:
+    def backward(self, order: IssueOrder) -> None:
         """Gather the input again, and hide collectives behind both gradients."""
+        ops, batch, y = self.ops, self.ops.microbatch, self.y
         regather, buffered_bytes = None, 0
-        if fp8:
-            issue_casts(order, batch, f"{name} gradient", y.rows * y.width, Phase.INPUT_GRADIENT)
-        products.cast_weight(order, Phase.INPUT_GRADIENT)
+        order.issue(ops.casts(y, Phase.INPUT_GRADIENT))
         if batch.sequence_parallel:
-            phase, redone = Phase.WEIGHT_GRADIENT, f"{label} g redone"
-            gather = _gather(products, redone, phase, extra=True)
-            if may_pipeline and order.overlap.userbuffers:
-                buffered_bytes = whole_bytes
-                copy = copy_into_buffer(redone, _gathered(products), phase)
+            name, phase = f"{self.label} g redone", Phase.WEIGHT_GRADIENT
+            gather = self._gather(name, phase).replace(is_extra=True)
+            if self._has_pipelines(order):
+                # The gradient of all rows of the input is in a userbuffer.
+                buffered_bytes = ops.input_bytes
+                copy = copy_into_buffer(name, self._part_bytes, phase)
                 order.compute(copy.replace(holds_bytes=y.num_bytes))
                 gather = gather.replace(holds_bytes=0, buffer_bytes=0)
             regather = order.launch(gather)
-        order.compute(in_buffer(products.input_gradient(), buffered_bytes))
+        order.compute(in_buffer(ops.input_gradient(), buffered_bytes))
         order.wait(regather)
-        reduce = order.launch(in_buffer(_input_gradient_sum(batch, label, x.width), buffered_bytes))
-        if fp8 and fp8.transposes and batch.sequence_parallel:
-            elements, phase = batch.tokens * x.width, Phase.WEIGHT_GRADIENT
-            order.compute(transpose(f"{name} input", elements, phase))
-        products.cast_input_again(order)
-        for op in products.weight_gradient(saved):
+        reduce = order.launch(in_buffer(self._input_gradient_sum(), buffered_bytes))
+        if ops.fp8 and ops.fp8.transposes and batch.sequence_parallel:
+            elements, phase = ops.rows * ops.inputs, Phase.WEIGHT_GRADIENT
+            order.compute(transpose(f"{ops.name} input", elements, phase))
+        for op in ops.weight_gradient():
             order.compute(in_buffer(op, buffered_bytes))
-        if bias and not skip_bias_add:
-            order.compute(bias_gradient(name, y.num_bytes, batch.element_bytes * y.width))
+        if self.adds_bias:
+            order.compute(bias_gradient(ops.name, y))
         order.wait(reduce)
 
-    tape.record(
-        name,
-        (x,),
-        (y,),
-        forward,
-        backward,
-        parameters=_parameters(products, bias=bias, tied=tied) if holds_weight else (),
-        deferred_gradient_bytes=fp8.copy_bytes(y.rows * y.width) if fp8 else y.num_bytes,
-    )
-    return y
+    def _has_pipelines(self, order: IssueOrder) -> bool:
+        sequence_parallel = self.ops.microbatch.sequence_parallel
+        return self.has_userbuffers and sequence_parallel and order.overlap.userbuffers
+
+    @property
+    def _part_bytes(self) -> int:
+        """Bytes of this rank's rows of the gathered input."""
+        ops = self.ops
+        return ops.operand_bytes(ops.rows * ops.inputs) // ops.microbatch.tensor.num_ranks
+
+    def _gather(self, name: str, phase: Phase) -> Op:
+        """Return the all-gather of the input into the framework's global buffer."""
+        num_bytes, group = (
+            self.ops.operand_bytes(self.ops.rows * self.ops.inputs),
+            self.ops.microbatch.tensor,
+        )
+        kind = CollectiveKind.ALL_GATHER
+        return collective(name, kind, num_bytes, group, phase, buffer_bytes=num_bytes)
+
+    def _input_gradient_sum(self) -> Op:
+        ops, batch, phase = self.ops, self.ops.microbatch, Phase.INPUT_GRADIENT
+        kind, operator = CollectiveKind.ALL_REDUCE, "f"
+        if batch.sequence_parallel:
+            kind, operator = CollectiveKind.REDUCE_SCATTER, "g"
+        return collective(f"{self.label} {operator}", kind, ops.input_bytes, batch.tensor, phase)
 
 
 def row_linear(
@@ -249,72 +157,64 @@ def row_linear(
     The next kernel adds its bias. `label` names the collectives f̄ and ḡ. Returns this rank's
     tokens, of whole width.
     """
-    batch, label = tape.microbatch, label or name
-    fp8 = recipe_or_none(batch)
-    products = LinearProducts(name, x.width, batch.hidden, batch, fp8=fp8)
-    saved = _saved(tape, x, name) if fp8 else (x,)
+    batch, read = tape.microbatch, operands(tape, x, name)
+    ops = LinearOps(name, batch, batch.tokens, x.width, batch.hidden, *read)
     y = tape.tensor(output_name or f"{name} output", batch.local_tokens, batch.hidden)
-    whole_bytes, elements = batch.activation_bytes, batch.tokens * batch.hidden
+    layer = _RowParallel(ops, x, y, label or name)
+    parameters = _parameters(ops, bias=bias, whole_bias=True)
+    return ops.record(tape, x, y, (layer.forward, layer.backward), *parameters)
 
-    def forward(order: IssueOrder) -> None:
+
+@dataclass(frozen=True, slots=True)
+class _RowParallel:
+    """The passes of a row-parallel layer; fields as arguments of `row_linear`."""
+
+    ops: LinearOps
+    x: Tensor
+    y: Tensor
+    label: str
+
+    def forward(self, order: IssueOrder) -> None:
         """Issue the product and the reduction of its output, or pipeline both."""
-        if fp8:
-            issue_casts(order, batch, f"{name} input", x.rows * x.width)
-        products.cast_weight(order)
+        ops, batch, num_bytes = self.ops, self.ops.microbatch, self.ops.output_bytes
+        order.issue(ops.casts(self.x))
+        kind, name = CollectiveKind.ALL_REDUCE, f"{self.label} f̄"
         if batch.sequence_parallel:
-            kind, operator = CollectiveKind.REDUCE_SCATTER, "ḡ"
-        else:
-            kind, operator = CollectiveKind.ALL_REDUCE, "f̄"
+            kind, name = CollectiveKind.REDUCE_SCATTER, f"{self.label} ḡ"
         if batch.sequence_parallel and order.overlap.userbuffers:
-            chunk = products.forward(saved, column_chunks=NUM_SPLITS)
-            work = Collective(kind, whole_bytes // NUM_SPLITS, batch.tensor)
-            scatter = collective(f"{label} {operator}", work)
             # The userbuffer contains everything except this rank's rows of the sum.
-            held = {"holds_bytes": batch.local_bytes}
-            multiply_scattered(order, chunk.replace(**held), scatter.replace(**held))
+            held = batch.local_bytes
+            chunk = ops.product(column_chunks=NUM_SPLITS).replace(holds_bytes=held)
+            scattered = kind, num_bytes // NUM_SPLITS, batch.tensor
+            multiply_scattered(order, chunk, collective(name, *scattered, holds_bytes=held))
         else:
-            work = Collective(kind, whole_bytes, batch.tensor)
-            order.compute(products.forward(saved))
-            order.block(collective(f"{label} {operator}", work))
+            order.compute(ops.product())
+            order.block(collective(name, kind, num_bytes, batch.tensor))
 
-    def backward(order: IssueOrder) -> None:
+    def backward(self, order: IssueOrder) -> None:
         """Gather the output's gradient, or pipeline its gather with the input gradient."""
-        phase, gathered = Phase.INPUT_GRADIENT, batch.sequence_parallel
-        num_bytes = whole_bytes
-        if fp8:
-            given = y.rows * y.width
-            issue_casts(order, batch, f"{name} gradient", given, phase, gathered=gathered)
-            num_bytes = cast_copies(fp8, gathered=True) * fp8.copy_bytes(elements)
-        products.cast_weight(order, phase)
+        ops, batch, phase = self.ops, self.ops.microbatch, Phase.INPUT_GRADIENT
+        gathered, num_ranks, fp8 = batch.sequence_parallel, batch.tensor.num_ranks, ops.fp8
+        elements = ops.rows * ops.outputs
+        order.issue(ops.casts(self.y, phase, gathered=gathered))
+        copies = cast_copies(fp8, gathered=True) if fp8 else 1
+        name, num_bytes = f"{self.label} ḡ", copies * ops.operand_bytes(elements)
         pipelines = gathered and order.overlap.userbuffers
         transposes = gathered and fp8 and fp8.transposes
         # Bytes of the gathered gradient without this rank's rows.
-        buffered_bytes = num_bytes * (batch.tensor.num_ranks - 1) // batch.tensor.num_ranks
-        work = Collective(CollectiveKind.ALL_GATHER, num_bytes, batch.tensor)
+        buffered_bytes = num_bytes * (num_ranks - 1) // num_ranks
         if pipelines:
-            chunk = in_buffer(products.input_gradient(batch.tensor.num_ranks), buffered_bytes)
-            multiply_gathered(order, f"{label} ḡ", work, chunk)
+            chunk = in_buffer(ops.input_gradient(num_ranks), buffered_bytes)
+            multiply_gathered(order, name, num_bytes // num_ranks, batch.tensor, chunk)
         elif gathered:
-            order.block(collective(f"{label} ḡ", work, phase))
+            order.block(collective(name, CollectiveKind.ALL_GATHER, num_bytes, batch.tensor, phase))
         if transposes:
-            order.compute(transpose(f"{name} gradient", elements, phase))
+            order.compute(transpose(f"{ops.name} gradient", elements, phase))
         if not pipelines:
-            order.compute(products.input_gradient())
-        products.cast_input_again(order)
-        for op in products.weight_gradient(saved):
-            in_buffers = pipelines and not transposes
+            order.compute(ops.input_gradient())
+        in_buffers = pipelines and not transposes
+        for op in ops.weight_gradient():
             order.compute(in_buffer(op, buffered_bytes) if in_buffers else op)
-
-    tape.record(
-        name,
-        (x,),
-        (y,),
-        forward,
-        backward,
-        parameters=_parameters(products, bias=bias, whole_bias=True),
-        deferred_gradient_bytes=fp8.copy_bytes(elements) if fp8 else whole_bytes,
-    )
-    return y
 
 
 def replicated_linear(tape: Tape, x: Tensor, outputs: int, name: str) -> Tensor:
@@ -324,77 +224,20 @@ def replicated_linear(tape: Tape, x: Tensor, outputs: int, name: str) -> Tensor:
     partial sum. Otherwise all ranks compute all tokens. There is no communication.
     """
     batch = tape.microbatch
-    fp8 = recipe_or_none(batch)
     copies = 1 if batch.sequence_parallel else batch.tensor.num_ranks
-    products = LinearProducts(name, x.width, outputs, batch, x.rows, copies, fp8)
-    saved = _saved(tape, x, name) if fp8 else (x,)
-    y = tape.tensor(f"{name} output", x.rows, outputs)
-
-    def forward(order: IssueOrder) -> None:
-        if fp8:
-            issue_casts(order, batch, f"{name} input", x.rows * x.width)
-        products.cast_weight(order)
-        order.compute(products.forward(saved))
-
-    def backward(order: IssueOrder) -> None:
-        """Issue the input gradient and the weight gradient."""
-        if fp8:
-            issue_casts(order, batch, f"{name} gradient", y.rows * y.width, Phase.INPUT_GRADIENT)
-        products.cast_weight(order, Phase.INPUT_GRADIENT)
-        order.compute(products.input_gradient())
-        products.cast_input_again(order)
-        order.compute_all(products.weight_gradient(saved))
-
-    tape.record(
-        name,
-        (x,),
-        (y,),
-        forward,
-        backward,
-        parameters=(Parameter(x.width * outputs, is_whole=True, in_fp8=fp8 is not None),),
-        deferred_gradient_bytes=fp8.copy_bytes(y.rows * y.width) if fp8 else y.num_bytes,
-    )
-    return y
+    ops = LinearOps(name, batch, x.rows, x.width, outputs, *operands(tape, x, name), copies)
+    weight = Parameter(ops.weights, is_whole=True, in_fp8=ops.fp8 is not None)
+    return ops.record_alone(tape, x, tape.tensor(f"{name} output", x.rows, outputs), weight)
 
 
-def bias_gradient(name: str, read_bytes: int, write_bytes: int) -> Op:
-    """Return the kernel that sums the output gradient over tokens (`grad_output.sum(dim=0)`)."""
-    return elementwise(f"{name} bias gradient", read_bytes, write_bytes, Phase.WEIGHT_GRADIENT)
+def bias_gradient(name: str, y: Tensor) -> Op:
+    """Return the kernel that sums the gradient of `y` over tokens (`grad_output.sum(dim=0)`)."""
+    written = y.width * y.element_bytes
+    return elementwise(f"{name} bias gradient", y.num_bytes, written, Phase.WEIGHT_GRADIENT)
 
 
 def _parameters(
-    products: LinearProducts, *, bias: bool, whole_bias: bool = False, tied: str = ""
+    ops: LinearOps, *, bias: bool, whole_bias: bool = False, tied: str = ""
 ) -> tuple[Parameter, ...]:
-    in_fp8 = products.fp8 is not None
-    weight = Parameter(products.inputs * products.outputs, tied=tied, in_fp8=in_fp8)
-    return (weight, Parameter(products.outputs, is_whole=whole_bias)) if bias else (weight,)
-
-
-def _saved(tape: Tape, x: Tensor, name: str) -> tuple[Tensor, ...]:
-    """Return the saved fp8 copies of an input, or the input itself if the recipe saves bf16."""
-    if recipe_of(tape.microbatch).saves_bf16:
-        return (x,)
-    return tape.fp8_copies.get(x) or fp8_tensors(tape, f"{name} input in fp8", x.rows, x.width)
-
-
-def _gather(products: LinearProducts, name: str, phase: Phase, *, extra: bool = False) -> Op:
-    """Return the all-gather of an input into the framework's global buffer."""
-    work = _gathered(products)
-    return collective(name, work, phase, buffer_bytes=work.array_bytes, is_extra=extra)
-
-
-def _gathered(products: LinearProducts) -> Collective:
-    batch, elements = products.microbatch, products.microbatch.tokens * products.inputs
-    fp8 = products.fp8
-    num_bytes = fp8.copy_bytes(elements) if fp8 else elements * batch.element_bytes
-    return Collective(CollectiveKind.ALL_GATHER, num_bytes, batch.tensor)
-
-
-def _input_gradient_sum(batch: Microbatch, label: str, width: int) -> Op:
-    num_bytes = batch.tokens * width * batch.element_bytes
-    if batch.sequence_parallel:
-        kind, operator = CollectiveKind.REDUCE_SCATTER, "g"
-    else:
-        kind, operator = CollectiveKind.ALL_REDUCE, "f"
-    work = Collective(kind, num_bytes, batch.tensor)
-    return collective(f"{label} {operator}", work, Phase.INPUT_GRADIENT)
+    weight = Parameter(ops.weights, tied=tied, in_fp8=ops.fp8 is not None)
+    return (weight, Parameter(ops.outputs, is_whole=whole_bias)) if bias else (weight,)

@@ -7,10 +7,11 @@ kernels take the time of the memory that they read and write.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from simtrain.workload.issue import IssueOrder
-from simtrain.workload.ops import Op, Phase, Tensor, elementwise
+from simtrain.workload.ops import Op, Phase, Tensor, elementwise, gradient
 from simtrain.workload.tape import Parameter, Tape
 from simtrain.workload.work import FP32_BYTES, Gemm
 
@@ -82,64 +83,73 @@ def route(
     token_map = tape.tensor("token map", x.rows, num_experts, _MAP_BYTES)
     sigmoids = tape.tensor("sigmoids", x.rows, num_experts, FP32_BYTES) if choice.sigmoid else None
     routing = Routing(probabilities, token_map)
-    picked, whole = chosen.num_bytes + indices.num_bytes, logits.num_bytes
-
-    def forward(order: IssueOrder) -> None:
-        """Issue the choice of experts, the scatter of its scores and the auxiliary loss."""
-        saves = (chosen, indices)
-        if sigmoids is not None:
-            _sigmoid(order, logits, sigmoids, choice)
-        if choice.groups is not None:
-            _limit_groups(order, sigmoids or logits, choice, top_k)
-        if sigmoids is not None:
-            each = sigmoids.num_bytes
-            order.compute(elementwise("router top-k", each, picked))
-            if choice.has_bias:
-                order.compute(elementwise("router scores", picked, chosen.num_bytes))
-            name = "router normalization"
-            order.compute(elementwise(name, chosen.num_bytes, chosen.num_bytes, saves=saves))
-        else:
-            order.compute(elementwise("router top-k softmax", whole, picked, saves=saves))
-        scattered = sum(tensor.num_bytes for tensor in routing.saved)
-        order.compute(elementwise("router scatter", picked, scattered, saves=routing.saved))
-        name, written = "auxiliary loss", scores.num_bytes
-        order.compute(elementwise(name, whole + token_map.num_bytes, written, saves=(scores,)))
-        if choice.has_bias:
-            name, written = "tokens per expert", num_experts * FP32_BYTES
-            order.compute(elementwise(name, token_map.num_bytes, written))
-
-    def backward(order: IssueOrder) -> None:
-        """Issue the gradients of the auxiliary loss and of the chosen scores."""
-        phase, name = Phase.INPUT_GRADIENT, "auxiliary loss gradient"
-        order.compute(elementwise(name, scores.num_bytes, whole, phase, reads=(scores,)))
-        reads = (chosen, indices)
-        if sigmoids is None:
-            name = "router top-k softmax gradient"
-            order.compute(elementwise(name, whole + picked, whole, phase, reads=reads))
-            return
-        name, each = "router normalization gradient", sigmoids.num_bytes
-        order.compute(elementwise(name, whole + picked, each, phase, reads=reads))
-        name = "router sigmoid gradient"
-        order.compute(elementwise(name, 2 * each, each, phase, reads=(sigmoids,)))
-        if not fp32:
-            order.compute(elementwise("router logits gradient cast", each, whole, phase))
-
+    picked = chosen, indices
+    routed_bytes = sum(tensor.num_bytes for tensor in routing.saved)
+    forward = [
+        *_choose(logits, sigmoids, picked, choice, top_k),
+        elementwise("router scatter", _bytes(picked), routed_bytes, saves=routing.saved),
+        elementwise(
+            "auxiliary loss", _bytes((logits, token_map)), scores.num_bytes, saves=(scores,)
+        ),
+    ]
+    if choice.has_bias:
+        written = num_experts * FP32_BYTES
+        forward.append(elementwise("tokens per expert", token_map.num_bytes, written))
+    backward = (
+        gradient("auxiliary loss", scores.num_bytes, logits.num_bytes, reads=(scores,)),
+        *_choice_gradients(logits, sigmoids, picked, fp32=fp32),
+    )
     tape.record("router", (logits,), (probabilities,), forward, backward)
     return routing
 
 
-def _sigmoid(order: IssueOrder, logits: Tensor, sigmoids: Tensor, choice: ExpertChoice) -> None:
-    """Issue the scores of all experts, in fp32 (`topk_routing_with_score_function`)."""
-    each = sigmoids.num_bytes
-    if logits.num_bytes != each:
-        order.compute(elementwise("router logits cast", logits.num_bytes, each))
-    order.compute(elementwise("router sigmoid", each, each, saves=(sigmoids,)))
+def _choose(
+    logits: Tensor,
+    sigmoids: Tensor | None,
+    picked: tuple[Tensor, Tensor],
+    choice: ExpertChoice,
+    top_k: int,
+) -> Iterator[Op]:
+    """Yield the scores of all experts, and the choice of the best with their probabilities.
+
+    Sigmoids are in fp32 (`topk_routing_with_score_function`).
+    """
+    if sigmoids is not None:
+        each = sigmoids.num_bytes
+        if logits.num_bytes != each:
+            yield elementwise("router logits cast", logits.num_bytes, each)
+        yield elementwise("router sigmoid", each, each, saves=(sigmoids,))
+        if choice.has_bias:
+            yield elementwise("router bias", each, each)
+    if choice.groups is not None:
+        yield from _limit_groups(sigmoids or logits, choice, top_k)
+    if sigmoids is None:
+        yield elementwise("router top-k softmax", logits.num_bytes, _bytes(picked), saves=picked)
+        return
+    chosen_bytes = picked[0].num_bytes
+    yield elementwise("router top-k", sigmoids.num_bytes, _bytes(picked))
     if choice.has_bias:
-        order.compute(elementwise("router bias", each, each))
+        yield elementwise("router scores", _bytes(picked), chosen_bytes)
+    yield elementwise("router normalization", chosen_bytes, chosen_bytes, saves=picked)
 
 
-def _limit_groups(order: IssueOrder, scores: Tensor, choice: ExpertChoice, top_k: int) -> None:
-    """Issue the mask of the experts outside the best groups (`group_limited_topk`).
+def _choice_gradients(
+    logits: Tensor, sigmoids: Tensor | None, picked: tuple[Tensor, Tensor], *, fp32: bool
+) -> Iterator[Op]:
+    """Yield the gradient of the chosen probabilities with respect to the logits."""
+    whole, read_bytes = logits.num_bytes, logits.num_bytes + _bytes(picked)
+    if sigmoids is None:
+        yield gradient("router top-k softmax", read_bytes, whole, reads=picked)
+        return
+    each = sigmoids.num_bytes
+    yield gradient("router normalization", read_bytes, each, reads=picked)
+    yield gradient("router sigmoid", 2 * each, each, reads=(sigmoids,))
+    if not fp32:
+        yield elementwise("router logits gradient cast", each, whole, Phase.INPUT_GRADIENT)
+
+
+def _limit_groups(scores: Tensor, choice: ExpertChoice, top_k: int) -> Iterator[Op]:
+    """Yield the mask of the experts outside the best groups (`group_limited_topk`).
 
     A group has the sum of its best scores, top_k / group_top_k of them.
     """
@@ -147,48 +157,38 @@ def _limit_groups(order: IssueOrder, scores: Tensor, choice: ExpertChoice, top_k
     size, rows, each = scores.element_bytes, scores.rows, scores.num_bytes
     best = rows * groups * (top_k // group_top_k)
     of_groups, picked = rows * groups * size, rows * group_top_k * (size + INDEX_BYTES)
-    order.compute(elementwise("best of each group", each, best * (size + INDEX_BYTES)))
-    order.compute(elementwise("group scores", best * size, of_groups))
-    order.compute(elementwise("group top-k", of_groups, picked))
-    order.compute(elementwise("group mask", picked, each))
-    order.compute(elementwise("masked scores", 2 * each, each))
+    yield elementwise("best of each group", each, best * (size + INDEX_BYTES))
+    yield elementwise("group scores", best * size, of_groups)
+    yield elementwise("group top-k", of_groups, picked)
+    yield elementwise("group mask", picked, each)
+    yield elementwise("masked scores", 2 * each, each)
+
+
+def _bytes(tensors: tuple[Tensor, ...]) -> int:
+    return sum(tensor.num_bytes for tensor in tensors)
 
 
 def _product(tape: Tape, x: Tensor, logits: Tensor, *, fp32: bool) -> None:
-    batch, size = tape.microbatch, logits.element_bytes
-    rows, hidden, experts = x.rows, x.width, logits.width
-    held = x.num_bytes + logits.num_bytes
-
-    def forward(order: IssueOrder) -> None:
-        """Issue the product of tokens and router weights."""
-        sizes = batch.element_bytes, size
-        work = Gemm(rows, experts, hidden, 1, *sizes)
-        held = logits.num_bytes
-        saves = (x,)
-        order.compute(
-            Op("router", work, Phase.FORWARD, saves, holds_bytes=held, counts_saved=False)
-        )
-
-    def backward(order: IssueOrder) -> None:
-        """Issue the input gradient and the weight gradient."""
-        phase = Phase.INPUT_GRADIENT
-        work = Gemm(rows, hidden, experts, 1, size, batch.element_bytes)
-        name = "router input gradient"
-        order.compute(Op(name, work, phase, holds_bytes=held, counts_saved=False))
-        phase = Phase.WEIGHT_GRADIENT
-        if fp32:
-            cast_bytes = FP32_BYTES * rows * hidden
-            order.compute(elementwise("router cast", x.num_bytes, cast_bytes, phase, reads=(x,)))
-        work = Gemm(experts, hidden, rows, 1, size, batch.gradient_bytes, accumulate=True)
-        name = "router weight gradient"
-        order.compute(Op(name, work, phase, reads=(x,), holds_bytes=held, counts_saved=False))
-
+    """Record the product of tokens and router weights."""
+    batch, given, size = tape.microbatch, tape.microbatch.element_bytes, logits.element_bytes
+    rows, hidden, experts, phase = x.rows, x.width, logits.width, Phase.WEIGHT_GRADIENT
+    product = functools.partial(Op, holds_bytes=_bytes((x, logits)), counts_saved=False)
+    work = Gemm(rows, experts, hidden, 1, given, size)
+    forward = product("router", work, Phase.FORWARD, (x,), holds_bytes=logits.num_bytes)
+    work = Gemm(rows, hidden, experts, 1, size, given)
+    backward = [product("router input gradient", work, Phase.INPUT_GRADIENT)]
+    if fp32:
+        cast_bytes = FP32_BYTES * x.elements
+        backward.append(elementwise("router cast", x.num_bytes, cast_bytes, phase, reads=(x,)))
+    work = Gemm(experts, hidden, rows, 1, size, batch.gradient_bytes, accumulate=True)
+    backward.append(product("router weight gradient", work, phase, reads=(x,)))
+    weight = Parameter(experts * hidden, is_whole=True)
     tape.record(
         "router product",
         (x,),
         (logits,),
-        forward,
+        (forward,),
         backward,
-        parameters=(Parameter(experts * hidden, is_whole=True),),
+        parameters=(weight,),
         deferred_gradient_bytes=logits.num_bytes,
     )

@@ -10,6 +10,7 @@ product run one after another, not on three streams.
 
 from __future__ import annotations
 
+from simtrain.mesh import Group
 from simtrain.workload.fp8 import FP8_BYTES
 from simtrain.workload.issue import IssueOrder
 from simtrain.workload.ops import Op, Phase, Tensor, elementwise
@@ -34,16 +35,16 @@ def registered_bytes(batch: Microbatch) -> int:
     return batch.tokens * batch.hidden * element_bytes
 
 
-def multiply_gathered(order: IssueOrder, name: str, gathered: Collective, chunk: Op) -> None:
+def multiply_gathered(
+    order: IssueOrder, name: str, part_bytes: int, group: Group, chunk: Op
+) -> None:
     """Issue a product of rows that a ring gathers: each `chunk` runs while the next is received.
 
-    A rank first copies its own rows into the buffer. It forwards received rows without waiting for
-    their product.
+    A rank first copies its own rows, of `part_bytes`, into the buffer. It forwards received rows
+    without waiting for their product.
     """
-    group, phase = gathered.group, chunk.phase
-    order.compute(copy_into_buffer(name, gathered, phase, chunk.saves))
-    work = Collective(CollectiveKind.COPY, gathered.array_bytes // group.num_ranks, group)
-    send = Op(f"{name} to next", work, phase)
+    order.compute(copy_into_buffer(name, part_bytes, chunk.phase, chunk.saves))
+    send = Op(f"{name} to next", Collective(CollectiveKind.COPY, part_bytes, group), chunk.phase)
     sends = [order.launch(send) for _ in range(group.num_ranks - 1)]
     for sent in (None, *sends):
         order.wait(sent)
@@ -60,17 +61,16 @@ def multiply_scattered(order: IssueOrder, chunk: Op, scatter: Op) -> None:
 
 
 def copy_into_buffer(
-    name: str, gathered: Collective, phase: Phase, saves: tuple[Tensor, ...] = ()
+    name: str, part_bytes: int, phase: Phase, saves: tuple[Tensor, ...] = ()
 ) -> Op:
     """Return the copy of a rank's own rows into the gathered buffer; `saves` may be these rows."""
-    num_bytes = gathered.array_bytes // gathered.group.num_ranks
     return elementwise(
         f"{name} copy",
-        num_bytes,
-        num_bytes,
+        part_bytes,
+        part_bytes,
         phase,
         saves=saves,
-        holds_bytes=num_bytes,
+        holds_bytes=part_bytes,
         family=KernelFamily.STREAM,
     )
 

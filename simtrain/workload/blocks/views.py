@@ -26,7 +26,7 @@ def join_views(tape: Tape, x: Tensor, views: tuple[Tensor, ...], name: str) -> N
     """Record that `views` are views of `x`. A backward kernel concatenates their gradients."""
     size = x.num_bytes
     join = elementwise(f"join {name} gradients", size, size, Phase.INPUT_GRADIENT)
-    tape.record(name, (x,), views, lambda order: None, lambda order: order.compute(join))
+    tape.record(name, (x,), views, (), (join,))
 
 
 def concat(tape: Tape, parts: tuple[Tensor, ...], name: str) -> Tensor:
@@ -51,17 +51,10 @@ def copy(tape: Tape, x: Tensor, name: str) -> Tensor:
     """Record a copy of a tensor, which stays allocated. Both share one gradient."""
     y = tape.tensor(name, x.rows, x.width)
     op = elementwise(name, x.num_bytes, y.num_bytes, saves=(x,))
-    tape.record(name, (x,), (y,), lambda order: order.compute(op), lambda order: None)
+    tape.record(name, (x,), (y,), (op,))
     return y
 
 
 def _joined(tape: Tape, parts: tuple[Tensor, ...], y: Tensor) -> Tensor:
-    size = y.num_bytes
-    tape.record(
-        y.name,
-        parts,
-        (y,),
-        lambda order: order.compute(elementwise(f"join {y.name}", size, size)),
-        lambda order: None,
-    )
+    tape.record(y.name, parts, (y,), (elementwise(f"join {y.name}", y.num_bytes, y.num_bytes),))
     return y
