@@ -1,4 +1,4 @@
-"""What README.md and docs/ tell a newcomer to type works as written."""
+"""Commands and snippets of README.md and docs/ work as written."""
 
 import functools
 import os
@@ -30,7 +30,7 @@ from simtrain.simulation import simulate
 from tests.helpers.command_line import ROOT, call, spawn
 from tests.helpers.measured_records import alone, header
 
-# Pages of reference show every mistake, and docs/what_ifs.md sweeps of a second or more.
+# Reference pages contain commands with errors, and docs/what_ifs.md sweeps of a second or more.
 DOCUMENTS = [
     *(one for one in documents() if not one.startswith("docs/reference/")),
     "benchmarks/README.md",
@@ -40,7 +40,7 @@ SWEEPS = ["docs/tutorial.md", "docs/how_to/run_a_sweep.md"]
 
 
 def commands(start: str) -> list[str]:
-    """The lines of all documents' blocks that start so."""
+    """Return the lines of all documents' blocks that start with a prefix."""
     lines = [
         line for name in DOCUMENTS for block in blocks(name) for line in block.text.split("\n")
     ]
@@ -50,7 +50,7 @@ def commands(start: str) -> list[str]:
 
 
 def marked(name: str) -> str:
-    """The command in the README's block after `<!-- NAME -->`."""
+    """Return the command in the README's block after `<!-- NAME -->`."""
     found = re.search(rf"<!-- {name} -->\n```\n(.*)\n```\n", text_of("README.md"))
     assert found, f"README.md has no {name}"
     return found[1]
@@ -58,14 +58,14 @@ def marked(name: str) -> str:
 
 @pytest.fixture
 def newcomer(tmp_path: pathlib.Path, monkeypatch: MonkeyPatch) -> pathlib.Path:
-    """A folder with the files that documents tell to write, as the working directory."""
+    """Use a working directory with the files that documents tell the reader to write."""
     write_files(tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 def anchors(document: pathlib.Path) -> set[str]:
-    """The anchors that GitHub and mkdocs give the headings of a document."""
+    """Return the anchors that GitHub and mkdocs give the headings of a document."""
     headings = re.findall(r"^#+ (.*)$", document.read_text(encoding="utf-8"), re.MULTILINE)
     words = (re.sub(r"[^\w\s-]", "", heading.lower()) for heading in headings)
     return {one.strip().replace(" ", "-") for one in words}
@@ -86,7 +86,7 @@ def test_documents_are_there_and_their_links_lead_somewhere(document: str) -> No
 
 @pytest.mark.parametrize("document", [*documents(), "benchmarks/README.md"])
 def test_documents_name_files_and_tests_that_exist(document: str) -> None:
-    """Paths start in the repository or in simtrain/; words in capitals stand for any name."""
+    """Paths start in the repository or in simtrain/. Words in capitals stand for any name."""
     named = re.findall(r"`([a-z_]+/[a-z0-9_/.]+\.(?:py|yaml|toml))`", text_of(document))
     for path in named:
         places = [base / path for base in (ROOT, ROOT / "simtrain")]
@@ -106,7 +106,7 @@ def test_the_index_leads_to_every_page(document: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("document", PAGES)
 def test_generated_pages_are_current(document: str) -> None:
-    """`python -m docs.update` writes them; tests/docs/test_update.py looks at the others."""
+    """`python -m docs.update` writes them; tests/docs/test_update.py checks the other pages."""
     assert [*stale(document)] == []
 
 
@@ -140,13 +140,13 @@ _ONCE = {target: functools.cache(getattr(paper, target)) for target in SHORT}
 
 
 def blocks_of_sweeps(*documents: str) -> list[list[str]]:
-    """The lines of the blocks that run a sweep; what asks for its results stands below it."""
+    """Return the lines of blocks that run a sweep, and then query it."""
     lines = [block.text.splitlines() for name in documents for block in blocks(name)]
     return [block for block in lines if any(line.startswith("simtrain sweep ") for line in block)]
 
 
 def commands_of_outputs() -> set[str]:
-    """The commands whose output a document shows, which tests/docs/test_update.py runs."""
+    """Return the commands whose output a document shows; tests/docs/test_update.py runs them."""
     above = [
         one.before
         for name in documents()
@@ -168,7 +168,7 @@ ALONE = [
 @pytest.mark.parametrize("block", blocks_of_sweeps(*SWEEPS), ids="; ".join)
 @pytest.mark.usefixtures("newcomer")
 def test_sweeps_run_as_written(block: list[str]) -> None:
-    """Not those of docs/what_ifs.md, which tests/docs/test_what_ifs.py has."""
+    """tests/docs/test_what_ifs.py runs those of docs/what_ifs.md."""
     for command in block:
         outcome = call(*shlex.split(command)[1:])
         assert (outcome.exit_code, outcome.stderr) == (0, "")
@@ -179,7 +179,7 @@ def test_sweeps_run_as_written(block: list[str]) -> None:
 @pytest.mark.parametrize("command", ALONE)
 @pytest.mark.usefixtures("newcomer")
 def test_commands_run_as_written(command: str, monkeypatch: MonkeyPatch) -> None:
-    """But for the long simulations, which tests/paper runs; the short ones run once."""
+    """tests/paper runs the long simulations; all others run once."""
     for target, once in _ONCE.items():
         monkeypatch.setattr(paper, target, lambda progress, once=once: once())
     quick = TimeComparison("a quick one", [Entry(("22B", "full"), 1.42, 1.42)], 0.01, 0.01)
@@ -194,7 +194,7 @@ def test_commands_run_as_written(command: str, monkeypatch: MonkeyPatch) -> None
 
 @pytest.mark.parametrize("command", commands("python -m calibrate") + commands("torchrun "))
 def test_calibrate_understands_its_commands(command: str) -> None:
-    """The tests of tests/calibrate run what they do."""
+    """tests/calibrate tests what the commands do."""
     words = shlex.split(command)
     name, *options = words[words.index("calibrate") + 1 :]
     assert typer.main.get_command(calibrate_app).commands[name].make_context(name, options)
@@ -203,7 +203,7 @@ def test_calibrate_understands_its_commands(command: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("command", commands("python -m calibrate fit calibrate/"))
 def test_the_fit_runs_as_written(command: str, newcomer: pathlib.Path) -> None:
-    """It reads the figures of the clone and writes where it is told to."""
+    """It reads the clone's figures and writes to the given file."""
     (newcomer / "calibrate").symlink_to(ROOT / "calibrate")
     outcome = spawn(*shlex.split(command)[1:], folder=newcomer, PYTHONHASHSEED="7")
     assert (outcome.exit_code, outcome.stderr) == (0, "")
@@ -250,7 +250,7 @@ def test_the_import_notes_what_its_page_says() -> None:
 
 
 def test_ci_runs_the_test_command_of_the_readme(tmp_path: pathlib.Path) -> None:
-    """With a python3 that only fails: CI shows the command, tries it, and fails with it."""
+    """If python3 fails, CI prints the command, runs it, and fails too."""
     (tmp_path / ".ci").mkdir()
     script = tmp_path / ".ci" / "run"
     script.write_text(text_of(".ci/run"), encoding="utf-8")

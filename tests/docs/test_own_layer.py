@@ -1,4 +1,4 @@
-"""The layer of docs/how_to/write_a_layer.md, against a hand count of all that follows from it."""
+"""The layer of docs/how_to/write_a_layer.md, compared with counts by hand."""
 
 import re
 import types
@@ -129,9 +129,11 @@ def test_parameters_by_hand(grid: tuple[int, bool]) -> None:
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 @given(grid=GRIDS)
 def test_saved_bytes_by_hand(grid: tuple[int, bool], recompute: str) -> None:
-    """The norm's input and output, Q, K and V, the softmax, both gates, the last product's input.
+    """Saved: the norm's input and output, Q, K and V, the softmax, both gates, the input of the
+    last product.
 
-    Selective drops the softmax (no dropout follows it), full all but the norm's input.
+    Selective recompute drops the softmax (no dropout follows it), full recompute all but the norm's
+    input.
     """
     t, sequence = grid
     one = plan(parallelism={"tensor": t, "sequence_parallel": sequence}, recompute=recompute)
@@ -149,7 +151,7 @@ def test_saved_bytes_by_hand(grid: tuple[int, bool], recompute: str) -> None:
 
 @given(GRIDS)
 def test_communication_by_hand(grid: tuple[int, bool]) -> None:
-    """One block of a layer communicates as one of the two of GPT's: half of Table 2."""
+    """The layer communicates like one of the two blocks of GPT's layer: half of Table 2."""
     t, sequence = grid
     one = plan(parallelism={"tensor": t, "sequence_parallel": sequence})
     ops = [op for kind in ("F", "B") for op in record_pass(one.layers_pass(1, kind)).ops]
@@ -158,7 +160,7 @@ def test_communication_by_hand(grid: tuple[int, bool]) -> None:
 
 
 def test_gradients_that_meet_are_summed_once() -> None:
-    """The layer's input goes into the norm and around it; nothing else is used twice."""
+    """Only the layer's input is used twice: by the norm and by the residual."""
     ops = record_pass(plan().layers_pass(1, "B")).ops
     assert [op.name for op in ops if "residual sum" in op.name] == ["norm residual sum"]
 
@@ -191,7 +193,9 @@ def test_it_runs_under_every_schedule_and_zero_stage(
 
 
 def test_layers_need_not_be_alike() -> None:
-    """A model with one wide layer has its time and memory between those of all narrow or wide."""
+    """Time and memory of a model with one wide layer are between those of all-narrow and all-wide
+    models.
+    """
     wide = layer_class()(hidden=HEADS * HEAD_SIZE, heads=HEADS, ffn=4 * FFN)
     models = [LAYER] * 8, [LAYER] * 5 + [wide] + [LAYER] * 2, [wide] * 8
     found = [
@@ -212,7 +216,7 @@ def test_another_number_of_layers_is_refused() -> None:
 
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 def test_halves_of_the_backward_pass_do_its_work_once(recompute: str) -> None:
-    """I and W issue each op of B once: products of weights in W, all else in I."""
+    """I and W issue each op of B once: weight gradients in W, all others in I."""
     one = plan(recompute=recompute, parallelism={"tensor": 4, "sequence_parallel": True})
     whole, inputs, weights = (
         [(op.name, op.work) for op in record_pass(one.layers_pass(2, kind)).ops]

@@ -1,4 +1,4 @@
-"""Laws of the errors against published collectives over nodes (docs/update/network_errors.py)."""
+"""Laws of the errors of published collectives over nodes (docs/update/network_errors.py)."""
 
 import math
 
@@ -17,7 +17,7 @@ def test_algorithms_are_closer_to_published_times_than_rings_alone() -> None:
 
 
 def test_rings_of_the_a100_are_closer_to_published_times_with_latencies_of_steps() -> None:
-    """The profile's step between nodes is from the first figure, which is left out."""
+    """The first figure is omitted, because the profile's latency between nodes is fitted to it."""
     before, after = [], []
     for _, adapters, bytes_per_s, ranks, size, published_us in A100_TWO_NODES[1:]:
         profile = a100_profile(adapters, bytes_per_s)
@@ -28,6 +28,6 @@ def test_rings_of_the_a100_are_closer_to_published_times_with_latencies_of_steps
 
 
 def test_rings_reach_the_published_bandwidth_over_four_adapters() -> None:
-    """86 and 91 GB/s were published; a tree over two nodes would send half the bytes of a ring."""
+    """86 and 91 GB/s were published. A tree over two nodes would send half the bytes of a ring."""
     seconds = all_reduce_seconds(a100_profile(4, 25e9), 2**32, 8)
     assert 86e9 < 2 * 15 / 16 * 2**32 / seconds < 1.12 * 86e9

@@ -1,4 +1,4 @@
-"""Shards over one folder, from the scripts of docs/how_to/run_a_sweep_on_a_cluster.md."""
+"""Shards over one folder, with the scripts of docs/how_to/run_a_sweep_on_a_cluster.md."""
 
 import errno
 import json
@@ -21,7 +21,7 @@ PAGE = (ROOT / "docs/how_to/run_a_sweep_on_a_cluster.md").read_text(encoding="ut
 
 
 def block(heading: str) -> str:
-    """The first fenced block below a heading."""
+    """Return the first fenced block below a heading."""
     return PAGE.partition(f"{heading}\n")[2].split("```")[1].partition("\n")[2]
 
 
@@ -34,7 +34,7 @@ SCRIPTS = {
 
 
 def commands_of(script: str, folder: pathlib.Path, environment: dict[str, str]) -> list[list[str]]:
-    """What a script calls simtrain with, run by bash."""
+    """Run a script with bash, and return the arguments that it passes to simtrain."""
     (folder / "simtrain").write_text('#!/bin/bash\necho "${@@Q}"\n')
     (folder / "simtrain").chmod(0o755)
     path = {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
@@ -46,7 +46,9 @@ def commands_of(script: str, folder: pathlib.Path, environment: dict[str, str]) 
 
 @pytest.fixture
 def here(tmp_path: pathlib.Path, monkeypatch: MonkeyPatch) -> pathlib.Path:
-    """A folder with my_sweep.yaml, in which commands are run, and a run of it in `whole`."""
+    """Use a folder with my_sweep.yaml as working directory, and with an unsharded
+    run in `whole`.
+    """
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my_sweep.yaml").write_text(SMALL, encoding="utf-8")
     return tmp_path
@@ -61,7 +63,7 @@ def done(*words: str) -> Outcome:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_shards_of_a_script_are_the_parts_of_one_run(name: str, here: pathlib.Path) -> None:
-    """In three shards too many: there are five parts, and the last three have nothing to do."""
+    """There are five parts and three more shards, which have nothing to do."""
     script, variable, environment = SCRIPTS[name]
     for number in range(8):
         (words,) = commands_of(script, here, environment | {variable: str(number)})
@@ -75,7 +77,7 @@ def test_shards_of_a_script_are_the_parts_of_one_run(name: str, here: pathlib.Pa
 
 
 def test_as_many_tasks_are_asked_for_as_there_are_shards() -> None:
-    """Each counts from 0, as shards do."""
+    """Tasks count from 0, as shards do."""
     assert re.findall(r"--array=(\S+)\n", SBATCH) == ["0-7"] and '_ID/8"' in SBATCH
     spec = parse_document(MANIFEST, "job.yaml").data["spec"]
     assert (spec["completionMode"], spec["completions"]) == ("Indexed", 8)
@@ -111,7 +113,7 @@ def test_shell_blocks_parse() -> None:
 
 
 def test_shards_may_start_at_the_same_moment(here: pathlib.Path, monkeypatch: MonkeyPatch) -> None:
-    """Another one makes the folder its own, just when this one has looked at it."""
+    """Another shard creates the folder just after this shard has looked for it."""
     plan, looks = plan_of(here, part_size=5), []
 
     def look_too_early(folder: SweepFolder) -> object:

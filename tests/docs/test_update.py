@@ -11,8 +11,8 @@ from docs.update.markers import Marked, marked, replaced
 from docs.update.pictures import footer_differences, pictures, stale_pictures
 from docs.update.update import GENERATORS, PAGES, stale
 
-# Computed in the tests that also need their results: tests/paper/, tests/docs/test_what_ifs.py, and
-# tests/hardware/test_shipped_profiles.py.
+# Tests that need the results for other reasons compute these: tests/paper/,
+# tests/docs/test_what_ifs.py, tests/hardware/test_shipped_profiles.py.
 ELSEWHERE = {*papers.GENERATORS, *what_ifs.GENERATORS, *fit_errors.GENERATORS}
 
 

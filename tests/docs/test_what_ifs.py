@@ -1,4 +1,4 @@
-"""The sweeps that come with simtrain, and the page that tells of them."""
+"""The sweeps that come with simtrain, and the page about them."""
 
 import functools
 import pathlib
@@ -34,7 +34,7 @@ def plan_of(name: str) -> Plan:
 
 @functools.cache
 def scenarios_of(name: str) -> tuple[Scenario, ...]:
-    """What a sweep evaluates: points that its constraints keep."""
+    """Return the scenarios of a sweep's points that meet its constraints."""
     plan = plan_of(name)
     constraints = plan.readable_constraints()
     points = (plan.scenario(index) for index in range(plan.num_points))
@@ -52,7 +52,7 @@ def test_the_page_tells_of_every_question() -> None:
 
 @pytest.mark.parametrize("name", TOLD)
 def test_a_shipped_sweep_asks_something_that_can_be_answered(name: str) -> None:
-    """Most of it is legal, and it is small enough for a second or two."""
+    """Most points are legal, and the sweep takes a second or two."""
     scenarios = scenarios_of(name)
     legal = Counter(is_legal(scenario) for scenario in scenarios)
     assert plan_of(name).description
@@ -65,7 +65,7 @@ def test_a_shipped_sweep_asks_something_that_can_be_answered(name: str) -> None:
 def test_its_plots_are_drawn_as_the_page_says(
     name: str, tmp_path: pathlib.Path, monkeypatch: MonkeyPatch
 ) -> None:
-    """From made results with the sweep's own axes; tests/figures looks at the files."""
+    """Made-up results with the sweep's axes are plotted; tests/figures examines the files."""
     drawn: list[str] = []
     monkeypatch.setattr(style, "save", lambda figure, path: drawn.append(path.name) or (path,))
     monkeypatch.chdir(tmp_path)
@@ -96,7 +96,7 @@ def section_of(name: str) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TOLD)
 def test_the_page_says_what_its_sweep_found(name: str) -> None:
-    """To every digit of the table and of the text below it."""
+    """All digits of the table and of the text below it are compared."""
     assert [*stale("docs/what_ifs.md", {name})] == []
 
 

@@ -21,14 +21,14 @@ __all__ = ["newcomer"]
 
 
 def run(*words: str | pathlib.Path) -> subprocess.CompletedProcess[str]:
-    """Run a program that finds no module of the clone; return what it printed."""
+    """Run a program that finds no module of the clone, and return its output."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     return subprocess.run(words, env=environment, capture_output=True, text=True, encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """The folder of programs of an environment with nothing but the wheel and its packages."""
+    """Return the folder of programs of an environment with the wheel and its dependencies only."""
     folder = tmp_path_factory.mktemp("wheel")
     built = run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, ROOT)
     assert built.returncode == 0, built.stderr

@@ -1,4 +1,4 @@
-"""The terms of a layer against the engine's bytes and the paper's equations."""
+"""The terms of a layer, compared with the engine's bytes and the paper's equations."""
 
 from fractions import Fraction
 
@@ -22,7 +22,7 @@ from simtrain.paper.models import BASELINE, MODELS, paper_scenario
 
 @st.composite
 def legal_sizes(draw):
-    """Sizes that tensor parallelism divides: s, a by t, and h by a."""
+    """Draw sizes that tensor parallelism divides: s, a by t, and h by a."""
     ranks = draw(st.sampled_from([1, 2, 4, 8, 16, 32]))
     heads = ranks * draw(st.integers(1, 12))
     return {
@@ -65,7 +65,7 @@ def test_the_attention_core_passes_the_rest_at_34_h_over_5_a(model):
     heads, hidden = sizes["a"], sizes["h"]
     terms = layer_terms(sequence_parallel=True, recompute="none")
     assert crossing_length(terms, sizes) == Fraction(34 * hidden, 5 * heads)
-    # Tensor parallelism alone leaves 10sbh whole, which moves it.
+    # Tensor parallelism alone does not divide 10sbh, so its curve is higher.
     terms = layer_terms(sequence_parallel=False, recompute="none")
     assert crossing_length(terms, sizes) == Fraction((10 * 8 + 24) * hidden, 5 * heads)
 

@@ -1,4 +1,5 @@
-"""Table 2, Figures 1, 7, 8 and 9, Appendix C and ZeRO's example against numbers computed by hand.
+"""Table 2, Figures 1, 7, 8 and 9, Appendix C and ZeRO's example, compared with numbers computed by
+hand.
 
 All tests that need the results of Appendix C are in this file: `--dist loadfile` runs a file in one
 process, which simulates Appendix C once.
@@ -114,7 +115,7 @@ def test_all_runs_every_target_in_order(
 
 
 def layer_bytes(model: str, strategy: str) -> Fraction:
-    """A row of Table 2, first column."""
+    """Return a row of Table 2, first column."""
     a, h, _, _, b = MODELS[model]
     scores = Fraction(5 * a * S, h)
     factor = {
@@ -162,7 +163,9 @@ def test_ends_of_the_22b_model(results: dict[str, paper.TargetResult]) -> None:
 
 
 def test_figure_1(results: dict[str, paper.TargetResult]) -> None:
-    """18 bytes of 12h²L weights; L layers' activations, 1 + (p-1)/(pm) of them if interleaved."""
+    """18 bytes per weight, of 12h²L; activations of L layers, times 1 + (p-1)/(pm)
+    if interleaved.
+    """
     states = entries(results, "fig1", "states")
     equations = entries(results, "fig1", "equations")
     held = entries(results, "fig1", "activations")
@@ -222,7 +225,8 @@ def test_figure_8(results: dict[str, paper.TargetResult]) -> None:
         }
         assert parts["baseline"][2] == 0
         assert parts["full"][:2] == parts["baseline"][:2]
-        # A whole forward pass again, except for launches that overlap with earlier kernels.
+        # The recompute takes a whole forward pass, except for launches that overlap with earlier
+        # kernels.
         assert parts["full"][2] == pytest.approx(parts["baseline"][0], rel=0.01)
         assert 0 < parts[PRESENT][2] < 0.2 * parts["full"][2]
         for strategy in ("full", PRESENT):
@@ -244,7 +248,9 @@ def test_figure_8_agrees_with_table_4_for_the_22b_model(
 
 
 def test_figure_9(results: dict[str, paper.TargetResult]) -> None:
-    """1F1B, whole outputs: p - S microbatches of L/p layers, 13 sbh each, and the dropout masks."""
+    """1F1B without deallocation: p - S microbatches of L/p layers, 13 sbh each, and the dropout
+    masks.
+    """
     sbh, p = S * 20480, 35
     curves = entries(results, "fig9", "curves")
     for stage in range(p - 1):
@@ -283,7 +289,7 @@ def test_appendix_c(results: dict[str, paper.TargetResult]) -> None:
 
 
 def test_the_example_of_figure_10(results: dict[str, paper.TargetResult]) -> None:
-    """p = 4 and nine microbatches: stage S keeps every (4 - S)th, the last stage all."""
+    """p = 4 and nine microbatches: stage S keeps each (4 - S)th, the last stage all."""
     result = results["appendix-c"]
     assert isinstance(result, AppendixC)
     for stage in range(4):

@@ -1,4 +1,4 @@
-"""The recompute tax and what freed memory buys, against the paper's tables and figures."""
+"""The recompute tax and the use of freed memory, compared with the paper's tables and figures."""
 
 import pytest
 
@@ -38,7 +38,7 @@ def test_the_tax_is_that_of_figure_8(tax):
 
 def test_selective_recompute_runs_the_core_again_and_full_the_forward_pass(tax):
     for length in (2048, 8192):
-        # Four of 24 + 4s/h sbh² FLOPs of a forward pass are the core's (Appendix A).
+        # The core has 4s/h of the 24 + 4s/h sbh² FLOPs of a forward pass (Appendix A).
         core = 4 * length / 6144 / (24 + 4 * length / 6144)
         for sequence_parallel in (False, True):
             layers = {name: tax["22B", sequence_parallel, name, length] for name in RECOMPUTES}

@@ -1,4 +1,4 @@
-"""`auto`: the fastest recompute that fits, held against trying everything."""
+"""`auto` chooses the fastest recompute that fits; brute force finds the same."""
 
 import itertools
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Run:
 
 
 def profile_with(capacity: int) -> HardwareProfile:
-    """The shipped profile with `capacity` bytes of GPU memory, all of it free for tensors."""
+    """Return the shipped profile with `capacity` bytes of GPU memory, all of it for tensors."""
     sizes = {"gpu__memory_capacity": capacity, "memory__allocator_reserve": 0}
     return changed(a100(), **sizes, memory__fragmentation=0.0)
 
@@ -43,7 +43,7 @@ def peaks(scenario: Scenario, kept: tuple[int, ...] | None = None) -> tuple[int,
 
 
 def part_of_activations(grid: dict[str, Any], share: float) -> int:
-    """So much memory that this share of all activations fits beside everything else."""
+    """Return a capacity at which this share of all activations fits."""
     whole, least = (max(peaks(scenario_of(grid, strategy=name))) for name in ("none", "full"))
     return int(least + share * (whole - least))
 
@@ -111,7 +111,7 @@ def test_the_choice_fits_and_nothing_that_fits_is_faster(
 
 
 def test_each_stage_keeps_as_many_as_fit_there() -> None:
-    """One more on any stage would not fit there, or there is no more."""
+    """One more would not fit on the stage, or the stage has no more."""
     grid = {"pipeline": 4}
     scenario = scenario_of(grid, strategy="full", keep_microbatches="auto")
     capacity = part_of_activations(grid, 0.5)
@@ -130,7 +130,7 @@ def test_each_stage_keeps_as_many_as_fit_there() -> None:
 
 @pytest.mark.parametrize("length", range(1, 7))
 def test_as_few_layers_are_recomputed_as_fit_in_the_longest_chunk(length: int) -> None:
-    """Seven layers on the first stage, which is the fullest, and three on the others."""
+    """The first stage, the fullest, has seven layers, the others three each."""
     block = {"strategy": "full", "method": "block", "num_layers": length}
     capacity = max(peaks(scenario_of(UNEVEN_STAGES, **block)))
     choice = chosen(scenario_of(UNEVEN_STAGES, strategy="auto"), capacity)
@@ -139,7 +139,9 @@ def test_as_few_layers_are_recomputed_as_fit_in_the_longest_chunk(length: int) -
 
 
 def test_units_are_tried_that_cut_any_of_the_chunks_otherwise() -> None:
-    """7 and 3 layers: 1 and 1 unit, 2 and 1 (of 6, 5 and 4 the shortest), 3 and 1, 4 and 2."""
+    """Chunks of 7 and 3 layers have 1 and 1 unit, 2 and 1 (units of 4 layers, shorter than 5 or 6),
+    3 and 1, 4 and 2.
+    """
     choice = chosen(scenario_of(UNEVEN_STAGES, strategy="auto"), capacity=1)
     lengths = [
         policy.num_layers
@@ -170,7 +172,7 @@ def test_why_tells_what_was_tried() -> None:
 
 @st.composite
 def stages(draw: st.DrawFn) -> list[list[int]]:
-    """For each stage its peak when it keeps 0, 1, 2, ... passes, never falling."""
+    """Draw, for each stage, its peaks with 0, 1, 2, ... kept passes; they never fall."""
     steps = st.lists(st.integers(0, 50), min_size=1, max_size=40)
     return [list(itertools.accumulate(one)) for one in draw(st.lists(steps, min_size=1))]
 

@@ -1,4 +1,4 @@
-"""Whether it fits, what is said when it does not, and what would make it fit."""
+"""Whether a scenario fits, the error if it does not, and the remedy that the error names."""
 
 import functools
 import json
@@ -26,7 +26,7 @@ COMPONENTS = ["parameters", "gradients", "optimizer", "activations", "buffers", 
 
 @functools.cache
 def refused() -> Outcome:
-    """What is said of a scenario that does not fit; the search takes some seconds."""
+    """Return the error of a scenario that does not fit; the search for remedies takes seconds."""
     return call("run", *TOO_MUCH)
 
 
@@ -48,7 +48,7 @@ def test_nor_is_it_with_json(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def advised(outcome: Outcome) -> list[str]:
-    """The options of the cheapest change, as a shell would pass them."""
+    """Return the options of the cheapest change, as a shell would pass them."""
     _, _, after = outcome.stderr.partition("the cheapest change that fits is ")
     words = shlex.split(after.replace("(", "'('").partition(":")[0])
     return [word for word in words if word == "--set" or "=" in word]
@@ -200,7 +200,7 @@ def test_the_allowance_has_its_sources() -> None:
 
 
 def test_illegal_changes_are_no_remedy() -> None:
-    """ZeRO without replicas, sequence parallelism on one rank: never named, never raised."""
+    """ZeRO without replicas and sequence parallelism on one rank are neither named nor tried."""
     alone = small({"tensor": 1, "pipeline": 1}, hardware=gpu_of(30))
     remedy = cheapest(alone)
     assert remedy
