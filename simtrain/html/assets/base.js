@@ -36,13 +36,36 @@ const simtrain = {
     return `${(100 * value).toFixed(1)}%`;
   },
 
+  // Builds an HTML element with attributes; `style` is an object of CSS properties.
+  element(tag, properties = {}, ...children) {
+    return this.filled(document.createElement(tag), properties, children);
+  },
+  svg(tag, properties = {}, ...children) {
+    return this.filled(document.createElementNS("http://www.w3.org/2000/svg", tag), properties, children);
+  },
+  filled(element, properties, children) {
+    for (const [name, value] of Object.entries(properties)) {
+      if (name === "style") Object.entries(value).forEach(([key, one]) => element.style.setProperty(key, one));
+      else element.setAttribute(name, value);
+    }
+    element.append(...children);
+    return element;
+  },
+
+  // Returns round numbers from `start` to `stop`, about `most` or fewer, and the step between them.
+  ticks(start, stop, most) {
+    const rough = (stop - start) / most, power = 10 ** Math.floor(Math.log10(rough));
+    const step = [1, 2, 5, 10].map((one) => one * power).find((one) => one >= rough) ?? 10 * power;
+    const found = [];
+    for (let place = Math.ceil(start / step); place * step <= stop; place++) found.push(place * step);
+    return { found, step };
+  },
+
   // Returns a <data> element with a number in full precision and its rounded text. `place` has the
   // pointer `at` of the value in the data, `minus` of a value that is subtracted from it, or
   // `computed`, the pointer of data from which this page computes it.
   number(value, text, place) {
-    const element = document.createElement("data");
-    element.value = value;
-    element.textContent = text;
+    const element = this.element("data", { value }, text);
     Object.assign(element.dataset, place);
     return element;
   },

@@ -10,9 +10,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
     return number ? Number(number.value) : cell.textContent;
   };
   headings.forEach((heading, column) => {
-    const button = document.createElement("button");
-    button.type = "button";
-    button.textContent = heading.textContent;
+    const button = simtrain.element("button", { type: "button" }, heading.textContent);
     heading.replaceChildren(button);
     button.addEventListener("click", () => {
       const isNumber = heading.className === "number";

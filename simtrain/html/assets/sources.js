@@ -5,23 +5,13 @@
 "use strict";
 
 {
-  const card = document.createElement("aside");
-  card.id = "source";
-  card.hidden = true;
-  card.setAttribute("role", "status");
+  const card = simtrain.element("aside", { id: "source", hidden: "", role: "status" });
   document.body.append(card);
-  const element = (tag, ...words) => {
-    const made = document.createElement(tag);
-    made.append(...words);
-    return made;
-  };
-  const place = (pointer) => Object.assign(element("code", pointer), { className: "place" });
+  const element = (tag, ...words) => simtrain.element(tag, {}, ...words);
+  const link = (words) => simtrain.element("a", { href: "#sources" }, words);
+  const place = (pointer) => simtrain.element("code", { class: "place" }, pointer);
   // Returns a text of the data, which states its place as texts of the page do.
-  const quoted = (pointer) => {
-    const span = element("span", simtrain.scalar(simtrain.at(pointer)));
-    span.dataset.text = pointer;
-    return span;
-  };
+  const quoted = (pointer) => simtrain.element("span", { "data-text": pointer }, simtrain.scalar(simtrain.at(pointer)));
   let chosen = null;
 
   const close = () => {
@@ -42,7 +32,7 @@
     if (!point) return [];
     const line = (name, ...words) => element("p", element("strong", name), ": ", ...words);
     const settings = Object.keys(point.settings).flatMap((name) =>
-      [", ", Object.assign(element("span", name), { className: "setting" }), " ", quoted(`${place}/settings/${simtrain.escaped(name)}`)]);
+      [", ", simtrain.element("span", { class: "setting" }, name), " ", quoted(`${place}/settings/${simtrain.escaped(name)}`)]);
     const lines = [line("Scenario", quoted(`${place}/base`)), line("Point", ...settings.slice(1))];
     const profile = simtrain.data.profiles[point.profile];
     const about = profile ? [": ", quoted(`/profiles/${simtrain.escaped(point.profile)}/description`)] : [];
@@ -51,7 +41,7 @@
     const words = share === null ? ["unknown, because the profile has changed since the sweep ran"]
       : [simtrain.number(share, simtrain.percent(share), { at: `${place}/extrapolated_compute` }), " of kernel time is for shapes outside the range that the profile was fitted on"];
     lines.push(line("Extrapolated", ...words));
-    return [...lines, Object.assign(element("a", "Entries of the profile and their sources"), { href: "#sources" })];
+    return [...lines, link("Entries of the profile and their sources")];
   };
 
   const aboutEntries = (pointer) => {
@@ -83,15 +73,13 @@
     }
     const entries = aboutEntries(pointer);
     lines.push(...aboutPoint(index), ...entries);
-    if (!entries.length && source.has_parts) {
-      lines.push(Object.assign(element("a", "Its parts and profile entries"), { href: "#sources" }));
-    }
+    if (!entries.length && source.has_parts) lines.push(link("Its parts and profile entries"));
     return lines;
   };
 
   const show = (target, numbers) => {
     chosen = target;
-    const button = Object.assign(element("button", "Close"), { type: "button" });
+    const button = simtrain.element("button", { type: "button" }, "Close");
     button.addEventListener("click", close);
     card.replaceChildren(...numbers.flatMap(linesOf), button);
     card.hidden = false;

@@ -46,13 +46,6 @@
     }
     return low;
   };
-  const ticks = (start, stop, most) => {
-    const rough = (stop - start) / most, power = 10 ** Math.floor(Math.log10(rough));
-    const step = [1, 2, 5, 10].map((one) => one * power).find((one) => one >= rough) ?? 10 * power;
-    const found = [];
-    for (let place = Math.ceil(start / step); place * step <= stop; place++) found.push(place * step);
-    return { found, step };
-  };
   // Returns red, green and blue of a colour such as #56b4e9 or #fff.
   const channels = (hex) => {
     const long = hex.length === 4 ? hex.replace(/[0-9a-f]/gi, "$&$&") : hex;
@@ -73,7 +66,8 @@
       this.canvas = figure.querySelector(".bars");
       this.below = figure.querySelector(".memory");
       this.readout = figure.querySelector(".readout");
-      const used = [0, 1, 2].map((row) => this.lanes(row).some(([low, high]) => high > low));
+      const hasBars = (lane) => this.first[lane + 1] > this.first[lane];
+      const used = [0, 1, 2].map((row) => Array.from({ length: this.num }, (_, stage) => stage * ROWS + row).some(hasBars));
       const thin = used[1] + used[2];
       this.heights = [thin ? 0.64 : 0.9, used[1] ? 0.24 / thin : 0, used[2] ? 0.24 / thin : 0];
       this.tops = [0.05, 0.05 + this.heights[0], 0.05 + this.heights[0] + this.heights[1]];
@@ -90,7 +84,7 @@
     show({ bars, memoryTimes }, seconds) {
       const isAll = view.start === 0 && view.end === end;
       const { first, ...columns } = bars;
-      Object.assign(this, { bars: columns, first, seconds, longest: null });
+      Object.assign(this, { bars: columns, first, seconds });
       this.longest = this.longestBars();
       this.memory.time_s = memoryTimes;
       this.choose(null);
@@ -107,10 +101,6 @@
         }
         return most;
       });
-    }
-
-    lanes(row) {
-      return Array.from({ length: this.num }, (_, stage) => [this.first[stage * ROWS + row], this.first[stage * ROWS + row + 1]]);
     }
 
     get rowHeight() { return Math.min(Math.max(560 / this.num, 9), 42); }
@@ -260,7 +250,7 @@
     axis(context, top) {
       context.fillStyle = context.strokeStyle = simtrain.style("--soft");
       context.lineWidth = 1;
-      const { found, step } = ticks(view.start, view.end, Math.max(this.width / 110, 2));
+      const { found, step } = simtrain.ticks(view.start, view.end, Math.max(this.width / 110, 2));
       const [unit, size] = step >= 0.1 ? ["s", 1] : step >= 1e-4 ? ["ms", 1e3] : ["µs", 1e6];
       const digits = Math.max(0, Math.ceil(-Math.log10(step * size) - 1e-9));
       for (const time of found) {
@@ -284,7 +274,7 @@
       context.fillStyle = soft;
       context.strokeStyle = simtrain.style("--line");
       context.textAlign = "right";
-      const grid = ticks(0, most / 2 ** 30, 4);
+      const grid = simtrain.ticks(0, most / 2 ** 30, 4);
       for (const gib of grid.found) {
         context.beginPath();
         context.moveTo(LEFT, y(gib * 2 ** 30));
@@ -295,15 +285,17 @@
       const last = this.num - 1;
       const fullest = this.run.fullest_stage;
       const shown = [...new Set(this.stage === null ? [0, fullest, last] : [fullest, this.stage])];
-      const styles = [["#0072b2", []], ["#e69f00", [6, 3]], [ink, [2, 3]]];
+      const isDark = channels(simtrain.style("--card"))[0] < 128;
+      const styles = [[isDark ? "#56b4e9" : "#0072b2", [], "solid"], ["#e69f00", [6, 3], "dashed"], [ink, [2, 3], "dotted"]];
       context.save();
       context.beginPath();
       context.rect(LEFT, 0, this.width, MEMORY);
       context.clip();
       shown.forEach((stage, number) => {
         const low = first[stage], high = first[stage + 1];
-        context.strokeStyle = number === 0 && simtrain.style("--card") !== "#ffffff" ? "#56b4e9" : styles[number][0];
-        context.setLineDash(styles[number][1]);
+        const [colour, dashes] = styles[number];
+        context.strokeStyle = colour;
+        context.setLineDash(dashes);
         context.lineWidth = 1.6;
         context.beginPath();
         let place = Math.max(search(time_s, low, high, view.start) - 1, low);
@@ -335,26 +327,19 @@
       context.restore();
       context.setLineDash([]);
       this.axis(context, MEMORY);
-      const lines = shown.map((stage, number) => [stage, styles[number]]);
-      this.writeLegend(lines, fullest, capacity);
+      this.writeLegend(shown.map((stage, number) => [stage, ...styles[number]]), fullest, capacity);
     }
 
     // Writes below the canvas what its lines show: the memory of stages, and the capacity.
     writeLegend(lines, fullest, capacity) {
-      const card = simtrain.style("--card"), written = `${lines.map(([stage]) => stage)} ${card}`;
+      const written = String(lines);
       if (written === this.written) return;
       this.written = written;
       const result = `/runs/${this.figure.dataset.run}/result/memory`;
-      const item = (colour, dash, ...words) => {
-        const line = document.createElement("li"), swatch = document.createElement("span");
-        swatch.className = "line";
-        swatch.style.borderTop = `2px ${dash} ${colour}`;
-        line.append(swatch, ...words);
-        return line;
-      };
+      const item = (colour, dash, ...words) => simtrain.element("li", {},
+        simtrain.element("span", { class: "line", style: { "border-top": `2px ${dash} ${colour}` } }), ...words);
       this.figure.querySelector(".lines").replaceChildren(
-        ...lines.map(([stage, [colour]], number) => item(
-          number === 0 && card !== "#ffffff" ? "#56b4e9" : colour, ["solid", "dashed", "dotted"][number],
+        ...lines.map(([stage, colour, , dash]) => item(colour, dash,
           "stage ", simtrain.number(stage, stage, { at: `${result}/stages/${stage}/stage` }), stage === fullest ? ", the fullest" : "")),
         item("var(--bad)", "dashed", "capacity ", simtrain.number(capacity, simtrain.bytes(capacity), { at: `${result}/capacity_bytes` })));
     }

@@ -28,11 +28,11 @@
     const subject = explore.isTable3(setting) ? `the ${model} model` : "these sizes";
     const coefficients = [1, 2].map((degree) => explore.ofDegree(degree, divided, "none")
       .reduce((sum, { coefficient }) => sum + coefficient, 0));
-    explore.say("crossing", `For ${subject}, ${coefficients[0]}`, explore.html("var", {}, "sbh"), ` = ${coefficients[1]}`,
-      explore.html("var", {}, "as"), explore.html("sup", {}, "2"), explore.html("var", {}, "b"), " at ",
-      explore.bold("s = ", explore.number(found[0], explore.count(found[0], 1)), " tokens"),
+    explore.say("crossing", `For ${subject}, ${coefficients[0]}`, simtrain.element("var", {}, "sbh"), ` = ${coefficients[1]}`,
+      simtrain.element("var", {}, "as"), simtrain.element("sup", {}, "2"), simtrain.element("var", {}, "b"), " at ",
+      explore.bold("s = ", simtrain.number(found[0], explore.count(found[0], 1)), " tokens"),
       ". At ", explore.count(sizes.s), " tokens the attention core is ", explore.bold(simtrain.percent(share)), " of the layer",
-      ...(sizes.t > 1 ? [`. Tensor parallelism over ${sizes.t} ranks alone moves the crossing to `, explore.number(found[1], explore.count(found[1], 1)), "."] : ["."]));
+      ...(sizes.t > 1 ? [`. Tensor parallelism over ${sizes.t} ranks alone moves the crossing to `, simtrain.number(found[1], explore.count(found[1], 1)), "."] : ["."]));
 
     const units = [["TiB", 2 ** 40], ["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]];
     const ticks = units.flatMap(([, size]) => [1, 10, 100].map((one) => one * size)).filter((one) => one >= from && one <= to).sort((a, b) => a - b);

@@ -14,8 +14,8 @@
         ["var(--blue)", one.states_bytes, `model states: ${simtrain.bytes(one.states_bytes)}`],
         ["var(--orange)", one.peak_bytes - one.states_bytes, `activations and buffers: ${simtrain.bytes(one.peak_bytes - one.states_bytes)}`],
       ],
-      words: [explore.bytes(one.peak_bytes), " ", fits(one) ? explore.bold("MFU ", explore.number(one.mfu, simtrain.percent(one.mfu)))
-        : explore.html("span", { class: "bad" }, "does not fit")],
+      words: [explore.bytes(one.peak_bytes), " ", fits(one) ? explore.bold("MFU ", simtrain.number(one.mfu, simtrain.percent(one.mfu)))
+        : simtrain.element("span", { class: "bad" }, "does not fit")],
       faint: !fits(one),
     })), scale, { marker: capacity });
     plot.append(explore.legend(["var(--blue)", "weights, gradients, optimizer states"], ["var(--orange)", "activations and buffers"],
@@ -41,7 +41,7 @@
       return one ? [explore.bold(String(one.microbatch)), ` (MFU ${simtrain.percent(one.mfu)})`] : [explore.bold("none")];
     };
     const fitting = choices.filter(fits).length;
-    explore.say("freed", `At `, explore.html("var", {}, "b"), ` = ${microbatch}, `, explore.bold(`${fitting} of ${choices.length}`), ` strategies fit. The largest microbatch of the ${model} model that fits: `,
+    explore.say("freed", `At `, simtrain.element("var", {}, "b"), ` = ${microbatch}, `, explore.bold(`${fitting} of ${choices.length}`), ` strategies fit. The largest microbatch of the ${model} model that fits: `,
       ...["baseline", "selective+sequence", "full"].flatMap((name, number) => [number ? "; " : "", `${explore.names[name]} `, ...largest(name)]), ".", ...gain(model, choices, microbatch));
 
     const series = Object.keys(data.strategies).map((strategy) => ({
@@ -52,7 +52,7 @@
     const top = 1.1 * Math.max(...series.flatMap(({ points }) => points.map(([, value]) => value)));
     explore.chart(explore.plot("batch"), {
       x: { from: 0.9, to: Math.max(2, sizes.at(-1)) + 0.2, ticks: sizes, text: String, title: "microbatch size b" },
-      y: { from: 0, to: top, ticks: explore.steps(top), text: (value) => `${value}%` },
+      y: { from: 0, to: top, ticks: simtrain.ticks(0, top, 5).found, text: (value) => `${value}%` },
       series, height: 260, label: `Model FLOPs utilization of the ${model} model by microbatch size.`,
     });
     explore.plot("batch").append(explore.legend(...series.map(({ colour, strategy }) => [colour, explore.names[strategy]])));
@@ -62,10 +62,10 @@
     const sizes = [...new Set(freed.pipelines.map((one) => one.pipeline))];
     const chosen = sizes.includes(pipeline) ? pipeline : sizes[0];
     const gpus = (stages) => freed.pipelines.find((one) => one.pipeline === stages).num_gpus;
-    const buttons = sizes.map((stages) => explore.html("label", {},
-      explore.html("input", { type: "radio", name: "pipeline", value: stages, ...(stages === chosen ? { checked: "" } : {}) }),
-      explore.html("span", {}, `${stages} stage${stages > 1 ? "s" : ""}, ${explore.count(gpus(stages))} GPUs`)));
-    const set = explore.html("fieldset", { class: "choice" }, explore.html("legend", {}, "Pipeline"), ...buttons);
+    const buttons = sizes.map((stages) => simtrain.element("label", {},
+      simtrain.element("input", { type: "radio", name: "pipeline", value: stages, ...(stages === chosen ? { checked: "" } : {}) }),
+      simtrain.element("span", {}, `${stages} stage${stages > 1 ? "s" : ""}, ${explore.count(gpus(stages))} GPUs`)));
+    const set = simtrain.element("fieldset", { class: "choice" }, simtrain.element("legend", {}, "Pipeline"), ...buttons);
     const holder = document.getElementById("pipeline-choice");
     const hadFocus = holder.contains(document.activeElement);
     holder.replaceChildren(set);

@@ -9,7 +9,7 @@ explore.figures.push((setting) => {
   explore.bars(explore.plot("ladder"), Object.entries(bytes).map(([name, value]) => ({
     name: explore.names[name],
     parts: [[explore.colours[name], value, simtrain.bytes(value)]],
-    words: [explore.bold(explore.number(value / whole, simtrain.percent(value / whole))), " ", explore.bytes(value)],
+    words: [explore.bold(simtrain.number(value / whole, simtrain.percent(value / whole))), " ", explore.bytes(value)],
   })), whole);
   const subject = explore.isTable3(setting) ? `the ${model} model` : "these sizes";
   explore.say("ladder", `For ${subject} over ${sizes.t} rank${sizes.t > 1 ? "s" : ""}, both techniques leave `,

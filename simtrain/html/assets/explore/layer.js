@@ -15,9 +15,9 @@
       const terms = [...kept.values()].filter(({ tensor }) => data.tensors[tensor].kind === kind);
       return [kind, terms.reduce((sum, term) => sum + explore.termBytes(term, sizes), 0)];
     });
-    const bar = explore.html("div", { class: "strip", "aria-hidden": "true" });
+    const bar = simtrain.element("div", { class: "strip", "aria-hidden": "true" });
     for (const [kind, value] of sums) {
-      bar.append(explore.html("span", { style: { "--fill": kinds[kind][1], width: `${100 * value / whole}%` } }));
+      bar.append(simtrain.element("span", { style: { "--fill": kinds[kind][1], width: `${100 * value / whole}%` } }));
     }
     return [bar, explore.legend(...sums.map(([kind, value]) =>
       [kinds[kind][1], [`${kinds[kind][0]}: `, explore.bytes(value), ` (${simtrain.percent(value / whole)})`]]))];
@@ -26,14 +26,14 @@
   const row = (tensor, base, term, sizes, largest, isWhole) => {
     const { kind, role } = data.tensors[tensor], before = explore.termBytes(base, sizes);
     const value = term ? explore.termBytes(term, sizes) : 0;
-    const track = explore.html("div", { class: "track" },
-      explore.html("span", { class: "before", style: { width: `${100 * before / largest}%` } }));
-    if (term) track.append(explore.html("span", { class: "now", style: { "--fill": kinds[kind][1], width: `${100 * value / largest}%` } }));
-    const name = explore.html("span", { class: "name" }, role);
-    if (isWhole) name.append(" ", explore.html("mark", {}, "whole on every rank"));
-    return explore.html("div", { class: `row tensor${term ? "" : " faint"}`, "data-tensor": tensor },
-      name, explore.html("span", { class: "of" }, explore.formula(term ?? base)), track,
-      explore.html("span", { class: "words" }, ...(term ? [explore.bytes(value)] : ["computed again"])));
+    const track = simtrain.element("div", { class: "track" },
+      simtrain.element("span", { class: "before", style: { width: `${100 * before / largest}%` } }));
+    if (term) track.append(simtrain.element("span", { class: "now", style: { "--fill": kinds[kind][1], width: `${100 * value / largest}%` } }));
+    const name = simtrain.element("span", { class: "name" }, role);
+    if (isWhole) name.append(" ", simtrain.element("mark", {}, "whole on every rank"));
+    return simtrain.element("div", { class: `row tensor${term ? "" : " faint"}`, "data-tensor": tensor },
+      name, simtrain.element("span", { class: "of" }, explore.formula(term ?? base)), track,
+      simtrain.element("span", { class: "words" }, ...(term ? [explore.bytes(value)] : ["computed again"])));
   };
 
   explore.figures.push((setting) => {
@@ -54,7 +54,7 @@
     const shares = sizes.t === 1 ? ["a layer on one GPU (Equation 1)."] : [
       "a layer on each of ", String(sizes.t), " ranks: ", explore.bold(simtrain.percent(bytes / whole)),
       " of tensor parallelism alone, ", simtrain.percent(bytes / alone), " of one GPU without parallelism."];
-    explore.say("layer", subject, explore.html("var", {}, "sbh"),
+    explore.say("layer", subject, simtrain.element("var", {}, "sbh"),
       ` × (${explore.factor(linear)} + ${explore.factor(core)}) bytes `, ...shares);
 
     const note = document.getElementById("layer-note"), { wanted } = setting, notes = [];
@@ -67,7 +67,7 @@
     const rows = [];
     let block = "";
     for (const [tensor, about] of Object.entries(data.tensors)) {
-      if (about.block !== block) rows.push(explore.html("h3", { class: "block" }, about.block));
+      if (about.block !== block) rows.push(simtrain.element("h3", { class: "block" }, about.block));
       block = about.block;
       const term = kept.get(tensor);
       rows.push(row(tensor, base.get(tensor), term, sizes, largest, sizes.t > 1 && term && !term.powers.t));

@@ -31,8 +31,8 @@
       return {
         name: number === 0 ? "baseline: tensor parallel, nothing recomputed" : `${words[recompute]}${sequence ? ", sequence parallel" : ""}`,
         parts: Object.entries(colours).map(([name, colour]) => [colour, layer[name], `${name.replace("_s", "")}: ${milliseconds(layer[name])}`]),
-        words: [explore.bold(explore.number(total(layer), milliseconds(total(layer)))), ...(number ? [` ${explore.signed(over)}`] : []),
-          ...(number && paper ? [explore.html("small", {}, ` paper ${explore.signed(paperOver).replace(".0", "")}`)] : [])],
+        words: [explore.bold(simtrain.number(total(layer), milliseconds(total(layer)))), ...(number ? [` ${explore.signed(over)}`] : []),
+          ...(number && paper ? [simtrain.element("small", {}, ` paper ${explore.signed(paperOver).replace(".0", "")}`)] : [])],
         paper,
       };
     });
@@ -50,7 +50,7 @@
     explore.say("tax", `For the ${model} model at ${explore.count(length)} tokens, selective recompute frees `, explore.bold(freed("selective")),
       ` of the layer's bytes, runs ${again("selective")} of the forward pass's FLOPs again, and changes the time of the baseline by `,
       explore.bold(cost("selective")), ". Full recompute frees ", explore.bold(freed("full")), ` and changes it by `, explore.bold(cost("full")), ".",
-      explore.html("span", { class: "soft" }, ` Of the ${tax[split].selective[at].num_ops} ops with selective recompute, ${tax[split].selective[at].num_extrapolated} are outside the range on which the profile was fitted (extrapolated).`));
+      simtrain.element("span", { class: "soft" }, ` Of the ${tax[split].selective[at].num_ops} ops with selective recompute, ${tax[split].selective[at].num_extrapolated} are outside the range on which the profile was fitted (extrapolated).`));
 
     const series = ["selective", "full"].map((recompute) => ({
       colour: recompute === "full" ? "var(--grey)" : "var(--green)", dots: true,
@@ -60,7 +60,7 @@
     const to = 1.08 * Math.max(...values), from = Math.min(0, 1.2 * Math.min(...values));
     explore.chart(explore.plot("growth"), {
       x: { from: 0.9 * data.lengths[0], to: 1.1 * data.lengths.at(-1), log: true, ticks: data.lengths, text: explore.tokens, title: "sequence length s, tokens" },
-      y: { from, to, ticks: explore.steps(to), text: (value) => `${value}%` },
+      y: { from, to, ticks: simtrain.ticks(0, to, 5).found, text: (value) => `${value}%` },
       series, here: length, height: 260,
       label: `Overhead of selective and full recompute by sequence length, ${model} model.`,
     });
