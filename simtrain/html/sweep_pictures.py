@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any
 
 from simtrain.figures import style
@@ -33,10 +33,6 @@ def heat_map_panel(heat: Figures, cells: Figures, shown: Format, larger_is_bette
         shown: shows the value of a cell.
         larger_is_better: whether the best value is the largest.
     """
-    num_columns = next(
-        (at for at, one in enumerate(cells.value) if one["y"] != cells.value[0]["y"]),
-        len(cells.value),
-    )
     values = [one["value"] for one in cells.value if one.get("value") is not None]
     best = (max if larger_is_better else min)(values, default=0.0)
 
@@ -54,16 +50,12 @@ def heat_map_panel(heat: Figures, cells: Figures, shown: Format, larger_is_bette
         is_best = {"class_": "best"} if value == best else {}
         return element("td", shown(one.at("value")), words, style=f"--share:{share:.4f}", **is_best)
 
-    rows = [cells.at(start) for start in range(0, len(cells.value), num_columns)]
+    rows = [[*row] for _, row in groupby(cells.each(), lambda one: one.value["y"])]
     body = [
-        element(
-            "tr",
-            element("th", first.at("y").setting, scope="row"),
-            *(cell(cells.at(first.path[-1] + at)) for at in range(num_columns)),  # type: ignore[operator]
-        )
-        for first in rows
+        element("tr", element("th", row[0].at("y").setting, scope="row"), *map(cell, row))
+        for row in rows
     ]
-    headings = (element("th", cells.at(at, "x").setting, scope="col") for at in range(num_columns))
+    headings = (element("th", one.at("x").setting, scope="col") for one in rows[0])
     corner = element("th", heat.at("y").words, " \\ ", heat.at("x").words, class_="corner")
     table = element(
         "table",
@@ -85,10 +77,9 @@ def pareto_panel(pareto: Pareto, panel: Any, front: Figures) -> Html:
     points = [(one["peak_bytes"] / GIB, one["time"]) for one in front.value]
     # From a point to the next larger one, less memory than that of the larger helps nothing.
     steps = [corner for old, new in pairwise(points) for corner in (old, (new[0], old[1]))]
+    shown, on_front = [*zip(sizes, times, strict=True)][:_MOST_MARKS], {*points}
     others = [
-        chart.mark(one, "circle", 3.0, class_="other-mark")
-        for one in list(zip(sizes, times, strict=True))[:_MOST_MARKS]
-        if one not in set(points)
+        chart.mark(one, "circle", 3.0, class_="other-mark") for one in shown if one not in on_front
     ]
     marks = [
         joined(_front_mark(chart, point, one), _ordinal(chart, point, number))
@@ -113,11 +104,7 @@ def _ordinal(chart: Chart, point: tuple[float, float], number: int) -> Html:
 def scaling_picture(curves: Figures, names: Sequence[Html]) -> Html:
     """Draw the best tokens per second by GPUs; dashed lines are linear scaling."""
     series = [{int(count): rate for count, rate in one.items()} for one in curves.value.values()]
-    ideals = [
-        {count: curve[first] / first * count for count in curve}
-        for curve in series
-        for first in [min(curve)]
-    ]
+    ideals = [_linear_scaling(curve) for curve in series]
     counts = [float(count) for curve in series for count in curve]
     rates = [rate for curve in (*series, *ideals) for rate in curve.values()]
     chart = Chart(logarithmic_axis(counts, "GPUs"), logarithmic_axis(rates, "tokens per second"))
@@ -135,3 +122,8 @@ def scaling_picture(curves: Figures, names: Sequence[Html]) -> Html:
     entries.append(("", "dashed: linear scaling from the fewest GPUs"))
     label = "Best tokens per second by number of GPUs; the table below lists the numbers."
     return element("figure", legend(entries), chart.picture(label, *drawn))
+
+
+def _linear_scaling(curve: dict[int, float]) -> dict[int, float]:
+    fewest = min(curve)
+    return {count: curve[fewest] / fewest * count for count in curve}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from hashlib import sha256
 from typing import Any
@@ -43,7 +43,8 @@ def sweep_document(
     column = compared_column(results)
     data = _data(results, column)
     if point_of:
-        data["points"] = {str(index): point_of(index) for index in _indices(data)}
+        parts = [data[name] for name in ("panels", "fronts", "heat_map", "scaling_points")]
+        data["points"] = {str(index): point_of(index) for index in sorted({*_indices(parts)})}
     figures = Figures(data)
     sections = [_winners(figures, results, column)]
     if data["heat_map"]:
@@ -67,7 +68,13 @@ def _data(results: Results, column: str) -> dict[str, Any]:
         "num_points": results.counts_by_status(),
         "most_points": MOST_POINTS,
         "panels": [
-            {"name": as_scalar(panel), "points": _best_points(results, panel, column)}
+            {
+                "name": as_scalar(panel),
+                "points": results.ranked(panel, column)
+                .slice(0, MOST_POINTS)
+                .drop_columns(["status", "rule"])
+                .to_pylist(),
+            }
             for panel in results.panels
         ],
         "heat_map": heat.to_json() if heat else None,
@@ -82,40 +89,24 @@ def _data(results: Results, column: str) -> dict[str, Any]:
     }
 
 
-def _best_points(results: Results, panel: Any, column: str) -> list[dict[str, Any]]:
-    """Return the best points of a panel that ran, the best first; ties in the grid's order."""
-    order = "descending" if column in LARGER_IS_BETTER else "ascending"
-    rows = results.of_panel(panel, results.ran)
-    rows = rows.sort_by([(column, order), ("index", "ascending")]).slice(0, MOST_POINTS)
-    rows = rows.drop_columns(["status", "rule"])
-    return list(rows.to_pylist())
-
-
 def _fastest(results: Results) -> dict[str, dict[str, dict[str, int]]]:
     """Return the index of the fastest point of each panel and number of GPUs."""
-    found: dict[str, dict[str, dict[str, int]]] = {}
+    found = {}
     for panel in results.panels:
-        rows = results.of_panel(panel, results.ran)
-        rows = rows.sort_by([("tokens_per_s", "descending"), ("index", "ascending")])
-        of_panel = found.setdefault(as_scalar(panel), {})
-        for count, index in zip(
-            *(rows[name].to_pylist() for name in ("num_gpus", "index")), strict=True
-        ):
-            of_panel.setdefault(str(count), {"index": index})
+        rows = results.ranked(panel, "tokens_per_s").select(["num_gpus", "index"]).to_pylist()
+        # The last of equal keys stays, so the fastest point comes last.
+        fastest = {str(row["num_gpus"]): {"index": row["index"]} for row in reversed(rows)}
+        found[as_scalar(panel)] = fastest
     return found
 
 
-def _indices(data: Any) -> Iterable[int]:
-    """Yield the indices of all points in the data, each once."""
-    found: dict[int, None] = {}
-    parts = [data[name] for name in ("panels", "fronts", "heat_map", "scaling_points")]
-    while parts:
-        part = parts.pop()
-        if isinstance(part, dict) and isinstance(part.get("index"), int):
-            found[part["index"]] = None
-        elif isinstance(part, dict | list):
-            parts += part.values() if isinstance(part, dict) else part
-    return sorted(found)
+def _indices(part: Any) -> Iterator[int]:
+    """Yield the index of each point in a part of the data."""
+    if isinstance(part, dict) and isinstance(part.get("index"), int):
+        yield part["index"]
+    elif isinstance(part, dict | list):
+        for inner in part.values() if isinstance(part, dict) else part:
+            yield from _indices(inner)
 
 
 def _profiles(results: Results) -> dict[str, Any]:
@@ -131,8 +122,7 @@ def _profiles(results: Results) -> dict[str, Any]:
 
 
 def _section(anchor: str, title: str, body: Html) -> Section:
-    styles = ("chart.css", "memory.css", "sweep.css", "sources.css")
-    return Section(anchor, title, body, styles=styles)
+    return Section(anchor, title, body, ("chart.css", "sweep.css"))
 
 
 def _lead(figures: Figures) -> Html:
@@ -155,9 +145,10 @@ def _foot(figures: Figures) -> Html:
     return joined(element("p", "simtrain ", made.at("simtrain").words), *profiles)
 
 
-def _title(name: Figures | None) -> list[Html]:
+def _title(panel: Figures) -> str:
     """Return the heading of a panel, if it has a name."""
-    return [element("h3", name.words)] if name and name.value else []
+    name = panel.at("name")
+    return element("h3", name.words) if name.value else ""
 
 
 def _winners(figures: Figures, results: Results, column: str) -> Section:
@@ -172,15 +163,15 @@ def _winners(figures: Figures, results: Results, column: str) -> Section:
         label = joined(panel.at("name").words, " ", title_of(column))
         cards.append(card(label, _number(best.at(column), column), place))
     body = element("div", *cards, class_="cards")
-    return Section("winners", "Best point", body, styles=("answer.css", "sweep.css"))
+    return Section("winners", "Best point", body, ("answer.css", "sweep.css"))
 
 
 def _heat_map(figures: Figures, column: str) -> Section:
     heat, is_larger = figures.at("heat_map"), column in LARGER_IS_BETTER
-    blocks: list[Html] = []
+    blocks: list[str] = []
     for panel, cells in zip(figures.at("panels").each(), heat.at("panels").each(), strict=True):
-        blocks += _title(panel.at("name"))
-        blocks.append(heat_map_panel(heat, cells, lambda one: _number(one, column), is_larger))
+        drawn = heat_map_panel(heat, cells, lambda one: _number(one, column), is_larger)
+        blocks += [_title(panel), drawn]
     over = joined(*(one.words for one in heat.at("best_over").each()), separator=", ")
     best = element("p", "Each cell has the best over ", over, ".", class_="soft") if over else ""
     better = "Higher" if is_larger else "Lower"
@@ -190,14 +181,14 @@ def _heat_map(figures: Figures, column: str) -> Section:
 
 
 def _fronts(figures: Figures, results: Results, fronts: Pareto) -> Section:
-    blocks: list[Html] = []
+    blocks: list[str] = []
     panels = zip(
         results.panels, figures.at("panels").each(), figures.at("fronts").each(), strict=True
     )
     for panel, about, front in panels:
         if front.value:
             picture = pareto_panel(fronts, panel, front)
-            blocks += [*_title(about.at("name")), picture, _front(front, results, fronts.unit)]
+            blocks += [_title(about), picture, _front(front, results, fronts.unit)]
     return _section("pareto-front", "Pareto front of time and memory", joined(*blocks))
 
 
@@ -235,17 +226,17 @@ def _scaling(figures: Figures) -> Section:
 def _points(figures: Figures, results: Results) -> Section:
     names = results.table.column_names
     reported = names[names.index("rule") + 1 :]
-    blocks: list[Html] = []
+    columns = [*results.varying(), *reported]
+    most = figures.at("most_points").count
+    caption = joined("Best points that ran, at most ", most, ". Select a heading to sort.")
+    blocks: list[str] = []
     for panel in figures.at("panels").each():
-        blocks += _title(panel.at("name"))
-        columns = [*results.varying(), *reported]
+        blocks.append(_title(panel))
         rows = [_point(point, results, columns) for point in panel.at("points").each()]
         first = panel.at("points", 0)
         headings = [joined(">" if name in reported else "", first.at(name).key) for name in columns]
-        most = figures.at("most_points").count
-        caption = joined("Best points that ran, at most ", most, ". Select a heading to sort.")
         if rows:
-            blocks.append(table(caption, headings or ["point"], rows, class_="sortable"))
+            blocks.append(table(caption, headings, rows, class_="sortable"))
     return Section("points", "Best points", joined(*blocks), ("operators.css",), ("sort.js",))
 
 
@@ -261,10 +252,9 @@ def _point(point: Figures, results: Results, columns: list[str]) -> tuple[str, .
 def _sources(figures: Figures) -> Section:
     """Build the section: the entries of each hardware profile, with their sources."""
     blocks: list[Html] = []
+    caption = "Entries of the hardware profile"
     for one in figures.at("profiles").each():
-        entries = entries_table(
-            "Entries of the hardware profile", one.at("entries").each(), f"entries-{len(blocks)}"
-        )
+        entries = entries_table(caption, one.at("entries").each(), f"entries-{len(blocks)}")
         summary = element("summary", one.at("name").words, ": ", one.at("description").words)
         blocks.append(element("details", summary, entries))
     words = "Times depend on the entries of hardware profiles, and these on their sources."

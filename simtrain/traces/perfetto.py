@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from typing import IO, Any
+from typing import IO
 
 from simtrain.traces.events import Counter, TraceEvents
 from simtrain.traces.slices import (
@@ -45,9 +45,9 @@ def write_perfetto(events: TraceEvents, target: IO[bytes]) -> None:
             above = tracks[STAGE_THREAD] if is_inside else parent
             tracks[thread] = writer.track(THREADS[thread], above)
         writer.slices(((tracks[one.thread], one) for one in events.slices(stage)), needs)
-        memory = writer.counter_track("memory", parent, is_bytes=True)
+        memory = writer.track("memory", parent, {"unit": "UNIT_SIZE_BYTES"})
         writer.counter(memory, events.memory_bytes(stage))
-        utilization = writer.counter_track("FLOPs utilization", parent, unit="%")
+        utilization = writer.track("FLOPs utilization", parent, {"unit_name": "%"})
         writer.counter(utilization, events.utilization_percent(stage))
         writer.flush()
 
@@ -56,37 +56,35 @@ class _Writer:
     """Writes packets in chunks. Perfetto reads consecutive `Trace` messages as one trace."""
 
     def __init__(self, target: IO[bytes]) -> None:
-        from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
-            CounterDescriptor,
-            Trace,
-            TrackDescriptor,
-            TrackEvent,
-        )
+        from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 
         self.target, self.trace, self.num_tracks = target, Trace(), 0
         self.begin, self.end = TrackEvent.TYPE_SLICE_BEGIN, TrackEvent.TYPE_SLICE_END
-        self.value, self.explicit = TrackEvent.TYPE_COUNTER, TrackDescriptor.EXPLICIT
-        self.bytes = CounterDescriptor.UNIT_SIZE_BYTES
+        self.value = TrackEvent.TYPE_COUNTER
 
     def flush(self) -> None:
         """Write the collected packets to the file, and clear them."""
         self.target.write(self.trace.SerializeToString())
         self.trace.Clear()
 
-    def track(self, name: str, parent: int = 0) -> int:
-        """Add a track below `parent`, after its existing tracks, and return its number."""
-        return int(self._descriptor(name, parent).uuid)
-
-    def counter_track(
-        self, name: str, parent: int, *, is_bytes: bool = False, unit: str = ""
+    def track(
+        self, name: str, parent: int | None = None, counter: Mapping[str, str] | None = None
     ) -> int:
-        """Add a track for a counter, in bytes or in another unit, and return its number."""
-        descriptor = self._descriptor(name, parent)
-        if is_bytes:
-            descriptor.counter.unit = self.bytes
-        else:
-            descriptor.counter.unit_name = unit
-        return int(descriptor.uuid)
+        """Add a track below `parent`, after its existing tracks, and return its number.
+
+        `counter` has the fields of Perfetto's `CounterDescriptor` for a track of a counter.
+        """
+        self.num_tracks += 1
+        descriptor = {
+            "uuid": self.num_tracks,
+            "parent_uuid": parent,
+            "name": name,
+            "counter": counter,
+            "sibling_order_rank": self.num_tracks,
+            "child_ordering": "EXPLICIT",
+        }
+        self.trace.packet.add(trusted_packet_sequence_id=_SEQUENCE, track_descriptor=descriptor)
+        return self.num_tracks
 
     def slices(
         self, slices: Iterable[tuple[int, Slice]], needs: Mapping[int, Iterable[int]]
@@ -122,13 +120,3 @@ class _Writer:
                 event.counter_value = value
             else:
                 event.double_counter_value = value
-
-    def _descriptor(self, name: str, parent: int) -> Any:
-        self.num_tracks += 1
-        descriptor = self.trace.packet.add(trusted_packet_sequence_id=_SEQUENCE).track_descriptor
-        descriptor.uuid, descriptor.name = self.num_tracks, name
-        descriptor.sibling_order_rank = self.num_tracks
-        descriptor.child_ordering = self.explicit
-        if parent:
-            descriptor.parent_uuid = parent
-        return descriptor

@@ -69,10 +69,7 @@ class HeatMap:
 
     def _best(self, panel: Cell) -> dict[Place, dict[str, Cell]]:
         """Index and values of the folded axes of the best point for each (x, y)."""
-        order = "descending" if self.value in LARGER_IS_BETTER else "ascending"
-        rows = self.results.of_panel(panel, self.results.ran)
-        rows = rows.sort_by([(self.value, order), ("index", "ascending")])
-        names = ["index", *self.folded]
+        rows, names = self.results.ranked(panel, self.value), ["index", *self.folded]
         first = group(rows, [self.x, self.y]).aggregate([(name, "first") for name in names])
         return {
             (row[self.x], row[self.y]): {name: row[f"{name}_first"] for name in names}

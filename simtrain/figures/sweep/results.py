@@ -103,6 +103,12 @@ class Results:
             return rows.filter(pyarrow.compute.is_null(column))
         return rows.filter(pyarrow.compute.equal(column, panel))
 
+    def ranked(self, panel: Cell, column: str) -> pyarrow.Table:
+        """Return the points of a panel that ran, the best first; ties in the grid's order."""
+        order = "descending" if column in LARGER_IS_BETTER else "ascending"
+        rows = self.of_panel(panel, self.ran)
+        return rows.sort_by([(column, order), ("index", "ascending")])
+
     def varying(self) -> list[str]:
         """Axes with several values, except the panels' axis, in the sweep file's order."""
         names = (name for name in self.axes if name != self.panel_axis)

@@ -8,13 +8,8 @@ from typing import Any
 
 from simtrain.paper.entries import Progress
 from simtrain.paper.larger_batch import freed_memory
-from simtrain.paper.layer_terms import (
-    RECOMPUTES,
-    Term,
-    crossing_length,
-    layer_terms,
-    sizes_of,
-)
+from simtrain.paper.layer_terms import RECOMPUTES, crossing_length, layer_terms, sizes_of
+from simtrain.paper.layer_work import saved_bytes
 from simtrain.paper.models import BASELINE, MODELS, STRATEGIES, paper_scenario
 from simtrain.paper.published import published
 from simtrain.paper.recompute_tax import recompute_tax
@@ -100,49 +95,38 @@ def _octaves(first: int, last: int, steps: int) -> list[int]:
 
 def _terms(sequence_parallel: bool, recompute: str) -> list[dict[str, Any]]:
     """Return the terms in the order in which a layer creates its tensors."""
-    order = [*TENSORS]
     found = layer_terms(sequence_parallel=sequence_parallel, recompute=recompute)
-    return [_of_term(term) for term in sorted(found, key=lambda term: order.index(term.tensor))]
-
-
-def _of_term(term: Term) -> dict[str, Any]:
-    powers = {name: power for name, power in term.powers.items() if power}
-    return {"tensor": term.tensor, "coefficient": term.coefficient, "powers": powers}
+    terms = {term.tensor: term for term in found}
+    return [
+        {
+            "tensor": name,
+            "coefficient": terms[name].coefficient,
+            "powers": {variable: power for variable, power in terms[name].powers.items() if power},
+        }
+        for name in TENSORS
+        if name in terms
+    ]
 
 
 def _crossings(model: str) -> dict[str, float]:
     """Return the sequence lengths from which the attention core exceeds the rest, by split."""
-    sizes = sizes_of(paper_scenario(model, BASELINE))
-    return {
-        split: float(
-            crossing_length(
-                layer_terms(sequence_parallel=sequence_parallel, recompute="none"), sizes
-            )
-        )
-        for split, sequence_parallel in SPLITS.items()
-    }
+    sizes, found = sizes_of(paper_scenario(model, BASELINE)), {}
+    for split, sequence_parallel in SPLITS.items():
+        terms = layer_terms(sequence_parallel=sequence_parallel, recompute="none")
+        found[split] = float(crossing_length(terms, sizes))
+    return found
 
 
 def _strategy(name: str) -> dict[str, str]:
     """Return the split and the recompute of a strategy of Table 2."""
     scenario = paper_scenario("22B", name)
-    is_split = scenario.parallelism.sequence_parallel
-    split = next(
-        split for split, sequence_parallel in SPLITS.items() if sequence_parallel is is_split
-    )
+    split = "sequence" if scenario.parallelism.sequence_parallel else "tensor"
     return {"split": split, "recompute": scenario.recompute.strategy}
 
 
 def _shares(model: str) -> dict[str, float]:
     """Return the bytes of a layer for each strategy as a share of the baseline (Figure 7)."""
-    held = {}
-    for name in STRATEGIES:
-        scenario = paper_scenario(model, name)
-        terms = layer_terms(
-            sequence_parallel=scenario.parallelism.sequence_parallel,
-            recompute=scenario.recompute.strategy,
-        )
-        held[name] = sum(term.num_bytes(sizes_of(scenario)) for term in terms)
+    held = {name: saved_bytes(paper_scenario(model, name)) for name in STRATEGIES}
     return {name: num_bytes / held[BASELINE] for name, num_bytes in held.items()}
 
 
