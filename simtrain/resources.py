@@ -6,72 +6,62 @@ import functools
 import os
 from pathlib import Path
 
-from simtrain.errors import InputError, Location, Problem, did_you_mean
+from simtrain.errors import InputError, Location, did_you_mean
 
 _PACKAGE = Path(__file__).parent
 _SUFFIX = ".yaml"
 _SUFFIXES = (_SUFFIX, ".yml", ".csv")
 _LONGEST_NAME = 80
+_NOUNS = {
+    "scenarios": "scenario",
+    "sweeps": "sweep",
+    "hw_profiles": "hardware profile",
+    "software_stacks": "software stack",
+}
 # Kinds with too many names for an error message: the command that lists them.
 _LISTED_BY = {"scenarios": "simtrain scenarios", "sweeps": "simtrain sweeps"}
 
 
 def find_scenario(name_or_path: str | Path, location: Location | None = None) -> Path:
-    """Find a scenario's file by its path or by the name of a shipped scenario.
-
-    Raises:
-        InputError: no shipped scenario has this name; the error is located at `location`.
-    """
-    return _find(name_or_path, "scenarios", "scenario", location)
+    """Find a scenario's file by its path or by the name of a shipped scenario (else E101)."""
+    return _find(name_or_path, "scenarios", location)
 
 
 def find_sweep(name_or_path: str | Path) -> Path:
-    """Find a sweep's file by its path or by the name of a shipped sweep.
-
-    Raises:
-        InputError: no shipped sweep has this name.
-    """
-    return _find(name_or_path, "sweeps", "sweep")
+    """Find a sweep's file by its path or by the name of a shipped sweep (else E101)."""
+    return _find(name_or_path, "sweeps")
 
 
 def find_profile(name_or_path: str | Path, location: Location | None = None) -> Path:
-    """Find a hardware profile's file by its path or by the name of a shipped profile.
-
-    Raises:
-        InputError: no shipped profile has this name; the error is located at `location`.
-    """
-    return _find(name_or_path, "hw_profiles", "hardware profile", location)
+    """Find a hardware profile's file by its path or by the name of a shipped one (else E101)."""
+    return _find(name_or_path, "hw_profiles", location)
 
 
 def find_stack(name: str) -> Path:
-    """Find the file of a shipped software stack.
-
-    Raises:
-        InputError: no shipped stack has this name.
-    """
+    """Find the file of a shipped software stack by its name (else E101)."""
     if name not in list_stacks():
-        raise InputError([_unknown_name(name, "software_stacks", "software stack", None)])
+        raise _unknown_name(name, "software_stacks", None)
     return _folder("software_stacks") / f"{name}{_SUFFIX}"
 
 
 def list_scenarios() -> list[str]:
     """Names of the shipped scenarios."""
-    return _names(_folder("scenarios"))
+    return _names("scenarios")
 
 
 def list_sweeps() -> list[str]:
     """Names of the shipped sweeps."""
-    return _names(_folder("sweeps"))
+    return _names("sweeps")
 
 
 def list_profiles() -> list[str]:
     """Names of the shipped hardware profiles."""
-    return _names(_folder("hw_profiles"))
+    return _names("hw_profiles")
 
 
 def list_stacks() -> list[str]:
     """Names of the shipped software stacks."""
-    return _names(_folder("software_stacks"))
+    return _names("software_stacks")
 
 
 def beside(name_or_path: str, file: str) -> str:
@@ -96,33 +86,30 @@ def _folder_of(package: Path, kind: str) -> Path:
     return installed if installed.is_dir() else package.parent / kind
 
 
-def _names(folder: Path) -> list[str]:
-    return sorted(path.stem for path in folder.glob(f"*{_SUFFIX}"))
+def _names(kind: str) -> list[str]:
+    return sorted(path.stem for path in _folder(kind).glob(f"*{_SUFFIX}"))
 
 
-def _find(name_or_path: str | Path, kind: str, noun: str, location: Location | None = None) -> Path:
+def _find(name_or_path: str | Path, kind: str, location: Location | None = None) -> Path:
     # Sweeps look up profiles thousands of times per second; os.path is faster than pathlib.
     name = str(name_or_path)
     if not _is_bare(name) or os.path.isfile(name):
         return Path(name)
     shipped = f"{_folder(kind)}{os.sep}{name}{_SUFFIX}"
     if not os.path.isfile(shipped):
-        raise InputError([_unknown_name(name, kind, noun, location)])
+        raise _unknown_name(name, kind, location)
     return Path(shipped)
 
 
-def _unknown_name(name: str, kind: str, noun: str, location: Location | None) -> Problem:
-    known = _names(_folder(kind))
+def _unknown_name(name: str, kind: str, location: Location | None) -> InputError:
+    known = _names(kind)
     question = _other_kind(name) or did_you_mean(name, known)
     shown = name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}..."
     listing = _LISTED_BY.get(kind)
     names = f"{listing} lists the names" if listing else f"Known names: {', '.join(known)}"
-    return Problem(
-        "E101",
-        f'there is no {noun} named "{shown}"',
-        location,
-        fix=f"{question}{names}; or write the path of a YAML file",
-    )
+    message = f'there is no {_NOUNS[kind]} named "{shown}"'
+    fix = f"{question}{names}; or write the path of a YAML file"
+    return InputError.of("E101", message, location, fix)
 
 
 def _other_kind(name: str) -> str:
@@ -134,5 +121,5 @@ def _other_kind(name: str) -> str:
         "sweeps": f"a sweep: simtrain sweep {name} --out results",
         "hw_profiles": f"a hardware profile: --set cluster={name}",
     }
-    is_shipped = (what for kind, what in kinds.items() if name in _names(_folder(kind)))
+    is_shipped = (what for kind, what in kinds.items() if name in _names(kind))
     return next((f"{name} is {what}. " for what in is_shipped), "")

@@ -74,11 +74,7 @@ def _read(parse: Callable[[str], T], written: str, code: str, option: str) -> T:
 
 
 def check_goodput(goodput: float) -> None:
-    """Refuse a share of the training time that is not above 0 and at most 1.
-
-    Raises:
-        InputError: with the range.
-    """
+    """Refuse a share of the training time that is not above 0 and at most 1 (E842)."""
     if not 0 < goodput <= 1:
         raise InputError.of(
             "E842",

@@ -15,15 +15,7 @@ from simtrain.units import counted, format_bytes, format_seconds
 def write_plan(plan: TrainingPlan, base: Scenario, folder: Path) -> list[Path]:
     """Write a scenario file for each row with a layout, named after its cluster and GPUs.
 
-    Files of an older plan are replaced as in `write_files`.
-
-    Args:
-        plan: the plan.
-        base: the scenario that was planned from; its file is not overwritten.
-        folder: folder of the files.
-
-    Raises:
-        InputError: the folder cannot be written to, or a file would overwrite the base (E113).
+    Files of an older plan are replaced, the file of the `base` is not: see `write_files`.
     """
     rows = [row for row in plan.rows if row.best is not None]
     names = names_of_rows(base, [(row.cluster, row.num_gpus) for row in rows])

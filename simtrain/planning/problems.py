@@ -24,11 +24,7 @@ def check_plan(
     seconds: float | None,
     objective: str,
 ) -> None:
-    """Check the arguments of `plan_training`.
-
-    Raises:
-        InputError: a number is not positive, the objective is unknown, or a cluster has no name.
-    """
+    """Check the arguments of `plan_training` (E834); a cluster without a name is E101."""
     check_counts(tuple(gpus), 1, None, workers, {})
     check_budget(seconds)
     if objective not in ("time", "cost"):
@@ -42,16 +38,9 @@ def check_plan(
 def check_currencies(
     profiles: Mapping[str, HardwareProfile], price: Price | None, limits: Limits
 ) -> None:
-    """Check that all prices of a plan have the same currency.
+    """Refuse prices in several currencies (E846).
 
-    Args:
-        profiles: the profiles whose prices are compared, by the names or paths of the clusters;
-            not used if there is a `price`.
-        price: the price per GPU on all clusters.
-        limits: limits of the plan; the budget may have a currency.
-
-    Raises:
-        InputError: there are several currencies (E846).
+    Compared are the profiles' prices, or else the `price` of a GPU on all clusters, and the budget.
     """
     currencies = {
         name: profile.running_costs.price.value.currency

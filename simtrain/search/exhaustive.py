@@ -227,11 +227,7 @@ class _Search:
         )
 
     def report(self, phase: str, done: int) -> None:
-        """Report progress; stop if requested.
-
-        Raises:
-            StopRequestedError: the budget is spent, or the search was interrupted.
-        """
+        """Report progress; raise StopRequestedError if the search must stop."""
         if why := self.stop():
             raise StopRequestedError(why)
         if done % _TELL_EVERY == 0 or self.is_news:

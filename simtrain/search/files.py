@@ -27,11 +27,7 @@ _DIGEST = "# Replaced by the next search unless edited. SHA-256 of the lines bel
 
 
 def write_scenarios(result: SearchResult, folder: Path) -> list[Path]:
-    """Write one scenario per ranked layout, named by the base and the rank.
-
-    Raises:
-        InputError: as `write_files`.
-    """
+    """Write one scenario per ranked layout, named by the base and the rank; see `write_files`."""
     names = names_of_ranks(result.base, len(result.ranked))
     files = [
         CandidateFile(name, _description(result, rank, found), found)
@@ -74,9 +70,8 @@ def write_files(
         InputError: the folder cannot be written to, or has the base or another file, which no
             search wrote or which was edited, under one of the names (E113).
     """
-    paths = check_files(base, folder, [file.name for file in files])
+    paths = prepare_folder(base, folder, [file.name for file in files])
     origin = f"{_FOUND} {command} {file_name(base.name or 'scenario')}"
-    make_folder(folder, _WHAT)
     with writing_to(folder, _WHAT):
         for path, file in zip(paths, files, strict=True):
             with replacing(path) as unfinished:
@@ -87,22 +82,13 @@ def write_files(
     return paths
 
 
-def prepare_folder(base: Scenario, folder: Path, names: Sequence[str]) -> None:
-    """Create a folder, and check that scenario files with these names can be written to it.
+def prepare_folder(base: Scenario, folder: Path, names: Sequence[str]) -> list[Path]:
+    """Create a folder, and return the paths of scenario files with these names in it.
 
     Raises:
         InputError: as `write_files`.
     """
     make_folder(folder, _WHAT)
-    check_files(base, folder, names)
-
-
-def check_files(base: Scenario, folder: Path, names: Sequence[str]) -> list[Path]:
-    """Return the paths of scenario files with these names, and check that they can be written.
-
-    Raises:
-        InputError: as `write_files`.
-    """
     paths = [folder / f"{name}.yaml" for name in names]
     places = base.positions.values.values()
     base_files = {Path(place.file).resolve() for place in places if place.line is not None}
@@ -110,12 +96,14 @@ def check_files(base: Scenario, folder: Path, names: Sequence[str]) -> list[Path
         for path in paths:
             if path.resolve() in base_files:
                 message = "it would replace the scenario that was searched"
-                fix = "choose another folder for --out, or rename the scenario"
-                raise InputError.of("E113", message, Location(str(path)), fix)
-            if path.exists() and not _origin(path):
+                remedy = "rename the scenario"
+            elif path.exists() and not _origin(path):
                 message = "the file exists, and no search wrote it, or it was edited"
-                fix = "choose another folder for --out, or remove this file"
-                raise InputError.of("E113", message, Location(str(path)), fix)
+                remedy = "remove this file"
+            else:
+                continue
+            fix = f"choose another folder for --out, or {remedy}"
+            raise InputError.of("E113", message, Location(str(path)), fix)
     return paths
 
 

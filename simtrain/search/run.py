@@ -127,11 +127,7 @@ def _stop_check(
 
 
 def _legal_points(base: Scenario, space: Space, profile: HardwareProfile) -> LegalPoints:
-    """Return the legal layouts.
-
-    Raises:
-        InputError: the base is illegal for every split, or no layout is legal.
-    """
+    """Return the legal layouts; refuse a base that is illegal for every split, or without any."""
     check_scenario(base, rules_of_base(space))
     legal = legal_points(space, rules_on(profile))
     if not legal.points:

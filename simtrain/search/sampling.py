@@ -40,10 +40,7 @@ def search_samples(
 ) -> SearchOutcome:
     """Evaluate `num_trials` of the points, fewer than all, and find the `top` best of them.
 
-    At least one point is evaluated, even if the search is stopped.
-
-    Raises:
-        InputError: optuna is not installed.
+    At least one point is evaluated, even if the search is stopped. Needs optuna (E701).
     """
     require("a search by trials", "optuna", instead=", or search without trials")
     import optuna

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from simtrain.errors import Location
-from simtrain.strict_yaml import Document, Path, as_scalar
+from simtrain.strict_yaml import Document, Path, as_scalar, leaves
 from simtrain.strict_yaml.document import dotted
-from simtrain.sweep.fields import Assignment, leaves
+from simtrain.sweep.fields import Assignment
 
 # The type of a cell of the results.
 Cell = bool | int | float | str | None
@@ -40,8 +40,10 @@ class Axis:
         return len(self.values)
 
     def assignments(self, position: int) -> tuple[Assignment, ...]:
-        """The fields set by the value or label at a position."""
-        return self.groups[position] if self.groups else leaves(self.path, self.values[position])
+        """The fields set by the value or label at a position; a section sets each of its fields."""
+        if self.groups:
+            return self.groups[position]
+        return tuple(leaves(self.values[position], self.path))
 
     @functools.cached_property
     def column_type(self) -> type[Any]:

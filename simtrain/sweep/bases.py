@@ -19,11 +19,7 @@ from simtrain.sweep.fields import BASE
 def base_documents(
     document: Document, axes: Sequence[Axis], overrides: Sequence[str], default_name: str
 ) -> tuple[str, Mapping[str, Document]]:
-    """Return the name of the default base scenario, and all base scenarios by name.
-
-    Raises:
-        InputError: no base is given, a base cannot be read, or an override does not apply to it.
-    """
+    """Return the name of the default base scenario (E805 if there is none), and all by name."""
     written = document.data.get("base")
     on_axes = list(_named_on_axes(document, axes))
     if written is None and not on_axes:
@@ -85,11 +81,7 @@ def _with_overrides(document: Document, overrides: Sequence[str]) -> Document:
 
 
 def refuse_overridden_axes(overrides: Sequence[str], axes: Sequence[Axis]) -> None:
-    """Refuse an override of a field that an axis sets.
-
-    Raises:
-        InputError: an axis sets the field at every point.
-    """
+    """Refuse an override of a field that an axis sets at every point (E806)."""
     problems = [
         Problem(
             "E806",

@@ -32,25 +32,15 @@ _LARGEST = 1e30
 _MAX_EXPONENT = 100
 
 _DERIVED = ("num_gpus", "num_microbatches")
-_ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-    ast.Pow: operator.pow,
-}
-_ORDER: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+_COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Lt: operator.lt,
     ast.LtE: operator.le,
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
-}
-_EQUALITY: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
 }
+_DECISIONS: dict[type[ast.boolop], Callable[..., bool]] = {ast.And: all, ast.Or: any}
 _FUNCTIONS: dict[str, Callable[..., Any]] = {"min": min, "max": max}
 _WORDS = {"true": True, "false": False, "null": None}
 
@@ -151,7 +141,7 @@ def read_constraint(text: str, constants: Mapping[str, Number]) -> Constraint:
             "E810", f"cannot be read: {words}", fix, _original(spelled, offset)
         ) from error
     reader = _Reader(spelled, constants, set())
-    evaluate = reader.read(tree.body, 0)
+    evaluate = reader.read(tree.body)
     return Constraint(frozenset(reader.names), evaluate)
 
 
@@ -183,10 +173,6 @@ def _bounded(value: Any) -> Number:
     return result
 
 
-def _constant(value: Any) -> Evaluate:
-    return lambda scenario: value
-
-
 def _field(name: str, path: str) -> Evaluate:
     read = operator.attrgetter(path)
 
@@ -202,6 +188,36 @@ def _field(name: str, path: str) -> Evaluate:
     return evaluate
 
 
+def _power(base: Number, exponent: Number) -> Any:
+    if abs(exponent) > _MAX_EXPONENT:
+        raise ArithmeticError(f"the exponent {exponent} is above {_MAX_EXPONENT}")
+    return base**exponent
+
+
+def _compared(op: ast.cmpop, left: Value, right: Value) -> bool:
+    if not isinstance(op, ast.Eq | ast.NotEq):
+        left, right = _number(left), _number(right)
+    elif isinstance(left, str) != isinstance(right, str) and None not in (left, right):
+        raise TypeError(f"{_written(left)} and {_written(right)} are never equal")
+    return _COMPARISONS[type(op)](left, right)
+
+
+_UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
+    ast.Not: lambda value: not _truth(value),
+    ast.USub: lambda value: -_number(value),
+    ast.UAdd: lambda value: +_number(value),
+}
+_ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: _power,
+}
+
+
 @dataclass
 class _Reader:
     """Compiles a syntax tree into a function of a scenario."""
@@ -210,86 +226,51 @@ class _Reader:
     constants: Mapping[str, Number]
     names: set[str]
 
-    def read(self, node: ast.expr, depth: int) -> Evaluate:
+    def read(self, node: ast.expr, depth: int = 0) -> Evaluate:
         """Return a function that evaluates an expression for a scenario."""
         if depth > _MAX_DEPTH:
             fix = "split it into several constraints; all of them must hold"
             raise self.refuse(node, f"is nested more than {_MAX_DEPTH} levels deep", fix)
         below = depth + 1
         match node:
-            case ast.Constant(value=bool() | int() | float() | str()):
-                return self.constant(node)
+            case ast.Constant(value=bool() | int() | float() | str() as value):
+                if not isinstance(value, str) and not abs(value) <= _LARGEST:
+                    message = f"has a number above {_LARGEST:g}"
+                    raise self.refuse(node, message, "write a smaller number")
+                return lambda scenario: value
             case ast.Name() | ast.Attribute():
                 return self.name(node)
             case ast.BoolOp(op, values):
-                return self.both(op, [self.read(value, below) for value in values])
-            case ast.UnaryOp(ast.Not(), operand):
-                inner = self.read(operand, below)
-                return lambda scenario: not _truth(inner(scenario))
-            case ast.UnaryOp(ast.USub() | ast.UAdd() as sign, operand):
-                inner = self.read(operand, below)
-                factor = -1 if isinstance(sign, ast.USub) else 1
-                return lambda scenario: factor * _number(inner(scenario))
+                decide, parts = _DECISIONS[type(op)], [self.read(one, below) for one in values]
+                return lambda scenario: decide(_truth(part(scenario)) for part in parts)
+            case ast.UnaryOp(op, operand) if type(op) in _UNARY:
+                change, inner = _UNARY[type(op)], self.read(operand, below)
+                return lambda scenario: change(inner(scenario))
             case ast.BinOp(left, op, right) if type(op) in _ARITHMETIC:
-                return self.arithmetic(op, self.read(left, below), self.read(right, below))
-            case ast.Compare(left, ops, right) if all(type(op) in _ORDER | _EQUALITY for op in ops):
-                return self.compare(ops, [self.read(one, below) for one in [left, *right]])
+                compute = _ARITHMETIC[type(op)]
+                first, second = self.read(left, below), self.read(right, below)
+                return lambda scenario: _bounded(
+                    compute(_number(first(scenario)), _number(second(scenario)))
+                )
+            case ast.Compare(left, ops, right) if all(type(op) in _COMPARISONS for op in ops):
+                return _comparisons(ops, [self.read(one, below) for one in [left, *right]])
             case ast.Call(ast.Name(id), args, []) if id in _FUNCTIONS and len(args) > 1:
-                numbers = [self.read(one, below) for one in args]
-                function = _FUNCTIONS[id]
+                function, numbers = _FUNCTIONS[id], [self.read(one, below) for one in args]
                 return lambda scenario: function(*(_number(one(scenario)) for one in numbers))
         fix = "use numbers, names, + - * / // % **, comparisons, and, or, not, min(a, b), max(a, b)"
         raise self.refuse(node, f'has "{ast.unparse(node)}", which is not allowed', fix)
 
-    def constant(self, node: ast.Constant) -> Evaluate:
-        """Return a function for a literal number or string."""
-        value = node.value
-        if isinstance(value, (int, float)) and not abs(value) <= _LARGEST:
-            message = f"has a number above {_LARGEST:g}"
-            raise self.refuse(node, message, "write a smaller number")
-        return _constant(value)
-
     def name(self, node: ast.Name | ast.Attribute) -> Evaluate:
         """Return a function for the value of a constant, a word or a field."""
-        name = ast.unparse(node)
+        name, values = ast.unparse(node), {**_WORDS, **self.constants}
         self.names.add(name)
-        if name in self.constants:
-            return _constant(self.constants[name])
-        if name in _WORDS:
-            return _constant(_WORDS[name])
+        if name in values:
+            return lambda scenario: values[name]
         if name in _attributes():
             return _field(name, _attributes()[name])
+        message = f'names "{name}", which is neither a constant nor a field'
         fix = f"the names here are {', '.join(known_names(self.constants))}"
-        raise self.refuse(
-            node, f'names "{name}", which is neither a constant nor a field', fix, "E812"
-        )
-
-    def both(self, op: ast.boolop, parts: list[Evaluate]) -> Evaluate:
-        """Return a function for `and` or `or` of parts."""
-        decide = all if isinstance(op, ast.And) else any
-        return lambda scenario: decide(_truth(part(scenario)) for part in parts)
-
-    def arithmetic(self, op: ast.operator, left: Evaluate, right: Evaluate) -> Evaluate:
-        """Return a function for an operation with two numbers."""
-        compute, is_power = _ARITHMETIC[type(op)], isinstance(op, ast.Pow)
-
-        def evaluate(scenario: Scenario) -> Number:
-            first, second = _number(left(scenario)), _number(right(scenario))
-            if is_power and abs(second) > _MAX_EXPONENT:
-                raise ArithmeticError(f"the exponent {second} is above {_MAX_EXPONENT}")
-            return _bounded(compute(first, second))
-
-        return evaluate
-
-    def compare(self, ops: list[ast.cmpop], parts: list[Evaluate]) -> Evaluate:
-        """Return a function for a chain of comparisons."""
-
-        def evaluate(scenario: Scenario) -> bool:
-            values = [part(scenario) for part in parts]
-            pairs = zip(ops, values, values[1:], strict=False)
-            return all(_compared(type(op), left, right) for op, left, right in pairs)
-
-        return evaluate
+        raise self.refuse(node, message, fix, "E812")
 
     def refuse(self, node: ast.expr, message: str, fix: str, code: str = "E811") -> ConstraintError:
         """Build the error of an expression, with its place in the constraint."""
@@ -298,9 +279,12 @@ class _Reader:
         return ConstraintError(code, message, fix, _original(self.text, offset))
 
 
-def _compared(op: type[ast.cmpop], left: Value, right: Value) -> bool:
-    if op in _ORDER:
-        return _ORDER[op](_number(left), _number(right))
-    if isinstance(left, str) != isinstance(right, str) and None not in (left, right):
-        raise TypeError(f"{_written(left)} and {_written(right)} are never equal")
-    return _EQUALITY[op](left, right)
+def _comparisons(ops: list[ast.cmpop], parts: list[Evaluate]) -> Evaluate:
+    """Return a function for a chain of comparisons."""
+
+    def evaluate(scenario: Scenario) -> bool:
+        values = [part(scenario) for part in parts]
+        pairs = zip(ops, values, values[1:], strict=False)
+        return all(_compared(op, left, right) for op, left, right in pairs)
+
+    return evaluate

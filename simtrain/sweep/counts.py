@@ -89,6 +89,4 @@ def _rank(best: BestPoint) -> tuple[float, int]:
 
 def _add_counts(one: Mapping[Key, int], other: Mapping[Key, int]) -> dict[Key, int]:
     """Add two mappings of counts, key by key, in sorted order of keys."""
-    both = Counter(one)
-    both.update(other)
-    return dict(sorted(both.items()))
+    return dict(sorted((Counter(one) + Counter(other)).items()))

@@ -33,11 +33,7 @@ def field_paths() -> tuple[Path, ...]:
 
 
 def field_path(name: str, location: Location | None) -> Path:
-    """Find the path of a field by its dotted name, or of an entry below `hardware`.
-
-    Raises:
-        InputError: there is no such field (E802).
-    """
+    """Find the path of a field (else E802) by its dotted name, or of an entry below `hardware`."""
     path: Path = tuple(name.split("."))
     is_entry = path[0] == _HARDWARE and len(path) > 1 and all(path)
     if is_entry or path == BASE or path in field_paths():
@@ -69,10 +65,3 @@ def nearest_field(name: str) -> str | None:
 def base_of(settings: Sequence[Assignment], default: str) -> str:
     """Return the base that settings set, or the default."""
     return next((value for path, value in settings if path == BASE), default)
-
-
-def leaves(path: Path, value: Any) -> tuple[Assignment, ...]:
-    """Expand a value into assignments: a section sets each of its fields."""
-    if not isinstance(value, dict):
-        return ((path, value),)
-    return tuple(leaf for key, inner in value.items() for leaf in leaves((*path, key), inner))

@@ -48,11 +48,7 @@ class SweepFolder:
         return self.parts / f"part-{number:06}.parquet"
 
     def finished(self) -> list[Path]:
-        """List the files of the finished parts by number; other files are ignored.
-
-        Raises:
-            InputError: sweep.json, which has the number of parts, cannot be read.
-        """
+        """List the files of the finished parts by number; sweep.json has the number of parts."""
         if (known := self._known()) is None:
             return []
         num_parts = -(-known["num_points"] // known["part_size"])
@@ -84,8 +80,7 @@ class SweepFolder:
     def _made_meanwhile(self) -> Mapping[str, Any] | None:
         """Return the plan if a shard started at the same time has just written it.
 
-        Raises:
-            InputError: the folder contains something else.
+        A folder that contains something else is refused (E821).
         """
         if all(entry.name.startswith(".") for entry in self.path.iterdir()):
             return None
@@ -124,8 +119,7 @@ class SweepFolder:
     def locked(self, name: str) -> Iterator[None]:
         """Hold an exclusive lock; the system releases it even if this process is killed.
 
-        Raises:
-            InputError: another process holds it, or the file system has no locks.
+        A lock of another process (E823) or a file system without locks (E829) is refused.
         """
         with self._writing():
             file = (self.path / f".lock-{name}").open("ab")
@@ -143,11 +137,7 @@ class SweepFolder:
             yield
 
     def read(self, plan: Plan, number: int) -> Counts | None:
-        """Read the counts of a part; None if its file does not exist.
-
-        Raises:
-            PartError: the file is damaged.
-        """
+        """Read the counts of a part; None if it has no file; PartError if the file is damaged."""
         try:
             content = self.part(number).read_bytes()
         except FileNotFoundError:
@@ -157,11 +147,7 @@ class SweepFolder:
         return decoded(plan, number, content)
 
     def write(self, part: Part) -> None:
-        """Write a part's file atomically.
-
-        Raises:
-            InputError: there is no space left, or the folder cannot be written to.
-        """
+        """Write a part's file atomically."""
         with self._writing():
             _write(self.part(part.number), part.content)
 

@@ -9,12 +9,12 @@ from typing import Any
 
 from simtrain.errors import InputError, Problem
 from simtrain.resources import beside
-from simtrain.strict_yaml import Document, Path
+from simtrain.strict_yaml import Document, Path, leaves
 from simtrain.strict_yaml.document import dotted
 from simtrain.strict_yaml.validation import as_written
 from simtrain.sweep.axes import Axis
 from simtrain.sweep.bases import overlaps
-from simtrain.sweep.fields import field_path, leaves
+from simtrain.sweep.fields import Assignment, field_path
 from simtrain.sweep.plan import FIXED_COLUMNS, REPORTABLE
 
 _MAX_BOUND = 10**15
@@ -24,12 +24,7 @@ _EXAMPLE = "write a list [1, 2, 4], {range: [2, 8, 2]}, {powers_of_two: [1, 8]},
 
 
 def load_axes(document: Document) -> tuple[Axis, ...]:
-    """Read the axes of a sweep file in order.
-
-    Raises:
-        InputError: an axis is not a field, has no values or repeated values, or two axes set the
-            same field.
-    """
+    """Read the axes of a sweep file in order; refuse all wrong ones together."""
     axes: list[Axis] = []
     problems: list[Problem] = []
     for name in document.data["axes"]:
@@ -119,7 +114,7 @@ class _Reader:
     def distinct(self, values: list[Any]) -> tuple[Any, ...]:
         """Return the values, after a check that none is empty (E803) or repeated (E804)."""
         for number, value in enumerate(values):
-            if not leaves((), value):
+            if not any(leaves(value)):
                 raise self.refuse("E803", f"{{}} sets no field of {self.name}", _EXAMPLE, number)
         seen: set[str] = set()
         for number, text in enumerate(map(json.dumps, values)):
@@ -162,11 +157,7 @@ class _Reader:
         raise self.refuse("E803", message, f"write {kind}: {example}; or a list of values", kind)
 
     def labelled_axis(self, groups: Mapping[str, Any]) -> Axis:
-        """Build an axis of labels, each of which sets several fields.
-
-        Raises:
-            InputError: a label does not set fields (E803).
-        """
+        """Build an axis of labels; refuse a label that sets no fields (E803)."""
         problems: list[Problem] = []
         for label, fields in groups.items():
             if not isinstance(fields, dict) or not fields:
@@ -178,19 +169,13 @@ class _Reader:
         read = (self.fields_of_label(label, fields) for label, fields in groups.items())
         return Axis(self.name, (), tuple(groups), tuple(read))
 
-    def fields_of_label(
-        self, label: str, fields: Mapping[str, Any]
-    ) -> tuple[tuple[Path, Any], ...]:
-        """Return the paths and values that a label of a labelled axis sets.
-
-        Raises:
-            InputError: a field has no value (E803), or is set twice (E804).
-        """
-        set_here: list[tuple[Path, Any]] = []
+    def fields_of_label(self, label: str, fields: Mapping[str, Any]) -> tuple[Assignment, ...]:
+        """Return what a label sets; refuse a field without a value (E803) or set twice (E804)."""
+        set_here: list[Assignment] = []
         for name, value in fields.items():
             key = self.positions.of_key((*self.place, label, name))
             path = field_path(name, key)
-            new = leaves(path, self.beside(path, value))
+            new = [*leaves(self.beside(path, value), path)]
             if not new:
                 message = f"{self.name}: {label} sets no field of {name}"
                 raise self.refuse("E803", message, _EXAMPLE, label, name)

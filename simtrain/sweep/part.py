@@ -48,17 +48,13 @@ class PartError(Exception):
     """A file is not a valid part of this sweep."""
 
 
+@without_garbage_collection()
 def run_part(plan: Plan, number: int) -> Part:
     """Evaluate the points of a part in grid order.
 
     Raises:
         InputError: a constraint cannot be evaluated at one of the points.
     """
-    with without_garbage_collection():
-        return _part(plan, number)
-
-
-def _part(plan: Plan, number: int) -> Part:
     excluded: Counter[int] = Counter()
     kept: list[tuple[int, Scenario]] = []
     constraints, points = plan.readable_constraints(), Points(plan)
@@ -80,8 +76,7 @@ def first_unsatisfied(
 ) -> int | None:
     """Number of the first constraint that does not hold at a point; None if all hold.
 
-    Raises:
-        InputError: a constraint cannot be evaluated at this point.
+    A constraint that cannot be evaluated at this point is an InputError (E813).
     """
     for number, constraint in enumerate(constraints):
         try:

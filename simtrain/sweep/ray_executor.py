@@ -58,8 +58,7 @@ def needs_of(plan: Plan) -> Needs:
 def on_node(needs: Needs, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
     """Call a function on a node of the cluster.
 
-    Raises:
-        InputError: the node has other versions, whose parts would differ in their bytes.
+    A node with other versions is refused (E853): its parts would differ in their bytes.
     """
     if (here := versions()) != needs.versions:
         has, wanted = (version_words(one) for one in (here, needs.versions))

@@ -181,11 +181,7 @@ class _Dispatcher:
         return sorted(lost)
 
     def put_back(self, lost: Sequence[int]) -> None:
-        """Queue lost parts again.
-
-        Raises:
-            InputError: a part was lost too often, so it probably kills its workers.
-        """
+        """Queue lost parts again; refuse a part that probably kills its workers (E850)."""
         self.deaths.update(lost)
         self.missing.extendleft(reversed(lost))
         self.progress = replace(self.progress, num_lost=self.progress.num_lost + len(lost))
