@@ -17,7 +17,7 @@ from simtrain.memory.report import peak_bytes
 from simtrain.plan import Plan
 from simtrain.programs.seconds import IterationSeconds, Machine
 from simtrain.report.breakdown import Breakdown, mean_breakdown, stage_breakdowns
-from simtrain.scenario import Scenario
+from simtrain.scenario import Scenario, check_is_scenario
 from simtrain.simulation import checked_profile, simulate
 from simtrain.studies.choose import choose, is_open
 from simtrain.units import format_bytes, format_seconds
@@ -137,6 +137,7 @@ class Evaluator:
         return self._machine(scenario)
 
     def _machine(self, scenario: Scenario) -> Machine:
+        check_is_scenario(scenario)
         overrides = repr(scenario.hardware) if scenario.hardware else ""
         key = scenario.cluster, overrides, profile_version(scenario.cluster)
         if key not in self._machines:

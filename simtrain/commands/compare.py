@@ -38,8 +38,8 @@ ChangeOption = Annotated[
     list[str] | None,
     typer.Option(
         "--change",
-        help="Add a copy of the first scenario with this field changed: recompute=full. "
-        "May be repeated; one copy gets all changes.",
+        help="Add one copy of the first scenario with this field changed: recompute=full. "
+        "If repeated, the one copy has all changes: some need each other.",
     ),
 ]
 SensitivityOption = Annotated[

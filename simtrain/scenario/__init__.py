@@ -1,6 +1,12 @@
 """Scenarios: the model, its parallelism, its batch and its cluster, and the rules they obey."""
 
-from simtrain.scenario.check import REASONS, check_cluster, check_scenario, check_values
+from simtrain.scenario.check import (
+    REASONS,
+    check_cluster,
+    check_is_scenario,
+    check_scenario,
+    check_values,
+)
 from simtrain.scenario.load import load_scenario, load_unchecked
 from simtrain.scenario.memory_options import MemoryOptions
 from simtrain.scenario.model import Model
@@ -31,6 +37,7 @@ __all__ = [
     "Software",
     "Violation",
     "check_cluster",
+    "check_is_scenario",
     "check_scenario",
     "check_values",
     "load_scenario",

@@ -55,8 +55,7 @@ def check_values(scenario: Scenario) -> None:
     Raises:
         InputError: one problem per wrong value.
     """
-    if not isinstance(scenario, Scenario):
-        raise _not_a_scenario(scenario)
+    check_is_scenario(scenario)
     data = data_of(scenario)
     try:
         valid = Scenario.model_validate(data)
@@ -77,13 +76,20 @@ def check_values(scenario: Scenario) -> None:
         raise InputError(wrong)
 
 
-def _not_a_scenario(value: object) -> InputError:
+def check_is_scenario(value: object) -> None:
+    """Refuse an object that is not a scenario.
+
+    Raises:
+        InputError: the object is a name or of another type (E114).
+    """
+    if isinstance(value, Scenario):
+        return
     message = f"a {type(value).__name__} is not a Scenario"
     fix = "load one with load_scenario, or build one with Scenario(model=..., batch=...)"
     if isinstance(value, (str, PurePath)):
         message = f'"{value}" is a name, not a Scenario'
         fix = f'load the scenario, as in simulate(load_scenario("{value}"))'
-    return InputError.of("E114", message, fix=fix)
+    raise InputError.of("E114", message, fix=fix)
 
 
 def check_cluster(

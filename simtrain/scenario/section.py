@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from simtrain.errors import Location
+from simtrain.errors import InputError, Location
 from simtrain.strict_yaml import Path, Positions, data_of, input_error, leaves
 
 IN_PYTHON = Location("changed in Python")
@@ -45,6 +45,22 @@ class Section(BaseModel):
     # This is the mark of pydantic's own __init__. Without it, pydantic would call this __init__ for
     # the sections of a file too, and would report only the first of their errors.
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Refuse to assign to a field.
+
+        Raises:
+            InputError: says how to make a changed copy (E120).
+        """
+        field = type(self).model_fields.get(name)
+        if field is None:
+            super().__setattr__(name, value)
+            return
+        kind, key = type(self).__name__, field.serialization_alias or name
+        path = key if kind == "Scenario" else f"SECTION.{key}"
+        message = f"{kind}.{name} cannot be assigned, because scenarios do not change"
+        fix = f'make a changed copy: changed = scenario.replace({{"{path}": {value!r:.80}}})'
+        raise InputError.of("E120", message, fix=fix)
 
 
 @dataclass(frozen=True, slots=True)

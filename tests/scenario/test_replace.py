@@ -287,8 +287,28 @@ def test_only_scenarios_are_simulated() -> None:
     )
     (problem,) = problems_of(lambda: search("table5_22b_present", (8,)))
     assert problem.code == "E114"
+    (problem,) = problems_of(lambda: simtrain.Evaluator().evaluate("table5_22b_present"))
+    assert problem.code == "E114"
     (problem,) = problems_of(lambda: simulate_memory({"model": {}}))
     assert problem.message == "a dict is not a Scenario"
+
+
+@pytest.mark.parametrize(
+    ("section", "name", "value", "change"),
+    [
+        (None, "cluster", "h100_sxm", "{\"cluster\": 'h100_sxm'}"),
+        ("batch", "global_", 8, '{"SECTION.global": 8}'),
+    ],
+)
+def test_an_assignment_says_how_to_make_a_changed_copy(
+    section: str | None, name: str, value: object, change: str
+) -> None:
+    scenario = load_scenario(NAME)
+    target = getattr(scenario, section) if section else scenario
+    (problem,) = problems_of(lambda: setattr(target, name, value))
+    assert problem.code == "E120"
+    assert problem.fix == f"make a changed copy: changed = scenario.replace({change})"
+    assert scenario == load_scenario(NAME)
 
 
 # ----------------------------------------------------------------------------------- constructors
