@@ -18,17 +18,13 @@ from rich.console import Console
 from calibrate.benchmarks.sizes import Part, sizes_for
 from calibrate.validation.limits import Limits
 from simtrain.commands.app import App
-from simtrain.commands.shared import JsonOption, show
+from simtrain.commands.shared import INTERRUPTED, MISSED, JsonOption, show
 from simtrain.errors import InputError
 from simtrain.extras import require
 
 if TYPE_CHECKING:
     from calibrate.fit.result import Fit
 
-_MISSED = 4
-"""Exit code: an error above its stated threshold."""
-_INTERRUPTED = 130
-"""Exit code: stopped by Ctrl-C."""
 _LIMITS = Limits()
 
 
@@ -119,7 +115,7 @@ def memory(
     comparison = compare(all_cases(), "cuda" if on_cuda else "meta")
     show(as_json, comparison.to_json, comparison.page)
     if not comparison.ok:
-        raise typer.Exit(_MISSED)
+        raise typer.Exit(MISSED)
 
 
 @app.command()
@@ -152,7 +148,7 @@ def measure(
         run = measure_machine(out, chosen.value, sizes_for(chosen.value, quick=quick), parts)
     except KeyboardInterrupt as error:
         print(f"stopped; the same command measures what {out} lacks", file=sys.stderr)
-        raise typer.Exit(_INTERRUPTED) from error
+        raise typer.Exit(INTERRUPTED) from error
     if not run.ranks.is_first:
         return
     print(f"{out}: {run.num_added} records added to {run.num_before}")
@@ -208,7 +204,7 @@ def validate(
     else:
         validation.print(Console())
     if not validation.ok:
-        raise typer.Exit(_MISSED)
+        raise typer.Exit(MISSED)
 
 
 @app.command("nccl-tests")

@@ -85,7 +85,7 @@ class Evaluator:
         Raises:
             InputError: the scenario breaks a rule of the framework, or does not fit its cluster.
         """
-        machine = self._machine(scenario)
+        machine = self.machine_of(scenario)
         profile = checked_profile(scenario, machine.model.profile)
         if is_open(scenario):
 
@@ -102,7 +102,7 @@ class Evaluator:
         Raises:
             InputError: as `evaluate`.
         """
-        machine = self._machine(scenario)
+        machine = self.machine_of(scenario)
         profile = checked_profile(scenario, machine.model.profile)
         if is_open(scenario):
             return self.evaluate(scenario).peak_bytes
@@ -114,7 +114,7 @@ class Evaluator:
         Raises:
             InputError: as `evaluate`.
         """
-        machine = self._machine(scenario)
+        machine = self.machine_of(scenario)
         checked_profile(scenario, machine.model.profile)
         if is_open(scenario):
             return simulate(scenario).extrapolated_compute
@@ -126,7 +126,7 @@ class Evaluator:
         Raises:
             InputError: the profile does not exist or is invalid.
         """
-        return self._machine(scenario).model.profile
+        return self.machine_of(scenario).model.profile
 
     def machine_of(self, scenario: Scenario) -> Machine:
         """The cached machine that computes durations for the scenario's profile.
@@ -134,9 +134,6 @@ class Evaluator:
         Raises:
             InputError: as `profile_of`.
         """
-        return self._machine(scenario)
-
-    def _machine(self, scenario: Scenario) -> Machine:
         check_is_scenario(scenario)
         overrides = repr(scenario.hardware) if scenario.hardware else ""
         key = scenario.cluster, overrides, profile_version(scenario.cluster)
@@ -156,23 +153,17 @@ class Evaluator:
 
     def _run(self, plan: Plan, machine: Machine) -> Run:
         iteration = run_iteration(plan, machine)
-        breakdown = None
-        if self.breakdowns:
-            breakdown = mean_breakdown(stage_breakdowns(iteration))
-        return _run_of(iteration.seconds, iteration.timeline.makespan_s, breakdown)
+        seconds, iteration_time_s = iteration.seconds, iteration.timeline.makespan_s
+        scenario = seconds.plan.scenario
+        peak_flops = machine.model.profile.gpu.peak_flops.value * scenario.num_gpus
+        return Run(
+            iteration_time_s,
+            scenario.batch.global_ * scenario.model.seq_length / iteration_time_s,
+            seconds.flops(recompute=False) / (peak_flops * iteration_time_s),
+            seconds.flops(recompute=True) / (peak_flops * iteration_time_s),
+            mean_breakdown(stage_breakdowns(iteration)) if self.breakdowns else None,
+        )
 
 
 def _plan(scenario: Scenario, machine: Machine, kept: tuple[int, ...] | None = None) -> Plan:
     return Plan.of(scenario, machine.model.profile.cluster.domains, kept)
-
-
-def _run_of(seconds: IterationSeconds, iteration_time_s: float, breakdown: Breakdown | None) -> Run:
-    scenario, profile = seconds.plan.scenario, seconds.machine.model.profile
-    peak_flops = profile.gpu.peak_flops.value * scenario.num_gpus * iteration_time_s
-    return Run(
-        iteration_time_s,
-        scenario.batch.global_ * scenario.model.seq_length / iteration_time_s,
-        seconds.flops(recompute=False) / peak_flops,
-        seconds.flops(recompute=True) / peak_flops,
-        breakdown,
-    )

@@ -83,14 +83,10 @@ COMPUTE_RATE = Dimension(
     "312",
 )
 POWER = Dimension("power", _multiples(_DECIMAL, "W"), ("W", "kW"), "400")
-_COUNTS = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
-_TOKENS = Dimension(
-    "tokens", {unit: Fraction(scale) for unit, scale in _COUNTS.items()} | {"tokens": Fraction(1)}
-)
-_MONEY = re.compile(r"(.*?)\s*([A-Z]{3})")
-_MONEY_AMOUNT = Dimension(
-    "money", {unit: Fraction(scale) for unit, scale in _COUNTS.items()} | {"money": Fraction(1)}
-)
+_COUNTS = _multiples({"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}, "")
+_TOKENS = Dimension("tokens", _COUNTS | {"tokens": Fraction(1)})
+_MONEY = Dimension("money", _COUNTS)
+_MONEY_WITH_CURRENCY = re.compile(r"(.*?)\s*([A-Z]{3})")
 _TOKENS_REMEDY = 'write a number, plain or with K, M, B or T: "450e9", "300B", "1.5T"'
 # The last three have no fields; they are listed to name a wrong unit in errors.
 _DIMENSIONS = (
@@ -134,11 +130,10 @@ def _parse(value: object, dimension: Dimension, *, zero_allowed: bool = False) -
         raise UnitError(f'"{text}" is not a quantity of {dimension.name}', dimension.remedy())
     number, unit = match[1], match[2].strip()
     exact = _number_in_range(number, text, dimension, zero_allowed)
-    if not unit:
-        raise UnitError(f'"{text}" has no unit', dimension.remedy(number))
-    if unit not in dimension.units:
-        raise UnitError(_wrong_unit(unit, dimension), dimension.remedy(number))
-    return exact * dimension.units[unit]
+    if unit in dimension.units:
+        return exact * dimension.units[unit]
+    message = _wrong_unit(unit, dimension) if unit else f'"{text}" has no unit'
+    raise UnitError(message, dimension.remedy(number))
 
 
 def _number_in_range(number: str, text: str, dimension: Dimension, zero_allowed: bool) -> Fraction:
@@ -197,8 +192,7 @@ def parse_price(value: object) -> Price:
     """
     text = value.strip() if isinstance(value, str) else ""
     match = _CURRENCY_PER_HOUR.search(text)
-    sign = next((name for sign, name in _CURRENCY_SIGNS.items() if sign in text), "USD")
-    unit = match[0] if match else f"{sign}/h"
+    unit = match[0] if match else f"{_currency_in(text)}/h"
     number = re.search(r"[0-9]+(?:\.[0-9]+)?", text)
     example = number[0] if number and float(number[0]) else "3.43"
     price = Dimension("price", {unit: Fraction(1)}, (unit,), example)
@@ -211,14 +205,12 @@ def parse_tokens(value: object) -> int:
     Raises:
         UnitError: as `_parse`, or not a whole number.
     """
-    text = value.strip() if isinstance(value, str) else value
-    match = _QUANTITY.fullmatch(text) if isinstance(text, str) else None
     try:
-        tokens = _parse(f"{text} tokens" if match and not match[2] else text, _TOKENS)
+        tokens = _parse(value, _TOKENS)
     except UnitError as error:
         raise UnitError(str(error), _TOKENS_REMEDY) from error
     if tokens.denominator != 1:
-        raise UnitError(f'"{text}" is not a whole number of tokens', _TOKENS_REMEDY)
+        raise UnitError(f'"{value}" is not a whole number of tokens', _TOKENS_REMEDY)
     return int(tokens)
 
 
@@ -230,18 +222,19 @@ def parse_money(value: str) -> tuple[float, str | None]:
         UnitError: as `_parse`.
     """
     text = value.strip()
-    sign = next((name for sign, name in _CURRENCY_SIGNS.items() if sign in text), "USD")
-    match = _MONEY.fullmatch(text)
-    number = text if match is None else match[1]
-    if re.fullmatch(_QUANTITY, number) and not re.search("[A-Za-z]$", number):
-        number = f"{number} money"
+    match = _MONEY_WITH_CURRENCY.fullmatch(text)
+    amount, currency = match.groups() if match else (text, None)
     try:
-        amount = float(_parse(number, _MONEY_AMOUNT))
+        return float(_parse(amount, _MONEY)), currency
     except UnitError as error:
+        sign = _currency_in(text)
         remedy = f'write an amount, plain or with K, M, B or T: "2M", "1.5e6", "2M {sign}"'
-        reason = str(error).replace(" money", "")
-        raise UnitError(f'"{text}" is not an amount of money: {reason}', remedy) from error
-    return amount, match[2] if match else None
+        raise UnitError(f'"{text}" is not an amount of money: {error}', remedy) from error
+
+
+def _currency_in(text: str) -> str:
+    """Return the code of the first currency that is named in a text, or USD."""
+    return next((name for sign, name in _CURRENCY_SIGNS.items() if sign in text), "USD")
 
 
 # Pydantic fields: text with a unit in the file, a plain number in the model.

@@ -12,13 +12,14 @@ from simtrain.commands.shared import (
     JsonOption,
     SetOption,
     emit,
-    refuse_option,
+    refuse,
     shipped_scenarios,
     show,
     simulate_with_status,
     text_width,
 )
 
+Figure = Literal["iteration_time", "mfu", "hfu", "peak_memory"]
 _CODE = re.compile(r"[eE]?\d+")
 
 
@@ -31,7 +32,7 @@ def explain(
         ),
     ] = None,
     figure: Annotated[
-        Literal["iteration_time", "mfu", "hfu", "peak_memory"] | None,
+        Figure | None,
         typer.Argument(help="Figure of the scenario to explain. Default: iteration_time."),
     ] = None,
     overrides: SetOption = None,
@@ -52,10 +53,10 @@ def explain(
     from simtrain.pages.explanation_page import code_list, errors_document, explanation_page
 
     is_figure = not (all_codes or subject is None or _CODE.fullmatch(subject.strip()))
-    given = {"FIGURE": figure, "--set": overrides, "--json": as_json}
-    if not is_figure and (wrong := [name for name, value in given.items() if value]):
+    if not is_figure:
+        of_figures = {"FIGURE": figure, "--set": overrides, "--json": as_json}
         message = "is only for a figure of a scenario"
-        refuse_option(wrong[0], message, "remove it, or name a scenario")
+        refuse(of_figures, message, "remove it, or name a scenario")
     if all_codes:
         emit(errors_document(explanations().values()))
     elif subject is None:
@@ -68,7 +69,7 @@ def explain(
 
 def _explain_figure(
     scenario: str,
-    figure: Literal["iteration_time", "mfu", "hfu", "peak_memory"],
+    figure: Figure,
     overrides: list[str],
     as_json: bool,
 ) -> None:

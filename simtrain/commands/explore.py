@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
-import typer
-
-from simtrain.commands.shared import emit
+from simtrain.commands.shared import HtmlFileOption, emit
 
 
-def explore(
-    out: Annotated[Path, typer.Option("--out", "-o", help="HTML file to write.")],
-) -> None:
+def explore(out: HtmlFileOption) -> None:
     """Write the paper's figures with sliders as one HTML file that needs no network.
 
     It shows the activations of a layer tensor by tensor, when attention dominates, the memory and

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from simtrain.commands.app import App
-from simtrain.commands.shared import SetOption, emit
+from simtrain.commands.shared import SetOption, print_or_write
 
 import_app = App(
     help="Convert a training script, a log or a model's config to a scenario.",
@@ -83,12 +83,6 @@ def write_torchtitan_scenario(
 
 
 def _print_or_write(text: str, out: Path | None) -> None:
-    from simtrain.output_folder import write_new
-
-    if out is None:
-        emit(text)
-        return
-    write_new(out, text)
     num_notes = sum(line.startswith("# - ") for line in text.splitlines())
     notes = f"{num_notes} settings are" if num_notes != 1 else "1 setting is"
-    emit(f"Wrote {out}; {notes} not modelled. Run it with: simtrain run {out}\n")
+    print_or_write(text, out, f"; {notes} not modelled")

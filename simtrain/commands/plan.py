@@ -9,19 +9,19 @@ import typer
 
 from simtrain.commands.cost import GoodputOption, TokensOption
 from simtrain.commands.shared import (
+    MISSED,
     JsonOption,
     ScenarioArgument,
     ScenarioFolderOption,
     SecondsOption,
     SetOption,
     show,
+    with_files,
 )
 
 if TYPE_CHECKING:
     from simtrain.planning import TrainingPlan
 
-LIMITS_MISSED = 4
-"""Exit code if no combination meets the limits."""
 _WORTH_WORKERS = 6
 """Number of combinations from which worker processes pay off; they take a second to start."""
 
@@ -123,7 +123,7 @@ def plan(
     files = write_plan(result, base, out) if out else []
     show(as_json, lambda: _as_json(result, files), lambda: plan_page(result, out), names)
     if result.fastest is None:
-        raise typer.Exit(LIMITS_MISSED)
+        raise typer.Exit(MISSED)
 
 
 def _workers(num_combinations: int) -> int:
@@ -136,7 +136,5 @@ def _workers(num_combinations: int) -> int:
 def _as_json(plan: TrainingPlan, files: list[Path]) -> dict[str, Any]:
     """Return the plan as JSON data, with the scenario file of each layout if files were written."""
     data = plan.to_json()
-    rows_with_layout = [row for row in data["rows"] if row["layout"]]
-    for row, path in zip(rows_with_layout, files, strict=False):
-        row["file"] = str(path)
+    with_files((row for row in data["rows"] if row["layout"]), files)
     return data

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from simtrain.commands.shared import JsonOption, OutOption, show, status
+from simtrain.commands.shared import JsonOption, OutOption, SweepFolderArgument, show, status
 
 
 def plot(
-    folder: Annotated[Path, typer.Argument(help="Folder with the results of a sweep.")],
+    folder: SweepFolderArgument,
     out: OutOption = None,
     x: Annotated[str | None, typer.Option("--x", help="Horizontal axis of the heat map.")] = None,
     y: Annotated[str | None, typer.Option("--y", help="Vertical axis of the heat map.")] = None,

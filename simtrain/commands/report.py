@@ -15,7 +15,14 @@ from simtrain.commands.compare import (
     load_compared,
     scenario_column,
 )
-from simtrain.commands.shared import SetOption, emit, refuse_option, shipped_scenarios, status
+from simtrain.commands.shared import (
+    HtmlFileOption,
+    SetOption,
+    emit,
+    refuse,
+    shipped_scenarios,
+    status,
+)
 
 if TYPE_CHECKING:
     from simtrain.html.document import Document
@@ -35,7 +42,7 @@ SweepFolderOption = Annotated[
 
 
 def report(
-    out: Annotated[Path, typer.Option("--out", "-o", help="HTML file to write.")],
+    out: HtmlFileOption,
     scenarios: ReportedScenarios = None,
     overrides: SetOption = None,
     changes: ChangeOption = None,
@@ -56,7 +63,16 @@ def report(
     from simtrain.html.document import check_html_file, write_document
     from simtrain.output_folder import check_writable
 
-    _check_options(scenarios, overrides, changes, sensitivity, sweep)
+    if sweep:
+        of_iterations = {
+            "SCENARIO": scenarios,
+            "--set": overrides,
+            "--change": changes,
+            "--no-sensitivity": not sensitivity,
+        }
+        refuse(of_iterations, "has no effect with --sweep")
+    else:
+        refuse({"SCENARIO": not scenarios}, "is missing", "name a scenario, or add --sweep FOLDER")
     check_html_file(out)
     check_writable(out, "the report")
     if sweep:
@@ -66,26 +82,6 @@ def report(
         document = _of_iterations(scenarios or [], overrides, changes, sensitivity)
     write_document(document, out)
     emit(f"{out}\n")
-
-
-def _check_options(
-    scenarios: list[str] | None,
-    overrides: list[str] | None,
-    changes: list[str] | None,
-    sensitivity: bool,
-    sweep: Path | None,
-) -> None:
-    """Refuse a report without scenario and sweep, and options without effect on sweeps."""
-    if sweep is None and not scenarios:
-        refuse_option("SCENARIO", "is missing", "name a scenario, or add --sweep FOLDER")
-    given = {
-        "SCENARIO": scenarios,
-        "--set": overrides,
-        "--change": changes,
-        "--no-sensitivity": not sensitivity,
-    }
-    if sweep and (wrong := [name for name, value in given.items() if value]):
-        refuse_option(wrong[0], "has no effect with --sweep", "remove it")
 
 
 def _of_sweep(folder: Path) -> Document:

@@ -7,9 +7,7 @@ from typing import Annotated
 
 import typer
 
-from simtrain.commands.shared import JsonOption, OutOption, show
-
-THRESHOLD_MISSED = 4
+from simtrain.commands.shared import MISSED, JsonOption, OutOption, show
 
 
 class Target(StrEnum):
@@ -57,4 +55,4 @@ def reproduce(
     result = paper.AllTargets(results) if target is Target.ALL else results[target]
     show(as_json, result.to_json, lambda: paper_page(result))
     if not result.ok:
-        raise typer.Exit(THRESHOLD_MISSED)
+        raise typer.Exit(MISSED)

@@ -17,7 +17,7 @@ from simtrain.commands.shared import (
     emit,
     parse_numbers,
     parse_window_s,
-    refuse_option,
+    refuse,
     show,
     simulate_with_status,
     status,
@@ -86,7 +86,15 @@ def run(
     from simtrain.scenario import load_scenario
     from simtrain.traces.write import check_trace_file, write_trace
 
-    _check_options(ops, stage, as_csv, as_json, trace, trace_microbatches, trace_window)
+    check_one_format(as_json, as_csv)
+    if not ops:
+        of_operators = {"--csv": as_csv, "--stage": stage is not None}
+        refuse(of_operators, "is only for --ops", "add --ops")
+    of_kernels = {"--trace-microbatches": trace_microbatches, "--trace-window": trace_window}
+    if trace is None:
+        refuse(of_kernels, "is only for --trace", "add --trace FILE")
+    elif trace.suffix.lower() == ".csv":
+        refuse(of_kernels, "has no effect on a schedule, which has no kernels")
     microbatches = parse_numbers(trace_microbatches, "--trace-microbatches")
     window_s = parse_window_s(trace_window, "--trace-window")
     if trace:
@@ -102,28 +110,6 @@ def run(
         _show_operators(result, stage, as_json, as_csv)
     else:
         _show_result(loaded, result, as_json)
-
-
-def _check_options(
-    ops: bool,
-    stage: int | None,
-    as_csv: bool,
-    as_json: bool,
-    trace: Path | None,
-    trace_microbatches: str | None,
-    trace_window: str | None,
-) -> None:
-    """Refuse options that have no effect with the others."""
-    if not ops and (stage is not None or as_csv):
-        refuse_option("--csv" if as_csv else "--stage", "is only for --ops", "add --ops")
-    check_one_format(as_json, as_csv)
-    if trace_microbatches is None and trace_window is None:
-        return
-    option = "--trace-window" if trace_microbatches is None else "--trace-microbatches"
-    if trace is None:
-        refuse_option(option, "is only for --trace", "add --trace FILE")
-    if trace.suffix.lower() == ".csv":
-        refuse_option(option, "has no effect on a schedule, which has no kernels", "remove it")
 
 
 def _show_operators(result: Result, stage: int | None, as_json: bool, as_csv: bool) -> None:

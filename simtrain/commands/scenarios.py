@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from simtrain.commands.shared import emit, print_list, refuse_option, shipped_scenarios
+from simtrain.commands.shared import emit, print_list, print_or_write, refuse, shipped_scenarios
 
 
 def scenarios(
@@ -28,10 +28,9 @@ def scenarios(
     from simtrain.scenario import load_scenario
 
     if name is not None:
-        _print_or_write(find_scenario(name).read_text(encoding="utf-8"), copy)
+        print_or_write(find_scenario(name).read_text(encoding="utf-8"), copy)
         return
-    if copy is not None:
-        refuse_option("--copy", "copies no scenario", "add the name of the scenario to copy")
+    refuse({"--copy": copy}, "copies no scenario", "add the name of the scenario to copy")
     print_list((name, load_scenario(name).description or "") for name in list_scenarios())
 
 
@@ -56,7 +55,7 @@ def init(
     from simtrain.scenario.template import template
 
     text = find_scenario(source).read_text(encoding="utf-8") if source else template()
-    _print_or_write(text, file)
+    print_or_write(text, file)
 
 
 def schema() -> None:
@@ -71,14 +70,3 @@ def schema() -> None:
     from simtrain.scenario.json_schema import scenario_schema
 
     emit(json.dumps(scenario_schema(), indent=2) + "\n")
-
-
-def _print_or_write(text: str, file: Path | None) -> None:
-    """Print the text, or write it to a new file."""
-    from simtrain.output_folder import write_new
-
-    if file is None:
-        emit(text)
-        return
-    write_new(file, text)
-    emit(f"Wrote {file}. Run it with: simtrain run {file}\n")

@@ -15,6 +15,7 @@ from simtrain.commands.shared import (
     SecondsOption,
     SetOption,
     show,
+    with_files,
 )
 from simtrain.errors import InputError, Location
 
@@ -145,6 +146,5 @@ def _counts(option: str, written: list[str], example: str) -> tuple[int, ...]:
 
 def _as_json(result: SearchResult, files: list[Path]) -> dict[str, Any]:
     data = result.to_json()
-    for ranked, path in zip(data["ranked"], files, strict=False):
-        ranked["file"] = str(path)
+    with_files(data["ranked"], files)
     return data

@@ -6,10 +6,10 @@ import json
 import os
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 from rich.console import Console, RenderableType
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from simtrain.report.result import Result
     from simtrain.scenario import Scenario
 
+MISSED = 4
+"""Exit code if an error is above its threshold, or nothing meets the limits."""
+INTERRUPTED = 130
+"""Exit code after Ctrl-C."""
 _PLAIN_WIDTH = 120
 
 
@@ -48,6 +52,8 @@ AllowOomOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON in full precision.")]
 OutOption = Annotated[Path | None, typer.Option("--out", help="Folder for pictures (PNG and SVG).")]
+HtmlFileOption = Annotated[Path, typer.Option("--out", "-o", help="HTML file to write.")]
+SweepFolderArgument = Annotated[Path, typer.Argument(help="Folder with the results of a sweep.")]
 ScenarioFolderOption = Annotated[
     Path | None,
     typer.Option(
@@ -75,13 +81,24 @@ WindowOption = Annotated[
 
 def check_one_format(as_json: bool, as_csv: bool) -> None:
     """Refuse --json with --csv."""
-    if as_json and as_csv:
-        refuse_option("--csv", "has no effect with --json", "remove --json or --csv")
+    if as_json:
+        refuse({"--csv": as_csv}, "has no effect with --json", "remove --json or --csv")
 
 
-def refuse_option(option: str, message: str, fix: str) -> NoReturn:
-    """Raise the error of an option or argument that does not fit the others (E908)."""
-    raise InputError.of("E908", message, Location(option), fix)
+def refuse(options: Mapping[str, object], message: str, fix: str = "remove it") -> None:
+    """Refuse options and arguments that do not fit the others.
+
+    Args:
+        options: values by name; the first that is given is named. False, None and [] are not given.
+        message: what is wrong with it.
+        fix: what to write instead.
+
+    Raises:
+        InputError: one of them is given (E908).
+    """
+    for name, value in options.items():
+        if value:
+            raise InputError.of("E908", message, Location(name), fix)
 
 
 def parse_numbers(text: str | None, option: str) -> list[int] | None:
@@ -149,15 +166,32 @@ def show(
     print_page(page())
 
 
-def print_page(page: RenderableType) -> None:
-    """Print a page, wrapped to the width of the terminal.
+def print_page(page: RenderableType, width: int | None = None) -> None:
+    """Print a page, wrapped to a width, by default that of the terminal, without trailing spaces.
 
     Text in brackets or between colons is a user's name, no markup of rich.
     """
-    console = Console(width=text_width(), markup=False, emoji=False)
+    console = Console(width=width or text_width(), markup=False, emoji=False)
     with console.capture() as capture:
         console.print(page)
-    emit(capture.get())
+    emit("".join(f"{line.rstrip()}\n" for line in capture.get().splitlines()))
+
+
+def print_or_write(text: str, file: Path | None, note: str = "") -> None:
+    """Print a scenario, or write it to a new file; `note` follows the name of the file."""
+    from simtrain.output_folder import write_new
+
+    if file is None:
+        emit(text)
+        return
+    write_new(file, text)
+    emit(f"Wrote {file}{note}. Run it with: simtrain run {file}\n")
+
+
+def with_files(rows: Iterable[dict[str, Any]], files: Iterable[Path]) -> None:
+    """Add to each row of JSON data the file of its scenario; without files add nothing."""
+    for row, file in zip(rows, files, strict=False):
+        row["file"] = str(file)
 
 
 def print_list(rows: Iterable[tuple[str, ...]]) -> None:

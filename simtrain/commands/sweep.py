@@ -11,18 +11,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from simtrain.commands.shared import (
     JsonOption,
     SetOption,
+    SweepFolderArgument,
     check_one_format,
     emit,
     print_list,
+    print_page,
     show,
     status,
 )
-from simtrain.errors import InputError, Location, Problem
+from simtrain.errors import InputError, Location
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from simtrain.sweep.plan import Plan
     from simtrain.sweep.run import Shard
 
-INTERRUPTED = 130
-"""Exit code after Ctrl-C."""
 _FULL_WIDTH = 100_000
 """Columns of a page that must not be cut."""
 
@@ -43,7 +42,6 @@ class ExecutorName(StrEnum):
     RAY = "ray"
 
 
-FolderArgument = Annotated[Path, typer.Argument(help="Folder with the results of a sweep.")]
 WorkersOption = Annotated[
     int | None,
     typer.Option(
@@ -82,7 +80,7 @@ def sweep(
 
     Example: simtrain sweep interleave --out results
     """
-    from simtrain.commands.sweep_bar import SweepBar
+    from simtrain.commands.sweep_bar import sweep_bar
     from simtrain.pages.sweep_page import summary_json, summary_page
     from simtrain.sweep.folder import SweepFolder
     from simtrain.sweep.load import load_plan
@@ -93,13 +91,8 @@ def sweep(
         folder = SweepFolder(out)
         plan = folder.open(load_plan(file, overrides or (), part_size), part_size)
         make_executor, in_flight = _executor(executor, address, workers, plan, own_shard)
-    bar = SweepBar(plan)
-    try:
-        with bar:
-            done = run_sweep(plan, folder, make_executor, in_flight, own_shard, bar.update)
-    except KeyboardInterrupt:
-        Console(stderr=True).print(bar.interrupted, markup=False, highlight=False)
-        raise typer.Exit(INTERRUPTED) from None
+    with sweep_bar(plan) as on_progress:
+        done = run_sweep(plan, folder, make_executor, in_flight, own_shard, on_progress)
     show(
         as_json,
         lambda: summary_json(plan, folder, own_shard, done),
@@ -118,7 +111,7 @@ def _executor(
         return lambda: cluster, workers or cluster.num_processors
     if address is not None:
         message, fix = "processes on this machine have no address", "add --executor ray"
-        raise InputError([Problem("E854", message, Location("--address"), fix=fix)])
+        raise InputError.of("E854", message, Location("--address"), fix)
     from simtrain.sweep.executors import local_executor
     from simtrain.system import num_processors
 
@@ -132,7 +125,7 @@ def _address(address: str | None) -> str:
         return address
     message = "the address of the Ray cluster is missing"
     fix = "add --address host:port as printed by ray start --head, or set RAY_ADDRESS"
-    raise InputError([Problem("E854", message, Location("--executor ray"), fix=fix)])
+    raise InputError.of("E854", message, Location("--executor ray"), fix)
 
 
 def _parse_shard(text: str) -> Shard:
@@ -144,7 +137,7 @@ def _parse_shard(text: str) -> Shard:
         return Shard(int(match[1]), int(match[2]))
     message = f'"{text}" is not a shard'
     fix = "write 0/4 for the first of four shards, 3/4 for the last"
-    raise InputError([Problem("E828", message, Location("--shard"), fix=fix)])
+    raise InputError.of("E828", message, Location("--shard"), fix)
 
 
 def sweeps() -> None:
@@ -160,7 +153,7 @@ def sweeps() -> None:
 
 
 def query(
-    folder: FolderArgument,
+    folder: SweepFolderArgument,
     sql: Annotated[str, typer.Argument(help="DuckDB SQL on the table `results`.")],
     as_json: JsonOption = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV in full precision.")] = False,
@@ -182,7 +175,4 @@ def query(
         show(as_json, answer.to_json, str)
     else:
         # A table cut to the terminal would show wrong numbers.
-        console = Console(width=_FULL_WIDTH, markup=False, emoji=False)
-        with console.capture() as capture:
-            console.print(answer_page(answer), crop=False)
-        emit("".join(line.rstrip() + "\n" for line in capture.get().splitlines()))
+        print_page(answer_page(answer), _FULL_WIDTH)

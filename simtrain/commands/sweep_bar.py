@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Self
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
+import typer
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -15,9 +18,10 @@ from rich.progress import (
 from rich.text import Text
 
 from simtrain.commands.progress import stderr_bar
+from simtrain.commands.shared import INTERRUPTED, emit
 from simtrain.pages.sweep_page import best_words
 from simtrain.sweep.plan import Plan
-from simtrain.sweep.run import Progress as SweepProgress
+from simtrain.sweep.run import Progress
 
 
 class _Rate(ProgressColumn):
@@ -28,34 +32,31 @@ class _Rate(ProgressColumn):
         return Text(f"{task.speed:,.0f}/s" if task.speed else "")
 
 
-class SweepBar:
-    """A progress bar on stderr, shown only on a terminal."""
+@contextmanager
+def sweep_bar(plan: Plan) -> Iterator[Callable[[Progress], None]]:
+    """Show a bar on a terminal; the yielded function updates it.
 
-    def __init__(self, plan: Plan) -> None:
-        columns = (BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
-        self._bar = stderr_bar(*columns, TextColumn("{task.fields[best]}", markup=False))
-        self._task = self._bar.add_task("", total=plan.num_points, best="")
-        self._last = SweepProgress(0, 0)
+    Ctrl-C ends the command, with a message that says how to resume.
+    """
+    columns = (BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
+    bar = stderr_bar(*columns, TextColumn("{task.fields[best]}", markup=False))
+    task = bar.add_task("", total=plan.num_points, best="")
+    last = Progress(0, 0)
 
-    def __enter__(self) -> Self:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._bar.stop()
-
-    def update(self, progress: SweepProgress) -> None:
-        """Update the bar."""
+    def update(progress: Progress) -> None:
+        """Show the progress."""
+        nonlocal last
         best = progress.counts.best
-        words = best_words(best) if best else ""
         # Parts that were already on disk must not count towards the rate.
-        set_bar = self._bar.update if progress.found == self._last.found else self._bar.reset
-        done = progress.counts.num_points
-        set_bar(self._task, total=progress.num_points, completed=done, best=words)
-        self._last = progress
+        set_bar = bar.update if progress.found == last.found else bar.reset
+        done, words = progress.counts.num_points, best_words(best) if best else ""
+        set_bar(task, total=progress.num_points, completed=done, best=words)
+        last = progress
 
-    @property
-    def interrupted(self) -> str:
-        """Message after Ctrl-C."""
-        done, total = self._last.done, self._last.num_parts
-        return f"interrupted: {done} of {total} parts are on disk; run the same command to resume"
+    try:
+        with bar:
+            yield update
+    except KeyboardInterrupt:
+        found = f"{last.done} of {last.num_parts} parts are on disk"
+        emit(f"interrupted: {found}; run the same command to resume\n", sys.stderr)
+        raise typer.Exit(INTERRUPTED) from None
