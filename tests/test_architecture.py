@@ -305,7 +305,7 @@ def test_assert_is_only_for_our_own_bugs() -> None:
     ]
     assert found == [
         ("simtrain/durations/gemm.py", "rates is not None"),
-        ("simtrain/durations/host.py", "link is not None"),
+        ("simtrain/durations/model.py", "link is not None"),
         ("simtrain/durations/model.py", "kernel is not None"),
         ("simtrain/errors.py", "self.problems"),
         ("simtrain/hardware/profile.py", "self.intra_node is not None"),

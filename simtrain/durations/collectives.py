@@ -93,8 +93,7 @@ def transfer_seconds(
     Args:
         num_bytes: size of the message.
         levels_crossed: 0 inside a node, 1 between nodes, more across wider levels, whose uplinks
-        all
-            GPUs below are assumed to use at once (`Mesh.levels_crossed`).
+            all GPUs below are assumed to use at once (`Mesh.levels_crossed`).
         num_sharing: number of transfers that share the GPU's link, this one included.
         profile: the hardware profile.
     """

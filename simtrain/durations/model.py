@@ -16,7 +16,6 @@ from simtrain.durations.collectives import (
     transfer_seconds,
 )
 from simtrain.durations.gemm import GemmMachine, gemm_is_extrapolated, gemm_seconds
-from simtrain.durations.host import host_bytes_per_s
 from simtrain.hardware.kernels import KernelBandwidths
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.workload.work import (
@@ -25,6 +24,7 @@ from simtrain.workload.work import (
     FusedAttention,
     Gemm,
     GroupedGemm,
+    HostResource,
     HostWork,
     ProductType,
     Work,
@@ -97,7 +97,7 @@ class DurationModel:
             case Collective():
                 return collective_seconds(work, self.profile)
             case HostWork():
-                return work.num_bytes / host_bytes_per_s(work.resource, self.profile)
+                return work.num_bytes / self._host_bytes_per_s(work.resource)
 
     def _bandwidth(self, work: Elementwise) -> float:
         memory, family = self.profile.memory_bound, work.family
@@ -105,3 +105,10 @@ class DurationModel:
         found = own and (own.backward if work.is_backward else own.forward)
         default = memory.stream_bandwidth if family.streams else memory.fused_bandwidth
         return (found or default).value
+
+    def _host_bytes_per_s(self, resource: HostResource) -> float:
+        """One GPU's share while all GPUs of the node use the resource."""
+        link = self.profile.host_link
+        assert link is not None, "scenario.check refuses offloading without a host_link"
+        is_adam = resource is HostResource.ADAM
+        return (link.adam_bandwidth if is_adam else link.bandwidth).value

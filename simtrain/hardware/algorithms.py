@@ -10,7 +10,6 @@ from simtrain.entry import Entry, Fraction, Strict, Text
 from simtrain.strict_yaml import FieldError
 from simtrain.units import Bytes, NonNegativeSeconds
 
-Algorithm = Literal["ring", "tree", "hierarchical", "switch"]
 Choice = Literal["auto", "ring", "tree", "hierarchical", "switch"]
 Kind = Literal["all_reduce", "all_gather", "reduce_scatter"]
 _ALL_REDUCE_ONLY = ("tree", "switch")

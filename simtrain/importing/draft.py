@@ -145,10 +145,8 @@ class Draft:
         for override in self.overrides:
             document = apply_overrides(spell_out_words(document), [override])
             path = path_of(override)
-            within = [one for one in self.comments if one[: len(path)] == path]
-            for one in within:
-                del self.comments[one]
-            self.comments[path] = "--set"
+            kept = {one: self.comments[one] for one in self.comments if one[: len(path)] != path}
+            self.comments = kept | {path: "--set"}
         document = spell_out_words(document)
         written = {".".join(map(str, path)) for path, _ in leaves(document.data)}
         missing = [

@@ -12,27 +12,31 @@ from typing import Any
 
 from simtrain.importing.settings import Effect
 
-_MAPPED = {
+_MAPPED_BY_ALL = {
+    "vocab_size": "model.vocab_size",
+    "tie_word_embeddings": "model.tied_embeddings",
+    "torch_dtype": "precision.compute",
+    "dtype": "precision.compute",
+}
+_MAPPED_BY_MOST = _MAPPED_BY_ALL | {
     "num_hidden_layers": "model.num_layers",
     "hidden_size": "model.hidden_size",
     "num_attention_heads": "model.num_attention_heads",
+    "max_position_embeddings": "model.seq_length",
+    "attention_dropout": "model.attention_dropout",
+    "hidden_dropout": "model.hidden_dropout",
+}
+_MAPPED = _MAPPED_BY_MOST | {
     "num_key_value_heads": "model.num_query_groups",
     "sliding_window": "model.attention_window",
     "layer_types": "model.full_attention_every",
     "sliding_window_pattern": "model.full_attention_every",
     "head_dim": "model.kv_channels",
     "intermediate_size": "model.ffn_hidden_size",
-    "max_position_embeddings": "model.seq_length",
-    "vocab_size": "model.vocab_size",
-    "tie_word_embeddings": "model.tied_embeddings",
     "hidden_act": "model.activation",
     "hidden_activation": "model.activation",
     "attention_bias": "model.qkv_biases",
     "mlp_bias": "model.biases",
-    "attention_dropout": "model.attention_dropout",
-    "hidden_dropout": "model.hidden_dropout",
-    "torch_dtype": "precision.compute",
-    "dtype": "precision.compute",
 }
 _MAPPED_LATENT = _MAPPED | {
     "q_lora_rank": "model.latent_attention.q_lora_rank",
@@ -72,37 +76,21 @@ LATENT_FIELDS = tuple(
     for field in _MAPPED_LATENT.values()
     if field.startswith("model.latent_attention.")
 )
-_MAPPED_GPT2 = {
+_MAPPED_GPT2 = _MAPPED_BY_ALL | {
     "n_layer": "model.num_layers",
     "n_embd": "model.hidden_size",
     "n_head": "model.num_attention_heads",
     "n_inner": "model.ffn_hidden_size",
     "n_positions": "model.seq_length",
-    "vocab_size": "model.vocab_size",
-    "tie_word_embeddings": "model.tied_embeddings",
     "activation_function": "model.activation",
     "attn_pdrop": "model.attention_dropout",
     "resid_pdrop": "model.hidden_dropout",
-    "torch_dtype": "precision.compute",
-    "dtype": "precision.compute",
 }
-
-
-_MAPPED_FALCON = {
-    "num_hidden_layers": "model.num_layers",
-    "hidden_size": "model.hidden_size",
-    "num_attention_heads": "model.num_attention_heads",
+_MAPPED_FALCON = _MAPPED_BY_MOST | {
     "num_kv_heads": "model.num_query_groups",
     "ffn_hidden_size": "model.ffn_hidden_size",
-    "max_position_embeddings": "model.seq_length",
-    "vocab_size": "model.vocab_size",
-    "tie_word_embeddings": "model.tied_embeddings",
     "activation": "model.activation",
-    "attention_dropout": "model.attention_dropout",
-    "hidden_dropout": "model.hidden_dropout",
     "parallel_attn": "model.parallel_attention_mlp",
-    "torch_dtype": "precision.compute",
-    "dtype": "precision.compute",
 }
 
 
@@ -131,6 +119,7 @@ _GATED = {
 _UNTIED = {"tie_word_embeddings": False, "hidden_act": "silu"}
 
 _PLAIN = _GATED | {"normalization": "layer_norm"}
+_BIASED = {"biases": True, "qkv_biases": True}
 _LATENT_DEFAULTS = _UNTIED | {
     "q_lora_rank": 1536,
     "kv_lora_rank": 512,
@@ -152,18 +141,12 @@ FAMILIES: dict[str, Family] = {
             "attn_pdrop": 0.1,
             "resid_pdrop": 0.1,
         },
-        {
-            "normalization": "layer_norm",
-            "position_embedding": "learned",
-            "qk_norm": False,
-            "biases": True,
-            "qkv_biases": True,
-        },
+        _PLAIN | _BIASED | {"position_embedding": "learned"},
         _MAPPED_GPT2,
     ),
     "gpt_neox": Family(
         {"tie_word_embeddings": False, "hidden_act": "gelu", "use_parallel_residual": True},
-        _PLAIN | {"biases": True, "qkv_biases": True},
+        _PLAIN | _BIASED,
         _MAPPED | {"use_parallel_residual": "model.parallel_attention_mlp"},
     ),
     "falcon": Family(

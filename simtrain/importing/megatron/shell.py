@@ -55,12 +55,10 @@ class _Block:
     Args:
         runs: whether the current branch runs; None if unknown.
         has_run: whether a branch has run; None if unknown.
-        is_if: whether the block is an `if`.
     """
 
     runs: bool | None
     has_run: bool | None
-    is_if: bool = True
 
 
 @dataclass
@@ -68,7 +66,6 @@ class _Shell:
     variables: dict[str, list[Text]] = field(default_factory=dict)
     blocks: list[_Block] = field(default_factory=list)
     condition: list[tuple[bool | None, str]] | None = None
-    functions: int = 0
 
     @property
     def runs(self) -> bool | None:
@@ -80,7 +77,7 @@ class _Shell:
         """Interpret a command; return its expanded words, or None for blocks and assignments."""
         words = command.words
         if command.defines_function:
-            self.blocks.append(_Block(None, None, is_if=False))
+            self.blocks.append(_Block(None, None))
             return None
         while words and (keyword := words[0].literal) is not None:
             if keyword in ("if", "elif"):
@@ -95,10 +92,10 @@ class _Shell:
                 if self.blocks:
                     self.blocks.pop()
             elif keyword in _BLOCK_STARTS:
-                self.blocks.append(_Block(None, None, is_if=False))
+                self.blocks.append(_Block(None, None))
                 return None
             elif keyword == "{":
-                self.blocks.append(_Block(True, True, is_if=False))
+                self.blocks.append(_Block(True, True))
             elif keyword != "do":
                 break
             words = words[1:]

@@ -9,9 +9,11 @@ from typing import Literal as OneOf
 
 from simtrain.errors import InputError, Location
 
-_OPERATORS = ("&&", "||", ";;", ";", "|", "&", "(", ")", "\n")
+_OPERATOR = re.compile(r"&&|\|\||;;|[;|&()\n]")
+_BETWEEN_WORDS = re.compile(r"(?:\\\n|[ \t\r]|#[^\n]*)*")
 _ENDS_WORD = set(" \t\n;|&()<>")
 _NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?!$-]")
+_OPENING_BRACE = re.compile(r"\s*\{")
 _REDIRECTION = re.compile(r"(?:\d*[<>]+|&>+)&?[ \t]*")
 _BRACES = re.compile(r"([A-Za-z_]\w*|[0-9]+|[@*])(\[[@*]\])?(?:(:?[-=])(.*)|(.*))", re.DOTALL)
 
@@ -120,51 +122,34 @@ class _Reader:
                 self.at += 1
                 yield Command([], "\n", defines_function=True)
                 words = []
-                self._skip_opening_brace()
+                self._skip(_OPENING_BRACE)
             else:
                 yield Command(words, token)
                 words = []
         yield Command(words, "\n")
 
-    def _skip_opening_brace(self) -> None:
-        if found := re.compile(r"\s*\{").match(self.script, self.at):
-            self.at = found.end()
-
     def _next(self, in_test: bool = False) -> Word | str | None:
         """Return the next word or operator; None at the end."""
-        script = self.script
-        while self.at < len(script):
-            char = script[self.at]
-            if script.startswith("\\\n", self.at):
-                self.at += 2
-            elif char in " \t\r":
-                self.at += 1
-            elif char == "#":
-                self.at = self._end_of_line()
-            elif not in_test and (found := _REDIRECTION.match(script, self.at)):
-                self.at = found.end()
-                self._skip_file()
-            else:
-                break
-        else:
+        self._skip(_BETWEEN_WORDS)
+        while not in_test and self._skip(_REDIRECTION):
+            if self.at < len(self.script) and self.script[self.at] not in _ENDS_WORD:
+                self._word(_ENDS_WORD)  # The file name.
+            self._skip(_BETWEEN_WORDS)
+        if self.at == len(self.script):
             return None
-        for one in _OPERATORS:
-            if script.startswith(one, self.at):
-                start = self.at
-                self.at += len(one)
-                if in_test and one in ("&&", "||"):
-                    return Word([Literal([(char, start) for char in one])], start)
-                return one
+        if found := _OPERATOR.match(self.script, self.at):
+            self.at = found.end()
+            if in_test and found[0] in ("&&", "||"):
+                return Word([Literal(self._chars(*found.span()))], found.start())
+            return found[0]
         return self._word(_ENDS_WORD - set("<>()") if in_test else _ENDS_WORD)
 
-    def _end_of_line(self) -> int:
-        end = self.script.find("\n", self.at)
-        return len(self.script) if end < 0 else end
-
-    def _skip_file(self) -> None:
-        """Skip the file name after a redirection."""
-        if self.at < len(self.script) and self.script[self.at] not in _ENDS_WORD:
-            self._word(_ENDS_WORD)
+    def _skip(self, pattern: re.Pattern[str]) -> bool:
+        """Skip a pattern; return whether it matches."""
+        found = pattern.match(self.script, self.at)
+        if found:
+            self.at = found.end()
+        return found is not None
 
     def _word(self, ends: set[str]) -> Word:
         script, start = self.script, self.at
@@ -173,23 +158,23 @@ class _Reader:
             char = script[self.at]
             if char == "'":
                 end = self._find("'", self.at + 1)
-                pieces.append(Literal(self._chars(self.at + 1, end), quoted=True))
+                _add(pieces, Literal(self._chars(self.at + 1, end), quoted=True))
                 self.at = end + 1
             elif char == '"':
-                pieces += self._double_quoted()
+                self._double_quoted(pieces)
             elif char == "\\":
                 if script[self.at + 1 : self.at + 2] != "\n":
-                    pieces.append(Literal(self._chars(self.at + 1, self.at + 2), quoted=True))
+                    _add(pieces, Literal(self._chars(self.at + 1, self.at + 2), quoted=True))
                 self.at += 2
             elif char in "$`":
-                pieces.append(self._expansion(quoted=False))
+                _add(pieces, self._expansion(quoted=False))
             else:
-                pieces.append(Literal([(char, self.at)]))
+                _add(pieces, Literal([(char, self.at)]))
                 self.at += 1
         elements = None
         if script[self.at : self.at + 1] == "(" and script[self.at - 1] == "=":
             elements = self._elements()
-        return Word(_merged(pieces), start, elements)
+        return Word(pieces, start, elements)
 
     def _elements(self) -> list[Word]:
         opening = self.at
@@ -202,26 +187,26 @@ class _Reader:
                 elements.append(token)
         return elements
 
-    def _double_quoted(self) -> list[Literal | Expansion]:
+    def _double_quoted(self, pieces: list[Literal | Expansion]) -> None:
+        """Add the pieces of a text in double quotes."""
         opening = self.at
         self.at += 1
         # An empty piece, because "" is a word.
-        pieces: list[Literal | Expansion] = [Literal([], quoted=True)]
+        _add(pieces, Literal([], quoted=True))
         while self.at < len(self.script) and (char := self.script[self.at]) != '"':
             if char in "$`":
-                pieces.append(self._expansion(quoted=True))
+                _add(pieces, self._expansion(quoted=True))
                 continue
             if char == "\\":
                 self.at += 1
                 if self.script[self.at : self.at + 1] == "\n":
                     self.at += 1
                     continue
-            pieces.append(Literal(self._chars(self.at, self.at + 1), quoted=True))
+            _add(pieces, Literal(self._chars(self.at, self.at + 1), quoted=True))
             self.at += 1
         if self.at >= len(self.script):
             raise self._unended('"', opening)
         self.at += 1
-        return pieces
 
     def _expansion(self, quoted: bool) -> Literal | Expansion:
         script, start = self.script, self.at
@@ -285,14 +270,10 @@ class _Reader:
         return InputError.of("E876", f"the {what} that starts here is not closed", place, fix)
 
 
-def _merged(pieces: list[Literal | Expansion]) -> list[Literal | Expansion]:
-    """Merge adjacent literal pieces."""
-    merged: list[Literal | Expansion] = []
-    for piece in pieces:
-        last = merged[-1] if merged else None
-        alike = isinstance(piece, Literal) and isinstance(last, Literal)
-        if alike and piece.quoted == last.quoted:  # type: ignore[union-attr]
-            merged[-1] = Literal(last.text + piece.text, piece.quoted)  # type: ignore[union-attr]
-        else:
-            merged.append(piece)
-    return merged
+def _add(pieces: list[Literal | Expansion], piece: Literal | Expansion) -> None:
+    """Add a piece to those of a word; adjacent literal pieces become one."""
+    last = pieces[-1] if pieces else None
+    if isinstance(piece, Literal) and isinstance(last, Literal) and piece.quoted == last.quoted:
+        last.text.extend(piece.text)
+    else:
+        pieces.append(piece)

@@ -19,11 +19,9 @@ from calibrate.records.schema import (
 )
 from simtrain.comparison import Comparison
 from simtrain.durations.gemm import GemmMachine
-from simtrain.durations.host import host_bytes_per_s
 from simtrain.entry import Entry
 from simtrain.errors import InputError
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.workload.work import HostResource
 from tests.helpers.measured_records import A100, alone, gemm, header, kernels, linked, took, without
 
 pytestmark = pytest.mark.slow
@@ -122,9 +120,9 @@ def host(to_device: float, to_host: float, adam: float) -> list[Measurement]:
 
 def test_the_fit_recovers_the_hosts_copies_and_adam() -> None:
     profile = fitted([*alone(), *host(24e9, 26e9, 5e9)]).profile
-    assert host_bytes_per_s(HostResource.LINK, profile) == pytest.approx(25e9)
-    assert host_bytes_per_s(HostResource.ADAM, profile) == pytest.approx(5e9)
     assert profile.host_link is not None
+    assert profile.host_link.bandwidth.value == pytest.approx(25e9)
+    assert profile.host_link.adam_bandwidth.value == pytest.approx(5e9)
     assert profile.host_link.bandwidth.fitted_on == "4 points, mean |error| 4.0%, worst 4.0%"
     assert "all ranks at once" in profile.host_link.adam_bandwidth.source
 
