@@ -8,9 +8,8 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -28,22 +27,8 @@ if TYPE_CHECKING:
 _LIMITS = Limits()
 
 
-class Device(StrEnum):
-    """A kind of device to measure."""
-
-    CUDA = "cuda"
-    CPU = "cpu"
-
-
-class CollectiveOp(StrEnum):
-    """The collective of a file of nccl-tests."""
-
-    ALL_REDUCE = "all_reduce"
-    ALL_GATHER = "all_gather"
-    REDUCE_SCATTER = "reduce_scatter"
-    ALL_TO_ALL = "all_to_all"
-    SEND_RECV = "send_recv"
-
+Device = Literal["cuda", "cpu"]
+Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"]
 
 app = App(help="Measure a machine, fit its hardware profile, and validate the profile.")
 
@@ -72,15 +57,15 @@ def fit(
     Example: simtrain calibrate fit measured --name my_h100 -o my_h100.yaml --links h100_sxm
     """
     fitted = _fitted(source, name, links)
-    from calibrate.fit.profile_file import profile_text
+    from calibrate.fit.result import profile_text
 
     console = Console(stderr=output is None)
     fitted.print(console)
     for warning in fitted.warnings:
         print(f"warning: {warning}", file=sys.stderr)
-    options = (("--name", name), ("--links", links))
-    given = [part for option, value in options if value for part in (option, str(value))]
-    command = shlex.join([source.as_posix(), *given])
+    given = (("--name", name), ("--links", links))
+    options = [f"{option} {shlex.quote(str(value))}" for option, value in given if value]
+    command = " ".join([shlex.quote(source.as_posix()), *options])
     text = profile_text(fitted.data, command, measured=source.is_dir())
     if output is None:
         print(text, end="")
@@ -109,9 +94,9 @@ def memory(
     from calibrate.memory.cases import all_cases
     from calibrate.memory.measure import compare, has_cuda
 
-    if device is Device.CUDA and not has_cuda():
+    if device == "cuda" and not has_cuda():
         raise InputError.of("E702", "torch finds no CUDA device", fix="--device cpu")
-    on_cuda = device is not Device.CPU and has_cuda()
+    on_cuda = device != "cpu" and has_cuda()
     comparison = compare(all_cases(), "cuda" if on_cuda else "meta")
     show(as_json, comparison.to_json, comparison.page)
     if not comparison.ok:
@@ -143,9 +128,9 @@ def measure(
     from calibrate.benchmarks.products import multiplies_fp8
     from calibrate.memory.measure import has_cuda
 
-    chosen, parts = device or (Device.CUDA if has_cuda() else Device.CPU), only or list(Part)
+    chosen, parts = device or ("cuda" if has_cuda() else "cpu"), only or list(Part)
     try:
-        run = measure_machine(out, chosen.value, sizes_for(chosen.value, quick=quick), parts)
+        run = measure_machine(out, chosen, sizes_for(chosen, quick=quick), parts)
     except KeyboardInterrupt as error:
         print(f"stopped; the same command measures what {out} lacks", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from error
@@ -154,7 +139,7 @@ def measure(
     print(f"{out}: {run.num_added} records added to {run.num_before}")
     if run.ranks.size == 1 and Part.COLLECTIVES in parts:
         print("collectives left out: they need two processes (torchrun --nproc-per-node 2)")
-    if Part.PRODUCTS in parts and not multiplies_fp8(chosen.value):
+    if Part.PRODUCTS in parts and not multiplies_fp8(chosen):
         print("fp8 products left out: they need a GPU of compute capability 8.9 or more")
 
 
@@ -210,7 +195,7 @@ def validate(
 @app.command("nccl-tests")
 def nccl_tests(
     results: Annotated[Path, typer.Argument(help="Output of nccl-tests: text, or JSON of -J.")],
-    op: Annotated[CollectiveOp, typer.Option(help="Collective of the file.")],
+    op: Annotated[Collective, typer.Option(help="Collective of the file.")],
     ranks: Annotated[int, typer.Option(min=2, help="GPUs that took part.")],
     out: Annotated[Path, typer.Option(help="Folder of the measurements that they join.")],
     nodes: Annotated[int, typer.Option(min=1, help="Nodes of these GPUs.")] = 1,
@@ -221,7 +206,7 @@ def nccl_tests(
     """
     from calibrate.records.nccl_tests import add_nccl_tests
 
-    added = add_nccl_tests(out, results, op.value, ranks, nodes)
+    added = add_nccl_tests(out, results, op, ranks, nodes)
     print(f"{out}: {added} records added")
 
 
@@ -232,12 +217,16 @@ def _fitted(source: Path, name: str | None, links: Path | None) -> Fit:
         InputError: scipy is missing, or an option is missing or changes nothing.
     """
     require("fitting a profile", "scipy")
-    from calibrate.fit.from_records import fit_folder
+    from calibrate.fit.borrowed_links import Links
+    from calibrate.fit.from_records import fit_measurements
     from calibrate.fit.published import fit_figures
+    from calibrate.records.file import read_records
 
     is_folder = source.is_dir() or (name is not None and not source.exists())
     if is_folder and name:
-        return fit_folder(source, name, links)
+        header, records = read_records(source)
+        taken = Links.load(links) if links else None
+        return fit_measurements(source, header, records, name, taken)
     if is_folder:
         reason = "measurements do not say what the machine is to be called"
         raise InputError.of("E723", "the profile has no name", fix="--name NAME", reason=reason)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from itertools import product
 from typing import Any
 
 import torch
@@ -76,12 +77,10 @@ def collective_points(sizes: Sizes, timer: Timer) -> list[Point]:
         }
 
     points = []
-    for members in groups_that_matter(timer.ranks):
+    for members, op, size in product(groups_that_matter(timer.ranks), _OPS, sizes.array_bytes):
         group = {"num_ranks": members.num_ranks, "num_groups": len(members.groups)}
-        for op in _OPS:
-            for size in sizes.array_bytes:
-                what = {"op": op, "array_bytes": size, **group, "num_nodes": members.num_nodes}
-                points.append(Point(CollectiveRecord, what, partial(measure, op, size, members)))
+        what = {"op": op, "array_bytes": size, **group, "num_nodes": members.num_nodes}
+        points.append(Point(CollectiveRecord, what, partial(measure, op, size, members)))
     return points
 
 
@@ -153,28 +152,24 @@ def overlap_points(sizes: Sizes, timer: Timer) -> list[Point]:
     """
     if timer.ranks.size == 1:
         return []
-    tokens, hidden = sizes.overlap.tokens, sizes.overlap.hidden
-    num_bytes, wide = tokens * hidden * _DTYPE.itemsize, 4 * hidden
-    points = []
-    for beside, op, product in (
+    tokens, hidden, wide = sizes.overlap.tokens, sizes.overlap.hidden, 4 * sizes.overlap.hidden
+    num_bytes, points = tokens * hidden * _DTYPE.itemsize, []
+    weight = GemmWork(m=wide, n=hidden, k=tokens, layout="NT", accumulate=True)
+    for beside, op, work in (
         ("an all-reduce", "all_reduce", GemmWork(m=tokens, n=hidden, k=hidden, layout="NN")),
         ("an all-gather", "all_gather", GemmWork(m=tokens, n=hidden, k=wide, layout="NN")),
-        (
-            "a reduce-scatter",
-            "reduce_scatter",
-            GemmWork(m=wide, n=hidden, k=tokens, layout="NT", accumulate=True),
-        ),
+        ("a reduce-scatter", "reduce_scatter", weight),
     ):
-        size = f"{product.m} x {product.n} x {product.k}"
+        size = f"{work.m} x {work.n} x {work.k}"
         what = f"{size} beside {beside} of {num_bytes} bytes over {timer.ranks.size} ranks"
-        measure = partial(_measure_overlap, product, op, num_bytes, timer)
+        measure = partial(_measure_overlap, work, op, num_bytes, timer)
         points.append(Point(OverlapRecord, {"what": what}, measure))
     return points
 
 
-def _measure_overlap(product: GemmWork, op: str, num_bytes: int, timer: Timer) -> dict[str, Any]:
+def _measure_overlap(work: GemmWork, op: str, num_bytes: int, timer: Timer) -> dict[str, Any]:
     """Time both alone and together, for about as long, so that they always overlap."""
-    products = product_runs(product, timer)
+    products = product_runs(work, timer)
     count = _num_elements(num_bytes, timer.ranks.size)
     # Zeros stay finite however often they are added up.
     arrays = [torch.zeros(count, dtype=_DTYPE, device=timer.device) for _ in range(4)]

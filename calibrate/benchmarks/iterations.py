@@ -6,6 +6,7 @@ import gc
 import time
 from collections.abc import Iterator
 from functools import partial
+from itertools import product
 from typing import Any
 
 from calibrate.benchmarks.sizes import Sizes
@@ -24,14 +25,9 @@ _MICROBATCHES = 4
 
 def iteration_points(sizes: Sizes, timer: Timer) -> list[Point]:
     """Points of every model, split and recompute."""
-    return [
-        Point(
-            IterationRecord,
-            {"scenario": case},
-            partial(measure_iteration, case, timer, sizes.num_iterations),
-        )
-        for case in iteration_cases(timer.ranks.size, sizes)
-    ]
+    measure = partial(measure_iteration, timer=timer, num_samples=sizes.num_iterations)
+    cases = iteration_cases(timer.ranks.size, sizes)
+    return [Point(IterationRecord, {"scenario": case}, partial(measure, case)) for case in cases]
 
 
 def iteration_cases(num_ranks: int, sizes: Sizes) -> list[Data]:
@@ -44,16 +40,16 @@ def iteration_cases(num_ranks: int, sizes: Sizes) -> list[Data]:
     for size in sizes.models:
         model, micro = size.layer.model(size.num_layers), size.layer.microbatch
         is_llama = "num_query_groups" in model
-        for split in _splits(num_ranks, model):
-            for recompute in ("none", "full") if is_llama else ("none", "selective", "full"):
-                case = {
-                    "model": model | {"vocab_size": size.vocab},
-                    "parallelism": {**split, "scatter_gather": False},
-                    "batch": {"micro": micro, "global": _MICROBATCHES * micro},
-                    "recompute": recompute,
-                    "memory": {"deallocate_outputs": False},
-                }
-                cases.append(case | ({"attention_backend": "fused"} if is_llama else {}))
+        recomputes = ("none", "full") if is_llama else ("none", "selective", "full")
+        for split, recompute in product(_splits(num_ranks, model), recomputes):
+            case = {
+                "model": model | {"vocab_size": size.vocab},
+                "parallelism": {**split, "scatter_gather": False},
+                "batch": {"micro": micro, "global": _MICROBATCHES * micro},
+                "recompute": recompute,
+                "memory": {"deallocate_outputs": False},
+            }
+            cases.append(case | ({"attention_backend": "fused"} if is_llama else {}))
     return cases
 
 

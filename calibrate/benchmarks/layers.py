@@ -8,6 +8,7 @@ has its sequences divided instead of its weights.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,13 +16,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrate.benchmarks.sizes import LayerSize, Sizes
+from calibrate.benchmarks.sizes import Sizes
 from calibrate.benchmarks.timing import Run, Timer
 from calibrate.records.file import Point
 from calibrate.records.schema import LayerRecord, MemoryRecord
 from calibrate.torch_model.adam import MixedPrecisionAdam
 from calibrate.torch_model.layer import Recompute, TransformerLayer
-from calibrate.torch_model.models import Data, expert_split
+from calibrate.torch_model.models import Data, LayerSize, expert_split
 from calibrate.torch_model.parallel import TensorGroup
 from calibrate.torch_model.shape import LayerShape
 from simtrain.scenario import Scenario
@@ -37,34 +38,6 @@ def layer_points(sizes: Sizes, timer: Timer) -> list[Point]:
 
     All ranks divide a layer: its weights, or in the last one its sequences.
     """
-    num_ranks, llamas = timer.ranks.size, sizes.llama_layers
-    several, none, full = num_ranks > 1, Recompute.NONE, Recompute.FULL
-    # Table 4: recompute and sequence parallelism; the plain one is the first.
-    strategies = [
-        (recompute, sequence)
-        for recompute in (none, full, Recompute.SELECTIVE)
-        for sequence in ((False, True) if several and recompute is not full else (False,))
-    ]
-    fused, plain = {"attention_backend": "fused"}, {"tensor": num_ranks, "sequence_parallel": False}
-    cases = [
-        *(
-            _scenario(s, r, plain | {"sequence_parallel": q})
-            for s in sizes.layers
-            for r, q in strategies
-        ),
-        *(_scenario(size, none, plain) | fused for size in sizes.layers),
-        *(
-            _scenario(size, recompute, plain | {"sequence_parallel": several}) | fused
-            for size in llamas
-            for recompute in (none, full)
-            if size.groups % num_ranks == size.experts % num_ranks == 0
-        ),
-        *(
-            _scenario(size, none, {"context": num_ranks}) | fused
-            for size in llamas[:1]
-            if several and size.seq_length % (2 * num_ranks) == 0
-        ),
-    ]
     patient = replace(timer, budget_s=_NUM_BUDGETS * timer.budget_s)
 
     def measure(case: Data) -> dict[str, Any]:
@@ -73,8 +46,29 @@ def layer_points(sizes: Sizes, timer: Timer) -> list[Point]:
 
     return [
         Point(LayerRecord, {"scenario": case, "held_out": number > 0}, partial(measure, case))
-        for number, case in enumerate(cases)
+        for number, case in enumerate(_cases(sizes, timer.ranks.size))
     ]
+
+
+def _cases(sizes: Sizes, num_ranks: int) -> Iterator[Data]:
+    """Scenarios of the layers; the first is plain."""
+    several, none, full = num_ranks > 1, Recompute.NONE, Recompute.FULL
+    fused, plain = {"attention_backend": "fused"}, {"tensor": num_ranks, "sequence_parallel": False}
+    for size in sizes.layers:
+        # Table 4: recompute and sequence parallelism.
+        for recompute in (none, full, Recompute.SELECTIVE):
+            yield _scenario(size, recompute, plain)
+            if several and recompute is not full:
+                yield _scenario(size, recompute, plain | {"sequence_parallel": True})
+    for size in sizes.layers:
+        yield _scenario(size, none, plain) | fused
+    for size in sizes.llama_layers:
+        if size.groups % num_ranks == size.experts % num_ranks == 0:
+            for recompute in (none, full):
+                yield _scenario(size, recompute, plain | {"sequence_parallel": several}) | fused
+    for size in sizes.llama_layers[:1]:
+        if several and size.seq_length % (2 * num_ranks) == 0:
+            yield _scenario(size, none, {"context": num_ranks}) | fused
 
 
 def memory_points(sizes: Sizes, timer: Timer) -> list[Point]:

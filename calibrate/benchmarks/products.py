@@ -8,10 +8,11 @@ from typing import Any
 
 import torch
 
-from calibrate.benchmarks.sizes import LayerSize, Sizes
+from calibrate.benchmarks.sizes import Sizes
 from calibrate.benchmarks.timing import RandomData, Run, Timer, random_data
 from calibrate.records.file import Point
 from calibrate.records.schema import GemmRecord, GemmWork
+from calibrate.torch_model.models import LayerSize
 from calibrate.torch_model.parallel import weight_gradient
 
 DTYPES = {
@@ -26,24 +27,20 @@ _FP8_CAPABILITY = 8, 9
 
 def product_points(sizes: Sizes, timer: Timer) -> list[Point]:
     """Points of all products, each once; further data types only of the first layer."""
-    dtypes = [dtype for dtype in sizes.dtypes if dtype != "fp8" or multiplies_fp8(timer.device)]
-    products = [
-        *(
-            product
-            for layer in sizes.products
-            for tensor in sizes.tensor
-            for product in (*_linear(layer, tensor, "bf16"), *_attention(layer, tensor))
-        ),
-        *(product for dtype in dtypes for product in _linear(sizes.products[0], 1, dtype)),
-    ]
+    products = dict.fromkeys(
+        product
+        for layer in sizes.products
+        for tensor in sizes.tensor
+        for product in (*_linear(layer, tensor, "bf16"), *_attention(layer, tensor))
+    )
+    for dtype in sizes.dtypes:
+        if dtype != "fp8" or multiplies_fp8(timer.device):
+            products |= dict.fromkeys(_linear(sizes.products[0], 1, dtype))
 
     def measure(product: GemmWork) -> dict[str, Any]:
         return {"time": timer.time(product_runs(product, timer))}
 
-    return [
-        Point(GemmRecord, product.model_dump(), partial(measure, product))
-        for product in dict.fromkeys(products)
-    ]
+    return [Point(GemmRecord, each.model_dump(), partial(measure, each)) for each in products]
 
 
 def multiplies_fp8(device: str) -> bool:
@@ -78,8 +75,7 @@ def _attention(layer: LayerSize, tensor: int) -> Iterator[GemmWork]:
 
 def product_runs(product: GemmWork, timer: Timer) -> list[Run]:
     """The product over several operands in turn, so that no cache holds one."""
-    drawn = torch.bfloat16 if product.dtype == "fp8" else DTYPES[product.dtype]
-    data = random_data(timer.device, drawn)
+    data = random_data(timer.device, DTYPES["bf16" if product.dtype == "fp8" else product.dtype])
     m, n, k = product.m, product.n, product.k
     num_bytes = product.batch * (m * k + k * n + m * n) * DTYPES[product.dtype].itemsize
     return [run_of(product, data) for _ in range(timer.copies(num_bytes))]

@@ -6,14 +6,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
 
-from calibrate.fit.entry import Data, Evidence, entry, measured, published
+from calibrate.fit.entry import (
+    Data,
+    Evidence,
+    entry,
+    measured,
+    microseconds,
+    minimise,
+    published,
+    round_significant,
+    shape_range,
+)
 from calibrate.fit.figures import (
     AttentionRate,
     FusedAttentionFigures,
     TrainingAttentionFigures,
     TrainingRate,
 )
-from calibrate.fit.numbers import microseconds, minimise, round_significant
 from calibrate.fit.requirements import above_peak, require
 from calibrate.records.schema import AttentionRecord
 from simtrain.comparison import Comparison
@@ -32,20 +41,12 @@ Timed = Sequence[tuple[FusedAttention, float]]
 Fitted = tuple[Data, list[Comparison]]
 """The section `fused_attention` and its errors."""
 _WAYS = "forward", "backward"
+_SIZES = "heads", "seq_length", "head_size"
 _KERNELS = 4
 """Shapes that two numbers need, forward and backward."""
 _START = 0.5
 """Share of the peak where a search starts, with `_START_LENGTH` tokens for half of that."""
 _START_LENGTH = 512.0
-
-
-def published_attention(
-    figures: FusedAttentionFigures | TrainingAttentionFigures, profile: HardwareProfile
-) -> Fitted:
-    """The section of published figures."""
-    if isinstance(figures, TrainingAttentionFigures):
-        return training_attention(figures, profile)
-    return _forward_attention(figures, profile)
 
 
 def measured_attention(
@@ -78,12 +79,13 @@ def measured_attention(
     machine, shown = _fit(ways, profile)
     section = _rates(machine, profile, [measured(origin, found) for found in shown])
     points = f"{origin}, {len(records)} points: {shown[0].title}"
-    return section | {"valid_shapes": _shape_range(ways[0], points)}, shown
+    return section | {"valid_shapes": _range_entry(ways[0], points)}, shown
 
 
-def _forward_attention(figures: FusedAttentionFigures, profile: HardwareProfile) -> Fitted:
-    """Forward kernels decide the rate of long sequences and the length that reaches half of it.
+def published_attention(figures: FusedAttentionFigures, profile: HardwareProfile) -> Fitted:
+    """The section of published kernels that were timed over lengths forward only.
 
+    Forward kernels decide the rate of long sequences and the length that reaches half of it.
     Kernels timed both ways, maybe on another card, decide how much slower backward kernels are.
     They have one length, so that backward takes the half length over from forward.
     """
@@ -92,38 +94,29 @@ def _forward_attention(figures: FusedAttentionFigures, profile: HardwareProfile)
     rated = [(FusedAttention(*point[:3]), *point[3:]) for point in both.points]
     machine, (forward,) = _fit([timed], profile)
     ratio = round_significant(median(back / ahead for _, ahead, back in rated))
-    backward = Comparison.of(
-        "fused attention backward, from forward",
-        "TFLOP/s",
-        ((_name(op), back, ratio * ahead) for op, ahead, back in rated),
+    rows = ((_name(op), back, ratio * ahead) for op, ahead, back in rated)
+    backward = Comparison.of("fused attention backward, from forward", "TFLOP/s", rows)
+    rows = (
+        (_name(op), ahead, op.model_flops / attention_seconds(op, machine) / 1e12)
+        for op, ahead, _ in rated
     )
-    elsewhere = Comparison.of(
-        "fused attention forward elsewhere (not fitted)",
-        "TFLOP/s",
-        (
-            (_name(op), ahead, op.model_flops / attention_seconds(op, machine) / 1e12)
-            for op, ahead, _ in rated
-        ),
-    )
+    elsewhere = Comparison.of("fused attention forward elsewhere (not fitted)", "TFLOP/s", rows)
+    half_length = machine.forward_half_length
     machine = replace(
-        machine,
-        backward_flops=ratio * machine.forward_flops,
-        backward_half_length=machine.forward_half_length,
+        machine, backward_flops=ratio * machine.forward_flops, backward_half_length=half_length
     )
-    source = f"{ratio} of the forward efficiency, as {both.source}"
-    section = _rates(
-        machine, profile, [published(figures.source, forward), published(source, backward)]
-    )
+    slower = published(f"{ratio} of the forward efficiency, as {both.source}", backward)
+    section = _rates(machine, profile, [published(figures.source, forward), slower])
     section["backward_half_length"] = entry(
-        machine.backward_half_length,
+        half_length,
         f"that of forward kernels, of {figures.source}: none were timed backward over lengths",
     )
-    shapes = _shape_range(timed, figures.source)
-    return section | {"valid_shapes": shapes}, [forward, backward, elsewhere]
+    section["valid_shapes"] = _range_entry(timed, figures.source)
+    return section, [forward, backward, elsewhere]
 
 
 def training_attention(figures: TrainingAttentionFigures, profile: HardwareProfile) -> Fitted:
-    """The section of kernels that were timed both ways over lengths.
+    """The section of published kernels that were timed both ways over lengths.
 
     Narrow heads decide no rate, only how much slower they are than heads of 128 channels.
     """
@@ -140,18 +133,15 @@ def training_attention(figures: TrainingAttentionFigures, profile: HardwareProfi
         slope = ratio / sizes.narrow - 1 / REFERENCE_HEAD_SIZE
         channels = round_significant(max(0.0, (1 - ratio) / slope))
         slowdown = narrow_head_slowdown(sizes.narrow, channels)
-        found = Comparison.of(
-            f"fused attention {way} of narrow heads, from wide",
-            "TFLOP/s",
-            (
-                (f"{sizes.narrow} channels, {tokens} tokens", narrow, wide / slowdown)
-                for tokens, narrow, wide in pairs
-            ),
+        rows = (
+            (f"{sizes.narrow} channels, {tokens} tokens", narrow, wide / slowdown)
+            for tokens, narrow, wide in pairs
         )
+        title = f"fused attention {way} of narrow heads, from wide"
+        shown.append(Comparison.of(title, "TFLOP/s", rows))
         name = f"{way}_softmax_channels"
         machine = replace(machine, **{name: channels})  # type: ignore[arg-type]
-        data[name] = published(sizes.source, found)(channels)
-        shown.append(found)
+        data[name] = published(sizes.source, shown[-1])(channels)
     seen = {name: list(ends) for name, ends in figures.common_ranges().items()}
     data["valid_shapes"] = entry(
         seen | {"head_size": [sizes.narrow, REFERENCE_HEAD_SIZE]},
@@ -179,12 +169,9 @@ def _rates(
     return data
 
 
-def _shape_range(timed: Timed, source: str) -> Data:
-    ranges = {}
-    for name in ("heads", "seq_length", "head_size"):
-        sizes = [getattr(op, name) for op, _ in timed]
-        ranges[name] = [min(sizes), max(sizes)]
-    return entry(ranges, f"the range of the points of {source}")
+def _range_entry(timed: Timed, source: str) -> Data:
+    sizes = shape_range([op for op, _ in timed], _SIZES)
+    return entry(sizes, f"the range of the points of {source}")
 
 
 def _fit(
@@ -194,7 +181,7 @@ def _fit(
 
     Multiprocessors, memory and latency are the profile's. No rate is above its peak.
     """
-    peak_flops = profile.gpu.peak_flops.value
+    peak_flops, shown = profile.gpu.peak_flops.value, []
     machine = AttentionMachine(
         forward_flops=_START * peak_flops,
         forward_half_length=_START_LENGTH,
@@ -216,8 +203,8 @@ def _fit(
             return replace(start, **changes)  # type: ignore[arg-type]
 
         machine = minimise(candidate, (1.0, 1.0), timed, attention_seconds)
-    pairs = zip(_WAYS, ways, strict=False)
-    return machine, [_times(f"fused attention {way}", machine, timed) for way, timed in pairs]
+        shown.append(_times(f"fused attention {way}", machine, timed))
+    return machine, shown
 
 
 def _times(title: str, machine: AttentionMachine, timed: Timed) -> Comparison:

@@ -5,21 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from ruamel.yaml import YAML
 
-from simtrain.entry import Entry
+from simtrain.entry import Entry, Strict, Text
 from simtrain.units import BytesPerSecond, FlopsPerSecond
 
 _FILE = Path(__file__).parents[1] / "datasheets.yaml"
 
 
-class Datasheet(BaseModel):
+class Datasheet(Strict):
     """Peaks of a device by its maker: 16-bit products, memory, and links, one way."""
 
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
-
-    devices: Annotated[list[str], Field(min_length=1)]
+    devices: Annotated[list[Text], Field(min_length=1)]
     peak_flops: Entry[FlopsPerSecond]
     memory_bandwidth: Entry[BytesPerSecond]
     link_bandwidth: Entry[BytesPerSecond]

@@ -1,13 +1,18 @@
-"""Entries of a profile: a value with its unit, its source, and the measurements it is fitted on."""
+"""Entries of a profile, a value with its unit and source each, and the search for their values."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+from scipy.optimize import minimize
 
 from calibrate.records.schema import Header
 from simtrain.comparison import Comparison
 
+Model = TypeVar("Model")
+Op = TypeVar("Op")
 Data = dict[str, Any]
 """Plain data of a profile's file, or of a part of it."""
 Evidence = Callable[[Any], Data]
@@ -25,8 +30,13 @@ def published(source: str, comparison: Comparison) -> Evidence:
     return lambda value: entry(value, source, comparison.summary())
 
 
-def measured(origin: str, comparison: Comparison, only: str = "") -> Evidence:
-    """Evidence of records from an `origin`; `only` names the range that they are limited to."""
+def measured(origin: str, comparison: Comparison, only: str = "", otherwise: str = "") -> Evidence:
+    """Evidence of records from an `origin`, or the source `otherwise` if there are none.
+
+    `only` names the range that the records are limited to.
+    """
+    if not comparison.rows and otherwise:
+        return lambda value: entry(value, otherwise)
     points = f"{len(comparison.rows)} points: {comparison.title}{only}"
     return published(f"{origin}, {points}", comparison)
 
@@ -52,7 +62,54 @@ def micro(seconds: float) -> str:
     return f"{seconds * 1e6:.4g} us"
 
 
-def shape_range(shapes: Sequence[Sequence[int]]) -> Data:
-    """The smallest and the largest m, n and k of products."""
-    axes = zip("mnk", zip(*shapes, strict=True), strict=True)
-    return {name: [min(sizes), max(sizes)] for name, sizes in axes}
+def shape_range(ops: Sequence[Any], names: Sequence[str] = "mnk") -> Data:
+    """The smallest and the largest of each size of ops; m, n and k are those of products."""
+    ranges = {}
+    for name in names:
+        sizes = [getattr(op, name) for op in ops]
+        ranges[name] = [min(sizes), max(sizes)]
+    return ranges
+
+
+def round_significant(value: float, digits: int = 4) -> float:
+    """The value with `digits` significant digits: no fit knows more, and machines agree on them."""
+    return float(f"{value:.{digits - 1}e}")
+
+
+def round_up(value: float) -> float:
+    """The value with four significant digits, never below itself."""
+    rounded = round_significant(value)
+    return rounded if rounded >= value else round_significant(value * 1.0005)
+
+
+def microseconds(title: str, rows: Iterable[tuple[str, float, float]]) -> Comparison:
+    """Compare measured and fitted seconds of named work, in microseconds."""
+    in_us = ((name, measured * 1e6, fitted * 1e6) for name, measured, fitted in rows)
+    return Comparison.of(title, "us", in_us)
+
+
+def minimise(
+    model: Callable[[Sequence[float]], Model],
+    start: Sequence[float],
+    measured: Sequence[tuple[Op, float]],
+    predict: Callable[[Op, Model], float],
+    digits: int = 4,
+) -> Model:
+    """The model of the positive numbers with the least mean |log(predicted / measured)|.
+
+    Logarithms keep one odd measurement from bending the model. `model` makes it of the numbers that
+    are searched, which have so many `digits` in the end; `measured` has each op with its time or
+    rate, and `predict` finds the same under a model.
+    """
+
+    def loss(x: Sequence[float]) -> float:
+        """Return the mean |log(predicted / measured)|; infinity unless all numbers are positive."""
+        if min(x) <= 0:
+            return math.inf
+        candidate = model(x)
+        errors = (abs(math.log(predict(op, candidate) / value)) for op, value in measured)
+        return math.fsum(errors) / len(measured)
+
+    options = {"adaptive": True, "maxiter": 3000, "xatol": 1e-5, "fatol": 1e-9}
+    result = minimize(loss, start, method="Nelder-Mead", options=options)
+    return model([round_significant(float(value), digits) for value in result.x])

@@ -11,9 +11,18 @@ from statistics import median
 
 import numpy as np
 
-from calibrate.fit.entry import Data, giga, measured, micro, published, tera
+from calibrate.fit.entry import (
+    Data,
+    giga,
+    measured,
+    micro,
+    microseconds,
+    minimise,
+    published,
+    round_significant,
+    tera,
+)
 from calibrate.fit.figures import FiguresOfParts, Kernels, KernelTime, SmallKernelTime
-from calibrate.fit.numbers import microseconds, minimise, round_significant
 from calibrate.fit.requirements import require
 from calibrate.records.checks import rate_of
 from calibrate.records.schema import HostRecord, KernelRecord
@@ -69,12 +78,13 @@ def _fit_line(records: Sequence[KernelRecord], limit: float) -> _Line:
 
     The search starts at the rate of the larger kernels and half the shortest time.
     """
+    timed = [(record, record.time.median_s) for record in records]
     start = median(map(rate_of, _larger_half(records)))
-    start_s = 0.5 * min(record.time.median_s for record in records)
+    start_s = 0.5 * min(time_s for _, time_s in timed)
     bandwidth, latency_s = minimise(
         lambda x: (min(x[0] * start, limit), x[1] * start_s),
         (1.0, 1.0),
-        [(record, record.time.median_s) for record in records],
+        timed,
         _seconds,
         digits=8,  # the line is rounded, not its ratio to the start
     )
@@ -115,16 +125,18 @@ def _times(title: str, records: Iterable[KernelRecord | HostRecord], line: _Line
 
 
 def host_section(records: Sequence[HostRecord], origin: str) -> tuple[Data, list[Comparison]]:
-    """The section `host_link`, one bandwidth for both ways, and its errors.
+    """The section `host_link`, one bandwidth for both ways, and its errors; empty without records.
 
     Rates are medians per rank while all ranks of a node copy, or step their Adam.
 
     Raises:
         InputError: E720, too few sizes of one of the three.
     """
+    section, shown = dict[str, Data](), list[Comparison]()
+    if not records:
+        return section, shown
     for what, name in _HOST_WORK.items():
         require(name, sum(record.what == what for record in records), _HOST_SIZES, "kernels")
-    section, shown = {}, []
     for name, title, kinds in (
         ("bandwidth", "copies between GPU and host", ("to_device", "to_host")),
         ("adam_bandwidth", _HOST_WORK["adam"], ("adam",)),
@@ -140,16 +152,13 @@ class PublishedKernels:
     """Memory-bound kernels of published figures: the section `memory_bound`, and its errors.
 
     The card may have had a different memory bandwidth than the profile's GPU, so the profile uses
-    the fraction and not the bandwidth.
-
-    Args:
-        figures: the published figures.
-        stream_bandwidth: the entry of the datasheet.
+    the fraction and not the bandwidth. `stream_bandwidth` is the entry of the datasheet.
     """
 
     def __init__(self, figures: FiguresOfParts, stream_bandwidth: Data) -> None:
-        points, memory = figures.kernels.points, figures.datasheet.gpu.memory_bandwidth.value
-        self.fraction, kernels = _fraction("memory-bound kernels", figures.kernels, points)
+        memory = figures.datasheet.gpu.memory_bandwidth.value
+        title, points = "memory-bound kernels", figures.kernels.points
+        self.fraction, kernels = _fraction(title, figures.kernels, points)
         self.latency_s, small = _latency(figures.small_kernels.points)
         self.comparisons = [kernels, small]
 
@@ -163,15 +172,13 @@ class PublishedKernels:
             "stream_bandwidth": stream_bandwidth,
             "kernel_latency": latency,
         }
-        named: Data = {}
         for section in (figures.kernels, *figures.further_kernels):
             for name, way, points in section.ways():
                 title = f"{name.replace('_', ' ')} {way}"
                 fraction, found = _fraction(title, section, points, self.latency_s)
-                named.setdefault(name, {})[way] = bandwidth(fraction, section, found)
+                named = self.section.setdefault("kernels", {}).setdefault(name, {})
+                named[way] = bandwidth(fraction, section, found)
                 self.comparisons.append(found)
-        if named:
-            self.section["kernels"] = named
 
 
 def _fraction(

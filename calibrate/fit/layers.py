@@ -14,23 +14,16 @@ from dataclasses import dataclass, field, replace
 
 from scipy.optimize import least_squares
 
-from calibrate.fit.figures import LayerFigures
-from calibrate.fit.numbers import round_significant
-from calibrate.records.schema import LayerRecord
+from calibrate.fit.entry import round_significant
 from simtrain.comparison import Comparison
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.scenario import Scenario, load_scenario
-from simtrain.simulation import checked_profile, simulate_layer
+from simtrain.scenario import Scenario
+from simtrain.simulation import simulate_layer
 
-_ROUNDING_MS = 0.1 / math.sqrt(12)
-"""Standard deviation of a number printed to 0.1 ms."""
 _LEFT_OUT = 0.01
 """Relative standard deviation of effects that the model of a layer leaves out."""
-_START = 0.99
-"""Start of a search, as a share of the highest speed: inside its bounds."""
-_WAYS = "forward", "backward"
-Estimate = tuple[float, float]
-"""A number as microbenchmarks have it, and its relative spread."""
+TimedLayer = tuple[str, Scenario, Sequence[float], Sequence[float]]
+"""Name and scenario of a layer, its milliseconds forward and backward, and the spread of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,69 +34,31 @@ class InSitu:
     kernels: float = 1.0
     collectives: float = 1.0
     slowdown: float = 0.0
-    comparison: Comparison = field(default_factory=lambda: Comparison("layers", "ms", ()))
-
-
-ProfileWith = Callable[[InSitu], HardwareProfile]
-"""The profile with these numbers."""
-
-
-_TimedLayer = tuple[str, Scenario, Sequence[float], Sequence[float]]
-"""Name and scenario of a layer, its milliseconds forward and backward, and the spread of each."""
-
-
-def fit_published_layers(
-    figures: LayerFigures, profile_with: ProfileWith, estimates: Sequence[Estimate]
-) -> InSitu:
-    """Fit all four numbers to the published times of a layer under each recompute strategy.
-
-    `estimates` are the speeds of products, kernels and collectives as measured alone.
-    """
-    layers = []
-    for strategy, *times_ms in figures.times:
-        scenario = load_scenario(figures.scenario.format(strategy=strategy))
-        layers.append((strategy, scenario, times_ms, (_ROUNDING_MS,) * 2))
-    start = *(value for value, _ in estimates), 0.3
-    return _fit("layers", layers, profile_with, estimates, start, (0.0, math.inf))
+    comparison: Comparison = field(kw_only=True, default=Comparison("layers", "ms", ()))
 
 
 def fit_layers(
-    records: Sequence[LayerRecord],
-    profile_with: ProfileWith,
-    estimates: Sequence[Estimate],
-    limits: Sequence[float],
-) -> InSitu:
-    """Fit the speeds of products and kernels, none above `limits`, to plain layers.
-
-    Raises:
-        InputError: the scenario of a layer is not legal, or has more ranks than the profile.
-    """
-    profile, layers = profile_with(InSitu()), []
-    for number, record in enumerate(records, 1):
-        scenario, ways = Scenario.model_validate(record.scenario), (record.forward, record.backward)
-        checked_profile(scenario, profile)
-        times_ms, spreads_ms = zip(
-            *((1e3 * w.median_s, 1e3 * w.spread_s) for w in ways), strict=True
-        )
-        layers.append((f"layer {number}", scenario, times_ms, spreads_ms))
-    start = [min(1.0, _START * limit) for limit in limits]
-    return _fit("plain layers", layers, profile_with, estimates, start, (1e-3, limits))
-
-
-def _fit(
     title: str,
-    layers: Sequence[_TimedLayer],
-    profile_with: ProfileWith,
-    estimates: Sequence[Estimate],
+    layers: Sequence[TimedLayer],
+    profile_with: Callable[[InSitu], HardwareProfile],
+    estimates: Sequence[tuple[float, float]],
     start: Sequence[float],
     bounds: tuple[float, float | Sequence[float]],
 ) -> InSitu:
-    """The most likely numbers; a search may find only the first of them."""
+    """The most likely numbers of `InSitu`; a search may find only the first of them.
+
+    Args:
+        title: title of the comparison.
+        layers: the measured layers.
+        profile_with: makes the profile with these numbers.
+        estimates: the first numbers as microbenchmarks have them, and the relative spread of each.
+        start, bounds: of the numbers that are searched.
+    """
     spreads_ms = [spread_ms for *_, spreads in layers for spread_ms in spreads]
 
     def deviations(x: Sequence[float]) -> list[float]:
         """Return the deviations of layers and estimates, in their spreads."""
-        rows = _rows(layers, profile_with(_in_situ(x)))
+        rows = _rows(layers, profile_with(InSitu(*map(float, x))))
         return [
             *(
                 (predicted - measured) / math.hypot(spread_ms, _LEFT_OUT * measured)
@@ -113,19 +68,14 @@ def _fit(
         ]
 
     fit = least_squares(deviations, start, bounds=bounds, diff_step=1e-4)
-    best = _in_situ([round_significant(float(value)) for value in fit.x])
+    best = InSitu(*(round_significant(float(value)) for value in fit.x))
     return replace(best, comparison=Comparison.of(title, "ms", _rows(layers, profile_with(best))))
 
 
-def _in_situ(x: Sequence[float]) -> InSitu:
-    names = "products", "kernels", "collectives", "slowdown"
-    return replace(InSitu(), **dict(zip(names, map(float, x), strict=False)))  # type: ignore[arg-type]
-
-
 def _rows(
-    layers: Sequence[_TimedLayer], profile: HardwareProfile
+    layers: Sequence[TimedLayer], profile: HardwareProfile
 ) -> Iterator[tuple[str, float, float]]:
     for name, scenario, times_ms, _ in layers:
-        passes = simulate_layer(scenario, profile)
-        for way, measured_ms, time in zip(_WAYS, times_ms, passes, strict=True):
+        ways = zip(("forward", "backward"), times_ms, strict=True)
+        for (way, measured_ms), time in zip(ways, simulate_layer(scenario, profile), strict=True):
             yield f"{name} {way}", measured_ms, time.duration_s * 1e3

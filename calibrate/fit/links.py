@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from statistics import fmean, median
 
 from calibrate.fit.datasheets import Datasheet
-from calibrate.fit.entry import Data, entry, giga, measured, micro
+from calibrate.fit.entry import Data, entry, giga, measured, micro, microseconds, round_significant
 from calibrate.fit.figures import CollectiveCurveFigures
-from calibrate.fit.numbers import microseconds, round_significant
 from calibrate.fit.requirements import LARGE_SIZES, NUM_SIZES, require
 from calibrate.records.checks import name_of
 from calibrate.records.schema import CollectiveRecord, OverlapRecord
@@ -28,13 +27,10 @@ _ALL_TO_ALL = CollectiveKind.ALL_TO_ALL
 
 @dataclass(frozen=True, slots=True)
 class LinkFit:
-    """The links of a node.
+    """The links of a node, of `bandwidth` bytes/s one way.
 
-    Args:
-        bandwidth: bytes/s of a link, one way, of which curves are fractions.
-        curves: the curves of each collective as a profile's data, and their errors.
-        latency_s, efficiency: latency and fraction of the link of transfers between two ranks.
-        transfers: the errors of transfers.
+    `curves` are those of each collective as a profile's data, with their errors. Transfers between
+    two ranks take a latency and reach a fraction of the link, `efficiency`.
     """
 
     bandwidth: float
@@ -88,23 +84,18 @@ def fit_links(
     has_exchanges = any(record.op == _ALL_TO_ALL for record in alone)
     kinds = RING_COLLECTIVES + ((_ALL_TO_ALL,) if has_exchanges else ())
     figures = {kind: _figures(alone, kind) for kind in kinds}
-    transfers = _of(alone, TRANSFER, 2)
-    require("transfers between two ranks", len(transfers), NUM_SIZES, "collectives")
-    latency_s = round_significant(min(record.time.median_s for record in transfers))
-    sent = [(record.array_bytes, record.time.median_s) for record in transfers]
+    sent = _times(alone, TRANSFER, 2)
+    require("transfers between two ranks", len(sent), NUM_SIZES, "collectives")
+    latency_s = round_significant(min(seconds for _, seconds in sent))
     bandwidth = link_bytes_per_s or _fastest(figures, sent)
     # The median fraction of the link that the larger half of the transfers reaches.
     beyond = [(size, max(s - latency_s, 0.05 * latency_s)) for size, s in sent[len(sent) // 2 :]]
     efficiency = min(1.0, median(size / seconds / bandwidth for size, seconds in beyond))
     efficiency = round_significant(efficiency)
     rows = ((f"{size} bytes", s, latency_s + size / (bandwidth * efficiency)) for size, s in sent)
-    return LinkFit(
-        bandwidth,
-        {kind: fit_curves(found, kind, bandwidth) for kind, found in figures.items()},
-        latency_s,
-        efficiency,
-        microseconds("transfers between two ranks", rows),
-    )
+    transfers = microseconds("transfers between two ranks", rows)
+    curves = {kind: fit_curves(found, kind, bandwidth) for kind, found in figures.items()}
+    return LinkFit(bandwidth, curves, latency_s, efficiency, transfers)
 
 
 def fits_inside(record: CollectiveRecord) -> bool:
@@ -114,19 +105,18 @@ def fits_inside(record: CollectiveRecord) -> bool:
 
 def groups_at_once(records: Sequence[CollectiveRecord], fit: LinkFit) -> Comparison:
     """Groups of a node that run at the same time; simtrain predicts the time of one alone."""
-
-    def alone_s(r: CollectiveRecord) -> float:
+    rows = []
+    for r in records:
+        if r.num_nodes > 1 or r.num_groups == 1 or not fits_inside(r):
+            continue
         if r.op == TRANSFER:
-            return fit.latency_s + r.array_bytes / (fit.bandwidth * fit.efficiency)
-        op = measured_collective(CollectiveKind(r.op), r.array_bytes, r.num_ranks)
-        return fit.ring_seconds(op, r.num_ranks)
-
-    rows = (
-        (name_of(r), r.time.median_s, alone_s(r))
-        for r in records
-        if r.num_nodes == 1 and r.num_groups > 1
-        if fits_inside(r) and (r.op == TRANSFER or r.op in fit.curves)
-    )
+            alone_s = fit.latency_s + r.array_bytes / (fit.bandwidth * fit.efficiency)
+        elif r.op in fit.curves:
+            op = measured_collective(CollectiveKind(r.op), r.array_bytes, r.num_ranks)
+            alone_s = fit.ring_seconds(op, r.num_ranks)
+        else:
+            continue
+        rows.append((name_of(r), r.time.median_s, alone_s))
     title = "groups at once inside a node, beside the fit of one (not fitted)"
     return microseconds(title, rows)
 
@@ -135,23 +125,24 @@ def fit_slowdown(records: Sequence[OverlapRecord]) -> tuple[float, Comparison]:
     """Fit how much longer a product and a collective take while both run: the median of all.
 
     The slowdown of a record is the mean of the two, and never below 0. The fit is at most 1: above
-    it, they compete for more than the device that they share.
+    it, they compete for more than the device that they share. Without records it is 0.
     """
     found = []
     for r in records:
         pairs = (r.compute_alone, r.compute_beside), (r.collective_alone, r.collective_beside)
         longer = fmean(beside.median_s / alone.median_s - 1 for alone, beside in pairs)
         found.append(max(0.0, longer))
-    slowdown = min(1.0, round_significant(median(found)))
+    slowdown = min(1.0, round_significant(median(found or [0.0])))
     rows = ((r.what, 1 + one, 1 + slowdown) for r, one in zip(records, found, strict=True))
     title = "products and collectives beside each other"
     return slowdown, Comparison.of(title, "times as long", rows)
 
 
-def _of(records: Sequence[CollectiveRecord], op: str, num_ranks: int) -> list[CollectiveRecord]:
-    """The records of an op and a group size, by array size."""
-    found = (record for record in records if (record.op, record.num_ranks) == (op, num_ranks))
-    return sorted(found, key=lambda record: record.array_bytes)
+def _times(records: Sequence[CollectiveRecord], op: str, num_ranks: int) -> list[tuple[int, float]]:
+    """Bytes and seconds of an op and a group size, by array size."""
+    found = [record for record in records if (record.op, record.num_ranks) == (op, num_ranks)]
+    found.sort(key=lambda record: record.array_bytes)
+    return [(record.array_bytes, record.time.median_s) for record in found]
 
 
 def _figures(
@@ -161,7 +152,7 @@ def _figures(
     own = [record for record in records if record.op == kind or kind is not _ALL_TO_ALL]
     found = []
     for num_ranks in sorted({record.num_ranks for record in own}):
-        times = [(r.array_bytes, r.time.median_s * 1e6) for r in _of(own, kind.value, num_ranks)]
+        times = [(size, seconds * 1e6) for size, seconds in _times(own, kind.value, num_ranks)]
         what = f"sizes of {kind} over {num_ranks} ranks"
         require(what, len(times), NUM_SIZES, "collectives")
         large = sum(size >= SMALLEST_BYTES for size, _ in times)
@@ -174,15 +165,14 @@ def _fastest(
     figures: dict[CollectiveKind, list[CollectiveCurveFigures]], sent: list[tuple[int, float]]
 ) -> float:
     """The highest rate of any collective or transfer beyond its latency, in bytes/s."""
-    timed: list[Sequence[tuple[float, float]]] = [
-        [
-            (wire_bytes(measured_collective(kind, size, curve.num_ranks)), us * 1e-6)
-            for size, us in curve.times
-        ]
-        for kind, curves in figures.items()
-        for curve in curves
-    ]
-    return round_significant(max(map(highest_rate, [sent, *timed])))
+    timed: list[Sequence[tuple[float, float]]] = [sent]
+    for kind, curves in figures.items():
+        for curve in curves:
+            ops = (
+                (measured_collective(kind, size, curve.num_ranks), us) for size, us in curve.times
+            )
+            timed.append([(wire_bytes(op), us * 1e-6) for op, us in ops])
+    return round_significant(max(map(highest_rate, timed)))
 
 
 def highest_rate(timed: Sequence[tuple[float, float]]) -> float:
@@ -216,14 +206,11 @@ def other_times(points: Sequence[tuple[int, float]], curve: Data, bandwidth: flo
 
 def _curve_rows(
     times: Sequence[tuple[int, float]], kind: CollectiveKind, curve: Data, bandwidth: float
-) -> list[tuple[str, float, float]]:
+) -> Iterator[tuple[str, float, float]]:
     """The name of each array, its microseconds, and those of a curve."""
-    num_ranks, rows = curve["num_ranks"], []
     for size, time_us in times:
-        op = measured_collective(kind, size, num_ranks)
-        seconds = _curve_seconds(op, num_ranks, [curve], bandwidth)
-        rows.append((f"{size} bytes", time_us, seconds * 1e6))
-    return rows
+        op = measured_collective(kind, size, num_ranks := curve["num_ranks"])
+        yield f"{size} bytes", time_us, _curve_seconds(op, num_ranks, [curve], bandwidth) * 1e6
 
 
 def _curve_seconds(op: Collective, num_ranks: int, data: Sequence[Data], bandwidth: float) -> float:

@@ -17,8 +17,16 @@ from scipy.optimize import least_squares
 
 from calibrate.fit import links
 from calibrate.fit.datasheets import Datasheet
-from calibrate.fit.entry import Data, Evidence, entry, giga, measured, micro
-from calibrate.fit.numbers import microseconds, round_significant, round_up
+from calibrate.fit.entry import (
+    Data,
+    entry,
+    giga,
+    measured,
+    micro,
+    microseconds,
+    round_significant,
+    round_up,
+)
 from calibrate.fit.requirements import LARGE_SIZES, NUM_SIZES
 from calibrate.records.checks import name_of
 from calibrate.records.schema import CollectiveRecord, Header
@@ -29,7 +37,7 @@ from simtrain.workload.work import RING_COLLECTIVES, CollectiveKind
 
 _OUTLIER = 0.1
 """Relative error from which on a record pulls less and less."""
-_KINDS = frozenset(kind.value for kind in RING_COLLECTIVES)
+_OPS = *RING_COLLECTIVES, links.TRANSFER
 
 
 class Load(StrEnum):
@@ -42,13 +50,9 @@ class Load(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class _Crossing:
-    """A record with its model.
+    """A record and its model: seconds of a step's latency and of the bytes/s of each rank.
 
-    Args:
-        name, seconds: the record, and its measured time.
-        steps: latencies in the time.
-        wire_bytes: bytes that each rank of a node sends.
-        model: seconds of a step's latency in seconds and of bytes/s of each rank.
+    Each rank of a node sends `wire_bytes`; the time has `steps` latencies.
     """
 
     name: str
@@ -66,20 +70,21 @@ class _Line:
     """
 
     def __init__(self, what: str, timed: Mapping[Load, Sequence[_Crossing]]) -> None:
-        self.what, self.timed = what, timed
-        loads = [load for load in Load if timed[load]]
+        self.what = what
+        self.timed = timed = {load: found for load, found in timed.items() if found}
         highest = [
-            links.highest_rate([(c.wire_bytes, c.seconds) for c in timed[load]]) for load in loads
+            links.highest_rate([(c.wire_bytes, c.seconds) for c in found])
+            for found in timed.values()
         ]
-        latency_s = min(c.seconds / c.steps for load in loads for c in timed[load])
+        latency_s = min(c.seconds / c.steps for found in timed.values() for c in found)
 
         def errors(x: Sequence[float]) -> list[float]:
             """Return the log ratios of predicted to measured seconds."""
             latency, *rates = (math.exp(value) for value in x)
             return [
                 math.log(crossing.model(latency, rate) / crossing.seconds)
-                for load, rate in zip(loads, rates, strict=True)
-                for crossing in timed[load]
+                for rate, found in zip(rates, timed.values(), strict=True)
+                for crossing in found
             ]
 
         limits = [math.log(value) for value in (2 * latency_s, *(1.001 * rate for rate in highest))]
@@ -93,7 +98,7 @@ class _Line:
         )
         latency, *rates = (math.exp(float(value)) for value in found.x)
         self.latency_s = round_significant(latency)
-        self.rates = dict(zip(loads, rates, strict=True))
+        self.rates = dict(zip(timed, rates, strict=True))
 
     def errors(self, load: Load, rate: float, under: str) -> Comparison:
         """The errors under a load."""
@@ -102,38 +107,25 @@ class _Line:
 
 
 class NetworkFit:
-    """The network between nodes, fitted to records of which none is missing.
+    """The network between nodes of `per_node` ranks, fitted to records of which none is missing.
 
-    Args:
-        records: collectives of any group; the fit uses those that cross nodes (`is_used`).
-        per_node: ranks per node.
-        node: the links inside a node, if there are any.
-
-    Attributes:
-        num_nodes: the most nodes of a record.
-        num_adapters, adapter_bytes_per_s: adapters of a node, and the rate of each, one way.
-        step_latency_s: seconds of a step of a ring.
-        efficiency: the fractions that rings reach of a node's adapters.
-        comparisons: the errors of the fits.
-        alone: errors of rings that run alone, which decide only the ratio of adapters.
+    Of the records it uses those that cross nodes (`load_of`), and `node`, the links inside a node,
+    if there are any. `adapter_bytes_per_s` is one way, `step_latency_s` that of a step of a ring,
+    and `efficiency` has the fractions that rings reach of a node's adapters. `alone` are errors of
+    rings that ran alone, which decide only the number of adapters.
     """
 
     def __init__(
         self, records: Sequence[CollectiveRecord], per_node: int, node: links.LinkFit | None
     ) -> None:
-        used = [record for record in records if is_used(record, per_node)]
-        by_kind = [r for kind in RING_COLLECTIVES for r in used if r.op == kind]
-        self._rings, self._sent = (
-            _Line(
-                what,
-                {load: [model(r) for r in found if load_of(r, per_node) is load] for load in Load},
-            )
-            for what, found, model in (
-                ("collectives", by_kind, lambda record: _ring(node, record)),
-                ("transfers", [r for r in used if r.op == links.TRANSFER], _transfer),
-            )
-        )
-        both = self._rings, self._sent
+        series = _series(records, per_node)
+        rings = {
+            load: [_ring(node, r) for kind in RING_COLLECTIVES for r in series[kind, load]]
+            for load in Load
+        }
+        sent = {load: [_transfer(r) for r in series[links.TRANSFER, load]] for load in Load}
+        both = self._rings, self._sent = _Line("collectives", rings), _Line("transfers", sent)
+        used = [record for found in series.values() for record in found]
         self.num_nodes, self.step_latency_s = max(r.num_nodes for r in used), self._rings.latency_s
         self.num_adapters, self.adapter_bytes_per_s = _adapters(
             [line.rates for line in both], per_node
@@ -165,20 +157,19 @@ class NetworkFit:
         """The section `inter_node`; each number names its numbers of nodes and bytes."""
         only, seen = self._only, f"as much as the ranks of a node reach together, {origin}"
         sent = measured(origin, self.transfers, only)
-
-        def rings(load: Load, further: str = "") -> Evidence:
-            return measured(origin, self.rings[load], only + further)
-
+        whole, full = (
+            measured(origin, self.rings[load], only) for load in (Load.WHOLE, self._full)
+        )
+        all_rings = measured(origin, self.rings[Load.WHOLE], f"{only}, and all other rings")
+        counted = f"not counted: {seen}, in what one rank reaches"
         return {
-            "num_adapters": entry(
-                self.num_adapters, f"not counted: {seen}, in what one rank reaches"
-            ),
+            "num_adapters": entry(self.num_adapters, counted),
             "adapter_bandwidth": entry(
                 giga(self.adapter_bytes_per_s), f"no datasheet is known; {seen}"
             ),
-            "whole_node_efficiency": rings(Load.WHOLE)(self.efficiency[Load.WHOLE]),
-            "concurrent_efficiency": rings(self._full)(self.efficiency[self._full]),
-            "step_latency": rings(Load.WHOLE, ", and all other rings")(micro(self.step_latency_s)),
+            "whole_node_efficiency": whole(self.efficiency[Load.WHOLE]),
+            "concurrent_efficiency": full(self.efficiency[self._full]),
+            "step_latency": all_rings(micro(self.step_latency_s)),
             "point_to_point": {
                 "latency": sent(micro(self._sent.latency_s)),
                 "efficiency": sent(self.transfer_efficiency),
@@ -189,11 +180,9 @@ class NetworkFit:
 class Cluster:
     """The measured links of a cluster; `is_linked` if another profile gives those not measured.
 
-    Attributes:
-        per_node: ranks per node.
-        node, network: the fits, if there are records for them.
-        comparisons, checks: errors of the fits, and of records that no fit uses.
-        missing: names of the records that a network would need.
+    `node` and `network` are the fits, if there are records for them, and `missing` names the
+    records that a network lacks. `comparisons` are the errors of the fits, `checks` those of
+    records that no fit uses.
 
     Raises:
         InputError: E720, ranks whose links were not measured and are not another profile's.
@@ -208,26 +197,24 @@ class Cluster:
         is_linked: bool,
     ) -> None:
         self.per_node = per_node = ranks_per_node(records)
-        self.node = links.fit_links(records, sheet.link_bandwidth.value if sheet else None)
-        crossing = [record for record in records if is_used(record, per_node)]
-        self.missing = missing_for_network(crossing, per_node) if crossing else []
-        has_network = bool(crossing) and not self.missing
-        self.network = NetworkFit(crossing, per_node, self.node) if has_network else None
+        self.node = node = links.fit_links(records, sheet.link_bandwidth.value if sheet else None)
+        crosses = any(_series(records, per_node).values())
+        self.missing = missing_for_network(records, per_node) if crosses else []
+        has_network = crosses and not self.missing
+        self.network = network = NetworkFit(records, per_node, node) if has_network else None
         message, reason = "", "ranks that communicate need links"
         if header.num_nodes > 1 and not has_network:
             message = f"{header.num_nodes} nodes, but no network can be fitted between them"
             if self.missing:
                 reason = f"too few sizes of {', '.join(self.missing)}"
-        elif header.num_ranks > header.num_nodes and self.node is None:
+        elif header.num_ranks > header.num_nodes and node is None:
             message = f"{header.num_ranks} ranks, but no collective measured"
         if message and not is_linked:
             fix = "measure collectives in the same folder, or add --links PROFILE"
             raise InputError.of("E720", message, fix=fix, reason=reason)
-        self.comparisons = [
-            each for fit in (self.node, self.network) if fit for each in fit.comparisons
-        ]
-        checks = [links.groups_at_once(records, self.node)] if self.node else []
-        checks += self.network.alone if self.network else []
+        self.comparisons = [each for fit in (node, network) if fit for each in fit.comparisons]
+        checks = [links.groups_at_once(records, node)] if node else []
+        checks += network.alone if network else []
         self.checks = [each for each in checks if each.rows]
 
 
@@ -237,10 +224,12 @@ def ranks_per_node(records: Sequence[CollectiveRecord]) -> int:
 
 
 def load_of(record: CollectiveRecord, per_node: int) -> Load | None:
-    """The load of a record; None for groups that simtrain has no model of."""
-    if record.num_nodes == 1 or record.num_ranks % record.num_nodes:
+    """The load of a record across nodes; None for ops and groups that simtrain has no model of."""
+    if record.num_nodes == 1 or record.num_ranks % record.num_nodes or record.op not in _OPS:
         return None
     on_node = record.num_ranks // record.num_nodes
+    if record.op == links.TRANSFER and on_node > 1:
+        return None
     if record.num_groups == 1 and on_node == per_node:
         return Load.WHOLE
     if record.num_groups * on_node == per_node:
@@ -248,28 +237,28 @@ def load_of(record: CollectiveRecord, per_node: int) -> Load | None:
     return Load.ALONE if record.num_groups == on_node == 1 else None
 
 
-def is_used(record: CollectiveRecord, per_node: int) -> bool:
-    """True if a fit uses the record, provided that there are enough."""
-    load = load_of(record, per_node)
-    if record.op == links.TRANSFER:
-        return load is not None and record.num_ranks == record.num_nodes
-    return load is not None and record.op in _KINDS
+def _series(
+    records: Sequence[CollectiveRecord], per_node: int
+) -> Mapping[tuple[str, Load], list[CollectiveRecord]]:
+    """The records that the fit uses, if there are enough, by op and load; none for other keys."""
+    series = defaultdict[tuple[str, Load], list[CollectiveRecord]](list)
+    for record in records:
+        if load := load_of(record, per_node):
+            series[record.op, load].append(record)
+    return series
 
 
 def missing_for_network(records: Sequence[CollectiveRecord], per_node: int) -> list[str]:
     """The ops and loads with too few sizes for a fit."""
     loads = [Load.WHOLE] if per_node == 1 else [Load.WHOLE, Load.CONCURRENT]
-    needed = [(op, load) for load in loads for op in sorted(_KINDS)] + [(links.TRANSFER, loads[-1])]
-    sizes = defaultdict[tuple[str, Load | None], set[int]](set)
-    for r in records:
-        if is_used(r, per_node):
-            sizes[r.op, load_of(r, per_node)].add(r.array_bytes)
-    return [
-        f"{op} ({load})"
-        for op, load in needed
-        if len(sizes[op, load]) < NUM_SIZES
-        or sum(size >= links.SMALLEST_BYTES for size in sizes[op, load]) < LARGE_SIZES
-    ]
+    needed = [(kind.value, load) for load in loads for kind in sorted(RING_COLLECTIVES)]
+    series, missing = _series(records, per_node), []
+    for op, load in [*needed, (links.TRANSFER, loads[-1])]:
+        sizes = {record.array_bytes for record in series[op, load]}
+        large = sum(size >= links.SMALLEST_BYTES for size in sizes)
+        if len(sizes) < NUM_SIZES or large < LARGE_SIZES:
+            missing.append(f"{op} ({load})")
+    return missing
 
 
 def _ring(node: links.LinkFit | None, record: CollectiveRecord) -> _Crossing:

@@ -10,8 +10,15 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from calibrate.fit.entry import Data, Evidence, micro, shape_range, tera
-from calibrate.fit.numbers import minimise, round_significant
+from calibrate.fit.entry import (
+    Data,
+    Evidence,
+    micro,
+    minimise,
+    round_significant,
+    shape_range,
+    tera,
+)
 from calibrate.fit.requirements import require
 from calibrate.records.schema import GemmRecord
 from simtrain.comparison import Comparison
@@ -159,23 +166,15 @@ class ProductFit(DtypeFit):
 
 
 def fit_products(
-    records: Sequence[GemmRecord],
-    num_sms: int,
-    memory_bytes_per_s: float,
-    datasheet_flops: float | None,
+    records: Sequence[GemmRecord], num_sms: int, memory: float, datasheet_flops: float | None
 ) -> ProductFit:
     """Fit shapes and the sustained rate, then fp32 accumulation, then batches and moving bytes.
 
     The data type is the first of bf16, fp16 and fp32 that was measured. The loop is at most as fast
-    as the datasheet, or else as the fastest product: a higher rate would be indistinguishable
-    from a lower cost of tiles. The relative speeds of tiles are fitted if there are three products
-    for each number; else all tiles are like the first.
-
-    Args:
-        records: products of any data type.
-        num_sms: multiprocessors of the device.
-        memory_bytes_per_s: the most that operands move at; batched products show the actual rate.
-        datasheet_flops: peak of 16-bit products, if a datasheet is known.
+    as the datasheet's 16-bit peak, or else as the fastest product: a higher rate would be
+    indistinguishable from a lower cost of tiles. The relative speeds of tiles are fitted if there
+    are three products for each number; else all tiles are like the first. Operands move at most at
+    `memory` bytes/s; batched products show the actual rate.
 
     Raises:
         InputError: E720, too few products.
@@ -187,7 +186,7 @@ def fit_products(
     batched = [(op, s) for op, s in timed if op.batch > 1]
     _require(f"{dtype} products", plain, _NUM_SHAPE_PARAMETERS)
     _require(f"batched {dtype} products", batched, 1)
-    machine = _fit_shapes(plain, num_sms, memory_bytes_per_s, datasheet_flops)
+    machine = _fit_shapes(plain, num_sms, memory, datasheet_flops)
     machine = _fit_accumulation(accumulating, machine)
     machine = _fit_batched(batched, machine)
     fp8 = _timed(records, "fp8")
@@ -245,14 +244,13 @@ def _fit_accumulation(timed: Timed, machine: GemmMachine) -> GemmMachine:
     """Fit the longer epilogue of fp32 accumulation, if such products were measured."""
     if not timed:
         return machine
-    start = (max(machine.tile_overhead_s * 1e6, 1e-3),)
-
-    def candidate(x: Sequence[float]) -> GemmMachine:
-        return machine.replace(accumulate_overhead_s=x[0] * 1e-6)
-
-    fitted = minimise(candidate, start, _rated(timed), tflops)
-    overhead_s = round_significant(fitted.accumulate_overhead_s)
-    return machine.replace(accumulate_overhead_s=overhead_s)
+    fitted = minimise(
+        lambda x: machine.replace(accumulate_overhead_s=x[0] * 1e-6),
+        [max(machine.tile_overhead_s * 1e6, 1e-3)],
+        _rated(timed),
+        tflops,
+    )
+    return machine.replace(accumulate_overhead_s=round_significant(fitted.accumulate_overhead_s))
 
 
 def _fit_batched(timed: Timed, machine: GemmMachine) -> GemmMachine:
@@ -298,7 +296,7 @@ def _times(title: str, machine: GemmMachine, timed: Timed) -> Comparison:
 
 
 def _range(timed: Timed) -> Data:
-    return shape_range([(op.m, op.n, op.k) for op, _ in timed])
+    return shape_range([op for op, _ in timed])
 
 
 def _timed(records: Iterable[GemmRecord], dtype: str) -> Timed:

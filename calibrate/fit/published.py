@@ -7,23 +7,29 @@ measurements of whole layers. Without published layers they come from the file's
 
 from __future__ import annotations
 
+import math
 import pathlib
 from collections.abc import Mapping
 
-from calibrate.fit.attention import published_attention
+from calibrate.fit.attention import published_attention, training_attention
 from calibrate.fit.entry import Data, micro, published, tera
-from calibrate.fit.figures import Figures, FiguresWithoutLayers
+from calibrate.fit.figures import Figures, FiguresWithoutLayers, FusedAttentionFigures
 from calibrate.fit.kernels import PublishedKernels
-from calibrate.fit.layers import InSitu, fit_published_layers
+from calibrate.fit.layers import InSitu, fit_layers
 from calibrate.fit.links import fit_curves, other_times
 from calibrate.fit.products import gemm_section
-from calibrate.fit.published_products import ProductFit, fit_dtypes, point_range
+from calibrate.fit.published_products import ProductFit, fit_dtypes
 from calibrate.fit.result import Fit, profile_of
+from simtrain.scenario import load_scenario
 from simtrain.strict_yaml import load_document, validate
 from simtrain.units import parse_bytes_per_s
 from simtrain.workload.work import CollectiveKind
 
 _TAKEN_OVER = "taken_over"
+_ROUNDING_MS = 0.1 / math.sqrt(12)
+"""Standard deviation of a number printed to 0.1 ms."""
+_START_SLOWDOWN = 0.3
+"""Where the search for the slowdown of overlap starts."""
 
 
 def fit_figures(path: pathlib.Path) -> Fit:
@@ -39,8 +45,7 @@ def fit_figures(path: pathlib.Path) -> Fit:
     sheet, taken_over = document.data["datasheet"], document.data.get(_TAKEN_OVER, {})
     kernels = PublishedKernels(figures, sheet["stream_bandwidth"])
     products = ProductFit(figures, kernels.fraction)
-    gemm = _gemm(figures, products, taken_over)
-    by_dtype, of_dtypes = fit_dtypes(figures, kernels.latency_s, products, gemm)
+    by_dtype, of_dtypes = fit_dtypes(figures, kernels.latency_s, products.machine)
     bandwidth, timed = figures.datasheet.intra_node.bandwidth.value, figures.collectives
     curves = {kind: fit_curves(found, kind, bandwidth) for kind, found in timed.curves.items()}
     largest = curves[CollectiveKind.ALL_REDUCE][0][-1]
@@ -51,7 +56,7 @@ def fit_figures(path: pathlib.Path) -> Fit:
         "description": figures.description,
         "calibrated": True,
         **{name: sheet[name] for name in ("cluster", "gpu", "memory")},
-        "gemm": gemm,
+        "gemm": _gemm(figures, products, taken_over),
         "memory_bound": kernels.section,
         "host": {"issue": sheet["host_issue"]},
         "host_link": sheet["host_link"],
@@ -61,20 +66,37 @@ def fit_figures(path: pathlib.Path) -> Fit:
             kind.value: published(timed.source, found)(each)
             for kind, (each, found) in curves.items()
         },
-        "inter_node": sheet["inter_node"],
-        "running_costs": sheet["running_costs"],
-        **({"collectives": sheet["collectives"]} if "collectives" in sheet else {}),
+        **{
+            name: sheet[name]
+            for name in ("inter_node", "running_costs", "collectives")
+            if name in sheet
+        },
     }
     shown = [*kernels.comparisons, *products.comparisons, *of_dtypes]
     shown += [*(comparison for _, comparison in curves.values()), elsewhere]
     if isinstance(figures, Figures):
+        of_layer, full = figures.layer, data
+        layers = [
+            (
+                name,
+                load_scenario(of_layer.scenario.format(strategy=name)),
+                times,
+                (_ROUNDING_MS,) * 2,
+            )
+            for name, *times in of_layer.times
+        ]
         estimates = (
             (products.speed_elsewhere, products.shapes.mean_abs_error),
             (1.0, kernels.comparisons[0].mean_abs_error),
             (1.0, elsewhere.mean_abs_error),
         )
-        in_situ = fit_published_layers(
-            figures.layer, lambda guess: profile_of(_with_layers(data, figures, guess)), estimates
+        in_situ = fit_layers(
+            "layers",
+            layers,
+            lambda guess: profile_of(_with_layers(full, figures, guess)),
+            estimates,
+            (*(value for value, _ in estimates), _START_SLOWDOWN),
+            (0.0, math.inf),
         )
         data = _with_layers(data, figures, in_situ)
         shown.append(in_situ.comparison)
@@ -87,8 +109,12 @@ def fit_figures(path: pathlib.Path) -> Fit:
         )
     if by_dtype:
         data = _with_sections(data, gemm={"by_dtype": by_dtype})
-    if figures.fused_attention is not None:
-        section, of_attention = published_attention(figures.fused_attention, profile_of(data))
+    if (attention := figures.fused_attention) is not None:
+        section, of_attention = (
+            published_attention(attention, profile_of(data))
+            if isinstance(attention, FusedAttentionFigures)
+            else training_attention(attention, profile_of(data))
+        )
         data, shown = data | {"fused_attention": section}, [*shown, *of_attention]
     return Fit(data, shown)
 
@@ -97,26 +123,18 @@ def _gemm(
     figures: Figures | FiguresWithoutLayers, fit: ProductFit, taken_over: Mapping[str, Data]
 ) -> Data:
     """Build the section `gemm`, without the speed inside a layer."""
-    machine, source, batched = fit.machine, figures.gemm.source, figures.gemm_batched
+    machine = fit.machine
     if isinstance(figures, Figures):
-        (layouts,) = fit.layouts
-        overhead = published(figures.gemm_layouts.source, layouts)(
-            micro(machine.accumulate_overhead_s)
-        )
-        fraction = published(batched.source, fit.batched)(machine.batched_fraction)
+        by_layout = published(figures.gemm_layouts.source, fit.layouts[0])
+        overhead = by_layout(micro(machine.accumulate_overhead_s))
+        batched = published(figures.gemm_batched.source, fit.batched)
+        fraction = batched(machine.batched_fraction)
     else:
         overhead, fraction = taken_over["accumulate_overhead"], taken_over["batched_fraction"]
-    return {
-        **gemm_section(
-            machine,
-            published(source, fit.shapes),
-            published(f"median of {figures.gemm_sustained.source}", fit.sustained),
-            overhead,
-            fraction,
-        ),
-        "valid_shapes": point_range(figures.gemm.points, source),
-        "valid_batched_shapes": point_range(batched.points, batched.source, first=1),
-    }
+    shapes = published(figures.gemm.source, fit.shapes)
+    sustained = published(f"median of {figures.gemm_sustained.source}", fit.sustained)
+    section = gemm_section(machine, shapes, sustained, overhead, fraction)
+    return section | {"valid_shapes": fit.valid_shapes, "valid_batched_shapes": fit.valid_batches}
 
 
 def _with_layers(data: Data, figures: Figures, layers: InSitu) -> Data:

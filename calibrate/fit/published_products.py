@@ -7,12 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from calibrate.fit.entry import Data, entry, published, shape_range, tera
-from calibrate.fit.figures import DtypeProducts, Figures, FiguresWithoutLayers, Product
-from calibrate.fit.numbers import minimise, round_significant
+from calibrate.fit.entry import (
+    Data,
+    entry,
+    minimise,
+    published,
+    round_significant,
+    shape_range,
+    tera,
+)
+from calibrate.fit.figures import DtypeProducts, Figures, FiguresWithoutLayers
 from calibrate.fit.products import (
     BlasGemm,
-    Rated,
     batch_times,
     dtype_section,
     rates,
@@ -34,26 +40,25 @@ class ProductFit:
     """Model of 16-bit products, and its errors.
 
     Shapes and the sustained rate are fitted first, then fp32 accumulation and batches. Without
-    published layers, the last two come from the section `taken_over`.
-
-    Args:
-        figures: the published figures.
-        memory_fraction: fraction of the memory bandwidth at which products move their bytes.
+    published layers, the last two come from the section `taken_over`. Products move their bytes at
+    `memory_fraction` of the memory bandwidth.
     """
 
     def __init__(self, figures: Figures | FiguresWithoutLayers, memory_fraction: float) -> None:
-        self.layouts: list[Comparison] = []
+        gpu, shaped = figures.datasheet.gpu, _rated(figures.gemm.points)
+        memory, num_sms = memory_fraction * gpu.memory_bandwidth.value, gpu.num_sms.value
+        has_layouts, self.layouts = isinstance(figures, Figures), list[Comparison]()
+        start_tflops = _START_TFLOPS if has_layouts else max(rate for _, rate in shaped)
+        start = (start_tflops, 0.7, 4.0, 0.8, 0.8, 0.8, 0.8)
+        machine = minimise(lambda x: tiled_machine(x, num_sms, memory), start, shaped, tflops)
+        sustained = median(rate for *_, rate in figures.gemm_sustained.points) * 1e12
+        machine = machine.replace(sustained_flops=round_significant(sustained))
         if isinstance(figures, Figures):
-            machine = _fit_shapes(figures, memory_fraction, _START_TFLOPS)
             machine, layouts = _fit_accumulation(figures, machine)
             self.layouts.append(layouts)
             fractions = [step / 200 for step in range(20, 201)]
-            title = ""
         else:
-            fastest = max(rate for *_, rate in figures.gemm.points)
-            machine = _fit_shapes(figures, memory_fraction, fastest)
             fractions = [figures.taken_over.batched_fraction.value]
-            title = " (not fitted)"
         batches = [
             (BlasGemm(m, n, k, batch=batch), count, time_us)
             for batch, m, n, k, count, time_us in figures.gemm_batched.points
@@ -61,20 +66,24 @@ class ProductFit:
         batched_memory = memory_fraction * figures.gemm_batched.memory_bandwidth.value
 
         def batched(fraction: float) -> Comparison:
+            """Compare the batches with a machine that reaches this fraction of its speed."""
             card = machine.replace(memory_bytes_per_s=batched_memory, batched_fraction=fraction)
-            return batch_times(f"batched products{title}", card, batches)
+            title = "batched products" if has_layouts else "batched products (not fitted)"
+            return batch_times(title, card, batches)
 
         fraction = min(fractions, key=lambda each: batched(each).mean_log_ratio)
         self.batched = batched(fraction)
         self.machine = machine = machine.replace(batched_fraction=fraction)
-        self.sustained, self.shapes, self.others = (
+        self.shapes = rates("matrix products by shape", machine, shaped)
+        self.sustained, self.others = (
             rates(title, machine, _rated(products.points))
             for title, products in (
                 ("sustained matrix products", figures.gemm_sustained),
-                ("matrix products by shape", figures.gemm),
                 ("matrix products measured elsewhere (not fitted)", figures.gemm_elsewhere),
             )
         )
+        self.valid_shapes = _range_entry([op for op, _ in shaped], figures.gemm.source)
+        self.valid_batches = _range_entry([op for op, *_ in batches], figures.gemm_batched.source)
 
     @property
     def comparisons(self) -> list[Comparison]:
@@ -87,19 +96,6 @@ class ProductFit:
         return median(row.measured / row.predicted for row in self.others.rows)
 
 
-def _fit_shapes(
-    figures: Figures | FiguresWithoutLayers, memory_fraction: float, start_tflops: float
-) -> GemmMachine:
-    start = (start_tflops, 0.7, 4.0, 0.8, 0.8, 0.8, 0.8)
-    gpu = figures.datasheet.gpu
-    memory, num_sms = memory_fraction * gpu.memory_bandwidth.value, gpu.num_sms.value
-    machine = minimise(
-        lambda x: tiled_machine(x, num_sms, memory), start, _rated(figures.gemm.points), tflops
-    )
-    sustained = median(rate for *_, rate in figures.gemm_sustained.points) * 1e12
-    return machine.replace(sustained_flops=round_significant(sustained))
-
-
 def _fit_accumulation(figures: Figures, shapes: GemmMachine) -> tuple[GemmMachine, Comparison]:
     """The longer epilogue of an fp32 accumulation; the speed is that of the layouts' machine."""
     # The weight gradient's (NT) accumulates into fp32.
@@ -108,18 +104,23 @@ def _fit_accumulation(figures: Figures, shapes: GemmMachine) -> tuple[GemmMachin
         (BlasGemm(m, n, k, layout=layout, **(into_fp32 if layout == "NT" else {})), rate)
         for m, n, k, layout, rate in figures.gemm_layouts.points
     ]
-
-    def machine(x: Sequence[float]) -> GemmMachine:
-        return shapes.replace(mainloop_flops=x[0] * 1e12, accumulate_overhead_s=x[1] * 1e-6)
-
-    fitted = minimise(machine, (245.0, 5.0), products, tflops)
+    fitted = minimise(
+        lambda x: shapes.replace(mainloop_flops=x[0] * 1e12, accumulate_overhead_s=x[1] * 1e-6),
+        (245.0, 5.0),
+        products,
+        tflops,
+    )
     overhead_s = round_significant(fitted.accumulate_overhead_s)
     found = rates("matrix products by layout", fitted, products)
     return shapes.replace(accumulate_overhead_s=overhead_s), found
 
 
-def _rated(points: Sequence[Product]) -> Rated:
+def _rated(points: Sequence[tuple[int, int, int, float]]) -> list[tuple[BlasGemm, float]]:
     return [(BlasGemm(m, n, k), rate) for m, n, k, rate in points]
+
+
+def _range_entry(ops: Sequence[BlasGemm], source: str) -> Data:
+    return entry(shape_range(ops), f"the range of the points of {source}")
 
 
 # Published fp8 times are of a layer's call, which casts its input before the product. Therefore the
@@ -143,49 +144,40 @@ class _CastingMachine:
 
 
 def fit_dtypes(
-    figures: Figures | FiguresWithoutLayers, latency_s: float, fit: ProductFit, gemm: Data
+    figures: Figures | FiguresWithoutLayers, latency_s: float, machine: GemmMachine
 ) -> tuple[Data, list[Comparison]]:
     """Fit each data type of `gemm_by_dtype`; return the entries and their errors.
 
-    Args:
-        figures: the published measurements.
-        latency_s: seconds of a small kernel.
-        fit: the fit of 16-bit products.
-        gemm: the profile's section `gemm` for 16-bit products.
+    `latency_s` is the time of a small kernel, `machine` that of 16-bit products.
     """
     by_dtype: Data = {}
     found: list[Comparison] = []
     for dtype, products in figures.gemm_by_dtype.items():
         if products.points:
-            by_dtype[dtype], *comparisons = _fit_dtype(dtype, products, latency_s, fit.machine)
+            by_dtype[dtype], *comparisons = _fit_dtype(dtype, products, latency_s, machine)
             found += comparisons
         else:
-            by_dtype[dtype] = _in_proportion(products, figures.datasheet.gpu.peak_flops.value, gemm)
+            ratio = products.peak_flops.value / figures.datasheet.gpu.peak_flops.value
+            source = "scaled from 16-bit products by the ratio of the peaks: no published products"
+            by_dtype[dtype] = {
+                "peak_flops": _peak(products),
+                "mainloop_flops": entry(tera(ratio * machine.mainloop_flops, "FLOP/s"), source),
+                "sustained_flops": entry(tera(ratio * machine.sustained_flops, "FLOP/s"), source),
+            }
     return by_dtype, found
 
 
-def _in_proportion(products: DtypeProducts, peak_flops: float, gemm: Data) -> Data:
-    """Scale the rates of 16-bit products by the ratio of the peaks."""
-    peak = products.peak_flops
-    source = "scaled from 16-bit products by the ratio of the peaks: no published products"
-
-    def rate(name: str) -> Data:
-        sixteen_bits = float(gemm[name]["value"].split()[0]) * 1e12
-        return entry(tera(peak.value / peak_flops * sixteen_bits, "FLOP/s"), source)
-
-    return {
-        "peak_flops": entry(tera(peak.value, "FLOP/s"), peak.source),
-        "mainloop_flops": rate("mainloop_flops"),
-        "sustained_flops": rate("sustained_flops"),
-    }
+def _peak(figures: DtypeProducts) -> Data:
+    return entry(tera(figures.peak_flops.value, "FLOP/s"), figures.peak_flops.source)
 
 
 def _fit_dtype(
     dtype: str, figures: DtypeProducts, latency_s: float, machine: GemmMachine
 ) -> tuple[Data, Comparison, Comparison]:
-    points, peak, source = figures.points, figures.peak_flops, figures.source
+    """The entries of a data type, and the errors of all its products and of the longest."""
+    points, source = figures.points, figures.source
     products = [(BlasGemm(m, n, k, element_bytes=1), rate) for m, n, k, rate, _ in points]
-    power_limited = machine.replace(sustained_flops=peak.value)
+    power_limited = machine.replace(sustained_flops=figures.peak_flops.value)
 
     def candidate(x: Sequence[float]) -> _CastingMachine:
         *loop, cast_tera = x
@@ -220,20 +212,14 @@ def _fit_dtype(
             sustained_flops=clock * sustained,
             tail_quantization=round(fit.products.tail_quantization, 4),
         ),
-        entry(tera(peak.value, "FLOP/s"), peak.source),
+        _peak(figures),
         published(f"{source}; {slower}", shapes),
         limit,
         published(source, shapes),
-        point_range(points, source),
+        _range_entry([op for op, _ in products], source),
     )
     return section, shapes, longest
 
 
 def _cast_tflops(op: BlasGemm, machine: _CastingMachine) -> float:
     return op.flops / (machine.casts_s(op) + gemm_seconds(op, machine.products)) / 1e12
-
-
-def point_range(points: Sequence[tuple[float, ...]], source: str, first: int = 0) -> Data:
-    """Return the entry for the range of m, n and k, which are at `first` in each point."""
-    sizes = [[int(size) for size in point[first : first + 3]] for point in points]
-    return entry(shape_range(sizes), f"the range of the points of {source}")

@@ -1,11 +1,16 @@
-"""The result of a fit: the data of a profile's file, the errors of its parts, and their page."""
+"""The result of a fit: the data of a profile's file and its text, the errors of its parts."""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
+from typing import Any
 
 from rich.console import Console
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
 from calibrate.fit.entry import Data
 from calibrate.tables import comparison_table
@@ -15,6 +20,19 @@ from simtrain.pages.tables import table_of
 from simtrain.strict_yaml import Positions, validate
 
 _SHOWN_ROWS = 20
+_HEADER = """\
+# {description}
+#
+# Written by `python -m calibrate fit {source}`; do not edit: {instead}
+"""
+_FIGURES = """\
+change the
+# figures and fit again. Each entry has its value, its source, and what it was fitted on."""
+_MEASURED = """\
+measure
+# again (`python -m calibrate measure`, a new folder) and fit that; a scenario changes an entry by
+# `hardware`, which its report then says. Each entry has its value, its source, and what it was
+# fitted on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +50,10 @@ class Unused:
 class Fit:
     """A fitted profile as plain data, and its errors.
 
-    Args:
-        data: the data of the profile's file.
-        residuals: predictions compared with the measurements that the fit used.
-        num_left_out: records that spread by more than their median, and were not used.
-        checks: predictions compared with records that the fit did not use.
-        unused: series of records that no number of the profile needs.
-        notes: sections that the profile lacks, and why.
-        warnings: parts that are far off.
+    Predictions are compared with the measurements that the fit used (`residuals`) and with others
+    (`checks`). `num_left_out` records spread by more than their median and were not used, and no
+    number of the profile needs the series `unused`. `notes` are of sections that the profile lacks,
+    `warnings` of parts that are far off.
     """
 
     data: Data
@@ -83,3 +97,32 @@ def profile_of(data: Data) -> HardwareProfile:
         InputError: no profile can have these values.
     """
     return validate(HardwareProfile, data, Positions())
+
+
+def profile_text(data: dict[str, Any], source: str, *, measured: bool = False) -> str:
+    """The text of a profile's file, fitted to `source`: a folder if `measured`, or figures."""
+    yaml = YAML()
+    yaml.width = 10_000
+    yaml.indent(mapping=2, sequence=4, offset=2)
+    stream = io.StringIO()
+    yaml.dump(_styled(data), stream)
+    instead = _MEASURED if measured else _FIGURES
+    header = _HEADER.format(description=data["description"], source=source, instead=instead)
+    return header + stream.getvalue()
+
+
+def _styled(value: Any) -> Any:
+    """Style data: mappings as blocks, plain lists on one line, quotes around ambiguous text."""
+    if isinstance(value, dict):
+        styled = CommentedMap((key, _styled(item)) for key, item in value.items())
+        if all(isinstance(item, int | float) for item in value.values()) and value:
+            styled.fa.set_flow_style()
+        return styled
+    if isinstance(value, list | tuple):
+        items = CommentedSeq(_styled(item) for item in value)
+        if not any(isinstance(item, dict) for item in value):
+            items.fa.set_flow_style()
+        return items
+    if isinstance(value, str) and (":" in value or "%" in value or "," in value):
+        return DoubleQuotedScalarString(value)
+    return value

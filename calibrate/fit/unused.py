@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from calibrate.fit.links import fits_inside
-from calibrate.fit.network import is_used
+from calibrate.fit.network import load_of
 from calibrate.fit.result import Unused
 from calibrate.records.checks import group_of, rate_of
 from calibrate.records.nccl_tests import bus_factor
@@ -55,7 +55,7 @@ def _reason(
         return None if fits_inside(record) else "a transfer of a profile is between two ranks"
     if record.op == "all_to_all":
         return "across nodes an all-to-all follows from the adapters' rates and intra_node"
-    if not is_used(record, per_node):
+    if load_of(record, per_node) is None:
         return "simtrain has no model of such a group"
     if missing_for_network:
         return f"inter_node needs also {', '.join(missing_for_network)}"

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections import Counter
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -13,12 +12,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 
-class CudaAllocator:
-    """The caching allocator of the current CUDA device; it rounds each tensor up to 512 bytes."""
+class CudaAllocator(nullcontext[None]):
+    """The caching allocator of the current CUDA device; it rounds each tensor up to 512 bytes.
 
-    def counting(self) -> AbstractContextManager[None]:
-        """Count tensors, which it always does."""
-        return nullcontext()
+    As a context it does nothing: it always counts.
+    """
 
     def reset_peak(self) -> None:
         """Start a new peak with an empty cache."""
@@ -43,11 +41,10 @@ class CudaAllocator:
 
 
 class LiveTensors(TorchDispatchMode):
-    """Counts the storages of all tensors that ops return, while they exist.
+    """Counts the storages of all tensors that ops return within it, while they exist.
 
     Works on any device, and on torch's meta device without computing anything. Memory that a kernel
-    takes and gives back before it returns is not seen. `peak_by_op` has the bytes at the peak by
-    the op that made them.
+    takes and gives back before it returns is not seen.
     """
 
     def __init__(self) -> None:
@@ -55,18 +52,11 @@ class LiveTensors(TorchDispatchMode):
         self.held_bytes = 0
         self.peak_bytes = 0
         self.reserved_bytes = None
-        self.peak_by_op: Counter[str] = Counter()
-        self._by_op: Counter[str] = Counter()
         self._known: set[int] = set()
-
-    def counting(self) -> AbstractContextManager[Any]:
-        """Count the tensors that ops make within."""
-        return self
 
     def reset_peak(self) -> None:
         """Start a new peak: the bytes that are held now."""
         self.peak_bytes = self.held_bytes
-        self.peak_by_op = +self._by_op
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -74,23 +64,19 @@ class LiveTensors(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         for leaf in tree_leaves(result):
             if isinstance(leaf, Tensor):
-                self._add(leaf.untyped_storage(), str(func))
+                self._add(leaf.untyped_storage())
         return result
 
-    def _add(self, storage: torch.UntypedStorage, op: str) -> None:
+    def _add(self, storage: torch.UntypedStorage) -> None:
         address, num_bytes = storage._cdata, storage.nbytes()
-        if address in self._known:
-            return
-        self._known.add(address)
-        self._by_op[op] += num_bytes
-        self.held_bytes += num_bytes
-        weakref.finalize(storage, self._drop, address, num_bytes, op)
-        if self.held_bytes > self.peak_bytes:
-            self.reset_peak()
+        if address not in self._known:
+            self._known.add(address)
+            self.held_bytes += num_bytes
+            self.peak_bytes = max(self.peak_bytes, self.held_bytes)
+            weakref.finalize(storage, self._drop, address, num_bytes)
 
-    def _drop(self, address: int, num_bytes: int, op: str) -> None:
+    def _drop(self, address: int, num_bytes: int) -> None:
         self._known.discard(address)
-        self._by_op[op] -= num_bytes
         self.held_bytes -= num_bytes
 
 

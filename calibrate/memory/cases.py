@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from calibrate.torch_model.models import gpt, llama
+from pydantic import TypeAdapter
+from ruamel.yaml import YAML
+
+from calibrate.torch_model.models import Data, LayerSize
 from simtrain.hardware.load import profile_of
 from simtrain.memory.buffers import GLOBAL
 from simtrain.memory.report import memory_report
@@ -13,6 +17,8 @@ from simtrain.memory.states import model_states
 from simtrain.memory.working import pass_memory
 from simtrain.plan import Plan
 from simtrain.scenario import Scenario
+
+_FILE = Path(__file__).parents[1] / "sizes.yaml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,42 +83,34 @@ class Case:
         return HeldBytes(states, forward.saved_bytes, states + most)
 
 
-def case(
-    model: dict[str, Any], recompute: Any, *, micro: int, whole: bool, backend: str = "unfused"
-) -> Case:
-    """The case of a model on one rank."""
-    batch = {"micro": micro, "global": 2 * micro}
-    data = {"model": model, "batch": batch, "recompute": recompute, "attention_backend": backend}
+@dataclass(frozen=True, slots=True)
+class _Model:
+    """A model of calibrate/sizes.yaml."""
+
+    num_layers: int
+    layer: LayerSize
+    whole: bool = False
+
+
+def case(model: Data, recompute: Any, *, micro: int, whole: bool) -> Case:
+    """The case of a model on one rank; Llama's have fused attention."""
+    data = {
+        "model": model,
+        "batch": {"micro": micro, "global": 2 * micro},
+        "recompute": recompute,
+        "attention_backend": "fused" if "num_query_groups" in model else "unfused",
+    }
     return Case(Scenario.model_validate(data), whole)
 
 
 def all_cases() -> list[Case]:
-    """Layers of models of 0.35, 6.7 and 22 billion parameters, and GPTs of 0.12 and 0.4 billion.
-
-    Then layers of two Llama models, a small such model, and layers with eight experts, all with
-    fused attention.
-    """
+    """The models of calibrate/sizes.yaml: the paper's under every recompute, Llama's under two."""
     by_twos = {"strategy": "full", "num_layers": 2}
-    recomputes = ["none", "selective", "full", by_twos, by_twos | {"method": "block"}]
-    paper = [
-        (gpt(4, 1024, 16, 1024), 8, False),
-        (gpt(4, 4096, 32, 2048), 1, False),
-        (gpt(4, 6144, 64, 2048), 1, False),
-        (gpt(12, 768, 12, 1024), 4, True),
-        (gpt(6, 2048, 16, 1024), 4, True),
-    ]
-    today = [
-        (llama(4, 1024, 16, 1024, groups=8, ffn=2816), 8, False),
-        (llama(2, 4096, 32, 1024, groups=8, ffn=14336), 1, False),
-        (llama(12, 768, 24, 1024, groups=8, ffn=2048), 4, True),
-        (llama(2, 2048, 16, 1024, groups=8, ffn=5632, experts=8), 4, False),
-    ]
+    every = ["none", "selective", "full", by_twos, by_twos | {"method": "block"}]
+    models = TypeAdapter(list[_Model]).validate_python(YAML(typ="safe").load(_FILE)["memory"])
     return [
-        case(model, recompute, micro=micro, whole=whole, backend=backend)
-        for models, policies, backend in (
-            (paper, recomputes, "unfused"),
-            (today, ["none", "full"], "fused"),
-        )
-        for model, micro, whole in models
-        for recompute in policies
+        case(layer.model(each.num_layers), policy, micro=layer.microbatch, whole=each.whole)
+        for each in models
+        for layer in [each.layer]
+        for policy in (("none", "full") if layer.groups else every)
     ]

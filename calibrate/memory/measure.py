@@ -15,7 +15,7 @@ from calibrate.memory.cases import Case, HeldBytes, case
 from calibrate.memory.comparison import MemoryComparison, Row
 from calibrate.torch_model.adam import MixedPrecisionAdam
 from calibrate.torch_model.gpt import LayerStack, Stage
-from calibrate.torch_model.models import gpt
+from calibrate.torch_model.models import LayerSize
 from calibrate.torch_model.shape import LayerShape
 
 
@@ -47,7 +47,7 @@ def measure(what: Case, device: str) -> tuple[HeldBytes, int | None]:
     memory: Memory = CudaAllocator() if device == "cuda" else LiveTensors()
     gc.collect()
     memory.reset_peak()
-    with memory.counting():
+    with memory:
         before = memory.held_bytes
         iteration = _training(what, device, memory)
         iteration()
@@ -107,4 +107,4 @@ class _SentOn(torch.autograd.Function):
         return torch.ones(ctx.shape, **ctx.kind)
 
 
-_TINY = case(gpt(1, 64, 1, 64), "none", micro=1, whole=True)
+_TINY = case(LayerSize(64, 1, 64, 1).model(), "none", micro=1, whole=True)

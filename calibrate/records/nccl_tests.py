@@ -12,13 +12,12 @@ import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from calibrate.records.file import RecordFile, identity, read_records
-from calibrate.records.schema import CollectiveRecord, Timing
+from calibrate.records.schema import CollectiveOp, CollectiveRecord, Timing
 from simtrain.errors import InputError, Location
 
-Op: TypeAlias = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"]
 _Row = tuple[int | None, int, tuple[Any, ...]]
 """Its line, timed runs, and its bytes, microseconds, algorithm and bus bandwidth in GB/s."""
 _ITERATIONS = re.compile(r"warmup iters: \d+ iters: (\d+)")
@@ -28,14 +27,16 @@ _COLUMNS = 8
 """size, count, type, redop, root, time, algbw, busbw: out of place; those in place follow."""
 
 
-def bus_factor(op: Op, num_ranks: int) -> float:
+def bus_factor(op: CollectiveOp, num_ranks: int) -> float:
     """Bus over algorithm bandwidth of a collective."""
     if op == "send_recv":
         return 1.0
     return (2 if op == "all_reduce" else 1) * (num_ranks - 1) / num_ranks
 
 
-def add_nccl_tests(folder: Path, path: Path, op: Op, num_ranks: int, num_nodes: int) -> int:
+def add_nccl_tests(
+    folder: Path, path: Path, op: CollectiveOp, num_ranks: int, num_nodes: int
+) -> int:
     """Add the times of a file to the measurements of a folder; return the number of new records.
 
     Raises:
@@ -51,7 +52,7 @@ def add_nccl_tests(folder: Path, path: Path, op: Op, num_ranks: int, num_nodes: 
 
 
 def read_nccl_tests(
-    path: Path, op: Op, num_ranks: int, num_nodes: int = 1
+    path: Path, op: CollectiveOp, num_ranks: int, num_nodes: int = 1
 ) -> list[CollectiveRecord]:
     """The out-of-place times of a file, which holds one collective over `num_ranks`.
 
@@ -62,13 +63,11 @@ def read_nccl_tests(
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise _wrong(path, None, f"cannot be read: {error}", "give the output of nccl-tests") from (
-            error
-        )
+        fix = "give the output of nccl-tests"
+        raise _wrong(path, None, f"cannot be read: {error}", fix) from error
     records, factor = [], bus_factor(op, num_ranks)
-    for line, samples, values in (_json_rows if text.lstrip().startswith("{") else _text_rows)(
-        path, text
-    ):
+    rows_of = _json_rows if text.lstrip().startswith("{") else _text_rows
+    for line, samples, values in rows_of(path, text):
         size, time_us, algbw, busbw = _numbers(path, line, values)
         if not size:
             continue

@@ -8,39 +8,37 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import Field, TypeAdapter
+
+from simtrain.entry import Count, NonNegative, Positive, Strict, Text
 
 FILE_NAME = "measurements.jsonl"
 
-Size = Annotated[int, Field(ge=1)]
-Seconds = Annotated[float, Field(gt=0)]
-Text = Annotated[str, Field(min_length=1)]
+CollectiveOp: TypeAlias = Literal[
+    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"
+]
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class Timing(_Record):
+class Timing(Strict):
     """Median seconds of `num_samples` timed runs, and half the distance between their quartiles."""
 
-    median_s: Seconds
-    spread_s: Annotated[float, Field(ge=0)]
-    num_samples: Size
+    median_s: Positive
+    spread_s: NonNegative
+    num_samples: Count
 
 
-class Header(_Record):
+class Header(Strict):
     """The machine, its software, and the command of a measurement."""
 
     kind: Literal["header"] = "header"
     version: Literal[1] = 1
     device: Text
     backend: Literal["nccl", "gloo", "none"]
-    num_ranks: Size
-    num_nodes: Size = 1
-    num_sms: Size
+    num_ranks: Count
+    num_nodes: Count = 1
+    num_sms: Count
     """Multiprocessors of a GPU, or threads that torch uses on a CPU."""
-    memory_bytes: Size
+    memory_bytes: Count
     date: Text
     command: Text
     software: dict[str, str]
@@ -54,16 +52,16 @@ class Header(_Record):
         return "cuda" in self.software
 
 
-class GemmWork(_Record):
+class GemmWork(Strict):
     """A (batched) product C[m, n] = A[m, k] B[k, n]; TN forward, NN input, NT weight gradient.
 
     Products in fp8 (E4M3, one scale per tensor, a 16-bit result) are all TN: hardware has no other.
     """
 
-    m: Size
-    n: Size
-    k: Size
-    batch: Size = 1
+    m: Count
+    n: Count
+    k: Count
+    batch: Count = 1
     layout: Literal["TN", "NN", "NT"] = "TN"
     dtype: Literal["bf16", "fp16", "fp32", "fp8"] = "bf16"
     accumulate: bool = False
@@ -76,53 +74,53 @@ class GemmRecord(GemmWork):
     time: Timing
 
 
-class KernelRecord(_Record):
+class KernelRecord(Strict):
     """A memory-bound kernel that has to move `num_bytes` (read and written)."""
 
     kind: Literal["kernel"] = "kernel"
     name: Text
     family: Literal["fused", "stream"]
-    num_bytes: Size
+    num_bytes: Count
     time: Timing
 
 
-class AttentionRecord(_Record):
+class AttentionRecord(Strict):
     """The core of attention in one causal kernel, forward and backward.
 
     `heads` counts all sequences; a head has `head_size` channels and `seq_length` tokens.
     """
 
     kind: Literal["attention"] = "attention"
-    heads: Size
-    seq_length: Size
-    head_size: Size
+    heads: Count
+    seq_length: Count
+    head_size: Count
     forward: Timing
     backward: Timing
 
 
-class LaunchRecord(_Record):
+class LaunchRecord(Strict):
     """Host seconds of a launch, of many kernels launched without waiting."""
 
     kind: Literal["launch"] = "launch"
     time: Timing
 
 
-class CollectiveRecord(_Record):
+class CollectiveRecord(Strict):
     """A collective over `num_ranks`; `array_bytes` is the whole array, as nccl-tests counts it.
 
     `num_groups` such collectives ran at the same time, on `num_nodes` nodes together.
     """
 
     kind: Literal["collective"] = "collective"
-    op: Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"]
-    array_bytes: Size
+    op: CollectiveOp
+    array_bytes: Count
     num_ranks: Annotated[int, Field(ge=2)]
-    num_groups: Size = 1
-    num_nodes: Size = 1
+    num_groups: Count = 1
+    num_nodes: Count = 1
     time: Timing
 
 
-class HostRecord(_Record):
+class HostRecord(Strict):
     """A copy between GPU and pinned memory, or an Adam step on the host, on all ranks at once.
 
     Adam moves `num_bytes` of its states.
@@ -130,11 +128,11 @@ class HostRecord(_Record):
 
     kind: Literal["host"] = "host"
     what: Literal["to_device", "to_host", "adam"]
-    num_bytes: Size
+    num_bytes: Count
     time: Timing
 
 
-class OverlapRecord(_Record):
+class OverlapRecord(Strict):
     """A product and a collective, each alone and while the other runs."""
 
     kind: Literal["overlap"] = "overlap"
@@ -145,7 +143,7 @@ class OverlapRecord(_Record):
     collective_beside: Timing
 
 
-class LayerRecord(_Record):
+class LayerRecord(Strict):
     """Forward and backward (recompute included) of one layer, as the scenario splits it.
 
     `scenario` is plain data of a scenario whose model has that one layer. Records that are
@@ -159,7 +157,7 @@ class LayerRecord(_Record):
     backward: Timing
 
 
-class IterationRecord(_Record):
+class IterationRecord(Strict):
     """Training iterations of the scenario: data, loss, backward, optimizer. No fit uses them.
 
     `peak_bytes` is the peak of a rank's tensors, on GPUs.
@@ -168,10 +166,10 @@ class IterationRecord(_Record):
     kind: Literal["iteration"] = "iteration"
     scenario: dict[str, Any]
     time: Timing
-    peak_bytes: Size | None = None
+    peak_bytes: Count | None = None
 
 
-class MemoryRecord(_Record):
+class MemoryRecord(Strict):
     """Reserved over allocated memory of CUDA's allocator, and the memory outside the allocator."""
 
     kind: Literal["memory"] = "memory"

@@ -41,6 +41,15 @@ class Ring:
         within = torch.arange(tokens // 2, device=device)
         return torch.cat([tokens // 2 * number + within for number in slices])
 
+    def attending(self, step: int, tokens: int) -> tuple[slice, slice]:
+        """Return the rank's rows that attend, and the columns that they attend to, in a step.
+
+        After `step` shifts a rank holds the block of the rank that is as many before it.
+        """
+        source = (self.rank - step) % self.size
+        rows = slice(tokens // 2 if source > self.rank else 0, tokens)
+        return rows, slice(0, tokens // 2 if source < self.rank else tokens)
+
     def shift(self, block: Tensor, step: int, tag: int = 0) -> Callable[[], Tensor]:
         """Start sending a block `step` ranks on; the result waits for the block that arrives."""
         arriving = torch.empty_like(block)
@@ -66,16 +75,15 @@ class _RingAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, ring: Ring) -> Tensor:
         """Attend to each block while the next arrives."""
-        block, partial, late = torch.stack((key, value)), [], []
+        block, partial, starts = torch.stack((key, value)), [], []
         for step in range(ring.size):
             arriving = ring.shift(block, 1) if step + 1 < ring.size else None
-            part = _Part.of(step, ring)
-            partial.append(_attend(part.queries(query), *part.keys(block), is_causal=step == 0))
-            late.append(part.late_queries)
+            rows, columns = ring.attending(step, query.shape[1])
+            partial.append(_attend(query[:, rows], *block[:, :, columns], is_causal=step == 0))
+            starts.append(rows.start)
             if arriving:
                 block = arriving()
-        outputs, rows = zip(*partial, strict=True)
-        output, log_sum_exp = kernel(_corrected, query, outputs, rows, late)
+        output, log_sum_exp = kernel(_corrected, query, *zip(*partial, strict=True), starts)
         ctx.ring = ring
         ctx.save_for_backward(query, block, output, log_sum_exp)
         return output
@@ -84,61 +92,35 @@ class _RingAttention(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         """Send the blocks and their gradients back around the ring."""
-        query, block, output, rows = ctx.saved_tensors
+        query, block, output, log_sum_exp = ctx.saved_tensors
         ring, of_query = ctx.ring, torch.zeros_like(query)
-        arriving = gradients = None
+        arriving = None
         for step in reversed(range(ring.size)):
-            part = _Part.of(step, ring)
+            rows, columns = ring.attending(step, query.shape[1])
             following = ring.shift(block, -1) if step else None
-            of_rows = [part.queries(each) for each in (gradient, query, output, rows)]
-            found = _attend_back(*of_rows, *part.keys(block), is_causal=step == 0)
-            part.queries(of_query).add_(found[0])
-            of_block = torch.zeros_like(block)
-            for whole, of_keys in zip(part.keys(of_block), found[1:], strict=True):
-                whole.copy_(of_keys)
-            gradients = of_block if arriving is None else of_block.add_(arriving())
+            of_rows = [each[:, rows] for each in (gradient, query, output, log_sum_exp)]
+            found = _attend_back(*of_rows, *block[:, :, columns], is_causal=step == 0)
+            of_query[:, rows] += found[0]
+            gradients = torch.zeros_like(block)
+            gradients[:, :, columns] = torch.stack(found[1:])
+            if arriving:
+                gradients += arriving()
             if following:
                 arriving = ring.shift(gradients, -1, tag=1)
                 block = following()
-        assert gradients is not None, "a ring has a rank"
         return of_query, gradients[0], gradients[1], None
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """The part of attention in a step: all queries or the later half, all keys or the earlier."""
-
-    late_queries: bool
-    early_keys: bool
-
-    @classmethod
-    def of(cls, step: int, ring: Ring) -> _Part:
-        """The part of the block that a rank holds after `step` shifts."""
-        source = (ring.rank - step) % ring.size
-        return cls(late_queries=source > ring.rank, early_keys=source < ring.rank)
-
-    def queries(self, heads: Tensor) -> Tensor:
-        """Rows of [heads, tokens, ..] that attend."""
-        return heads[:, heads.shape[1] // 2 :] if self.late_queries else heads
-
-    def keys(self, block: Tensor) -> Tensors:
-        """Keys and values that they attend to, of [2, heads, tokens, channels]."""
-        end = block.shape[2] // (2 if self.early_keys else 1)
-        return block[0, :, :end], block[1, :, :end]
-
-
-def _corrected(query: Tensor, outputs: Tensors, rows: Tensors, late: list[bool]) -> Tensors:
+def _corrected(query: Tensor, outputs: Tensors, rows: Tensors, starts: list[int]) -> Tensors:
     """Outputs of all steps, weighted by their log-sum-exps, and the log-sum-exp of all."""
-    half = query.shape[1] // 2
     whole = [
-        torch.nn.functional.pad(each, (half, 0), value=-torch.inf) if is_late else each
-        for each, is_late in zip(rows, late, strict=True)
+        torch.nn.functional.pad(each, (start, 0), value=-torch.inf)
+        for each, start in zip(rows, starts, strict=True)
     ]
     total = torch.stack(whole).logsumexp(0)
     output = torch.zeros_like(query)
-    for each, row, is_late in zip(outputs, rows, late, strict=True):
-        first = half if is_late else 0
-        output[:, first:] += each * (row - total[:, first:]).exp().unsqueeze(-1).to(each.dtype)
+    for each, row, start in zip(outputs, rows, starts, strict=True):
+        output[:, start:] += each * (row - total[:, start:]).exp().unsqueeze(-1).to(each.dtype)
     return output, total
 
 

@@ -9,13 +9,13 @@ per rank, or n · k with a copy for each chosen expert.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.distributed._functional_collectives import all_to_all_single, wait_tensor
 
 from calibrate.torch_model.kernels import (
     RmsNorm,
@@ -29,25 +29,6 @@ from calibrate.torch_model.shape import LayerShape
 
 _FAVOUR = 1e4
 """Added to the logits of the experts that a token is sent to; larger than any logit."""
-
-
-@dataclass(frozen=True, slots=True)
-class Splits:
-    """Rows that this rank sends to and receives from each rank; `received` is [rank][expert]."""
-
-    group: TensorGroup
-    sent: list[int]
-    received: list[list[int]]
-
-    @property
-    def by_rank(self) -> list[int]:
-        """Rows from each rank."""
-        return [sum(chunks) for chunks in self.received]
-
-    @property
-    def per_expert(self) -> list[list[int]]:
-        """Rows of each of this rank's experts by the rank that they are from: [expert][rank]."""
-        return [list(chunks) for chunks in zip(*self.received, strict=True)]
 
 
 class ExpertsMLP(nn.Module):
@@ -77,17 +58,18 @@ class ExpertsMLP(nn.Module):
         rows = differentiable(_copies, _sums, normed.flatten(0, 1), order, **copying)
         probabilities = weights.flatten().gather(0, order)
         del normed, logits, weights
-        splits = self._splits(experts)
-        rows, probabilities = (exchanged(each, splits) for each in (rows, probabilities))
-        rows, probabilities = (_reordered(each, splits.received) for each in (rows, probabilities))
-        sizes = [sum(chunks) for chunks in splits.per_expert]
-        wide = grouped_linear(rows, self.experts_up_weight, sizes)
+        sent, received = self._splits(experts)
+        per_expert = [list(chunks) for chunks in zip(*received, strict=True)]
+        by_rank, sizes = ([sum(chunks) for chunks in each] for each in (received, per_expert))
+        rows, probabilities = (self._exchanged(x, sent, by_rank) for x in (rows, probabilities))
+        rows, probabilities = (_reordered(each, received) for each in (rows, probabilities))
+        wide = _GroupedLinear.apply(rows, self.experts_up_weight, sizes)
         del rows
         activated = differentiable(_weighted, _weighted_gradients, wide, probabilities)
         del wide, probabilities
-        output = grouped_linear(activated, self.experts_down_weight, sizes)
+        output = _GroupedLinear.apply(activated, self.experts_down_weight, sizes)
         del activated
-        output = exchanged(_reordered(output, splits.per_expert), splits, back=True)
+        output = self._exchanged(_reordered(output, per_expert), by_rank, sent)
         return hidden + differentiable(_sums, _copies, output, order, **copying).view_as(hidden)
 
     def _route(self, logits: Tensor) -> tuple[Tensor, Tensor]:
@@ -101,35 +83,28 @@ class ExpertsMLP(nn.Module):
             experts = logits.float().scatter_add(1, wanted, favour).topk(self.top_k).indices
         return torch.softmax(logits.float().gather(1, experts), -1).to(logits.dtype), experts
 
-    def _splits(self, experts: Tensor) -> Splits:
-        """Exchange the number of tokens of each expert among the ranks; the host waits for it."""
+    def _splits(self, experts: Tensor) -> tuple[list[int], list[list[int]]]:
+        """Rows that this rank sends to each rank, and that it receives, [rank][expert].
+
+        The ranks exchange the number of tokens of each expert; the host waits for it.
+        """
         if experts.is_meta:  # no numbers to count
-            return Splits(self.group, [experts.numel()], [[experts.numel() // self.num] * self.num])
+            return [experts.numel()], [[experts.numel() // self.num] * self.num]
         counts = torch.bincount(experts.flatten(), minlength=self.num)
-        if self.group.size == 1:
-            return Splits(self.group, [experts.numel()], [counts.tolist()])
-        everyone = self.group.all_gather(counts[None]).wait()
+        everyone = counts[None]
+        if self.group.size > 1:
+            everyone = self.group.all_gather(everyone).wait()
         per_rank = everyone.unflatten(1, (self.group.size, -1)).tolist()
         rank = self.group.rank
-        sent = [sum(chunks) for chunks in per_rank[rank]]
-        return Splits(self.group, sent, [chunks[rank] for chunks in per_rank])
+        return [sum(chunks) for chunks in per_rank[rank]], [chunks[rank] for chunks in per_rank]
 
-
-def exchanged(rows: Tensor, splits: Splits, *, back: bool = False) -> Tensor:
-    """Send each rank's rows to the ranks of their experts, or `back`."""
-    if splits.group.size == 1:
-        return rows
-    sent, received = splits.sent, splits.by_rank
-    if back:
-        sent, received = received, sent
-    arrived: Tensor = _AllToAll.apply(rows, sent, received, splits.group)
-    return arrived
-
-
-def grouped_linear(rows: Tensor, weights: Tensor, sizes: list[int]) -> Tensor:
-    """Multiply the rows of each expert, `sizes` of them, by its weight [m, h]."""
-    output: Tensor = _GroupedLinear.apply(rows, weights, sizes)
-    return output
+    def _exchanged(self, rows: Tensor, sent: list[int], received: list[int]) -> Tensor:
+        """Send rows to the ranks of their experts, or back: `sent` of them to each rank."""
+        if self.group.size == 1:
+            return rows
+        ranks: Any = self.group.process_group or dist.group.WORLD
+        arrived: Tensor = wait_tensor(all_to_all_single(rows.contiguous(), received, sent, ranks))
+        return arrived
 
 
 def _reordered(rows: Tensor, chunks: list[list[int]]) -> Tensor:
@@ -154,30 +129,12 @@ def _sums(rows: Tensor, order: Tensor, top_k: int) -> Tensors:
     return (rows[places].unflatten(0, (-1, top_k)).sum(1),)
 
 
-class _AllToAll(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, rows: Tensor, sent: list[int], received: list[int], group: TensorGroup
-    ) -> Tensor:
-        """Send rows to the other ranks of the group."""
-        ctx.back = received, sent, group
-        arrived = rows.new_empty(sum(received), *rows.shape[1:])
-        dist.all_to_all_single(
-            arrived, rows.contiguous(), received, sent, group=group.process_group
-        )
-        return arrived
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-        """Send the gradients the other way."""
-        return _AllToAll.apply(gradient, *ctx.back), None, None, None
-
-
 class _GroupedLinear(torch.autograd.Function):
+    """Multiplies the rows of each expert, `sizes` of them, by its weight [m, h]."""
+
     @staticmethod
     def forward(ctx: Any, rows: Tensor, weights: Tensor, sizes: list[int]) -> Tensor:
-        """Multiply the rows of each expert by its weight."""
+        """Save rows and weights."""
         ctx.save_for_backward(rows, weights)
         ctx.sizes, ctx.main_gradient = sizes, getattr(weights, "main_grad", None)
         return _products(rows, weights.mT, sizes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 Data = dict[str, Any]
@@ -17,35 +18,41 @@ _LLAMA: Data = {
 }
 
 
-def gpt(num_layers: int, hidden: int, heads: int, seq_length: int) -> Data:
-    """A GPT of the paper."""
-    return {
-        "num_layers": num_layers,
-        "hidden_size": hidden,
-        "num_attention_heads": heads,
-        "seq_length": seq_length,
-    }
+@dataclass(frozen=True, slots=True)
+class LayerSize:
+    """An undivided layer and its microbatch: the paper's, or Llama's if it has `groups` of queries.
 
-
-def llama(
-    num_layers: int,
-    hidden: int,
-    heads: int,
-    seq_length: int,
-    *,
-    groups: int,
-    ffn: int,
-    experts: int = 0,
-) -> Data:
-    """A model with grouped queries, SwiGLU, RMS norms, rotary embedding; no biases, no dropout.
-
-    Each layer has an MLP of `ffn` channels, or `experts` of them, two for each token.
+    Llama's has a gated MLP of `ffn` channels, or `experts` of them, two for each token; no biases
+    and no dropout.
     """
-    sizes = gpt(num_layers, hidden, heads, seq_length)
-    mlp: Data = {"ffn_hidden_size": ffn}
-    if experts:
-        mlp = {"experts": mlp | {"num": experts, "top_k": 2}}
-    return sizes | {"num_query_groups": groups} | mlp | _LLAMA
+
+    hidden: int
+    heads: int
+    seq_length: int
+    microbatch: int
+    groups: int = 0
+    ffn: int = 0
+    experts: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a microbatch."""
+        return self.seq_length * self.microbatch
+
+    def model(self, num_layers: int = 1) -> Data:
+        """A model of such layers."""
+        sizes: Data = {
+            "num_layers": num_layers,
+            "hidden_size": self.hidden,
+            "num_attention_heads": self.heads,
+            "seq_length": self.seq_length,
+        }
+        if not self.groups:
+            return sizes
+        mlp: Data = {"ffn_hidden_size": self.ffn}
+        if self.experts:
+            mlp = {"experts": mlp | {"num": self.experts, "top_k": 2}}
+        return sizes | {"num_query_groups": self.groups} | mlp | _LLAMA
 
 
 def expert_split(model: Data, tensor: int) -> Data:

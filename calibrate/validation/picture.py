@@ -24,13 +24,7 @@ _MARKS = {
 def write_validation_picture(
     validation: Validation, limits: Limits, folder: Path, profile: str
 ) -> tuple[Path, ...]:
-    """Write `folder/validation.png` and `.svg`.
-
-    Args:
-        validation: the compared times.
-        limits: the largest errors that are allowed.
-        folder: an existing folder.
-        profile: name or path of the validated profile.
+    """Write `validation.png` and `.svg` to an existing folder; `profile` is its name or path.
 
     Raises:
         InputError: the folder cannot be written to.

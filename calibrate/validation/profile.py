@@ -111,47 +111,43 @@ def validate_profile(
             fix="measure whole, without --only: python -m calibrate measure --out DIR",
             reason=f"{len(records)} records, none of them a held-out layer or an iteration",
         )
-    layers, trained = _priced(held_out, profile), _priced(iterations, profile)
     warnings = []
     if header.device not in profile.model_dump_json():
         where = f"{header.device}, where this was measured"
         warnings.append(f"no source of {profile.name} names {where}")
-    for left_out, what in (
+    layers, trained = _priced(held_out, profile), _priced(iterations, profile)
+    for num_left_out, what in (
         (len(held_out) - len(layers), "layers"),
         (len(iterations) - len(trained), "iterations"),
     ):
-        if left_out:
-            unpriced = f"{left_out} {what} with fused attention are left out"
+        if num_left_out:
+            unpriced = f"{num_left_out} {what} with fused attention are left out"
             warnings.append(f"{unpriced}: {profile.name} has no fused_attention")
     if not layers and not trained:
         layers, trained = held_out, iterations  # whose error says what the profile lacks
-    passes = [row for record in layers for row in _layer_rows(profile, record)]
-    found = [row for record in trained for row in _iteration_rows(profile, record)]
-    times, peaks = ([r for r in found if r.labels[-1] == what] for what in ("iteration", "peak"))
-    parts = (
-        Comparison("layers", "s", passes, limits.layers_mean, limits.layers_worst),
-        Comparison("iterations", "s", times, None, limits.iterations_worst),
-        Comparison("memory", "bytes", peaks, None, limits.memory_worst),
-    )
-    return Validation(
-        profile.name,
-        header.device,
-        [part for part in parts if part.rows],
-        len(records) - len(held_out) - len(iterations),
-        warnings,
-    )
+    priced: list[LayerRecord | IterationRecord] = [*layers, *trained]
+    rows = [row for record in priced for row in _rows(profile, record)]
+    parts = []
+    for title, unit, whats, *thresholds in (
+        ("layers", "s", ("forward", "backward"), limits.layers_mean, limits.layers_worst),
+        ("iterations", "s", ("iteration",), None, limits.iterations_worst),
+        ("memory", "bytes", ("peak",), None, limits.memory_worst),
+    ):
+        if found := [row for row in rows if row.labels[-1] in whats]:
+            parts.append(Comparison(title, unit, found, *thresholds))
+    num_fitted = len(records) - len(held_out) - len(iterations)
+    return Validation(profile.name, header.device, parts, num_fitted, warnings)
 
 
-def _layer_rows(profile: HardwareProfile, record: LayerRecord) -> Iterator[Pair]:
+def _rows(profile: HardwareProfile, record: LayerRecord | IterationRecord) -> Iterator[Pair]:
+    """The passes of a layer; or the time of an iteration, and its peak if it was measured."""
     scenario, labels = _scenario(record)
-    passes = simulate_layer(scenario, checked_profile(scenario, profile))
-    measured = {"forward": record.forward, "backward": record.backward}
-    for (what, time), predicted in zip(measured.items(), passes, strict=True):
-        yield Pair((*labels, what), time.median_s, predicted.duration_s)
-
-
-def _iteration_rows(profile: HardwareProfile, record: IterationRecord) -> Iterator[Pair]:
-    scenario, labels = _scenario(record)
+    if isinstance(record, LayerRecord):
+        passes = simulate_layer(scenario, checked_profile(scenario, profile))
+        measured = {"forward": record.forward, "backward": record.backward}
+        for (what, time), predicted in zip(measured.items(), passes, strict=True):
+            yield Pair((*labels, what), time.median_s, predicted.duration_s)
+        return
     result = simulate(scenario, profile)
     yield Pair((*labels, "iteration"), record.time.median_s, result.iteration_time_s)
     if record.peak_bytes is not None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from calibrate.fit.profile_file import profile_text
 from calibrate.fit.published import fit_figures
+from calibrate.fit.result import profile_text
 from docs.update import fit_errors
 from docs.update.update import stale
 from simtrain.entry import Entry

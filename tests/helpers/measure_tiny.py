@@ -7,7 +7,8 @@ from pathlib import Path
 import torch
 
 from calibrate.benchmarks.measure import measure
-from calibrate.benchmarks.sizes import LayerSize, Part, Sizes
+from calibrate.benchmarks.sizes import Part, Sizes
+from calibrate.torch_model.models import LayerSize
 from simtrain.errors import InputError
 
 _LAYER = LayerSize(64, 2, 32, 1)

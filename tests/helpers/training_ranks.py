@@ -10,7 +10,7 @@ from torch import Tensor
 
 from calibrate.torch_model import layer as torch_layer
 from calibrate.torch_model.layer import DIVIDED_DIMENSION
-from calibrate.torch_model.models import llama
+from calibrate.torch_model.models import LayerSize
 from calibrate.torch_model.training import Training
 from simtrain.scenario import Scenario
 from tests.helpers.torch_ranks import relative_error
@@ -23,8 +23,8 @@ MODEL = {
     "seq_length": 8,
     "vocab_size": 12,
 }
-LLAMA = llama(4, 16, 4, 8, groups=2, ffn=24) | {"vocab_size": 12}
-EXPERTS = llama(4, 16, 4, 8, groups=2, ffn=24, experts=4) | {"vocab_size": 12}
+LLAMA = LayerSize(16, 4, 8, 1, groups=2, ffn=24).model(4) | {"vocab_size": 12}
+EXPERTS = LayerSize(16, 4, 8, 1, groups=2, ffn=24, experts=4).model(4) | {"vocab_size": 12}
 
 
 def scenario(

@@ -7,10 +7,9 @@ from functools import partial
 import pytest
 
 from calibrate.app import app
-from calibrate.fit.numbers import round_significant
-from calibrate.fit.profile_file import profile_text
+from calibrate.fit.entry import round_significant
 from calibrate.fit.published import fit_figures
-from calibrate.fit.result import Fit
+from calibrate.fit.result import Fit, profile_text
 from simtrain.commands.app import run_app
 from simtrain.comparison import Comparison
 from simtrain.errors import InputError

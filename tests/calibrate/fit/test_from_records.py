@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from calibrate.fit.borrowed_links import Links
-from calibrate.fit.from_records import fit_folder, fit_measurements
+from calibrate.fit.from_records import fit_measurements
 from calibrate.fit.links import measured_collective
 from calibrate.fit.result import Fit
-from calibrate.records.file import RecordFile
+from calibrate.records.file import RecordFile, read_records
 from calibrate.records.schema import (
     CollectiveRecord,
     GemmRecord,
@@ -280,7 +280,8 @@ def test_the_command_fits_a_folder(folder: pathlib.Path) -> None:
     assert done.exit_code == 0, done.stderr
     assert "matrix products by shape" in done.stdout
     profile = load_profile(output)
-    assert profile == fit_folder(folder, "mine", pathlib.Path("h100_sxm")).profile
+    links = Links.load(pathlib.Path("h100_sxm"))
+    assert profile == fit_measurements(folder, *read_records(folder), "mine", links).profile
     assert "taken over from h100_sxm" in output.read_text(encoding="utf-8")
     tree = profile.collectives.tree
     assert tree.value == load_profile("h100_sxm").collectives.tree.value

@@ -7,9 +7,8 @@ import pytest
 
 from calibrate.fit.from_records import fit_measurements
 from calibrate.fit.links import fit_slowdown
-from calibrate.fit.profile_file import profile_text
 from calibrate.fit.requirements import check_residuals
-from calibrate.fit.result import Fit
+from calibrate.fit.result import Fit, profile_text
 from calibrate.records.schema import (
     CollectiveRecord,
     HostRecord,

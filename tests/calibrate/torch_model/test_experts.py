@@ -9,7 +9,7 @@ from torch import Tensor
 from calibrate.memory.cases import Case, case
 from calibrate.memory.measure import measure
 from calibrate.torch_model.experts import ExpertsMLP
-from calibrate.torch_model.models import llama
+from calibrate.torch_model.models import LayerSize
 from calibrate.torch_model.parallel import TensorGroup
 from calibrate.torch_model.shape import LayerShape
 from tests.helpers.plain_kernels import plain_norm, plain_swiglu
@@ -21,8 +21,8 @@ torch.set_num_threads(1)
 
 def experts(recompute: Any = "none") -> Case:
     """Two sequences of 128 tokens, each of which goes to two of eight experts with 192 channels."""
-    model = llama(1, 256, 8, 128, groups=2, ffn=192, experts=8)
-    return case(model, recompute, micro=2, whole=False, backend="fused")
+    size = LayerSize(256, 8, 128, 2, groups=2, ffn=192, experts=8)
+    return case(size.model(), recompute, micro=2, whole=False)
 
 
 def test_each_token_gets_the_weighted_sum_of_its_experts() -> None:
