@@ -13,7 +13,7 @@ from simtrain.hardware.profile import HardwareProfile
 from simtrain.resources import find_profile
 from simtrain.scenario import Scenario
 from simtrain.strict_yaml import Document, Path, Positions, load_document, parse_document, validate
-from simtrain.strict_yaml.document import dotted
+from simtrain.strict_yaml.document import Place, dotted
 
 # Profiles passed to this process as text (see `give_profile`), by name or path.
 _given: dict[str, Document] = {}
@@ -86,13 +86,12 @@ def _document(path: pathlib.Path, inode: int, modified_ns: int, num_bytes: int) 
 
 
 def _with_overrides(profile: Document, overrides: Document) -> Document:
-    keys, values = dict(profile.positions.keys), dict(profile.positions.values)
+    places = dict(profile.positions.places)
 
     def overridden(under: Any, over: Any, path: Path) -> Any:
         """Return the profile's data with the overrides; record their places."""
         if _is_entry(under):
-            _move(path, overrides.positions.keys, keys)
-            _move(path, overrides.positions.values, values)
+            _move(path, overrides.positions.places, places)
             return {"value": over, "source": SET_IN_SCENARIO}
         if not isinstance(under, dict) or not isinstance(over, dict):
             raise InputError([_no_entry(path, under, overrides.positions.of_value(path))])
@@ -102,19 +101,19 @@ def _with_overrides(profile: Document, overrides: Document) -> Document:
             raise InputError([_no_entry(where, under, overrides.positions.of_key(where))])
         return under | {name: overridden(under[name], over[name], (*path, name)) for name in over}
 
-    return Document(overridden(profile.data, overrides.data, ()), Positions(keys, values))
+    return Document(overridden(profile.data, overrides.data, ()), Positions(places))
 
 
 def _spelled(overridden: Positions, path: Path) -> str:
     """Name a profile's field in errors; fields that the scenario sets as in the scenario."""
     if "value" in path:
         depth = path.index("value")
-        if path[:depth] in overridden:
+        if path[:depth] in overridden.places:
             return f"hardware.{dotted(path[:depth] + path[depth + 1 :])}"
     return dotted(path)
 
 
-def _move(entry: Path, source: Mapping[Path, Location], target: dict[Path, Location]) -> None:
+def _move(entry: Path, source: Mapping[Path, Place], target: dict[Path, Place]) -> None:
     """Move an overridden entry's positions from `source` to the entry's value in `target`."""
     depth = len(entry)
     for where in [where for where in target if where[:depth] == entry]:

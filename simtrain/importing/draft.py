@@ -20,6 +20,7 @@ from simtrain.strict_yaml import (
     path_of,
     with_value,
 )
+from simtrain.strict_yaml.document import Place
 
 DEFAULT = "default: not in the source"
 """The comment of a value that the source does not contain."""
@@ -141,7 +142,8 @@ class Draft:
             InputError: missing or wrong values, or combinations that the framework refuses.
         """
         self._set_cluster()
-        document = Document(self.data, Positions(self.places, self.places))
+        places = {path: Place(location, location) for path, location in self.places.items()}
+        document = Document(self.data, Positions(places))
         for override in self.overrides:
             document = apply_overrides(spell_out_words(document), [override])
             path = path_of(override)

@@ -145,7 +145,7 @@ def _blamed(scenario: Scenario, fields: Sequence[str]) -> Location | None:
     """Return the place of the first overridden field, or else of the first written field."""
     positions = scenario.positions
     paths = [tuple(field.split(".")) for field in fields]
-    written = [path for path in paths if path in positions]
+    written = [path for path in paths if path in positions.places]
     # Overrides come last, and only overrides have no line number.
-    overridden = [path for path in written if positions.values[path].line is None]
+    overridden = [path for path in written if positions.places[path].value.line is None]
     return positions.of_value((overridden or written or paths)[0])

@@ -198,11 +198,11 @@ class Scenario(Section):
         They were changed by `--set`, by `replace` or by `model_copy`. For a scenario built in
         Python they are the values that `replace` changed. Name and description are left out.
         """
-        values = self.positions.values
+        places = self.positions.places
         return {
             ".".join(map(str, path)): value
             for path, value in leaves(data_of(self, only_set=True))
-            if path in values and is_change(values[path]) and path[0] not in _LABELS
+            if path in places and is_change(places[path].value) and path[0] not in _LABELS
         }
 
     @property

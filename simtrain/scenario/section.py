@@ -39,8 +39,8 @@ class Section(BaseModel):
             super().__init__(**values)
         except ValidationError as error:
             name = type(self).__name__
-            place = Positions({(): Location(f"{name}(...)")})
-            raise input_error(error, type(self), values, place, name) from None
+            positions = Positions().moved([()], Location(f"{name}(...)"))
+            raise input_error(error, type(self), values, positions, name) from None
 
     # This is the mark of pydantic's own __init__. Without it, pydantic would call this __init__ for
     # the sections of a file too, and would report only the first of their errors.

@@ -17,9 +17,8 @@ def spell_out_words(document: Document) -> Document:
     for name, field in MEANT_BY_A_WORD.items():
         if name not in data or isinstance(data[name], dict):
             continue
-        keys, values = dict(positions.keys), dict(positions.values)
-        for table in (keys, values):
-            if (name,) in table:
-                table[name, field] = table[name,]
-        data, positions = data | {name: {field: data[name]}}, Positions(keys, values)
+        data = data | {name: {field: data[name]}}
+        if (name,) in positions.places:
+            place = positions.places[name,]
+            positions = Positions({**positions.places, (name, field): place})
     return Document(data, positions)

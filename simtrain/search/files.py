@@ -90,7 +90,7 @@ def prepare_folder(base: Scenario, folder: Path, names: Sequence[str]) -> list[P
     """
     make_folder(folder, _WHAT)
     paths = [folder / f"{name}.yaml" for name in names]
-    places = base.positions.values.values()
+    places = [place.value for place in base.positions.places.values()]
     base_files = {Path(place.file).resolve() for place in places if place.line is not None}
     with writing_to(folder, _WHAT):
         for path in paths:

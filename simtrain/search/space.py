@@ -248,5 +248,5 @@ class Space:
 
 def _is_overridden(scenario: Scenario, field: str) -> bool:
     """Whether a field, or a field within it, was set outside the scenario's file."""
-    path, written = tuple(field.split(".")), scenario.positions.values.items()
-    return any(at.line is None for where, at in written if where[: len(path)] == path)
+    path, written = tuple(field.split(".")), scenario.positions.places.items()
+    return any(at.value.line is None for where, at in written if where[: len(path)] == path)

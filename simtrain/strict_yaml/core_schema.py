@@ -15,7 +15,7 @@ from ruamel.yaml.resolver import VersionedResolver
 from ruamel.yaml.tag import Tag
 
 from simtrain.errors import InputError, Location, Problem
-from simtrain.strict_yaml.document import Path, Positions, dotted
+from simtrain.strict_yaml.document import Path, Place, Positions, dotted
 
 Locate = Callable[[int, int], Location]
 
@@ -80,19 +80,18 @@ class _Builder:
 
     def __init__(self, locate: Locate) -> None:
         self._locate = locate
-        self.keys: dict[Path, Location] = {}
-        self.values: dict[Path, Location] = {}
+        self.places: dict[Path, Place] = {}
         self.problems: dict[Problem, None] = {}
 
     def at(self, node: Node) -> Location:
         """Return the place of a node in the file."""
         return self._locate(node.start_mark.line, node.start_mark.column)
 
-    def build(self, node: Node, path: Path) -> Any:
+    def build(self, node: Node, path: Path, key: Location | None = None) -> Any:
         """Return the value of a node, and record its place and problems."""
         is_empty = node.start_mark.index == node.end_mark.index
         # ruamel places an empty value on the next line; use the position of its key.
-        self.values[path] = self.keys.get(path, self.at(node)) if is_empty else self.at(node)
+        self.places[path] = Place(key if key and is_empty else self.at(node), key)
         if node.anchor is not None:
             # Refused, because nested aliases can expand without bound.
             return self._refuse(
@@ -108,7 +107,11 @@ class _Builder:
 
     def _scalar(self, node: ScalarNode) -> Any:
         if _SURROGATE.search(node.value):
-            return self._refuse_surrogate(node)
+            message, fix = (
+                "half of a surrogate pair",
+                "the character itself, or \\U and eight digits",
+            )
+            return self._refuse(node, "E106", f"{message} is not a character", f"write {fix}")
         kind = str(node.ctag).removeprefix(_TAG)
         # Refuse an explicit tag, such as !!bool, that does not match the text.
         if kind not in ("str", _kind_of(node.value)):
@@ -127,26 +130,18 @@ class _Builder:
                 continue
             where = (*path, name)
             if name in data:
-                message = f"{dotted(where)} is set twice, first at {self.keys[where]}"
+                message = f"{dotted(where)} is set twice, first at {self.places[where].key}"
                 self._refuse(key_node, "E107", message, "keep one of the two")
                 continue
-            self.keys[where] = self.at(key_node)
-            data[name] = self.build(value_node, where)
+            data[name] = self.build(value_node, where, self.at(key_node))
         return data
 
-    def _key(self, node: Node) -> str | None:
-        if isinstance(node, ScalarNode) and _SURROGATE.search(node.value):
-            self._refuse_surrogate(node)
-            return None
+    def _key(self, node: Node) -> Any:
         if isinstance(node, ScalarNode) and node.ctag == _TAG + "str" and node.anchor is None:
-            return str(node.value)
+            return self._scalar(node)
         written = node.value if isinstance(node, ScalarNode) else "a list or a mapping"
         self._refuse(node, "E109", f"the key {written} is not a name", "write a plain word")
         return None
-
-    def _refuse_surrogate(self, node: Node) -> None:
-        message = "half of a surrogate pair is not a character"
-        self._refuse(node, "E106", message, "write the character itself, or \\U and eight digits")
 
     def _refuse_tag(self, node: Node) -> None:
         tag = str(node.ctag).replace(_TAG, "!!")
@@ -163,9 +158,8 @@ def build(node: Node, locate: Locate) -> tuple[Any, Positions]:
         InputError: duplicate keys, keys that are not text, anchors, tags, or too long numbers.
     """
     builder = _Builder(locate)
-    # The position of the whole document is its first line.
-    builder.keys[()] = locate(0, 0)
-    data = builder.build(node, ())
+    # The key of the whole document is its first line.
+    data = builder.build(node, (), locate(0, 0))
     if builder.problems:
         raise InputError(builder.problems)
-    return data, Positions(builder.keys, builder.values)
+    return data, Positions(builder.places)

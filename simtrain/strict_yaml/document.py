@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-from simtrain.errors import InputError, Location, Problem
+from simtrain.errors import InputError, Location
 
 # ("parallelism", "tensor"), or () for the whole document; integers index lists.
 Path = tuple[str | int, ...]
@@ -26,33 +26,34 @@ def as_scalar(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+class Place(NamedTuple):
+    """Positions of a value and of its key; the items of a list have no key."""
+
+    value: Location
+    key: Location | None
+
+
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """Positions of a document's keys and values, by path."""
+    """Positions of a document's keys and values, by path; defaults have none."""
 
-    keys: Mapping[Path, Location] = field(default_factory=dict)
-    values: Mapping[Path, Location] = field(default_factory=dict)
+    places: Mapping[Path, Place] = field(default_factory=dict)
 
     def of_key(self, path: Path) -> Location | None:
         """Position of the key at `path`, or of its closest enclosing section in the file."""
-        enclosing = (path[:length] for length in range(len(path), -1, -1))
-        return next((self.keys[part] for part in enclosing if part in self.keys), None)
+        enclosing = (self.places.get(path[:length]) for length in range(len(path), -1, -1))
+        return next((place.key for place in enclosing if place and place.key), None)
 
     def of_value(self, path: Path) -> Location | None:
         """Position of the value at `path`, or of its closest enclosing section's key."""
-        return self.values.get(path) or self.of_key(path)
+        return self.places[path].value if path in self.places else self.of_key(path)
 
-    def moved(self, paths: Iterable[Path], place: Location) -> Positions:
-        """Return a copy with `paths` at `place` and without positions below them."""
-        keys, values = dict(self.keys), dict(self.values)
+    def moved(self, paths: Iterable[Path], location: Location) -> Positions:
+        """Return a copy with `paths` at `location` and without positions below them."""
+        places = dict(self.places)
         for path in paths:
-            for table in (keys, values):
-                _move(path, {path: place}, table)
-        return Positions(keys, values)
-
-    def __contains__(self, path: Path) -> bool:
-        """Whether `path` is set in the document, as opposed to a default."""
-        return path in self.values
+            _move(path, {path: Place(location, location)}, places)
+        return Positions(places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,33 +69,31 @@ def section(document: Document, path: Path) -> Document:
     data: Any = document.data
     for part in path:
         data = data.get(part, {})
-    keys, values = (
-        {where[len(path) :]: at for where, at in table.items() if where[: len(path)] == path}
-        for table in (document.positions.keys, document.positions.values)
-    )
-    return Document(data, Positions(keys, values))
+    depth, places = len(path), document.positions.places.items()
+    inside = {where[depth:]: place for where, place in places if where[:depth] == path}
+    return Document(data, Positions(inside))
 
 
-def document_with(path: Path, value: Any, place: Location | None) -> Document:
-    """Build a document with only `value` at `path`; everything has the position `place`."""
-    enclosing = [path[:depth] for depth in range(1, len(path))]
-    table = dict.fromkeys([*enclosing, *paths_in(value, path)], place) if place else {}
-    return Document(with_value({}, path, value, place), Positions(table, table))
+def document_with(path: Path, value: Any, location: Location | None) -> Document:
+    """Build a document with only `value` at `path`; everything has the position `location`."""
+    paths = [*(path[:depth] for depth in range(1, len(path))), *paths_in(value, path)]
+    places = dict.fromkeys(paths, Place(location, location)) if location else {}
+    return Document(with_value({}, path, value, location), Positions(places))
 
 
 def with_value(
-    data: Mapping[str, Any], path: Path, value: Any, place: Location | None
+    data: Mapping[str, Any], path: Path, value: Any, location: Location | None
 ) -> dict[str, Any]:
     """Copy nested data with one value set; unchanged sections are shared.
 
     Raises:
-        InputError: the path leads through a plain value; the error is located at `place`.
+        InputError: the path leads through a plain value; the error is located at `location`.
     """
     changed = inside = dict[Any, Any](data)
     for depth, part in enumerate(path[:-1], start=1):
         old = inside.get(part)
         if not (old is None or isinstance(old, dict)):
-            raise InputError([_not_a_section(path[:depth], old, place)])
+            raise _not_a_section(path[:depth], old, location)
         inside[part] = inside = dict(old or {})
     inside[path[-1]] = value
     return changed
@@ -123,7 +122,7 @@ def overlay(base: Document, top: Document) -> Document:
     Raises:
         InputError: `top` has a section where `base` has a plain value.
     """
-    keys, values = dict(base.positions.keys), dict(base.positions.values)
+    places = dict(base.positions.places)
 
     def merged(old: Any, new: Any, path: Path) -> Any:
         """Return `old` with the values of `new`, and record their places."""
@@ -133,15 +132,14 @@ def overlay(base: Document, top: Document) -> Document:
             }
             return old | laid
         if isinstance(new, dict) and old is not None:
-            raise InputError([_not_a_section(path, old, top.positions.of_value(path))])
-        _move(path, top.positions.keys, keys)
-        _move(path, top.positions.values, values)
+            raise _not_a_section(path, old, top.positions.of_value(path))
+        _move(path, top.positions.places, places)
         return new
 
-    return Document(merged(base.data, top.data, ()), Positions(keys, values))
+    return Document(merged(base.data, top.data, ()), Positions(places))
 
 
-def _move(path: Path, source: Mapping[Path, Location], target: dict[Path, Location]) -> None:
+def _move(path: Path, source: Mapping[Path, Place], target: dict[Path, Place]) -> None:
     """Replace the positions of `path` and below in `target` by those in `source`."""
     depth = len(path)
     for where in [where for where in target if where[:depth] == path]:
@@ -149,10 +147,7 @@ def _move(path: Path, source: Mapping[Path, Location], target: dict[Path, Locati
     target.update({where: at for where, at in source.items() if where[:depth] == path})
 
 
-def _not_a_section(path: Path, value: Any, place: Location | None) -> Problem:
-    return Problem(
-        "E112",
-        f"{dotted(path)} is the value {value!r}, not a section",
-        place,
-        fix=f"set {dotted(path)} itself",
-    )
+def _not_a_section(path: Path, value: Any, location: Location | None) -> InputError:
+    name = dotted(path)
+    message = f"{name} is the value {value!r}, not a section"
+    return InputError.of("E112", message, location, f"set {name} itself")

@@ -34,7 +34,7 @@ def base(**sections: Any) -> Scenario:
 
 def holding(scenario: Scenario, *paths: tuple[str, ...]) -> Scenario:
     """Return the scenario as if --set had set these fields."""
-    scenario._origin = Origin(Positions({}, {path: Location("--set") for path in paths}))
+    scenario._origin = Origin(Positions().moved(paths, Location("--set")))
     return scenario
 
 

@@ -86,7 +86,7 @@ def a_rule(breaks: Callable[[Scenario], object]) -> Rule:
         lambda scenario: dict(scenario.parallelism)["data"] == vars(scenario.memory)["zero_stage"],
         lambda scenario: scenario.replace({"batch.micro": 2}) == scenario,
         lambda scenario: "micro=2" in repr(scenario) and isinstance(scenario.batch, Batch),
-        lambda scenario: not scenario.positions.values and scenario.memory.zero_stage == 1,
+        lambda scenario: not scenario.positions.places and scenario.memory.zero_stage == 1,
         lambda scenario: scenario.model.num_layers % 3,
         lambda scenario: False,
     ],

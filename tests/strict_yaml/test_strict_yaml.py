@@ -96,8 +96,8 @@ def test_what_was_not_written_is_placed_at_the_section_around_it() -> None:
     positions = parse_document("model:\n  layers: 48\n", "x.yaml").positions
     assert positions.of_value(("model", "heads")) == positions.of_key(("model",))
     assert str(positions.of_value(("batch", "micro"))) == "x.yaml:1:1"
-    assert ("model", "layers") in positions
-    assert ("model", "heads") not in positions
+    assert ("model", "layers") in positions.places
+    assert ("model", "heads") not in positions.places
     assert Positions().of_value(("model",)) is None
 
 
