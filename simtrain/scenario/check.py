@@ -104,14 +104,8 @@ def check_cluster(
 ) -> None:
     """Refuse a scenario that the cluster cannot run, or whose timings its profile lacks.
 
-    Args:
-        scenario: the scenario.
-        gpus_per_node: GPUs of a node.
-        num_nodes: nodes of the cluster.
-        nvlink_gpus: GPUs that NVLink connects.
-        has_host_link: whether the profile has a section `host_link`.
-        has_fused_attention: whether the profile has a section `fused_attention`.
-        product_types: data types of the profile's matrix products.
+    NVLink connects `nvlink_gpus` GPUs. `has_host_link` and `has_fused_attention` say whether the
+    profile has these sections; `product_types` are the data types of its matrix products.
 
     Raises:
         InputError: one problem per broken rule, with the nearest legal values that fit.

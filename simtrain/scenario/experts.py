@@ -8,11 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from simtrain.scenario.other_names import EXPERT_NAMES
-from simtrain.scenario.section import Section
-
-_MAX_COUNT = 2**31 - 1
-_Count = Annotated[int, Field(ge=1, le=_MAX_COUNT)]
-_Number = Annotated[int, Field(ge=0, le=_MAX_COUNT)]
+from simtrain.scenario.section import Count, CountOrZero, Section
 
 
 class Experts(Section):
@@ -49,21 +45,21 @@ class Experts(Section):
 
     other_names: ClassVar[Mapping[str, str]] = EXPERT_NAMES
 
-    num: _Count = Field(examples=[8])
-    top_k: _Count = Field(examples=[2])
-    ffn_hidden_size: _Count = Field(examples=[14336])
-    shared_ffn_hidden_size: _Number = Field(default=0, examples=[5632])
+    num: Count = Field(examples=[8])
+    top_k: Count = Field(examples=[2])
+    ffn_hidden_size: Count = Field(examples=[14336])
+    shared_ffn_hidden_size: CountOrZero = Field(default=0, examples=[5632])
     shared_gate: bool = Field(default=False, examples=["true"])
-    first_dense_layers: _Number = Field(default=0, examples=[3])
-    layer_frequency: _Count = Field(default=1, examples=[2])
+    first_dense_layers: CountOrZero = Field(default=0, examples=[3])
+    layer_frequency: Count = Field(default=1, examples=[2])
     capacity_factor: Annotated[float, Field(gt=0, le=1e6)] | None = Field(
         default=None, examples=[1.25]
     )
     router_dtype: Literal["bf16", "fp32"] = Field(default="bf16", examples=["fp32"])
     router_score: Literal["softmax", "sigmoid"] = Field(default="softmax", examples=["sigmoid"])
     router_bias: bool = Field(default=False, examples=["true"])
-    router_groups: _Count | None = Field(default=None, examples=[8])
-    router_group_top_k: _Count | None = Field(default=None, examples=[4])
+    router_groups: Count | None = Field(default=None, examples=[8])
+    router_group_top_k: Count | None = Field(default=None, examples=[4])
     imbalance: Annotated[float, Field(ge=1, le=1e6)] = Field(default=1.0, examples=[1.2])
 
     def has_layer(self, number: int) -> bool:

@@ -6,8 +6,7 @@ from typing import Annotated
 
 from pydantic import Discriminator, Field, Tag
 
-from simtrain.scenario.model import MAX_COUNT, Count
-from simtrain.scenario.section import Section
+from simtrain.scenario.section import MAX_COUNT, Count, Section
 
 # On, off, or a number.
 _FlagOrCount = Annotated[

@@ -8,12 +8,9 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from simtrain.scenario.experts import Experts
-from simtrain.scenario.other_names import OTHER_NAMES
-from simtrain.scenario.section import Section
+from simtrain.scenario.other_names import MODEL_NAMES
+from simtrain.scenario.section import MAX_COUNT, Count, Section
 
-# NCCL and MPI count ranks and CUDA counts grid blocks in 32-bit integers.
-MAX_COUNT = 2**31 - 1
-Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 # Every layer is recorded. The most layers take 7 s and 0.7 GB; the most modules of multi-token
 # prediction take 0.5 s.
 _MAX_LAYERS, _MAX_MODULES = 100_000, 100
@@ -102,7 +99,7 @@ class Model(Section):
     experts: experts that replace the MLP in some or all layers; null (default) for a dense model.
     """
 
-    other_names: ClassVar[Mapping[str, str]] = OTHER_NAMES
+    other_names: ClassVar[Mapping[str, str]] = MODEL_NAMES
 
     num_layers: Annotated[int, Field(ge=1, le=_MAX_LAYERS)] = Field(examples=[48])
     hidden_size: Count = Field(examples=[6144])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from math import isqrt
 
-from simtrain.scenario.model import MAX_COUNT
+from simtrain.scenario.section import MAX_COUNT
 
 # Multiples to try on each side of a value.
 _REACH = 16

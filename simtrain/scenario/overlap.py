@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from simtrain.scenario.model import MAX_COUNT, Count
-from simtrain.scenario.section import Section
+from simtrain.scenario.other_names import names_within
+from simtrain.scenario.section import MAX_COUNT, Count, Section
 
 # A number of parameters, or a rule by name.
 _BucketRule = Annotated[
@@ -52,6 +51,8 @@ class Overlap(Section):
         the same time, ahead of its first forward pass (--align-param-gather); false by default.
     """
 
+    other_names: ClassVar[Mapping[str, str]] = names_within("overlap")
+
     tensor_parallel: bool | None = Field(default=None, examples=["true"])
     userbuffers: bool = Field(default=False, examples=["true"])
     pipeline: bool = Field(default=False, examples=["true"])
@@ -62,12 +63,3 @@ class Overlap(Section):
     align_gradient_reduction: bool = Field(default=False, examples=["true"])
     align_parameter_gather: bool = Field(default=False, examples=["true"])
     shared_expert: bool = Field(default=False, examples=["true"])
-
-    other_names: ClassVar[Mapping[str, str]] = MappingProxyType(
-        {
-            "tp_comm_overlap": "userbuffers",
-            "enable_async_tensor_parallel": "userbuffers",
-            "overlap_grad_reduce": "data_parallel",
-            "overlap_param_gather": "parameter_gather",
-        }
-    )

@@ -9,15 +9,14 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator, Field
 
 from simtrain.mesh import AXES, Axis, Domains, Mesh
-from simtrain.scenario.model import Count
-from simtrain.scenario.other_names import PARALLELISM_NAMES
+from simtrain.scenario.other_names import names_within
 from simtrain.scenario.pipeline_layout import (
     EXAMPLE,
     checked_layout,
     chunks_of_layout,
     layers_of_layout,
 )
-from simtrain.scenario.section import Section
+from simtrain.scenario.section import Count, Section
 
 ContextCommunication = Literal["p2p", "all_gather", "a2a", "a2a+p2p"]
 ExpertDispatch = Literal["all_to_all", "all_gather"]
@@ -72,7 +71,7 @@ class Parallelism(Section):
     replicas.
     """
 
-    other_names: ClassVar[Mapping[str, str]] = PARALLELISM_NAMES
+    other_names: ClassVar[Mapping[str, str]] = names_within("parallelism")
 
     tensor: Count = Field(default=1, examples=[8])
     sequence_parallel: bool = Field(default=False, examples=["true"])

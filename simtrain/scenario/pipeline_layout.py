@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from simtrain.strict_yaml import FieldError
 
 EXAMPLE = "Et*5|(t*6|)*6t*7L"
+_FIX = f"write the chunks as in {EXAMPLE}"
 _LETTERS = "EtmL"
 # First groups, then single characters, as in Megatron-Core: groups are not nested.
 _REPETITIONS = (re.compile(r"\(([^)]+)\)\*(\d+)"), re.compile(r"(.)\*(\d+)"))
@@ -58,7 +59,7 @@ def chunks_of_layout(layout: str) -> tuple[str, ...]:
     """Return the letters of each chunk: E embedding, t layer, m token prediction, L loss.
 
     Raises:
-        ValueError: Megatron-Core cannot read the layout, or it repeats too often.
+        FieldError: Megatron-Core cannot read the layout, or it repeats too often.
     """
     text = layout.replace(",", "")
     for pattern in _REPETITIONS:
@@ -66,7 +67,7 @@ def chunks_of_layout(layout: str) -> tuple[str, ...]:
     chunks = tuple(text.split("|"))
     if unknown := sorted({*text} - {*_LETTERS, "|"}):
         message = f"{''.join(unknown)!r} is neither one of {', '.join(_LETTERS)} nor | between "
-        raise ValueError(f"{message}chunks, *n after a letter, or (...)*n")
+        raise FieldError((), f"{message}chunks, *n after a letter, or (...)*n", _FIX)
     return chunks
 
 
@@ -84,21 +85,13 @@ def layout_of_chunks(chunks: Iterable[str]) -> str:
 
 
 def checked_layout(layout: str) -> str:
-    """Return the layout if it can be read.
-
-    Raises:
-        FieldError: as the ValueError of `chunks_of_layout`.
-    """
-    try:
-        chunks_of_layout(layout)
-    except ValueError as error:
-        fix = f"write the chunks as in {EXAMPLE}"
-        raise FieldError((), str(error), fix) from None
+    """Return the layout if `chunks_of_layout` can read it."""
+    chunks_of_layout(layout)
     return layout
 
 
 def _repeated(found: re.Match[str]) -> str:
     text, times = found.groups()
     if len(times) > len(str(_MOST_REPETITIONS)) or int(times) > _MOST_REPETITIONS:
-        raise ValueError(f"*{times} repeats more than {_MOST_REPETITIONS} times")
+        raise FieldError((), f"*{times} repeats more than {_MOST_REPETITIONS} times", _FIX)
     return text * int(times)

@@ -6,8 +6,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
-from simtrain.scenario.model import MAX_COUNT, Count
-from simtrain.scenario.section import Section
+from simtrain.scenario.section import MAX_COUNT, Count, Section
 from simtrain.strict_yaml import FieldError
 
 Strategy = Literal["none", "selective", "full", "auto"]

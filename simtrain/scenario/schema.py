@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Discriminator, Field, PrivateAttr, Tag, Val
 
 from simtrain.mesh import Domains, Mesh
 from simtrain.scenario.memory_options import MemoryOptions
-from simtrain.scenario.model import Count, Model
+from simtrain.scenario.model import Model
 from simtrain.scenario.other_names import SCENARIO_NAMES
 from simtrain.scenario.other_values import OTHER_VALUES
 from simtrain.scenario.overlap import Overlap
@@ -21,7 +21,7 @@ from simtrain.scenario.parallelism import Parallelism, Placement
 from simtrain.scenario.pipeline_layout import ChunkContents
 from simtrain.scenario.precision import Fp8Weights, Precision
 from simtrain.scenario.recompute_section import RecomputePolicy
-from simtrain.scenario.section import BUILT_IN_PYTHON, IN_PYTHON, Origin, Section, is_change
+from simtrain.scenario.section import BUILT_IN_PYTHON, IN_PYTHON, Count, Origin, Section, is_change
 from simtrain.scenario.software_section import Software
 from simtrain.scenario.words import MEANT_BY_A_WORD, spell_out_words
 from simtrain.schedules.files import ScheduleVersion, read_schedule
@@ -376,16 +376,6 @@ class Scenario(Section):
         if layers := self.parallelism.layout_layers:
             return tuple(sorted({*layers}))
         return tuple(sorted({size // self.num_chunks for size in self.stage_sizes}))
-
-    @property
-    def compute_bytes(self) -> int:
-        """Bytes of an element of a weight or an activation outside fp8."""
-        return self.precision.compute_bytes
-
-    @property
-    def gradient_bytes(self) -> int:
-        """Bytes of an element of an accumulated gradient."""
-        return self.precision.gradient_bytes
 
     @property
     def strategy(self) -> str:

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from simtrain.errors import InputError, Location
 from simtrain.strict_yaml import Path, Positions, data_of, input_error, leaves
 
 IN_PYTHON = Location("changed in Python")
 """The position of values that Python code changed."""
+
+
+# NCCL and MPI count ranks and CUDA counts grid blocks in 32-bit integers.
+MAX_COUNT = 2**31 - 1
+Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
+CountOrZero = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 
 
 class Section(BaseModel):

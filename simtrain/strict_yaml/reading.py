@@ -87,7 +87,8 @@ def compose(text: str, locate: Locate) -> Node | None:
     except RecursionError as error:
         place = locate(0, 0)
         raise InputError.of("E106", "nested too deeply to read", place, "flatten it") from error
-    except YAMLError as error:
+    except (YAMLError, ValueError, OverflowError) as error:
+        # Python refuses the character number of an escape such as \U99999999.
         raise InputError.of("E106", f"broken YAML: {error}", locate(0, 0), "correct it") from error
     return node
 

@@ -37,6 +37,7 @@ UNREADABLE = [
     bad("not UTF-8", MINIMAL.encode() + b"name: caf\xe9\n", ":9:10: E103", "0xE9 is not UTF-8"),
     bad("UTF-16", MINIMAL.encode("utf-16"), ":1:1: E103", "save the file in UTF-8"),
     bad("control character", adding("name: a\x07b\n"), ":9:8: E106", "U+0007 is not allowed"),
+    bad("no such character", adding('name: "\\U99999999"\n'), ":1:1: E106", "broken YAML"),
     bad(
         "tab indentation",
         edited("  micro", "\tmicro"),

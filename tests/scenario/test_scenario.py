@@ -108,9 +108,10 @@ def test_derived_quantities() -> None:
     assert scenario.num_chunks == 3
     assert [scenario.layers_of_chunk(stage) for stage in range(12)] == [48 // (4 * 3)] * 12
     assert scenario.chunk_sizes == (4,)
-    assert (scenario.compute_bytes, scenario.gradient_bytes) == (2, 2)
+    precision = scenario.precision
+    assert (precision.compute_bytes, precision.gradient_bytes) == (2, 2)
     assert scenario.schedule == "interleaved"
-    assert scenario_of(MINIMAL).gradient_bytes == 4
+    assert scenario_of(MINIMAL).precision.gradient_bytes == 4
 
 
 @pytest.mark.parametrize(
