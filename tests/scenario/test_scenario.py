@@ -2,7 +2,6 @@ import re
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
 
 from simtrain.errors import InputError, Location
 from simtrain.resources import find_profile, find_scenario, list_scenarios
@@ -183,7 +182,7 @@ def test_scatter_gather_is_on_unless_the_sequence_is_already_split() -> None:
 
 def test_a_scenario_cannot_be_changed() -> None:
     scenario = scenario_of(MINIMAL)
-    with pytest.raises(ValidationError):
+    with pytest.raises(InputError, match="E120"):
         scenario.model.num_layers = 3
 
 
