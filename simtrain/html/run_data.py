@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -57,13 +57,13 @@ def run_data(run: ReportedRun) -> dict[str, Any]:
 
 def _profile(result: Result) -> dict[str, Any]:
     profile = result.profile
-    fits = (entry.fitted_on for _, entry in entries_of(profile))
+    fits = [entry.fitted_on for _, entry in entries_of(profile)]
     return {
         "name": profile.name,
         "description": profile.description,
         "calibrated": profile.calibrated,
-        "num_entries": sum(1 for _ in entries_of(profile)),
-        "num_fitted": sum(1 for fit in fits if fit),
+        "num_entries": len(fits),
+        "num_fitted": sum(map(bool, fits)),
     }
 
 
@@ -77,16 +77,13 @@ def timeline_data(result: Result) -> dict[str, Any]:
     order = np.lexsort((bars.start_s, lanes))
     bars, lanes = bars.where(order), lanes[order]
     first = np.searchsorted(lanes, np.arange(NUM_ROWS * result.num_stages + 1))
-    columns = {one.name: getattr(bars, one.name) for one in fields(bars)}
-    small = {"activity": np.uint8, "chunk": np.int16, "microbatch": np.int32}
+    types = {"activity": "u1", "chunk": "i2", "microbatch": "i4", "start_s": "f8", "end_s": "f8"}
     return {
         "num_stages": result.num_stages,
         "activities": list(ACTIVITIES),
         "first": first.tolist(),
         "columns": {
-            name: packed(column.astype(small.get(name, column.dtype)))
-            for name, column in columns.items()
-            if name not in ("stage", "row")
+            name: packed(getattr(bars, name).astype(dtype)) for name, dtype in types.items()
         },
     }
 

@@ -80,7 +80,6 @@ class _Builder:
             iteration["adapter_share"] = self.number(
                 "adapter_share", ("network",), lambda model: model.profile.adapter_share_bytes_per_s
             )
-            iteration["equal_bandwidth"] = True
         axes = {name for table in self.tables for name in table.axes}
         return {
             "factors": FACTORS,

@@ -32,7 +32,7 @@ def write_chrome(
     events: TraceEvents, stages: Sequence[int], target: IO[bytes], *, critical_path: bool
 ) -> None:
     """Write the ranks of some stages, and the critical path as a process of its own."""
-    result, separator = events.result, ""
+    result = events.result
     header = {
         "schemaVersion": 1,
         "displayTimeUnit": "ms",
@@ -44,11 +44,11 @@ def write_chrome(
         },
     }
     target.write(f'{json.dumps(header)[:-1]}, "traceEvents": [\n'.encode())
-    for stage in stages:
-        target.write((separator + ",\n".join(_of_stage(events, stage))).encode())
-        separator = ",\n"
+    blocks = [_of_stage(events, stage) for stage in stages]
     if critical_path:
-        target.write((separator + ",\n".join(_critical_path(events))).encode())
+        blocks.append(_critical_path(events))
+    for number, block in enumerate(blocks):
+        target.write(((",\n" if number else "") + ",\n".join(block)).encode())
     target.write(b"\n]}\n")
 
 

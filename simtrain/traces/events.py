@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simtrain.engine.compiled import Floats
-from simtrain.programs.parts import PassPart, SynchronizationPart
+from simtrain.programs.parts import IterationPart, PassPart, SynchronizationPart
 from simtrain.programs.seconds import pass_flops, whole_pass
 from simtrain.report.activities import REDUCTION, TRANSFER, activity_of, shared_stages
 from simtrain.report.result import Result
@@ -119,15 +119,7 @@ class TraceEvents:
     @cached_property
     def _kinds(self) -> list[Kind]:
         """[parts] kind of slice."""
-        communication = (TRANSFER, REDUCTION)
-        return [
-            Kind.PASS
-            if isinstance(part, PassPart)
-            else Kind.HOST_WORK
-            if isinstance(part, SynchronizationPart)
-            else (Kind.COLLECTIVE if activity_of(part) in communication else Kind.KERNEL)
-            for part in self.result.iteration.tasks.parts
-        ]
+        return [*map(_kind_of, self.result.iteration.tasks.parts)]
 
     @cached_property
     def _rates_percent(self) -> Floats:
@@ -136,8 +128,7 @@ class TraceEvents:
         rates = np.zeros(len(parts))
         for place, part in enumerate(parts):
             if isinstance(part, PassPart):
-                whole = whole_pass(part)
-                whole_s = seconds.passes[whole].duration_s
+                whole_s = seconds.passes[whole_pass(part)].duration_s
                 rates[place] = pass_flops(seconds.pass_of(part))[1] / whole_s if whole_s else 0.0
         return 100 * rates / self.result.profile.gpu.peak_flops.value
 
@@ -157,6 +148,15 @@ class TraceEvents:
                 for member in shared_stages(self.result, name):
                     found[member].append((task, THREADS.index(name)))
         return found
+
+
+def _kind_of(part: IterationPart) -> Kind:
+    match part:
+        case PassPart():
+            return Kind.PASS
+        case SynchronizationPart():
+            return Kind.HOST_WORK
+    return Kind.COLLECTIVE if activity_of(part) in (TRANSFER, REDUCTION) else Kind.KERNEL
 
 
 def _counter(times_s: Floats, values: NDArray[np.generic]) -> Counter:

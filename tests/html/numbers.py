@@ -10,6 +10,7 @@ from typing import Any
 from simtrain.html.elements import Html, plain_text
 from simtrain.strict_yaml import as_scalar
 from tests.helpers.packed_arrays import unpacked
+from tests.html.pages import EMPTY
 
 NOT_FIGURES = ("bf16", "fp16", "tf32", "fp32", "mxfp8", "fp8_block", "fp8", "SHA-256")
 """Names with digits in the page's own words: data types, and a hash function."""
@@ -20,7 +21,6 @@ TICKS = ("tick", "ordinal", "setting")
 HEARD = ("title", "alt", "placeholder", "aria-label", "aria-valuetext", "aria-description")
 """Attributes that browsers show or screen readers say."""
 _MARKS = ("data-at", "data-text", "data-key", "data-computed")
-_EMPTY = {"meta", "link", "br", "hr", "col", "input"}
 _FOUR_DIGITS = {
     **{"s": 1, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9},
     **{"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40},
@@ -76,7 +76,7 @@ class Reader(HTMLParser):
         mark = Shown(about) if any(name in about for name in _MARKS) else None
         if mark:
             self.shown.append(mark)
-        if tag not in _EMPTY:
+        if tag not in EMPTY:
             self._open.append((tag, about, mark))
 
     def handle_endtag(self, tag: str) -> None:

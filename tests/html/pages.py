@@ -6,7 +6,8 @@ from functools import cached_property
 from html.parser import HTMLParser
 from typing import Any
 
-_EMPTY = {"meta", "link", "br", "hr", "col", "input"}
+EMPTY = {"meta", "link", "br", "hr", "col", "input"}
+"""Elements that have no end tag."""
 
 
 @dataclass
@@ -21,7 +22,7 @@ class Parsed(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.elements.append((tag, dict(attrs), []))
-        if tag not in _EMPTY:
+        if tag not in EMPTY:
             self._open.append(len(self.elements) - 1)
 
     def handle_endtag(self, tag: str) -> None:
@@ -49,11 +50,3 @@ def parsed(text: str) -> Parsed:
     found.close()
     assert not found._open
     return found
-
-
-def value_at(data: Any, pointer: str) -> Any:
-    """The value at a JSON pointer."""
-    for key in pointer.split("/")[1:]:
-        key = key.replace("~1", "/").replace("~0", "~")
-        data = data[int(key)] if isinstance(data, list) else data[key]
-    return data

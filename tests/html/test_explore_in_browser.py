@@ -2,7 +2,6 @@
 
 import pathlib
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,8 +11,9 @@ from simtrain.html.explore.sections import STEPS
 from simtrain.paper.layer_terms import RECOMPUTES, VARIABLES, sized_scenario
 from simtrain.paper.layer_work import saved_bytes
 from simtrain.paper.models import BASELINE, MODELS, paper_scenario
-from tests.helpers.browser import Browser, chromium, needs_chromium
+from tests.helpers.browser import Browser, needs_chromium
 from tests.helpers.explore_page import VALUES, legal, small_document
+from tests.html.moving import assert_quiet
 
 pytestmark = [pytest.mark.slow, pytest.mark.ci, needs_chromium]
 
@@ -29,21 +29,10 @@ BYTES = "return Number(document.getElementById('layer-bytes').value)"
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with chromium(tmp_path_factory.mktemp("chromium")) as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     file = tmp_path_factory.mktemp("explore") / "explore.html"
     write_document(small_document(), file)
     return file
-
-
-def assert_quiet(browser: Browser, page: pathlib.Path) -> None:
-    assert browser.messages() == []
-    assert set(browser.requests()) <= {page.as_uri()}
 
 
 def test_bytes_on_the_page_equal_a_recorded_layer(browser: Browser, page: pathlib.Path) -> None:

@@ -86,7 +86,8 @@ simtrain.engine = (() => {
   // end of a task lists the tasks that may start, and an event changes the speeds only of tasks that
   // are connected by shared links to a task that started or ended.
   function share(program, seconds, loads) {
-    const { numTasks, streamOf, partOf, numWaits, thenStarts, then, links, equal_bandwidth } = program;
+    const { numTasks, streamOf, partOf, numWaits, thenStarts, then, links } = program;
+    const sharesEqually = program.adapter_share !== undefined;
     const numStreams = links.length, numLinks = 1 + Math.max(...links.flat());
     const starts = new Float64Array(numTasks), ends = new Float64Array(numTasks);
     const waits = numWaits.slice(), ready = [];
@@ -133,7 +134,7 @@ simtrain.engine = (() => {
       // If no link is overloaded, all tasks run at full speed.
       const speeds = isFull ? slowdowns(numLinks, streams.map((stream) => {
         const load = loadOf(stream);
-        return { load, weight: equal_bandwidth ? 1 / load : 1, links: links[stream] };
+        return { load, weight: sharesEqually ? 1 / load : 1, links: links[stream] };
       })) : null;
       streams.forEach((stream, place) => {
         const one = speeds ? speeds[place] : 1;

@@ -34,9 +34,11 @@ STRATEGIES = {
 }
 
 
-def _section(name: str, title: str, *parts: Html) -> Section:
+def _section(name: str, title: str, introduction: str, *parts: Html) -> Section:
+    """Build a section that begins with HTML, and whose script has its name."""
     scripts = ("explore/state.js", "explore/draw.js", f"explore/{name}.js")
-    return Section(name, title, joined(*parts), ("explore/explore.css",), scripts)
+    body = joined(Html(introduction), *parts)
+    return Section(name, title, body, ("explore/explore.css",), scripts)
 
 
 def layer(figures: Figures) -> Section:
@@ -45,8 +47,7 @@ def layer(figures: Figures) -> Section:
     return _section(
         "layer",
         "1. Activations of one layer",
-        Html(
-            """<p>An <em>activation</em> is a tensor that the forward pass creates and the
+        """<p>An <em>activation</em> is a tensor that the forward pass creates and the
 backward pass reads. A matrix product saves its input, a softmax its output, a GeLU its input, a
 dropout its mask. An element takes two bytes, in a mask one byte (paper, Section 4.1). Choose the
 four steps in turn. Tensor parallelism divides the tensors inside attention and MLP
@@ -54,8 +55,7 @@ by <var>t</var> (Equation 2), but the inputs of layer norms and of both blocks a
 dropouts stay <mark>whole on every rank</mark>. Sequence parallelism divides these tensors too,
 along the sequence (Equation 4). Selective recompute drops the tensors that grow with
 <var>s</var><sup>2</sup>, which are large to save and cheap to compute again
-(Equation 6).</p>"""
-        ),
+(Equation 6).</p>""",
         bench(
             (
                 choice("layer", "step", "Step", STEPS),
@@ -93,14 +93,12 @@ def crossing(figures: Figures) -> Section:
     return _section(
         "crossing",
         "2. When attention dominates",
-        Html(
-            """<p>Most tensors of a layer grow with <var>s</var>. The attention
+        """<p>Most tensors of a layer grow with <var>s</var>. The attention
 core (softmax, its dropout and the mask) has an <var>s</var> × <var>s</var> matrix for each head
 and grows with <var>s</var><sup>2</sup>. On logarithmic axes its line is twice as steep. The
 lines cross at 5<var>as</var>/<var>h</var> = 34 (Equation 1). Beyond this length, selective
 recompute drops more than half of the layer's bytes (paper, Section 5). More heads move the
-crossing to the left, a larger hidden size moves it to the right.</p>"""
-        ),
+crossing to the left, a larger hidden size moves it to the right.</p>""",
         bench(
             (models("crossing"), sliders("crossing", "sah", values)),
             answer("crossing"),
@@ -129,12 +127,10 @@ def ladder(figures: Figures) -> Section:
     return _section(
         "ladder",
         "3. Memory of each strategy",
-        Html(
-            """<p>Sequence parallelism and selective recompute each nearly halve the activations
+        """<p>Sequence parallelism and selective recompute each nearly halve the activations
 of a layer. Together they leave about a fifth of the tensor-parallel baseline. That is only twice
 as much as full recompute, which saves only the input of each layer (paper, Section 6.1,
-Figure 7).</p>"""
-        ),
+Figure 7).</p>""",
         bench(
             (models("ladder"), sliders("ladder", "st", values)),
             answer("ladder"),
@@ -153,14 +149,12 @@ def tax(figures: Figures) -> Section:
     return _section(
         "tax",
         "4. Time of recompute",
-        Html(
-            """<p>Recompute saves memory and takes time. Full recompute runs the whole forward
+        """<p>Recompute saves memory and takes time. Full recompute runs the whole forward
 pass again, which adds a third to the FLOPs. Selective recompute runs only the attention core
 again, a few percent of a forward pass (paper, Section 5). The core grows with the square of the
 sequence length, so the overhead of selective recompute grows too. The times are simulated, kernel
 by kernel, on the paper's A100s. Diamonds are the paper's measurements: Table 4 for the 22B model,
-to which the hardware profile was fitted, and Section 6.2 for 530B and 1T.</p>"""
-        ),
+to which the hardware profile was fitted, and Section 6.2 for 530B and 1T.</p>""",
         bench(
             (
                 models("tax"),
@@ -209,15 +203,13 @@ def freed(figures: Figures) -> Section:
     return _section(
         "freed",
         "5. Uses of the freed memory",
-        Html(
-            """<p>Freed memory allows a <em>larger microbatch</em>, which uses the GPU better, or
+        """<p>Freed memory allows a <em>larger microbatch</em>, which uses the GPU better, or
 <em>fewer GPUs</em> in fewer pipeline stages. More stages reduce the weights per GPU but hardly
 its activations: the first stage holds one microbatch for each stage, so the activations of all
 <var>L</var> layers for any number of stages (paper, Section 4.2.3). Doubling the microbatch does
 not double the speed, because a sequence takes the same FLOPs. Only the utilization increases.
 Each bar shows the fullest GPU in a simulated iteration, and each utilization is from the same
-iteration.</p>"""
-        ),
+iteration.</p>""",
         bench(
             (
                 models("freed"),

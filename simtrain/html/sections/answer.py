@@ -33,20 +33,19 @@ def _answer(run: Figures) -> Html:
 
 def _trust(runs: list[Figures]) -> Html:
     """Build the list of what profiles were fitted on and validated on, and of remarks."""
-    items: dict[tuple[str, Html], None] = {}
-    shown: set[str] = set()
+    items: dict[str, dict[str, Html]] = {}
     for run in runs:
         name = joined(run.at("name").words, ": ") if len(runs) > 1 else ""
         for term, *words in _trust_of(run):
             # A statement about a profile is shown once for all runs with this profile.
             is_of_profile = term in ("Fitted on", "Validated on")
             html = joined("" if is_of_profile else name, *words)
-            if plain_text(html) not in shown:
-                items[term, html] = None
-            shown.add(plain_text(html))
-    terms = [*dict.fromkeys(term for term, _ in items)]
-    ordered = sorted(items, key=lambda item: terms.index(item[0]))
-    listed = (joined(element("dt", term), element("dd", words)) for term, words in ordered)
+            items.setdefault(term, {}).setdefault(plain_text(html), html)
+    listed = (
+        joined(element("dt", term), element("dd", words))
+        for term, statements in items.items()
+        for words in statements.values()
+    )
     return joined(element("h3", "Accuracy"), element("dl", *listed, class_="trust"))
 
 
