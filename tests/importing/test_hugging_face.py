@@ -244,6 +244,11 @@ WRONG = {
         "config.json:9:13: E203 model.experts.router_groups must be an integer",
         "the text",
     ),
+    "no number of shared experts": (
+        of("deepseek_v2", n_shared_experts={"all": 2}),
+        "config.json:10:22: E203 model.experts.shared_ffn_hidden_size must be an integer",
+        "section",
+    ),
     "no number": (
         of("llama", num_hidden_layers="12"),
         "config.json:4:23: E203 model.num_layers must be an integer",

@@ -8,10 +8,11 @@ from simtrain import models
 from simtrain.errors import InputError
 from simtrain.importing import import_torchtitan
 from simtrain.importing.torchtitan.keys import MAPPED, MODELS, NOT_MODELLED, WITHOUT_EFFECT
-from simtrain.scenario import load_scenario
+from simtrain.scenario import Scenario, load_scenario
 from simtrain.schedules import interleaved
 from simtrain.simulation import simulate_memory
 from tests.helpers.command_line import call
+from tests.helpers.imported import written
 
 JOB = """\
 [job]
@@ -41,15 +42,16 @@ selective_ac_option = "2"
 
 
 def text_of(job: str, *overrides: str) -> str:
-    Path("job.toml").write_text(job, encoding="utf-8")
-    return import_torchtitan("job.toml", overrides)[1]
+    return import_torchtitan(written("job.toml", job), overrides)[1]
+
+
+def imported(job: str) -> Scenario:
+    return import_torchtitan(written("job.toml", job))[0]
 
 
 def test_the_file_that_is_written_is_the_scenario() -> None:
-    text = text_of(JOB)
-    Path("o.yaml").write_text(text, encoding="utf-8")
-    loaded, imported = load_scenario("o.yaml"), import_torchtitan("job.toml")[0]
-    assert loaded.model_dump(exclude={"name"}) == imported.model_dump(exclude={"name"})
+    loaded, scenario = load_scenario(written("o.yaml", text_of(JOB))), imported(JOB)
+    assert loaded.model_dump(exclude={"name"}) == scenario.model_dump(exclude={"name"})
 
 
 def test_a_job_becomes_these_fields() -> None:
@@ -84,7 +86,7 @@ def test_a_pipeline_divides_the_local_batch() -> None:
         .replace("shard_degree = 8", "shard_degree = 1")
     )
     job += "[float8]\nrecipe_name = 'rowwise'\n"
-    scenario = load_scenario(_written(text_of(job)))
+    scenario = imported(job)
     split = scenario.parallelism
     assert (split.pipeline, split.interleave, scenario.schedule) == (4, 4, "interleaved")
     assert (scenario.batch.micro, scenario.num_microbatches, split.data) == (1, 8, 1)
@@ -103,7 +105,7 @@ def test_a_schedule_from_a_file_is_kept(name: str) -> None:
         .replace("local_batch_size = 2", "local_batch_size = 8")
         .replace("shard_degree = 8", "shard_degree = 1")
     )
-    one = load_scenario(_written(text_of(job)))
+    one = imported(job)
     assert (one.schedule, one.order_name, one.num_chunks) == ("mine.csv", "interleaved", 2)
     assert one.overlap.pipeline
 
@@ -114,7 +116,7 @@ def test_405b_on_512_gpus_is_divided_over_stages_tensors_and_replicas() -> None:
     job = job.replace(
         "tensor_parallel_degree = 4", "pipeline_parallel_degree = 8\ntensor_parallel_degree = 8"
     ).replace("local_batch_size = 2", "local_batch_size = 16")
-    one = load_scenario(_written(text_of(job)))
+    one = imported(job)
     split, memory = one.parallelism, one.memory
     assert (split.pipeline, split.tensor, split.data, one.num_gpus) == (8, 8, 8, 512)
     assert (split.first_stage_layers, split.last_stage_layers) == (15, 15)
@@ -122,7 +124,7 @@ def test_405b_on_512_gpus_is_divided_over_stages_tensors_and_replicas() -> None:
     assert memory.reshard_after_forward is False
     assert simulate_memory(one).fullest.peak_bytes > 0
     always = job.replace("[parallelism]", '[parallelism]\nfsdp_reshard_after_forward = "always"')
-    assert load_scenario(_written(text_of(always))).memory.reshard_after_forward is True
+    assert imported(always).memory.reshard_after_forward is True
     even = text_of(job.replace('"405B"', '"8B"').replace("8192", "4096"))
     assert "Et*4|t*5|(t*4|)*5t*3L" in even
 
@@ -144,7 +146,7 @@ PARTS = [["tok_embeddings", *names(0, 12)], names(12, 20), names(20, 32), ["norm
 def test_named_stages_are_a_layout(key: str, layout: str) -> None:
     job = JOB.replace("tensor_parallel_degree = 4", f"pipeline_parallel_degree = 4\n{key}")
     job = job.replace("local_batch_size = 2", "local_batch_size = 8")
-    split = load_scenario(_written(text_of(job))).parallelism
+    split = imported(job).parallelism
     assert (split.layout, split.interleave) == (layout, 1)
 
 
@@ -172,7 +174,7 @@ def test_replicas_of_shards_are_those_of_a_device_mesh() -> None:
         "data_parallel_shard_degree = 4\ndata_parallel_replicate_degree = 2\n"
         'fsdp_reshard_after_forward = "never"',
     )
-    memory = load_scenario(_written(text_of(job))).memory
+    memory = imported(job).memory
     assert (memory.zero_stage, memory.shard_over, memory.reshard_after_forward) == (3, 4, False)
 
 
@@ -189,15 +191,13 @@ def test_a_converter_to_float8_is_fp8_that_is_gathered() -> None:
     job = job.replace('flavor = "8B"', 'flavor = "8B"\nconverters = ["float8"]')
     nested = job + FLOAT8.replace("[float8]", "[quantize.linear.float8]")
     for one in (job + FLOAT8, nested.replace('["float8"]', '["quantize.linear.float8"]')):
-        text = text_of(one)
-        scenario = load_scenario(_written(text))
+        text, scenario = text_of(one), imported(one)
         assert (scenario.precision.compute, scenario.cluster) == ("fp8", "h100_sxm")
         assert scenario.precision.fp8_recipe == "tensorwise"
         assert scenario.precision.fp8_parameters
         assert "8 bits" not in text and "by itself" not in text
-    text = text_of(job)
-    assert not load_scenario(_written(text)).precision.fp8_parameters
-    assert "# - float8.filter_fqns: the output layer also computes in 8 bits" in text
+    assert not imported(job).precision.fp8_parameters
+    assert "# - float8.filter_fqns: the output layer also computes in 8 bits" in text_of(job)
 
 
 @pytest.mark.parametrize(
@@ -212,24 +212,19 @@ def test_a_converter_to_float8_is_fp8_that_is_gathered() -> None:
 def test_float8_that_is_not_simulated_is_noted(old: str, new: str, reason: str) -> None:
     job = JOB.replace("tensor_parallel_degree = 4", "tensor_parallel_degree = 1")
     job = job.replace('flavor = "8B"', 'flavor = "8B"\nconverters = ["float8"]') + FLOAT8
-    text = text_of(job.replace(old, new))
-    assert load_scenario(_written(text)).precision.compute == "bf16"
-    words = " ".join(text.replace("#", "").split())
+    changed = job.replace(old, new)
+    assert imported(changed).precision.compute == "bf16"
+    words = " ".join(text_of(changed).replace("#", "").split())
     assert f"the scenario has 16 bits, because {reason}" in words
 
 
 def test_asynchronous_tensor_parallelism_is_pipelined() -> None:
     inside = "tensor_parallel_degree = 4  # inside a node"
-    text = text_of(JOB.replace(inside, f"{inside}\nenable_async_tensor_parallel = true"))
-    overlap = load_scenario(_written(text)).overlap
+    job = JOB.replace(inside, f"{inside}\nenable_async_tensor_parallel = true")
+    overlap = imported(job).overlap
     assert overlap.userbuffers and overlap.tensor_parallel
-    assert "# - parallelism.enable_async_tensor_parallel, line 20: the scenario" in text
+    assert "# - parallelism.enable_async_tensor_parallel, line 20: the scenario" in text_of(job)
     assert "userbuffers: true" not in text_of(JOB)
-
-
-def _written(text: str) -> str:
-    Path("o.yaml").write_text(text, encoding="utf-8")
-    return "o.yaml"
 
 
 WRONG = {
@@ -307,7 +302,7 @@ def test_what_is_wrong_is_named_with_its_place(job: str, message: str, fix: str)
 
 def test_context_parallelism_is_mapped() -> None:
     job = JOB.replace("tensor_parallel_degree = 4", "context_parallel_degree = 2")
-    split = load_scenario(_written(text_of(job))).parallelism
+    split = imported(job).parallelism
     assert (split.context, split.context_communication) == (2, "all_gather")
     with pytest.raises(InputError, match="context_parallel_rotate_method is x"):
         text_of(job.replace("= 2 ", "= 2\ncontext_parallel_rotate_method = 'x' "))
@@ -325,7 +320,7 @@ def test_every_key_is_in_exactly_one_list() -> None:
 
 
 def test_the_command_writes_a_file() -> None:
-    text_of(JOB)
+    written("job.toml", JOB)
     done = call("import", "torchtitan", "job.toml", "--out", "o.yaml", "--set", "batch.global=32")
     assert done.exit_code == 0
     assert load_scenario("o.yaml").batch.global_ == 32

@@ -114,9 +114,15 @@ class _ConfigDraft(Draft):
         keys = (key for key, mapped in self.family.mapped.items() if mapped == field)
         return next((defaults[key] for key in keys if key in defaults), None)
 
-    def copy(self, field: str, value: Any, otherwise: str = "") -> None:
+    def set_by_key(self, field: str, value: Any, otherwise: str = "") -> None:
         """Set a field, with the name and line of its key as comment."""
         self.set(field, value, self.key(field) or "", otherwise=otherwise)
+
+    def copy(self, *fields: str) -> None:
+        """Set each field to the value of its key, if it has one."""
+        for field in fields:
+            if (value := self.value(field)) is not None:
+                self.set_by_key(field, value)
 
     def set_all(self) -> None:
         """Set all fields."""
@@ -125,7 +131,7 @@ class _ConfigDraft(Draft):
         self.set_because("attention_backend", "fused", DEFAULT)
         dtype = _DTYPES.get(str(self.value("precision.compute")))
         if dtype:
-            self.copy("precision.compute", dtype)
+            self.set_by_key("precision.compute", dtype)
         else:
             self.set_because("precision.compute", "bf16", DEFAULT)
         if dtype == "fp16" and "experts" in self.data["model"]:
@@ -145,28 +151,24 @@ class _ConfigDraft(Draft):
 
     def _model(self) -> None:
         kind = self.config["model_type"]
-        for name in ("num_layers", "hidden_size", "num_attention_heads"):
-            if (value := self.value(f"model.{name}")) is not None:
-                self.copy(f"model.{name}", value)
+        self.copy("model.num_layers", "model.hidden_size", "model.num_attention_heads")
         self._attention()
-        hidden = self.value("model.hidden_size")
-        if not self._set_experts():
-            pass  # Every layer has experts instead of an MLP.
-        elif (ffn := self.value("model.ffn_hidden_size")) is not None:
-            self.copy("model.ffn_hidden_size", ffn)
-        elif isinstance(hidden, int):
-            self.set_because("model.ffn_hidden_size", 4 * hidden, "default of transformers: 4 h")
+        if self._set_experts():
+            hidden, field = self.value("model.hidden_size"), "model.ffn_hidden_size"
+            if self.value(field) is None and isinstance(hidden, int):
+                self.set_because(field, 4 * hidden, "default of transformers: 4 h")
+            self.copy(field)
         if key := self.key("model.seq_length"):
             detail = "the longest sequence of the model"
             self.set("model.seq_length", self.config[key], key, detail=detail)
-        self.copy("model.tied_embeddings", self.value("model.tied_embeddings"))
+        self.copy("model.tied_embeddings")
         self._activation()
         for name, value in (self.family.fixed | self._biases()).items():
-            self.copy(f"model.{name}", value, f"as all models of {kind}")
+            self.set_by_key(f"model.{name}", value, f"as all models of {kind}")
         for name in ("hidden_dropout", "attention_dropout"):
             dropout = self.value(f"model.{name}") or 0
             is_number = isinstance(dropout, int | float)
-            self.copy(f"model.{name}", float(dropout) if is_number else dropout)
+            self.set_by_key(f"model.{name}", float(dropout) if is_number else dropout)
         if isinstance(tokens := self.value("model.vocab_size"), int):
             tensor = self.override("parallelism.tensor") or 1
             padded, detail = padded_vocabulary(tokens, 128 * tensor)
@@ -189,19 +191,20 @@ class _ConfigDraft(Draft):
 
     def _set_experts(self) -> bool:
         """Set the experts, if any; return whether at least one layer has an MLP instead."""
-        names = ("num", "top_k", "ffn_hidden_size", "shared_ffn_hidden_size")
-        values = {name: self.value(f"model.experts.{name}") for name in names}
         key = self.keys.get("model.experts.num")
         # Configs of dense models in these families have null or 0.
-        if key is None or not self.config.get(key, values["num"]):
+        if key is None or not self.config.get(key, self.value("model.experts.num")):
             return True
-        shared = values["shared_ffn_hidden_size"]
-        if self.keys.get("model.experts.shared_ffn_hidden_size") == "n_shared_experts":
-            number = self.config.get("n_shared_experts", shared) or 0
-            shared = number * (values["ffn_hidden_size"] or 0)
-        for name, value in (values | {"shared_ffn_hidden_size": shared or None}).items():
-            if value is not None:
-                self.copy(f"model.experts.{name}", value)
+        size_field = "model.experts.ffn_hidden_size"
+        self.copy("model.experts.num", "model.experts.top_k", size_field)
+        shared_field = "model.experts.shared_ffn_hidden_size"
+        shared, size = self.value(shared_field), self.value(size_field)
+        if self.keys.get(shared_field) == "n_shared_experts":
+            shared = self.config.get("n_shared_experts", shared)
+            if isinstance(shared, int) and isinstance(size, int):
+                shared *= size
+        if shared:
+            self.set_by_key(shared_field, shared)
         kind = self.config["model_type"]
         if kind == "qwen2_moe" and shared:
             self.set_because("model.experts.shared_gate", True, f"as all models of {kind}")
@@ -214,14 +217,13 @@ class _ConfigDraft(Draft):
         fields = ("router_score", "router_bias", "router_groups", "router_group_top_k")
         score, method, *groups = (self.value(f"model.experts.{field}") for field in fields)
         if score == "sigmoid":
-            self.copy("model.experts.router_score", score)
+            self.set_by_key("model.experts.router_score", score)
         elif score not in (None, "softmax"):
             self.note(f"scoring_func {score}", "another score; the scenario has softmax")
         if method == "noaux_tc" and score == "sigmoid":
-            self.copy("model.experts.router_bias", True)
+            self.set_by_key("model.experts.router_bias", True)
         if method in ("noaux_tc", "group_limited_greedy") and all(groups) and groups[0] != 1:
-            for field, number in zip(fields[2:], groups, strict=True):
-                self.copy(f"model.experts.{field}", number)
+            self.copy("model.experts.router_groups", "model.experts.router_group_top_k")
 
     def _set_layers_of_experts(self) -> bool:
         """Set which layers have experts; return whether at least one has none."""
@@ -230,9 +232,9 @@ class _ConfigDraft(Draft):
         if "decoder_sparse_step" in self.family.mapped:
             dense, frequency = self._layers_of_qwen(dense or [], frequency)
         if dense != 0:
-            self.copy("model.experts.first_dense_layers", dense)
+            self.set_by_key("model.experts.first_dense_layers", dense)
         if frequency != 1:
-            self.copy("model.experts.layer_frequency", frequency)
+            self.set_by_key("model.experts.layer_frequency", frequency)
         return (dense, frequency) != (0, 1)
 
     def _layers_of_qwen(self, dense: Any, step: Any) -> tuple[int, int]:
@@ -266,11 +268,11 @@ class _ConfigDraft(Draft):
             # DeepSeek-V2-Lite writes null: its queries have no latent.
             is_null = is_latent and config.get(self.keys[f"model.{name}"], value) is None
             if value is not None and not is_null:
-                self.copy(f"model.{name}", value)
+                self.set_by_key(f"model.{name}", value)
         if config["model_type"] == "falcon":
             self._falcon()
         if config.get("use_parallel_residual", True) and config["model_type"] == "gpt_neox":
-            self.copy("model.parallel_attention_mlp", "two_norms")
+            self.set_by_key("model.parallel_attention_mlp", "two_norms")
         window = self.value("model.attention_window")
         length = self.value("model.seq_length")
         is_used = config.get("use_sliding_window") is not False and window is not None
@@ -284,7 +286,7 @@ class _ConfigDraft(Draft):
             text = "layers of different kinds"
             self.note(f"{sorted(others)[0]} in layer_types", text, self.place("layer_types"))
         if modules := self.value("model.mtp_num_layers"):
-            self.copy("model.mtp_num_layers", modules)
+            self.set_by_key("model.mtp_num_layers", modules)
 
     def _window(self, window: Any) -> None:
         """Set the window, and the layers without a window."""
@@ -297,9 +299,9 @@ class _ConfigDraft(Draft):
             if every is None and not all(has_window):
                 text = "the scenario has a window in every layer: less work in core attention"
                 self.note("full_attention in layer_types", text, self.place("layer_types"))
-        self.copy("model.attention_window", window)
+        self.set_by_key("model.attention_window", window)
         if isinstance(every, int) and every <= (self.value("model.num_layers") or every):
-            self.copy("model.full_attention_every", every)
+            self.set_by_key("model.full_attention_every", every)
 
     def _falcon(self) -> None:
         """Set query groups and norms of Falcon, which depend on three keys."""
@@ -309,11 +311,11 @@ class _ConfigDraft(Draft):
             groups = config.get("num_kv_heads") or config.get("num_attention_heads")
         else:
             groups = 1
-        self.copy("model.num_query_groups", groups, "default of transformers: multi_query")
+        self.set_by_key("model.num_query_groups", groups, "default of transformers: multi_query")
         if is_new or self.value("model.parallel_attention_mlp"):
             norms = config.get("num_ln_in_parallel_attn") or 1 + is_new
             kind = "two_norms" if is_new and norms == 2 else "one_norm"
-            self.copy("model.parallel_attention_mlp", kind)
+            self.set_by_key("model.parallel_attention_mlp", kind)
 
     def _activation(self) -> None:
         is_gated = self.family.fixed["normalization"] == "rms_norm"
@@ -327,4 +329,4 @@ class _ConfigDraft(Draft):
                 self.place(key),
                 f"write one of {', '.join(known)}",
             )
-        self.copy("model.activation", known[written])
+        self.set_by_key("model.activation", known[written])
