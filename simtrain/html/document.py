@@ -9,9 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from simtrain.errors import InputError, Location
 from simtrain.html.elements import Html, element, joined, plain_text
-from simtrain.output_folder import check_suffix, replacing
+from simtrain.output_folder import check_suffix, replacing, writing_to
 
 ASSETS = Path(__file__).parent / "assets"
 SUFFIXES = (".html", ".htm")
@@ -56,7 +55,7 @@ class Document:
     lead: Html
     sections: Sequence[Section]
     data: Mapping[str, Any] = field(default_factory=dict)
-    foot: Html = Html()  # noqa: RUF009
+    foot: str = ""
 
 
 def check_html_file(file: Path) -> None:
@@ -76,13 +75,8 @@ def write_document(document: Document, file: Path) -> None:
     """
     check_html_file(file)
     text = document_text(document)
-    try:
-        with replacing(file) as unfinished:
-            unfinished.write_text(text, encoding="utf-8", newline="\n")
-    except OSError as error:
-        message = f"the report cannot be written: {error.strerror}"
-        fix = "choose a file in a folder that exists and that you may write to"
-        raise InputError.of("E113", message, Location(str(file)), fix) from error
+    with writing_to(file, "the report"), replacing(file) as unfinished:
+        unfinished.write_text(text, encoding="utf-8", newline="\n")
 
 
 def document_text(document: Document) -> str:

@@ -82,7 +82,7 @@ def bench(controls: Sequence[Html], *shown: Html) -> Html:
     )
 
 
-def answer(name: str, number: Html = Html()) -> Html:  # noqa: B008
+def answer(name: str, number: str = "") -> Html:
     """Build the paragraph for the sentence that the script writes.
 
     A screen reader announces it only while the user moves controls of the same figure.
