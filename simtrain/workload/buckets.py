@@ -11,7 +11,7 @@ import functools
 import itertools
 from dataclasses import dataclass
 
-from simtrain.workload.chunk import Chunk, Parameters, unit_experts, unit_fp8, unit_parameters
+from simtrain.workload.chunk import Chunk, Parameters, layer_parameters
 from simtrain.workload.ops import Op
 from simtrain.workload.optimizer import (
     average,
@@ -106,21 +106,24 @@ def buckets_of(
 
 def _layer_buckets(chunk: Chunk, microbatch: Microbatch) -> GradientBuckets:
     """Return one bucket per layer; an empty bucket for a chunk without layers."""
-    if not chunk.num_layers:
-        return GradientBuckets((1,), (0,), (0,), (0,), False)
-    held, experts = unit_parameters(chunk, microbatch), unit_experts(chunk, microbatch)
-    in_fp8 = unit_fp8(chunk, microbatch)
-    layers = range(chunk.num_layers)[::-1]
-    ones = (1,) * len(layers)
-    return GradientBuckets(ones, tuple(held[i] for i in layers), experts[::-1], in_fp8[::-1], False)
+    layers = layer_parameters(chunk, microbatch)[::-1]
+    if not layers:
+        return GradientBuckets((1,), (0,), (0,), (0,), holds_root=False)
+    return GradientBuckets(
+        (1,) * len(layers),
+        tuple(layer.total for layer in layers),
+        tuple(layer.experts for layer in layers),
+        tuple(layer.in_fp8 for layer in layers),
+        holds_root=False,
+    )
 
 
 def _filled_buckets(chunk: Chunk, microbatch: Microbatch, least: int | None) -> GradientBuckets:
     """Return buckets of at least `least` parameters, except the last; None makes one bucket."""
-    sizes, experts = _sizes_around_layers(chunk, microbatch), unit_experts(chunk, microbatch)
-    in_fp8 = unit_fp8(chunk, microbatch)
+    layers = layer_parameters(chunk, microbatch)[::-1]
+    sizes = _sizes_around_layers(chunk, microbatch)[::-1]
     ends, total = [0], 0
-    for place, size in enumerate(reversed(sizes), 1):
+    for place, size in enumerate(sizes, 1):
         total += size
         if place == len(sizes) or (least is not None and total >= least):
             ends.append(place)
@@ -128,10 +131,10 @@ def _filled_buckets(chunk: Chunk, microbatch: Microbatch, least: int | None) -> 
     slices = [slice(*one) for one in itertools.pairwise(ends)]
     return GradientBuckets(
         tuple(one.stop - one.start for one in slices),
-        tuple(sum(sizes[::-1][one]) for one in slices),
-        tuple(sum(experts[::-1][one]) for one in slices),
-        tuple(sum(in_fp8[::-1][one]) for one in slices),
-        True,
+        tuple(sum(sizes[one]) for one in slices),
+        tuple(sum(layer.experts for layer in layers[one]) for one in slices),
+        tuple(sum(layer.in_fp8 for layer in layers[one]) for one in slices),
+        holds_root=True,
     )
 
 

@@ -9,8 +9,10 @@ from itertools import chain, groupby, repeat
 
 from simtrain.mesh import Group
 from simtrain.workload.hashing import hashed_once
-from simtrain.workload.sharding import ROOT
 from simtrain.workload.tape import Block, ExpertGroups, Microbatch, record
+
+ROOT = -1
+"""The unit of all blocks that are not units themselves."""
 
 
 @hashed_once
@@ -93,47 +95,16 @@ def whole_parameters(model: Chunk, microbatch: Microbatch) -> Parameters:
 
 
 @functools.lru_cache(maxsize=1024)
-def unit_parameters(chunk: Chunk, microbatch: Microbatch) -> dict[int, int]:
+def layer_parameters(chunk: Chunk, microbatch: Microbatch) -> tuple[Parameters, ...]:
+    """Count the parameters of each layer of a chunk."""
+    runs = [(Chunk(((block, 1),)), times) for block, times in chunk.runs if block.is_unit]
+    layers = [[parameters((layer,), microbatch)] * times for layer, times in runs]
+    return tuple(chain.from_iterable(layers))
+
+
+@functools.lru_cache(maxsize=1024)
+def unit_parameters(chunk: Chunk, microbatch: Microbatch) -> dict[int, Parameters]:
     """Count the parameters of each unit of a chunk: its layers by number, and the root unit."""
-    units = [
-        sum(parameter.elements for parameter in record(block, microbatch).parameters)
-        for block in chunk.blocks
-        if block.is_unit
-    ]
-    return {ROOT: parameters((chunk,), microbatch).root} | dict(enumerate(units))
-
-
-@functools.lru_cache(maxsize=1024)
-def units_in_fp8(chunk: Chunk, microbatch: Microbatch) -> dict[int, int]:
-    """Count the weights of fp8 products in each unit, by unit as `unit_parameters`."""
-    layers = unit_fp8(chunk, microbatch)
-    root = parameters((chunk,), microbatch).in_fp8 - sum(layers)
-    return {ROOT: root} | dict(enumerate(layers))
-
-
-@functools.lru_cache(maxsize=1024)
-def units_of_experts(chunk: Chunk, microbatch: Microbatch) -> dict[int, int]:
-    """Count the parameters of experts in each unit, by unit as `unit_parameters`."""
-    layers = unit_experts(chunk, microbatch)
-    root = parameters((chunk,), microbatch).experts - sum(layers)
-    return {ROOT: root} | dict(enumerate(layers))
-
-
-@functools.lru_cache(maxsize=1024)
-def unit_fp8(chunk: Chunk, microbatch: Microbatch) -> tuple[int, ...]:
-    """Count the weights of fp8 products in each layer of a chunk."""
-    return tuple(
-        sum(one.elements for one in record(block, microbatch).parameters if one.in_fp8)
-        for block in chunk.blocks
-        if block.is_unit
-    )
-
-
-@functools.lru_cache(maxsize=1024)
-def unit_experts(chunk: Chunk, microbatch: Microbatch) -> tuple[int, ...]:
-    """Count the parameters of experts in each layer of a chunk."""
-    return tuple(
-        sum(one.elements for one in record(block, microbatch).parameters if one.is_expert)
-        for block in chunk.blocks
-        if block.is_unit
-    )
+    root = Chunk(tuple(run for run in chunk.runs if not run[0].is_unit))
+    layers = enumerate(layer_parameters(chunk, microbatch))
+    return {ROOT: parameters((root,), microbatch)} | dict(layers)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from simtrain.scenario import RecomputePolicy
-from simtrain.workload.chunk import Chunk, unit_parameters, units_in_fp8, units_of_experts
+from simtrain.workload.chunk import ROOT, Chunk, unit_parameters
 from simtrain.workload.issue import Handle, OverlapPolicy, Segment
 from simtrain.workload.ops import Op, Phase, Tensor, collective, elementwise
 from simtrain.workload.passes import Pass, PassKind, PassOptions, PassRecord
@@ -21,7 +21,7 @@ from simtrain.workload.segments import (
     forward_segment,
     recompute_segment,
 )
-from simtrain.workload.sharding import ROOT, ShardedPass, Sharding
+from simtrain.workload.sharding import ShardedPass, Sharding
 from simtrain.workload.tape import Block, Microbatch, record
 from simtrain.workload.work import Collective, CollectiveKind
 
@@ -234,13 +234,10 @@ def _reduction(one: Pass, sharding: Sharding) -> PassRecord:
 
 def _shards(one: Pass, order: _PassBuilder, sharding: Sharding, used: Sequence[int]) -> ShardedPass:
     batch, overlap = one.options.microbatch, one.options.overlap
-    elements, gathers_fp8 = unit_parameters(one.chunk, batch), batch.fp8_weights == "gathered"
     return ShardedPass(
         order,
         sharding,
-        elements,
-        units_of_experts(one.chunk, batch),
-        units_in_fp8(one.chunk, batch) if gathers_fp8 else dict.fromkeys(elements, 0),
+        unit_parameters(one.chunk, batch),
         batch,
         used,
         overlaps="dp" in overlap.asynchronous,

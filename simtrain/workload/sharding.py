@@ -35,14 +35,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from simtrain.mesh import Group
+from simtrain.workload.chunk import Parameters
 from simtrain.workload.fp8 import recipe_of
 from simtrain.workload.issue import Handle
 from simtrain.workload.ops import Op, Phase, collective, elementwise
 from simtrain.workload.tape import Microbatch
 from simtrain.workload.work import FP32_BYTES, CollectiveKind, KernelFamily
-
-ROOT = -1
-"""The unit of all blocks that are not units themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +130,7 @@ class ShardedPass:
     Args:
         order: receives the ops.
         sharding: what is sharded, and over which ranks.
-        elements: parameters of each unit on this rank.
-        experts: for each unit, how many of them belong to experts.
-        in_fp8: for each unit, weights that are gathered in fp8.
+        units: parameters of each unit on this rank.
         batch: the data types of parameters and gradients.
         used: units in the order in which the pass first uses their parameters.
         overlaps: gathers and reductions overlap compute.
@@ -145,9 +141,7 @@ class ShardedPass:
         self,
         order: OpIssuer,
         sharding: Sharding,
-        elements: Mapping[int, int],
-        experts: Mapping[int, int],
-        in_fp8: Mapping[int, int],
+        units: Mapping[int, Parameters],
         batch: Microbatch,
         used: Iterable[int],
         *,
@@ -156,9 +150,10 @@ class ShardedPass:
     ) -> None:
         self.order, self.sharding, self.batch = order, sharding, batch
         self.overlaps, self.is_forward = overlaps, is_forward
+        gathers_fp8 = batch.fp8_weights == "gathered"
         self.parts = {
-            unit: _parts(sharding, number, experts[unit], in_fp8[unit])
-            for unit, number in elements.items()
+            unit: _parts(sharding, held, held.in_fp8 if gathers_fp8 else 0)
+            for unit, held in units.items()
         }
         self.upcoming: list[int] = []
         self.gathered: set[_Part] = set()
@@ -170,10 +165,10 @@ class ShardedPass:
         self._buffer: _Part | None = None
         if not sharding.shards_parameters:
             return
-        units = [unit for unit in used if self.parts[unit]]
-        parts = [part for unit in units for part in self.parts[unit] if self._is_copied(part)]
+        needed = [unit for unit in used if self.parts[unit]]
+        parts = [part for unit in needed for part in self.parts[unit] if self._is_copied(part)]
         if is_forward or not sharding.unsharded_until_backward:
-            self.upcoming = units
+            self.upcoming = needed
         else:
             self.gathered.update(parts)
         if not is_forward:
@@ -357,16 +352,16 @@ class ShardedPass:
         return shard * self.batch.gradient_bytes
 
 
-def _parts(sharding: Sharding, elements: int, experts: int, in_fp8: int) -> tuple[_Part, ...]:
+def _parts(sharding: Sharding, held: Parameters, in_fp8: int) -> tuple[_Part, ...]:
     """Return the parts of a unit that have parameters, those of experts last.
 
     If weights are gathered in fp8, all of the experts are.
     """
-    groups = sharding.expert_groups
+    groups, experts = sharding.expert_groups, held.experts
     if groups is None or not experts:
-        return (_Part(elements, in_fp8, sharding.groups),) if elements else ()
+        return (_Part(held.total, in_fp8, sharding.groups),) if held.total else ()
     of_experts = experts if in_fp8 else 0
-    rest = _Part(elements - experts, in_fp8 - of_experts, sharding.groups)
+    rest = _Part(held.total - experts, in_fp8 - of_experts, sharding.groups)
     return (*((rest,) if rest.elements else ()), _Part(experts, of_experts, groups))
 
 

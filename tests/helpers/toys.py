@@ -249,7 +249,7 @@ def num_parameters(scenario: Scenario) -> int:
 def layer_parameters(scenario: Scenario) -> int:
     """Return the parameters of one layer on one rank."""
     plan = plan_of(scenario)
-    return unit_parameters(plan.chunks[0], plan.microbatch)[0]
+    return unit_parameters(plan.chunks[0], plan.microbatch)[0].total
 
 
 def waits_of(record: PassRecord) -> list[list[int]]:

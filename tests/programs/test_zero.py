@@ -60,8 +60,8 @@ def after_passes(plan: Plan) -> Iterator[Op]:
     step = plan.steps[0]
     yield from itertools.chain(*step.values())
     if plan.has_buckets:
-        for number in unit_parameters(plan.chunks[0], plan.microbatch).values():
-            yield from data_reduction(plan.step_options, number)
+        for unit in unit_parameters(plan.chunks[0], plan.microbatch).values():
+            yield from data_reduction(plan.step_options, unit.total)
 
 
 def data_bytes(scenario: Scenario) -> float:

@@ -11,7 +11,7 @@ from simtrain.errors import InputError
 from simtrain.memory.states import model_states
 from simtrain.mesh import Group
 from simtrain.simulation import simulate
-from simtrain.workload.chunk import Chunk, parameters, unit_experts
+from simtrain.workload.chunk import Chunk, layer_parameters, parameters
 from simtrain.workload.ops import Op, Tensor
 from simtrain.workload.optimizer import (
     data_reduction,
@@ -55,7 +55,7 @@ def test_parameters_of_a_layer_that_belong_to_experts_are_counted() -> None:
     chunk, batch = Chunk(((Layer(), 3),)), plan_of(small()).microbatch
     held = parameters((chunk,), batch)
     assert (held.total, held.experts, held.layers) == (3 * 1603, 3 * 603, 3 * 1603)
-    assert unit_experts(chunk, batch) == (603, 603, 603)
+    assert [layer.experts for layer in layer_parameters(chunk, batch)] == [603, 603, 603]
 
 
 def test_each_kind_is_reduced_over_its_own_replicas() -> None:
