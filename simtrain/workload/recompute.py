@@ -72,29 +72,16 @@ def recompute_units(policy: RecomputePolicy, num_layers: int) -> tuple[Recompute
         num_layers: layers of the chunk.
     """
     assert policy.strategy != "auto", "the strategy is chosen before passes are recorded"
-    if policy.strategy != "full":
-        regions = _regions(policy)
-        return tuple(RecomputeUnit(layer, 1, regions=regions) for layer in range(num_layers))
-    if policy.method == "block":
-        num_recomputed = min(policy.num_layers, num_layers)
-        return tuple(
-            RecomputeUnit(
-                layer,
-                1,
-                recomputes=layer < num_recomputed,
-                distribute=policy.distribute and layer < num_recomputed,
-            )
-            for layer in range(num_layers)
-        )
-    return tuple(
-        RecomputeUnit(
-            first,
-            min(policy.num_layers, num_layers - first),
-            recomputes=True,
-            distribute=policy.distribute,
-        )
-        for first in range(0, num_layers, policy.num_layers)
-    )
+    is_full = policy.strategy == "full"
+    is_uniform = is_full and policy.method == "uniform"
+    size, regions = policy.num_layers if is_uniform else 1, _regions(policy)
+    units = []
+    for first in range(0, num_layers, size):
+        recomputes = is_uniform or (is_full and first < policy.num_layers)
+        distributes = policy.distribute and recomputes
+        number = min(size, num_layers - first)
+        units.append(RecomputeUnit(first, number, recomputes, regions, distributes))
+    return tuple(units)
 
 
 def _regions(policy: RecomputePolicy) -> frozenset[str]:

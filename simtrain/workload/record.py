@@ -126,15 +126,14 @@ _PlacedKey = tuple[int, int | None, _SegmentKey]
 
 @dataclass(frozen=True, slots=True)
 class _BlockGroup:
-    """The layers of a recompute unit, or one block outside the layers, with places in the chunk."""
+    """The segments of a recompute unit's layers, or of a block outside the layers (no unit)."""
 
-    blocks: tuple[tuple[int, Block], ...]
-    unit: RecomputeUnit | None = None
-    block_recompute: BlockRecompute = NO_RECOMPUTE
+    unit: RecomputeUnit | None
+    run: list[_PlacedKey] = field(default_factory=list)
 
     def forward(self) -> Iterator[_PlacedKey]:
         """Yield the segments of a forward pass."""
-        yield from self._run()
+        yield from self.run
         if self.unit and self.unit.distribute:
             yield self._of_first(_Role.SPLIT_INPUT)
 
@@ -147,39 +146,35 @@ class _BlockGroup:
         if self.unit and self.unit.recomputes and kind != "W":
             if self.unit.distribute:
                 yield self._of_first(_Role.GATHER_INPUT)
-            for (place, block), layer in zip(self.blocks, self.unit.layers, strict=True):
-                block_recompute = self.unit.block_recompute(layer)
-                yield place, layer, _SegmentKey(block, _Role.RECOMPUTE, block_recompute)
-        yield from reversed([*self._run()])
-
-    def _run(self) -> Iterator[_PlacedKey]:
-        if self.unit is None:
-            for place, block in self.blocks:
-                yield place, None, _SegmentKey(block, block_recompute=self.block_recompute)
-            return
-        for (place, block), layer in zip(self.blocks, self.unit.layers, strict=True):
-            yield place, layer, _SegmentKey(block, block_recompute=self.unit.block_recompute(layer))
+            for place, layer, key in self.run:
+                yield place, layer, replace(key, role=_Role.RECOMPUTE)
+        yield from reversed(self.run)
 
     def _of_first(self, role: _Role) -> _PlacedKey:
-        place, block = self.blocks[0]
-        return place, None, _SegmentKey(block, role)
+        place, _, key = self.run[0]
+        return place, None, _SegmentKey(key.block, role)
 
 
-def _block_groups(chunk: Chunk, recompute: RecomputePolicy) -> tuple[_BlockGroup, ...]:
+def _block_groups(chunk: Chunk, recompute: RecomputePolicy) -> list[_BlockGroup]:
     """Return the blocks of a chunk in order, with layers grouped by recompute unit."""
-    numbered = [*enumerate(chunk.blocks)]
-    layers = [(place, block) for place, block in numbered if block.is_unit]
-    starts = {unit.first: unit for unit in recompute_units(recompute, len(layers))}
+    units = recompute_units(recompute, chunk.num_layers)
+    unit_of_layer = {layer: unit for unit in units for layer in unit.layers}
+    outside = recompute_outside_layers(recompute)
     groups: list[_BlockGroup] = []
-    outside, number = recompute_outside_layers(recompute), 0
-    for place, block in numbered:
+    layer = 0
+    for place, block in enumerate(chunk.blocks):
         if not block.is_unit:
-            groups.append(_BlockGroup(((place, block),), block_recompute=outside))
+            key = _SegmentKey(block, block_recompute=outside)
+            groups.append(_BlockGroup(None, [(place, None, key)]))
             continue
-        if unit := starts.get(number):
-            groups.append(_BlockGroup(tuple(layers[i] for i in unit.layers), unit))
-        number += 1
-    return tuple(groups)
+        unit = unit_of_layer[layer]
+        if layer == unit.first:
+            group = _BlockGroup(unit)
+            groups.append(group)
+        key = _SegmentKey(block, block_recompute=unit.block_recompute(layer))
+        group.run.append((place, layer, key))
+        layer += 1
+    return groups
 
 
 def _sharded(

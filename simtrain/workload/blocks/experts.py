@@ -14,7 +14,6 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from simtrain.mesh import Group
 from simtrain.workload.blocks.activation import activation
 from simtrain.workload.blocks.dispatch import RoutedTokens, cast, permute, sort_chunks, unpermute
 from simtrain.workload.blocks.exchange import all_gather, all_to_all, reduce_scatter
@@ -92,175 +91,156 @@ def experts(tape: Tape, x: Tensor, mlp: ExpertMlp) -> Tensor:
     groups = tape.microbatch.experts
     if groups is None:
         raise ValueError("experts need a scenario with model.experts")
+    layer = _ExpertLayer(tape, mlp, groups)
     routing = route(tape, x, mlp.num, mlp.top_k, mlp.choice, fp32=mlp.fp32_router)
     if mlp.dispatch == "all_gather":
-        y = _all_gather_dispatch(tape, x, routing, mlp, groups)
+        y = layer.all_gather_dispatch(x, routing)
     elif mlp.overlaps_shared:
-        return _overlapping_shared(tape, x, routing, mlp, groups)
+        return layer.overlapping_shared(x, routing)
     else:
-        y = _all_to_all_dispatch(tape, x, routing, mlp, groups)
-    if mlp.shared_ffn:
+        y = layer.all_to_all_dispatch(x, routing)
+    return layer.add_shared(x, y) if mlp.shared_ffn else y
+
+
+@dataclass(frozen=True, slots=True)
+class _ExpertLayer:
+    """Records the parts of a mixture of experts."""
+
+    tape: Tape
+    mlp: ExpertMlp
+    groups: ExpertGroups
+
+    def all_gather_dispatch(self, x: Tensor, routing: Routing) -> Tensor:
+        """All-gather the tokens; each rank permutes the tokens of its experts."""
+        tape, both, size = self.tape, self.groups.both, routing.probabilities.element_bytes
+        everything = all_gather(tape, x, both, "token gather")
+        chances = all_gather(tape, routing.probabilities, both, "probability gather")
+        load = self.mlp.load(x.rows, self.groups)
+        routed, order = permute(tape, everything, chances, routing, load.rows, None)
+        y = unpermute(tape, self._run_experts(routed, load), order, everything.rows)
+        if both.num_ranks == 1:
+            return y
+        y = reduce_scatter(tape, cast(tape, y, size), both, "token reduce-scatter")
+        return cast(tape, y, x.element_bytes)
+
+    def all_to_all_dispatch(self, x: Tensor, routing: Routing) -> Tensor:
+        """Exchange tokens with the ranks of their experts by all-to-alls, and back."""
+        load, routed, order = self._permute_local(x, routing)
+        y = self._run_received(self._dispatch(routed, load), load)
+        return unpermute(self.tape, self._combine(y, routed[0]), order, x.rows)
+
+    def overlapping_shared(self, x: Tensor, routing: Routing) -> Tensor:
+        """Overlap the shared expert's products with all-to-alls; its collectives are exposed."""
+        tape, mlp, tensor = self.tape, self.mlp, self.tape.microbatch.tensor
+        whole = all_gather(tape, x, tensor, "shared expert gather")
+        load, routed, order = self._permute_local(x, routing)
+        one = ExpertLoad(1, whole.rows, whole.rows, whole.rows)
+        width = (1 + mlp.gated) * mlp.shared_ffn // tensor.num_ranks
+
+        def begin() -> tuple[Tensor, ...]:
+            y = grouped_linear(tape, whole, width, one, "shared expert up", is_expert=False)
+            return (activation(tape, y, f"shared {mlp.kernel}", gated=mlp.gated),)
+
+        def end() -> tuple[Tensor, ...]:
+            down = "shared expert down"
+            return (grouped_linear(tape, hidden, x.width, one, down, is_expert=False),)
+
+        name = "dispatch and shared expert"
+        (*received, hidden) = overlap_exchange(
+            tape, lambda: self._dispatch(routed, load), begin, name
+        )
+        y = self._run_received((received[0], received[1]), load)
+        name = "combination and shared expert"
+        combined, shared = overlap_exchange(tape, lambda: (self._combine(y, routed[0]),), end, name)
+        y = unpermute(tape, combined, order, x.rows)
+        shared = reduce_scatter(tape, shared, tensor, "shared expert reduce-scatter")
+        return self._sum(self._gate(x, shared), y)
+
+    def add_shared(self, x: Tensor, routed: Tensor) -> Tensor:
+        """Add the shared expert, an MLP over the tensor-parallel group."""
+        tape, mlp, label = self.tape, self.mlp, "shared expert"
+        width = (1 + mlp.gated) * mlp.shared_ffn
         with tape.region(SHARED_EXPERTS):
-            shared = _gate(tape, x, _shared(tape, x, mlp), mlp)
-        y = _sum(tape, shared, y)
-    return y
+            y = column_linear(tape, x, width, "shared expert up", label, bias=False)
+            y = activation(tape, y, f"shared {mlp.kernel}", gated=mlp.gated)
+            y = self._gate(x, row_linear(tape, y, "shared expert down", label, bias=False))
+        return self._sum(y, routed)
 
+    def _permute_local(
+        self, x: Tensor, routing: Routing
+    ) -> tuple[ExpertLoad, RoutedTokens, Tensor]:
+        """Sort the rank's tokens by expert. With a capacity, ranks exchange no counts."""
+        mlp, both = self.mlp, self.groups.both
+        alone = both.num_ranks == 1 or mlp.capacity_factor is not None
+        counts, rows = None if alone else both, mlp.sent(x.rows)
+        routed, order = permute(self.tape, x, routing.probabilities, routing, rows, counts)
+        return mlp.load(x.rows, self.groups), routed, order
 
-def _all_gather_dispatch(
-    tape: Tape, x: Tensor, routing: Routing, mlp: ExpertMlp, groups: ExpertGroups
-) -> Tensor:
-    """All-gather the tokens; each rank permutes the tokens of its experts."""
-    both, size = groups.both, routing.probabilities.element_bytes
-    everything = all_gather(tape, x, both, "token gather")
-    chances = all_gather(tape, routing.probabilities, both, "probability gather")
-    load = mlp.load(x.rows, groups)
-    routed, order = permute(tape, everything, chances, routing, load.rows, None)
-    y = unpermute(tape, _run_experts(tape, routed, load, mlp, groups), order, everything.rows)
-    if both.num_ranks == 1:
+    def _dispatch(self, routed: RoutedTokens, load: ExpertLoad) -> RoutedTokens:
+        rows, group = load.rows // self.groups.tensor.num_ranks, self.groups.parallel
+        tokens, chances = routed
+        tokens = all_to_all(self.tape, tokens, group, "dispatch", rows)
+        return tokens, all_to_all(self.tape, chances, group, "probability dispatch", rows)
+
+    def _combine(self, y: Tensor, sent: Tensor) -> Tensor:
+        return all_to_all(self.tape, y, self.groups.parallel, "combination", sent.rows)
+
+    def _run_received(self, received: RoutedTokens, load: ExpertLoad) -> Tensor:
+        """Run the experts on received tokens; return the rows to send back."""
+        tape, tensor = self.tape, self.groups.tensor
+        tokens, chances = received
+        if tensor.num_ranks > 1:
+            tokens = all_gather(tape, tokens, tensor, "expert gather")
+            chances = all_gather(tape, chances, tensor, "expert probability gather")
+        if load.experts > 1:
+            tokens, chances = sort_chunks(tape, (tokens, chances), "sort by expert")
+        y = self._run_experts((tokens, chances), load)
+        if load.experts > 1:
+            (y,) = sort_chunks(tape, (y,), "sort by rank")
+        if tensor.num_ranks == 1:
+            return y
+        y = cast(tape, y, chances.element_bytes)
+        y = reduce_scatter(tape, y, tensor, "expert reduce-scatter")
+        return cast(tape, y, tokens.element_bytes)
+
+    def _run_experts(self, routed: RoutedTokens, load: ExpertLoad) -> Tensor:
+        """Run the MLPs of this rank's experts."""
+        tape, mlp, rows = self.tape, self.mlp, load.rows
+        if fp8 := recipe_or_none(tape.microbatch):
+            load = load.padded(fp8.row_multiple, has_capacity=mlp.capacity_factor is not None)
+        tokens, chances = routed
+        tokens = pad_rows(tape, tokens, load.rows, "experts padding")
+        chances = pad_rows(tape, chances, load.rows, "experts probability padding")
+        width = (1 + mlp.gated) * mlp.ffn // self.groups.tensor.num_ranks
+        y = grouped_linear(tape, tokens, width, load, "experts up")
+        with tape.region(MOE_ACT) as region:
+            y = weighted_activation(tape, y, chances, f"experts {mlp.kernel}", gated=mlp.gated)
+        y = region.discarded_after = grouped_linear(tape, y, tokens.width, load, "experts down")
+        return pad_rows(tape, y, rows, "experts padding dropped")
+
+    def _gate(self, x: Tensor, y: Tensor) -> Tensor:
+        """Multiply `y` by a sigmoid of each token, if there is a gate."""
+        if not self.mlp.shared_gate:
+            return y
+        tape, given, size = self.tape, x.num_bytes, y.num_bytes
+        z = tape.tensor("gated shared expert", y.rows, y.width)
+        gate = tape.tensor("shared gate", x.rows, 1)
+        forward = (
+            elementwise("shared gate", given, gate.num_bytes, saves=(x, gate)),
+            elementwise("shared gate product", size, z.num_bytes, saves=(y,)),
+        )
+        name, sizes = "shared gate weight gradient", (given, x.width * x.element_bytes)
+        backward = (
+            gradient("shared gate product", given + size, size, reads=(y, gate)),
+            gradient("shared gate", gate.num_bytes, given, reads=(gate,)),
+            elementwise(name, *sizes, Phase.WEIGHT_GRADIENT, reads=(x,)),
+        )
+        weight = Parameter(x.width, is_whole=True)
+        tape.record("shared gate", (x, y), (z,), forward, backward, parameters=(weight,))
+        return z
+
+    def _sum(self, shared: Tensor, routed: Tensor) -> Tensor:
+        y = self.tape.tensor("experts output", routed.rows, routed.width)
+        op = elementwise("shared expert sum", 2 * y.num_bytes, y.num_bytes)
+        self.tape.record(op.name, (shared, routed), (y,), (op,))
         return y
-    y = reduce_scatter(tape, cast(tape, y, size), both, "token reduce-scatter")
-    return cast(tape, y, x.element_bytes)
-
-
-def _all_to_all_dispatch(
-    tape: Tape, x: Tensor, routing: Routing, mlp: ExpertMlp, groups: ExpertGroups
-) -> Tensor:
-    """Exchange tokens with the ranks of their experts by all-to-alls, and back."""
-    load, routed, order = _permute_local(tape, x, routing, mlp, groups)
-    received = _dispatch(tape, routed, load, groups)
-    y = _run_received(tape, received, load, mlp, groups)
-    return unpermute(tape, _combine(tape, y, routed[0], groups), order, x.rows)
-
-
-def _overlapping_shared(
-    tape: Tape, x: Tensor, routing: Routing, mlp: ExpertMlp, groups: ExpertGroups
-) -> Tensor:
-    """Overlap the shared expert's products with the all-to-alls; its collectives are exposed."""
-    tensor = tape.microbatch.tensor
-    whole = all_gather(tape, x, tensor, "shared expert gather")
-    load, routed, order = _permute_local(tape, x, routing, mlp, groups)
-    one = ExpertLoad(1, whole.rows, whole.rows, whole.rows)
-    width = (1 + mlp.gated) * mlp.shared_ffn // tensor.num_ranks
-
-    def begin() -> tuple[Tensor, ...]:
-        y = grouped_linear(tape, whole, width, one, "shared expert up", is_expert=False)
-        return (activation(tape, y, f"shared {mlp.kernel}", gated=mlp.gated),)
-
-    def end() -> tuple[Tensor, ...]:
-        down = "shared expert down"
-        return (grouped_linear(tape, hidden, x.width, one, down, is_expert=False),)
-
-    name = "dispatch and shared expert"
-    (*received, hidden) = overlap_exchange(
-        tape, lambda: _dispatch(tape, routed, load, groups), begin, name
-    )
-    y = _run_received(tape, (received[0], received[1]), load, mlp, groups)
-    name = "combination and shared expert"
-    combined, shared = overlap_exchange(
-        tape, lambda: (_combine(tape, y, routed[0], groups),), end, name
-    )
-    y = unpermute(tape, combined, order, x.rows)
-    shared = reduce_scatter(tape, shared, tensor, "shared expert reduce-scatter")
-    return _sum(tape, _gate(tape, x, shared, mlp), y)
-
-
-def _permute_local(
-    tape: Tape, x: Tensor, routing: Routing, mlp: ExpertMlp, groups: ExpertGroups
-) -> tuple[ExpertLoad, RoutedTokens, Tensor]:
-    """Sort the rank's tokens by expert. With a capacity, ranks exchange no counts."""
-    alone = groups.both.num_ranks == 1 or mlp.capacity_factor is not None
-    counts = None if alone else groups.both
-    rows = mlp.sent(x.rows)
-    routed, order = permute(tape, x, routing.probabilities, routing, rows, counts)
-    return mlp.load(x.rows, groups), routed, order
-
-
-def _dispatch(
-    tape: Tape, routed: RoutedTokens, load: ExpertLoad, groups: ExpertGroups
-) -> tuple[Tensor, Tensor]:
-    rows = load.rows // groups.tensor.num_ranks
-    tokens, chances = (
-        all_to_all(tape, one, groups.parallel, name, rows)
-        for one, name in zip(routed, ("dispatch", "probability dispatch"), strict=True)
-    )
-    return tokens, chances
-
-
-def _combine(tape: Tape, y: Tensor, sent: Tensor, groups: ExpertGroups) -> Tensor:
-    return all_to_all(tape, y, groups.parallel, "combination", sent.rows)
-
-
-def _run_received(
-    tape: Tape, received: RoutedTokens, load: ExpertLoad, mlp: ExpertMlp, groups: ExpertGroups
-) -> Tensor:
-    """Run the experts on received tokens; return the rows to send back."""
-    tokens, chances = received
-    tensor: Group = groups.tensor
-    if tensor.num_ranks > 1:
-        tokens = all_gather(tape, tokens, tensor, "expert gather")
-        chances = all_gather(tape, chances, tensor, "expert probability gather")
-    if load.experts > 1:
-        tokens, chances = sort_chunks(tape, (tokens, chances), "sort by expert")
-    y = _run_experts(tape, (tokens, chances), load, mlp, groups)
-    if load.experts > 1:
-        (y,) = sort_chunks(tape, (y,), "sort by rank")
-    if tensor.num_ranks == 1:
-        return y
-    y = cast(tape, y, chances.element_bytes)
-    y = reduce_scatter(tape, y, tensor, "expert reduce-scatter")
-    return cast(tape, y, tokens.element_bytes)
-
-
-def _run_experts(
-    tape: Tape, routed: RoutedTokens, load: ExpertLoad, mlp: ExpertMlp, groups: ExpertGroups
-) -> Tensor:
-    """Run the MLPs of this rank's experts."""
-    rows = load.rows
-    if fp8 := recipe_or_none(tape.microbatch):
-        load = load.padded(fp8.row_multiple, has_capacity=mlp.capacity_factor is not None)
-    tokens, chances = routed
-    tokens = pad_rows(tape, tokens, load.rows, "experts padding")
-    chances = pad_rows(tape, chances, load.rows, "experts probability padding")
-    width = (1 + mlp.gated) * mlp.ffn // groups.tensor.num_ranks
-    y = grouped_linear(tape, tokens, width, load, "experts up")
-    with tape.region(MOE_ACT) as region:
-        y = weighted_activation(tape, y, chances, f"experts {mlp.kernel}", gated=mlp.gated)
-    y = region.discarded_after = grouped_linear(tape, y, tokens.width, load, "experts down")
-    return pad_rows(tape, y, rows, "experts padding dropped")
-
-
-def _shared(tape: Tape, x: Tensor, mlp: ExpertMlp) -> Tensor:
-    """Run the shared expert, an MLP over the tensor-parallel group."""
-    width = (1 + mlp.gated) * mlp.shared_ffn
-    y = column_linear(tape, x, width, "shared expert up", "shared expert", bias=False)
-    y = activation(tape, y, f"shared {mlp.kernel}", gated=mlp.gated)
-    return row_linear(tape, y, "shared expert down", "shared expert", bias=False)
-
-
-def _gate(tape: Tape, x: Tensor, y: Tensor, mlp: ExpertMlp) -> Tensor:
-    """Multiply `y` by a sigmoid of each token, if there is a gate."""
-    if not mlp.shared_gate:
-        return y
-    z = tape.tensor("gated shared expert", y.rows, y.width)
-    gate = tape.tensor("shared gate", x.rows, 1)
-    given, size, weight_bytes = x.num_bytes, y.num_bytes, x.width * x.element_bytes
-    forward = (
-        elementwise("shared gate", given, gate.num_bytes, saves=(x, gate)),
-        elementwise("shared gate product", size, z.num_bytes, saves=(y,)),
-    )
-    name, phase = "shared gate weight gradient", Phase.WEIGHT_GRADIENT
-    backward = (
-        gradient("shared gate product", given + size, size, reads=(y, gate)),
-        gradient("shared gate", gate.num_bytes, given, reads=(gate,)),
-        elementwise(name, given, weight_bytes, phase, reads=(x,)),
-    )
-    weight = Parameter(x.width, is_whole=True)
-    tape.record("shared gate", (x, y), (z,), forward, backward, parameters=(weight,))
-    return z
-
-
-def _sum(tape: Tape, shared: Tensor, routed: Tensor) -> Tensor:
-    y = tape.tensor("experts output", routed.rows, routed.width)
-    op = elementwise("shared expert sum", 2 * y.num_bytes, y.num_bytes)
-    tape.record(op.name, (shared, routed), (y,), (op,))
-    return y
