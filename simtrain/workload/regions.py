@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from simtrain.workload.issue import IssueOrder
@@ -70,6 +70,7 @@ def subgraphs_of(
     return tuple(subgraphs)
 
 
+@dataclass(slots=True, eq=False)
 class TensorVersions:
     """Maps recorded tensors to their current versions: themselves, or recomputed copies.
 
@@ -79,17 +80,9 @@ class TensorVersions:
         replacements: versions of tensors that were recomputed more or less often.
     """
 
-    def __init__(
-        self,
-        recording: Recording,
-        num_recomputes: int = 0,
-        replacements: dict[Tensor, Tensor] | None = None,
-    ) -> None:
-        self.recording, self.num_recomputes, self.replacements = (
-            recording,
-            num_recomputes,
-            replacements or {},
-        )
+    recording: Recording
+    num_recomputes: int = 0
+    replacements: dict[Tensor, Tensor] = field(default_factory=dict)
 
     def __call__(self, tensor: Tensor) -> Tensor:
         """Return the current version of a recorded tensor."""

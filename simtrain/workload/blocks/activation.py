@@ -22,7 +22,6 @@ def activation(
     """Record an activation, which saves its input, and return its output.
 
     Args:
-        tape: the tape of the block.
         x: all tokens. With `gated`, gate and values side by side; the output has half the width.
         name: name of its kernels.
         gated: multiply the values by the activation of the gate.

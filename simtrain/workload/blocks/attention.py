@@ -45,7 +45,6 @@ def attention(
     """Record causal self-attention of this rank's heads.
 
     Args:
-        tape: the tape of the block.
         qkv: all tokens; queries, keys and values side by side.
         head_size: channels of a head.
         num_groups: key heads and value heads on this rank; None for as many as query heads.

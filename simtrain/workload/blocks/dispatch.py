@@ -22,7 +22,6 @@ def permute(
     """Copy each token once for each of its experts, sorted by expert.
 
     Args:
-        tape: the tape of the block.
         x: tokens.
         probabilities: those of `routing`, or of all ranks if they were gathered.
         routing: the gradient of the permuted probabilities reads both of its tensors

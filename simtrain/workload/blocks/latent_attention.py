@@ -41,7 +41,6 @@ def latent_attention(
     """Record causal latent attention of this rank's heads.
 
     Args:
-        tape: the tape of the block.
         x: this rank's tokens, of whole width.
         num_heads: heads of all ranks.
         sizes: ranks of the latents, and channels of a head.

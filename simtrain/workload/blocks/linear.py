@@ -45,7 +45,6 @@ def column_linear(
     """Record a column-parallel linear layer: the weight is split by columns over the ranks.
 
     Args:
-        tape: of the block.
         x: this rank's tokens, of whole width.
         outputs: columns of the whole weight, a multiple of t.
         name: name of its products.
@@ -127,19 +126,19 @@ class _ColumnParallel:
         return self.has_userbuffers and sequence_parallel and order.overlap.userbuffers
 
     @property
+    def _gathered_bytes(self) -> int:
+        """Bytes of all rows of the input."""
+        return self.ops.operand_bytes(self.ops.rows * self.ops.inputs)
+
+    @property
     def _part_bytes(self) -> int:
         """Bytes of this rank's rows of the gathered input."""
-        ops = self.ops
-        return ops.operand_bytes(ops.rows * ops.inputs) // ops.microbatch.tensor.num_ranks
+        return self._gathered_bytes // self.ops.microbatch.tensor.num_ranks
 
     def _gather(self, name: str, phase: Phase) -> Op:
         """Return the all-gather of the input into the framework's global buffer."""
-        num_bytes, group = (
-            self.ops.operand_bytes(self.ops.rows * self.ops.inputs),
-            self.ops.microbatch.tensor,
-        )
-        kind = CollectiveKind.ALL_GATHER
-        return collective(name, kind, num_bytes, group, phase, buffer_bytes=num_bytes)
+        gather = CollectiveKind.ALL_GATHER, self._gathered_bytes, self.ops.microbatch.tensor
+        return collective(name, *gather, phase, buffer_bytes=self._gathered_bytes)
 
     def _input_gradient_sum(self) -> Op:
         ops, batch, phase = self.ops, self.ops.microbatch, Phase.INPUT_GRADIENT
@@ -149,9 +148,7 @@ class _ColumnParallel:
         return collective(f"{self.label} {operator}", kind, ops.input_bytes, batch.tensor, phase)
 
 
-def row_linear(
-    tape: Tape, x: Tensor, name: str, label: str = "", *, bias: bool = True, output_name: str = ""
-) -> Tensor:
+def row_linear(tape: Tape, x: Tensor, name: str, label: str = "", *, bias: bool = True) -> Tensor:
     """Record a row-parallel linear layer to the hidden size: the weight is split by rows.
 
     The next kernel adds its bias. `label` names the collectives f̄ and ḡ. Returns this rank's
@@ -159,7 +156,7 @@ def row_linear(
     """
     batch, read = tape.microbatch, operands(tape, x, name)
     ops = LinearOps(name, batch, batch.tokens, x.width, batch.hidden, *read)
-    y = tape.tensor(output_name or f"{name} output", batch.local_tokens, batch.hidden)
+    y = tape.tensor(f"{name} output", batch.local_tokens, batch.hidden)
     layer = _RowParallel(ops, x, y, label or name)
     parameters = _parameters(ops, bias=bias, whole_bias=True)
     return ops.record(tape, x, y, (layer.forward, layer.backward), *parameters)

@@ -24,7 +24,6 @@ def norm(
     """Record a norm, which saves its input.
 
     Args:
-        tape: the tape of the block.
         x: this rank's tokens.
         name: name of its kernels.
         kind: layer norm or RMS norm.

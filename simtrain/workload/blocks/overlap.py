@@ -20,7 +20,6 @@ def overlap_exchange(
     collectives. They overlap if the overlap policy makes the collectives asynchronous.
 
     Args:
-        tape: the tape of the block.
         exchange: records only collectives, with one input each.
         compute: records a chain of nodes, each of which reads the output of the previous one.
         name: name of the node.

@@ -10,8 +10,6 @@ def split(tape: Tape, x: Tensor, shares: tuple[int, ...], name: str) -> tuple[Te
     """Record views of consecutive columns. A backward kernel concatenates their gradients.
 
     Args:
-        tape: the tape of the block.
-        x: any tensor.
         shares: widths of the views, or numbers proportional to them: 3h and 2f for a tensor of
             width (3h + 2f) / t.
         name: name of the views and of the kernel.
