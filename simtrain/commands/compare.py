@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +12,7 @@ from simtrain.commands.shared import (
     AllowOomOption,
     JsonOption,
     SetOption,
-    shipped_scenarios,
+    SeveralScenarios,
     show,
     simulate_with_status,
     status,
@@ -25,15 +24,6 @@ if TYPE_CHECKING:
     from simtrain.report.difference import Difference
     from simtrain.scenario import Scenario
 
-ScenariosArgument = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="SCENARIO...",
-        help="Scenario files, or names of scenarios that come with simtrain. "
-        "The first is the base of the comparison.",
-        autocompletion=shipped_scenarios,
-    ),
-]
 ChangeOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -52,7 +42,7 @@ SensitivityOption = Annotated[
 
 
 def compare(
-    scenarios: ScenariosArgument,
+    scenarios: Annotated[list[str], SeveralScenarios],
     overrides: SetOption = None,
     changes: ChangeOption = None,
     as_json: JsonOption = False,
@@ -91,26 +81,18 @@ def load_compared(
     from simtrain.scenario import load_scenario
 
     loaded = [(name, load_scenario(name, overrides)) for name in scenarios]
-    if changes:
-        name = " ".join([scenarios[0], *changes])
-        with _errors_at_change_option(changes):
-            loaded.append((name, load_scenario(scenarios[0], [*overrides, *changes])))
-    return loaded
-
-
-@contextmanager
-def _errors_at_change_option(changes: list[str]) -> Iterator[None]:
-    """Report an error in a change at `--change`, although changes are applied like `--set`."""
-    places: dict[Location | None, Location] = {
-        Location(f"--set {change}"): Location(f"--change {change}") for change in changes
-    }
+    if not changes:
+        return loaded
     try:
-        yield
+        copy = load_scenario(scenarios[0], [*overrides, *changes])
     except InputError as error:
-        moved = [
-            replace(one, location=places.get(one.location, one.location)) for one in error.problems
-        ]
-        raise InputError(moved) from None
+        # Changes are applied like --set, but were written after --change.
+        places = {Location(f"--set {one}"): Location(f"--change {one}") for one in changes}
+        raise InputError(
+            replace(one, location=places.get(one.location, one.location)) if one.location else one
+            for one in error.problems
+        ) from None
+    return [*loaded, (" ".join([scenarios[0], *changes]), copy)]
 
 
 def scenario_column(

@@ -10,7 +10,7 @@ from simtrain.commands.shared import (
     AllowOomOption,
     JsonOption,
     SetOption,
-    shipped_scenarios,
+    SeveralScenarios,
     show,
     simulate_with_status,
 )
@@ -29,14 +29,7 @@ GoodputOption = Annotated[
 
 
 def cost(
-    scenarios: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="SCENARIO...",
-            help="Scenario files, or names of scenarios that come with simtrain.",
-            autocompletion=shipped_scenarios,
-        ),
-    ],
+    scenarios: Annotated[list[str], SeveralScenarios],
     tokens: TokensOption,
     goodput: GoodputOption = 1.0,
     overrides: SetOption = None,

@@ -18,24 +18,15 @@ from simtrain.commands.compare import (
 from simtrain.commands.shared import (
     HtmlFileOption,
     SetOption,
+    SeveralScenarios,
     emit,
     refuse,
-    shipped_scenarios,
     status,
 )
 
 if TYPE_CHECKING:
     from simtrain.html.document import Document
 
-ReportedScenarios = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="[SCENARIO...]",
-        help="Scenario files, or names of scenarios that come with simtrain. "
-        "The first is the base of the comparison.",
-        autocompletion=shipped_scenarios,
-    ),
-]
 SweepFolderOption = Annotated[
     Path | None, typer.Option("--sweep", help="Report on the results folder of a sweep instead.")
 ]
@@ -43,7 +34,7 @@ SweepFolderOption = Annotated[
 
 def report(
     out: HtmlFileOption,
-    scenarios: ReportedScenarios = None,
+    scenarios: Annotated[list[str] | None, SeveralScenarios] = None,
     overrides: SetOption = None,
     changes: ChangeOption = None,
     sensitivity: SensitivityOption = True,

@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal, get_args
 
 import typer
 
 from simtrain.commands.shared import MISSED, JsonOption, OutOption, show
 
-
-class Target(StrEnum):
-    """Results of the paper, in its order."""
-
-    TABLE2 = "table2"
-    TABLE4 = "table4"
-    TABLE5 = "table5"
-    DP530B = "dp530b"
-    FIG1 = "fig1"
-    FIG7 = "fig7"
-    FIG8 = "fig8"
-    FIG9 = "fig9"
-    APPENDIX_C = "appendix-c"
-    ZERO = "zero"
-    ALL = "all"
+_Figure = Literal["fig1", "fig7", "fig8", "fig9"]
+# The results of the paper, in its order.
+Target = Literal["table2", "table4", "table5", "dp530b", _Figure, "appendix-c", "zero", "all"]
 
 
 def reproduce(
@@ -47,12 +34,11 @@ def reproduce(
         make_picture_folder(out)
     results: dict[str, paper.TargetResult] = {}
     with progress_bar() as report:
-        for name in Target if target is Target.ALL else [target]:
-            if name is not Target.ALL:
-                results[name] = paper.reproduce(name, report)
-                if out:
-                    write_paper_figure(name, results[name], out)
-    result = paper.AllTargets(results) if target is Target.ALL else results[target]
+        for name in get_args(Target)[:-1] if target == "all" else [target]:
+            results[name] = paper.reproduce(name, report)
+            if out:
+                write_paper_figure(name, results[name], out)
+    result = paper.AllTargets(results) if target == "all" else results[target]
     show(as_json, result.to_json, lambda: paper_page(result))
     if not result.ok:
         raise typer.Exit(MISSED)

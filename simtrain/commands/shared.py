@@ -43,6 +43,11 @@ ScenarioArgument = Annotated[
         autocompletion=shipped_scenarios,
     ),
 ]
+SeveralScenarios = typer.Argument(
+    metavar="SCENARIO",
+    help="Scenario files, or names of scenarios that come with simtrain.",
+    autocompletion=shipped_scenarios,
+)
 SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", help="Set a field: parallelism.tensor=4. May be repeated."),

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -35,13 +34,7 @@ _FULL_WIDTH = 100_000
 """Columns of a page that must not be cut."""
 
 
-class ExecutorName(StrEnum):
-    """What computes the parts of a sweep: local processes or a Ray cluster."""
-
-    PROCESSES = "processes"
-    RAY = "ray"
-
-
+ExecutorName = Literal["processes", "ray"]
 WorkersOption = Annotated[
     int | None,
     typer.Option(
@@ -68,7 +61,7 @@ def sweep(
     out: Annotated[Path, typer.Option("--out", help="Folder for the results.")],
     overrides: SetOption = None,
     workers: WorkersOption = None,
-    executor: ExecutorOption = ExecutorName.PROCESSES,
+    executor: ExecutorOption = "processes",
     address: AddressOption = None,
     shard: ShardOption = "0/1",
     part_size: Annotated[int | None, typer.Option(min=1, help="Points per part.")] = None,
@@ -104,7 +97,7 @@ def _executor(
     name: ExecutorName, address: str | None, workers: int | None, plan: Plan, shard: Shard
 ) -> tuple[Callable[[], Executor], int]:
     """Return a factory of executors, and the number of parts to submit at a time."""
-    if name is ExecutorName.RAY:
+    if name == "ray":
         from simtrain.sweep.ray_executor import connect, needs_of
 
         cluster = connect(_address(address), needs_of(plan))

@@ -276,10 +276,8 @@ def _is_option(param: Any) -> bool:
 
 
 def _name(param: Any) -> str:
-    """Return the name of an option, or the metavar of an argument without its dots."""
-    if _is_option(param):
-        return str(param.opts[0])
-    return str(param.metavar or param.name.upper()).strip("[.]")
+    """Return the name of an option, or the metavar of an argument."""
+    return str(param.opts[0] if _is_option(param) else param.metavar or param.name.upper())
 
 
 def _commands_of(group: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import re
 import pytest
 from typer.testing import CliRunner
 
-from calibrate.__main__ import app as calibrate_app
+from calibrate.app import app as calibrate_app
 from simtrain import __version__
 from simtrain.commands.app import unwrapped
 from tests.helpers.command_line import call
