@@ -56,5 +56,5 @@ def _states_bytes(scenario: Scenario) -> tuple[int, int, int]:
 
 def _layers_bytes(plan: Plan) -> int:
     """Return the layers' activations in all forward passes outstanding on the first stage."""
-    layers = plan.layers_pass(plan.scenario.layers_of_chunk(0), "F")
+    layers = plan.layers_pass(plan.scenario.chunks_layers[0], "F")
     return int(most_outstanding(plan.schedule)[0]) * pass_memory(layers).remaining_bytes

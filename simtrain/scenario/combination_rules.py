@@ -69,11 +69,12 @@ COMBINATION_RULES = [
         {"schedule": ["interleaved"], "parallelism.interleave": [1]},
         lambda one: one.schedule in ("gpipe", "1f1b") and one.num_chunks != 1,
     ),
-    rule_for_one_of(
+    rule_against(
         "E314",
         "with sequence parallelism, the output of a stage is already sharded over the "
         "tensor-parallel ranks",
         {"parallelism.scatter_gather": [False], "parallelism.sequence_parallel": [False]},
+        lambda one: one.parallelism.sequence_parallel and one.parallelism.scatter_gather,
     ),
     rule_against(
         "E315",
@@ -99,11 +100,12 @@ COMBINATION_RULES = [
         {"recompute.distribute": [False], "parallelism.tensor": numbers_of_ranks},
         lambda one: one.parallelism.tensor < 2 and one.recompute.distribute,
     ),
-    rule_for_one_of(
+    rule_against(
         "E321",
         "with sequence parallelism, the saved input of a recomputed unit is already sharded over "
         "the tensor-parallel ranks",
         {"recompute.distribute": [False], "parallelism.sequence_parallel": [False]},
+        lambda one: one.parallelism.sequence_parallel and one.recompute.distribute,
     ),
     rule_for_one_of(
         "E322",
@@ -151,12 +153,8 @@ COMBINATION_RULES = [
         "E345",
         "full recompute checkpoints each module of multi-token prediction alone, as a unit of one "
         "layer (multi_token_prediction.py)",
-        {
-            "recompute.num_layers": [1],
-            "recompute.method": ["block"],
-            "model.mtp_num_layers": [0],
-        },
-        lambda one: one.recompute.strategy == "full",
+        {"recompute.num_layers": [1], "recompute.method": ["block"], "model.mtp_num_layers": [0]},
+        lambda one: one.model.mtp_num_layers and one.recompute.strategy == "full",
         fields=("recompute.num_layers", "model.mtp_num_layers"),
     ),
 ]

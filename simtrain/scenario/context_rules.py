@@ -45,10 +45,7 @@ CONTEXT_RULES: list[Rule] = [
     rule_for_one_of(
         "E352",
         "only a2a+p2p splits the context-parallel group into subgroups",
-        {
-            "parallelism.context_a2a": [None],
-            "parallelism.context_communication": [_HIERARCHICAL],
-        },
+        {"parallelism.context_a2a": [None], "parallelism.context_communication": [_HIERARCHICAL]},
     ),
     rule_for_one_of(
         "E357",
@@ -144,17 +141,13 @@ def _heads_split_by_context(scenario: Scenario) -> Violation | None:
     ranks, heads = getattr(split, field), groups // split.tensor
     if heads % ranks == 0:
         return None
-    other = (one for one in divisors(gcd(heads, split.context))[1:] if one < split.context)
-    nearest = {
-        "context": near_divisors(ranks, heads),
-        "context_a2a": sorted(other, key=lambda one: abs(one - ranks)),
-    }
+    nearest: Iterable[int] = near_divisors(ranks, heads)
+    if field == "context_a2a":
+        both = near_divisors(ranks, gcd(heads, split.context), at_least=2)
+        nearest = (one for one in both if one < split.context)
     return Violation(
         f"parallelism.{field} is {ranks}, which does not divide the {heads} key heads per "
         f"tensor-parallel rank (model.num_query_groups {groups} / parallelism.tensor "
         f"{split.tensor})",
-        {
-            f"parallelism.{field}": nearest[field],
-            "parallelism.context_communication": ["p2p"],
-        },
+        {f"parallelism.{field}": nearest, "parallelism.context_communication": ["p2p"]},
     )

@@ -135,10 +135,7 @@ DATA_PARALLEL_RULES = [
     rule_against(
         "E365",
         "states are sharded over groups of replicas of equal size, each with at least 2 ranks",
-        {
-            "memory.shard_over": lambda one: [*_replicas(one), None],
-            "parallelism.data": [],
-        },
+        {"memory.shard_over": lambda one: [*_replicas(one), None], "parallelism.data": []},
         lambda one: (
             one.memory.shard_over is not None
             and (
@@ -158,11 +155,7 @@ DATA_PARALLEL_RULES = [
     rule_against(
         "E367",
         "only gathers that overlap with compute can run ahead of it",
-        {
-            "overlap.prefetch": [1],
-            "memory.zero_stage": [3],
-            "overlap.data_parallel": [True],
-        },
+        {"overlap.prefetch": [1], "memory.zero_stage": [3], "overlap.data_parallel": [True]},
         lambda one: (
             one.overlap.prefetch != 1
             and not (one.memory.zero_stage == 3 and one.overlap.data_parallel)
@@ -173,11 +166,7 @@ DATA_PARALLEL_RULES = [
         "E368",
         "only stage 3 gathers parameters for each pass and can keep them until the backward pass; "
         "with gpipe, other forward passes run in between",
-        {
-            "memory.reshard_after_forward": [True],
-            "memory.zero_stage": [3],
-            "schedule": ["1f1b"],
-        },
+        {"memory.reshard_after_forward": [True], "memory.zero_stage": [3], "schedule": ["1f1b"]},
         lambda one: (
             one.memory.reshard_after_forward is not True
             and not (one.memory.zero_stage == 3 and one.order_name == "1f1b")

@@ -226,12 +226,14 @@ def _splits_experts(scenario: Scenario) -> bool:
 
 
 EXPERT_RULES += [
-    rule_for_one_of(
+    rule_against(
         "E480",
         "with experts, each tensor-parallel rank routes its own tokens, which sequence parallelism "
         "assigns (arguments.py)",
         {"parallelism.sequence_parallel": [True], "parallelism.tensor": [1]},
-        _has_experts,
+        _if_experts(
+            lambda one, _: one.parallelism.tensor > 1 and not one.parallelism.sequence_parallel
+        ),
         fields=("parallelism.tensor", "parallelism.sequence_parallel"),
     ),
     rule_for_one_of(

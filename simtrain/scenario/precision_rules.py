@@ -28,6 +28,11 @@ _DIVISORS = {"delayed": 16, "tensorwise": 16, "blockwise": 128, "mxfp8": 32}
 """The required divisor of the sizes of fp8 products, by recipe."""
 _NOT_GATHERED = _DIVISORS | {"blockwise": 16}
 """As _DIVISORS, for sizes that no rank gathers; the last block of 128 may be incomplete."""
+_FP32_STATES = {
+    "precision.exp_avg": ["fp32"],
+    "precision.exp_avg_sq": ["fp32"],
+    "precision.main_parameters": ["fp32"],
+}
 
 
 def _casts_shards(scenario: Scenario) -> bool:
@@ -50,9 +55,7 @@ PRECISION_RULES: list[Rule] = [
         {
             "software.stack": ["megatron_core", "megatron_2022", "torchtitan_compiled"],
             "precision.compute": ["bf16"],
-            "precision.exp_avg": ["fp32"],
-            "precision.exp_avg_sq": ["fp32"],
-            "precision.main_parameters": ["fp32"],
+            **_FP32_STATES,
         },
         lambda one: (
             (
@@ -106,13 +109,7 @@ PRECISION_RULES: list[Rule] = [
         "E388",
         "narrow states need the precision-aware optimizer, which works only with the distributed "
         "optimizer (memory.zero_stage 1) on the GPU",
-        {
-            "memory.zero_stage": [1],
-            "memory.offload_optimizer": [False],
-            "precision.exp_avg": ["fp32"],
-            "precision.exp_avg_sq": ["fp32"],
-            "precision.main_parameters": ["fp32"],
-        },
+        {"memory.zero_stage": [1], "memory.offload_optimizer": [False], **_FP32_STATES},
         lambda one: (
             one.precision.narrow_states
             and (one.memory.zero_stage != 1 or one.memory.offload_optimizer)
@@ -120,7 +117,7 @@ PRECISION_RULES: list[Rule] = [
         "precision.exp_avg, exp_avg_sq and main_parameters are {one.precision.exp_avg}, "
         "{one.precision.exp_avg_sq} and {one.precision.main_parameters}, while memory has "
         "zero_stage {one.memory.zero_stage} and offload_optimizer {one.memory.offload_optimizer}",
-        ("precision.exp_avg", "precision.exp_avg_sq", "precision.main_parameters"),
+        tuple(_FP32_STATES),
     ),
     rule_against(
         "E389",

@@ -107,27 +107,13 @@ def problem_of(
 ) -> Problem:
     """Return the error about a violation, with its place, reason and remedy."""
     fields = violation.fields or tuple(violation.values)
-    return Problem(
-        rule.code,
-        violation.message,
-        _blamed(scenario, fields),
-        reason=rule.reason,
-        fix=_fix(scenario, rule, violation, rules, fields),
-    )
-
-
-def _fix(
-    scenario: Scenario,
-    rule: Rule,
-    violation: Violation,
-    rules: Sequence[Rule],
-    fields: Sequence[str],
-) -> str:
     if fixes := suggest(scenario, rule, violation, rules):
-        return ", or ".join(_in_words(fixes))
-    if together := suggest_together(scenario, rule, rules):
-        return " and ".join(_in_words({field: [value] for field, value in together.items()}))
-    return f"change several of these fields together: {', '.join(fields)}"
+        fix = ", or ".join(_in_words(fixes))
+    elif together := suggest_together(scenario, rule, rules):
+        fix = " and ".join(_in_words({field: [value] for field, value in together.items()}))
+    else:
+        fix = f"change several of these fields together: {', '.join(fields)}"
+    return Problem(rule.code, violation.message, _blamed(scenario, fields), rule.reason, fix)
 
 
 def _in_words(changes: Mapping[str, Sequence[object]]) -> Iterator[str]:

@@ -325,23 +325,18 @@ class Scenario(Section):
         """Layers of a stage: the number set for it, or an equal share of the remaining layers."""
         return self.parallelism.layers_of_stage(stage, self.model.num_layers)
 
-    def layers_of_chunk(self, virtual_stage: int) -> int:
-        """Layers of a chunk: those of the layout, or an equal share of the layers of its stage.
+    @property
+    def chunks_layers(self) -> tuple[int, ...]:
+        """[virtual stages], layers of each chunk; without a layout, stages share theirs evenly.
 
         Source: Megatron-LM's transformer_block.get_num_layers_to_build.
         """
-        if layers := self.parallelism.layout_layers:
-            return layers[virtual_stage]
-        return self.layers_of_stage(virtual_stage % self.parallelism.pipeline) // self.num_chunks
-
-    @property
-    def chunks_layers(self) -> tuple[int, ...]:
-        """[virtual stages], number of layers of each chunk."""
         split, last = self.parallelism, self.parallelism.pipeline - 1
         if split.layout is not None:
             return split.layout_layers
-        sizes = [self.layers_of_chunk(min(1, last))] * split.pipeline
-        sizes[0], sizes[last] = self.layers_of_chunk(0), self.layers_of_chunk(last)
+        sizes = [self.layers_of_stage(min(1, last)) // split.interleave] * split.pipeline
+        for end in (0, last):
+            sizes[end] = self.layers_of_stage(end) // split.interleave
         return tuple(sizes) * split.interleave
 
     @property

@@ -90,7 +90,7 @@ _USES = {
 
 def _is_used(name: str, scenario: Scenario) -> object:
     use = _USES[name]
-    return use.is_used(scenario) if use.is_used else has_one_of(scenario, use.values)
+    return (use.is_used or has_one_of(use.values))(scenario)
 
 
 @_rule("E380", "an entry that has no effect in a scenario is probably a mistake")

@@ -43,10 +43,7 @@ USERBUFFER_RULES = [
         "E373",
         "userbuffers are simulated for recipes with one scale per tensor; Transformer Engine "
         "has none for the blockwise recipe",
-        {
-            "overlap.userbuffers": [False],
-            "precision.fp8_recipe": ["delayed", "tensorwise"],
-        },
+        {"overlap.userbuffers": [False], "precision.fp8_recipe": ["delayed", "tensorwise"]},
         lambda one: one.precision.compute == "fp8",
     ),
     rule_against(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
@@ -111,21 +112,29 @@ def rule_for_one_of(
     """Return a rule that at least one of the fields has one of its values.
 
     Args:
-        values: all legal values of each field.
+        values: all legal values of each field. Searches read the fields in this order; the one
+            that they vary most, or last (`search.space.Point`), should be the last.
         when: true for the scenarios to which the rule applies.
         code, reason, message, fields: as in `rule_against`.
     """
-
-    def is_broken(scenario: Scenario) -> bool:
-        """Whether none of the fields has a legal value."""
-        return bool(when(scenario)) and not has_one_of(scenario, values)
-
-    return rule_against(code, reason, values, is_broken, message, fields)
+    is_legal = has_one_of(values)
+    return rule_against(
+        code, reason, values, lambda one: when(one) and not is_legal(one), message, fields
+    )
 
 
-def has_one_of(scenario: Scenario, values: Mapping[str, Collection[object]]) -> bool:
-    """Whether at least one of the fields has one of its values."""
-    return any(attrgetter(field)(scenario) in legal for field, legal in values.items())
+def has_one_of(values: Mapping[str, Collection[object]]) -> Condition:
+    """Return the condition that at least one of the fields has one of its values."""
+    fields = [(attrgetter(field), legal) for field, legal in values.items()]
+
+    def holds(scenario: Scenario) -> bool:
+        """Whether one of the fields has one of its values."""
+        for value_of, legal in fields:  # noqa: SIM110 - any() takes three times as long.
+            if value_of(scenario) in legal:
+                return True
+        return False
+
+    return holds
 
 
 def _conflict(scenario: Scenario, *fields: str) -> str:
@@ -141,9 +150,12 @@ def shown(value: object) -> str:
     return "set" if isinstance(value, Section) else as_scalar(value)
 
 
+_getter = functools.cache(attrgetter)
+
+
 def not_divided(scenario: Scenario, divisor: str, number: str) -> Violation | None:
     """Return the violation of a field, `divisor`, that does not divide another, `number`."""
-    part, whole = attrgetter(divisor, number)(scenario)
+    part, whole = _getter(divisor, number)(scenario)
     if whole % part == 0:
         return None
     return Violation(
@@ -164,7 +176,7 @@ def not_a_multiple(
     `more` ends the message; `values` are further remedies. A `divisor` of null means
     parallelism.tensor.
     """
-    whole, part = attrgetter(number, divisor)(scenario)
+    whole, part = _getter(number, divisor)(scenario)
     part = part or scenario.parallelism.tensor
     if whole % part == 0:
         return None

@@ -186,8 +186,8 @@ def test_a_legal_scenario_has_whole_quantities(data: Mapping[str, Any]) -> None:
         return
     split, batch = scenario.parallelism, scenario.batch
     assert scenario.num_microbatches * batch.micro * split.data == batch.global_
-    chunks = range(split.pipeline * split.interleave)
-    layers = [scenario.layers_of_chunk(virtual_stage) for virtual_stage in chunks]
+    layers = scenario.chunks_layers
+    assert len(layers) == split.pipeline * split.interleave
     assert sum(layers) == scenario.model.num_layers
     assert tuple(sorted(set(layers))) == scenario.chunk_sizes
     assert [scenario.layers_of_stage(stage) for stage in range(split.pipeline)] == [

@@ -105,7 +105,7 @@ def test_derived_quantities() -> None:
     assert scenario.num_gpus == 8 * 4 * 2
     assert scenario.num_microbatches == 128 // (4 * 2)
     assert scenario.num_chunks == 3
-    assert [scenario.layers_of_chunk(stage) for stage in range(12)] == [48 // (4 * 3)] * 12
+    assert scenario.chunks_layers == (48 // (4 * 3),) * 12
     assert scenario.chunk_sizes == (4,)
     precision = scenario.precision
     assert (precision.compute_bytes, precision.gradient_bytes) == (2, 2)

@@ -262,7 +262,7 @@ def test_memory_of_an_iteration_is_that_of_selective_recompute_and_statistics(mo
     kept = [kept_bytes(record_pass(one)) for one in first]
     shape = shape_of(fused)
     rows = shape.microbatch * shape.local_heads * shape.seq_length
-    assert kept[0] - kept[1] == 4 * rows * fused.layers_of_chunk(0)
+    assert kept[0] - kept[1] == 4 * rows * fused.chunks_layers[0]
 
 
 # ----------------------------------------------------------------------------------- what it needs

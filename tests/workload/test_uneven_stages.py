@@ -53,9 +53,7 @@ def test_layers_of_stages_and_chunks_by_hand() -> None:
     grid = {"interleave": 3, "first_stage_layers": 3, "last_stage_layers": 9}
     scenario = small(grid, model={"num_layers": 24})
     assert [scenario.layers_of_stage(stage) for stage in range(4)] == [3, 6, 6, 9]
-    assert [scenario.layers_of_chunk(virtual_stage) for virtual_stage in range(12)] == (
-        [1, 2, 2, 3] * 3
-    )
+    assert scenario.chunks_layers == (1, 2, 2, 3) * 3
     assert (scenario.stage_sizes, scenario.chunk_sizes) == ((3, 6, 9), (1, 2, 3))
 
 
