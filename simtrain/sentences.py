@@ -51,18 +51,13 @@ class Sentence(str):
 
 def joined_sentences(separator: str, sentences: Iterable[str]) -> Sentence:
     """Join texts as `str.join` does, and keep their numbers."""
-    words: list[str] = []
-    for one in sentences:
-        words += [separator, one] if words else [one]
-    return Sentence(*words)
+    return Sentence(*[word for one in sentences for word in (separator, one)][1:])
 
 
 def with_whole_numbers(text: str) -> Sentence:
     """Return a text whose whole numbers are exact as written: "5 of 31 passes"."""
-    words: list[str | Number] = []
-    for part in re.split(r"(?<![\w.])([0-9]+)(?![\w.]*[0-9])", text):
-        words.append(Number(int(part), part) if part.isdigit() else part)
-    return Sentence(*words)
+    parts = re.split(r"(?<![\w.])([0-9]+)(?![\w.]*[0-9])", text)
+    return Sentence(*(Number(int(part), part) if part.isdigit() else part for part in parts))
 
 
 def name(text: str) -> Number:

@@ -72,10 +72,7 @@ class _Builder:
         """Return the data as JSON."""
         passes = [self.pass_data(one) for one in self.passes.values()]
         tasks, program = self.result.iteration.tasks, self.result.timeline.program
-        iteration = {
-            **_graph(program, tasks.part_of),
-            "parts": [self.part(one) for one in tasks.parts],
-        }
+        iteration = _graph(program, tasks.part_of) | {"parts": [*map(self.part, tasks.parts)]}
         if program.link_loads:
             iteration["adapter_share"] = self.number(
                 "adapter_share", ("network",), lambda model: model.profile.adapter_share_bytes_per_s
@@ -120,15 +117,11 @@ class _Builder:
     def slider(self, name: str) -> dict[str, Any]:
         """Return a slider: its label, and the text of each position, such as "2×, 624 TFLOP/s"."""
         one, profile = SLIDERS[name], self.result.profile
-        positions = [
+        positions = (
             Sentence(Number(factor, f"{factor:g}×"), ", ", one.amount(one.moved(profile, factor)))
             for factor in FACTORS
-        ]
-        return {
-            "name": name,
-            "label": one.label,
-            "positions": [sentence_json(words) for words in positions],
-        }
+        )
+        return {"name": name, "label": one.label, "positions": [*map(sentence_json, positions)]}
 
     def pass_data(self, one: Pass) -> dict[str, Any]:
         """Return the program of a pass. Part 0 is a launch; the others are distinct `Work`."""
@@ -159,10 +152,8 @@ class _Builder:
 
     def part(self, part: IterationPart) -> dict[str, Any]:
         """Return the seconds of a part of the iteration, and its bytes on network adapters."""
-        found = self.seconds_of(part)
-        if num_bytes := self.seconds.adapter_bytes(part):
-            found["adapter_bytes"] = num_bytes
-        return found
+        num_bytes = self.seconds.adapter_bytes(part)
+        return self.seconds_of(part) | ({"adapter_bytes": num_bytes} if num_bytes else {})
 
     def seconds_of(self, part: IterationPart) -> dict[str, Any]:
         """Return the pass or the tables that give the seconds of a part of the iteration."""
@@ -181,8 +172,7 @@ class _Builder:
             case SynchronizationPart(shape_levels=crossed):
                 axes = NETWORK if crossed else NODE
                 shape = self.number(part, axes, lambda model: part.seconds(model, 0.0))
-                model = self.seconds.machine.model
-                posts_s = self.seconds.of_part(part) - part.seconds(model, 0.0)
+                posts_s = self.seconds.of_part(part) - part.seconds(self.machine.model, 0.0)
                 return {"sums": [[self.constant(posts_s), shape]]}
             case OptimizerPart(name=name, step=None):
                 steps = (step.get(name, ()) for step in self.plan.steps)
