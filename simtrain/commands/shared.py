@@ -209,17 +209,15 @@ def print_list(rows: Iterable[tuple[str, ...]]) -> None:
     is_terminal = Console().is_terminal
     for *names, text in table:
         start = "".join(f"{name:{width}}  " for name, width in zip(names, widths, strict=True))
-        if not is_terminal:
-            emit(f"{start}{text}".rstrip() + "\n")
-            continue
-        blank = " " * len(start)
-        wrapped = textwrap.wrap(text, max(text_width() - len(start), 20)) or [""]
-        emit(
-            "".join(
-                f"{left}{line}\n"
-                for left, line in zip([start, *[blank] * (len(wrapped) - 1)], wrapped, strict=True)
+        line = start + text
+        if is_terminal and text:
+            line = textwrap.fill(
+                text,
+                max(text_width(), len(start) + 20),
+                initial_indent=start,
+                subsequent_indent=" " * len(start),
             )
-        )
+        emit(line.rstrip() + "\n")
 
 
 def text_width() -> int:

@@ -124,17 +124,19 @@ class Usage:
             if _is_option(param)
             for option in (*param.opts, *param.secondary_opts)
         }
-        if name in options and words[-1] == name:
+        if name in options and options[name].is_flag:
+            index = next(i for i, word in enumerate(words) if word.startswith(f"{name}="))
+            message = f'is given the value "{words[index][len(name) + 1 :]}", but takes none'
+            return _Fault("E907", name, message, [*words[:index], name, *words[index + 1 :]])
+        if name in options:
             param = options[name]
-            message = f"has no value: write {self._allowed(param)}, or leave it out"
+            instead = "" if param.required else ", or leave it out"
+            message = f"has no value: write {self._allowed(param)}{instead}"
             example = _as_list(self._examples.get(param.name))[:1]
             return _Fault("E907", name, message, [*words[:-1], *([name, *example] * len(example))])
-        index = next(index for index, word in enumerate(words) if _begins_with(word, name))
+        index = next(i for i, word in enumerate(words) if _begins_with(word, name))
         word, equals, value = words[index].partition("=")
         before, after = words[:index], words[index + 1 :]
-        if name in options:
-            message = f'is given the value "{value}", but takes none'
-            return _Fault("E907", name, message, [*before, name, *after])
         message = "there is no such option"
         bare_names = {option.lstrip("-"): option for option in options}
         if similar := difflib.get_close_matches(word.lstrip("-"), bare_names, n=1):
@@ -182,8 +184,8 @@ class Usage:
         """Describe the values of a parameter: "one of auto, simpy", "an integer of at least 1"."""
         if choices := self._choices(param):
             return f"one of {', '.join(choices)}"
-        hint = get_type_hints(self.command.callback)[param.name]
-        kind = next(name for one, name in _KINDS.items() if one in (hint, *get_args(hint)))
+        types = _types_in(get_type_hints(self.command.callback)[param.name])
+        kind = next(name for one, name in _KINDS.items() if one in types)
         smallest = self._smallest(param)
         return kind if smallest is None else f"{kind} of at least {smallest}"
 
@@ -263,6 +265,11 @@ def _begins_with(word: str, option: str) -> bool:
     """Whether a word has this option: --option, --option=value, or -o among the letters of -po."""
     is_cluster = word.startswith("-") and not word.startswith("--") and len(option) == 2
     return word.partition("=")[0] == option or (is_cluster and option[1] in word)
+
+
+def _types_in(hint: Any) -> set[Any]:
+    """Return a type and the types inside it: int and None of `int | None`."""
+    return {hint}.union(*map(_types_in, get_args(hint)))
 
 
 def _as_list(value: Any) -> list[Any]:

@@ -4,13 +4,22 @@ import shlex
 from functools import partial
 
 import pytest
+import typer
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from calibrate.app import app as calibrate_app
+from simtrain.cli import app
 from simtrain.commands.app import run_app
 from simtrain.errors import InputError
 from tests.helpers.command_line import call, commands, refused
 
+SIMTRAIN = typer.main.get_command(app)
 COMMANDS = commands()
+WORDS = [
+    *("", "x", "foo", "3", "a=b", "--", "-x", "-o", "-oj", "--out", "--out=", "--set", "--engine"),
+    *("--json", "--json=1", "--jsn", "--gpus", "--no-sensitivity=1", "--only", "--stage"),
+]
 
 
 def suggested(errors: str) -> str:
@@ -18,11 +27,21 @@ def suggested(errors: str) -> str:
     return errors.rpartition("simtrain ")[2].strip()
 
 
-def check_parses(line: str) -> None:
-    """Refuse a command line of `simtrain` that has a wrong option, argument or type."""
-    words = shlex.split(line)
-    name = " ".join(words[:2]) if " ".join(words[:2]) in COMMANDS else words[0]
-    COMMANDS[name].make_context(name.split()[-1], words[len(name.split()) :])
+def refused_words(*words: str) -> str:
+    """The error of words after "simtrain"."""
+    with pytest.raises(InputError) as caught:
+        parse([*words])
+    return str(caught.value)
+
+
+def parse(words: list[str]) -> None:
+    """Refuse words after "simtrain" that have a wrong option, argument or type."""
+    command = SIMTRAIN
+    context = command.make_context("simtrain", [*words])
+    while hasattr(command, "commands"):
+        name, *words = words
+        command = command.commands[name]
+        context = command.make_context(name, [*words], parent=context)
 
 
 @pytest.mark.parametrize(
@@ -79,6 +98,9 @@ def check_parses(line: str) -> None:
             'run --json: E907 is given the value "1", but takes none',
             "run a --json",
         ),
+        ("run a --json --json=1", 'run --json: E907 is given the value "1"', "run a --json"),
+        ("run a --set", "run --set: E907 has no value: write text, or leave it out", "run a --set"),
+        ("explore --out", "explore --out: E907 has no value: write a path", "explore --out ex"),
         ("run a --engine", "run --engine: E907 has no value: write one of auto, simpy", "run a"),
         (
             "run a --trace",
@@ -91,19 +113,35 @@ def check_parses(line: str) -> None:
 def test_a_wrong_command_line_is_an_error_with_one_that_works(
     line: str, error: str, works: str
 ) -> None:
-    errors = refused(*shlex.split(line))
+    errors = refused_words(*shlex.split(line))
     first, fix = errors.splitlines()
     assert first.startswith("simtrain ") and error in first
     assert fix.startswith("  fix: ")
     assert suggested(errors).startswith(works)
     if works != "--help":
-        check_parses(suggested(errors))
+        parse(shlex.split(suggested(errors)))
+
+
+@settings(max_examples=60)
+@given(st.sampled_from(sorted(COMMANDS)), st.lists(st.sampled_from(WORDS), max_size=5))
+def test_a_suggested_command_line_has_no_fault(name: str, words: list[str]) -> None:
+    try:
+        parse([*name.split(), *words])
+    except InputError as error:
+        line = suggested(str(error))
+        if not line.endswith("--help"):
+            parse(shlex.split(line))
 
 
 def test_help_wins_over_other_options() -> None:
     outcome = call("run", "--json", "--json", "--engine", "foo", "-h")
     assert outcome == call("run", "-h")
     assert (outcome.exit_code, outcome.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("line", ["rum a", "run a --jsn", "run", "run a b", "calibrate fit"])
+def test_errors_are_printed_without_boxes(line: str) -> None:
+    assert refused(*line.split()).rstrip() == refused_words(*line.split())
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -116,10 +154,10 @@ def test_every_command_refuses_unknown_options_and_wrong_numbers_of_arguments(na
     if all(one.nargs == 1 for one in arguments):
         lines.append(f"{name} {'x ' * (len(arguments) + 1)}")
     for line in lines:
-        errors = refused(*line.split())
+        errors = refused_words(*line.split())
         assert errors.startswith("simtrain ") and ": E90" in errors
         assert len(errors.splitlines()) == 2
-        check_parses(suggested(errors))
+        parse(shlex.split(suggested(errors)))
 
 
 @pytest.mark.parametrize(
