@@ -7,14 +7,19 @@ several chains, one per stage.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
+
+import numpy as np
+from numpy.typing import NDArray
 
 from simtrain.plan import Plan
 from simtrain.programs.pass_tasks import PassTime
 from simtrain.programs.seconds import Machine
 from simtrain.schedules import Kind, ScheduleName, num_warmup_forwards
-from simtrain.workload.passes import Pass
+
+Floats = NDArray[np.float64]
 
 
 def iteration_bound_s(plan: Plan, machine: Machine) -> float:
@@ -72,16 +77,7 @@ class _Pipeline:
     @classmethod
     def of(cls, plan: Plan, machine: Machine) -> _Pipeline:
         """Time the passes and messages of a plan."""
-        scenario, mesh = plan.scenario, plan.mesh
-        split, model = scenario.parallelism, machine.model
-        saves_all = (False, True) if scenario.recompute.keep_microbatches else (False,)
-        forward, backward = (
-            [
-                min(map(machine.time, _passes(plan, number, kind, saves_all)), key=_time_s)
-                for number in range(len(plan.model_chunks.different))
-            ]
-            for kind in ("F", "B")
-        )
+        scenario, mesh, model = plan.scenario, plan.mesh, machine.model
         stages = range(mesh.pp)
         crossed = [mesh.levels_crossed(stage, (stage + 1) % mesh.pp) for stage in stages]
         alone, shared = (
@@ -92,10 +88,10 @@ class _Pipeline:
         return cls(
             scenario.megatron_schedule,
             mesh.pp,
-            split.interleave,
+            scenario.parallelism.interleave,
             scenario.num_microbatches,
-            [forward[number].duration_s for number in plan.model_chunks.numbers],
-            [backward[number] for number in plan.model_chunks.numbers],
+            [one.duration_s for one in _shortest_passes(plan, machine, "F")],
+            _shortest_passes(plan, machine, "B"),
             [alone[levels] for levels in crossed],
             [shared[levels] for levels in crossed],
             machine.host_issue_s(scenario.host_issue_s) if blocks else 0.0,
@@ -197,33 +193,27 @@ def _with_step_s(
 ) -> float:
     """Add the optimizer step to the ends of each stage's passes and messages."""
     steps = [machine.step_seconds(plan.step_options, one) for one in plan.stage_parameters]
+
+    def step_s(*fields: str) -> Floats:
+        """Per stage: time of these parts of the optimizer step."""
+        return np.array([sum(step.get(field, 0.0) for field in fields) for step in steps])
+
+    ready = np.array(ready_s)
     if plan.has_buckets:
-        buckets_s = _buckets_s(plan, machine, pipeline)
-        ready_s = [
-            max(ready, last + after)
-            for ready, last, after in zip(ready_s, last_s, buckets_s, strict=True)
-        ]
-    reduced_s = {number: machine.time(one).duration_s for number, one in plan.reductions.items()}
-    if reduced_s:
-        chunks = [plan.model_chunks.numbers[stage :: plan.mesh.pp] for stage in range(plan.mesh.pp)]
-        ready_s = [
-            max(ready, last + sum(map(reduced_s.__getitem__, own)))
-            for ready, last, own in zip(ready_s, last_s, chunks, strict=True)
-        ]
-    ready_s = [
-        ready + _sum_s(step, "average", "data_reduction", "sequence_parallel")
-        for ready, step in zip(ready_s, steps, strict=True)
-    ]
+        ready = np.maximum(ready, np.add(last_s, _buckets_s(plan, machine, pipeline)))
+    if plan.reductions:
+        numbers = plan.model_chunks.numbers
+        chunks_s = {number: machine.time(one).duration_s for number, one in plan.reductions.items()}
+        own = (numbers[stage :: plan.mesh.pp] for stage in range(plan.mesh.pp))
+        reduced_s = [sum(chunks_s[number] for number in chunks) for chunks in own]
+        ready = np.maximum(ready, np.add(last_s, reduced_s))
+    ready = ready + step_s("average", "data_reduction", "sequence_parallel")
     holders = [stage for stage, step in enumerate(steps) if "embedding" in step]
     if holders:
-        joined_s = max(ready_s[stage] for stage in holders) + _longest_s(steps, "embedding")
-        for stage in holders:
-            ready_s[stage] = joined_s
-    norm_ready_s = max(
-        ready + _sum_s(step, "to_host", "norm") for ready, step in zip(ready_s, steps, strict=True)
-    )
-    updates_s = max(_sum_s(step, "update", "parameter_gather", "weight_cast") for step in steps)
-    return norm_ready_s + _longest_s(steps, "norm_reduction") + updates_s
+        ready[holders] = ready[holders].max() + step_s("embedding").max()
+    norm_ready_s = (ready + step_s("to_host", "norm")).max()
+    updates_s = step_s("update", "parameter_gather", "weight_cast").max()
+    return float(norm_ready_s + step_s("norm_reduction").max() + updates_s)
 
 
 def _buckets_s(plan: Plan, machine: Machine, pipeline: _Pipeline) -> list[float]:
@@ -250,21 +240,13 @@ def _buckets_s(plan: Plan, machine: Machine, pipeline: _Pipeline) -> list[float]
     return stages
 
 
-def _passes(plan: Plan, number: int, kind: Kind, saves_all: Sequence[bool]) -> Iterator[Pass]:
-    """All passes of this kind that a chunk can run."""
-    for keeping in saves_all:
-        yield plan.chunk_pass(plan.model_chunks.different[number], kind, keeping)
-        if quiet := plan.passes_skipping_sync.get((number, kind, keeping)):
-            yield quiet
-
-
-def _time_s(time: PassTime) -> float:
-    return time.duration_s
-
-
-def _sum_s(step: dict[str, float], *fields: str) -> float:
-    return sum(step.get(field, 0.0) for field in fields)
-
-
-def _longest_s(steps: Sequence[dict[str, float]], field: str) -> float:
-    return max(step.get(field, 0.0) for step in steps)
+def _shortest_passes(plan: Plan, machine: Machine, kind: Kind) -> list[PassTime]:
+    """Per virtual stage: time of the shortest pass of this kind that its chunk can run."""
+    saves_all = (False, True) if plan.scenario.recompute.keep_microbatches else (False,)
+    shortest = []
+    for number, chunk in enumerate(plan.model_chunks.different):
+        passes = [plan.chunk_pass(chunk, kind, keeping) for keeping in saves_all]
+        quiet = (plan.passes_skipping_sync.get((number, kind, keeping)) for keeping in saves_all)
+        times = map(machine.time, [*passes, *filter(None, quiet)])
+        shortest.append(min(times, key=attrgetter("duration_s")))
+    return [shortest[number] for number in plan.model_chunks.numbers]

@@ -14,14 +14,15 @@ Ops that share the GPU take longer than in this bound, never less time.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from simtrain.programs.seconds import Machine
 from simtrain.scenario import RecomputePolicy
 from simtrain.workload.chunk import Chunk, chunk_of
-from simtrain.workload.issue import OverlapPolicy, Segment, Stream, stream_of
-from simtrain.workload.passes import Pass, PassKind, PassOptions, PassRecord
+from simtrain.workload.issue import Segment, Stream, stream_of
+from simtrain.workload.passes import Pass, PassKind, PassOptions
 from simtrain.workload.record import record_pass
 from simtrain.workload.tape import Block
 
@@ -31,13 +32,13 @@ _Sums = tuple[float, ...]
 _NOTHING: _Sums = (0.0,) * (2 + len(Stream))
 
 
-@dataclass(frozen=True, eq=False)
 class PassBounds:
     """Lower bounds of the times of passes on a machine."""
 
-    machine: Machine
-    _segments: dict[Segment, _Sums] = field(default_factory=dict, repr=False)
-    _blocks: dict[Pass, _Sums] = field(default_factory=dict, repr=False)
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self._of_pass = functools.cache(self._sums_of_pass)
+        self._of_segment = functools.cache(self._sums_of_segment)
 
     def both_s(self, chunk: Chunk, recompute: RecomputePolicy, options: PassOptions) -> float:
         """Lower bound of the time of a chunk's forward and backward pass of one microbatch."""
@@ -66,29 +67,20 @@ class PassBounds:
         # ZeRO joins the collectives of all blocks outside layers. The bound counts them as 0.
         if options.sharding and not block.is_unit:
             options = replace(options, sharding=None)
-        one = Pass(chunk_of([block]), kind, recompute, options)
-        found = self._blocks.get(one)
-        if found is None:
-            found = self._blocks[one] = self._of_record(record_pass(one), options.overlap)
-        return found
+        return self._of_pass(Pass(chunk_of([block]), kind, recompute, options))
 
-    def _of_record(self, record: PassRecord, overlap: OverlapPolicy) -> _Sums:
+    def _sums_of_pass(self, one: Pass) -> _Sums:
+        record = record_pass(one)
         sums = [(self._of_segment(segment), 1) for segment in record.segments]
         # ZeRO's collectives are segments of one op, and the next segment waits for a blocking one.
         # An asynchronous collective counts as 0: in longer passes, other segments hide it.
         for awaited in {awaited for number, awaited in record.waits if number == awaited + 1}:
             (op,) = record.segments[awaited].ops
-            if not overlap.hides(op):
+            if not one.options.overlap.hides(op):
                 sums.append(((self.machine.model.seconds(op.work), *_NOTHING[1:]), 1))
         return _total(sums)
 
-    def _of_segment(self, segment: Segment) -> _Sums:
-        found = self._segments.get(segment)
-        if found is None:
-            found = self._segments[segment] = self._run(segment)
-        return found
-
-    def _run(self, segment: Segment) -> _Sums:
+    def _sums_of_segment(self, segment: Segment) -> _Sums:
         """Run a segment alone, after the host has launched all of its ops."""
         ends_s: list[float] = []
         stream_ends_s, streams_s = [0.0] * len(Stream), [0.0] * len(Stream)
