@@ -13,21 +13,13 @@ from simtrain.extras import require
 
 
 def make_folder(folder: Path, what: str, option: str = "--out") -> None:
-    """Create an output folder, which `option` chose, if it does not exist; `what` is written to it.
-
-    Raises:
-        InputError: the folder cannot be created.
-    """
+    """Create the folder of `option` for `what`; an InputError (E113) if that is impossible."""
     with writing_to(folder, what, option):
         folder.mkdir(parents=True, exist_ok=True)
 
 
 def make_picture_folder(folder: Path) -> None:
-    """Create an output folder for pictures.
-
-    Raises:
-        InputError: matplotlib is not installed, or the folder cannot be created.
-    """
+    """Create an output folder for pictures, which need matplotlib (E701)."""
     require("drawing pictures", "matplotlib")
     make_folder(folder, "pictures")
 
@@ -73,10 +65,8 @@ def replacing(file: Path, unfinished_name: str = ".simtrain") -> Iterator[Path]:
 def check_writable(file: Path, what: str, option: str = "--out") -> None:
     """Check that a file, which `option` chose, can be written, before the work that it needs.
 
-    Opening a pipe would end its reader: pipes and devices are not checked.
-
-    Raises:
-        InputError: it cannot be written (E113).
+    If not, it is an InputError (E113). Opening a pipe would end its reader: pipes and devices are
+    not checked.
     """
     with writing_to(file, what, option):
         if file.is_fifo() or file.is_char_device():
@@ -88,11 +78,7 @@ def check_writable(file: Path, what: str, option: str = "--out") -> None:
 
 
 def check_suffix(file: Path, known: Sequence[str], what: str) -> None:
-    """Check that the name of a file ends with one of the `known` suffixes; `what` is written to it.
-
-    Raises:
-        InputError: it does not (E117).
-    """
+    """Refuse a file for `what` whose name ends with none of the `known` suffixes (E117)."""
     name = file.name.lower()
     if not any(name.endswith(suffix) and name != suffix for suffix in known):
         message = f"the name does not say which format {what} have"
@@ -101,11 +87,7 @@ def check_suffix(file: Path, known: Sequence[str], what: str) -> None:
 
 
 def write_new(file: Path, text: str) -> None:
-    """Write a new file.
-
-    Raises:
-        InputError: the file exists, or cannot be written.
-    """
+    """Write a new file; refuse one that exists or cannot be written (E113)."""
     try:
         with file.open("x", encoding="utf-8") as opened:
             opened.write(text)

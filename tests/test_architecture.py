@@ -82,6 +82,7 @@ ROOMS: dict[str, set[str]] = {
     "sweep": {
         *("version", "errors", "extras", "strict_yaml", "resources", "scenario", "hardware"),
         *("report", "evaluation", "system", "garbage", "cost", "output_folder"),
+        "provenance",
     },
     "search": {
         "provenance",
@@ -109,7 +110,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "html": {
         *("errors", "units", "output_folder", "strict_yaml", "provenance", "hardware", "report"),
-        *("figures", "packing", "pages", "paper", "sliders", "resources"),
+        *("figures", "packing", "pages", "paper", "sliders"),
     },
     "models": {"errors", "resources", "scenario"},
     "importing": {"errors", "strict_yaml", "scenario", "models"},

@@ -25,10 +25,8 @@ def cost_of_tokens(
     costs = profile.running_costs or RunningCosts()
     price, gpu, node = costs.price, costs.gpu_power, costs.node_power
     time_s = _TOKENS / tokens_per_s
-    gpu_hours, num_nodes = (
-        num_gpus * time_s / HOUR_S,
-        num_gpus / profile.cluster.gpus_per_node.value,
-    )
+    gpu_hours = num_gpus * time_s / HOUR_S
+    num_nodes = num_gpus / profile.cluster.gpus_per_node.value
     figures = (
         time_s / DAY_S,
         gpu_hours,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -96,7 +95,8 @@ def training_cost(
     time_s = num_iterations * iteration_time_s / goodput
     gpu_s = scenario.num_gpus * time_s
     num_nodes = scenario.num_gpus / profile.cluster.gpus_per_node.value
-    sources = dict(_sources(costs))
+    entries = {name: getattr(costs, name) for name in RunningCosts.model_fields}
+    sources = {name: entry.source for name, entry in entries.items() if entry is not None}
     return TrainingCost(
         scenario=scenario.name,
         cluster=scenario.cluster,
@@ -112,12 +112,6 @@ def training_cost(
         gpu_energy_j=gpu.value * gpu_s if gpu else None,
         node_energy_j=node.value * num_nodes * time_s if node else None,
         sources=sources,
-        missing=tuple(name for name in RunningCosts.model_fields if name not in sources),
+        missing=tuple(name for name in entries if name not in sources),
         calibrated=profile.calibrated,
     )
-
-
-def _sources(costs: RunningCosts) -> Iterator[tuple[str, str]]:
-    for name in RunningCosts.model_fields:
-        if (entry := getattr(costs, name)) is not None:
-            yield name, entry.source

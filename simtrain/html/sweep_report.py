@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from hashlib import sha256
 from typing import Any
 
 from simtrain.errors import InputError
@@ -21,7 +20,7 @@ from simtrain.html.number_sources import SWEEP_SOURCES
 from simtrain.html.sections.sources import entries_table
 from simtrain.html.sweep_pictures import heat_map_panel, pareto_panel, scaling_picture
 from simtrain.pages.profile_page import load_page
-from simtrain.resources import find_profile
+from simtrain.provenance import profile_sha256
 from simtrain.strict_yaml import as_scalar
 
 MOST_POINTS = 200
@@ -114,7 +113,7 @@ def _profiles(results: Results) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, digest in results.header.profiles.items():
         try:
-            if sha256(find_profile(name).read_bytes()).hexdigest() == digest:
+            if profile_sha256(name) == digest:
                 found[name] = load_page(name).to_json()
         except (InputError, OSError):
             continue

@@ -94,7 +94,6 @@ class Explorer:
         evaluator: simulates scenarios and computes their memory.
         objective: ranks the points.
         limit_bytes: the largest peak that fits.
-        bounds: lower bounds; by default those of the space's base.
     """
 
     def __init__(
@@ -103,12 +102,11 @@ class Explorer:
         evaluator: Evaluator,
         objective: Objective,
         limit_bytes: int,
-        bounds: Bounds | None = None,
     ) -> None:
         self.space = space
         self.objective = objective
         self.limit_bytes = limit_bytes
-        self.bounds = bounds or Bounds(space.base, evaluator.machine_of(space.base))
+        self.bounds = Bounds(space.base, evaluator.machine_of(space.base))
         self.evaluations: dict[Point, Evaluation] = {}
         self.peaks_bytes: dict[Point, int] = {}
         self._evaluator = evaluator

@@ -119,21 +119,17 @@ def choose(
             microbatches per stage.
         simulate: runs a plan.
     """
-    trials: tuple[Trial[R], ...] = tuple(_tried(_Search(scenario, profile, plan_of)))
+    search: _Search[R] = _Search(scenario, profile, plan_of)
+    if (policy := scenario.recompute).strategy == "auto":
+        trials = tuple(search.strategies())
+    else:
+        trials = (search.keeping_most(policy),)
     fitting = [trial for trial in trials if trial.memory.fits]
     least = [min(trials, key=lambda trial: trial.peak_bytes)]
     runs = [(trial, simulate(trial.plan)) for trial in fitting or least]
     chosen, run = min(runs, key=lambda pair: pair[1].iteration_time_s)
     ran = {id(trial): run for trial, run in runs}
     return Choice(chosen, run, tuple(replace(one, run=ran.get(id(one))) for one in trials))
-
-
-def _tried(search: _Search[R]) -> Iterator[Trial[R]]:
-    policy = search.scenario.recompute
-    if policy.strategy == "auto":
-        yield from search.strategies()
-    else:
-        yield search.keeping_most(policy)
 
 
 @dataclass(frozen=True, slots=True)

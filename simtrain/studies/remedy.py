@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Generic, Protocol, TypeVar, get_args
 
-from simtrain.errors import DoesNotFitError, InputError, Problem
+from simtrain.errors import DoesNotFitError, InputError
 from simtrain.memory.report import MemoryReport
 from simtrain.report.result import Result
 from simtrain.scenario import Scenario
@@ -73,31 +73,23 @@ def cheapest_change(
     """
 
     def outcome(changes: tuple[Change, ...]) -> Remedy[R] | None:
+        """Try changes; None if the result is illegal or does not fit."""
         on_trial(f"it does not fit; trying {_options(changes)}")
-        return _outcome(scenario, changes, simulate, memory_of)
+        try:
+            changed = scenario.replace(dict(changes))
+            # The memory of a scenario with `auto` is only known after its simulation.
+            if not choose.is_open(changed) and not memory_of(changed).fits:
+                return None
+            run = simulate(changed)
+        except InputError:
+            return None  # the framework refuses this combination
+        return Remedy(changes, changed, run) if run.memory.fits else None
 
     for sets in (_without_more_gpus(scenario), *_with_more_gpus(scenario)):
         outcomes = map(outcome, sets)
         if found := [remedy for remedy in outcomes if remedy]:
             return min(found, key=lambda remedy: (remedy.cost_gpu_s, len(remedy.changes)))
     return None
-
-
-def _outcome(
-    scenario: Scenario,
-    changes: tuple[Change, ...],
-    simulate: Callable[[Scenario], R],
-    memory_of: Callable[[Scenario], MemoryReport],
-) -> Remedy[R] | None:
-    try:
-        changed = scenario.replace(dict(changes))
-        # The memory of a scenario with `auto` is only known after its simulation.
-        if not choose.is_open(changed) and not memory_of(changed).fits:
-            return None
-        run = simulate(changed)
-    except InputError:
-        return None  # the framework refuses this combination
-    return Remedy(changes, changed, run) if run.memory.fits else None
 
 
 def _without_more_gpus(scenario: Scenario) -> Iterator[tuple[Change, ...]]:
@@ -148,17 +140,13 @@ def does_not_fit(
     """Build the error: the stage that does not fit, its components, and the remedy."""
     fullest = report.fullest
     parts = [f"{name} {gib(size)}" for name, size in fullest.components_bytes.items()]
-    return DoesNotFitError(
-        [
-            Problem(
-                code="E601",
-                message=f"{scenario.name or 'the scenario'} does not fit: stage {fullest.stage} "
-                f"needs {gib(fullest.peak_bytes)} GiB of the {gib(report.capacity_bytes)} GiB of "
-                f"its GPU, {gib(report.missing_bytes)} GiB too much",
-                reason=f"its peak, in {fullest.peak_name}, consists of (GiB) {', '.join(parts)}",
-                fix=f"{_advice(remedy)}, or run --allow-oom to simulate it anyway",
-            )
-        ]
+    return DoesNotFitError.of(
+        "E601",
+        f"{scenario.name or 'the scenario'} does not fit: stage {fullest.stage} needs "
+        f"{gib(fullest.peak_bytes)} GiB of the {gib(report.capacity_bytes)} GiB of its GPU, "
+        f"{gib(report.missing_bytes)} GiB too much",
+        reason=f"its peak, in {fullest.peak_name}, consists of (GiB) {', '.join(parts)}",
+        fix=f"{_advice(remedy)}, or run --allow-oom to simulate it anyway",
     )
 
 

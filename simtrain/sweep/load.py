@@ -7,15 +7,15 @@ import pathlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from hashlib import sha256
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from simtrain.errors import InputError, Location, Problem, did_you_mean
 from simtrain.extras import require
-from simtrain.resources import find_profile, find_sweep
-from simtrain.strict_yaml import Positions, load_document, validate
+from simtrain.provenance import profile_sha256
+from simtrain.resources import find_sweep
+from simtrain.strict_yaml import Document, Positions, load_document, validate
 from simtrain.sweep.axes import Axis
 from simtrain.sweep.bases import base_documents, refuse_overridden_axes
 from simtrain.sweep.constraints import ConstraintError, is_field, read_constraint
@@ -66,14 +66,7 @@ def load_plan(
     require("a sweep", "pyarrow")
     path = find_sweep(path_or_name)
     document = load_document(path)
-    if "axes" not in document.data and "model" in document.data:
-        raise InputError.of(
-            "E116",
-            "this is a scenario, not a sweep",
-            document.positions.of_key(("model",)),
-            f"simtrain run {path}; or write a sweep with base: {path.name}",
-            "a sweep has axes, and names its scenario under base",
-        )
+    _refuse_scenario(document, path)
     file = validate(SweepFile, document.data, document.positions)
     axes = load_axes(document)
     base, bases = base_documents(document, axes, overrides, default_name=file.name or path.stem)
@@ -104,13 +97,22 @@ def load_plan(
         *_bad_columns(plan, document.positions),
     )
     clusters, currencies = check_values(document, axes, base, bases)
-    files = {name: find_profile(name, place) for name, place in clusters.items()}
-    digests = {name: sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
-    plan = replace(plan, profiles=digests)
+    plan = replace(plan, profiles={name: profile_sha256(name) for name in clusters})
     if plan.objective == "price_per_1e9_tokens" and len(currencies) > 1:
         _refuse(_several_currencies(currencies, document.positions))
     _check_that_some_point_is_left(plan, document.positions)
     return plan
+
+
+def _refuse_scenario(document: Document, path: pathlib.Path) -> None:
+    if "axes" not in document.data and "model" in document.data:
+        raise InputError.of(
+            "E116",
+            "this is a scenario, not a sweep",
+            document.positions.of_key(("model",)),
+            f"simtrain run {path}; or write a sweep with base: {path.name}",
+            "a sweep has axes, and names its scenario under base",
+        )
 
 
 def _columns(file: SweepFile) -> tuple[str, ...]:

@@ -11,7 +11,8 @@ from simtrain.strict_yaml import Positions, validate
 from simtrain.sweep.fields import BASE
 from simtrain.sweep.plan import Plan
 
-_Fields = dict[str, Any]
+_Known = dict[object, dict[str, Any]]
+"""Validated fields, by the positions on the axes that set them."""
 
 
 class Points:
@@ -25,16 +26,17 @@ class Points:
         self.plan = plan
         names = [{str(path[0]) for path in axis.paths} for axis in plan.axes]
         varied = sorted(set().union(*names) - {*BASE})
-        self._groups = {name: _Group(_position_picker(names, name)) for name in varied}
-        self._rest = _Group(_position_picker(names))
+        self._sections = [(name, _position_picker(names, name), _Known()) for name in varied]
+        # Fields that no axis sets are shared by all points with the same base.
+        self._pick_rest, self._rest = _position_picker(names), _Known()
 
     def scenario(self, index: int) -> Scenario:
         """The scenario at a point; its legality is not checked."""
         positions = self.plan.positions(index)
         try:
-            fields = self._rest.at(positions).copy()
-            for group in self._groups.values():
-                fields |= group.at(positions)
+            fields = self._rest[self._pick_rest(positions)].copy()
+            for _, pick, known in self._sections:
+                fields |= known[pick(positions)]
         except KeyError:
             return self._new(index, positions)
         return validate(Scenario, fields, Positions())
@@ -43,26 +45,10 @@ class Points:
         """Validate the whole scenario and cache its sections."""
         scenario = self.plan.scenario(index)
         fields = {name: getattr(scenario, name) for name in scenario.model_fields_set}
-        for name, group in self._groups.items():
-            group.put(positions, {name: fields.pop(name)} if name in fields else {})
-        self._rest.put(positions, fields)
+        for name, pick, known in self._sections:
+            known.setdefault(pick(positions), {name: fields.pop(name)} if name in fields else {})
+        self._rest.setdefault(self._pick_rest(positions), fields)
         return scenario
-
-
-class _Group:
-    """Validated fields, by the positions on the axes that set them."""
-
-    def __init__(self, pick: Callable[[tuple[int, ...]], object]) -> None:
-        self._pick = pick
-        self._known: dict[object, _Fields] = {}
-
-    def at(self, positions: tuple[int, ...]) -> _Fields:
-        """Return the fields of the group at the positions on the axes."""
-        return self._known[self._pick(positions)]
-
-    def put(self, positions: tuple[int, ...], fields: _Fields) -> None:
-        """Store the fields of the group at the positions, if there are none yet."""
-        self._known.setdefault(self._pick(positions), fields)
 
 
 def _position_picker(names: list[set[str]], *section: str) -> Callable[[tuple[int, ...]], object]:

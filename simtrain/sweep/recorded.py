@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from simtrain.errors import InputError
 from simtrain.evaluation import Evaluator
-from simtrain.resources import find_profile
+from simtrain.provenance import profile_sha256
 from simtrain.scenario import Scenario
 from simtrain.strict_yaml.document import dotted
 from simtrain.sweep.fields import base_of
@@ -50,8 +49,7 @@ class RecordedSweep:
 
     def _extrapolated(self, scenario: Scenario) -> float | None:
         try:
-            digest = sha256(find_profile(scenario.cluster).read_bytes()).hexdigest()
-            if self.plan.profiles.get(scenario.cluster) != digest:
+            if self.plan.profiles.get(scenario.cluster) != profile_sha256(scenario.cluster):
                 return None
             return self._evaluator.extrapolated_compute(scenario)
         except (InputError, OSError):

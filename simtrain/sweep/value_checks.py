@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from simtrain.errors import InputError, Location, Problem
+from simtrain.errors import InputError, Problem
 from simtrain.hardware.load import profile_of
 from simtrain.scenario import Scenario
 from simtrain.strict_yaml import Document, document_with, overlay
@@ -21,25 +21,21 @@ _OF_THE_PROFILE = {"base", "cluster", "hardware"}
 
 def check_values(
     document: Document, axes: Sequence[Axis], base: str, bases: Mapping[str, Document]
-) -> tuple[dict[str, Location | None], tuple[str, ...]]:
-    """Validate all values.
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Validate all values, and refuse all invalid ones together.
 
     Returns:
-        The clusters of the grid with their positions in the file, and the distinct currencies of
-        their prices, as "h100_sxm in USD".
-
-    Raises:
-        InputError: each invalid value, with its position.
+        The clusters of the grid, and the distinct currencies of their prices, as "h100_sxm in USD".
     """
     problems: dict[Problem, None] = {}
-    clusters: dict[str, Location | None] = {}
+    clusters: dict[str, None] = {}
     currencies: dict[str, str] = {}
     for varied, chosen in _walk(axes):
         try:
             scenario = _scenario(document, axes, chosen, base, bases)
             if varied is None or any(path[0] in _OF_THE_PROFILE for path in varied.paths):
                 costs = profile_of(scenario).running_costs
-                clusters[scenario.cluster] = scenario.positions.of_value(("cluster",))
+                clusters[scenario.cluster] = None
                 if costs and costs.price:
                     currency = costs.price.value.currency
                     currencies.setdefault(currency, f"{scenario.cluster} in {currency}")
@@ -50,7 +46,7 @@ def check_values(
                 break
     if problems:
         raise InputError(problems)
-    return clusters, tuple(currencies.values())
+    return tuple(clusters), tuple(currencies.values())
 
 
 def _walk(axes: Sequence[Axis]) -> Iterator[tuple[Axis | None, tuple[int, ...]]]:

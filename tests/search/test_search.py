@@ -102,7 +102,8 @@ def large(
     searched = Space(simtrain.load_scenario("table5_175b_present"), (64,))
     bounds = OpBounds(searched.base, EVALUATOR.machine_of(searched.base))
     evaluator = FakeEvaluator(bounds, time_s)
-    explorer = Explorer(searched, evaluator, Objective.TIME, limit_bytes, bounds)
+    explorer = Explorer(searched, evaluator, Objective.TIME, limit_bytes)
+    explorer.bounds = bounds
     return evaluator, explorer, legal_points(searched).points
 
 
