@@ -318,8 +318,8 @@ def test_assert_is_only_for_our_own_bugs() -> None:
         ("simtrain/search/explorer.py", "self.run.breakdown is not None"),
         ("simtrain/search/problems.py", "outcome.nearest is not None"),
         ("simtrain/workload/issue.py", "isinstance(op.work, Collective)"),
+        ("simtrain/workload/pass_builder.py", "isinstance(op.work, Collective)"),
         ("simtrain/workload/recompute.py", "policy.strategy != 'auto'"),
-        ("simtrain/workload/record.py", "isinstance(op.work, Collective)"),
     ]
 
 

@@ -14,7 +14,7 @@ from simtrain.workload.chunk import Chunk
 from simtrain.workload.hashing import hashed_once
 from simtrain.workload.issue import OverlapPolicy, Segment, Stream, stream_of
 from simtrain.workload.ops import Op
-from simtrain.workload.sharding import Sharding
+from simtrain.workload.shard_groups import Sharding
 from simtrain.workload.tape import Microbatch
 
 PassKind = Literal["F", "B", "I", "W", "R"]

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from simtrain.scenario import RecomputePolicy
-from simtrain.workload.chunk import ROOT, Chunk, unit_parameters
-from simtrain.workload.issue import Handle, OverlapPolicy, Segment
+from simtrain.workload.chunk import ROOT, Chunk
+from simtrain.workload.issue import Segment
 from simtrain.workload.ops import Op, Phase, Tensor, collective, elementwise
+from simtrain.workload.pass_builder import PassBuilder, one_op_segment
 from simtrain.workload.passes import Pass, PassKind, PassOptions, PassRecord
 from simtrain.workload.recompute import RecomputeUnit, recompute_outside_layers, recompute_units
 from simtrain.workload.segments import (
@@ -21,9 +22,10 @@ from simtrain.workload.segments import (
     forward_segment,
     recompute_segment,
 )
-from simtrain.workload.sharding import ShardedPass, Sharding
+from simtrain.workload.shard_groups import Sharding
+from simtrain.workload.sharding import ShardedPass
 from simtrain.workload.tape import Block, Microbatch, record
-from simtrain.workload.work import Collective, CollectiveKind
+from simtrain.workload.work import CollectiveKind
 
 
 @functools.lru_cache(maxsize=1024)
@@ -66,9 +68,9 @@ class _SegmentKey:
             case _Role.RECOMPUTE:
                 return recompute_segment(run, batch.local_bytes)
             case _Role.SPLIT_INPUT:
-                return _one_op_segment(_split_input(batch))
+                return one_op_segment(_split_input(batch))
             case _Role.GATHER_INPUT:
-                return replace(_one_op_segment(_gather_input(batch)), awaited=(0,))
+                return replace(one_op_segment(_gather_input(batch)), awaited=(0,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,11 +187,12 @@ def _sharded(
     Blocks with parameters wait for the root unit's gather. Input gradients (`I`) leave nothing to
     reduce, and weight gradients (`W`) need no parameters. `segments` belong to `outline.keys`.
     """
-    batch, builder = one.options.microbatch, _PassBuilder(one.options.overlap)
+    batch, builder = one.options.microbatch, PassBuilder(one.options.overlap)
     reduces = one.kind in ("B", "W")
     placed_layers = [placed.layer for placed in outline.segments if placed.layer is not None]
     layers = dict.fromkeys(placed_layers)
-    shards = _shards(one, builder, sharding, [] if one.kind == "W" else [ROOT, *layers])
+    used = [] if one.kind == "W" else [ROOT, *layers]
+    shards = ShardedPass(builder, one, sharding, used)
     if one.kind != "F":
         shards.need(ROOT)
     if reduces:
@@ -219,86 +222,13 @@ def _reduction(one: Pass, sharding: Sharding) -> PassRecord:
     All parameters of the chunk are still unsharded. Source: PyTorch's pipeline stages
     (`perform_reduce_grad`).
     """
-    builder, units = _PassBuilder(one.options.overlap), [ROOT, *range(one.chunk.num_layers)]
-    shards = _shards(one, builder, replace(sharding, unsharded_until_backward=True), units)
+    builder, units = PassBuilder(one.options.overlap), [ROOT, *range(one.chunk.num_layers)]
+    sharding = replace(sharding, unsharded_until_backward=True)
+    shards = ShardedPass(builder, one, sharding, units)
     for unit in units:
         shards.reduce(unit)
     shards.finish()
     return builder.record(shards.gathered_bytes, shards.bucket_bytes)
-
-
-def _shards(one: Pass, order: _PassBuilder, sharding: Sharding, used: Sequence[int]) -> ShardedPass:
-    batch, overlap = one.options.microbatch, one.options.overlap
-    return ShardedPass(
-        order,
-        sharding,
-        unit_parameters(one.chunk, batch),
-        batch,
-        used,
-        overlaps="dp" in overlap.asynchronous,
-        is_forward=one.kind == "F",
-    )
-
-
-@dataclass
-class _PassBuilder:
-    """Appends segments and single ops to a pass; fields are those of `PassRecord`."""
-
-    overlap: OverlapPolicy
-    segments: list[Segment] = field(default_factory=list)
-    owners: list[int] = field(default_factory=list)
-    waits: list[tuple[int, int]] = field(default_factory=list)
-    follows: list[tuple[int, int]] = field(default_factory=list)
-    layer_ends: list[int] = field(default_factory=list)
-
-    def add(self, segment: Segment, owner: int = -1) -> None:
-        """Append a segment."""
-        self.segments.append(segment)
-        self.owners.append(owner)
-
-    def compute(self, op: Op) -> None:
-        """Append a kernel."""
-        self.add(_one_op_segment(op))
-
-    def launch(self, op: Op, *, after: Handle | None = None) -> Handle | None:
-        """Append a collective, after another one if given; a group of one rank has none."""
-        assert isinstance(op.work, Collective), "only collectives are launched"
-        if op.work.group.num_ranks == 1:
-            return None
-        handle = len(self.segments)
-        self.add(_one_op_segment(op))
-        if after is not None:
-            self.follows.append((handle, after))
-        if not self.overlap.hides(op):
-            self.wait(handle)
-        return handle
-
-    def wait(self, handle: Handle | None) -> None:
-        """Make the next segment wait for a collective."""
-        if handle is not None:
-            self.waits.append((len(self.segments), handle))
-
-    def end_layer(self) -> None:
-        """Mark the end of a layer's work."""
-        self.layer_ends.append(len(self.segments))
-
-    def record(self, gathered_bytes: int, bucket_bytes: int) -> PassRecord:
-        """Return the record of the pass."""
-        return PassRecord(
-            tuple(self.segments),
-            tuple(self.owners),
-            tuple(self.layer_ends),
-            tuple(self.waits),
-            tuple(self.follows),
-            gathered_bytes,
-            bucket_bytes,
-        )
-
-
-@functools.lru_cache(maxsize=4096)
-def _one_op_segment(op: Op) -> Segment:
-    """Return a segment of one op, which frees the tensors that the op reads."""
-    return Segment((op,), ((),), (), (0,), (op.reads,))
 
 
 def _input_part(batch: Microbatch) -> Tensor:

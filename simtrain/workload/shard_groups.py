@@ -1,10 +1,60 @@
-"""Groups of ranks that shard model states, and groups that hold equal shards."""
+"""How ranks shard model states: the groups that shard them, and those that hold equal shards."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from simtrain.mesh import Group, Mesh
 from simtrain.scenario import Scenario
-from simtrain.workload.sharding import ShardGroups, Sharding
+
+
+@dataclass(frozen=True, slots=True)
+class ShardGroups:
+    """Groups of ranks that shard the same parameters.
+
+    Args:
+        data: ranks that shard them.
+        replicate_group: ranks that hold equal shards, over which these are all-reduced; None if
+            `data` contains all replicas.
+        reshard_group: smaller group over which parameters are sharded from a forward pass to its
+            backward pass; None for `data`.
+    """
+
+    data: Group
+    replicate_group: Group | None = None
+    reshard_group: Group | None = None
+
+    @property
+    def last_group(self) -> Group:
+        """The ranks of the last collective of a reduction."""
+        return self.replicate_group or self.data
+
+
+@dataclass(frozen=True, slots=True)
+class Sharding:
+    """How ranks shard gradients and, in stage 3, parameters.
+
+    Args:
+        groups: ranks that shard them.
+        shards_parameters: stage 3.
+        expert_groups: ranks that shard those of experts; None if experts have as many replicas as
+            other parameters, with which they are then gathered and reduced.
+        prefetch: number of units whose parameters are gathered ahead of their use.
+        unsharded_until_backward: parameters stay unsharded from a forward pass to its backward
+            pass.
+        reduces: a backward pass reduces its gradients. Otherwise it adds them to unsharded ones.
+        accumulates: reduced gradients are added to those of earlier microbatches.
+        fully_shards: PyTorch's fully_shard, with its copies.
+    """
+
+    groups: ShardGroups
+    shards_parameters: bool
+    expert_groups: ShardGroups | None = None
+    prefetch: int = 1
+    unsharded_until_backward: bool = False
+    reduces: bool = True
+    accumulates: bool = True
+    fully_shards: bool = False
 
 
 def shard_ranks(scenario: Scenario, mesh: Mesh) -> int:

@@ -30,66 +30,18 @@ layer waits for both gathers at its start, and starts both reductions at its end
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
 
 from simtrain.mesh import Group
-from simtrain.workload.chunk import Parameters
+from simtrain.workload.chunk import Parameters, unit_parameters
 from simtrain.workload.fp8 import recipe_of
 from simtrain.workload.issue import Handle
 from simtrain.workload.ops import Op, Phase, collective, elementwise
-from simtrain.workload.tape import Microbatch
+from simtrain.workload.pass_builder import PassBuilder
+from simtrain.workload.passes import Pass
+from simtrain.workload.shard_groups import ShardGroups, Sharding
 from simtrain.workload.work import FP32_BYTES, CollectiveKind, KernelFamily
-
-
-@dataclass(frozen=True, slots=True)
-class ShardGroups:
-    """Groups of ranks that shard the same parameters.
-
-    Args:
-        data: ranks that shard them.
-        replicate_group: ranks that hold equal shards, over which these are all-reduced; None if
-            `data` contains all replicas.
-        reshard_group: smaller group over which parameters are sharded from a forward pass to its
-            backward pass; None for `data`.
-    """
-
-    data: Group
-    replicate_group: Group | None = None
-    reshard_group: Group | None = None
-
-    @property
-    def last_group(self) -> Group:
-        """The ranks of the last collective of a reduction."""
-        return self.replicate_group or self.data
-
-
-@dataclass(frozen=True, slots=True)
-class Sharding:
-    """How ranks shard gradients and, in stage 3, parameters.
-
-    Args:
-        groups: ranks that shard them.
-        shards_parameters: stage 3.
-        expert_groups: ranks that shard those of experts; None if experts have as many replicas as
-            other parameters, with which they are then gathered and reduced.
-        prefetch: number of units whose parameters are gathered ahead of their use.
-        unsharded_until_backward: parameters stay unsharded from a forward pass to its backward
-            pass.
-        reduces: a backward pass reduces its gradients. Otherwise it adds them to unsharded ones.
-        accumulates: reduced gradients are added to those of earlier microbatches.
-        fully_shards: PyTorch's fully_shard, with its copies.
-    """
-
-    groups: ShardGroups
-    shards_parameters: bool
-    expert_groups: ShardGroups | None = None
-    prefetch: int = 1
-    unsharded_until_backward: bool = False
-    reduces: bool = True
-    accumulates: bool = True
-    fully_shards: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,19 +58,6 @@ class _Part:
         return self.groups.data.num_ranks == 1
 
 
-class OpIssuer(Protocol):
-    """Receives the ops of a pass one by one."""
-
-    def compute(self, op: Op) -> None:
-        """Issue a kernel, on the compute stream unless it has a `stream_group`."""
-
-    def launch(self, op: Op, *, after: Handle | None = None) -> Handle | None:
-        """Issue a collective, after another one if given."""
-
-    def wait(self, handle: Handle | None) -> None:
-        """Make the next op wait for a collective."""
-
-
 class ShardedPass:
     """The communication of a pass with other replicas.
 
@@ -129,31 +68,20 @@ class ShardedPass:
 
     Args:
         order: receives the ops.
+        one: the pass.
         sharding: what is sharded, and over which ranks.
-        units: parameters of each unit on this rank.
-        batch: the data types of parameters and gradients.
         used: units in the order in which the pass first uses their parameters.
-        overlaps: gathers and reductions overlap compute.
-        is_forward: whether the pass is a forward pass.
     """
 
     def __init__(
-        self,
-        order: OpIssuer,
-        sharding: Sharding,
-        units: Mapping[int, Parameters],
-        batch: Microbatch,
-        used: Iterable[int],
-        *,
-        overlaps: bool,
-        is_forward: bool,
+        self, order: PassBuilder, one: Pass, sharding: Sharding, used: Iterable[int]
     ) -> None:
-        self.order, self.sharding, self.batch = order, sharding, batch
-        self.overlaps, self.is_forward = overlaps, is_forward
-        gathers_fp8 = batch.fp8_weights == "gathered"
+        self.order, self.sharding, self.batch = order, sharding, one.options.microbatch
+        self.overlaps = "dp" in one.options.overlap.asynchronous
+        self.is_forward = one.kind == "F"
         self.parts = {
-            unit: _parts(sharding, held, held.in_fp8 if gathers_fp8 else 0)
-            for unit, held in units.items()
+            unit: _parts(sharding, held, gathers_fp8=self.batch.fp8_weights == "gathered")
+            for unit, held in unit_parameters(one.chunk, self.batch).items()
         }
         self.upcoming: list[int] = []
         self.gathered: set[_Part] = set()
@@ -167,11 +95,11 @@ class ShardedPass:
             return
         needed = [unit for unit in used if self.parts[unit]]
         parts = [part for unit in needed for part in self.parts[unit] if self._is_copied(part)]
-        if is_forward or not sharding.unsharded_until_backward:
+        if self.is_forward or not sharding.unsharded_until_backward:
             self.upcoming = needed
         else:
             self.gathered.update(parts)
-        if not is_forward:
+        if not self.is_forward:
             self.resharded.update(part for part in parts if part.groups.reshard_group)
         self._count_gathered()
 
@@ -352,12 +280,12 @@ class ShardedPass:
         return shard * self.batch.gradient_bytes
 
 
-def _parts(sharding: Sharding, held: Parameters, in_fp8: int) -> tuple[_Part, ...]:
+def _parts(sharding: Sharding, held: Parameters, *, gathers_fp8: bool) -> tuple[_Part, ...]:
     """Return the parts of a unit that have parameters, those of experts last.
 
     If weights are gathered in fp8, all of the experts are.
     """
-    groups, experts = sharding.expert_groups, held.experts
+    groups, experts, in_fp8 = sharding.expert_groups, held.experts, held.in_fp8 * gathers_fp8
     if groups is None or not experts:
         return (_Part(held.total, in_fp8, sharding.groups),) if held.total else ()
     of_experts = experts if in_fp8 else 0
@@ -375,4 +303,4 @@ def _pass_over(
     """Return a kernel on parameters or gradients, which do not count as activations."""
     stream = KernelFamily.STREAM
     op = elementwise(name, read_bytes, write_bytes, phase, holds_bytes=0, family=stream)
-    return op if stream_group is None else op.replace(stream_group=stream_group)
+    return op.replace(stream_group=stream_group)
