@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import pathlib
-from collections.abc import Mapping
 from typing import Any
 
 from simtrain.errors import InputError, Location, Problem, did_you_mean
@@ -13,7 +12,7 @@ from simtrain.hardware.profile import HardwareProfile
 from simtrain.resources import find_profile
 from simtrain.scenario import Scenario
 from simtrain.strict_yaml import Document, Path, Positions, load_document, parse_document, validate
-from simtrain.strict_yaml.document import Place, dotted
+from simtrain.strict_yaml.document import dotted, move_places
 
 # Profiles passed to this process as text (see `give_profile`), by name or path.
 _given: dict[str, Document] = {}
@@ -91,7 +90,7 @@ def _with_overrides(profile: Document, overrides: Document) -> Document:
     def overridden(under: Any, over: Any, path: Path) -> Any:
         """Return the profile's data with the overrides; record their places."""
         if _is_entry(under):
-            _move(path, overrides.positions.places, places)
+            move_places(path, overrides.positions.places, places, ("value",))
             return {"value": over, "source": SET_IN_SCENARIO}
         if not isinstance(under, dict) or not isinstance(over, dict):
             raise InputError([_no_entry(path, under, overrides.positions.of_value(path))])
@@ -111,20 +110,6 @@ def _spelled(overridden: Positions, path: Path) -> str:
         if path[:depth] in overridden.places:
             return f"hardware.{dotted(path[:depth] + path[depth + 1 :])}"
     return dotted(path)
-
-
-def _move(entry: Path, source: Mapping[Path, Place], target: dict[Path, Place]) -> None:
-    """Move an overridden entry's positions from `source` to the entry's value in `target`."""
-    depth = len(entry)
-    for where in [where for where in target if where[:depth] == entry]:
-        del target[where]
-    target.update(
-        {
-            (*entry, "value", *where[depth:]): at
-            for where, at in source.items()
-            if where[:depth] == entry
-        }
-    )
 
 
 def _is_entry(data: Any) -> bool:

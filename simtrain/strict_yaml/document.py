@@ -52,7 +52,7 @@ class Positions:
         """Return a copy with `paths` at `location` and without positions below them."""
         places = dict(self.places)
         for path in paths:
-            _move(path, {path: Place(location, location)}, places)
+            move_places(path, {path: Place(location, location)}, places)
         return Positions(places)
 
 
@@ -133,18 +133,22 @@ def overlay(base: Document, top: Document) -> Document:
             return old | laid
         if isinstance(new, dict) and old is not None:
             raise _not_a_section(path, old, top.positions.of_value(path))
-        _move(path, top.positions.places, places)
+        move_places(path, top.positions.places, places)
         return new
 
     return Document(merged(base.data, top.data, ()), Positions(places))
 
 
-def _move(path: Path, source: Mapping[Path, Place], target: dict[Path, Place]) -> None:
-    """Replace the positions of `path` and below in `target` by those in `source`."""
+def move_places(
+    path: Path, source: Mapping[Path, Place], target: dict[Path, Place], inside: Path = ()
+) -> None:
+    """Replace the places of `path` and below in `target` by those in `source`, put `inside` it."""
     depth = len(path)
     for where in [where for where in target if where[:depth] == path]:
         del target[where]
-    target.update({where: at for where, at in source.items() if where[:depth] == path})
+    for where, place in source.items():
+        if where[:depth] == path:
+            target[*path, *inside, *where[depth:]] = place
 
 
 def _not_a_section(path: Path, value: Any, location: Location | None) -> InputError:
