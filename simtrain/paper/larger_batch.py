@@ -19,16 +19,7 @@ PIPELINES = {"22B": (1, 2), "175B": (4, 8, 16, 32), "530B": (21, 35, 105), "1T":
 class Variant:
     """A model of Table 3 under a strategy, with another microbatch or another pipeline.
 
-    Args:
-        strategy: name as in `STRATEGIES`.
-        microbatch: sequences of a microbatch.
-        pipeline: pipeline stages.
-        num_gpus: GPUs of the scenario.
-        states_bytes: model states of the fullest stage.
-        peak_bytes: memory of the fullest stage.
-        iteration_time_s: time of an iteration; None if it does not fit.
-        sequences_per_s: sequences of the global batch per second, likewise.
-        mfu: model FLOPs utilization, likewise.
+    Bytes are those of the fullest stage. Time, rate and MFU are None if the variant does not fit.
     """
 
     strategy: str
@@ -44,12 +35,9 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class FreedMemory:
-    """What the memory of one model buys.
+    """What the memory of one model buys, on GPUs of `capacity_bytes`.
 
-    Args:
-        capacity_bytes: memory of a GPU.
-        microbatches: variants with other microbatch sizes; the number of microbatches is Table 3's.
-        pipelines: variants with other pipeline sizes; the batch is Table 3's.
+    Other microbatches keep Table 3's number of microbatches, other pipelines keep its batch.
     """
 
     capacity_bytes: int
@@ -65,18 +53,12 @@ def freed_memory(
     """Compute the memory of each variant, and simulate the variants that fit."""
     found = {}
     for model in reported(models, on_progress, lambda name: f"batches of {name}"):
-        table3 = paper_scenario(model, "full")
-        capacity = simulate_memory(table3).capacity_bytes
-        batches = (
-            _variant(strategy, scenario)
-            for strategy in STRATEGIES
-            for scenario in _microbatches(model, strategy, sizes)
-        )
-        pipelines = (
-            _variant(strategy, scenario)
-            for strategy in STRATEGIES
-            for scenario in _pipelines(model, strategy)
-        )
+        capacity = simulate_memory(paper_scenario(model, "full")).capacity_bytes
+        batches: list[Variant] = []
+        pipelines: list[Variant] = []
+        for strategy in STRATEGIES:
+            batches += [_variant(strategy, one) for one in _microbatches(model, strategy, sizes)]
+            pipelines += [_variant(strategy, one) for one in _pipelines(model, strategy)]
         found[model] = FreedMemory(capacity, tuple(batches), tuple(pipelines))
     return found
 

@@ -27,7 +27,8 @@ def table2(progress: Progress | None = None) -> Reproduction:
     for model in MODELS:
         for strategy, scenario in _configured(model):
             labels, formulas = (model, strategy), Formulas.of(scenario)
-            ops = list(_both_passes(scenario))
+            forward, backward = layer_ops(scenario)
+            ops = [*forward, *backward]
             # The table omits the all-gathers that sequence parallelism repeats in the backward.
             sent_bytes = total_wire_bytes(ops, include_extra=False)
             activations[labels] = float(formulas.layer_bytes), saved_bytes(scenario)
@@ -66,10 +67,11 @@ def _configured(model: str) -> Iterator[tuple[str, Scenario]]:
         yield strategy, paper_scenario(model, strategy)
 
 
-def _both_passes(scenario: Scenario) -> Iterator[Op]:
+def layer_ops(scenario: Scenario) -> tuple[list[Op], list[Op]]:
+    """Return the ops of a layer's forward pass, and of its backward pass."""
     plan = paper_plan(scenario)
-    for kind in ("F", "B"):
-        yield from record_pass(plan.layers_pass(1, kind)).ops
+    forward, backward = ([*record_pass(plan.layers_pass(1, kind)).ops] for kind in ("F", "B"))
+    return forward, backward
 
 
 def _kept(plan: Plan) -> tuple[int, int, int]:

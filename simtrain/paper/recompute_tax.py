@@ -10,14 +10,12 @@ from dataclasses import dataclass
 
 from simtrain.durations.model import DurationModel
 from simtrain.hardware.load import profile_of
-from simtrain.hardware.profile import HardwareProfile
 from simtrain.paper.entries import Progress, reported
 from simtrain.paper.layer_terms import RECOMPUTES
-from simtrain.paper.models import MODELS, paper_plan, paper_scenario
-from simtrain.scenario import Scenario
+from simtrain.paper.layer_work import layer_ops
+from simtrain.paper.models import MODELS, paper_scenario
 from simtrain.simulation import simulate_layer
-from simtrain.workload.ops import Op, total_flops
-from simtrain.workload.record import record_pass
+from simtrain.workload.ops import total_flops
 
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
 
@@ -46,6 +44,11 @@ class LayerTime:
     num_ops: int
     num_extrapolated: int
 
+    @property
+    def total_s(self) -> float:
+        """Time of both passes."""
+        return self.forward_s + self.backward_s + self.recompute_s
+
 
 Times = dict[tuple[str, bool, str, int], LayerTime]
 """By model, sequence parallelism, recompute strategy and sequence length."""
@@ -62,51 +65,35 @@ def recompute_tax(
         for model in reported(models, on_progress, lambda name: f"a layer of {name}")
         for length in lengths
         for sequence_parallel in (False, True)
-        for recompute, layer in _layers(model, sequence_parallel, length)
+        for recompute, layer in layer_times(
+            model, length, sequence_parallel=sequence_parallel
+        ).items()
     }
 
 
-def _layers(model: str, sequence_parallel: bool, length: int) -> list[tuple[str, LayerTime]]:
+def layer_times(model: str, length: int = 2048, *, sequence_parallel: bool) -> dict[str, LayerTime]:
+    """Simulate one layer with each recompute strategy."""
     overrides = (
         f"parallelism.sequence_parallel={str(sequence_parallel).lower()}",
         f"model.seq_length={length}",
     )
     scenarios = {name: paper_scenario(model, name, *overrides) for name in RECOMPUTES}
     saving, profile = scenarios["none"], profile_of(scenarios["none"])
-    model_flops = sum(_flops(saving))
+    durations, found = DurationModel(profile), {}
     _, saving_backward = simulate_layer(saving, profile)
-    found = []
+    model_flops = sum(map(total_flops, layer_ops(saving)))
     for recompute, scenario in scenarios.items():
         forward, backward = simulate_layer(scenario, profile)
-        forward_flops, backward_flops = _flops(scenario)
-        layer = LayerTime(
-            forward.duration_s,
-            saving_backward.duration_s,
-            backward.duration_s - saving_backward.duration_s,
-            forward_flops,
-            forward_flops + backward_flops - model_flops,
-            forward_flops + backward_flops,
-            *_count_ops(scenario, profile),
+        forward_ops, backward_ops = layer_ops(scenario)
+        ops = [*forward_ops, *backward_ops]
+        found[recompute] = LayerTime(
+            forward_s=forward.duration_s,
+            backward_s=saving_backward.duration_s,
+            recompute_s=backward.duration_s - saving_backward.duration_s,
+            forward_flops=total_flops(forward_ops),
+            recompute_flops=total_flops(ops) - model_flops,
+            total_flops=total_flops(ops),
+            num_ops=len(ops),
+            num_extrapolated=sum(durations.is_extrapolated(op.work) for op in ops),
         )
-        found.append((recompute, layer))
     return found
-
-
-def _count_ops(scenario: Scenario, profile: HardwareProfile) -> tuple[int, int]:
-    """Count a layer's ops in both passes, and those outside the profile's fitted range."""
-    model = DurationModel(profile)
-    works = [op.work for ops in _ops(scenario) for op in ops]
-    return len(works), sum(map(model.is_extrapolated, works))
-
-
-def _flops(scenario: Scenario) -> tuple[int, int]:
-    """Return the FLOPs of the forward and of the backward pass."""
-    forward, backward = map(total_flops, _ops(scenario))
-    return forward, backward
-
-
-def _ops(scenario: Scenario) -> tuple[list[Op], list[Op]]:
-    """Record a layer, and return the ops of its forward and of its backward pass."""
-    plan = paper_plan(scenario)
-    forward, backward = (record_pass(plan.layers_pass(1, kind)).ops for kind in ("F", "B"))
-    return [*forward], [*backward]

@@ -6,6 +6,8 @@ Source: Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion
 
 from __future__ import annotations
 
+import itertools
+
 from simtrain.memory.buffers import FP32_GRADIENTS, buffers_of
 from simtrain.memory.states import model_states
 from simtrain.paper.entries import Progress, Reproduction
@@ -31,7 +33,8 @@ UNIT_LAYERS = 6
 def zero(progress: Progress | None = None) -> Reproduction:
     """Reproduce the numbers of Section 3, and the model states of every ZeRO stage."""
     scenario = load_scenario(GPT2)
-    plan, num_parameters = paper_plan(scenario), _num_parameters(scenario)
+    plan = paper_plan(scenario)
+    num_parameters = plan.stage_parameters[0].total
     states = model_states(plan.step_options, num_parameters)
     _, buffers = buffers_of(plan, plan.stage_parameters[0], global_bytes=0)
     return reproduction(
@@ -50,23 +53,18 @@ def zero(progress: Progress | None = None) -> Reproduction:
 def _activations() -> Ours:
     everything = load_scenario(GPT2, ("recompute=none",))
     selective = load_scenario(GPT2, ("recompute=selective",))
-    layers, whole, rest = (
-        everything.model.num_layers,
-        Formulas.of(everything),
-        Formulas.of(selective),
-    )
+    num_layers = everything.model.num_layers
+
+    def saved(scenario: Scenario) -> tuple[float, int]:
+        paper = Formulas.of(scenario).layer_bytes * num_layers
+        return float(paper), saved_bytes(scenario, num_layers)
+
     return {
         "as the paper counts: outputs of the linear layers": _linear_output_bytes(
-            everything, layers
+            everything, num_layers
         ),
-        "all saved tensors of the layers": (
-            float(whole.layer_bytes * layers),
-            saved_bytes(everything, layers),
-        ),
-        "all saved tensors with selective recompute": (
-            float(rest.layer_bytes * layers),
-            saved_bytes(selective, layers),
-        ),
+        "all saved tensors of the layers": saved(everything),
+        "all saved tensors with selective recompute": saved(selective),
     }
 
 
@@ -74,8 +72,10 @@ def _checkpointing() -> Ours:
     long = f"recompute={{strategy: full, num_layers: {UNIT_LAYERS}}}"
     units, layers = load_scenario(GPT2, (long,)), load_scenario(GPT2)
     everything = load_scenario(GPT2, ("recompute=none",))
-    counted = _inputs_bytes(units) + _linear_output_bytes(everything, UNIT_LAYERS)
-    inputs = _inputs_bytes(layers)
+    # The forward pass of checkpointed layers saves the inputs of each unit.
+    counted = saved_bytes(units, units.model.num_layers)
+    counted += _linear_output_bytes(everything, UNIT_LAYERS)
+    inputs = saved_bytes(layers, layers.model.num_layers)
     again = saved_bytes(everything) - saved_bytes(layers)
     return {
         f"as the paper counts: units of {UNIT_LAYERS} layers": counted,
@@ -87,34 +87,19 @@ def _checkpointing() -> Ours:
 def _divided(num_parameters: int) -> Ours:
     """Return weights, gradients and optimizer states, each sharded from its ZeRO stage on."""
     divided: dict[tuple[str, str], tuple[float, float]] = {}
-    for stage in STAGES:
-        # A single replica cannot shard.
-        for replicas in REPLICAS[1:] if stage else REPLICAS:
-            options = paper_plan(_replicated(stage, replicas)).step_options
-            parts = zip((12, 2, 2), (1, 2, 3), strict=True)
-            per_parameter = sum(
-                size / replicas if stage >= first else size for size, first in parts
-            )
-            ours = model_states(options, num_parameters).total_bytes
-            divided[str(stage), str(replicas)] = per_parameter * num_parameters, ours
+    for stage, replicas in itertools.product(STAGES, REPLICAS):
+        if stage and replicas == 1:
+            continue  # a single replica cannot shard
+        fields = {"memory.zero_stage": stage, "parallelism.data": replicas}
+        fields |= {"batch.global": 32 * replicas}
+        scenario = load_scenario(GPT2, [f"{name}={value}" for name, value in fields.items()])
+        per_parameter = sum(
+            size / replicas if stage >= first else size
+            for size, first in zip((12, 2, 2), (1, 2, 3), strict=True)
+        )
+        ours = model_states(paper_plan(scenario).step_options, num_parameters).total_bytes
+        divided[str(stage), str(replicas)] = per_parameter * num_parameters, ours
     return divided
-
-
-def _replicated(stage: int, replicas: int) -> Scenario:
-    batch = 32 * replicas
-    return load_scenario(
-        GPT2,
-        (f"memory.zero_stage={stage}", f"parallelism.data={replicas}", f"batch.global={batch}"),
-    )
-
-
-def _num_parameters(scenario: Scenario) -> int:
-    return paper_plan(scenario).stage_parameters[0].total
-
-
-def _inputs_bytes(scenario: Scenario) -> int:
-    """Return the bytes that the forward pass of checkpointed layers saves."""
-    return saved_bytes(scenario, scenario.model.num_layers)
 
 
 def _linear_output_bytes(scenario: Scenario, num_layers: int) -> int:

@@ -15,7 +15,7 @@ from docs.update import papers
 from docs.update.paper_memory import entries
 from docs.update.update import stale
 from simtrain import paper
-from simtrain.paper import kept_microbatches, recompute_times, stage_memory
+from simtrain.paper import kept_microbatches, stage_memory
 from simtrain.paper.entries import Limit, Reproduction
 from simtrain.paper.kept_microbatches import AppendixC
 from tests.helpers.command_line import call
@@ -220,8 +220,8 @@ def test_figure_8(results: dict[str, paper.TargetResult]) -> None:
     overheads = entries(results, "fig8", "overheads")
     for model in MODELS:
         parts = {
-            strategy: [times.value(model, strategy, part) for part in recompute_times.PARTS]
-            for strategy in recompute_times.BARS
+            strategy: [times.value(model, strategy, part) for part in times.names("part")]
+            for strategy in times.names("strategy")
         }
         assert parts["baseline"][2] == 0
         assert parts["full"][:2] == parts["baseline"][:2]
@@ -239,9 +239,9 @@ def test_figure_8_agrees_with_table_4_for_the_22b_model(
 ) -> None:
     times = entries(results, "fig8", "times")
     rows = {(row.labels[1], row.facts["pass"]): row.simulated for row in paper.table4().rows}
-    for strategy in recompute_times.BARS:
+    for strategy in times.names("strategy"):
         forward, backward, recompute = (
-            times.value("22B", strategy, part) for part in recompute_times.PARTS
+            times.value("22B", strategy, part) for part in times.names("part")
         )
         assert forward == rows[strategy, "forward"]
         assert backward + recompute == pytest.approx(rows[strategy, "backward"])

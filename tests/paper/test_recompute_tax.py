@@ -6,7 +6,6 @@ from simtrain.paper.larger_batch import freed_memory
 from simtrain.paper.layer_terms import RECOMPUTES
 from simtrain.paper.models import PRESENT, paper_scenario
 from simtrain.paper.recompute_tax import recompute_tax
-from simtrain.paper.recompute_times import fig8
 from simtrain.paper.times import table4
 from simtrain.simulation import simulate
 
@@ -24,16 +23,6 @@ def test_the_tax_is_that_of_table_4(tax):
         assert layer.forward_s == next(rows).simulated
         backward_s = layer.backward_s + layer.recompute_s
         assert backward_s == pytest.approx(next(rows).simulated, rel=1e-12)
-
-
-@pytest.mark.slow
-def test_the_tax_is_that_of_figure_8(tax):
-    times = fig8().section("times")
-    for strategy, case in (("full", (False, "full")), (PRESENT, (True, "selective"))):
-        layer = tax["22B", *case, 2048]
-        parts = layer.forward_s, layer.backward_s, layer.recompute_s
-        names = ("forward", "backward", "recompute")
-        assert parts == tuple(times.value("22B", strategy, name) for name in names)
 
 
 def test_selective_recompute_runs_the_core_again_and_full_the_forward_pass(tax):
