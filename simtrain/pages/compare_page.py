@@ -13,7 +13,7 @@ from rich.text import Text
 
 from simtrain.hardware.profile import NOT_CALIBRATED
 from simtrain.hardware.upgrades import RESOURCES
-from simtrain.pages.tables import Bar, FittedTable, notes, properties, table_of
+from simtrain.pages.tables import Bar, FittedTable, notes, properties
 from simtrain.report.breakdown import CAUSE_LABELS, KIND_LABELS
 from simtrain.report.difference import Difference
 from simtrain.report.remarks import mfu_remarks
@@ -72,18 +72,20 @@ def _groups(named: dict[str, Cell]) -> Iterator[dict[str, Cell]]:
         yield {name: named[name] for name in (first, *others[start : start + step])}
 
 
-def _side_by_side(columns: dict[str, ScenarioColumn]) -> Table:
+def _side_by_side(columns: dict[str, ScenarioColumn]) -> FittedTable:
     results = [one.result for one in columns.values()]
-    table = table_of("", *(f">{name}" for name in columns), title="Side by side")
-    for label, values in {
-        "iteration time": [format_seconds(one.iteration_time_s) for one in results],
-        "tokens per second": [f"{one.tokens_per_s:,.0f}" for one in results],
-        "MFU": [f"{one.mfu:.1%}" for one in results],
-        "peak memory": [format_bytes(one.memory.fullest.peak_bytes) for one in results],
-        "GPUs": [f"{one.scenario.num_gpus:,}" for one in results],
-    }.items():
-        table.add_row(label, *values)
-    return table
+    rows = [
+        ("iteration time", *(format_seconds(one.iteration_time_s) for one in results)),
+        ("tokens per second", *(f"{one.tokens_per_s:,.0f}" for one in results)),
+        ("MFU", *(f"{one.mfu:.1%}" for one in results)),
+        ("peak memory", *(format_bytes(one.memory.fullest.peak_bytes) for one in results)),
+        ("GPUs", *(f"{one.scenario.num_gpus:,}" for one in results)),
+    ]
+    return FittedTable(["", *_headings(columns)], rows, title="Side by side")
+
+
+def _headings(columns: dict[str, ScenarioColumn], suffix: str = "") -> list[str]:
+    return [f">{name}{suffix}" for name in columns]
 
 
 def _changed_fields(columns: dict[str, ScenarioColumn]) -> Table:
@@ -110,20 +112,26 @@ def _written(value: object) -> str:
     return "" if value is None else as_scalar(value)
 
 
-def _causes(letter: str, difference: Difference) -> Table:
+def _causes(letter: str, difference: Difference) -> FittedTable:
     base_s, other_s = difference.base.breakdown_s, difference.other.breakdown_s
     total_s, other_total_s = difference.base.iteration_time_s, difference.other.iteration_time_s
-    headings = "cause", ">A", f">{letter}", ">difference", ">of A"
-    table = table_of(*headings, title=f"Why {letter} differs from A (mean over stages)")
-    for name, cause_s in difference.causes_s.items():
-        shares = base_s[name] / total_s, other_s[name] / other_total_s
-        if max(shares) >= _ROUNDING:
-            cells = _time(base_s[name], total_s), _time(other_s[name], other_total_s)
-            table.add_row(CAUSE_LABELS[f"{name}_s"], *cells, *_change(cause_s, total_s))
-    table.add_section()
+    rows = [
+        (
+            CAUSE_LABELS[f"{name}_s"],
+            _time(base_s[name], total_s),
+            _time(other_s[name], other_total_s),
+            *_change(cause_s, total_s),
+        )
+        for name, cause_s in difference.causes_s.items()
+        if max(base_s[name] / total_s, other_s[name] / other_total_s) >= _ROUNDING
+    ]
     times = format_seconds(total_s), format_seconds(other_total_s)
-    table.add_row("iteration", *times, *_change(difference.difference_s, total_s))
-    return table
+    return FittedTable(
+        ("cause", ">A", f">{letter}", ">difference", ">of A"),
+        rows,
+        title=f"Why {letter} differs from A (mean over stages)",
+        end=("iteration", *times, *_change(difference.difference_s, total_s)),
+    )
 
 
 def _time(seconds: float, total_s: float) -> str:
@@ -155,19 +163,17 @@ def _sentences(letter: str, difference: Difference) -> list[str]:
     return sentences
 
 
-def _critical_paths(columns: dict[str, ScenarioColumn]) -> Table:
+def _critical_paths(columns: dict[str, ScenarioColumn]) -> FittedTable:
     """Show the seconds that each kind of task takes on the critical path."""
     paths = [one.result.critical_path_s for one in columns.values()]
-    headings = "kind of task", *(f">{name}" for name in columns)
-    table = table_of(*headings, title="Critical path")
     kinds = dict.fromkeys(kind for path in paths for kind in path)
-    for kind in sorted(kinds, key=lambda kind: -max(path.get(kind, 0.0) for path in paths)):
-        cells = (format_seconds(path[kind]) if kind in path else "" for path in paths)
-        table.add_row(KIND_LABELS[kind], *cells)
-    table.add_section()
+    rows = [
+        (KIND_LABELS[kind], *(format_seconds(path[kind]) if kind in path else "" for path in paths))
+        for kind in sorted(kinds, key=lambda kind: -max(path.get(kind, 0.0) for path in paths))
+    ]
     totals = (format_seconds(one.result.iteration_time_s) for one in columns.values())
-    table.add_row("iteration", *totals)
-    return table
+    headings = ["kind of task", *_headings(columns)]
+    return FittedTable(headings, rows, title="Critical path", end=("iteration", *totals))
 
 
 def _sensitivities(columns: dict[str, ScenarioColumn]) -> list[Sensitivity]:
@@ -178,12 +184,16 @@ def _resources(columns: dict[str, ScenarioColumn]) -> FittedTable:
     """Show the share of the iteration that better hardware saves, by resource."""
     sensitivities = _sensitivities(columns)
     largest = max(max(sensitivities[0].saved.values()), 1e-9)
-    rows: list[tuple[Sequence[RenderableType], None]] = []
-    for name, share in sensitivities[0].saved.items():
-        cells = [f"{one.saved[name]:.2%}" for one in sensitivities]
-        rows.append(((RESOURCES[name].label, *cells, Bar(max(share, 0.0) / largest)), None))
+    rows: list[Sequence[RenderableType]] = [
+        (
+            RESOURCES[name].label,
+            *(f"{one.saved[name]:.2%}" for one in sensitivities),
+            Bar(max(share, 0.0) / largest),
+        )
+        for name, share in sensitivities[0].saved.items()
+    ]
     return FittedTable(
-        (f"{FACTOR - 1:.0%} better", *(f">{name} shorter" for name in columns), ""),
+        [f"{FACTOR - 1:.0%} better", *_headings(columns, " shorter"), ""],
         rows,
         optional=("",),
         title="What to buy first, one resource at a time",

@@ -22,11 +22,9 @@ sequences of 2048 tokens, microbatches of 4 and a global batch of 64.
 def explanation_page(one: Explanation, width: int) -> str:
     """Format one entry, wrapped to `width` columns."""
     parts = [
-        textwrap.fill(f"{one.code}  {one.what}", width, subsequent_indent=" " * 6),
-        *(
-            textwrap.fill(f"{name}  {text}", width, subsequent_indent=" " * 6)
-            for name, text in (("why:", one.why), ("fix:", one.fix))
-        ),
+        _hanging(f"{one.code}  {one.what}", width),
+        _hanging(f"why:  {one.why}", width),
+        _hanging(f"fix:  {one.fix}", width),
         "example:\n" + textwrap.indent(one.example, " " * 6),
     ]
     return "\n".join(parts) + "\n"
@@ -34,10 +32,12 @@ def explanation_page(one: Explanation, width: int) -> str:
 
 def code_list(every: Iterable[Explanation], width: int) -> str:
     """List all codes with their meaning, wrapped to `width` columns."""
-    lines = (
-        textwrap.fill(f"{one.code}  {one.what}", width, subsequent_indent=" " * 6) for one in every
-    )
-    return "\n".join(lines) + "\n"
+    return "".join(_hanging(f"{one.code}  {one.what}", width) + "\n" for one in every)
+
+
+def _hanging(text: str, width: int) -> str:
+    """Wrap a text to `width` columns; all lines but the first are indented."""
+    return textwrap.fill(text, width, subsequent_indent=" " * 6)
 
 
 def errors_document(every: Iterable[Explanation]) -> str:

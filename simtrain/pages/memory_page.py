@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -20,7 +18,7 @@ from simtrain.memory.buffers import (
     WORKING,
 )
 from simtrain.memory.report import COMPONENTS, MemoryReport, StageMemory
-from simtrain.pages.tables import Bar, FittedTable, table_of, verdict
+from simtrain.pages.tables import Bar, FittedTable, evenly_spaced, table_of, verdict
 from simtrain.units import format_seconds, gib
 
 MEANINGS = {
@@ -54,22 +52,31 @@ def memory_page(report: MemoryReport) -> RenderableType:
     return Group(*parts, memory_verdict(report))
 
 
-def peaks_table(report: MemoryReport) -> Table:
+def peaks_table(report: MemoryReport) -> FittedTable:
     """Peak and capacity per stage; a long pipeline shows a selection of stages."""
-    capacity = report.capacity_bytes
-    title = f"Peak memory per GPU, of {gib(capacity)} GiB"
-    table = table_of(">stage", ">peak\nGiB", ">%", "in", "", title=title)
-    for stage in _some(report.stages):
-        share = stage.peak_bytes / capacity
-        table.add_row(
+    capacity, stages = report.capacity_bytes, report.stages
+    if len(stages) > _MANY_STAGES:
+        stages = tuple(stages[place] for place in evenly_spaced(len(stages), _ROWS))
+    rows = [
+        (
             str(stage.stage),
             gib(stage.peak_bytes),
-            f"{share:.1%}",
+            f"{stage.peak_bytes / capacity:.1%}",
             stage.peak_name,
-            Bar(min(share, 1)),
-            style=None if share <= 1 else "red",
+            Bar(min(stage.peak_bytes / capacity, 1)),
         )
-    return table
+        for stage in stages
+    ]
+    return FittedTable(
+        (">stage", ">peak\nGiB", ">%", "in", ""),
+        rows,
+        title=f"Peak memory per GPU, of {gib(capacity)} GiB",
+        styles=[_style(stage, report) for stage in stages],
+    )
+
+
+def _style(stage: StageMemory, report: MemoryReport) -> str | None:
+    return None if stage.peak_bytes <= report.capacity_bytes else "red"
 
 
 def memory_verdict(report: MemoryReport) -> Text:
@@ -85,14 +92,11 @@ def _components_table(report: MemoryReport) -> FittedTable:
     """Components per stage, with the pass and the time of the peak."""
     rows = [
         (
-            (
-                str(stage.stage),
-                *(gib(stage.components_bytes[name]) for name in COMPONENTS),
-                gib(stage.peak_bytes),
-                stage.peak_name,
-                "" if stage.peak_time_s is None else format_seconds(stage.peak_time_s),
-            ),
-            None if stage.peak_bytes <= report.capacity_bytes else "red",
+            str(stage.stage),
+            *(gib(stage.components_bytes[name]) for name in COMPONENTS),
+            gib(stage.peak_bytes),
+            stage.peak_name,
+            "" if stage.peak_time_s is None else format_seconds(stage.peak_time_s),
         )
         for stage in report.stages
     ]
@@ -102,6 +106,7 @@ def _components_table(report: MemoryReport) -> FittedTable:
         rows,
         optional=(_TIME, _MOMENT),
         title="Peak memory by stage, GiB",
+        styles=[_style(stage, report) for stage in report.stages],
     )
 
 
@@ -112,11 +117,3 @@ def _buffers_table(stage: StageMemory) -> Table:
     ]
     title = f"Buffers of stage {stage.stage} at its peak"
     return table_of("buffer", ">GiB", "what it is", title=title, rows=rows)
-
-
-def _some(stages: Sequence[StageMemory]) -> Sequence[StageMemory]:
-    """All stages; of a long pipeline the first, the last, and stages at equal distances."""
-    if len(stages) <= _MANY_STAGES:
-        return stages
-    last = len(stages) - 1
-    return [stages[round(place * last / (_ROWS - 1))] for place in range(_ROWS)]

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.text import Text
 
 from simtrain.pages.tables import FittedTable, notes, properties
 from simtrain.report.breakdown import CAUSE_LABELS
@@ -25,7 +24,8 @@ _HEADINGS = (
 _OPTIONAL = (">bytes", ">FLOPs", "basis", "<profile entry", "shape", ">count", "pass", ">hidden")
 _ROUNDING = 1e-9
 _PASSES = {"forward": "F", "input_gradient": "I", "weight_gradient": "W", "recompute": "R"}
-_Row = tuple[Sequence[RenderableType], str | None]
+_Row = dict[str, str]
+"""Cells by heading; missing cells are empty."""
 
 
 def operators_page(table: Operators, name: str) -> RenderableType:
@@ -36,37 +36,40 @@ def operators_page(table: Operators, name: str) -> RenderableType:
         ("iteration time", format_seconds(table.iteration_time_s)),
     )
     rows: list[_Row] = []
+    styles: list[str | None] = []
     for field, label in CAUSE_LABELS.items():
         cause_s = getattr(table.breakdown, field)
         operators = table.of_cause(field.removesuffix("_s"))
         if operators or cause_s > _ROUNDING * table.iteration_time_s:
-            limit, entry = ("host", HOST_ISSUE) if field == "launch_s" else ("", "")
-            cells = _cells(op=label, time=cause_s, of=table, limit=limit, entry=entry)
-            rows.append((cells, "bold"))
-            rows += [(cells, None) for cells in _of_cause(operators, table)]
+            row = _row(label, cause_s, table)
+            if field == "launch_s":
+                row |= {"<limit": "host", "<profile entry": HOST_ISSUE}
+            of_cause = _of_cause(operators, table)
+            rows += [row, *of_cause]
+            styles += ["bold", *[None] * len(of_cause)]
     fitted = FittedTable(
         _HEADINGS,
-        rows,
+        [*map(_cells, rows)],
         optional=_OPTIONAL,
         title="Operators of an iteration on one rank of the stage",
-        end=_cells(op="iteration", time=table.iteration_time_s, of=table),
+        end=_cells(_row("iteration", table.iteration_time_s, table)),
+        styles=styles,
     )
     return Group(properties(title), "", fitted, "", _limits(table), "", *notes(_remarks(table)))
 
 
+def _cells(row: _Row) -> list[str]:
+    return [row.get(heading, "") for heading in _HEADINGS]
+
+
 def _limits(table: Operators) -> FittedTable:
     """The time by what limits it, and the entries of the profile that it comes from."""
-    rows: list[_Row] = []
+    rows = []
     for limit, operators in table.by_limit():
         seconds = math.fsum(row.exposed_s for row in operators)
-        entries = {row.bottleneck.entry: None for row in operators if row.bottleneck}
-        cells = (
-            str(limit),
-            format_seconds(seconds),
-            f"{seconds / table.iteration_time_s:.1%}",
-            ", ".join(entries),
-        )
-        rows.append((cells, None))
+        share = f"{seconds / table.iteration_time_s:.1%}"
+        entries = dict.fromkeys(row.bottleneck.entry for row in operators if row.bottleneck)
+        rows.append((str(limit), format_seconds(seconds), share, ", ".join(entries)))
     headings = ("<limit", ">time", ">%", "entries of the hardware profile")
     return FittedTable(headings, rows, optional=(">%",), title="What limits the ops")
 
@@ -78,59 +81,39 @@ def _stage(table: Operators) -> str:
     return f"{table.stage} of 0 to {table.num_stages - 1}{why}"
 
 
-def _of_cause(operators: Sequence[Operator], table: Operators) -> list[Sequence[RenderableType]]:
+def _of_cause(operators: Sequence[Operator], table: Operators) -> list[_Row]:
     least_s = LEAST_SHARE * table.iteration_time_s
-    shown = [row for row in operators if row.total_s >= least_s]
-    others = [row for row in operators if row.total_s < least_s]
-    cells = [_operator_cells(row, table) for row in shown]
-    if others:
+    rows = [_operator_row(row, table) for row in operators if row.total_s >= least_s]
+    if others := [row for row in operators if row.total_s < least_s]:
         time_s, hidden_s = sum(row.exposed_s for row in others), sum(row.hidden_s for row in others)
-        words = f"  {len(others)} smaller"
-        count = sum(row.count for row in others)
-        cells.append(_cells(op=words, time=time_s, of=table, hidden=hidden_s, count=f"{count:,}"))
-    return cells
+        count = f"{sum(row.count for row in others):,}"
+        rows.append(_row(f"  {len(others)} smaller", time_s, table, hidden_s) | {">count": count})
+    return rows
 
 
-def _operator_cells(row: Operator, table: Operators) -> Sequence[RenderableType]:
+def _operator_row(row: Operator, table: Operators) -> _Row:
     mark = "*" if row.basis == "extrapolated" else " "
-    return _cells(
-        op=f"{mark} {row.name}",
-        phase=_PASSES.get(row.phase, ""),
-        time=row.exposed_s,
-        of=table,
-        hidden=row.hidden_s,
-        count=f"{row.count:,}",
-        shape=row.shape,
-        flops=_short(row.flops) if row.flops else "",
-        num_bytes=format_bytes(row.num_bytes) if row.num_bytes else "",
-        rate=rate_of(row),
-        limit=str(row.bottleneck.limit) if row.bottleneck else "",
-        entry=row.bottleneck.entry if row.bottleneck else "",
-        basis=row.basis,
-    )
+    return _row(f"{mark} {row.name}", row.exposed_s, table, row.hidden_s) | {
+        "pass": _PASSES.get(row.phase, ""),
+        ">count": f"{row.count:,}",
+        "shape": row.shape,
+        ">FLOPs": f"{row.flops / 1e12:.4g} TFLOP" if row.flops else "",
+        ">bytes": format_bytes(row.num_bytes) if row.num_bytes else "",
+        ">rate": rate_of(row),
+        "<limit": str(row.bottleneck.limit) if row.bottleneck else "",
+        "<profile entry": row.bottleneck.entry if row.bottleneck else "",
+        "basis": row.basis,
+    }
 
 
-def _cells(
-    *,
-    op: str,
-    time: float,
-    of: Operators,
-    hidden: float = 0.0,
-    phase: str = "",
-    count: str = "",
-    shape: str = "",
-    flops: str = "",
-    num_bytes: str = "",
-    rate: str = "",
-    limit: str = "",
-    entry: str = "",
-    basis: str = "",
-) -> Sequence[RenderableType]:
-    """A row in the order of `_HEADINGS`."""
-    share = f"{time / of.iteration_time_s:.1%}"
-    hidden_s = format_seconds(hidden) if hidden > LEAST_SHARE * time else ""
-    texts = op, phase, count, shape, flops, num_bytes, format_seconds(time), hidden_s, share, rate
-    return [Text(text) for text in (*texts, limit, entry, basis)]
+def _row(op: str, time_s: float, table: Operators, hidden_s: float = 0.0) -> _Row:
+    """The cells that all rows have."""
+    return {
+        "op": op,
+        ">time": format_seconds(time_s),
+        ">hidden": format_seconds(hidden_s) if hidden_s > LEAST_SHARE * time_s else "",
+        ">%": f"{time_s / table.iteration_time_s:.1%}",
+    }
 
 
 def rate_of(row: Operator) -> str:
@@ -138,10 +121,6 @@ def rate_of(row: Operator) -> str:
     if row.bottleneck and row.bottleneck.limit.is_arithmetic and row.flops:
         return f"{row.flops_per_s / 1e12:.3g} TFLOP/s"
     return f"{row.bytes_per_s / 1e9:.4g} GB/s" if row.num_bytes else ""
-
-
-def _short(flops: float) -> str:
-    return f"{flops / 1e12:.4g} TFLOP"
 
 
 def _remarks(table: Operators) -> list[str]:

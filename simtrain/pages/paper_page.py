@@ -125,9 +125,7 @@ def _table(section: Section, *further: Column, title: str | None = None) -> Fitt
             (f">error\n{error}", lambda one: _signed(section.error(one))),
         ]
     columns += further
-    rows = [
-        ([*entry.labels, *(cell(entry) for _, cell in columns)], None) for entry in section.entries
-    ]
+    rows = [[*entry.labels, *(cell(entry) for _, cell in columns)] for entry in section.entries]
     headings = [heading for heading, _ in columns]
     optional = [heading for heading, _ in reversed(further)]
     return FittedTable((*section.labels, *headings), rows, tuple(optional), title)

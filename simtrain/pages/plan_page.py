@@ -41,8 +41,13 @@ def plan_page(plan: TrainingPlan, out: Path | None = None) -> RenderableType:
         *(">cluster", ">GPUs", _SPLIT, _ITERATION, _MFU, _PEAK),
         *(">days", _HOURS, price, _ENERGY, ""),
     )
-    rows = [(_cells(row, plan), _style(row)) for row in plan.rows]
-    table = FittedTable(headings, rows, _OPTIONAL, title=_title(plan))
+    table = FittedTable(
+        headings,
+        [_cells(row, plan) for row in plan.rows],
+        _OPTIONAL,
+        title=_title(plan),
+        styles=[None if row.meets_limits else "dim" for row in plan.rows],
+    )
     return Group(table, *notes(_notes(plan, out)), _verdict(plan))
 
 
@@ -96,10 +101,6 @@ def _mark(row: PlanRow, plan: TrainingPlan) -> str:
     marks += ["fastest"] if row is plan.fastest else []
     marks += ["cheapest"] if row is plan.cheapest else []
     return ", ".join(marks)
-
-
-def _style(row: PlanRow) -> str | None:
-    return None if row.meets_limits else "dim"
 
 
 def _notes(plan: TrainingPlan, out: Path | None) -> Iterator[str]:

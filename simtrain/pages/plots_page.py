@@ -34,9 +34,14 @@ def _parts(plots: Plots) -> Iterator[RenderableType]:
 
 def _front_table(pareto: Pareto, panel: Cell) -> Table:
     title = "Pareto front of time and memory" + (f", {as_scalar(panel)}" if panel != "" else "")
-    table = table_of(">", ">GiB", f">{pareto.unit}", "where", title=Text(title))
     axes = pareto.results.varying()
-    for number, row in enumerate(pareto.front(panel), start=1):
-        where = ", ".join(f"{name}: {as_scalar(row[name])}" for name in axes)
-        table.add_row(str(number), gib(row["peak_bytes"]), f"{row['time']:.4g}", Text(where))
-    return table
+    rows = [
+        (
+            str(number),
+            gib(row["peak_bytes"]),
+            f"{row['time']:.4g}",
+            ", ".join(f"{name}: {as_scalar(row[name])}" for name in axes),
+        )
+        for number, row in enumerate(pareto.front(panel), start=1)
+    ]
+    return table_of(">", ">GiB", f">{pareto.unit}", "where", title=Text(title), rows=rows)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 import pathlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from pydantic import BaseModel
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -16,6 +16,7 @@ from rich.text import Text
 from simtrain.entry import Entry
 from simtrain.hardware.algorithms import Protocol, Rule
 from simtrain.hardware.cluster import Level
+from simtrain.hardware.entries import entries_of
 from simtrain.hardware.links import CollectiveCurve
 from simtrain.hardware.load import load_profile
 from simtrain.hardware.profile import HardwareProfile, Ranges, Tile
@@ -69,20 +70,12 @@ def load_page(name_or_path: str | pathlib.Path) -> ProfilePage:
     """
     profile = load_profile(name_or_path)
     written = load_document(find_profile(name_or_path)).data
-    entries = tuple(_entries(profile, written, ()))
-    return ProfilePage(profile, entries, validated_on(str(name_or_path)))
-
-
-def _entries(
-    model: BaseModel, written: dict[str, Any], path: tuple[str, ...]
-) -> Iterator[ShownEntry]:
-    for name in type(model).model_fields:
-        value = getattr(model, name)
-        if isinstance(value, Entry):
-            section, *rest = (*path, name)
-            yield ShownEntry(section, ".".join(rest), written[name]["value"], value)
-        elif isinstance(value, BaseModel):
-            yield from _entries(value, written.get(name, {}), (*path, name))
+    entries = []
+    for dotted, entry in entries_of(profile):
+        section, _, name = dotted.partition(".")
+        as_written = functools.reduce(operator.getitem, dotted.split("."), written)
+        entries.append(ShownEntry(section, name, as_written["value"], entry))
+    return ProfilePage(profile, tuple(entries), validated_on(str(name_or_path)))
 
 
 def profile_page(page: ProfilePage) -> RenderableType:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import PurePath
 
 from rich.console import Group, RenderableType
@@ -64,7 +64,7 @@ def _breakdown_table(result: Result) -> FittedTable:
     """Time by cause: mean over the stages, and the range between stages."""
     span = ">min to max\nover stages"
     mean, total_s = result.breakdown, result.iteration_time_s
-    rows: list[tuple[Sequence[RenderableType], None]] = []
+    rows = []
     for name, label in CAUSE_LABELS.items():
         seconds = getattr(mean, name)
         of_stages = [getattr(stage, name) for stage in result.stages]
@@ -75,7 +75,7 @@ def _breakdown_table(result: Result) -> FittedTable:
             f"{format_seconds(min(of_stages))} to {format_seconds(max(of_stages))}",
             Bar(seconds / total_s),
         )
-        rows.append((cells, None))
+        rows.append(cells)
     return FittedTable(
         ("part", ">time", ">%", span, ""),
         rows,

@@ -29,7 +29,7 @@ def search_page(result: SearchResult) -> RenderableType:
     """Rank the best layouts and say whether they are proved to be the best."""
     found = _without_idle_columns([_row(one, result) for one in result.ranked])
     headings = (">", *(name if name in _TEXTS else f">{name}" for name in found[0]))
-    rows = [[Text(str(rank)), *map(Text, row.values())] for rank, row in enumerate(found, start=1)]
+    rows = [[str(rank), *row.values()] for rank, row in enumerate(found, start=1)]
     title = Text(_title(result), style="bold")
     # Narrow enough for 80 columns.
     narrow: dict[str, Any] = {"box": box.SIMPLE_HEAD, "padding": 0}

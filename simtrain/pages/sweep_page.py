@@ -53,7 +53,7 @@ def summary_json(
 
 def summary_page(plan: Plan, folder: SweepFolder, shard: Shard, progress: Progress) -> Group:
     """The summary as text."""
-    rows = ((f"{number:,}", Text(words)) for number, words in _lines(plan, progress))
+    rows = ((f"{number:,}", words) for number, words in _lines(plan, progress))
     table = table_of(">", "", rows=rows, box=None, show_header=False, pad_edge=False)
     shared = f", shard {shard}" if shard.count > 1 else ""
     points, parts = counted(progress.num_points, "point"), counted(progress.num_parts, "part")

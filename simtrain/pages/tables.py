@@ -37,8 +37,13 @@ def table_of(
         is_whole = heading.startswith(_WHOLE)
         table.add_column(heading.lstrip("<>"), justify=justify, no_wrap=no_wrap or is_whole)
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(_cell, row))
     return table
+
+
+def _cell(value: RenderableType) -> RenderableType:
+    """Return a cell; users choose some texts, whose brackets are not markup."""
+    return Text(value) if isinstance(value, str) else value
 
 
 @dataclass(frozen=True)
@@ -47,26 +52,25 @@ class FittedTable:
 
     Args:
         headings: as in `table_of`.
-        rows: cells and style of each row.
+        rows: cells of each row.
         optional: headings of the columns that can be omitted, the least important first.
         title: text above the table.
         end: cells of a closing row, separated by a line.
+        styles: style of each row; by default none has a style.
     """
 
-    headings: tuple[str, ...]
-    rows: Sequence[tuple[Sequence[RenderableType], str | None]]
+    headings: Sequence[str]
+    rows: Sequence[Sequence[RenderableType]]
     optional: tuple[str, ...] = ()
     title: str | None = None
     end: Sequence[RenderableType] = ()
+    styles: Sequence[str | None] = ()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Render the table with as many columns as fit."""
-        left_out: tuple[str, ...] = ()
-        for number in range(len(self.optional) + 1):
-            left_out = self.optional[:number]
-            if self._width(left_out) <= options.max_width:
-                break
-        yield self._table(left_out)
+        choices = (self.optional[:number] for number in range(len(self.optional)))
+        fitting = (one for one in choices if self._width(one) <= options.max_width)
+        yield self._table(next(fitting, self.optional))
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
         """Use the full width."""
@@ -76,27 +80,25 @@ class FittedTable:
         """Build the table without the columns whose headings are in `left_out`."""
         shown = [place for place, name in enumerate(self.headings) if name not in left_out]
         table = table_of(*(self.headings[place] for place in shown), title=self.title)
-        for cells, style in self.rows:
-            table.add_row(*(cells[place] for place in shown), style=style)
+        for cells, style in zip(self.rows, self.styles or [None] * len(self.rows), strict=True):
+            table.add_row(*(_cell(cells[place]) for place in shown), style=style)
         if self.end:
             table.add_section()
-            table.add_row(*(self.end[place] for place in shown))
+            table.add_row(*(_cell(self.end[place]) for place in shown))
         return table
 
     def _width(self, left_out: tuple[str, ...]) -> int:
         """Width that the table needs if only text is wrapped, between words."""
+        rows = [*self.rows, self.end] if self.end else self.rows
         widths = [
             max(
                 _longest_line(heading.lstrip("<>")),
-                *(_least_width(row[place], heading) for row in self._all_rows()),
+                *(_least_width(row[place], heading) for row in rows),
             )
             for place, heading in enumerate(self.headings)
             if heading not in left_out
         ]
         return sum(width + _FRAME for width in widths) + 1
-
-    def _all_rows(self) -> list[Sequence[RenderableType]]:
-        return [cells for cells, _ in self.rows] + ([self.end] if self.end else [])
 
 
 @dataclass(frozen=True)
@@ -152,8 +154,7 @@ def properties(rows: Iterable[tuple[str, str]]) -> Table:
     """Build a table of names in bold and their values."""
     table = Table.grid(padding=(0, 2))
     for name, value in rows:
-        # Users choose some values; as Text, brackets in them are not markup.
-        table.add_row(Text(name, style="bold"), Text(value))
+        table.add_row(Text(name, style="bold"), _cell(value))
     return table
 
 
@@ -175,6 +176,12 @@ class Bar:
 def verdict(is_ok: bool, words: str, failure: str = "FAILED") -> Text:
     """Build the closing line of a page: OK or a failure, with an explanation."""
     return Text(f"OK: {words}", "bold green") if is_ok else Text(f"{failure}: {words}", "bold red")
+
+
+def evenly_spaced(count: int, most: int) -> list[int]:
+    """Return at most `most` of the numbers below `count`: the first, the last, some between."""
+    shown, last = min(count, most), count - 1
+    return [round(place * last / max(shown - 1, 1)) for place in range(shown)]
 
 
 def notes(texts: Iterable[str]) -> list[Text]:

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from simtrain.engine.compiled import Floats
 from simtrain.pages.colours import STYLES
+from simtrain.pages.tables import evenly_spaced
 from simtrain.report.activities import ACTIVITIES, OWN, Bars
 from simtrain.report.result import Result
 from simtrain.units import format_seconds
@@ -35,14 +36,12 @@ class TimelineStrip:
         if not console.is_terminal:
             return
         result, last = self.result, self.result.num_stages - 1
-        rows = min(result.num_stages, _MOST_STAGES)
-        stages = [round(place * last / max(rows - 1, 1)) for place in range(rows)]
         label = len(f"stage {last} ")
         cells = max(options.max_width - label, _LEAST_CELLS)
         seconds = format_seconds(result.iteration_time_s / cells)
         yield Text(f"What each stage does, {seconds} per letter", style="italic")
         bars, present = Bars.of(result), set[str]()
-        for stage in stages:
+        for stage in evenly_spaced(result.num_stages, _MOST_STAGES):
             line = Text(f"{f'stage {stage}':<{label}}", no_wrap=True, overflow="crop")
             shown = letters_of_slices(bars, stage, result.iteration_time_s, cells)
             for place, run in groupby(shown):

@@ -63,7 +63,7 @@ def drawn(content: object, width: int) -> str:
 @pytest.mark.parametrize("width", [40, 60, 100])
 def test_bars_are_as_long_as_their_shares_in_a_narrow_column_too(width: int) -> None:
     shares = (0.25, 0.5, 1.0)
-    rows = [((f"part {share:10}", Bar(share)), None) for share in shares]
+    rows = [(f"part {share:10}", Bar(share)) for share in shares]
     lengths = [
         line.count("█") for line in drawn(FittedTable(("part", ""), rows), width).split("\n")
     ]
@@ -73,7 +73,7 @@ def test_bars_are_as_long_as_their_shares_in_a_narrow_column_too(width: int) -> 
 
 def test_columns_are_left_out_by_priority() -> None:
     headings = ("name", ">a\ns", ">b\ns", ">c\ns")
-    rows = [(("first", "11.11 s", "22.22 s", "33.33 s"), None)]
+    rows = [("first", "11.11 s", "22.22 s", "33.33 s")]
     table = FittedTable(headings, rows, optional=(">b\ns", ">c\ns"))
     seen = [[name for name in "abc" if name in drawn(table, width)] for width in (60, 35, 25)]
     assert seen == [["a", "b", "c"], ["a", "c"], ["a"]]
