@@ -8,9 +8,9 @@ from typing import Any
 
 from simtrain.errors import InputError
 from simtrain.report.breakdown import CAUSE_LABELS, Breakdown
+from simtrain.report.remarks import settings_of
 from simtrain.report.result import Result
 from simtrain.sentences import Number, Sentence, joined_sentences
-from simtrain.strict_yaml import data_of, leaves
 
 _MIN_SHARE = 0.005
 """Smallest cause that a sentence mentions, as a share of the base's iteration time."""
@@ -58,10 +58,7 @@ class Difference:
 
         A value is None if a scenario lacks the field. Name and description are left out.
         """
-        base, other = (
-            {".".join(map(str, path)): value for path, value in leaves(data_of(one.scenario))}
-            for one in (self.base, self.other)
-        )
+        base, other = settings_of(self.base.scenario), settings_of(self.other.scenario)
         both = {name: (base.get(name), other.get(name)) for name in base | other}
         return {
             name: values

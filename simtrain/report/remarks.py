@@ -31,7 +31,7 @@ def run_json(result: Result, without_effect: Mapping[str, str]) -> dict[str, Any
     return result.to_dict() | {
         "remarks": [sentence_json(one) for one in remarks_on(result)],
         "without_effect": dict(without_effect),
-        "settings": settings_of(result),
+        "settings": settings_of(result.scenario),
         "validated_on": _validated_on(result),
     }
 
@@ -42,9 +42,9 @@ def _validated_on(result: Result) -> dict[str, Any] | None:
     return found.model_dump(mode="json", exclude={"version"}) if found else None
 
 
-def settings_of(result: Result) -> dict[str, Any]:
-    """Return all settings of the scenario by their dotted names, with defaults resolved."""
-    return {".".join(map(str, path)): value for path, value in leaves(data_of(result.scenario))}
+def settings_of(scenario: Scenario) -> dict[str, Any]:
+    """Return all settings of a scenario by their dotted names, with defaults resolved."""
+    return {".".join(map(str, path)): value for path, value in leaves(data_of(scenario))}
 
 
 def _other_peaks(result: Result) -> Iterator[Sentence]:

@@ -14,11 +14,11 @@ from matplotlib.image import imread
 
 from simtrain.figures.style import styled
 from simtrain.figures.sweep import Results, load_results
-from simtrain.figures.sweep.heat_map import draw_heat_map, heat_map
+from simtrain.figures.sweep.heat_map import HeatMap, Place, draw_heat_map, heat_map
 from simtrain.figures.sweep.pareto import draw_pareto, pareto
 from simtrain.figures.sweep.quantities import shown
 from simtrain.figures.sweep.results import group
-from simtrain.figures.sweep.scaling import draw_scaling, scaling
+from simtrain.figures.sweep.scaling import draw_scaling, efficiency, scaling
 from simtrain.sweep import load_plan
 from simtrain.version import VERSION
 from tests.figures.test_labels import check
@@ -55,6 +55,11 @@ def results(folder: pathlib.Path) -> Results:
     return load_results(folder)
 
 
+def cells(picture: HeatMap) -> dict[Place, float]:
+    """The value of each cell of a heat map without panels."""
+    return {place: one[picture.value] for place, one in picture.best("").items()}
+
+
 def words_in(figure: Figure) -> list[str]:
     return [text.get_text() for axes in figure.axes for text in axes.texts]
 
@@ -72,7 +77,7 @@ def test_the_heat_map_shows_the_most_influential_axes_and_the_best_over_the_othe
     picture = heat_map(results, "tokens_per_s", None, None)
     assert picture is not None
     assert (picture.x, picture.y) == ("batch.micro", "recompute")
-    assert picture.cells("") == {(micro, name): rate for (name, micro), rate in RATES.items()}
+    assert cells(picture) == {(micro, name): rate for (name, micro), rate in RATES.items()}
     assert picture.reasons("")[(4, "none")] == "too big"
     assert picture.reasons("")[(4, "full")] == "illegal"
 
@@ -85,9 +90,8 @@ def test_a_cell_names_the_folded_value_of_its_best_point(tmp_path: pathlib.Path)
     ]
     picture = heat_map(load_results(write_results(tmp_path, rows)), "tokens_per_s", "a", "d")
     assert picture is not None and picture.folded == ["b", "c"]
-    assert picture.winners("")[(2, 1)] == {"b": 2, "c": 1}
-    with styled():
-        figure = draw_heat_map(picture)
+    assert {name: picture.best("")[2, 1][name] for name in picture.folded} == {"b": 2, "c": 1}
+    figure = draw_heat_map(picture)
     assert sorted(words_in(figure)).count("b 2") == 2
     (note,) = (text.get_text() for text in figure.texts if text.get_text().startswith("Each"))
     assert note == "Each cell has the best over b (named), c (always 1)."
@@ -122,8 +126,7 @@ def test_a_front_of_equal_memory_has_a_note_and_an_axis_from_zero(tmp_path: path
     rows = [row(at, {"a": at}, **ran(10 + at, 60), capacity_bytes=80 * GIB) for at in range(3)]
     picture = pareto(load_results(write_results(tmp_path, rows)))
     assert picture is not None
-    with styled():
-        figure = draw_pareto(picture)
+    figure = draw_pareto(picture)
     low, high = figure.axes[0].get_xlim()
     assert low == 0 and high > 80
     assert "capacity, 80 GiB" in [text.get_text() for text in figure.legends[0].get_texts()]
@@ -138,8 +141,7 @@ def test_percentages_of_curves_that_meet_do_not_overlap(tmp_path: pathlib.Path) 
     ]
     picture = scaling(load_results(write_results(tmp_path, rows), panels="cluster"))
     assert picture is not None
-    with styled():
-        figure = draw_scaling(picture)
+    figure = draw_scaling(picture)
     check(figure)
     assert len(words_in(figure)) == 4
 
@@ -160,7 +162,7 @@ def test_every_footer_names_sweep_changes_profile_and_version(tmp_path: pathlib.
 def test_the_best_time_is_the_shortest(results: Results) -> None:
     picture = heat_map(results, "iteration_time_s", None, None)
     assert picture is not None
-    assert picture.cells("")[(1, "none")] == pytest.approx(1000 / 300)
+    assert cells(picture)[(1, "none")] == pytest.approx(1000 / 300)
 
 
 def test_given_axes_are_used_as_given(results: Results) -> None:
@@ -173,15 +175,14 @@ def test_given_axes_are_used_as_given(results: Results) -> None:
 
 def test_a_column_of_zeros_can_be_drawn(results: Results) -> None:
     picture = heat_map(results, "breakdown_bubble_s", None, None)
-    assert picture is not None and set(picture.cells("").values()) == {0.0}
+    assert picture is not None and set(cells(picture).values()) == {0.0}
     draw_heat_map(picture)
 
 
 def test_each_cell_of_the_heat_map_has_one_text(results: Results) -> None:
     picture = heat_map(results, "tokens_per_s", None, None)
     assert picture is not None
-    with styled():
-        words = words_in(draw_heat_map(picture))
+    words = words_in(draw_heat_map(picture))
     assert sorted(words) == sorted(["300", "400", "100", "120", "too big", "illegal"])
 
 
@@ -201,8 +202,7 @@ def test_each_model_has_a_panel_with_its_own_best(tmp_path: pathlib.Path) -> Non
     assert results.varying() == ["a", "b"]
     picture = heat_map(results, "tokens_per_s", None, None)
     assert picture is not None
-    with styled():
-        small, large, _ = draw_heat_map(picture).axes
+    small, large, _ = draw_heat_map(picture).axes
     for axes in (small, large):
         assert axes.images[0].get_array().max() == 1.0
     assert (small.get_title(loc="left"), large.get_title(loc="left")) == ("small", "large")
@@ -257,15 +257,14 @@ def test_a_point_is_on_the_front_unless_another_is_as_good_in_both(
     front = picture.front("")
     assert {sizes[row["index"]] for row in front} == expected
     assert [row["peak_bytes"] for row in front] == sorted(row["peak_bytes"] for row in front)
-    with styled():
-        assert words_in(draw_pareto(picture)) == [str(n + 1) for n in range(len(front))][:12]
+    assert words_in(draw_pareto(picture)) == [str(n + 1) for n in range(len(front))][:12]
 
 
 def test_linear_scaling_starts_at_the_smallest_number_of_gpus(results: Results) -> None:
     picture = scaling(results)
     assert picture is not None
     assert picture.curves == {"": {8: 300.0, 16: 400.0}}
-    assert picture.efficiency(picture.curves[""]) == {8: 1.0, 16: 400 / 600}
+    assert efficiency(picture.curves[""]) == {8: 1.0, 16: 400 / 600}
     with styled():
         figure = draw_scaling(picture)
         figure.draw_without_rendering()

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from simtrain.figures.style import BLACK, annotate, draw_grid_lines
+from simtrain.figures.style import BLACK, Fill, annotate, draw_grid_lines
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,14 +45,6 @@ class Bar:
         return sum(self.parts.values())
 
 
-@dataclass(frozen=True, slots=True)
-class Fill:
-    """Colour and hatch of a part; the hatch distinguishes parts in greyscale."""
-
-    colour: str
-    hatch: str = ""
-
-
 def draw_bars(
     axes: Axes,
     groups: Mapping[str, Sequence[Bar]],
@@ -70,16 +62,16 @@ def draw_bars(
     axes.tick_params(axis="x", length=0, pad=24 if named else 4)
     axes.set_xlim(-0.5, len(groups) - 0.5)
     draw_grid_lines(axes)
-    for name, fill in fills.items():
-        axes.bar(0, 0, color=fill.colour, hatch=fill.hatch, **_OUTLINE, label=name)
+    for name, (colour, hatch) in fills.items():
+        axes.bar(0, 0, color=colour, hatch=hatch, **_OUTLINE, label=name)
     axes.plot([], [], **_DIAMOND, label=paper_label)
 
 
 def _draw_bar(axes: Axes, bar: Bar, x: float, width: float, fills: Mapping[str, Fill]) -> None:
     bottom = 0.0
     for part, height in bar.parts.items():
-        fill = fills[part]
-        axes.bar(x, height, width, bottom, color=fill.colour, hatch=fill.hatch, **_OUTLINE)
+        colour, hatch = fills[part]
+        axes.bar(x, height, width, bottom, color=colour, hatch=hatch, **_OUTLINE)
         bottom += height
     if bar.paper is not None:
         axes.plot(x, bar.paper, **_DIAMOND)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from simtrain.figures.labels import set_logarithmic
-from simtrain.figures.paper.bars import Bar, Fill, draw_bars
+from simtrain.figures.paper.bars import Bar, draw_bars
 from simtrain.figures.paper.names import NAMES, SHORT
 from simtrain.figures.style import (
     BLACK,
@@ -63,10 +63,10 @@ def draw_fig7(shares: Reproduction) -> Figure:
     """Draw the saved bytes in percent of the baseline, four techniques per model."""
     section = shares.section("shares")
     fills = {
-        NAMES["sequence"]: Fill(BLUE),
-        NAMES["selective"]: Fill(ORANGE, "//"),
-        NAMES["selective+sequence"]: Fill(GREEN, "xx"),
-        NAMES["full"]: Fill(GREY, ".."),
+        NAMES["sequence"]: (BLUE, ""),
+        NAMES["selective"]: (ORANGE, "//"),
+        NAMES["selective+sequence"]: (GREEN, "xx"),
+        NAMES["full"]: (GREY, ".."),
     }
     groups = {
         model: [
@@ -91,9 +91,9 @@ def draw_fig8(times: Reproduction) -> Figure:
     """Draw forward, backward and recompute, three strategies per model, with the overhead."""
     section, overheads = times.section("times"), times.section("overheads")
     fills = {
-        "forward": Fill(SKY, ".."),
-        "backward": Fill(BLUE),
-        "recompute": Fill(VERMILLION, "//"),
+        "forward": (SKY, ".."),
+        "backward": (BLUE, ""),
+        "recompute": (VERMILLION, "//"),
     }
     strategies = section.names("strategy")
     groups = {

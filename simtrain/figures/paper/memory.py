@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from simtrain.figures.paper.bars import Bar, Fill, draw_bars
+from simtrain.figures.paper.bars import Bar, draw_bars
 from simtrain.figures.paper.names import SHORT
 from simtrain.figures.style import (
     BLACK,
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _FILLS = {
-    "parameters, gradients, optimizer states": Fill(BLUE),
-    "the embedding's parameters, gradients and states": Fill(SKY, "//"),
-    "activations of the first stage": Fill(ORANGE, ".."),
+    "parameters, gradients, optimizer states": (BLUE, ""),
+    "the embedding's parameters, gradients and states": (SKY, "//"),
+    "activations of the first stage": (ORANGE, ".."),
 }
 
 

@@ -18,7 +18,6 @@ from simtrain.figures.sweep.results import (
     LARGER_IS_BETTER,
     Cell,
     Results,
-    best_values,
     check_name,
     effect,
     group,
@@ -54,27 +53,17 @@ class HeatMap:
                     taken.append(name)
         return found
 
-    def cells(self, panel: Cell) -> dict[Place, float]:
-        """The best value in a panel at each (x, y) where a point ran."""
-        rows = self.results.of_panel(panel, self.results.ran)
-        values = best_values(rows, [self.x, self.y], self.value)
-        return {(x, y): value for (x, y), value in values.items()}
-
-    def winners(self, panel: Cell) -> dict[Place, dict[str, Cell]]:
-        """Values of the folded axes at the best point for each (x, y)."""
-        return {
-            place: {name: row[name] for name in self.folded}
-            for place, row in self._best(panel).items()
-        }
-
-    def _best(self, panel: Cell) -> dict[Place, dict[str, Cell]]:
-        """Index and values of the folded axes of the best point for each (x, y)."""
-        rows, names = self.results.ranked(panel, self.value), ["index", *self.folded]
+    def best(self, panel: Cell) -> dict[Place, dict[str, Any]]:
+        """The best point that ran at each (x, y): its value, index, and folded axes, by column."""
+        rows, names = self.results.ranked(panel, self.value), [self.value, "index", *self.folded]
         first = group(rows, [self.x, self.y]).aggregate([(name, "first") for name in names])
-        return {
+        found = {
             (row[self.x], row[self.y]): {name: row[f"{name}_first"] for name in names}
             for row in first.to_pylist()
         }
+        ran = self.results.of_panel(panel, self.results.ran)
+        in_order = group(ran, [self.x, self.y]).aggregate([]).to_pylist()
+        return {(row[self.x], row[self.y]): found[row[self.x], row[self.y]] for row in in_order}
 
     def reasons(self, panel: Cell) -> dict[Place, str]:
         """Why no point ran at (x, y): too big for memory if any point is, otherwise illegal."""
@@ -102,13 +91,13 @@ class HeatMap:
         }
 
     def _cells_json(self, panel: Cell) -> list[dict[str, Any]]:
-        values, best, reasons = self.cells(panel), self._best(panel), self.reasons(panel)
+        best, reasons = self.best(panel), self.reasons(panel)
         found: list[dict[str, Any]] = []
         for y in reversed(self.results.values(self.y)):
             for x in self.results.values(self.x):
                 cell: dict[str, Any] = {"x": x, "y": y}
-                if (x, y) in values:
-                    cell |= {"value": values[x, y], **best[x, y]}
+                if found_best := best.get((x, y)):
+                    cell |= {"value": found_best.pop(self.value), **found_best}
                 else:
                     cell |= {"reason": reasons.get((x, y), ABSENT)}
                 found.append(cell)
@@ -172,11 +161,15 @@ def _is_determined(results: Results, chosen: Sequence[str], name: str) -> bool:
 def draw_heat_map(picture: HeatMap) -> Figure:
     """Draw all panels; colours show the ratio to the panel's best result."""
     results = picture.results
-    values = {panel: picture.cells(panel) for panel in results.panels}
+    best = {panel: picture.best(panel) for panel in results.panels}
+    values = {
+        panel: {place: one[picture.value] for place, one in cells.items()}
+        for panel, cells in best.items()
+    }
     shares = {panel: _shares(picture.value, cells) for panel, cells in values.items()}
     reasons = {panel: picture.reasons(panel) for panel in results.panels}
     least = min(share for one in shares.values() for share in one.values())
-    choices, described = _choices(picture)
+    choices, described = _choices(picture, best)
     across, up = results.values(picture.x), results.values(picture.y)
     columns = min(len(results.panels), COLUMNS)
     notes = "\n".join([*_fold_notes(described), *_reason_notes(picture, values, reasons)])
@@ -214,14 +207,15 @@ def _shares(value: str, cells: Mapping[Place, float]) -> dict[Place, float]:
     return {place: top / one if one else 1.0 for place, one in cells.items()}
 
 
-def _choices(picture: HeatMap) -> tuple[dict[tuple[Cell, Cell, Cell], str], dict[str, str]]:
+def _choices(
+    picture: HeatMap, best: Mapping[Cell, Mapping[Place, dict[str, Any]]]
+) -> tuple[dict[tuple[Cell, Cell, Cell], str], dict[str, str]]:
     """Describe the folded axes' values at the best point of each cell.
 
     Returns the text by (panel, x, y), and the note's description of each folded axis. An axis with
     the same value at every best point appears in the note only.
     """
-    winners = {panel: picture.winners(panel) for panel in picture.results.panels}
-    chosen = {(panel, *at): one for panel, cells in winners.items() for at, one in cells.items()}
+    chosen = {(panel, *at): one for panel, cells in best.items() for at, one in cells.items()}
     values = {name: {short_words(one[name]) for one in chosen.values()} for name in picture.folded}
     described = {
         name: f"always {next(iter(found))}" if len(found) == 1 else "value not shown"

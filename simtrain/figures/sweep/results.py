@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simtrain.errors import InputError, Location, Problem, did_you_mean
+from simtrain.errors import InputError, Location, did_you_mean
 from simtrain.figures.sweep.header import SweepHeader, read_header
 from simtrain.strict_yaml import as_scalar
 
@@ -166,24 +166,22 @@ def load_results(folder: Path, panels: str | None = None) -> Results:
     parts = (folder / "parts").glob("part-*.parquet")
     files = sorted(file for file in parts if _PART.fullmatch(file.name))
     if not files:
-        problem = Problem(
+        raise InputError.of(
             "E861",
             "this folder has no results of a sweep",
             Location(str(folder)),
-            "a results folder has Parquet files in its folder parts",
             "write the folder that `simtrain sweep FILE --out FOLDER` wrote",
+            "a results folder has Parquet files in its folder parts",
         )
-        raise InputError([problem])
     results = Results(folder, pyarrow.concat_tables(_read_alike(files)), read_header(folder))
     if results.ran.num_rows == 0:
-        problem = Problem(
+        raise InputError.of(
             "E863",
             "no point of this sweep ran: nothing to draw",
             Location(str(folder)),
-            f"each of its {results.table.num_rows} points is illegal or does not fit in memory",
             "choose axis values that are legal and fit; the column rule names the broken rules",
+            f"each of its {results.table.num_rows} points is illegal or does not fit in memory",
         )
-        raise InputError([problem])
     if panels is not None:
         check_name(results, panels, results.axes, "--panels")
     elif MODELS_AXIS in results.axes:
@@ -201,18 +199,18 @@ def _read_alike(files: Sequence[Path]) -> Iterator[pyarrow.Table]:
             # Read as a single file, because parent folders named a=b would become columns.
             table = pyarrow.parquet.ParquetFile(file).read().replace_schema_metadata(None)
         except (pyarrow.ArrowException, OSError) as error:
-            raise InputError([_bad_part(file, str(error))]) from error
+            raise _bad_part(file, str(error)) from error
         if not {"index", "status", "rule"} <= set(table.column_names):
-            raise InputError([_bad_part(file, "it lacks the columns index, status or rule")])
+            raise _bad_part(file, "it lacks the columns index, status or rule")
         schema = table.schema if schema is None else schema
         if table.schema != schema:
-            raise InputError([_bad_part(file, f"its columns differ from those of {files[0].name}")])
+            raise _bad_part(file, f"its columns differ from those of {files[0].name}")
         yield table
 
 
-def _bad_part(file: Path, reason: str) -> Problem:
+def _bad_part(file: Path, reason: str) -> InputError:
     fix = "run the sweep again with the same folder to compute this part again"
-    return Problem("E862", "this part cannot be read", Location(str(file)), reason, fix)
+    return InputError.of("E862", "this part cannot be read", Location(str(file)), fix, reason)
 
 
 def check_name(results: Results, name: str, known: Iterable[str], option: str) -> None:
@@ -232,7 +230,7 @@ def check_name(results: Results, name: str, known: Iterable[str], option: str) -
     elif not names:
         message = "no axis has several values"
         fix = "write several values for an axis of the sweep"
-    raise InputError([Problem("E864", message, Location(str(results.folder)), fix=fix)])
+    raise InputError.of("E864", message, Location(str(results.folder)), fix)
 
 
 def short_words(value: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -38,24 +39,29 @@ class Scaling:
 
     def to_json(self) -> dict[str, Any]:
         """The curves, in full precision."""
-        return {
-            as_scalar(panel): {str(count): rate for count, rate in curve.items()}
-            for panel, curve in self.curves.items()
-        }
+        return _json(self.curves)
 
     def efficiency_json(self) -> dict[str, Any]:
         """The throughput as a share of linear scaling, in full precision."""
-        return {
-            as_scalar(panel): {str(count): share for count, share in self.efficiency(curve).items()}
-            for panel, curve in self.curves.items()
-        }
+        return _json({panel: efficiency(curve) for panel, curve in self.curves.items()})
 
-    @staticmethod
-    def efficiency(curve: dict[int, float]) -> dict[int, float]:
-        """Throughput as a share of linear scaling from the smallest number of GPUs."""
-        fewest = next(iter(curve))
-        alone = curve[fewest] / fewest
-        return {count: rate / (alone * count) for count, rate in curve.items()}
+
+def _json(curves: Mapping[Cell, dict[int, float]]) -> dict[str, Any]:
+    return {
+        as_scalar(panel): {str(count): value for count, value in curve.items()}
+        for panel, curve in curves.items()
+    }
+
+
+def efficiency(curve: dict[int, float]) -> dict[int, float]:
+    """Throughput as a share of linear scaling from the smallest number of GPUs."""
+    return {count: curve[count] / ideal for count, ideal in _ideal(curve).items()}
+
+
+def _ideal(curve: dict[int, float]) -> dict[int, float]:
+    """Tokens per second of linear scaling from the smallest number of GPUs."""
+    fewest = min(curve)
+    return {count: curve[fewest] / fewest * count for count in curve}
 
 
 def scaling(results: Results) -> Scaling | None:
@@ -70,9 +76,8 @@ def scaling(results: Results) -> Scaling | None:
     for panel in results.panels:
         found = best_values(results.of_panel(panel, ran), ["num_gpus"], "tokens_per_s")
         counts = sorted((count, rate) for (count,), rate in found.items() if isinstance(count, int))
-        curve = dict(counts)
-        if len(curve) > 1:
-            curves[panel] = curve
+        if len(counts) > 1:
+            curves[panel] = dict(counts)
     return Scaling(results, curves) if curves else None
 
 
@@ -85,7 +90,7 @@ def draw_scaling(picture: Scaling) -> Figure:
     for at, (panel, curve) in enumerate(curves.items()):
         efficiencies += _draw_curve(axes, short_words(panel), curve, *_CURVES[at % len(_CURVES)])
     counts = sorted({count for curve in curves.values() for count in curve})
-    ideals = [rate for curve in curves.values() for rate in _ideal(curve)]
+    ideals = [rate for curve in curves.values() for rate in _ideal(curve).values()]
     rates = [rate for curve in curves.values() for rate in curve.values()]
     set_logarithmic(axes.yaxis, [*ideals, *rates])
     set_logarithmic(axes.xaxis, counts)
@@ -108,27 +113,16 @@ def _has_room(counts: list[int]) -> bool:
     )
 
 
-def _ideal(curve: dict[int, float]) -> list[float]:
-    """Return tokens per second of linear scaling from the smallest number of GPUs."""
-    fewest = next(iter(curve))
-    return [curve[fewest] / fewest * count for count in curve]
-
-
 def _draw_curve(
     axes: Axes, name: str, curve: dict[int, float], colour: str, marker: str
 ) -> list[Annotation]:
     """Draw a curve and its ideal line; return the labels of its efficiencies."""
-    counts, ideal = list(curve), _ideal(curve)
-    label = f"{name}: linear scaling" if name else "linear scaling"
-    axes.plot(counts, ideal, "--", color=colour, alpha=0.5, linewidth=1, label=label)
-    axes.plot(
-        *(counts, list(curve.values())),
-        *(f"{marker}-",),
-        color=colour,
-        markersize=4,
-        label=name or "best",
-    )
+    ideal = f"{name}: linear scaling" if name else "linear scaling"
+    how: dict[str, Any] = {"color": colour, "alpha": 0.5, "linewidth": 1, "label": ideal}
+    axes.plot([*curve], [*_ideal(curve).values()], "--", **how)
+    how = {"color": colour, "markersize": 4, "label": name or "best"}
+    axes.plot([*curve], [*curve.values()], f"{marker}-", **how)
     return [
         style.annotate(axes, f"{share:.0%}", (count, curve[count]), (0, -12), color=colour)
-        for count, share in list(Scaling.efficiency(curve).items())[1:]
+        for count, share in [*efficiency(curve).items()][1:]
     ]
