@@ -91,13 +91,15 @@ def memory(
     Example: simtrain calibrate memory --device cuda
     """
     require("measuring memory", "torch")
-    from calibrate.memory.cases import all_cases
-    from calibrate.memory.measure import compare, has_cuda
+    import torch
 
-    if device == "cuda" and not has_cuda():
+    from calibrate.memory.cases import all_cases
+    from calibrate.memory.measure import compare
+
+    has_cuda = torch.cuda.is_available()
+    if device == "cuda" and not has_cuda:
         raise InputError.of("E702", "torch finds no CUDA device", fix="--device cpu")
-    on_cuda = device != "cpu" and has_cuda()
-    comparison = compare(all_cases(), "cuda" if on_cuda else "meta")
+    comparison = compare(all_cases(), "cuda" if has_cuda and device != "cpu" else "meta")
     show(as_json, comparison.to_json, comparison.page)
     if not comparison.ok:
         raise typer.Exit(MISSED)
@@ -124,11 +126,13 @@ def measure(
     Example: simtrain calibrate measure --quick --out my_node
     """
     require("measuring a machine", "torch")
+    import torch
+
     from calibrate.benchmarks.measure import measure as measure_machine
     from calibrate.benchmarks.products import multiplies_fp8
-    from calibrate.memory.measure import has_cuda
 
-    chosen, parts = device or ("cuda" if has_cuda() else "cpu"), only or list(Part)
+    chosen = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    parts = only or list(Part)
     try:
         run = measure_machine(out, chosen, sizes_for(chosen, quick=quick), parts)
     except KeyboardInterrupt as error:
@@ -171,8 +175,7 @@ def validate(
     Example: simtrain calibrate validate my_node.yaml measured --out pictures
     """
     from calibrate.records.file import read_records
-    from calibrate.validation.picture import write_validation_picture
-    from calibrate.validation.profile import validate_profile
+    from calibrate.validation.profile import validate_profile, write_validation_picture
     from simtrain.hardware.load import load_profile
     from simtrain.output_folder import make_picture_folder
 
@@ -217,8 +220,8 @@ def _fitted(source: Path, name: str | None, links: Path | None) -> Fit:
         InputError: scipy is missing, or an option is missing or changes nothing.
     """
     require("fitting a profile", "scipy")
-    from calibrate.fit.borrowed_links import Links
     from calibrate.fit.from_records import fit_measurements
+    from calibrate.fit.links import Links
     from calibrate.fit.published import fit_figures
     from calibrate.records.file import read_records
 

@@ -1,7 +1,5 @@
 """The table of a comparison: measured and predicted numbers, and their errors."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from rich.table import Table
@@ -23,10 +21,8 @@ def comparison_table(
 ) -> Table:
     """A table with a row for each pair, or for each of `rows`.
 
-    Args:
-        labels: headings of the pairs' labels.
-        predicted: heading of the predicted numbers.
-        further: heading and cells of each column right of the errors.
+    `labels` and `predicted` are headings; `further` has the heading and the cells of each column
+    right of the errors.
     """
     unit, scale = _UNITS.get(comparison.unit, (comparison.unit, 1.0))
     headings = f">measured\n{unit}", f">{predicted}\n{unit}", ">error\n%"

@@ -9,8 +9,6 @@ back to back they are awake for seconds, then asleep for seconds, which takes se
 So each of gloo's is timed after a small product on every rank, as in a layer.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import product
-from typing import Any
+from typing import Any, get_args
 
 import torch
 import torch.distributed as dist
@@ -29,7 +27,7 @@ from calibrate.benchmarks.ranks import Ranks
 from calibrate.benchmarks.sizes import Sizes
 from calibrate.benchmarks.timing import Run, Timer, in_turn, random_data, spin, summary
 from calibrate.records.file import Point
-from calibrate.records.schema import CollectiveRecord, GemmWork, OverlapRecord
+from calibrate.records.schema import CollectiveOp, CollectiveRecord, GemmWork, OverlapRecord
 from calibrate.torch_model.parallel import own_group
 
 _DTYPE = torch.bfloat16
@@ -69,15 +67,14 @@ def collective_points(sizes: Sizes, timer: Timer) -> list[Point]:
             data = random_data(timer.device, _DTYPE)
             count = _num_elements(num_bytes, members.num_ranks)
             copies = range(timer.copies(num_bytes))
-            runs = [_OPS[op](data.take(count).clone(), group) for _ in copies]
+            runs = [_run_of(op, data.take(count).clone(), group) for _ in copies]
         if timer.device == "cuda":
             return {"time": timer.time(runs)}
-        return {
-            "time": patient.time_parts([in_turn(product_runs(before, timer)), in_turn(runs)])[1]
-        }
+        _, time = patient.time_parts([in_turn(product_runs(before, timer)), in_turn(runs)])
+        return {"time": time}
 
-    points = []
-    for members, op, size in product(groups_that_matter(timer.ranks), _OPS, sizes.array_bytes):
+    points, ops = [], get_args(CollectiveOp)
+    for members, op, size in product(groups_that_matter(timer.ranks), ops, sizes.array_bytes):
         group = {"num_ranks": members.num_ranks, "num_groups": len(members.groups)}
         what = {"op": op, "array_bytes": size, **group, "num_nodes": members.num_nodes}
         points.append(Point(CollectiveRecord, what, partial(measure, op, size, members)))
@@ -124,24 +121,18 @@ def _wait(works: list[dist.Work]) -> None:
         work.wait()
 
 
-def _own_part(array: Tensor, group: dist.ProcessGroup | None) -> Tensor:
-    return array.chunk(dist.get_world_size(group))[dist.get_rank(group)].clone()
-
-
-_OPS: dict[str, Callable[[Tensor, dist.ProcessGroup | None], Callable[..., Any]]] = {
-    "all_reduce": lambda array, group: partial(dist.all_reduce, array, group=group),
-    "all_gather": lambda array, group: partial(
-        dist.all_gather_single, array, _own_part(array, group), group=group
-    ),
-    "reduce_scatter": lambda array, group: partial(
-        dist.reduce_scatter_single, _own_part(array, group), array, group=group
-    ),
-    "all_to_all": lambda array, group: partial(
-        dist.all_to_all_single, torch.empty_like(array), array, group=group
-    ),
-    "send_recv": _ring_step,
-}
-"""Each op of an array of this rank in a group; None is the group of all ranks."""
+def _run_of(op: str, array: Tensor, group: dist.ProcessGroup | None) -> Callable[..., Any]:
+    """The op of an array of this rank in a group; None is the group of all ranks."""
+    if op == "send_recv":
+        return _ring_step(array, group)
+    if op == "all_reduce":
+        return partial(dist.all_reduce, array, group=group)
+    if op == "all_to_all":
+        return partial(dist.all_to_all_single, torch.empty_like(array), array, group=group)
+    part = array.chunk(dist.get_world_size(group))[dist.get_rank(group)].clone()
+    if op == "all_gather":
+        return partial(dist.all_gather_single, array, part, group=group)
+    return partial(dist.reduce_scatter_single, part, array, group=group)
 
 
 def overlap_points(sizes: Sizes, timer: Timer) -> list[Point]:
@@ -174,7 +165,7 @@ def _measure_overlap(work: GemmWork, op: str, num_bytes: int, timer: Timer) -> d
     # Zeros stay finite however often they are added up.
     arrays = [torch.zeros(count, dtype=_DTYPE, device=timer.device) for _ in range(4)]
     multiply_one = in_turn(products)
-    start = in_turn([partial(_OPS[op](array, None), async_op=True) for array in arrays])
+    start = in_turn([partial(_run_of(op, array, None), async_op=True) for array in arrays])
     alone = timer.time(products)
     collective_alone = timer.time([lambda: start().wait()])
     num_products = math.ceil(_BESIDE_S / alone.median_s)

@@ -1,9 +1,6 @@
 """Times whole training iterations of small GPTs and Llama models, which no fit uses."""
 
-from __future__ import annotations
-
 import gc
-import time
 from collections.abc import Iterator
 from functools import partial
 from itertools import product
@@ -11,8 +8,7 @@ from typing import Any
 
 from calibrate.benchmarks.sizes import Sizes
 from calibrate.benchmarks.timing import Timer, summary
-from calibrate.memory.allocator import CudaAllocator
-from calibrate.memory.measure import leave_workspaces
+from calibrate.memory.measure import CudaAllocator, leave_workspaces
 from calibrate.records.file import Point
 from calibrate.records.schema import IterationRecord
 from calibrate.torch_model.models import Data, expert_split
@@ -90,14 +86,8 @@ def measure_iteration(case: Data, timer: Timer, num_samples: int) -> dict[str, A
         leave_workspaces()
         allocator.reset_peak()
         held_before = allocator.held_bytes
-    training, seconds = Training(scenario, timer.device), list[float]()
-    for _ in range(_NUM_WARMUPS + num_samples):
-        timer.synchronize()
-        timer.ranks.meet()
-        start_s = time.perf_counter()
-        training.iteration()
-        timer.synchronize()
-        seconds += timer.ranks.slowest([time.perf_counter() - start_s])
+    training = Training(scenario, timer.device)
+    seconds = [timer.once(training.iteration)[1] for _ in range(_NUM_WARMUPS + num_samples)]
     measured: dict[str, Any] = {"time": summary(seconds[_NUM_WARMUPS:])}
     if timer.device == "cuda":
         (peak_bytes,) = timer.ranks.slowest([allocator.peak_bytes - held_before])

@@ -1,14 +1,15 @@
-"""Times kernels of a layer and of the optimizer, fused attention, and launches.
+"""Times kernels of a layer and of the optimizer, fused attention, launches, and the host's work.
 
 Each benchmark runs an op of `torch_model`, which may be several kernels of torch. Its bytes are
-those of one fused kernel, as in `simtrain.workload`, so that the rate is that of a layer.
+those of one fused kernel, as in `simtrain.workload`, so that the rate is that of a layer. The host
+of a GPU copies over the link and steps Adam for an offloaded optimizer; all ranks do so at the same
+time, and each gets its share of the host.
 """
-
-from __future__ import annotations
 
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from typing import Any
@@ -20,8 +21,8 @@ from torch.nn import functional
 from calibrate.benchmarks.sizes import Sizes
 from calibrate.benchmarks.timing import RandomData, Run, Timer, random_data, summary
 from calibrate.records.file import Point
-from calibrate.records.schema import AttentionRecord, KernelRecord, LaunchRecord
-from calibrate.torch_model.adam import MixedPrecisionAdam
+from calibrate.records.schema import AttentionRecord, HostRecord, KernelRecord, LaunchRecord
+from calibrate.torch_model.adam import MixedPrecisionAdam, fused_adam
 from calibrate.torch_model.kernels import rms_norm, rotated, swiglu
 from calibrate.torch_model.layer import (
     bias_dropout_residual,
@@ -29,6 +30,7 @@ from calibrate.torch_model.layer import (
     dropout,
     fused_core,
 )
+from simtrain.system import num_processors
 
 _WIDTH = 1024
 """Width of norms and biases, below every measured number of elements."""
@@ -45,6 +47,8 @@ Prepare = Callable[[RandomData, int], Run]
 """Makes a run of a kernel over a number of elements."""
 _NUM_ATTENTION_TENSORS = 8
 """Query, key, value, output, and the gradient of each."""
+_ADAM_BYTES = 28
+"""Bytes of a parameter: gradient, weight and moments are read, weight and moments written."""
 
 
 def kernel_points(sizes: Sizes, timer: Timer) -> list[Point]:
@@ -54,18 +58,14 @@ def kernel_points(sizes: Sizes, timer: Timer) -> list[Point]:
         """Time a kernel on `count` elements; copies of its data exceed the caches."""
         data = random_data(timer.device, torch.bfloat16)
         with torch.no_grad():
-            return {
-                "time": timer.time([prepare(data, count) for _ in range(timer.copies(num_bytes))])
-            }
+            runs = [prepare(data, count) for _ in range(timer.copies(num_bytes))]
+            return {"time": timer.time(runs)}
 
     points = []
     for (name, (per_element, prepare)), count in product(_KERNELS.items(), sizes.kernel_elements):
         num_bytes = per_element * count
-        what = {
-            "name": name,
-            "family": "stream" if name in _STREAMS else "fused",
-            "num_bytes": num_bytes,
-        }
+        family = "stream" if name in _STREAMS else "fused"
+        what = {"name": name, "family": family, "num_bytes": num_bytes}
         points.append(Point(KernelRecord, what, partial(measure, prepare, count, num_bytes)))
     return [*points, Point(LaunchRecord, {}, partial(_measure_launch, timer))]
 
@@ -162,24 +162,19 @@ def attention_points(sizes: Sizes, timer: Timer) -> list[Point]:
     """Points of every number of heads and every length; heads are as wide as the first layer's."""
     head_size = sizes.layers[0].hidden // sizes.layers[0].heads
 
-    def measure(heads: int, length: int) -> dict[str, Any]:
+    def measure(heads: int, seq_length: int, head_size: int) -> dict[str, Any]:
         """Time fused attention forward and backward."""
-        data = random_data(timer.device, torch.bfloat16)
-        num_bytes = _NUM_ATTENTION_TENSORS * torch.bfloat16.itemsize * heads * length * head_size
-        runs = [
-            _attention_runs(heads, length, head_size, data) for _ in range(timer.copies(num_bytes))
-        ]
+        data, elements = random_data(timer.device, torch.bfloat16), heads * seq_length * head_size
+        copies = timer.copies(_NUM_ATTENTION_TENSORS * torch.bfloat16.itemsize * elements)
+        runs = [_attention_runs(heads, seq_length, head_size, data) for _ in range(copies)]
         forward, backward = (timer.time(way) for way in zip(*runs, strict=True))
         return {"forward": forward, "backward": backward}
 
-    return [
-        Point(
-            AttentionRecord,
-            {"heads": heads, "seq_length": length, "head_size": head_size},
-            partial(measure, heads, length),
-        )
-        for heads, length in product(sizes.attention_heads, sizes.attention_lengths)
-    ]
+    points = []
+    for heads, length in product(sizes.attention_heads, sizes.attention_lengths):
+        what = {"heads": heads, "seq_length": length, "head_size": head_size}
+        points.append(Point(AttentionRecord, what, partial(measure, **what)))
+    return points
 
 
 def _attention_runs(heads: int, length: int, head_size: int, data: RandomData) -> tuple[Run, Run]:
@@ -193,3 +188,48 @@ def _attention_runs(heads: int, length: int, head_size: int, data: RandomData) -
     gradient = data.take(length, heads, head_size).transpose(0, 1)
     backward = partial(torch.autograd.grad, output, operands, gradient, retain_graph=True)
     return partial(fused_core, *operands), backward
+
+
+def host_points(sizes: Sizes, timer: Timer) -> list[Point]:
+    """Points of copies both ways and Adam, of each size; none on a CPU, which is its own host."""
+    if timer.device != "cuda":
+        return []
+
+    def measure(what: str, num_bytes: int) -> dict[str, Any]:
+        """Time a copy; or Adam by the host's clock, on this rank's share of the cores."""
+        if what != "adam":
+            return {"time": timer.time(copy_runs(what, num_bytes, timer))}
+        host = replace(timer, device="cpu")
+        before = torch.get_num_threads()  # torchrun gives each process one thread
+        torch.set_num_threads(max(num_processors() // timer.ranks.per_node, 1))
+        try:
+            return {"time": host.time(adam_runs(num_bytes, host))}
+        finally:
+            torch.set_num_threads(before)
+
+    points = []
+    for what, unit in (("to_device", 1), ("to_host", 1), ("adam", _ADAM_BYTES)):
+        for size in (max(num_bytes // unit, 1) * unit for num_bytes in sizes.host_bytes):
+            named = {"what": what, "num_bytes": size}
+            points.append(Point(HostRecord, named, partial(measure, what, size)))
+    return points
+
+
+def copy_runs(way: str, num_bytes: int, timer: Timer) -> list[Run]:
+    """Copies between pinned memory and the device, buffers in turn."""
+    runs: list[Run] = []
+    for _ in range(timer.copies(num_bytes)):
+        host = torch.ones(num_bytes, dtype=torch.uint8, pin_memory=timer.device == "cuda")
+        device = torch.zeros(num_bytes, dtype=torch.uint8, device=timer.device)
+        target, source = (device, host) if way == "to_device" else (host, device)
+        runs.append(partial(target.copy_, source, non_blocking=True))
+    return runs
+
+
+def adam_runs(num_bytes: int, timer: Timer) -> list[Run]:
+    """Adam steps of parameters in fp32 whose states take about `num_bytes` to read and write."""
+    count, runs = max(num_bytes // _ADAM_BYTES, 1), list[Run]()
+    for _ in range(timer.copies(num_bytes)):
+        weights, gradients, momenta, variances = ([torch.full((count,), 0.1)] for _ in range(4))
+        runs.append(partial(fused_adam, weights, gradients, momenta, variances, 1, 1e-4))
+    return runs

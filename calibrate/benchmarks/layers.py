@@ -6,8 +6,6 @@ every other strategy and size, fused attention of each size, and all layers of L
 has its sequences divided instead of its weights.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial

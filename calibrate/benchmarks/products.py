@@ -1,7 +1,5 @@
 """Times the matrix products of transformer layers, in the three layouts of training."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """The processes of a measurement, as torchrun starts them: their numbers and their agreement."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

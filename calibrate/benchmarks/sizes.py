@@ -1,14 +1,9 @@
 """The sizes of a measurement: those of `calibrate/sizes.yaml`, few of them for `--quick`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from pathlib import Path
 
-from calibrate.torch_model.models import LayerSize
-
-_FILE = Path(__file__).parents[1] / "sizes.yaml"
+from calibrate.torch_model.models import LayerSize, ModelSize, read_sizes
 
 
 class Part(StrEnum):
@@ -19,15 +14,6 @@ class Part(StrEnum):
     COLLECTIVES = "collectives"
     LAYERS = "layers"
     ITERATIONS = "iterations"
-
-
-@dataclass(frozen=True, slots=True)
-class ModelSize:
-    """A model that is trained, its vocabulary and microbatch."""
-
-    vocab: int
-    num_layers: int
-    layer: LayerSize
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +38,9 @@ class Sizes:
 
 def sizes_for(device: str, *, quick: bool) -> Sizes:
     """The sizes for "cuda" or "cpu"."""
-    # Imported here: every command's help would load them.
-    from pydantic import TypeAdapter
-    from ruamel.yaml import YAML
+    from pydantic import TypeAdapter  # imported here: every command's help would load it
 
-    data = YAML(typ="safe").load(_FILE)
+    data = read_sizes()
     sizes = TypeAdapter(Sizes).validate_python(data[device])
     if not quick:
         return sizes

@@ -1,7 +1,5 @@
 """Times work on a device: warmed up, by the device's clock, on data that no cache holds."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import statistics
@@ -58,7 +56,8 @@ class Timer:
         The device waits until the host has queued a whole sample: the host's time does not count.
         """
         run = in_turn(runs)
-        host_s, total_s = self._warm_up([run])
+        self.once(run)
+        host_s, total_s = self.once(run)
         repeats = _between(_SAMPLE_S[self.device] / total_s, 1, _MAX_REPEATS)
 
         def sample() -> None:
@@ -72,7 +71,8 @@ class Timer:
 
     def time_parts(self, parts: Sequence[Run]) -> list[Timing]:
         """Seconds of each of several runs in a row, as the host launches them."""
-        _, total_s = self._warm_up(parts)
+        self.once(*parts)
+        _, total_s = self.once(*parts)
         return self._undisturbed(lambda: self._parts(parts), total_s)
 
     def _undisturbed(self, take: Callable[[], list[float]], sample_s: float) -> list[Timing]:
@@ -97,19 +97,16 @@ class Timer:
         if self.device == "cuda":
             torch.cuda.synchronize()
 
-    def _warm_up(self, runs: Sequence[Run]) -> tuple[float, float]:
-        """Host seconds and all seconds of the second execution of the runs."""
-        for _ in range(2):
-            self.ranks.meet()
-            self.synchronize()
-            start_s = time.perf_counter()
-            for run in runs:
-                run()
-            host_s = time.perf_counter() - start_s
-            self.synchronize()
-            total_s = time.perf_counter() - start_s
-        host_s, total_s = self.ranks.slowest([host_s, total_s])
-        return host_s, total_s
+    def once(self, *runs: Run) -> list[float]:
+        """Host seconds and all seconds of runs in a row, which all ranks begin together."""
+        self.ranks.meet()
+        self.synchronize()
+        start_s = time.perf_counter()
+        for run in runs:
+            run()
+        host_s = time.perf_counter() - start_s
+        self.synchronize()
+        return self.ranks.slowest([host_s, time.perf_counter() - start_s])
 
     def _parts(self, parts: Sequence[Run], queued_s: float = 0.0) -> list[float]:
         """Seconds of each part, by the device's clock; it is busy until `queued_s` are queued."""
@@ -151,12 +148,6 @@ def _between(value: float, low: int, high: int) -> int:
     return max(low, min(math.ceil(value), high))
 
 
-@cache
-def random_data(device: str, dtype: torch.dtype) -> RandomData:
-    """The random numbers of a device, made once."""
-    return RandomData(device, dtype)
-
-
 class RandomData:
     """Random numbers on a device, handed out in turn and never written to."""
 
@@ -175,3 +166,9 @@ class RandomData:
             self._next = 0
         start, self._next = self._next, self._next + count
         return self._values[start : start + count].view(sizes)
+
+
+@cache
+def random_data(device: str, dtype: torch.dtype) -> RandomData:
+    """The random numbers of a device, made once."""
+    return RandomData(device, dtype)

@@ -1,9 +1,8 @@
 """Fits the model of fused attention (`simtrain.durations.attention`) to timed kernels."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from statistics import median
 
 from calibrate.fit.entry import (
@@ -36,7 +35,7 @@ from simtrain.errors import InputError
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.workload.work import FusedAttention
 
-Timed = Sequence[tuple[FusedAttention, float]]
+Timed = list[tuple[FusedAttention, float]]
 """Kernels and their seconds."""
 Fitted = tuple[Data, list[Comparison]]
 """The section `fused_attention` and its errors."""
@@ -61,16 +60,10 @@ def measured_attention(
         InputError: E720, too few shapes; E721, a kernel ran above the datasheet's peak.
     """
     require("shapes of fused attention", len(records), _KERNELS, "kernels")
-    ways = [
-        [
-            (
-                FusedAttention(r.heads, r.seq_length, r.head_size, way == "backward"),
-                getattr(r, way).median_s,
-            )
-            for r in records
-        ]
-        for way in _WAYS
-    ]
+    ways: list[Timed] = [[], []]
+    for r, (way, timed) in product(records, zip(_WAYS, ways, strict=True)):
+        op = FusedAttention(r.heads, r.seq_length, r.head_size, way == "backward")
+        timed.append((op, getattr(r, way).median_s))
     if peak_flops is not None:
         op, seconds = max((pair for way in ways for pair in way), key=lambda p: p[0].flops / p[1])
         if op.flops / seconds > peak_flops:

@@ -1,7 +1,5 @@
 """Entries of a profile, a value with its unit and source each, and the search for their values."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar

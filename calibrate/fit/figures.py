@@ -1,7 +1,5 @@
 """Schema of a file of published measurements."""
 
-from __future__ import annotations
-
 from statistics import median
 from typing import Annotated, Generic, Literal, Self, TypeVar
 
@@ -27,6 +25,7 @@ PairedProduct = Row[tuple[Count, Count, Count, Positive, Positive]]
 """m, n, k, TFLOP/s, and TFLOP/s of the 16-bit product in the same run."""
 Dtype = Literal["fp8", "fp8_block", "mxfp8", "tf32", "fp32"]
 Layout = Literal["TN", "NN", "NT"]
+Way = Literal["forward", "backward"]
 KernelName = Literal[
     "softmax", "dropout", "layer_norm", "rms_norm", "swiglu", "rotary", "cross_entropy", "cast"
 ]
@@ -103,13 +102,6 @@ class DtypeProducts(Strict):
     points: list[PairedProduct] = Field(default_factory=list)
 
 
-class KernelWays(Strict):
-    """Names of one kernel's points, forward and backward."""
-
-    forward: Text | None = None
-    backward: Text | None = None
-
-
 class Kernels(Sourced[Annotated[list[KernelTime], Field(min_length=4)]]):
     """Measured memory-bound kernels, and the memory bandwidth of the card.
 
@@ -117,25 +109,23 @@ class Kernels(Sourced[Annotated[list[KernelTime], Field(min_length=4)]]):
     """
 
     memory_bandwidth: Entry[BytesPerSecond]
-    names: dict[KernelName, KernelWays] = Field(default_factory=dict)
+    names: dict[KernelName, dict[Way, Text]] = Field(default_factory=dict)
 
-    def ways(self) -> list[tuple[KernelName, str, list[KernelTime]]]:
+    def ways(self) -> list[tuple[KernelName, Way, list[KernelTime]]]:
         """Return the kernels with a separate bandwidth: name, forward or backward, and points."""
         return [
             (kernel, way, [point for point in self.points if point[0] == name])
             for kernel, names in self.names.items()
-            for way, name in names
-            if name
+            for way, name in names.items()
         ]
 
     @model_validator(mode="after")
     def _measured(self) -> Self:
         for kernel, way, points in self.ways():
             if not points:
-                name = getattr(self.names[kernel], way)
                 raise FieldError(
                     ("names", kernel, way),
-                    f'no point has the name "{name}"',
+                    f'no point has the name "{self.names[kernel][way]}"',
                     f"write one of {', '.join(dict.fromkeys(point[0] for point in self.points))}",
                 )
         return self

@@ -1,7 +1,5 @@
 """Fits a profile to a folder of measurements."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,8 +7,6 @@ from statistics import median
 from typing import TypeVar
 
 from calibrate.fit.attention import measured_attention
-from calibrate.fit.borrowed_links import Links
-from calibrate.fit.datasheets import Datasheet, datasheet_of
 from calibrate.fit.entry import (
     Data,
     entry,
@@ -23,12 +19,18 @@ from calibrate.fit.entry import (
 )
 from calibrate.fit.kernels import KernelFit, host_section
 from calibrate.fit.layers import InSitu, TimedLayer, fit_layers
-from calibrate.fit.links import fit_slowdown
+from calibrate.fit.links import Links, fit_slowdown
 from calibrate.fit.network import Cluster
 from calibrate.fit.products import FP8_SPEEDUP, DtypeFit, dtype_section, fit_products, gemm_section
-from calibrate.fit.requirements import check_points, check_residuals, require, without_noise
-from calibrate.fit.result import Fit, profile_of
-from calibrate.fit.unused import unused_series
+from calibrate.fit.requirements import (
+    Datasheet,
+    check_points,
+    check_residuals,
+    datasheet_of,
+    require,
+    without_noise,
+)
+from calibrate.fit.result import Fit, profile_of, unused_series
 from calibrate.records import schema
 from simtrain.comparison import Comparison
 from simtrain.entry import Entry
@@ -75,16 +77,10 @@ def fit_measurements(
     shown = [comparison for comparison in shown if comparison.rows]
     profile_of(data)
     cluster = parts.cluster
-    unused = unused_series(kept, parts.products.dtype, cluster.per_node, cluster.missing)
-    return Fit(
-        data,
-        shown,
-        len(records) - len(kept),
-        cluster.checks,
-        list(unused),
-        parts.notes,
-        check_residuals(shown),
-    )
+    dtype, per_node = parts.products.dtype, cluster.per_node
+    unused = list(unused_series(kept, dtype, per_node, cluster.missing))
+    warnings, num_left_out = check_residuals(shown), len(records) - len(kept)
+    return Fit(data, shown, num_left_out, cluster.checks, unused, parts.notes, warnings)
 
 
 class _Parts:
@@ -182,6 +178,11 @@ class _Parts:
             bandwidth["fitted_on"] += f"; in plain layers: {layers}"
         memory = max(kernels.memory_bytes_per_s, fused_bytes_per_s)
         flops = max(machine.mainloop_flops * in_situ.products, machine.sustained_flops)
+        issue_s = median(record.time.median_s for record in self.launches)
+        spread = median(record.time.spread_s / record.time.median_s for record in self.launches)
+        points = f"{len(self.launches)} points"
+        source, fitted_on = f"{origin}, {points}: launches", f"{points}, spread {spread:.1%}"
+        issue = entry(micro(issue_s), source, fitted_on)
         slowdown, beside = self.slowdown
         alone = "nothing was measured beside a collective"
         data: Data = {
@@ -206,7 +207,7 @@ class _Parts:
                 "stream_bandwidth": stream(tera(kernels.stream_bytes_per_s, "B/s")),
                 "kernel_latency": fused(micro(kernels.latency_s)),
             },
-            "host": {"issue": self._issue()},
+            "host": {"issue": issue},
             "overlap": {"slowdown": measured(origin, beside, otherwise=alone)(slowdown)},
         }
         if self.host_link[0]:
@@ -272,13 +273,6 @@ class _Parts:
         sustained = measured(self.origin, fit.sustained)
         valid_shapes = entry(fit.plain_range, f"the products {self.origin}")
         return dtype_section(machine, peak, shapes, sustained, shapes, valid_shapes)
-
-    def _issue(self) -> Data:
-        issue_s = median(record.time.median_s for record in self.launches)
-        spread = median(record.time.spread_s / record.time.median_s for record in self.launches)
-        points = f"{len(self.launches)} points"
-        source = f"{self.origin}, {points}: launches"
-        return entry(micro(issue_s), source, f"{points}, spread {spread:.1%}")
 
 
 def _of(records: Sequence[schema.Measurement], kind: type[Kind]) -> list[Kind]:

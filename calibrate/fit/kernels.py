@@ -4,8 +4,6 @@ Kernels have two bandwidths, and the latency of each kernel; the host has one ba
 both ways, and one for Adam.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from statistics import median
 
@@ -24,8 +22,7 @@ from calibrate.fit.entry import (
 )
 from calibrate.fit.figures import FiguresOfParts, Kernels, KernelTime, SmallKernelTime
 from calibrate.fit.requirements import require
-from calibrate.records.checks import rate_of
-from calibrate.records.schema import HostRecord, KernelRecord
+from calibrate.records.schema import HostRecord, KernelRecord, rate_of
 from simtrain.comparison import Comparison
 from simtrain.errors import InputError
 
@@ -58,37 +55,35 @@ class KernelFit:
         fused, stream = ([r for r in records if r.family == each] for each in ("fused", "stream"))
         require("fused kernels", len(fused), _FUSED, "kernels")
         require("copies and optimizer steps", len(stream), _STREAM, "kernels")
-        if datasheet_bytes_per_s:
-            _check_not_cached(records, datasheet_bytes_per_s)
-        self.memory_bytes_per_s = datasheet_bytes_per_s or max(map(rate_of, records))
-        line = _fit_line(fused, self.memory_bytes_per_s)
-        self.fused_bytes_per_s, self.latency_s = line
+        reached, limit = median(map(rate_of, _larger_half(records))), datasheet_bytes_per_s
+        if limit and reached > limit:
+            raise InputError.of(
+                "E721",
+                f"the larger kernels ran at {reached / 1e12:.4g} TB/s",
+                fix="measure kernels of more bytes than the caches hold",
+                reason=f"the datasheet's memory gives {limit / 1e12:.4g} TB/s: a cache served them",
+            )
+        self.memory_bytes_per_s = most = limit or max(map(rate_of, records))
+        # The search starts at the rate of the larger kernels and half the shortest time.
+        timed = [(record, record.time.median_s) for record in fused]
+        start, start_s = median(map(rate_of, _larger_half(fused))), 0.5 * min(s for _, s in timed)
+        bandwidth, latency_s = minimise(
+            lambda x: (min(x[0] * start, most), x[1] * start_s),
+            (1.0, 1.0),
+            timed,
+            _seconds,
+            digits=8,  # the line is rounded, not its ratio to the start
+        )
+        self.fused_bytes_per_s = min(round_significant(bandwidth), most)
+        self.latency_s = round_significant(latency_s, 3)
         # The median rate beyond the latency of kernels that are not mostly latency.
         long = [r for r in stream if r.time.median_s > 2 * self.latency_s]
         rates = [r.num_bytes / (r.time.median_s - self.latency_s) for r in long]
         rate = round_significant(median(rates or map(rate_of, stream)))
         self.stream_bytes_per_s = min(rate, self.memory_bytes_per_s)
-        self.fused = _times("fused kernels", fused, line)
-        stream_line = self.stream_bytes_per_s, self.latency_s
-        self.stream = _times("copies and optimizer steps", stream, stream_line)
-
-
-def _fit_line(records: Sequence[KernelRecord], limit: float) -> _Line:
-    """Bandwidth, at most `limit`, and latency.
-
-    The search starts at the rate of the larger kernels and half the shortest time.
-    """
-    timed = [(record, record.time.median_s) for record in records]
-    start = median(map(rate_of, _larger_half(records)))
-    start_s = 0.5 * min(time_s for _, time_s in timed)
-    bandwidth, latency_s = minimise(
-        lambda x: (min(x[0] * start, limit), x[1] * start_s),
-        (1.0, 1.0),
-        timed,
-        _seconds,
-        digits=8,  # the line is rounded, not its ratio to the start
-    )
-    return min(round_significant(bandwidth), limit), round_significant(latency_s, 3)
+        latency_s, title = self.latency_s, "copies and optimizer steps"
+        self.fused = _times("fused kernels", fused, (self.fused_bytes_per_s, latency_s))
+        self.stream = _times(title, stream, (self.stream_bytes_per_s, latency_s))
 
 
 def _seconds(record: KernelRecord | HostRecord, line: _Line) -> float:
@@ -98,18 +93,6 @@ def _seconds(record: KernelRecord | HostRecord, line: _Line) -> float:
 
 def _larger_half(records: Sequence[KernelRecord]) -> Sequence[KernelRecord]:
     return sorted(records, key=lambda record: record.num_bytes)[len(records) // 2 :]
-
-
-def _check_not_cached(records: Sequence[KernelRecord], limit: float) -> None:
-    """Raise InputError if the median of the larger kernels is faster than the memory."""
-    reached = median(map(rate_of, _larger_half(records)))
-    if reached > limit:
-        raise InputError.of(
-            "E721",
-            f"the larger kernels ran at {reached / 1e12:.4g} TB/s",
-            fix="measure kernels of more bytes than the caches hold",
-            reason=f"the datasheet's memory gives {limit / 1e12:.4g} TB/s: a cache served them",
-        )
 
 
 def _times(title: str, records: Iterable[KernelRecord | HostRecord], line: _Line) -> Comparison:

@@ -6,8 +6,6 @@ count as measurements too, each with its own spread. The engine simulates the la
 every prediction.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -45,14 +43,10 @@ def fit_layers(
     start: Sequence[float],
     bounds: tuple[float, float | Sequence[float]],
 ) -> InSitu:
-    """The most likely numbers of `InSitu`; a search may find only the first of them.
+    """The most likely numbers of `InSitu`, of which a search may find the first only.
 
-    Args:
-        title: title of the comparison.
-        layers: the measured layers.
-        profile_with: makes the profile with these numbers.
-        estimates: the first numbers as microbenchmarks have them, and the relative spread of each.
-        start, bounds: of the numbers that are searched.
+    `profile_with` makes the profile with these numbers. `estimates` are the first numbers as
+    microbenchmarks have them, and the relative spread of each.
     """
     spreads_ms = [spread_ms for *_, spreads in layers for spread_ms in spreads]
 

@@ -1,22 +1,25 @@
-"""Fits the links inside a node, and the slowdown of overlap, to records of collectives."""
-
-from __future__ import annotations
+"""Fits links inside a node and the slowdown of overlap to records, or takes over a profile's."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from pathlib import Path
 from statistics import fmean, median
+from typing import Any, Self
 
-from calibrate.fit.datasheets import Datasheet
 from calibrate.fit.entry import Data, entry, giga, measured, micro, microseconds, round_significant
 from calibrate.fit.figures import CollectiveCurveFigures
-from calibrate.fit.requirements import LARGE_SIZES, NUM_SIZES, require
-from calibrate.records.checks import name_of
-from calibrate.records.schema import CollectiveRecord, OverlapRecord
+from calibrate.fit.requirements import LARGE_SIZES, NUM_SIZES, Datasheet, require
+from calibrate.records.schema import CollectiveRecord, OverlapRecord, name_of
 from simtrain.comparison import Comparison
 from simtrain.durations.collectives import curve_for, ring_seconds, wire_bytes
+from simtrain.errors import InputError, Location, Problem
 from simtrain.hardware.links import CollectiveCurve
+from simtrain.hardware.load import load_profile
+from simtrain.hardware.profile import HardwareProfile
 from simtrain.mesh import Group
+from simtrain.resources import find_profile
+from simtrain.strict_yaml import load_document
 from simtrain.workload.work import RING_COLLECTIVES, Collective, CollectiveKind
 
 SMALLEST_BYTES = 65536
@@ -245,3 +248,58 @@ def measured_collective(
     """A collective of ranks that are spread evenly over the nodes."""
     # A benchmark has no mesh; durations depend on the group's sizes, not on its axis.
     return Collective(kind, array_bytes, Group(("tp",), num_ranks, num_ranks // num_nodes))
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """A profile with links to borrow, and the plain data of its file."""
+
+    profile: HardwareProfile
+    data: dict[str, Any]
+
+    @classmethod
+    def load(cls, name_or_path: Path) -> Self:
+        """Load the links of the profile with this name or path.
+
+        Raises:
+            InputError: the profile is invalid; E722, it has no links.
+        """
+        profile = load_profile(name_or_path)
+        if profile.intra_node is None and profile.inter_node is None:
+            reason = "it is the profile of one GPU"
+            fix = "name the profile of a node or of a cluster"
+            where = Location(str(name_or_path))
+            raise InputError([Problem("E722", "the profile has no links", where, reason, fix)])
+        return cls(profile, load_document(find_profile(name_or_path)).data)
+
+    def laid_into(self, data: dict[str, Any]) -> dict[str, Any]:
+        """Return a profile's data, completed with the links that it lacks and their sources.
+
+        Measured links stay; the slowdown of overlap comes with the links inside the node, and the
+        network with its levels and with the algorithms that its times are for.
+        """
+        taken: dict[str, Any] = {}
+        cluster: dict[str, Any] = {}
+        for section, others, of_cluster in (
+            ("intra_node", ("overlap",), ("gpus_per_node",)),
+            ("inter_node", ("collectives",), ("num_nodes", "levels")),
+        ):
+            if section not in data and section in self.data:
+                own = self.data["cluster"]
+                names = [name for name in (section, *others) if name in self.data]
+                taken |= {name: self._taken(self.data[name]) for name in names}
+                cluster |= {name: self._taken(own[name]) for name in of_cluster if own.get(name)}
+        if not taken:
+            return data
+        what = " and ".join(taken)
+        description = f"{data['description']}; {what} taken over from {self.profile.name}"
+        return data | taken | {"cluster": data["cluster"] | cluster, "description": description}
+
+    def _taken(self, data: Any) -> Any:
+        """The same data; every source names the other profile."""
+        if not isinstance(data, dict):
+            return data
+        if "value" in data and "source" in data:
+            source = f"taken over from {self.profile.name}, not measured here: {data['source']}"
+            return data | {"source": source}
+        return {name: self._taken(item) for name, item in data.items()}

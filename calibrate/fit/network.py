@@ -5,8 +5,6 @@ one latency, and each rank of a node has a share of its adapters. Rings over who
 that run at the same time reach a fraction of that share each.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +14,6 @@ from enum import StrEnum
 from scipy.optimize import least_squares
 
 from calibrate.fit import links
-from calibrate.fit.datasheets import Datasheet
 from calibrate.fit.entry import (
     Data,
     entry,
@@ -27,9 +24,8 @@ from calibrate.fit.entry import (
     round_significant,
     round_up,
 )
-from calibrate.fit.requirements import LARGE_SIZES, NUM_SIZES
-from calibrate.records.checks import name_of
-from calibrate.records.schema import CollectiveRecord, Header
+from calibrate.fit.requirements import LARGE_SIZES, NUM_SIZES, Datasheet
+from calibrate.records.schema import CollectiveRecord, Header, name_of
 from simtrain.comparison import Comparison
 from simtrain.durations.collectives import network_seconds, wire_bytes
 from simtrain.errors import InputError
@@ -267,13 +263,12 @@ def _ring(node: links.LinkFit | None, record: CollectiveRecord) -> _Crossing:
     op = links.measured_collective(kind, record.array_bytes, record.num_ranks, record.num_nodes)
     inside_s = 0.0 if node is None or on_node == 1 else node.ring_seconds(op, on_node)
     steps = (2 if kind is CollectiveKind.ALL_REDUCE else 1) * (record.num_ranks - 1)
-    return _Crossing(
-        name_of(record),
-        record.time.median_s,
-        steps,
-        wire_bytes(op) / on_node,
-        lambda latency_s, rate: max(inside_s, network_seconds(op, latency_s, on_node * rate)),
-    )
+    sent, time_s = wire_bytes(op) / on_node, record.time.median_s
+
+    def seconds(latency_s: float, rate: float) -> float:
+        return max(inside_s, network_seconds(op, latency_s, on_node * rate))
+
+    return _Crossing(name_of(record), time_s, steps, sent, seconds)
 
 
 def _transfer(record: CollectiveRecord) -> _Crossing:

@@ -3,8 +3,6 @@
 First the model's search and a profile's section, which the fit of published figures has, too.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterable, Sequence
@@ -140,10 +138,6 @@ def dtype_section(
     }
 
 
-Timed = Sequence[tuple[BlasGemm, float]]
-"""Products and their seconds."""
-
-
 @dataclass(frozen=True, slots=True)
 class DtypeFit:
     """The machine of the plain products of a data type, its errors, and their range of shapes."""
@@ -180,54 +174,59 @@ def fit_products(
         InputError: E720, too few products.
     """
     dtype = next((d for d in _DTYPES if any(r.dtype == d for r in records)), "bf16")
-    timed = _timed(records, dtype)
-    plain = [(op, s) for op, s in timed if op.batch == 1 and not op.accumulate]
-    accumulating = [(op, s) for op, s in timed if op.batch == 1 and op.accumulate]
-    batched = [(op, s) for op, s in timed if op.batch > 1]
+    products, fp8 = _rated(records, dtype), _rated(records, "fp8")
+    plain = [(op, rate) for op, rate in products if op.batch == 1 and not op.accumulate]
+    accumulating = [(op, rate) for op, rate in products if op.batch == 1 and op.accumulate]
+    batched = [(op, rate) for op, rate in products if op.batch > 1]
     _require(f"{dtype} products", plain, _NUM_SHAPE_PARAMETERS)
     _require(f"batched {dtype} products", batched, 1)
     machine = _fit_shapes(plain, num_sms, memory, datasheet_flops)
-    machine = _fit_accumulation(accumulating, machine)
+    if accumulating:  # the longer epilogue
+        start, shaped = [max(machine.tile_overhead_s * 1e6, 1e-3)], machine
+        fitted = minimise(
+            lambda x: shaped.replace(accumulate_overhead_s=x[0] * 1e-6), start, accumulating, tflops
+        )
+        overhead_s = round_significant(fitted.accumulate_overhead_s)
+        machine = machine.replace(accumulate_overhead_s=overhead_s)
     machine = _fit_batched(batched, machine)
-    fp8 = _timed(records, "fp8")
     return ProductFit(
         machine,
-        _shown("matrix products by shape", machine, plain),
-        _shown("the largest products", machine, _large(plain)),
+        rates("matrix products by shape", machine, plain),
+        rates("the largest products", machine, _large(plain)),
         _range([*plain, *accumulating]),
         dtype,
-        _shown("products added into fp32", machine, accumulating),
+        rates("products added into fp32", machine, accumulating),
         _times("batched products", machine, batched),
         _range(batched),
         _fit_fp8(fp8, machine, datasheet_flops) if fp8 else None,
     )
 
 
-def _fit_fp8(timed: Timed, machine: GemmMachine, datasheet_flops: float | None) -> DtypeFit:
+def _fit_fp8(products: Rated, machine: GemmMachine, datasheet_flops: float | None) -> DtypeFit:
     """Loop, waves and tiles' overhead of fp8; all else is like 16-bit products."""
-    _require("fp8 products", timed, _NUM_SHAPE_PARAMETERS)
-    fastest = _fastest(timed)
+    _require("fp8 products", products, _NUM_SHAPE_PARAMETERS)
+    large, fastest = _large(products), _fastest(products)
     most = FP8_SPEEDUP * datasheet_flops if datasheet_flops else round_significant(fastest)
-    limited = machine.replace(sustained_flops=round_significant(_fastest(_large(timed))))
+    limited = machine.replace(sustained_flops=round_significant(_fastest(large)))
     overhead_us = max(machine.tile_overhead_s * 1e6, 1e-3)
     start = 1.05 * fastest / 1e12, max(machine.tail_quantization, 1e-3), overhead_us
-    fitted = minimise(lambda x: with_loop(limited, x, most), start, _rated(timed), tflops)
+    fitted = minimise(lambda x: with_loop(limited, x, most), start, products, tflops)
     return DtypeFit(
         fitted,
-        _shown("fp8 products by shape", fitted, timed),
-        _shown("the largest fp8 products", fitted, _large(timed)),
-        _range(timed),
+        rates("fp8 products by shape", fitted, products),
+        rates("the largest fp8 products", fitted, large),
+        _range(products),
     )
 
 
 def _fit_shapes(
-    timed: Timed, num_sms: int, memory: float, datasheet_flops: float | None
+    products: Rated, num_sms: int, memory: float, datasheet_flops: float | None
 ) -> GemmMachine:
     """Fit plain products. The sustained rate is the fastest rate of a large product."""
-    sustained, fastest = round_significant(_fastest(_large(timed))), _fastest(timed)
+    sustained, fastest = round_significant(_fastest(_large(products))), _fastest(products)
     peak_flops = datasheet_flops or round_significant(fastest)
     num_parameters = _NUM_SHAPE_PARAMETERS + len(TILES) - 1
-    has_tiles = len(timed) >= _POINTS_A_PARAMETER * num_parameters
+    has_tiles = len(products) >= _POINTS_A_PARAMETER * num_parameters
     speeds = (0.8,) * (len(TILES) - 1 if has_tiles else 0)
     # A few percent of the loop of a tile of middling depth.
     m, n = TILES[0]
@@ -235,25 +234,12 @@ def _fit_shapes(
     return minimise(
         lambda x: tiled_machine(x, num_sms, memory, peak_flops).replace(sustained_flops=sustained),
         (1.05 * fastest / 1e12, 0.7, overhead_us, *speeds),
-        _rated(timed),
+        products,
         tflops,
     )
 
 
-def _fit_accumulation(timed: Timed, machine: GemmMachine) -> GemmMachine:
-    """Fit the longer epilogue of fp32 accumulation, if such products were measured."""
-    if not timed:
-        return machine
-    fitted = minimise(
-        lambda x: machine.replace(accumulate_overhead_s=x[0] * 1e-6),
-        [max(machine.tile_overhead_s * 1e6, 1e-3)],
-        _rated(timed),
-        tflops,
-    )
-    return machine.replace(accumulate_overhead_s=round_significant(fitted.accumulate_overhead_s))
-
-
-def _fit_batched(timed: Timed, machine: GemmMachine) -> GemmMachine:
+def _fit_batched(products: Rated, machine: GemmMachine) -> GemmMachine:
     """The machine with the speed of batches, and with the memory bandwidth of their bytes.
 
     Each product shows one of the two, so that a search may end where no product shows the other:
@@ -265,55 +251,45 @@ def _fit_batched(timed: Timed, machine: GemmMachine) -> GemmMachine:
         return machine.replace(batched_fraction=min(x[0], 1.0), memory_bytes_per_s=memory)
 
     starts = itertools.product((0.5, 0.9), repeat=2)
-    machines = [minimise(candidate, start, _rated(timed), tflops) for start in starts]
-    return min(machines, key=lambda fitted: _times("", fitted, timed).mean_abs_error)
+    machines = [minimise(candidate, start, products, tflops) for start in starts]
+    return min(machines, key=lambda fitted: _times("", fitted, products).mean_abs_error)
 
 
-def _require(what: str, timed: Timed, num_parameters: int) -> None:
-    require(what, len(timed), _POINTS_A_PARAMETER * num_parameters, "products")
+def _require(what: str, products: Rated, num_parameters: int) -> None:
+    require(what, len(products), _POINTS_A_PARAMETER * num_parameters, "products")
 
 
-def _fastest(timed: Timed) -> float:
+def _fastest(products: Rated) -> float:
     """The highest FLOP/s."""
-    return max(op.flops / seconds for op, seconds in timed)
+    return max(rate for _, rate in products) * 1e12
 
 
-def _large(timed: Timed) -> Timed:
-    most = max(op.flops for op, _ in timed)
-    return [(op, seconds) for op, seconds in timed if op.flops >= _LARGE * most]
+def _large(products: Rated) -> Rated:
+    most = max(op.flops for op, _ in products)
+    return [(op, rate) for op, rate in products if op.flops >= _LARGE * most]
 
 
-def _rated(timed: Timed) -> list[tuple[BlasGemm, float]]:
-    return [(op, op.flops / seconds / 1e12) for op, seconds in timed]
+def _times(title: str, machine: GemmMachine, products: Rated) -> Comparison:
+    return batch_times(title, machine, ((op, 1, op.flops / rate / 1e6) for op, rate in products))
 
 
-def _shown(title: str, machine: GemmMachine, timed: Timed) -> Comparison:
-    return rates(title, machine, _rated(timed))
+def _range(products: Rated) -> Data:
+    return shape_range([op for op, _ in products])
 
 
-def _times(title: str, machine: GemmMachine, timed: Timed) -> Comparison:
-    return batch_times(title, machine, ((op, 1, seconds * 1e6) for op, seconds in timed))
-
-
-def _range(timed: Timed) -> Data:
-    return shape_range([op for op, _ in timed])
-
-
-def _timed(records: Iterable[GemmRecord], dtype: str) -> Timed:
+def _rated(records: Iterable[GemmRecord], dtype: str) -> Rated:
     """The products of a data type; those in fp8 have a 16-bit result."""
     element_bytes = _DTYPES.get(dtype, _FP8_BYTES)
     result_bytes = _FP8_RESULT_BYTES if dtype == "fp8" else element_bytes
-    return [
-        (
-            BlasGemm(
+    products = []
+    for r in records:
+        if r.dtype == dtype:
+            op = BlasGemm(
                 *(r.m, r.n, r.k, r.batch),
                 element_bytes=element_bytes,
                 output_element_bytes=FP32_BYTES if r.accumulate else result_bytes,
                 accumulate=r.accumulate,
                 layout=r.layout,
-            ),
-            r.time.median_s,
-        )
-        for r in records
-        if r.dtype == dtype
-    ]
+            )
+            products.append((op, op.flops / r.time.median_s / 1e12))
+    return products

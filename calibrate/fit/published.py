@@ -5,31 +5,244 @@ measurements of whole layers. Without published layers they come from the file's
 `taken_over`, each with its source.
 """
 
-from __future__ import annotations
-
 import math
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
 
 from calibrate.fit.attention import published_attention, training_attention
-from calibrate.fit.entry import Data, micro, published, tera
-from calibrate.fit.figures import Figures, FiguresWithoutLayers, FusedAttentionFigures
+from calibrate.fit.entry import (
+    Data,
+    entry,
+    micro,
+    minimise,
+    published,
+    round_significant,
+    shape_range,
+    tera,
+)
+from calibrate.fit.figures import (
+    DtypeProducts,
+    Figures,
+    FiguresWithoutLayers,
+    FusedAttentionFigures,
+)
 from calibrate.fit.kernels import PublishedKernels
 from calibrate.fit.layers import InSitu, fit_layers
 from calibrate.fit.links import fit_curves, other_times
-from calibrate.fit.products import gemm_section
-from calibrate.fit.published_products import ProductFit, fit_dtypes
+from calibrate.fit.products import (
+    BlasGemm,
+    batch_times,
+    dtype_section,
+    gemm_section,
+    rates,
+    tflops,
+    tiled_machine,
+    with_loop,
+)
 from calibrate.fit.result import Fit, profile_of
+from simtrain.comparison import Comparison
+from simtrain.durations.gemm import GemmMachine, gemm_seconds
 from simtrain.scenario import load_scenario
 from simtrain.strict_yaml import load_document, validate
 from simtrain.units import parse_bytes_per_s
-from simtrain.workload.work import CollectiveKind
+from simtrain.workload.work import FP32_BYTES, CollectiveKind
 
+_START_TFLOPS = 270.0
+"""Start of the search for the A100's main-loop rate."""
+_DTYPE_START = 0.7, 1.0, 2.0
+"""Start of the search for a data type: tail quantization, us per tile, TB/s of a cast."""
 _TAKEN_OVER = "taken_over"
 _ROUNDING_MS = 0.1 / math.sqrt(12)
 """Standard deviation of a number printed to 0.1 ms."""
 _START_SLOWDOWN = 0.3
 """Where the search for the slowdown of overlap starts."""
+
+
+class ProductFit:
+    """Model of 16-bit products, and its errors.
+
+    Shapes and the sustained rate are fitted first, then fp32 accumulation and batches. Without
+    published layers, the last two come from the section `taken_over`. Products move their bytes at
+    `memory_fraction` of the memory bandwidth.
+    """
+
+    def __init__(self, figures: Figures | FiguresWithoutLayers, memory_fraction: float) -> None:
+        gpu, shaped = figures.datasheet.gpu, _rated(figures.gemm.points)
+        memory, num_sms = memory_fraction * gpu.memory_bandwidth.value, gpu.num_sms.value
+        has_layouts, self.layouts = isinstance(figures, Figures), list[Comparison]()
+        start_tflops = _START_TFLOPS if has_layouts else max(rate for _, rate in shaped)
+        start = (start_tflops, 0.7, 4.0, 0.8, 0.8, 0.8, 0.8)
+        machine = minimise(lambda x: tiled_machine(x, num_sms, memory), start, shaped, tflops)
+        sustained = median(rate for *_, rate in figures.gemm_sustained.points) * 1e12
+        machine = machine.replace(sustained_flops=round_significant(sustained))
+        if isinstance(figures, Figures):
+            machine, layouts = _fit_accumulation(figures, machine)
+            self.layouts.append(layouts)
+            fractions = [step / 200 for step in range(20, 201)]
+        else:
+            fractions = [figures.taken_over.batched_fraction.value]
+        batches = [
+            (BlasGemm(m, n, k, batch=batch), count, time_us)
+            for batch, m, n, k, count, time_us in figures.gemm_batched.points
+        ]
+        batched_memory = memory_fraction * figures.gemm_batched.memory_bandwidth.value
+
+        def batched(fraction: float) -> Comparison:
+            """Compare the batches with a machine that reaches this fraction of its speed."""
+            card = machine.replace(memory_bytes_per_s=batched_memory, batched_fraction=fraction)
+            title = "batched products" if has_layouts else "batched products (not fitted)"
+            return batch_times(title, card, batches)
+
+        fraction = min(fractions, key=lambda each: batched(each).mean_log_ratio)
+        self.batched = batched(fraction)
+        self.machine = machine = machine.replace(batched_fraction=fraction)
+        self.shapes = rates("matrix products by shape", machine, shaped)
+        self.sustained, self.others = (
+            rates(title, machine, _rated(products.points))
+            for title, products in (
+                ("sustained matrix products", figures.gemm_sustained),
+                ("matrix products measured elsewhere (not fitted)", figures.gemm_elsewhere),
+            )
+        )
+        self.valid_shapes = _range_entry([op for op, _ in shaped], figures.gemm.source)
+        self.valid_batches = _range_entry([op for op, *_ in batches], figures.gemm_batched.source)
+
+    @property
+    def comparisons(self) -> list[Comparison]:
+        """All comparisons."""
+        return [self.sustained, self.shapes, *self.layouts, self.batched, self.others]
+
+    @property
+    def speed_elsewhere(self) -> float:
+        """Median ratio of speeds measured elsewhere to predicted ones."""
+        return median(row.measured / row.predicted for row in self.others.rows)
+
+
+def _fit_accumulation(figures: Figures, shapes: GemmMachine) -> tuple[GemmMachine, Comparison]:
+    """The longer epilogue of an fp32 accumulation; the speed is that of the layouts' machine."""
+    # The weight gradient's (NT) accumulates into fp32.
+    into_fp32: Data = {"output_element_bytes": FP32_BYTES, "accumulate": True}
+    products = [
+        (BlasGemm(m, n, k, layout=layout, **(into_fp32 if layout == "NT" else {})), rate)
+        for m, n, k, layout, rate in figures.gemm_layouts.points
+    ]
+    fitted = minimise(
+        lambda x: shapes.replace(mainloop_flops=x[0] * 1e12, accumulate_overhead_s=x[1] * 1e-6),
+        (245.0, 5.0),
+        products,
+        tflops,
+    )
+    overhead_s = round_significant(fitted.accumulate_overhead_s)
+    found = rates("matrix products by layout", fitted, products)
+    return shapes.replace(accumulate_overhead_s=overhead_s), found
+
+
+def _rated(points: Sequence[tuple[int, int, int, float]]) -> list[tuple[BlasGemm, float]]:
+    return [(BlasGemm(m, n, k), rate) for m, n, k, rate in points]
+
+
+def _range_entry(ops: Sequence[BlasGemm], source: str) -> Data:
+    return entry(shape_range(ops), f"the range of the points of {source}")
+
+
+# Published fp8 times are of a layer's call, which casts its input before the product. Therefore the
+# fit has a product and its casts together; the profile does not use the fitted bandwidth of casts.
+# Power limits the clock differently in each run. Each point has the 16-bit product of the same run,
+# and rates are scaled to the clock at which that product is as fast as in the profile. Tiles are
+# those of 16-bit products.
+
+
+@dataclass(frozen=True, slots=True)
+class _CastingMachine:
+    """Model of products, and the time of casting the first operand before the product."""
+
+    products: GemmMachine
+    latency_s: float
+    seconds_per_element: float
+
+    def casts_s(self, op: BlasGemm) -> float:
+        """Return the time of the casts."""
+        return self.latency_s + self.seconds_per_element * op.m * op.k
+
+
+def fit_dtypes(
+    figures: Figures | FiguresWithoutLayers, latency_s: float, machine: GemmMachine
+) -> tuple[Data, list[Comparison]]:
+    """Fit each data type of `gemm_by_dtype`; return the entries and their errors.
+
+    `latency_s` is the time of a small kernel, `machine` that of 16-bit products.
+    """
+    by_dtype: Data = {}
+    found: list[Comparison] = []
+    for dtype, products in figures.gemm_by_dtype.items():
+        if products.points:
+            by_dtype[dtype], *comparisons = _fit_dtype(dtype, products, latency_s, machine)
+            found += comparisons
+        else:
+            ratio = products.peak_flops.value / figures.datasheet.gpu.peak_flops.value
+            source = "scaled from 16-bit products by the ratio of the peaks: no published products"
+            by_dtype[dtype] = {
+                "peak_flops": _peak(products),
+                "mainloop_flops": entry(tera(ratio * machine.mainloop_flops, "FLOP/s"), source),
+                "sustained_flops": entry(tera(ratio * machine.sustained_flops, "FLOP/s"), source),
+            }
+    return by_dtype, found
+
+
+def _peak(figures: DtypeProducts) -> Data:
+    return entry(tera(figures.peak_flops.value, "FLOP/s"), figures.peak_flops.source)
+
+
+def _fit_dtype(
+    dtype: str, figures: DtypeProducts, latency_s: float, machine: GemmMachine
+) -> tuple[Data, Comparison, Comparison]:
+    """The entries of a data type, and the errors of all its products and of the longest."""
+    points, source = figures.points, figures.source
+    products = [(BlasGemm(m, n, k, element_bytes=1), rate) for m, n, k, rate, _ in points]
+    power_limited = machine.replace(sustained_flops=figures.peak_flops.value)
+
+    def candidate(x: Sequence[float]) -> _CastingMachine:
+        *loop, cast_tera = x
+        seconds_per_element = figures.cast_bytes / (cast_tera * 1e12)
+        loop_machine = with_loop(power_limited, loop, math.inf)
+        return _CastingMachine(loop_machine, figures.num_casts * latency_s, seconds_per_element)
+
+    start = max(rate for _, rate in products), *_DTYPE_START
+    fit = minimise(candidate, start, products, _cast_tflops)
+    rows = ((op.name, rate, _cast_tflops(op, fit)) for op, rate in products)
+    shapes = Comparison.of(f"{dtype} products with their casts", "TFLOP/s", rows)
+    long = [
+        (op, op.flops / (op.flops / (rate * 1e12) - fit.casts_s(op)) / 1e12)
+        for op, rate in products
+        if op.flops >= figures.sustained_from
+    ]
+    sustained = median(rate for _, rate in long) * 1e12
+    limited = fit.products.replace(sustained_flops=sustained)
+    longest = rates(f"sustained {dtype} products", limited, long)
+    clock = median(tflops(BlasGemm(m, n, k), machine) / rate for m, n, k, _, rate in points)
+    slower = (
+        f"times {clock:.3f}, the ratio of this profile's 16-bit products to those of the same run"
+    )
+    limit = published(
+        f"median of {source}, products of {figures.sustained_from:.0e} FLOPs and more "
+        f"without their casts; {slower}",
+        longest,
+    )
+    clocked = fit.products.replace(
+        mainloop_flops=clock * fit.products.mainloop_flops,
+        sustained_flops=clock * sustained,
+        tail_quantization=round(fit.products.tail_quantization, 4),
+    )
+    loop, unscaled = published(f"{source}; {slower}", shapes), published(source, shapes)
+    valid_shapes = _range_entry([op for op, _ in products], source)
+    section = dtype_section(clocked, _peak(figures), loop, limit, unscaled, valid_shapes)
+    return section, shapes, longest
+
+
+def _cast_tflops(op: BlasGemm, machine: _CastingMachine) -> float:
+    return op.flops / (machine.casts_s(op) + gemm_seconds(op, machine.products)) / 1e12
 
 
 def fit_figures(path: pathlib.Path) -> Fit:

@@ -1,19 +1,31 @@
-"""Refuses measurements that are too few, or that no machine can have."""
-
-from __future__ import annotations
+"""Refuses measurements that are too few, or that no machine, as its datasheet has it, can have."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
 
-from calibrate.fit.datasheets import Datasheet
-from calibrate.records.checks import contradictions, is_noisy, name_of, rate_of
-from calibrate.records.schema import FILE_NAME, GemmRecord, KernelRecord, Measurement
+from pydantic import Field
+from ruamel.yaml import YAML
+
+from calibrate.records.schema import (
+    FILE_NAME,
+    GemmRecord,
+    KernelRecord,
+    Measurement,
+    contradictions,
+    is_noisy,
+    name_of,
+    rate_of,
+)
 from simtrain.comparison import Comparison
+from simtrain.entry import Entry, Strict, Text
 from simtrain.errors import InputError, Location, Problem
+from simtrain.units import BytesPerSecond, FlopsPerSecond
 
 NUM_SIZES, LARGE_SIZES = 4, 2
 """Sizes of a collective that a fit needs, and how many of them must show bandwidth."""
+_DATASHEETS = Path(__file__).parents[1] / "datasheets.yaml"
 _AGAIN = "delete what is wrong; python -m calibrate measure in the same folder measures it again"
 _WHEN_IDLE = (
     "measure again, into a new folder, when the machine is idle; if that changes nothing, "
@@ -26,6 +38,21 @@ further off cannot tell one from the next."""
 _NOTED_FACTOR = 4 / 3
 """Mean factor that is warned of: full recompute costs a third more time, so that a profile with
 parts further off may rank strategies wrongly."""
+
+
+class Datasheet(Strict):
+    """Peaks of a device by its maker: 16-bit products, memory, and links, one way."""
+
+    devices: Annotated[list[Text], Field(min_length=1)]
+    peak_flops: Entry[FlopsPerSecond]
+    memory_bandwidth: Entry[BytesPerSecond]
+    link_bandwidth: Entry[BytesPerSecond]
+
+
+def datasheet_of(device: str) -> Datasheet | None:
+    """The datasheet of a device by its name in CUDA; None if none is known."""
+    sheets = (Datasheet.model_validate(data) for data in YAML(typ="safe").load(_DATASHEETS))
+    return next((sheet for sheet in sheets if device in sheet.devices), None)
 
 
 def require(what: str, found: int, needed: int, only: str) -> None:

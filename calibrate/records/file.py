@@ -1,7 +1,5 @@
 """Writes and reads the file of a measurement: a header, then one record a line (`schema`)."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -64,10 +62,8 @@ def read_records(folder: Path) -> tuple[Header, list[Measurement]]:
                 first = "the first line must be the header"
                 reasons = ["a header after the first line" if is_header else first]
         if reasons:
-            place, message = (
-                Location(str(path), number, 1, line),
-                "the line is no record of a measurement",
-            )
+            place = Location(str(path), number, 1, line)
+            message = "the line is no record of a measurement"
             fix = "delete the line; python -m calibrate measure measures what it held again"
             raise InputError(Problem("E717", message, place, reason, fix) for reason in reasons)
     header, *measurements = records

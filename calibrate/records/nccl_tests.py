@@ -5,8 +5,6 @@ Sources: NVIDIA/nccl-tests, src/common.cu (columns, in microseconds and GB/s) an
 size of all-gather and reduce-scatter is the size of the whole array.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -43,8 +41,7 @@ def add_nccl_tests(
         InputError: as `read_nccl_tests`, or the folder holds no measurements.
     """
     records = read_nccl_tests(path, op, num_ranks, num_nodes)
-    header, _ = read_records(folder)
-    file = RecordFile(folder, header)
+    file = RecordFile(folder, read_records(folder)[0])
     new = [record for record in records if identity(record) not in file.known]
     for record in new:
         file.write(record)

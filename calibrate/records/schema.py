@@ -1,11 +1,12 @@
 """The records of `measurements.jsonl`: a header, then one record a line.
 
 A measurement that continues in the same folder keeps every complete record and measures the missing
-ones. A killed measurement may leave a last line without its end, which is dropped.
+ones. A killed measurement may leave a last line without its end, which is dropped. Some records no
+machine can have: noisy ones, and times that fall as work grows.
 """
 
-from __future__ import annotations
-
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, TypeAdapter
@@ -177,6 +178,14 @@ class MemoryRecord(Strict):
     outside_allocator_bytes: Annotated[int, Field(ge=0)]
 
 
+Sized = GemmRecord | KernelRecord | CollectiveRecord | HostRecord
+"""Records of one size of a series: the time grows with the work."""
+_SIZES = "m", "n", "k", "num_bytes", "array_bytes"
+"""Fields that differ in a series of records."""
+Placed = tuple[int, Sized]
+"""A record and its position, from 0."""
+_MORE_WORK, _LESS_TIME = 4, 0.5
+"""So much more work in so much less time, beyond both spreads, is no noise."""
 Measurement: TypeAlias = (
     GemmRecord
     | KernelRecord
@@ -192,3 +201,65 @@ Measurement: TypeAlias = (
 Record: TypeAlias = Header | Measurement
 
 RECORD: TypeAdapter[Record] = TypeAdapter(Annotated[Record, Field(discriminator="kind")])
+
+
+def doubtful(records: Sequence[Measurement]) -> list[Measurement]:
+    """Noisy records, and both of two that contradict: either may be wrong."""
+    contradicting = {at for pair in contradictions(records) for at, _ in pair}
+    return [r for at, r in enumerate(records) if at in contradicting or is_noisy(r)]
+
+
+def is_noisy(record: Measurement) -> bool:
+    """True if a time spreads by more than its median."""
+    timings = (getattr(record, name) for name in type(record).model_fields)
+    return any(isinstance(t, Timing) and t.spread_s > t.median_s for t in timings)
+
+
+def contradictions(records: Sequence[Measurement]) -> Iterator[tuple[Placed, Placed]]:
+    """A record, and one of several times its work that took clearly less time."""
+    series: dict[tuple[object, ...], list[Placed]] = {}
+    for place, record in enumerate(records):
+        if isinstance(record, Sized):
+            others = (value for name, value in record if name not in (*_SIZES, "time"))
+            series.setdefault(tuple(others), []).append((place, record))
+    for placed in series.values():
+        for small, large in itertools.permutations(placed, 2):
+            (_, less), (_, more) = small, large
+            grows = all(getattr(more, size, 0) >= getattr(less, size, 0) for size in _SIZES)
+            if grows and work_of(more) >= _MORE_WORK * work_of(less):
+                slowest_s = more.time.median_s + more.time.spread_s
+                if slowest_s < _LESS_TIME * (less.time.median_s - less.time.spread_s):
+                    yield small, large
+
+
+def work_of(record: Sized) -> int:
+    """FLOPs of a product; bytes of all others."""
+    if isinstance(record, GemmRecord):
+        return 2 * record.batch * record.m * record.n * record.k
+    if isinstance(record, CollectiveRecord):
+        return record.array_bytes
+    return record.num_bytes
+
+
+def rate_of(record: Sized) -> float:
+    """FLOP/s of a product, bytes/s of all others, latency included."""
+    return work_of(record) / record.time.median_s
+
+
+def name_of(record: Sized) -> str:
+    """The timed work and its size, in words."""
+    if isinstance(record, GemmRecord):
+        batch = f"{record.batch} of " if record.batch > 1 else ""
+        shape = f"{record.m} × {record.n} × {record.k}"
+        return f"{batch}{shape} {record.layout} {record.dtype}"
+    if isinstance(record, CollectiveRecord):
+        return f"{group_of(record)}, {record.array_bytes} bytes"
+    name = record.name if isinstance(record, KernelRecord) else record.what
+    return f"{name} of {record.num_bytes} bytes"
+
+
+def group_of(record: CollectiveRecord) -> str:
+    """The collective and its group, in words."""
+    groups = f"{record.num_groups} times " if record.num_groups > 1 else ""
+    nodes = f" on {record.num_nodes} nodes" if record.num_nodes > 1 else ""
+    return f"{groups}{record.op} over {record.num_ranks} ranks{nodes}"

@@ -4,8 +4,6 @@
 weights, momentum and variance. A step is torch's fused Adam, which like apex's needs no memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import torch

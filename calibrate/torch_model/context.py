@@ -8,8 +8,6 @@ gradients, as in Transformer Engine's AttnFuncWithCPAndKVP2P. Heads are [heads, 
 channels].
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -7,8 +7,6 @@ auxiliary loss. Every expert gets as many tokens as the others, independent of t
 per rank, or n · k with a copy for each chosen expert.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

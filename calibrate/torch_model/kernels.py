@@ -4,8 +4,6 @@ RMS norm, rotary embedding and SwiGLU are one kernel each in Transformer Engine 
 and here too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -44,13 +42,9 @@ def differentiable(
 ) -> Tensor:
     """Run a kernel that has another kernel for its gradients.
 
-    Args:
-        forward: computes the output, and further tensors to save, from inputs and constants.
-        backward: computes gradients of the first inputs from the output's gradient, the saved
-            tensors and the constants; the other inputs have no gradient.
-        inputs: tensors, all of them saved for the backward pass.
-        constants: further arguments of both.
-        keeps_first: False if the backward pass does not need the first input saved.
+    `forward` computes the output, and further tensors to save, from inputs and constants;
+    `backward` computes gradients of the first inputs from the output's gradient, the saved tensors
+    and the constants. All inputs are saved; the first is not unless it `keeps_first`.
     """
     output: Tensor = _Kernel.apply(forward, backward, constants, keeps_first, *inputs)
     return output

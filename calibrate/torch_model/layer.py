@@ -10,8 +10,6 @@ All ranks of a tensor-parallel group must start from the same random seed: the d
 tokens that they share must agree, and each rank draws as many numbers as the others.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from enum import StrEnum
@@ -55,7 +53,7 @@ class Recompute(StrEnum):
     FULL = "full"
 
 
-class TransformerLayer(nn.Module):
+class TransformerLayer(nn.Sequential):
     """One layer on one rank: [s or s/t, b, h] to the same shape.
 
     Raises ValueError if `group` does not divide the layer as `shape` does.
@@ -66,25 +64,22 @@ class TransformerLayer(nn.Module):
     ) -> None:
         super().__init__()
         self.group, self.recompute = group or TensorGroup(), recompute
-        own = shape.tensor, shape.sequence_parallel
-        given = self.group.size, self.group.sequence_parallel
-        if own != given:
-            raise ValueError(
-                f"the layer is divided for t={own[0]}, sequence_parallel={own[1]}, but its group "
-                f"has t={given[0]}, sequence_parallel={given[1]}"
+        own, given = (
+            f"t={size}, sequence_parallel={sequence}"
+            for size, sequence in (
+                (shape.tensor, shape.sequence_parallel),
+                (self.group.size, self.group.sequence_parallel),
             )
+        )
+        if own != given:
+            raise ValueError(f"the layer is divided for {own}, but its group has {given}")
         self.attention = Attention(shape, self.group, selective=recompute is Recompute.SELECTIVE)
         self.mlp = (ExpertsMLP if shape.experts else MLP)(shape, self.group)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Return the layer's output; under full recompute only `hidden` is saved."""
-        if self.recompute is Recompute.FULL:
-            return checkpointed(self._blocks, hidden)
-        return self._blocks(hidden)
-
-    def _blocks(self, hidden: Tensor) -> Tensor:
-        output: Tensor = self.mlp(self.attention(hidden))
-        return output
+        blocks: Callable[[Tensor], Tensor] = super().forward
+        return checkpointed(blocks, hidden) if self.recompute is Recompute.FULL else blocks(hidden)
 
 
 class Attention(nn.Module):
@@ -96,7 +91,11 @@ class Attention(nn.Module):
         heads = shape.local_heads, shape.local_groups, shape.local_groups
         self.widths = [number * self.size for number in heads]
         self.ring = Ring(shape.context) if shape.context > 1 else None
-        self.core = _core_of(shape, self.ring)
+        self.core: Callable[..., Tensor] = fused_core if shape.fused_attention else core
+        if shape.is_llama:
+            self.core = partial(fused_core, drops=False)
+        if self.ring:
+            self.core = partial(ring_core, ring=self.ring)
         self.norm = norm_of(shape)
         self.query_key_value_weight = weight(sum(self.widths), shape.hidden)
         self.query_key_value_bias = _bias_of(shape, sum(self.widths))
@@ -163,14 +162,6 @@ def norm_of(shape: LayerShape) -> nn.Module:
     return RmsNorm(shape.hidden) if shape.is_llama else nn.LayerNorm(shape.hidden)
 
 
-def _core_of(shape: LayerShape, ring: Ring | None) -> Callable[..., Tensor]:
-    if ring is not None:
-        return partial(ring_core, ring=ring)
-    if shape.is_llama:
-        return partial(fused_core, drops=False)
-    return fused_core if shape.fused_attention else core
-
-
 def core(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """QKᵀ, causal softmax, dropout, attention over V (Figure 3); all [b·a/t, s, h/a]."""
     scores = torch.bmm(query, key.transpose(1, 2))
@@ -185,18 +176,14 @@ def fused_core(query: Tensor, key: Tensor, value: Tensor, *, drops: bool = True)
     count as heads of one, which puts the output in memory in the order that the projection reads. A
     CPU's kernel (FlashAttention), also the one on the meta device, has no dropout.
     """
-    query, key, value = (part.unsqueeze(0) for part in (query, key, value))
+    heads = query.unsqueeze(0), key.unsqueeze(0), value.unsqueeze(0)
     if not query.is_cuda:
         fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-        output: Tensor = fused(query, key, value, 0.0, True)[0]
+        output: Tensor = fused(*heads, 0.0, True)[0]
         return output.squeeze(0)
+    rate, is_grouped = DROPOUT if drops else 0.0, query.shape[0] != key.shape[0]
     return functional.scaled_dot_product_attention(
-        query,
-        key,
-        value,
-        dropout_p=DROPOUT if drops else 0.0,
-        is_causal=True,
-        enable_gqa=query.shape[1] != key.shape[1],
+        *heads, dropout_p=rate, is_causal=True, enable_gqa=is_grouped
     ).squeeze(0)
 
 

@@ -1,8 +1,7 @@
 """The measured models, as plain data of scenarios."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 Data = dict[str, Any]
@@ -53,6 +52,24 @@ class LayerSize:
         if self.experts:
             mlp = {"experts": mlp | {"num": self.experts, "top_k": 2}}
         return sizes | {"num_query_groups": self.groups} | mlp | _LLAMA
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSize:
+    """A model: its layers alone, or `whole` with a vocabulary (`vocab` 0 is the default's)."""
+
+    num_layers: int
+    layer: LayerSize
+    vocab: int = 0
+    whole: bool = False
+
+
+def read_sizes() -> Data:
+    """The plain data of calibrate/sizes.yaml."""
+    from ruamel.yaml import YAML  # imported here: every command's help would load it
+
+    data: Data = YAML(typ="safe").load(Path(__file__).parents[1] / "sizes.yaml")
+    return data
 
 
 def expert_split(model: Data, tensor: int) -> Data:

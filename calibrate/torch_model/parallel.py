@@ -6,8 +6,6 @@ weight's gradient is added into its `main_grad` (Megatron-LM's `wgrad_gemm_accum
 to autograd if it has none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -67,11 +65,7 @@ class TensorGroup:
         return self.all_gather(tokens) if self.sequence_parallel else InFlight(tokens)
 
     def sum_partials(self, partial: Tensor) -> InFlight:
-        """Start summing [s, b, n] over the ranks.
-
-        The result is the sum in place of `partial`, or this rank's [s/t, b, n] of it under sequence
-        parallelism.
-        """
+        """Start summing [s, b, n] in place, or to a rank's [s/t, b, n] in sequence parallelism."""
         return self.reduce_scatter(partial) if self.sequence_parallel else self.all_reduce(partial)
 
     def all_reduce(self, partial: Tensor) -> InFlight:

@@ -1,8 +1,7 @@
 """The sizes of a transformer layer on one rank, for the layers in torch."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Self
 
 from simtrain.scenario import Scenario
 from simtrain.scenario.experts import Experts
@@ -37,7 +36,7 @@ class LayerShape:
     context: int = 1
 
     @classmethod
-    def of(cls, scenario: Scenario) -> LayerShape:
+    def of(cls, scenario: Scenario) -> Self:
         """The shape of a scenario's layers on each rank."""
         model = scenario.model
         options = model.activation, model.normalization, model.position_embedding, model.biases

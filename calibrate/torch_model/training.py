@@ -5,8 +5,6 @@ A rank runs its stage's actions and blocking exchanges in the simulated order
 (`workload.optimizer`). Tokens are random, since times do not depend on them.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Self
 
@@ -31,15 +29,13 @@ _SEED = 1234
 class Place:
     """A rank's stage and its process groups.
 
-    Tensor-parallel ranks are innermost. `ends` joins the first and the last stage; it and
-    `everyone` are None if there is one process.
+    Tensor-parallel ranks are innermost. `ends` joins the first and the last of several stages.
     """
 
     stage: int
     num_stages: int
     tensor: TensorGroup
     ends: dist.ProcessGroup | None
-    everyone: dist.ProcessGroup | None
 
     @classmethod
     def of(cls, scenario: Scenario) -> Self:
@@ -52,13 +48,13 @@ class Place:
         if (scenario.num_gpus, split.data) != (num_ranks, 1):
             raise ValueError(f"{num_ranks} processes cannot run t x p x d = {split}")
         if num_ranks == 1:
-            return cls(0, 1, TensorGroup(), None, None)
+            return cls(0, 1, TensorGroup(), None)
         t, p = split.tensor, split.pipeline
         stages = [list(range(stage * t, (stage + 1) * t)) for stage in range(p)]
         group = own_group(stages)
         ends = own_group([[i, i + (p - 1) * t] for i in range(t)]) if p > 1 else None
         tensor = TensorGroup(t, split.sequence_parallel, group)
-        return cls(dist.get_rank() // t, p, tensor, ends, dist.group.WORLD)
+        return cls(dist.get_rank() // t, p, tensor, ends)
 
     def peer(self, stage: int) -> int:
         """Rank of the process with the same part of another stage."""
@@ -85,16 +81,11 @@ class Training:
         self.optimizer = MixedPrecisionAdam(self.stage.parameters(), learning_rate=1e-4)
         # A parameter counts once in the norm: an undivided one on the first tensor-parallel rank, a
         # tied table on the first stage.
-        elsewhere = scenario.model.tied_embeddings and not self.stage.first
-        group = self.place.tensor
-        counted = [
-            float(
-                not (elsewhere and name == "output")
-                and (_is_divided(name, group) or group.rank == 0)
-            )
-            for name, _ in self.stage.named_parameters()
-        ]
-        self._counted = torch.tensor(counted, device=device)
+        group, names = self.place.tensor, [name for name, _ in self.stage.named_parameters()]
+        counted = [_is_divided(name, group) or group.rank == 0 for name in names]
+        if scenario.model.tied_embeddings and not self.stage.first and self.stage.last:
+            counted[names.index("output")] = False
+        self._counted = torch.tensor(counted, device=device, dtype=torch.float32)
         self._unsent: dict[Action, Tensor] = {}
         self._arrived: dict[Action, Tensor] = {}
         self._kept: dict[int, tuple[Tensor, Tensor]] = {}
@@ -139,8 +130,8 @@ class Training:
         gradients = self.optimizer.gradients
         norms = torch.stack(torch._foreach_norm(gradients))
         squared = (norms * self._counted).square().sum()
-        if self.place.everyone is not None:
-            dist.all_reduce(squared, group=self.place.everyone)
+        if dist.is_initialized():
+            dist.all_reduce(squared)
         torch._foreach_mul_(gradients, (LARGEST_NORM / (squared.sqrt() + 1e-6)).clamp(max=1.0))
 
     def _build(self) -> Stage:
@@ -175,10 +166,11 @@ class Training:
         output: Tensor = self.stage(given, labels if self.stage.last else None)
         if self.stage.last:
             output = output / self.scenario.num_microbatches
-        else:
-            self._unsent[action] = output.detach()
         self._kept[action.microbatch] = given, output
-        return output.detach() if self.stage.last else 0.0
+        if self.stage.last:
+            return output.detach()
+        self._unsent[action] = output.detach()
+        return 0.0
 
     def _backward(self, action: Action) -> None:
         given, output = self._kept.pop(action.microbatch)

@@ -1,7 +1,5 @@
 """The limits of errors in a validation."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict, dataclass
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from calibrate.benchmarks.host import adam_runs, copy_runs, host_points
+from calibrate.benchmarks.kernels import adam_runs, copy_runs, host_points
 from calibrate.benchmarks.ranks import Ranks
 from calibrate.benchmarks.sizes import sizes_for
 from calibrate.benchmarks.timing import Run, Timer

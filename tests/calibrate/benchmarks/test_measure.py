@@ -16,8 +16,7 @@ import torch
 from calibrate.benchmarks.collectives import groups_that_matter
 from calibrate.benchmarks.iterations import iteration_cases
 from calibrate.benchmarks.layers import layer_points
-from calibrate.benchmarks.machine import command, header
-from calibrate.benchmarks.measure import measure
+from calibrate.benchmarks.measure import command, header, measure
 from calibrate.benchmarks.products import multiplies_fp8, product_points, run_of
 from calibrate.benchmarks.ranks import Ranks
 from calibrate.benchmarks.sizes import Part, sizes_for

@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 
 from calibrate.benchmarks import measure as measuring
-from calibrate.benchmarks.machine import header
+from calibrate.benchmarks.measure import header
 from calibrate.benchmarks.ranks import Ranks, check_launcher
 from calibrate.benchmarks.sizes import Part
-from calibrate.records.checks import doubtful
 from calibrate.records.file import Point, RecordFile, read_records
-from calibrate.records.schema import FILE_NAME, KernelRecord, Timing
+from calibrate.records.schema import FILE_NAME, KernelRecord, Timing, doubtful
 from simtrain.errors import InputError
 from tests.helpers.measure_tiny import TINY
 

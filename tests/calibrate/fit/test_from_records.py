@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from calibrate.fit.borrowed_links import Links
 from calibrate.fit.from_records import fit_measurements
-from calibrate.fit.links import measured_collective
+from calibrate.fit.links import Links, measured_collective
 from calibrate.fit.result import Fit
 from calibrate.records.file import RecordFile, read_records
 from calibrate.records.schema import (

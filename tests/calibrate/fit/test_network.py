@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from calibrate.fit.borrowed_links import Links
 from calibrate.fit.from_records import fit_measurements
-from calibrate.fit.links import LinkFit, fit_links
+from calibrate.fit.links import LinkFit, Links, fit_links
 from calibrate.fit.network import Load, NetworkFit
 from calibrate.fit.result import Fit
 from calibrate.records.schema import CollectiveRecord, Measurement

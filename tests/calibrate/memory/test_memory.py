@@ -12,10 +12,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibrate.memory.allocator import LiveTensors
-from calibrate.memory.cases import Case, HeldBytes, all_cases, case
-from calibrate.memory.comparison import MemoryComparison, Row
-from calibrate.memory.measure import measure
+from calibrate.memory.cases import Case, HeldBytes, MemoryComparison, Row, all_cases, case
+from calibrate.memory.measure import LiveTensors, measure
 from calibrate.torch_model.gpt import Stage
 from calibrate.torch_model.shape import LayerShape
 from simtrain.scenario import RecomputePolicy

@@ -219,7 +219,7 @@ KINDS = "png", "svg"
 
 
 def test_the_picture_has_a_mark_for_each_error() -> None:
-    from calibrate.validation.picture import draw_validation
+    from calibrate.validation.profile import draw_validation
     from simtrain.figures.style import styled
 
     found = validate_profile(a100(), HEADER, simulated_records(), Limits())
