@@ -1,4 +1,4 @@
-"""Collectives over several nodes: each algorithm by hand, laws of all, and the choice of one."""
+"""Collectives over several nodes: hand calculations of each algorithm, and laws of the choice."""
 
 import math
 from typing import Any
@@ -37,7 +37,9 @@ EIGHT_NODES = Group(("dp",), 64, 8)
 
 
 def test_a_ring_crosses_the_network_once_per_node_and_pass() -> None:
-    """16 ranks on two nodes: one of 15 steps per pass is between nodes; 15/16 of the array."""
+    """With 16 ranks on two nodes, one of the 15 steps of a pass is between nodes. A pass sends
+    15/16 of the array.
+    """
     gather = ring_over_nodes_s(ALL_GATHER, 16e6, TWO_NODES, STEPS, bytes_per_s=200e9)
     assert gather == pytest.approx((10 + 14 * 2 + 1 * 15) * US + 15e6 / 100e9)
     reduce = ring_over_nodes_s(ALL_REDUCE, 16e6, TWO_NODES, STEPS, bytes_per_s=200e9)
@@ -50,7 +52,9 @@ def test_all_steps_of_a_ring_with_one_rank_on_each_node_cross_the_network() -> N
 
 
 def test_a_tree_is_as_deep_as_the_logarithm_of_its_nodes() -> None:
-    """Eight nodes: 7 steps along a node and 3 levels, up and down; the array leaves twice."""
+    """Eight nodes of eight ranks: 7 steps inside a node and log₂ 8 = 3 levels between nodes, up and
+    down. Each node sends the array twice.
+    """
     seconds = tree_s(8e6, EIGHT_NODES, STEPS, bytes_per_s=200e9)
     assert seconds == pytest.approx((10 + 2 * (7 * 2 + 3 * 15)) * US + 16e6 / 100e9)
 
@@ -71,19 +75,23 @@ def inside(kind: CollectiveKind) -> float:
 def test_a_hierarchy_has_collectives_inside_nodes_and_rings_between_them(
     kind: CollectiveKind, inside_s: float, passes: int
 ) -> None:
-    """Eight rings of eight nodes, each over 1 MB of 8 MB with an eighth of the adapters."""
+    """Eight rings run at the same time. Each crosses eight nodes, with 1 MB of the 8 MB and an
+    eighth of the adapters.
+    """
     seconds = hierarchical_s(kind, 8e6, EIGHT_NODES, STEPS, 200e9, inside)
     across_s = (10 + passes * 7 * 15) * US + passes * 7 / 8 * 1e6 / (200e9 / 8 * 0.5)
     assert seconds == pytest.approx(inside_s + across_s)
 
 
 def test_a_switch_receives_about_half_the_bytes_of_a_ring() -> None:
-    """9/8 of the array over eight GPUs, where a ring sends 14/8."""
+    """With eight GPUs it receives 9/8 of the array; a ring sends 14/8."""
     assert switch_s(8e6, 8, 20 * US, 300e9) == pytest.approx(20 * US + 9e6 / 300e9)
 
 
 def test_switches_and_trees_work_at_the_same_time() -> None:
-    """The slower of node and network decides; four nodes are two levels up and two down."""
+    """The slower of node and network limits the time. A tree of four nodes has two steps up and two
+    down.
+    """
     slow_network = switch_tree_s(8e6, 4, 20 * US, 15 * US, 200e9, node_bytes_s=1e-6)
     assert slow_network == pytest.approx((20 + 4 * 15) * US + 16e6 / 200e9)
     slow_node = switch_tree_s(8e6, 4, 20 * US, 15 * US, 200e9, node_bytes_s=1.0)
@@ -91,7 +99,9 @@ def test_switches_and_trees_work_at_the_same_time() -> None:
 
 
 def test_ranks_of_an_all_to_all_use_their_own_share_of_the_adapters() -> None:
-    """64 ranks, 8 per node, 32 per leaf: 56/64 leave the node, 32/64 the leaf at half the rate."""
+    """64 ranks, 8 per node and 32 per leaf: 56/64 of the array leave the node at 25 GB/s, and 32/64
+    leave the leaf at 10 GB/s. The slowest limits the time.
+    """
     seconds = all_to_all_s(64e6, 64, 20 * US, [(8, 25e9), (32, 10e9)], inside_s=1e-6)
     assert seconds == pytest.approx(20 * US + max(56e6 / 25e9, 32e6 / 10e9))
     assert all_to_all_s(64e6, 64, 20 * US, [(8, 25e9)], inside_s=1.0) == 1.0
@@ -120,7 +130,7 @@ WORDS = ("ring", "tree", "hierarchical", "switch")
 def machine(
     collectives: dict[str, Any] | None = None, cluster: dict[str, Any] | None = None
 ) -> HardwareProfile:
-    """The A100's machine with a section `collectives`, and with other entries of `cluster`."""
+    """Return the A100's profile with a section `collectives` and other entries of `cluster`."""
     profile = a100()
     written = {"gpus_per_node": entry(8), "num_nodes": entry(560), **(cluster or {})}
     table = None if collectives is None else Collectives.model_validate(collectives)
@@ -169,18 +179,17 @@ def test_a_group_of_one_takes_no_time(kind: CollectiveKind, size: int, word: str
 def test_collectives_inside_a_node_follow_the_measured_curve(
     kind: CollectiveKind, size: int, num_ranks: int, word: str
 ) -> None:
-    """A hierarchy of one node equals the collective inside it."""
+    """The algorithms differ only between nodes."""
     op = Collective(kind, size, Group(("tp",), num_ranks, num_ranks))
     assert collective_seconds(op, only(word)) == collective_seconds(op, a100())
 
 
 @given(KINDS, BYTES, GROUPS)
-def test_a_profile_of_rings_alone_keeps_its_times_to_the_last_bit(
+def test_a_profile_without_algorithms_uses_rings(
     kind: CollectiveKind, size: int, group: Group
 ) -> None:
-    """Every step of a ring takes the network's latency, unless steps inside a node have their own.
-
-    The formula is the one that has priced rings over nodes from the first.
+    """The time is at least n - 1 steps of the network's latency per pass, plus the bytes over the
+    adapters.
     """
     op, profile = Collective(kind, size, group), machine()
     assert collective_seconds(op, machine({"algorithm": entry("ring")})) == (
@@ -239,7 +248,7 @@ NVL72 = {"gpus_per_node": entry(4), "gpus_per_nvlink_domain": entry(72), "num_no
 
 
 def test_an_nvlink_domain_counts_as_one_node() -> None:
-    """72 GPUs of 18 nodes have no use for adapters, and 144 cross them once."""
+    """72 GPUs on 18 nodes need no adapters; 144 GPUs are on two domains."""
     profile = machine(ALL, NVL72)
     domains = profile.cluster.domains
     assert domains == 72
@@ -252,7 +261,7 @@ def test_an_nvlink_domain_counts_as_one_node() -> None:
         pytest.approx(expected)
     )
     assert collective_seconds(everyone, profile) <= expected
-    # Eight adapters of the four GPUs of a node: two each, all of them in use at the same time.
+    # Four GPUs of a node share eight adapters, two each. All adapters work at the same time.
     across = collective_seconds(Collective(ALL_GATHER, 10**9, Group(("dp",), 144, 72)), profile)
     assert across >= 143 / 144 * 1e9 / (72 * 2 * 25e9 * 0.96)
 
@@ -276,11 +285,11 @@ def on_levels(*shared: int, num_ranks: int = 64) -> Group:
 @pytest.mark.parametrize(
     ("group", "times", "slower"),
     [
-        (on_levels(1, 1), 2.0, 2.0),  # one rank below the uplinks, as all other groups have
-        (on_levels(1, 4), 2.0, 1.0),  # four, of which one sends: half of the uplinks is enough
+        (on_levels(1, 1), 2.0, 2.0),  # one rank per leaf: other groups share the uplinks
+        (on_levels(1, 4), 2.0, 1.0),  # four per leaf, one of which sends: half the uplinks suffice
         (on_levels(1, 4), 8.0, 2.0),
-        (on_levels(8, 16), 4.0, 2.0),  # two nodes, of which one sends
-        (on_levels(8, 64), 4.0, 1.0),  # all below the uplinks
+        (on_levels(8, 16), 4.0, 2.0),  # two nodes per leaf, one of which sends
+        (on_levels(8, 64), 4.0, 1.0),  # all ranks on one leaf
     ],
 )
 def test_a_ring_has_its_share_of_oversubscribed_uplinks(
@@ -358,7 +367,9 @@ def with_all_to_all(profile: HardwareProfile) -> HardwareProfile:
 
 
 def test_a_measured_all_to_all_uses_its_own_curve() -> None:
-    """Inside a node its curve; across two, half of the array over each rank's own adapter."""
+    """Inside a node the curve gives the time. Across two nodes, half of the array crosses each
+    rank's own adapter.
+    """
     profile = with_all_to_all(a100())
     within = Collective(ALL_TO_ALL, 8 * 10**7, Group(("ep",), 8, 8))
     assert collective_seconds(within, profile) == pytest.approx(

@@ -63,7 +63,7 @@ def test_a_product_is_its_main_loop_and_the_overhead_of_its_tiles() -> None:
     assert (found.limit, found.entry) == (Limit.TENSOR_CORES, "gemm.mainloop_flops")
     loop, overhead = found.shares["gemm.mainloop_flops"], found.shares["gemm.tile_overhead"]
     assert loop + overhead == pytest.approx(1, abs=1e-5)
-    # The model multiplies these three.
+    # The model multiplies these three numbers.
     assert found.shares["gemm.tiles"] == pytest.approx(loop)
     assert found.shares["gemm.in_situ_speed"] == pytest.approx(loop)
 
@@ -128,7 +128,7 @@ def test_a_transfer_names_the_link_that_it_crosses() -> None:
 
 
 def test_two_equal_bounds_are_both_named() -> None:
-    """As in a datasheet's profile, whose products all reach the peak."""
+    """Bounds are equal in a profile from a datasheet, in which all products reach the peak."""
     work, flops = Gemm(8192, 8192, 8192), 2.0e14
     slow = changed(A100, gemm__sustained_flops=flops)
     work_s = DurationModel(slow).seconds(work)
@@ -145,7 +145,7 @@ def test_work_without_time_has_no_bottleneck() -> None:
 
 @functools.cache
 def every_work() -> dict[str, list[Work]]:
-    """Each op of a name in the shipped scenarios, by the profile: the last one recorded."""
+    """Return, for each profile, one op of each name in the shipped scenarios."""
     found: dict[str, dict[str, Work]] = {}
     for name in list_scenarios():
         scenario = load_scenario(name, ("recompute=none",))

@@ -1,4 +1,4 @@
-"""Times from shapes and bytes: closed forms by hand, and physical laws."""
+"""Durations of ops: hand calculations and physical laws."""
 
 import math
 from dataclasses import replace
@@ -42,7 +42,7 @@ TOY = GemmMachine(
     sustained_flops=1e15,
     tiles=(Tile(m=16, n=16, relative_speed=1.0),),
 )
-# One tile of 16 × 16 × 1000 is 512e3 FLOPs at 1e11 FLOP/s of one multiprocessor.
+# A tile of 16 × 16 × 1000 has 512e3 FLOPs, and each of 10 multiprocessors does 1e11 FLOP/s.
 LOOP_S = 5.12 * US
 
 
@@ -59,7 +59,7 @@ def test_an_eleventh_tile_starts_a_second_wave() -> None:
 
 
 def test_tail_quantization_interpolates_between_a_part_and_a_whole_wave() -> None:
-    """1.1 waves filled: half of 2, half of 1.1."""
+    """Eleven tiles fill 1.1 of 2 waves. A quantization of 0.5 gives their mean, 1.55 waves."""
     seconds = gemm_seconds(Gemm(176, 16, 1000), TOY.replace(tail_quantization=0.5))
     assert seconds == pytest.approx(1.55 * (LOOP_S + 1 * US))
 
@@ -83,7 +83,9 @@ def test_batched_products_fill_waves_together_at_a_fraction_of_the_speed() -> No
 
 
 def test_the_fastest_tile_is_taken() -> None:
-    """Ten tiles of 16 × 32 at full speed: one wave of twice the loop; of 16 × 16, two waves."""
+    """Tiles of 16 × 32 take one wave with a loop of twice the time. Tiles of 16 × 16 take two
+    waves, and so twice the overhead.
+    """
     machine = TOY.replace(tiles=(*TOY.tiles, Tile(m=16, n=32, relative_speed=1.0)))
     assert gemm_seconds(Gemm(160, 32, 1000), machine) == pytest.approx(2 * LOOP_S + 1 * US)
 
@@ -132,7 +134,9 @@ def test_shapes_outside_the_fit_are_extrapolated() -> None:
 
 
 @pytest.mark.parametrize("family", KernelFamily)
-def test_a_memory_bound_kernel_takes_its_latency_and_its_bytes(family: KernelFamily) -> None:
+def test_a_memory_bound_kernel_takes_its_latency_and_the_time_of_its_bytes(
+    family: KernelFamily,
+) -> None:
     profile = changed(
         a100(),
         memory_bound__kernel_latency=3 * US,
@@ -180,14 +184,18 @@ def test_a_ring_sends_seven_eighths_of_the_array_once_or_twice(
     ("megabytes", "fraction"), [(0.01, 0.1), (1, 0.1), (10, 0.2), (100, 0.4), (1000, 0.4)]
 )
 def test_times_between_measured_sizes_follow_a_power_law(megabytes: float, fraction: float) -> None:
-    """10 MB is the geometric mean of 1 MB and 100 MB, and 0.2 that of 0.1 and 0.4."""
+    """10 MB is the geometric mean of 1 MB and 100 MB, and 0.2 is the geometric mean
+    of 0.1 and 0.4.
+    """
     op = collective(CollectiveKind.ALL_GATHER, int(megabytes * 1e6))
     seconds = ring_seconds(op, curve(["1 MB", "100 MB"], [0.1, 0.4]), 100e9)
     assert seconds == pytest.approx(10 * US + wire_bytes(op) / (fraction * 100e9))
 
 
 def test_a_ring_over_nodes_pays_its_steps_and_the_adapters_of_its_ranks() -> None:
-    """Two whole nodes: 2 of 30 steps cross, 30/16 of the array over eight adapters of 25 GB/s."""
+    """On two whole nodes, 2 of 30 steps are between nodes, and 30/16 of the array crosses eight
+    adapters of 25 GB/s.
+    """
     profile = changed(
         a100(),
         inter_node__step_latency=20 * US,
@@ -216,7 +224,8 @@ def seconds(kind: CollectiveKind, size: int, ranks: Group, **changes: float) -> 
 def test_a_larger_array_never_takes_less_time(
     kind: CollectiveKind, size: int, more: int, ranks: Group
 ) -> None:
-    # Efficiencies are printed with five digits: between two of them a time may fall by rounding.
+    # Profiles state efficiencies with five digits, so a time between two sizes may fall by
+    # rounding.
     assert seconds(kind, size + more, ranks) >= seconds(kind, size, ranks) * (1 - 1e-3)
 
 
@@ -245,7 +254,7 @@ def test_crossing_nodes_is_never_faster(
 
 @pytest.mark.parametrize("num_ranks", [2, 4, 8])
 def test_gather_and_scatter_together_are_slower_than_an_all_reduce(num_ranks: int) -> None:
-    """As the paper observes (Section 6.2), though they send the same bytes."""
+    """The paper observes this (Section 6.2), although both send the same bytes."""
     ranks, size = group(num_ranks, num_ranks), 100_000_000
     both = seconds(CollectiveKind.ALL_GATHER, size, ranks) + seconds(
         CollectiveKind.REDUCE_SCATTER, size, ranks
@@ -265,7 +274,7 @@ def transfer(num_bytes: float, *, levels_crossed: int, num_sharing: int = 1) -> 
 
 
 def test_a_transfer_uses_the_link_between_its_ends() -> None:
-    """NVLink at 0.9 of 300 GB/s inside a node; one of eight adapters at 0.8 of 25 GB/s across."""
+    """Inside a node, NVLink at 0.9 of 300 GB/s. Between nodes, one adapter at 0.8 of 25 GB/s."""
     assert transfer(50e6, levels_crossed=0) == pytest.approx(8 * US + 50e6 / 270e9)
     assert transfer(50e6, levels_crossed=1) == pytest.approx(24 * US + 50e6 / 20e9)
 
@@ -282,7 +291,7 @@ def test_a_gpu_uses_its_share_of_the_adapters() -> None:
 
 
 def test_a_collective_takes_the_time_of_its_group() -> None:
-    """Only the group's ranks and nodes count, not the axes that it lies along."""
+    """The time depends on the ranks and nodes of the group, not on its axes."""
     model, mesh = DurationModel(a100()), Mesh(tp=8, dp=2, pp=2)
     for ranks in (mesh.group("tp"), mesh.group("dp"), mesh.group("tp", "pp")):
         work = Collective(CollectiveKind.ALL_REDUCE, 10**8, ranks)
@@ -308,14 +317,16 @@ def test_cached_durations_equal_computed_ones(
 
 
 def test_an_unmeasured_all_to_all_takes_the_time_of_a_reduce_scatter() -> None:
-    """As many bytes leave each rank, in as many messages."""
+    """Both send the same bytes per rank, in the same number of messages."""
     both = (CollectiveKind.ALL_TO_ALL, CollectiveKind.REDUCE_SCATTER)
     first, second = (seconds(kind, 10**8, group(8, 8)) for kind in both)
     assert first == second
 
 
 def test_an_all_to_all_across_nodes_needs_each_ranks_own_adapter() -> None:
-    """Of the array of each of 16 ranks 8/16 leave its node, or 15/16 if it is alone there."""
+    """8/16 of a rank's array leave its node if eight of the 16 ranks are there, 15/16 if it is
+    alone.
+    """
     network, share = a100().network, a100().adapter_share_bytes_per_s
     whole, part = network.whole_node_efficiency.value, network.concurrent_efficiency.value
     for ranks, rate in ((group(16, 8), 8 / 16 / whole), (group(16, 1), 15 / 16 / part)):
@@ -352,6 +363,6 @@ def test_work_beyond_all_measurements_is_extrapolated() -> None:
 
 
 def test_a_result_names_its_extrapolated_ops() -> None:
-    """Four stages of four ranks: only the stages' meetings are between nodes."""
+    """Two stages of four ranks share a node, so only collectives over stages are between nodes."""
     across = ("embedding gradient all-reduce", "gradient norm all-reduce")
     assert run(small()).extrapolated == across

@@ -1,4 +1,4 @@
-"""Kernels with separate bandwidths: their bytes by hand, and the bandwidth that each uses."""
+"""Kernels with separate bandwidths: bytes counted by hand, and the bandwidth of each kernel."""
 
 import pytest
 
@@ -36,7 +36,7 @@ def bandwidth(value: str) -> Entry[BytesPerSecond]:
 
 
 def bytes_by_kernel(model: dict[str, object]) -> dict[tuple[str, bool], set[int]]:
-    """Bytes of the kernels of each family but the two general ones, forward and backward."""
+    """Return the bytes of kernels by family and direction, without the two general families."""
     one, found = scenario(model, "megatron_2022"), dict[tuple[str, bool], set[int]]()
     chunk = chunk_with(one, 1, head=True)
     for kind in ("F", "B"):
@@ -48,7 +48,7 @@ def bytes_by_kernel(model: dict[str, object]) -> dict[tuple[str, bool], set[int]
 
 
 def test_bytes_of_llama_kernels_equal_the_published_counts() -> None:
-    """As calibrate/published/h100_sxm.yaml says: each array once."""
+    """calibrate/published/h100_sxm.yaml counts each array once."""
     elements, channels = BF16 * ROWS * H, BF16 * ROWS * H // HEADS
     gate = BF16 * ROWS * FFN
     logits = ROWS * VOCAB
@@ -64,7 +64,8 @@ def test_bytes_of_llama_kernels_equal_the_published_counts() -> None:
         ("softmax", False): {3 * BF16 * HEADS * B * S * S // 2},
         ("softmax", True): {2 * BF16 * HEADS * B * S * S},
     }
-    # Conversions; maximum and sum; subtraction, exponentials, softmax and gradient.
+    # Kernels of the loss convert (cast), read (maximum, sum), or read and write (subtraction,
+    # exponentials, softmax, gradient).
     cast, read, both = BF16 + FP32, FP32, 2 * FP32
     assert together == (
         {size * logits for size in (cast, read, both)},

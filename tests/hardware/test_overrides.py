@@ -1,4 +1,4 @@
-"""What a scenario's `hardware:` section lays over the profile that it names."""
+"""Overrides of profile entries in a scenario's `hardware:` section."""
 
 import pathlib
 
@@ -17,7 +17,7 @@ from tests.helpers.toys import a100
 
 
 def overlaid(hardware: str) -> HardwareProfile:
-    """The shipped profile under a scenario whose lines from 9 on are these."""
+    """Load the shipped profile with a scenario's overrides, which are its lines from line 9."""
     return load_profile("a100_sxm4_80gb", scenario_of(MINIMAL + hardware).hardware_document)
 
 
@@ -56,7 +56,7 @@ def test_a_scenario_sets_a_curve() -> None:
         ),
     ],
 )
-def test_a_bad_override_is_told_in_the_scenario(hardware: str, says: str) -> None:
+def test_a_bad_override_is_reported_at_its_line(hardware: str, says: str) -> None:
     with pytest.raises(InputError) as caught:
         overlaid(f"hardware: {hardware}\n")
     message = str(caught.value)
@@ -93,20 +93,20 @@ def test_a_bad_override_is_told_in_the_scenario(hardware: str, says: str) -> Non
         ("cluster.gpus_per_node=32", "32 GPUs draw 12.8 kW, more than running_costs.node_power 6."),
     ],
 )
-def test_a_contradiction_is_told_at_the_override(override: str, says: str) -> None:
+def test_a_contradiction_is_reported_at_the_override(override: str, says: str) -> None:
     with pytest.raises(InputError) as caught:
         profile_of(load_unchecked("table5_22b_present", [f"hardware.{override}"]))
     name = override.partition("=")[0]
     assert str(caught.value).startswith(f"--set hardware.{override}: E206 hardware.{name}: {says}")
 
 
-def test_two_overrides_that_contradict_each_other_are_told_at_the_first() -> None:
+def test_two_overrides_that_contradict_each_other_are_reported_at_one_of_them() -> None:
     both = ["hardware.gpu.memory_capacity=1GiB", "hardware.memory.allocator_reserve=2GiB"]
     with pytest.raises(InputError, match=r"^--set hardware\.memory\.allocator_reserve=2GiB: E206 "):
         profile_of(load_unchecked("table5_22b_present", both))
 
 
-def test_an_unknown_cluster_is_told_where_it_was_written(tmp_path: pathlib.Path) -> None:
+def test_an_unknown_cluster_is_reported_at_its_place(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "typo.yaml"
     path.write_text(
         "model: {num_layers: 4, hidden_size: 1024, num_attention_heads: 16, seq_length: 1024}\n"
@@ -121,10 +121,12 @@ def test_an_unknown_cluster_is_told_where_it_was_written(tmp_path: pathlib.Path)
     assert "did you mean a100_sxm4_80gb?" in message
 
 
-def test_a_profile_is_read_once_while_its_file_stays_as_it_is(
+def test_an_unchanged_profile_is_read_once(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An override is laid over what was read, and a changed or a removed file is seen."""
+    """Overrides apply to the cached profile. A changed file is read again; a removed one is an
+    error.
+    """
 
     def counted(path: pathlib.Path) -> Document:
         reads.append(path)

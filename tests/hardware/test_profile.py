@@ -1,4 +1,4 @@
-"""Hardware profiles: the shipped one, and how bad ones are refused."""
+"""The shipped A100 profile, and errors of bad profiles."""
 
 import pathlib
 import re
@@ -39,7 +39,7 @@ def test_the_shipped_profile_is_the_papers_machine() -> None:
     assert profile.adapter_share_bytes_per_s == 25e9
 
 
-def test_what_was_fitted_says_on_what() -> None:
+def test_fitted_entries_state_the_errors_of_the_fit() -> None:
     profile = a100()
     for entry in (profile.gemm.mainloop_flops, profile.overlap.slowdown):
         assert re.fullmatch(r"\d+ points, mean \|error\| [\d.]+%, worst [\d.]+%", entry.fitted_on)
@@ -53,7 +53,7 @@ def refused(profile: str | pathlib.Path) -> str:
 
 
 @pytest.mark.parametrize("case", BAD_PROFILES, ids=lambda case: case.name)
-def test_a_bad_profile_is_told_with_its_line(case: Bad, tmp_path: pathlib.Path) -> None:
+def test_a_bad_profile_is_reported_with_its_line(case: Bad, tmp_path: pathlib.Path) -> None:
     path = tmp_path / "bad.yaml"
     path.write_text(case.text, encoding="utf-8")
     message = refused(path)
@@ -63,7 +63,7 @@ def test_a_bad_profile_is_told_with_its_line(case: Bad, tmp_path: pathlib.Path) 
         assert words in message
 
 
-def test_no_curve(tmp_path: pathlib.Path) -> None:
+def test_an_empty_list_of_curves_is_refused(tmp_path: pathlib.Path) -> None:
     curves = re.compile(r"(  all_gather:\n    value:)\n(?:      .*\n)+")
     path = tmp_path / "bad.yaml"
     path.write_text(curves.sub(r"\1 []\n", SHIPPED), encoding="utf-8")
@@ -72,14 +72,14 @@ def test_no_curve(tmp_path: pathlib.Path) -> None:
     )
 
 
-def test_a_missing_file(tmp_path: pathlib.Path) -> None:
+def test_a_missing_file_is_answered_with_a_similar_name(tmp_path: pathlib.Path) -> None:
     (tmp_path / "my_cluster.yaml").write_text(SHIPPED, encoding="utf-8")
     message = refused(tmp_path / "my_clusters.yaml")
     assert f"{tmp_path / 'my_clusters.yaml'}: E101 no such file" in message
     assert f"did you mean {tmp_path / 'my_cluster.yaml'}?" in message
 
 
-def test_an_unknown_name() -> None:
+def test_an_unknown_name_is_answered_with_a_similar_one() -> None:
     message = refused("a100_sxm_80gb")
     assert 'E101 there is no hardware profile named "a100_sxm_80gb"' in message
     assert "did you mean a100_sxm4_80gb?" in message

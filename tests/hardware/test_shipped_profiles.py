@@ -1,4 +1,4 @@
-"""The profiles of other machines: where they are from, and that faster machines are faster."""
+"""Shipped profiles of other machines: their sources, and the order of their speeds."""
 
 import functools
 import itertools
@@ -40,7 +40,7 @@ COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 
 @functools.cache
 def layer_s(cluster: str) -> float:
-    """Forward and backward of a layer of the 22B model with present work."""
+    """Return the seconds of a forward and a backward pass of a layer of the 22B model."""
     scenario = load_scenario("table4_selective_sequence")
     return sum(time.duration_s for time in simulate_layer(scenario, load_profile(cluster)))
 
@@ -56,12 +56,14 @@ def test_the_profiles_that_come_with_simtrain() -> None:
 def test_newer_machines_are_faster() -> None:
     a100, h100, h200, b200 = (layer_s(name) for name in ("a100_sxm4_80gb", *FITTED))
     assert b200 < h200 <= h100 < a100
-    # No resource of an H100 is better by more than its peak is.
+    # From A100 to H100 the peak grows more than any other resource.
     assert a100 / h100 < 989.4 / 312
 
 
 def test_a_trainium_core_is_no_faster_than_its_peak() -> None:
-    """The bound is never beaten: 24 s b h² (1 + s / 6h) FLOPs forward, and twice that backward."""
+    """A layer has 24 s b h² (1 + s / 6h) FLOPs in the forward pass, twice as many in the backward
+    pass.
+    """
     s, b, h, t = 2048, 4, 6144, 8
     flops = 3 * 24 * s * b * h**2 * (1 + s / (6 * h))
     assert layer_s("trn1") > flops / t / 95e12
@@ -103,15 +105,15 @@ def test_fused_attention_of_query_heads_is_extrapolated(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_published_attention_is_a_hopper_training_steps_within_a_tenth() -> None:
-    """The only pair that was measured inside a step; it is in no fit."""
+def test_attention_inside_a_training_step_is_predicted_within_a_tenth() -> None:
+    """No fit uses this pair, the only one that was measured inside a training step."""
     found = fit_errors.comparisons("h100_sxm")
     forward, backward = found["fused attention elsewhere (not fitted)"].rows
     assert -0.1 < backward.error <= forward.error < 0
 
 
 @pytest.mark.parametrize("name", FITTED)
-def test_what_was_not_fitted_says_where_it_is_from(name: str) -> None:
+def test_entries_that_are_not_fitted_name_their_source(name: str) -> None:
     shown = entries(name)
     fitted = {path for path, entry in shown.items() if entry.fitted_on}
     assert fitted == {

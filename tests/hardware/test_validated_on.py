@@ -1,4 +1,4 @@
-"""Errors against measured iterations: each profile states its own, as docs/validation.md does."""
+"""Errors of measured iterations that profiles state, compared with docs/validation.md."""
 
 import pathlib
 import re
@@ -34,7 +34,7 @@ def test_the_errors_are_those_of_the_page_on_validation() -> None:
         assert of_paper in remark and worst_of_paper in remark
 
 
-def test_each_calibrated_profile_says_with_what_it_was_compared() -> None:
+def test_calibrated_profiles_say_what_they_were_compared_with() -> None:
     found = {name: validated_on(name) for name in list_profiles()}
     assert found.pop("trn1") is None
     assert found.pop("a100_sxm4_80gb")
@@ -48,7 +48,7 @@ def test_each_calibrated_profile_says_with_what_it_was_compared() -> None:
     )
 
 
-def test_a_file_of_errors_beside_ones_own_profile_is_read(tmp_path: pathlib.Path) -> None:
+def test_a_users_profile_can_have_a_file_of_errors(tmp_path: pathlib.Path) -> None:
     own = tmp_path / "own.yaml"
     shutil.copy(find_profile("h100_sxm"), own)
     assert validated_on(str(own)) is None
