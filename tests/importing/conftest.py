@@ -1,4 +1,4 @@
-"""Every import runs in a folder of its own: sources and scenarios are written beside each other."""
+"""Each test of imports runs in its own folder, to which it writes sources and scenarios."""
 
 from pathlib import Path
 

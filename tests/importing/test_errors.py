@@ -1,4 +1,4 @@
-"""What `simtrain import megatron` refuses: the place, the code, the words that help."""
+"""Errors of `simtrain import megatron`: place, code and remedy."""
 
 from pathlib import Path
 
@@ -13,13 +13,13 @@ WRONG = {
         "run.sh:13:5: E871 --hidden-sise is not a known argument of Megatron-LM",
         "did you mean --hidden-size?",
     ),
-    "no number": (GPT.replace("6144", "6k"), "run.sh:13:5: E872 --hidden-size 6k", "an integer"),
+    "not a number": (GPT.replace("6144", "6k"), "run.sh:13:5: E872 --hidden-size 6k", "an integer"),
     "fewer positions than tokens": (
         GPT.replace("embeddings 2048", "embeddings 1024"),
         "run.sh:16:5: E872 --max-position-embeddings 1024 is less than --seq-length 2048",
         "write --max-position-embeddings 2048 or more, or --seq-length 1024 or less",
     ),
-    "no choice": (
+    "not one of the choices": (
         GPT.replace("-backend unfused", "-backend quick"),
         "run.sh:27:5: E872 --attention-backend quick must be one of auto, flash",
         "which sets attention_backend",
@@ -51,7 +51,7 @@ WRONG = {
         "run.sh:22:5: E874 --tensor-model-parallel-size is $TP",
         "set $TP at the top",
     ),
-    "no script": (
+    "a missing script": (
         GPT.replace("pretrain_gpt.py", ""),
         'run.sh:19:1: E871 "python" does not belong to an argument',
         'start arguments with "--"',
@@ -73,7 +73,7 @@ WRONG = {
         "run.sh:9:19: E872 8 GPUs (--nproc_per_node x --nnodes) are not a multiple of",
         "launch a multiple of 32",
     ),
-    "what Megatron-LM refuses": (
+    "a batch that Megatron-LM refuses": (
         GPT.replace("--global-batch-size 64", "--global-batch-size 65"),
         "run.sh:24:",
         "batch.global",
@@ -87,7 +87,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_is_wrong_is_told_with_its_place(case: str) -> None:
+def test_errors_have_their_place_and_a_fix(case: str) -> None:
     source, head, says = WRONG[case]
     errors = refused("import", "megatron", written("run.sh", source))
     assert errors.startswith(head)

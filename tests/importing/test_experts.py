@@ -75,7 +75,7 @@ def test_a_script_with_experts_is_imported_and_runs() -> None:
     assert call("run", "scenario.yaml").exit_code == 0
 
 
-def test_without_a_type_the_model_and_its_router_are_in_fp32() -> None:
+def test_without_a_data_type_the_model_and_its_router_are_in_fp32() -> None:
     scenario, _ = import_megatron(written("run.sh", MIXTRAL.replace(" --bf16", "")))
     assert scenario.model.experts
     assert (scenario.precision.compute, scenario.model.experts.router_dtype) == ("fp32", "fp32")
@@ -170,7 +170,7 @@ def test_capacity_is_set_if_every_expert_is_full(
     assert ("overloaded experts drop" in text) == is_noted
 
 
-def test_what_is_not_modelled_of_experts_is_noted_only_with_experts() -> None:
+def test_arguments_of_experts_that_are_not_modelled_are_noted_only_with_experts() -> None:
     arguments = "--moe-z-loss-coeff 1e-3 --moe-router-dtype fp64 --moe-enable-deepep"
     assert text_of(f"{BASE} {arguments}") == text_of(BASE)
     text = text_of(f"{BASE} {EXPERTS} {arguments}")
@@ -253,7 +253,7 @@ def config_of(config: dict[str, Any], **keys: Any) -> str:
 @pytest.mark.parametrize(
     ("config", "name"), [(QWEN3, "qwen3_30b_a3b"), (MIXTRAL_8X7B, "mixtral_8x7b")]
 )
-def test_a_published_config_is_the_shipped_model(config: dict[str, Any], name: str) -> None:
+def test_a_published_config_gives_the_shipped_model(config: dict[str, Any], name: str) -> None:
     sizes = ["model.seq_length=4096", "model.vocab_size=" + str(config["vocab_size"])]
     model = import_hugging_face(config_of(config), sizes)[0].model
     assert model.model_dump() == getattr(models, name).model_dump()
@@ -308,7 +308,7 @@ def test_a_config_without_experts_has_an_mlp() -> None:
             assert model.ffn_hidden_size == config["intermediate_size"]
 
 
-def test_a_missing_number_of_chosen_experts_is_asked_for() -> None:
+def test_a_missing_number_of_chosen_experts_is_refused() -> None:
     config = {key: value for key, value in DEEPSEEK_V2.items() if key != "num_experts_per_tok"}
     with pytest.raises(InputError, match='E873 "num_experts_per_tok" is missing'):
         import_hugging_face(config_of(config))

@@ -62,7 +62,7 @@ def imported(config: dict[str, Any], *overrides: str) -> tuple[Scenario, str]:
 
 
 def of(kind: str, **keys: Any) -> dict[str, Any]:
-    """A config of a model type."""
+    """Return a small config of a model type."""
     sizes = GPT2 if kind == "gpt2" else SIZES
     if kind == "falcon":
         sizes = {key: value for key, value in SIZES.items() if key != "intermediate_size"}
@@ -114,12 +114,12 @@ def test_every_key_is_in_exactly_one_list() -> None:
 
 
 @pytest.mark.parametrize("key", sorted(NOT_MODELLED))
-def test_what_is_not_modelled_is_noted(key: str) -> None:
+def test_keys_that_are_not_modelled_are_noted(key: str) -> None:
     text = imported(of("llama", **{key: 8}))[1]
     assert f"# - {key} 8, line 9: {NOT_MODELLED[key].text[:30]}" in text
 
 
-def test_a_window_counts_where_sequences_are_longer() -> None:
+def test_a_window_counts_only_if_sequences_are_longer() -> None:
     scenario, text = imported(of("mistral", sliding_window=512))
     assert scenario.model.attention_window == 512
     assert "# sliding_window, line 9" in text
@@ -158,8 +158,7 @@ def test_some_layers_have_no_window(
     assert noted in text and (noted or "layer_types," not in text.split("model:")[0])
 
 
-def test_the_router_of_deepseek_v3() -> None:
-    """Its keys are the defaults of transformers."""
+def test_the_router_of_deepseek_v3_has_the_defaults_of_transformers() -> None:
     found = imported(of("deepseek_v3"))[0].model.experts
     names = ("router_score", "router_bias", "router_groups", "router_group_top_k")
     for one in (found, models.deepseek_v3.experts):
@@ -168,7 +167,7 @@ def test_the_router_of_deepseek_v3() -> None:
     assert "# - scoring_func sqrtsoftplus: another score" in other
 
 
-def test_a_layer_of_deepseek_v3_has_its_parameters_of_attention() -> None:
+def test_a_layer_of_deepseek_v3_has_the_published_parameters_of_attention() -> None:
     sizes = {"hidden_size": 7168, "num_attention_heads": 128, "num_hidden_layers": 1}
     scenario = imported(
         of("deepseek_v3", num_nextn_predict_layers=1, n_routed_experts=None, **sizes)
@@ -234,22 +233,22 @@ WRONG = {
         'config.json: E873 "hidden_size" is missing',
         "--set model.hidden_size=...",
     ),
-    "no dropout": (
+    "text as a dropout": (
         of("llama", attention_dropout="none"),
         "config.json:9:23: E203 model.attention_dropout must be a number",
         "the text",
     ),
-    "no number of groups": (
+    "text as a number of groups": (
         of("deepseek_v3", n_group="all"),
         "config.json:9:13: E203 model.experts.router_groups must be an integer",
         "the text",
     ),
-    "no number of shared experts": (
+    "a section as a number of shared experts": (
         of("deepseek_v2", n_shared_experts={"all": 2}),
         "config.json:10:22: E203 model.experts.shared_ffn_hidden_size must be an integer",
         "section",
     ),
-    "no number": (
+    "text as a number": (
         of("llama", num_hidden_layers="12"),
         "config.json:4:23: E203 model.num_layers must be an integer",
         "12",
@@ -258,7 +257,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_is_wrong_is_told_with_its_place(case: str) -> None:
+def test_errors_have_their_place_and_a_fix(case: str) -> None:
     config, head, says = WRONG[case]
     Path("config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
     errors = refused("import", "hf", "config.json")
@@ -266,7 +265,7 @@ def test_what_is_wrong_is_told_with_its_place(case: str) -> None:
     assert says in errors and "fix:" in errors
 
 
-def test_the_vocabulary_is_padded_for_the_split_that_is_set() -> None:
+def test_the_vocabulary_is_padded_for_the_tensor_parallelism_that_is_set() -> None:
     scenario, text = imported(of("gpt2"), "parallelism.tensor=8")
     assert scenario.model.vocab_size == 51200
     assert "# --set\n" in text

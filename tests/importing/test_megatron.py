@@ -34,15 +34,12 @@ def test_every_argument_is_in_exactly_one_list() -> None:
     assert not SPELLINGS.keys() & KNOWN
 
 
-# A value of each mapped argument that is not its default, with what it needs.
-
-
 def test_each_mapped_argument_has_an_example() -> None:
     assert MAPPED_EXAMPLES.keys() == MAPPED.keys()
 
 
 @pytest.mark.parametrize("name", [name for name, example in MAPPED_EXAMPLES.items() if example])
-def test_a_mapped_argument_stands_beside_its_field(name: str) -> None:
+def test_a_mapped_argument_is_named_beside_its_field(name: str) -> None:
     example = MAPPED_EXAMPLES[name]
     assert example
     flag = next(word for word in reversed(example.split()) if word.startswith("--"))
@@ -64,7 +61,7 @@ def test_an_argument_without_effect_changes_nothing(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(NOT_MODELLED))
-def test_what_is_not_modelled_is_noted_with_its_effect(name: str) -> None:
+def test_arguments_that_are_not_modelled_are_noted_with_their_effect(name: str) -> None:
     effect = NOT_MODELLED[name]
     needs = "--attention-backend unfused --world-size 2 --use-distributed-optimizer"
     value = next(iter(effect.active), "False" if "True" in effect.neutral else "4096")
@@ -117,13 +114,13 @@ def test_the_file_that_is_written_is_the_scenario(source: str) -> None:
         assert call("run", "scenario.yaml").exit_code == 0
 
 
-def test_fusions_of_kernels_that_the_model_has_not_change_nothing() -> None:
+def test_fusions_of_kernels_that_the_model_lacks_change_nothing() -> None:
     without = "--no-rope-fusion --no-bias-swiglu-fusion --no-masked-softmax-fusion"
     scenario, _ = import_megatron(f"{BASE} {without}")
     assert scenario.software == Software(stack="megatron_core")
 
 
-def test_a_modern_script_is_mapped_and_says_what_is_not() -> None:
+def test_a_modern_script_is_mapped() -> None:
     scenario, text = import_megatron(written("run.sh", LLAMA))
     model = {
         "ffn_hidden_size": 14336,
@@ -164,7 +161,7 @@ def test_fsdp_is_a_stage_of_zero_and_overlaps() -> None:
     assert scenario.overlap.gradient_buckets == "layer"
 
 
-def test_fsdp_beside_a_pipeline_is_noted() -> None:
+def test_fsdp_with_a_pipeline_is_noted() -> None:
     scenario, text = import_megatron(f"{FSDP} --world-size 4 --pipeline-model-parallel-size 2")
     assert scenario.memory.zero_stage == 1
     assert "ZeRO stages 2 and 3" in text
@@ -240,14 +237,14 @@ def test_a_script_of_windows_is_the_same() -> None:
 
 
 def test_a_gated_mlp_is_rounded_as_by_megatron() -> None:
-    """8/3 of 4096 is 10922.67, and 170 x 64 = 10880 is below it."""
+    """8/3 · 4096 is 10922.67, and the multiple of 64 below it is 170 · 64 = 10880."""
     source = BASE.replace("--hidden-size 1024", "--hidden-size 4096")
     assert import_megatron(f"{source} --swiglu")[0].model.ffn_hidden_size == 10880
     assert import_megatron(source)[0].model.ffn_hidden_size == 4 * 4096
 
 
 def test_accounted_embedding_and_loss_take_a_layer_of_the_ends() -> None:
-    """22 layers, an embedding and a loss are 24 slots: 6 for each of 4 stages."""
+    """22 layers, an embedding and a loss count as 24 layers: 6 on each of 4 stages."""
     source = BASE.replace("--num-layers 24", "--num-layers 22 --pipeline-model-parallel-size 4")
     source += " --account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split"
     scenario = import_megatron(source)[0]
@@ -290,7 +287,9 @@ def test_a_layout_is_refused_as_by_megatron(arguments: str, text: str) -> None:
 
 
 def test_virtual_stages_follow_from_their_layers() -> None:
-    """24 layers on 4 stages are 6 each: 3 chunks of 2, whose transfers overlap by default."""
+    """24 layers on 4 stages are 6 per stage, so 3 chunks of 2. Transfers of chunks overlap by
+    default.
+    """
     source = f"{BASE} --pipeline-model-parallel-size 4 --global-batch-size 8"
     scenario = import_megatron(f"{source} --num-layers-per-virtual-pipeline-stage 2")[0]
     assert (scenario.num_chunks, scenario.overlap.pipeline) == (3, True)
@@ -310,7 +309,7 @@ def test_gradients_have_the_type_that_megatron_gives_them(arguments: str, gradie
     assert import_megatron(source)[0].precision.gradients == gradients
 
 
-def test_an_override_moves_what_follows_from_it() -> None:
+def test_an_override_changes_the_values_that_depend_on_it() -> None:
     scenario = import_megatron(
         f"{BASE} --world-size 8", ["parallelism.tensor=4", "cluster=h100_sxm"]
     )[0]

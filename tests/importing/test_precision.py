@@ -1,4 +1,4 @@
-"""What Megatron-LM's arguments of data types become."""
+"""Imports of Megatron-LM's arguments of data types."""
 
 from simtrain.importing import import_megatron
 from tests.helpers.imported import BASE

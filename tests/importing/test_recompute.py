@@ -1,4 +1,4 @@
-"""Megatron-LM's --recompute-modules: what is mapped, left out with a word, or refused."""
+"""Modules of Megatron-LM's --recompute-modules are mapped, omitted with a note, or refused."""
 
 import pytest
 
@@ -47,7 +47,7 @@ def test_norms_are_modules_of_their_own_without_transformer_engine() -> None:
     assert import_megatron(arguments)[0].facts.kernels.norm_in_linear
 
 
-def test_where_nothing_is_left_nothing_is_recomputed() -> None:
+def test_without_a_module_that_applies_nothing_is_recomputed() -> None:
     scenario, text = import_megatron(BASE + "--recompute-modules layernorm")
     assert scenario.recompute.strategy == "none"
     assert "none of these modules is recomputed" in text
@@ -71,14 +71,14 @@ def test_a_printed_list_is_read() -> None:
     assert import_megatron(printed)[0].recompute.modules == ("core_attention", "mlp")
 
 
-def test_in_fp8_what_is_not_modelled_is_noted() -> None:
+def test_modules_that_are_not_modelled_in_fp8_are_noted() -> None:
     fp8 = f"{EXPERTS} --fp8-format hybrid --bf16 --fp8-recipe blockwise --recompute-modules"
     scenario, text = import_megatron(f"{BASE} {fp8} layernorm moe")
     assert scenario.recompute.modules == ("moe",)
     assert "--recompute-modules layernorm with fp8" in text
 
 
-def test_graphs_of_parts_of_layers_leave_out_what_is_recomputed() -> None:
+def test_cuda_graphs_of_parts_of_recomputed_layers_are_noted() -> None:
     graphs = "--cuda-graph-impl transformer_engine --cuda-graph-scope"
     scenario, text = import_megatron(f"{BASE} {EXPERTS} --recompute-modules moe_act {graphs} attn")
     assert not scenario.facts.cuda_graphs
@@ -97,6 +97,6 @@ def test_graphs_of_parts_of_layers_leave_out_what_is_recomputed() -> None:
         ),
     ],
 )
-def test_what_is_refused(arguments: str, says: str) -> None:
+def test_combinations_that_are_refused(arguments: str, says: str) -> None:
     with pytest.raises(InputError, match=says):
         import_megatron(BASE + arguments)

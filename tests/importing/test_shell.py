@@ -1,4 +1,4 @@
-"""Scripts are read as bash runs them, as far as they are read at all."""
+"""The reader of scripts expands words as bash does, or calls them unknown."""
 
 import shutil
 import subprocess
@@ -54,12 +54,12 @@ SCRIPTS = {
     "gpt": GPT.replace("python -m", "torchrun").replace(">& log.txt", ""),
     "llama": LLAMA.replace("2>&1 | tee log.txt", ""),
 }
-# The launcher writes its words, one a line, where pytest sees them.
+# The launcher prints its words, one per line; nothing else reaches the captured output.
 LAUNCHER = "torchrun() { printf '%s\\n' \"$@\" >&3; }\necho() { :; }\nexec 3>&1 >/dev/null\n"
 
 
 def words_of(script: str) -> list[str]:
-    """The words of the launcher, as they are read."""
+    """Return the launcher's words as the reader expands them."""
     commands = [list(map(string, words)) for words in words_of_commands(script, "run.sh")]
     (launched,) = (words[1:] for words in commands if words[0] == "torchrun")
     return launched
@@ -67,14 +67,14 @@ def words_of(script: str) -> list[str]:
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash to compare with")
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_words_are_those_that_bash_makes(name: str) -> None:
+def test_words_equal_those_of_bash(name: str) -> None:
     script = SCRIPTS[name].replace("exit 1", ":")
     environment = {"PATH": "/usr/bin:/bin"}
     done = subprocess.run(
         ["bash", "-c", LAUNCHER + script], env=environment, capture_output=True, text=True
     )
     assert done.stdout.splitlines() == [
-        # What was never set is unknown here, and empty there.
+        # A variable without a value is unknown to the reader, and empty in bash.
         word
         for word in words_of(script)
         if not unknown_name(word)
@@ -98,18 +98,18 @@ def test_words_are_those_that_bash_makes(name: str) -> None:
         ("M=abc; N=${M%c}", "$M"),
     ],
 )
-def test_what_depends_on_anything_else_is_unknown(before: str, word: str) -> None:
+def test_words_that_cannot_be_evaluated_are_unknown(before: str, word: str) -> None:
     (found,) = words_of(f"{before}\ntorchrun {'$1' if word == '$1' else '$N'}\n")
     assert unknown_name(found) == word
 
 
-def test_each_character_knows_where_it_was_written() -> None:
+def test_each_character_has_its_place_in_the_script() -> None:
     script = "N=48\ntorchrun --layers $N\n"
     (words,) = words_of_commands(script, "run.sh")
     assert [[script[at] for _, at in word] for word in words] == [list(string(w)) for w in words]
 
 
 @pytest.mark.parametrize("script", ["A='x", 'A="x', "A=(x", "A=${x", "A=$(x", "A=$((x", "A=`x"])
-def test_what_does_not_end_is_refused(script: str) -> None:
+def test_unclosed_quotes_and_brackets_are_refused(script: str) -> None:
     with pytest.raises(InputError, match=r"run\.sh:1:\d+: E876 the .* is not closed"):
         list(words_of_commands(script, "run.sh"))

@@ -1,4 +1,4 @@
-"""`simtrain import torchtitan` and the models by name that it takes sizes from."""
+"""`simtrain import torchtitan`, and the named models from which it takes sizes."""
 
 from pathlib import Path
 
@@ -71,7 +71,7 @@ def test_a_job_becomes_these_fields() -> None:
         "activation_checkpoint.selective_ac_option, line 22, 23",
     ):
         assert line in lines
-    # Every second layer of 32.
+    # Every second of 32 layers is recomputed.
     assert "  num_layers: 16  " in "\n".join(lines)
 
 
@@ -94,7 +94,7 @@ def test_a_pipeline_divides_the_local_batch() -> None:
 
 @pytest.mark.parametrize("name", ["PipelineScheduleMulti", "InterleavedZeroBubble"])
 def test_a_schedule_from_a_file_is_kept(name: str) -> None:
-    """Its runtime sends asynchronously, and has as many chunks as an interleaved schedule."""
+    """PyTorch's runtime sends asynchronously. The file has two chunks per stage."""
     Path("mine.csv").write_text(interleaved(4, 2, 8).to_csv())
     job = (
         JOB.replace(
@@ -111,7 +111,9 @@ def test_a_schedule_from_a_file_is_kept(name: str) -> None:
 
 
 def test_405b_on_512_gpus_is_divided_over_stages_tensors_and_replicas() -> None:
-    """16 layers a stage, but for the ends; parameters stay, and are reduced once."""
+    """126 layers on 8 stages: 16 per stage, 15 at both ends. Parameters stay unsharded after the
+    forward pass, and gradients are reduced once.
+    """
     job = JOB.replace('"8B"', '"405B"').replace('mode = "selective"', 'mode = "full"')
     job = job.replace(
         "tensor_parallel_degree = 4", "pipeline_parallel_degree = 8\ntensor_parallel_degree = 8"
@@ -168,7 +170,7 @@ def test_other_named_stages_are_refused(key: str) -> None:
         text_of(job)
 
 
-def test_replicas_of_shards_are_those_of_a_device_mesh() -> None:
+def test_shards_and_their_replicas_are_mapped() -> None:
     job = JOB.replace(
         "data_parallel_shard_degree = 8",
         "data_parallel_shard_degree = 4\ndata_parallel_replicate_degree = 2\n"
@@ -186,7 +188,7 @@ filter_fqns = ["output"]
 """
 
 
-def test_a_converter_to_float8_is_fp8_that_is_gathered() -> None:
+def test_a_converter_to_float8_computes_and_gathers_in_fp8() -> None:
     job = JOB.replace("tensor_parallel_degree = 4", "tensor_parallel_degree = 1")
     job = job.replace('flavor = "8B"', 'flavor = "8B"\nconverters = ["float8"]')
     nested = job + FLOAT8.replace("[float8]", "[quantize.linear.float8]")
@@ -253,7 +255,7 @@ WRONG = {
         "job.toml:20:1: E872 parallelism.pipeline_parallel_schedule is ZBVZeroBubble",
         "write 1F1B, Interleaved1F1B or GPipe",
     ),
-    "no flag": (
+    "text as a flag": (
         JOB.replace(
             "tensor_parallel_degree", 'enable_async_tensor_parallel = "on"\ntensor_parallel_degree'
         ),
@@ -275,7 +277,7 @@ WRONG = {
         "job.toml:7:1: E872 model.converters is 1: it must be a list",
         "write",
     ),
-    "no integer": (
+    "text as an integer": (
         JOB.replace("= 4  #", '= "4"  #'),
         "job.toml:19:1: E872 parallelism.tensor_parallel_degree is 4",
         "write 1 or more",
@@ -293,7 +295,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("job", "message", "fix"), WRONG.values(), ids=WRONG)
-def test_what_is_wrong_is_named_with_its_place(job: str, message: str, fix: str) -> None:
+def test_errors_have_their_place_and_a_fix(job: str, message: str, fix: str) -> None:
     with pytest.raises(InputError) as raised:
         text_of(job)
     assert message in str(raised.value)
@@ -327,7 +329,7 @@ def test_the_command_writes_a_file() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(MODELS.values())))
-def test_a_model_by_name_is_that_of_its_scenario(name: str) -> None:
+def test_a_named_model_is_the_model_of_its_scenario(name: str) -> None:
     assert getattr(models, name) == load_scenario(name).model
     assert name in dir(models)
 

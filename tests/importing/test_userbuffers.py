@@ -1,4 +1,4 @@
-"""`simtrain import megatron` of products that are pipelined with their collectives."""
+"""`simtrain import megatron` with --tp-comm-overlap, which pipelines products with collectives."""
 
 import pytest
 
@@ -10,7 +10,7 @@ ON = "--tensor-model-parallel-size 2 --sequence-parallel --tp-comm-overlap"
 
 
 @pytest.mark.parametrize("name", sorted(USERBUFFERS))
-def test_what_is_not_modelled_of_userbuffers_is_noted(name: str) -> None:
+def test_arguments_of_userbuffers_that_are_not_modelled_are_noted(name: str) -> None:
     neutral = "True" in USERBUFFERS[name].neutral
     argument = f"--{'disable-' * neutral}{name.replace('_', '-')}"
     value = " cfg.yaml" if name.endswith("cfg") else ""

@@ -1,4 +1,4 @@
-"""The data of the sliders: an iteration follows from them at every position, to the bit."""
+"""Data of sliders: they give the simulated iteration at every position."""
 
 import functools
 import random
@@ -51,7 +51,7 @@ def test_the_data_give_the_simulated_iteration_time(name: str) -> None:
         times_s, held_bytes = memory_of(moved)
         np.testing.assert_allclose(memory_times_of(data, found), times_s, rtol=1e-12)
         assert held_bytes == memory_of(result)[1]
-        # Nothing depends on a slider that is left out.
+        # An omitted slider changes nothing.
         of_shown = {one: place for one, place in positions.items() if one in shown}
         assert timeline_of(data, of_shown).makespan_s == found.makespan_s
 
@@ -74,13 +74,13 @@ def test_amounts_equal_the_entries_of_the_profile() -> None:
 
 
 def works(result: Result) -> set[Work]:
-    """All work of an iteration."""
+    """Return the work of all ops of an iteration."""
     return {op.work for op in result.seconds.all_ops()}
 
 
 @pytest.mark.parametrize("name", ["deepseek_v3", "llama3_8b"])
 def test_the_time_of_work_depends_only_on_its_axes(name: str) -> None:
-    """Sliders that a table lacks change nothing in any of its values."""
+    """Moving other sliders changes neither its time nor its device load."""
     result = simulate(load_scenario(name))
     draw = random.Random(name)
     for _ in range(4):

@@ -1,4 +1,4 @@
-"""Holistic Trace Analysis reads our traces, and measures in them what the report says.
+"""Holistic Trace Analysis (HTA) measures in our traces the times that the report states.
 
 HTA and its dependencies take hundreds of megabytes, so only CI installs it.
 """
@@ -18,8 +18,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.ci]
 
 
 def analyzed(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """HTA's breakdown and its overlap, by rank."""
-    # By default HTA cuts times to whole microseconds.
+    """Return HTA's breakdown and overlap for each rank."""
+    # By default HTA rounds times down to whole microseconds.
     monkeypatch.setenv("HTA_DISABLE_NS_ROUNDING", "1")
     hta = pytest.importorskip("hta.trace_analysis", reason="only CI installs HTA")
     analysis = hta.TraceAnalysis(trace_dir=str(folder))
@@ -33,7 +33,7 @@ def analyzed(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> dict[str,
 
 
 def hidden_percent(result: Result) -> float:
-    """The hidden share of collectives, by the operators of a single stage."""
+    """Return the hidden percentage of the time of collectives, from the ops of the first stage."""
     causes = {"tensor_communication", "data_communication"}
     rows = [row for row in result.operators(0).rows if row.cause in causes]
     return 100 * sum(row.hidden_s for row in rows) / sum(row.total_s for row in rows)
@@ -42,10 +42,12 @@ def hidden_percent(result: Result) -> float:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 @pytest.mark.parametrize("shown", ["sums", "kernels"])
 @pytest.mark.parametrize("name", TRACED)
-def test_the_breakdown_and_the_overlap_of_hta_are_ours(
+def test_breakdown_and_overlap_of_hta_equal_the_reports(
     name: str, shown: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Times to a microsecond, the share of hidden communication to 0.01 points (HTA rounds it)."""
+    """Times agree within a microsecond, the hidden share within 0.01 percentage points, to which
+    HTA rounds.
+    """
     result, folder = simulate(TRACED[name]), tmp_path / "traces"
     window_s = (0.0, result.iteration_time_s) if shown == "kernels" else None
     write_trace(result, folder, window_s=window_s)
@@ -59,6 +61,7 @@ def test_the_breakdown_and_the_overlap_of_hta_are_ours(
         own = measured(events, rank)
         percent = 100 * own.overlap_us / own.communication_us
         assert found["overlap"][rank] == pytest.approx(percent, abs=0.01)
-    # Elsewhere, collectives run at the same time: HTA counts such a second once, operators twice.
+    # In the other traces collectives overlap each other. HTA counts that time once, our ops count
+    # it twice.
     if name in ("tensor", "buckets"):
         assert found["overlap"][0] == pytest.approx(hidden_percent(result), abs=0.01)

@@ -1,4 +1,4 @@
-"""A trace without kernels has the unions and overlaps of a trace with all kernels."""
+"""A trace without kernels has the same unions and overlaps as a trace with all kernels."""
 
 import functools
 import pathlib
@@ -25,7 +25,7 @@ def result_of(name: str) -> Result:
 
 
 def measures_of(result: Result, file: pathlib.Path, **shown: Any) -> list[Measures]:
-    """The measures of each stage's rank, in a trace in which some passes show their kernels."""
+    """Write a trace with the kernels that `shown` chooses, and return the measures per stage."""
     write_trace(result, file, **shown)
     events = read_json(file)["traceEvents"]
     stride = result.plan.mesh.stride("pp")
@@ -34,8 +34,10 @@ def measures_of(result: Result, file: pathlib.Path, **shown: Any) -> list[Measur
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TRACED)
-def test_sums_of_passes_measure_as_their_kernels(name: str, tmp_path: pathlib.Path) -> None:
-    """Both give the breakdown's seconds of compute and of exposed communication."""
+def test_sums_of_passes_have_the_measures_of_their_kernels(
+    name: str, tmp_path: pathlib.Path
+) -> None:
+    """Both equal the report's compute and exposed communication."""
     result, file = result_of(name), tmp_path / "t.json"
     kernels = measures_of(result, file, window_s=(0.0, result.iteration_time_s))
     for shown in ({}, {"microbatches": [0]}):
@@ -47,7 +49,7 @@ def test_sums_of_passes_measure_as_their_kernels(name: str, tmp_path: pathlib.Pa
 
 
 def ticks(intervals: list[tuple[int, int]]) -> NDArray[np.bool_]:
-    """Whether each tick of time is in one of the intervals."""
+    """Return a mask of the ticks that are in one of the intervals."""
     found = np.zeros(200, np.bool_)
     for start, end in intervals:
         found[start:end] = True
@@ -64,7 +66,9 @@ ops = st.lists(st.tuples(intervals, st.sampled_from(KINDS)), max_size=8)
 @settings(max_examples=30, deadline=None)
 @given(st.lists(ops, min_size=1, max_size=3), st.data())
 def test_sums_keep_unions_and_overlaps(passes: list[Any], data: st.DataObject) -> None:
-    """Passes of 20 ticks, in two spans that may wait, with communication outside of passes."""
+    """Passes have 20 ticks in two spans, with a wait between them, and there is communication
+    outside of passes.
+    """
     spans, placed, now = [], [], 0
     for owner, own in enumerate(passes):
         cut = data.draw(st.integers(0, 20))

@@ -1,4 +1,4 @@
-"""Traces read back: every span of the timeline to the nanosecond, and the kernels inside passes."""
+"""Traces, read back: spans of the timeline to the nanosecond, and kernels inside passes."""
 
 import gzip
 import itertools
@@ -30,13 +30,13 @@ every_format = pytest.mark.parametrize("suffix", FORMATS)
 
 
 def rank_of(result: Result, stage: int) -> str:
-    """Four ranks of a stage share half a node."""
+    """Return the label of a stage's first rank; the four ranks of a stage use half a node."""
     rank = stage * result.plan.mesh.stride("pp")
     return f"node {rank // 8}, GPU {rank % 8}, rank {rank}, stage {stage}"
 
 
 def threads_of(result: Result, stream: str) -> list[Thread]:
-    """The threads on which the tasks of a stream of the iteration are."""
+    """Return the threads that show the tasks of a stream of the iteration."""
     num_stages, places = result.num_stages, [int(one) for one in re.findall(r"\d+", stream)]
     if "->" in stream:
         sender, receiver = places
@@ -100,7 +100,7 @@ def test_arrows_lead_from_transfers_to_passes(suffix: str, tmp_path: pathlib.Pat
 
 @every_format
 @pytest.mark.parametrize("name", RESULTS)
-def test_memory_has_its_peaks_and_utilization_the_mean_hfu(
+def test_counters_have_the_peak_memory_and_the_mean_hfu(
     name: str, suffix: str, tmp_path: pathlib.Path
 ) -> None:
     result = RESULTS[name]
@@ -116,7 +116,7 @@ def test_memory_has_its_peaks_and_utilization_the_mean_hfu(
     assert math.fsum(shares) / len(shares) == pytest.approx(result.hfu, rel=1e-6)
 
 
-def test_a_folder_has_no_traces_of_other_ranks(tmp_path: pathlib.Path) -> None:
+def test_a_folder_with_traces_of_other_ranks_is_refused(tmp_path: pathlib.Path) -> None:
     one_stage, pipeline = RESULTS["one stage"], RESULTS["pipeline"]
     write_trace(one_stage, tmp_path)
     write_trace(pipeline, tmp_path)  # it replaces rank 0
@@ -141,14 +141,16 @@ def test_the_critical_path_is_a_track(name: str, suffix: str, tmp_path: pathlib.
 @every_format
 @pytest.mark.parametrize("name", RESULTS)
 def test_chosen_passes_show_their_kernels(name: str, suffix: str, tmp_path: pathlib.Path) -> None:
-    """Whole kernels and collectives, within their pass, and as long as in the pass's simulation."""
+    """Kernels and collectives lie inside their pass, and have the durations of the pass's
+    simulation.
+    """
     result = RESULTS[name]
     last = result.plan.schedule.num_microbatches - 1
     trace = traced(result, tmp_path, suffix, microbatches=[0, last])
     trace.check_no_overlap()
     for stage in range(result.num_stages):
         rank = rank_of(result, stage)
-        # The spans of a pass that is cut for its buckets have one name.
+        # A pass that buckets cut has several spans of the same name.
         passes = defaultdict(list)
         for one in trace.slices[rank, "stage"]:
             if re.fullmatch(rf"\d+[FB](0|{last})", one.name):
@@ -171,7 +173,7 @@ def test_chosen_passes_show_their_kernels(name: str, suffix: str, tmp_path: path
 
 
 def test_kernels_have_streams_and_their_launches_have_none(tmp_path: pathlib.Path) -> None:
-    """Holistic Trace Analysis takes every event with a stream for a kernel."""
+    """Holistic Trace Analysis treats each event with a stream as a kernel."""
     write_trace(RESULTS["buckets"], tmp_path / "t.json", microbatches=[0])
     events = read_json(tmp_path / "t.json")["traceEvents"]
     slices = [one for one in events if one["ph"] == "X"]
@@ -187,7 +189,7 @@ def test_kernels_have_streams_and_their_launches_have_none(tmp_path: pathlib.Pat
 
 
 def test_only_collectives_have_the_names_of_nccl_kernels(tmp_path: pathlib.Path) -> None:
-    """PyTorch's fully_shard copies, casts and adds on the streams of its collectives."""
+    """PyTorch's fully_shard also copies, casts and adds on the streams of its collectives."""
     result, file = simulate(TRACED["fully_shard"]), tmp_path / "t.json"
     write_trace(result, file, microbatches=[1])
     kernels = [one for one in read_json(file)["traceEvents"] if "stream" in one.get("args", {})]
@@ -210,7 +212,7 @@ def test_only_collectives_have_the_names_of_nccl_kernels(tmp_path: pathlib.Path)
 def test_reductions_after_all_passes_show_their_kernels(
     suffix: str, tmp_path: pathlib.Path
 ) -> None:
-    """They count to the last microbatch."""
+    """They belong to the last microbatch."""
     result = simulate(TRACED["reduction after all passes"])
     last = result.plan.schedule.num_microbatches - 1
     spans = [one for one in result.timeline.spans() if one.name == "gradient reduction"]
@@ -237,7 +239,7 @@ def test_a_window_chooses_passes(tmp_path: pathlib.Path) -> None:
     write_trace(result, tmp_path / "t.json", window_s=(0.0, float(ends_s[0]) / 2))
     events = read_json(tmp_path / "t.json")["traceEvents"]
     launches = [one["ts"] for one in events if one.get("cat") == "cuda_runtime"]
-    assert launches and max(launches) < 1e6 * ends_s[0]  # those of 0F0
+    assert launches and max(launches) < 1e6 * ends_s[0]  # only launches of 0F0
 
 
 def test_a_folder_has_a_file_for_each_rank(tmp_path: pathlib.Path) -> None:
@@ -272,7 +274,7 @@ def test_equal_traces_are_equal_files(suffix: str, tmp_path: pathlib.Path) -> No
     assert first.read_bytes() == second.read_bytes()
 
 
-def test_what_cannot_be_chosen_is_refused(tmp_path: pathlib.Path) -> None:
+def test_microbatches_and_windows_without_passes_are_refused(tmp_path: pathlib.Path) -> None:
     with pytest.raises(
         InputError, match="E118 there is no microbatch 8\n  fix: choose from 0 to 7"
     ):
