@@ -1,4 +1,4 @@
-"""One Chromium and one report for all tests of pages in a browser."""
+"""One Chromium and one report, shared by all tests of pages in a browser."""
 
 import pathlib
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ def results() -> dict[str, Result]:
 
 @pytest.fixture(scope="session")
 def page(results: dict[str, Result], tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """One report on all cases."""
+    """Write one report on all cases."""
     file = tmp_path_factory.mktemp("report") / "report.html"
     write_document(report_document([ReportedRun(*one) for one in results.items()]), file)
     return file

@@ -1,4 +1,4 @@
-"""Moves the sliders of a report in a browser."""
+"""Functions that move the sliders of a report in a browser."""
 
 import pathlib
 from typing import Any
@@ -34,17 +34,17 @@ await moved;
 
 
 def moved(browser: Browser, run: int, positions: Positions) -> dict[str, Any]:
-    """What the page shows after the sliders of a run have moved."""
+    """Move the sliders of a run, and return the data that the page then shows."""
     found: dict[str, Any] = browser.run(_MOVE, run, positions)
     return found
 
 
 def assert_quiet(browser: Browser, page: pathlib.Path) -> None:
-    """The console is empty, and nothing but the file was read."""
+    """Assert that the console is empty and that the browser read only the file."""
     assert browser.messages() == []
     assert set(browser.requests()) <= {page.as_uri()}
 
 
 def reset(browser: Browser) -> None:
-    """Press the button that brings the cluster of the first run back."""
+    """Press the button that restores the simulated cluster of the first run."""
     browser.run(_RESET)

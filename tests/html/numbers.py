@@ -1,4 +1,4 @@
-"""Finds every number that a person can read or hear on a page, and the value that it states."""
+"""Functions that find every number that a page shows or reads aloud, and check its source."""
 
 import json
 import re
@@ -13,13 +13,13 @@ from tests.helpers.packed_arrays import unpacked
 from tests.html.pages import EMPTY
 
 NOT_FIGURES = ("bf16", "fp16", "tf32", "fp32", "mxfp8", "fp8_block", "fp8", "SHA-256")
-"""Names with digits in the page's own words: data types, and a hash function."""
+"""Names whose digits are not figures: data types and a hash function."""
 NOT_READ = ("script", "style", "code.place")
 """Elements without figures: scripts, styles, and the places of numbers in the data."""
 TICKS = ("tick", "ordinal", "setting")
-"""Classes of the labels of axes, of the numbers of rows, and of the names of settings."""
+"""Classes of labels of axes, numbers of rows and names of settings."""
 HEARD = ("title", "alt", "placeholder", "aria-label", "aria-valuetext", "aria-description")
-"""Attributes that browsers show or screen readers say."""
+"""Attributes that browsers show or screen readers read aloud."""
 _MARKS = ("data-at", "data-text", "data-key", "data-computed")
 _FOUR_DIGITS = {
     **{"s": 1, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9},
@@ -33,20 +33,20 @@ _UNITS = {
 
 
 @dataclass
-class Shown:
-    """Text that states where it comes from: the attributes of its element."""
+class MarkedText:
+    """Text of an element whose attributes state its source."""
 
     about: dict[str, str]
     text: str = ""
 
     @property
     def pointers(self) -> list[str]:
-        """All places in the data that it is computed from."""
+        """Return the JSON pointers of the data from which the text is computed."""
         names = (*_MARKS, "data-of", "data-minus")
         return [self.about[name] for name in names if name in self.about]
 
     def expected(self, data: Any) -> Any:
-        """The number or text that the data have there."""
+        """Return the number or text that the data contain there."""
         value = value_at(data, self.pointers[0])
         if "data-of" in self.about:
             whole = value_at(data, self.about["data-of"])
@@ -60,11 +60,11 @@ class Shown:
 
 @dataclass
 class Reader(HTMLParser):
-    """Collects what a page shows, and numbers that do not say where they come from."""
+    """Parser that collects texts with a source, and numbers without one."""
 
-    shown: list[Shown] = field(default_factory=list)
+    shown: list[MarkedText] = field(default_factory=list)
     unmarked: list[str] = field(default_factory=list)
-    _open: list[tuple[str, dict[str, str], Shown | None]] = field(default_factory=list)
+    _open: list[tuple[str, dict[str, str], MarkedText | None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class Reader(HTMLParser):
         about = {name: value or "" for name, value in attrs}
         for name in HEARD:
             self._attribute(tag, name, about)
-        mark = Shown(about) if any(name in about for name in _MARKS) else None
+        mark = MarkedText(about) if any(name in about for name in _MARKS) else None
         if mark:
             self.shown.append(mark)
         if tag not in EMPTY:
@@ -114,7 +114,7 @@ def _has_figure(text: str) -> bool:
 
 
 def read(text: str) -> Reader:
-    """Read a page, or the HTML that its scripts have made of it."""
+    """Read a page, or its HTML after scripts have changed it."""
     reader = Reader()
     # A page has its title twice, as <title> and as its first heading, which states its source.
     reader.feed(re.sub(r"<title>.*?</title>", "", text, count=1))
@@ -123,7 +123,7 @@ def read(text: str) -> Reader:
 
 
 def wrong_numbers(reader: Reader, data: Any) -> list[str]:
-    """What is shown without a place in the data, or differs from the data."""
+    """Return a line for each number that has no source or differs from the data."""
     wrong = [f"no source: {one}" for one in reader.unmarked]
     for one in reader.shown:
         if "data-computed" in one.about:
@@ -140,7 +140,7 @@ def wrong_numbers(reader: Reader, data: Any) -> list[str]:
     return wrong
 
 
-def _is_equal(one: Shown, expected: Any) -> bool:
+def _is_equal(one: MarkedText, expected: Any) -> bool:
     if "data-key" in one.about:
         return unescaped(one.about["data-key"].rpartition("/")[2]) == one.text
     if "data-text" in one.about:
@@ -151,7 +151,7 @@ def _is_equal(one: Shown, expected: Any) -> bool:
 
 
 def is_rounded(text: str, value: float) -> bool:
-    """Whether a text is a number that rounds to a value."""
+    """Return whether a text is a value, correctly rounded."""
     found = re.fullmatch(r"([+−-]?)([\d,]+(?:\.(\d+))?)(?:e([+-]\d+))?\s*([A-Za-zµ×%/]*).*", text)
     if not found:
         return (text == "none" and abs(value) < 1e-9) or text == str(value).lower()
@@ -160,13 +160,13 @@ def is_rounded(text: str, value: float) -> bool:
     shown = float(digits.replace(",", "") + f"e{power or 0}") * _UNITS[unit]
     exact = value if sign else abs(value)
     shown = -shown if sign in ("-", "−") else shown
-    # Times and bytes have four digits, of which zeros at the end are left out.
+    # Times and bytes have four significant digits, without trailing zeros.
     most = 5e-4 * abs(exact) if unit in _FOUR_DIGITS and abs(exact) >= 1e-12 else 0.5 * last
     return shown == exact or abs(shown - exact) <= min(most, 0.5 * last) * (1 + 1e-9)
 
 
 def value_at(data: Any, pointer: str) -> Any:
-    """The value at a JSON pointer; packed arrays have items."""
+    """Return the value at a JSON pointer, also inside a packed array."""
     for key in map(unescaped, pointer.split("/")[1:]):
         if isinstance(data, dict) and "zlib" in data and key.isdigit():
             data = unpacked(data).tolist()
@@ -175,7 +175,9 @@ def value_at(data: Any, pointer: str) -> Any:
 
 
 def source_of(pointer: str, data: Any) -> tuple[dict[str, Any], str]:
-    """The source that a page states for a number, and its place in the JSON of the command."""
+    """Return the source that a page states for a number, and the number's place in the JSON of the
+    source's command.
+    """
     for source in data["number_sources"]:
         if found := re.fullmatch(source["places"], pointer):
             return source, source["prefix"] + found.groups()[-1]
@@ -183,11 +185,11 @@ def source_of(pointer: str, data: Any) -> tuple[dict[str, Any], str]:
 
 
 def unescaped(key: str) -> str:
-    """A key of a JSON pointer."""
+    """Unescape a key of a JSON pointer."""
     return key.replace("~1", "/").replace("~0", "~")
 
 
 def data_of(text: str) -> Any:
-    """The data that a page embeds for its scripts."""
+    """Return the data that a page embeds for its scripts."""
     (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)
     return json.loads(unescape(found) if "&quot;" in found else found)

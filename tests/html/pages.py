@@ -1,4 +1,4 @@
-"""Reads the HTML that simtrain writes."""
+"""A parser of the HTML that simtrain writes."""
 
 import json
 from dataclasses import dataclass, field
@@ -11,8 +11,8 @@ EMPTY = {"meta", "link", "br", "hr", "col", "input"}
 
 
 @dataclass
-class Parsed(HTMLParser):
-    """The elements of a document, in order, and the text inside each."""
+class ParsedPage(HTMLParser):
+    """Elements of a document, in order, with the text inside each."""
 
     elements: list[tuple[str, dict[str, str | None], list[str]]] = field(default_factory=list)
     _open: list[int] = field(default_factory=list)
@@ -33,19 +33,19 @@ class Parsed(HTMLParser):
             self.elements[place][2].append(data)
 
     def of(self, *tags: str) -> list[tuple[dict[str, str | None], str]]:
-        """Attributes and text of the elements with these tags."""
+        """Return the attributes and the text of all elements with these tags."""
         return [(about, "".join(text)) for tag, about, text in self.elements if tag in tags]
 
     @cached_property
     def data(self) -> Any:
-        """The data that are embedded for scripts."""
+        """Return the data that the document embeds for its scripts."""
         (text,) = (text for about, text in self.of("script") if about.get("id") == "data")
         return json.loads(text)
 
 
-def parsed(text: str) -> Parsed:
-    """Parse a document; every element that it opens must be closed."""
-    found = Parsed()
+def parsed(text: str) -> ParsedPage:
+    """Parse a document, and assert that all its elements are closed."""
+    found = ParsedPage()
     found.feed(text)
     found.close()
     assert not found._open

@@ -1,4 +1,4 @@
-"""Axes of pictures: ticks are round values inside the axis, and places are in proportion."""
+"""Axes of charts: ticks are round values inside the axis, and positions are in proportion."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The file of a document: escaped once, complete, and without anything that is loaded."""
+"""Files of documents: text is escaped once, and the file loads nothing."""
 
 import pathlib
 import re

@@ -1,4 +1,4 @@
-"""The page of `simtrain explore` against the engine."""
+"""The page of `simtrain explore`, compared with the engine."""
 
 import json
 import re
@@ -16,7 +16,7 @@ from simtrain.simulation import simulate
 from tests.helpers.command_line import call
 from tests.helpers.explore_page import VALUES, legal, small_document
 
-pytestmark = pytest.mark.slow  # the page simulates for a second
+pytestmark = pytest.mark.slow  # building the page takes a second
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def text(document):
 
 
 def bytes_of(term, sizes):
-    """As the page does, in floating point: every step must be exact."""
+    """Compute a term in floating point, as the page does, and assert that each step is exact."""
     over, under = float(term["coefficient"]), 1.0
     for name, power in term["powers"].items():
         over *= float(sizes[name]) ** max(power, 0)

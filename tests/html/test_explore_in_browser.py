@@ -1,4 +1,4 @@
-"""The page of `simtrain explore` in Chromium: its bytes equal the engine's wherever it is moved."""
+"""The page of `simtrain explore` in Chromium: its bytes equal the engine's at all positions."""
 
 import pathlib
 import random
@@ -91,7 +91,7 @@ def test_controls_of_one_setting_move_together_by_keys(
     for figure in ("layer", "crossing", "ladder"):
         words = "return document.getElementById(args[0]).getAttribute('aria-valuetext')"
         assert browser.run(words, f"{figure}-s") == f"{after:,}"
-    # A reader of the screen hears only the figure whose control it moves.
+    # A screen reader announces only the figure whose control has moved.
     live = "return [...document.querySelectorAll('.answer')].map((one) => one.ariaLive)"
     assert browser.run(live) == ["off", "polite", "off", "off", "off", "off"]
     tree = browser.send("Accessibility.getFullAXTree")["nodes"]

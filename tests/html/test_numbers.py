@@ -1,4 +1,4 @@
-"""Every number that a person can read or hear on a report has its exact value and its source."""
+"""Every number that a report shows or reads aloud has its exact value and its source."""
 
 import functools
 import json
@@ -28,18 +28,18 @@ PAGES: dict[str, Page] = {
     "fp8": (("llama3_8b",), ("precision.compute=fp8", "batch.global=32")),
     "chosen recompute": (("gpt2_1_5b",), ("recompute=auto", "hardware.gpu.memory_capacity=30 GiB")),
 }
-"""Scenarios and settings of each page. One says what to buy first."""
+"""Scenarios and settings of each page. One page says what to buy first."""
 WITH_SENSITIVITY = "two scenarios"
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _simulated_once() -> Iterator[None]:
-    """All commands of a scenario share its simulation; other modules keep their own function."""
+    """Simulate each scenario once for all commands that this module runs."""
     simulate, found = simtrain.simulation.simulate, dict[str, Result]()
 
     @functools.wraps(simulate)
     def once(scenario: Scenario, *arguments: Any, **named: Any) -> Result:
-        if arguments or "profile" in named:  # the text of a profile does not show all its entries
+        if arguments or "profile" in named:  # the key does not contain all entries of a profile
             return simulate(scenario, *arguments, **named)
         key = repr((scenario, named))
         if key not in found:
@@ -53,7 +53,7 @@ def _simulated_once() -> Iterator[None]:
 
 @functools.cache
 def page(name: str, folder: pathlib.Path) -> str:
-    """The report on some scenarios."""
+    """Write a report, and return its HTML."""
     scenarios, settings = PAGES[name]
     file = folder / f"{name.replace(' ', '_')}.html"
     without = [] if name == WITH_SENSITIVITY else ["--no-sensitivity"]
@@ -63,13 +63,13 @@ def page(name: str, folder: pathlib.Path) -> str:
 
 
 def options(settings: tuple[str, ...]) -> list[str]:
-    """Settings as options of a command."""
+    """Return settings as options of a command."""
     return [word for setting in settings for word in ("--set", setting)]
 
 
 @functools.cache
 def printed(command: str, settings: tuple[str, ...]) -> Any:
-    """What a command prints as JSON."""
+    """Return the JSON that a command prints."""
     words = command.split()
     may_not_fit = ["--allow-oom"] if words[0] in ("run", "compare") else []
     given = [] if words[0] == "profile" else [*options(settings), *may_not_fit]

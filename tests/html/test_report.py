@@ -1,4 +1,4 @@
-"""The report on iterations: its data are those of `--json`, and every time has its entries."""
+"""Reports on iterations: their data equal those of `--json`, and each time has its entries."""
 
 import json
 import pathlib
@@ -13,7 +13,7 @@ from simtrain.html.sections.sources import entries_of_run
 from simtrain.report.activities import Bars
 from tests.helpers.command_line import call, refused
 from tests.helpers.packed_arrays import unpacked
-from tests.html.pages import Parsed, parsed
+from tests.html.pages import ParsedPage, parsed
 
 pytestmark = pytest.mark.slow
 
@@ -22,8 +22,8 @@ OPTIONS = ("--set", "cluster=h100_sxm", "--set", "batch.global=16")
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Parsed:
-    """The report on two iterations."""
+def page(tmp_path_factory: pytest.TempPathFactory) -> ParsedPage:
+    """Write a report on two iterations, and parse it."""
     file = tmp_path_factory.mktemp("report") / "report.html"
     outcome = call("report", FULL, PRESENT, *OPTIONS, "-o", str(file))
     assert (outcome.exit_code, outcome.stdout, outcome.stderr) == (0, f"{file}\n", "")
@@ -31,13 +31,13 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Parsed:
 
 
 def printed(*arguments: str) -> dict[str, Any]:
-    """What a command prints as JSON, without `made_with`."""
+    """Return the JSON that a command prints, without `made_with`."""
     found: dict[str, Any] = json.loads(call(*arguments, *OPTIONS, "--json").stdout)
     found.pop("made_with")
     return found
 
 
-def test_the_data_equal_the_json_of_other_commands(page: Parsed) -> None:
+def test_the_data_equal_the_json_of_other_commands(page: ParsedPage) -> None:
     for run, name in zip(page.data["runs"], (FULL, PRESENT), strict=True):
         assert run["result"] == printed("run", name)
     assert page.data["comparison"] == printed("compare", FULL, PRESENT)
@@ -46,7 +46,7 @@ def test_the_data_equal_the_json_of_other_commands(page: Parsed) -> None:
     assert {made_with["profile_sha256"]} <= {text for _, text in page.of("code")}
 
 
-def test_every_entry_behind_a_time_has_a_source_on_the_page(page: Parsed) -> None:
+def test_every_entry_behind_a_time_has_a_source_on_the_page(page: ParsedPage) -> None:
     ids = {about.get("id") for _, about, _ in page.elements}
     links = {about["href"] for about, _ in page.of("a")}
     assert {str(link).removeprefix("#") for link in links} <= ids
@@ -59,7 +59,7 @@ def test_every_entry_behind_a_time_has_a_source_on_the_page(page: Parsed) -> Non
         assert {f"entry-{number}-{name}" for name in entries} <= ids
 
 
-def test_bars_and_memory_equal_the_result(page: Parsed) -> None:
+def test_bars_and_memory_equal_the_result(page: ParsedPage) -> None:
     run, result = (
         page.data["runs"][1],
         simtrain.simulate(simtrain.load_scenario(PRESENT, ["cluster=h100_sxm", "batch.global=16"])),

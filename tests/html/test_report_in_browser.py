@@ -1,4 +1,4 @@
-"""A report in Chromium: its keys, both ways to draw bars, and the card of a chosen number."""
+"""A report in Chromium: keys, both ways of drawing bars, and the card of a selected number."""
 
 import pathlib
 from collections.abc import Iterator
@@ -91,7 +91,7 @@ def test_keys_zoom_move_and_read_bars(browser: Browser) -> None:
 def test_many_bars_have_the_colours_of_single_bars_on_average(browser: Browser) -> None:
     press(browser, "Escape", "0")
     each, pixels = browser.run(COLOURS, False), browser.run(COLOURS, True)
-    assert np.abs(np.array(each) - np.array(pixels)).max() < 12  # outlines and labels
+    assert np.abs(np.array(each) - np.array(pixels)).max() < 12  # outlines and labels differ
 
 
 def test_selecting_a_number_shows_its_value_and_source(browser: Browser) -> None:

@@ -1,4 +1,4 @@
-"""The sliders of a report in Chromium: answers equal the engine's, for hands, eyes and readers."""
+"""The sliders of a report in Chromium: times equal the engine's, and keys and print work."""
 
 import pathlib
 import random
@@ -76,7 +76,7 @@ def test_sliders_of_one_run_do_not_change_the_others(browser: Browser, page: pat
 def test_sliders_move_by_keys_and_announce_their_value(
     browser: Browser, page: pathlib.Path
 ) -> None:
-    """A reader of the screen gets a name and the value in words; arrows move by one position."""
+    """A screen reader gets a name, and the value in words. Arrow keys move by one position."""
     browser.open(page)
     focused = """const one = document.activeElement;
         return [one.name, one.type, one.value, one.getAttribute("aria-valuetext")]"""
@@ -101,7 +101,7 @@ def test_sliders_move_by_keys_and_announce_their_value(
         "return [...document.querySelectorAll('.slider input')].map((one) => one.ariaValueText)"
     )
     assert all("×, " in words for words in browser.run(valued))
-    # A change of the answer is read aloud.
+    # Screen readers announce changes of an element with the role "status".
     assert "status" in {node["role"]["value"] for node in tree}
 
 

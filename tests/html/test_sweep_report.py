@@ -1,4 +1,4 @@
-"""The report on a sweep: its best points, pictures and numbers, and what it refuses."""
+"""Reports on sweeps: best points, charts, sources of numbers, and refused options."""
 
 import functools
 import json
@@ -23,7 +23,9 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def folder(tmp_path: pathlib.Path) -> pathlib.Path:
-    """Two axes; each point but one runs, and the second is the fastest."""
+    """Write results of a sweep over two axes: three of four points ran, the second
+    is the fastest.
+    """
     rates = {("none", 1): 300.0, ("none", 2): 400.0, ("<full>", 1): 100.0}
     rows = []
     for strategy in ("none", "<full>"):
@@ -68,7 +70,7 @@ axes:
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """The folder of a sweep that ran."""
+    """Run a small sweep, and return the folder of its results."""
     folder = tmp_path_factory.mktemp("sweep")
     (folder / "small.yaml").write_text(SWEEP, "utf-8")
     assert call("sweep", str(folder / "small.yaml"), "--out", str(folder / "small")).exit_code == 0
@@ -99,13 +101,13 @@ def test_every_number_of_a_sweep_equals_that_of_the_command_of_its_source(
 
 @functools.cache
 def printed(command: str, folder: pathlib.Path) -> Any:
-    """What a command prints as JSON."""
+    """Return the JSON that a command prints."""
     outcome = call(*shlex.split(command.replace("FOLDER", str(folder))), "--json")
     assert outcome.exit_code == 0, outcome.stderr
     return json.loads(outcome.stdout)
 
 
-def test_the_card_of_a_number_knows_its_point(swept: pathlib.Path) -> None:
+def test_data_of_points_equal_their_simulation(swept: pathlib.Path) -> None:
     file = swept.parent / "points.html"
     call("report", "--sweep", str(swept), "-o", str(file))
     data = data_of(file.read_text("utf-8"))

@@ -1,4 +1,4 @@
-"""The timeline of a report in Chromium: bars are where the data say, for the mouse and for keys."""
+"""The timeline of a report in Chromium: bars are where the data say, for mouse and keys."""
 
 import pathlib
 import random
@@ -21,7 +21,7 @@ NAME = "interleaved"
 RUN = [*CASES].index(NAME)
 MOVED = {"compute": 2, "memory": 1, "latency": 9}
 _COLOURS = {"forward": [86, 180, 233], "recompute": [240, 228, 66], "backward": [230, 159, 0]}
-# Shows a window of time and returns the point of the window in the middle of a bar.
+# Show a window of time, and return the position and the colour of the middle of a bar.
 _POINT = """
 const [run, bar, start, length] = args;
 await simtrain.timeline.ready;
@@ -34,7 +34,7 @@ const [barTop, height] = chart.place(bar);
 const x = chart.x((chart.bars.start_s[bar] + chart.bars.end_s[bar]) / 2);
 const y = barTop + height / 2;
 const ratio = chart.canvas.width / chart.canvas.clientWidth;
-// Beside the number in the middle.
+// Left of the number in the middle.
 const copy = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
 copy.drawImage(chart.canvas, -Math.round((x - 15) * ratio), -Math.round(y * ratio));
 const colour = [...copy.getImageData(0, 0, 1, 1).data].slice(0, 3);
@@ -47,7 +47,7 @@ return simtrain.timeline.charts[args[0]].readout.textContent;
 
 
 def assert_hovered(browser: Browser, result: Result, number: int) -> None:
-    """The mouse on some bars shows whose they are and when they start and end."""
+    """Assert that the mouse on some bars shows their stage, activity, start and end."""
     bars, draw = bars_of(result), random.Random(number)
     long = (bars["end_s"] - bars["start_s"]) > 1e-6 * result.iteration_time_s
     chosen = long.nonzero()[0].tolist()
@@ -99,7 +99,9 @@ def test_the_timeline_follows_the_sliders(
 def test_memory_over_time_follows_the_sliders(
     browser: Browser, page: pathlib.Path, results: dict[str, Result]
 ) -> None:
-    """The page draws the engine's curves, and the curves of the simulated cluster after a reset."""
+    """The page draws the engine's curves. With all sliders at their base, it draws the first
+    picture again.
+    """
     browser.open(page)
     drawn = """await simtrain.timeline.ready;
         await new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)));
@@ -129,7 +131,7 @@ def test_an_error_in_the_page_ends_a_test_at_once(browser: Browser, page: pathli
 
 
 def zoomed(browser: Browser, how: str) -> tuple[float, int]:
-    """The shown seconds after a zoom, and the number of redraws that the page has measured."""
+    """Zoom, and return the visible seconds and the number of redraws that the page measured."""
     script = f"""await simtrain.timeline.ready;
         const chart = simtrain.timeline.charts[0];
         {how};
