@@ -1,4 +1,4 @@
-"""The comparison of two revisions' predictions, and the random scenarios that it compares."""
+"""The comparison of two revisions' predictions, and its random scenarios."""
 
 import json
 import math
@@ -29,7 +29,7 @@ def only_change(old: Any, new: Any) -> Change:
 
 
 def only_part(old: dict[str, float], new: dict[str, float]) -> Change:
-    """The only part of a breakdown that is not the same."""
+    """Return the only change between two breakdowns."""
     (change,) = (one for one in changes(old, new) if one.verdict is not Verdict.SAME)
     return change
 
@@ -44,7 +44,7 @@ def test_equal_values_are_the_same(value: Any) -> None:
 
 
 @pytest.mark.parametrize(("old", "new"), [(TIME_S, ROUNDED_S), (0.0, -0.0), (1e9, 1e9 + 1e-4)])
-def test_floats_that_differ_by_at_most_1e_12_of_them_are_rounded(old: float, new: float) -> None:
+def test_relative_differences_of_at_most_1e_12_are_rounding(old: float, new: float) -> None:
     change = only_change(old, new)
     assert change.verdict is Verdict.ROUNDING
     assert change.relative == pytest.approx((new - old) / max(new, 1e-300))
@@ -64,13 +64,13 @@ def test_floats_that_differ_by_at_most_1e_12_of_them_are_rounded(old: float, new
         (None, 1.0, None),
     ],
 )
-def test_other_differences_have_moved(old: Any, new: Any, relative: float | None) -> None:
+def test_other_differences_are_moves(old: Any, new: Any, relative: float | None) -> None:
     change = only_change(old, new)
     expected = None if relative is None else pytest.approx(relative, rel=1e-3)
     assert (change.verdict, change.relative) == (Verdict.MOVED, expected)
 
 
-def test_a_part_of_a_breakdown_is_rounded_as_its_sum_is() -> None:
+def test_rounding_of_a_part_is_relative_to_the_whole_breakdown() -> None:
     old = {"compute": 5.0, "bubble": 0.0}
     assert only_part(old, old | {"bubble": 1e-16}).verdict is Verdict.ROUNDING
     assert only_part(old, old | {"bubble": 1e-10}).verdict is Verdict.MOVED
@@ -89,7 +89,7 @@ def test_keys_of_one_revision_are_neither_the_same_nor_moved() -> None:
     assert "exist in one revision only" in result_line(comparison)
 
 
-def test_lists_of_two_lengths_are_compared_as_far_as_both_go() -> None:
+def test_lists_of_different_lengths_are_compared_up_to_the_shorter() -> None:
     verdicts = [change.verdict for change in changes([1, 2, 3], [1, 5])]
     assert verdicts == [Verdict.SAME, Verdict.MOVED, Verdict.ONLY_OLD]
 
@@ -135,7 +135,7 @@ def test_random_scenarios_are_legal_and_the_same_for_a_seed(draws: list[dict[str
     assert list(legal_scenarios(10, seed=0)) == draws[:10] != list(legal_scenarios(10, seed=1))
 
 
-def test_a_generator_that_no_longer_fits_the_rules_is_an_error(
+def test_a_generator_without_legal_scenarios_is_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("benchmarks.random_scenarios.is_legal", lambda values: False)

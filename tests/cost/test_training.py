@@ -1,4 +1,4 @@
-"""What training costs, worked by hand, and what `simtrain cost` says of it."""
+"""The cost of training, calculated by hand, and the output of `simtrain cost`."""
 
 import functools
 import json
@@ -30,7 +30,7 @@ batch: {micro: 1, global: 10}
 
 @functools.cache
 def scenario() -> Scenario:
-    """Four GPUs, 10,000 tokens an iteration."""
+    """Return a scenario with four GPUs and 10,000 tokens per iteration."""
     model = {"num_layers": 2, "hidden_size": 64, "num_attention_heads": 2, "seq_length": 1000}
     split = {"tensor": 2, "pipeline": 2}
     return scenario_with(model, parallelism=split, batch={"micro": 1, "global": 10})
@@ -43,7 +43,9 @@ def cost_of(
 
 
 def test_the_cost_of_a_thousand_iterations_by_hand() -> None:
-    """An hour of four GPUs at 3.43 USD/h and 400 W, and half a node of 6.5 kW."""
+    """1000 iterations of 3.6 s take an hour of four GPUs at 3.43 USD/h and 400 W, and of half a
+    node of 6.5 kW.
+    """
     cost = cost_of(10_000_000)
     assert cost.num_iterations == 1000
     assert cost.time_s == pytest.approx(3600, rel=1e-12)
@@ -54,8 +56,8 @@ def test_the_cost_of_a_thousand_iterations_by_hand() -> None:
     assert cost.missing == ()
 
 
-def test_goodput_divides_time_and_all_that_follows_from_it() -> None:
-    """A goodput of 0.8: an hour of iterations takes 1.25 hours."""
+def test_goodput_divides_time_price_and_energy() -> None:
+    """With a goodput of 0.8, an hour of iterations takes 1.25 hours of training."""
     whole = cost_of(10_000_000)
     slowed = training_cost(scenario(), a100(), 3.6, 10_000_000, goodput=0.8)
     assert slowed.time_s == pytest.approx(4500, rel=1e-12)
@@ -66,12 +68,12 @@ def test_goodput_divides_time_and_all_that_follows_from_it() -> None:
 
 
 @pytest.mark.parametrize("goodput", [0.0, -0.5, 1.5, float("nan"), float("inf")])
-def test_a_goodput_that_is_no_share_is_refused(goodput: float) -> None:
+def test_a_goodput_outside_0_to_1_is_refused(goodput: float) -> None:
     with pytest.raises(InputError, match="--goodput: E842 "):
         training_cost(scenario(), a100(), 3.6, 10, goodput=goodput)
 
 
-def test_a_price_of_ones_own_replaces_the_profiles() -> None:
+def test_a_users_price_replaces_the_profiles() -> None:
     price = Price(per_hour=2.0, currency="EUR")
     cost = training_cost(scenario(), a100(), 3.6, 10_000_000, price_per_hour=price)
     assert (cost.price, cost.currency) == (pytest.approx(4 * 2.0), "EUR")
@@ -92,7 +94,7 @@ def test_more_tokens_never_cost_less(num_tokens: int, more: int, time_s: float) 
 
 
 @pytest.mark.parametrize("entry", list(RunningCosts.model_fields))
-def test_what_the_profile_lacks_is_missing_and_the_rest_is_there(entry: str) -> None:
+def test_only_quantities_of_missing_entries_are_missing(entry: str) -> None:
     costs = a100().running_costs
     assert costs is not None
     without = a100().model_copy(update={"running_costs": costs.model_copy(update={entry: None})})
@@ -104,7 +106,7 @@ def test_what_the_profile_lacks_is_missing_and_the_rest_is_there(entry: str) -> 
         assert getattr(cost, attribute) == expected
 
 
-def test_a_profile_without_the_section_says_time_alone() -> None:
+def test_a_profile_without_running_costs_gives_gpu_hours_only() -> None:
     cost = cost_of(10**9, profile=a100().model_copy(update={"running_costs": None}))
     assert cost.missing == ("price", "gpu_power", "node_power")
     assert (cost.price, cost.gpu_energy_j, cost.node_energy_j) == (None, None, None)
@@ -125,7 +127,7 @@ def small(tmp_path: pathlib.Path) -> str:
     return str(path)
 
 
-def test_the_command_says_days_price_and_energy(small: str) -> None:
+def test_the_command_prints_days_price_and_energy(small: str) -> None:
     run = json.loads(call("run", small, "--json").stdout)
     data = json.loads(call("cost", small, "--tokens", "300B", "--json").stdout)
     assert data["iteration_time_s"] == run["iteration_time_s"]
@@ -145,7 +147,7 @@ def test_the_command_says_days_price_and_energy(small: str) -> None:
     assert "p4de.24xlarge" in page
 
 
-def test_several_scenarios_have_the_cost_of_each_in_a_column_each(
+def test_several_scenarios_have_one_column_each(
     small: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shared, "_PLAIN_WIDTH", 60)
@@ -163,7 +165,7 @@ def test_several_scenarios_have_the_cost_of_each_in_a_column_each(
     assert prices.count("USD") == 3 and page.count("p4de.24xlarge") == 1
 
 
-def test_the_command_says_what_is_missing(small: str) -> None:
+def test_the_command_names_missing_entries(small: str) -> None:
     done = call("cost", small, "--tokens", "300B", "--set", "cluster=trn1")
     assert done.exit_code == 0
     assert "energy" not in done.stdout.partition("Every iteration")[0]
@@ -172,7 +174,7 @@ def test_the_command_says_what_is_missing(small: str) -> None:
 
 
 @pytest.mark.slow
-def test_both_say_that_a_profile_is_not_calibrated(small: str) -> None:
+def test_cost_and_search_say_that_a_profile_is_not_calibrated(small: str) -> None:
     said = "not calibrated"
     for command in (("cost", small, "--tokens", "1B"), ("search", small, "--gpus", "2")):
         on_trn1 = (*command, "--set", "cluster=trn1")
@@ -182,7 +184,7 @@ def test_both_say_that_a_profile_is_not_calibrated(small: str) -> None:
 
 
 def shown(num_tokens: int, iteration_time_s: float) -> dict[str, str]:
-    """The page by its rows."""
+    """Return the rows of the page, by their first column."""
     console = Console(width=120)
     with console.capture() as capture:
         console.print(cost_page(cost_of(num_tokens, iteration_time_s)))
@@ -190,7 +192,7 @@ def shown(num_tokens: int, iteration_time_s: float) -> dict[str, str]:
     return {row[0]: row[1].strip() for row in rows if len(row) == 2}
 
 
-def test_little_is_not_nothing_and_much_is_not_a_power_of_ten() -> None:
+def test_small_and_large_quantities_are_readable() -> None:
     little = shown(10_000, 36.0)
     assert (little["time"], little["GPU-hours"], little["price"]) == ("36 s", "0.04", "0.1372 USD")
     assert shown(10_000, 18_000.0)["time"] == "5 hours"
@@ -198,7 +200,7 @@ def test_little_is_not_nothing_and_much_is_not_a_power_of_ten() -> None:
     assert shown(10_000 * 12_345, 86_400.0)["time"] == "12,345 days"
 
 
-def test_a_price_of_ones_own(small: str) -> None:
+def test_a_price_in_another_currency_can_be_set(small: str) -> None:
     price = "hardware.running_costs.price=2 EUR/h"
     done = call("cost", small, "--tokens", "1.5T", "--set", price, "--json")
     data = json.loads(done.stdout)
@@ -229,7 +231,7 @@ def test_a_bad_number_of_tokens_is_refused(small: str, tokens: str, says: str) -
     assert done.stderr.rstrip().endswith(fix)
 
 
-def test_what_does_not_fit_has_no_cost_unless_asked_for(small: str) -> None:
+def test_a_scenario_that_does_not_fit_has_a_cost_only_with_allow_oom(small: str) -> None:
     short = ("cost", small, "--tokens", "1B", "--set", "hardware.gpu.memory_capacity=2.2 GiB")
     refused = call(*short)
     assert (refused.exit_code, refused.stdout) == (3, "")

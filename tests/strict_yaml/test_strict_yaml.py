@@ -92,7 +92,7 @@ def test_positions_of_keys_and_values() -> None:
     assert str(positions.of_value(("last", "a"))) == "x.yaml:5:11"
 
 
-def test_what_was_not_written_is_placed_at_the_section_around_it() -> None:
+def test_a_missing_key_has_the_place_of_its_section() -> None:
     positions = parse_document("model:\n  layers: 48\n", "x.yaml").positions
     assert positions.of_value(("model", "heads")) == positions.of_key(("model",))
     assert str(positions.of_value(("batch", "micro"))) == "x.yaml:1:1"
@@ -102,7 +102,7 @@ def test_what_was_not_written_is_placed_at_the_section_around_it() -> None:
 
 
 @pytest.mark.parametrize("line_break", ["\n", "\r\n", "\r"])
-def test_lines_are_counted_whatever_ends_them(line_break: str) -> None:
+def test_lines_are_counted_with_any_line_break(line_break: str) -> None:
     text = line_break.join(["a: 1", "b: 2", "a: 3", ""])
     (problem,) = problems_of(text)
     assert problem.location == Location("x.yaml", 3, 1, "a: 3")
@@ -114,7 +114,7 @@ def test_a_byte_order_mark_is_skipped(tmp_path: Path) -> None:
     assert load_document(path).data == {"a": 1}
 
 
-def test_all_duplicate_keys_are_told_with_both_places() -> None:
+def test_all_duplicate_keys_are_reported_with_both_places() -> None:
     first, second = problems_of("a: 1\nb: {c: 1, c: 2}\na: 3\n")
     assert first.message == "b.c is set twice, first at x.yaml:2:5"
     assert str(first.location) == "x.yaml:2:11"
@@ -288,7 +288,7 @@ def test_a_missing_field_is_placed_at_its_section() -> None:
     assert second.endswith("fix: add latency: 2e-06 under links.a")
 
 
-def test_limits_nan_and_wrong_types_are_told_with_the_value() -> None:
+def test_limits_nan_and_wrong_types_are_reported_with_the_value() -> None:
     text = "memory: 80 GiB\ntiers:\n- {latency: -1.0}\n- {latency: .nan}\n- {latency: fast}\n- 3\n"
     problems = profile_problems(text)
     assert [problem.splitlines()[0] for problem in problems] == [
@@ -300,7 +300,7 @@ def test_limits_nan_and_wrong_types_are_told_with_the_value() -> None:
 
 
 def test_a_text_is_parsed_once_and_its_documents_are_independent() -> None:
-    """The key of the cache is the text itself: an edited file is always parsed."""
+    """The text itself is the key of the cache, so an edited file is always parsed again."""
     text = "a: {b: [1]}\n"
     first, again = parse_document(text, "x.yaml"), parse_document(text, "x.yaml")
     assert first.positions is again.positions
