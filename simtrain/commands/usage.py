@@ -122,7 +122,8 @@ class Usage:
             option: param
             for param in self._params
             if _is_option(param)
-            for option in (*param.opts, *param.secondary_opts)
+            # click has the names of --help in the random order of a set.
+            for option in sorted((*param.opts, *param.secondary_opts), key=len)
         }
         if name in options and options[name].is_flag:
             index = next(i for i, word in enumerate(words) if word.startswith(f"{name}="))

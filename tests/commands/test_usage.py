@@ -59,6 +59,11 @@ def parse(words: list[str]) -> None:
         ("run a --jsn", "run --jsn: E902 there is no such option", "run a --json"),
         ("run a -json", "run -json: E902 ", "run a --json"),
         ("run a --foo", "run --foo: E902 there is no such option; the options are --set,", "run a"),
+        (
+            "schema --x",
+            "schema --x: E902 there is no such option; the options are -h, --help",
+            "schema",
+        ),
         ("run a --engin=simpy --stag 1", "run --engin: E902 ", "run a --engine=simpy --stage 1"),
         ("--jsn run a", "--jsn: E902 there is no such option; the options are --ver", "run a"),
         ("search a --gpu 8", "search --gpu: E902 ", "search a --gpus 8"),
