@@ -1,4 +1,4 @@
-"""Which predictions moved between an older revision and the working tree, and by how much.
+"""Compare the predictions of an older revision with those of the working tree.
 
 `python -m benchmarks.compare_revisions OLD_REVISION` predicts the shipped scenarios and random ones
 with both, through the public API, and compares every figure. The exit code is 0 if nothing moved
@@ -32,7 +32,7 @@ Pair = tuple[Revision, Revision]
 
 def main() -> None:
     options = _options()
-    # An ended process, too, removes the temporary worktree.
+    # A terminated process also removes the temporary worktree.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:
         with checked_out(options.old_revision) as old:
@@ -62,16 +62,18 @@ def _options() -> argparse.Namespace:
         type=int,
         default=0,
         metavar="N",
-        help="random scenarios with today's options (default: 0)",
+        help="random scenarios with more options (default: 0)",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the random scenarios (default: 0)")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="seed of the random scenarios (default: 0)"
+    )
     parser.add_argument("--sweeps", action="store_true", help="compare the shipped sweeps too")
     parser.add_argument(
         "--speed",
         nargs="*",
         choices=[*WORKLOADS],
         metavar="WORKLOAD",
-        help=f"compare the speed afterwards: of everything, or of {', '.join(WORKLOADS)}",
+        help=f"then compare the speed of all workloads, or of some: {', '.join(WORKLOADS)}",
     )
     parser.add_argument(
         "--rounds", type=int, default=3, metavar="N", help="timed rounds of --speed (default: 3)"
@@ -80,7 +82,7 @@ def _options() -> argparse.Namespace:
 
 
 def _compare_predictions(revisions: Pair, options: argparse.Namespace) -> Comparison:
-    """Record both revisions, and print how their figures differ."""
+    """Record both revisions, and print the differences of their figures."""
     with tempfile.TemporaryDirectory() as folder:
         draws = pathlib.Path(folder) / "draws"
         scenarios: Records = {}
@@ -100,14 +102,14 @@ def _compare_predictions(revisions: Pair, options: argparse.Namespace) -> Compar
     if comparison.moved_scenarios:
         Console(width=WIDTH, highlight=False).print(moved_table(comparison))
     if (example := comparison.largest_in) in scenarios:
-        print(f"{example}, as the file of a scenario:\n{scenarios[example]}")
+        print(f"{example}, as a scenario file:\n{scenarios[example]}")
     for line in summary_lines(comparison):
         print(textwrap.fill(line, WIDTH, subsequent_indent="  "))
     return comparison
 
 
 def _drawn(revision: Revision, script: str, number: int, seed: int) -> Records:
-    """Random scenarios that are legal in a revision, each a line of JSON, by name."""
+    """Return random scenarios that are legal in a revision, as lines of JSON by name."""
     if not number:
         return {}
     process = revision.start_script(script, str(number), str(seed))
@@ -116,7 +118,7 @@ def _drawn(revision: Revision, script: str, number: int, seed: int) -> Records:
 
 
 def _print_coverage(scenarios: Records) -> None:
-    """Print how many of the random scenarios have each value of each option."""
+    """Print the number of random scenarios with each value of each option."""
     if not scenarios:
         return
     print("\nRandom scenarios by the values of their options:")
@@ -126,7 +128,7 @@ def _print_coverage(scenarios: Records) -> None:
 
 
 def _recorded(revisions: Pair, total: int | None, kind: str, *arguments: str) -> list[Records]:
-    """Record both revisions at the same time; the records of each are JSON texts by name.
+    """Record both revisions at the same time, and return the records of each as JSON by name.
 
     `kind` is "scenarios" or "sweeps", `total` the number of records for the progress bar.
     """
@@ -150,7 +152,7 @@ def _recorded(revisions: Pair, total: int | None, kind: str, *arguments: str) ->
             threads.submit(read, *one)
             for one in zip(revisions, processes, ("old", "new"), strict=True)
         ]
-        # A revision that fails ends the other one at once.
+        # If one revision fails, the other one ends at once.
         for reader in wait(readers, return_when=FIRST_EXCEPTION).done:
             reader.result()
     return [reader.result() for reader in readers]

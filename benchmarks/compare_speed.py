@@ -1,4 +1,4 @@
-"""Seconds of the same workloads in two revisions, taken alternately."""
+"""Time the same workloads in two revisions, in alternation."""
 
 import json
 import pathlib
@@ -39,10 +39,13 @@ NUM_POINTS = 2 * 2 * 4 * 4 * 3 * 3 * 2 * 3
 def compare_speed(old: Revision, new: Revision, rounds: int, workloads: Sequence[str] = ()) -> None:
     """Print a table of the seconds in both revisions and of their ratios.
 
-    `workloads` are those of `speed_probe` to time; if none is given, all and the commands.
-
     Each workload runs in a fresh process: in the old revision, the new one, the old one, ... The
     first round of each is not counted, because it compiles and writes caches.
+
+    Args:
+        old, new: the revisions.
+        rounds: number of counted rounds.
+        workloads: names of workloads of `speed_probe`; by default all, and commands of the shell.
     """
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "speed.yaml"
@@ -62,7 +65,7 @@ def compare_speed(old: Revision, new: Revision, rounds: int, workloads: Sequence
 def _alternated(
     timings: list[Timing], old: Revision, new: Revision, rounds: int
 ) -> dict[str, tuple[list[float], list[float]]]:
-    """By label, the seconds of each round in the old revision and in the new one."""
+    """Return by label the seconds of each round, in the old and in the new revision."""
     seconds: dict[str, tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
     for number, timing in enumerate(timings, start=1):
         for round_ in range(rounds + 1):
@@ -76,7 +79,9 @@ def _alternated(
 
 
 def _in_process(workload: str) -> Timing:
-    """Time a workload of `speed_probe` within its process; the process too, if it is cold."""
+    """Time a workload of `speed_probe` inside its process, and for `cold` also the
+    whole process.
+    """
 
     def timing(revision: Revision) -> Seconds:
         start = time.perf_counter()
@@ -90,7 +95,7 @@ def _in_process(workload: str) -> Timing:
 
 
 def _commands(sweep_file: pathlib.Path) -> list[Timing]:
-    """Time commands of the shell, from the start of their process to its end."""
+    """Time commands of the shell, from the start of the process to its end."""
 
     def timing(label: str, *arguments: str) -> Timing:
         def seconds(revision: Revision) -> Seconds:

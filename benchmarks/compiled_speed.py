@@ -1,6 +1,6 @@
-"""Compiled loops against SimPy on the 1T model, draws of the 175B model, and an evaluator's time.
+"""Time compiled loops and SimPy on the 1T model, draws of the 175B model, and an evaluator.
 
-One process, one core; ratios within one run.
+Uses one process on one core. Ratios compare times of the same run.
 """
 
 import sys
@@ -33,10 +33,10 @@ def main() -> None:
 
 
 def executors() -> None:
-    """SimPy and compiled loops on the same program, built before."""
+    """Time SimPy and compiled loops on the same program, without building it."""
     program = program_of(LARGEST)
     simpy_s, timeline = best_of(3, lambda: simulate(program, "simpy"))
-    simulate(program, "compiled")  # compiled now, or read from where numba keeps it
+    simulate(program, "compiled")  # compiles, or reads numba's cache
     compiled_s, found = best_of(20, lambda: simulate(program, "compiled"))
     assert np.array_equal(found.end_s, timeline.end_s)
     print(
@@ -46,7 +46,7 @@ def executors() -> None:
 
 
 def draws() -> None:
-    """Many draws of the durations of an iteration, each task's independent of the others."""
+    """Time draws of the durations of an iteration. The durations of its tasks are independent."""
     program, noise = program_of(TYPICAL), np.random.default_rng(SEED)
     factors = noise.lognormal(sigma=SIGMA, size=(NUM_DRAWS, program.num_tasks))
     drawn = replace(program, duration_s=program.duration_s * factors)
@@ -55,14 +55,14 @@ def draws() -> None:
     print(
         f"{TYPICAL}, {NUM_DRAWS:,} draws of {program.num_tasks:,} tasks, "
         f"lognormal with sigma {SIGMA}: {seconds:.2f} s, "
-        f"{seconds / drawn.duration_s.size * 1e9:.1f} ns for each task of each draw; "
+        f"{seconds / drawn.duration_s.size * 1e9:.1f} ns per task and draw; "
         f"makespan {simulate(program).makespan_s:.3f} s without noise, 5, 50 and 95 % of draws "
         f"below {', '.join(f'{value:.3f}' for value in percentiles)} s"
     )
 
 
 def program_of(name: str) -> Program:
-    """The program of a shipped scenario's iteration."""
+    """Return the program of a shipped scenario's iteration."""
     scenario = simtrain.load_scenario(name)
     profile = profile_of(scenario)
     plan = Plan.of(scenario, profile.cluster.domains)
@@ -71,7 +71,7 @@ def program_of(name: str) -> Program:
 
 
 def scenarios() -> None:
-    """A whole scenario by `simulate` and by an evaluator that has seen its like."""
+    """Time a scenario with `simulate`, and with an evaluator that has evaluated it before."""
     scenario = simtrain.load_scenario(TYPICAL)
     whole_s, _ = best_of(3, lambda: simtrain.simulate(scenario, engine="simpy"))
     for breakdowns in (True, False):
@@ -85,7 +85,7 @@ def scenarios() -> None:
 
 
 def best_of(number: int, run: Callable[[], Any]) -> tuple[float, Any]:
-    """The least seconds of some runs, and what the last of them returned."""
+    """Return the least seconds of some runs, and the result of the last run."""
     seconds = []
     for _ in range(number):
         start = time.perf_counter()

@@ -1,6 +1,6 @@
-"""Time of simulating the 1T model with SimPy and replaying its memory.
+"""Time the simulation of the 1T model with SimPy, and the replay of its memory.
 
-64 stages, 512 microbatches.
+The model has 64 stages and 512 microbatches.
 """
 
 import sys
@@ -28,15 +28,15 @@ def main() -> None:
     best = min(times)
     print(f"python {sys.version.split()[0]}, {SCENARIO}: {result.iteration_time_s:.4g} s simulated")
     print(f"simulate(): {', '.join(f'{seconds:.2f}' for seconds in times)} s")
-    print(f"{num_tasks} tasks, {events} events, {best / num_tasks * 1e6:.1f} us a task")
+    print(f"{num_tasks} tasks, {events} events, {best / num_tasks * 1e6:.1f} us per task")
     start = time.perf_counter()
     memory_report(result.plan, result.profile, result.iteration)
     share = (time.perf_counter() - start) / best
-    print(f"of which replaying the memory of all stages: {share:.1%}")
+    print(f"of which replay of memory on all stages: {share:.1%}")
 
 
 def count_events(run: Callable[[], object]) -> int:
-    """Events that SimPy steps through while `run` runs."""
+    """Return the number of events that SimPy processes during `run`."""
     steps = 0
     original = simpy.Environment.step
 

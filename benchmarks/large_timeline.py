@@ -1,4 +1,4 @@
-"""Two million tasks: the 1T model with ten times its batch, step by step in one process."""
+"""Time each step of an iteration with two million tasks: the 1T model with ten times its batch."""
 
 import resource
 import sys
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def step(name: str, run: Callable[[], T]) -> T:
-    """Run one step; print its seconds and the most memory that the process has had so far."""
+    """Run one step, and print its seconds and the peak memory of the process so far."""
     start_s = time.perf_counter()
     result = run()
     elapsed_s = time.perf_counter() - start_s

@@ -1,8 +1,8 @@
-"""Random legal scenarios with today's options, as plain values, beside those of random_scenarios.
+"""Random legal scenarios with more options than those of random_scenarios, as plain values.
 
 `python modern_scenarios.py NUMBER SEED` prints the path of the simtrain that checks them, then one
-scenario per line as JSON. A field is drawn where fields before it allow it; about half of the draws
-are legal. Models are small, so that thousands of scenarios are simulated in minutes.
+scenario per line as JSON. A field is drawn only if the fields before it allow it; about half of the
+draws are legal. Models are small: thousands of scenarios are simulated in minutes.
 """
 
 import json
@@ -20,7 +20,7 @@ Values = dict[str, Any]
 _FP8_CLUSTERS = ("h100_sxm", "h200_sxm")
 _FP32_CLUSTERS = ("a100_sxm4_80gb", *_FP8_CLUSTERS)
 _CLUSTERS = {"fp8": _FP8_CLUSTERS, "fp32": _FP32_CLUSTERS}
-"""The clusters whose profiles have products in a type; all have those of 16 bits."""
+"""Clusters whose profiles have products of a data type; all profiles have 16-bit products."""
 _OTHER_CLUSTERS = (*_FP32_CLUSTERS, "b200_sxm")
 _MEMORIES = ("2600 MiB", "3 GiB", "4 GiB", "6 GiB")
 
@@ -157,7 +157,7 @@ def _model(rng: random.Random, split: Values, precision: Values, fused: bool) ->
 
 
 def _add_experts(rng: random.Random, scenario: Values) -> None:
-    """Give a scenario's model experts, and its other sections what these need."""
+    """Add experts to a scenario's model, and change other sections as the experts require."""
     model, split = scenario["model"], scenario["parallelism"]
     ranks = split["tensor"] * split["data"] * split.get("context", 1)
     if split["tensor"] > 1:
@@ -265,7 +265,7 @@ def _userbuffers(rng: random.Random, split: Values, model: Values, precision: Va
 
 
 def _add_modules(rng: random.Random, scenario: Values) -> None:
-    """Let selective recompute name modules that the model has."""
+    """Draw modules for selective recompute from the modules of the model."""
     model, policy = scenario["model"], scenario["recompute"]
     experts = model.get("experts")
     if policy["strategy"] != "selective" or rng.random() < 0.3:
@@ -286,7 +286,7 @@ def _add_modules(rng: random.Random, scenario: Values) -> None:
 
 
 def _software(rng: random.Random, scenario: Values) -> Values:
-    """Entries of the software stack that the rest of the scenario uses."""
+    """Draw entries of the software stack that affect the scenario."""
     model, flags = scenario["model"], [True, False]
     used: dict[str, bool] = {
         "fused_softmax": scenario["attention_backend"] == "unfused",
@@ -308,7 +308,7 @@ def _software(rng: random.Random, scenario: Values) -> Values:
 
 
 def _sometimes(rng: random.Random, share: float = 0.35, **values: list[Any]) -> Values:
-    """Each field left out, or with a share of the draws one of its values."""
+    """Draw a value for each field with the probability `share`, and omit the other fields."""
     return {name: rng.choice(ways) for name, ways in values.items() if rng.random() < share}
 
 

@@ -1,4 +1,4 @@
-"""Which figures of two records of predictions differ, and by how much."""
+"""Compare the figures of two records of predictions."""
 
 import json
 import math
@@ -22,7 +22,7 @@ ERROR = "error"
 SWEEP = "sweep"
 """The key under which a record has the row of a sweep."""
 
-# Keys of a record that only group figures; a figure's name leaves them out.
+# Keys of a record that only group figures. Names of figures omit them.
 _GROUPS = {"simulate", "memory", "stages"}
 
 
@@ -38,10 +38,10 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One value of one figure in two revisions.
+    """Verdict on one value of a figure in two revisions.
 
-    `relative` is (new - old) / |old|, infinite if only the old value is 0, and None if the values
-    are the same or no numbers. For rounding the denominator is the scale (see `changes`).
+    `relative` is (new - old) / |old|. It is infinite if only the old value is 0, and None if the
+    values are equal or are not numbers. For rounding the denominator is the scale (see `changes`).
     """
 
     figure: str
@@ -50,12 +50,12 @@ class Change:
 
 
 def changes(old: Any, new: Any, path: tuple[str, ...] = (), scale: float = 0.0) -> Iterator[Change]:
-    """Compare two JSON values, and yield one change per number, word, flag or null in them.
+    """Compare two JSON values, and yield one change per number, text, flag or null in them.
 
-    Integers, words and flags are the same or have moved. A difference of floats is rounding if it
-    is at most `ROUNDING` of the larger of them, or of `scale`. The scale of a dictionary of floats
-    (a breakdown) is the sum of its values: a part that is the remainder of a sum has the rounding
-    error of the sum.
+    Integers, texts and flags are the same or have moved. A difference of floats is rounding if it
+    is at most `ROUNDING` times the larger absolute value, or times `scale`. For a dictionary of
+    floats (a breakdown) the scale is the sum of its values: a part that is the remainder of a sum
+    has the rounding error of the sum.
     """
     if isinstance(old, dict) and isinstance(new, dict):
         yield from _changes_of_keys(old, new, path)
@@ -89,14 +89,14 @@ def _changes_of_keys(
 
 
 def _sum_of_floats(values: dict[str, Any]) -> float:
-    """The sum of a dictionary of nothing but floats, else 0."""
+    """Return the sum of the absolute values of a dictionary that contains only floats, else 0."""
     if not all(type(value) is float for value in values.values()):
         return 0.0
     return math.fsum(map(abs, values.values()))
 
 
 def _one_sided(value: Any, path: tuple[str, ...], verdict: Verdict) -> Iterator[Change]:
-    """One change per value below a key that only one revision has."""
+    """Yield one change per value below a key that only one revision has."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from _one_sided(inner, (*path, key), verdict)
@@ -112,7 +112,7 @@ def _name(path: tuple[str, ...]) -> str:
 
 
 def _change_of_value(old: Any, new: Any, figure: str, scale: float) -> Change:
-    # The text of a float has all its bits: it tells 1.0 from 1 and 0.0 from -0.0.
+    # The repr of a float has all its bits, and distinguishes 1.0 from 1 and 0.0 from -0.0.
     if type(old) is type(new) and repr(old) == repr(new):
         return Change(figure, Verdict.SAME)
     if not (_is_number(old) and _is_number(new)):
@@ -131,7 +131,7 @@ def _is_number(value: Any) -> bool:
 
 @dataclass
 class Differences:
-    """The differences of a figure that have one verdict; `largest_in` is a scenario's name."""
+    """All differences of a figure with the same verdict; `largest_in` is the name of a scenario."""
 
     number: int = 0
     relative: list[float] = field(default_factory=list)
@@ -149,12 +149,12 @@ class Differences:
 
     @property
     def largest(self) -> float:
-        """The largest relative difference in either direction."""
+        """Return the relative difference with the largest absolute value."""
         return max(self.relative, key=abs)
 
     @property
     def median(self) -> float:
-        """The median of the relative differences, with their signs."""
+        """Return the median of the relative differences, with their signs."""
         return statistics.median(self.relative)
 
 
@@ -163,8 +163,8 @@ class Comparison:
     """All differences of two revisions, by figure.
 
     `num_scenarios` counts the scenarios that both revisions have, `num_points` the points of
-    sweeps. `errors` counts the scenarios that raise an error, by its codes in the old revision and
-    in the new one; "" is no error.
+    sweeps. `errors` counts the scenarios that raise an error, by the error codes in the old and in
+    the new revision; "" means no error.
     """
 
     num_scenarios: int = 0
@@ -197,14 +197,14 @@ class Comparison:
 
     @property
     def nothing_moved(self) -> bool:
-        """Whether both revisions have the same figures, equal or within rounding."""
+        """Return whether both revisions have the same figures, equal or within rounding."""
         return not any(
             found for verdict, found in self.differences.items() if verdict is not Verdict.ROUNDING
         )
 
     @property
     def largest_in(self) -> str | None:
-        """The scenario with the largest finite relative change of any figure, if one moved."""
+        """Return the scenario with the largest finite relative change of a figure, if one moved."""
         moved = self.differences[Verdict.MOVED].values()
         numeric = [one for one in moved if one.relative and math.isfinite(one.largest)]
         if numeric:
@@ -217,7 +217,7 @@ def _error_of(record: Any) -> str:
 
 
 def compare(old: Mapping[str, str], new: Mapping[str, str]) -> Comparison:
-    """Compare the records of two revisions, each a JSON text by the scenario's name."""
+    """Compare the records of two revisions. Each record is a JSON text, by the scenario's name."""
     comparison = Comparison(
         only_old=[name for name in old if name not in new],
         only_new=[name for name in new if name not in old],
@@ -229,7 +229,7 @@ def compare(old: Mapping[str, str], new: Mapping[str, str]) -> Comparison:
 
 
 def moved_table(comparison: Comparison) -> Table:
-    """The figures that moved, those of one section of a record below its name."""
+    """Return a table of the figures that moved, grouped by the section of the record."""
     table = Table(box=box.SIMPLE_HEAD, width=WIDTH, padding=(0, 0, 0, 1), pad_edge=False)
     table.add_column("figure", overflow="fold", ratio=1)
     for name, unit in (("values", ""), ("moved", ""), ("median", "%"), ("largest", "%")):
@@ -258,7 +258,9 @@ def _percent(relative: float) -> str:
 
 
 def summary_lines(comparison: Comparison) -> Iterator[str]:
-    """The lines below the table: rounding, one-sided names, errors, and the result at the end."""
+    """Yield the lines below the table: rounding, one-sided names, errors, and the result at the
+    end.
+    """
     if rounding := comparison.differences[Verdict.ROUNDING]:
         largest = max(abs(found.largest) for found in rounding.values())
         figures = ", ".join(f"{figure} ({found.number:,})" for figure, found in rounding.items())
@@ -283,7 +285,7 @@ def summary_lines(comparison: Comparison) -> Iterator[str]:
 
 
 def result_line(comparison: Comparison) -> str:
-    """The result in one line."""
+    """Return the result in one line."""
     points = f" and {comparison.num_points:,} points of sweeps" if comparison.num_points else ""
     start = f"{comparison.num_scenarios:,} scenarios{points}:"
     if num_moved := len(comparison.differences[Verdict.MOVED]):

@@ -1,7 +1,7 @@
-"""Random programs with links, sharing and draws: SimPy, compiled and plain loops must agree.
+"""Run random programs with SimPy, compiled loops and plain loops, which must agree.
 
-`python -m benchmarks.random_programs 10000` runs that many programs with each of the three, and
-compares all starts and ends to the last bit.
+`python -m benchmarks.random_programs 10000` draws that many programs with links, shared bandwidth
+and draws of durations, and compares all starts and ends to the last bit.
 """
 
 import argparse
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def times_by_engine(program: Program) -> dict[str, tuple[Floats, Floats]]:
-    """Starts and ends, [draws, tasks], as SimPy, compiled and plain loops find them."""
+    """Return starts and ends of tasks, [draws, tasks], by engine."""
     timeline, shape = simulate(program, "simpy"), program.draws_s.shape
     times = {"simpy": (timeline.start_s.reshape(shape), timeline.end_s.reshape(shape))}
     for name, is_compiled in (("compiled loops", True), ("plain loops", False)):
@@ -54,7 +54,7 @@ def times_by_engine(program: Program) -> dict[str, tuple[Floats, Floats]]:
 
 
 def random_program(number: random.Random) -> Program:
-    """Up to 200 tasks on up to six streams, up to four links, and up to three draws."""
+    """Draw a program: up to 200 tasks, six streams, four links and three draws of durations."""
     streams = "abcdef"[: number.randint(1, 6)]
     num_links = number.choice([0, 1, 1, 2, 3, 4])
     links = [
@@ -87,12 +87,12 @@ def random_program(number: random.Random) -> Program:
 
 
 def _duration_s(number: random.Random) -> float:
-    """Often whole seconds or nothing, so that many tasks end at the same moment."""
+    """Draw a duration, often zero or a whole number, to let many tasks end at the same time."""
     return number.choice([0.0, 1.0, float(number.randint(0, 3)), 3 * number.random() ** 4])
 
 
 def _by_stream(tasks: list[Task]) -> list[Task]:
-    """The same tasks stream after stream, so that some wait for later ones."""
+    """Sort tasks by stream. Some then wait for tasks that are later in the list."""
     order = sorted(range(len(tasks)), key=lambda index: tasks[index].stream)
     places = {index: place for place, index in enumerate(order)}
     return [

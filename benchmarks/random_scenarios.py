@@ -20,12 +20,12 @@ from simtrain.scenario import check_scenario
 Values = dict[str, Any]
 
 DEFAULT = "default"
-"""The value that `coverage` counts for a field that a scenario leaves out."""
+"""The value that `coverage` counts for a field that a scenario omits."""
 
 # Fused attention is mostly drawn on the A100; trn1 has neither it nor a host link.
 _FUSED_CLUSTER = "a100_sxm4_80gb"
 _CLUSTERS = (*[_FUSED_CLUSTER] * 7, "h100_sxm", "h200_sxm", "trn1")
-# Small memories make `auto` choose; 2.1 GiB of each are outside tensors.
+# With small memories `auto` has to choose. 2.1 GiB of each are not available to tensors.
 _MEMORIES = ("2600 MiB", "3 GiB", "4 GiB", "6 GiB", "10 GiB", "16 GiB")
 _MOST_LAYERS_OF_CHUNK = 8
 _FEWEST_LEGAL_SHARE = 0.1
@@ -34,7 +34,7 @@ _MOST_VALUES_LISTED = 12
 
 
 def random_scenario(rng: random.Random) -> Values:
-    """Draw one scenario; `Scenario.model_validate` takes it."""
+    """Draw one scenario, as values for `Scenario.model_validate`."""
     cluster = rng.choice(_CLUSTERS)
     split, overlap_pipeline = _parallelism(rng)
     chunk_layers, num_layers = _stage_layers(rng, split)
@@ -59,7 +59,7 @@ def random_scenario(rng: random.Random) -> Values:
 
 
 def _parallelism(rng: random.Random) -> tuple[Values, bool]:
-    """The split, without layers of its own for a stage, and whether transfers overlap."""
+    """Draw the parallelism, without the layers of end stages, and whether transfers overlap."""
     tensor = rng.choice([1, 1, 2, 2, 3, 4, 4, 5, 6, 7, 8, 8])
     pipeline = rng.choice([1, 1, 2, 2, 3, 4, 5, 6])
     interleave = rng.choice([1, 1, 2, 3, 4]) if pipeline > 1 else 1
@@ -79,9 +79,9 @@ def _parallelism(rng: random.Random) -> tuple[Values, bool]:
 
 
 def _stage_layers(rng: random.Random, split: Values) -> tuple[list[int], int]:
-    """Draw the layers of each kind of chunk, and sum up those of the model.
+    """Draw the layers of each kind of chunk; return them, and the number of layers of the model.
 
-    `split` gets the layers of the end stages that have their own number.
+    Adds `first_stage_layers` and `last_stage_layers` to `split` if they are drawn.
     """
 
     def chunk_layers() -> int:
@@ -114,14 +114,14 @@ def _model(rng: random.Random, split: Values, num_layers: int) -> Values:
     # The default is 4 hidden_size, which tensor always divides.
     if rng.random() < 0.4:
         model["ffn_hidden_size"] = tensor * rng.choice([24, 128, 500, 1024, 4096])
-    # The default, 51200, is divided by these only.
+    # The default is 51200, which only these sizes divide.
     if tensor not in (1, 2, 4, 5, 8) or rng.random() < 0.6:
         model["vocab_size"] = tensor * rng.choice([1, 128, 1000, 6400, 32000])
     return model | _flags(rng, "tied_embeddings")
 
 
 def _num_microbatches(rng: random.Random, split: Values) -> int:
-    """Microbatches of a replica; interleaved chunks need a multiple of the stages."""
+    """Draw the microbatches per replica. Interleaving requires a multiple of the stages."""
     if split["interleave"] > 1:
         return int(split["pipeline"]) * rng.choice([1, 1, 2, 3])
     return rng.randint(1, 10)
@@ -134,7 +134,7 @@ def _recompute(
     schedule: str,
     num_microbatches: int,
 ) -> Values | str:
-    """A policy, or a word alone."""
+    """Draw a policy, or only the name of its strategy."""
     strategy = rng.choice(["none", "selective", "selective", "full", "full", "full", "auto"])
     if rng.random() < 0.2:
         return strategy
@@ -151,7 +151,7 @@ def _recompute(
 
 
 def _most_outstanding(split: Values, schedule: str, num_microbatches: int) -> int:
-    """Forward passes that the first stage has before a backward pass (rule E324)."""
+    """Return the most forward passes outstanding on the first stage (rule E324)."""
     pipeline, interleave = split["pipeline"], split["interleave"]
     forwards = num_microbatches * interleave
     most = {
@@ -182,13 +182,13 @@ def _precision(rng: random.Random) -> Values:
 
 
 def _flags(rng: random.Random, *names: str) -> Values:
-    """Each flag true, false, or left out."""
+    """Draw true, false or no value for each flag."""
     drawn = {name: rng.choice([True, False, None]) for name in names}
     return {name: value for name, value in drawn.items() if value is not None}
 
 
 def is_legal(values: Values) -> bool:
-    """Whether the framework accepts the scenario; the cluster's rules are not checked."""
+    """Return whether the framework accepts the scenario; rules of clusters are not checked."""
     try:
         check_scenario(simtrain.Scenario.model_validate(values))
     except (simtrain.InputError, ValidationError):
@@ -247,7 +247,7 @@ def coverage(scenarios: Iterable[Values]) -> dict[str, Counter[Any]]:
 def _value_of(scenario: Values, option: str) -> Any:
     value: Any = scenario
     for name in option.split("."):
-        if isinstance(value, str):  # a word alone is the strategy
+        if isinstance(value, str):  # the name of a recompute strategy
             return value if name == "strategy" else DEFAULT
         value = value.get(name, DEFAULT)
         if value == DEFAULT:
@@ -256,7 +256,7 @@ def _value_of(scenario: Values, option: str) -> Any:
 
 
 def coverage_lines(scenarios: Iterable[Values]) -> Iterator[str]:
-    """One line per option: scenarios per value, or the range of its values if they are many."""
+    """Yield one line per option: scenarios per value, or the range of values if there are many."""
     for option, counter in coverage(scenarios).items():
         values = sorted(counter, key=lambda value: (isinstance(value, str), value))
         numbers = [value for value in values if not isinstance(value, str)]

@@ -1,9 +1,9 @@
-"""Print the predictions of the simtrain on the path, through the API that all revisions have.
+"""Print the predictions of the imported simtrain, through the API that all revisions have.
 
 `python record_predictions.py scenarios TREE [FILE]` predicts TREE's shipped scenarios, and the
 scenarios in FILE, one per line as JSON. `python record_predictions.py sweeps TREE` runs TREE's
-shipped sweeps. The first line printed is the path of simtrain; every other line is
-{"name": ..., "record": ...}.
+shipped sweeps. The first line printed is the path of simtrain; every other line is {"name": ...,
+"record": ...}.
 """
 
 import json
@@ -26,7 +26,7 @@ _BREAKDOWN = "breakdown_"
 def scenario_records(
     tree: pathlib.Path, draws: pathlib.Path | None
 ) -> Iterator[tuple[str, Record]]:
-    # One evaluator for all: a wrong key of one of its caches moves predictions.
+    # One evaluator for all scenarios: a wrong key in one of its caches then moves predictions.
     evaluator = simtrain.Evaluator(allow_oom=True)
     for path in sorted((tree / "scenarios").glob("*.yaml")):
         yield path.stem, _record(evaluator, partial(simtrain.load_scenario, path))
@@ -44,7 +44,7 @@ def _checked(values: dict[str, Any]) -> simtrain.Scenario:
 
 
 def _record(evaluator: simtrain.Evaluator, load: Callable[[], simtrain.Scenario]) -> Record:
-    """The predictions of `simulate` and of an evaluator."""
+    """Return the predictions of `simulate` and of an evaluator."""
     return {
         "simulate": _or_error(lambda: _simulated(load())),
         "evaluator": _or_error(lambda: _evaluation(evaluator.evaluate(load()))),
@@ -74,7 +74,7 @@ def _simulated(scenario: simtrain.Scenario) -> Record:
 
 
 def _or_error(predict: Callable[[], Record]) -> Record:
-    """The record, or the codes of the error; a crash of one revision is a difference too."""
+    """Return the record, or the codes of the error. A crash of one revision is a difference too."""
     try:
         return predict()
     except simtrain.InputError as error:
@@ -90,7 +90,7 @@ def sweep_records(tree: pathlib.Path) -> Iterator[tuple[str, Record]]:
 
 
 def _rows(sweep: pathlib.Path) -> list[Record]:
-    """The rows of a sweep in the order of its grid."""
+    """Run a sweep, and return its rows in the order of the grid."""
     import pyarrow.parquet
 
     with tempfile.TemporaryDirectory() as name:
@@ -110,7 +110,7 @@ def _rows(sweep: pathlib.Path) -> list[Record]:
 
 
 def _with_breakdown(row: Record) -> Record:
-    """The row with its breakdown in a dictionary of its own."""
+    """Return the row with its breakdown as a dictionary."""
     parts = {name: value for name, value in row.items() if name.startswith(_BREAKDOWN)}
     others = {name: value for name, value in row.items() if name not in parts}
     breakdown = {name.removeprefix(_BREAKDOWN): value for name, value in parts.items()}
@@ -118,7 +118,7 @@ def _with_breakdown(row: Record) -> Record:
 
 
 def _without_suffix(breakdown_s: Record) -> Record:
-    """The parts with the names that they have in the JSON of a result."""
+    """Rename the parts of a breakdown as in the JSON of a result."""
     return {name.removesuffix("_s"): seconds for name, seconds in breakdown_s.items()}
 
 

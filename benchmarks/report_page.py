@@ -1,4 +1,4 @@
-"""Reports in Chromium: size, seconds to write, and milliseconds of redraws and of sliders."""
+"""Measure reports in Chromium: their size, and the time to write, open, zoom and move sliders."""
 
 import pathlib
 import statistics
@@ -20,7 +20,7 @@ CASES = {
     "dp530b": ("overlap.data_parallel=true",),
     "table5_1t_full": (),
 }
-# The page measures its redraws and answers itself, without the frame that they wait for.
+# The page itself measures redraws and answers, without the wait for a frame.
 _ZOOM = """
 await simtrain.timeline.ready;
 const { view, setView, charts } = simtrain.timeline, whole = view.end;
@@ -50,7 +50,7 @@ return performance.getEntriesByName("simtrain-sliders").map((one) => one.duratio
 
 
 def measure(browser: Browser, name: str, changes: tuple[str, ...], file: pathlib.Path) -> None:
-    """Print a row of the table."""
+    """Measure one report, and print its row of the table."""
     result = simulate(load_scenario(name, changes))
     start = time.perf_counter()
     write_document(report_document([ReportedRun(name, result)]), file)

@@ -40,10 +40,10 @@ class Revision:
         return self.start(str(SCRIPTS / name), *arguments)
 
     def lines(self, process: subprocess.Popen[str]) -> Iterator[str]:
-        """The lines that a started script prints after the first, the path of its simtrain.
+        """Yield the lines that a script prints after the first line, the path of its simtrain.
 
         Raises:
-            RuntimeError: it has imported another tree's simtrain, or it failed.
+            RuntimeError: the script imported another tree's simtrain, or failed.
         """
         assert process.stdout is not None
         with process:
@@ -57,7 +57,7 @@ class Revision:
 
 
 def working_tree() -> Revision:
-    """The tree that this file lies in, with its uncommitted changes."""
+    """Return the tree that contains this file, with its uncommitted changes."""
     return Revision("the working tree", WORKING_TREE)
 
 
@@ -66,19 +66,19 @@ def checked_out(revision: str) -> Iterator[Revision]:
     """Check a revision out into a temporary worktree; it is removed at the end, also on error.
 
     Raises:
-        RuntimeError: git knows no commit of this name.
+        RuntimeError: git has no commit of this name.
     """
     try:
         commit = _git("rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}")
     except RuntimeError as error:
-        raise RuntimeError(f'git knows no commit "{revision}" ({error})') from error
+        raise RuntimeError(f'git has no commit "{revision}" ({error})') from error
     with tempfile.TemporaryDirectory(prefix="simtrain-") as folder:
         tree = pathlib.Path(folder).resolve() / "tree"
         try:
             _git("worktree", "add", "--detach", str(tree), commit)
             yield Revision(_git("log", "-1", "--format=%h (%s)", commit), tree)
         finally:
-            with suppress(RuntimeError):  # the worktree was not added; that error goes on
+            with suppress(RuntimeError):  # if it was not added, that error is raised
                 _git("worktree", "remove", "--force", str(tree))
 
 

@@ -1,4 +1,4 @@
-"""Speed of the search for the 175B model: on 64 GPUs, and with a real batch on 512."""
+"""Time the search for the 175B model: on 64 GPUs, and with a realistic batch on 512."""
 
 import json
 import subprocess
@@ -29,15 +29,15 @@ def main() -> None:
     num_legal = len(result.legal.points)
     counts(result.to_json())
     simulated_s, (num_simulated, gaps) = best(lambda: simulate_all_that_fit(scenario))
-    print(f"{'':32} {'number':>8} {'seconds':>8} {'a second':>9}")
-    row("search: legal ones looked at", num_legal, searched_s)
-    row("no bounds: legal ones looked at", num_legal, simulated_s)
-    row("no bounds: of these, simulated", num_simulated, simulated_s)
-    print(f"time above its close bound: median {median(gaps):.2%}, worst {max(gaps):.2%}")
+    print(f"{'':32} {'number':>8} {'seconds':>8} {'per s':>9}")
+    row("search: legal layouts", num_legal, searched_s)
+    row("no bounds: legal layouts", num_legal, simulated_s)
+    row("no bounds: simulated layouts", num_simulated, simulated_s)
+    print(f"time above the close bound: median {median(gaps):.2%}, worst {max(gaps):.2%}")
     print(f"\nsimtrain search {SCENARIO} {' '.join(LARGE)}")
     shell_s, data = timed(lambda: from_the_shell(*LARGE))
     counts(data)
-    row("from the shell: legal ones", data["num_legal"], shell_s)
+    row("from the shell: legal layouts", data["num_legal"], shell_s)
     shell_s, data = timed(lambda: from_the_shell(*LARGE, "--workers", "2"))
     row("with two workers", data["num_legal"], shell_s)
 
@@ -46,13 +46,13 @@ def counts(data: dict[str, Any]) -> None:
     print(f"{data['num_configurations']:,} layouts, {data['num_legal']:,} legal,", end=" ")
     print(f"{data['num_fitting']:,} fit, {data['num_bounded']:,} bounded closely,", end=" ")
     share = data["num_simulated"] / data["num_fitting"]
-    print(f"{data['num_simulated']:,} simulated ({share:.1%} of what fits)")
+    print(f"{data['num_simulated']:,} simulated ({share:.1%} of layouts that fit)")
 
 
 def simulate_all_that_fit(scenario: simtrain.Scenario) -> tuple[int, list[float]]:
-    """What a search without bounds would do: how many it simulates, and their times above bounds.
+    """Simulate all layouts that fit; return their number, and their times relative to their bounds.
 
-    The close bounds come from passes that were timed for the simulation, so that they cost little.
+    The close bounds reuse the times of passes from the simulation and so take little time.
     """
     space = Space(scenario, (GPUS,))
     evaluator = Evaluator()
@@ -75,7 +75,7 @@ def from_the_shell(*options: str) -> dict[str, Any]:
 
 
 def best(run: Callable[[], R]) -> tuple[float, R]:
-    """Seconds of the fastest of some repetitions, each with nothing known from before."""
+    """Return the seconds and the result of the fastest of some runs."""
     return min((timed(run) for _ in range(REPETITIONS)), key=lambda timed: timed[0])
 
 
@@ -85,8 +85,8 @@ def timed(run: Callable[[], R]) -> tuple[float, R]:
     return time.perf_counter() - start, result
 
 
-def row(what: str, number: int, seconds: float) -> None:
-    print(f"{what:32} {number:8} {seconds:8.2f} {number / seconds:9.0f}")
+def row(label: str, number: int, seconds: float) -> None:
+    print(f"{label:32} {number:8} {seconds:8.2f} {number / seconds:9.0f}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Time one workload in this process, with the simtrain on the path.
+"""Time one workload in this process, with the imported simtrain.
 
 `python speed_probe.py WORKLOAD` prints the path of simtrain, then {label: seconds} as JSON.
 """
@@ -23,7 +23,7 @@ Seconds = dict[str, float]
 
 
 def cold() -> Seconds:
-    """The first simulation of a process."""
+    """Time the first simulation of a process."""
     simulate_s = _seconds(lambda: simtrain.simulate(simtrain.load_scenario(TYPICAL)))
     return {
         "175B, first simulate() and import": _IMPORT_S + simulate_s,
@@ -32,7 +32,7 @@ def cold() -> Seconds:
 
 
 def warm() -> Seconds:
-    """Medians of simulations after the first."""
+    """Time simulations after the first, and return medians."""
     return {
         f"{label}, simulate(), {engine}": _median(
             repetitions,
@@ -44,7 +44,7 @@ def warm() -> Seconds:
 
 
 def evaluator() -> Seconds:
-    """An evaluator's first scenario, and the median of the same one after it."""
+    """Time an evaluator's first scenario, and the same scenario again (median)."""
     scenario = simtrain.load_scenario(TYPICAL)
     evaluator = simtrain.Evaluator()
     return {
@@ -54,7 +54,7 @@ def evaluator() -> Seconds:
 
 
 def search() -> Seconds:
-    """A search after the same one."""
+    """Time a search that the process has run before."""
     from simtrain.search import search
 
     scenario = simtrain.load_scenario(TYPICAL)
@@ -75,11 +75,11 @@ axes:
   memory.zero_stage: [0, 1]
 """
 PART_SIZE = 2 * 4 * 4 * 4 * 3 * 3 * 3 * 2
-"""Points of a sequence length."""
+"""Points per sequence length."""
 
 
 def sweep() -> Seconds:
-    """Processor time of a sweep: its first part lays out pipelines, which the others share."""
+    """Measure processor seconds of a sweep. Its first part lays out pipelines that others reuse."""
     from simtrain.sweep import load_plan
     from simtrain.sweep.part import run_part
 
@@ -104,7 +104,7 @@ def _seconds(run: Callable[[], object], clock: Callable[[], float] = time.perf_c
 
 
 def _median(repetitions: int, run: Callable[[], object]) -> float:
-    """The median seconds of some runs after one that is not counted."""
+    """Return the median seconds of some runs, after one that is not counted."""
     run()
     return statistics.median(_seconds(run) for _ in range(repetitions))
 

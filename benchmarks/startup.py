@@ -1,4 +1,4 @@
-"""Seconds that commands take from the shell, and their ratio to importing typer and rich alone."""
+"""Time commands from the shell, relative to only importing typer and rich."""
 
 import os
 import statistics
@@ -25,7 +25,7 @@ COMMANDS = [
 
 
 def seconds(arguments: list[str]) -> float:
-    """Seconds of `python ARGUMENTS`; bytecode is kept, as that of an installed package is."""
+    """Time `python ARGUMENTS`. Bytecode is cached, as for an installed package."""
     environment = {
         name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
     }

@@ -1,7 +1,8 @@
-"""A large sweep, every row evaluated: rows a second, memory, and what a kill -9 costs.
+"""Run a large sweep; measure rows per second, memory, and the loss after a kill -9.
 
-`python -m benchmarks.sweep_speed [LENGTHS]`: so many sequence lengths, of 34,560 points each; 3
-unless given, and 29 are a million. One process, one core, but for the run that is killed.
+`python -m benchmarks.sweep_speed [LENGTHS]` takes the number of sequence lengths, of 34,560 points
+each. The default is 3; 29 are a million points. Only the run that is killed uses more than one
+process.
 """
 
 import os
@@ -37,7 +38,7 @@ axes:
   memory.zero_stage: [0, 1]
 """
 PART_SIZE = 1000
-WORKERS, IN_HAND = 2, 4
+WORKERS, MAX_UNFINISHED_PARTS = 2, 4
 KILLED_AFTER = 10
 SAMPLE = 997
 
@@ -52,15 +53,16 @@ def main() -> None:
         print(f"{plan.num_points:,} points in {plan.num_parts:,} parts")
         kept = killed(file, out)
         progress = whole(plan, SweepFolder(out))
-    lost = IN_HAND / plan.num_parts
+    lost = MAX_UNFINISHED_PARTS / plan.num_parts
     print(
-        f"kept {progress.found} of {kept} parts; in hand were {IN_HAND} at most, {lost:.1%} of all"
+        f"kept {progress.found} of {kept} parts; "
+        f"at most {MAX_UNFINISHED_PARTS} were unfinished, {lost:.1%} of all"
     )
     split(plan, range(0, plan.num_points, SAMPLE))
 
 
 def killed(file: pathlib.Path, out: pathlib.Path) -> int:
-    """Parts on disk when the command, with two workers, was killed."""
+    """Kill the command, which has two workers, and return the number of parts on disk."""
     command = [sys.executable, "-m", "simtrain", "sweep", str(file), "--out", str(out)]
     options = ["--workers", str(WORKERS), "--part-size", str(PART_SIZE)]
     process = subprocess.Popen([*command, *options], stderr=subprocess.DEVNULL)
@@ -74,21 +76,21 @@ def killed(file: pathlib.Path, out: pathlib.Path) -> int:
 
 
 def whole(plan: Plan, folder: SweepFolder) -> Progress:
-    """The rest of the sweep in this process, with its memory as it goes."""
-    start, told = time.perf_counter(), 0
+    """Run the rest of the sweep in this process, and print its memory at intervals."""
+    start, tenths = time.perf_counter(), 0
 
-    def tell(progress: Progress) -> None:
-        nonlocal start, told
+    def report(progress: Progress) -> None:
+        nonlocal start, tenths
         if progress.done == progress.found:
             start = time.perf_counter()
-        elif progress.done * 10 // plan.num_parts > told:
-            told = progress.done * 10 // plan.num_parts
+        elif progress.done * 10 // plan.num_parts > tenths:
+            tenths = progress.done * 10 // plan.num_parts
             print(
-                f"{told * 10} %: {time.perf_counter() - start:.0f} s, {rss_mib()} MiB", flush=True
+                f"{tenths * 10} %: {time.perf_counter() - start:.0f} s, {rss_mib()} MiB", flush=True
             )
 
     print(f"before: {rss_mib()} MiB")
-    progress = run_sweep(plan, folder, partial(local_executor, 1), 1, on_progress=tell)
+    progress = run_sweep(plan, folder, partial(local_executor, 1), 1, on_progress=report)
     seconds, counts = time.perf_counter() - start, progress.counts
     rows = (progress.done - progress.found) * PART_SIZE
     print(f"{rows / seconds:,.0f} rows/s; of all {counts.num_points:,}: {counts.ok:,} ok, ", end="")
@@ -97,7 +99,7 @@ def whole(plan: Plan, folder: SweepFolder) -> Progress:
 
 
 def split(plan: Plan, indices: Sequence[int]) -> None:
-    """What a row costs, step by step, once all that rows share is known."""
+    """Print the time of each step of a row, with warm caches."""
     evaluator = Evaluator()
     scenarios, build_s = timed(Points(plan).scenario, indices)
     codes, rules_s = timed(broken, scenarios)
@@ -108,24 +110,25 @@ def split(plan: Plan, indices: Sequence[int]) -> None:
     found, all_s = timed(evaluator.evaluate, legal)
     num_run = sum(one.run is not None for one in found)
     time_s = (all_s * len(legal) - memory_s * len(legal)) / num_run
-    print(f"a row: scenario {build_s * 1e6:.0f} us and rules {rules_s * 1e6:.0f} us; a legal one: ")
-    print(f"memory {memory_s * 1e6:.0f} us; one that fits: time {time_s * 1e6:.0f} us")
+    print(f"per row: scenario {build_s * 1e6:.0f} us and rules {rules_s * 1e6:.0f} us;")
+    print(f"per legal row: memory {memory_s * 1e6:.0f} us;")
+    print(f"per row that fits: time {time_s * 1e6:.0f} us")
 
 
 def broken(scenario: Scenario) -> str | None:
-    """The code of the first rule that a scenario breaks."""
+    """Return the code of the first rule that a scenario breaks."""
     return next((rule.code for rule in RULES if rule.check(scenario)), None)
 
 
 def timed(step: Callable[[Any], Any], of: Sequence[Any]) -> tuple[list[Any], float]:
-    """What a step gives for each, and its mean seconds."""
+    """Return the result of a step for each item, and its mean seconds."""
     start = time.perf_counter()
     found = [step(one) for one in of]
     return found, (time.perf_counter() - start) / len(of)
 
 
 def rss_mib() -> int:
-    """Memory that this process holds now."""
+    """Return the memory that this process uses now, in MiB."""
     pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") // 2**20
 

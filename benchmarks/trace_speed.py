@@ -1,6 +1,6 @@
-"""How long the trace of the 530B iteration takes to write, and how large it is.
+"""Measure the time to write traces of the 530B iteration, and their size.
 
-python -m benchmarks.trace_speed
+Run it with `python -m benchmarks.trace_speed`.
 """
 
 import pathlib
