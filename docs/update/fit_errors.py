@@ -46,7 +46,7 @@ def comparisons(profile: str) -> dict[str, Comparison]:
 def fit_errors(request: Request) -> str:
     """Return a table of all errors: `fit_errors PROFILE ...`, with a column for each profile.
 
-    Curves of collectives are left out: they interpolate their data.
+    The table omits curves of collectives, because they interpolate their data.
     """
     columns = [comparisons(profile) for profile in request.words]
     titles = {title: None for one in columns for title in one if not title.endswith(CURVES)}

@@ -62,7 +62,7 @@ def _executed() -> Any:
 
 
 def _texts(cell: Any) -> list[object]:
-    """Return the text outputs of a cell. Pictures are left out: they depend on matplotlib."""
+    """Return the text outputs of a cell, without pictures, which depend on matplotlib."""
     return [
         output.get("text") or [output["data"].get(kind) for kind in ("text/plain", "text/html")]
         for output in cell.get("outputs", ())

@@ -20,7 +20,7 @@ Figures = Iterator[tuple[str, str]]
 
 
 def recompute_strategies(rows_of: Rows) -> Figures:
-    """Loss of MFU with longer sequences, and points that do not fit."""
+    """Yield the loss of MFU with longer sequences, and the number of points that do not fit."""
     rows = rows_of()
     yield "points", f"{len(rows)}"
     yield "not_fitting", f"{len(rows) - len(ran(rows))}"
@@ -34,7 +34,7 @@ LARGEST = ("530b", "1t")
 
 
 def pipeline_bubble(rows_of: Rows) -> Figures:
-    """Bubble of 12 chunks, with and without a head."""
+    """Yield the bubble of 12 chunks, with and without a head."""
     only = "interleave == 12 and global == 64"
     (row,) = rows_of(only=only)
     (headless,) = rows_of(("model.vocab_size=1024",), only)
@@ -45,7 +45,7 @@ def pipeline_bubble(rows_of: Rows) -> Figures:
 
 
 def hardware_generations(rows_of: Rows) -> Figures:
-    """Gains in speed and price of newer machines."""
+    """Yield gains in speed and price of newer machines."""
     best = {
         (row["base"], row["cluster"]): row
         for row in winners(rows_of(), "tokens_per_s", "base", "cluster")
@@ -74,7 +74,7 @@ def hardware_generations(rows_of: Rows) -> Figures:
 
 
 def tensor_across_nodes(rows_of: Rows) -> Figures:
-    """Slowdown by tensor parallelism across two nodes."""
+    """Yield the slowdown by tensor parallelism across two nodes."""
     best = {
         row["parallelism.tensor"]: row["iteration_time_s"]
         for row in winners(rows_of(), "tokens_per_s", "parallelism.tensor")
@@ -83,7 +83,7 @@ def tensor_across_nodes(rows_of: Rows) -> Figures:
 
 
 def data_parallel_scaling(rows_of: Rows) -> Figures:
-    """Gain of overlapped gradient reductions, and the gain without latency."""
+    """Yield the gain of overlapped gradient reductions, and the gain without latency."""
 
     def gains(*overrides: str) -> dict[int, float]:
         best = {
@@ -104,7 +104,7 @@ def data_parallel_scaling(rows_of: Rows) -> Figures:
 
 
 def larger_batch(rows_of: Rows) -> Figures:
-    """Slowdown by recompute at a fixed batch, and gain of a larger batch."""
+    """Yield the slowdown by recompute at a fixed batch, and the gain of a larger batch."""
     frees, costs = [], []
     for name, base in (("gpt2", "gpt2_1_5b"), ("22b", "table5_22b_present")):
         of_model = {
@@ -135,7 +135,7 @@ def larger_batch(rows_of: Rows) -> Figures:
 
 
 def context_parallel(rows_of: Rows) -> Figures:
-    """Gain of context parallelism, and its exposed communication."""
+    """Yield the gain of context parallelism, and its exposed communication."""
     rows = rows_of()
     best = winners(rows, "mfu", "parallelism.context", "recompute")
     alone, together = (
@@ -160,7 +160,7 @@ def context_parallel(rows_of: Rows) -> Figures:
 
 
 def fp8(rows_of: Rows) -> Figures:
-    """Effects of fp8 products other than their own time."""
+    """Yield effects of fp8 other than the time of its products."""
     found = {(row["products"], row["split"]): row for row in rows_of()}
     for name in ("bf16", "delayed"):
         row = found[name, "4 x 8 x 2"]
@@ -170,7 +170,7 @@ def fp8(rows_of: Rows) -> Figures:
 
 
 def userbuffers(rows_of: Rows) -> Figures:
-    """Share of the hidden communication that does not shorten the iteration."""
+    """Yield the share of hidden communication that does not shorten the iteration."""
     lost = []
     for group in groups(rows_of(), "model.seq_length", "parallelism.tensor"):
         without, used = winners(group, "tokens_per_s", "overlap.userbuffers")
@@ -180,7 +180,7 @@ def userbuffers(rows_of: Rows) -> Figures:
 
 
 def grouped_queries(rows_of: Rows) -> Figures:
-    """Savings of grouped queries."""
+    """Yield savings of grouped queries."""
     found = {
         (row["model.num_query_groups"], row["sequences"], row["recompute"]): row
         for row in rows_of()
@@ -195,7 +195,7 @@ def grouped_queries(rows_of: Rows) -> Figures:
 
 
 def expert_parallel(rows_of: Rows) -> Figures:
-    """Gain of expert parallelism inside a node, and its slowdown across nodes."""
+    """Yield the gain of expert parallelism inside a node, and its slowdown across nodes."""
     four_stages = {
         row["parallelism.expert"]: row for row in rows_of() if row["parallelism.pipeline"] == 4
     }

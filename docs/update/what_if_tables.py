@@ -136,7 +136,7 @@ def larger_batch(rows: Sequence[Row]) -> Lines:
     by_model: dict[str, int] = {}
     for group in groups(rows, "base", "strategy"):
         most = group[-1]
-        # As many sequences as fit without recompute.
+        # The first group of a model is without recompute. Its batch is that of the last column.
         fixed = by_model.setdefault(most["base"], int(most["sequences"]))
         as_before = next(row for row in group if int(row["sequences"]) == fixed)
         gpus = ", 8 GPUs" if most["base"] != "gpt2_1_5b" else ""
@@ -249,15 +249,18 @@ TABLES: dict[str, Callable[[Sequence[Row]], Lines]] = {
 
 _HEADS = {
     "recompute_strategies": "model | 2048 tokens | 4096 tokens | 8192 tokens",
-    "pipeline_bubble": "chunks a stage | 8 microbatches | 64 microbatches | 256 microbatches",
-    "hardware_generations": "model | GPUs | tokens/s | MFU | with | USD for a million tokens",
+    "pipeline_bubble": "chunks per stage | 8 microbatches | 64 microbatches | 256 microbatches",
+    "hardware_generations": (
+        "model | GPUs | tokens/s | MFU | recompute and microbatch | USD per million tokens"
+    ),
     "tensor_across_nodes": (
         "tensor × pipeline | iteration, s | exposed tensor-parallel communication | bubble"
         " | peak, GiB"
     ),
     "data_parallel_scaling": "GPUs | tokens/s | of the ideal",
     "larger_batch": (
-        "model | recompute | most sequences that fit | tokens/s | with as many as without recompute"
+        "model | recompute | most sequences that fit | tokens/s"
+        " | tokens/s at the batch that fits without recompute"
     ),
     "context_parallel": (
         "context | no recompute: tensor | tokens/s | peak, GiB | full recompute: tensor"
@@ -265,7 +268,7 @@ _HEADS = {
     ),
     "fp8": "products | fastest that fits | tokens/s | against bf16 | MFU | peak, GiB",
     "userbuffers": (
-        "tokens of a sequence | tensor | without: tokens/s | exposed within layers"
+        "tokens per sequence | tensor | without: tokens/s | exposed within layers"
         " | with: tokens/s | exposed within layers | gain"
     ),
     "grouped_queries": (

@@ -1,6 +1,6 @@
 """Products of experts and their all-to-alls, measured and published by others.
 
-None of these figures is in a fit.
+No profile is fitted on these figures.
 """
 
 from simtrain.workload.work import ProductType

@@ -1,6 +1,6 @@
 """Products, casts and iterations in fp8, measured and published by others.
 
-None of these figures is in a fit.
+No profile is fitted on these figures.
 """
 
 TE_TOKENS = 15872

@@ -1,7 +1,7 @@
 """All-reduces and all-gathers over nodes, measured and published by others.
 
-Those of `PUBLISHED` are over whole H100 and H200 nodes with networks of 3.2 Tb/s a node, as the
-profiles do. None of these figures is in a fit, except one that `A100_TWO_NODES` names.
+The figures of `PUBLISHED` are over whole H100 and H200 nodes with networks of 3.2 Tb/s per node, as
+in the profiles. No profile is fitted on these figures, except on one that `A100_TWO_NODES` names.
 """
 
 from dataclasses import dataclass
