@@ -274,7 +274,7 @@ def test_the_extras_are_those_that_errors_name() -> None:
 
 
 @pytest.mark.parametrize("path", files("calibrate"), ids=name_of)
-def test_calibrate_knows_no_reports(path: pathlib.Path) -> None:
+def test_calibrate_imports_no_reports(path: pathlib.Path) -> None:
     assert rooms_used(path) <= CALIBRATION
 
 

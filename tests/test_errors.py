@@ -36,7 +36,7 @@ def test_an_override_is_a_place_without_a_line() -> None:
     assert str(problem) == "--set parallelism.tensor=7: E301 wrong"
 
 
-def test_an_input_error_tells_every_problem_and_exits_with_2() -> None:
+def test_an_input_error_lists_every_problem_and_exits_with_2() -> None:
     error = InputError([Problem("E1", "one"), Problem("E2", "two", fix="three")])
     assert str(error) == "E1 one\n\nE2 two\n  fix: three"
     assert [problem.code for problem in error.problems] == ["E1", "E2"]

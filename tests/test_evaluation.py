@@ -32,7 +32,7 @@ def test_a_profile_that_changed_is_read_again(tmp_path: pathlib.Path) -> None:
     assert after.iteration_time_s > before.iteration_time_s
 
 
-def test_numba_is_loaded_after_as_many_tasks_as_pay_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numba_is_loaded_only_after_many_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "has_numba", lambda: True)
     monkeypatch.setattr(compiled, "LARGE", 10)
     monkeypatch.setattr(compiled, "_num_simulated", 0)

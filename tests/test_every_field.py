@@ -173,9 +173,9 @@ CASES: dict[str, tuple[Changes, Any]] = {
     ),
     "overlap.shared_expert": (SHARED, True),
 }
-"""For each field a scenario in which another value matters, and that value."""
+"""For each field, changes to `BASE`, and another value that then moves time or memory."""
 WITHOUT_EFFECT = {"name", "description"}
-"""What is only shown."""
+"""Fields that are only printed."""
 
 
 @pytest.mark.parametrize("field", CASES)

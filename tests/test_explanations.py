@@ -24,7 +24,7 @@ IN_FILES = [
 ] + [one for code, one in EVERY.items() if code[1] == "2"]
 
 
-def test_every_entry_says_all_in_sentences_and_a_reason_stands_in_one_place() -> None:
+def test_every_entry_is_complete_and_has_one_reason() -> None:
     for digit in TITLES:
         path = ROOT / "simtrain" / "explanations" / f"e{digit}.toml"
         for code, entry in tomllib.loads(path.read_text("utf-8")).items():
@@ -67,7 +67,7 @@ def test_a_code_is_explained(written: str) -> None:
         assert text in outcome.stdout
 
 
-def test_without_a_code_all_are_listed() -> None:
+def test_without_a_code_all_codes_are_listed() -> None:
     lines = call("explain").stdout.splitlines()
     assert [line[:4] for line in lines if not line.startswith(" ")] == list(EVERY)
 

@@ -69,7 +69,7 @@ def test_a_command_says_what_to_install(
     assert not [*tmp_path.iterdir()]
 
 
-def test_a_check_names_all_that_is_missing_and_another_way_out(
+def test_an_error_names_all_missing_packages_and_an_alternative(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     require("this", "numpy")

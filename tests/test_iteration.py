@@ -99,7 +99,7 @@ def test_reducing_gradients_during_the_backward_pass_is_never_slower(
     assert exposed.breakdown.data_communication_s > 0
 
 
-def test_exposed_gradients_cost_their_all_reduce() -> None:
+def test_exposed_gradients_take_the_time_of_their_all_reduce() -> None:
     """A second replica of a single stage adds one all-reduce over its parameters."""
     one, two = (run(small({"tensor": 8, "pipeline": 1, "data": data})) for data in (1, 2))
     added_s = two.breakdown.data_communication_s
@@ -167,7 +167,7 @@ def test_gpipe_and_1f1b_have_the_same_bubble() -> None:
     assert one_f_one_b.iteration_time_s == pytest.approx(gpipe.iteration_time_s)
 
 
-def test_a_bubble_of_the_slowest_stage() -> None:
+def test_the_bubble_of_the_slowest_stage() -> None:
     """The last stage has the head, is the slowest, and waits once for each other stage."""
     result = run(small({"tensor": 1, "pipeline": 4}, schedule="gpipe"), **FREE_TRANSFERS)
     spans = [span for span in result.timeline.spans() if span.kind in ("forward", "backward")]
@@ -217,7 +217,7 @@ def test_one_stage_holds_a_tied_embedding_once() -> None:
     assert untied.compute_s == pytest.approx(tied.compute_s)
 
 
-def test_precision_changes_what_is_moved() -> None:
+def test_precision_changes_the_bytes_moved() -> None:
     """fp16 unscales gradients; 16-bit gradients take half as long to reduce."""
 
     def parts(compute: str, gradients: str) -> Breakdown:

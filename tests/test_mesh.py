@@ -83,7 +83,7 @@ def test_first_and_last_stage_meet_inside_a_node_only_if_the_pipeline_fits() -> 
     assert grid(4, 1, 4).group_at("pp", (0, 3)) == Group(("pp",), 2, 1)
 
 
-def test_the_group_on_the_most_nodes_decides() -> None:
+def test_the_group_on_the_most_nodes_represents_its_axes() -> None:
     """Groups have six ranks on nodes of eight GPUs: the first fits, the second is on two nodes."""
     assert grid(6, 1, 2).group("tp") == Group(("tp",), 6, 4)
     assert grid(1, 5, 2).group("dp") == Group(("dp",), 5, 3)
@@ -98,7 +98,7 @@ def test_nodes_of_a_group(group: tuple[int, int], num_nodes: int) -> None:
     assert along.inside_one_node == (num_nodes == 1)
 
 
-# ------------------------------------------------------------------------ against every rank
+# ------------------------------------------------------------- compared with a list of all ranks
 
 Position = dict[Axis, int]
 
@@ -124,10 +124,10 @@ def groups_of(mesh: Mesh, axes: tuple[Axis, ...], num_gpus: int) -> list[list[in
 
 
 def slowest(groups: list[list[int]]) -> tuple[int, int]:
-    """Return the ranks of a group, and how many share the fullest node of the group that decides.
+    """Return the ranks per group, and how many share the fullest node of the slowest group.
 
-    The group on the most nodes decides; of several, the one with the fewest ranks on its fullest
-    node.
+    The slowest group is the one on the most nodes; of several, the one with the fewest ranks on its
+    fullest node.
     """
     counts = [Counter(nodes) for nodes in groups]
     most = max(map(len, counts))

@@ -1,4 +1,4 @@
-"""Laws of all scenarios, on random ones that combine today's options."""
+"""Laws of all scenarios, tested on random scenarios that combine many options."""
 
 import io
 import json
@@ -78,14 +78,14 @@ def drawn(request: pytest.FixtureRequest) -> tuple[dict[str, Any], Result]:
 Drawn = tuple[dict[str, Any], Result]
 
 
-def test_all_engines_find_the_same_bits(drawn: Drawn) -> None:
+def test_all_engines_give_identical_times(drawn: Drawn) -> None:
     times = times_by_engine(drawn[1].timeline.program)
     for found in times.values():
         assert all(map(np.array_equal, found, times["simpy"]))
     assert times["simpy"][1].max() == drawn[1].iteration_time_s > 0
 
 
-def test_an_evaluator_finds_the_same_and_bounds_are_below(drawn: Drawn) -> None:
+def test_an_evaluator_gives_the_same_figures_and_bounds_are_below(drawn: Drawn) -> None:
     scenario, result = Scenario.model_validate(drawn[0]), drawn[1]
     found = EVALUATOR.evaluate(scenario)
     assert found.run is not None

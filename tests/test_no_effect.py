@@ -24,12 +24,14 @@ ON_ONE_NODE = "table5_22b_present"
         ("model.attention_dropout", "0.2", False),
     ],
 )
-def test_what_changes_neither_time_nor_memory(field: str, value: str, is_idle: bool) -> None:
+def test_settings_that_change_neither_time_nor_memory_are_listed(
+    field: str, value: str, is_idle: bool
+) -> None:
     found = settings_without_effect(load_scenario(ON_ONE_NODE, [f"{field}={value}"]))
     assert set(found) == ({field} if is_idle else set())
 
 
-def test_what_fused_attention_does_not_read() -> None:
+def test_settings_that_fused_attention_does_not_use_are_listed() -> None:
     fused = ["attention_backend=fused", "cluster=h100_sxm"]
     idle = {"model.attention_window": 2048, "model.attention_dropout": 0.2}
     written = [f"{field}={value}" for field, value in idle.items()]
@@ -38,7 +40,7 @@ def test_what_fused_attention_does_not_read() -> None:
     assert not settings_without_effect(shorter)
 
 
-def test_run_says_so() -> None:
+def test_run_reports_settings_without_effect() -> None:
     peak = ("--set", "hardware.gpu.peak_flops=2000 TFLOP/s")
     words = "hardware.gpu.peak_flops changes MFU and HFU here, but neither time nor memory."
     assert words in " ".join(call("run", ON_ONE_NODE, *peak).stdout.split())

@@ -82,7 +82,7 @@ def test_a_pipe_is_written_directly(tmp_path: pathlib.Path) -> None:
     assert read == ["all"]
 
 
-def test_an_error_names_the_file_that_was_asked_for(tmp_path: pathlib.Path) -> None:
+def test_an_error_names_the_requested_file(tmp_path: pathlib.Path) -> None:
     with pytest.raises(InputError, match=r"nowhere.t\.json: E113 "):
         write.write_trace(RESULT, tmp_path / "nowhere" / "t.json")
 

@@ -36,18 +36,18 @@ def test_stages_first_keeps_transfers_inside_nodes_and_spreads_replicas() -> Non
     assert replicas.mesh.group("tp") == stages.mesh.group("tp")
 
 
-def test_the_default_is_megatrons() -> None:
+def test_the_default_order_is_megatrons() -> None:
     written = scenario("tp-cp-ep-dp-pp")
     assert run(written).iteration_time_s == run(scenario()).iteration_time_s
 
 
-def test_without_a_pipeline_both_orders_are_one() -> None:
+def test_without_a_pipeline_both_orders_take_equally_long() -> None:
     both = (run(scenario(order, pipeline=1)) for order in ("tp-cp-ep-dp-pp", STAGES_FIRST))
     assert len({result.iteration_time_s for result in both}) == 1
 
 
-def test_a_slow_network_asks_for_stages_first_and_its_transfers_are_free_of_it() -> None:
-    """Transfers of a pipeline inside nodes do not depend on the network between nodes."""
+def test_stages_first_makes_transfers_independent_of_a_slow_network() -> None:
+    """With stages first, all pipeline transfers stay inside nodes."""
     slow = changed(a100(), inter_node__point_to_point__latency=1.0)
     apart, together = (simulate(scenario(order), slow) for order in (None, STAGES_FIRST))
     assert apart.iteration_time_s > 1.0 > together.iteration_time_s

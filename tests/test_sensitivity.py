@@ -69,7 +69,7 @@ def test_iteration_time_is_inversely_proportional_to_all_resources(scenario: Sce
 
 
 @pytest.mark.parametrize("name", ["llama3_8b", "qwen3_30b_a3b"])
-def test_iteration_times_of_other_models_are_too(name: str) -> None:
+def test_iteration_times_of_other_models_are_inversely_proportional_too(name: str) -> None:
     scenario = load_scenario(name)
     profile = load_profile(scenario.cluster)
     before, after = simulate(scenario, profile), simulate(scenario, with_all(profile))

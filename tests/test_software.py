@@ -1,4 +1,4 @@
-"""Software stacks: kernels of eager PyTorch by hand, slow hosts, and remarks in reports."""
+"""Software stacks: hand counts of eager PyTorch's kernels, slow hosts, and remarks in reports."""
 
 import functools
 import itertools
@@ -41,18 +41,20 @@ def unfused(model: dict[str, Any], entry: str, **sections: Any) -> Scenario:
 
 
 def test_an_rms_norm_of_eager_pytorch_by_hand() -> None:
-    """Bytes per element and bytes per row; s b h elements in s b rows."""
+    """N = s b h elements move some bytes each; each of s b rows moves some fp32 numbers."""
     one, row = unfused(LLAMA, "fused_rms_norm"), 4 * ROWS
     forward, backward = (ops(one, kind, "MLP RMS norm") for kind in ("F", "B"))
     backward = [op for op in backward if "residual" not in op.name]
-    # to fp32, square, mean, +eps, rsqrt, scale, from fp32, weight.
+    # Kernels: conversion to fp32, square, mean, sum with epsilon, rsqrt, scaling, conversion from
+    # fp32, weight.
     assert (len(forward), len(backward)) == (8, 16)
     assert moved(forward) == (6 + 8 + 4 + 8 + 6 + 4) * N + (1 + 2 + 2 + 1) * row
-    # weight: g xhat, its sum, g w; to fp32, scale; root: product, sum, cube, half, product;
-    # mean; square: power, double, product; sum of both; from fp32.
+    # Kernels by forward op. Weight: g xhat, its sum, g w. Conversion to fp32. Scaling. Root:
+    # product, sum, cube, half, product. Mean. Square: power, double, product. Then the sum of both
+    # gradients, and the conversion from fp32.
     elements = 6 + 2 + 4 + 6 + 8 + 12 + 4 + 4 + 8 + 8 + 12 + 12 + 6
     assert moved(backward) == elements * N + (1 + 1 + 2 + 2 + 3 + 1) * row + 2 * H
-    # The fp32 copy, the normalized input, and one number per row.
+    # Saved: the fp32 copy, the normalized input, and one number per row.
     assert saved_bytes(forward) == 4 * N + 2 * N + row
     fused = scenario(LLAMA, DEFAULT_STACK)
     assert moved(ops(fused, "F", "MLP RMS norm")) == 4 * N
@@ -68,7 +70,9 @@ def test_a_rotation_of_eager_pytorch_by_hand() -> None:
 
 
 def test_a_swiglu_of_eager_pytorch_by_hand() -> None:
-    """In bytes of its output: silu 2, product 3; backward 3 + 3 + 3, and 4 to join both halves."""
+    """In units of the output's bytes, silu moves 2 and the product 3. The backward pass moves 3 + 3
+    + 3, and 4 to join both halves.
+    """
     one, part = unfused(LLAMA, "fused_activation"), 2 * ROWS * FFN
     forward, backward = (ops(one, kind, "SwiGLU") for kind in ("F", "B"))
     assert (len(forward), len(backward)) == (2, 4)
@@ -160,7 +164,7 @@ def test_a_fused_cross_entropy_by_hand(t: int) -> None:
 
 
 def test_adam_of_foreach_passes_over_twenty_arrays() -> None:
-    """One kernel passes over seven; memory holds an array of temporaries besides the states."""
+    """The fused kernel passes over seven arrays; foreach has eight kernels."""
     fused, foreach = (scenario(GPT, {"fused_optimizer": own}) for own in (True, False))
     number = Plan.of(fused, 8).num_parameters
     adam = [
@@ -184,7 +188,7 @@ def layer_pass(one: Scenario, kind: PassKind = "F") -> tuple[Machine, list[float
 
 @pytest.mark.parametrize("kind", ["F", "B"])
 def test_a_pass_whose_host_is_slower_than_its_kernels_takes_the_hosts_time(kind: PassKind) -> None:
-    """n launches of h each, and the last kernel."""
+    """The host launches n kernels in n h seconds; then the last kernel runs."""
     one = scenario(GPT, {"host_issue": "1 ms"})
     _, kernels_s, duration_s = layer_pass(one, kind)
     assert max(kernels_s) < 1e-3
@@ -197,7 +201,7 @@ def test_cuda_graphs_leave_only_the_kernels() -> None:
     assert duration_s == pytest.approx(sum(kernels_s), rel=1e-12)
 
 
-def test_the_scenarios_host_counts_more_than_the_stacks() -> None:
+def test_the_host_of_the_scenario_precedes_that_of_the_stack() -> None:
     stack, own = {"stack": "deepspeed_2022"}, {"host": {"issue": "20 us"}}
     assert scenario(GPT, DEFAULT_STACK).host_issue_s is None
     assert scenario(GPT, stack).host_issue_s == 52e-6
@@ -216,7 +220,7 @@ def test_a_blocking_message_is_posted_by_the_stacks_host() -> None:
     assert times_s[1] > times_s[0]
 
 
-def test_slower_attention_takes_as_much_longer_beyond_its_latency() -> None:
+def test_attention_at_half_speed_takes_twice_the_time_beyond_its_latency() -> None:
     def kernel_s(speed: float) -> float:
         one = scenario(
             LLAMA | {"seq_length": 8192}, {"stack": "megatron_core", "attention_speed": speed}
@@ -231,7 +235,7 @@ def test_slower_attention_takes_as_much_longer_beyond_its_latency() -> None:
 # ------------------------------------------------------------------------------------- stacks
 
 
-def test_the_default_stack_is_what_the_paper_ran() -> None:
+def test_the_default_stack_is_that_of_the_paper() -> None:
     facts = load_stack(DEFAULT_STACK).facts
     assert facts.pop("attention_speed") is None
     kernels = {name: facts.pop(name) for name in vars_of(Kernels()) if name in facts}
@@ -286,7 +290,7 @@ def test_every_entry_moves_time_or_memory(entry: str) -> None:
     assert found[0].iteration_time_s != found[1].iteration_time_s or peaks[0] != peaks[1]
 
 
-def test_scenarios_follow_their_stack_unless_they_say_otherwise() -> None:
+def test_scenarios_override_entries_of_their_stack() -> None:
     eager = scenario(GPT, "eager")
     assert (eager.in_place_cross_entropy, eager.overlaps_tensor_parallel) == (False, False)
     own = scenario(
@@ -305,7 +309,7 @@ def test_less_fused_stacks_are_slower() -> None:
     assert all(faster < slower for faster, slower in itertools.pairwise(times_s))
 
 
-# --------------------------------------------------------------------------------- what is said
+# ------------------------------------------------------------------------- errors and remarks
 
 
 @pytest.mark.parametrize(
@@ -351,7 +355,7 @@ def test_an_unknown_stack_suggests_the_nearest() -> None:
         load_scenario("table4_full", ["software=torchtitn"])
 
 
-def test_the_page_says_which_stack_and_when_the_host_limits() -> None:
+def test_the_page_names_the_stack_and_says_when_the_host_limits() -> None:
     words = ["table4_full", "--set", "software=deepspeed_2022"]
     slow = call("run", *words, "--set", "software.host_issue=20 ms")
     assert "deepspeed_2022 (host_issue: the scenario's)" in slow.stdout

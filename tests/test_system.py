@@ -74,7 +74,7 @@ def test_a_sweep_runs_without_what_windows_lacks(
     assert files_of(tmp_path / "out")
 
 
-def test_windows_gets_no_more_workers_than_it_can_wait_for(
+def test_windows_has_at_most_61_workers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked = []
@@ -91,7 +91,7 @@ def test_the_memory_of_the_machine() -> None:
     assert physical_memory_bytes() == pytest.approx(1024 * int(pages[1]), rel=0.01)
 
 
-def test_windows_tells_its_memory_in_a_structure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_windows_returns_its_memory_in_a_structure(monkeypatch: pytest.MonkeyPatch) -> None:
     def memory_status(status: Any) -> int:
         assert struct.unpack_from("<I", status.raw) == (len(status),) == (64,)
         struct.pack_into("<Q", status, 8, 16 << 30)

@@ -119,7 +119,9 @@ def test_compute_rates_are_exact(text: str, flops_per_s: float) -> None:
         ("1e-99 GB", '"1e-99 GB" is outside the range', 'write "80 GiB"'),
     ],
 )
-def test_what_is_not_an_amount_of_memory_is_refused(value: object, message: str, fix: str) -> None:
+def test_values_that_are_not_an_amount_of_memory_are_refused(
+    value: object, message: str, fix: str
+) -> None:
     with pytest.raises(UnitError) as caught:
         parse_bytes(value)
     assert message in str(caught.value)

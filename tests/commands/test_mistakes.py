@@ -190,7 +190,7 @@ def test_flags_are_printed_in_lower_case() -> None:
 
 @pytest.fixture
 def other_folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
-    """A folder of files that refer to each other, outside of the working directory."""
+    """Write files that refer to each other to a folder outside the working directory."""
     files, work = tmp_path / "files", tmp_path / "work"
     files.mkdir()
     work.mkdir()
@@ -204,7 +204,9 @@ def other_folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pat
 def test_the_path_of_a_cluster_is_relative_to_the_scenario(other_folder: pathlib.Path) -> None:
     expected = str(pathlib.Path("..", "files", "my.yaml"))
     assert load_scenario("../files/scenario.yaml").cluster == expected
-    assert call("memory", "../files/scenario.yaml", "--json").exit_code == 3  # it was found
+    assert (
+        call("memory", "../files/scenario.yaml", "--json").exit_code == 3
+    )  # the profile was found
     # An override is relative to the working directory, as any argument.
     overridden = load_scenario("../files/scenario.yaml", ["cluster=./my.yaml"])
     assert overridden.cluster == "./my.yaml"

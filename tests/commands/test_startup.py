@@ -59,7 +59,7 @@ GROUPS: dict[str, tuple[list[str], set[str]]] = {
     "search": (["search gpt2_1_5b --gpus 1"], {"numba", "scipy"}),  # numba imports scipy if it can
     "sweep": (["sweep interleave --workers 1 --out results"], {"pyarrow"}),
 }
-# Runs the groups one after another in one process, and prints the imported modules after each.
+# Run the groups one after another in one process, and print the imported modules after each.
 RUN_GROUPS = """
 import contextlib, io, json, sys
 from simtrain.cli import main
@@ -78,7 +78,7 @@ for commands in json.loads(sys.argv.pop()):
 
 @pytest.fixture(scope="module")
 def imported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
-    """Modules that are imported after each group of commands."""
+    """Run the groups, and return the modules that are imported after each."""
     commands = json.dumps([commands for commands, _ in GROUPS.values()])
     folder = tmp_path_factory.mktemp("startup")
     outcome = spawn("-c", RUN_GROUPS, commands, folder=folder, PYTHONPATH=str(ROOT))

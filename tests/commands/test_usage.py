@@ -23,7 +23,7 @@ WORDS = [
 
 
 def suggested(errors: str) -> str:
-    """The command line after "simtrain" that the error suggests."""
+    """Return the command line after "simtrain" that the error suggests."""
     return errors.rpartition("simtrain ")[2].strip()
 
 
@@ -94,10 +94,10 @@ def parse(words: list[str]) -> None:
         # Options given twice.
         ("run a --stage 1 --stage 2", "run --stage: E905 is given twice", "run a --stage 2"),
         ("run a --json --json", "run --json: E905 ", "run a --json"),
-        # Arguments too many.
+        # Too many arguments.
         ("run a b", 'run: E906 unexpected argument "b"; the arguments are: SCENARIO', "run a"),
         ("schema x", 'schema: E906 unexpected argument "x"; the arguments are: none', "schema"),
-        # Values too many and too few.
+        # Too many and too few values.
         (
             "run a --json=1",
             'run --json: E907 is given the value "1", but takes none',

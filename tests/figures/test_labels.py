@@ -24,7 +24,7 @@ SLACK_PIXELS = 0.6
 
 
 def texts_drawn(figure: Figure) -> list[Text]:
-    """Every text that appears in the figure."""
+    """Return every text that appears in the figure."""
     with MonkeyPatch.context() as patch:
         drawn: list[Text] = []
         draw = Text.draw
@@ -40,12 +40,12 @@ def texts_drawn(figure: Figure) -> list[Text]:
 
 
 def boxes_of(figure: Figure) -> list[tuple[str, Bbox]]:
-    """Every text with its box in pixels; an annotation's box is of its text alone."""
+    """Return every text with its box in pixels; the box of an annotation excludes its arrow."""
     return [(text.get_text(), Text.get_window_extent(text)) for text in texts_drawn(figure)]
 
 
 def overlaps(boxes: list[tuple[str, Bbox]]) -> list[tuple[str, str]]:
-    """Pairs of texts with overlapping boxes."""
+    """Return pairs of texts with overlapping boxes."""
     return [
         (first, second)
         for (first, a), (second, b) in itertools.combinations(boxes, 2)
@@ -55,7 +55,7 @@ def overlaps(boxes: list[tuple[str, Bbox]]) -> list[tuple[str, str]]:
 
 
 def repeated_labels(figure: Figure) -> list[str]:
-    """Labels that appear twice on one axis."""
+    """Return labels that appear twice on one axis."""
     found = []
     for axes in figure.axes:
         for axis in (axes.xaxis, axes.yaxis):
@@ -66,7 +66,7 @@ def repeated_labels(figure: Figure) -> list[str]:
 
 
 def outside(boxes: list[tuple[str, Bbox]], frame: Bbox) -> list[str]:
-    """Texts that leave the figure."""
+    """Return texts that leave the figure."""
     return [
         text
         for text, box in boxes
@@ -85,7 +85,7 @@ def check(figure: Figure, name: str = "") -> None:
 
 @pytest.fixture
 def drawn(monkeypatch: MonkeyPatch) -> Iterator[dict[str, Figure]]:
-    """Figures by file name, kept instead of written."""
+    """Collect figures by file name instead of writing them."""
     figures: dict[str, Figure] = {}
     monkeypatch.setattr(
         style, "save", lambda figure, files: figures.update({files[0].stem: figure})

@@ -30,7 +30,7 @@ TARGETS = ("table2", "table4", "fig1", "fig7", "fig8", "fig9", "appendix-c", "ze
 
 @pytest.fixture(scope="module")
 def results() -> dict[str, paper.TargetResult]:
-    """Results of every target; of Appendix C only the example that the figure shows."""
+    """Reproduce every target; of Appendix C only the example that the figure shows."""
     short = [target for target in TARGETS if target != "appendix-c"]
     window = AppendixC("Appendix C", (), tuple(passes(simulate(example()))))
     return {target: paper.reproduce(target) for target in short} | {"appendix-c": window}

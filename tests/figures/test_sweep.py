@@ -27,14 +27,16 @@ from tests.helpers.made_results import GIB, nothing, ran, row, write_plan, write
 
 pytestmark = pytest.mark.slow
 
-# Rates by recompute and microbatch: recompute matters most, the colour of the paint nothing.
+# Rates by recompute and microbatch. Recompute has the largest effect; "paint" has almost none.
 RATES = {("none", 1): 300.0, ("none", 2): 400.0, ("full", 1): 100.0, ("full", 2): 120.0}
 PICTURES = ("heat_map", "pareto", "scaling")
 
 
 @pytest.fixture
 def folder(tmp_path: pathlib.Path) -> pathlib.Path:
-    """Results over three axes; with four sequences "none" does not fit and "full" is illegal."""
+    """Write results over three axes. With microbatches of 4, "none" does not fit and "full" is
+    illegal.
+    """
     rows = []
     for strategy in ("none", "full"):
         for micro in (1, 2, 4):
@@ -83,7 +85,7 @@ def test_the_heat_map_shows_the_most_influential_axes_and_the_best_over_the_othe
 
 
 def test_a_cell_names_the_folded_value_of_its_best_point(tmp_path: pathlib.Path) -> None:
-    """The best points all have the same c; their b differs."""
+    """All best points have the same c, but not the same b."""
     rows = [
         row(at, {"a": a, "b": b, "c": c, "d": d}, **ran(100 + 50 * (a == b) - c + 10 * d, 10))
         for at, (a, b, c, d) in enumerate(itertools.product((1, 2), (1, 2), (1, 2), (1, 2)))
@@ -134,7 +136,7 @@ def test_a_front_of_equal_memory_has_a_note_and_an_axis_from_zero(tmp_path: path
 
 
 def test_percentages_of_curves_that_meet_do_not_overlap(tmp_path: pathlib.Path) -> None:
-    """Two clusters within a percent of each other, at three sizes."""
+    """Two clusters differ by one percent, at three sizes."""
     rows = [
         row(at, {"cluster": name, "n": n}, **ran(1000 * n**0.9 * (1 + 0.01 * at), 10, num_gpus=n))
         for at, (name, n) in enumerate(itertools.product("ab", (8, 16, 32)))
@@ -210,7 +212,9 @@ def test_each_model_has_a_panel_with_its_own_best(tmp_path: pathlib.Path) -> Non
 
 
 def test_the_front_has_only_undominated_points(results: Results) -> None:
-    """Recompute "none": 10 GiB at 300 tokens/s; 20 GiB at 400 tokens/s on twice the GPUs."""
+    """Recompute "none" reaches 300 tokens/s with 10 GiB, and 400 tokens/s with 20 GiB on twice the
+    GPUs: more GPU-seconds per token.
+    """
     picture = pareto(results)
     assert picture is not None and picture.unit == "GPU-seconds per million tokens"
     (row,) = picture.front("")
@@ -302,7 +306,7 @@ def test_the_page_shows_the_front_and_json_has_all_figures(folder: pathlib.Path)
 
 
 def test_groups_are_in_the_order_of_their_first_rows() -> None:
-    """Arrow's threads, one per chunk of the table, would mix 1,000 chunks in most runs."""
+    """Arrow's threads, one per chunk of the table, would reorder 1,000 chunks in most runs."""
     chunks = [pyarrow.table({"a": [at, at + 1]}) for at in range(1000)]
     rows = group(pyarrow.concat_tables(chunks), ["a"]).aggregate([]).to_pylist()
     assert [row["a"] for row in rows] == list(range(1001))

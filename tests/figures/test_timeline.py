@@ -20,7 +20,7 @@ RESULT = run(small())
 
 
 def test_passes_with_enough_room_show_their_microbatch() -> None:
-    """All passes of a single stage have room for a number; of 64 stages none has."""
+    """With one stage in the figure all passes have room for a number, with 64 stages none has."""
     figure = simtrain.plot_timeline(RESULT, stages=[1])
     rows, memory = figure.axes
     numbers = sorted({text.get_text() for text in rows.texts})
@@ -121,8 +121,7 @@ def texts(figure: Figure) -> list[str]:
     return [one.get_text() for one in figure.findobj(Text)]
 
 
-def test_parts_of_a_result_draw_themselves() -> None:
-    """The same pictures as the functions draw."""
+def test_methods_of_results_draw_the_same_figures_as_functions() -> None:
     timeline, memory = RESULT.timeline.plot(stages=[1], memory=False), RESULT.memory.plot()
     assert texts(timeline) == texts(simtrain.plot_timeline(RESULT, [1], memory=False))
     assert texts(RESULT.breakdown.plot()) == texts(simtrain.plot_breakdown(RESULT))
@@ -130,7 +129,7 @@ def test_parts_of_a_result_draw_themselves() -> None:
 
 
 def test_one_stage_has_one_tick() -> None:
-    """Its number, and no fractions of stages."""
+    """The axis has the stage's number, and no fractions of stages."""
     alone = run(small({"pipeline": 1}))
     for figure in (alone.breakdown.plot(), alone.memory.plot()):
         axes = figure.axes[0]

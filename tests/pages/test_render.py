@@ -1,4 +1,4 @@
-"""The pages that people read, from numbers made by hand: golden files in tests/pages/golden."""
+"""Pages with made-up numbers, compared with golden files in tests/pages/golden."""
 
 import io
 import pathlib
@@ -27,7 +27,7 @@ GOLDEN = pathlib.Path(__file__).parent / "golden"
 
 
 def page(content: RenderableType) -> str:
-    """The page as text, without the blanks that end its lines."""
+    """Return the page as text, without blanks at the ends of lines."""
     console = Console(
         file=io.StringIO(), width=120, force_terminal=False, color_system=None, legacy_windows=False
     )
@@ -37,7 +37,9 @@ def page(content: RenderableType) -> str:
 
 
 def result() -> Result:
-    """16 GPUs in 10 s at 40 % of 312 TFLOP/s; the first two of four stages do less than others."""
+    """Make up a result: 16 GPUs, 10 s, 40 % of 312 TFLOP/s; two of four stages compute for less
+    time.
+    """
     scenario = small().model_copy(update={"name": "by_hand"})
     light = Breakdown(
         compute_s=4.0,
@@ -64,7 +66,9 @@ def result() -> Result:
 
 
 def stage(number: int) -> StageMemory:
-    """60 GiB on the first stage, and 5 GiB less on each that follows."""
+    """Make up the memory of a stage: 60 GiB on the first stage, and 5 GiB less on
+    each next stage.
+    """
     states = ModelStates(4 * GIB, 8 * GIB, 24 * GIB)
     activations, buffers = (20 - 5 * number) * GIB, {RECOMPUTED: GIB, WORKING: GIB}
     peak = None if number == 3 else Action(number, "B", 0)
@@ -72,7 +76,9 @@ def stage(number: int) -> StageMemory:
 
 
 def comparison(simulated_s: float) -> TimeComparison:
-    """Errors of +0.5 % and of whatever `simulated_s` against 2 s is."""
+    """Make up a comparison with an error of +0.5 %, and with the error of
+    `simulated_s` from 2 s.
+    """
     rows = [
         Entry(("22B", "full"), 4.0, 4.02, facts={"mfu": 0.25}),
         Entry(
@@ -110,7 +116,7 @@ def test_the_numbers_of_the_golden_report() -> None:
     assert made.tokens_per_s == pytest.approx(8 * 2048 / 10)
 
 
-def test_every_rank_simulated_and_nothing_extrapolated() -> None:
+def test_the_page_of_one_rank_says_that_every_rank_is_simulated() -> None:
     alone = small({"tensor": 1, "pipeline": 1}).model_copy(update={"name": "alone"})
     text = page(result_page(replace(run(alone), extrapolated_compute=0.0)))
     *_, note, closing = text.splitlines()
@@ -128,7 +134,7 @@ def test_every_rank_simulated_and_nothing_extrapolated() -> None:
     ],
 )
 def test_the_last_line_states_the_verdict(simulated_s: float, closing: str) -> None:
-    """Whether ours is faster or slower than the paper's; gains are no part of the verdict."""
+    """Errors of either sign count; gains do not."""
     made = comparison(simulated_s)
     assert str(times_verdict(made)) == closing
     assert made.ok == closing.startswith("OK") == (not made.misses)

@@ -1,4 +1,4 @@
-"""The grid of `simtrain schedule`: what a terminal shows of a schedule."""
+"""The grid of a schedule that `simtrain schedule` prints on a terminal."""
 
 import pytest
 from rich.console import Console
@@ -32,7 +32,7 @@ def test_the_grid_has_stages_down_and_slots_across() -> None:
 
 @pytest.mark.parametrize("width", [80, 200])
 def test_a_schedule_that_is_too_wide_is_cut_and_says_so(width: int) -> None:
-    """12 stages of 11 virtual stages have names of up to 6 letters."""
+    """On 12 stages with 11 chunks each, names of passes have up to 6 letters."""
     lines = shown(schedule_page(interleaved(12, 11, 24)), width, color_system=None).splitlines()
     assert max(map(len, lines)) <= width
     header = next(line.split() for line in lines if line.startswith("stage"))

@@ -1,4 +1,4 @@
-"""Pages at the widths of terminals: whole headings, numbers with their units, honest bars."""
+"""Pages at the widths of terminals: nothing is cut, numbers keep their units, bars are in scale."""
 
 import re
 import shlex
@@ -28,7 +28,7 @@ _UNITS = re.compile(r"(s|ms|us|ns|GiB|MiB|%|TFLOP/s|GB/s|Gb/s|days)")
 
 
 def tables(text: str) -> Iterator[list[str]]:
-    """The cells of each line of a table's body."""
+    """Yield the cells of each line of the body of tables."""
     for line in text.splitlines():
         if line.startswith("│"):
             yield [cell.strip() for cell in line.strip("│").split("│")]
@@ -38,7 +38,7 @@ def check(text: str, width: int) -> None:
     assert "…" not in text
     assert max(map(len, text.splitlines())) <= width
     alone = [cell for cells in tables(text) for cell in cells if _UNITS.fullmatch(cell)]
-    assert not alone, "a number is parted from its unit"
+    assert not alone, "a number is separated from its unit"
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -61,7 +61,7 @@ def drawn(content: object, width: int) -> str:
 
 
 @pytest.mark.parametrize("width", [40, 60, 100])
-def test_bars_are_as_long_as_their_shares_in_a_narrow_column_too(width: int) -> None:
+def test_bars_are_in_scale_also_in_narrow_columns(width: int) -> None:
     shares = (0.25, 0.5, 1.0)
     rows = [(f"part {share:10}", Bar(share)) for share in shares]
     lengths = [
@@ -79,7 +79,7 @@ def test_columns_are_left_out_by_priority() -> None:
     assert seen == [["a", "b", "c"], ["a", "c"], ["a"]]
 
 
-def test_a_list_is_wrapped_for_a_terminal_and_one_line_each_for_a_pipe(
+def test_a_list_is_wrapped_on_a_terminal_but_not_in_a_pipe(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = [("one", "word " * 30), ("longer", "text")]

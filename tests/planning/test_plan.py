@@ -37,7 +37,7 @@ FIXED = ("--set", "batch.micro=1", "--set", "memory.zero_stage=0", "--set", "rec
 
 
 def small_scenario(**sections: Any) -> Scenario:
-    """A small model with few layouts."""
+    """Return a small model with few layouts."""
     fields = ("batch", "micro"), ("memory", "zero_stage"), ("recompute",)
     return holding(base(**sections), *fields)
 

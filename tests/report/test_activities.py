@@ -1,4 +1,4 @@
-"""The bars of a timeline: they take each stage's time once, as the breakdown does."""
+"""Bars of a timeline: their seconds equal those of the breakdown."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ RESULTS = {name: run(scenario) for name, scenario in CASES.items()}
 
 
 def seconds(bars: Bars, result: Result) -> list[float]:
-    """Seconds of some bars on each stage."""
+    """Return the seconds of some bars on each stage."""
     summed = np.bincount(bars.stage, bars.end_s - bars.start_s, result.num_stages)
     return list(summed)
 
@@ -47,7 +47,7 @@ def test_passes_take_the_time_that_is_neither_idle_nor_the_optimizers(name: str)
     result = RESULTS[name]
     bars = Bars.of(result)
     passes = bars.where(bars.activity <= ACTIVITIES.index("backward"))
-    # Exposed communication between replicas is a part of no pass here: parameters are not sharded.
+    # Parameters are not sharded here, so passes have no exposed communication between replicas.
     expected = [
         one.compute_s + one.recompute_s + one.launch_s + one.tensor_communication_s
         for one in result.stages
@@ -63,7 +63,7 @@ def test_passes_take_the_time_that_is_neither_idle_nor_the_optimizers(name: str)
     assert np.add(seconds(passes, result), norms) == pytest.approx(expected)
 
 
-def test_a_pass_that_is_cut_for_its_buckets_is_one_bar() -> None:
+def test_a_pass_that_buckets_cut_is_one_bar() -> None:
     result = RESULTS["buckets"]
     bars = Bars.of(result)
     assert (bars.row == BUCKETS).any()

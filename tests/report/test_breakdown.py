@@ -1,4 +1,4 @@
-"""What the report says of an iteration: parts that add up, utilization, and extrapolation."""
+"""The report on an iteration: parts of the breakdown, utilization and extrapolated ops."""
 
 import re
 from typing import get_args
@@ -26,7 +26,9 @@ from tests.helpers.toys import a100, paper_scenario, run, small
 
 
 def scenarios() -> st.SearchStrategy[Scenario]:
-    """Every recompute and schedule, with and without overlap, on up to 64 GPUs."""
+    """Draw scenarios with any recompute and schedule, with and without overlap, on
+    up to 64 GPUs.
+    """
 
     @st.composite
     def draw_one(draw: st.DrawFn) -> Scenario:
@@ -54,7 +56,7 @@ def scenarios() -> st.SearchStrategy[Scenario]:
 
 
 def covered_s(result: Result, streams: set[str]) -> float:
-    """Seconds in which at least one of these streams runs something."""
+    """Return the seconds in which at least one of these streams runs a task."""
     spans = sorted(
         (span.start_s, span.end_s) for span in result.timeline.spans() if span.stream in streams
     )
@@ -66,7 +68,7 @@ def covered_s(result: Result, streams: set[str]) -> float:
 
 
 def streams_of(result: Result, stage: int) -> set[str]:
-    """Everything that a stage does or takes part in."""
+    """Return the streams of all tasks that a stage runs or takes part in."""
     ends = (0, result.scenario.parallelism.pipeline - 1)
     return {f"stage {stage}", f"data {stage}", "model"} | {
         stream
@@ -91,7 +93,7 @@ def test_parts_of_every_stage_add_up(scenario: Scenario) -> None:
 
 
 def test_utilization_follows_from_its_definition() -> None:
-    """Section 6.3: FLOPs over iteration time, GPUs and 312 TFLOP/s."""
+    """Section 6.3: FLOPs divided by iteration time, number of GPUs and 312 TFLOP/s."""
     scenario = small({"data": 2}, recompute="full")
     result = run(scenario)
     s, h, v, num_layers = 2048, 4096, 51200, 8
@@ -106,7 +108,9 @@ def test_utilization_follows_from_its_definition() -> None:
 
 
 def test_recompute_trades_time_for_memory() -> None:
-    """Full recompute runs the layers' forward pass again, selective only the attention core."""
+    """Full recompute runs the layers' forward pass again, selective recompute only the attention
+    core.
+    """
     none, selective, full = (run(small(recompute=name)) for name in ("none", "selective", "full"))
     assert none.breakdown.recompute_s == 0
     assert 0 < selective.breakdown.recompute_s < full.breakdown.recompute_s

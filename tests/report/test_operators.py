@@ -54,7 +54,7 @@ def result_of(name: str) -> Result:
 
 @functools.cache
 def tables_of(name: str) -> list[Operators]:
-    """The operators of each stage."""
+    """Return the operators of each stage."""
     return [result_of(name).operators(stage) for stage in range(len(result_of(name).stages))]
 
 
@@ -133,7 +133,7 @@ def test_the_hosts_time_comes_from_the_scenario_the_stack_or_the_profile() -> No
 
 
 def test_extrapolated_compute_is_the_share_of_kernels_outside_the_fitted_range() -> None:
-    """On one rank kernels run alone, so that the operators have the same seconds."""
+    """On one rank kernels run alone, so the operators have the same seconds."""
     result = run(small({"tensor": 1, "pipeline": 1, "data": 1}, model={"hidden_size": 6144}))
     table = result.operators()
     kernels = table.of_cause("compute") + table.of_cause("recompute")

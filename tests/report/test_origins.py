@@ -32,7 +32,7 @@ def test_parts_add_up_to_each_number(figure: Literal["iteration_time", "peak_mem
 
 
 @pytest.mark.parametrize("figure", ["mfu", "hfu"])
-def test_a_utilization_is_flops_over_what_all_gpus_could_do(figure: Literal["mfu", "hfu"]) -> None:
+def test_a_utilization_is_flops_over_peak_flops_of_all_gpus(figure: Literal["mfu", "hfu"]) -> None:
     flops, gpus, peak, time = explain_figure(RESULT, figure).origin.parts
     assert flops.value / (gpus.value * peak.value * time.value) == pytest.approx(
         getattr(RESULT, figure)

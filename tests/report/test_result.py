@@ -1,4 +1,4 @@
-"""What a result shows of itself: a line, a table in a notebook, plain data, frames."""
+"""Results as text, as tables of notebooks, as plain data and as frames."""
 
 import copy
 import dataclasses
@@ -34,7 +34,7 @@ def test_public_values_print_a_short_summary() -> None:
         assert len(repr(value)) < 200, type(value)
 
 
-def test_the_line_of_a_result() -> None:
+def test_the_repr_of_a_result_is_one_line() -> None:
     line = repr(RESULT)
     assert line.startswith("<Result unnamed: ")
     for figure in ("MFU ", "HFU ", "GPUs 16 of a100_sxm4_80gb", "peak memory ", "of 80 GiB>"):
@@ -48,7 +48,7 @@ def test_a_notebook_shows_a_table_of_every_part() -> None:
         assert f"<th>{name}</th>" in html
 
 
-def test_a_name_cannot_break_the_records() -> None:
+def test_names_are_escaped_in_html() -> None:
     scenario = RESULT.scenario.replace({"name": "<b>&"})
     assert "<td>&lt;b&gt;&amp;</td>" in run(scenario)._repr_html_()
 
@@ -69,7 +69,7 @@ def test_tables_have_a_row_per_stage_and_per_task() -> None:
     assert max(row["end_s"] for row in tasks) == RESULT.iteration_time_s
 
 
-def test_frames_are_pandas_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_frames_are_pandas_if_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     pandas = types.ModuleType("pandas")
     pandas.DataFrame = lambda rows: ("frame", rows)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "pandas", pandas)
@@ -101,15 +101,15 @@ def test_a_pickled_result_is_a_complete_result() -> None:
     assert timeline.records() == RESULT.timeline.records()
 
 
-def test_without_pandas_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pandas_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
     for part in (RESULT.timeline, RESULT.breakdown, RESULT.memory, RESULT.operators()):
         with pytest.raises(InputError, match=r"pip install pandas, or use records\(\)"):
             part.frame()  # type: ignore[attr-defined]
 
 
-def test_parts_of_a_result_are_plain_parts_too() -> None:
-    """Equal, with the same fields; a copy still knows its result."""
+def test_parts_of_a_result_equal_plain_parts() -> None:
+    """They are equal and have the same fields. A copy can still list its records."""
     breakdown, report = mean_breakdown(RESULT.stages), RESULT.memory_report
     for view, plain in ((RESULT.breakdown, breakdown), (RESULT.memory, report)):
         assert view == plain and plain == view
@@ -133,7 +133,7 @@ def test_a_part_with_other_values_is_a_plain_part() -> None:
 
 
 def test_head_sizes_that_are_not_a_multiple_of_8_give_a_warning() -> None:
-    """On the page and in the data; a fused kernel refuses them."""
+    """The warning is on the page and in the data."""
     odd, even = (run(small(model={"kv_channels": channels})) for channels in (108, 144))
     (said,) = odd.to_dict()["warnings"]
     assert " 108 channels" in said and " 8" in said
