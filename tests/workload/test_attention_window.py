@@ -1,4 +1,4 @@
-"""Sliding windows of causal attention, with scores counted one by one."""
+"""Sliding-window attention, with scores counted one by one."""
 
 from itertools import product
 from pathlib import Path
@@ -24,7 +24,7 @@ from tests.helpers.toys import a100, small
 def test_flops_of_a_window_count_the_scores_in_its_band(
     s: int, window: int, size: int, value: int
 ) -> None:
-    """Scores on an edge count half: on the diagonal, and w tokens before it."""
+    """Scores on both edges of the band count half: the diagonal, and `window` tokens before it."""
     distances = [query - key for query, key in product(range(s), repeat=2)]
     scores = sum(
         0.5 if distance in (0, window) else 1 for distance in distances if 0 <= distance <= window
@@ -42,7 +42,7 @@ def test_flops_of_a_window_count_the_scores_in_its_band(
 
 
 @given(st.integers(1, 4096), st.integers(1, 5000), st.booleans())
-def test_a_narrower_window_never_takes_longer(s: int, window: int, is_backward: bool) -> None:
+def test_a_narrower_window_never_has_more_flops(s: int, window: int, is_backward: bool) -> None:
     """A window as long as the sequence has no effect."""
     seconds_of = DurationModel(a100()).seconds
     narrow, wide, none = (
@@ -60,7 +60,8 @@ def test_a_window_changes_time_and_flops_but_not_memory() -> None:
     )
     assert narrow.iteration_time_s < whole.iteration_time_s
     assert narrow.memory.fullest.peak_bytes == whole.memory.fullest.peak_bytes
-    # Masked are (7/8)² of s² scores in two products forward and four backward, 64 layers in all.
+    # The window masks (7/8)² of s² scores, in 2 products forward and 4 backward, with 2 FLOPs per
+    # score and channel, in 8 layers of 8 microbatches.
     assert whole.model_flops - narrow.model_flops == 6 * 2 * 2048**2 * 4096 * 64 * 49 // 64
     assert "fused attention" in narrow.extrapolated
 
@@ -77,7 +78,7 @@ def test_a_window_needs_fused_attention(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("every", "windows"), [(None, "wwwwww"), (2, "wfwfwf"), (4, "wwwfww")])
 @pytest.mark.parametrize("dense", [0, 3])
 def test_every_nth_layer_attends_to_all_tokens(every: int | None, windows: str, dense: int) -> None:
-    """Experts in other layers too, as Megatron-LM counts both: layers from 1 for windows."""
+    """Windows count layers from 1, as Megatron-LM does. Dense first layers do not shift them."""
     model = small().model.model_copy(
         update={"num_layers": 6, "attention_window": 128, "full_attention_every": every}
     )
@@ -91,8 +92,10 @@ def test_every_nth_layer_attends_to_all_tokens(every: int | None, windows: str, 
     assert has_experts == [dense > 0 and number >= dense for number in range(6)]
 
 
-def test_layers_without_a_window_take_longer_and_nothing_else() -> None:
-    """Of eight layers on four stages each has one of either kind: their mean."""
+def test_flops_and_time_of_mixed_windows_are_weighted_means() -> None:
+    """Eight layers are on four stages. If every second layer is full, each stage has one layer of
+    either kind, and its compute time is their mean.
+    """
 
     def found(**model: Any) -> Result:
         size = {"num_layers": 8, "hidden_size": 1024, "num_attention_heads": 8, "seq_length": 8192}
@@ -116,7 +119,7 @@ def test_layers_without_a_window_take_longer_and_nothing_else() -> None:
         ({"full_attention_every": 9, "attention_window": 64}, "E337"),
     ],
 )
-def test_a_full_attention_every_without_effect_is_refused(model: dict[str, Any], code: str) -> None:
+def test_full_attention_every_without_effect_is_refused(model: dict[str, Any], code: str) -> None:
     one = small(attention_backend="fused")
     changes = {f"model.{name}": value for name, value in model.items()}
     with pytest.raises(InputError, match=code):

@@ -1,4 +1,4 @@
-"""Context parallelism against counts by hand: FLOPs, sent bytes, saved bytes, exposed time."""
+"""Context parallelism, compared with counts by hand: FLOPs, sent and saved bytes, and time."""
 
 import itertools
 import math
@@ -37,7 +37,7 @@ MODEL = SMALL_MODEL | {"num_query_groups": 8}
 
 
 def divided(ranks: int, way: str = "p2p", **sections: Any) -> Scenario:
-    """A small model whose sequences `ranks` ranks divide; neighbours of a2a+p2p are pairs."""
+    """Return a small scenario with `ranks` context-parallel ranks, in pairs for a2a+p2p."""
     split: dict[str, Any] = {"context": ranks} | sections.pop("parallelism", {})
     if ranks > 1:
         split["context_communication"] = way
@@ -48,7 +48,7 @@ def divided(ranks: int, way: str = "p2p", **sections: Any) -> Scenario:
 
 
 def both_ways(scenario: Scenario) -> tuple[Op, ...]:
-    """The ops of a layer, forward and then backward."""
+    """Return the ops of a layer, forward and then backward."""
     return tuple(itertools.chain(*layer_ops(scenario)))
 
 
@@ -60,11 +60,11 @@ def between_context_ranks(ops: Iterable[Op]) -> list[Op]:
     return [op for op in ops if isinstance(op.work, Collective) and op.work.group.axes == ("cp",)]
 
 
-# -------------------------------------------------------------------------------- what it computes
+# ----------------------------------------------------------------------------------- FLOPs and time
 
 
 def slices_of(rank: int, num_ranks: int, length: int) -> tuple[range, range]:
-    """Return the tokens of each rank: slice i from the start, and slice i from the end."""
+    """Return the tokens of a rank: slice i from the start, and slice i from the end."""
     size = length // (2 * num_ranks)
     last = 2 * num_ranks - 1 - rank
     return range(rank * size, (rank + 1) * size), range(last * size, (last + 1) * size)
@@ -72,9 +72,10 @@ def slices_of(rank: int, num_ranks: int, length: int) -> tuple[range, range]:
 
 @pytest.mark.parametrize("num_ranks", [2, 3, 4])
 def test_the_steps_of_a_ring_compute_every_score_once(num_ranks: int) -> None:
-    """Token by token: the first step is causal; later ones leave out one half of keys or queries.
+    """A rank's first step is causal. Each later step omits half of the keys, if they are of an
+    earlier rank, or half of the queries.
 
-    The last rank never leaves out queries, and every rank computes as many scores.
+    So each rank computes equally many scores.
     """
     length = 12 * num_ranks
     for rank in range(num_ranks):
@@ -94,7 +95,7 @@ def test_the_steps_of_a_ring_compute_every_score_once(num_ranks: int) -> None:
             seen.update(pairs)
         causal = {(q, k) for q in own for k in range(length) if k <= q}
         assert seen == Counter(causal)
-        # s (s + 1) / 2 of them, divided evenly.
+        # All ranks together compute s (s + 1) / 2 scores; each computes an equal share.
         assert len(causal) == length * (length + 1) // 2 // num_ranks
 
 
@@ -111,7 +112,7 @@ def test_context_parallelism_divides_the_flops_of_attention(way: str, num_ranks:
 
 @pytest.mark.parametrize("way", ["p2p", "a2a+p2p"])
 def test_context_parallelism_divides_latent_attention_too(way: str) -> None:
-    """Heads of 192 channels and of 128: a block has 320 for each token and head."""
+    """Keys have 192 channels and values 128, so a block has 320 channels per token and head."""
     latent = {"num_query_groups": 32, "latent_attention": {"kv_lora_rank": 512}}
     one, each = (both_ways(divided(ranks, way, model=latent)) for ranks in (1, 4))
     assert 4 * attention_flops(each) == attention_flops(one)
@@ -124,7 +125,7 @@ def test_context_parallelism_divides_latent_attention_too(way: str) -> None:
 def test_a_block_and_the_remaining_scores_sum_to_the_whole(
     size: int, more: int, is_backward: bool
 ) -> None:
-    """The last queries of a sequence see all keys before them, and theirs under a mask."""
+    """The last queries attend to all earlier keys, and to their own with a causal mask."""
     whole = FusedAttention(4, size, 64, is_backward, kv_length=size + more)
     before = FusedAttention(4, size, 64, is_backward, kv_length=more, is_causal=False)
     own = FusedAttention(4, size, 64, is_backward)
@@ -134,10 +135,11 @@ def test_a_block_and_the_remaining_scores_sum_to_the_whole(
 
 
 def test_seconds_of_a_block_follow_from_those_of_a_causal_kernel() -> None:
-    """As long as the FLOPs, the work of each block and the wait at the end say."""
+    """The time is that of the FLOPs, of the overhead per block, and of the wait at the end."""
     machine = AttentionMachine(1e12, 600.0, 1e12, 1000.0, 100, 1e15, 0.0)
     block = FusedAttention(20, 1024, 128, kv_length=512, is_causal=False)
-    # 4 · heads · queries · keys · channels; 300 - 64 keys a block; 100 of 160 blocks wait.
+    # FLOPs are 4 · heads · queries · keys · channels. A block of 128 queries takes as long as 300 -
+    # 64 more keys. At the end 100 multiprocessors wait half a block: 512 · 100 / 160 / 2 keys.
     flops = 4 * 20 * 1024 * 512 * 128
     keys = 512 + (300 - 64) + 100 * 128 * 512 / (2 * 20 * 1024)
     assert attention_seconds(block, machine) == pytest.approx(flops / 1e12 * keys / 512)
@@ -153,7 +155,7 @@ def test_seconds_of_a_block_follow_from_those_of_a_causal_kernel() -> None:
 def test_published_kernels_without_a_mask(
     length: int, forward_ms: float, backward_ms: float
 ) -> None:
-    """cuDNN 9.19 on an H200 (NVIDIA/cudnn-frontend at commit 3929da2): not fitted, within 7.5 %."""
+    """Times of cuDNN 9.19 on an H200 (NVIDIA/cudnn-frontend at commit 3929da2). None is fitted."""
     profile = load_profile("h200_sxm")
     assert profile.fused_attention
     machine = AttentionMachine.of(profile, profile.fused_attention)
@@ -164,29 +166,27 @@ def test_published_kernels_without_a_mask(
 
 @pytest.mark.parametrize("num_ranks", [2, 4])
 def test_the_last_kernel_of_a_ring_reads_the_saved_tensors(num_ranks: int) -> None:
-    """Backward the rank's own keys come last; what other steps see travels."""
+    """In the backward pass, a rank's own keys come last. Other steps read received tensors."""
     backward = layer_ops(divided(num_ranks))[1]
     reads = [{one.name for one in op.reads} for op in backward if "attention gradient" in op.name]
     assert reads[:-1] == [set()] * (num_ranks - 1)
     assert reads[-1] == {"attention output", "query and key", "softmax log-sum-exp", "value"}
 
 
-# ----------------------------------------------------------------------------------- what it sends
+# ------------------------------------------------------------------------------------ communication
 
 
 def sent(scenario: Scenario) -> tuple[float, float]:
-    """Bytes that a rank sends to its context-parallel peers for a layer, forward and backward."""
+    """Return the bytes per layer that a rank sends to context-parallel peers, in both passes."""
     forward, backward = map(between_context_ranks, layer_ops(scenario))
     return total_wire_bytes(forward), total_wire_bytes(backward)
 
 
 @pytest.mark.parametrize("num_ranks", [2, 4, 8])
 def test_bytes_by_hand(num_ranks: int) -> None:
-    """Of s tokens with h elements of queries and k of keys, 2 bytes each.
-
-    A ring passes on all blocks of keys and values but the one that ends where it began; backward
-    the same with gradients (Li et al. 2021). A gather sends as many bytes. All-to-alls send all
-    but a rank's own part of Q, K, V and output.
+    """A rank of a ring sends n - 1 blocks of K and V, and in the backward pass also their gradients
+    (Li et al. 2021). All-gathers send the same bytes. All-to-alls send (n - 1)/n of Q, K, V and the
+    output.
     """
     tokens, rest = 2048 // num_ranks, num_ranks - 1
     query, key = 2 * tokens * 4096, 2 * tokens * 1024
@@ -199,7 +199,9 @@ def test_bytes_by_hand(num_ranks: int) -> None:
 
 
 def test_bytes_of_a_hierarchy() -> None:
-    """Pairs exchange Q, K, V and output, and backward the output too; four pass on keys."""
+    """Pairs exchange halves of Q, K, V and the output, and in the backward pass also of the saved
+    output. Rings of four ranks pass on K and V.
+    """
     query, key = 2 * 256 * 4096, 2 * 256 * 1024
     heads, ring = (query + key), 3 * 2 * key
     assert sent(divided(8, "a2a+p2p")) == (heads + ring, heads + query / 2 + 2 * ring)
@@ -211,7 +213,7 @@ def test_one_rank_sends_nothing() -> None:
     assert not between_context_ranks(both_ways(scenario))
 
 
-def test_the_loss_is_summed_and_batches_are_cut() -> None:
+def test_the_loss_is_summed_and_batches_are_sliced() -> None:
     scenario = divided(4, batch={"micro": 2, "global": 2})
     (op,) = between_context_ranks(ops_of(pass_with(scenario, chunk_with(scenario, head=True), "F")))
     assert (op.name, op.work.array_bytes) == ("loss sum", 8)
@@ -232,8 +234,8 @@ def test_stages_send_their_part_of_each_sequence() -> None:
     assert sizes == [2 * 2048 * 4096 / 4, 2 * 512 * 4096 / 4]
 
 
-def test_gradients_are_summed_over_replicas_and_context() -> None:
-    """Megatron-LM's group with context parallelism, over which ZeRO divides its states too."""
+def test_gradients_are_summed_over_data_and_context_parallel_ranks() -> None:
+    """Megatron-LM calls this group data-parallel with context. ZeRO shards states over it."""
     split = {"tensor": 2, "data": 3}
     batch = {"micro": 1, "global": 3}
     for stage in (0, 1, 3):
@@ -252,8 +254,8 @@ def test_gradients_are_summed_over_replicas_and_context() -> None:
     st.integers(1, 3), st.integers(1, 3), st.integers(1, 3), st.integers(1, 3), st.integers(1, 9)
 )
 @settings(max_examples=20)
-def test_parts_of_an_axis(tp: int, inner: int, outer: int, dp: int, per_node: int) -> None:
-    """Inner groups have steps of tp, outer groups steps of tp · inner."""
+def test_groups_of_a_split_axis(tp: int, inner: int, outer: int, dp: int, per_node: int) -> None:
+    """Ranks of an inner group are tp apart, ranks of an outer group tp · inner."""
     mesh = Mesh(tp=tp, cp=inner * outer, dp=dp, gpus_per_node=per_node)
     size = tp * inner * outer
     first = [part + t for part in range(0, size * dp, tp * inner) for t in range(tp)]
@@ -267,13 +269,15 @@ def test_parts_of_an_axis(tp: int, inner: int, outer: int, dp: int, per_node: in
         assert group.ranks_per_node == min(max(one.values()) for one in nodes if len(one) == widest)
 
 
-# ----------------------------------------------------------------------------------- what it keeps
+# ------------------------------------------------------------------------------------------- memory
 
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
-def test_a_rank_holds_its_shard(way: str, recompute: str) -> None:
-    """As one rank with shorter sequences, plus a second copy of the output in some methods."""
+def test_a_rank_saves_its_shard(way: str, recompute: str) -> None:
+    """A rank saves the bytes of a model with shorter sequences. Without recompute, all_gather and
+    a2a also save a second copy of the output.
+    """
     scenario = divided(4, way, recompute=recompute)
     alone = divided(1, recompute=recompute, model={"seq_length": 512})
     kept, of_part = (
@@ -291,7 +295,10 @@ def test_a_rank_holds_its_shard(way: str, recompute: str) -> None:
 
 
 def test_memory_of_a_ring() -> None:
-    """Forward all blocks, and an output and a log-sum-exp for each step; backward four blocks."""
+    """The forward pass holds the K and V of all 4 ranks, an output and a log-sum-exp per step, and
+    the merged ones. The backward pass has buffers to send and to receive a block of K and V and its
+    gradient.
+    """
     ops = {op.name: op for op in both_ways(divided(4))}
     query, block, rows = 2 * 512 * 4096, 2 * 2 * 512 * 1024, 4 * 32 * 512
     own = query + block
@@ -303,7 +310,7 @@ def test_memory_of_a_ring() -> None:
     assert last.holds_bytes == held + own + query + rows
 
 
-def test_selective_recompute_passes_keys_around_again() -> None:
+def test_selective_recompute_sends_keys_around_the_ring_again() -> None:
     plain, again = (
         Counter(op.name for op in between_context_ranks(both_ways(divided(4, recompute=what))))
         for what in ("none", "selective")
@@ -313,7 +320,7 @@ def test_selective_recompute_passes_keys_around_again() -> None:
 
 
 def test_a_slower_network_never_helps() -> None:
-    """Ranks of a ring on two nodes; each half of the bandwidth exposes more."""
+    """The ring spans two nodes."""
     scenario = divided(4, parallelism={"tensor": 4}, model={"seq_length": 32768})
     profile = load_profile("h100_sxm")
     seconds = [

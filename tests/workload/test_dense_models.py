@@ -1,4 +1,4 @@
-"""Today's dense models: their published sizes, and layers of every kind counted by hand."""
+"""Dense models: published numbers of parameters, and layers of every kind counted by hand."""
 
 import pathlib
 from collections.abc import Iterable
@@ -40,7 +40,7 @@ PUBLISHED = {
     # 12 L h² + 13 L h + (V + s) h + 2 h, L = 96, h = 12,288, V = 51,200, s = 2,048
     "gpt3_175b": 174_615_846_912,
 }
-"""Parameters as in the published checkpoints, or worked by hand from the published sizes."""
+"""Numbers of parameters of published checkpoints, or computed by hand from published sizes."""
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -65,7 +65,7 @@ def ops_of(scenario: Scenario, kind: Any) -> list[Op]:
 
 
 def weights_by_hand(scenario: Scenario) -> int:
-    """Elements of a layer's matrices: Q, K and V, projection, one or two up, and down."""
+    """Return the elements of a layer's matrices: Q, K, V, projection, one or two up, and down."""
     m = scenario.model
     queries, keys = (n * m.kv_channels for n in (m.num_attention_heads, m.num_query_groups))
     matrices = 3 if m.activation in ("swiglu", "geglu") else 2
@@ -73,7 +73,7 @@ def weights_by_hand(scenario: Scenario) -> int:
 
 
 def vectors_by_hand(scenario: Scenario) -> tuple[int, int]:
-    """Elements of a layer's biases that are divided over ranks; of norms and the other biases."""
+    """Return the elements of a layer's sharded biases, and of its norms and replicated biases."""
     m = scenario.model
     outputs = (m.num_attention_heads + 2 * m.num_query_groups) * m.kv_channels
     up = m.ffn_hidden_size * (2 if m.activation in ("swiglu", "geglu") else 1)
@@ -100,7 +100,9 @@ def test_parameters_by_hand(scenario: Scenario) -> None:
 
 @given(dense())
 def test_flops_by_hand(scenario: Scenario) -> None:
-    """2 per weight and token; 2 s² d per head and product of scores, half of it if fused."""
+    """2 FLOPs per weight and token. A product with scores has 2 s² c per head;
+    fused, half of it.
+    """
     m, t = scenario.model, scenario.parallelism.tensor
     tokens = m.seq_length * scenario.batch.micro
     linear = 2 * tokens * weights_by_hand(scenario)
@@ -114,16 +116,17 @@ def test_flops_by_hand(scenario: Scenario) -> None:
 
 @given(dense())
 def test_saved_bytes_by_hand(scenario: Scenario) -> None:
-    """Inputs of norms and products, Q, K, V, context, the activation's ends, masks, scores.
+    """Saved: inputs of norms and products, Q, K, V, context, input and output of the activation,
+    dropout masks, scores.
 
-    Unfused, keys and values of groups are repeated for each head.
+    Unfused attention saves keys and values of groups repeated for each head.
     """
     m, split = scenario.model, scenario.parallelism
     tokens = m.seq_length * scenario.batch.micro
     a, g, c = m.num_attention_heads, m.num_query_groups, m.kv_channels
     gated = m.activation in ("swiglu", "geglu")
-    # Inputs and outputs of norms, and masks: attention's output with residual is one of them only
-    # if the MLP comes after it.
+    # Inputs and outputs of norms, and dropout masks. If attention and MLP are parallel, all norms
+    # read the layer's input, which is saved once, and there is one mask.
     kept, masks = {"none": (4, 2), "one_norm": (2, 1), "two_norms": (3, 1)}[
         m.parallel_attention_mlp
     ]
@@ -144,7 +147,7 @@ def test_saved_bytes_by_hand(scenario: Scenario) -> None:
 
 @given(dense())
 def test_tensor_parallel_communication_equals_gpts(scenario: Scenario) -> None:
-    """It follows from tokens and the hidden size alone."""
+    """Communication depends only on the number of tokens and the hidden size."""
     plain = scenario_with(TINY).model
     gpt = scenario.replace({f"model.{field}": getattr(plain, field) for field in CHOICES})
     for kind in ("F", "B"):
@@ -165,11 +168,11 @@ def test_halves_of_the_backward_pass_sum_to_the_whole(scenario: Scenario) -> Non
     assert sorted(op.name for op in whole) == sorted(op.name for op in halves)
 
 
-# ------------------------------------------------------------------------------- one by one
+# ------------------------------------------------------------------------------- kernels one by one
 
 
 def llama(**model: Any) -> Scenario:
-    """Two sequences of 64 tokens, 8 heads of 16 channels in 2 groups, on 2 ranks."""
+    """Return two sequences of 64 tokens, with 8 heads of 16 channels in 2 groups, on 2 ranks."""
     sizes = {"num_layers": 2, "hidden_size": 96, "num_attention_heads": 8, "num_query_groups": 2}
     modern = {"position_embedding": "rope", "biases": False, "hidden_dropout": 0}
     return scenario_with(
@@ -181,13 +184,13 @@ def llama(**model: Any) -> Scenario:
 
 
 def moved(scenario: Scenario, name: str) -> dict[str, int]:
-    """Bytes moved by the kernels of one layer whose names contain `name`."""
+    """Return the bytes moved by one layer's kernels, by name, if the name contains `name`."""
     both = ops_of(scenario, "F") + ops_of(scenario, "B")
     return {op.name: op.work.moved_bytes for op in both if name in op.name}  # type: ignore[union-attr]
 
 
 def test_rotation_reads_and_writes_queries_and_keys() -> None:
-    """128 tokens, 4 heads and 1 group of 16 channels per rank, 2 bytes, read and written."""
+    """A rank has 128 tokens with 4 heads and 1 group of 16 channels, 2 bytes each."""
     query, key = 128 * 4 * 16 * 2, 128 * 16 * 2
     assert moved(llama(), "rotation") == {
         "query rotation": 2 * query,
@@ -198,7 +201,7 @@ def test_rotation_reads_and_writes_queries_and_keys() -> None:
     assert not moved(llama(position_embedding="none"), "rotation")
 
 
-def test_norms_of_heads_read_their_input_again() -> None:
+def test_gradients_of_query_and_key_norms_read_the_input_again() -> None:
     query, key = 128 * 4 * 16 * 2, 128 * 16 * 2
     assert moved(llama(qk_norm=True), "y norm") == {
         "query norm": 2 * query,
@@ -208,8 +211,10 @@ def test_norms_of_heads_read_their_input_again() -> None:
     }
 
 
-def test_fused_attention_moves_keys_and_values_of_groups_alone() -> None:
-    """Q and output of 2 · 4 heads, K and V of 2 · 1; a number in fp32 for each row."""
+def test_fused_attention_does_not_repeat_keys_and_values() -> None:
+    """Two sequences have 2 · 4 heads of Q and output and 2 · 1 groups of K and V. Each row of
+    scores has one fp32 log-sum-exp.
+    """
     tensors, rows = 2 * (8 + 2) * 64 * 16 * 2, 8 * 64 * 4
     assert moved(llama(), "fused attention") == {
         "fused attention": tensors + rows,
@@ -221,7 +226,9 @@ def test_fused_attention_moves_keys_and_values_of_groups_alone() -> None:
 
 
 def test_unfused_attention_repeats_keys_and_values() -> None:
-    """Copies 1 group of 16 channels to 4 heads, and sums in the backward pass; 128 tokens."""
+    """For 128 tokens, 1 group of 16 channels is copied to 4 heads. Backward, 4 gradients are
+    summed.
+    """
     unfused = llama().replace({"attention_backend": "unfused"})
     group = 128 * 16 * 2
     names = [f"repeated {what}{end}" for what in ("keys", "values") for end in ("", " gradient")]
@@ -229,7 +236,7 @@ def test_unfused_attention_repeats_keys_and_values() -> None:
     assert not moved(unfused.replace({"model.num_query_groups": 8}), "repeated")
 
 
-def test_without_dropout_there_are_no_masks_and_dropout_kernels() -> None:
+def test_without_dropout_and_biases_there_are_no_kernels_of_them() -> None:
     scenario = llama(attention_dropout=0)
     plan = plan_of(scenario)
     names = [op.name for kind in ("F", "B") for op in record_pass(first_pass(plan, kind)).ops]
@@ -246,14 +253,17 @@ def first_pass(plan: Plan, kind: Any) -> Any:
 @pytest.mark.parametrize("norms", ["one_norm", "two_norms"])
 @pytest.mark.parametrize("dropout", [0, 0.1])
 def test_parallel_attention_and_mlp_are_added_by_one_kernel(norms: str, dropout: float) -> None:
-    """128 tokens of 96 channels: two branches and the input in, their sum (and a mask) out."""
+    """Arrays have 128 tokens of 96 channels. The kernel reads both branches and the layer's input,
+    and writes their sum and, with dropout, a mask.
+    """
     one = llama(parallel_attention_mlp=norms, hidden_dropout=dropout)
     size, mask = 128 * 96 * 2, 128 * 96 if dropout else 0
     sums = {name: size for name, size in moved(one, "attention and MLP ").items()}
     kernel = "dropout and residual" if dropout else "sum"
     gradient = {"attention and MLP dropout gradient": 2 * size + mask} if dropout else {}
     assert sums == {f"attention and MLP {kernel}": 4 * size + mask} | gradient
-    # Both read the norm's output, or the input: two gradients and that of the residual are summed.
+    # Attention and MLP both read the norm's output, or the layer's input. Two kernels sum their
+    # gradients and that of the residual.
     assert len(moved(one, "residual sum")) == 2
 
 
@@ -265,8 +275,8 @@ def test_time_does_not_depend_on_the_dropout_rate(field: str) -> None:
     assert none < tenth == half
 
 
-def test_a_group_of_queries_saves_time_and_memory() -> None:
-    """K and V of 8 heads instead of 32."""
+def test_grouped_queries_save_time_and_memory() -> None:
+    """K and V have 8 heads instead of 32."""
     plain, grouped = (
         simulate(small(attention_backend="fused", model=model))
         for model in ({}, {"num_query_groups": 8})
@@ -350,7 +360,7 @@ def test_combinations_that_no_framework_runs_are_refused(
 
 
 def test_an_odd_message_with_scatter_gather_is_refused() -> None:
-    """3 tokens of 7 channels cannot be halved."""
+    """The 21 elements of 3 tokens with 7 channels cannot be halved."""
     odd = TINY | {"num_layers": 2, "hidden_size": 7, "num_attention_heads": 2, "kv_channels": 8}
     odd |= {"seq_length": 3, "ffn_hidden_size": 8}
     split = {"tensor": 2, "pipeline": 2}

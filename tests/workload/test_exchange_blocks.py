@@ -26,7 +26,7 @@ ROWS, WIDTH = 2048, 4096
 
 @dataclass(frozen=True)
 class Exchanged:
-    """A norm, an exchange over context-parallel ranks, and a norm."""
+    """Layer of a norm, an exchange over context-parallel ranks, and another norm."""
 
     exchange: Exchange
     group: Group = GROUP
@@ -51,7 +51,7 @@ def one_pass(plan: Plan, kind: Any, block: Exchanged) -> list[Op]:
         (blocks.send, CollectiveKind.SEND, CollectiveKind.SEND, ROWS),
     ],
 )
-def test_the_backward_exchange_sends_as_many_bytes(
+def test_the_backward_exchange_sends_the_same_bytes(
     exchange: Exchange, there: CollectiveKind, back: CollectiveKind, rows: int
 ) -> None:
     plan, block = plan_of(small()), Exchanged(exchange)
@@ -76,8 +76,8 @@ def test_a_group_of_one_rank_exchanges_nothing() -> None:
         assert one_pass(plan, "F", block) == one_pass(plan, "B", block) == []
 
 
-def test_an_all_to_all_is_as_long_as_a_reduce_scatter_and_extrapolated() -> None:
-    """As many bytes leave each rank; a profile has no curve of its own for it."""
+def test_an_all_to_all_takes_the_time_of_a_reduce_scatter_and_is_extrapolated() -> None:
+    """Each rank sends the same bytes. A profile has no curve for all-to-alls."""
     model = DurationModel(a100())
     one, other = (
         Collective(kind, 10**8, GROUP)

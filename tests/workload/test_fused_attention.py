@@ -1,4 +1,4 @@
-"""Fused attention against counts by hand: FLOPs, saved bytes, memory and time."""
+"""Fused attention, compared with counts by hand: FLOPs, saved bytes, memory and time."""
 
 import dataclasses
 import io
@@ -50,22 +50,22 @@ FUSED = {"attention_backend": "fused"}
 
 
 def fused_pass(scenario: Scenario, kind: PassKind) -> Pass:
-    """A pass of one layer with fused attention, for heads of any size."""
+    """Return a pass of one layer with fused attention, for heads of any size."""
     fused = scenario.model_copy(update=FUSED)
     return pass_with(fused, chunk_with(fused, 1), kind)
 
 
 def ops(scenario: Scenario, *, fused: bool = True) -> tuple[Op, ...]:
-    """The ops of one layer, forward and then backward."""
+    """Return the ops of one layer, forward and then backward."""
     forward, backward = layer_ops(scenario.model_copy(update=FUSED if fused else {}))
     return (*forward, *backward)
 
 
-# ---------------------------------------------------------------------------------- what it keeps
+# --------------------------------------------------------------------------- saved bytes and memory
 
 
 def kept_by_hand(scenario: Scenario) -> Fraction:
-    """Equations 1, 2 and 4 without 5as/h, and 4 bytes for each row of the scores."""
+    """Return Equations 1, 2 and 4 without 5as/h, plus 4 bytes per row of scores."""
     shape = shape_of(scenario)
     s, b, h, a, t = shape.seq_length, shape.microbatch, shape.hidden, shape.heads, shape.tensor
     if scenario.recompute.strategy == "full":
@@ -86,14 +86,14 @@ def test_fused_attention_saves_no_scores(scenario: Scenario) -> None:
     ("model", "kept_mib"),
     [("22B", 204.25), ("175B", 102.09375), ("530B", 170.125), ("1T", 212.65625)],
 )
-def test_a_layer_of_the_papers_models(model: str, kept_mib: float) -> None:
-    """34sbh/8 and 4sba/8: of the 22B model 34 · 2048 · 4 · 6144/8 and 4 · 2048 · 4 · 64/8 bytes."""
+def test_saved_bytes_of_layers_of_the_papers_models(model: str, kept_mib: float) -> None:
+    """34sbh/8 + 4sba/8 bytes. For the 22B model: 34 · 2048 · 4 · 6144/8 + 4 · 2048 · 4 · 64/8."""
     forward = fused_pass(paper_scenario(model, sequence=True), "F")
     assert kept_bytes(record_pass(forward)) == kept_mib * 2**20
 
 
 @given(layer_scenarios())
-def test_fused_attention_saves_its_tensors_by_hand_and_frees_all(scenario: Scenario) -> None:
+def test_fused_attention_frees_all_saved_bytes(scenario: Scenario) -> None:
     forward, backward = (pass_memory(fused_pass(scenario, kind)) for kind in ("F", "B"))
     assert forward.remaining_bytes == backward.saved_bytes == kept_by_hand(scenario)
     assert backward.remaining_bytes == 0
@@ -109,7 +109,9 @@ def test_selective_recompute_of_fused_attention_saves_only_the_log_sum_exp() -> 
 
 
 def test_memory_of_the_backward_kernel() -> None:
-    """Q, K, V, output, their gradients; the gradient of Q in fp32; two numbers a row."""
+    """It holds Q, K, V, the output and their gradients in 16 bits, the gradient of Q also in fp32,
+    and two fp32 numbers per row of scores.
+    """
     model = {"num_layers": 1, "hidden_size": 24, "num_attention_heads": 3, "seq_length": 10}
     named = {op.name: op for op in ops(scenario_with(model))}
     forward, backward = named["fused attention"], named["fused attention gradient"]
@@ -120,12 +122,12 @@ def test_memory_of_the_backward_kernel() -> None:
     assert forward.working_bytes(0) == 240 * 4 * 2 + 30 * 4
 
 
-# ------------------------------------------------------------------------------- what it computes
+# ---------------------------------------------------------------------------- FLOPs and moved bytes
 
 
 @given(layer_scenarios())
 def test_flops_of_a_layer_by_hand(scenario: Scenario) -> None:
-    """Unfused 12 bs²h and 4 of recompute; fused half of 4 and of 10, and half of 4."""
+    """Unfused, 4 bs²h forward, 8 backward and 4 in recompute. Fused, half of 4, of 10 and of 4."""
     shape = shape_of(scenario)
     core = shape.microbatch * shape.seq_length**2 * shape.hidden // shape.tensor
     fused, unfused = ops(scenario), ops(scenario, fused=False)
@@ -135,7 +137,7 @@ def test_flops_of_a_layer_by_hand(scenario: Scenario) -> None:
 
 
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
-def test_model_flops_are_the_papers_whatever_computes_attention(recompute: str) -> None:
+def test_model_flops_do_not_depend_on_the_attention_backend(recompute: str) -> None:
     unfused = simulate(small(recompute=recompute))
     fused = simulate(small(recompute=recompute, **FUSED))
     tokens, s, h, num_layers, vocab = 8 * 2048, 2048, 4096, 8, 51200
@@ -148,14 +150,16 @@ def test_model_flops_are_the_papers_whatever_computes_attention(recompute: str) 
 
 
 def test_bytes_by_hand() -> None:
-    """Four tensors of 3 · 10 · 8 elements and a number a row; backward eight."""
+    """The kernel moves 4 arrays of 3 · 10 · 8 elements and a number per row; the backward one 8
+    arrays.
+    """
     forward = FusedAttention(3, 10, 8)
     assert forward.moved_bytes == 4 * 240 * 2 + 30 * 4
     backward = dataclasses.replace(forward, is_backward=True)
     assert backward.moved_bytes == 8 * 240 * 2 + 30 * 4
 
 
-# ---------------------------------------------------------------------------------- what it costs
+# --------------------------------------------------------------------------------------------- time
 
 MACHINE = AttentionMachine(
     forward_flops=200e12,
@@ -171,7 +175,9 @@ MACHINE = AttentionMachine(
 @pytest.mark.parametrize(
     ("is_backward", "seconds"),
     [
-        # 2 · 64 · 4000² · 125 = 2.56e11 FLOPs; 1 + 500/4000 + 12800/256000 = 1.175 times as long.
+        # 2 · 64 · 4000² · 125 = 2.56e11 FLOPs take 1 + 500/4000 + 12800/256000 = 1.175 times the
+        # time at full speed. The half length is 500; 12800 is 100 SMs · 128 rows; 256000 is 64
+        # heads · 4000 rows.
         (False, 2.56e11 / 200e12 * 1.175),
         (True, 2.5 * 2.56e11 / 100e12 * 1.3),
     ],
@@ -181,7 +187,7 @@ def test_seconds_by_hand(is_backward: bool, seconds: float) -> None:
     assert attention_seconds(work, MACHINE) == pytest.approx(3e-6 + seconds)
 
 
-def test_moving_the_tensors_is_the_least_it_can_take() -> None:
+def test_time_is_at_least_that_of_moving_the_tensors() -> None:
     slow = dataclasses.replace(MACHINE, memory_bytes_per_s=1e9)
     work = FusedAttention(1, 1000, 100)
     assert attention_seconds(work, slow) == pytest.approx(3e-6 + (4 * 200_000 + 4000) / 1e9)
@@ -191,7 +197,7 @@ def test_moving_the_tensors_is_the_least_it_can_take() -> None:
     ("size", "slowdown"), [(64, 3 / 2), (96, 7 / 6), (128, 1.0), (160, 1.0), (256, 1.0)]
 )
 def test_narrow_heads_by_hand(size: int, slowdown: float) -> None:
-    """A softmax that costs 128 channels: (1 + 128/d) / 2 times as long for each FLOP."""
+    """The softmax takes the time of 128 channels: each FLOP takes (1 + 128/d) / 2 times as long."""
     assert narrow_head_slowdown(size, 128.0) == pytest.approx(slowdown)
     assert narrow_head_slowdown(size, 0.0) == 1.0
     work = FusedAttention(64, 4000, size, is_backward=True)
@@ -224,7 +230,7 @@ def test_sizes_outside_the_fit_are_extrapolated(
     assert attention_is_extrapolated(work, kernel.valid_shapes.value) is outside
 
 
-def test_a_layer_is_faster_and_says_where_it_is_extrapolated() -> None:
+def test_fused_attention_is_faster_and_reports_extrapolated_sizes() -> None:
     unfused, fused = small(), small(**FUSED)
     for slow, fast in zip(
         *(simulate_layer(each, a100()) for each in (unfused, fused)), strict=True
@@ -235,7 +241,7 @@ def test_a_layer_is_faster_and_says_where_it_is_extrapolated() -> None:
     assert {"fused attention", "fused attention gradient"} <= set(simulate(narrow).extrapolated)
 
 
-def test_the_report_says_what_computes_attention() -> None:
+def test_the_report_names_the_attention_backend() -> None:
     result = simulate(small(**FUSED))
     console = Console(record=True, width=120, file=io.StringIO())
     console.print(result_page(result))
@@ -254,8 +260,8 @@ def test_a_faster_kernel_makes_a_faster_iteration() -> None:
 
 
 @pytest.mark.parametrize("model", TABLE3)
-def test_memory_of_an_iteration_is_that_of_selective_recompute_and_statistics(model: str) -> None:
-    """Between forward and backward passes both keep 34sbh/t a layer; fused 4bas/t more."""
+def test_fused_attention_saves_the_log_sum_exp_more_than_selective_recompute(model: str) -> None:
+    """Between passes both save 34sbh/t per layer. Fused attention saves 4bas/t more."""
     selective = paper_scenario(model, sequence=True, recompute="selective")
     fused = paper_scenario(model, sequence=True).model_copy(update=FUSED)
     first = [plan.pass_of(plan.schedule.ranks[0][0]) for plan in map(plan_of, (fused, selective))]
@@ -265,7 +271,7 @@ def test_memory_of_an_iteration_is_that_of_selective_recompute_and_statistics(mo
     assert kept[0] - kept[1] == 4 * rows * fused.chunks_layers[0]
 
 
-# ----------------------------------------------------------------------------------- what it needs
+# ----------------------------------------------------------------------------------------- refusals
 
 
 def refusal(text: str, path: pathlib.Path, **profile: Any) -> str:
@@ -275,7 +281,7 @@ def refusal(text: str, path: pathlib.Path, **profile: Any) -> str:
     return str(caught.value)
 
 
-def test_heads_that_no_fused_kernel_takes(tmp_path: pathlib.Path) -> None:
+def test_head_sizes_without_a_fused_kernel_are_refused(tmp_path: pathlib.Path) -> None:
     text = MINIMAL.replace("heads: 64", "heads: 96").replace("6144", "5952")
     message = refusal(text + "attention_backend: fused\n", tmp_path / "x.yaml")
     assert "x.yaml:9:20: E330 " in message
@@ -285,13 +291,13 @@ def test_heads_that_no_fused_kernel_takes(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("heads", [24, 768])
-def test_heads_at_the_limits_are_taken(heads: int) -> None:
+def test_head_sizes_at_the_limits_are_accepted(heads: int) -> None:
     small(**FUSED, model={"hidden_size": 6144, "num_attention_heads": heads})
     with pytest.raises(InputError, match="E330"):
         small(**FUSED, model={"hidden_size": 6144, "num_attention_heads": heads // 2 * 4 // 3})
 
 
-def test_a_profile_without_the_kernel_says_so(tmp_path: pathlib.Path) -> None:
+def test_a_profile_without_fused_attention_is_refused(tmp_path: pathlib.Path) -> None:
     message = refusal(MINIMAL + "attention_backend: fused\ncluster: trn1\n", tmp_path / "x.yaml")
     assert "x.yaml:9:20: E331 " in message
     assert "trn1" in message

@@ -1,4 +1,4 @@
-"""Bytes that no formula of the paper covers, by hand: batch, embedding, loss, links."""
+"""Bytes of batch, embedding, loss and links, for which the paper has no formula, by hand."""
 
 import math
 
@@ -36,11 +36,11 @@ def read_and_written(scenario: Scenario, chunk: Chunk, kind: str) -> dict[str, t
 
 @given(layer_scenarios(), st.booleans())
 def test_bytes_of_getting_a_batch(scenario: Scenario, causal_mask: bool) -> None:
-    """`get_batch` and `get_ltor_masks_and_position_ids` of Megatron-LM, tensor by tensor.
+    """The tensors are those of Megatron-LM's `get_batch` and `get_ltor_masks_and_position_ids`.
 
-    Text is b (s + 1) int64; tokens are copied out of it twice, for labels and inputs. The mask is
-    ones [s, s] in fp32, its lower triangle, and a byte of comparison; the loss mask is fp32 [b, s];
-    positions are int64 [s], shared by the sequences.
+    The text is int64 [b, s + 1]. Labels and inputs are copies of it. The attention mask is fp32
+    ones [s, s], then their lower triangle, then a comparison with one byte per element. The loss
+    mask is fp32 [b, s]. Positions are int64 [s], shared by all sequences.
     """
     shape = shape_of(scenario)
     s, b = shape.seq_length, shape.microbatch
@@ -74,7 +74,7 @@ def test_bytes_of_getting_a_batch(scenario: Scenario, causal_mask: bool) -> None
 
 @given(layer_scenarios())
 def test_bytes_of_the_embedding(scenario: Scenario) -> None:
-    """Rows are looked up and masked whole; positions and dropout see this rank's rows."""
+    """Each rank looks up and masks all rows. Positions and dropout process only its own rows."""
     shape = shape_of(scenario)
     whole, local = (2 * rows * shape.hidden for rows in (shape.tokens, shape.local_tokens))
     found = read_and_written(scenario, chunk_with(scenario, embedding=True), "F")
@@ -88,7 +88,7 @@ def test_bytes_of_the_embedding(scenario: Scenario) -> None:
 
 @given(layer_scenarios())
 def test_bytes_of_the_loss(scenario: Scenario) -> None:
-    """Kernels of `vocab_parallel_cross_entropy` over sb · v/t logits in fp32, and their copy."""
+    """Kernels of `vocab_parallel_cross_entropy` process sb · v/t logits, converted to fp32."""
     shape = shape_of(scenario)
     logits = shape.tokens * shape.vocab // shape.tensor
     fp32, half = 4 * logits, 2 * logits
@@ -125,8 +125,8 @@ def ring(tensor: int, pipeline: int, **sections: object) -> Scenario:
     ("tensor", "pipeline", "inside", "wraps_inside"),
     [
         (2, 4, [True, True, True], True),  # all four stages on one node of eight GPUs
-        (4, 4, [True, False, True], False),  # two stages a node
-        (8, 4, [False, False, False], False),  # a node each
+        (4, 4, [True, False, True], False),  # two stages per node
+        (8, 4, [False, False, False], False),  # one stage per node
     ],
 )
 def test_the_wrap_around_is_inside_a_node_only_if_the_pipeline_is(
@@ -150,7 +150,7 @@ def test_the_wrap_around_is_inside_a_node_only_if_the_pipeline_is(
 @pytest.mark.parametrize("sequence", [False, True])
 @pytest.mark.parametrize("tensor", [2, 8])
 def test_a_wrap_around_message_is_as_large_as_any_other(tensor: int, sequence: bool) -> None:
-    """2sbh bytes, of which each tensor-parallel rank sends its part, alone on its link."""
+    """Each tensor-parallel rank sends its 1/t of 2sbh bytes, alone on its link."""
     scenario = ring(tensor, 4).replace(
         {"parallelism.sequence_parallel": sequence, "overlap.pipeline": True}
     )

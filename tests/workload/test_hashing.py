@@ -1,4 +1,4 @@
-"""Values that plans share, so that caches compare them by identity."""
+"""Values that plans share. Caches compare them by identity."""
 
 import pickle
 
@@ -10,7 +10,7 @@ from tests.helpers.toys import layer_scenarios, plan_of
 
 
 @given(layer_scenarios())
-def test_plans_of_equal_scenarios_share_what_they_are_made_of(scenario: Scenario) -> None:
+def test_plans_of_equal_scenarios_share_their_values(scenario: Scenario) -> None:
     again = Scenario.model_validate(scenario.model_dump(by_alias=True), by_alias=True)
     one, other = plan_of(scenario), plan_of(again)
     assert one.model is other.model
@@ -23,7 +23,7 @@ def test_plans_of_equal_scenarios_share_what_they_are_made_of(scenario: Scenario
 
 @given(layer_scenarios())
 def test_a_value_from_another_process_is_replaced_by_the_shared_one(scenario: Scenario) -> None:
-    """Hashes of text differ between processes: they do not travel with a value."""
+    """Hashes of strings differ between processes, so pickles do not contain them."""
     options = plan_of(scenario).options
     copy = pickle.loads(pickle.dumps(options))
     assert "_hash" not in vars(copy)

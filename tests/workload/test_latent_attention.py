@@ -22,7 +22,7 @@ KINDS: Any = ("F", "B")
 
 @st.composite
 def latent(draw: st.DrawFn) -> Scenario:
-    """One layer of any size on any number of ranks."""
+    """Draw one layer of any size on up to four ranks."""
     t = draw(st.sampled_from([1, 2, 4]))
     size = st.integers(1, 60)
     sizes = {
@@ -52,7 +52,7 @@ def latent(draw: st.DrawFn) -> Scenario:
 
 
 def weights(scenario: Scenario) -> tuple[int, int]:
-    """Elements of the layer's replicated matrices, and of its tensor-parallel matrices."""
+    """Return the elements of the layer's replicated matrices, and of its sharded matrices."""
     m = scenario.model
     sizes = m.latent_attention
     assert sizes
@@ -82,13 +82,15 @@ def test_parameters_by_hand(scenario: Scenario) -> None:
         norms += m.latent_attention.kv_lora_rank + (m.latent_attention.q_lora_rank or 0)
     (stage,) = plan_of(scenario).stage_parameters
     assert stage.layers == down + norms + Fraction(divided, t)
-    # Gradients of what ranks hold whole are partial sums; the final norm is one of them.
+    # Gradients of replicated parameters are partial sums. The final norm is replicated too.
     assert stage.partial_sums == down + norms + m.hidden_size
 
 
 @given(latent())
 def test_flops_by_hand(scenario: Scenario) -> None:
-    """Down projections see a rank's tokens; s² scores of both products, of which half are done."""
+    """Down projections process only a rank's own tokens. A product with scores has s² of them, and
+    the kernel computes half.
+    """
     m, split, sizes = scenario.model, scenario.parallelism, scenario.model.latent_attention
     assert sizes
     tokens = m.seq_length * scenario.batch.micro
@@ -108,7 +110,7 @@ def test_flops_by_hand(scenario: Scenario) -> None:
 
 @given(latent())
 def test_saved_bytes_by_hand(scenario: Scenario) -> None:
-    """Inputs of norms and products, and what fused attention reads."""
+    """Saved: inputs of norms and products, and the tensors that the backward kernel reads."""
     m, split, sizes = scenario.model, scenario.parallelism, scenario.model.latent_attention
     assert sizes
     tokens = m.seq_length * scenario.batch.micro
@@ -129,7 +131,9 @@ def test_saved_bytes_by_hand(scenario: Scenario) -> None:
 @pytest.mark.parametrize("sequence", [False, True])
 @pytest.mark.parametrize("rank", [None, 24])
 def test_communication_by_hand(sequence: bool, rank: int | None) -> None:
-    """Latents are gathered forward and again backward; their gradients are scattered."""
+    """With sequence parallelism, latents are gathered in both passes, and their gradients are
+    reduce-scattered. Without it, the gradients are all-reduced.
+    """
     sizes = {"q_lora_rank": rank, "kv_lora_rank": 40, "qk_pos_emb_head_dim": 16}
     one = scenario_with(
         DENSE | SMALL | {"latent_attention": sizes, "num_layers": 1},
@@ -161,8 +165,9 @@ SMALL = {"hidden_size": 128, "num_attention_heads": 4, "seq_length": 64, "ffn_hi
 
 
 def test_a_layer_of_deepseek_v3() -> None:
-    """187,107,328 parameters of attention: 7168 · 1536 + 1536 · 128 · 192 + 7168 · 576
-    + 512 · 128 · 256 + 128 · 128 · 7168, and norms of 1536 and 512."""
+    """Attention has 187,107,328 parameters: 7168 · 1536 + 1536 · 128 · 192 + 7168 · 576 + 512 · 128
+    · 256 + 128 · 128 · 7168, and norms of 1536 and 512.
+    """
     sizes = {"q_lora_rank": 1536, "kv_lora_rank": 512}
     model = {"num_layers": 1, "hidden_size": 7168, "num_attention_heads": 128, "seq_length": 4096}
     one = scenario_with(
@@ -177,7 +182,7 @@ def test_a_layer_of_deepseek_v3() -> None:
 
 
 def test_more_heads_than_channels_of_the_model_are_legal() -> None:
-    """Heads of latent attention have sizes of their own, so none follows from the model's."""
+    """The sizes of latent attention's heads do not follow from the hidden size."""
     sizes = {"num_layers": 1, "hidden_size": 32, "num_attention_heads": 64, "seq_length": 16}
     one = scenario_with(
         sizes | {"latent_attention": {"kv_lora_rank": 8}}, attention_backend="fused"
@@ -219,6 +224,8 @@ LATENT_TEXT = "  latent_attention: {kv_lora_rank: 512}\n"
         ("  multi_latent_attention: true\n", "", "E201 unknown key", "latent_attention: {"),
     ],
 )
-def test_what_megatron_refuses(model: str, more: str, words: str, fix: str) -> None:
+def test_combinations_of_latent_attention_that_megatron_refuses(
+    model: str, more: str, words: str, fix: str
+) -> None:
     error = refusal_of_model(model, more)
     assert words in error and fix in error

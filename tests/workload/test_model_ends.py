@@ -1,4 +1,4 @@
-"""Outside the layers: embedding, head, batch, parameters, optimizer step, by closed forms."""
+"""Embedding, head, batch, parameters and optimizer step, compared with closed formulas."""
 
 from fractions import Fraction
 
@@ -31,7 +31,7 @@ FP32 = 4
 
 
 def passes(scenario: Scenario, **blocks: bool) -> tuple[tuple[Op, ...], tuple[Op, ...]]:
-    """The ops of a chunk of these blocks and no layer, forward and backward."""
+    """Return the ops of a chunk of these blocks without layers, forward and backward."""
     chunk = chunk_with(scenario, **blocks)
     return ops_of(pass_with(scenario, chunk, "F")), ops_of(pass_with(scenario, chunk, "B"))
 
@@ -50,7 +50,9 @@ def moved(ops: tuple[Op, ...]) -> dict[str, int]:
 
 @given(layer_scenarios())
 def test_saved_bytes_and_flops_of_embedding_and_head(scenario: Scenario) -> None:
-    """Section 4.3 (with p = 1): a mask of sbh/t, and 4sbh/t (1 + v/h); 6sbhv/t FLOPs."""
+    """Section 4.3 with p = 1: a mask of sbh/t bytes, and 4sbh/t (1 + v/h) bytes and 6sbhv/t FLOPs
+    of the head.
+    """
     shape = shape_of(scenario)
     s, b, h, v, t = shape.seq_length, shape.microbatch, shape.hidden, shape.vocab, shape.tensor
     chunk = chunk_with(scenario, embedding=True, head=True)
@@ -63,7 +65,7 @@ def test_saved_bytes_and_flops_of_embedding_and_head(scenario: Scenario) -> None
 
 @pytest.mark.parametrize("sequence", [False, True])
 def test_collectives_of_the_embedding(sequence: bool) -> None:
-    """Each rank looks up its part of the vocabulary and the parts are summed."""
+    """Each rank looks up its shard of the vocabulary, and the results are summed."""
     forward, backward = passes(paper_scenario("22B", sequence=sequence), embedding=True)
     sbh2 = 2 * 2048 * 4 * 6144
     kind = CollectiveKind.REDUCE_SCATTER if sequence else CollectiveKind.ALL_REDUCE
@@ -73,7 +75,7 @@ def test_collectives_of_the_embedding(sequence: bool) -> None:
 
 
 def test_the_table_gradient_is_added_to_the_buffer() -> None:
-    """Zero and scatter in 16 bits, then one pass that reads both and writes the fp32 buffer."""
+    """A 16-bit gradient is zeroed and filled. One kernel then adds it to the fp32 buffer."""
     _, backward = passes(paper_scenario("22B"), embedding=True)
     table = 51200 // 8 * 6144
     bytes_of = moved(backward)
@@ -117,7 +119,9 @@ def test_the_heads_input_gradient_is_reduced_behind_its_weight_gradient(sequence
 
 @pytest.mark.parametrize("tensor", [1, 8])
 def test_the_batch_is_broadcast_over_tensor_parallel_ranks(tensor: int) -> None:
-    """(s + 1) 64-bit tokens a sequence, and one causal mask of s² for all."""
+    """A sequence has s + 1 tokens of 64 bits. One causal mask of s² elements serves
+    all sequences.
+    """
     scenario = scenario_with(
         {"num_layers": 1, "hidden_size": 64, "num_attention_heads": 8, "seq_length": 32},
         parallelism={"tensor": tensor},
@@ -133,7 +137,9 @@ def test_the_batch_is_broadcast_over_tensor_parallel_ranks(tensor: int) -> None:
 
 @given(layer_scenarios(max_tensor=1), st.booleans())
 def test_parameters_of_a_whole_model(scenario: Scenario, tied: bool) -> None:
-    """12h² + 13h a layer, (v + s)h of embeddings and 2h of the last layer norm."""
+    """12h² + 13h per layer, (v + s)h of embeddings and 2h of the final layer norm. An untied output
+    layer adds vh.
+    """
     model = scenario.model.model_copy(update={"tied_embeddings": tied})
     h, v, s = model.hidden_size, model.vocab_size, model.seq_length
     assert layer_parameters(scenario) == 12 * h * h + 13 * h
@@ -212,14 +218,14 @@ def test_collectives_of_the_optimizer_step() -> None:
 
 
 def test_groups_of_one_rank_reduce_nothing() -> None:
-    """One replica, no sequence parallelism, no embedding on the stage."""
+    """The stage has one replica, no sequence parallelism and no embedding."""
     parameters = Parameters(total=700, root=0, tied=0, partial_sums=60)
     ops = step_of(paper_scenario("175B"), parameters)
     assert not ops.keys() & {"data_reduction", "sequence_parallel", "embedding"}
 
 
 def test_sequence_parallel_parameters_are_layer_norms_and_row_parallel_biases() -> None:
-    """4h of two layer norms and 2h of two biases a layer, 2h of the final layer norm."""
+    """Per layer 4h of two layer norms and 2h of two biases; 2h of the final layer norm."""
     first, *_, last = plan_of(paper_scenario("175B", sequence=True)).stage_parameters
     assert first.partial_sums == 12 * 6 * 12288
     assert last.partial_sums == 12 * 6 * 12288 + 2 * 12288

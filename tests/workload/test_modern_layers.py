@@ -1,4 +1,4 @@
-"""What today's layers add to GPT's, one by one: each is a block's argument, checked by hand."""
+"""A layer as of Llama 3, built from blocks and compared with counts by hand."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,14 +18,14 @@ from simtrain.workload.record import record_pass
 from simtrain.workload.tape import Block, Tape
 from tests.helpers.toys import plan_of, scenario_with
 
-# A tenth of Llama-3 70B in each direction: 64 heads, 8 groups of them, gates of 3.5 h.
+# An eighth of Llama-3 70B in each direction: 64 heads in 8 groups, and gates of 3.5 h.
 HEADS, GROUPS, SIZE, FFN, S, B = 64, 8, 16, 3584, 64, 2
 HIDDEN = HEADS * SIZE
 
 
 @dataclass(frozen=True)
 class LlamaLayer:
-    """RMS norms, grouped queries, SwiGLU; no bias, no dropout."""
+    """Layer with RMS norms, grouped queries and SwiGLU, without biases and dropout."""
 
     hidden: int = HIDDEN
     heads: int = HEADS
@@ -51,7 +51,7 @@ class LlamaLayer:
 
 @dataclass(frozen=True)
 class WordEmbedding:
-    """Words without positions and dropout."""
+    """Embedding of words, without positions and dropout."""
 
     vocab: int
     is_unit: bool = False
@@ -80,7 +80,7 @@ WEIGHTS = HIDDEN * (HEADS + 2 * GROUPS) * SIZE + HIDDEN**2 + 3 * HIDDEN * FFN
 
 @pytest.mark.parametrize("t", [1, 4, 8])
 def test_parameters(t: int) -> None:
-    """h (h + 2 h/8) + h² + 3 h f weights, and two norms of h; both tables, and a layer norm."""
+    """Per layer h (h + 2 h/8) + h² + 3 h f weights and two norms of h; two tables, a layer norm."""
     (stage,) = plan(scenario(t), LlamaLayer()).stage_parameters
     assert stage.layers == 4 * (WEIGHTS // t + 2 * HIDDEN)
     assert stage.root == 2 * 512 * HIDDEN // t + 2 * HIDDEN
@@ -104,7 +104,7 @@ def plan_of_layers(one: Scenario, layer: Block) -> list[int]:
 @pytest.mark.parametrize("t", [1, 4, 8])
 @pytest.mark.parametrize("fused", [False, True])
 def test_flops(t: int, fused: bool) -> None:
-    """Groups save products with weights, not with scores, of which a fused kernel does half."""
+    """Groups reduce products with weights, not with scores. A fused kernel halves the latter."""
     one = plan(scenario(t), LlamaLayer(fused=fused))
     weights, scores = 2 * S * B * WEIGHTS, 4 * S**2 * B * HIDDEN
     forward, backward = (
@@ -121,10 +121,11 @@ def test_flops(t: int, fused: bool) -> None:
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 @pytest.mark.parametrize("fused", [False, True])
 def test_saved_bytes(t: int, recompute: str, fused: bool) -> None:
-    """Per layer: inputs and outputs of both norms, Q, K, V, the context, both gates, their product.
+    """Saved per layer: inputs and outputs of both norms, Q, K, V, the context, both gates, their
+    product.
 
-    Scores are kept once, as the softmax, and K and V for each head; a fused kernel keeps 4 bytes
-    for each row of the scores.
+    Unfused attention saves the softmax, and K and V repeated for each head. A fused kernel saves 4
+    bytes per row of scores.
     """
     one = plan(scenario(t, sequence=t > 1, recompute=recompute), LlamaLayer(fused=fused))
     tokens = S * B

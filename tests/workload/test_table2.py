@@ -1,4 +1,4 @@
-"""One layer against the paper: Table 2 to the last FLOP and byte, and the order of Figures 2-5."""
+"""One layer, compared with the paper: FLOPs and bytes of Table 2, order of ops of Figures 2-5."""
 
 from fractions import Fraction
 
@@ -35,7 +35,7 @@ WIRE = {"none": 16, "selective": 16, "full": 24}
 
 
 def kept_in_table2(scenario: Scenario) -> Fraction:
-    """Activations memory per layer (bytes): Equations 1, 2 and 4 and the rows of Table 2."""
+    """Return the activation bytes of a layer: Equations 1, 2 and 4 and the rows of Table 2."""
     shape = shape_of(scenario)
     s, b, h, a, t = shape.seq_length, shape.microbatch, shape.hidden, shape.heads, shape.tensor
     sequence, recompute = shape.sequence_parallel, scenario.recompute.strategy
@@ -85,7 +85,7 @@ def test_layers_of_gpt3_save_80_and_34_bytes_per_element() -> None:
 @pytest.mark.parametrize("model", TABLE3)
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 def test_flops_of_an_iteration(model: str, recompute: str) -> None:
-    """Appendix A: 72BLsh² (1 + s/6h + v/12hL), and what recompute adds to it."""
+    """Appendix A: 72BLsh² (1 + s/6h + v/12hL), plus the FLOPs of recompute."""
     scenario = with_few_microbatches(paper_scenario(model, recompute=recompute))
     big_b, big_l = scenario.batch.global_, scenario.model.num_layers
     s, h, v = scenario.model.seq_length, scenario.model.hidden_size, scenario.model.vocab_size
@@ -102,7 +102,7 @@ def test_flops_of_an_iteration(model: str, recompute: str) -> None:
 
 
 def with_few_microbatches(scenario: Scenario) -> Scenario:
-    """One microbatch per stage: the simulation's time is proportional to B, as FLOPs are."""
+    """Return the scenario with one microbatch per stage, which is simulated faster."""
     batch = scenario.batch.model_copy(
         update={"global_": scenario.batch.micro * scenario.parallelism.pipeline}
     )
@@ -138,7 +138,7 @@ FIGURES = {
 
 @pytest.mark.parametrize("sequence", [False, True])
 def test_forward_follows_the_figures(sequence: bool) -> None:
-    """Figures 2 and 3, with f̄ where Figure 4 has it, or g and ḡ where Figure 5 has them."""
+    """Figures 2 and 3, with f̄ of Figure 4, or g and ḡ of Figure 5."""
     forward, _ = layer_ops(paper_scenario("22B", sequence=sequence))
     assert [op.name for op in forward] == FIGURES[sequence].split(" | ")
 
@@ -163,8 +163,10 @@ def test_backward_goes_from_last_to_first() -> None:
 
 
 @pytest.mark.parametrize(("sequence", "recompute"), STRATEGIES)
-def test_ops_of_selective_recompute(sequence: bool, recompute: str) -> None:
-    """Full recompute runs the forward pass first, selective the core just before its gradient."""
+def test_recomputed_ops_of_each_strategy(sequence: bool, recompute: str) -> None:
+    """Full recompute first repeats the forward pass, selective the core just before
+    its gradient.
+    """
     scenario = paper_scenario("22B", sequence=sequence, recompute=recompute)
     forward, backward = layer_ops(scenario)
     again = [op.name for op in backward if op.phase is Phase.RECOMPUTE]
@@ -183,7 +185,7 @@ def test_ops_of_selective_recompute(sequence: bool, recompute: str) -> None:
 def hidden_behind(
     scenario: Scenario, *, backward: bool, overlaps: bool = True
 ) -> dict[str, list[str]]:
-    """For each collective, the kernels issued after it that do not wait for it."""
+    """Return, for each collective, the kernels issued after it that do not wait for it."""
     kind = "B" if backward else "F"
     record = record_pass(pass_with(scenario, chunk_with(scenario, 1), kind, overlaps=overlaps))
     ops, waits = list(record.ops), waits_of(record)
@@ -229,9 +231,10 @@ def test_nothing_hides_without_overlap(sequence: bool) -> None:
 
 @pytest.mark.parametrize("sequence", [False, True])
 def test_bytes_that_the_kernels_of_a_layer_move(sequence: bool) -> None:
-    """16-bit tensors of n = sbh (or sbh/t) elements, w = 4sbh/t and q = bs²a/t scores.
+    """16-bit tensors have sbh (or sbh/t) elements, wide ones 4sbh/t. There are bs²a/t scores.
 
-    The causal softmax reads the lower half of the scores and writes all; a mask has a byte.
+    The causal softmax reads the lower half of the scores and writes all of them. A mask has one
+    byte per element.
     """
     n, wide, scores = 2048 * 4 * 6144, 4 * 2048 * 4 * 6144 // 8, 4 * 2048 * 2048 * 64 // 8
     local, part = (n // 8 if sequence else n), n // 8
