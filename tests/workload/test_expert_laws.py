@@ -50,7 +50,7 @@ def test_more_experts_never_make_the_same_tokens_faster() -> None:
         assert seconds == sorted(seconds)
 
 
-def test_imbalance_costs_time_and_memory_and_no_flops() -> None:
+def test_imbalance_adds_time_and_memory_but_no_flops() -> None:
     model = {"hidden_size": 1024, "seq_length": 1024}
     even, uneven = (simulate(moe({"imbalance": load}, model=model)) for load in (1.0, 2.0))
     assert uneven.iteration_time_s > even.iteration_time_s
@@ -69,7 +69,7 @@ SHARED = {"shared_ffn_hidden_size": 4096, "shared_gate": True}
 
 
 def test_the_shared_expert_hides_all_to_alls() -> None:
-    """The layer has the same products and takes less time."""
+    """With overlap, the layer has the same FLOPs, and an iteration is at least 3 % faster."""
     model = {"hidden_size": 2048, "seq_length": 1024}
     grid = {"tensor": 2, "data": 8, "expert": 16, "expert_tensor": 1}
     alone, beside = (
@@ -131,7 +131,7 @@ def test_first_dense_layers_and_layer_frequency_place_experts() -> None:
 
 
 def test_experts_have_a_separate_mesh() -> None:
-    """Megatron-LM's etp-ep-edp-pp over the same ranks."""
+    """Megatron-LM's etp-ep-edp-pp mesh has the same ranks."""
     mesh = Mesh(tp=4, cp=2, dp=8, pp=2).of_experts(expert=8, expert_tensor=2)
     assert (mesh.tp, mesh.cp, mesh.ep, mesh.dp, mesh.pp, mesh.num_ranks) == (2, 1, 8, 4, 2, 128)
     assert (mesh.group("ep").num_ranks, mesh.group("ep").ranks_per_node) == (8, 4)
@@ -172,7 +172,7 @@ BAD: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
 def test_combinations_that_the_framework_refuses(
     code: str, experts: dict[str, Any], grid: dict[str, Any], more: dict[str, Any]
 ) -> None:
-    """Each with a value to write that mends it, but for a size that nothing reads."""
+    """Each error suggests a fix."""
     with pytest.raises(InputError) as caught:
         moe(experts, grid, **more)
     problem = next(one for one in caught.value.problems if one.code == code)
@@ -180,7 +180,7 @@ def test_combinations_that_the_framework_refuses(
 
 
 def test_an_impossible_expert_mesh_is_one_error() -> None:
-    """More expert-parallel ranks than a stage has: one error, even with ZeRO."""
+    """A stage has 4 ranks, fewer than 8 expert-parallel ranks. ZeRO adds no second error."""
     with pytest.raises(InputError) as caught:
         moe(grid={"expert": 8, "data": 4}, memory={"zero_stage": 2})
     assert [problem.code for problem in caught.value.problems] == ["E472"]
@@ -193,11 +193,11 @@ def test_expert_parallelism_needs_experts() -> None:
             scenario_with(model, parallelism={field: value})
 
 
-def test_every_rule_of_experts_is_tried() -> None:
+def test_every_rule_of_experts_is_tested() -> None:
     codes = {rule.code for rule in EXPERT_RULES}
     assert codes == {"E470", *(code for code, *_ in BAD)}
 
 
-def test_experts_are_in_the_phases_of_their_passes() -> None:
+def test_experts_have_two_input_and_two_weight_gradients() -> None:
     phases = Counter(op.phase for op in layer(moe(), "B") if is_grouped(op))
     assert phases == {Phase.INPUT_GRADIENT: 2, Phase.WEIGHT_GRADIENT: 2}

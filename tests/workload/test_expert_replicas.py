@@ -1,4 +1,4 @@
-"""Experts have their own replicas: reductions, shards and memory, counted by hand."""
+"""Replicas of experts: reductions, shards and memory, counted by hand."""
 
 from dataclasses import replace
 from typing import Any
@@ -28,7 +28,7 @@ DENSE, EXPERTS = 1000, 603
 
 
 class Layer:
-    """A layer with a weight of its own, and one of experts."""
+    """Layer with one dense weight and one weight of experts."""
 
     is_unit = True
 
@@ -65,7 +65,7 @@ def test_each_kind_is_reduced_over_its_own_replicas() -> None:
 
 
 def test_the_optimizer_shards_each_kind_over_its_own_replicas() -> None:
-    """1000 / 8 and 603 / 2, rounded up: 125 + 302 of 1603 parameters on the fullest rank."""
+    """The fullest rank has 1000 / 8 = 125 dense and ceil(603 / 2) = 302 expert parameters."""
     one = options(1)
     states = model_states(one, 1603, 603)
     assert states.optimizer_bytes == 12 * (125 + 302)
@@ -79,7 +79,9 @@ def test_the_optimizer_shards_each_kind_over_its_own_replicas() -> None:
 
 
 def test_experts_have_a_separate_gradient_norm() -> None:
-    """It is summed over 4 expert ranks; the norm of other parameters over all ranks."""
+    """Without ZeRO, 4 ranks with different experts sum the norm of experts, and each rank has all
+    dense gradients. With ZeRO, all 8 ranks sum both norms.
+    """
     held = parameters((Chunk(((Layer(), 1),)),), plan_of(small()).microbatch)
     norms = {stage: step_ops(options(stage), held)["norm_reduction"] for stage in (0, 1)}
     assert sent(norms[0]) == [(CollectiveKind.ALL_REDUCE, 4, 4)]
@@ -96,7 +98,9 @@ def test_experts_have_a_separate_gradient_norm() -> None:
 def test_states_of_experts_have_as_many_replicas_as_other_states(
     tensor: int, expert: int, shards: int, context: int
 ) -> None:
-    """torchtitan's efsdp is fsdp x tp / (ep x etp), with as many replicas as all other states."""
+    """torchtitan shards experts over efsdp = fsdp x tp / (ep x etp) ranks, so both have equally
+    many replicas.
+    """
     copy = shards * context * tensor
     grid = {"tensor": tensor, "data": 8, "expert": expert, "context": context}
     if tensor > 1:
@@ -119,7 +123,9 @@ def test_states_of_experts_have_as_many_replicas_as_other_states(
 
 
 def test_shards_of_experts_are_summed_over_their_own_replicas() -> None:
-    """1000 over 4 ranks and 603 over 2, then 250 and 302 over two ranks each."""
+    """1000 dense parameters are sharded over 4 ranks, and 603 of experts over 2. Then shards of 250
+    and of 302 are summed over two replicas each.
+    """
     data, expert_data = Group(("dp",), 4, 4), Group(("dp",), 2, 2)
     replicate_group = Group(("dp",), 2, 1, joins_shards=True)
     one = replace(

@@ -40,7 +40,7 @@ PUBLISHED = {
     # With the module of multi-token prediction; counted below.
     "deepseek_v3": (682_636_472_320, 38_240_382_976),
 }
-"""Parameters, and active parameters: top_k of the experts."""
+"""Parameters, and active parameters, which include only top_k experts per layer."""
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -50,17 +50,18 @@ def test_a_shipped_model_has_its_published_number_of_parameters(name: str) -> No
 
 
 def test_active_parameters_by_hand() -> None:
-    """Qwen3-30B-A3B: without 120 of 128 experts of 3 · 2,048 · 768 parameters in 48 layers."""
+    """In 48 layers of Qwen3-30B-A3B, 120 of 128 experts of 3 · 2,048 · 768 weights are inactive."""
     total, active = PUBLISHED["qwen3_30b_a3b"]
     assert total - active == 48 * 120 * 3 * 2048 * 768
 
 
 def test_parameters_of_deepseek_v3_by_hand() -> None:
-    """The report's 671B (37B active per token), and the module of multi-token prediction.
+    """The technical report counts 671B (37B active per token), and the module of multi-token
+    prediction.
 
-    The checkpoint has 671,026,419,200 for the model: in each of 58 layers also the biases of 256
-    experts, which no gradient reaches. It counts 14B for the module, with copies of the embedding
-    and the head, which training shares with the model.
+    The checkpoint's 671,026,419,200 parameters include router biases of 256 experts in each of 58
+    layers, which have no gradient. Its 14B for the module include copies of the embedding and the
+    head, which training shares with the model.
     """
     hidden, heads = 7168, 128
     attention = hidden * 1536 + 1536 + 1536 * heads * (128 + 64)
@@ -70,7 +71,8 @@ def test_parameters_of_deepseek_v3_by_hand() -> None:
     dense = attention + 2 * hidden + 3 * hidden * 18432
     main = 2 * 129280 * hidden + hidden + 3 * dense + 58 * sparse
     assert main == 671_026_419_200 - 58 * 256
-    # Two norms, the product that joins state and embedding, a layer, and its last norm.
+    # The module has two norms, a projection that joins hidden state and embedding, a layer, and a
+    # final norm.
     module = 2 * hidden + 2 * hidden * hidden + sparse + hidden
     scenario = load_scenario("deepseek_v3")
     whole, alone = (
@@ -102,7 +104,9 @@ A2A, AG, RS = (
 
 
 def test_tokens_go_to_their_experts_and_come_back() -> None:
-    """2 bytes · 64 tokens · 2 experts · 64 channels each way, and 2 bytes for each probability."""
+    """2 bytes · 64 tokens · 2 experts · 64 channels each way, and 2 bytes for each probability.
+    Before, ranks gather 8-byte counts of tokens per expert.
+    """
     rows = TOKENS * TOP_K
     dispatch, chances = (A2A, 2 * rows * HIDDEN, 4), (A2A, 2 * rows, 4)
     assert sent(moe()) == {dispatch: 2, chances: 1, (AG, 8 * EXPERTS * 4, 4): 1}
@@ -114,7 +118,7 @@ def test_with_one_expert_rank_nothing_is_exchanged() -> None:
         assert not sent(moe(grid={"expert": 1}), kind)
 
 
-def test_the_fullest_rank_exchanges_its_load() -> None:
+def test_imbalance_scales_the_rows_of_the_fullest_rank() -> None:
     rows = round(1.5 * TOKENS * TOP_K)
     one = sent(moe({"imbalance": 1.5}))
     assert one[A2A, 2 * rows * HIDDEN, 4] == 2
@@ -123,7 +127,9 @@ def test_the_fullest_rank_exchanges_its_load() -> None:
 
 
 def test_ranks_that_share_an_expert_gather_their_tokens() -> None:
-    """Two tensor ranks route half of the tokens each, and share each expert."""
+    """Each of two tensor-parallel ranks routes half of the tokens. Both have half of each expert,
+    unless `expert_tensor` is 1.
+    """
     grid = {"tensor": 2, "data": 4, "expert": 4}
     rows = TOKENS // 2 * TOP_K
     found = sent(moe(grid=grid))
@@ -167,9 +173,9 @@ LAYERS = [
 
 @pytest.mark.parametrize(("grid", "size"), LAYERS)
 def test_flops_by_hand(grid: dict[str, Any], size: dict[str, Any]) -> None:
-    """2 per weight and token that uses it; 2 · 2 s² h per sequence of scores.
+    """2 FLOPs per weight and token that uses it; 2 · 2 s² h per sequence for products with scores.
 
-    All ranks of tensor parallelism together: each routes its own tokens.
+    The counts are sums over tensor-parallel ranks, because each routes its own tokens.
     """
     scenario = moe(size, grid)
     t = scenario.parallelism.tensor
@@ -208,7 +214,9 @@ def test_parameters_of_a_rank_by_hand(grid: dict[str, Any], size: dict[str, Any]
 
 @pytest.mark.parametrize(("grid", "size"), LAYERS)
 def test_saved_bytes_by_hand(grid: dict[str, Any], size: dict[str, Any]) -> None:
-    """Inputs of both norms, of all products and of activations, scores, and what routes tokens."""
+    """Saved: inputs and outputs of norms; Q, K, V, context and scores of attention; inputs of
+    products and activations; probabilities, choices and the order of tokens of the router.
+    """
     scenario = moe(size, grid)
     split = scenario.parallelism
     t, local = split.tensor, TOKENS // split.tensor

@@ -1,4 +1,4 @@
-"""Experts and latent attention in fp8: products, casts, padding, saved bytes, counted by hand."""
+"""Experts and latent attention in fp8: products, casts, padding and saved bytes by hand."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ EXPERT = 3 * H * F
 
 
 def experts_in(precision: dict[str, Any], *, model: Any = None, **more: Any) -> Scenario:
-    """A layer whose 8 experts lie on 4 ranks; each rank routes 128 tokens to two experts each."""
+    """Return a layer with 8 experts on 4 ranks. Each rank routes 128 tokens to two experts each."""
     sizes = {"hidden_size": H, "num_attention_heads": HEADS, "seq_length": TOKENS // 2}
     sizes |= {"normalization": "rms_norm"}
     sections = {"attention_backend": "fused", "cluster": "h100_sxm", "precision": precision}
@@ -35,7 +35,7 @@ def fp8(recipe: str = "delayed", **more: Any) -> dict[str, Any]:
 
 
 def kernels(ops: list[Op]) -> dict[str, tuple[int, int]]:
-    """Bytes that each kernel reads and writes, by name."""
+    """Return the bytes that each kernel reads and writes, by name."""
     works = ((op.name, op.work) for op in ops)
     return {
         name: (one.read_bytes, one.write_bytes)
@@ -45,7 +45,7 @@ def kernels(ops: list[Op]) -> dict[str, tuple[int, int]]:
 
 
 def saves(scenario: Scenario) -> dict[str, int]:
-    """Bytes of the tensors that a layer saves, by name."""
+    """Return the bytes of the tensors that a layer saves, by name."""
     tensors = {tensor for op in layer(scenario) for tensor in op.saves}
     return {tensor.name: tensor.num_bytes for tensor in tensors}
 
@@ -59,8 +59,10 @@ def products(scenario: Scenario, kind: str) -> dict[str, Gemm | GroupedGemm]:
 
 
 @pytest.mark.parametrize("recipe", ["delayed", "blockwise", "mxfp8"])
-def test_rows_of_experts_are_padded_to_what_the_recipe_multiplies(recipe: str) -> None:
-    """7.5 or 15.5 rows per expert on average: every remainder is equally likely."""
+def test_rows_of_experts_are_padded_to_the_multiple_of_the_recipe(recipe: str) -> None:
+    """Rows are padded to multiples of 16 or 32. Every remainder is equally likely, so the mean
+    padding is 7.5 or 15.5 rows per expert.
+    """
     scenario = experts_in(fp8(recipe))
     rows = ROWS + PADDING[recipe]
     up = products(scenario, "F")["experts up"]
@@ -75,7 +77,9 @@ def test_rows_of_experts_are_padded_to_what_the_recipe_multiplies(recipe: str) -
 
 
 def test_a_capacity_fixes_the_padding() -> None:
-    """ceil(1.1 · 128 · 2 / 8) = 36 rows from each of 4 ranks: 144 need none, 140 of 35 need 4."""
+    """With a factor of 1.1, ceil(1.1 · 128 · 2 / 8) = 36 rows come from each of 4 ranks, and 144
+    rows need no padding. With 1.07, 35 rows come from each, and 140 rows need 4 more.
+    """
     for factor, padding in ((1.1, 0), (1.07, 4)):
         scenario = experts_in(fp8(), experts={"capacity_factor": factor})
         up = products(scenario, "F")["experts up"]
@@ -84,7 +88,7 @@ def test_a_capacity_fixes_the_padding() -> None:
         assert any("padding" in name for name in kernels(layer(scenario))) == (padding > 0)
 
 
-def test_flops_of_experts_in_fp8_are_those_of_bf16_and_of_padding() -> None:
+def test_experts_in_fp8_add_only_flops_of_padding() -> None:
     for kind, times in (("F", 1), ("B", 2)):
         bf16, ours = (layer(experts_in(one), kind) for one in ({}, fp8()))
         assert total_model_flops(ours) == total_model_flops(bf16) > 0
@@ -104,7 +108,7 @@ def test_products_of_experts_are_in_fp8_and_their_router_is_not() -> None:
     assert {one.dtype for name, one in found.items() if name not in router} == {"fp8_block"}
 
 
-def test_tokens_travel_in_bf16() -> None:
+def test_tokens_are_sent_in_bf16() -> None:
     for kind in ("F", "B"):
         assert sent(experts_in(fp8()), kind) == sent(experts_in({}), kind)
     assert sent(experts_in(fp8()))[CollectiveKind.ALL_TO_ALL, 2 * ROWS * H, RANKS] == 2
@@ -130,7 +134,7 @@ def test_casts_of_experts_write_both_copies_of_each_input_and_gradient(recipe: s
 
 
 def test_the_norm_before_experts_stays_in_bf16() -> None:
-    """The router and the dispatch read its output, not a product."""
+    """The router and the dispatch read its output, not a product in fp8."""
     there = kernels(layer(experts_in(fp8())))
     assert there["MLP RMS norm"] == (2 * TOKENS * H, 2 * TOKENS * H)
     assert there["attention RMS norm"] == (2 * TOKENS * H, TOKENS * H)
@@ -138,7 +142,7 @@ def test_the_norm_before_experts_stays_in_bf16() -> None:
 
 @pytest.mark.parametrize(("recipe", "scales"), [("delayed", 0), ("blockwise", 4 / 128)])
 def test_experts_save_their_inputs_in_one_byte(recipe: str, scales: float) -> None:
-    """The activation saves its input in bf16, with padding."""
+    """Padding is saved too. The activation saves its input in bf16."""
     found, rows = saves(experts_in(fp8(recipe))), ROWS + OWN * 15 // 2
     for name, width in (("up", H), ("down", F)):
         saved = f"experts {name} input in fp8"
@@ -151,7 +155,7 @@ def test_experts_save_their_inputs_in_one_byte(recipe: str, scales: float) -> No
 
 
 def test_weights_of_experts_are_cast_once_and_gathered_over_their_replicas() -> None:
-    """8 ranks, of which 4 hold different experts: an expert has 2 replicas, the rest have 8."""
+    """4 of 8 ranks have different experts, so an expert has 2 replicas. Other weights have 8."""
     for keeps in (False, True):
         scenario = experts_in(fp8(fp8_parameters=keeps), memory={"zero_stage": 1})
         step = step_of(scenario)
@@ -171,8 +175,7 @@ def test_weights_of_experts_are_cast_once_and_gathered_over_their_replicas() -> 
             assert kernels([*step["update"]])["weights to fp8"] == (2 * shard, shard)
 
 
-def test_buckets_gather_as_many_bytes_as_one_gather() -> None:
-    """Bytes of the buckets' gathers add up to those of the gather after the step."""
+def test_buckets_gather_the_bytes_of_one_gather() -> None:
     options = plan_of(experts_in(fp8(fp8_parameters=True), memory={"zero_stage": 1})).step_options
     whole = parameter_gather(options, 1000, 600, 800)
     parts = [parameter_gather(options, 500, 300, 400)] * 2
@@ -224,8 +227,10 @@ def latent(recipe: str, tensor: int = 2, **more: Any) -> Scenario:
     return experts_in(fp8(recipe), model=model | more, grid=grid)
 
 
-def test_down_projections_cast_the_same_input_each() -> None:
-    """Each rank its own 128 tokens, both copies; their gradients too, and nothing is gathered."""
+def test_each_down_projection_casts_the_output_of_the_norm() -> None:
+    """Each rank casts its own 128 tokens, row-wise and transposed, and also their gradients.
+    Nothing is gathered.
+    """
     there, back = (kernels(layer(latent("delayed"), kind)) for kind in ("F", "B"))
     own = TOKENS
     for name, width in (("query down", 128), ("key and value down", 256 + 32)):
@@ -285,7 +290,9 @@ def test_replicated_weights_are_cast_too() -> None:
     ],
 )
 def test_latents_that_fp8_cannot_multiply_are_refused(recipe: str, field: str, size: int) -> None:
-    """272 latents are not a multiple of 128, the block that ranks would gather in fp8."""
+    """Ranks gather latents in fp8 with blocks of 128 channels, and 272 is not a multiple of 128. A
+    single rank gathers nothing, so it may have 272.
+    """
     with pytest.raises(InputError, match=rf"model.latent_attention.{field} is {size}") as caught:
         latent(recipe, latent_attention=LATENT | {field: size})
     assert [one.code for one in caught.value.problems] == ["E390"]
@@ -297,7 +304,7 @@ def test_latents_that_fp8_cannot_multiply_are_refused(recipe: str, field: str, s
 
 
 def test_deepseek_v3_in_fp8_is_faster_and_keeps_copies_of_weights() -> None:
-    """docs/experts.md says so, with generated figures."""
+    """docs/experts.md states this with generated figures."""
     scenario = load_scenario("deepseek_v3")
     recipe = {"precision.compute": "fp8", "precision.fp8_recipe": "blockwise"}
     bf16, fp8 = (simulate(one) for one in (scenario, scenario.replace(recipe)))

@@ -37,7 +37,7 @@ RECIPES = ("delayed", "tensorwise", "blockwise")
 
 
 def modern(precision: dict[str, Any], tensor: int = T, **sections: Any) -> Scenario:
-    """Two layers as of Llama 3; under sequence parallelism if tensor is more than 1."""
+    """Return two layers as of Llama 3, with sequence parallelism if tensor is more than 1."""
     model = {
         "num_layers": 2,
         **{"hidden_size": H, "num_attention_heads": HEADS, "num_query_groups": GROUPS},
@@ -59,7 +59,7 @@ def named(ops: tuple[Op, ...]) -> dict[str, Op]:
 
 
 def moved(ops: tuple[Op, ...]) -> dict[str, tuple[int, int]]:
-    """Bytes that each kernel reads and writes, by name."""
+    """Return the bytes that each kernel reads and writes, by name."""
     kernels = ((op.name, op.work) for op in ops)
     return {
         name: (one.read_bytes, one.write_bytes)
@@ -69,7 +69,7 @@ def moved(ops: tuple[Op, ...]) -> dict[str, tuple[int, int]]:
 
 
 def sent(ops: tuple[Op, ...]) -> dict[tuple[str, str], int]:
-    """Bytes of each collective's array, by name and kind."""
+    """Return the bytes of each collective's array, by name and kind."""
     collectives = ((op.name, op.work) for op in ops)
     return {
         (name, one.kind.value): one.array_bytes
@@ -89,7 +89,7 @@ def test_fp8_changes_no_flops(recipe: str) -> None:
         assert total_model_flops(after) == total_model_flops(before)
 
 
-def test_products_of_linear_layers_are_in_fp8_and_all_else_is_not() -> None:
+def test_only_products_of_linear_layers_are_in_fp8() -> None:
     scenario = modern(fp8())
     whole = chunk_with(scenario, 2, embedding=True, head=True)
     ops = [op for kind in ("F", "B") for op in ops_of(pass_with(scenario, whole, kind))]
@@ -109,7 +109,7 @@ def test_products_of_linear_layers_are_in_fp8_and_all_else_is_not() -> None:
 
 
 def test_casts_of_delayed_scaling_under_sequence_parallelism() -> None:
-    """Norms write fp8; ranks gather rows in fp8, and transpose what weight gradients read."""
+    """Norms write fp8. Ranks gather rows in fp8, and transpose the inputs of weight gradients."""
     (forward, backward), own, whole = layer_ops(modern(fp8())), TOKENS // T * H, TOKENS * H
     there, back = moved(forward), moved(backward)
     for norm in ("attention RMS norm", "MLP RMS norm"):
@@ -136,8 +136,10 @@ def test_casts_of_delayed_scaling_under_sequence_parallelism() -> None:
     }
 
 
-def test_casts_of_tensorwise_scaling_find_the_largest_first() -> None:
-    """A norm finds it on its way; ranks that gather agree on it by one number."""
+def test_casts_of_tensorwise_scaling_first_find_the_largest_value() -> None:
+    """A norm computes the largest value of its output. Ranks that gather a tensor agree on its
+    largest value by an all-reduce of one fp32 number.
+    """
     (forward, backward), own = layer_ops(modern(fp8("tensorwise"))), TOKENS // T * H
     there, back = moved(forward), moved(backward)
     assert there["MLP RMS norm"] == (2 * own, 2 * own)
@@ -153,7 +155,7 @@ def test_casts_of_tensorwise_scaling_find_the_largest_first() -> None:
 
 
 def test_casts_of_blockwise_scaling_write_both_copies_with_their_scales() -> None:
-    """An fp32 number for each 128; gradients are gathered by rows and by columns."""
+    """Each 128 elements have an fp32 scale. Gradients are gathered row-wise and column-wise."""
     (forward, backward), own = layer_ops(modern(fp8("blockwise"))), TOKENS // T * H
 
     def copy(elements: int) -> int:
@@ -181,7 +183,7 @@ def test_a_single_rank_gathers_nothing_and_casts_both_copies() -> None:
 
 @pytest.mark.parametrize(("recipe", "scales"), [("delayed", 0), ("blockwise", 4 / 128)])
 def test_a_layer_saves_inputs_of_products_in_one_byte(recipe: str, scales: float) -> None:
-    """Fused attention keeps its output in bf16, and the projection a copy of it."""
+    """Fused attention saves its output in bf16, and the projection saves a copy in fp8."""
     in_fp8 = 2 * TOKENS * H + TOKENS * CONTEXT + TOKENS * FFN
     in_bf16 = (
         *(2 * TOKENS * H, TOKENS * QKV, TOKENS * CONTEXT, TOKENS * 2 * FFN),
@@ -205,7 +207,7 @@ def test_backward_passes_read_exactly_the_saved_tensors() -> None:
 
 @pytest.mark.parametrize("keeps", [False, True])
 def test_memory_of_weights_and_their_fp8_copies(keeps: bool) -> None:
-    """bf16 weights with both fp8 copies, or fp8 weights with the transposed copy."""
+    """A rank has bf16 weights and both fp8 copies, or fp8 weights and the transposed copy."""
     scenario = modern(
         fp8(fp8_parameters=keeps),
         parallelism={"data": 2},
@@ -243,7 +245,7 @@ def test_tensorwise_scales_read_all_weights_before_they_are_cast() -> None:
     }
 
 
-def test_the_page_of_memory_says_what_each_buffer_is() -> None:
+def test_the_page_of_memory_explains_each_buffer() -> None:
     plan = plan_of(modern(fp8()))
     running, stepping = buffers_of(plan, plan.stage_parameters[0], 0)
     assert {*running, *stepping} <= MEANINGS.keys()
@@ -255,7 +257,9 @@ def step_of(scenario: Scenario) -> StepOps:
 
 
 def test_states_and_kernel_of_a_precision_aware_optimizer() -> None:
-    """Of a parameter 6 bytes: the 16 bits that bf16 lacks, and two moments in bf16."""
+    """6 bytes per parameter: the 16 bits of a master weight that bf16 lacks, and
+    two bf16 moments.
+    """
     precision = {"exp_avg": "bf16", "exp_avg_sq": "bf16", "main_parameters": "remainder"}
     grid = {"parallelism": {"data": 2}, "batch": {"micro": 1, "global": 2}}
     scenario = modern(precision | {"gradients": "bf16"}, memory={"zero_stage": 1}, **grid)
@@ -266,7 +270,7 @@ def test_states_and_kernel_of_a_precision_aware_optimizer() -> None:
     step = step_of(scenario)
     assert "gradient to fp32" not in moved(step["norm"])
     update = moved(step["update"])
-    # Gradient, remainder, moments and parameter in; all but the gradient out.
+    # Adam reads gradient, remainder, two moments and parameter, and writes all but the gradient.
     assert update["Adam"] == (10 * shard, 8 * shard)
     assert update["gradient clip"] == (2 * shard, 2 * shard)
     assert "master weights to model" not in update
@@ -290,7 +294,7 @@ def test_training_in_fp32_has_no_master_weights_and_converts_no_logits() -> None
 
 @functools.cache
 def free_casts() -> HardwareProfile:
-    """An H100 whose kernels take no launch and copies no time, with bf16's tiles for fp8 too."""
+    """Return an H100 profile without the time of launches, memory traffic and tile overhead."""
     profile = changed(
         load_profile("h100_sxm"),
         memory_bound__stream_bandwidth=1e30,
@@ -321,7 +325,7 @@ def test_with_free_casts_fp8_is_never_slower(hidden: int, tokens: int, recipe: s
         assert after.duration_s <= before.duration_s * (1 + 1e-9)
 
 
-def test_mfu_stays_that_of_the_bf16_peak() -> None:
+def test_mfu_is_relative_to_the_bf16_peak() -> None:
     result = simulate(modern(fp8()))
     both = result.mfu_by_peak
     assert both["bf16"] == result.mfu
@@ -339,8 +343,8 @@ def test_tf32_products_are_faster_than_those_of_fp32() -> None:
     assert tf32.mfu_by_peak["tf32"] == pytest.approx(2 * tf32.mfu)
 
 
-def test_mxfp8_runs_where_a_profile_has_its_products() -> None:
-    """Both copies with a byte for each 32 numbers; nothing is transposed."""
+def test_mxfp8_runs_if_the_profile_has_its_products() -> None:
+    """A cast writes both copies, with one byte of scale per 32 elements. Nothing is transposed."""
     scenario = modern(fp8("mxfp8"))
     with pytest.raises(InputError, match="no entry for mxfp8 products"):
         simulate(scenario)

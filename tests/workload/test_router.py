@@ -1,4 +1,4 @@
-"""How routers choose experts: kernels, bytes and saved tensors, counted by hand."""
+"""Routers of experts: kernels, bytes and saved tensors, counted by hand."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ LOGITS = 2 * TOKENS * EXPERTS
 
 
 def added(size: dict[str, Any], kind: Any = "F", base: dict[str, Any] | None = None) -> list[Op]:
-    """The ops that a router has beyond those of another one, of a softmax by default."""
+    """Return the ops of a router that a second router, by default with softmax, does not have."""
     before = {(op.name, op.work) for op in layer(moe(base or {}), kind)}
     return [op for op in layer(moe(size), kind) if (op.name, op.work) not in before]
 
@@ -33,7 +33,9 @@ def traffic(ops: list[Op]) -> dict[str, tuple[int, int]]:
 
 
 def test_sigmoids_are_computed_for_every_expert_in_fp32() -> None:
-    """`topk_routing_with_score_function`: cast, sigmoid, top-k, division by the sum."""
+    """Megatron-Core's `topk_routing_with_score_function`: cast, sigmoid, top-k,
+    divide by the sum.
+    """
     assert traffic(added(SIGMOID)) == {
         "router logits cast": (LOGITS, WHOLE),
         "router sigmoid": (WHOLE, WHOLE),
@@ -60,7 +62,7 @@ def test_sigmoids_are_saved() -> None:
 
 
 def test_a_bias_chooses_the_experts_and_not_their_weights() -> None:
-    """It is added to all scores; those of the chosen experts are picked again without it."""
+    """It is added to all scores. The scores of the chosen experts are then read without it."""
     assert traffic(added(BIAS, base=SIGMOID)) == {
         "router bias": (WHOLE, WHOLE),
         "router scores": (PICKED, CHOSEN),
@@ -71,7 +73,7 @@ def test_a_bias_chooses_the_experts_and_not_their_weights() -> None:
 
 @pytest.mark.parametrize(("score", "size"), [({}, 2), (SIGMOID, 4)])
 def test_experts_outside_the_best_groups_are_masked(score: dict[str, Any], size: int) -> None:
-    """Top k / 1 of each of 2 groups, their sums, the best group, and the mask of all experts."""
+    """The router sums top_k scores of each of 2 groups, picks 1 group, and masks other experts."""
     all_scores, best = size * TOKENS * EXPERTS, 2 * TOKENS * TOP_K
     group = TOKENS * (size + 8)
     assert traffic(added(score | GROUPS, base=score)) == {

@@ -1,4 +1,4 @@
-"""Products that are pipelined with their collectives: time, FLOPs, bytes and memory by hand."""
+"""Products pipelined with their collectives: time, FLOPs, bytes and memory by hand."""
 
 import math
 from collections import Counter
@@ -43,23 +43,23 @@ SPLIT = {"tensor": 4, "sequence_parallel": True}
 
 @dataclass(frozen=True)
 class Column:
-    """One column-parallel layer."""
+    """One column-parallel layer with userbuffers."""
 
     is_unit: bool = True
 
     def forward(self, tape: Tape, x: Tensor) -> Tensor:
-        """From the rows of a rank to all rows."""
+        """Gather the rank's rows and multiply all rows."""
         return column_linear(tape, x, 96, "QKV", bias=False)
 
 
 @dataclass(frozen=True)
 class Row:
-    """A column-parallel layer without userbuffers, and a row-parallel one."""
+    """A column-parallel layer without userbuffers, and a row-parallel layer with userbuffers."""
 
     is_unit: bool = True
 
     def forward(self, tape: Tape, x: Tensor) -> Tensor:
-        """From the rows of a rank, over all rows, to the rows of the rank."""
+        """Gather the rank's rows, multiply all rows twice, and reduce-scatter them."""
         y = column_linear(tape, x, 96, "up", bias=False, has_userbuffers=False)
         return row_linear(tape, y, "projection", bias=False)
 
@@ -79,7 +79,7 @@ def seconds_of(
     link_s: float,
     engine: Engine = "auto",
 ) -> float:
-    """Seconds of a pass whose whole products last `product_s`, all rows on the links `link_s`."""
+    """Return the time of a pass. A whole product takes `product_s`, sending all rows `link_s`."""
     flops = 2 * 48 * 48 * 96 // num_ranks
     array_bytes = 48 * 48 * 2
 
@@ -99,12 +99,16 @@ def seconds_of(
 
 @pytest.mark.parametrize("num_ranks", [2, 3, 4])
 @pytest.mark.parametrize("link_s", [0.0, 0.5, 1.0, 3.0])
-def test_a_column_parallel_layer_hides_chunks_that_travel(num_ranks: int, link_s: float) -> None:
-    """t = 2: half a product overlaps half of the rows, then half a product runs alone."""
+def test_a_column_parallel_layer_hides_the_exchange_of_chunks(
+    num_ranks: int, link_s: float
+) -> None:
+    """With t = 2, half of the product overlaps with sending half of the rows. Then the other half
+    runs alone.
+    """
     chunk_s, sent_s = 1 / num_ranks, link_s / num_ranks
     forward_s = (num_ranks - 1) * max(chunk_s, sent_s) + chunk_s
     assert seconds_of(Column(), "F", num_ranks, link_s=link_s) == pytest.approx(forward_s)
-    # Backward, the gather and the reduce-scatter each overlap with a whole product.
+    # In the backward pass, the gather and the reduce-scatter each overlap with a whole product.
     backward_s = 2 * max(1.0, link_s * (1 - 1 / num_ranks))
     assert seconds_of(Column(), "B", num_ranks, link_s=link_s) == pytest.approx(backward_s)
 
@@ -112,7 +116,9 @@ def test_a_column_parallel_layer_hides_chunks_that_travel(num_ranks: int, link_s
 @pytest.mark.parametrize("num_ranks", [2, 4])
 @pytest.mark.parametrize("link_s", [0.0, 0.5, 1.0, 3.0])
 def test_a_row_parallel_layer_hides_three_chunks_of_four(num_ranks: int, link_s: float) -> None:
-    """Of four chunks of columns the last is reduce-scattered alone; backward a ring gathers."""
+    """The reduce-scatter of the last of four chunks of columns is exposed. The backward pass
+    gathers in a ring.
+    """
     whole_s = link_s * (1 - 1 / num_ranks)
     before_s = seconds_of(Row(), "F", num_ranks, link_s=link_s) - whole_s - 1.0
     assert before_s == pytest.approx(1 / 4 + 3 * max(1 / 4, whole_s / 4) + whole_s / 4)
@@ -171,7 +177,7 @@ def test_time_lies_between_kernels_alone_and_everything_in_sequence(
     kernels = [work for work in works if not isinstance(work, Collective)]
     assert took_s <= math.fsum(map(model.seconds, works)) * (1 + 1e-9)
     assert took_s >= math.fsum(map(model.seconds, kernels)) * (1 - 1e-9)
-    # With links that take no time, what remains are the same chunks of products.
+    # If collectives take no time, the pass takes the sum of its kernels' times.
     free = PassMachine(
         lambda work: 0.0 if isinstance(work, Collective) else model.seconds(work), 0.0, lambda _: 1
     )
@@ -180,7 +186,7 @@ def test_time_lies_between_kernels_alone_and_everything_in_sequence(
 
 
 def test_copy_engines_do_not_slow_products_but_reduce_scatters_do() -> None:
-    """A ring exchange leaves the multiprocessors to the product (`use_ce`)."""
+    """A ring exchange uses copy engines (`use_ce`), so the product has all multiprocessors."""
     model = DurationModel(a100())
     machine = PassMachine(model.seconds, 0.0, model.device_load)
     group = Group(("tp",), 4, 4)
@@ -198,7 +204,9 @@ def test_copy_engines_do_not_slow_products_but_reduce_scatters_do() -> None:
 
 
 def test_ops_of_a_layer_by_hand() -> None:
-    """Four rings and copies of t chunks, two times four pipelined chunks, four bulk collectives."""
+    """Four rings of t - 1 copies, two products with four reduce-scattered chunks, four whole
+    collectives.
+    """
     scenario = scenario_with(SIZES, parallelism=SPLIT)
     layer = chunk_with(scenario, 1)
     kinds: Counter[tuple[str, str]] = Counter()
@@ -216,7 +224,7 @@ def test_ops_of_a_layer_by_hand() -> None:
     }
 
 
-def test_full_recompute_pipelines_again() -> None:
+def test_full_recompute_repeats_pipelined_products() -> None:
     scenario = scenario_with(SIZES, parallelism=SPLIT, recompute="full")
     layer = chunk_with(scenario, 1)
     forward, backward = (
@@ -228,7 +236,7 @@ def test_full_recompute_pipelines_again() -> None:
 
 
 def test_userbuffers_are_twelve_permanent_arrays() -> None:
-    """Megatron-LM's own buffer is left to the head, on the last stage."""
+    """Layers do not use Megatron-LM's global memory buffer then; only the head does."""
     scenario = small({"sequence_parallel": True}, overlap={"userbuffers": True})
     first, *_, last = simulate(scenario).memory.stages
     array_bytes = 2048 * 1 * 4096 * 2
@@ -239,7 +247,8 @@ def test_userbuffers_are_twelve_permanent_arrays() -> None:
     split = {"sequence_parallel": True, "context": 2}
     eight = small(split, overlap={"userbuffers": True}, precision={"compute": "fp8"}, **fused)
     (buffers, *_) = [stage.buffers_bytes for stage in simulate(eight).memory.stages]
-    # Half of the tokens; eight arrays are gathered in fp8, four are reduce-scattered in bf16.
+    # A rank has half of the tokens. Eight arrays are gathered in fp8, four reduce-scattered in
+    # bf16.
     assert buffers["userbuffers"] == (8 + 4 * 2) * array_bytes // 4
     assert "global memory buffer" not in buffers
 
@@ -265,7 +274,7 @@ def test_fp8_sends_half_the_bytes() -> None:
     assert sent[0] * 2 == sent[1] == 4 * 3 * (256 * 512 * 2 // 4)
 
 
-def test_ranks_of_userbuffers_lie_in_one_node() -> None:
+def test_ranks_of_userbuffers_are_in_one_node() -> None:
     grid = {"tensor": 16, "sequence_parallel": True}
     with pytest.raises(InputError, match=r"E375 .* but NVLink connects only 8 GPUs") as caught:
         simulate(small(grid, overlap={"userbuffers": True}))
@@ -275,7 +284,7 @@ def test_ranks_of_userbuffers_lie_in_one_node() -> None:
 
 
 def test_a_search_omits_tensor_parallel_ranks_on_several_nodes() -> None:
-    """Where ranks have no sequence parallelism, a search drops userbuffers, not the ranks."""
+    """For points without sequence parallelism, a search drops userbuffers and keeps the ranks."""
     base = small({"sequence_parallel": True}, overlap={"userbuffers": True})
     legal = legal_points(Space(base, (16,)), rules_on(a100()))
     assert legal.removed["E375"] > 0
