@@ -36,7 +36,7 @@ from tests.helpers.toys import (
     ],
 )
 def test_notation_of_megatron_core(layout: str, chunks: list[str]) -> None:
-    """The examples of `parse_str_to_list` and others, by hand."""
+    """Examples of Megatron-Core's `parse_str_to_list`, and others by hand."""
     assert list(chunks_of_layout(layout)) == chunks
 
 
@@ -68,7 +68,9 @@ def test_layout_predicts_the_same_as_equal_uneven_stages(own: dict[str, Any], la
 
 
 def test_parameters_of_embedding_and_loss_in_stages_of_their_own() -> None:
-    """v h / t + s h of the embedding, and v h / t + 2 h of the final norm and the tied table."""
+    """The embedding has v h / t + s h parameters. The stage of the loss has v h / t of the tied
+    table and 2 h of the final norm.
+    """
     plan = plan_of(small({"layout": "E|t*5|t*3|L"}))
     layer, (v, s, h, t) = layer_parameters(small()), (51200, 2048, 4096, 4)
     assert [stage.total for stage in plan.stage_parameters] == [
@@ -81,8 +83,9 @@ def test_parameters_of_embedding_and_loss_in_stages_of_their_own() -> None:
 
 
 def test_memory_follows_a_layer_to_another_stage() -> None:
-    """18 bytes a parameter, and 2sbh bytes of input per outstanding microbatch: three on stage 1,
-    two on stage 2."""
+    """A layer has 18 bytes per parameter, and 2sbh bytes of input per outstanding microbatch. Stage
+    1 has three outstanding microbatches, stage 2 has two.
+    """
     one, other = (
         memory_report(plan_of(small({"layout": layout}, recompute="full")), a100()).stages
         for layout in ("E|t*5|t*3|L", "E|t*4|t*4|L")
@@ -107,13 +110,15 @@ def prediction(layout: str | None, stages: int = 2) -> Scenario:
     )
 
 
-def test_token_prediction_beside_the_loss() -> None:
+def test_token_prediction_is_on_the_stage_of_the_loss_by_default() -> None:
     written, default = run(prediction("Ett|ttmL")), run(prediction(None))
     assert written.to_dict() | {"scenario": None} == default.to_dict() | {"scenario": None}
 
 
 def test_the_final_norm_stays_with_the_last_layer_before_token_prediction() -> None:
-    """`has_final_layernorm_in_this_stage`: its h parameters are on the stage of the last layer."""
+    """Megatron-Core's `has_final_layernorm_in_this_stage`: the stage of the last layer has the
+    norm's h parameters.
+    """
     together = plan_of(prediction("Ett|ttmL")).stage_parameters
     apart = plan_of(prediction("Ett|tt|mL", 3)).stage_parameters
     layer = together[0].layers // 2
@@ -122,7 +127,7 @@ def test_the_final_norm_stays_with_the_last_layer_before_token_prediction() -> N
 
 
 def apart(tied: bool = False, **sections: Any) -> Scenario:
-    """Two modules after four layers, on the last stage but one; an empty stage before them."""
+    """Return four layers, an empty stage, and two prediction modules on the last stage but one."""
     return scenario_with(
         SIZES | PREDICTION | {"num_layers": 4, "mtp_num_layers": 2, "tied_embeddings": tied},
         parallelism={"pipeline": 5, "layout": "Ett|tt||mm|L"},
@@ -138,12 +143,15 @@ STATE_BYTES = 2 * 2 * SIZES["seq_length"] * SIZES["hidden_size"]
 def test_modules_apart_from_the_loss_hold_the_embedding_and_not_the_output_layer(
     tied: bool,
 ) -> None:
-    """`get_embedding_ranks`: first stage, stage of the modules, last stage if tied."""
+    """Megatron-Core's `get_embedding_ranks`: the first stage, the stage of the modules, and the
+    last stage if tied.
+    """
     plan, (v, h) = plan_of(apart(tied)), (SIZES["vocab_size"], SIZES["hidden_size"])
     layer = plan_of(apart(tied)).stage_parameters[1].total - h
     first, last, empty, modules, loss = (stage.total for stage in plan.stage_parameters)
     assert (last, empty, loss) == (layer + h, 0, v * h)
-    # Two modules, each with half of the two layers, a projection of 2 h to h, and three norms.
+    # Each of two modules has half of `layer`, which counts two layers, a projection from 2 h to h,
+    # and three norms.
     assert modules == layer + 2 * (2 * h * h + 3 * h) + v * h
     assert first == layer + v * h
     holders = [0, 3, 4] if tied else [0, 3]
@@ -157,8 +165,10 @@ def test_modules_apart_from_the_loss_hold_the_embedding_and_not_the_output_layer
     assert plan.num_parameters == sum((first, last, modules)) - v * h + (0 if tied else loss)
 
 
-def test_modules_apart_from_the_loss_send_every_hidden_state_and_first_its_shape() -> None:
-    """Three states of 2 s b h bytes leave their stage, one every other stage; 24 bytes of shape."""
+def test_modules_apart_from_the_loss_send_all_hidden_states_after_a_shape() -> None:
+    """Their stage sends three hidden states of 2 s b h bytes, other stages one. A shape of 24 bytes
+    is sent before.
+    """
     result, profile = run(apart()), a100()
     assert result.plan.contents.sent_states[:4] == (1, 1, 1, 3)
     link = profile.links.point_to_point
@@ -179,7 +189,9 @@ def test_modules_apart_from_the_loss_send_every_hidden_state_and_first_its_shape
 
 
 def test_chunks_without_layers_copy_their_input() -> None:
-    """They read and write it once, and keep it; the loss also keeps the copy, and both logits."""
+    """The copy reads and writes the input once, and the input is saved. The chunk of the loss also
+    saves the copy and the fp32 logits of three losses.
+    """
     plan = plan_of(apart())
     empty, loss = (
         [*record_pass(plan.chunk_pass(plan.chunks[place], "F", saves_all=False)).ops]
@@ -201,7 +213,7 @@ def test_chunks_without_layers_copy_their_input() -> None:
 
 
 def test_the_layout_of_deepseek_v3_runs() -> None:
-    """Megatron-Core's example: 61 layers and a module on 16 stages of two chunks."""
+    """Megatron-Core's example: 61 layers and a prediction module on 16 stages of two chunks."""
     scenario = scenario_with(
         SIZES | PREDICTION | {"num_layers": 61},
         parallelism={"pipeline": 16, "interleave": 2, "layout": "Et*3|(tt|)*29,m|L"},
@@ -220,7 +232,7 @@ def test_the_layout_of_deepseek_v3_runs() -> None:
 
 
 def test_shapes_are_awaited_and_messages_are_not() -> None:
-    """A host posts two messages and two shapes, or half; it waits for the latency and 24 bytes."""
+    """A host posts 2, 4 or 6 shapes and messages. It waits for shapes: a latency and 24 bytes."""
     result = run(
         scenario_with(
             SIZES | PREDICTION | {"num_layers": 4},
@@ -239,7 +251,7 @@ def test_shapes_are_awaited_and_messages_are_not() -> None:
 
 @st.composite
 def layouts(draw: st.DrawFn) -> Scenario:
-    """A small model in chunks of any numbers of layers, with or without token prediction."""
+    """Draw a small model with any number of layers per chunk, with or without token prediction."""
     stages, chunks = draw(st.integers(3, 4)), draw(st.integers(1, 2))
     inner = [draw(st.integers(0, 3)) for _ in range(stages * chunks - 3)]
     first, last = draw(st.integers(1, 2)), draw(st.integers(0, 2))
@@ -270,7 +282,7 @@ def layouts(draw: st.DrawFn) -> Scenario:
 @settings(max_examples=15)
 @given(layouts())
 def test_no_layer_is_lost_or_run_twice(scenario: Scenario) -> None:
-    """Parameters and FLOPs equal those of one stage; the bounds of a search hold."""
+    """Parameters and FLOPs equal those of one stage. A search's bounds are below time and peak."""
     chunks = scenario.parallelism.layout_chunks
     assert chunks_of_layout(layout_of_chunks(chunks)) == chunks
     whole = scenario.replace(

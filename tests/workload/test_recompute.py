@@ -60,18 +60,18 @@ def backward_ops(scenario: Scenario, num_layers: int, policy: RecomputePolicy) -
 
 
 def layer_input(shape: LayerShape) -> int:
-    """2sbh, or its 1/t under sequence parallelism."""
+    """Return 2sbh bytes, or 2sbh/t under sequence parallelism."""
     whole = 2 * shape.seq_length * shape.microbatch * shape.hidden
     return whole // shape.tensor if shape.sequence_parallel else whole
 
 
 def scores(shape: LayerShape) -> int:
-    """5as²b/t: bytes that selective recompute frees, and that one layer holds in its recompute."""
+    """Return 5as²b/t, the bytes per layer that selective recompute does not save."""
     return 5 * shape.heads * shape.seq_length**2 * shape.microbatch // shape.tensor
 
 
 def whole_layer(shape: LayerShape) -> Fraction:
-    """sbh (10 + 24/t + 5as/ht), or sbh/t (34 + 5as/h) under sequence parallelism."""
+    """Return sbh (10 + 24/t + 5as/ht), or sbh/t (34 + 5as/h) under sequence parallelism."""
     sbh = shape.seq_length * shape.microbatch * shape.hidden
     undivided = Fraction(10, shape.tensor if shape.sequence_parallel else 1)
     return sbh * (undivided + Fraction(24, shape.tensor)) + scores(shape)
@@ -84,7 +84,9 @@ WHOLE_INPUTS = layer_scenarios().filter(
 
 
 @given(layer_scenarios(), LAYERS)
-def test_layers_save_the_sum_of_what_each_saves_alone(scenario: Scenario, num_layers: int) -> None:
+def test_saved_bytes_are_proportional_to_the_number_of_layers(
+    scenario: Scenario, num_layers: int
+) -> None:
     whole, core = whole_layer(shape_of(scenario)), scores(shape_of(scenario))
     assert kept(scenario, num_layers, SAVE_ALL) == num_layers * whole
     assert kept(scenario, num_layers, SELECTIVE) == num_layers * (whole - core)
@@ -130,8 +132,8 @@ def test_distribute_gathers_each_input_again(scenario: Scenario, num_layers: int
     assert counted == total_wire_bytes(plain, include_extra=False)
 
 
-def story(scenario: Scenario, num_layers: int, policy: RecomputePolicy) -> str:
-    """R for each recomputed layer, B for each backward pass of a layer, in order."""
+def order_of_passes(scenario: Scenario, num_layers: int, policy: RecomputePolicy) -> str:
+    """Return R for each recomputed layer and B for each backward pass of a layer, in order."""
     letters = {"QKV": "R", "QKV weight gradient": "B"}
     ops = backward_ops(scenario, num_layers, policy)
     return "".join(letters[op.name] for op in ops if op.name in letters)
@@ -154,15 +156,15 @@ def story(scenario: Scenario, num_layers: int, policy: RecomputePolicy) -> str:
 def test_a_unit_is_recomputed_just_before_its_backward_pass(
     policy: RecomputePolicy, expected: str
 ) -> None:
-    """Backward goes from the last unit, which may be shorter, to the first."""
-    assert story(paper_scenario("22B"), 5, policy) == expected
+    """The backward pass runs from the last unit, which may be shorter, to the first."""
+    assert order_of_passes(paper_scenario("22B"), 5, policy) == expected
 
 
 @given(layer_scenarios(), LAYERS, LAYERS)
 def test_units_repeat_every_op_of_their_layers(
     scenario: Scenario, num_layers: int, unit: int
 ) -> None:
-    """With any units, full recompute repeats the forward pass, including its collectives."""
+    """Full recompute repeats the forward pass, including its collectives, for any unit."""
     chunk = chunk_with(scenario, num_layers)
     forward = ops_of(pass_with(scenario, chunk, "F", recompute=SAVE_ALL))
     ops = backward_ops(scenario, num_layers, full(num_layers=unit))
@@ -182,7 +184,8 @@ def test_every_layer_ends_once_in_each_pass() -> None:
             assert record.starts[record.layer_ends[-1]] == len(list(record.ops))
 
 
-# Appendix C and Figure 10: four stages, nine microbatches, one of each four kept.
+# Appendix C and Figure 10: four stages and nine microbatches. Each stage saves all activations of
+# one of its outstanding microbatches.
 
 
 def kept_microbatches(plan: Plan, stage: int, kind: Any) -> list[int]:
@@ -206,7 +209,7 @@ def nine_microbatches(**recompute: Any) -> Plan:
     [(0, [0, 4, 8]), (1, [0, 3, 6]), (2, [0, 2, 4, 6, 8]), (3, list(range(9)))],
 )
 def test_the_windows_of_appendix_c(stage: int, expected: list[int]) -> None:
-    """A stage has p - S microbatches outstanding; the last one needs no recompute at all."""
+    """Stage S has p - S outstanding microbatches. The last stage has one and recomputes nothing."""
     plan = nine_microbatches(strategy="full", keep_microbatches=1)
     for kind in "FB":
         assert kept_microbatches(plan, stage, kind) == expected
@@ -236,7 +239,9 @@ def test_each_stage_can_save_its_own_number_of_microbatches() -> None:
 
 
 def test_hfu_counts_the_recompute_of_the_other_microbatches() -> None:
-    """Stages keep 3, 3, 5 and 9 of nine microbatches: 16 of 36 passes repeat."""
+    """Stages save all activations of 3, 3, 5 and 9 of nine microbatches, so 16 of 36 backward
+    passes recompute.
+    """
     machine = machine_of(a100())
     mixed, pure = (
         IterationSeconds.of(nine_microbatches(strategy="full", keep_microbatches=number), machine)
@@ -248,8 +253,8 @@ def test_hfu_counts_the_recompute_of_the_other_microbatches() -> None:
 
 
 @given(schedules())
-def test_outstanding_is_the_warm_up_and_one_more(schedule: Schedule) -> None:
-    """Megatron-LM's max_outstanding_backprops, where there are that many forward passes."""
+def test_outstanding_microbatches_are_those_of_the_warm_up_and_one_more(schedule: Schedule) -> None:
+    """This is Megatron-LM's max_outstanding_backprops, if there are that many forward passes."""
     forwards = schedule.num_chunks * schedule.num_microbatches
     sizes = schedule.num_stages, schedule.num_chunks, schedule.num_microbatches
     for rank, window in enumerate(most_outstanding(schedule)):
@@ -258,8 +263,10 @@ def test_outstanding_is_the_warm_up_and_one_more(schedule: Schedule) -> None:
 
 
 @given(st.integers(1, 6), st.integers(1, 20), st.integers(0, 6))
-def test_at_most_the_given_number_saves_everything_at_a_time(p: int, n: int, num_kept: int) -> None:
-    """With one chunk per stage: never more than the number, and exactly it if possible."""
+def test_at_most_the_given_number_of_microbatches_saves_everything(
+    p: int, n: int, num_kept: int
+) -> None:
+    """With one chunk per stage, the number is reached if as many microbatches are outstanding."""
     schedule = one_f_one_b(p, n)
     keeps = iter(save_all_actions(schedule, [num_kept] * p))
     for actions, window in zip(schedule.ranks, most_outstanding(schedule), strict=True):
@@ -279,7 +286,7 @@ def test_saving_more_microbatches_keeps_those_saved_before(
     assert not (fewer & ~more).any()
 
 
-# Time, from the same ops.
+# Iteration times.
 
 
 def seconds(**recompute: Any) -> float:

@@ -24,7 +24,7 @@ GPT = {"num_layers": 1, "hidden_size": H, "num_attention_heads": A, "seq_length"
 GRID = {"tensor": T, "sequence_parallel": True}
 BATCH = {"micro": B, "global": B}
 SBH = S * B * H // T
-"""Numbers of one rank's tokens, and of its part of all tokens."""
+"""Elements of one rank's shard of the hidden states."""
 
 
 def gpt(**sections: Any) -> Scenario:
@@ -44,12 +44,14 @@ def ops_of(scenario: Scenario, kind: Any) -> list[Op]:
 
 
 def again(scenario: Scenario, kind: Any = "B") -> list[str]:
-    """Names of the ops that a backward pass runs again."""
+    """Return the names of the ops that a backward pass runs again."""
     return [op.name for op in ops_of(scenario, kind) if op.phase is Phase.RECOMPUTE]
 
 
 def dropped_bytes(scenario: Scenario, *modules: str) -> int:
-    """What a layer keeps less than with no recompute; backward nothing more is left of it."""
+    """Return the saved bytes that recompute avoids. A backward pass must not leave more bytes than
+    without it.
+    """
     some, none = with_modules(scenario, *modules), with_modules(scenario)
     check_scenario(some)
     assert remaining_bytes(some) <= remaining_bytes(none)
@@ -57,7 +59,7 @@ def dropped_bytes(scenario: Scenario, *modules: str) -> int:
 
 
 def remaining_bytes(scenario: Scenario, kind: Any = "B") -> int:
-    """What a backward pass does not free: of experts, what no gradient reads."""
+    """Return the bytes that a backward pass does not free: tensors of experts without gradients."""
     return pass_memory(plan_of(scenario).layers_pass(1, kind)).remaining_bytes
 
 
@@ -70,9 +72,9 @@ CORE = ["QKᵀ", "softmax", "softmax dropout", "attention over V", "merge heads"
     ("modules", "dropped", "ops"),
     [
         (["core_attention"], 5 * A * S * S * B // T, CORE),
-        # Inputs of QKV and of the MLP's first product; the last norm is run again first.
+        # Dropped: the inputs of QKV and of the MLP's first product. The last norm runs again first.
         (["layernorm"], 2 * 2 * SBH, [MLP_NORM, ATTENTION_NORM]),
-        # Inputs of GeLU and of the second product. What goes into the MLP stays.
+        # Dropped: the inputs of GeLU and of the second product. The MLP's input stays.
         (["mlp"], 2 * 8 * SBH, MLP),
         (["layernorm", "mlp"], (4 + 16) * SBH, [MLP_NORM, *MLP, ATTENTION_NORM]),
         (
@@ -88,14 +90,18 @@ def test_a_gpt_layer_by_hand(modules: list[str], dropped: int, ops: list[str]) -
 
 
 def test_a_norm_in_a_linear_layer_is_recomputed_with_the_mlp() -> None:
-    """As with Transformer Engine: the MLP's checkpoint then saves the input of the norm."""
+    """Linear layers of Transformer Engine include the norm, so the MLP's checkpoint saves the input
+    of the norm.
+    """
     fused = gpt(software="megatron_core")
     assert dropped_bytes(fused, "mlp") == (2 + 16) * SBH
     assert again(with_modules(fused, "mlp")) == [MLP_NORM, *MLP]
 
 
 def test_a_norm_is_recomputed_when_the_gradient_of_its_branch_is_complete() -> None:
-    """Before the projection's backward pass, not just before that of QKV: it is kept meanwhile."""
+    """The norm runs again before the projection's backward pass, not just before QKV's. In between,
+    its output is in memory.
+    """
     names = [op.name for op in ops_of(with_modules(gpt(), "layernorm"), "B")]
     for norm, before in ((ATTENTION_NORM, "attention ḡ"), (MLP_NORM, "MLP ḡ")):
         assert names.index(norm) == names.index(before) - 1
@@ -104,7 +110,9 @@ def test_a_norm_is_recomputed_when_the_gradient_of_its_branch_is_complete() -> N
 
 
 def test_discarded_outputs_stay_until_their_branch_has_run() -> None:
-    """Forward, the peak is that of no recompute: one branch's norm is gone when the next begins."""
+    """In the forward pass the output of a branch's norm is freed when the branch ends, so the peak
+    is above the bytes that all branches save, but below the peak without recompute.
+    """
     some, none = (
         pass_memory(plan_of(with_modules(gpt(), *modules)).layers_pass(1, "F"))
         for modules in (["layernorm"], [])
@@ -136,7 +144,7 @@ def test_a_layer_with_experts_by_hand(grid: dict[str, Any], size: dict[str, Any]
     gated = 2 * local * HIDDEN + 2 * local if size.get("shared_gate") else 0
     shared = 2 * 3 * TOKENS * shared_ffn // t + gated
     assert dropped_bytes(one, "moe_act") == 2 * rows * ffn
-    # What goes into the experts stays.
+    # The input of the experts stays.
     assert dropped_bytes(one, "moe") == inside + shared
     assert dropped_bytes(one, "layernorm", "moe") == inside + shared + 2 * 2 * local * HIDDEN
     core = 2 * HEADS // t * TOKENS * SEQ
@@ -154,13 +162,15 @@ def test_recompute_of_experts_dispatches_tokens_again() -> None:
     forward, backward = ops_of(one, "F"), ops_of(one, "B")
     first = next(i for i, op in enumerate(forward) if op.name == "router")
     repeated = [op for op in backward if op.phase is Phase.RECOMPUTE]
-    # All but the sum with the residual.
+    # All ops from the router on, except the sum with the residual.
     assert [op.work for op in repeated] == [op.work for op in forward[first:-1]]
     assert len(collectives(repeated)) == 4
 
 
 def test_modules_inside_a_recomputed_module_are_recomputed_too() -> None:
-    """Megatron-LM checkpoints within a checkpoint: the activation is computed three times."""
+    """Megatron-LM nests checkpoints: the activation runs in the forward pass, in the recompute of
+    the experts, and in its own.
+    """
     one = moe({"shared_ffn_hidden_size": 64})
     outer, both = (
         again(with_modules(one, "moe", *more)) for more in ([], ["moe_act", "shared_experts"])
@@ -183,7 +193,9 @@ UP = ["query up", "key and value up", "query rotation", "key rotation"]
 @pytest.mark.parametrize("rank", [None, 12])
 @pytest.mark.parametrize("has_norm", [False, True])
 def test_latent_attention_by_hand(sequence: bool, rank: int | None, has_norm: bool) -> None:
-    """Queries, keys, values and normed latents go; positions of keys stay as an input."""
+    """Queries, keys, values and normalized latents are dropped. The position part of keys is an
+    input of the module, so it is saved.
+    """
     model = GPT | {
         "latent_attention": LATENT | ({"q_lora_rank": rank} if rank else {}),
         "qk_norm": has_norm,
@@ -205,7 +217,8 @@ def test_latent_attention_by_hand(sequence: bool, rank: int | None, has_norm: bo
     backward = [op.name for op in ops_of(with_modules(one, "mla_up_proj", "core_attention"), "B")]
     core = backward.index("fused attention")
     assert backward.index("projection weight gradient") < backward.index("query up") < core
-    # The input of QKV's down projections, which query up also reads without a rank.
+    # The norm's output is dropped too. Down projections read it, and query up if there is no
+    # q_lora_rank.
     both = dropped_bytes(one, "mla_up_proj", "layernorm")
     norms = 2 * 2 * local * H
     assert both == queries_keys_values + latents - position + norms
@@ -224,7 +237,7 @@ EXPERT_LAYERS = [moe({"shared_ffn_hidden_size": 64}, grid) for grid, _ in LAYERS
 def test_modules_free_all_tensors_and_conserve_flops(
     scenario: Scenario, data: st.DataObject
 ) -> None:
-    """No tensor is left, FLOPs are conserved, and a split pass runs the ops of a whole one."""
+    """No tensor is left, FLOPs except recompute are unchanged, and I and W run the ops of B."""
     modules = data.draw(subsets(scenario))
     some, none = (with_modules(scenario, *names) for names in (modules, []))
     backward, plain = ops_of(some, "B"), ops_of(none, "B")
@@ -261,7 +274,7 @@ def test_more_modules_take_more_time_and_less_memory() -> None:
     assert len({*peaks}) == len({*times}) == 4
 
 
-# The section.
+# The scenario's section.
 
 
 def test_selective_recomputes_the_core_and_modules_imply_selective() -> None:

@@ -12,7 +12,7 @@ from simtrain.workload.tape import record
 
 
 def test_a_recording_has_no_reference_cycles() -> None:
-    """Caches drop many recordings in a search, which runs without the garbage collector."""
+    """A search runs without the garbage collector, and its caches drop many recordings."""
     scenario = load_scenario("deepseek_v3")
     blocks = [block for block, _ in gpt_blocks(scenario).runs]
     microbatch = microbatch_of(

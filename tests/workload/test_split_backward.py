@@ -1,4 +1,4 @@
-"""Input and weight gradients apart: `I` and `W` together do what `B` does, and no more."""
+"""Backward passes split into `I` and `W`, which together do exactly the work of `B`."""
 
 import math
 from dataclasses import replace
@@ -42,7 +42,7 @@ SCENARIOS = st.one_of(
 
 
 def chunk_pass(scenario: Scenario, kind: Kind) -> Pass:
-    """A pass of the first stage's chunk: with the embedding, and the head if it is the only one."""
+    """Return a pass of the first stage's chunk: with the embedding, and the head if it is alone."""
     plan = plan_of(scenario)
     return plan.chunk_pass(plan.chunks[0], kind, saves_all=False)
 
@@ -60,7 +60,7 @@ def test_halves_issue_each_op_of_the_whole_once(scenario: Scenario) -> None:
 
 @settings(max_examples=40)
 @given(SCENARIOS)
-def test_halves_add_up_in_flops(scenario: Scenario) -> None:
+def test_flops_of_halves_add_up(scenario: Scenario) -> None:
     whole, inputs, weights = (
         total_flops(record_pass(chunk_pass(scenario, kind)).ops) for kind in BACKWARD
     )
@@ -69,8 +69,8 @@ def test_halves_add_up_in_flops(scenario: Scenario) -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(SCENARIOS)
-def test_halves_add_up_in_time_where_nothing_overlaps(scenario: Scenario) -> None:
-    """Without launches and with blocking collectives, a pass lasts as long as its ops."""
+def test_times_of_halves_add_up_if_nothing_overlaps(scenario: Scenario) -> None:
+    """With blocking collectives and no launch times, a pass takes the sum of its ops' times."""
     machine = machine_of(changed(a100(), host__issue=0.0))
     blocking = scenario.replace({"overlap.tensor_parallel": False, "overlap.data_parallel": False})
     whole, inputs, weights = (
@@ -95,7 +95,7 @@ def test_kernels_of_the_halves_add_up_and_overlap_only_shortens_the_whole(
 @settings(max_examples=40)
 @given(SCENARIOS)
 def test_each_pass_starts_with_the_tensors_that_the_last_one_leaves(scenario: Scenario) -> None:
-    """F leaves what B or I starts with, I what W starts with, and B and W leave nothing."""
+    """F leaves the tensors that B and I start with, I those that W starts with; B and W none."""
     forward, whole, inputs, weights = (
         pass_memory(chunk_pass(scenario, kind)) for kind in ("F", *BACKWARD)
     )
@@ -105,10 +105,12 @@ def test_each_pass_starts_with_the_tensors_that_the_last_one_leaves(scenario: Sc
 
 
 def test_tensors_saved_for_the_weight_gradients_of_a_layer_by_hand() -> None:
-    """Inputs of four products and gradients of their outputs, and of what two bias sums read.
+    """Saved: inputs of four products, gradients of their outputs, and gradients that three bias
+    sums read.
 
-    Of one layer without tensor parallelism, in units of sbh bytes: inputs 2 + 2 + 2 + 8; gradients
-    of QKV 6, projection 2, h→4h 8, 4h→h 2; of both dropouts' outputs 2 + 2 and of GeLU's input 8.
+    In units of sbh bytes, inputs are 2 + 2 + 2 + 8 = 14. Gradients of the outputs of QKV 6,
+    projection 2, h→4h 8 and 4h→h 2 are 18. Gradients that bias sums read, of the outputs of
+    attention 2, MLP 2 and GeLU 8, are 12.
     """
     scenario = small({"tensor": 1, "pipeline": 1})
     inputs = pass_memory(plan_of(scenario).layers_pass(1, "I"))
@@ -119,7 +121,7 @@ def test_tensors_saved_for_the_weight_gradients_of_a_layer_by_hand() -> None:
 
 
 class _Split(PipelineOrder):
-    """A pipeline that acts in a given order."""
+    """Pipeline order with a given schedule of split backward passes."""
 
     @property
     def schedule(self) -> Schedule:
@@ -133,9 +135,9 @@ class _Split(PipelineOrder):
 
 
 def plans(**sections: Any) -> tuple[Plan, Plan]:
-    """The plan of two stages and two microbatches, with whole and with split backward passes."""
+    """Return plans of two stages and two microbatches, with whole and split backward passes."""
     scenario = small({"pipeline": 2}, **sections).replace({"batch.global": 2})
-    # Only asynchronous transfers know halves; Megatron-LM has them with interleaving only.
+    # Split passes need asynchronous transfers, which Megatron-LM has with interleaving only.
     overlap = scenario.overlap.model_copy(update={"pipeline": True})
     scenario = scenario.model_copy(update={"overlap": overlap})
     whole, split = plan_of(scenario), plan_of(scenario)
@@ -170,7 +172,7 @@ def test_both_engines_agree_on_split_backward_passes() -> None:
 
 
 def test_a_stage_keeps_tensors_of_its_pending_weight_gradients() -> None:
-    """Action by action: I frees what no weight gradient reads, W the rest."""
+    """I frees the tensors that no weight gradient reads, and W frees the rest."""
     _, split = plans()
     first, last = split.model_chunks.different
     sizes = {

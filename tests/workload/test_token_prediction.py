@@ -36,7 +36,7 @@ MODEL = {
 
 
 def predicting(modules: int, recompute: Any = "none", **sections: Any) -> Scenario:
-    """Four layers, and `num_modules` prediction modules after them."""
+    """Return four layers followed by `modules` prediction modules."""
     model = MODEL | sections.pop("model", {}) | {"mtp_num_layers": modules}
     return scenario_with(
         model,
@@ -59,11 +59,14 @@ def last_ops(plan: Plan, kind: Any) -> list[Op]:
 @pytest.mark.parametrize(("t", "p"), [(1, 1), (2, 1), (2, 4)])
 @pytest.mark.parametrize("modules", [1, 2])
 def test_parameters_by_hand(modules: int, t: int, p: int, tied: bool) -> None:
-    """A module: a layer, a projection of 2 h to h, norms before, between and after; no table."""
+    """A module has a layer, a projection from 2 h to h, two norms before it and one at the end. It
+    has no table.
+    """
     sections = {"parallelism": split(t, p), "model": {"tied_embeddings": tied}}
     plain, plan = (plan_of(predicting(number, **sections)) for number in (0, modules))
     module = Fraction(LAYER + 2 * H * H, t) + 2 * H + 3 * H
-    # The last stage has the embedding's table already if it is also the first or shares it.
+    # The last stage already has the embedding's table if it is also the first stage or if tables
+    # are tied.
     table = 0 if p == 1 or tied else Fraction(V * H, t)
     before, after = plain.stage_parameters[-1], plan.stage_parameters[-1]
     assert after.total - before.total == modules * module + table
@@ -87,7 +90,9 @@ def test_flops_by_hand(t: int) -> None:
 
 
 def test_communication_by_hand() -> None:
-    """Arrays of tokens by kind, in hidden sizes: what a module adds under sequence parallelism."""
+    """Count the collectives that a module adds under sequence parallelism, by kind and by bytes in
+    units of the hidden states.
+    """
     found = []
     for kind in ("F", "B"):
         counts = [
@@ -101,14 +106,16 @@ def test_communication_by_hand() -> None:
         found.append(counts[1] - counts[0])
     row = Fraction(4, 2 * H)
     gather, scatter = "all_gather", "reduce_scatter"
-    # Embedding; both sides of the projection, and its columns; a layer; logits and their loss.
+    # Reduce-scatters of the embedding and, twice, of the layer. All-gathers of the projection's
+    # input and output, twice of the layer, and of the logits' input. Three all-reduces of the loss.
     assert found[0] == {
         (scatter, 1): 1 + 2,
         (gather, 2): 1,
         (gather, 1): 1 + 2 + 1,
         ("all_reduce", row): 3,
     }
-    # Column-parallel products gather again and scatter, the others gather their gradients.
+    # Column-parallel products gather their input again and reduce-scatter its gradient. All other
+    # collectives gather gradients.
     assert found[1] == {
         (gather, 2): 1,
         (scatter, 2): 1,
@@ -118,7 +125,7 @@ def test_communication_by_hand() -> None:
 
 
 def test_full_recompute_keeps_the_inputs_of_a_module() -> None:
-    """Beyond them: its output in the joined states, and logits and fp32 logits of each loss."""
+    """It also saves the module's output in the joined states, and the fp32 logits of its loss."""
 
     def left(modules: int, recompute: Any) -> int:
         plan = plan_of(predicting(modules, recompute))
@@ -127,7 +134,7 @@ def test_full_recompute_keeps_the_inputs_of_a_module() -> None:
     logits = 4 * TOKENS * V
     embedding = hidden = output = 2 * TOKENS * H
     assert left(2, "full") - left(0, "full") == 2 * (embedding + hidden + output + logits)
-    # Block recompute leaves modules out.
+    # Block recompute does not recompute modules.
     block = {"strategy": "full", "method": "block", "num_layers": 4}
     assert left(2, block) - left(0, block) == left(2, "none") - left(0, "none")
     scores = 4 * A * TOKENS
@@ -147,7 +154,7 @@ def test_halves_of_the_backward_pass_sum_to_the_whole() -> None:
 
 
 def test_full_recompute_recomputes_a_prediction_module() -> None:
-    """Its layer and projection and no output layer, once for each module."""
+    """Each module repeats its layer and its projection, but not its output layer."""
     plan = plan_of(predicting(2, "full"))
     again = total_flops(last_ops(plan, "B")) - total_flops(last_ops(plan_of(predicting(2)), "B"))
     scores = 2 * TOKENS * S * H

@@ -1,4 +1,4 @@
-"""Stages with their own number of layers: what moves with a layer, and what does not."""
+"""Stages with their own number of layers: parameters, FLOPs, memory, time and errors."""
 
 import math
 from fractions import Fraction
@@ -32,7 +32,7 @@ def small_plan(grid: dict[str, Any], **sections: Any) -> Plan:
 
 
 def stage_flops(plan: Plan) -> list[int]:
-    """FLOPs of one rank of each stage in an iteration."""
+    """Return the FLOPs per iteration of one rank of each stage."""
     return [
         sum(total_flops(ops_of(plan.pass_of(action))) for action in actions)
         for actions in plan.schedule.ranks
@@ -40,7 +40,7 @@ def stage_flops(plan: Plan) -> list[int]:
 
 
 def parameters(plan: Plan) -> list[int]:
-    """Parameters of one rank of each stage."""
+    """Return the parameters of one rank of each stage."""
     return [stage.total for stage in plan.stage_parameters]
 
 
@@ -49,7 +49,9 @@ def differences(one: list[int], other: list[int]) -> list[int]:
 
 
 def test_layers_of_stages_and_chunks_by_hand() -> None:
-    """Twenty-four layers over three chunks each of four stages; chunk c of stage r is 4c + r."""
+    """Four stages of three chunks have 24 layers. Chunk c of stage r is the model's
+    chunk 4c + r.
+    """
     grid = {"interleave": 3, "first_stage_layers": 3, "last_stage_layers": 9}
     scenario = small(grid, model={"num_layers": 24})
     assert [scenario.layers_of_stage(stage) for stage in range(4)] == [3, 6, 6, 9]
@@ -59,8 +61,9 @@ def test_layers_of_stages_and_chunks_by_hand() -> None:
 
 @pytest.mark.parametrize("interleave", [1, 2])
 def test_a_moved_layer_moves_its_parameters_and_flops(interleave: int) -> None:
-    """From the first stage to the last: 12h² + 13h parameters, of which 6h are on every rank, and
-    72bsh²(1 + s/6h) FLOPs per microbatch (paper, Appendix A)."""
+    """A layer per chunk moves from the first stage to the last. It has 12h² + 13h parameters, of
+    which 6h are on every rank, and 72bsh²(1 + s/6h) FLOPs per microbatch (Appendix A).
+    """
     grid = {"tensor": 4, "interleave": interleave}
     model = {"num_layers": 16}
     even = small_plan(grid, model=model)
@@ -79,8 +82,10 @@ def test_a_moved_layer_moves_its_parameters_and_flops(interleave: int) -> None:
     assert differences(stage_flops(even), stage_flops(moved)) == [-flops, 0, 0, flops]
 
 
-def test_the_first_stage_saves_a_moved_layer_for_all_its_microbatches() -> None:
-    """18 bytes a parameter, and 2sbh bytes of input for the four microbatches outstanding."""
+def test_the_first_stage_saves_an_added_layer_for_all_its_microbatches() -> None:
+    """The layer has 18 bytes per parameter, and 2sbh bytes of input for each of four outstanding
+    microbatches.
+    """
     even, moved = (
         memory_report(
             small_plan({"first_stage_layers": first}, recompute="full", model=model), a100()
@@ -96,7 +101,7 @@ def test_the_first_stage_saves_a_moved_layer_for_all_its_microbatches() -> None:
 
 @st.composite
 def placements(draw: st.DrawFn) -> Scenario:
-    """A small model on up to five stages of which the ends have any number of layers."""
+    """Draw a small model on up to five stages. The first and the last have any number of layers."""
     stages, chunks = draw(st.integers(2, 5)), draw(st.sampled_from([1, 1, 2, 3]))
     shared, first, last = (chunks * draw(st.integers(1, 3)) for _ in range(3))
     return scenario_with(
@@ -158,7 +163,7 @@ def test_null_resets_a_stages_number_of_layers() -> None:
 
 
 def test_fewer_layers_on_the_stage_of_the_head_balance_the_pipeline() -> None:
-    """With v = 51200 and h = 1024 the head has the FLOPs of v / 12h = 4.2 layers."""
+    """With v = 51200 and h = 1024, the head has the FLOPs of v / 12h = 4.2 layers."""
     model = {"num_layers": 32, "hidden_size": 1024, "num_attention_heads": 16}
     even, balanced, beyond = (
         run(small({"tensor": 1, **own}, model=model))
@@ -171,7 +176,7 @@ def test_fewer_layers_on_the_stage_of_the_head_balance_the_pipeline() -> None:
 
 
 def work(scenario: Scenario) -> list[tuple[tuple[str, Phase], ...]]:
-    """The ops of every action. Equal passes are read once."""
+    """Return the ops of every action. Equal passes are recorded once."""
     plan = plan_of(scenario)
     passes = [plan.pass_of(action) for actions in plan.schedule.ranks for action in actions]
     ops = {one: tuple((op.name, op.phase) for op in ops_of(one)) for one in set(passes)}
@@ -188,7 +193,7 @@ def work(scenario: Scenario) -> list[tuple[tuple[str, Phase], ...]]:
         ({}, "keep_microbatches", "E324"),
     ],
 )
-def test_a_number_is_refused_if_a_smaller_one_has_the_same_effect(
+def test_a_recompute_number_is_refused_if_a_smaller_one_has_the_same_effect(
     interleave: int, own: dict[str, int], policy: dict[str, Any], field: str, code: str
 ) -> None:
     grid = {"interleave": interleave, **own}
@@ -204,7 +209,9 @@ def test_a_number_is_refused_if_a_smaller_one_has_the_same_effect(
 
 
 def test_no_more_than_five_kinds_of_chunk_are_simulated() -> None:
-    """Middle stages; the first stage and the last, each with and without its end of the model."""
+    """A middle stage has one kind. The first stage has two, with and without embedding, and the
+    last has two, with and without head.
+    """
     grid = {"pipeline": 8, "interleave": 3, "first_stage_layers": 9, "last_stage_layers": 3}
     model = {"num_layers": 6 * 6 + 12}
     plan = small_plan(grid, model=model)
@@ -216,7 +223,7 @@ def test_no_more_than_five_kinds_of_chunk_are_simulated() -> None:
 @pytest.mark.parametrize(
     ("grid", "code", "fixes"),
     [
-        # 48 - 11 = 37 = 3 x 12 + 1: the other three stages share a multiple of 3.
+        # The other three stages need equally many layers, but 48 - 11 = 37 = 3 x 12 + 1.
         (
             "{pipeline: 4, first_stage_layers: 11}",
             "E305",
@@ -240,7 +247,8 @@ def test_no_more_than_five_kinds_of_chunk_are_simulated() -> None:
                 "model.num_layers: 49",
             ],
         ),
-        # Of the multiples of 3 chunks, 12 leaves 36 = 4 x (3 x 3) to three stages and 3 leaves 45.
+        # A stage needs a multiple of 3 layers. With 12 on the last, the other three stages of 3
+        # chunks have 36 = 4 x (3 x 3) layers; with 3, they have 45 = 5 x (3 x 3).
         (
             "{pipeline: 4, interleave: 3, last_stage_layers: 10}",
             "E328",
@@ -265,7 +273,7 @@ def test_errors_suggest_the_nearest_legal_stages(grid: str, code: str, fixes: li
 
 
 def test_a_unit_may_be_as_long_as_the_longest_chunk() -> None:
-    """Stages of 12, 15, 15 and 6 layers in three chunks each: 5 layers at most."""
+    """Stages of 12, 15, 15 and 6 layers have three chunks each, of 5 layers at most."""
     grid = "{pipeline: 4, interleave: 3, first_stage_layers: 12, last_stage_layers: 6}"
     text = MINIMAL + f"parallelism: {grid}\nrecompute: {{strategy: full, num_layers: 5}}\n"
     assert scenario_of(text).chunk_sizes == (2, 4, 5)
