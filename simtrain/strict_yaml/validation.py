@@ -148,6 +148,11 @@ class _Refusal:
         """Whether the field is an argument of the model's constructor."""
         return self.home == self.model_class.__name__
 
+    def in_full(self, key: str) -> str:
+        """Return another key of the same section with the section's name."""
+        section = self.spell(self.path[:-1])
+        return key if self.is_argument or not section else f"{section}.{key}"
+
     def spelled(self, name: str) -> str:
         """Spell a field's name; Python keywords get an underscore in constructors."""
         return f"{name}_" if self.is_argument and keyword.iskeyword(name) else name
@@ -175,14 +180,15 @@ def _explain_unknown_key(refusal: _Refusal) -> Problem:
     key = str(refusal.path[-1])
     legal = [refusal.spelled(name) for name in legal_keys(refusal.model_class, refusal.path[:-1])]
     similar = difflib.get_close_matches(key, legal, n=1)
-    question = f'did you mean "{similar[0]}"? ' if similar else ""
     elsewhere = names_of(refusal.model_class, key)
-    if 0 < len(elsewhere) <= _MOST_NAMES:
-        question = f"did you mean {' or '.join(elsewhere)}? "
+    if not 0 < len(elsewhere) <= _MOST_NAMES:
+        elsewhere = tuple(map(refusal.in_full, similar))
+    question = f"did you mean {' or '.join(elsewhere)}? " if elsewhere else ""
     own, whole = (other_names(refusal.model_class, path) for path in (refusal.path[:-1], ()))
     if instead := own.get(key) or whole.get(key):
+        is_own = key in own and instead.split()[0].rstrip(",:") in legal
         verb = "" if instead.startswith("remove") else "write "
-        question = f"{verb}{instead}. "
+        question = f"{verb}{refusal.in_full(instead) if is_own else instead}. "
     fix = f"{question}The keys of {refusal.home} are {', '.join(legal)}"
     return refusal.at_key("E201", f'unknown key "{key}" in {refusal.home}', fix)
 

@@ -168,7 +168,7 @@ BAD_PROFILES = [
         "num_sm:",
         "E202 gpu.num_sms is missing",
         'E201 unknown key "num_sm" in gpu',
-        'did you mean "num_sms"?',
+        "did you mean gpu.num_sms?",
         at="gpu:",
     ),
     bad(

@@ -70,7 +70,7 @@ WRONG_VALUES = [
         adding("paralelism: {tensor: 8}\n"),
         ":9:1: E201",
         'unknown key "paralelism" in the file',
-        'did you mean "parallelism"?',
+        "did you mean parallelism?",
         "The keys of the file are name, description, model, parallelism, placement",
     ),
     bad(

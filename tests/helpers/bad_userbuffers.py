@@ -10,7 +10,7 @@ BAD_USERBUFFERS = [
         "Megatron-LM's name of userbuffers",
         adding("overlap: {tp_comm_overlap: true}\n"),
         ":9:11: E201",
-        "write userbuffers",
+        "write overlap.userbuffers",
     ),
     bad(
         "userbuffers without sequence parallelism",

@@ -384,4 +384,4 @@ def test_names_of_other_programs_are_answered_with_ours(
     with pytest.raises(InputError) as caught:
         load_scenario("mixtral_8x7b", overrides=[f"{section}.{key}=2"])
     assert f'unknown key "{key}" in {section}' in str(caught.value)
-    assert f"fix: write {instead}. The keys" in str(caught.value)
+    assert f"fix: write {section}.{instead}. The keys" in str(caught.value)

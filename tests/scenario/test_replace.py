@@ -192,12 +192,12 @@ def test_an_error_of_values_that_stay_is_at_their_line() -> None:
         (
             {"batch.globl": 4},
             'E201 unknown key "globl" in batch',
-            'did you mean "global"? The keys of batch are micro, global',
+            "did you mean batch.global? The keys of batch are micro, global",
         ),
         (
             {"paralelism": {"tensor": 4}},
             'E201 unknown key "paralelism" in the scenario',
-            'did you mean "parallelism"? The keys of the scenario are name, description,',
+            "did you mean parallelism? The keys of the scenario are name, description,",
         ),
         (
             {"batch": {"micro": 1}},
@@ -334,7 +334,7 @@ def test_constructors_take_keywords_and_what_they_print() -> None:
         (
             lambda: Parallelism(tensr=1),
             'Parallelism(...): E201 unknown key "tensr" in Parallelism\n'
-            '  fix: did you mean "tensor"? The keys of Parallelism are tensor, sequence_parallel,',
+            "  fix: did you mean tensor? The keys of Parallelism are tensor, sequence_parallel,",
         ),
         (
             lambda: Batch(micro=1),
@@ -343,7 +343,7 @@ def test_constructors_take_keywords_and_what_they_print() -> None:
         (
             lambda: Batch(micro=1, global_=2, globl=2),
             'Batch(...): E201 unknown key "globl" in Batch\n'
-            '  fix: did you mean "global_"? The keys of Batch are micro, global_',
+            "  fix: did you mean global_? The keys of Batch are micro, global_",
         ),
         (
             lambda: Scenario(model=python_built().model),

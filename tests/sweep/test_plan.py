@@ -290,7 +290,7 @@ AXES = "axes: {parallelism.tensor: [1, 2], batch.micro: [1, 2]}\n"
     [
         (BASE, ":1:1: E202", "axes is missing"),
         (BASE + "axes: {}\n", ":4:1: E801", "no axes"),
-        (BASE + AXES + "axs: {}\n", ":5:1: E201", 'did you mean "axes"?'),
+        (BASE + AXES + "axs: {}\n", ":5:1: E201", "did you mean axes?"),
         (AXES, ":1:1: E805", "no base scenario"),
         ("base: nothing_like_it\n" + AXES, ":1:7: E101", "there is no scenario named"),
         (BASE.replace("64,", "x,", 1) + AXES, ":2:39: E203", "must be an integer"),

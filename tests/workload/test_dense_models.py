@@ -323,7 +323,7 @@ def test_names_of_megatron_and_hugging_face_are_answered_with_ours(
 ) -> None:
     message = refusal(edited("  num_layers", f"  {key}\n  num_layers"), tmp_path)
     assert "x.yaml:2:3: E201 " in message and f'"{key.split(":")[0]}"' in message
-    verb = "" if instead.startswith("remove") else "write "
+    verb = "" if instead.startswith("remove") else "write model."
     assert f"fix: {verb}{instead}" in message
 
 
