@@ -1,4 +1,4 @@
-"""What every malformed or illegal scenario is told: the place, the code, the words that help."""
+"""Errors of malformed and illegal scenarios: place, code, message and fix."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ ALL += BAD_DATA_PARALLEL + BAD_USERBUFFERS
 
 
 @pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)
-def test_a_bad_scenario_is_told_everything_that_is_wrong(case: Bad, tmp_path: Path) -> None:
+def test_a_bad_scenario_reports_all_its_errors(case: Bad, tmp_path: Path) -> None:
     path = tmp_path / "x.yaml"
     path.write_bytes(case.content if isinstance(case.content, bytes) else case.content.encode())
     with pytest.raises(InputError) as caught:
@@ -42,7 +42,9 @@ FROM_A_CIRCLE = adding(
 
 
 def test_remedies_lead_to_a_legal_scenario() -> None:
-    """Each of the first problem, and then the first ones: five steps at most, none in a circle."""
+    """Apply each remedy of the first problem, and then always the first remedy. After at most five
+    steps the scenario is legal.
+    """
     illegal = ILLEGAL + BAD_STAGES + BAD_CONTEXT + BAD_DATA_PARALLEL + BAD_USERBUFFERS
     texts = [case.content for case in illegal if not any(": E2" in head for head in case.heads)]
     for text in [*texts, FROM_A_CIRCLE]:
@@ -55,7 +57,7 @@ def test_remedies_lead_to_a_legal_scenario() -> None:
 
 
 def first_remedies(scenario: Scenario) -> list[Scenario]:
-    """The scenario with each of the remedies of the first rule that it breaks."""
+    """Return the scenario with each of the remedies of the first rule that it breaks."""
     for rule in RULES:
         if violation := rule.check(scenario):
             fixes = suggest(scenario, rule, violation, RULES).items()
@@ -66,7 +68,7 @@ def first_remedies(scenario: Scenario) -> list[Scenario]:
     return []
 
 
-def test_what_no_value_mends_is_told_so() -> None:
+def test_an_error_that_no_single_value_fixes_names_several_fields() -> None:
     values = {"batch.micro": [2], "model.num_layers": [8]}
     rule = rule_against("E399", "a test", values, lambda one: True)
     with pytest.raises(InputError) as caught:
@@ -90,11 +92,11 @@ def test_the_override_that_causes_an_error_is_its_place(tmp_path: Path) -> None:
     assert str(caught.value.problems[0]).startswith("--set memory.zero_stage=2: E362 ")
 
 
-def test_at_least_forty_kinds_of_bad_scenario_are_tried() -> None:
+def test_at_least_forty_kinds_of_bad_scenario_are_tested() -> None:
     assert len({case.name for case in ALL}) >= 40
 
 
-def test_a_whole_message_as_it_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_whole_message_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("x.yaml").write_text(adding("parallelism:\n  tensor: 128\n"), "utf-8")
     with pytest.raises(InputError) as caught:

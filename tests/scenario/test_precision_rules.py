@@ -1,4 +1,4 @@
-"""What is refused in fp8, in fp32 and with narrow optimizer states."""
+"""Errors of fp8, of fp32 and of optimizer states in bf16."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ from tests.workload.test_precision import fp8, modern
         ),
     ],
 )
-def test_what_precision_asks_for(
+def test_illegal_precision_is_refused_with_a_fix(
     precision: dict[str, Any], sections: dict[str, Any], code: str, fix: str
 ) -> None:
     grid = {"parallelism": {"data": 2}, "batch": {"micro": 1, "global": 2}}
@@ -44,7 +44,7 @@ def test_what_precision_asks_for(
     assert fix in problem.fix
 
 
-def test_sizes_of_fp8_products_are_refused_with_the_nearest() -> None:
+def test_sizes_of_fp8_products_are_refused_with_the_nearest_legal_ones() -> None:
     scenario = modern({}, tensor=1).replace({"precision": fp8("blockwise")})
     with pytest.raises(InputError) as caught:
         simulate(scenario.replace({"model.ffn_hidden_size": 1072}))

@@ -1,4 +1,4 @@
-"""Scenarios that Python code builds and changes, and their errors."""
+"""Scenarios built and changed in Python, and their errors."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -72,7 +72,7 @@ def problems_of(action: Callable[[], object]) -> tuple[Problem, ...]:
 
 
 def with_split(scenario: Scenario, **update: Any) -> Scenario:
-    """The scenario with another parallelism, which pydantic does not check."""
+    """Return the scenario with another parallelism, which pydantic does not check."""
     split = scenario.parallelism.model_copy(update=update)
     return scenario.model_copy(update={"parallelism": split})
 
@@ -92,7 +92,7 @@ def outcome(build: Callable[[], Scenario]) -> object:
 
 @given(CHANGES)
 def test_replacing_values_equals_loading_with_overrides(changes: Mapping[str, Any]) -> None:
-    """Wrong values have the same problems too."""
+    """Wrong values raise the same errors."""
     overrides = [f"{name}={json.dumps(value)}" for name, value in changes.items()]
     loaded = outcome(lambda: load_unchecked(NAME, overrides))
     assert outcome(lambda: load_unchecked(NAME).replace(changes)) == loaded
@@ -138,7 +138,7 @@ def test_changes_are_made_in_order() -> None:
     assert changed.recompute == RecomputePolicy(strategy="full", num_layers=2)
 
 
-def test_the_scenario_and_the_changes_stay_as_they_were() -> None:
+def test_replace_changes_neither_the_scenario_nor_its_argument() -> None:
     scenario = load_scenario(NAME, ["hardware.gpu.num_sms=100"])
     changes = {"hardware.gpu.memory_capacity": "40 GiB", "overlap": {"pipeline": True}}
     changed = scenario.replace(changes)
@@ -148,7 +148,7 @@ def test_the_scenario_and_the_changes_stay_as_they_were() -> None:
     assert changed.overlap == Overlap(pipeline=True)
 
 
-def test_equal_values_are_equal_scenarios_wherever_they_were_written() -> None:
+def test_scenarios_are_equal_if_their_values_are_equal() -> None:
     text = MINIMAL + "schedule: gpipe\n"
     assert scenario_of(text) == scenario_of(MINIMAL).replace({"schedule": "gpipe"})
     assert scenario_of(text) != scenario_of(MINIMAL)
@@ -173,7 +173,7 @@ def test_an_error_of_a_replaced_value_is_not_at_its_old_line() -> None:
     assert str(problem.location) == "changed in Python"
 
 
-def test_an_error_of_values_that_stay_is_at_their_line() -> None:
+def test_an_error_of_an_unchanged_value_is_at_its_line() -> None:
     scenario = load_unchecked(NAME).replace({"description": "x"})
     assert scenario.positions.of_value(("description",)).line is None
     for name in ("parallelism.tensor", "model.hidden_size"):
@@ -254,12 +254,12 @@ def test_values_that_model_copy_did_not_check_are_refused(run: Callable[..., obj
 
 
 def test_a_broken_rule_after_model_copy_is_not_at_the_old_line() -> None:
-    """The schedule stays as it was derived for three chunks."""
+    """The derived schedule is still that of three chunks."""
     (problem,) = problems_of(lambda: simulate(with_split(load_scenario(NAME), interleave=1)))
     assert (problem.code, str(problem.location)) == ("E312", "changed in Python")
 
 
-def test_no_position_is_left_of_a_value_that_went() -> None:
+def test_a_replaced_value_has_no_position_in_the_file() -> None:
     scenario = load_scenario(NAME)
     plain = scenario.model_copy(update={"parallelism": Parallelism()})
     assert str(plain.positions.of_value(("parallelism", "tensor"))) == "changed in Python"
@@ -314,7 +314,7 @@ def test_an_assignment_says_how_to_make_a_changed_copy(
 # ----------------------------------------------------------------------------------- constructors
 
 
-def test_constructors_take_keywords_and_what_they_print() -> None:
+def test_constructors_accept_keywords_and_their_own_repr() -> None:
     assert Batch(micro=1, global_=4) == Batch(**{"micro": 1, "global": 4})
     assert eval(repr(Batch(micro=1, global_=4))) == Batch(micro=1, global_=4)
     scenario = load_scenario(NAME)
@@ -355,7 +355,7 @@ def test_constructors_take_keywords_and_what_they_print() -> None:
         ),
     ],
 )
-def test_constructors_refuse_what_files_may_not_have(
+def test_constructors_refuse_values_that_files_may_not_have(
     build: Callable[[], object], says: str
 ) -> None:
     assert str(problems_of(build)[0]).startswith(says)

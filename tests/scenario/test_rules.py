@@ -1,3 +1,5 @@
+"""Rules of scenarios, compared with a second implementation, and the fixes that they suggest."""
+
 from collections.abc import Mapping
 from typing import Any
 
@@ -32,14 +34,14 @@ BOOL = st.booleans()
 
 
 def of(*values: Any) -> st.SearchStrategy[Any]:
-    """One of these, chosen so that legal and illegal combinations are both common."""
+    """Draw one of these values, which make legal and illegal combinations common."""
     return st.sampled_from(values)
 
 
 def with_some(
     required: Mapping[str, st.SearchStrategy[Any]], **optional: st.SearchStrategy[Any]
 ) -> st.SearchStrategy[dict[str, Any]]:
-    """All the required keys and any of the optional ones: defaults take part in the rules."""
+    """Draw all required keys and any of the optional ones, because rules also read defaults."""
     return st.fixed_dictionaries(dict(required), optional=optional)
 
 
@@ -115,7 +117,7 @@ def buckets_are_legal_by_hand(scenario: Scenario) -> bool:
 
 
 def is_legal_by_hand(scenario: Scenario) -> bool:
-    """The legality of Megatron-LM written a second time, as the quotients that must be whole."""
+    """Return whether Megatron-LM accepts a scenario, from the quotients that must be integers."""
     model, split, batch = scenario.model, scenario.parallelism, scenario.batch
     interleaved = scenario.schedule == "interleaved"
     has_channels = "kv_channels" in model.model_fields_set
@@ -151,7 +153,7 @@ def is_legal_by_hand(scenario: Scenario) -> bool:
 
 
 def recompute_is_legal_by_hand(scenario: Scenario) -> bool:
-    """Of a scenario that is legal in all else: the schedule itself tells what is outstanding."""
+    """Return whether recompute is legal. All else must be legal, to build the schedule."""
     policy, split = scenario.recompute, scenario.parallelism
     kept = policy.keep_microbatches
     if kept and (policy.strategy in ("none", "auto") or split.pipeline == 1):
@@ -198,20 +200,20 @@ def test_a_legal_scenario_has_whole_quantities(data: Mapping[str, Any]) -> None:
 @pytest.mark.slow
 @settings(max_examples=200)
 @given(EITHER)
-def test_every_suggestion_mends_its_rule_and_breaks_no_other(data: Mapping[str, Any]) -> None:
+def test_every_suggestion_satisfies_its_rule_and_breaks_no_other(data: Mapping[str, Any]) -> None:
     scenario = Scenario.model_validate(data)
     for rule in RULES:
         violation = rule.check(scenario)
         if violation is None:
             continue
-        mended = all_mended(scenario, rule, violation)
-        assert mended, f"{rule.code} knows no way out"
+        fixed = suggested_scenarios(scenario, rule, violation)
+        assert fixed, f"{rule.code} suggests no fix"
         before = broken_codes(scenario, RULES)
-        assert all(broken_codes(one, RULES) <= before - {rule.code} for one in mended)
+        assert all(broken_codes(one, RULES) <= before - {rule.code} for one in fixed)
 
 
-def all_mended(scenario: Scenario, rule: Rule, violation: Violation) -> list[Scenario]:
-    """The scenario with each of the suggested values."""
+def suggested_scenarios(scenario: Scenario, rule: Rule, violation: Violation) -> list[Scenario]:
+    """Return the scenario with each of the suggested changes."""
     fixes = suggest(scenario, rule, violation, RULES).items()
     ways = [{field: value} for field, values in fixes for value in values]
     ways = ways or [suggest_together(scenario, rule, RULES) or {}]
@@ -220,13 +222,13 @@ def all_mended(scenario: Scenario, rule: Rule, violation: Violation) -> list[Sce
 
 @settings(max_examples=200)
 @given(EITHER)
-def test_a_legal_suggestion_never_stands_beside_an_illegal_one(data: Mapping[str, Any]) -> None:
+def test_suggestions_are_either_all_legal_or_all_illegal(data: Mapping[str, Any]) -> None:
     scenario = Scenario.model_validate(data)
     found = [(rule, violation) for rule in RULES if (violation := rule.check(scenario))]
     if len(found) != 1:
         return
     ((rule, violation),) = found
-    results = all_mended(scenario, rule, violation)
+    results = suggested_scenarios(scenario, rule, violation)
     legal = [changed for changed in results if is_legal_by_hand(changed)]
     assert legal in ([], results)
 
@@ -240,8 +242,8 @@ def test_codes_are_unique_and_every_rule_has_a_reason() -> None:
     assert all(rule.reason for rule in every_rule)
 
 
-def test_the_nearest_value_is_preferred_that_leaves_nothing_broken() -> None:
-    # 6 divides the 24576 of the MLP and is nearer than 4, but not the 64 heads.
+def test_the_nearest_value_that_breaks_no_rule_is_suggested_first() -> None:
+    # 6 is nearer to 7 than 4 and divides the MLP's size of 24576, but not the 64 heads.
     assert fixes_of(MINIMAL + "parallelism: {tensor: 7}\n", "E303") == [
         "parallelism.tensor: 8",
         "parallelism.tensor: 4",
@@ -249,7 +251,8 @@ def test_the_nearest_value_is_preferred_that_leaves_nothing_broken() -> None:
 
 
 def test_the_padded_vocabulary_is_megatrons() -> None:
-    # 128 x 8 = 1024 and 50 x 1024 = 51200, the paper's vocabulary for GPT-2's 50257 tokens.
+    # Megatron-LM pads to a multiple of 128 x 8 = 1024. For GPT-2's 50257 tokens that is 50 x 1024 =
+    # 51200, the paper's vocabulary.
     text = MINIMAL.replace("seq_length: 2048", "seq_length: 2048\n  vocab_size: 50257")
     fixes = fixes_of(text + "parallelism: {tensor: 8}\n", "E304")
     assert fixes[0] == "model.vocab_size: 51200"
@@ -268,9 +271,9 @@ def test_two_stages_interleave_only_with_overlapped_transfers() -> None:
 
 
 def test_more_passes_than_can_be_laid_out_are_refused() -> None:
-    """A million forward passes of all stages, counted by microbatch and chunk."""
+    """The limit is a million forward passes: stages times chunks times microbatches."""
     text = MINIMAL + "parallelism: {pipeline: 4, interleave: 3}\n"
-    group = 4 * 4  # a microbatch of four for each stage
+    group = 4 * 4  # one microbatch of four sequences per stage
     most = 1_000_000 // 12 // 4 * group
     scenario_of(text.replace("global: 64", f"global: {most}"))
     assert fixes_of(text.replace("global: 64", f"global: {most + group}"), "E332") == [
@@ -304,7 +307,7 @@ def test_the_nearest_legal_recompute(text: str, code: str, fixes: list[str]) -> 
     ("grid", "strategy", "code"),
     [("{pipeline: 4}", "none", "E322"), ("{tensor: 4}", "full", "E323")],
 )
-def test_how_many_can_be_kept_is_not_told_where_none_can(
+def test_no_limit_of_kept_microbatches_is_reported_if_none_can_be_kept(
     grid: str, strategy: str, code: str
 ) -> None:
     text = f"parallelism: {grid}\nrecompute: {{strategy: {strategy}, keep_microbatches: 99}}\n"
@@ -325,7 +328,7 @@ def test_the_nearest_legal_zero_stage(stage: int, grid: str, code: str, fixes: l
     assert fixes_of(MINIMAL + text, code)[: len(fixes)] == fixes
 
 
-def test_a_value_that_nothing_mends_alone_is_mended_together_with_another() -> None:
+def test_a_value_that_cannot_be_fixed_alone_is_fixed_together_with_another() -> None:
     huge = "parallelism: {pipeline: 2147483647, interleave: 7}\n"
     with pytest.raises(InputError) as caught:
         scenario_of(MINIMAL + huge)
@@ -334,7 +337,7 @@ def test_a_value_that_nothing_mends_alone_is_mended_together_with_another() -> N
     assert problem.fix == "write parallelism.pipeline: 48 and model.num_layers: 336"
 
 
-def test_all_unused_entries_of_the_software_stack_are_told_of_at_once() -> None:
+def test_all_unused_entries_of_the_software_stack_are_reported_at_once() -> None:
     with pytest.raises(InputError) as caught:
         scenario_of(MINIMAL + "software: {fused_rotary: false, attention_speed: 0.5}\n")
     (problem,) = caught.value.problems
@@ -344,8 +347,8 @@ def test_all_unused_entries_of_the_software_stack_are_told_of_at_once() -> None:
     assert problem.fix == "write software.attention_speed: null and software.fused_rotary: null"
 
 
-def test_a_field_that_is_not_read_is_to_be_left_out() -> None:
-    """With one layer the other way, a dense layer, would leave none with experts."""
+def test_an_unread_field_is_to_be_removed() -> None:
+    """A dense layer would read the field, but the only layer has experts."""
     experts = "{num: 2, top_k: 1, ffn_hidden_size: 256}"
     text = MINIMAL.replace("num_layers: 48", "num_layers: 1\n  ffn_hidden_size: 512")
     with pytest.raises(InputError) as caught:
@@ -354,7 +357,7 @@ def test_a_field_that_is_not_read_is_to_be_left_out() -> None:
     assert (problem.code, problem.fix) == ("E477", "remove model.ffn_hidden_size")
 
 
-def test_the_override_is_blamed_before_the_file() -> None:
+def test_the_place_of_an_error_is_the_override_before_the_file() -> None:
     with pytest.raises(InputError) as caught:
         load_scenario("table5_530b_present", ["parallelism.data=3"])
     (problem,) = caught.value.problems
@@ -377,7 +380,7 @@ HAS_ALL: dict[str, Any] = {
 }
 
 
-def test_a_job_larger_than_its_cluster_is_refused_with_what_fits() -> None:
+def test_a_job_larger_than_its_cluster_is_refused_with_sizes_that_fit() -> None:
     scenario = load_scenario("dp530b")
     check_cluster(scenario, gpus_per_node=8, num_nodes=280, **HAS_ALL)
     with pytest.raises(InputError) as caught:
@@ -390,6 +393,6 @@ def test_a_job_larger_than_its_cluster_is_refused_with_what_fits() -> None:
     assert problem.fix.startswith("write parallelism.data: 4 or 2, ")
 
 
-def test_a_cluster_that_nothing_smaller_fits_needs_more_nodes() -> None:
+def test_a_job_that_cannot_be_smaller_needs_more_nodes() -> None:
     with pytest.raises(InputError, match=r"fix: write hardware\.cluster\.num_nodes: 2240$"):
         check_cluster(load_scenario("dp530b"), gpus_per_node=1, num_nodes=1, **HAS_ALL)

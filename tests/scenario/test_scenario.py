@@ -1,3 +1,5 @@
+"""Scenarios: defaults, derived quantities, overrides, positions and shipped files."""
+
 import re
 from pathlib import Path
 
@@ -136,7 +138,7 @@ FULL_SECTION = "{strategy: full, method: uniform, num_layers: 1, keep_microbatch
 LONG = "recompute: {strategy: full, method: block, num_layers: 2}\n"
 
 
-def test_a_word_stands_for_its_section() -> None:
+def test_a_word_is_short_for_its_section() -> None:
     short, long = (scenario_of(MINIMAL + f"recompute: {one}\n") for one in ("full", FULL_SECTION))
     assert short.recompute == long.recompute == RecomputePolicy(strategy="full")
     again = Scenario.model_validate(short.model_dump(by_alias=True))
@@ -148,7 +150,7 @@ def test_a_word_stands_for_its_section() -> None:
 def test_overrides_reach_recompute_in_either_form(
     tmp_path: Path, written: str, override: str
 ) -> None:
-    """A word replaces the section, as everywhere; a path into it changes one field of it."""
+    """A word replaces the whole section. A path changes one field of it."""
     path = tmp_path / "x.yaml"
     path.write_text(MINIMAL + written, "utf-8")
     recompute = load_scenario(path, [override]).recompute
@@ -157,7 +159,7 @@ def test_overrides_reach_recompute_in_either_form(
     assert (recompute.method, recompute.num_layers) == (("block", 2) if stays else ("uniform", 1))
 
 
-def test_overrides_of_recompute_are_laid_one_over_another() -> None:
+def test_overrides_of_recompute_apply_in_order() -> None:
     overrides = ["recompute=full", "recompute.num_layers=6", "recompute.method=block"]
     recompute = load_scenario(
         "table5_1t_present", ["parallelism.pipeline=16", *overrides]
@@ -250,7 +252,7 @@ def test_hardware_overrides_keep_their_positions() -> None:
     assert scenario_of(MINIMAL).hardware_document.data == {}
 
 
-def test_positions_stay_reachable() -> None:
+def test_a_scenario_has_the_positions_of_its_values() -> None:
     positions = scenario_of(MINIMAL).positions
     assert positions.of_value(("batch", "global")) == Location("x.yaml", 8, 11, "  global: 64")
 

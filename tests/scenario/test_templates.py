@@ -1,4 +1,4 @@
-"""Scenario files that simtrain writes to start from, and the schema by which editors check them."""
+"""Templates and copies of scenario files, and the schema with which editors check them."""
 
 import json
 import pathlib
@@ -36,7 +36,7 @@ def test_the_docstring_of_a_section_describes_its_fields_and_no_others(name: str
     assert summary(section).endswith((".", ":"))
 
 
-def test_the_schema_is_one() -> None:
+def test_the_schema_is_valid() -> None:
     jsonschema.Draft202012Validator.check_schema(scenario_schema())
 
 
@@ -68,7 +68,7 @@ def test_the_schema_is_printed() -> None:
 
 
 def test_the_template_shows_every_field_with_its_default(tmp_path: pathlib.Path) -> None:
-    """Without the "#" before its names it is the same scenario."""
+    """Without the "#" before names, the template is the same scenario."""
     started, full = tmp_path / "scenario.yaml", tmp_path / "full.yaml"
     outcome = call("init", str(started))
     assert outcome.stdout == f"Wrote {started}. Run it with: simtrain run {started}\n"
@@ -89,7 +89,7 @@ def test_a_line_of_the_template_fits_100_columns() -> None:
     assert max(map(len, template().splitlines())) <= 100
 
 
-def test_a_copy_is_the_shipped_file(tmp_path: pathlib.Path) -> None:
+def test_a_copy_equals_the_shipped_file(tmp_path: pathlib.Path) -> None:
     shipped = find_scenario("llama3_70b").read_text(encoding="utf-8")
     assert call("scenarios", "llama3_70b").stdout == shipped
     for number, command in enumerate(
@@ -111,7 +111,7 @@ def test_nothing_is_overwritten(tmp_path: pathlib.Path) -> None:
     assert "E113 cannot be written: No such file" in outcome.stderr
 
 
-def test_what_is_to_be_copied_must_be_named() -> None:
+def test_a_copy_needs_the_name_of_a_scenario() -> None:
     outcome = call("scenarios", "--copy", "x.yaml")
     assert outcome.exit_code == 2 and "--copy" in outcome.stderr
     assert "did you mean llama3_70b?" in call("init", "--from", "llama3_70").stderr
