@@ -73,7 +73,7 @@ def anchors(document: pathlib.Path) -> set[str]:
 
 
 @pytest.mark.parametrize("document", [*documents(), "benchmarks/README.md", "CHANGELOG.md"])
-def test_documents_are_there_and_their_links_lead_somewhere(document: str) -> None:
+def test_documents_exist_and_their_links_have_targets(document: str) -> None:
     text = text_of(document)
     assert text.startswith("# ") and text.count("```") % 2 == 0
     for link in re.findall(r"\]\(([^)]+)\)", re.sub("`[^`\n]*`", "", text)):
@@ -194,7 +194,7 @@ def test_commands_run_as_written(command: str, monkeypatch: MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("command", commands("python -m calibrate") + commands("torchrun "))
-def test_calibrate_understands_its_commands(command: str) -> None:
+def test_calibrate_parses_its_commands(command: str) -> None:
     """tests/calibrate tests what the commands do."""
     words = shlex.split(command)
     name, *options = words[words.index("calibrate") + 1 :]
@@ -241,7 +241,7 @@ def test_python_blocks_run(capsys: CaptureFixture[str]) -> None:
 
 
 @pytest.mark.usefixtures("newcomer")
-def test_the_import_notes_what_its_page_says() -> None:
+def test_the_import_prints_the_notes_of_its_page() -> None:
     (said,) = re.findall(r"effect, here\n`(.*)`", text_of("docs/how_to/import_a_run.md"))
     outcome = call("import", "megatron", "train.sh")
     assert f"\n# - {said}\n" in outcome.stdout
@@ -293,7 +293,7 @@ def test_the_wheel_carries_scenarios_and_profiles() -> None:
         assert names == sorted(path.stem for path in found)
 
 
-def test_the_license_and_the_marks_of_typed_packages_are_there() -> None:
+def test_the_license_and_the_marks_of_typed_packages_exist() -> None:
     project = tomllib.loads(text_of("pyproject.toml"))["project"]
     assert (project["license"], project["license-files"]) == ("Apache-2.0", ["LICENSE"])
     assert "Apache License\n                           Version 2.0" in text_of("LICENSE")
@@ -301,7 +301,7 @@ def test_the_license_and_the_marks_of_typed_packages_are_there() -> None:
         assert (ROOT / package / "py.typed").read_bytes() == b""
 
 
-def test_the_changelog_knows_the_version() -> None:
+def test_the_changelog_lists_the_version() -> None:
     version = tomllib.loads(text_of("pyproject.toml"))["project"]["version"]
     assert f"\n## {version}\n" in text_of("CHANGELOG.md")
     assert __import__("simtrain").__version__ == version

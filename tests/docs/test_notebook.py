@@ -9,7 +9,7 @@ from docs.update.notebook import NOTEBOOK
 from tests.helpers.command_line import spawn
 
 
-def test_the_notebook_has_outputs_and_its_links_lead_somewhere() -> None:
+def test_the_notebook_has_outputs_and_its_links_have_targets() -> None:
     cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
     assert all(cell["outputs"] for cell in cells if cell["cell_type"] == "code")
     texts = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"]
@@ -21,7 +21,7 @@ def test_the_notebook_has_outputs_and_its_links_lead_somewhere() -> None:
 
 @pytest.mark.slow
 @pytest.mark.ci
-def test_the_notebook_prints_what_it_shows() -> None:
+def test_the_outputs_of_the_notebook_are_current() -> None:
     """`python -m docs.update --notebook` rewrites it; it needs the extra `docs`."""
     outcome = spawn("-m", "docs.update", "--notebook", "--check")
     assert outcome.exit_code == 0, outcome.stderr

@@ -64,7 +64,7 @@ def plan(**sections: Any) -> Plan:
         ([], r"layers has 0 layers, but model.num_layers is 8\n  fix: pass 8 layers$"),
     ],
 )
-def test_what_is_no_list_of_layers_is_refused(layers: Any, message: str) -> None:
+def test_values_that_are_not_a_list_of_layers_are_refused(layers: Any, message: str) -> None:
     with pytest.raises(InputError, match=f"E505 {message}"):
         Plan.of(scenario(), 8, layers=layers)
 
@@ -192,7 +192,7 @@ def test_it_runs_under_every_schedule_and_zero_stage(
     assert compiled.iteration_time_s == result.iteration_time_s
 
 
-def test_layers_need_not_be_alike() -> None:
+def test_layers_may_differ() -> None:
     """Time and memory of a model with one wide layer are between those of all-narrow and all-wide
     models.
     """

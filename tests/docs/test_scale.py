@@ -76,7 +76,7 @@ def test_shards_of_a_script_are_the_parts_of_one_run(name: str, here: pathlib.Pa
     assert (here / "results/sweep.json").read_bytes() == (here / "whole/sweep.json").read_bytes()
 
 
-def test_as_many_tasks_are_asked_for_as_there_are_shards() -> None:
+def test_scripts_request_one_task_per_shard() -> None:
     """Tasks count from 0, as shards do."""
     assert re.findall(r"--array=(\S+)\n", SBATCH) == ["0-7"] and '_ID/8"' in SBATCH
     spec = parse_document(MANIFEST, "job.yaml").data["spec"]

@@ -41,7 +41,7 @@ def test_markers_are_found_in_lines_and_around_blocks() -> None:
     assert (block.request, block.text, block.line) == ("times", "| a |", 4)
 
 
-def test_only_what_stands_between_markers_is_replaced() -> None:
+def test_only_text_between_markers_is_replaced() -> None:
     def value(one: Marked) -> str:
         return "| b |\n\n| c |" if one.request == "times" else one.text[::-1]
 
@@ -59,7 +59,7 @@ def test_a_marker_at_the_start_of_a_line_of_text_is_refused() -> None:
         replaced("It takes\n<!--=time a-->1.00 s<!--/-->.", lambda one: one.text)
 
 
-def test_a_name_that_nothing_computes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_without_a_generator_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("docs.update.update.text_of", lambda name: "<!--=tiem a-->\n\n<!--/-->")
     with pytest.raises(ValueError, match=r'README\.md:1: no generator "tiem"; there are .* time'):
         list(stale("README.md"))

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 PAGE = (ROOT / "docs/what_ifs.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^simtrain (sweep|plot) (.*)$", PAGE, re.MULTILINE)
-TOLD = [shlex.split(words)[0] for name, words in COMMANDS if name == "sweep"]
+NAMES = [shlex.split(words)[0] for name, words in COMMANDS if name == "sweep"]
 
 
 @functools.cache
@@ -45,13 +45,13 @@ def is_legal(scenario: Scenario) -> bool:
     return not any(rule.check(scenario) for rule in RULES)
 
 
-def test_the_page_tells_of_every_question() -> None:
-    assert set(TOLD) <= set(list_sweeps())
-    assert len(TOLD) == len(set(TOLD)) == PAGE.count("\n## ")
+def test_the_page_has_a_section_for_each_sweep() -> None:
+    assert set(NAMES) <= set(list_sweeps())
+    assert len(NAMES) == len(set(NAMES)) == PAGE.count("\n## ")
 
 
-@pytest.mark.parametrize("name", TOLD)
-def test_a_shipped_sweep_asks_something_that_can_be_answered(name: str) -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_most_points_of_a_shipped_sweep_are_legal(name: str) -> None:
     """Most points are legal, and the sweep takes a second or two."""
     scenarios = scenarios_of(name)
     legal = Counter(is_legal(scenario) for scenario in scenarios)
@@ -61,8 +61,8 @@ def test_a_shipped_sweep_asks_something_that_can_be_answered(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", TOLD)
-def test_its_plots_are_drawn_as_the_page_says(
+@pytest.mark.parametrize("name", NAMES)
+def test_plots_are_drawn_with_the_commands_of_the_page(
     name: str, tmp_path: pathlib.Path, monkeypatch: MonkeyPatch
 ) -> None:
     """Made-up results with the sweep's axes are plotted; tests/figures examines the files."""
@@ -94,8 +94,8 @@ def section_of(name: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", TOLD)
-def test_the_page_says_what_its_sweep_found(name: str) -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_the_page_has_the_current_results_of_its_sweep(name: str) -> None:
     """All digits of the table and of the text below it are compared."""
     assert [*stale("docs/what_ifs.md", {name})] == []
 

@@ -41,7 +41,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return found
 
 
-def test_the_core_is_light(programs: pathlib.Path) -> None:
+def test_the_core_has_few_dependencies(programs: pathlib.Path) -> None:
     packages = run(programs / "pip", "list", "--format", "freeze").stdout.splitlines()
     sizes = [path.stat().st_size for path in programs.parent.rglob("*") if path.is_file()]
     assert len(packages) <= MAX_PACKAGES

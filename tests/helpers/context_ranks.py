@@ -17,7 +17,7 @@ HEADS, GROUPS, TOKENS, CHANNELS = 4, 2, 24, 8
 
 
 def run_rank(rank: int, folder: str, num_ranks: int) -> None:
-    """Run a gloo rank, and write its errors of outputs and gradients to a file of its own."""
+    """Run a gloo rank, and write its errors of outputs and gradients to one file per rank."""
     torch.set_num_threads(1)
     path = pathlib.Path(folder)
     meeting = (path / "meeting").as_uri()

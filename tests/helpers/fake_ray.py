@@ -8,11 +8,11 @@ from typing import Any
 
 
 class RayError(Exception):
-    """The base of Ray's errors."""
+    """Base class of Ray's errors."""
 
 
 class RayTaskError(RayError):
-    """An error that a task raised, as Ray passes it on."""
+    """Error that a task raised, as Ray passes it on."""
 
     def __init__(self, cause: Exception) -> None:
         super().__init__(f"ray::on_node() {cause}")

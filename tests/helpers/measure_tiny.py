@@ -1,4 +1,4 @@
-"""Measures tiny sizes as one rank, which the environment names: FOLDER PART... [fit]"""
+"""Script that measures tiny sizes as one rank, which the environment names: FOLDER PART... [fit]"""
 
 import sys
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Reads the packed arrays of a page, as `simtrain.array` of `base.js` does."""
+"""Reader of the packed arrays of a page, equal to `simtrain.array` of `base.js`."""
 
 import base64
 import zlib
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 
 def unpacked(text: dict[str, str]) -> NDArray[Any]:
-    """The array that `packed` was given."""
+    """Return the array that `packed` encodes."""
     planes = np.frombuffer(zlib.decompress(base64.b64decode(text["zlib"])), np.uint8)
     dtype = np.dtype(text["dtype"]).newbyteorder("<")
     return np.ascontiguousarray(planes.reshape(dtype.itemsize, -1).T).view(dtype).ravel()

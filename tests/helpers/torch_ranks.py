@@ -224,7 +224,7 @@ def joined(part: Tensor, dimension: int, group: TensorGroup) -> Tensor:
 
 
 def run_rank(rank: int, folder: str, shapes: list[LayerShape]) -> None:
-    """Run a gloo rank with every shape and strategy, and write its results to a file of its own."""
+    """Run a gloo rank with every shape and strategy, and write its results to one file per rank."""
     torch.set_num_threads(1)
     meeting = pathlib.Path(folder, "meeting").as_uri()
     size = shapes[0].tensor

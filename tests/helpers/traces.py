@@ -1,4 +1,4 @@
-"""Reads traces in JSON and in Perfetto's format into one form."""
+"""Reader of traces in JSON and in Perfetto's format, with one result for both."""
 
 import gzip
 import itertools
@@ -36,7 +36,7 @@ class Slice(NamedTuple):
 
 @dataclass
 class ReadTrace:
-    """The content of a trace: slices and counters of each thread in the order of the file."""
+    """Content of a trace: slices and counters of each thread, in the order of the file."""
 
     slices: dict[Thread, list[Slice]] = field(default_factory=lambda: defaultdict(list))
     counters: dict[Thread, list[tuple[int, float]]] = field(
@@ -45,7 +45,7 @@ class ReadTrace:
     arrows: list[tuple[Moment, Moment]] = field(default_factory=list)
 
     def check_no_overlap(self) -> None:
-        """Slices of a thread follow one another."""
+        """Assert that slices of a thread follow one another."""
         for slices in self.slices.values():
             for one, other in itertools.pairwise(slices):
                 assert one.start_ns <= one.end_ns <= other.start_ns
@@ -97,14 +97,15 @@ def read_chrome(data: dict[str, Any]) -> ReadTrace:
 
 
 def read_perfetto(file: pathlib.Path) -> ReadTrace:
-    """The content of a trace in Perfetto's format, by the rules of its trace processor.
+    """Return the content of a trace in Perfetto's format, by the rules of its trace processor.
 
-    It sorts events by time, and keeps the order of packets at equal times. Its errors are events
-    without a sequence or of an unknown track, tracks described twice or below more than ten others,
-    ends without a beginning, counters without a value, and arrows that begin twice or end before
-    they begin. Events that need no earlier packets for names, defaults or another clock have
-    neither flags nor a clock (src/trace_processor/importers/proto: proto_trace_reader.cc,
-    track_event_tokenizer.cc, track_event_tracker.cc; importers/common/flow_tracker.cc).
+    The processor sorts events by time, and keeps the order of packets at equal times. It reports as
+    errors: events without a sequence or of an unknown track, tracks described twice or below more
+    than ten others, ends without a beginning, counters without a value, and arrows that begin twice
+    or end before they begin. Events that need no earlier packets for names, defaults or another
+    clock have neither flags nor a clock (src/trace_processor/importers/proto:
+    proto_trace_reader.cc, track_event_tokenizer.cc, track_event_tracker.cc;
+    importers/common/flow_tracker.cc).
     """
     protos = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
     trace, event = protos.Trace.FromString(file.read_bytes()), protos.TrackEvent
@@ -148,7 +149,7 @@ def read_perfetto(file: pathlib.Path) -> ReadTrace:
 
 
 def _path(tracks: dict[int, Any], uuid: int) -> list[str]:
-    """The names of a track and of those above it, from the top."""
+    """Return the names of a track and of its parents, from the top."""
     names = []
     while uuid:
         names.insert(0, tracks[uuid].name)
@@ -157,7 +158,7 @@ def _path(tracks: dict[int, Any], uuid: int) -> list[str]:
 
 
 def _rank(name: str) -> str:
-    """The rank in the name of a process or of nested tracks."""
+    """Return the rank in the name of a process or of nested tracks."""
     words = ("node", "GPU", "rank", "stage")
     found = [re.search(rf"{word} (\d+)", name) for word in words]
     return ", ".join(one[0] for one in found if one) if all(found) else name

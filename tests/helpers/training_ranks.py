@@ -1,4 +1,4 @@
-"""One process, and several, that train the same small model without dropout, for comparison."""
+"""Training of the same small model, without dropout, in one process and in several."""
 
 import pathlib
 from typing import Any
@@ -42,7 +42,9 @@ def scenario(
 
 
 def training_of(case: Scenario, weights: Tensors | None = None) -> Training:
-    """In float64, from given weights of the whole model or from large random ones."""
+    """Build a training in float64, with given weights of the whole model or with
+    large random ones.
+    """
     training = Training(case, "cpu", torch.float64)
     torch.manual_seed(7)
     with torch.no_grad():
@@ -53,7 +55,7 @@ def training_of(case: Scenario, weights: Tensors | None = None) -> Training:
 
 
 def trained(training: Training) -> Tensors:
-    """The loss and, as they are when Adam takes them, all gradients."""
+    """Return the loss, and all gradients as Adam receives them."""
     with patch.object(torch_layer, "DROPOUT", 0.0):
         loss = training.passes()
     training.finish_gradients()
@@ -63,7 +65,7 @@ def trained(training: Training) -> Tensors:
 
 
 def own_part(training: Training, name: str, whole: Tensors) -> Tensor:
-    """What a rank has of the whole model's tensor of a parameter that it calls `name`."""
+    """Return this rank's shard of a tensor of the whole model, for its parameter `name`."""
     place, within = training.place, name
     if name.startswith("layers."):
         number, within = name.removeprefix("layers.layers.").split(".", 1)
@@ -81,7 +83,9 @@ def own_part(training: Training, name: str, whole: Tensors) -> Tensor:
 
 
 def _side_by_side(training: Training, within: str) -> list[int]:
-    """Rows of queries, keys and values, or of gate and up, of which each rank has its part."""
+    """Return the rows of queries, keys and values, or of gate and up projection, each of which is
+    sharded.
+    """
     model, size = training.scenario.model, training.shape.head_size
     if training.shape.is_llama and within == "attention.query_key_value_weight":
         groups = model.num_query_groups or model.num_attention_heads
@@ -92,13 +96,13 @@ def _side_by_side(training: Training, within: str) -> list[int]:
 
 
 def file_of(case: Scenario) -> str:
-    """The name of the file with the weights and results of the undivided model."""
+    """Return the name of the file with the weights and results of the undivided model."""
     kind = "experts" if case.model.experts else case.model.normalization
     return f"{kind}, tied={case.model.tied_embeddings}.pt"
 
 
 def largest_errors(training: Training, found: Tensors, whole: Tensors) -> Tensors:
-    """Relative differences from the whole model's, parameter by parameter."""
+    """Return relative differences from the whole model's gradients and loss, by parameter."""
     place, errors = training.place, {}
     for name, value in found.items():
         if name == "loss":
@@ -115,7 +119,7 @@ def largest_errors(training: Training, found: Tensors, whole: Tensors) -> Tensor
 
 
 def run_rank(rank: int, folder: str, cases: list[Scenario]) -> None:
-    """A gloo rank: every case, its errors to a file of its own."""
+    """Run a gloo rank with every case, and write its errors to one file per rank."""
     torch.set_num_threads(1)
     path = pathlib.Path(folder)
     meeting = (path / "meeting").as_uri()

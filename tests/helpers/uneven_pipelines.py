@@ -1,4 +1,4 @@
-"""Pipelines whose ends have layers of their own, legal or nearly so, and where those layers are."""
+"""Legal and illegal pipelines with separate numbers of layers on the end stages."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ BOOL = st.booleans()
 
 @st.composite
 def uneven_pipelines(draw: st.DrawFn) -> dict[str, Any]:
-    """Stages with layers of their own that fit the model or miss it by a few; legal in the rest."""
+    """Draw stages whose layers add up to the model's or miss them by a few; all else is legal."""
     stages, chunks = draw(st.integers(1, 5)), draw(st.sampled_from([1, 1, 2, 3]))
     shared, first, last = (chunks * draw(st.integers(1, 4)) for _ in range(3))
     layers = [shared] * stages
@@ -34,7 +34,9 @@ def uneven_pipelines(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def layers_by_hand(scenario: Scenario) -> list[int]:
-    """Layers of each stage as Megatron's get_num_layers_to_build counts them, rounded down."""
+    """Return the layers per stage as Megatron's get_num_layers_to_build counts
+    them, rounded down.
+    """
     split = scenario.parallelism
     rest, stages = scenario.model.num_layers, split.pipeline
     for own in (split.first_stage_layers, split.last_stage_layers):
@@ -49,7 +51,9 @@ def layers_by_hand(scenario: Scenario) -> list[int]:
 
 
 def layers_are_placed_by_hand(scenario: Scenario) -> bool:
-    """Every layer is somewhere, every chunk of a stage has as many and at least one."""
+    """Return whether every layer has a stage, and chunks of a stage have equally many, at least
+    one.
+    """
     split, layers = scenario.parallelism, layers_by_hand(scenario)
     has_own = split.first_stage_layers is not None or split.last_stage_layers is not None
     return (

@@ -1,4 +1,4 @@
-"""Records of layers and iterations as simulated, so that a profile predicts them exactly."""
+"""Records of simulated layers and iterations, which a profile predicts exactly."""
 
 from typing import Any
 
@@ -45,7 +45,7 @@ def timing(seconds: float) -> Timing:
 
 
 def layer_record(data: Data, *, slower: float = 1.0, held_out: bool = True) -> LayerRecord:
-    """As simulated, its backward pass `slower` times as slow."""
+    """Simulate a layer; the recorded backward pass takes `slower` times as long."""
     forward, backward = simulate_layer(Scenario.model_validate(data), a100())
     return LayerRecord(
         scenario=data,
@@ -56,7 +56,9 @@ def layer_record(data: Data, *, slower: float = 1.0, held_out: bool = True) -> L
 
 
 def iteration_record(data: Data, *, slower: float = 1.0, more_bytes: int = 0) -> IterationRecord:
-    """As simulated, but for the global memory buffer and the allowance, which torch has not."""
+    """Simulate an iteration; the recorded peak excludes the global buffer and the allocator's
+    reserve, which torch does not have.
+    """
     result = simulate(Scenario.model_validate(data), a100())
     fullest = result.memory.fullest
     tensors = fullest.peak_bytes - fullest.allocator_bytes - fullest.buffers_bytes[GLOBAL]

@@ -53,7 +53,7 @@ def without_scenario(result: Result) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("overlaps", [False, True])
-def test_a_schedule_that_was_written_is_read_back(overlaps: bool) -> None:
+def test_a_written_schedule_is_read_back(overlaps: bool) -> None:
     """The result is equal to the last bit, also with blocking transfers."""
     split = {"pipeline": 4, "interleave": 2}
     named = scenario_with(
@@ -139,7 +139,7 @@ def test_gradients_are_reduced_after_the_last_weight_gradient(text: str) -> None
         assert buckets[0].start_s == last[0].end_s
 
 
-def test_the_last_and_first_actions_of_a_named_schedule_are_those_of_its_microbatches() -> None:
+def test_the_last_backward_and_first_forward_actions_of_named_schedules() -> None:
     for one in (one_f_one_b(3, 5), gpipe(2, 3), interleaved(2, 3, 4)):
         last = one.microbatch[one.last_backwards]
         assert set(last.tolist()) == {one.num_microbatches - 1}
@@ -250,7 +250,7 @@ def test_one_stage_may_run_in_any_order() -> None:
     assert time_slots(simulate(scenario).plan.schedule).tolist() == [*range(9)]
 
 
-def test_files_on_the_axis_of_a_sweep_are_beside_it() -> None:
+def test_paths_on_the_axis_of_a_sweep_are_relative_to_the_sweep() -> None:
     """This holds also if the sweep runs in another folder."""
     Path("inside").mkdir()
     for name, text in (("a", ZERO_BUBBLE), ("b", build("1f1b", 2, 1, 4).to_csv())):

@@ -66,7 +66,7 @@ ONE_STAGE, FOUR_STAGES = {"pipeline": 1}, {"pipeline": 4}
 UNEVEN_STAGES = {"pipeline": 4, "first_stage_layers": 7}
 
 
-def test_what_is_open() -> None:
+def test_a_policy_with_auto_is_open() -> None:
     assert is_open(scenario_of(ONE_STAGE, strategy="auto"))
     assert is_open(scenario_of(FOUR_STAGES, strategy="full", keep_microbatches="auto"))
     assert not is_open(scenario_of(FOUR_STAGES, strategy="full", keep_microbatches=2))
@@ -138,7 +138,7 @@ def test_as_few_layers_are_recomputed_as_fit_in_the_longest_chunk(length: int) -
     assert tried[2:-1] == [length]
 
 
-def test_units_are_tried_that_cut_any_of_the_chunks_otherwise() -> None:
+def test_only_units_that_divide_some_chunk_differently_are_tried() -> None:
     """Chunks of 7 and 3 layers have 1 and 1 unit, 2 and 1 (units of 4 layers, shorter than 5 or 6),
     3 and 1, 4 and 2.
     """
@@ -151,7 +151,7 @@ def test_units_are_tried_that_cut_any_of_the_chunks_otherwise() -> None:
     assert lengths == [7, 4, 3, 2]
 
 
-def test_where_nothing_fits_the_least_is_chosen() -> None:
+def test_if_nothing_fits_the_choice_needs_the_least_memory() -> None:
     choice = chosen(scenario_of(FOUR_STAGES, strategy="auto"), capacity=1)
     assert not choice.chosen.memory.fits
     assert choice.chosen.peak_bytes == min(trial.peak_bytes for trial in choice.trials)
@@ -159,7 +159,7 @@ def test_where_nothing_fits_the_least_is_chosen() -> None:
     assert "(nothing fits, this needs the least memory)" in choice.why
 
 
-def test_why_tells_what_was_tried() -> None:
+def test_the_reason_of_a_choice_lists_the_trials() -> None:
     scenario = scenario_of(FOUR_STAGES, strategy="auto")
     capacity = part_of_activations(FOUR_STAGES, 0.6)
     first, *lines = chosen(scenario, capacity).why.splitlines()
@@ -178,7 +178,7 @@ def stages(draw: st.DrawFn) -> list[list[int]]:
 
 
 @given(stages(), st.integers(0, 1000))
-def test_the_most_that_fit(peak_of: list[list[int]], capacity: int) -> None:
+def test_the_largest_number_that_fits_is_found(peak_of: list[list[int]], capacity: int) -> None:
     def peaks_of(kept: tuple[int, ...]) -> list[int]:
         return [one[number] for one, number in zip(peak_of, kept, strict=True)]
 

@@ -30,7 +30,7 @@ def refused() -> Outcome:
     return call("run", *TOO_MUCH)
 
 
-def test_what_does_not_fit_is_not_run() -> None:
+def test_a_scenario_that_does_not_fit_is_refused() -> None:
     assert (refused().exit_code, refused().stdout) == (3, "")
     head, reason, fix = refused().stderr.splitlines()
     assert head.startswith("E601 table5_22b_full does not fit: stage 0 needs 112.86")
@@ -40,7 +40,9 @@ def test_what_does_not_fit_is_not_run() -> None:
     assert fix.endswith(", or run --allow-oom to simulate it anyway")
 
 
-def test_nor_is_it_with_json(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scenario_that_does_not_fit_is_refused_with_json_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(simulation, "cheapest_change", lambda *arguments: None)
     outcome = call("run", *TOO_MUCH, "--json")
     assert (outcome.exit_code, outcome.stdout) == (3, "")
@@ -54,12 +56,12 @@ def advised(outcome: Outcome) -> list[str]:
     return [word for word in words if word == "--set" or "=" in word]
 
 
-def test_the_change_that_is_named_fits() -> None:
+def test_the_cheapest_change_fits() -> None:
     outcome = call("run", *TOO_MUCH, *advised(refused()))
     assert outcome.exit_code == 0
 
 
-def test_allow_oom_goes_on() -> None:
+def test_allow_oom_simulates_a_scenario_that_does_not_fit() -> None:
     outcome = call("run", *TOO_MUCH, "--allow-oom")
     assert (outcome.exit_code, outcome.stderr) == (0, "")
     assert outcome.stdout.splitlines()[-1].startswith("DOES NOT FIT: stage 0 needs 112.86")
@@ -129,14 +131,14 @@ def test_more_gpus_are_the_last_resort() -> None:
     assert remedy and remedy.scenario.num_gpus > scenario.num_gpus
 
 
-def test_where_nothing_helps_that_is_said() -> None:
+def test_without_a_remedy_the_error_says_so() -> None:
     scenario = tight(2.2)
     assert cheapest(scenario) is None
     with pytest.raises(DoesNotFitError, match="none of the changes tried is enough"):
         simulate_fitting(scenario)
 
 
-def test_what_is_tried_is_told() -> None:
+def test_progress_names_each_tried_change_once() -> None:
     told: list[str] = []
     with pytest.raises(DoesNotFitError) as caught:
         simulate_fitting(tight(7.0), told.append)
@@ -153,7 +155,7 @@ def test_changes_are_written_for_the_command_line() -> None:
     )
 
 
-def test_auto_runs_whatever_it_takes() -> None:
+def test_auto_chooses_a_recompute_that_fits() -> None:
     scenario = load_scenario("table5_22b_full", ["recompute=auto"])
     result = simulate_fitting(scenario)
     assert result.memory.fits
@@ -199,7 +201,7 @@ def test_the_allowance_has_its_sources() -> None:
     assert "Megatron-LM" in memory.fragmentation.source
 
 
-def test_illegal_changes_are_no_remedy() -> None:
+def test_illegal_changes_are_not_remedies() -> None:
     """ZeRO without replicas and sequence parallelism on one rank are neither named nor tried."""
     alone = small({"tensor": 1, "pipeline": 1}, hardware=gpu_of(30))
     remedy = cheapest(alone)
