@@ -313,7 +313,7 @@ def test_less_fused_stacks_are_slower() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "code", "says"),
+    ("text", "code", "excerpt"),
     [
         ("software: deepspeed_2021\n", "E206", 'there is no software stack named "deepspeed_2021"'),
         ("software: {stack: megatron_core, fused_norm: true}\n", "E201", "fused_norm"),
@@ -340,11 +340,11 @@ def test_less_fused_stacks_are_slower() -> None:
         ),
     ],
 )
-def test_wrong_stacks_and_entries_are_refused(text: str, code: str, says: str) -> None:
+def test_wrong_stacks_and_entries_are_refused(text: str, code: str, excerpt: str) -> None:
     with pytest.raises(InputError) as caught:
         scenario_of(MINIMAL + text)
     (problem,) = caught.value.problems
-    assert (problem.code, says in str(problem)) == (code, True)
+    assert (problem.code, excerpt in str(problem)) == (code, True)
     assert problem.location is not None
     assert problem.location.line in (9, 10)
     assert problem.fix

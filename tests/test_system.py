@@ -77,12 +77,12 @@ def test_a_sweep_runs_without_what_windows_lacks(
 def test_windows_has_at_most_61_workers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked = []
-    monkeypatch.setattr(executors, "_Pool", lambda number, **options: asked.append(number))
+    numbers = []
+    monkeypatch.setattr(executors, "_Pool", lambda number, **options: numbers.append(number))
     for most in (61, None):
         monkeypatch.setattr(executors, "MOST_WORKERS", most)
         local_executor(200)
-    assert asked == [61, 200]
+    assert numbers == [61, 200]
 
 
 @pytest.mark.skipif(not pathlib.Path("/proc/meminfo").exists(), reason="Linux lists its memory")

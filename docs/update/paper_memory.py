@@ -11,9 +11,9 @@ from simtrain.paper.models import PRESENT
 GIB = 2**30
 
 
-def entries(known: dict[str, paper.TargetResult], target: str, name: str) -> Section:
+def entries(results: dict[str, paper.TargetResult], target: str, name: str) -> Section:
     """Return a section of a reproduced target."""
-    result = known[target]
+    result = results[target]
     assert isinstance(result, Reproduction)
     return result.section(name)
 
@@ -25,17 +25,17 @@ BARS_GIB = {"22B": "59.3 / 9.6", "175B": "66.8 / 12.4", "530B": "114 / 23.1", "1
 """Heights of Figure 1's bars, as published by readers of the plot."""
 
 
-def lines(known: dict[str, paper.TargetResult]) -> list[Line]:
+def lines(results: dict[str, paper.TargetResult]) -> list[Line]:
     """Return the lines of the table, from the reproduced targets by name."""
-    return [*_memory(known), *_times(known), *_zero(known)]
+    return [*_memory(results), *_times(results), *_zero(results)]
 
 
-def figures(known: dict[str, paper.TargetResult]) -> dict[str, str]:
+def figures(results: dict[str, paper.TargetResult]) -> dict[str, str]:
     """Return the figures in the text below the table, by name."""
-    ends = [entry.simulated for entry in entries(known, "fig1", "embeddings").entries]
-    split = entries(known, "fig9", "savings").value(stage_memory.SPLIT)
-    kept = [int(entry.simulated) for entry in entries(known, "appendix-c", "kept").entries]
-    overheads = entries(known, "fig8", "overheads")
+    ends = [entry.simulated for entry in entries(results, "fig1", "embeddings").entries]
+    split = entries(results, "fig9", "savings").value(stage_memory.SPLIT)
+    kept = [int(entry.simulated) for entry in entries(results, "appendix-c", "kept").entries]
+    overheads = entries(results, "fig8", "overheads")
     lowest = {
         strategy: min(
             overheads.error(entry) or 0 for entry in overheads.entries if strategy in entry.labels
@@ -60,46 +60,48 @@ def _scaled(scale: float, digits: int, *sizes: float) -> str:
     return " / ".join(f"{size / scale:.{digits}f}" for size in sizes)
 
 
-def _memory(known: dict[str, paper.TargetResult]) -> Iterator[Line]:
-    held = entries(known, "fig1", "activations")
+def _memory(results: dict[str, paper.TargetResult]) -> Iterator[Line]:
+    activations = entries(results, "fig1", "activations")
     for model, bars in BARS_GIB.items():
-        both = [held.value(model, strategy) for strategy in ("baseline", PRESENT)]
+        both = [activations.value(model, strategy) for strategy in ("baseline", PRESENT)]
         what = f"{model}: activations of baseline / present work, GiB"
         yield "fig1", what, bars, _scaled(GIB, 1, *both)
-    words = entries(known, "fig7", "means")
+    words = entries(results, "fig7", "means")
     names = ("sequence parallelism alone", "selective recompute alone", "both", "full recompute")
     printed = ('"nearly half"', '"nearly half"', '"under 20 %"', "10 %")
-    for name, said, entry in zip(names, printed, words.entries, strict=True):
-        yield "fig7", f"{name}, mean of the models", said, _percent(entry.simulated)
-    saves = [entry.simulated for entry in entries(known, "fig7", "savings").entries]
+    for name, published, entry in zip(names, printed, words.entries, strict=True):
+        yield "fig7", f"{name}, mean of the models", published, _percent(entry.simulated)
+    saves = [entry.simulated for entry in entries(results, "fig7", "savings").entries]
     what = "selective recompute saves, GPT-3 / MT-NLG"
     yield "fig7", what, "70 % / 65 %", _percent(*saves)
-    size = entries(known, "fig9", "savings").value(stage_memory.WHOLE)
+    size = entries(results, "fig9", "savings").value(stage_memory.WHOLE)
     what = "deallocating outputs saves on the first stage, GiB"
     yield "fig9", what, "2.73", _scaled(GIB, 2, size)
 
 
-def _times(known: dict[str, paper.TargetResult]) -> Iterator[Line]:
-    overheads = entries(known, "fig8", "overheads")
-    for model, said in (("22B", "39 % / 4 %"), ("530B", "36 % / 2 %"), ("1T", "36 % / 2 %")):
+def _times(results: dict[str, paper.TargetResult]) -> Iterator[Line]:
+    overheads = entries(results, "fig8", "overheads")
+    for model, published in (("22B", "39 % / 4 %"), ("530B", "36 % / 2 %"), ("1T", "36 % / 2 %")):
         both = [overheads.value(model, strategy) for strategy in ("full", PRESENT)]
-        yield "fig8", f"{model}: overhead of full recompute / present work", said, _percent(*both)
-    mfu = entries(known, "appendix-c", "utilization")
-    gains = entries(known, "appendix-c", "gains")
-    for model, said in (("175B", "52.3 %, +0.7"), ("530B", "56.4 %, +0.4")):
+        what = f"{model}: overhead of full recompute / present work"
+        yield "fig8", what, published, _percent(*both)
+    mfu = entries(results, "appendix-c", "utilization")
+    gains = entries(results, "appendix-c", "gains")
+    for model, published in (("175B", "52.3 %, +0.7"), ("530B", "56.4 %, +0.4")):
         ours = _percent(mfu.value(model, kept_microbatches.KEEPING))
         what = f"{model}: MFU, and points gained"
-        yield "appendix-c", what, said, f"{ours}, {100 * gains.value(model):+.2f}"
+        yield "appendix-c", what, published, f"{ours}, {100 * gains.value(model):+.2f}"
 
 
-def _zero(known: dict[str, paper.TargetResult]) -> Iterator[Line]:
-    parts, held, checkpointed = (
-        [entry.simulated for entry in entries(known, "zero", title).entries]
+def _zero(results: dict[str, paper.TargetResult]) -> Iterator[Line]:
+    parts, activations, checkpointed = (
+        [entry.simulated for entry in entries(results, "zero", title).entries]
         for title in ("parts", "activations", "checkpointing")
     )
     yield "zero", "weights / states / fp32 buffer, GB", "3 / 24 / 6", _scaled(1e9, 1, *parts)
     counted, everything = (
-        _scaled(1e9, 1, *both) for both in ((held[0], checkpointed[0]), (held[1], checkpointed[2]))
+        _scaled(1e9, 1, *both)
+        for both in ((activations[0], checkpointed[0]), (activations[1], checkpointed[2]))
     )
     yield "zero", "activations / with checkpointing, as the text counts, GB", "60 / 8", counted
     yield "zero", "activations / with checkpointing, everything kept, GB", "–", everything

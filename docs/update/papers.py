@@ -82,10 +82,10 @@ def dp530b(request: Request) -> str:
 
 def memory(request: Request) -> str:
     """Return the table of memory and overhead, or one of `paper_memory.figures` by name."""
-    known = {target: reproduced(target) for target in MEMORY}
+    results = {target: reproduced(target) for target in MEMORY}
     if request.text:
-        return paper_memory.figures(known)[request.text]
-    rows = paper_memory.lines(known)
+        return paper_memory.figures(results)[request.text]
+    rows = paper_memory.lines(results)
     return table(
         ["target", "figure", "paper", "ours"], [[f"`{target}`", *rest] for target, *rest in rows]
     )

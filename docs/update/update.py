@@ -54,8 +54,8 @@ def value(document: str, one: Marked) -> str:
     """
     name, _, words = one.request.partition(" ")
     if name not in GENERATORS:
-        known = ", ".join(sorted(GENERATORS))
-        raise ValueError(f'{document}:{one.line}: no generator "{name}"; there are {known}')
+        names = ", ".join(sorted(GENERATORS))
+        raise ValueError(f'{document}:{one.line}: no generator "{name}"; there are {names}')
     return GENERATORS[name](Request(document, name, words, one.before))
 
 

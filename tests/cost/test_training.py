@@ -175,10 +175,10 @@ def test_the_command_names_missing_entries(small: str) -> None:
 
 @pytest.mark.slow
 def test_cost_and_search_say_that_a_profile_is_not_calibrated(small: str) -> None:
-    said = "not calibrated"
+    words = "not calibrated"
     for command in (("cost", small, "--tokens", "1B"), ("search", small, "--gpus", "2")):
         on_trn1 = (*command, "--set", "cluster=trn1")
-        assert said in call(*on_trn1).stdout and said not in call(*command).stdout
+        assert words in call(*on_trn1).stdout and words not in call(*command).stdout
         assert json.loads(call(*on_trn1, "--json").stdout)["calibrated"] is False
         assert json.loads(call(*command, "--json").stdout)["calibrated"] is True
 
@@ -209,7 +209,7 @@ def test_a_price_in_another_currency_can_be_set(small: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tokens", "says"),
+    ("tokens", "excerpt"),
     [
         ("300GB", '"GB" is a unit of memory, not of tokens'),
         ("-3B", "must be above zero"),
@@ -222,11 +222,11 @@ def test_a_price_in_another_currency_can_be_set(small: str) -> None:
         ("300k", '"k" alone is ambiguous'),
     ],
 )
-def test_a_bad_number_of_tokens_is_refused(small: str, tokens: str, says: str) -> None:
+def test_a_bad_number_of_tokens_is_refused(small: str, tokens: str, excerpt: str) -> None:
     done = call("cost", small, f"--tokens={tokens}")
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.startswith("--tokens: E841 ")
-    assert says in done.stderr
+    assert excerpt in done.stderr
     fix = 'fix: write a number, plain or with K, M, B or T: "450e9", "300B", "1.5T"'
     assert done.stderr.rstrip().endswith(fix)
 
@@ -239,7 +239,7 @@ def test_a_scenario_that_does_not_fit_has_a_cost_only_with_allow_oom(small: str)
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "says"),
+    ("old", "new", "excerpt"),
     [
         ("3.43 USD/h", "3.43 USD", '"USD" is not a unit of price'),
         ("3.43 USD/h", "0 USD/h", "must be above zero"),
@@ -248,7 +248,7 @@ def test_a_scenario_that_does_not_fit_has_a_cost_only_with_allow_oom(small: str)
     ],
 )
 def test_a_profile_with_absurd_costs_is_refused(
-    old: str, new: str, says: str, tmp_path: pathlib.Path
+    old: str, new: str, excerpt: str, tmp_path: pathlib.Path
 ) -> None:
     text = find_profile("a100_sxm4_80gb").read_text(encoding="utf-8")
     assert f"value: {old}" in text
@@ -256,4 +256,4 @@ def test_a_profile_with_absurd_costs_is_refused(
     path.write_text(text.replace(f"value: {old}", f"value: {new}"), encoding="utf-8")
     done = call("profile", "check", str(path))
     assert done.exit_code == 2
-    assert says in done.stderr and "running_costs" in done.stderr
+    assert excerpt in done.stderr and "running_costs" in done.stderr

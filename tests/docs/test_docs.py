@@ -242,9 +242,9 @@ def test_python_blocks_run(capsys: CaptureFixture[str]) -> None:
 
 @pytest.mark.usefixtures("newcomer")
 def test_the_import_prints_the_notes_of_its_page() -> None:
-    (said,) = re.findall(r"effect, here\n`(.*)`", text_of("docs/how_to/import_a_run.md"))
+    (note,) = re.findall(r"effect, here\n`(.*)`", text_of("docs/how_to/import_a_run.md"))
     outcome = call("import", "megatron", "train.sh")
-    assert f"\n# - {said}\n" in outcome.stdout
+    assert f"\n# - {note}\n" in outcome.stdout
 
 
 # ------------------------------------------------------------------------- the project around it

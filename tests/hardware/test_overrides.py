@@ -37,7 +37,7 @@ def test_a_scenario_sets_a_curve() -> None:
 
 
 @pytest.mark.parametrize(
-    ("hardware", "says"),
+    ("hardware", "excerpt"),
     [
         ("{intra_node: {bandwith: 450 GB/s}}", ":25: E205 hardware.intra_node.bandwith is not an"),
         ("{intra_nodes: {bandwidth: 450 GB/s}}", ":12: E205 hardware.intra_nodes is not an entry"),
@@ -56,16 +56,16 @@ def test_a_scenario_sets_a_curve() -> None:
         ),
     ],
 )
-def test_a_bad_override_is_reported_at_its_line(hardware: str, says: str) -> None:
+def test_a_bad_override_is_reported_at_its_line(hardware: str, excerpt: str) -> None:
     with pytest.raises(InputError) as caught:
         overlaid(f"hardware: {hardware}\n")
     message = str(caught.value)
-    assert f"x.yaml:9{says}" in message
+    assert f"x.yaml:9{excerpt}" in message
     assert f" 9 | hardware: {hardware}" in message
 
 
 @pytest.mark.parametrize(
-    ("override", "says"),
+    ("override", "excerpt"),
     [
         (
             "gpu.memory_capacity=1B",
@@ -93,11 +93,13 @@ def test_a_bad_override_is_reported_at_its_line(hardware: str, says: str) -> Non
         ("cluster.gpus_per_node=32", "32 GPUs draw 12.8 kW, more than running_costs.node_power 6."),
     ],
 )
-def test_a_contradiction_is_reported_at_the_override(override: str, says: str) -> None:
+def test_a_contradiction_is_reported_at_the_override(override: str, excerpt: str) -> None:
     with pytest.raises(InputError) as caught:
         profile_of(load_unchecked("table5_22b_present", [f"hardware.{override}"]))
     name = override.partition("=")[0]
-    assert str(caught.value).startswith(f"--set hardware.{override}: E206 hardware.{name}: {says}")
+    assert str(caught.value).startswith(
+        f"--set hardware.{override}: E206 hardware.{name}: {excerpt}"
+    )
 
 
 def test_two_overrides_that_contradict_each_other_are_reported_at_one_of_them() -> None:

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from simtrain.entry import Entry
 from simtrain.errors import InputError
 from simtrain.hardware.load import load_profile
-from tests.helpers.bad_profiles import BAD_PROFILES, SHIPPED, Bad
+from tests.helpers.bad_profiles import BAD_PROFILES, SHIPPED, BadProfile
 from tests.helpers.toys import a100
 
 
@@ -53,13 +53,13 @@ def refused(profile: str | pathlib.Path) -> str:
 
 
 @pytest.mark.parametrize("case", BAD_PROFILES, ids=lambda case: case.name)
-def test_a_bad_profile_is_reported_with_its_line(case: Bad, tmp_path: pathlib.Path) -> None:
+def test_a_bad_profile_is_reported_with_its_line(case: BadProfile, tmp_path: pathlib.Path) -> None:
     path = tmp_path / "bad.yaml"
     path.write_text(case.text, encoding="utf-8")
     message = refused(path)
     assert message.startswith(f"{path}:{case.line}:")
     assert message.splitlines()[1].startswith(f" {case.line} | ")
-    for words in case.says:
+    for words in case.excerpts:
         assert words in message
 
 

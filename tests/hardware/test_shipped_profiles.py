@@ -151,7 +151,7 @@ def test_entries_that_are_not_fitted_name_their_source(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "says"),
+    ("old", "new", "excerpt"),
     [
         ("  slowdown: {", "  slow: {", "E202 taken_over.slowdown is missing"),
         ("taken_over:\n", "not_taken:\n", 'E201 unknown key "not_taken"'),
@@ -163,7 +163,7 @@ def test_entries_that_are_not_fitted_name_their_source(name: str) -> None:
     ],
 )
 def test_bad_values_of_published_figures_are_refused(
-    old: str, new: str, says: str, tmp_path: pathlib.Path
+    old: str, new: str, excerpt: str, tmp_path: pathlib.Path
 ) -> None:
     text = (ROOT / FIGURES.format("h100_sxm")).read_text(encoding="utf-8")
     assert old in text
@@ -171,4 +171,4 @@ def test_bad_values_of_published_figures_are_refused(
     path.write_text(text.replace(old, new, 1), encoding="utf-8")
     with pytest.raises(InputError) as refused:
         fit_figures(path)
-    assert says in str(refused.value)
+    assert excerpt in str(refused.value)

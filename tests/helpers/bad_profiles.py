@@ -8,8 +8,8 @@ SHIPPED = find_profile("a100_sxm4_80gb").read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True)
-class Bad:
-    """The shipped profile with one change, and the expected error.
+class BadProfile:
+    """Shipped profile with one change, and excerpts of the expected error.
 
     `at` is the start of the line that the error names, if it is not the changed line.
     """
@@ -17,7 +17,7 @@ class Bad:
     name: str
     old: str
     new: str
-    says: tuple[str, ...]
+    excerpts: tuple[str, ...]
     at: str = ""
 
     @property
@@ -35,8 +35,8 @@ class Bad:
         return 1 + SHIPPED[: SHIPPED.index(self.old)].count("\n")
 
 
-def bad(name: str, old: str, new: str, *says: str, at: str = "") -> Bad:
-    return Bad(name, old, new, says, at)
+def bad(name: str, old: str, new: str, *excerpts: str, at: str = "") -> BadProfile:
+    return BadProfile(name, old, new, excerpts, at)
 
 
 _COLLECTIVES = SHIPPED[SHIPPED.index("collectives:\n") : SHIPPED.index("fused_attention:\n")]
@@ -54,8 +54,8 @@ BAD_PROFILES = [
     bad("unknown unit", "312 TFLOP/s", "312 flops", "gpu.peak_flops.value", "not a unit of"),
     bad("zero bandwidth", "300 GB/s", "0 GB/s", "intra_node.bandwidth", "must be above zero"),
     bad("no link to the host", "13.14 GB/s", "0 GB/s", "host_link.bandwidth", "must be above zero"),
-    bad("a host that runs back", "4.95 GB/s", "-4.95 GB/s", "host_link.adam_bandwidth", "above"),
-    bad("a host without a pace", "adam_bandwidth", "adam", "host_link.adam", at="host_link:"),
+    bad("negative Adam bandwidth", "4.95 GB/s", "-4.95 GB/s", "host_link.adam_bandwidth", "above"),
+    bad("missing Adam bandwidth", "adam_bandwidth", "adam", "host_link.adam", at="host_link:"),
     bad("negative bandwidth", "200 Gb/s", "-200 Gb/s", "adapter_bandwidth", "above zero"),
     bad(
         "negative latency",
@@ -141,7 +141,12 @@ BAD_PROFILES = [
         "E206 memory_bound.fused_bandwidth.value: 2.516 TB/s is above "
         "gpu.memory_bandwidth 2.039 TB/s",
     ),
-    bad("faster than memory too", "1.61 TB/s", "2.61 TB/s", "memory_bound.stream_bandwidth.value"),
+    bad(
+        "streams faster than memory",
+        "1.61 TB/s",
+        "2.61 TB/s",
+        "memory_bound.stream_bandwidth.value",
+    ),
     bad(
         "no unit in a curve", "latency: 10 us", "latency: 10", "all_reduce.value.0.latency: 10 has"
     ),
@@ -216,14 +221,14 @@ BAD_PROFILES = [
 ]
 
 
-def bad_cluster(name: str, entry: str, *says: str) -> Bad:
+def bad_cluster(name: str, entry: str, *excerpts: str) -> BadProfile:
     """Return a profile with one more entry of `cluster`, given as one line."""
-    return bad(name, "  num_nodes:\n", f"  {entry}\n  num_nodes:\n", *says)
+    return bad(name, "  num_nodes:\n", f"  {entry}\n  num_nodes:\n", *excerpts)
 
 
-def bad_collectives(name: str, entry: str, *says: str) -> Bad:
+def bad_collectives(name: str, entry: str, *excerpts: str) -> BadProfile:
     """Return a profile with a section `collectives` of one entry, given as one line."""
-    return bad(name, _COLLECTIVES, f"collectives: {{{entry}}}\n", *says)
+    return bad(name, _COLLECTIVES, f"collectives: {{{entry}}}\n", *excerpts)
 
 
 def levels(*written: str) -> str:
@@ -282,7 +287,7 @@ BAD_PROFILES += [
         "fix: add collectives.tree, or write auto or ring",
     ),
     bad_collectives(
-        "a tree that gathers",
+        "a tree for all-gathers",
         f"tree: {{value: [{TREE}], source: a test}}, algorithm: {{value: "
         "[{kind: all_gather, algorithm: tree}], source: a test}",
         "E206 collectives.algorithm.value.0.algorithm: only an all_reduce can use tree",
@@ -315,7 +320,7 @@ BAD_PROFILES += [
         "nothing to choose", "", "E206 collectives: names no algorithm", "leave it out"
     ),
     bad_collectives(
-        "a switch that measured nodes never ask",
+        "a switch without effect on measured nodes",
         "switch: {latency: {value: 23 us, source: a test}, "
         "efficiency: {value: 0.7, source: a test}}",
         "E206 collectives.switch.efficiency.value: ",

@@ -88,8 +88,8 @@ class Browser:
         """Return the addresses that the page has requested since the last call."""
         log = self.driver.get_log("performance")
         events = [json.loads(one["message"])["message"] for one in log]
-        asked = [one for one in events if one["method"] == "Network.requestWillBeSent"]
-        return [one["params"]["request"]["url"] for one in asked]
+        sent = [one for one in events if one["method"] == "Network.requestWillBeSent"]
+        return [one["params"]["request"]["url"] for one in sent]
 
 
 @contextmanager

@@ -42,7 +42,7 @@ def took(seconds: float, spread: float = 0.0) -> Timing:
 
 
 def header(**changes: Any) -> Header:
-    known: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "device": DEVICE,
         "backend": "none",
         "num_ranks": 1,
@@ -52,7 +52,7 @@ def header(**changes: Any) -> Header:
         "command": "python -m calibrate measure --out measured",
         "software": {"torch": "2.13.0", "cuda": "12.8"},
     }
-    return Header(**known | changes)
+    return Header(**fields | changes)
 
 
 def without(kind: type[Any], records: list[Measurement]) -> list[Measurement]:

@@ -88,10 +88,10 @@ WRONG = {
 
 @pytest.mark.parametrize("case", WRONG)
 def test_errors_have_their_place_and_a_fix(case: str) -> None:
-    source, head, says = WRONG[case]
+    source, head, excerpt = WRONG[case]
     errors = refused("import", "megatron", written("run.sh", source))
     assert errors.startswith(head)
-    assert says in errors and "fix:" in errors
+    assert excerpt in errors and "fix:" in errors
 
 
 def test_the_command_writes_a_file_or_prints_it() -> None:

@@ -119,7 +119,7 @@ def test_layers_with_experts(value: str, first: int, frequency: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "says"),
+    ("value", "excerpt"),
     [
         ("[0,1]*12", "must start with dense layers, followed by experts in every layer"),
         ("[1]*23", "must contain 0 or 1 for each of the 24 layers"),
@@ -130,10 +130,10 @@ def test_layers_with_experts(value: str, first: int, frequency: int) -> None:
         ("0", "must contain 0 or 1"),
     ],
 )
-def test_other_layers_with_experts_are_refused(value: str, says: str) -> None:
+def test_other_layers_with_experts_are_refused(value: str, excerpt: str) -> None:
     with pytest.raises(InputError, match="E872") as caught:
         import_megatron(f"{BASE} {EXPERTS} --moe-layer-freq '{value}'")
-    assert says in str(caught.value)
+    assert excerpt in str(caught.value)
 
 
 def test_dense_layers_and_frequency_give_the_layers_back() -> None:

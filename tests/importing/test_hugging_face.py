@@ -258,11 +258,11 @@ WRONG = {
 
 @pytest.mark.parametrize("case", WRONG)
 def test_errors_have_their_place_and_a_fix(case: str) -> None:
-    config, head, says = WRONG[case]
+    config, head, excerpt = WRONG[case]
     Path("config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
     errors = refused("import", "hf", "config.json")
     assert errors.startswith(head)
-    assert says in errors and "fix:" in errors
+    assert excerpt in errors and "fix:" in errors
 
 
 def test_the_vocabulary_is_padded_for_the_tensor_parallelism_that_is_set() -> None:

@@ -86,7 +86,7 @@ def test_cuda_graphs_of_parts_of_recomputed_layers_are_noted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "excerpt"),
     [
         ("--cuda-graph-impl local", "E338"),
         ("--recompute-modules core_attn pre_mlp", "has pre_mlp, which is not modelled"),
@@ -97,6 +97,6 @@ def test_cuda_graphs_of_parts_of_recomputed_layers_are_noted() -> None:
         ),
     ],
 )
-def test_combinations_that_are_refused(arguments: str, says: str) -> None:
-    with pytest.raises(InputError, match=says):
+def test_combinations_that_are_refused(arguments: str, excerpt: str) -> None:
+    with pytest.raises(InputError, match=excerpt):
         import_megatron(BASE + arguments)

@@ -75,8 +75,8 @@ def test_columns_are_left_out_by_priority() -> None:
     headings = ("name", ">a\ns", ">b\ns", ">c\ns")
     rows = [("first", "11.11 s", "22.22 s", "33.33 s")]
     table = FittedTable(headings, rows, optional=(">b\ns", ">c\ns"))
-    seen = [[name for name in "abc" if name in drawn(table, width)] for width in (60, 35, 25)]
-    assert seen == [["a", "b", "c"], ["a", "c"], ["a"]]
+    columns = [[name for name in "abc" if name in drawn(table, width)] for width in (60, 35, 25)]
+    assert columns == [["a", "b", "c"], ["a", "c"], ["a"]]
 
 
 def test_a_list_is_wrapped_on_a_terminal_but_not_in_a_pipe(

@@ -85,9 +85,9 @@ def test_an_unknown_table_or_stage_is_refused() -> None:
     with pytest.raises(InputError, match=r'no table "memroy"\n  fix: did you mean memory\?'):
         RESULT.frame("memroy")  # type: ignore[arg-type]
     for stage in (-1, 4, "0"):
-        for ask in (RESULT.operators, RESULT.memory_curve):
+        for get in (RESULT.operators, RESULT.memory_curve):
             with pytest.raises(InputError, match=f"E506 the pipeline has no stage {stage!r}"):
-                ask(stage)  # type: ignore[operator]
+                get(stage)  # type: ignore[operator]
     with pytest.raises(InputError, match="E118 there is no stage '0'\n  fix: choose stages from 0"):
         RESULT.timeline.plot(stages="0")  # type: ignore[arg-type]
 
@@ -135,9 +135,9 @@ def test_a_part_with_other_values_is_a_plain_part() -> None:
 def test_head_sizes_that_are_not_a_multiple_of_8_give_a_warning() -> None:
     """The warning is on the page and in the data."""
     odd, even = (run(small(model={"kv_channels": channels})) for channels in (108, 144))
-    (said,) = odd.to_dict()["warnings"]
-    assert " 108 channels" in said and " 8" in said
+    (warning,) = odd.to_dict()["warnings"]
+    assert " 108 channels" in warning and " 8" in warning
     console = Console(width=200, record=True, file=io.StringIO())
     console.print(result_page(odd))
-    assert said in console.export_text()
+    assert warning in console.export_text()
     assert even.to_dict()["warnings"] == []

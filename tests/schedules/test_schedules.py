@@ -35,12 +35,12 @@ def megatron_interleaved_rank(rank: int, p: int, m: int, n: int) -> str:
         model_chunk_id = microbatch_id_in_group // p
         return model_chunk_id if forward else m - model_chunk_id - 1
 
-    seen: dict[tuple[bool, int], int] = {}
+    counts: dict[tuple[bool, int], int] = {}
 
     def step(k: int, forward: bool) -> str:
         chunk = get_model_chunk_id(k, forward)
-        microbatch = seen.get((forward, chunk), 0)
-        seen[forward, chunk] = microbatch + 1
+        microbatch = counts.get((forward, chunk), 0)
+        counts[forward, chunk] = microbatch + 1
         return f"{chunk * p + rank}{'F' if forward else 'B'}{microbatch}"
 
     num_microbatches = n * m

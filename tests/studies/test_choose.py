@@ -189,11 +189,11 @@ def test_the_largest_number_that_fits_is_found(peak_of: list[list[int]], capacit
 
 @given(st.integers(1, 10**6), st.integers(1, 1000), st.integers(0, 10**6))
 def test_a_linear_memory_is_searched_in_a_few_steps(base: int, each: int, free: int) -> None:
-    asked = []
+    requests = []
 
     def peaks_of(kept: tuple[int, ...]) -> list[int]:
-        asked.append(kept)
+        requests.append(kept)
         return [base + each * number for number in kept]
 
     assert most_that_fit([10**6], peaks_of, base + free) == (min(10**6, free // each),)
-    assert len(asked) <= 4
+    assert len(requests) <= 4

@@ -139,11 +139,11 @@ def test_without_a_remedy_the_error_says_so() -> None:
 
 
 def test_progress_names_each_tried_change_once() -> None:
-    told: list[str] = []
+    messages: list[str] = []
     with pytest.raises(DoesNotFitError) as caught:
-        simulate_fitting(tight(7.0), told.append)
-    assert told[0] == "it does not fit; trying --set parallelism.sequence_parallel=true"
-    assert len(set(told)) == len(told) > 10
+        simulate_fitting(tight(7.0), messages.append)
+    assert messages[0] == "it does not fit; trying --set parallelism.sequence_parallel=true"
+    assert len(set(messages)) == len(messages) > 10
     assert "the cheapest change that fits is --set" in str(caught.value)
 
 
