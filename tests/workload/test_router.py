@@ -8,7 +8,7 @@ from simtrain.errors import InputError
 from simtrain.memory.working import pass_memory
 from simtrain.workload.ops import Op
 from simtrain.workload.work import Elementwise
-from tests.helpers.expert_models import EXPERTS, TOKENS, TOP_K, layer, moe
+from tests.helpers.expert_models import EXPERTS, HIDDEN, TOKENS, TOP_K, layer, moe
 from tests.helpers.toys import plan_of
 
 SIGMOID = {"router_score": "sigmoid"}
@@ -49,6 +49,16 @@ def test_sigmoids_are_computed_for_every_expert_in_fp32() -> None:
     }
     fp32 = {"router_dtype": "fp32"}
     assert not any("cast" in name for name in traffic(added(SIGMOID | fp32, base=fp32)))
+
+
+@pytest.mark.parametrize("score", [{}, SIGMOID])
+def test_an_fp32_router_casts_only_16_bit_numbers(score: dict[str, Any]) -> None:
+    """`inp.to(router_dtype)` of `RouterGatingLinearFunction` returns an fp32 tensor itself."""
+    scenario = moe(score | {"router_dtype": "fp32"})
+    (cast,) = (op for op in layer(scenario, "B") if "cast" in op.name)
+    assert traffic([cast]) == {"router cast": (2 * TOKENS * HIDDEN, 4 * TOKENS * HIDDEN)}
+    fp32 = scenario.replace({"precision.compute": "fp32"})
+    assert not [op for kind in "FB" for op in layer(fp32, kind) if "cast" in op.name]
 
 
 def test_sigmoids_are_saved() -> None:

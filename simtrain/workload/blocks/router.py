@@ -69,13 +69,13 @@ def route(
 ) -> Routing:
     """Choose `top_k` of `num_experts` experts for each token.
 
-    With `fp32`, the product reads 16-bit tokens and writes fp32, and both gradients are products of
-    fp32 operands, for which the tokens are cast.
+    With `fp32`, the product of 16-bit tokens writes fp32, and both gradients are products of fp32
+    operands, for which the tokens are cast.
     """
     batch = tape.microbatch
     size = FP32_BYTES if fp32 else batch.element_bytes
     logits = tape.tensor("router logits", x.rows, num_experts, size)
-    _product(tape, x, logits, fp32=fp32)
+    _product(tape, x, logits)
     probabilities = tape.tensor("router probabilities", x.rows, num_experts, size)
     chosen = tape.tensor("chosen probabilities", x.rows, top_k, FP32_BYTES)
     indices = tape.tensor("chosen experts", x.rows, top_k, INDEX_BYTES)
@@ -97,7 +97,7 @@ def route(
         forward.append(elementwise("tokens per expert", token_map.num_bytes, written))
     backward = (
         gradient("auxiliary loss", scores.num_bytes, logits.num_bytes, reads=(scores,)),
-        *_choice_gradients(logits, sigmoids, picked, fp32=fp32),
+        *_choice_gradients(logits, sigmoids, picked),
     )
     tape.record("router", (logits,), (probabilities,), forward, backward)
     return routing
@@ -134,7 +134,7 @@ def _choose(
 
 
 def _choice_gradients(
-    logits: Tensor, sigmoids: Tensor | None, picked: tuple[Tensor, Tensor], *, fp32: bool
+    logits: Tensor, sigmoids: Tensor | None, picked: tuple[Tensor, Tensor]
 ) -> Iterator[Op]:
     """Yield the gradient of the chosen probabilities with respect to the logits."""
     whole, read_bytes = logits.num_bytes, logits.num_bytes + _bytes(picked)
@@ -144,7 +144,7 @@ def _choice_gradients(
     each = sigmoids.num_bytes
     yield gradient("router normalization", read_bytes, each, reads=picked)
     yield gradient("router sigmoid", 2 * each, each, reads=(sigmoids,))
-    if not fp32:
+    if each != whole:
         yield elementwise("router logits gradient cast", each, whole, Phase.INPUT_GRADIENT)
 
 
@@ -168,7 +168,7 @@ def _bytes(tensors: tuple[Tensor, ...]) -> int:
     return sum(tensor.num_bytes for tensor in tensors)
 
 
-def _product(tape: Tape, x: Tensor, logits: Tensor, *, fp32: bool) -> None:
+def _product(tape: Tape, x: Tensor, logits: Tensor) -> None:
     """Record the product of tokens and router weights."""
     batch, given, size = tape.microbatch, tape.microbatch.element_bytes, logits.element_bytes
     rows, hidden, experts, phase = x.rows, x.width, logits.width, Phase.WEIGHT_GRADIENT
@@ -177,8 +177,8 @@ def _product(tape: Tape, x: Tensor, logits: Tensor, *, fp32: bool) -> None:
     forward = product("router", work, Phase.FORWARD, (x,), holds_bytes=logits.num_bytes)
     work = Gemm(rows, hidden, experts, 1, size, given)
     backward = [product("router input gradient", work, Phase.INPUT_GRADIENT)]
-    if fp32:
-        cast_bytes = FP32_BYTES * x.elements
+    if size != given:
+        cast_bytes = size * x.elements
         backward.append(elementwise("router cast", x.num_bytes, cast_bytes, phase, reads=(x,)))
     work = Gemm(experts, hidden, rows, 1, size, batch.gradient_bytes, accumulate=True)
     backward.append(product("router weight gradient", work, phase, reads=(x,)))
