@@ -258,7 +258,7 @@ def products_rule(supported: Collection[str]) -> Rule:
         """Return the violation of a data type that the profile has no products for."""
         precision, name = scenario.precision, scenario.precision.linear_product_type
         if name in supported:
-            return None
+            return _fp32_router_products(scenario, supported)
         recipes = [
             recipe
             for recipe in _DIVISORS
@@ -284,3 +284,19 @@ def products_rule(supported: Collection[str]) -> Rule:
         "tensor cores, and mxfp8 needs Blackwell"
     )
     return Rule("E391", reason, check)
+
+
+def _fp32_router_products(scenario: Scenario, supported: Collection[str]) -> Violation | None:
+    """Return the violation of an fp32 router in a 16-bit model if the profile has no TF32 products.
+
+    Transformer Engine multiplies the operands of its gradients in TF32 (`workload.blocks.router`).
+    """
+    experts = scenario.model.experts
+    is_16_bit = scenario.precision.product_type == "bf16"
+    if not experts or experts.router_dtype != "fp32" or not is_16_bit or "tf32" in supported:
+        return None
+    return Violation(
+        f"model.experts.router_dtype is fp32, but the profile of {scenario.cluster} has no entry "
+        "for tf32 products (gemm.by_dtype), which both gradients of an fp32 router are",
+        {"model.experts.router_dtype": ["bf16"], "cluster": []},
+    )

@@ -6,8 +6,9 @@ import pytest
 
 from simtrain.errors import InputError
 from simtrain.memory.working import pass_memory
+from simtrain.scenario.check import check_cluster
 from simtrain.workload.ops import Op
-from simtrain.workload.work import Elementwise
+from simtrain.workload.work import Elementwise, Gemm
 from tests.helpers.expert_models import EXPERTS, HIDDEN, TOKENS, TOP_K, layer, moe
 from tests.helpers.toys import plan_of
 
@@ -59,6 +60,42 @@ def test_an_fp32_router_casts_only_16_bit_numbers(score: dict[str, Any]) -> None
     assert traffic([cast]) == {"router cast": (2 * TOKENS * HIDDEN, 4 * TOKENS * HIDDEN)}
     fp32 = scenario.replace({"precision.compute": "fp32"})
     assert not [op for kind in "FB" for op in layer(fp32, kind) if "cast" in op.name]
+
+
+@pytest.mark.parametrize(
+    ("router", "precision", "forward", "backward"),
+    [
+        ("bf16", {}, ("bf16", 2), ("bf16", 2)),
+        ("bf16", {"compute": "fp8"}, ("bf16", 2), ("bf16", 2)),
+        ("fp32", {}, ("bf16", 2), ("tf32", 4)),
+        ("fp32", {"compute": "fp16"}, ("bf16", 2), ("tf32", 4)),
+        ("fp32", {"compute": "fp32"}, ("fp32", 4), ("fp32", 4)),
+        ("fp32", {"compute": "fp32", "tf32": True}, ("tf32", 4), ("tf32", 4)),
+    ],
+)
+def test_products_have_the_type_of_their_operands(
+    router: str, precision: dict[str, Any], forward: tuple[str, int], backward: tuple[str, int]
+) -> None:
+    """`RouterGatingLinearFunction`: `te_general_gemm` of bf16 forward, of fp32 backward."""
+    software = "megatron_core" if precision.get("compute") == "fp8" else "megatron_2022"
+    grid, size = {"tensor": 1}, {"router_dtype": router}
+    scenario = moe(size, grid, precision=precision, software=software, attention_backend="unfused")
+    works = {op.name: op.work for kind in "FB" for op in layer(scenario, kind)}
+    types = []
+    for name in ("router", "router input gradient", "router weight gradient"):
+        work = works[name]
+        assert isinstance(work, Gemm)
+        types.append((work.dtype, work.element_bytes))
+    assert types == [forward, backward, backward]
+
+
+def test_an_fp32_router_needs_tf32_products_in_a_16_bit_model() -> None:
+    scenario = moe({"router_dtype": "fp32"})
+    limits: Any = {"nvlink_gpus": 8, "has_host_link": True, "has_fused_attention": True}
+    with pytest.raises(InputError, match=r"E391.*router_dtype is fp32.*tf32 products") as raised:
+        check_cluster(scenario, 8, 1, **limits, product_types=("bf16", "fp32"))
+    assert "write model.experts.router_dtype: bf16" in str(raised.value)
+    check_cluster(scenario, 8, 1, **limits, product_types=("bf16", "tf32"))
 
 
 def test_sigmoids_are_saved() -> None:

@@ -2,7 +2,9 @@
 
 Source: Megatron-LM's `TopKRouter` (core/transformer/moe/router.py) and
 `topk_routing_with_score_function` (moe_utils.py), with the auxiliary load-balancing loss. Its
-kernels take the time of the memory that they read and write.
+kernels take the time of the memory that they read and write. Its products are those of
+`RouterGatingLinearFunction`. In a 16-bit model, Transformer Engine multiplies fp32 operands in TF32
+(its `cublas_gemm`).
 """
 
 from __future__ import annotations
@@ -173,14 +175,15 @@ def _product(tape: Tape, x: Tensor, logits: Tensor) -> None:
     batch, given, size = tape.microbatch, tape.microbatch.element_bytes, logits.element_bytes
     rows, hidden, experts, phase = x.rows, x.width, logits.width, Phase.WEIGHT_GRADIENT
     product = functools.partial(Op, holds_bytes=_bytes((x, logits)), counts_saved=False)
-    work = Gemm(rows, experts, hidden, 1, given, size)
+    work = Gemm(rows, experts, hidden, 1, given, size, dtype=batch.dtype)
     forward = product("router", work, Phase.FORWARD, (x,), holds_bytes=logits.num_bytes)
-    work = Gemm(rows, hidden, experts, 1, size, given)
+    dtype = batch.dtype if size == given else "tf32"
+    work = Gemm(rows, hidden, experts, 1, size, given, dtype=dtype)
     backward = [product("router input gradient", work, Phase.INPUT_GRADIENT)]
     if size != given:
         cast_bytes = size * x.elements
         backward.append(elementwise("router cast", x.num_bytes, cast_bytes, phase, reads=(x,)))
-    work = Gemm(experts, hidden, rows, 1, size, batch.gradient_bytes, accumulate=True)
+    work = Gemm(experts, hidden, rows, 1, size, batch.gradient_bytes, True, dtype)
     backward.append(product("router weight gradient", work, phase, reads=(x,)))
     weight = Parameter(experts * hidden, is_whole=True)
     tape.record(
