@@ -19,7 +19,7 @@ from simtrain.workload.optimizer import (
     parameter_gather,
 )
 from simtrain.workload.step_options import StepOptions
-from simtrain.workload.tape import Microbatch, record
+from simtrain.workload.tape import Microbatch, Parameter, record
 
 MEGATRON_BUCKET, MEGATRON_BUCKET_OF_A_REPLICA = 40_000_000, 1_000_000
 """Parameters of Megatron-LM's bucket: the first number, or the second times the number of replicas
@@ -69,11 +69,15 @@ def bucket_ops(
         gathers: return the gather.
     """
     elements, experts = buckets.parameters[number], buckets.experts[number]
-    elements += held.root if held and not buckets.holds_root else 0
+    in_fp8 = buckets.in_fp8[number]
+    if held and not buckets.holds_root:
+        elements += held.root
+        experts += held.root_experts
+        in_fp8 += held.root_in_fp8
     if not elements:
         return ()
     if gathers:
-        return parameter_gather(options, elements, experts, buckets.in_fp8[number])
+        return parameter_gather(options, elements, experts, in_fp8)
     return average(options, elements) + data_reduction(options, elements, experts)
 
 
@@ -120,42 +124,38 @@ def _layer_buckets(chunk: Chunk, microbatch: Microbatch) -> GradientBuckets:
 
 def _filled_buckets(chunk: Chunk, microbatch: Microbatch, least: int | None) -> GradientBuckets:
     """Return buckets of at least `least` parameters, except the last; None makes one bucket."""
-    layers = layer_parameters(chunk, microbatch)[::-1]
-    sizes = _sizes_around_layers(chunk, microbatch)[::-1]
+    layers = _parameters_around_layers(chunk, microbatch)[::-1]
     ends, total = [0], 0
-    for place, size in enumerate(sizes, 1):
-        total += size
-        if place == len(sizes) or (least is not None and total >= least):
+    for place, layer in enumerate(layers, 1):
+        total += sum(parameter.elements for parameter in layer)
+        if place == len(layers) or (least is not None and total >= least):
             ends.append(place)
             total = 0
     slices = [slice(*one) for one in itertools.pairwise(ends)]
+    buckets = [[*itertools.chain.from_iterable(layers[one])] for one in slices]
     return GradientBuckets(
         tuple(one.stop - one.start for one in slices),
-        tuple(sum(sizes[one]) for one in slices),
-        tuple(sum(layer.experts for layer in layers[one]) for one in slices),
-        tuple(sum(layer.in_fp8 for layer in layers[one]) for one in slices),
+        tuple(sum(one.elements for one in bucket) for bucket in buckets),
+        tuple(sum(one.elements for one in bucket if one.is_expert) for bucket in buckets),
+        tuple(sum(one.elements for one in bucket if one.in_fp8) for bucket in buckets),
         holds_root=True,
     )
 
 
-def _sizes_around_layers(chunk: Chunk, microbatch: Microbatch) -> list[int]:
-    """Count the parameters of each layer, with blocks outside the layers added to the nearest one.
+def _parameters_around_layers(chunk: Chunk, microbatch: Microbatch) -> list[list[Parameter]]:
+    """Return the parameters of each layer, with those of blocks outside the layers nearest to it.
 
-    A parameter that two blocks of the chunk share counts with the first of them, where its gradient
-    is completed.
+    A parameter that two blocks of the chunk share is in the list of the first of them, where its
+    gradient is completed. A chunk without layers has one list.
     """
-    sizes: list[int] = []
-    before, tied = 0, set[str]()
+    layers: list[list[Parameter]] = [[]]
+    has_layer, tied = False, set[str]()
     for block in chunk.blocks:
-        number = 0
+        if block.is_unit and has_layer:
+            layers.append([])
+        has_layer |= block.is_unit
         for parameter in record(block, microbatch).parameters:
-            number += 0 if parameter.tied in tied else parameter.elements
+            if parameter.tied not in tied:
+                layers[-1].append(parameter)
             tied |= {parameter.tied} if parameter.tied else set()
-        if block.is_unit:
-            sizes.append(before + number)
-            before = 0
-        elif sizes:
-            sizes[-1] += number
-        else:
-            before += number
-    return sizes or [before]
+    return layers

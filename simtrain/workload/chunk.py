@@ -51,6 +51,7 @@ class Parameters:
             parallelism their gradients are partial sums.
         experts: parameters of experts, which have other replicas.
         in_fp8: parameters of which products read fp8 copies.
+        root_experts, root_in_fp8: how many of these are in the root unit.
     """
 
     total: int
@@ -59,6 +60,8 @@ class Parameters:
     partial_sums: int
     experts: int = 0
     in_fp8: int = 0
+    root_experts: int = 0
+    root_in_fp8: int = 0
 
     @property
     def layers(self) -> int:
@@ -70,7 +73,7 @@ class Parameters:
 def parameters(chunks: tuple[Chunk, ...], microbatch: Microbatch) -> Parameters:
     """Count the parameters of a rank that holds these chunks; tied parameters count once."""
     held: dict[str, int] = {}
-    total = root = partial_sums = experts = in_fp8 = 0
+    total = root = partial_sums = experts = in_fp8 = root_experts = root_in_fp8 = 0
     for block, times in chain.from_iterable(chunk.runs for chunk in chunks):
         for parameter in record(block, microbatch).parameters:
             number = times * parameter.elements
@@ -79,11 +82,16 @@ def parameters(chunks: tuple[Chunk, ...], microbatch: Microbatch) -> Parameters:
                     continue
                 held[parameter.tied] = number
             total += number
-            root += 0 if block.is_unit else number
             partial_sums += number if parameter.is_whole else 0
             experts += number if parameter.is_expert else 0
             in_fp8 += number if parameter.in_fp8 else 0
-    return Parameters(total, root, sum(held.values()), partial_sums, experts, in_fp8)
+            if not block.is_unit:
+                root += number
+                root_experts += number if parameter.is_expert else 0
+                root_in_fp8 += number if parameter.in_fp8 else 0
+    tied = sum(held.values())
+    of_root = root_experts, root_in_fp8
+    return Parameters(total, root, tied, partial_sums, experts, in_fp8, *of_root)
 
 
 def whole_parameters(model: Chunk, microbatch: Microbatch) -> Parameters:

@@ -11,6 +11,7 @@ from simtrain.errors import InputError
 from simtrain.memory.states import model_states
 from simtrain.mesh import Group
 from simtrain.simulation import simulate
+from simtrain.workload.buckets import bucket_ops, buckets_of
 from simtrain.workload.chunk import Chunk, layer_parameters, parameters
 from simtrain.workload.ops import Op, Tensor
 from simtrain.workload.optimizer import (
@@ -38,6 +39,17 @@ class Layer:
         return x
 
 
+class Prediction:
+    """A block outside the layers with experts, as multi-token prediction has; all in fp8."""
+
+    is_unit = False
+
+    def forward(self, tape: Tape, x: Tensor) -> Tensor:
+        both = Parameter(100, in_fp8=True), Parameter(41, is_expert=True, in_fp8=True)
+        tape.record("weights", (x,), (x,), (), (), parameters=both)
+        return x
+
+
 def options(zero_stage: int) -> StepOptions:
     everyone = Group(("tp", "cp", "ep", "dp", "pp"), 8, 8)
     groups = {"data": DATA, "everyone": everyone, "model": Group(("tp", "pp"), 1, 1)}
@@ -49,6 +61,23 @@ def sent(ops: tuple[Op, ...]) -> list[tuple[CollectiveKind, int, int]]:
     works = [op.work for op in ops]
     collectives = [work for work in works if isinstance(work, Collective)]
     return [(one.kind, one.array_bytes, one.group.num_ranks) for one in collectives]
+
+
+@pytest.mark.parametrize("rule", ["layer", "megatron", 1500])
+def test_experts_of_token_prediction_are_reduced_over_replicas_of_experts(rule: str | int) -> None:
+    """`expert_parallel_params` of Megatron-LM's DDP: all parameters without `allreduce`."""
+    chunk, batch = Chunk(((Layer(), 3), (Prediction(), 1))), plan_of(small()).microbatch
+    (buckets,), held = buckets_of((chunk,), batch, rule, 1), parameters((chunk,), batch)
+    last = len(buckets.num_layers) - 1
+    reduced = {DATA.num_ranks: 0, EXPERT_DATA.num_ranks: 0}
+    for number in range(last + 1):
+        ops = bucket_ops(
+            options(1), buckets, number, held if number == last else None, gathers=False
+        )
+        for _, num_bytes, ranks in sent(ops):
+            reduced[ranks] += num_bytes // 4
+    assert reduced == {8: 3 * 1000 + 100, 2: 3 * 603 + 41}
+    assert sum(buckets.in_fp8) + (0 if buckets.holds_root else held.root_in_fp8) == 141
 
 
 def test_parameters_of_a_layer_that_belong_to_experts_are_counted() -> None:
