@@ -36,7 +36,7 @@ def _product(shape: Shape, which: int) -> GroupedGemm:
     if which == 1:
         outputs, inputs = inputs, outputs
     if which == 2:
-        return GroupedGemm(experts, rows, inputs, outputs, rows, rows, True, 2, 4)
+        return GroupedGemm(experts, rows, inputs, outputs, rows, rows, True, 2, 4, True)
     return GroupedGemm(experts, rows, inputs, outputs, rows, rows)
 
 
@@ -64,7 +64,7 @@ def _fp8_s(gpu: str, dtype: ProductType, name: str, shape: Shape) -> float:
     experts, tokens, outputs, inputs = shape
     rows, weight = experts * tokens, name == "weight gradient"
     sizes = (1, 4 if weight else 2)
-    work = GroupedGemm(experts, rows, inputs, outputs, rows, rows, weight, *sizes, dtype)
+    work = GroupedGemm(experts, rows, inputs, outputs, rows, rows, weight, *sizes, weight, dtype)
     return MODELS[gpu].seconds(work)
 
 

@@ -75,8 +75,8 @@ class GroupedGemm:
             swapped.
         mean_rows: rows of a rank, averaged over the ranks.
         model_rows: `mean_rows` without padding.
-        is_weight_gradient: sums over tokens and adds to the gradient buffer (`Gemm.accumulate`).
-        element_bytes, output_element_bytes, dtype: as in `Gemm`.
+        is_weight_gradient: sums over tokens.
+        element_bytes, output_element_bytes, accumulate, dtype: as in `Gemm`.
     """
 
     batch: int
@@ -88,6 +88,7 @@ class GroupedGemm:
     is_weight_gradient: bool = False
     element_bytes: int = 2
     output_element_bytes: int = 2
+    accumulate: bool = False
     dtype: ProductType = "bf16"
 
     @property
@@ -98,7 +99,7 @@ class GroupedGemm:
         if self.is_weight_gradient:
             m, n, k = self.outputs, self.inputs, tokens
         sizes = self.element_bytes, self.output_element_bytes
-        return Gemm(m, n, k, 1, *sizes, self.is_weight_gradient, self.dtype)
+        return Gemm(m, n, k, 1, *sizes, self.accumulate, self.dtype)
 
     @property
     def flops(self) -> int:

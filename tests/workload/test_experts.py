@@ -10,7 +10,7 @@ from simtrain.memory.working import pass_memory
 from simtrain.scenario import load_scenario
 from simtrain.simulation import simulate
 from simtrain.workload.ops import total_flops, total_model_flops
-from simtrain.workload.work import CollectiveKind, Elementwise
+from simtrain.workload.work import CollectiveKind, Elementwise, Gemm, GroupedGemm, KernelFamily
 from tests.helpers.expert_models import (
     EXPERTS,
     FFN,
@@ -236,3 +236,39 @@ def test_saved_bytes_by_hand(grid: dict[str, Any], size: dict[str, Any]) -> None
     assert scatter.work.write_bytes == local * EXPERTS * (router + 1)
     memory = pass_memory(plan_of(scenario).layers_pass(1, "F"))
     assert memory.remaining_bytes == norms + core + scores + experts + order + shared
+
+
+@pytest.mark.parametrize(
+    ("software", "memory", "accumulates", "sums"),
+    [
+        ({}, {}, True, False),
+        ({"fused_gradient_accumulation": False}, {}, False, True),
+        ({"fully_shard": True}, {"zero_stage": 3}, False, False),
+    ],
+)
+def test_experts_sum_weight_gradients_as_other_linear_layers(
+    software: dict[str, Any], memory: dict[str, Any], accumulates: bool, sums: bool
+) -> None:
+    """`gradient_accumulation_fusion` of Megatron-LM's `TELinear` and of its `TEGroupedLinear`.
+
+    A rank has 2 experts with half of 64 · 2 rows each. The product of one reads its rows in 16 bits
+    and reads and writes an fp32 gradient, or writes 16 bits, which a kernel adds.
+    """
+    scenario = moe(software={"stack": "megatron_2022"} | software, memory=memory)
+    ops = {op.name: op.work for op in layer(scenario, "B")}
+    works = [ops[f"{name} weight gradient"] for name in ("experts down", "projection")]
+    assert isinstance(works[0], GroupedGemm)
+    assert isinstance(works[1], Gemm)
+    written = 4 if accumulates else 2
+    assert {(one.accumulate, one.output_element_bytes) for one in works} == {(accumulates, written)}
+    result = (2 * 4 if accumulates else 2) * HIDDEN * FFN
+    assert works[0].product.moved_bytes == 2 * 64 * (HIDDEN + FFN) + result
+    added = {
+        name: ops.get(f"{name} weight gradient sum") for name in ("experts down", "projection")
+    }
+    sizes = {"experts down": 2 * HIDDEN * FFN, "projection": HIDDEN * HIDDEN}
+    expected = {
+        name: Elementwise(6 * size, 4 * size, KernelFamily.STREAM, is_backward=True)
+        for name, size in sizes.items()
+    }
+    assert added == (expected if sums else dict.fromkeys(sizes))

@@ -45,7 +45,11 @@ class ExpertLoad:
 
 @dataclass(frozen=True, slots=True)
 class GroupedOps(LinearOps):
-    """The ops of linear layers of experts, whose products always fuse the sum of gradients."""
+    """The ops of linear layers of experts.
+
+    Their weight gradients are summed as those of other linear layers: Megatron-LM passes
+    `gradient_accumulation_fusion` to Transformer Engine's `GroupedLinear` too.
+    """
 
     load: ExpertLoad = field(kw_only=True)
 
@@ -54,23 +58,20 @@ class GroupedOps(LinearOps):
         """Elements of the weights of all experts."""
         return self.load.experts * self.inputs * self.outputs
 
-    @property
-    def _fuses_sum(self) -> bool:
-        return True
-
     def _work(self, m: int, n: int, k: int) -> GroupedGemm:
         return self._grouped(k, n, self.microbatch.element_bytes, is_weight_gradient=False)
 
     def _weight_work(self) -> GroupedGemm:
         sizes = self.inputs, self.outputs
-        return self._grouped(*sizes, self.microbatch.gradient_bytes, is_weight_gradient=True)
+        return self._grouped(*sizes, self._weight_gradient_bytes, is_weight_gradient=True)
 
     def _grouped(
         self, inputs: int, outputs: int, written: int, *, is_weight_gradient: bool
     ) -> GroupedGemm:
         load, sizes = self.load, (self._operand_bytes, written)
         rows = load.rows, inputs, outputs, load.mean_rows, load.model_rows
-        return GroupedGemm(load.experts, *rows, is_weight_gradient, *sizes, self._dtype)
+        fused = is_weight_gradient and self._fuses_sum
+        return GroupedGemm(load.experts, *rows, is_weight_gradient, *sizes, fused, self._dtype)
 
 
 def grouped_linear(

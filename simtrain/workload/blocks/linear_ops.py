@@ -136,6 +136,12 @@ class LinearOps:
         return batch.adds_gradients and batch.kernels.fused_gradient_accumulation
 
     @property
+    def _weight_gradient_bytes(self) -> int:
+        """Bytes of an element of the weight gradient that the product writes."""
+        batch = self.microbatch
+        return batch.gradient_bytes if self._fuses_sum else batch.element_bytes
+
+    @property
     def _operand_bytes(self) -> int:
         """Bytes of an element of an operand."""
         return FP8_BYTES if self.fp8 else self.microbatch.element_bytes
@@ -150,10 +156,9 @@ class LinearOps:
         return Gemm(m, n, k, 1, *sizes, dtype=self._dtype, copies=self.copies)
 
     def _weight_work(self) -> Gemm | GroupedGemm:
-        batch, fused = self.microbatch, self._fuses_sum
-        written = batch.gradient_bytes if fused else batch.element_bytes
         shape = self.outputs, self.inputs, self.rows
-        return Gemm(*shape, 1, self._operand_bytes, written, fused, self._dtype, self.copies)
+        sizes = self._operand_bytes, self._weight_gradient_bytes
+        return Gemm(*shape, 1, *sizes, self._fuses_sum, self._dtype, self.copies)
 
 
 def operands(
