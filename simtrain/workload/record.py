@@ -128,7 +128,7 @@ _PlacedKey = tuple[int, int | None, _SegmentKey]
 
 @dataclass(frozen=True, slots=True)
 class _BlockGroup:
-    """The segments of a recompute unit's layers, or of a block outside the layers (no unit)."""
+    """The segments of a recompute unit's blocks, or of a block outside the units (no unit)."""
 
     unit: RecomputeUnit | None
     run: list[_PlacedKey] = field(default_factory=list)
@@ -142,7 +142,7 @@ class _BlockGroup:
     def backward(self, kind: PassKind) -> Iterator[_PlacedKey]:
         """Yield the segments of a backward pass.
 
-        A unit that recomputes runs all of its layers forward first. Weight gradients (`W`) read the
+        A unit that recomputes runs all of its blocks forward first. Weight gradients (`W`) read the
         tensors that the input gradients (`I`) have recomputed.
         """
         if self.unit and self.unit.recomputes and kind != "W":
@@ -158,24 +158,27 @@ class _BlockGroup:
 
 
 def _block_groups(chunk: Chunk, recompute: RecomputePolicy) -> list[_BlockGroup]:
-    """Return the blocks of a chunk in order, with layers grouped by recompute unit."""
+    """Return the blocks of a chunk in order, with layers grouped by recompute unit.
+
+    A block between two layers of a unit belongs to the unit and is recomputed with it.
+    """
     units = recompute_units(recompute, chunk.num_layers)
     unit_of_layer = {layer: unit for unit in units for layer in unit.layers}
     outside = recompute_outside_layers(recompute)
     groups: list[_BlockGroup] = []
     layer = 0
     for place, block in enumerate(chunk.blocks):
-        if not block.is_unit:
+        unit = unit_of_layer.get(layer)
+        is_between = unit is not None and layer > unit.first
+        if unit is None or not (block.is_unit or is_between):
             key = _SegmentKey(block, block_recompute=outside)
             groups.append(_BlockGroup(None, [(place, None, key)]))
             continue
-        unit = unit_of_layer[layer]
-        if layer == unit.first:
-            group = _BlockGroup(unit)
-            groups.append(group)
+        if not is_between:
+            groups.append(_BlockGroup(unit))
         key = _SegmentKey(block, block_recompute=unit.block_recompute(layer))
-        group.run.append((place, layer, key))
-        layer += 1
+        groups[-1].run.append((place, layer if block.is_unit else None, key))
+        layer += block.is_unit
     return groups
 
 

@@ -22,6 +22,8 @@ from simtrain.schedules import (
     one_f_one_b,
     save_all_actions,
 )
+from simtrain.workload.chunk import chunk_of
+from simtrain.workload.model_ends import FinalNorm
 from simtrain.workload.ops import Op, Phase, total_flops
 from simtrain.workload.recompute import SAVE_ALL
 from simtrain.workload.record import record_pass
@@ -158,6 +160,27 @@ def test_a_unit_is_recomputed_just_before_its_backward_pass(
 ) -> None:
     """The backward pass runs from the last unit, which may be shorter, to the first."""
     assert order_of_passes(paper_scenario("22B"), 5, policy) == expected
+
+
+def test_a_block_between_two_layers_of_a_unit_is_recomputed_with_them() -> None:
+    """Layers 0 and 1 are a unit, with a norm between them; another norm precedes layer 2, a unit.
+
+    Saved are the inputs of both units, and the input of the norm between them.
+    """
+    scenario = paper_scenario("22B")
+    (layer,) = chunk_with(scenario, 1).blocks
+    norm = FinalNorm("layer_norm")
+    chunk = chunk_of([layer, norm, layer, norm, layer])
+    forward, backward = (
+        record_pass(pass_with(scenario, chunk, kind, recompute=full(num_layers=2))) for kind in "FB"
+    )
+    assert forward.owners == (0, 1, 2, 3, 4)
+    assert backward.owners == (4, 4, 3, 0, 1, 2, 2, 1, 0)
+    letters = {"QKV": "R", "QKV weight gradient": "B"}
+    letters |= {"final layer norm": "N", "final layer norm gradient": "n"}
+    story = "".join(letters[op.name] for op in backward.ops if op.name in letters)
+    assert story == "RB" + "n" + "RNR" + "BnB"
+    assert kept_bytes(forward) == 3 * layer_input(shape_of(scenario))
 
 
 @given(layer_scenarios(), LAYERS, LAYERS)
