@@ -138,8 +138,8 @@ def test_seconds_of_a_block_follow_from_those_of_a_causal_kernel() -> None:
     """The time is that of the FLOPs, of the overhead per block, and of the wait at the end."""
     machine = AttentionMachine(1e12, 600.0, 1e12, 1000.0, 100, 1e15, 0.0)
     block = FusedAttention(20, 1024, 128, kv_length=512, is_causal=False)
-    # FLOPs are 4 · heads · queries · keys · channels. A block of 128 queries takes as long as 300 -
-    # 64 more keys. At the end 100 multiprocessors wait half a block: 512 · 100 / 160 / 2 keys.
+    # FLOPs are 4 · heads · queries · keys · channels. A block of 128 queries takes the time of 300
+    # - 64 further keys. At the end 100 multiprocessors wait half a block: 512 · 100 / 160 / 2 keys.
     flops = 4 * 20 * 1024 * 512 * 128
     keys = 512 + (300 - 64) + 100 * 128 * 512 / (2 * 20 * 1024)
     assert attention_seconds(block, machine) == pytest.approx(flops / 1e12 * keys / 512)

@@ -1,4 +1,4 @@
-"""A layer as of Llama 3, built from blocks and compared with counts by hand."""
+"""A layer like those of Llama 3, built from blocks and compared with counts by hand."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -37,7 +37,7 @@ RECIPES = ("delayed", "tensorwise", "blockwise")
 
 
 def modern(precision: dict[str, Any], tensor: int = T, **sections: Any) -> Scenario:
-    """Return two layers as of Llama 3, with sequence parallelism if tensor is more than 1."""
+    """Return two layers like those of Llama 3, with sequence parallelism if tensor exceeds 1."""
     model = {
         "num_layers": 2,
         **{"hidden_size": H, "num_attention_heads": HEADS, "num_query_groups": GROUPS},

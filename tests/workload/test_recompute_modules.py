@@ -59,7 +59,7 @@ def dropped_bytes(scenario: Scenario, *modules: str) -> int:
 
 
 def remaining_bytes(scenario: Scenario, kind: Any = "B") -> int:
-    """Return the bytes that a backward pass does not free: tensors of experts without gradients."""
+    """Return the bytes that a backward pass leaves: of experts, tensors that no gradient reads."""
     return pass_memory(plan_of(scenario).layers_pass(1, kind)).remaining_bytes
 
 
@@ -237,7 +237,9 @@ EXPERT_LAYERS = [moe({"shared_ffn_hidden_size": 64}, grid) for grid, _ in LAYERS
 def test_modules_free_all_tensors_and_conserve_flops(
     scenario: Scenario, data: st.DataObject
 ) -> None:
-    """No tensor is left, FLOPs except recompute are unchanged, and I and W run the ops of B."""
+    """Recompute adds FLOPs and changes no others, leaves no more bytes, and is the same in I and W
+    as in B.
+    """
     modules = data.draw(subsets(scenario))
     some, none = (with_modules(scenario, *names) for names in (modules, []))
     backward, plain = ops_of(some, "B"), ops_of(none, "B")

@@ -42,7 +42,9 @@ SCENARIOS = st.one_of(
 
 
 def chunk_pass(scenario: Scenario, kind: Kind) -> Pass:
-    """Return a pass of the first stage's chunk: with the embedding, and the head if it is alone."""
+    """Return a pass of the first stage's chunk, with the embedding, and the head of
+    a single stage.
+    """
     plan = plan_of(scenario)
     return plan.chunk_pass(plan.chunks[0], kind, saves_all=False)
 

@@ -236,7 +236,7 @@ def test_full_recompute_repeats_pipelined_products() -> None:
 
 
 def test_userbuffers_are_twelve_permanent_arrays() -> None:
-    """Layers do not use Megatron-LM's global memory buffer then; only the head does."""
+    """With userbuffers, only the head uses Megatron-LM's global memory buffer."""
     scenario = small({"sequence_parallel": True}, overlap={"userbuffers": True})
     first, *_, last = simulate(scenario).memory.stages
     array_bytes = 2048 * 1 * 4096 * 2
