@@ -124,7 +124,7 @@ def test_a_name_of_300_characters_is_an_error(command: str, code: str) -> None:
         "explain gpt2_1_5b iteration_time",
     ],
 )
-def test_every_command_names_an_own_profile_as_the_user_wrote_it(
+def test_every_command_prints_the_path_of_a_users_profile_as_written(
     command: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

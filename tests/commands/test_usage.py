@@ -28,14 +28,14 @@ def suggested(errors: str) -> str:
 
 
 def refused_words(*words: str) -> str:
-    """The error of words after "simtrain"."""
+    """Return the error of these words after "simtrain"."""
     with pytest.raises(InputError) as caught:
         parse([*words])
     return str(caught.value)
 
 
 def parse(words: list[str]) -> None:
-    """Refuse words after "simtrain" that have a wrong option, argument or type."""
+    """Parse words after "simtrain"; raise an error for a wrong option, argument or type."""
     command = SIMTRAIN
     context = command.make_context("simtrain", [*words])
     while hasattr(command, "commands"):
@@ -129,7 +129,7 @@ def test_a_wrong_command_line_is_an_error_with_one_that_works(
 
 @settings(max_examples=60)
 @given(st.sampled_from(sorted(COMMANDS)), st.lists(st.sampled_from(WORDS), max_size=5))
-def test_a_suggested_command_line_has_no_fault(name: str, words: list[str]) -> None:
+def test_suggested_command_lines_are_valid(name: str, words: list[str]) -> None:
     try:
         parse([*name.split(), *words])
     except InputError as error:
@@ -138,7 +138,7 @@ def test_a_suggested_command_line_has_no_fault(name: str, words: list[str]) -> N
             parse(shlex.split(line))
 
 
-def test_help_wins_over_other_options() -> None:
+def test_help_takes_precedence_over_other_options() -> None:
     outcome = call("run", "--json", "--json", "--engine", "foo", "-h")
     assert outcome == call("run", "-h")
     assert (outcome.exit_code, outcome.stderr) == (0, "")
@@ -180,7 +180,7 @@ def test_calibrate_alone_reports_the_same_errors(line: str, error: str) -> None:
     assert error in outcome.stderr and len(outcome.stderr.splitlines()) == 2
 
 
-def test_completion_checks_no_unfinished_command_line() -> None:
+def test_completion_does_not_check_unfinished_command_lines() -> None:
     context = COMMANDS["plan"].make_context("plan", [], resilient_parsing=True)
     assert context.params["scenario"] is None
     with pytest.raises(InputError):

@@ -42,7 +42,7 @@ def group(ranks: int, per_node: int) -> Group:
     return Group(("tp",), ranks, per_node)
 
 
-def test_a_copy_is_bytes_over_bandwidth_and_the_latency_of_a_kernel() -> None:
+def test_a_copy_takes_bytes_over_bandwidth_plus_the_latency_of_a_kernel() -> None:
     work = Elementwise(10**7, 10**7)
     latency_s = A100.memory_bound.kernel_latency.value
     whole_s = latency_s + 2e7 / A100.memory_bound.fused_bandwidth.value
@@ -58,7 +58,7 @@ def test_a_copy_is_bytes_over_bandwidth_and_the_latency_of_a_kernel() -> None:
     assert bottleneck(Elementwise(8, 8)).limit is Limit.LAUNCH
 
 
-def test_a_product_is_its_main_loop_and_the_overhead_of_its_tiles() -> None:
+def test_a_product_takes_its_main_loop_plus_the_overhead_of_its_tiles() -> None:
     found = bottleneck(Gemm(8192, 6144, 6144))
     assert (found.limit, found.entry) == (Limit.TENSOR_CORES, "gemm.mainloop_flops")
     loop, overhead = found.shares["gemm.mainloop_flops"], found.shares["gemm.tile_overhead"]
@@ -98,7 +98,7 @@ def test_a_collective_inside_a_node_is_limited_by_its_curve_or_by_latency(kind: 
     assert (small.limit, small.entry) == (Limit.LATENCY, f"intra_node.{kind}")
 
 
-def test_a_ring_across_nodes_is_bytes_over_adapters_and_steps() -> None:
+def test_a_ring_across_nodes_takes_bytes_over_adapters_plus_its_steps() -> None:
     work = Collective(CollectiveKind.ALL_REDUCE, 2**28, group(8, 1))
     found = bottleneck(work)
     rate = A100.adapter_share_bytes_per_s * A100.network.concurrent_efficiency.value

@@ -192,7 +192,7 @@ def test_times_between_measured_sizes_follow_a_power_law(megabytes: float, fract
     assert seconds == pytest.approx(10 * US + wire_bytes(op) / (fraction * 100e9))
 
 
-def test_a_ring_over_nodes_pays_its_steps_and_the_adapters_of_its_ranks() -> None:
+def test_a_ring_over_nodes_takes_its_steps_plus_bytes_over_the_adapters_of_its_ranks() -> None:
     """On two whole nodes, 2 of 30 steps are between nodes, and 30/16 of the array crosses eight
     adapters of 25 GB/s.
     """
@@ -341,7 +341,7 @@ def test_a_send_is_a_transfer_to_the_next_rank_of_its_group() -> None:
         assert seconds(CollectiveKind.SEND, 10**8, ranks) == alone
 
 
-def test_the_host_works_at_the_speed_of_its_link_and_of_its_memory() -> None:
+def test_work_on_the_host_takes_bytes_over_the_bandwidth_of_its_resource() -> None:
     profile = changed(a100(), host_link__bandwidth=20e9, host_link__adam_bandwidth=10e9)
     link, adam = (DurationModel(profile).seconds(HostWork(10**9, one)) for one in HostResource)
     assert (link, adam) == (0.05, 0.1)

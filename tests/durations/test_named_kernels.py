@@ -73,7 +73,7 @@ def test_bytes_of_llama_kernels_equal_the_published_counts() -> None:
     )
 
 
-def test_the_loss_moves_38_bytes_a_logit_forward_and_14_backward() -> None:
+def test_the_loss_moves_38_bytes_per_logit_forward_and_14_backward() -> None:
     one = scenario(LLAMA, "megatron_2022")
     chunk = chunk_with(one, 0, head=True)
     for kind, expected in (("F", 38), ("B", 14)):

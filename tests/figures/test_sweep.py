@@ -58,7 +58,7 @@ def results(folder: pathlib.Path) -> Results:
 
 
 def cells(picture: HeatMap) -> dict[Place, float]:
-    """The value of each cell of a heat map without panels."""
+    """Return the value of each cell of a heat map without panels."""
     return {place: one[picture.value] for place, one in picture.best("").items()}
 
 
@@ -167,7 +167,7 @@ def test_the_best_time_is_the_shortest(results: Results) -> None:
     assert cells(picture)[(1, "none")] == pytest.approx(1000 / 300)
 
 
-def test_given_axes_are_used_as_given(results: Results) -> None:
+def test_given_axes_are_used(results: Results) -> None:
     for x, y in (("paint", "recompute"), ("recompute", "paint")):
         picture = heat_map(results, "mfu", x, y)
         assert picture is not None and (picture.x, picture.y) == (x, y)

@@ -49,7 +49,7 @@ def entries(name: str) -> dict[str, Entry[Any]]:
     return {f"{shown.section}.{shown.name}": shown.entry for shown in load_page(name).entries}
 
 
-def test_the_profiles_that_come_with_simtrain() -> None:
+def test_simtrain_ships_these_profiles() -> None:
     assert {"a100_sxm4_80gb", *FITTED, "trn1"} <= set(list_profiles())
 
 

@@ -84,9 +84,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_every_number_on_a_page_is_in_its_data_to_the_last_bit(
-    name: str, folder: pathlib.Path
-) -> None:
+def test_every_number_on_a_page_equals_its_data_exactly(name: str, folder: pathlib.Path) -> None:
     text = page(name, folder)
     reader, data = read(text), data_of(text)
     assert len(reader.shown) > 300

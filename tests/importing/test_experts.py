@@ -112,7 +112,7 @@ def test_products_of_experts_are_imported_in_fp8() -> None:
         ("[0,0,0]+[1,0,0]*7", 3, 3),
     ],
 )
-def test_layers_with_experts(value: str, first: int, frequency: int) -> None:
+def test_moe_layer_freq_is_mapped(value: str, first: int, frequency: int) -> None:
     experts = import_megatron(f"{BASE} {EXPERTS} --moe-layer-freq '{value}'")[0].model.experts
     assert experts
     assert (experts.first_dense_layers, experts.layer_frequency) == (first, frequency)
@@ -130,13 +130,13 @@ def test_layers_with_experts(value: str, first: int, frequency: int) -> None:
         ("0", "must contain 0 or 1"),
     ],
 )
-def test_other_layers_with_experts_are_refused(value: str, excerpt: str) -> None:
+def test_other_values_of_moe_layer_freq_are_refused(value: str, excerpt: str) -> None:
     with pytest.raises(InputError, match="E872") as caught:
         import_megatron(f"{BASE} {EXPERTS} --moe-layer-freq '{value}'")
     assert excerpt in str(caught.value)
 
 
-def test_dense_layers_and_frequency_give_the_layers_back() -> None:
+def test_first_dense_layers_and_frequency_reproduce_the_pattern() -> None:
     for bits in range(1, 2**7):
         pattern = [bool(bits >> layer & 1) for layer in range(7)]
         if found := dense_and_frequency(pattern):

@@ -76,7 +76,7 @@ def test_a_config_becomes_this_file() -> None:
 
 
 @pytest.mark.parametrize("kind", FAMILIES)
-def test_the_file_that_is_written_is_the_scenario(kind: str) -> None:
+def test_loading_the_written_file_gives_the_scenario(kind: str) -> None:
     keys = {} if kind == "gpt2" else {"num_key_value_heads": 4, "torch_dtype": "float16"}
     keys = {"torch_dtype": "float16"} if kind == "falcon" else keys
     scenario, text = imported(of(kind, **keys), "batch.global=4", "parallelism.data=2")

@@ -87,7 +87,7 @@ def test_no_misspelled_argument_is_ignored(name: str, at: int, letter: str) -> N
 
 
 @pytest.mark.parametrize("way", ["allgather", "['all_gather']", "all_gather all_gather"])
-def test_ways_of_context_parallelism(way: str) -> None:
+def test_cp_comm_types_are_mapped(way: str) -> None:
     source = f"{BASE} --world-size 8 --context-parallel-size 4 --cp-comm-type {way}"
     scenario, text = import_megatron(source)
     split = scenario.parallelism
@@ -105,7 +105,7 @@ def test_a_script_becomes_this_file() -> None:
 
 
 @pytest.mark.parametrize("source", [GPT, LLAMA, BASE], ids=["gpt", "llama", "text"])
-def test_the_file_that_is_written_is_the_scenario(source: str) -> None:
+def test_loading_the_written_file_gives_the_scenario(source: str) -> None:
     name = written("run.sh", source) if source != BASE else source
     scenario, text = import_megatron(name)
     loaded = load_scenario(written("scenario.yaml", text))
@@ -231,7 +231,7 @@ def test_a_file_of_arguments_has_comments_and_lines() -> None:
     assert "# --hidden-size, line 4\n" in text
 
 
-def test_a_script_of_windows_is_the_same() -> None:
+def test_a_script_with_windows_line_breaks_gives_the_same_file() -> None:
     Path("run.sh").write_bytes(GPT.replace("\n", "\r\n").encode())
     assert text_of("run.sh") == GPT_SCENARIO
 
@@ -243,7 +243,7 @@ def test_a_gated_mlp_is_rounded_as_by_megatron() -> None:
     assert import_megatron(source)[0].model.ffn_hidden_size == 4 * 4096
 
 
-def test_accounted_embedding_and_loss_take_a_layer_of_the_ends() -> None:
+def test_an_accounted_embedding_or_loss_replaces_a_layer() -> None:
     """22 layers, an embedding and a loss count as 24 layers: 6 on each of 4 stages."""
     source = BASE.replace("--num-layers 24", "--num-layers 22 --pipeline-model-parallel-size 4")
     source += " --account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split"

@@ -40,7 +40,7 @@ def test_modules_are_mapped(arguments: str, modules: str, left_out: str) -> None
     assert f": not {left_out}" in text if left_out else "which no layer has" not in text
 
 
-def test_norms_are_modules_of_their_own_without_transformer_engine() -> None:
+def test_norms_are_separate_modules_without_transformer_engine() -> None:
     arguments = BASE + "--recompute-modules mlp"
     scenario, _ = import_megatron(f"{arguments} --transformer-impl local")
     assert scenario.software.norm_in_linear is False
@@ -97,6 +97,6 @@ def test_cuda_graphs_of_parts_of_recomputed_layers_are_noted() -> None:
         ),
     ],
 )
-def test_combinations_that_are_refused(arguments: str, excerpt: str) -> None:
+def test_illegal_combinations_are_refused(arguments: str, excerpt: str) -> None:
     with pytest.raises(InputError, match=excerpt):
         import_megatron(BASE + arguments)

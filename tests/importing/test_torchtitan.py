@@ -49,7 +49,7 @@ def imported(job: str) -> Scenario:
     return import_torchtitan(written("job.toml", job))[0]
 
 
-def test_the_file_that_is_written_is_the_scenario() -> None:
+def test_loading_the_written_file_gives_the_scenario() -> None:
     loaded, scenario = load_scenario(written("o.yaml", text_of(JOB))), imported(JOB)
     assert loaded.model_dump(exclude={"name"}) == scenario.model_dump(exclude={"name"})
 

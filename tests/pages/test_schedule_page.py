@@ -31,7 +31,7 @@ def test_the_grid_has_stages_down_and_slots_across() -> None:
 
 
 @pytest.mark.parametrize("width", [80, 200])
-def test_a_schedule_that_is_too_wide_is_cut_and_says_so(width: int) -> None:
+def test_a_schedule_that_is_too_wide_is_cut_with_a_note(width: int) -> None:
     """On 12 stages with 11 chunks each, names of passes have up to 6 letters."""
     lines = shown(schedule_page(interleaved(12, 11, 24)), width, color_system=None).splitlines()
     assert max(map(len, lines)) <= width

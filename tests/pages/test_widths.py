@@ -71,7 +71,7 @@ def test_bars_are_in_scale_also_in_narrow_columns(width: int) -> None:
     assert abs(4 * quarter - whole) <= 3 and abs(2 * half - whole) <= 1
 
 
-def test_columns_are_left_out_by_priority() -> None:
+def test_columns_are_omitted_by_priority() -> None:
     headings = ("name", ">a\ns", ">b\ns", ">c\ns")
     rows = [("first", "11.11 s", "22.22 s", "33.33 s")]
     table = FittedTable(headings, rows, optional=(">b\ns", ">c\ns"))

@@ -35,7 +35,7 @@ def test_causes_add_up_to_the_difference(base: Scenario, other: Scenario) -> Non
 
 @given(scenario=scenarios())
 @settings(max_examples=10, deadline=None)
-def test_the_critical_path_takes_the_iteration(scenario: Scenario) -> None:
+def test_the_critical_path_takes_the_iteration_time(scenario: Scenario) -> None:
     result = simulate(scenario)
     path_s = math.fsum(result.critical_path_s.values())
     assert path_s == pytest.approx(result.iteration_time_s, rel=1e-12)

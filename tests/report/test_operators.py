@@ -118,7 +118,7 @@ def test_the_slowest_stage_is_the_default() -> None:
 
 
 @pytest.mark.parametrize("stage", [-1, 4])
-def test_a_stage_that_the_pipeline_does_not_have_is_refused(stage: int) -> None:
+def test_a_stage_outside_the_pipeline_is_refused(stage: int) -> None:
     with pytest.raises(InputError, match="E506") as caught:
         result_of("dense").operators(stage)
     assert "0 to 3" in str(caught.value)

@@ -41,7 +41,7 @@ def test_a_utilization_is_flops_over_peak_flops_of_all_gpus(figure: Literal["mfu
 
 
 @pytest.mark.parametrize("figure", FIGURES)
-def test_the_entries_that_are_named_are_listed_with_their_sources(figure: FigureName) -> None:
+def test_named_entries_are_listed_with_their_sources(figure: FigureName) -> None:
     explained = explain_figure(RESULT, figure)
     named = {name for one in walk(explained.origin) for name in one.entries}
     assert named == explained.sources.keys()

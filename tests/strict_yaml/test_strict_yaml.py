@@ -74,7 +74,7 @@ def test_a_yaml_1_1_directive_changes_nothing() -> None:
     assert data_of("%YAML 1.1\n---\na: no\nb: 017\nc: 1:30\n") == {"a": "no", "b": 17, "c": "1:30"}
 
 
-def test_infinities_and_nan_are_floats_for_the_model_to_refuse() -> None:
+def test_infinities_and_nan_are_parsed_as_floats() -> None:
     data = data_of("a: .inf\nb: -.Inf\nc: .nan\n")
     assert data["a"] == float("inf")
     assert data["b"] == float("-inf")
@@ -176,7 +176,7 @@ def test_an_override_sets_a_value_and_is_its_place() -> None:
         ("a.b=x=y", "x=y"),
     ],
 )
-def test_the_right_hand_side_is_yaml(override: str, value: object) -> None:
+def test_values_of_overrides_are_yaml(override: str, value: object) -> None:
     document = apply_overrides(parse_document("z: 1\n", "x.yaml"), [override])
     assert document.data == {"z": 1, "a": {"b": value}}
 

@@ -259,7 +259,7 @@ def test_a_folder_has_a_file_for_each_rank(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["t.csv", "T.CSV"])
-def test_csv_is_the_schedule(name: str, tmp_path: pathlib.Path) -> None:
+def test_csv_contains_the_schedule(name: str, tmp_path: pathlib.Path) -> None:
     result = RESULTS["pipeline"]
     write_trace(result, tmp_path / name)
     text = (tmp_path / name).read_text(encoding="utf-8")
