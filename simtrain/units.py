@@ -6,6 +6,7 @@ lower-case b is a bit and a capital B a byte: "200 Gb/s" is 25e9 bytes/s.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -248,6 +249,7 @@ PricePerHour = Annotated[Price, BeforeValidator(parse_price)]
 
 
 _ROUNDING_S = 1e-12
+_ROUNDING = 1e-9
 
 
 def format_seconds(duration_s: float) -> str:
@@ -283,6 +285,18 @@ def format_decimal(value: float, unit: str) -> str:
     return _format(value, prefixes[::-1])
 
 
+def four_digits(value: float) -> str:
+    """Format a number with four significant digits, or as an integer from 1000 onwards.
+
+    Zeros at the end show that the number is rounded: "1.280", or "1.28" if it is exactly 1.28.
+    """
+    if abs(value) >= 1000:
+        return f"{value:.0f}"
+    text = f"{value:.4g}"
+    is_exact = math.isclose(float(text), value, rel_tol=_ROUNDING)
+    return text if is_exact else f"{value:#.4g}".removesuffix(".")
+
+
 def counted(number: int, noun: str) -> str:
     """Format a number of things: "1 part", "7,938 parts"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
@@ -299,6 +313,4 @@ def _format(value: float, units: Sequence[tuple[str, float]]) -> str:
     fitting = ((unit, scale) for unit, scale in units if abs(value) >= scale)
     base = next((unit, scale) for unit, scale in units if scale == 1)
     unit, scale = next(fitting, units[-1]) if value else base
-    scaled = value / scale
-    digits = f"{scaled:.0f}" if abs(scaled) >= 1000 else f"{scaled:.4g}"
-    return f"{digits} {unit}"
+    return f"{four_digits(value / scale)} {unit}"

@@ -11,7 +11,7 @@ from simtrain.figures.sweep.pareto import Pareto
 from simtrain.html.charts import Chart, linear_axis, logarithmic_axis
 from simtrain.html.elements import Html, element, joined, legend, scroll_box, swatch
 from simtrain.html.figures import Figures
-from simtrain.units import GIB
+from simtrain.units import GIB, four_digits
 
 Format = Callable[[Figures], Html]
 """Shows a number of a column."""
@@ -91,7 +91,7 @@ def pareto_panel(pareto: Pareto, panel: Any, front: Figures) -> Html:
 
 
 def _front_mark(chart: Chart, point: tuple[float, float], one: Figures) -> Html:
-    time = one.at("time").number("{:.4g}".format)
+    time = one.at("time").number(four_digits)
     words = "peak memory ", one.at("peak_bytes").bytes, ", time ", time
     return chart.mark(point, "circle", 5.0, *words, class_="mark front-mark")
 

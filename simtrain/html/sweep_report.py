@@ -22,6 +22,7 @@ from simtrain.html.sweep_pictures import heat_map_panel, pareto_panel, scaling_p
 from simtrain.pages.profile_page import load_page
 from simtrain.provenance import profile_sha256
 from simtrain.strict_yaml import as_scalar
+from simtrain.units import four_digits
 
 MOST_POINTS = 200
 """Largest number of points that the page lists per panel."""
@@ -198,7 +199,7 @@ def _front(front: Figures, results: Results, unit: str) -> Html:
         (
             element("span", str(number), class_="ordinal"),
             point.at("peak_bytes").bytes,
-            point.at("time").number("{:.4g}".format),
+            point.at("time").number(four_digits),
             *(point.at(name).setting for name in results.varying()),
         )
         for number, point in enumerate(front.each(), start=1)

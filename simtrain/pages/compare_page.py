@@ -20,7 +20,7 @@ from simtrain.report.remarks import mfu_remarks
 from simtrain.report.result import Result
 from simtrain.sensitivity import FACTOR, Sensitivity
 from simtrain.strict_yaml import as_scalar
-from simtrain.units import format_bytes, format_seconds
+from simtrain.units import format_bytes, format_seconds, four_digits
 
 _MOST_OTHERS = 3
 """Scenarios in a table of 80 columns, besides the first."""
@@ -157,8 +157,8 @@ def _sentences(letter: str, difference: Difference) -> list[str]:
     if difference.tokens_ratio != 1:
         speed = difference.other.tokens_per_s / difference.base.tokens_per_s
         sentences.append(
-            f"An iteration of {letter} has {difference.tokens_ratio:.4g} times the tokens of A, "
-            f"and {speed:.4g} times the tokens per second."
+            f"An iteration of {letter} has {four_digits(difference.tokens_ratio)} times the tokens "
+            f"of A, and {four_digits(speed)} times the tokens per second."
         )
     return sentences
 

@@ -10,7 +10,7 @@ from rich.text import Text
 from simtrain.cost.training import TrainingCost, assumptions
 from simtrain.hardware.profile import NOT_CALIBRATED
 from simtrain.pages.tables import ColumnGroups, notes, properties
-from simtrain.units import DAY_S, HOUR_S, format_energy, format_seconds
+from simtrain.units import DAY_S, HOUR_S, format_energy, format_seconds, four_digits
 
 
 def cost_page(cost: TrainingCost) -> RenderableType:
@@ -37,12 +37,12 @@ def _rows(cost: TrainingCost) -> Iterator[tuple[str, str]]:
 def _duration(time_s: float) -> str:
     if time_s >= 2 * DAY_S:
         return f"{amount(time_s / DAY_S)} days"
-    return f"{time_s / HOUR_S:.4g} hours" if time_s >= HOUR_S else format_seconds(time_s)
+    return f"{four_digits(time_s / HOUR_S)} hours" if time_s >= HOUR_S else format_seconds(time_s)
 
 
 def amount(value: float) -> str:
     """Format an amount with four digits: "0.04", "2,240,900"."""
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
+    return f"{value:,.0f}" if value >= 1000 else four_digits(value)
 
 
 def _notes(cost: TrainingCost) -> Iterator[str]:

@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 from simtrain.pages.tables import FittedTable, notes, properties
 from simtrain.report.breakdown import CAUSE_LABELS
 from simtrain.report.operators import HOST_ISSUE, Operator, Operators
-from simtrain.units import format_bytes, format_seconds
+from simtrain.units import format_bytes, format_seconds, four_digits
 
 LEAST_SHARE = 1e-3
 """Operators below this share of the iteration are one row for each cause."""
@@ -97,7 +97,7 @@ def _operator_row(row: Operator, table: Operators) -> _Row:
         "pass": _PASSES.get(row.phase, ""),
         ">count": f"{row.count:,}",
         "shape": row.shape,
-        ">FLOPs": f"{row.flops / 1e12:.4g} TFLOP" if row.flops else "",
+        ">FLOPs": f"{four_digits(row.flops / 1e12)} TFLOP" if row.flops else "",
         ">bytes": format_bytes(row.num_bytes) if row.num_bytes else "",
         ">rate": rate_of(row),
         "<limit": str(row.bottleneck.limit) if row.bottleneck else "",
@@ -120,7 +120,7 @@ def rate_of(row: Operator) -> str:
     """What operators reach while they run: FLOP/s if arithmetic limits them, else bytes/s."""
     if row.bottleneck and row.bottleneck.limit.is_arithmetic and row.flops:
         return f"{row.flops_per_s / 1e12:.3g} TFLOP/s"
-    return f"{row.bytes_per_s / 1e9:.4g} GB/s" if row.num_bytes else ""
+    return f"{four_digits(row.bytes_per_s / 1e9)} GB/s" if row.num_bytes else ""
 
 
 def _remarks(table: Operators) -> list[str]:

@@ -11,7 +11,7 @@ from rich.tree import Tree
 from simtrain.pages.operators_page import rate_of
 from simtrain.report.operators import Operator, Source
 from simtrain.report.origins import Explained, Origin
-from simtrain.units import format_bytes, format_seconds
+from simtrain.units import format_bytes, format_seconds, four_digits
 
 _LEAST_PART = 0.005
 """Parts below this one are not shown."""
@@ -87,11 +87,11 @@ def shown_value(name: str, value: Any) -> str:
     if not isinstance(value, float | int):
         return f"{len(value)} rows, listed by simtrain profile show"
     if last.endswith("_flops"):
-        return f"{value / 1e12:.4g} TFLOP/s"
+        return f"{four_digits(value / 1e12)} TFLOP/s"
     if last == "issue" or last.endswith(("latency", "overhead")):
         return format_seconds(value)
     if last in ("allocator_reserve", "memory_capacity"):
         return format_bytes(value)
     if last.endswith("bandwidth") or name.startswith("memory_bound.kernels."):
-        return f"{value / 1e9:.4g} GB/s"
-    return f"{value:.4g}"
+        return f"{four_digits(value / 1e9)} GB/s"
+    return four_digits(value)

@@ -13,7 +13,7 @@ from simtrain.figures.sweep.pareto import Pareto
 from simtrain.figures.sweep.results import Cell
 from simtrain.pages.tables import table_of
 from simtrain.strict_yaml import as_scalar
-from simtrain.units import gib
+from simtrain.units import four_digits, gib
 
 
 def plots_page(plots: Plots) -> RenderableType:
@@ -39,7 +39,7 @@ def _front_table(pareto: Pareto, panel: Cell) -> Table:
         (
             str(number),
             gib(row["peak_bytes"]),
-            f"{row['time']:.4g}",
+            four_digits(row["time"]),
             ", ".join(f"{name}: {as_scalar(row[name])}" for name in axes),
         )
         for number, row in enumerate(pareto.front(panel), start=1)

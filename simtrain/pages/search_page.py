@@ -18,7 +18,7 @@ from simtrain.search.objective import Objective
 from simtrain.search.result import SearchResult
 from simtrain.search.words import num_gpus_in_words
 from simtrain.studies.choose import policy_words
-from simtrain.units import format_bytes, format_seconds
+from simtrain.units import format_bytes, format_seconds, four_digits
 
 _TENSOR, _CONTEXT, _MICRO = "tensor", "con-\ntext", "micro"
 _RECOMPUTE, _SEQUENCE = "re-\ncompute", "seq.\npar."
@@ -95,8 +95,8 @@ def _cost(candidate: Candidate, result: SearchResult) -> dict[str, str]:
     """Price of a million tokens; GPU-seconds per iteration if the profile has no price."""
     price = result.price_of_tokens(candidate)
     if result.price is None or price is None:
-        return {"GPU-\nseconds": f"{candidate.gpu_seconds:.4g}"}
-    return {f"{result.price.currency}/\nM tok.": f"{price:.4g}"}
+        return {"GPU-\nseconds": four_digits(candidate.gpu_seconds)}
+    return {f"{result.price.currency}/\nM tok.": four_digits(price)}
 
 
 def _notes(result: SearchResult) -> list[str]:
@@ -135,13 +135,13 @@ def _certainty(result: SearchResult) -> str:
     best = result.ranked[0]
     limit = {
         Objective.TIME: "faster than " + format_seconds(outcome.bound),
-        Objective.COST: f"cheaper than {outcome.bound:.4g} GPU-seconds",
+        Objective.COST: f"cheaper than {four_digits(outcome.bound)} GPU-seconds",
         Objective.MEMORY: "smaller than " + format_bytes(round(outcome.bound)),
         Objective.TOKENS_PER_S: f"faster than {-outcome.bound:,.0f} tokens/s",
     }[result.objective]
     found = {
         Objective.TIME: format_seconds(best.run.iteration_time_s),
-        Objective.COST: f"{best.gpu_seconds:.4g}",
+        Objective.COST: four_digits(best.gpu_seconds),
         Objective.MEMORY: format_bytes(best.evaluation.peak_bytes),
         Objective.TOKENS_PER_S: f"{best.run.tokens_per_s:,.0f}",
     }[result.objective]

@@ -21,7 +21,7 @@ from simtrain.sweep.folder import SweepFolder
 from simtrain.sweep.plan import Plan
 from simtrain.sweep.query import Answer
 from simtrain.sweep.run import Progress, Shard
-from simtrain.units import counted, format_bytes, format_seconds
+from simtrain.units import counted, format_bytes, format_seconds, four_digits
 
 _MAX_ROWS = 40
 
@@ -103,7 +103,7 @@ def _figure(column: str, value: float) -> str:
     if column.endswith("_s"):
         return format_seconds(value)
     if column in COST_COLUMNS:
-        return f"{value:.4g}"
+        return four_digits(value)
     return f"{value:.1%}" if column == "hfu" else f"{value:,}"
 
 

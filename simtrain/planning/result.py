@@ -12,7 +12,7 @@ from simtrain.planning.layout import Combination, LayoutResult
 from simtrain.scenario import Scenario
 from simtrain.search.explorer import Candidate
 from simtrain.search.result import found_json
-from simtrain.units import DAY_S, format_seconds
+from simtrain.units import DAY_S, format_seconds, four_digits
 
 PlanObjective = Literal["time", "cost"]
 """Quantity that sorts the rows: training time or price."""
@@ -72,7 +72,7 @@ class PlanRow:
         days, price = self.cost.time_s / DAY_S, self.cost.price
         amount = "" if price is None else f", {price:,.0f} {self.cost.currency}"
         iteration = format_seconds(self.cost.iteration_time_s)
-        return f"{name}: {days:.4g} days{amount} ({iteration} per iteration)"
+        return f"{name}: {four_digits(days)} days{amount} ({iteration} per iteration)"
 
     def key(self, objective: PlanObjective) -> tuple[bool, float, float]:
         """Return the sort key: by training time or by price.

@@ -20,7 +20,13 @@ const simtrain = {
   // Formats a value with four digits, in the largest unit in which it is at least 1.
   scaled(value, units) {
     const [name, size] = units.find(([, size]) => Math.abs(value) >= size) ?? units.at(-1);
-    return `${Number((value / size).toPrecision(4))} ${name}`;
+    return `${this.fourDigits(value / size)} ${name}`;
+  },
+  // Formats a number with four significant digits; zeros at the end show that it is rounded.
+  fourDigits(value) {
+    const rounded = Number(value.toPrecision(4));
+    const isExact = Math.abs(rounded - value) <= 1e-9 * Math.abs(value);
+    return isExact || Math.abs(value) >= 1000 ? String(rounded) : value.toPrecision(4);
   },
   seconds(value) {
     if (Math.abs(value) < 1e-12) return "0 s";

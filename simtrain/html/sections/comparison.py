@@ -9,7 +9,7 @@ from simtrain.html.document import Section
 from simtrain.html.elements import Html, element, joined, table
 from simtrain.html.figures import Figures
 from simtrain.report.breakdown import CAUSE_LABELS, KIND_LABELS
-from simtrain.units import format_seconds
+from simtrain.units import format_seconds, four_digits
 
 
 def comparison_section(compared: Figures) -> Section:
@@ -42,7 +42,7 @@ def _difference(one: Figures) -> Html:
     if not record["has_same_model"]:
         words.append(" These are different models: their iterations do different work.")
     if record["tokens_ratio"] != 1:
-        ratio = one.at("tokens_ratio").number("{:.4g}".format)
+        ratio = one.at("tokens_ratio").number(four_digits)
         words += [" An iteration trains ", ratio, " times as many tokens as the first."]
     caption = "Causes of the difference, mean over the stages; they add up to the difference."
     return joined(

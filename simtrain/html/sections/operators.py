@@ -9,6 +9,7 @@ from simtrain.html.elements import Html, element, joined, table
 from simtrain.html.figures import Figures
 from simtrain.html.sections import of_each_run
 from simtrain.report.breakdown import CAUSE_LABELS
+from simtrain.units import four_digits
 
 _HEADINGS = (
     *("op", "phase", "shape", ">count", ">exposed", ">share", ">hidden", ">FLOPs", ">bytes"),
@@ -74,9 +75,9 @@ def _row(number: int, one: Figures, total: Figures) -> tuple[str, ...]:
 def _rate(one: Figures) -> Html:
     record = one.value
     if record["flops"]:
-        return one.at("flops_per_s").number(lambda rate: f"{rate / 1e12:.4g} TFLOP/s")
+        return one.at("flops_per_s").number(lambda rate: f"{four_digits(rate / 1e12)} TFLOP/s")
     if record["bytes"]:
-        return one.at("bytes_per_s").number(lambda rate: f"{rate / 1e9:.4g} GB/s")
+        return one.at("bytes_per_s").number(lambda rate: f"{four_digits(rate / 1e9)} GB/s")
     return Html()
 
 

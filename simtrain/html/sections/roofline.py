@@ -10,6 +10,7 @@ from simtrain.html.document import Section
 from simtrain.html.elements import Html, element, joined, legend
 from simtrain.html.figures import Figures
 from simtrain.html.sections import of_each_run
+from simtrain.units import four_digits
 
 _MARKS = {
     "tensor cores": (style.BLUE, "circle"),
@@ -37,7 +38,7 @@ def _figure(run: Figures) -> Html:
     used = dict.fromkeys(op.value["limit"] for op in points)
     marks = legend((_symbol(limit), f"limited by {limit or 'nothing'}") for limit in used)
     bandwidth = limits.at("memory_bandwidth_bytes_per_s")
-    shown = [joined(bandwidth.number(lambda rate: f"{rate / 1e12:.4g} TB/s"), " of memory")]
+    shown = [joined(bandwidth.number(_terabytes), " of memory")]
     for peak in limits.at("peak_flops_per_s").each():
         shown.append(joined(peak.number(_teraflops), f" of {peak.path[-1]}"))
     caption = element(
@@ -58,7 +59,11 @@ def _symbol(limit: str | None) -> Html:
 
 
 def _teraflops(rate: float) -> str:
-    return f"{rate / 1e12:.4g} TFLOP/s"
+    return f"{four_digits(rate / 1e12)} TFLOP/s"
+
+
+def _terabytes(rate: float) -> str:
+    return f"{four_digits(rate / 1e12)} TB/s"
 
 
 def _picture(points: list[Figures], limits: Figures) -> Html:
@@ -104,7 +109,7 @@ def _mark(chart: Chart, op: Figures) -> Html:
     colour, shape = _MARKS.get(record["limit"] or "", _OTHER)
     words = (
         *(op.at("op").words, " (", op.at("phase").words, "), ", op.at("shape").words, ": "),
-        op.at("flops").share_of(op.at("bytes"), "{:.4g}".format),
+        op.at("flops").share_of(op.at("bytes"), four_digits),
         *(" FLOP per byte, ", op.at("flops_per_s").number(_teraflops), ", "),
         *(op.at("share").percent, " of the iteration"),
     )
