@@ -205,10 +205,23 @@ def write_picture(figure: Figure, file: Path, footer: str) -> None:
 
 def save(figure: Figure, files: Iterable[Path]) -> None:
     """Write files without a date, because equal figures must give identical files."""
+    _fix_layout(figure)
     for file in files:
         metadata = _NO_DATE[file.suffix.removeprefix(".").lower()]
         with replacing(file) as unfinished:
             figure.savefig(unfinished, dpi=_DOTS_PER_INCH, metadata=metadata)
+
+
+def _fix_layout(figure: Figure) -> None:
+    """Lay out once, and round the positions: the last digits of the solver are not deterministic.
+
+    kiwisolver keeps its constraints in an order that differs between processes.
+    """
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    for axes in figure.axes:
+        left, bottom, width, height = (round(value, 4) for value in axes.get_position().bounds)
+        axes.set_position((left, bottom, width, height))
 
 
 def _add_footer(figure: Figure, text: str) -> None:

@@ -44,6 +44,15 @@ def test_a_name_that_the_font_lacks_is_drawn_without_warnings(tmp_path: pathlib.
         write_picture(figure, tmp_path / "t.png", "模型")
 
 
+def test_positions_of_axes_are_rounded_in_files(tmp_path: pathlib.Path) -> None:
+    """The last digits of the layout differ between processes, so files would differ too."""
+    figure = simtrain.plot_timeline(RESULT)
+    write_picture(figure, tmp_path / "t.svg", "")
+    for axes in figure.axes:
+        bounds = axes.get_position().bounds
+        assert bounds == pytest.approx([round(value, 4) for value in bounds], abs=1e-12)
+
+
 def test_a_window_limits_the_time_axis_to_the_iteration() -> None:
     end_s = RESULT.iteration_time_s
     axes = simtrain.plot_timeline(RESULT, window_s=(end_s / 4, 9 * end_s)).axes
