@@ -49,13 +49,13 @@ class FakeRay(ModuleType):
         super().__init__("ray")
         self.failures = list(failures)
         self.answers = answers
-        self.told: list[dict[str, Any]] = []
+        self.received: list[dict[str, Any]] = []
         self.num_shutdowns = 0
 
     def init(self, **options: Any) -> None:
         if not self.answers:
             raise ConnectionError("Failed to connect to Ray cluster")
-        self.told.append(options)
+        self.received.append(options)
 
     def cluster_resources(self) -> dict[str, float]:
         return {"CPU": 2.0, "memory": 1e9}
@@ -67,7 +67,7 @@ class FakeRay(ModuleType):
         return pickle.dumps(value)
 
     def remote(self, **options: Any) -> Callable[[Any], SimpleNamespace]:
-        self.told.append(options)
+        self.received.append(options)
         return lambda fn: SimpleNamespace(remote=lambda *args: self._reference(fn, *args))
 
     def _reference(self, fn: Any, needs: bytes, *args: Any) -> SimpleNamespace:

@@ -1,4 +1,4 @@
-"""A small sweep as a plan, and its results."""
+"""Fixtures: the plan of a small sweep, and its results."""
 
 import pathlib
 
@@ -15,7 +15,7 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> Plan:
 
 @pytest.fixture(scope="module")
 def whole(plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """The results of a run that nothing disturbed."""
+    """Run the whole sweep without interruptions; return the folder of its results."""
     out = tmp_path_factory.mktemp("whole") / "out"
     progress = run(plan, out)
     assert (progress.done, progress.num_points, progress.found) == (NUM_PARTS, 24, 0)

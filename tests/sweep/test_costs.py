@@ -1,4 +1,4 @@
-"""Columns of a sweep that say what tokens cost."""
+"""Columns of a sweep with the cost of tokens."""
 
 import pathlib
 
@@ -10,7 +10,7 @@ from tests.helpers.sweep_files import plan_of, rows_of, run, with_axes
 
 
 def test_costs_of_tokens_by_hand_and_the_cheapest_point_is_best(tmp_path: pathlib.Path) -> None:
-    """256 tokens an iteration on one or two GPUs of 400 W, in nodes of 8 GPUs and 6.5 kW."""
+    """256 tokens per iteration on one or two GPUs of 400 W, in nodes of 8 GPUs and 6.5 kW."""
     profiles = "cluster: [a100_sxm4_80gb, trn1]"
     columns = "days", "gpu_hours", "price", "gpu_energy_j", "node_energy_j"
     report = ", ".join(["iteration_time_s", *(f"{name}_per_1e9_tokens" for name in columns)])
@@ -34,7 +34,7 @@ def test_costs_of_tokens_by_hand_and_the_cheapest_point_is_best(tmp_path: pathli
     assert best and best.index == least["index"]
 
 
-def test_prices_in_several_currencies_are_no_objective(tmp_path: pathlib.Path) -> None:
+def test_prices_in_several_currencies_cannot_be_the_objective(tmp_path: pathlib.Path) -> None:
     text = find_profile("h100_sxm").read_text(encoding="utf-8")
     euros = tmp_path / "euros.yaml"
     euros.write_text(text.replace("6.88 USD/h", "6.88 EUR/h"), encoding="utf-8")

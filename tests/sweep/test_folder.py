@@ -1,4 +1,4 @@
-"""Odd folders and odd moments: other programs' files, an edited plan, Ctrl-C at the start."""
+"""Folders of sweeps: edited plans, files of other programs, damaged parts, Ctrl-C at the start."""
 
 import json
 import multiprocessing
@@ -20,12 +20,12 @@ from tests.helpers.sweep_files import files_of, plan_of, rows_of, run, with_axes
 
 @pytest.fixture
 def out(whole: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
-    """A copy that a test may spoil."""
+    """Return a copy of the results that a test may change."""
     return shutil.copytree(whole, tmp_path / "out")
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "says"),
+    ("name", "value", "excerpt"),
     [
         ("part_size", 0, "part_size is 0, but must be 1 or more"),
         ("part_size", "5", 'part_size is "5", but must be int'),
@@ -38,27 +38,29 @@ def out(whole: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
     ],
 )
 def test_an_edited_plan_is_refused(
-    plan: Plan, out: pathlib.Path, name: str, value: Any, says: str
+    plan: Plan, out: pathlib.Path, name: str, value: Any, excerpt: str
 ) -> None:
-    known = json.loads((out / "sweep.json").read_text())
-    (out / "sweep.json").write_text(json.dumps(known | {name: value}))
+    plan_data = json.loads((out / "sweep.json").read_text())
+    (out / "sweep.json").write_text(json.dumps(plan_data | {name: value}))
     before = files_of(out)
-    with pytest.raises(InputError, match=f"E822 cannot be read: {says}"):
+    with pytest.raises(InputError, match=f"E822 cannot be read: {excerpt}"):
         SweepFolder(out).open(plan)
     assert files_of(out) == before
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "excerpt"),
     [("[]", "does not contain"), ("{}", "'hash' is missing"), ("[" * 100_000, "recursion")],
 )
-def test_what_is_no_plan_is_refused(plan: Plan, out: pathlib.Path, text: str, says: str) -> None:
+def test_files_without_a_plan_are_refused(
+    plan: Plan, out: pathlib.Path, text: str, excerpt: str
+) -> None:
     (out / "sweep.json").write_text(text)
-    with pytest.raises(InputError, match=f"E822 .*{says}"):
+    with pytest.raises(InputError, match=f"E822 .*{excerpt}"):
         SweepFolder(out).open(plan)
 
 
-def test_files_of_other_programs_are_left_alone(plan: Plan, out: pathlib.Path) -> None:
+def test_files_of_other_programs_are_unchanged(plan: Plan, out: pathlib.Path) -> None:
     foreign = (".part-000001.parquet.swp", ".part-", ".part-one-two", "notes.txt")
     for name in foreign:
         (out / "parts" / name).write_bytes(b"mine")
@@ -67,36 +69,34 @@ def test_files_of_other_programs_are_left_alone(plan: Plan, out: pathlib.Path) -
 
 
 @pytest.mark.slow
-def test_copies_of_parts_are_not_asked_nor_drawn(out: pathlib.Path) -> None:
-    asked = ("query", str(out), "select count(*) from results", "--csv")
-    drawn = ("plot", str(out), "--json", "--out", str(out / "pictures"))
-    before = [call(*command).stdout for command in (asked, drawn)]
+def test_copies_of_parts_are_neither_queried_nor_plotted(out: pathlib.Path) -> None:
+    query = ("query", str(out), "select count(*) from results", "--csv")
+    plot = ("plot", str(out), "--json", "--out", str(out / "pictures"))
+    before = [call(*command).stdout for command in (query, plot)]
     part = out / "parts" / "part-000001.parquet"
     for name in ("part-000001 (copy).parquet", "part-1.parquet"):
         shutil.copy(part, out / "parts" / name)
-    assert [call(*command).stdout for command in (asked, drawn)] == before
-    # A part of a sweep that had more of them.
+    assert [call(*command).stdout for command in (query, plot)] == before
+    # A part with a number above those of this sweep.
     shutil.copy(part, out / "parts" / "part-000099.parquet")
-    assert call(*asked).stdout == before[0]
+    assert call(*query).stdout == before[0]
 
 
-def test_a_part_that_is_damaged_further_on_is_told_as_such(out: pathlib.Path) -> None:
+def test_a_damaged_part_is_an_error_of_the_query(out: pathlib.Path) -> None:
     part = out / "parts" / "part-000003.parquet"
     part.write_bytes(part.read_bytes()[:-20])
     errors = refused("query", str(out), "select max(mfu) from results")
     assert f"E827 the results cannot be read: {part}: " in errors
 
 
-def test_columns_are_those_of_the_parts_whatever_the_folder_is_called(
-    whole: pathlib.Path, tmp_path: pathlib.Path
-) -> None:
+def test_the_name_of_the_folder_adds_no_column(whole: pathlib.Path, tmp_path: pathlib.Path) -> None:
     out = shutil.copytree(whole, tmp_path / "gpus=8" / "out")
     sql = "select * from results limit 1"
     assert call("query", str(out), sql).stdout == call("query", str(whole), sql).stdout
 
 
 def is_blocked(process: int | None) -> bool:
-    """Whether Ctrl-C waits for a process to let it through."""
+    """Return whether a process blocks the signal of Ctrl-C."""
     status = pathlib.Path(f"/proc/{process}/status").read_text()
     (blocked,) = re.findall(r"SigBlk:\s*([0-9a-f]+)", status)
     return bool(int(blocked, 16) & 1 << signal.SIGINT - 1)
@@ -104,7 +104,7 @@ def is_blocked(process: int | None) -> bool:
 
 @pytest.mark.slow
 def test_ctrl_c_waits_until_a_worker_is_prepared() -> None:
-    """Its interpreter would print a traceback while it begins to start."""
+    """Otherwise its interpreter would print a traceback while it starts."""
     with local_executor(2) as executor:
         future = executor.submit(len, "abc")
         (worker,) = multiprocessing.active_children()
@@ -114,7 +114,7 @@ def test_ctrl_c_waits_until_a_worker_is_prepared() -> None:
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
-def test_more_bytes_than_a_table_can_hold_are_null(tmp_path: pathlib.Path) -> None:
+def test_numbers_of_bytes_above_64_bits_are_null(tmp_path: pathlib.Path) -> None:
     plan = plan_of(tmp_path, with_axes("model.seq_length: [64, 2147483647]"))
     run(plan, tmp_path / "out")
     fits, vast = rows_of(tmp_path / "out")
@@ -122,7 +122,7 @@ def test_more_bytes_than_a_table_can_hold_are_null(tmp_path: pathlib.Path) -> No
     assert fits["peak_bytes"] > 0 and vast["peak_bytes"] is None
 
 
-def test_what_a_cluster_refuses_is_told_in_words(tmp_path: pathlib.Path) -> None:
+def test_rules_of_clusters_are_summarized_in_words(tmp_path: pathlib.Path) -> None:
     text = with_axes("cluster: [a100_sxm4_80gb, trn1]", "attention_backend: [fused]")
     (tmp_path / "s.yaml").write_text(text)
     outcome = call("sweep", str(tmp_path / "s.yaml"), "--out", str(tmp_path / "out"))

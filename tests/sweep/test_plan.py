@@ -1,4 +1,4 @@
-"""Sweep files: what their grids hold, which points constraints leave, and what is refused."""
+"""Sweep files: points of their grids, points that constraints exclude, and refused files."""
 
 import itertools
 import math
@@ -45,14 +45,14 @@ def test_indices_are_the_product_of_the_axes_the_first_slowest(
     assert all(parts)
 
 
-def test_a_grid_of_many_points_is_not_held() -> None:
+def test_a_plan_does_not_store_its_points() -> None:
     plan = a_plan(*axes_of(10**5, 10**5, 10**5), part_size=1000)
     assert plan.num_points == 10**15
     assert plan.positions(10**15 - 1) == (99999, 99999, 99999)
     assert len(pickle.dumps(plan)) < 1000
 
 
-def test_values_are_set_and_defaults_derived_anew(tmp_path: pathlib.Path) -> None:
+def test_defaults_follow_the_values_of_axes(tmp_path: pathlib.Path) -> None:
     plan = plan_of(
         tmp_path,
         with_axes(
@@ -91,7 +91,7 @@ def test_shipped_sweeps_can_be_read(name: str) -> None:
     assert plan.name == name and plan.description and plan.num_points > 1
 
 
-def test_the_digest_is_of_what_decides_about_the_results(tmp_path: pathlib.Path) -> None:
+def test_the_digest_depends_only_on_what_changes_results(tmp_path: pathlib.Path) -> None:
     plan = plan_of(tmp_path)
     described = plan_of(tmp_path, "description: the same\n" + SMALL, part_size=5)
     assert described.digest == plan.digest
@@ -118,7 +118,7 @@ def test_the_digest_is_of_what_decides_about_the_results(tmp_path: pathlib.Path)
         (({"strategy": "full"}, "none"), str, '{"strategy": "full"}'),
     ],
 )
-def test_a_column_holds_every_value_of_its_axis(
+def test_the_type_of_a_column_fits_all_values_of_its_axis(
     values: tuple[Any, ...], column_type: type, first: Any
 ) -> None:
     axis = Axis("x", ("x",), values)
@@ -154,7 +154,7 @@ def test_constraints_compute_as_written(text: str, holds: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "code", "offset", "says"),
+    ("text", "code", "offset", "excerpt"),
     [
         ("tensor *", "E810", 0, "cannot be read"),
         ("tensor = 8", "E810", 7, "cannot be read"),
@@ -174,17 +174,17 @@ def test_constraints_compute_as_written(text: str, holds: bool) -> None:
         ('cluster == "café" or tensr == 8', "E812", 21, "names"),
     ],
 )
-def test_what_is_no_constraint_is_refused_where_it_is_wrong(
-    text: str, code: str, offset: int, says: str
+def test_invalid_constraints_are_refused_at_their_fault(
+    text: str, code: str, offset: int, excerpt: str
 ) -> None:
-    with pytest.raises(ConstraintError, match=says) as refused:
+    with pytest.raises(ConstraintError, match=excerpt) as refused:
         read_constraint(text, {})
     assert (refused.value.code, refused.value.offset) == (code, offset)
     assert refused.value.fix
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "excerpt"),
     [
         ("tensor / (micro - 1) == 1", "division by zero"),
         ("9 ** 99 ** 9 > 1", "above 1e|exponent"),
@@ -201,14 +201,14 @@ def test_what_is_no_constraint_is_refused_where_it_is_wrong(
         ("imbalance < 2", "imbalance is in a section that the scenario does not have"),
     ],
 )
-def test_what_cannot_be_computed_is_told(text: str, says: str) -> None:
-    with pytest.raises(ConstraintError, match=says) as refused:
+def test_constraints_that_cannot_be_computed_are_errors(text: str, excerpt: str) -> None:
+    with pytest.raises(ConstraintError, match=excerpt) as refused:
         read_constraint(text, {}).holds(SCENARIO)
     assert refused.value.code == "E813"
 
 
 @given(st.text("tmicropnle*+-/%<>=() .0123456789'\"[]{}:,_abd", max_size=40))
-def test_no_text_does_more_than_compare(text: str) -> None:
+def test_any_text_is_a_comparison_or_an_error(text: str) -> None:
     try:
         value = read_constraint(text, {}).holds(SCENARIO)
     except ConstraintError:
@@ -228,7 +228,7 @@ def refusal_of(text: str, overrides: tuple[str, ...] = ()) -> str:
 
 
 @pytest.mark.parametrize(
-    ("lines", "head", "says"),
+    ("lines", "head", "excerpt"),
     [
         (("parallelism.tensr: [1]",), ":5:3: E802", "did you mean parallelism.tensor?"),
         (("tensor: [1]",), ":5:3: E802", "did you mean parallelism.tensor?"),
@@ -276,17 +276,19 @@ def refusal_of(text: str, overrides: tuple[str, ...] = ()) -> str:
         ),
     ],
 )
-def test_bad_axes_are_told_with_their_place(lines: tuple[str, ...], head: str, says: str) -> None:
+def test_bad_axes_are_reported_with_their_place(
+    lines: tuple[str, ...], head: str, excerpt: str
+) -> None:
     refusal = refusal_of(with_axes(*lines))
     assert refusal.startswith(f"/small.yaml{head}")
-    assert says in refusal
+    assert excerpt in refusal
 
 
 AXES = "axes: {parallelism.tensor: [1, 2], batch.micro: [1, 2]}\n"
 
 
 @pytest.mark.parametrize(
-    ("text", "head", "says"),
+    ("text", "head", "excerpt"),
     [
         (BASE, ":1:1: E202", "axes is missing"),
         (BASE + "axes: {}\n", ":4:1: E801", "no axes"),
@@ -306,13 +308,13 @@ AXES = "axes: {parallelism.tensor: [1, 2], batch.micro: [1, 2]}\n"
         (BASE + AXES + "report: [mfu, mfu]\n", ":5:15: E809", "reported twice"),
     ],
 )
-def test_bad_sweeps_are_told_with_their_place(text: str, head: str, says: str) -> None:
+def test_bad_sweeps_are_reported_with_their_place(text: str, head: str, excerpt: str) -> None:
     refusal = refusal_of(text)
     assert refusal.startswith(f"/small.yaml{head}")
-    assert says in refusal
+    assert excerpt in refusal
 
 
-def test_a_constraint_that_nothing_satisfies_says_which_removed_how_many() -> None:
+def test_an_empty_grid_is_an_error_that_counts_points_by_constraint() -> None:
     text = BASE + AXES + "constraints: [tensor == 1, micro > 2, data == 1]\n"
     refusal = refusal_of(text)
     assert refusal.startswith("/small.yaml:5:1: E814 none of the 4 points")

@@ -1,4 +1,4 @@
-"""Points of a sweep: read as a file with their values is, evaluated, and compared."""
+"""Points of a sweep: their scenarios, evaluation and comparison."""
 
 import functools
 import gc
@@ -25,7 +25,7 @@ from simtrain.sweep.points import Points
 from tests.helpers.command_line import call
 from tests.helpers.sweep_files import BASE, SMALL, plan_of, rows_of, run, with_axes
 
-# Each value that a field may have here, with what else a file says of its section.
+# Values of fields, or of whole sections.
 VALUES: dict[str, list[Any]] = {
     "base": ["table5_22b_present", "table5_175b_full", "gpt2_1_5b"],
     "model.hidden_size": [6144, 12288],
@@ -52,7 +52,7 @@ def wide_plan() -> Plan:
 
 @functools.cache
 def labelled_points() -> Points:
-    """Points of axes that set the base, and fields only at some of their values."""
+    """Return points of axes that set the base, and of an axis whose values set different fields."""
     return Points(_plan_with(VALUES | {"way": LABELS}))
 
 
@@ -63,8 +63,10 @@ def _plan_with(axes: dict[str, Any]) -> Plan:
 
 
 @given(st.integers(0, math.prod(map(len, VALUES.values())) - 1))
-def test_a_point_is_the_scenario_that_a_file_with_its_values_would_be(index: int) -> None:
-    """Defaults too, which follow other fields: of the MLP, the schedule and scatter_gather."""
+def test_a_point_equals_the_scenario_of_a_file_with_its_values(index: int) -> None:
+    """Also defaults that depend on other fields: the MLP's size, the schedule and
+    scatter_gather.
+    """
     scenario = wide_plan().scenario(index)
     cells = wide_plan().cells(index)
     base = load_document(find_scenario(str(cells.pop("base"))))
@@ -76,8 +78,8 @@ def test_a_point_is_the_scenario_that_a_file_with_its_values_would_be(index: int
 
 
 @given(st.integers(0, math.prod(map(len, [*VALUES.values(), LABELS])) - 1))
-def test_points_that_share_sections_are_the_scenarios_of_the_plan(index: int) -> None:
-    """Whichever points were looked at before."""
+def test_points_that_share_sections_equal_the_scenarios_of_the_plan(index: int) -> None:
+    """The points computed before have no effect."""
     points = labelled_points()
     scenario, alone = points.scenario(index), points.plan.scenario(index)
     assert scenario == alone
@@ -90,8 +92,8 @@ def test_a_section_that_a_base_leaves_empty_can_be_set(tmp_path: pathlib.Path) -
     assert plan_of(tmp_path, text).scenario(0).overlap.pipeline
 
 
-def test_garbage_collection_is_as_before_a_part(tmp_path: pathlib.Path) -> None:
-    """After an error too: the constraint divides by zero at the second point."""
+def test_a_part_restores_the_state_of_garbage_collection(tmp_path: pathlib.Path) -> None:
+    """This holds also after an error: the constraint divides by zero at the second point."""
     axis = with_axes("parallelism.tensor: [1, 4]")
     plan = plan_of(tmp_path, f"{axis}constraints: [tensor // (tensor - 4) < 1]\n", part_size=1)
     try:
@@ -107,10 +109,10 @@ def test_garbage_collection_is_as_before_a_part(tmp_path: pathlib.Path) -> None:
         gc.enable()
 
 
-def test_points_that_are_alike_are_evaluated_together(
+def test_similar_points_are_evaluated_together(
     tmp_path: pathlib.Path, monkeypatch: MonkeyPatch
 ) -> None:
-    """Rows stay in the order of the grid, and are what each point alone comes to."""
+    """Rows stay in the order of the grid, and equal those of points evaluated alone."""
 
     def noted(evaluator: Evaluator, scenario: Any) -> Any:
         evaluated.append(scenario.parallelism.pipeline)
@@ -129,7 +131,7 @@ def test_points_that_are_alike_are_evaluated_together(
 
 
 @pytest.mark.parametrize(
-    ("objective", "choose", "says"),
+    ("objective", "choose", "excerpt"),
     [
         ("tokens_per_s", max, "best tokens_per_s: "),
         ("mfu", max, "best mfu: "),
@@ -139,14 +141,16 @@ def test_points_that_are_alike_are_evaluated_together(
         ("num_gpus", min, "best num_gpus: 1, at "),
     ],
 )
-def test_the_best_is_by_the_objective(
-    tmp_path: pathlib.Path, objective: str, choose: Any, says: str
+def test_the_best_point_follows_the_objective(
+    tmp_path: pathlib.Path, objective: str, choose: Any, excerpt: str
 ) -> None:
-    """Of equally good points the first of the grid; what is not reported can decide too."""
+    """Of equally good points, the first of the grid is the best. The objective need not be a
+    reported column.
+    """
     run(plan_of(tmp_path), tmp_path / "whole")
     plan_of(tmp_path, f"{SMALL}report: [iteration_time_s]\nobjective: {objective}\n")
     command = ("sweep", str(tmp_path / "small.yaml"), "--out", str(tmp_path / "out"))
-    assert says in call(*command, "--workers", "1", "--part-size", "5").stdout
+    assert excerpt in call(*command, "--workers", "1", "--part-size", "5").stdout
     best = json.loads(call(*command, "--json").stdout)["best"]
     values = {
         row["index"]: row[objective] for row in rows_of(tmp_path / "whole") if row["status"] == "ok"

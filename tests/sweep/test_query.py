@@ -1,4 +1,4 @@
-"""Questions to the results of a sweep."""
+"""SQL queries of the results of a sweep."""
 
 import json
 import pathlib
@@ -23,11 +23,11 @@ def test_queries_answer_while_the_sweep_runs(plan: Plan, tmp_path: pathlib.Path)
                 "query", str(tmp_path / "out"), "select count(*) n from results", "--json"
             )
             rows = json.loads(outcome.stdout)["rows"]
-            seen.append((rows, [{"n": progress.counts.num_rows}]))
+            answers.append((rows, [{"n": progress.counts.num_rows}]))
 
-    seen: list[tuple[Any, Any]] = []
+    answers: list[tuple[Any, Any]] = []
     run(plan, tmp_path / "out", on_progress=look)
-    assert len(seen) == NUM_PARTS and all(found == said for found, said in seen)
+    assert len(answers) == NUM_PARTS and all(found == expected for found, expected in answers)
 
 
 def test_answers_are_tables_json_and_csv(whole: pathlib.Path) -> None:
@@ -44,7 +44,7 @@ def test_answers_are_tables_json_and_csv(whole: pathlib.Path) -> None:
     assert table.stdout.split() == [*row, "1", f"{mfu:.6g}", f"{mfu:.6g}", "-", "2026-01-02"]
 
 
-def test_values_are_written_as_json_writes_them(whole: pathlib.Path) -> None:
+def test_values_are_written_as_in_json(whole: pathlib.Path) -> None:
     sql = """select true as yes, [1, null] as some, {'a': 'x'} as one, '' as empty, null as none,
              'a,"b"' as quoted, 1 as n, 2 as n, 3 as n_2"""
     columns, values = call("query", str(whole), sql, "--csv").stdout.splitlines()
@@ -54,13 +54,13 @@ def test_values_are_written_as_json_writes_them(whole: pathlib.Path) -> None:
     assert list(row.values()) == [True, [1, None], {"a": "x"}, "", None, 'a,"b"', 1, 2, 3]
 
 
-def test_a_long_answer_is_cut_and_says_so(whole: pathlib.Path) -> None:
+def test_a_long_answer_is_cut_with_a_note(whole: pathlib.Path) -> None:
     outcome = call("query", str(whole), "select * from results, range(3)")
     assert outcome.stdout.splitlines()[-1] == "and 20 more rows: --csv and --json print them all"
 
 
 @pytest.mark.parametrize(
-    ("sql", "says"),
+    ("sql", "excerpt"),
     [
         ("selec", 'E826 the query failed: Parser Error: syntax error at or near "selec"'),
         ("select tensor from results", '"parallelism.tensor"|columns: index, parallelism.tensor'),
@@ -78,15 +78,15 @@ def test_a_long_answer_is_cut_and_says_so(whole: pathlib.Path) -> None:
         ("select * from sql", "Table with name sql does not exist"),
     ],
 )
-def test_wrong_sql_is_told(
-    whole: pathlib.Path, sql: str, says: str, monkeypatch: pytest.MonkeyPatch
+def test_wrong_sql_is_an_error(
+    whole: pathlib.Path, sql: str, excerpt: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(whole)
     before = sorted(whole.rglob("*"))
     outcome = call("query", ".", sql)
     assert sorted(whole.rglob("*")) == before
     assert (outcome.exit_code, outcome.stdout) == (2, "")
-    assert re.search(says, outcome.stderr)
+    assert re.search(excerpt, outcome.stderr)
 
 
 @pytest.mark.parametrize("sql", ["pivot results on status", "describe results", "from results;"])
@@ -95,7 +95,7 @@ def test_every_statement_that_returns_rows_is_a_query(whole: pathlib.Path, sql: 
     assert outcome.exit_code == 0 and json.loads(outcome.stdout)["rows"]
 
 
-def test_folders_without_results_are_told(plan: Plan, tmp_path: pathlib.Path) -> None:
+def test_folders_without_results_are_errors(plan: Plan, tmp_path: pathlib.Path) -> None:
     for expected in ("E820 this folder contains no sweep", "E820 no part is finished yet"):
         errors = refused("query", str(tmp_path / "out"), "select 1")
         assert expected in errors

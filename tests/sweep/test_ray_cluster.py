@@ -1,4 +1,4 @@
-"""A sweep on a real Ray cluster of two nodes, one of which dies in the middle; half a minute.
+"""A sweep on a real Ray cluster of two nodes, one of which dies during the sweep; half a minute.
 
 CI runs this file after the suite (`pytest -n 0 -m ci`).
 """
@@ -22,7 +22,7 @@ from tests.helpers.command_line import ROOT, spawn
 from tests.helpers.sweep_files import BASE, files_of, plan_of, run
 
 pytestmark = [pytest.mark.slow, pytest.mark.ci]
-# 20 * 30 points, in so many parts that the node dies long before the sweep ends.
+# 20 * 30 points in 60 parts, so the node dies long before the sweep ends.
 NUM_PARTS, PART_SIZE = 60, 10
 SWEEP = f"""{BASE}\
 axes:
@@ -37,7 +37,7 @@ NODE = ("--block", "--num-cpus=1", "--object-store-memory=100000000", "--disable
 
 
 def until(holds: Callable[[], bool], process: "subprocess.Popen[str]") -> None:
-    """Wait for something that a process is to bring about."""
+    """Wait for a condition, and assert that a process runs until then."""
     while not holds():
         assert process.poll() is None, f"it ended with {process.returncode}"
         time.sleep(0.01)
@@ -54,7 +54,7 @@ def free_port() -> int:
 
 
 def processes_below(pid: int) -> list[int]:
-    """A process and all that it and they have started."""
+    """Return a process and all its descendants."""
     parents = {}
     for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -68,14 +68,14 @@ def processes_below(pid: int) -> list[int]:
 
 
 def kill(node: "subprocess.Popen[str]") -> None:
-    """End a node as a machine that loses its power: the raylet, its workers, its agents."""
+    """Kill the raylet of a node, its workers and its agents, as a loss of power would."""
     for pid in processes_below(node.pid):
         os.kill(pid, signal.SIGKILL)
     node.wait()
 
 
 def workers_of(node: "subprocess.Popen[str]") -> list[int]:
-    """Processes that compute, or could; agents have names of Ray's own."""
+    """Return the busy and idle workers of a node; Ray's agents have other names."""
     lines = ((pid, pathlib.Path(f"/proc/{pid}/cmdline")) for pid in processes_below(node.pid))
     names = ((pid, path.read_bytes() if path.exists() else b"") for pid, path in lines)
     return [pid for pid, name in names if name.startswith((b"ray::on_node", b"ray::IDLE"))]
@@ -95,8 +95,8 @@ def node_of_cluster(*options: str) -> Iterator["subprocess.Popen[str]"]:
 
 @pytest.fixture
 def cluster() -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
-    """The address of a cluster of two nodes, and the one of them that may be killed."""
-    # Sockets' paths may have no more than 107 characters, which pytest's folders exceed.
+    """Start a cluster of two nodes; return its address, and the node that may be killed."""
+    # Paths of sockets have at most 107 characters; pytest's folders are longer.
     folder, port = tempfile.mkdtemp(prefix="ray-"), free_port()
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -120,7 +120,7 @@ def sweep(path: pathlib.Path, address: str, *options: str) -> Iterator["subproce
             process.kill()
 
 
-def test_a_node_that_dies_loses_only_what_it_had_in_hand(
+def test_a_node_that_dies_loses_only_its_current_part(
     tmp_path: pathlib.Path, cluster: tuple[str, "subprocess.Popen[str]"]
 ) -> None:
     address, node = cluster
@@ -135,7 +135,7 @@ def test_a_node_that_dies_loses_only_what_it_had_in_hand(
     with sweep(tmp_path, address, "--workers", "2") as process:
         until(lambda: num_parts() >= NUM_BEFORE and bool(workers_of(node)), process)
         for pid in workers_of(node):
-            # What it has in hand, or is given next, it has in hand when it is killed.
+            # A stopped worker still has its part when the node is killed.
             os.kill(pid, signal.SIGSTOP)
         reached = num_parts() + NUM_BETWEEN
         until(lambda: num_parts() >= reached, process)
@@ -151,8 +151,8 @@ def test_a_node_that_dies_loses_only_what_it_had_in_hand(
     assert len(files_of(tmp_path / "out")) == NUM_PARTS
 
 
-def test_what_is_no_cluster_is_told_in_bounded_time(tmp_path: pathlib.Path) -> None:
-    """Something listens, but never says a word."""
+def test_an_address_without_a_cluster_is_an_error_in_bounded_time(tmp_path: pathlib.Path) -> None:
+    """A server accepts connections at the address, but never answers."""
     plan_of(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"

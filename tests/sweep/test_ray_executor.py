@@ -1,4 +1,4 @@
-"""Sweeps on a Ray cluster, without Ray: test_ray_cluster.py has a real one, which CI runs."""
+"""Sweeps on a fake Ray cluster; test_ray_cluster.py uses a real one, in CI."""
 
 import operator
 import os
@@ -44,7 +44,7 @@ def _nothing_remains() -> Iterator[None]:
 
 @pytest.fixture
 def address() -> Iterator[str]:
-    """Where something listens."""
+    """Return an address at which a socket listens."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield f"127.0.0.1:{server.getsockname()[1]}"
 
@@ -63,7 +63,7 @@ def test_a_sweep_on_a_cluster_writes_the_same_bytes(
     outcome = sweep(tmp_path, "--executor", "ray", "--address", address)
     assert (outcome.exit_code, outcome.stderr) == (0, "")
     assert files_of(tmp_path / "out") == files_of(whole)
-    init, task = ray.told
+    init, task = ray.received
     assert (init["address"], init["log_to_driver"]) == (address, False)
     assert task == {"num_cpus": 1, "max_retries": 0}
     assert ray.num_shutdowns == 1 and os.environ["RAY_USAGE_STATS_ENABLED"] == "0"
@@ -76,14 +76,14 @@ def test_the_address_may_be_in_the_environment(
     monkeypatch.setitem(sys.modules, "ray", ray)
     monkeypatch.setenv("RAY_ADDRESS", address)
     assert sweep(tmp_path, "--executor", "ray").exit_code == 0
-    assert ray.told[0]["address"] == address
+    assert ray.received[0]["address"] == address
 
 
 @pytest.mark.parametrize("death", DEATHS)
-def test_what_a_node_loses_is_done_again(
+def test_parts_that_a_node_loses_are_computed_again(
     plan: Plan, whole: pathlib.Path, tmp_path: pathlib.Path, death: type[RayError]
 ) -> None:
-    """By the same executor: what dies in a cluster takes no other part with it."""
+    """The same executor computes them: a death in a cluster affects no other part."""
     made = []
 
     def make() -> RayExecutor:
@@ -102,7 +102,7 @@ def test_a_part_that_no_node_survives_ends_the_sweep(plan: Plan, tmp_path: pathl
     assert ray.num_shutdowns == 1
 
 
-def test_an_executor_as_any_other() -> None:
+def test_the_executor_returns_results_and_errors() -> None:
     executor = RayExecutor(FakeRay([None, WorkerCrashedError("killed by signal 9")]), NEEDS)
     assert executor.num_processors == 2
     assert executor.submit(operator.add, 1, 2).result() == 3
@@ -112,7 +112,7 @@ def test_an_executor_as_any_other() -> None:
         executor.submit(operator.truediv, 1, 0).result()
 
 
-def test_what_is_given_up_is_cancelled() -> None:
+def test_shutdown_cancels_pending_tasks() -> None:
     ray = FakeRay()
     executor = RayExecutor(ray, NEEDS)
     ray.answers = False
@@ -121,10 +121,10 @@ def test_what_is_given_up_is_cancelled() -> None:
     assert future.cancelled() and ray.num_shutdowns == 1
 
 
-def test_nodes_are_given_the_files_of_profiles(
+def test_nodes_receive_the_files_of_profiles(
     tmp_path: pathlib.Path, monkeypatch: MonkeyPatch
 ) -> None:
-    """A path that the step is 0 on the node, and a shipped name of which it has another file."""
+    """One profile has a path that the node lacks, the other a shipped name."""
     driver = tmp_path / "driver"
     driver.mkdir()
     monkeypatch.chdir(driver)
@@ -142,10 +142,10 @@ def test_nodes_are_given_the_files_of_profiles(
     assert load_module._given.keys() == {str(driver / "mine.yaml"), "h100_sxm"}
 
 
-# ------------------------------------------------------------------------------- what goes wrong
+# ---------------------------------------------------------------------------------------- errors
 
 
-def test_without_ray_it_says_how_to_get_it(
+def test_without_ray_the_error_says_what_to_install(
     tmp_path: pathlib.Path, address: str, monkeypatch: MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
@@ -154,7 +154,9 @@ def test_without_ray_it_says_how_to_get_it(
     assert "E701 --executor ray needs ray\n  fix: pip install 'simtrain[ray]'" in outcome.stderr
 
 
-def test_where_no_cluster_answers_it_says_so(address: str, monkeypatch: MonkeyPatch) -> None:
+def test_an_address_that_does_not_answer_is_an_error(
+    address: str, monkeypatch: MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "ray", FakeRay(answers=False))
     for where, reason in (
         (address, "Failed to connect to Ray cluster"),
@@ -167,7 +169,7 @@ def test_where_no_cluster_answers_it_says_so(address: str, monkeypatch: MonkeyPa
             connect(where, NEEDS)
 
 
-def test_options_that_would_change_nothing_are_refused(tmp_path: pathlib.Path) -> None:
+def test_options_without_effect_are_refused(tmp_path: pathlib.Path) -> None:
     for options, expected in (
         (("--address", "head:6379"), "E854 processes on this machine have no address"),
         (("--executor", "ray"), "E854 the address of the Ray cluster is missing"),
@@ -177,7 +179,7 @@ def test_options_that_would_change_nothing_are_refused(tmp_path: pathlib.Path) -
 
 
 def test_a_node_with_another_version_is_refused() -> None:
-    """Its parts would not be the same bytes."""
+    """Its parts could have other bytes."""
     needs = Needs(versions() | {"simtrain": "0.0.9"}, {})
     with pytest.raises(InputError, match=r"E853 a node(.|\n)*this machine has simtrain 0\.0\.9"):
         on_node(needs, operator.add, 1, 2)

@@ -46,12 +46,12 @@ def test_each_point_has_the_scenario_of_the_plan(tmp_path: pathlib.Path, plan: P
         assert (point["base"], point["profile"]) == (plan.base, plan.scenario(index).cluster)
 
 
-def test_nothing_is_said_about_points_of_a_profile_that_has_changed(
+def test_points_of_a_changed_profile_have_no_extrapolation(
     tmp_path: pathlib.Path, plan: Plan
 ) -> None:
-    known = json.loads((tmp_path / "sweep.json").read_text("utf-8"))
-    known["profiles"]["h100_sxm"] = "0" * 64
-    (tmp_path / "sweep.json").write_text(json.dumps(known), "utf-8")
+    plan_data = json.loads((tmp_path / "sweep.json").read_text("utf-8"))
+    plan_data["profiles"]["h100_sxm"] = "0" * 64
+    (tmp_path / "sweep.json").write_text(json.dumps(plan_data), "utf-8")
     recorded = RecordedSweep.of(tmp_path)
     assert recorded
     for index in range(0, plan.num_points, 6):

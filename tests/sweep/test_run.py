@@ -1,4 +1,4 @@
-"""Running sweeps: nothing lost, nothing twice, and the same bytes, whoever computes and dies."""
+"""Runs of sweeps: every point once, and the same bytes with any workers, even if some die."""
 
 import errno
 import io
@@ -44,8 +44,9 @@ from tests.helpers.sweep_files import (
 
 
 def test_every_point_is_a_row_or_counted(plan: Plan, whole: pathlib.Path) -> None:
-    """By hand: 3 stages for 4 layers are illegal, 8 ranks for 4 heads are, and 8 * 3 and 8 * 4
-    are excluded."""
+    """By hand: 3 stages for 4 layers and 8 ranks for 4 heads are illegal, and the constraint
+    excludes 8 * 3 and 8 * 4.
+    """
     rows = rows_of(whole)
     cells = {row["index"]: tuple(row.values())[1:4] for row in rows}
     assert list(cells) == sorted(cells)
@@ -62,7 +63,7 @@ def test_every_point_is_a_row_or_counted(plan: Plan, whole: pathlib.Path) -> Non
         assert (row["iteration_time_s"] is None) == bool(expected)
 
 
-def test_a_row_is_what_the_evaluator_says(plan: Plan, whole: pathlib.Path) -> None:
+def test_a_row_equals_the_evaluation_of_its_point(plan: Plan, whole: pathlib.Path) -> None:
     row = next(row for row in rows_of(whole) if row["index"] == 10)
     evaluation = Evaluator().evaluate(plan.scenario(10))
     assert evaluation.run
@@ -73,7 +74,7 @@ def test_a_row_is_what_the_evaluator_says(plan: Plan, whole: pathlib.Path) -> No
     assert row["breakdown_bubble_s"] == evaluation.run.breakdown.bubble_s
 
 
-def test_what_does_not_fit_is_not_run(tmp_path: pathlib.Path) -> None:
+def test_points_that_do_not_fit_have_no_time(tmp_path: pathlib.Path) -> None:
     text = with_axes("model.hidden_size: [64, 65536]") + "report: [iteration_time_s, peak_bytes]\n"
     run(plan_of(tmp_path, text), tmp_path / "out")
     fits, does_not = rows_of(tmp_path / "out")
@@ -95,14 +96,14 @@ def test_counts_add_up_and_the_first_of_the_fastest_is_best(plan: Plan) -> None:
     assert Counts.from_json(json.loads(json.dumps(total.to_json()))) == total
 
 
-def test_a_constraint_that_fails_at_a_point_says_at_which(tmp_path: pathlib.Path) -> None:
+def test_an_error_in_a_constraint_names_the_point(tmp_path: pathlib.Path) -> None:
     text = SMALL.replace("tensor * pipeline <= 16", "1 / (4 - pipeline) > 0")
     plan = plan_of(tmp_path, text)
     with pytest.raises(InputError, match=r"division by zero(.|\n)*point 6: parallelism.tensor: 1"):
         run_part(plan, 0)
 
 
-# --------------------------------------------------------------------- who computes, and who dies
+# ------------------------------------------------------------------------- executors, and deaths
 
 
 @pytest.mark.slow
@@ -120,31 +121,31 @@ def test_two_processes_write_the_same_bytes_though_one_is_killed(
     assert files_of(tmp_path / "out") == files_of(whole)
 
 
-class Dying(Executor):
-    """Loses what it has in hand, once for each of `deaths`, then computes."""
+class LosingExecutor(Executor):
+    """Executor that loses a part for each of `deaths`, and then computes."""
 
     deaths = 0
 
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> "Future[Any]":
-        if Dying.deaths > 0:
-            Dying.deaths -= 1
+        if LosingExecutor.deaths > 0:
+            LosingExecutor.deaths -= 1
             future: Future[Any] = Future()
             future.set_exception(BrokenExecutor("a worker died"))
             return future
         return SerialExecutor().submit(fn, *args, **kwargs)
 
 
-def test_what_is_lost_with_a_worker_is_done_again(
+def test_parts_lost_with_a_worker_are_computed_again(
     plan: Plan, whole: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    Dying.deaths = 3
-    progress = run(plan, tmp_path / "out", Dying, in_flight=2)
+    LosingExecutor.deaths = 3
+    progress = run(plan, tmp_path / "out", LosingExecutor, in_flight=2)
     assert progress.num_lost == 3
     assert files_of(tmp_path / "out") == files_of(whole)
 
 
-class Shared(Executor):
-    """Workers that all die with whoever computes part 2, as processes of a pool do."""
+class SharedPool(Executor):
+    """Executor whose workers all die with the worker of part 2, like processes of a pool."""
 
     def __init__(self) -> None:
         self.in_flight: dict[int, Future[Any]] = {}
@@ -172,10 +173,12 @@ class Shared(Executor):
 def test_the_part_that_kills_every_worker_ends_the_sweep(
     plan: Plan, whole: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: MonkeyPatch
 ) -> None:
-    """It is told from those that were only in hand beside it, and with the points in it."""
-    monkeypatch.setattr(Shared, "plan", plan, raising=False)
+    """The error names this part and its points, not other parts that were computed at the same
+    time.
+    """
+    monkeypatch.setattr(SharedPool, "plan", plan, raising=False)
     with pytest.raises(InputError) as ended:
-        run(plan, tmp_path / "out", Shared, in_flight=4)
+        run(plan, tmp_path / "out", SharedPool, in_flight=4)
     (problem,) = ended.value.problems
     ends = [", ".join(f"{k}: {v}" for k, v in plan.cells(index).items()) for index in (10, 14)]
     assert problem.code == "E850" and problem.fix and "--workers 1" in problem.fix
@@ -186,7 +189,7 @@ def test_the_part_that_kills_every_worker_ends_the_sweep(
     assert finished.items() <= files_of(whole).items() and len(finished) >= 2
 
 
-# Ends itself as kill -9 does, with its fifth file written but not yet renamed.
+# Kill this process when its fifth file is written but not yet renamed.
 KILLED = """
 import multiprocessing, os, signal
 from simtrain.cli import main
@@ -204,10 +207,10 @@ main()
 
 
 @pytest.mark.slow
-def test_what_is_killed_goes_on_with_the_same_command(
+def test_a_killed_sweep_resumes_with_the_same_command(
     whole: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    """kill -9 of the process that has two workers: they end, and no part is lost or done twice."""
+    """kill -9 ends the process; its two workers end too, and no part is lost or computed twice."""
     plan_of(tmp_path)
     out, parts = tmp_path / "out", tmp_path / "out" / "parts"
     command = ("sweep", str(tmp_path / "small.yaml"), "--out", str(out), "--part-size", "5")
@@ -225,7 +228,7 @@ def test_what_is_killed_goes_on_with_the_same_command(
 
 
 def ends(pid: int) -> bool:
-    """Whether a process ends; it is given far more time than that takes."""
+    """Return whether a process ends within a minute, far more time than needed."""
     for _ in range(6000):
         if not is_alive(pid):
             return True
@@ -241,7 +244,7 @@ def is_alive(pid: int) -> bool:
     return stat.rpartition(")")[2].split()[0] != "Z"
 
 
-def test_ctrl_c_says_what_is_on_disk(
+def test_ctrl_c_reports_the_parts_on_disk(
     plan: Plan, tmp_path: pathlib.Path, monkeypatch: MonkeyPatch
 ) -> None:
     def interrupt(folder: SweepFolder, part: Any) -> None:
@@ -271,7 +274,9 @@ def test_shards_share_the_parts(plan: Plan, whole: pathlib.Path, tmp_path: pathl
 # ------------------------------------------------------------------------------------- the folder
 
 
-def test_damaged_parts_are_done_again_and_said(whole: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_damaged_parts_are_computed_again_and_reported(
+    whole: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
     plan = plan_of(tmp_path, part_size=PART_SIZE)
     run(plan, tmp_path / "out")
     parts = tmp_path / "out" / "parts"
@@ -312,9 +317,9 @@ def test_a_folder_of_another_sweep_is_refused(plan: Plan, tmp_path: pathlib.Path
     assert "E821 the folder contains the results of another sweep" in refusal_of(out, other)
     assert "E821 the results here are cut into parts of 5 points" in refusal_of(out, plan, 7)
     assert SweepFolder(out).open(plan_of(tmp_path)).part_size == PART_SIZE
-    known = json.loads((out / "sweep.json").read_text())
-    known["versions"]["simtrain"] = "0.0.9"
-    (out / "sweep.json").write_text(json.dumps(known))
+    plan_data = json.loads((out / "sweep.json").read_text())
+    plan_data["versions"]["simtrain"] = "0.0.9"
+    (out / "sweep.json").write_text(json.dumps(plan_data))
     assert "made with simtrain 0.0.9, pyarrow" in refusal_of(out, plan)
     (out / "sweep.json").write_text('{"hash": ')
     assert "E822 cannot be read" in refusal_of(out, plan)
@@ -379,7 +384,7 @@ def test_a_shard_is_a_number_of_a_count(tmp_path: pathlib.Path, shard: str) -> N
     assert outcome.exit_code == 2 and "E828" in outcome.stderr
 
 
-def test_content_is_parquet_that_anybody_can_read(plan: Plan) -> None:
+def test_parts_are_plain_parquet_files(plan: Plan) -> None:
     table = pyarrow.parquet.read_table(io.BytesIO(run_part(plan, 0).content))
     assert table.num_rows == 5
     assert table.schema.field("batch.micro").type == pyarrow.int64()
