@@ -89,6 +89,21 @@ def test_products_have_the_type_of_their_operands(
     assert types == [forward, backward, backward]
 
 
+@pytest.mark.parametrize("fuses", [True, False])
+def test_a_kernel_adds_the_weight_gradient_of_a_router(fuses: bool) -> None:
+    """`RouterGatingLinearFunction` returns it, and DDP's hook adds it: `main_grad.add_`."""
+    software = {"stack": "megatron_2022", "fused_gradient_accumulation": fuses}
+    weights = HIDDEN * EXPERTS
+    ops = [op for op in layer(moe(software=software), "B") if "router weight" in op.name]
+    assert isinstance(ops[0].work, Gemm)
+    assert ops[0].work.moved_bytes == 2 * (TOKENS * EXPERTS + TOKENS * HIDDEN + weights)
+    assert traffic(ops[1:]) == {"router weight gradient sum": (6 * weights, 4 * weights)}
+    sharded = moe(
+        software={"stack": "megatron_2022", "fully_shard": True}, memory={"zero_stage": 3}
+    )
+    assert not any("router weight gradient sum" in op.name for op in layer(sharded, "B"))
+
+
 def test_an_fp32_router_needs_tf32_products_in_a_16_bit_model() -> None:
     scenario = moe({"router_dtype": "fp32"})
     limits: Any = {"nvlink_gpus": 8, "has_host_link": True, "has_fused_attention": True}

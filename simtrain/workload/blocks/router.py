@@ -3,8 +3,8 @@
 Source: Megatron-LM's `TopKRouter` (core/transformer/moe/router.py) and
 `topk_routing_with_score_function` (moe_utils.py), with the auxiliary load-balancing loss. Its
 kernels take the time of the memory that they read and write. Its products are those of
-`RouterGatingLinearFunction`. In a 16-bit model, Transformer Engine multiplies fp32 operands in TF32
-(its `cublas_gemm`).
+`RouterGatingLinearFunction`, which fuses no sum of gradients. In a 16-bit model, Transformer Engine
+multiplies fp32 operands in TF32 (its `cublas_gemm`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from simtrain.workload.ops import Op, Phase, Tensor, elementwise, gradient
 from simtrain.workload.tape import Parameter, Tape
-from simtrain.workload.work import FP32_BYTES, Gemm
+from simtrain.workload.work import FP32_BYTES, Gemm, KernelFamily
 
 INDEX_BYTES = 8
 """Bytes of an index (int64)."""
@@ -177,15 +177,20 @@ def _product(tape: Tape, x: Tensor, logits: Tensor) -> None:
     product = functools.partial(Op, holds_bytes=_bytes((x, logits)), counts_saved=False)
     work = Gemm(rows, experts, hidden, 1, given, size, dtype=batch.dtype)
     forward = product("router", work, Phase.FORWARD, (x,), holds_bytes=logits.num_bytes)
-    dtype = batch.dtype if size == given else "tf32"
+    dtype, weights = batch.dtype if size == given else "tf32", experts * hidden
     work = Gemm(rows, hidden, experts, 1, size, given, dtype=dtype)
     backward = [product("router input gradient", work, Phase.INPUT_GRADIENT)]
     if size != given:
         cast_bytes = size * x.elements
         backward.append(elementwise("router cast", x.num_bytes, cast_bytes, phase, reads=(x,)))
-    work = Gemm(experts, hidden, rows, 1, size, batch.gradient_bytes, True, dtype)
+    work = Gemm(experts, hidden, rows, 1, size, given, dtype=dtype)
     backward.append(product("router weight gradient", work, phase, reads=(x,)))
-    weight = Parameter(experts * hidden, is_whole=True)
+    if batch.adds_gradients:
+        once, buffer = weights * given, weights * batch.gradient_bytes
+        name, held, family = "router weight gradient sum", x.num_bytes + once, KernelFamily.STREAM
+        sizes = once + buffer, buffer
+        backward.append(elementwise(name, *sizes, phase, holds_bytes=held, family=family))
+    weight = Parameter(weights, is_whole=True)
     tape.record(
         "router product",
         (x,),
