@@ -54,10 +54,21 @@ def test_sigmoids_are_computed_for_every_expert_in_fp32() -> None:
 
 @pytest.mark.parametrize("score", [{}, SIGMOID])
 def test_an_fp32_router_casts_only_16_bit_numbers(score: dict[str, Any]) -> None:
-    """`inp.to(router_dtype)` of `RouterGatingLinearFunction` returns an fp32 tensor itself."""
+    """`RouterGatingLinearFunction` calls `to` on operands and gradients, a no-op for fp32 ones."""
     scenario = moe(score | {"router_dtype": "fp32"})
-    (cast,) = (op for op in layer(scenario, "B") if "cast" in op.name)
-    assert traffic([cast]) == {"router cast": (2 * TOKENS * HIDDEN, 4 * TOKENS * HIDDEN)}
+    tokens, weights = TOKENS * HIDDEN, HIDDEN * EXPERTS
+    ops = layer(scenario, "B")
+    assert traffic([op for op in ops if "cast" in op.name]) == {
+        "router weight cast": (2 * weights, 4 * weights),
+        "router input gradient cast": (4 * tokens, 2 * tokens),
+        "router cast": (2 * tokens, 4 * tokens),
+        "router weight gradient cast": (4 * weights, 2 * weights),
+    }
+    works = {op.name: op.work for op in ops}
+    for name in ("router input gradient", "router weight gradient"):
+        work = works[name]
+        assert isinstance(work, Gemm)
+        assert work.moved_bytes == 4 * (tokens + TOKENS * EXPERTS + weights)
     fp32 = scenario.replace({"precision.compute": "fp32"})
     assert not [op for kind in "FB" for op in layer(fp32, kind) if "cast" in op.name]
 

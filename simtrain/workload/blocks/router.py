@@ -9,13 +9,12 @@ multiplies fp32 operands in TF32 (its `cublas_gemm`).
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from simtrain.workload.ops import Op, Phase, Tensor, elementwise, gradient
-from simtrain.workload.tape import Parameter, Tape
-from simtrain.workload.work import FP32_BYTES, Gemm, KernelFamily
+from simtrain.workload.tape import Microbatch, Parameter, Tape
+from simtrain.workload.work import FP32_BYTES, Gemm, KernelFamily, ProductType
 
 INDEX_BYTES = 8
 """Bytes of an index (int64)."""
@@ -72,7 +71,7 @@ def route(
     """Choose `top_k` of `num_experts` experts for each token.
 
     With `fp32`, the product of 16-bit tokens writes fp32, and both gradients are products of fp32
-    operands, for which the tokens are cast.
+    operands.
     """
     batch = tape.microbatch
     size = FP32_BYTES if fp32 else batch.element_bytes
@@ -172,31 +171,47 @@ def _bytes(tensors: tuple[Tensor, ...]) -> int:
 
 def _product(tape: Tape, x: Tensor, logits: Tensor) -> None:
     """Record the product of tokens and router weights."""
-    batch, given, size = tape.microbatch, tape.microbatch.element_bytes, logits.element_bytes
-    rows, hidden, experts, phase = x.rows, x.width, logits.width, Phase.WEIGHT_GRADIENT
-    product = functools.partial(Op, holds_bytes=_bytes((x, logits)), counts_saved=False)
-    work = Gemm(rows, experts, hidden, 1, given, size, dtype=batch.dtype)
-    forward = product("router", work, Phase.FORWARD, (x,), holds_bytes=logits.num_bytes)
-    dtype, weights = batch.dtype if size == given else "tf32", experts * hidden
-    work = Gemm(rows, hidden, experts, 1, size, given, dtype=dtype)
-    backward = [product("router input gradient", work, Phase.INPUT_GRADIENT)]
-    if size != given:
-        cast_bytes = size * x.elements
-        backward.append(elementwise("router cast", x.num_bytes, cast_bytes, phase, reads=(x,)))
-    work = Gemm(experts, hidden, rows, 1, size, given, dtype=dtype)
-    backward.append(product("router weight gradient", work, phase, reads=(x,)))
-    if batch.adds_gradients:
-        once, buffer = weights * given, weights * batch.gradient_bytes
-        name, held, family = "router weight gradient sum", x.num_bytes + once, KernelFamily.STREAM
-        sizes = once + buffer, buffer
-        backward.append(elementwise(name, *sizes, phase, holds_bytes=held, family=family))
-    weight = Parameter(weights, is_whole=True)
+    batch, rows, hidden, experts = tape.microbatch, x.rows, x.width, logits.width
+    sizes = batch.element_bytes, logits.element_bytes
+    work = Gemm(rows, experts, hidden, 1, *sizes, dtype=batch.dtype)
+    held = logits.num_bytes
+    forward = Op("router", work, Phase.FORWARD, (x,), holds_bytes=held, counts_saved=False)
     tape.record(
         "router product",
         (x,),
         (logits,),
         (forward,),
-        backward,
-        parameters=(weight,),
-        deferred_gradient_bytes=logits.num_bytes,
+        (*_product_gradients(batch, x, logits),),
+        parameters=(Parameter(experts * hidden, is_whole=True),),
+        deferred_gradient_bytes=held,
     )
+
+
+def _product_gradients(batch: Microbatch, x: Tensor, logits: Tensor) -> Iterator[Op]:
+    """Yield the ops of both gradients of the product.
+
+    In a 16-bit model, an fp32 router casts weights and tokens to fp32 and both gradients back.
+    """
+    rows, hidden, experts, size = x.rows, x.width, logits.width, logits.element_bytes
+    casts, weights, wide = size != batch.element_bytes, experts * hidden, size * x.elements
+    once, buffer = batch.element_bytes * weights, batch.gradient_bytes * weights
+    dtype: ProductType = "tf32" if casts else batch.dtype
+    inputs, of_weight = Phase.INPUT_GRADIENT, Phase.WEIGHT_GRADIENT
+    held = logits.num_bytes + wide
+    if casts:
+        yield elementwise("router weight cast", once, size * weights, inputs)
+    work = Gemm(rows, hidden, experts, 1, size, size, dtype=dtype)
+    name = "router input gradient"
+    yield Op(name, work, inputs, holds_bytes=held, counts_saved=False)
+    if casts:
+        yield elementwise("router cast", x.num_bytes, wide, of_weight, reads=(x,))
+    work = Gemm(experts, hidden, rows, 1, size, size, dtype=dtype)
+    name = "router weight gradient"
+    yield Op(name, work, of_weight, reads=(x,), holds_bytes=held + wide * casts, counts_saved=False)
+    if casts:
+        yield elementwise("router input gradient cast", wide, x.num_bytes, inputs)
+        yield elementwise(f"{name} cast", size * weights, once, of_weight)
+    if batch.adds_gradients:
+        held, family = x.num_bytes + once, KernelFamily.STREAM
+        moved = once + buffer, buffer
+        yield elementwise(f"{name} sum", *moved, of_weight, holds_bytes=held, family=family)
