@@ -29,7 +29,9 @@ def bounds_of(scenario: Scenario) -> Bounds:
 
 
 def check(bounds: Bounds, scenario: Scenario) -> tuple[float, float, float]:
-    """The bounds hold; peak, ops and iteration as shares of what is simulated."""
+    """Assert the bounds of a scenario; return those of peak, ops and iteration over simulated
+    values.
+    """
     evaluation = EVALUATOR.evaluate(scenario)
     assert evaluation.run is not None
     time_s = evaluation.run.iteration_time_s
@@ -67,7 +69,7 @@ def test_no_layout_with_other_recompute_is_below_its_bounds(policy: RecomputePol
 
 
 def test_the_bound_of_ops_is_the_pipeline_of_passes() -> None:
-    """Worked by hand: 8 layers on 4 stages of two chunks; the last chunk also has the head."""
+    """8 layers are on 4 stages with two chunks each; the last chunk also has the head."""
     scenario = base(
         model={"num_layers": 8},
         parallelism={"pipeline": 4, "interleave": 2},
@@ -106,8 +108,8 @@ def test_passes_without_overlap_or_launches_take_their_bound(
         assert bound_s == pytest.approx(machine.time(one).duration_s, rel=1e-12)
 
 
-def test_the_bounds_are_worth_having() -> None:
-    """Of a real model nearly all of the time is in passes, and much of the memory is states."""
+def test_bounds_of_a_real_model_are_close() -> None:
+    """Nearly all of its time is in passes, and much of its memory is states."""
     scenario = simtrain.load_scenario("table5_22b_present")
     peak, ops, iteration = check(bounds_of(scenario), scenario)
     assert peak > 0.5 and ops > 0.95 and iteration > 0.995

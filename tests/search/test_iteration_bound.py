@@ -162,16 +162,16 @@ def test_points_of_shipped_sweeps_are_not_below_their_bounds(name: str) -> None:
     ids=str,
 )
 def test_the_bound_of_1f1b_is_exact(changes: dict[str, Any]) -> None:
-    """1F1B waits only for its slowest stage, and for the way to it and back."""
+    """1F1B waits only for its slowest stage, and for messages to this stage and back."""
     assert share_of_time(pipeline(**changes)) == pytest.approx(1, rel=2e-9)
 
 
 def test_the_bound_of_two_stages_by_hand() -> None:
     """1F1B with three microbatches on two stages; stage 1, with the head, is slower.
 
-    The chain: the first forward pass of stage 0; a message and its posting; three forward and three
-    backward passes of stage 1, and between them two exchanges of one message that post two; a
-    message and its posting; the last backward pass of stage 0.
+    The critical path: the first forward pass of stage 0; a message and its posting; three forward
+    and three backward passes of stage 1, and between them two exchanges of one message that post
+    two; a message and its posting; the last backward pass of stage 0.
     """
     scenario = pipeline(
         model={"tied_embeddings": False}, parallelism={"pipeline": 2}, batch={"global": 3}

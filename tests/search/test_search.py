@@ -74,7 +74,7 @@ class OpBounds(Bounds):
 
 
 class FakeEvaluator(Evaluator):
-    """Evaluator without simulation: peaks are lower bounds, times a function of bound of opss.
+    """Evaluator without simulation: peaks are lower bounds, times a function of the bound of ops.
 
     Args:
         bounds: bounds of the space.
@@ -179,7 +179,7 @@ def test_the_optimizer_prefers_points_with_a_good_objective() -> None:
 
 
 def _proposed_s(time_s: Callable[[float], float]) -> list[float]:
-    """Return the bound of opss of 40 proposed points, if `time_s` of the bound is the time."""
+    """Return the bounds of ops of 40 proposed points, if the time is `time_s` of the bound."""
     evaluator, explorer, points = large(time_s, limit_bytes=2**60)
     assert search_samples(explorer, points, 40, 1, silent, lambda: None).num_seen == 40
     return evaluator.ops_s

@@ -52,7 +52,7 @@ _SMALL = st.integers(1, 10)
 
 
 @given(
-    st.sampled_from(sorted(BASES.keys() - {"narrow", "experts", "long"})),  # fields are held
+    st.sampled_from(sorted(BASES.keys() - {"narrow", "experts", "long"})),  # these fix fields
     st.sampled_from([(t, p, 4 // (t * p)) for t in (1, 2, 4) for p in (1, 2, 4) if t * p <= 4]),
     st.tuples(_SMALL, _SMALL),
     st.tuples(st.booleans(), st.integers(0, 3), st.sampled_from(POLICIES)),
@@ -60,14 +60,14 @@ _SMALL = st.integers(1, 10)
 def test_points_outside_of_the_enumeration_are_illegal(
     name: str, split: tuple[int, ...], sizes: tuple[int, ...], rest: tuple[object, ...]
 ) -> None:
-    """Also with numbers of chunks and microbatches that it never lists."""
+    """This holds also for numbers of chunks and microbatches that the enumeration never lists."""
     searched, one = space(name), point(*split, *sizes, *rest)
     is_legal = not broken(searched.scenario(one))
     assert is_legal == (one in legal_points(searched).points)
 
 
 def a_rule(breaks: Callable[[Scenario], object]) -> Rule:
-    """Return a new rule."""
+    """Return a rule that scenarios break if `breaks` of them is true."""
     violation = Violation("broken", {"batch.micro": []})
     return Rule("E399", "for a test", lambda scenario: violation if breaks(scenario) else None)
 
@@ -174,7 +174,7 @@ def test_fields_that_are_not_searched_keep_their_values() -> None:
     ],
 )
 def test_overridden_fields_keep_their_values(override: str, name: str, values: set[object]) -> None:
-    """Also if the override makes the file itself illegal."""
+    """This holds also if the override makes the file itself illegal."""
     searched = Space(load_unchecked("table5_22b_present", [override]), (8,))
     points = all_points(searched)
     found = {getattr(point, name) for point in points}

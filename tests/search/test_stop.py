@@ -93,7 +93,7 @@ def test_a_search_stopped_immediately_has_one_layout() -> None:
 
 
 def test_stopped_before_all_have_bounds_nothing_is_proved() -> None:
-    """Of 69 layouts 64 have a bound when it stops."""
+    """The search stops when 64 of 69 layouts have a bound."""
     result = stopped(0)
     assert (result.outcome.num_seen, result.num_unseen, len(result.ranked)) == (1, 68, 1)
     assert (result.outcome.bound, result.outcome.num_proved) == (None, 0)
@@ -119,7 +119,7 @@ def test_a_search_is_not_stopped_before_a_layout_may_fit() -> None:
         patch.setattr("simtrain.search.exhaustive._TELL_EVERY", 1)
         patch.setattr(explorer, "least_key", has_bound)
         outcome = search_all(
-            explorer, Workers(explorer), points, 1, lambda *told: None, lambda: "budget"
+            explorer, Workers(explorer), points, 1, lambda *progress: None, lambda: "budget"
         )
     assert (len(seen), outcome.stopped) == (num_too_large + 1, "budget")
     assert [Point.of(one.scenario) for one in outcome.best] == [seen[-1]]
@@ -183,7 +183,7 @@ def test_workers_do_not_change_the_result() -> None:
 
 
 class BrokenPool(Executor):
-    """A pool whose workers are dead."""
+    """Pool whose workers have died."""
 
     def submit(self, *arguments: object, **named: object) -> Future[Any]:  # type: ignore[override]
         future: Future[Any] = Future()
