@@ -1,7 +1,7 @@
 """From a machine to a profile and its error, for real: two processes over gloo, about a minute.
 
-CI runs this file with nothing beside it (`pytest -n 0 -m ci tests/calibrate/test_chain.py`).
-What is printed is how well this machine is predicted. What is asserted is no noise.
+CI runs this file alone (`pytest -n 0 -m ci tests/calibrate/test_chain.py`). The tests print how
+well this machine is predicted, and assert only what noise does not change.
 """
 
 import json
@@ -34,14 +34,14 @@ TORCHRUN = ("-m", "torch.distributed.run", "--nproc-per-node", "2")
 MEASURE = (*TORCHRUN, "-m", "calibrate", "measure", "--quick", "--device", "cpu", "--out")
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 NUM_BEFORE_THE_KILL = 20
-# No socket has moved more (HBM2e beside a Xeon Max: 1.6 TB/s), and gloo goes through memory.
+# No socket moves more (HBM2e of a Xeon Max: 1.6 TB/s), and gloo moves data through memory.
 MOST_BYTES_PER_S = 2e12
-# Of a core with AMX: 6 GHz, 1024 multiply-adds a cycle.
+# A core with AMX: 6 GHz, 1024 multiply-adds per cycle.
 MOST_FLOPS = 6e9 * 2 * 1024
 
 
 def measure_and_kill(folder: Path) -> list[Measurement]:
-    """What is on disk when torchrun is killed in the middle; its ranks are left to themselves."""
+    """Kill torchrun during a measurement, without its ranks, and return the records on disk."""
     command = [sys.executable, *MEASURE, str(folder)]
     environment = os.environ | ONE_THREAD
     with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as process:
@@ -55,7 +55,7 @@ def measure_and_kill(folder: Path) -> list[Measurement]:
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Measurement]]:
-    """The folder of a measurement that was killed and gone on with; what the first run left."""
+    """Resume a killed measurement; return its folder, and the records of the first run."""
     folder = tmp_path_factory.mktemp("chain") / "measured"
     kept = measure_and_kill(folder)
     outcome = spawn(*MEASURE, str(folder), **ONE_THREAD)
@@ -105,7 +105,7 @@ def test_the_header_states_backend_ranks_and_device(
 
 
 def numbers(value: Any, path: str = "") -> Iterator[tuple[str, float]]:
-    """Every number of a profile with the names that lead to it."""
+    """Yield every number of a profile with its path."""
     if isinstance(value, dict):
         for name, part in value.items():
             yield from numbers(part, f"{path}.{name}")
@@ -143,10 +143,10 @@ def validated(profile: Path, folder: Path) -> Outcome:
 def test_predictions_are_within_a_factor_of_10(
     measured: tuple[Path, list[Measurement]], fitted: Path
 ) -> None:
-    """At the median: a wrong unit is further off, and what runs beside the measurement is not.
+    """The median is: a wrong unit is further off, other load on the machine is not.
 
-    How close predictions are is printed: it says something only where nothing else runs.
-    The limits that `validate` judges by are meant for GPUs; that they are missed (4) is no failure.
+    The errors are only printed, because they mean something only on an idle machine. The limits of
+    `validate` are for GPUs, so exit code 4 (a limit is missed) is not a failure.
     """
     outcome = validated(fitted, measured[0])
     assert outcome.exit_code in (0, 4) and outcome.stderr == ""

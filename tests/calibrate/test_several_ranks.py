@@ -1,6 +1,6 @@
-"""What starts torch in many processes: four ranks, a rank that dies, ranks on nodes of their own.
+"""Tests that start torch in many processes: four ranks, a rank that dies, ranks on two nodes.
 
-CI runs this file after the suite (`pytest -n 0 -m ci`): it takes longer than most of it.
+CI runs this file after the suite (`pytest -n 0 -m ci`), because it takes longer than most of it.
 """
 
 import os
@@ -64,7 +64,7 @@ def start_two(folder: Path, *parts: str, ranks_per_node: int = 2) -> list[Any]:
 
 
 def start(folder: Path, *parts: str, rank: int, here: int, port: int) -> Any:
-    """A rank of two, as torchrun starts it, of which `here` share a node."""
+    """Start one of two ranks as torchrun does, with `here` ranks on its node."""
     world = {"RANK": rank, "LOCAL_RANK": rank % here, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": here}
     names = world | {"MASTER_ADDR": "localhost", "MASTER_PORT": port}
     environment = os.environ | {name: str(value) for name, value in names.items()}

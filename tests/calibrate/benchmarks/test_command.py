@@ -1,4 +1,4 @@
-"""What `python -m calibrate measure` says of what it cannot do."""
+"""Errors of `python -m calibrate measure`."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What is timed of a GPU's host moves what it says, and only a GPU has one."""
+"""Measurements of a GPU's host move the bytes that they state; only GPUs have a host."""
 
 from collections.abc import Callable
 from functools import partial
@@ -27,7 +27,7 @@ def _one_thread() -> None:
 
 
 def copy_of(run: Run) -> tuple[Tensor, Tensor]:
-    """Where a copy goes and what it copies."""
+    """Return the target and the source of a copy."""
     assert isinstance(run, partial)
     return run.func.__self__, run.args[0]  # type: ignore[attr-defined]
 
@@ -39,7 +39,7 @@ def test_copies_in_each_direction_have_their_own_buffers() -> None:
         targets = [copy_of(run)[0] for run in runs]
         assert len({target.data_ptr() for target in targets}) == len(runs)
         runs[0]()
-        # Host memory is ones, the device's zeros.
+        # Host memory contains ones, device memory zeros.
         assert targets[0].nbytes == 1 << 24
         assert int(targets[0][-1]) == filled
         assert int(targets[1][-1]) == 1 - filled

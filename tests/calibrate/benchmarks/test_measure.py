@@ -1,4 +1,4 @@
-"""Measuring a machine: complete files, stopped and gone on with, and what cannot be measured."""
+"""Measurements of a machine: complete files, resumed files, and refused measurements."""
 
 import json
 import subprocess
@@ -51,7 +51,7 @@ def _one_thread() -> None:
 
 @pytest.fixture(scope="module")
 def complete(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with everything that one process measures."""
+    """Return a folder with everything that one process measures."""
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("complete")
     measure(folder, "cpu", TINY, UNTRAINED)
@@ -102,7 +102,7 @@ def test_products_cover_the_layouts_and_data_types(complete: Path) -> None:
 
 
 def test_fp8_products_multiply_their_operands() -> None:
-    """On a CPU, which can compute but is not measured; a scale of 1, results in bf16."""
+    """A CPU computes them, although it does not measure them; scales are 1 and results bf16."""
     assert not multiplies_fp8("cpu")
     points = product_points(replace(TINY, dtypes=("fp8",)), Timer("cpu", 0.01))
     assert {point.what["dtype"] for point in points} == {"bf16"}

@@ -1,4 +1,4 @@
-"""What a fit would doubt is measured again; ranks whose torchrun is gone stop."""
+"""Records that a fit would doubt are measured again; ranks stop if torchrun ends."""
 
 import os
 from pathlib import Path
@@ -60,8 +60,8 @@ def test_a_full_disk_leaves_the_file_unchanged(
     assert file.records == read_records(tmp_path)[1] == [SLOW]
 
 
-def told(answers: list[KernelRecord]) -> Point:
-    """A point that is measured with these results, one a visit."""
+def point_with(answers: list[KernelRecord]) -> Point:
+    """Return a point whose visits give these results, one after another."""
     results = iter(answers)
     what = answers[0].model_dump(exclude={"kind", "time"})
     return Point(KernelRecord, what, lambda: {"time": next(results).time})
@@ -70,7 +70,7 @@ def told(answers: list[KernelRecord]) -> Point:
 def measured(
     folder: Path, monkeypatch: pytest.MonkeyPatch, *answers: list[KernelRecord]
 ) -> list[Any]:
-    points = [told(each) for each in answers]
+    points = [point_with(each) for each in answers]
     monkeypatch.setitem(measuring._PARTS, Part.KERNELS, [lambda sizes, timer: points])
     measuring.measure(folder, "cpu", TINY, [Part.KERNELS])
     return read_records(folder)[1]
@@ -79,7 +79,7 @@ def measured(
 def test_doubtful_records_are_measured_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The small one is slow twice; OTHER, which nobody doubts, has one visit only."""
+    """The small record is slow twice. OTHER is not doubtful, so it has one visit only."""
     found = measured(tmp_path, monkeypatch, [SLOW, SLOW, SMALL], [LARGE] * 3, [OTHER])
     assert found == [SMALL, LARGE, OTHER]
 

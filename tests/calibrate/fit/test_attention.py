@@ -1,4 +1,4 @@
-"""Fused attention from records: a known machine is found again, and bad records are refused."""
+"""Fused attention from records: the fit recovers a known machine, and bad records are refused."""
 
 import pathlib
 from itertools import product
@@ -88,7 +88,7 @@ def test_records_without_fused_attention_give_no_section() -> None:
 
 
 def test_without_a_datasheet_no_efficiency_exceeds_one() -> None:
-    """There it is the fastest product's rate, and a kernel may be faster on some CPU."""
+    """The peak is then the rate of the fastest product, which a kernel can exceed on some CPUs."""
     fast = fitted(*(record(*shape, faster=4.0) for shape in SHAPES), device="some CPU")
     kernel = fast.profile.fused_attention
     assert kernel is not None
@@ -109,7 +109,9 @@ def test_a_kernel_above_the_datasheets_peak_is_refused() -> None:
 
 
 def published(softmax_channels: float) -> TrainingAttentionFigures:
-    """What `MACHINE` would publish, with narrow heads at the given cost of a softmax."""
+    """Return the figures that `MACHINE` would publish, with narrow heads of these
+    softmax channels.
+    """
 
     def points(*, is_backward: bool) -> list[tuple[int, int, int, float]]:
         ops = [FusedAttention(*shape, 128, is_backward) for shape in SHAPES]

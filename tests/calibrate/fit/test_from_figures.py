@@ -1,4 +1,4 @@
-"""The shipped profile can be fitted again from its figures, and bad figures are refused."""
+"""The fit of published figures gives the shipped profile, and bad figures are refused."""
 
 import pathlib
 import re
@@ -48,7 +48,7 @@ def test_the_fit_gives_the_shipped_profile(fitted: Fit) -> None:
 
 
 def test_residuals_of_the_fit(fitted: Fit) -> None:
-    """What was fitted lies close; what was only compared is shown as such."""
+    """Fitted values are close; values that are only compared are listed as not fitted."""
     found = {residuals.title: residuals for residuals in fitted.residuals}
     assert found["layers"].max_abs_error <= 0.04
     assert found["matrix products by shape"].mean_abs_error <= 0.05
@@ -61,7 +61,7 @@ def test_residuals_of_the_fit(fitted: Fit) -> None:
 def test_the_command_prints_residuals_and_the_profile(
     fitted: Fit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """tests/docs/test_docs.py fits in a process of its own: nothing depends on the run."""
+    """tests/docs/test_docs.py runs the fit in a separate process, with the same result."""
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr("calibrate.app._fitted", lambda *options: fitted)
     done = call("calibrate", "fit", FIGURES.as_posix())
@@ -71,7 +71,7 @@ def test_the_command_prints_residuals_and_the_profile(
 
 
 def table_4_errors(strategy: str) -> list[float]:
-    """Relative errors of the forward and the backward time of a layer."""
+    """Return the relative errors of a layer's forward and backward time."""
     passes = simulate_layer(load_scenario(f"table4_{strategy}"), a100())
     return [
         time.duration_s * 1e3 / measured_ms - 1
@@ -87,7 +87,7 @@ def test_errors_of_table_4() -> None:
 
 
 def numbers(data: object) -> list[float]:
-    """All numbers of the figures, those with a unit too."""
+    """Return all numbers of the figures, also those with a unit."""
     if isinstance(data, dict):
         return [number for value in data.values() for number in numbers(value)]
     if isinstance(data, list):
@@ -98,7 +98,7 @@ def numbers(data: object) -> list[float]:
 
 
 def test_the_fitted_figures_contain_nothing_of_table_5() -> None:
-    """It is what predictions are judged on; only a comment says so."""
+    """Predictions are judged on Table 5, so only a comment of the figures names it."""
     found = numbers(load_document(ROOT / FIGURES).data)
     assert len(found) > 500
     assert not set(TABLE_5_S) & set(found)

@@ -1,4 +1,4 @@
-"""From records to a profile: a known machine is found again, and bad records are refused."""
+"""From records to a profile: the fit recovers a known machine, and bad records are refused."""
 
 import pathlib
 from dataclasses import replace
@@ -174,7 +174,7 @@ def test_borrowed_links_state_the_profile_that_they_come_from() -> None:
 
 
 def test_limits_of_a_device_without_datasheet_are_its_highest_measured_rates() -> None:
-    """Two threads, 0.1 TFLOP/s, slow kernels: its limits are the highest rates measured."""
+    """The device has two threads, 0.1 TFLOP/s and slow kernels."""
     machine = GemmMachine.of(A100).replace(
         num_sms=2,
         mainloop_flops=0.1e12,
@@ -320,7 +320,7 @@ def test_a_cluster_of_several_gpus_without_links_is_refused(
 
 
 def test_products_have_their_own_memory_bandwidth(one_gpu: Fit) -> None:
-    """1 x 4096 x 4096 is bound by its 32 MiB and some KiB."""
+    """A product of 1 x 4096 x 4096 is bound by the bytes of its operands, 32 MiB and some KiB."""
     thin = Gemm(1, 4096, 4096)
     entry = Entry(value=1e11, source="a test")
     model = A100.gemm.model_copy(update={"operand_bandwidth": entry})

@@ -1,4 +1,4 @@
-"""The network between nodes is found again from what it would take for collectives."""
+"""The fit recovers the network between nodes from the times of collectives."""
 
 import pathlib
 from typing import Any
@@ -104,7 +104,7 @@ def test_every_network_entry_states_its_nodes_and_sizes(two_nodes: Fit) -> None:
 
 
 def test_an_adapter_shared_by_eight_ranks_counts_once() -> None:
-    """A ring alone has all of it: as much as the eight together."""
+    """One ring alone uses the whole adapter, as do eight rings together."""
     shares = {Load.WHOLE: ALONE / 8, Load.CONCURRENT: ALONE / 8, Load.ALONE: ALONE}
     records = [r for r in crossing(8, shares, ALONE / 8) if isinstance(r, CollectiveRecord)]
     network = NetworkFit(records, 8, None)

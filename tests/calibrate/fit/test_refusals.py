@@ -1,4 +1,4 @@
-"""What a fit says of itself: too far off, overlap, host, data types, and how to change it."""
+"""Warnings, refusals and notes of fits: large errors, overlap, hosts and data types."""
 
 import pathlib
 from typing import Any
@@ -34,8 +34,8 @@ def off_by(*factors: float) -> Comparison:
     return Comparison.of("parts", "us", ((f"part {f}", 10.0, 10.0 * f) for f in factors))
 
 
-def test_the_mean_factor_is_that_of_logarithms() -> None:
-    """Twice too much and half too little are as far off."""
+def test_the_mean_factor_is_a_geometric_mean() -> None:
+    """Twice the time and half the time are equally far off."""
     assert off_by(2.0, 0.5).mean_factor == pytest.approx(2.0)
     assert off_by(4.0, 1.0).mean_factor == pytest.approx(2.0)
     assert off_by(1.0, 0.2, 3.0).worst.name == "part 0.2"
@@ -58,7 +58,7 @@ def test_one_error_lists_all_unusable_fits() -> None:
 
 
 def scattered(factor: float) -> list[Measurement]:
-    """Kernels of which every other one takes `factor` times as long, growing with size."""
+    """Return two kernels of each size, the second of which takes `factor` times as long."""
     names = ("one", "another")
     return [
         record.model_copy(
@@ -74,7 +74,9 @@ def scattered(factor: float) -> list[Measurement]:
 
 
 def test_scattered_kernels_warn_or_are_refused() -> None:
-    """Half of them `factor` times as slow: no line is nearer than the root of it in the mean."""
+    """Half of the kernels take `factor` times as long, so the mean factor of any line is at least
+    the root of `factor`.
+    """
     fit = fitted([*without(KernelRecord, alone()), *scattered(9.0)])
     assert any(warning.startswith("fused kernels: ") for warning in fit.warnings)
     with pytest.raises(InputError, match="E724 fused kernels: the fit is off by a factor"):
@@ -96,7 +98,7 @@ def beside(compute: float, collective: float) -> OverlapRecord:
 
 
 def test_the_slowdown_is_the_median_with_its_spread() -> None:
-    """Means of the two: 0.2, 0.3 and 0.7; faster beside each other is no slowdown."""
+    """The means of both slowdowns are 0.2, 0.3 and 0.7. A speed-up counts as no slowdown."""
     records = [beside(1.1, 1.3), beside(1.2, 1.4), beside(1.4, 2.0)]
     slowdown, residuals = fit_slowdown(records)
     assert slowdown == pytest.approx(0.3)

@@ -1,4 +1,4 @@
-"""Memory of layers and GPTs as torch would hold it, counted, against what simtrain says."""
+"""Memory of layers and GPTs, counted in torch and compared with the simulation."""
 
 import dataclasses
 import json
@@ -37,7 +37,7 @@ POLICIES = st.one_of(
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
-    """Up to four layers, alone or as a GPT."""
+    """Draw up to four layers, alone or in a GPT."""
     heads, whole = draw(st.integers(1, 4)), draw(st.booleans())
     model = {
         "num_layers": (num_layers := draw(st.integers(1, 4))),
@@ -65,9 +65,11 @@ def small(recompute: Any = "none", *, whole: bool = True) -> Case:
 
 
 def ignored_bytes(what: Case, num_norms: int) -> int:
-    """What the paper does not count: of each token a layer norm's mean and deviation in fp32.
+    """Return the bytes that the paper ignores: mean and deviation of layer norms, in fp32 per
+    token.
 
-    A GPT has one norm more, and keeps its tokens and labels, its loss and what divides it too.
+    A GPT has one more norm, and also keeps its tokens and labels, its loss and the divisor of the
+    loss.
     """
     tokens = LayerShape.of(what.scenario).tokens
     if not what.whole:
@@ -100,7 +102,7 @@ def test_storages_count_as_long_as_a_tensor_refers_to_them() -> None:
 
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 def test_the_meta_device_counts_the_same_bytes(recompute: str) -> None:
-    """On a CPU the layer norms keep two 16-bit numbers a token, on torch's meta device fp32."""
+    """Layer norms keep two numbers per token: 16-bit on a CPU, fp32 on torch's meta device."""
     shape = LayerShape.of(small().scenario)
     shape = dataclasses.replace(shape, seq_length=32, hidden=64, ffn=256, vocab=64)
 
@@ -129,7 +131,9 @@ def test_the_meta_device_counts_the_same_bytes(recompute: str) -> None:
 @settings(max_examples=4)
 @given(cases())
 def test_random_small_cases_agree_except_for_ignored_bytes(what: Case) -> None:
-    """States and what is kept to the byte; the peak to layer norms, masks and loose ends."""
+    """States and kept bytes agree exactly, the peak except for layer norms, masks and small
+    remainders.
+    """
     measured, _ = measure(what, "meta")
     simulated, model = what.simulated(), what.scenario.model
     assert measured.states == simulated.states
@@ -155,7 +159,7 @@ def test_random_small_cases_agree_except_for_ignored_bytes(what: Case) -> None:
     ids=str,
 )
 def test_simulated_peaks_agree_with_torch(recompute: Any, whole: bool) -> None:
-    """Beside what is ignored: a causal mask, and the gradients of biases and layer norms."""
+    """They differ by ignored bytes, a causal mask, and the gradients of biases and layer norms."""
     what = small(recompute, whole=whole)
     measured, simulated = measure(what, "meta")[0], what.simulated()
     assert abs(measured.passing / simulated.passing - 1) < 0.005
@@ -216,7 +220,7 @@ def test_reserved_memory_is_at_least_the_allocated_peak() -> None:
 
 
 def test_the_larger_error_is_compared_with_the_threshold() -> None:
-    """Model states can hide that what comes and goes is wrong."""
+    """Large model states can hide an error in temporary tensors."""
     measured, simulated = HeldBytes(1000, 10, 1100), HeldBytes(1000, 10, 1105)
     row = Row("a", "none", measured, simulated, None)
     assert row.peak_error == pytest.approx(5 / 1100)

@@ -35,7 +35,9 @@ def written(folder: pathlib.Path, text: str) -> pathlib.Path:
 
 
 def test_text_output_gives_a_record_per_row(tmp_path: pathlib.Path) -> None:
-    """An all-reduce over 8 ranks: bus bandwidth is 7/4 of algorithm bandwidth; size 0 is no row."""
+    """The bus bandwidth of an all-reduce over 8 ranks is 7/4 of its algorithm bandwidth. A row of
+    size 0 gives no record.
+    """
     small, large = read_nccl_tests(written(tmp_path, TEXT), "all_reduce", 8)
     assert (small.array_bytes, small.time.median_s) == (8192, pytest.approx(30e-6))
     assert (large.array_bytes, large.num_ranks, large.num_nodes) == (8388608, 8, 1)

@@ -1,4 +1,4 @@
-"""Ranks that divide a sequence attend as one does."""
+"""Ranks that divide a sequence compute the same attention as one rank."""
 
 import pathlib
 
@@ -12,7 +12,9 @@ pytestmark = pytest.mark.slow
 
 
 def test_ring_attention_equals_attention_on_one_rank(tmp_path: pathlib.Path) -> None:
-    """Three ranks: some blocks are seen by half of the queries, and of others half is seen."""
+    """With three ranks, half of the queries see some blocks of keys, and other blocks are half
+    visible.
+    """
     run_ranks(run_rank, (str(tmp_path), 3), 3)
     for rank in range(3):
         attention, layer = torch.load(tmp_path / f"{rank}.pt")

@@ -1,4 +1,4 @@
-"""Experts in torch: what they compute, and what a layer of them keeps."""
+"""Experts in torch: their output, and the memory of a layer."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ torch.set_num_threads(1)
 
 
 def experts(recompute: Any = "none") -> Case:
-    """Two sequences of 128 tokens, each of which goes to two of eight experts with 192 channels."""
+    """Return two sequences of 128 tokens, with two of eight experts of 192 channels per token."""
     size = LayerSize(256, 8, 128, 2, groups=2, ffn=192, experts=8)
     return case(size.model(), recompute, micro=2, whole=False)
 
@@ -39,7 +39,7 @@ def test_each_token_gets_the_weighted_sum_of_its_experts() -> None:
 
     expected = []
     for number, token in enumerate(tokens):
-        # Balanced: two experts a token, one token after the other.
+        # Balanced routing: each token has the next two experts.
         chosen = [(2 * number) % 8, (2 * number + 1) % 8]
         weights = logits[number, chosen].softmax(-1)
         expected.append(sum(w * of_expert(e, token) for w, e in zip(weights, chosen, strict=True)))
@@ -48,7 +48,9 @@ def test_each_token_gets_the_weighted_sum_of_its_experts() -> None:
 
 @pytest.mark.parametrize("recompute", ["none", "full"])
 def test_simulated_memory_equals_torch(recompute: str) -> None:
-    """But for auxiliary loss, probabilities and map of all experts, and the norms' numbers."""
+    """They differ by the auxiliary loss, probabilities and map of all experts, and numbers of
+    norms.
+    """
     what = experts(recompute)
     measured, simulated = measure(what, "cpu")[0], what.simulated()
     assert measured.states == simulated.states

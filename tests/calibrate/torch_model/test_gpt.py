@@ -1,4 +1,4 @@
-"""The small GPT in torch: its loss and gradients, how they add up, and Adam's steps."""
+"""The small GPT in torch: its loss, gradients, their sum over microbatches, and Adam's steps."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ SEED = 3
 
 
 def gpt(recompute: Any = "none", *, tied: bool = True, dtype: torch.dtype = torch.float64) -> Stage:
-    """The same weights every time, large enough that all of them matter."""
+    """Return a GPT with the same weights in each call, large enough that all of them matter."""
     torch.manual_seed(1)
     policy = RecomputePolicy.model_validate(recompute)
     model = Stage(SHAPE, NUM_LAYERS, policy, tied=tied).to(dtype)
@@ -56,14 +56,14 @@ def text(seed: int = 2) -> tuple[Tensor, Tensor]:
 
 
 def loss_of(model: Stage, tokens: Tensor, labels: Tensor) -> Tensor:
-    """With the masks that SEED draws."""
+    """Return the loss with the masks that SEED draws."""
     torch.manual_seed(SEED)
     loss: Tensor = model(tokens, labels)
     return loss
 
 
 def plain_loss(model: Stage, tokens: Tensor, labels: Tensor) -> Tensor:
-    """In torch's own words, with the masks that SEED draws."""
+    """Compute the loss with torch's own functions and the masks that SEED draws."""
     drawing = gpt(tied=model.output is model.words)
     torch.manual_seed(SEED)
     _, kept = tensors_kept(drawing, tokens, labels)

@@ -1,4 +1,4 @@
-"""The paper's layer in torch: right on one rank and two, keeping and sending what the ops say."""
+"""The paper's layer in torch on one and two ranks: its results, saved bytes and collectives."""
 
 import dataclasses
 import json
@@ -96,7 +96,7 @@ TWO_RANKS = [
 
 
 def ops_of(layer_shape: LayerShape, recompute: Recompute, kind: PassKind) -> list[Op]:
-    """The op list of a pass of one layer."""
+    """Return the ops of a pass of one layer."""
     sizes, t = layer_shape, layer_shape.tensor
     layer = gpt.TransformerLayer(sizes.hidden, sizes.heads, sizes.ffn, sizes.fused_attention)
     microbatch = Microbatch(
@@ -114,13 +114,13 @@ def ops_of(layer_shape: LayerShape, recompute: Recompute, kind: PassKind) -> lis
 
 
 def kept_by_ops(layer_shape: LayerShape, recompute: Recompute) -> dict[str, int]:
-    """Bytes of each tensor that the op list keeps."""
+    """Return the bytes of each tensor that the ops save."""
     forward = ops_of(layer_shape, recompute, "F")
     return {tensor.name: tensor.num_bytes for op in forward for tensor in op.saves}
 
 
 def sent_by_ops(layer_shape: LayerShape, recompute: Recompute) -> dict[str, list[Any]]:
-    """Kind and bytes of each collective of the op list, in order."""
+    """Return the kind and the bytes of each collective of the ops, in order."""
     kinds: dict[str, PassKind] = {"forward": "F", "backward": "B"}
     return {
         name: [
@@ -142,19 +142,19 @@ def assert_keeps_what_the_ops_say(
     statistics = by_name.pop(MEAN, 0) + by_name.pop(DEVIATION, 0)
     expected = kept_by_ops(layer_shape, recompute)
     assert by_name == expected
-    # Two norms' two bfloat16 numbers a token on a CPU; on a GPU they are float32.
+    # Two norms keep two bfloat16 numbers per token on a CPU; on a GPU they are float32.
     assert statistics == (0 if recompute is Recompute.FULL else 8 * layer_shape.local_tokens)
     # No small view keeps a larger storage alive.
     assert found["storages"] == sum(expected.values()) + statistics
 
 
 def test_two_ranks_equal_the_plain_layer(tmp_path: pathlib.Path) -> None:
-    """tests/calibrate/test_several_ranks.py has four."""
+    """tests/calibrate/test_several_ranks.py tests four ranks."""
     assert_ranks_equal_the_plain_layer(tmp_path, TWO_RANKS)
 
 
 def assert_ranks_equal_the_plain_layer(folder: pathlib.Path, shapes: list[LayerShape]) -> None:
-    """One start of processes for all: what they compute, keep and send, case by case."""
+    """Start the ranks once for all cases; compare what they compute, save and send."""
     num_ranks = shapes[0].tensor
     run_ranks(run_rank, (str(folder), shapes), num_ranks)
     for rank in range(num_ranks):
@@ -167,9 +167,9 @@ def assert_ranks_equal_the_plain_layer(folder: pathlib.Path, shapes: list[LayerS
 
 
 def assert_equals_the_plain_layer(layer_shape: LayerShape, found: dict[str, float]) -> None:
-    """Output, input gradient and the gradients of twelve parameters, in float64 with dropout.
+    """Compare the output, the input gradient and twelve weight gradients, in float64 with dropout.
 
-    The exponential of torch's fused kernel is right to eight digits only.
+    The exponential of torch's fused kernel has only eight correct digits.
     """
     limit = 1e-7 if layer_shape.fused_attention else 1e-12
     assert len(found) == 2 + 12
@@ -194,7 +194,7 @@ def test_one_rank_saves_the_bytes_of_the_recorded_ops(scenario: Scenario, fused:
 
 
 def test_bytes_that_the_paper_ignores_are_few() -> None:
-    """Under 0.1 % at a width of 512 already; it falls with the width."""
+    """They are under 0.1 % at a width of 512; the share falls with the width."""
     wide = shape(1, heads=16)
     kept = bytes_kept(wide, Recompute.SELECTIVE, TensorGroup())["tensors"]
     ignored = sum(kept) - sum(kept_by_ops(wide, Recompute.SELECTIVE).values())

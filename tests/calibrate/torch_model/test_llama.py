@@ -1,4 +1,4 @@
-"""A layer of today's dense models in torch: what it computes, keeps and holds at most."""
+"""A layer of today's dense models in torch: its results, saved bytes and peak memory."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,7 +24,7 @@ torch.set_num_threads(1)
 
 
 def llama(recompute: Any = "none", layers: int = 1) -> Case:
-    """Two sequences through `WIDER_LLAMA`."""
+    """Return two sequences through `WIDER_LLAMA`."""
     scenario = scenario_with(
         WIDER_LLAMA | {"num_layers": layers},
         batch={"micro": 2, "global": 4},
@@ -38,7 +38,9 @@ def llama(recompute: Any = "none", layers: int = 1) -> Case:
     ("recompute", "layers"), [("none", 1), ("selective", 1), ("full", 1), ("none", 2)]
 )
 def test_simulated_memory_equals_torch(recompute: str, layers: int) -> None:
-    """Kept to the byte but for a number in fp32 for each token and norm; the peak to 0.5 %."""
+    """Kept bytes agree except for an fp32 number per token and norm; the peak
+    agrees within 0.5 %.
+    """
     what = llama(recompute, layers)
     measured, simulated = measure(what, "cpu")[0], what.simulated()
     assert measured.states == simulated.states
@@ -59,7 +61,9 @@ def test_saved_bytes_of_fused_kernels_are_equal_on_the_meta_device() -> None:
 
 
 def test_a_layer_equals_its_blocks_in_plain_torch() -> None:
-    """[6, 2, 32], four heads of eight channels in two groups, a gate of 24."""
+    """The input is [6, 2, 32]; four heads of eight channels are in two groups, and the gate has 24
+    channels.
+    """
     sizes = LayerShape.of(llama().scenario)
     sizes = replace(sizes, seq_length=6, hidden=32, heads=4, groups=2, ffn=24)
     torch.manual_seed(0)

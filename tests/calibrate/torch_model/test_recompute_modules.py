@@ -1,4 +1,4 @@
-"""Layers in torch that recompute norms or MLPs hold what is simulated."""
+"""Memory of layers in torch that recompute norms or MLPs equals the simulated memory."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ torch.set_num_threads(1)
 
 
 def layers(stack: str, *modules: str) -> Case:
-    """Two layers, two sequences of 128 tokens."""
+    """Return two layers with two sequences of 128 tokens."""
     batch, software = {"micro": 2, "global": 4}, {"stack": stack}
     recompute = {"modules": [*modules]}
     scenario = scenario_with(
@@ -28,8 +28,8 @@ def layers(stack: str, *modules: str) -> Case:
     return Case(scenario, whole=False)
 
 
-class Discarded(nn.Module):
-    """A norm whose output nothing keeps: Megatron-Core's CheckpointWithoutOutput."""
+class UnsavedNorm(nn.Module):
+    """Norm whose output is not saved, as by Megatron-Core's CheckpointWithoutOutput."""
 
     def __init__(self, norm: nn.Module) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class Discarded(nn.Module):
 
 class RunsAgain(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, module: Discarded, x: Tensor) -> Tensor:
+    def forward(ctx: Any, module: UnsavedNorm, x: Tensor) -> Tensor:
         ctx.module = module
         ctx.save_for_backward(x)
         y: Tensor = module.norm(x)
@@ -73,16 +73,16 @@ class RunsAgain(torch.autograd.Function):
         return None, x.grad
 
 
-def discarding(self: TransformerLayer, hidden: Tensor) -> Tensor:
-    """Attention and MLP; each runs its norm again when the gradient of its output is there."""
+def forward_with_unsaved_norms(self: TransformerLayer, hidden: Tensor) -> Tensor:
+    """Run attention and MLP; each runs its norm again when the gradient of its output exists."""
     for branch in (self.attention, self.mlp):
-        if not isinstance(branch.norm, Discarded):
-            branch.norm = Discarded(branch.norm)
+        if not isinstance(branch.norm, UnsavedNorm):
+            branch.norm = UnsavedNorm(branch.norm)
         norm = branch.norm
         with torch.autograd.graph.saved_tensors_hooks(norm.pack, norm.unpack):
             output = branch(hidden)
 
-        def run_again(_: Tensor, norm: Discarded = norm, x: Tensor = hidden) -> None:
+        def run_again(_: Tensor, norm: UnsavedNorm = norm, x: Tensor = hidden) -> None:
             norm.given = x.detach().requires_grad_()
             with torch.enable_grad():
                 norm.again = norm.norm(norm.given)
@@ -108,7 +108,7 @@ def with_norm(self: MLP, hidden: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     ("stack", "module", "changed", "function", "norms"),
     [
-        ("megatron_2022", "layernorm", TransformerLayer, discarding, 0),
+        ("megatron_2022", "layernorm", TransformerLayer, forward_with_unsaved_norms, 0),
         ("megatron_2022", "mlp", MLP, without_norm, 4),
         ("megatron_core", "mlp", MLP, with_norm, 2),
     ],
@@ -121,7 +121,9 @@ def test_simulated_memory_equals_torch(
     norms: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Kept to the byte but for a number in fp32 for each token and kept norm; the peak to 0.5 %."""
+    """Kept bytes agree except for an fp32 number per token and saved norm; the peak agrees within
+    0.5 %.
+    """
     monkeypatch.setattr(changed, "forward", function)
     what = layers(stack, module)
     measured, simulated = measure(what, "meta")[0], what.simulated()

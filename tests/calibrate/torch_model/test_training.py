@@ -1,4 +1,4 @@
-"""Small GPTs really trained: on two ranks as on one, and the records that their times become."""
+"""Small GPTs trained in torch: two ranks train like one, and their times become records."""
 
 import math
 import pathlib
@@ -53,12 +53,14 @@ TWO_RANKS = (
 
 
 def test_two_ranks_train_like_one(tmp_path: pathlib.Path) -> None:
-    """tests/calibrate/test_several_ranks.py has four."""
+    """tests/calibrate/test_several_ranks.py tests four ranks."""
     assert_ranks_train_as_one_does(tmp_path, TWO_RANKS)
 
 
 def assert_ranks_train_as_one_does(folder: pathlib.Path, cases: list[Scenario]) -> None:
-    """Loss and clipped gradients, in float64 added up in fp32; clipping needs the norm of all."""
+    """Compare loss and clipped gradients, in float64 summed in fp32. Clipping needs the norm of all
+    gradients.
+    """
     undivided = [scenario(tied=tied) for tied in (True, False)]
     undivided += [scenario(tied=False, model=model) for model in (LLAMA, EXPERTS)]
     for case in undivided:

@@ -76,7 +76,7 @@ def test_records_equal_to_the_simulation_have_no_error() -> None:
 
 
 def test_errors_equal_the_known_deviations_of_the_records() -> None:
-    """Measured 1.25 times as slow: predicted 1/1.25 - 1 = -20 % too fast."""
+    """If the measured time is 1.25 times the predicted one, the error is 1/1.25 - 1 = -20 %."""
     parts = parts_of(
         layer_record(layer("none"), slower=1.25),
         iteration_record(iteration("none"), slower=0.8),
