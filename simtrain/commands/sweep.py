@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,7 @@ from simtrain.commands.shared import (
     print_page,
     show,
     status,
+    text_width,
 )
 from simtrain.errors import InputError, Location
 
@@ -167,5 +169,6 @@ def query(
     elif as_json:
         show(as_json, answer.to_json, str)
     else:
-        # A table cut to the terminal would show wrong numbers.
-        print_page(answer_page(answer), _FULL_WIDTH)
+        # A table cut to the terminal would show wrong numbers; a file has a line for each row.
+        width = text_width() if sys.stdout.isatty() else None
+        print_page(answer_page(answer, width), _FULL_WIDTH)

@@ -12,7 +12,6 @@ from rich.progress import (
     MofNCompleteColumn,
     ProgressColumn,
     Task,
-    TextColumn,
     TimeRemainingColumn,
 )
 from rich.text import Text
@@ -38,9 +37,8 @@ def sweep_bar(plan: Plan) -> Iterator[Callable[[Progress], None]]:
 
     Ctrl-C ends the command, with a message that says how to resume.
     """
-    columns = (BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
-    bar = stderr_bar(*columns, TextColumn("{task.fields[best]}", markup=False))
-    task = bar.add_task("", total=plan.num_points, best="")
+    bar = stderr_bar(BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
+    task = bar.add_task("", total=plan.num_points)
     last = Progress(0, 0)
 
     def update(progress: Progress) -> None:
@@ -49,8 +47,8 @@ def sweep_bar(plan: Plan) -> Iterator[Callable[[Progress], None]]:
         best = progress.counts.best
         # Parts that were already on disk must not count towards the rate.
         set_bar = bar.update if progress.found == last.found else bar.reset
-        done, words = progress.counts.num_points, best_words(best) if best else ""
-        set_bar(task, total=progress.num_points, completed=done, best=words)
+        bar.note = best_words(best) if best else ""
+        set_bar(task, total=progress.num_points, completed=progress.counts.num_points)
         last = progress
 
     try:

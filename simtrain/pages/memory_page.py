@@ -18,13 +18,13 @@ from simtrain.memory.buffers import (
     WORKING,
 )
 from simtrain.memory.report import COMPONENTS, MemoryReport, StageMemory
-from simtrain.pages.tables import Bar, FittedTable, evenly_spaced, table_of, verdict
+from simtrain.pages.tables import Bar, FittedTable, evenly_spaced, notes, table_of, verdict
 from simtrain.units import format_seconds, gib
 
 MEANINGS = {
     RECOMPUTED: "dropped in the forward pass and computed again for the backward pass",
     WORKING: "temporary activations and gradients, here in {op}",
-    GLOBAL: "Megatron-LM's: inputs gathered by sequence parallelism, and QKᵀ",
+    GLOBAL: "Megatron-LM's: inputs gathered by sequence parallelism, QKᵀ if unfused",
     GATHERED_PARAMETERS: "parameters of a layer that ZeRO gathers",
     GRADIENT_BUCKET: "a layer's unsharded gradients before ZeRO reduces them",
     FP32_GRADIENTS: "fp32 copy of 16-bit gradients for the optimizer step",
@@ -34,7 +34,7 @@ MEANINGS = {
 }
 """Description of each buffer, by name."""
 _MANY_STAGES, _ROWS = 16, 8
-_MOMENT, _TIME = "at the\nstart\nof", ">at"
+_MOMENT, _TIME = "peak\nduring", ">starting\nat"
 _HYPHENATED = {
     "parameters": "param-\neters",
     "gradients": "gradi-\nents",
@@ -46,7 +46,7 @@ _HYPHENATED = {
 
 def memory_page(report: MemoryReport) -> RenderableType:
     """Show every stage's peak by component, and the buffers of the fullest stage."""
-    parts: list[RenderableType] = [_components_table(report), ""]
+    parts: list[RenderableType] = [_components_table(report), *notes(peak_remarks(report)), ""]
     if report.fullest.buffers_bytes:
         parts += [_buffers_table(report.fullest), ""]
     return Group(*parts, memory_verdict(report))
@@ -68,7 +68,7 @@ def peaks_table(report: MemoryReport) -> FittedTable:
         for stage in stages
     ]
     return FittedTable(
-        (">stage", ">peak\nGiB", ">%", "in", ""),
+        (">stage", ">peak\nGiB", ">%", _MOMENT, ""),
         rows,
         title=f"Peak memory per GPU, of {gib(capacity)} GiB",
         styles=[_style(stage, report) for stage in stages],
@@ -77,6 +77,12 @@ def peaks_table(report: MemoryReport) -> FittedTable:
 
 def _style(stage: StageMemory, report: MemoryReport) -> str | None:
     return None if stage.peak_bytes <= report.capacity_bytes else "red"
+
+
+def peak_remarks(report: MemoryReport) -> list[str]:
+    """Explain the name of the pass at the fullest stage's peak; nothing if a step has the peak."""
+    action = report.fullest.peak_action
+    return [f"{action} is the {action.in_words}."] if action else []
 
 
 def memory_verdict(report: MemoryReport) -> Text:

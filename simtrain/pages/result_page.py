@@ -8,7 +8,7 @@ from pathlib import PurePath
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from simtrain.pages.memory_page import memory_verdict, peaks_table
+from simtrain.pages.memory_page import memory_verdict, peak_remarks, peaks_table
 from simtrain.pages.tables import Bar, FittedTable, notes, properties
 from simtrain.pages.timeline_strip import TimelineStrip
 from simtrain.report.breakdown import CAUSE_LABELS
@@ -25,7 +25,7 @@ def result_page(result: Result, idle: Iterable[str] = ()) -> RenderableType:
     return Group(
         *spaced,
         TimelineStrip(result),
-        *notes([*remarks_on(result), *_extrapolation(result), *idle]),
+        *notes([*peak_remarks(result.memory), *remarks_on(result), *_extrapolation(result), *idle]),
         memory_verdict(result.memory),
     )
 

@@ -18,11 +18,14 @@ from simtrain.search.objective import Objective
 from simtrain.search.result import SearchResult
 from simtrain.search.words import num_gpus_in_words
 from simtrain.studies.choose import policy_words
-from simtrain.units import format_bytes, format_seconds, four_digits
+from simtrain.units import format_bytes, format_seconds, four_digits, gib
 
 _TENSOR, _CONTEXT, _MICRO = "tensor", "con-\ntext", "micro"
 _RECOMPUTE, _SEQUENCE = "re-\ncompute", "seq.\npar."
 _TEXTS = (_RECOMPUTE, _SEQUENCE)
+_GPUS = "GPUs"
+_COLUMNS = 12
+"""Columns of a row without numbers of GPUs, objectives and experts."""
 
 
 def search_page(result: SearchResult) -> RenderableType:
@@ -53,6 +56,7 @@ def _row(candidate: Candidate, result: SearchResult) -> dict[str, str]:
         Objective.TOKENS_PER_S: {"tokens/s": f"{run.tokens_per_s:,.0f}"},
     }
     return {
+        **({_GPUS: str(scenario.num_gpus)} if len(result.gpus) > 1 else {}),
         _TENSOR: str(split.tensor),
         "pipe-\nline": str(split.pipeline),
         "data": str(split.data),
@@ -66,7 +70,7 @@ def _row(candidate: Candidate, result: SearchResult) -> dict[str, str]:
         "time": format_seconds(run.iteration_time_s),
         **objectives.get(result.objective, {}),
         "MFU": f"{run.mfu:.1%}",
-        "peak": format_bytes(candidate.evaluation.peak_bytes),
+        "peak\nGiB": gib(candidate.evaluation.peak_bytes),
     }
 
 
@@ -79,12 +83,19 @@ def _expert_columns(scenario: Scenario) -> dict[str, str]:
 
 
 def _without_idle_columns(rows: list[dict[str, str]]) -> list[dict[str, str]]:
-    """Remove columns without information; narrow the others if there are many."""
+    """Remove columns without information; narrow and remove others to fit 80 columns."""
     has_context = any(row[_CONTEXT] != "1" for row in rows)
     has_experts = "ex-\npert" in rows[0]
+    # Beyond the columns that every table has: GPUs, an objective, context, experts.
+    num_more = len(rows[0]) - _COLUMNS + has_context - has_experts
     # With experts, tensor parallelism requires sequence parallelism: the column is redundant.
-    left_out = {_CONTEXT: not has_context, _SEQUENCE: has_experts, "MFU": has_context & has_experts}
-    narrower = {_TENSOR: "ten-\nsor", _MICRO: "mi-\ncro"} if has_context or has_experts else {}
+    left_out = {
+        _CONTEXT: not has_context,
+        _SEQUENCE: has_experts,
+        "MFU": num_more > 1,
+        _GPUS: num_more > 2,
+    }
+    narrower = {_TENSOR: "ten-\nsor", _MICRO: "mi-\ncro"} if num_more else {}
     return [
         {narrower.get(name, name): cell for name, cell in row.items() if not left_out.get(name)}
         for row in rows

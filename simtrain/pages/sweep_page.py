@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Literal
 
-from rich.console import Group
+from rich.cells import cell_len
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -24,6 +25,8 @@ from simtrain.sweep.run import Progress, Shard
 from simtrain.units import counted, format_bytes, format_seconds, four_digits
 
 _MAX_ROWS = 40
+_GAP = 2
+"""Spaces between columns of an answer."""
 
 
 def summary_json(
@@ -107,19 +110,39 @@ def _figure(column: str, value: float) -> str:
     return f"{value:.1%}" if column == "hfu" else f"{value:,}"
 
 
-def answer_page(answer: Answer) -> Table | Group:
-    """The rows of an answer as a table, cut after the first rows."""
-    table = Table(box=None, pad_edge=False)
-    for number, name in enumerate(answer.columns):
-        values = [row[number] for row in answer.rows]
-        is_number = any(isinstance(value, (int, float)) for value in values)
-        table.add_column(Text(name), justify="right" if is_number else "left", no_wrap=True)
-    for row in answer.rows[:_MAX_ROWS]:
-        table.add_row(*(Text(_shown(value)) for value in row))
+def answer_page(answer: Answer, width: int | None = None) -> Group:
+    """The rows of an answer as a table, cut after the first rows.
+
+    Columns beyond `width` follow in further tables.
+    """
+    cells = [[_shown(value) for value in row] for row in answer.rows[:_MAX_ROWS]]
+    widths = [max(map(cell_len, column)) for column in zip(answer.columns, *cells, strict=True)]
+    tables: list[RenderableType] = []
+    for group in _groups(widths, width):
+        table = Table(box=None, pad_edge=False)
+        for number in group:
+            is_number = any(isinstance(row[number], (int, float)) for row in answer.rows)
+            justify: Literal["left", "right"] = "right" if is_number else "left"
+            table.add_column(Text(answer.columns[number]), justify=justify, no_wrap=True)
+        for row in cells:
+            table.add_row(*(Text(row[number]) for number in group))
+        tables += [table, ""]
     hidden = len(answer.rows) - _MAX_ROWS
-    if hidden <= 0:
-        return table
-    return Group(table, Text(f"and {hidden:,} more rows: --csv and --json print them all"))
+    more = f"and {hidden:,} more rows: --csv and --json print them all"
+    return Group(*tables[:-1], *[Text(more)] * (hidden > 0))
+
+
+def _groups(widths: Sequence[int], width: int | None) -> Iterator[list[int]]:
+    """Yield the numbers of consecutive columns that fit a width together, at least one each."""
+    group: list[int] = []
+    used = 0
+    for number, needed in enumerate(widths):
+        if group and width is not None and used + needed > width:
+            yield group
+            group, used = [], 0
+        group.append(number)
+        used += needed + _GAP
+    yield group
 
 
 def _shown(value: Any) -> str:

@@ -8,6 +8,12 @@ from simtrain.errors import InputError, Problem
 Kind = Literal["F", "B", "I", "W"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
+_PASSES: dict[Kind, str] = {
+    "F": "forward pass",
+    "B": "backward pass",
+    "I": "backward pass for input gradients",
+    "W": "backward pass for weight gradients",
+}
 _GRAMMAR = re.compile(r"(0|[1-9][0-9]*)([FBIW])(0|[1-9][0-9]*)", re.ASCII)
 
 
@@ -28,6 +34,12 @@ class Action(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.virtual_stage}{self.kind}{self.microbatch}"
+
+    @property
+    def in_words(self) -> str:
+        """Description for readers who do not know the short form."""
+        on = f"of microbatch {self.microbatch} on virtual stage {self.virtual_stage}"
+        return f"{_PASSES[self.kind]} {on}"
 
     @classmethod
     def parse(cls, text: str) -> Self:

@@ -8,7 +8,9 @@ import pytest
 from rich.console import Console
 
 from simtrain.commands import shared
+from simtrain.pages.sweep_page import answer_page
 from simtrain.pages.tables import Bar, FittedTable
+from simtrain.sweep.query import Answer
 from tests.helpers.command_line import call
 from tests.pages.test_render import PAGES
 
@@ -22,7 +24,7 @@ COMMANDS = (
     "run mixtral_8x7b --ops",
     "explain table5_22b_present",
     "explain table5_22b_present peak_memory",
-    "search gpt2_1_5b --gpus 1 --top 3 --set batch.global=8",
+    "search gpt2_1_5b --gpus 1,2 --objective cost --top 3 --set batch.global=8",
 )
 _UNITS = re.compile(r"(s|ms|us|ns|GiB|MiB|%|TFLOP/s|GB/s|Gb/s|days)")
 
@@ -90,3 +92,15 @@ def test_a_list_is_wrapped_on_a_terminal_but_not_in_a_pipe(
     shared.print_list(rows)
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 40 and lines[1].startswith("        word")
+
+
+def test_columns_of_an_answer_beyond_the_terminal_follow_below() -> None:
+    names = tuple(f"a_long_name_{number:02}" for number in range(12))
+    page = answer_page(Answer(names, (tuple(range(12)), tuple(range(100, 112)))), 80)
+    check(text := drawn(page, 1000), 80)
+    assert text.split() == [
+        word
+        for first in (0, 5, 10)
+        for row in (names, range(12), range(100, 112))
+        for word in map(str, row[first : first + 5])
+    ]

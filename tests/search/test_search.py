@@ -372,8 +372,9 @@ def test_the_command_prints_a_table(file: pathlib.Path) -> None:
     for shown in ("small", "2 or 4 GPUs", "a100_sxm4_80gb", "cost", "80 GiB"):
         assert shown in title
     assert "…" not in outcome.stdout
-    rows = [line.split() for line in lines if line.rstrip().endswith(" GiB")]
+    rows = [line.split() for line in lines if re.fullmatch(r" [123] .*", line)]
     assert [row[0] for row in rows] == ["1", "2", "3"]
+    assert all(row[1] in ("2", "4") for row in rows), "the column of GPUs"
     assert "USD/" in "".join(lines[:4])
     assert any(line.startswith("Number 1 compared with number 2: ") for line in lines)
     assert lines[-1].startswith("Exact: ")

@@ -23,7 +23,7 @@ _NEEDED = ("peak_bytes", "iteration_time_s", "tokens_per_s", "num_gpus")
 _MANY_POINTS = 2000
 _MOST_NUMBERED = 12
 _MOST_KEY_LINES, _KEY_CHARACTERS = 16, 125
-_LOGARITHMIC = 20.0
+_LOGARITHMIC = 8.0
 """The time axis is logarithmic above this ratio of the slowest to the fastest point."""
 _ONE_SIZE = 0.005
 """Points count as equally large up to this relative difference in memory."""
