@@ -86,7 +86,7 @@ def memory(
     On cuda the models run, and the memory is that of the allocator. On cpu nothing is computed:
     the tensors that would exist are counted.
 
-    Exit code 4: the error of a peak is above the threshold.
+    Exits with 4 if the error of a peak is above the threshold.
 
     Example: simtrain calibrate memory --device cuda
     """
@@ -114,7 +114,9 @@ def measure(
     device: Annotated[
         Device | None, typer.Option(help="Device to measure; cuda if there is one.")
     ] = None,
-    only: Annotated[list[Part] | None, typer.Option(help="Measure this part; repeatable.")] = None,
+    only: Annotated[
+        list[Part] | None, typer.Option(help="Measure only this part. May be repeated.")
+    ] = None,
 ) -> None:
     """Measure this machine: matrix products, kernels, collectives, layers, training.
 
@@ -170,7 +172,7 @@ def validate(
 ) -> None:
     """Compare a profile's predictions with measured layers and iterations that no fit used.
 
-    Exit code 4: an error is above its threshold.
+    Exits with 4 if an error is above its threshold.
 
     Example: simtrain calibrate validate my_node.yaml measured --out pictures
     """

@@ -28,7 +28,13 @@ from simtrain.commands.sweep import query, sweep, sweeps
 from simtrain.commands.timeline import timeline
 from simtrain.version import VERSION
 
-app = App(add_completion=True)
+app = App(
+    add_completion=True,
+    help="Simulate one training iteration of a large model: how long it takes, where the time goes,"
+    " and whether it fits in memory."
+    "\n\nStart with: simtrain run table5_22b_present. Each command's --help has an example;"
+    " docs/tutorial.md leads from there to a decision.",
+)
 # Groups and commands in the order of `simtrain --help`.
 GROUPS = {
     "Simulate": (run, memory, timeline, report, schedule, cost),
@@ -59,10 +65,7 @@ def simtrain(
         ),
     ] = False,
 ) -> None:
-    """Simulate one training iteration of a large model: how long it takes, and where time goes.
-
-    Start with: simtrain run table5_22b_present
-    """
+    """Take the options of `simtrain` itself."""
 
 
 def main() -> None:

@@ -33,6 +33,8 @@ def writing_to(folder: Path, what: str, option: str = "--out") -> Iterator[None]
         place = Location(str(error.filename or folder))
         message = f"cannot write {what} here: {error.strerror}"
         fix = f"choose a writable folder with {option}"
+        if isinstance(error, FileNotFoundError) and not folder.parent.exists():
+            fix = f"create the folder {folder.parent}, or choose another one with {option}"
         raise InputError.of("E113", message, place, fix) from error
 
 

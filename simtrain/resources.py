@@ -94,6 +94,11 @@ def _find(name_or_path: str | Path, kind: str, location: Location | None = None)
     # Sweeps look up profiles thousands of times per second; os.path is faster than pathlib.
     name = str(name_or_path)
     if not _is_bare(name) or os.path.isfile(name):
+        if location is not None and not os.path.exists(name):
+            from simtrain.strict_yaml.reading import similar_names_advice
+
+            message = f"there is no file {name}"
+            raise InputError.of("E101", message, location, similar_names_advice(Path(name)))
         return Path(name)
     shipped = f"{_folder(kind)}{os.sep}{name}{_SUFFIX}"
     if not os.path.isfile(shipped):

@@ -27,7 +27,7 @@ ROOMS: dict[str, set[str]] = {
     "units": set(),
     "output_folder": {"errors", "extras"},
     "strict_yaml": {"errors"},
-    "resources": {"errors"},
+    "resources": {"errors", "strict_yaml"},
     "mesh": set(),
     "entry": {"units"},
     "comparison": set(),

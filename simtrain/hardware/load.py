@@ -117,7 +117,9 @@ def _is_entry(data: Any) -> bool:
 
 
 def _no_entry(path: Path, around: Any, location: Location | None) -> Problem:
-    names = list(around) if isinstance(around, dict) else []
+    # The name, version and description of a profile are no entries.
+    sections = around if isinstance(around, dict) else {}
+    names = [name for name, data in sections.items() if isinstance(data, dict)]
     question = did_you_mean(str(path[-1]), names)
     return Problem(
         "E205",

@@ -84,7 +84,7 @@ def check_is_scenario(value: object) -> None:
     """
     if isinstance(value, Scenario):
         return
-    message = f"a {type(value).__name__} is not a Scenario"
+    message = f"an object of type {type(value).__name__} is not a Scenario"
     fix = "load one with load_scenario, or build one with Scenario(model=..., batch=...)"
     if isinstance(value, (str, PurePath)):
         message = f'"{value}" is a name, not a Scenario'

@@ -18,12 +18,13 @@ OTHER_VALUES = MappingProxyType(
     {
         "schedule": {
             **dict.fromkeys(
-                ("zerobubble", "zero_bubble", "zero-bubble", "zb", "zb-h1", "zbh1", "zb-h2"),
+                ("zerobubble", "zero_bubble", "zero-bubble", "zb", "zb1p", "zb-h1", "zbh1"),
                 _OWN_SCHEDULE,
             ),
-            **dict.fromkeys(("zb-v", "zbv", "dualpipe", "dualpipev", "chimera"), _OWN_SCHEDULE),
-            "1f1b-interleaved": "write interleaved",
-            "vpp": "write interleaved",
+            **dict.fromkeys(("zb-h2", "zbh2", "zb-v", "zbv", "zb-vpp"), _OWN_SCHEDULE),
+            **dict.fromkeys(("zbvzerobubble", "interleavedzerobubble"), _OWN_SCHEDULE),
+            **dict.fromkeys(("dualpipe", "dualpipev", "chimera", "loopedbfs"), _OWN_SCHEDULE),
+            **dict.fromkeys(("1f1b-interleaved", "interleaved1f1b", "vpp"), "write interleaved"),
         },
         "attention_backend": dict.fromkeys(
             ("flash", "flash_attention", "flash_attn", "flash_attention_2", "sdpa", "te"),

@@ -28,6 +28,7 @@ Model = TypeVar("Model", bound=BaseModel)
 _CONSEQUENCES = frozenset({"default_factory_not_called"})
 _MAX_SHOWN = 40
 _MOST_NAMES = 3
+_FILE = "the file"
 # Suffixes of numbers, as powers of 1024 or 1000.
 _SUFFIX_POWERS = {"k": 1, "m": 2, "b": 3, "g": 3}
 _WORDS: dict[type, str] = {type(None): "null (nothing written)", dict: "a section", list: "a list"}
@@ -74,7 +75,7 @@ def input_error(
     model_class: type[BaseModel],
     data: Mapping[str, Any],
     positions: Positions,
-    home: str = "the file",
+    home: str = _FILE,
     spell: Callable[[Path], str] = dotted,
 ) -> InputError:
     """Convert pydantic's error to an InputError with one located problem per error.
@@ -189,8 +190,11 @@ def _explain_unknown_key(refusal: _Refusal) -> Problem:
         is_own = key in own and instead.split()[0].rstrip(",:") in legal
         verb = "" if instead.startswith("remove") else "write "
         question = f"{verb}{refusal.in_full(instead) if is_own else instead}. "
-    fix = f"{question}The keys of {refusal.home} are {', '.join(legal)}"
-    return refusal.at_key("E201", f'unknown key "{key}" in {refusal.home}', fix)
+    where, keys = f"in {refusal.home}", f"The keys of {refusal.home}"
+    if refusal.home == _FILE:  # also if an option of a command has the key
+        where, keys = "at the top level", "The keys there"
+    fix = f"{question}{keys} are {', '.join(legal)}"
+    return refusal.at_key("E201", f'unknown key "{key}" {where}', fix)
 
 
 def _explain_missing(refusal: _Refusal) -> Problem:

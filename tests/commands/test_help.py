@@ -29,6 +29,9 @@ def test_h_prints_the_same_as_help(command: str) -> None:
 
 
 def test_help_lists_groups_of_commands_and_run_first() -> None:
+    start = " ".join(call("-h").stdout.split()[:40])
+    assert "Simulate one training iteration of a large model" in start
+    assert "Start with: simtrain run table5_22b_present" in start
     titles = re.findall(r"─ (\w[\w ]*) ─", call("-h").stdout)
     assert titles == ["Options", "Simulate", "Compare", "Look up", "Write", "Measure"]
     commands = re.findall(r"^│ ([a-z]+) ", call("-h").stdout, re.MULTILINE)

@@ -290,7 +290,7 @@ def test_only_scenarios_are_simulated() -> None:
     (problem,) = problems_of(lambda: simtrain.Evaluator().evaluate("table5_22b_present"))
     assert problem.code == "E114"
     (problem,) = problems_of(lambda: simulate_memory({"model": {}}))
-    assert problem.message == "a dict is not a Scenario"
+    assert problem.message == "an object of type dict is not a Scenario"
 
 
 @pytest.mark.parametrize(
