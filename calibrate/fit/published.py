@@ -44,6 +44,7 @@ from calibrate.fit.products import (
 from calibrate.fit.result import Fit, profile_of
 from simtrain.comparison import Comparison
 from simtrain.durations.gemm import GemmMachine, gemm_seconds
+from simtrain.hardware.profile import HardwareProfile
 from simtrain.scenario import load_scenario
 from simtrain.strict_yaml import load_document, validate
 from simtrain.units import parse_bytes_per_s
@@ -54,6 +55,7 @@ _START_TFLOPS = 270.0
 _DTYPE_START = 0.7, 1.0, 2.0
 """Start of the search for a data type: tail quantization, us per tile, TB/s of a cast."""
 _TAKEN_OVER = "taken_over"
+_OPTIONAL = "inter_node", "running_costs", "collectives"
 _ROUNDING_MS = 0.1 / math.sqrt(12)
 """Standard deviation of a number printed to 0.1 ms."""
 _START_SLOWDOWN = 0.3
@@ -279,38 +281,17 @@ def fit_figures(path: pathlib.Path) -> Fit:
             kind.value: published(timed.source, found)(each)
             for kind, (each, found) in curves.items()
         },
-        **{
-            name: sheet[name]
-            for name in ("inter_node", "running_costs", "collectives")
-            if name in sheet
-        },
+        **{name: sheet[name] for name in _OPTIONAL if name in sheet},
     }
     shown = [*kernels.comparisons, *products.comparisons, *of_dtypes]
     shown += [*(comparison for _, comparison in curves.values()), elsewhere]
     if isinstance(figures, Figures):
-        of_layer, full = figures.layer, data
-        layers = [
-            (
-                name,
-                load_scenario(of_layer.scenario.format(strategy=name)),
-                times,
-                (_ROUNDING_MS,) * 2,
-            )
-            for name, *times in of_layer.times
-        ]
         estimates = (
             (products.speed_elsewhere, products.shapes.mean_abs_error),
             (1.0, kernels.comparisons[0].mean_abs_error),
             (1.0, elsewhere.mean_abs_error),
         )
-        in_situ = fit_layers(
-            "layers",
-            layers,
-            lambda guess: profile_of(_with_layers(full, figures, guess)),
-            estimates,
-            (*(value for value, _ in estimates), _START_SLOWDOWN),
-            (0.0, math.inf),
-        )
+        in_situ = _fit_in_situ(figures, data, estimates)
         data = _with_layers(data, figures, in_situ)
         shown.append(in_situ.comparison)
     else:
@@ -322,14 +303,39 @@ def fit_figures(path: pathlib.Path) -> Fit:
         )
     if by_dtype:
         data = _with_sections(data, gemm={"by_dtype": by_dtype})
-    if (attention := figures.fused_attention) is not None:
-        section, of_attention = (
-            published_attention(attention, profile_of(data))
-            if isinstance(attention, FusedAttentionFigures)
-            else training_attention(attention, profile_of(data))
-        )
-        data, shown = data | {"fused_attention": section}, [*shown, *of_attention]
-    return Fit(data, shown)
+    section, of_attention = _attention(figures, profile_of(data))
+    return Fit(data | section, [*shown, *of_attention])
+
+
+def _fit_in_situ(figures: Figures, data: Data, estimates: Sequence[tuple[float, float]]) -> InSitu:
+    scenario = figures.layer.scenario
+    layers = [
+        (name, load_scenario(scenario.format(strategy=name)), both, (_ROUNDING_MS,) * 2)
+        for name, *both in figures.layer.times
+    ]
+    return fit_layers(
+        "layers",
+        layers,
+        lambda guess: profile_of(_with_layers(data, figures, guess)),
+        estimates,
+        (*(value for value, _ in estimates), _START_SLOWDOWN),
+        (0.0, math.inf),
+    )
+
+
+def _attention(
+    figures: Figures | FiguresWithoutLayers, profile: HardwareProfile
+) -> tuple[Data, Sequence[Comparison]]:
+    """Fit the section `fused_attention`; empty without published kernels."""
+    attention = figures.fused_attention
+    if attention is None:
+        return {}, ()
+    section, comparisons = (
+        published_attention(attention, profile)
+        if isinstance(attention, FusedAttentionFigures)
+        else training_attention(attention, profile)
+    )
+    return {"fused_attention": section}, comparisons
 
 
 def _gemm(
