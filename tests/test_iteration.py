@@ -68,7 +68,7 @@ def test_better_hardware_never_slows(entry: str, sequence: bool) -> None:
     assert run(scenario, **{entry: FASTER[entry]}).iteration_time_s <= before
 
 
-def test_a_what_if_is_written_in_the_scenario() -> None:
+def test_a_what_if_in_the_scenario_equals_a_changed_profile() -> None:
     """Doubling the NVLink bandwidth in `hardware:` equals changing the entry of the profile."""
     name, setting = "table4_baseline", "hardware.intra_node.bandwidth=600 GB/s"
     plain, overridden = simulate(load_scenario(name)), simulate(load_scenario(name, [setting]))

@@ -62,7 +62,7 @@ def test_windows_locks_the_same(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.usefixtures("windows")
-def test_a_sweep_runs_without_what_windows_lacks(
+def test_a_sweep_runs_without_modules_that_windows_lacks(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "small.yaml").write_text(SMALL, encoding="utf-8")

@@ -6,17 +6,19 @@ from tests.helpers.scenario_texts import MINIMAL, edited
 
 
 @dataclass(frozen=True)
-class Bad:
-    """A scenario, the place and code of each expected problem, and words of the first one."""
+class BadScenario:
+    """Scenario with the place and code of each expected error, and excerpts of the first error."""
 
     name: str
     content: str | bytes
     heads: tuple[str, ...]
-    says: tuple[str, ...]
+    excerpts: tuple[str, ...]
 
 
-def bad(name: str, content: str | bytes, head: str, *says: str, also: tuple[str, ...] = ()) -> Bad:
-    return Bad(name, content, (head, *also), says)
+def bad(
+    name: str, content: str | bytes, head: str, *excerpts: str, also: tuple[str, ...] = ()
+) -> BadScenario:
+    return BadScenario(name, content, (head, *also), excerpts)
 
 
 def adding(text: str) -> str:

@@ -29,7 +29,7 @@ const args = [...arguments], done = args.pop();
 
 
 class Browser:
-    """A window of Chromium."""
+    """Window of Chromium."""
 
     def __init__(self, driver: Any) -> None:
         self.driver = driver

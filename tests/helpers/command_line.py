@@ -23,7 +23,7 @@ _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The output and the exit code of a command."""
+    """Output and exit code of a command."""
 
     exit_code: Any
     stdout: str

@@ -196,7 +196,9 @@ def kept_bytes(record: PassRecord) -> int:
 
 
 def saved_bytes(ops: Iterable[Op]) -> int:
-    """Bytes that the forward ops of a block save for its backward pass, each tensor once."""
+    """Return the bytes that the forward ops of a block save for its backward pass, each tensor
+    once.
+    """
     forward = (op for op in ops if op.phase is Phase.FORWARD)
     return sum(tensor.num_bytes for tensor in {one for op in forward for one in op.saves})
 

@@ -27,7 +27,7 @@ Moment = tuple[Thread, int]
 
 
 class Slice(NamedTuple):
-    """A named interval, in nanoseconds."""
+    """Named interval, in nanoseconds."""
 
     name: str
     start_ns: int

@@ -38,7 +38,7 @@ PRESENT = "selective+sequence"
 
 @pytest.fixture(scope="module")
 def results() -> dict[str, paper.TargetResult]:
-    """Results of every target in this file."""
+    """Reproduce every target in this file."""
     return {target: paper.reproduce(target) for target in TARGETS}
 
 
@@ -325,7 +325,7 @@ def test_zero(results: dict[str, paper.TargetResult]) -> None:
 
 
 def test_zero_shards_states_over_replicas(results: dict[str, paper.TargetResult]) -> None:
-    """(2 + 2 + 12/N)Ψ, (2 + 14/N)Ψ, 16Ψ/N."""
+    """Stages 1, 2 and 3 need (2 + 2 + 12/N)Ψ, (2 + 14/N)Ψ and 16Ψ/N bytes."""
     states = entries(results, "zero", "divided")
     psi = states.value("0", "1") / 16
     for number in (2, 4, 8, 16, 32, 64):

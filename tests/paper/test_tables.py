@@ -62,7 +62,9 @@ def dp530b() -> TimeComparison:
 def utilization(
     model: str, iteration_time_s: float, *, recompute: bool, replicas: int = 1
 ) -> float:
-    """MFU or HFU in percent of 312 TFLOP/s: 72BLsh²(1 + s/6h + v/12hL [+ s/18h]) (Appendix A)."""
+    """Return MFU or HFU in percent of 312 TFLOP/s: 72BLsh²(1 + s/6h + v/12hL [+ s/18h]) (Appendix
+    A).
+    """
     batch, layers, h, gpus = TABLE_3[model]
     s, v = 2048, 51200
     bracket = 1 + s / (6 * h) + v / (12 * h * layers) + recompute * s / (18 * h)
@@ -157,7 +159,7 @@ def test_the_row_of_dp530b(dp530b: TimeComparison) -> None:
 
 
 def error_of(row: paper.Entry) -> float:
-    """Relative error of a time."""
+    """Return the relative error of a time."""
     assert row.paper is not None
     return row.simulated / row.paper - 1
 

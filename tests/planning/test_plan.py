@@ -211,7 +211,7 @@ def test_a_spent_budget_of_seconds_ends_after_the_first_search() -> None:
 
 
 class BrokenPool(SerialExecutor):
-    """A pool whose workers die after `num_searches` searches."""
+    """Pool whose workers die after `num_searches` searches."""
 
     def __init__(self, num_searches: int) -> None:
         self.num_left = num_searches

@@ -25,7 +25,7 @@ from tests.helpers.toys import (
 
 @dataclass(frozen=True, slots=True)
 class AttentionOnly:
-    """A block with attention only."""
+    """Block with attention only."""
 
     fused: bool = True
     is_unit: bool = True
@@ -62,7 +62,7 @@ def attention_s(
 
 @pytest.mark.parametrize("num_ranks", [2, 3, 5])
 @pytest.mark.parametrize("send_s", [0.0, 0.75, 1.0, 1.5, 4.0])
-def test_a_ring_exposes_what_sends_take_longer_than_kernels(num_ranks: int, send_s: float) -> None:
+def test_a_ring_exposes_the_excess_of_sends_over_kernels(num_ranks: int, send_s: float) -> None:
     """Each forward step except the last hides the send of a block. In the backward pass the first
     step hides a block, the last step gradients, and the others both.
     """

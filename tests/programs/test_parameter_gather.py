@@ -56,7 +56,7 @@ def bucket_bytes(plan: Plan, *, gathers: bool) -> float:
 
 @pytest.mark.parametrize("rule", BUCKETS)
 @pytest.mark.parametrize("tied", [False, True])
-def test_buckets_send_what_an_all_reduce_sends(rule: Any, tied: bool) -> None:
+def test_buckets_send_the_bytes_of_an_all_reduce(rule: Any, tied: bool) -> None:
     """A reduce-scatter and an all-gather around a ring: 2Ψ(d - 1)/d elements."""
     overlap = BESIDE | {"gradient_buckets": rule}
     model = {"tied_embeddings": tied}

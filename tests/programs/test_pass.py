@@ -93,7 +93,7 @@ SEQUENCE = {
 def backward_by_hand(
     seconds: dict[str, float], beside: dict[str, tuple[str, ...]], slowdown: float
 ) -> float:
-    """Return the time of kernels that run one after another, some beside a collective.
+    """Return the time of kernels that run one after another, some at the same time as a collective.
 
     A kernel of w and a collective of c together take max(w, c) + slowdown · min(w, c): both run at
     1/(1 + slowdown) until the shorter ends, after (1 + slowdown) · min, and max - min of the longer

@@ -196,7 +196,7 @@ def test_blocking_is_never_faster_than_overlap(
 
 @given(schedules(), random_seconds(), st.booleans())
 @settings(max_examples=60)
-def test_nothing_starts_before_what_it_needs(
+def test_no_task_starts_before_its_inputs(
     schedule: Schedule, seconds: PipelineSeconds, overlap: bool
 ) -> None:
     program, tasks = pipeline_program(schedule, seconds, overlap)
@@ -212,7 +212,7 @@ def test_nothing_starts_before_what_it_needs(
 
 @given(schedules())
 @settings(max_examples=40)
-def test_a_slow_link_costs_at_least_its_messages(schedule: Schedule) -> None:
+def test_a_slow_link_takes_at_least_the_time_of_its_messages(schedule: Schedule) -> None:
     assume(schedule.num_stages > 1)
     timeline, tasks = run(schedule, 100.0, overlap=True)
     streams = map(timeline.program.graph.stream, range(len(tasks.messages)))

@@ -11,7 +11,7 @@ from simtrain.scenario.violation import rule_against
 from simtrain.strict_yaml import parse_document
 from tests.helpers.bad_context import BAD_CONTEXT
 from tests.helpers.bad_data_parallel import BAD_DATA_PARALLEL
-from tests.helpers.bad_scenarios import ILLEGAL, UNREADABLE, WRONG_VALUES, Bad, adding
+from tests.helpers.bad_scenarios import ILLEGAL, UNREADABLE, WRONG_VALUES, BadScenario, adding
 from tests.helpers.bad_stages import BAD_STAGES
 from tests.helpers.bad_userbuffers import BAD_USERBUFFERS
 from tests.helpers.scenario_texts import MINIMAL, edited, scenario_of
@@ -21,7 +21,7 @@ ALL += BAD_DATA_PARALLEL + BAD_USERBUFFERS
 
 
 @pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)
-def test_a_bad_scenario_reports_all_its_errors(case: Bad, tmp_path: Path) -> None:
+def test_a_bad_scenario_reports_all_its_errors(case: BadScenario, tmp_path: Path) -> None:
     path = tmp_path / "x.yaml"
     path.write_bytes(case.content if isinstance(case.content, bytes) else case.content.encode())
     with pytest.raises(InputError) as caught:
@@ -30,7 +30,7 @@ def test_a_bad_scenario_reports_all_its_errors(case: Bad, tmp_path: Path) -> Non
     assert len(heads) == len(case.heads)
     for head, expected in zip(heads, case.heads, strict=True):
         assert head.startswith(f"{expected} ")
-    for words in case.says:
+    for words in case.excerpts:
         assert words in str(caught.value.problems[0])
     assert all(problem.fix or problem.code == "E207" for problem in caught.value.problems)
 
