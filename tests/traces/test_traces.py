@@ -314,7 +314,7 @@ def test_perfettos_format_needs_an_extra(
         (
             ["--trace", "nowhere/t.json"],
             "nowhere/t.json: E113 cannot write a trace here: No such file or directory\n  fix: "
-            "choose a writable folder with --trace\n",
+            "create the folder nowhere, or choose another one with --trace\n",
         ),
         (["--trace", "t.json", "--trace-microbatches", "0-1"], "--trace-microbatches 0-1: E118"),
         (["--trace", "t.json", "--trace-window", "2s"], "--trace-window 2s: E118 has no"),
