@@ -29,6 +29,7 @@ def reproduce(
     from simtrain.figures.paper import write_paper_figure
     from simtrain.output_folder import make_picture_folder
     from simtrain.pages.paper_page import paper_page
+    from simtrain.paper.models import PRESENT, paper_scenario
 
     if out:
         make_picture_folder(out)
@@ -39,6 +40,7 @@ def reproduce(
             if out:
                 write_paper_figure(name, results[name], out)
     result = paper.AllTargets(results) if target == "all" else results[target]
-    show(as_json, result.to_json, lambda: paper_page(result))
+    cluster = paper_scenario("22B", PRESENT).cluster  # that of all scenarios of the paper
+    show(as_json, result.to_json, lambda: paper_page(result), cluster)
     if not result.ok:
         raise typer.Exit(MISSED)

@@ -182,6 +182,7 @@ def test_a_missed_threshold_exits_with_4(monkeypatch: pytest.MonkeyPatch) -> Non
     assert closing.startswith("FAILED: mean |error| 0.") and closing.endswith("(at most 0.0%)")
     assert json.loads(data.stdout)["ok"] is False
     assert len(json.loads(data.stdout)["misses"]) == 1
+    assert json.loads(data.stdout)["made_with"]["profile"] == "a100_sxm4_80gb"
 
 
 def test_the_simulated_time_does_not_depend_on_the_papers(monkeypatch: pytest.MonkeyPatch) -> None:
