@@ -67,7 +67,7 @@ def test_plots_are_drawn_with_the_commands_of_the_page(
 ) -> None:
     """Made-up results with the sweep's axes are plotted; tests/figures examines the files."""
     drawn: list[str] = []
-    monkeypatch.setattr(style, "save", lambda figure, path: drawn.append(path.name) or (path,))
+    monkeypatch.setattr(style, "save", lambda figure, files: drawn.append(files[0].stem))
     monkeypatch.chdir(tmp_path)
     plan = plan_of(name)
     (sweep,) = (words for command, words in COMMANDS if command == "sweep" and name in words)
