@@ -69,7 +69,7 @@ class IntraNodeSheet(Strict):
     point_to_point: PointToPoint
 
 
-class Datasheet(Strict):
+class CopiedEntries(Strict):
     """Numbers that the profile copies, each with its source."""
 
     cluster: Cluster
@@ -253,7 +253,7 @@ class FiguresOfParts(Strict):
     version: Literal[1]
     name: Text
     description: Text
-    datasheet: Datasheet
+    datasheet: CopiedEntries
     gemm: Sourced[Annotated[list[Product], Field(min_length=20)]]
     gemm_batched: BatchedGemms
     gemm_by_dtype: dict[Dtype, DtypeProducts] = Field(default_factory=dict)

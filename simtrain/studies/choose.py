@@ -25,7 +25,7 @@ FASTEST = "the fastest that fits"
 """The reason in a choice's description."""
 
 
-class Run(Protocol):
+class TimedIteration(Protocol):
     """A simulated iteration."""
 
     @property
@@ -33,7 +33,7 @@ class Run(Protocol):
         """Iteration time."""
 
 
-R = TypeVar("R", bound=Run)
+R = TypeVar("R", bound=TimedIteration)
 PlanOf = Callable[[Scenario, tuple[int, ...] | None], Plan]
 
 

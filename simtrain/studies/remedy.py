@@ -27,7 +27,7 @@ _FACTORS = (2, 4, 8)
 _AUTO: Change = ("recompute", "auto")
 
 
-class Run(choose.Run, Protocol):
+class IterationWithMemory(choose.TimedIteration, Protocol):
     """A simulated iteration with its memory."""
 
     @property
@@ -35,7 +35,7 @@ class Run(choose.Run, Protocol):
         """Memory per stage."""
 
 
-R = TypeVar("R", bound=Run)
+R = TypeVar("R", bound=IterationWithMemory)
 
 
 @dataclass(frozen=True, slots=True)
