@@ -101,9 +101,7 @@ def a100() -> HardwareProfile:
 
 
 def changed(profile: HardwareProfile, **values: Any) -> HardwareProfile:
-    """Return the profile with changed entries: `changed(p, host__issue=0.0)` sets
-    p.host.issue.value.
-    """
+    """Return the profile with other values: host__issue=0.0 sets host.issue.value."""
     for name, value in values.items():
         profile = _set(profile, [*name.split("__"), "value"], value)
     return profile
@@ -124,7 +122,7 @@ INSTANT_RINGS = {
 
 
 def ring_start_s() -> float:
-    """Return the latency that a ring over nodes of the shipped profile has once."""
+    """Return the latency that every ring collective over nodes has once, in the shipped profile."""
     table = a100().collectives
     assert table is not None and table.ring is not None
     (protocol,) = table.ring.value
@@ -149,8 +147,8 @@ def chunk_with(
     embedding: bool = False,
     head: bool = False,
 ) -> Chunk:
-    """Return a chunk with `num_layers` layers of the scenario's model, and the blocks that are
-    true.
+    """Return a chunk with `num_layers` layers of the scenario's model, and the
+    blocks set to true.
     """
     (first, _), (layer, _), (last, _) = gpt_blocks(scenario).runs
     counts = [(GetBatch(), batch), (first, embedding), (layer, num_layers), (last, head)]
@@ -196,9 +194,7 @@ def kept_bytes(record: PassRecord) -> int:
 
 
 def saved_bytes(ops: Iterable[Op]) -> int:
-    """Return the bytes that the forward ops of a block save for its backward pass, each tensor
-    once.
-    """
+    """Return the bytes that a block's forward ops save for its backward pass, each tensor once."""
     forward = (op for op in ops if op.phase is Phase.FORWARD)
     return sum(tensor.num_bytes for tensor in {one for op in forward for one in op.saves})
 
@@ -220,7 +216,7 @@ def run(scenario: Scenario, **changes: Any) -> Result:
 
 
 def gradient_reduction_s(result: Result, stage: int) -> float:
-    """Return the time for which a stage's own stream averages and reduces gradients."""
+    """Return the time in which a stage's own stream averages and reduces gradients."""
     names = ("gradient average", "gradient reduction")
     spans = result.timeline.spans()
     return math.fsum(
@@ -244,12 +240,12 @@ def with_microbatches(scenario: Scenario, number: int) -> Scenario:
 
 
 def num_parameters(scenario: Scenario) -> int:
-    """Return the parameters of one rank of the first stage."""
+    """Return the number of parameters per rank of the first stage."""
     return plan_of(scenario).stage_parameters[0].total
 
 
 def layer_parameters(scenario: Scenario) -> int:
-    """Return the parameters of one layer on one rank."""
+    """Return the number of parameters of one layer per rank."""
     plan = plan_of(scenario)
     return unit_parameters(plan.chunks[0], plan.microbatch)[0].total
 
@@ -257,7 +253,7 @@ def layer_parameters(scenario: Scenario) -> int:
 def waits_of(record: PassRecord) -> list[list[int]]:
     """Return, for each op, the positions of the ops that it waits for on other streams."""
     graph = pass_program(record, PassMachine(lambda work: 0.0, 0.0, lambda work: 1.0)).graph
-    # Op i is task 2i + 1; first it waits for its launch.
+    # Op i is task 2i + 1. Its first wait is for its launch.
     return [
         [other // 2 for other in graph.waits(task)[1:]] for task in range(1, graph.num_tasks, 2)
     ]

@@ -45,14 +45,14 @@ class ReadTrace:
     arrows: list[tuple[Moment, Moment]] = field(default_factory=list)
 
     def check_no_overlap(self) -> None:
-        """Assert that slices of a thread follow one another."""
+        """Assert that the slices of each thread follow one another."""
         for slices in self.slices.values():
             for one, other in itertools.pairwise(slices):
                 assert one.start_ns <= one.end_ns <= other.start_ns
 
 
 def traced(result: Result, folder: pathlib.Path, suffix: str, **chosen: Any) -> ReadTrace:
-    """Write a trace and read it back."""
+    """Write a trace, and return its content as read back from the file."""
     file = folder / f"t{suffix}"
     write_trace(result, file, **chosen)
     return read_perfetto(file) if suffix == ".pftrace" else read_chrome(read_json(file))
@@ -99,11 +99,11 @@ def read_chrome(data: dict[str, Any]) -> ReadTrace:
 def read_perfetto(file: pathlib.Path) -> ReadTrace:
     """Return the content of a trace in Perfetto's format, by the rules of its trace processor.
 
-    The processor sorts events by time, and keeps the order of packets at equal times. It reports as
-    errors: events without a sequence or of an unknown track, tracks described twice or below more
-    than ten others, ends without a beginning, counters without a value, and arrows that begin twice
-    or end before they begin. Events that need no earlier packets for names, defaults or another
-    clock have neither flags nor a clock (src/trace_processor/importers/proto:
+    The processor sorts events by time, and keeps the order of packets at equal times. It reports
+    errors for: events without a sequence or of an unknown track; tracks described twice or below
+    more than ten others; ends without a beginning; counters without a value; arrows that begin
+    twice or end before they begin. Packets without flags and without a clock need no earlier
+    packets for names, defaults or clocks (src/trace_processor/importers/proto:
     proto_trace_reader.cc, track_event_tokenizer.cc, track_event_tracker.cc;
     importers/common/flow_tracker.cc).
     """

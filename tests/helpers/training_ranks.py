@@ -1,4 +1,4 @@
-"""Training of the same small model, without dropout, in one process and in several."""
+"""Training of one small model without dropout, in one process and in several."""
 
 import pathlib
 from typing import Any
@@ -42,9 +42,7 @@ def scenario(
 
 
 def training_of(case: Scenario, weights: Tensors | None = None) -> Training:
-    """Build a training in float64, with given weights of the whole model or with
-    large random ones.
-    """
+    """Build a float64 training with shards of `weights`, or else with large random weights."""
     training = Training(case, "cpu", torch.float64)
     torch.manual_seed(7)
     with torch.no_grad():
@@ -65,7 +63,7 @@ def trained(training: Training) -> Tensors:
 
 
 def own_part(training: Training, name: str, whole: Tensors) -> Tensor:
-    """Return this rank's shard of a tensor of the whole model, for its parameter `name`."""
+    """Return this rank's shard of the whole model's tensor for the parameter `name`."""
     place, within = training.place, name
     if name.startswith("layers."):
         number, within = name.removeprefix("layers.layers.").split(".", 1)
@@ -83,8 +81,9 @@ def own_part(training: Training, name: str, whole: Tensors) -> Tensor:
 
 
 def _side_by_side(training: Training, within: str) -> list[int]:
-    """Return the rows of queries, keys and values, or of gate and up projection, each of which is
-    sharded.
+    """Return the rows of each projection in a weight that combines several.
+
+    Queries, keys and values, or gate and up projection, are sharded separately.
     """
     model, size = training.scenario.model, training.shape.head_size
     if training.shape.is_llama and within == "attention.query_key_value_weight":

@@ -11,7 +11,9 @@ BOOL = st.booleans()
 
 @st.composite
 def uneven_pipelines(draw: st.DrawFn) -> dict[str, Any]:
-    """Draw stages whose layers add up to the model's or miss them by a few; all else is legal."""
+    """Draw pipelines whose layers add up to the model's layers, or differ by a few; all else is
+    legal.
+    """
     stages, chunks = draw(st.integers(1, 5)), draw(st.sampled_from([1, 1, 2, 3]))
     shared, first, last = (chunks * draw(st.integers(1, 4)) for _ in range(3))
     layers = [shared] * stages
@@ -34,9 +36,7 @@ def uneven_pipelines(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def layers_by_hand(scenario: Scenario) -> list[int]:
-    """Return the layers per stage as Megatron's get_num_layers_to_build counts
-    them, rounded down.
-    """
+    """Return the layers per stage, rounded down, as in Megatron's get_num_layers_to_build."""
     split = scenario.parallelism
     rest, stages = scenario.model.num_layers, split.pipeline
     for own in (split.first_stage_layers, split.last_stage_layers):
@@ -51,8 +51,9 @@ def layers_by_hand(scenario: Scenario) -> list[int]:
 
 
 def layers_are_placed_by_hand(scenario: Scenario) -> bool:
-    """Return whether every layer has a stage, and chunks of a stage have equally many, at least
-    one.
+    """Return whether each layer has a stage.
+
+    The chunks of a stage must have the same number of layers, at least one.
     """
     split, layers = scenario.parallelism, layers_by_hand(scenario)
     has_own = split.first_stage_layers is not None or split.last_stage_layers is not None

@@ -45,7 +45,7 @@ def timing(seconds: float) -> Timing:
 
 
 def layer_record(data: Data, *, slower: float = 1.0, held_out: bool = True) -> LayerRecord:
-    """Simulate a layer; the recorded backward pass takes `slower` times as long."""
+    """Return the record of a simulated layer, with `slower` times its backward time."""
     forward, backward = simulate_layer(Scenario.model_validate(data), a100())
     return LayerRecord(
         scenario=data,
@@ -56,8 +56,10 @@ def layer_record(data: Data, *, slower: float = 1.0, held_out: bool = True) -> L
 
 
 def iteration_record(data: Data, *, slower: float = 1.0, more_bytes: int = 0) -> IterationRecord:
-    """Simulate an iteration; the recorded peak excludes the global buffer and the allocator's
-    reserve, which torch does not have.
+    """Return the record of a simulated iteration, with `slower` times its time.
+
+    The recorded peak excludes the global buffer and the allocator's reserve, which torch does not
+    have.
     """
     result = simulate(Scenario.model_validate(data), a100())
     fullest = result.memory.fullest
