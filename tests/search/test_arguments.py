@@ -186,7 +186,9 @@ def test_only_files_of_a_search_are_replaced(file: pathlib.Path, tmp_path: pathl
         assert first.read_bytes() == written
 
 
-def test_a_folder_holds_one_ranking(file: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_a_folder_contains_only_the_newest_ranking(
+    file: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
     """Unedited files of an older ranking are removed; edited and other files stay."""
     result, out = search(load_unchecked(file), (2,), top=5), tmp_path / "out"
     *_, fourth, fifth = write_scenarios(result, out)
@@ -232,7 +234,9 @@ def test_a_file_that_cannot_be_written_is_an_error(
 def test_a_base_that_is_illegal_for_every_split_has_the_error_of_the_scenario(
     file: pathlib.Path, field: str, code: str
 ) -> None:
-    """With a hidden size of 2048 and 2 heads, heads have 1024 channels: too many when fused."""
+    """With a hidden size of 2048, each of 2 heads has 1024 channels: too many for
+    fused attention.
+    """
     heads = "model.num_attention_heads=2" if code == "E330" else "model.num_layers=16"
     with pytest.raises(InputError) as caught:
         search(load_unchecked(file, [heads, field]), (2,))

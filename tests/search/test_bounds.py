@@ -69,7 +69,10 @@ def test_no_layout_with_other_recompute_is_below_its_bounds(policy: RecomputePol
 
 
 def test_the_bound_of_ops_is_the_pipeline_of_passes() -> None:
-    """8 layers are on 4 stages with two chunks each; the last chunk also has the head."""
+    """8 layers are on 4 stages with two chunks each. Forward and backward, one microbatch passes
+    through the first chunk and two middle chunks, and 8 microbatches through both chunks of the
+    last stage, of which one has the head. The optimizer step follows.
+    """
     scenario = base(
         model={"num_layers": 8},
         parallelism={"pipeline": 4, "interleave": 2},

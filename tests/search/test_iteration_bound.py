@@ -32,7 +32,7 @@ def share_of_time(scenario: Scenario) -> float:
 
 
 def pipeline(**sections: Any) -> Scenario:
-    """Return a small model; its stages can differ."""
+    """Return a scenario with 12 layers and a global batch of 24, changed by `sections`."""
     return base(**{"model": {"num_layers": 12}, "batch": {"global": 24}} | sections)
 
 
@@ -91,7 +91,7 @@ def scenarios(draw: st.DrawFn) -> Scenario:
 
 @given(schedules(), st.booleans())
 def test_blocked_time_is_at_most_the_sum_of_exchanges(schedule: Schedule, all_alike: bool) -> None:
-    """It is equal without interleaving, or if all messages take the same time."""
+    """Both are equal without interleaving, or if all messages take the same time."""
     p, v, n = schedule.num_stages, schedule.num_chunks, schedule.num_microbatches
     assume(p > 1)
     # Two stages share one pair of nodes in both directions.
@@ -167,11 +167,12 @@ def test_the_bound_of_1f1b_is_exact(changes: dict[str, Any]) -> None:
 
 
 def test_the_bound_of_two_stages_by_hand() -> None:
-    """1F1B with three microbatches on two stages; stage 1, with the head, is slower.
+    """1F1B with three microbatches on two stages; stage 1 has the head and is slower.
 
-    The critical path: the first forward pass of stage 0; a message and its posting; three forward
-    and three backward passes of stage 1, and between them two exchanges of one message that post
-    two; a message and its posting; the last backward pass of stage 0.
+    The critical path begins with the first forward pass of stage 0. A message and its posting
+    follow. Stage 1 then runs three forward and three backward passes; between them are two
+    exchanges, each of which transfers one message and posts two. Another message and its posting
+    lead to the last backward pass of stage 0.
     """
     scenario = pipeline(
         model={"tied_embeddings": False}, parallelism={"pipeline": 2}, batch={"global": 3}

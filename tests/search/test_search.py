@@ -172,7 +172,9 @@ def test_fewer_trials_than_layouts_are_not_exact() -> None:
 
 
 def test_the_optimizer_prefers_points_with_a_good_objective() -> None:
-    """With the same seed it proposes shorter times if short is good than if long is good."""
+    """With the same seed, proposals have shorter times if short times are good than if long times
+    are good.
+    """
     less, more = _proposed_s(lambda bound_s: bound_s), _proposed_s(lambda bound_s: 1 / bound_s)
     assert len(less) == len(more) == 40
     assert statistics.median(less) < statistics.median(more)

@@ -66,8 +66,8 @@ def test_points_outside_of_the_enumeration_are_illegal(
     assert is_legal == (one in legal_points(searched).points)
 
 
-def a_rule(breaks: Callable[[Scenario], object]) -> Rule:
-    """Return a rule that scenarios break if `breaks` of them is true."""
+def new_rule(breaks: Callable[[Scenario], object]) -> Rule:
+    """Return a rule that refuses the scenarios for which `breaks` is true."""
     violation = Violation("broken", {"batch.micro": []})
     return Rule("E399", "for a test", lambda scenario: violation if breaks(scenario) else None)
 
@@ -95,7 +95,7 @@ def test_a_new_rule_needs_no_change_of_the_search(
     breaks: Callable[[Scenario], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rule can read any part of a scenario, in any way."""
-    rule, searched = a_rule(breaks), space("plain", 4, 8)
+    rule, searched = new_rule(breaks), space("plain", 4, 8)
     monkeypatch.setattr("simtrain.search.legality.RULES", (rule,))
     every = all_points(searched)
     legal = legal_points(searched)
@@ -112,7 +112,7 @@ def test_a_rule_runs_once_per_combination_of_values_that_it_reads(
         tensors.append(scenario.parallelism.tensor)
         return scenario.parallelism.tensor == 2 and scenario.batch.micro == 2
 
-    monkeypatch.setattr("simtrain.search.legality.RULES", (a_rule(breaks),))
+    monkeypatch.setattr("simtrain.search.legality.RULES", (new_rule(breaks),))
     legal_points(space("plain", 4))
     # The first run only finds the values that the rule reads. It reads batch.micro for tensor 2.
     assert sorted(tensors[1:]) == [1, 2, 2, 2, 2, 4]
@@ -292,7 +292,7 @@ def test_settings_are_turned_off_exactly_if_a_rule_refuses_them(name: str) -> No
 
 
 def test_a_layout_may_have_chunks_that_do_not_divide_the_layers() -> None:
-    """Six chunks of four layers are two chunks per stage of three stages."""
+    """The layout has four layers in six chunks, two per stage."""
     split = {"pipeline": 3, "interleave": 2, "layout": "E|t|t|t|t|L"}
     legal = legal_points(Space(base(parallelism=split, batch={"global": 6}), (3,))).points
     assert (3, 2) in {(one.pipeline, one.interleave) for one in legal}

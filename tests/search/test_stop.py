@@ -1,4 +1,4 @@
-"""A stopped search reports the best so far and its distance to the optimum; workers."""
+"""Stopped searches report the best layout so far and its distance from the optimum; workers."""
 
 import itertools
 import json
@@ -35,7 +35,7 @@ batch: {micro: 1, global: 8}
 
 
 def interrupt_at_call(number: int) -> Callable[[], bool]:
-    """Return a function whose results are True from its call with this number on, from 0."""
+    """Return a function that returns True from call `number` on; calls are counted from 0."""
     count = itertools.count()
     return lambda: next(count) >= number
 
@@ -92,7 +92,7 @@ def test_a_search_stopped_immediately_has_one_layout() -> None:
     assert fastest < best and re.search(r"\S+ % from the optimum", last)
 
 
-def test_stopped_before_all_have_bounds_nothing_is_proved() -> None:
+def test_a_search_stopped_before_all_bounds_are_known_proves_nothing() -> None:
     """The search stops when 64 of 69 layouts have a bound."""
     result = stopped(0)
     assert (result.outcome.num_seen, result.num_unseen, len(result.ranked)) == (1, 68, 1)

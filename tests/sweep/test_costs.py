@@ -10,7 +10,9 @@ from tests.helpers.sweep_files import plan_of, rows_of, run, with_axes
 
 
 def test_costs_of_tokens_by_hand_and_the_cheapest_point_is_best(tmp_path: pathlib.Path) -> None:
-    """256 tokens per iteration on one or two GPUs of 400 W, in nodes of 8 GPUs and 6.5 kW."""
+    """An iteration has 256 tokens and runs on one or two GPUs of 400 W, in nodes of 8 GPUs and 6.5
+    kW.
+    """
     profiles = "cluster: [a100_sxm4_80gb, trn1]"
     columns = "days", "gpu_hours", "price", "gpu_energy_j", "node_energy_j"
     report = ", ".join(["iteration_time_s", *(f"{name}_per_1e9_tokens" for name in columns)])

@@ -64,7 +64,7 @@ def _plan_with(axes: dict[str, Any]) -> Plan:
 
 @given(st.integers(0, math.prod(map(len, VALUES.values())) - 1))
 def test_a_point_equals_the_scenario_of_a_file_with_its_values(index: int) -> None:
-    """Also defaults that depend on other fields: the MLP's size, the schedule and
+    """Defaults derived from other fields are equal too: the MLP's width, the schedule,
     scatter_gather.
     """
     scenario = wide_plan().scenario(index)

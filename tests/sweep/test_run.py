@@ -353,7 +353,7 @@ def files_no_larger_than(num_bytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_without_space_nothing_is_lost(
+def test_a_full_disk_loses_no_finished_part(
     plan: Plan, whole: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: MonkeyPatch
 ) -> None:
     out = tmp_path / "out"

@@ -102,7 +102,9 @@ def test_products_cover_the_layouts_and_data_types(complete: Path) -> None:
 
 
 def test_fp8_products_multiply_their_operands() -> None:
-    """A CPU computes them, although it does not measure them; scales are 1 and results bf16."""
+    """A CPU can compute fp8 products, but only a GPU measures them. With a scale of 1 the bf16
+    result equals the product of the rounded operands.
+    """
     assert not multiplies_fp8("cpu")
     points = product_points(replace(TINY, dtypes=("fp8",)), Timer("cpu", 0.01))
     assert {point.what["dtype"] for point in points} == {"bf16"}

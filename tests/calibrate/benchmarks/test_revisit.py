@@ -79,7 +79,9 @@ def measured(
 def test_doubtful_records_are_measured_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The small record is slow twice. OTHER is not doubtful, so it has one visit only."""
+    """The first two measurements of the smallest kernel are slow, and contradict LARGE: both are
+    measured three times. OTHER is never doubtful, and is measured once.
+    """
     found = measured(tmp_path, monkeypatch, [SLOW, SLOW, SMALL], [LARGE] * 3, [OTHER])
     assert found == [SMALL, LARGE, OTHER]
 

@@ -109,8 +109,9 @@ def test_a_kernel_above_the_datasheets_peak_is_refused() -> None:
 
 
 def published(softmax_channels: float) -> TrainingAttentionFigures:
-    """Return the figures that `MACHINE` would publish, with narrow heads of these
-    softmax channels.
+    """Return the rates that a paper would publish for `MACHINE`.
+
+    The softmax takes as long as `softmax_channels` more channels per head.
     """
 
     def points(*, is_backward: bool) -> list[tuple[int, int, int, float]]:

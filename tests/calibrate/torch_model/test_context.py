@@ -12,8 +12,8 @@ pytestmark = pytest.mark.slow
 
 
 def test_ring_attention_equals_attention_on_one_rank(tmp_path: pathlib.Path) -> None:
-    """With three ranks, half of the queries see some blocks of keys, and other blocks are half
-    visible.
+    """With three ranks, only half of a rank's queries attend to some blocks of keys, and all
+    queries attend to only half of others.
     """
     run_ranks(run_rank, (str(tmp_path), 3), 3)
     for rank in range(3):

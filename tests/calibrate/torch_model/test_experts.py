@@ -20,7 +20,10 @@ torch.set_num_threads(1)
 
 
 def experts(recompute: Any = "none") -> Case:
-    """Return two sequences of 128 tokens, with two of eight experts of 192 channels per token."""
+    """Return a layer with eight experts of 192 channels, for two sequences of 128 tokens.
+
+    Each token goes to two experts.
+    """
     size = LayerSize(256, 8, 128, 2, groups=2, ffn=192, experts=8)
     return case(size.model(), recompute, micro=2, whole=False)
 
@@ -48,8 +51,8 @@ def test_each_token_gets_the_weighted_sum_of_its_experts() -> None:
 
 @pytest.mark.parametrize("recompute", ["none", "full"])
 def test_simulated_memory_equals_torch(recompute: str) -> None:
-    """They differ by the auxiliary loss, probabilities and map of all experts, and numbers of
-    norms.
+    """The difference is the auxiliary loss, the probabilities and map of all experts, and the
+    norms' statistics.
     """
     what = experts(recompute)
     measured, simulated = measure(what, "cpu")[0], what.simulated()

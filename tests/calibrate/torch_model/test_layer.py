@@ -58,9 +58,9 @@ KEPT = {
     Recompute.FULL: ("block input",),
 }
 KEPT_FUSED = KEPT | {Recompute.NONE: BEFORE_CORE + CORE_FUSED + AFTER_CORE}
-"""The op list's name of each tensor that torch keeps, in the order in which it keeps them.
+"""Name in the op list of each tensor that torch saves, in the order of saving.
 
-The paper ignores two: a layer norm's mean and reciprocal deviation, one number a token each.
+The paper ignores two of them: a layer norm's mean and reciprocal deviation, one number per token.
 """
 
 
