@@ -128,12 +128,10 @@ def validate_profile(
         where = f"{header.device}, where this was measured"
         warnings.append(f"no source of {profile.name} names {where}")
     layers, trained = _priced(held_out, profile), _priced(iterations, profile)
-    for num_left_out, what in (
-        (len(held_out) - len(layers), "layers"),
-        (len(iterations) - len(trained), "iterations"),
-    ):
-        if num_left_out:
-            unpriced = f"{num_left_out} {what} with fused attention are left out"
+    left_out = {"layers": len(held_out) - len(layers), "iterations": len(iterations) - len(trained)}
+    for what, number in left_out.items():
+        if number:
+            unpriced = f"{number} {what} with fused attention are left out"
             warnings.append(f"{unpriced}: {profile.name} has no fused_attention")
     if not layers and not trained:
         layers, trained = held_out, iterations  # whose error says what the profile lacks
