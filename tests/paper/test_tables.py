@@ -262,7 +262,7 @@ def test_accuracy_of_dp530b(dp530b: TimeComparison, table5: TimeComparison) -> N
 
 
 def seconds(table4: TimeComparison, strategy: str) -> tuple[float, float]:
-    """Simulated forward and backward time of a strategy."""
+    """Return the simulated forward and backward time of a strategy."""
     forward, backward = (row.simulated for row in table4.rows if row.labels[1] == strategy)
     return forward, backward
 
