@@ -286,15 +286,20 @@ def format_decimal(value: float, unit: str) -> str:
 
 
 def four_digits(value: float) -> str:
-    """Format a number with four significant digits, or as an integer from 1000 onwards.
+    """Format a number with four significant digits: "1.280", or "1.28" if it is exact."""
+    return significant(value, 4)
 
-    Zeros at the end show that the number is rounded: "1.280", or "1.28" if it is exactly 1.28.
+
+def significant(value: float, digits: int) -> str:
+    """Format a number with significant digits, or as an integer if that has as many.
+
+    Zeros at the end show that the number is rounded. An exact number has none.
     """
-    if abs(value) >= 1000:
+    if abs(value) >= 10 ** (digits - 1):
         return f"{value:.0f}"
-    text = f"{value:.4g}"
+    text = f"{value:.{digits}g}"
     is_exact = math.isclose(float(text), value, rel_tol=_ROUNDING)
-    return text if is_exact else f"{value:#.4g}".removesuffix(".")
+    return text if is_exact else f"{value:#.{digits}g}".removesuffix(".")
 
 
 def counted(number: int, noun: str) -> str:

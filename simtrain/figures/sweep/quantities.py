@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from simtrain.units import GIB
+from simtrain.units import GIB, four_digits, significant
 
 _LONGEST_LABEL = 24
 _QUANTITIES: dict[str, tuple[str, Callable[[float], str]]] = {
     "tokens_per_s": ("tokens per second", lambda value: _thousands(value)),
     "mfu": ("model FLOPs utilization, %", lambda value: f"{value:.1%}"),
     "hfu": ("hardware FLOPs utilization, %", lambda value: f"{value:.1%}"),
-    "iteration_time_s": ("iteration time, s", lambda value: _few_digits(value, 4)),
-    "peak_bytes": ("peak memory per GPU, GiB", lambda value: _few_digits(value / GIB)),
+    "iteration_time_s": ("iteration time, s", four_digits),
+    "peak_bytes": ("peak memory per GPU, GiB", lambda value: significant(value / GIB, 3)),
 }
 
 
@@ -33,18 +33,12 @@ def shown(column: str, value: float) -> str:
     """Format a value of a column with a few digits."""
     if column in _QUANTITIES:
         return _QUANTITIES[column][1](value)
-    return _few_digits(value)
-
-
-def _few_digits(value: float, count: int = 3) -> str:
-    """Format with `count` significant digits, without an exponent."""
-    rounded = float(f"{value:.{count}g}")
-    return f"{rounded:.0f}" if rounded >= 10**count else f"{rounded:.{count}g}"
+    return significant(value, 3)
 
 
 def _thousands(value: float) -> str:
     """Format as 12.3k or 1.23M; round before choosing the prefix."""
     for scale, prefix in ((1e6, "M"), (1e3, "k")):
         if float(f"{value:.3g}") >= scale:
-            return f"{_few_digits(value / scale)}{prefix}"
-    return _few_digits(value)
+            return f"{significant(value / scale, 3)}{prefix}"
+    return significant(value, 3)
