@@ -145,7 +145,6 @@ CALIBRATE: dict[str, set[str]] = {
     "app": {"records", "memory", "benchmarks", "fit", "validation"},
     "__main__": {"app"},
 }
-MAX_LINES = 400
 
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -321,12 +320,6 @@ def test_assert_is_only_for_our_own_bugs() -> None:
         ("simtrain/workload/pass_builder.py", "isinstance(op.work, Collective)"),
         ("simtrain/workload/recompute.py", "policy.strategy != 'auto'"),
     ]
-
-
-@pytest.mark.parametrize("folder", ["simtrain", "calibrate", "benchmarks", "tests"])
-def test_a_file_is_short_enough_to_be_read(folder: str) -> None:
-    lengths = {name_of(path): len(path.read_text("utf-8").splitlines()) for path in files(folder)}
-    assert {name: length for name, length in lengths.items() if length > MAX_LINES} == {}
 
 
 def functions(node: ast.AST, *, nested: bool = False) -> Iterator[tuple[ast.FunctionDef, bool]]:
