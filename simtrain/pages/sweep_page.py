@@ -83,7 +83,7 @@ def _remarks(plan: Plan, folder: SweepFolder, progress: Progress) -> Iterator[st
         yield f"{counted(progress.found, 'part')} found on disk"
     if progress.damaged:
         numbers = ", ".join(map(str, progress.damaged))
-        yield f"recomputed {counted(len(progress.damaged), 'part')} that were damaged ({numbers})"
+        yield f"recomputed {counted(len(progress.damaged), 'damaged part')} ({numbers})"
     if progress.num_lost:
         yield f"recomputed {counted(progress.num_lost, 'part')} lost with workers that died"
     yield f"Results are in {folder.path}. Query them with:"

@@ -20,7 +20,7 @@ from simtrain.errors import InputError, Location
 from simtrain.output_folder import replacing
 from simtrain.sweep.counts import Counts
 from simtrain.sweep.part import Part, PartError, decoded
-from simtrain.sweep.plan import Plan, version_words
+from simtrain.sweep.plan import Plan, version_words, versions
 from simtrain.system import try_to_lock
 
 PLAN_FILE, PARTS_FOLDER = "sweep.json", "parts"
@@ -48,13 +48,28 @@ class SweepFolder:
         return self.parts / f"part-{number:06}.parquet"
 
     def finished(self) -> list[Path]:
-        """List the files of the finished parts by number; sweep.json has the number of parts."""
-        if (known := self._known()) is None:
+        """List the files of the finished parts by number; sweep.json has the number of parts.
+
+        Raises:
+            InputError: a part is damaged, or belongs to another place or sweep (E827).
+        """
+        if (plan := self._known()) is None:
             return []
-        num_parts = -(-known["num_points"] // known["part_size"])
+        num_parts = -(-plan["num_points"] // plan["part_size"])
         named = ((_PART.fullmatch(file.name), file) for file in self.parts.glob("part-*"))
-        numbered = ((int(match[1]), file) for match, file in named if match)
-        return [file for number, file in sorted(numbered) if number < num_parts]
+        numbered = sorted((int(match[1]), file) for match, file in named if match)
+        numbered = [(number, file) for number, file in numbered if number < num_parts]
+        is_same_writer = plan["versions"].get("pyarrow") == versions()["pyarrow"]
+        for number, file in numbered:
+            try:
+                content = file.read_bytes()
+                part = plan["hash"], number, plan["part_size"]
+                decoded(content, *part, is_same_writer=is_same_writer)
+            except (OSError, PartError) as error:
+                fix = "run the same simtrain sweep command again: it recomputes damaged parts"
+                message = f"the results cannot be read: {file}: {error}"
+                raise self._error("E827", message, fix) from error
+        return [file for _, file in numbered]
 
     def open(self, plan: Plan, part_size: int | None = None) -> Plan:
         """Create the folder, or resume the same sweep in it; return the plan with its part size.
@@ -144,7 +159,7 @@ class SweepFolder:
             return None
         except OSError as error:
             raise PartError(str(error)) from error
-        return decoded(plan, number, content)
+        return decoded(content, plan.digest, number, plan.part_size)
 
     def write(self, part: Part) -> None:
         """Write a part's file atomically."""

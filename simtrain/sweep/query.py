@@ -64,16 +64,12 @@ def query(folder: Path, sql: str) -> Answer:
 
     files = _parts(folder)
     with duckdb.connect() as connection:
-        try:
-            connection.read_parquet(files, hive_partitioning=False).create_view(_TABLE)
-        except duckdb.Error as error:
-            raise _damaged(folder, error) from error
+        connection.read_parquet(files, hive_partitioning=False).create_view(_TABLE)
         _allow_only(connection, files)
         columns = ", ".join(connection.table(_TABLE).columns)
         try:
             names, rows = _answer(connection, sql)
         except (duckdb.Error, ValueError) as error:
-            _refuse_damaged(folder, files)
             fix = f'the table is {_TABLE}, write names with a point as "batch.micro"; its columns: '
             fix += columns
             if isinstance(error, duckdb.PermissionException | ValueError):
@@ -122,23 +118,6 @@ def _parts(folder: Path) -> list[str]:
     if not files:
         raise InputError.of("E820", "no part is finished yet", place, "query again later")
     return files
-
-
-def _refuse_damaged(folder: Path, files: Sequence[str]) -> None:
-    """Refuse a damaged part; DuckDB may notice it only while reading rows."""
-    from pyarrow import ArrowException, parquet
-
-    for file in files:
-        try:
-            parquet.ParquetFile(file, page_checksum_verification=True).read()
-        except (ArrowException, OSError) as error:
-            raise _damaged(folder, f"{file}: {error}") from error
-
-
-def _damaged(folder: Path, error: object) -> InputError:
-    fix = "run the same simtrain sweep command again: it recomputes damaged parts"
-    message = f"the results cannot be read: {error}"
-    return InputError.of("E827", message, Location(str(folder)), fix)
 
 
 def _distinct(names: Sequence[str]) -> Iterator[str]:

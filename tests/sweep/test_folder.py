@@ -6,6 +6,7 @@ import pathlib
 import re
 import shutil
 import signal
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from simtrain.sweep import Plan
 from simtrain.sweep.executors import local_executor
 from simtrain.sweep.folder import SweepFolder
 from tests.helpers.command_line import call, refused
-from tests.helpers.sweep_files import files_of, plan_of, rows_of, run, with_axes
+from tests.helpers.sweep_files import NUM_PARTS, files_of, plan_of, rows_of, run, with_axes
 
 
 @pytest.fixture
@@ -82,11 +83,39 @@ def test_copies_of_parts_are_neither_queried_nor_plotted(out: pathlib.Path) -> N
     assert call(*query).stdout == before[0]
 
 
-def test_a_damaged_part_is_an_error_of_the_query(out: pathlib.Path) -> None:
+def cut(part: pathlib.Path) -> bytes:
+    return part.read_bytes()[:-20]
+
+
+def with_a_flipped_bit_of_a_column_name(part: pathlib.Path) -> bytes:
+    """No checksum of Parquet covers the names of columns, and DuckDB reads the file."""
+    return part.read_bytes().replace(b"iteration_time_s", b"iteration_time_r")
+
+
+def copy_of_another(part: pathlib.Path) -> bytes:
+    return part.with_name("part-000002.parquet").read_bytes()
+
+
+@pytest.mark.parametrize("damage", [cut, with_a_flipped_bit_of_a_column_name, copy_of_another])
+def test_a_damaged_or_swapped_part_is_an_error_of_the_query(
+    damage: Callable[[pathlib.Path], bytes], out: pathlib.Path
+) -> None:
     part = out / "parts" / "part-000003.parquet"
-    part.write_bytes(part.read_bytes()[:-20])
+    part.write_bytes(damage(part))
     errors = refused("query", str(out), "select max(mfu) from results")
     assert f"E827 the results cannot be read: {part}: " in errors
+    assert "fix: run the same simtrain sweep command again" in errors
+
+
+def test_parts_of_another_pyarrow_are_queried_if_their_checksums_hold(
+    out: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("simtrain.sweep.part._file_of", lambda table: b"other bytes")
+    monkeypatch.setattr("simtrain.sweep.folder.versions", lambda: {"pyarrow": "0.0.0"})
+    assert len(SweepFolder(out).finished()) == NUM_PARTS
+    (out / "parts" / "part-000003.parquet").write_bytes(b"PAR1")
+    with pytest.raises(InputError, match="E827 "):
+        SweepFolder(out).finished()
 
 
 def test_the_name_of_the_folder_adds_no_column(whole: pathlib.Path, tmp_path: pathlib.Path) -> None:

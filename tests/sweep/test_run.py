@@ -287,20 +287,21 @@ def test_damaged_parts_are_computed_again_and_reported(
     command = ("sweep", str(tmp_path / "small.yaml"), "--out", str(tmp_path / "out"))
     outcome = call(*command, "--workers", "1")
     assert (outcome.exit_code, outcome.stderr) == (0, "")
-    assert "recomputed 2 parts that were damaged (1, 3)" in outcome.stdout
+    assert "recomputed 2 damaged parts (1, 3)" in outcome.stdout
     assert "2 parts found on disk" in outcome.stdout
     assert files_of(tmp_path / "out") == files_of(whole)
 
 
 def test_every_changed_byte_and_every_cut_is_found(plan: Plan) -> None:
     part = run_part(plan, 0)
-    assert decoded(plan, 0, part.content) == part.counts
+    expected = plan.digest, 0, plan.part_size
+    assert decoded(part.content, *expected) == part.counts
     for place in range(0, len(part.content), 37):
         changed = bytearray(part.content)
         changed[place] ^= 1 << place % 8
         for content in (bytes(changed), part.content[:place]):
             with pytest.raises(PartError):
-                decoded(plan, 0, content)
+                decoded(content, *expected)
 
 
 def refusal_of(out: pathlib.Path, plan: Plan, part_size: int | None = None) -> str:
