@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
 _MAX_EXCERPT_WIDTH = 100
+_MAX_WORD, _MAX_PART = 300, 2000
+# Control characters except tab and line feed, halves of surrogate pairs, and the characters that
+# change the direction of text.
+_CONTROL = re.compile(
+    "[\0-\b\v-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+_LONG_WORD = re.compile(rf"\S{{{_MAX_WORD},}}")
 
 
 class SimtrainError(Exception):
@@ -33,7 +41,7 @@ class Location:
         """The source line with a caret under the column; empty without a line."""
         if self.line is None or self.column is None or not self.source_line:
             return ""
-        source, offset = _window(_printable(self.source_line), self.column - 1)
+        source, offset = _window(printable(self.source_line, tab=" "), self.column - 1)
         gutter = str(self.line)
         return f" {gutter} | {source}\n {' ' * len(gutter)} | {' ' * offset}^"
 
@@ -44,9 +52,23 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"did you mean {similar[0]}? " if similar else ""
 
 
-def _printable(text: str) -> str:
-    """Replace unprintable characters by spaces, one for one, to keep the caret aligned."""
-    return "".join(char if char.isprintable() else " " for char in text)
+def printable(text: str, tab: str = "\t") -> str:
+    """Replace characters that control a terminal by U+FFFD, one for one, and tabs by `tab`.
+
+    Names and values come from files that others wrote: an escape sequence in them could hide text.
+    """
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text).replace("\t", tab)
+
+
+def _shortened(text: str) -> str:
+    """Cut the middle of long words, and of the whole text if it is long."""
+    text = _LONG_WORD.sub(lambda match: _without_middle(match[0], _MAX_WORD), text)
+    return _without_middle(text, _MAX_PART)
+
+
+def _without_middle(text: str, most: int) -> str:
+    half = most // 2 - 2
+    return text if len(text) <= most else f"{text[:half]}...{text[-half:]}"
 
 
 def _window(source: str, offset: int) -> tuple[str, int]:
@@ -76,15 +98,15 @@ class Problem:
     fix: str | None = None
 
     def __str__(self) -> str:
-        place = f"{self.location}: " if self.location else ""
-        lines = [f"{place}{self.code} {self.message}"]
+        place = f"{_shortened(str(self.location))}: " if self.location else ""
+        lines = [f"{place}{self.code} {_shortened(self.message)}"]
         if self.location and (excerpt := self.location.excerpt()):
             lines.append(excerpt)
         if self.reason:
-            lines.append(f"  reason: {self.reason}")
+            lines.append(f"  reason: {_shortened(self.reason)}")
         if self.fix:
-            lines.append(f"  fix: {self.fix}")
-        return "\n".join(lines)
+            lines.append(f"  fix: {_shortened(self.fix)}")
+        return printable("\n".join(lines))
 
 
 class InputError(SimtrainError):

@@ -52,8 +52,31 @@ def test_an_input_error_without_a_problem_is_our_own_bug() -> None:
 def test_the_caret_stays_under_its_character_behind_tabs_and_control_characters() -> None:
     excerpt = Location("x", 3, 4, "\t\x1b[x").excerpt()
     source, caret = excerpt.splitlines()
-    assert source == " 3 |   [x"
+    assert source == " 3 |  \N{REPLACEMENT CHARACTER}[x"
     assert source[caret.index("^")] == "x"
+
+
+@pytest.mark.parametrize("part", ["message", "place", "reason", "fix"])
+def test_no_part_of_a_problem_controls_the_terminal(part: str) -> None:
+    parts = dict.fromkeys(("message", "place", "reason", "fix"), "it") | {
+        part: "a\x1b[31mb\x9bc\u202ed\r"
+    }
+    problem = Problem(
+        "E1", parts["message"], Location(parts["place"]), parts["reason"], parts["fix"]
+    )
+    clean = "a\N{REPLACEMENT CHARACTER}[31mb\N{REPLACEMENT CHARACTER}c"
+    assert clean in str(problem)
+    assert not {"\x1b", "\x9b", "\u202e", "\r"} & {*str(problem)}
+
+
+def test_long_words_and_long_parts_are_shortened_in_the_middle() -> None:
+    name = "a" * 120_000
+    fix = f"write {'b ' * 9999}c"
+    problem = Problem("E1", f"{name} is not x", Location(f"--set {name}=1"), fix=fix)
+    place, _, fix = str(problem).partition("\n")
+    assert place.startswith("--set aaa") and "...a" in place and place.endswith("a is not x")
+    assert fix.startswith("  fix: write b b ") and fix.endswith(" b c")
+    assert len(str(problem)) < 3000
 
 
 @pytest.mark.parametrize("column", [1, 40, 150, 400])

@@ -16,6 +16,8 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from simtrain.errors import printable
+
 
 class Bar(Progress):
     """A progress bar with a note below it."""
@@ -26,7 +28,7 @@ class Bar(Progress):
         """Return the lines of the bar."""
         yield self.make_tasks_table(self.tasks)
         if self.note:
-            yield Text(self.note)
+            yield Text(printable(self.note))
 
 
 def stderr_bar(*columns: ProgressColumn) -> Bar:
@@ -44,6 +46,6 @@ def progress_bar() -> Iterator[Callable[..., None]]:
 
         def show_progress(phase: str, done: int, total: int, best: str = "") -> None:
             bar.note = f"best so far {best}" if best else ""
-            bar.update(task, description=phase, completed=done, total=total)
+            bar.update(task, description=printable(phase), completed=done, total=total)
 
         yield show_progress

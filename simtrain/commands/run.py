@@ -14,7 +14,7 @@ from simtrain.commands.shared import (
     ScenarioArgument,
     SetOption,
     check_one_format,
-    emit,
+    emit_data,
     parse_numbers,
     parse_window_s,
     refuse,
@@ -117,7 +117,7 @@ def _show_operators(result: Result, stage: int | None, as_json: bool, as_csv: bo
 
     table, scenario = result.operators(stage), result.scenario
     if as_csv:
-        emit(operators_csv(table))
+        emit_data(operators_csv(table))
     else:
         page = partial(operators_page, table, scenario.name or "unnamed")
         show(as_json, table.to_dict, page, scenario.cluster)

@@ -8,7 +8,13 @@ from typing import Annotated
 
 import typer
 
-from simtrain.commands.shared import emit, print_list, print_or_write, refuse, shipped_scenarios
+from simtrain.commands.shared import (
+    emit_data,
+    print_list,
+    print_or_write,
+    refuse,
+    shipped_scenarios,
+)
 
 
 def scenarios(
@@ -69,4 +75,4 @@ def schema() -> None:
     """
     from simtrain.scenario.json_schema import scenario_schema
 
-    emit(json.dumps(scenario_schema(), indent=2) + "\n")
+    emit_data(json.dumps(scenario_schema(), indent=2) + "\n")

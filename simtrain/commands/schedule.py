@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from simtrain.commands.shared import ScenarioArgument, SetOption, emit, print_page
+from simtrain.commands.shared import ScenarioArgument, SetOption, emit_data, print_page
 
 
 def schedule(
@@ -35,6 +35,6 @@ def schedule(
     sizes = split.pipeline, split.interleave, loaded.num_microbatches
     order = schedule_of(loaded.order, *sizes)
     if as_csv:
-        emit(order.to_csv())
+        emit_data(order.to_csv())
     else:
         print_page(schedule_page(order))

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 from rich.console import Console, RenderableType
+from rich.segment import Segment, Segments
 from rich.text import Text
 
-from simtrain.errors import InputError, Location
+from simtrain.errors import InputError, Location, printable
 
 if TYPE_CHECKING:
     from simtrain.engine import Engine
@@ -166,7 +167,7 @@ def show(
             made_with = {"made_with": provenance(cluster)}
         elif cluster:
             made_with = {"made_with": [provenance(name) for name in dict.fromkeys(cluster)]}
-        emit(json.dumps(data() | made_with, indent=2, allow_nan=False) + "\n")
+        emit_data(json.dumps(data() | made_with, indent=2, allow_nan=False) + "\n")
         return
     print_page(page())
 
@@ -177,9 +178,13 @@ def print_page(page: RenderableType, width: int | None = None) -> None:
     Text in brackets or between colons is a user's name, no markup of rich.
     """
     console = Console(width=width or text_width(), markup=False, emoji=False)
+    # Clean the text but not the colours, which are escape sequences too.
+    segments = [
+        Segment(printable(one.text), one.style, one.control) for one in console.render(page)
+    ]
     with console.capture() as capture:
-        console.print(page)
-    emit("".join(f"{line.rstrip()}\n" for line in capture.get().splitlines()))
+        console.print(Segments(segments), end="")
+    emit_data("".join(f"{line.rstrip()}\n" for line in capture.get().split("\n")[:-1]))
 
 
 def print_or_write(text: str, file: Path | None, note: str = "") -> None:
@@ -187,7 +192,7 @@ def print_or_write(text: str, file: Path | None, note: str = "") -> None:
     from simtrain.output_folder import write_new
 
     if file is None:
-        emit(text)
+        emit_data(text)
         return
     write_new(file, text)
     emit(f"Wrote {file}{note}. Run it with: simtrain run {file}\n")
@@ -227,7 +232,12 @@ def text_width() -> int:
 
 
 def emit(text: str, stream: TextIO | None = None) -> None:
-    """Write text to a stream, by default stdout; a closed pipe (`| head`) is not an error."""
+    """Print text, by default to stdout, without characters that control the terminal."""
+    emit_data(printable(text), stream)
+
+
+def emit_data(text: str, stream: TextIO | None = None) -> None:
+    """Write text unchanged, by default to stdout; a closed pipe (`| head`) is not an error."""
     stream = stream or sys.stdout
     try:
         print(text, end="", file=stream, flush=True)
@@ -253,5 +263,5 @@ def simulate_with_status(scenario: Scenario, allow_oom: bool, engine: Engine = "
 @contextmanager
 def status(text: str) -> Iterator[Callable[[str], None]]:
     """Show a status line on stderr; the yielded function changes its text."""
-    with Console(stderr=True).status(Text(text)) as line:
-        yield lambda text: line.update(Text(text))
+    with Console(stderr=True).status(Text(printable(text))) as line:
+        yield lambda text: line.update(Text(printable(text)))

@@ -17,7 +17,7 @@ from simtrain.commands.shared import (
     SetOption,
     SweepFolderArgument,
     check_one_format,
-    emit,
+    emit_data,
     print_list,
     print_page,
     show,
@@ -165,7 +165,7 @@ def query(
     check_one_format(as_json, as_csv)
     answer = run_query(folder, sql)
     if as_csv:
-        emit(answer.to_csv())
+        emit_data(answer.to_csv())
     elif as_json:
         show(as_json, answer.to_json, str)
     else:

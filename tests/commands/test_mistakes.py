@@ -7,7 +7,7 @@ import shlex
 
 import pytest
 
-from simtrain.commands.shared import emit
+from simtrain.commands.shared import emit, print_page
 from simtrain.pages.sweep_page import answer_page
 from simtrain.resources import beside, find_profile
 from simtrain.scenario import check_scenario, load_scenario
@@ -290,6 +290,20 @@ def test_pages_print_a_name_as_it_is_written(command: str) -> None:
     outcome = call(*shlex.split(command), "--set", f'name="{name}"')
     assert outcome.exit_code == 0
     assert name in outcome.stdout
+
+
+def test_no_name_controls_the_terminal_and_data_stays_data() -> None:
+    name = r'name="\e[31mred"'
+    page = call("run", "gpt2_1_5b", "--set", name).stdout
+    assert "\N{REPLACEMENT CHARACTER}[31mred" in page and "\x1b" not in page
+    data = call("schedule", "gpt2_1_5b", "--set", name, "--csv").stdout
+    assert data == call("schedule", "gpt2_1_5b", "--csv").stdout
+
+
+def test_cells_of_a_page_control_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    print_page(answer_page(Answer(("a\x1b[2J",), (("b\x1b]0;title\x9c",),))))
+    control = "\N{REPLACEMENT CHARACTER}"
+    assert capsys.readouterr().out.split() == [f"a{control}[2J", f"b{control}]0;title{control}"]
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
