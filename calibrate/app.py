@@ -58,6 +58,7 @@ def fit(
     """
     fitted = _fitted(source, name, links)
     from calibrate.fit.result import profile_text
+    from simtrain.output_folder import write_text
 
     console = Console(stderr=output is None)
     fitted.print(console)
@@ -70,7 +71,7 @@ def fit(
     if output is None:
         print(text, end="")
         return
-    output.write_text(text, encoding="utf-8")
+    write_text(output, text, "a profile", "--output")
     console.print(f"wrote {output}")
 
 

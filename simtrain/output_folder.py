@@ -73,10 +73,11 @@ def check_writable(file: Path, what: str, option: str = "--out") -> None:
     with writing_to(file, what, option):
         if file.is_fifo() or file.is_char_device():
             return
-        is_new = not file.exists()
+        target = Path(os.path.realpath(file))  # a link may name a file that does not exist yet
+        is_new = not target.exists()
         file.open("ab").close()
         if is_new:
-            file.unlink()
+            target.unlink()
 
 
 def check_suffix(file: Path, known: Sequence[str], what: str) -> None:
@@ -88,14 +89,20 @@ def check_suffix(file: Path, known: Sequence[str], what: str) -> None:
         raise InputError.of("E117", message, Location(str(file)), fix)
 
 
+def write_text(file: Path, text: str, what: str, option: str = "--out") -> None:
+    """Write a file, which `option` chose, or replace it; an InputError (E113) if that fails."""
+    with writing_to(file, what, option), replacing(file) as unfinished:
+        unfinished.write_text(text, encoding="utf-8", newline="\n")
+
+
 def write_new(file: Path, text: str) -> None:
-    """Write a new file; refuse one that exists or cannot be written (E113)."""
+    """Write a new file, or none if that fails; refuse one that exists (E113)."""
     try:
-        with file.open("x", encoding="utf-8") as opened:
-            opened.write(text)
-    except FileExistsError as error:
-        fix = "choose another name, or remove this file"
-        raise InputError.of("E113", "the file exists", Location(str(file)), fix) from error
+        if file.is_file() or file.is_dir():
+            fix = "choose another name, or remove this file"
+            raise InputError.of("E113", "the file exists", Location(str(file)), fix)
+        with replacing(file) as unfinished:
+            unfinished.write_text(text, encoding="utf-8", newline="\n")
     except OSError as error:
         message = f"cannot be written: {error.strerror}"
         raise InputError.of("E113", message, Location(str(file)), "choose another file") from error

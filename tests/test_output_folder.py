@@ -1,5 +1,6 @@
 """Output files of commands are complete, or unchanged after a failure."""
 
+import errno
 import os
 import pathlib
 import threading
@@ -12,7 +13,7 @@ from simtrain.figures.breakdown import plot_breakdown
 from simtrain.figures.style import write_picture
 from simtrain.html import document
 from simtrain.html.elements import Html
-from simtrain.output_folder import check_writable, replacing
+from simtrain.output_folder import check_writable, replacing, write_new
 from simtrain.traces import write
 from tests.helpers.command_line import call
 from tests.helpers.toys import run, small
@@ -68,6 +69,34 @@ def test_a_link_stays_a_link_and_its_file_is_replaced(tmp_path: pathlib.Path) ->
         with replacing(link) as unfinished:
             unfinished.write_text(text, "utf-8")
         assert (file.read_text("utf-8"), link.is_symlink()) == (text, True)
+
+
+def test_a_link_without_a_file_makes_the_file_that_it_names(tmp_path: pathlib.Path) -> None:
+    file, link = tmp_path / "file.svg", tmp_path / "link.svg"
+    link.symlink_to(file)
+    check_writable(link, "it")
+    assert (link.is_symlink(), file.exists()) == (True, False)
+    write_new(link, "all")
+    assert (link.is_symlink(), file.read_text("utf-8")) == (True, "all")
+    with pytest.raises(InputError, match="E113 the file exists"):
+        write_new(link, "more")
+
+
+@pytest.mark.parametrize("command", ["init new.yaml", "scenarios gpt2_1_5b --copy new.yaml"])
+def test_a_full_disk_leaves_no_file_behind(
+    command: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write_half(file: pathlib.Path, text: str, **settings: str) -> None:
+        file.write_bytes(text.encode()[:10])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.chdir(tmp_path)
+    with monkeypatch.context() as full_disk:
+        full_disk.setattr(pathlib.Path, "write_text", write_half)
+        outcome = call(*command.split())
+    assert (outcome.exit_code, [*tmp_path.iterdir()]) == (2, [])
+    assert outcome.stderr.startswith("new.yaml: E113 cannot be written: No space left on device")
+    assert call(*command.split()).exit_code == 0
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")

@@ -15,12 +15,14 @@ from typing import Any
 from calibrate.records.file import RecordFile, identity, read_records
 from calibrate.records.schema import CollectiveOp, CollectiveRecord, Timing
 from simtrain.errors import InputError, Location
+from simtrain.strict_yaml import read_text
 
 _Row = tuple[int | None, int, tuple[Any, ...]]
 """Its line, timed runs, and its bytes, microseconds, algorithm and bus bandwidth in GB/s."""
 _ITERATIONS = re.compile(r"warmup iters: \d+ iters: (\d+)")
 _ROUNDING_GB_PER_S = 0.006
 """Both bandwidths are printed to 0.01 GB/s."""
+_MOST_BYTES = 16 << 20
 _COLUMNS = 8
 """size, count, type, redop, root, time, algbw, busbw: out of place; those in place follow."""
 
@@ -57,11 +59,7 @@ def read_nccl_tests(
         InputError: the file cannot be read or is no such output, a row is absurd, or its bus
             bandwidth is not that of this collective over `num_ranks`.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        fix = "give the output of nccl-tests"
-        raise _wrong(path, None, f"cannot be read: {error}", fix) from error
+    text = read_text(path, _MOST_BYTES)
     records, factor = [], bus_factor(op, num_ranks)
     rows_of = _json_rows if text.lstrip().startswith("{") else _text_rows
     for line, samples, values in rows_of(path, text):

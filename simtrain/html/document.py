@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from simtrain.html.elements import Html, element, joined, plain_text
-from simtrain.output_folder import check_suffix, replacing, writing_to
+from simtrain.output_folder import check_suffix, write_text
 
 ASSETS = Path(__file__).parent / "assets"
 SUFFIXES = (".html", ".htm")
@@ -74,9 +74,7 @@ def write_document(document: Document, file: Path) -> None:
         InputError: the suffix is unknown (E117), or the file cannot be written (E113).
     """
     check_html_file(file)
-    text = document_text(document)
-    with writing_to(file, "the report"), replacing(file) as unfinished:
-        unfinished.write_text(text, encoding="utf-8", newline="\n")
+    write_text(file, document_text(document), "the report")
 
 
 def document_text(document: Document) -> str:

@@ -23,6 +23,7 @@ from simtrain.schedules.slots import time_slots
 from simtrain.strict_yaml import read_text
 
 _MOST_SHOWN = 4
+_MOST_BYTES = 16 << 20  # 1,024 stages of 1,024 microbatches
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ def read_schedule(version: ScheduleVersion) -> Schedule:
             its ranks wait for each other (E408).
     """
     file = version.file
-    text = read_text(Path(file))
+    text = read_text(Path(file), _MOST_BYTES)
     schedule = Schedule.from_csv(text, "custom", file)
     slots = time_slots(schedule)
     if (slots < 0).any():

@@ -7,6 +7,7 @@ import difflib
 import functools
 import pathlib
 import re
+import stat
 
 from ruamel.yaml import YAML
 from ruamel.yaml.composer import ComposerError
@@ -18,8 +19,10 @@ from simtrain.errors import InputError, Location, Problem
 from simtrain.strict_yaml.core_schema import CoreResolver, Locate, build
 from simtrain.strict_yaml.document import Document
 
-# Line breaks of YAML 1.2 and of ruamel's line counter.
 _MOST_NAMES = 10
+# Ten times the largest profile; the slowest YAML of this size takes seconds to parse.
+_MOST_BYTES = 256 << 10
+# Line breaks of YAML 1.2 and of ruamel's line counter.
 _LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 
 
@@ -126,14 +129,14 @@ def _place_of_index(text: str, index: int, locate: Locate) -> Location:
     return locate(len(before) - 1, len(before[-1]))
 
 
-def read_text(path: pathlib.Path) -> str:
-    """Read a text file.
+def read_text(path: pathlib.Path, most_bytes: int = _MOST_BYTES) -> str:
+    """Read a text file or a pipe of at most `most_bytes`.
 
     Raises:
-        InputError: the file is missing, unreadable or not UTF-8.
+        InputError: the file is missing, unreadable, too large or not UTF-8, or is a device.
     """
     try:
-        content = path.read_bytes()
+        content = _content(path, most_bytes)
     except FileNotFoundError as error:
         fix = similar_names_advice(path)
         raise InputError.of("E101", "no such file", Location(str(path)), fix) from error
@@ -145,6 +148,20 @@ def read_text(path: pathlib.Path) -> str:
         fix = "check the name and its permissions"
         raise InputError.of("E102", message, Location(str(path)), fix) from error
     return _decode(content, str(path))
+
+
+def _content(path: pathlib.Path, most_bytes: int) -> bytes:
+    kind = path.stat().st_mode
+    if stat.S_ISCHR(kind) or stat.S_ISBLK(kind):
+        fix = "write the path of a file; reading a device may never end"
+        raise InputError.of("E102", "is a device, not a file", Location(str(path)), fix)
+    with path.open("rb") as file:
+        content = file.read(most_bytes + 1)  # also a pipe ends here
+    if len(content) > most_bytes:
+        message = f"has more than {most_bytes >> 10} KiB, the most that is read of a file like this"
+        fix = "check the name, or keep only what is needed"
+        raise InputError.of("E102", message, Location(str(path)), fix)
+    return content
 
 
 def similar_names_advice(path: pathlib.Path) -> str:

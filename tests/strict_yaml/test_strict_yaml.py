@@ -1,3 +1,6 @@
+import contextlib
+import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ from simtrain.strict_yaml import (
     load_document,
     overlay,
     parse_document,
+    read_text,
     section,
     validate,
 )
@@ -310,3 +314,39 @@ def test_a_text_is_parsed_once_and_its_documents_are_independent() -> None:
     place = parse_document(text, "y.yaml").positions.of_key(("a",))
     assert place is not None and place.file == "y.yaml"
     assert parse_document(text.replace("1", "3"), "x.yaml").data == {"a": {"b": [3]}}
+
+
+# --------------------------------------------------------------------------- files of any kind
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="needs /dev/zero")
+def test_a_device_is_refused() -> None:
+    with pytest.raises(InputError, match=r"/dev/zero: E102 is a device, not a file"):
+        load_document("/dev/zero")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+@pytest.mark.parametrize("num_bytes", [10, 1 << 20])
+def test_a_pipe_is_read_up_to_the_limit(num_bytes: int, tmp_path: Path) -> None:
+    def write() -> None:
+        with contextlib.suppress(BrokenPipeError):
+            pipe.write_bytes(b"a" * num_bytes)
+
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=write)
+    writer.start()
+    if num_bytes == 10:
+        assert read_text(pipe) == "a" * 10
+    else:
+        with pytest.raises(InputError, match=r"E102 has more than 256 KiB"):
+            read_text(pipe)
+    writer.join()
+
+
+def test_a_large_file_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
+    file = tmp_path / "large.yaml"
+    file.write_text("# " + "x" * (1 << 20) + "\na: 1\n", "utf-8")
+    with pytest.raises(InputError, match=r"E102 has more than 256 KiB") as caught:
+        load_document(file)
+    assert all(problem.fix for problem in caught.value.problems)

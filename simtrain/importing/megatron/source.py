@@ -18,6 +18,7 @@ from simtrain.strict_yaml import read_text
 TEXT = "the arguments"
 """The file name in errors if the arguments are passed as text."""
 
+_MOST_BYTES = 64 << 20  # logs are long; the arguments are at their beginning
 _PRINTED = re.compile(r"^(.*?)-{5,} (?:end of )?arguments -{5,}[ \t]*$", re.MULTILINE)
 _PRINTED_LINE = re.compile(r"([A-Za-z]\w*) \.* ?(.*?)\s*$")
 _LAUNCHER = re.compile(r"--?(nproc[-_]per[-_]node|nnodes)")
@@ -46,7 +47,8 @@ def read_source(text_or_file: str) -> Source:
     if text_or_file.lstrip().startswith("--") or " --" in text_or_file:
         text, file = text_or_file, TEXT
     else:
-        text, file = read_text(Path(text_or_file)).replace("\r\n", "\n"), text_or_file
+        text = read_text(Path(text_or_file), _MOST_BYTES)
+        text, file = text.replace("\r\n", "\n"), text_or_file
     if _PRINTED.search(text):
         return _source(file, _printed(text, file), {}, is_printed=True)
     if not _begins_with_argument(text):
