@@ -56,6 +56,9 @@ class Stack(Strict):
         fused_optimizer: Adam makes one pass over its states, unlike PyTorch's foreach kernels.
         attention_backend, in_place_cross_entropy, overlap_tensor_parallel: defaults of
             attention_backend, memory.in_place_cross_entropy and overlap.tensor_parallel.
+        overlap_pipeline, align_gradient_reduction, align_parameter_gather: defaults of
+            overlap.pipeline, overlap.align_gradient_reduction and overlap.align_parameter_gather,
+            for the layouts that can have them.
         cuda_graphs: each pass is captured once and launched as a graph, so no kernel waits for the
             host.
         fully_shard: ZeRO stage 3 is PyTorch's fully_shard. Shards are the fp32 master weights,
@@ -82,6 +85,9 @@ class Stack(Strict):
     attention_backend: Entry[AttentionBackend]
     in_place_cross_entropy: Entry[bool]
     overlap_tensor_parallel: Entry[bool]
+    overlap_pipeline: Entry[bool]
+    align_gradient_reduction: Entry[bool]
+    align_parameter_gather: Entry[bool]
     cuda_graphs: Entry[bool]
     fully_shard: Entry[bool]
     attention_speed: Entry[Positive] | None = None
@@ -107,6 +113,9 @@ class Facts:
     attention_backend: AttentionBackend
     in_place_cross_entropy: bool
     overlap_tensor_parallel: bool
+    overlap_pipeline: bool
+    align_gradient_reduction: bool
+    align_parameter_gather: bool
     cuda_graphs: bool
     fully_shard: bool
     host_issue: float | None

@@ -177,7 +177,7 @@ class IterationStructure:
 
 def structure_of(plan: Plan) -> IterationStructure:
     """Return the structure of a plan."""
-    mesh, overlap, last = plan.mesh, plan.scenario.overlap, plan.mesh.pp - 1
+    mesh, scenario, last = plan.mesh, plan.scenario, plan.mesh.pp - 1
     neighbours = [(stage, stage + 1) for stage in range(last)] + [(last, 0)]
     num_buckets = None
     if plan.has_buckets:
@@ -189,12 +189,12 @@ def structure_of(plan: Plan) -> IterationStructure:
         levels_crossed=tuple(itertools.starmap(mesh.levels_crossed, neighbours)),
         sent_states=plan.contents.sent_states,
         exchanges_shapes=plan.contents.separates_loss,
-        overlap=overlap.pipeline,
+        overlap=scenario.overlaps_pipeline,
         gathers_on_receive=plan.receive_gather is not None,
         num_buckets=num_buckets,
         gathers=plan.step_options.gathers_during_forward,
-        aligns_reduction=plan.has_buckets and overlap.align_gradient_reduction,
-        aligns_gather=overlap.align_parameter_gather,
+        aligns_reduction=plan.has_buckets and scenario.aligns_gradient_reduction,
+        aligns_gather=scenario.aligns_parameter_gather,
         sync_skips=sync_skip_rule(plan),
         reduces_after=bool(plan.reductions),
     )

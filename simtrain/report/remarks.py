@@ -44,7 +44,8 @@ def _validated_on(result: Result) -> dict[str, Any] | None:
 
 def settings_of(scenario: Scenario) -> dict[str, Any]:
     """Return all settings of a scenario by their dotted names, with defaults resolved."""
-    return {".".join(map(str, path)): value for path, value in leaves(data_of(scenario))}
+    values = {".".join(map(str, path)): value for path, value in leaves(data_of(scenario))}
+    return values | scenario.stack_defaults
 
 
 def _other_peaks(result: Result) -> Iterator[Sentence]:

@@ -52,7 +52,7 @@ COMBINATION_RULES = [
             "parallelism.interleave": [1],
         },
         lambda one: (
-            one.parallelism.pipeline == 2 and one.num_chunks != 1 and not one.overlap.pipeline
+            one.parallelism.pipeline == 2 and one.num_chunks != 1 and not one.overlaps_pipeline
         ),
         "parallelism.pipeline is 2, but the interleaved schedule with blocking transfers needs "
         "more than 2 stages",
@@ -90,7 +90,7 @@ COMBINATION_RULES = [
         "Megatron-LM overlaps pipeline transfers only in the interleaved schedule; the other "
         "schedules raise an error",
         {"overlap.pipeline": [False], "parallelism.interleave": numbers_of_chunks},
-        lambda one: one.overlap.pipeline and one.schedule in ("gpipe", "1f1b"),
+        lambda one: one.overlaps_pipeline and one.schedule in ("gpipe", "1f1b"),
         fields=("overlap.pipeline", "schedule"),
     ),
     rule_against(

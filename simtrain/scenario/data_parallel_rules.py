@@ -14,20 +14,6 @@ from simtrain.scenario.stage_rules import numbers_of_chunks, numbers_of_stages
 from simtrain.scenario.violation import rule_against, rule_for_one_of
 
 
-def _reduces_in_buckets(scenario: Scenario) -> bool:
-    """Whether gradients are reduced in buckets that overlap with the last backward pass."""
-    overlaps = scenario.overlap.data_parallel and scenario.memory.zero_stage < 2
-    return overlaps and _has_replicas(scenario)
-
-
-def _has_replicas(scenario: Scenario) -> bool:
-    """Whether several ranks hold the same parameters, either of experts or of the other layers."""
-    split = scenario.parallelism
-    ranks = split.data * split.context
-    experts = split.expert * split.ranks_of_expert if scenario.model.experts else split.tensor
-    return ranks > 1 or ranks * split.tensor > experts
-
-
 def _several_replicas(scenario: Scenario) -> Iterable[int]:
     return near_divisors(1, scenario.batch.global_, at_least=2)
 
@@ -95,7 +81,7 @@ DATA_PARALLEL_RULES = [
             "memory.zero_stage": [1, 0],
             "parallelism.data": _several_replicas,
         },
-        lambda one: one.overlap.gradient_buckets != "layer" and not _reduces_in_buckets(one),
+        lambda one: one.overlap.gradient_buckets != "layer" and not one.reduces_in_buckets,
         "overlap.gradient_buckets is {one.overlap.gradient_buckets}, but gradients are not reduced "
         "in buckets",
     ),
@@ -110,8 +96,8 @@ DATA_PARALLEL_RULES = [
             "parallelism.data": _several_replicas,
         },
         lambda one: (
-            one.overlap.align_gradient_reduction
-            and (one.parallelism.pipeline < 2 or not _reduces_in_buckets(one))
+            one.aligns_gradient_reduction
+            and (one.parallelism.pipeline < 2 or not one.reduces_in_buckets)
         ),
         "overlap.align_gradient_reduction is true, but there are no two stages that overlap the "
         "gradient reduction with the backward pass",
@@ -126,7 +112,7 @@ DATA_PARALLEL_RULES = [
             "parallelism.interleave": numbers_of_chunks,
         },
         lambda one: (
-            one.overlap.align_parameter_gather
+            one.aligns_parameter_gather
             and not (one.overlap.parameter_gather and one.order_name == "interleaved")
         ),
         "overlap.align_parameter_gather is true, but no interleaved chunks overlap the gather of "

@@ -115,7 +115,11 @@ def _beside_loss(chunks: tuple[str, ...]) -> str:
 )
 def _shapes_are_exchanged(scenario: Scenario) -> Violation | None:
     split, chunks = scenario.parallelism, scenario.parallelism.layout_chunks
-    if not scenario.overlap.pipeline or "m" not in "".join(chunks[:-1]) or not _has_order(scenario):
+    if (
+        not scenario.overlaps_pipeline
+        or "m" not in "".join(chunks[:-1])
+        or not _has_order(scenario)
+    ):
         return None
     gathers = split.scatter_gather and split.tensor > 1
     if scenario.order_name == "interleaved" and not gathers:

@@ -27,7 +27,9 @@ class Overlap(Section):
         their products, chunk by chunk, in the forward and the backward pass; false by default.
         This is Megatron-LM's --tp-comm-overlap with Transformer Engine's defaults, or PyTorch's
         asynchronous tensor parallelism.
-    pipeline: true sends between stages asynchronously; false (default) blocks.
+    pipeline: true sends between stages asynchronously; false blocks. By default a schedule from a
+        file is asynchronous, 1f1b and gpipe block, and the software stack decides for interleaved
+        (Megatron-Core is asynchronous; --no-overlap-p2p-communication).
     shared_expert: true runs the shared expert during the all-to-alls of the routed experts
         (--moe-shared-expert-overlap); false (default) runs it after them.
     data_parallel: true overlaps the gradient reduction with the backward pass; false (default)
@@ -45,21 +47,24 @@ class Overlap(Section):
         chunk. A number: as megatron, with buckets of at least this number of parameters
         (--ddp-bucket-size).
     align_gradient_reduction: true makes all stages start to reduce the gradients of a chunk at
-        about the same time (Megatron-LM's default; --no-align-grad-reduce turns it off); false by
-        default.
+        about the same time; false makes each stage start on its own. The software stack sets the
+        default of stages that overlap the reduction (Megatron-Core aligns them;
+        --no-align-grad-reduce).
     align_parameter_gather: true makes all stages start to gather the parameters of a chunk at about
-        the same time, ahead of its first forward pass (--align-param-gather); false by default.
+        the same time, ahead of its first forward pass; false makes each stage start on its own. The
+        software stack sets the default of interleaved stages that overlap the gather
+        (Megatron-Core aligns them; --no-align-param-gather).
     """
 
     other_names: ClassVar[Mapping[str, str]] = names_within("overlap")
 
     tensor_parallel: bool | None = Field(default=None, examples=["true"])
     userbuffers: bool = Field(default=False, examples=["true"])
-    pipeline: bool = Field(default=False, examples=["true"])
+    pipeline: bool | None = Field(default=None, examples=["true"])
     data_parallel: bool = Field(default=False, examples=["true"])
     parameter_gather: bool = Field(default=False, examples=["true"])
     prefetch: Count = Field(default=1, examples=[2])
     gradient_buckets: _BucketRule = Field(default="layer", examples=["megatron or 40000000"])
-    align_gradient_reduction: bool = Field(default=False, examples=["true"])
-    align_parameter_gather: bool = Field(default=False, examples=["true"])
+    align_gradient_reduction: bool | None = Field(default=None, examples=["true"])
+    align_parameter_gather: bool | None = Field(default=None, examples=["true"])
     shared_expert: bool = Field(default=False, examples=["true"])

@@ -51,7 +51,9 @@ SCHEDULE_RULES += [
         "PyTorch's runtime, which does not block",
         {"overlap.pipeline": [True], "schedule": _MEGATRON},
         lambda one: (
-            one.parallelism.pipeline > 1 and not one.overlap.pipeline and one.order_name == "custom"
+            one.parallelism.pipeline > 1
+            and not one.overlaps_pipeline
+            and one.order_name == "custom"
         ),
         "overlap.pipeline is false, but {one.schedule} is not a schedule of Megatron-LM",
         ("schedule",),
@@ -61,7 +63,7 @@ SCHEDULE_RULES += [
         "Megatron-LM says for its own schedules when a stage starts to reduce gradients at the "
         "same time as the others",
         {"overlap.align_gradient_reduction": [False], "schedule": _MEGATRON},
-        lambda one: one.overlap.align_gradient_reduction and one.order_name == "custom",
+        lambda one: one.aligns_gradient_reduction and one.order_name == "custom",
         "overlap.align_gradient_reduction is true, but {one.schedule} is not a schedule of "
         "Megatron-LM",
     ),

@@ -40,6 +40,15 @@ from simtrain.strict_yaml import (
     with_value,
 )
 
+STACK_DEFAULTS = {
+    "memory.in_place_cross_entropy": "in_place_cross_entropy",
+    "overlap.tensor_parallel": "overlaps_tensor_parallel",
+    "overlap.pipeline": "overlaps_pipeline",
+    "overlap.align_gradient_reduction": "aligns_gradient_reduction",
+    "overlap.align_parameter_gather": "aligns_parameter_gather",
+}
+"""Fields whose default is the software stack's, each with the property that resolves it."""
+
 _SCHEDULE_SUFFIX = ".csv"
 _LABELS = "name", "description"
 
@@ -153,8 +162,8 @@ class Scenario(Section):
 
         Defaults that follow from other fields (`schedule`, `attention_backend`,
         `model.ffn_hidden_size`, `model.num_query_groups`, `model.kv_channels`, `model.qkv_biases`,
-        `parallelism.scatter_gather`) are derived again. The rules on combinations are not checked
-        here, but by `simulate` and `check_scenario`.
+        `parallelism.scatter_gather`) are derived again, as are those of the software stack. The
+        rules on combinations are not checked here, but by `simulate` and `check_scenario`.
 
         Raises:
             InputError: unknown names and invalid values.
@@ -236,6 +245,54 @@ class Scenario(Section):
         """Whether tensor-parallel collectives overlap with the products of the backward pass."""
         own = self.overlap.tensor_parallel
         return self.facts.overlap_tensor_parallel if own is None else own
+
+    @property
+    def overlaps_pipeline(self) -> bool:
+        """Whether stages send asynchronously.
+
+        Megatron-LM does so only in the interleaved schedule; orders from files run in PyTorch's
+        runtime, which never blocks.
+        """
+        if self.overlap.pipeline is not None:
+            return self.overlap.pipeline
+        order = self.order_name
+        return order == "custom" or (order == "interleaved" and self.facts.overlap_pipeline)
+
+    @property
+    def aligns_gradient_reduction(self) -> bool:
+        """Whether all stages start to reduce the gradients of a chunk at about the same time."""
+        if self.overlap.align_gradient_reduction is not None:
+            return self.overlap.align_gradient_reduction
+        is_possible = self.parallelism.pipeline > 1 and self.reduces_in_buckets
+        is_possible = is_possible and self.order_name != "custom"
+        return is_possible and self.facts.align_gradient_reduction
+
+    @property
+    def aligns_parameter_gather(self) -> bool:
+        """Whether all stages start to gather the parameters of a chunk at about the same time."""
+        if self.overlap.align_parameter_gather is not None:
+            return self.overlap.align_parameter_gather
+        is_possible = self.overlap.parameter_gather and self.order_name == "interleaved"
+        return is_possible and self.facts.align_parameter_gather
+
+    @property
+    def stack_defaults(self) -> dict[str, bool]:
+        """The fields whose default is the software stack's, with defaults resolved."""
+        return {field: getattr(self, name) for field, name in STACK_DEFAULTS.items()}
+
+    @property
+    def reduces_in_buckets(self) -> bool:
+        """Whether gradients are reduced in buckets that overlap with the last backward pass."""
+        overlaps = self.overlap.data_parallel and self.memory.zero_stage < 2
+        return overlaps and self.has_replicas
+
+    @property
+    def has_replicas(self) -> bool:
+        """Whether several ranks hold the same parameters, of experts or of the other layers."""
+        split = self.parallelism
+        ranks = split.data * split.context
+        experts = split.expert * split.ranks_of_expert if self.model.experts else split.tensor
+        return ranks > 1 or ranks * split.tensor > experts
 
     @property
     def host_issue_s(self) -> float | None:

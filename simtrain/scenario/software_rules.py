@@ -13,7 +13,7 @@ _rule = registering(SOFTWARE_RULES)
 
 
 def _posts_messages(scenario: Scenario) -> bool:
-    return scenario.parallelism.pipeline > 1 and not scenario.overlap.pipeline
+    return scenario.parallelism.pipeline > 1 and not scenario.overlaps_pipeline
 
 
 def _adds_one_by_one(scenario: Scenario) -> bool:

@@ -58,7 +58,7 @@ def conditional_values(base: Scenario) -> dict[str, Follows]:
     values = {
         field: _if(can_have, written[field], off)
         for field, (off, can_have) in _CONDITIONS.items()
-        if written[field] != off
+        if written[field] not in (None, off)  # None is the default of each layout
     }
     if (layout := base.parallelism.layout) is not None:
         values["parallelism.layout"] = _by_chunks(layout, len(base.parallelism.layout_chunks))

@@ -84,7 +84,7 @@ class _Pipeline:
             {levels: model.transfer_s(plan.sent_bytes, levels, number) for levels in set(crossed)}
             for number in (1, 2)
         )
-        blocks = not scenario.overlap.pipeline
+        blocks = not scenario.overlaps_pipeline
         return cls(
             scenario.megatron_schedule,
             mesh.pp,

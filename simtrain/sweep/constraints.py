@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from simtrain.scenario import Scenario
+from simtrain.scenario.schema import STACK_DEFAULTS
 from simtrain.strict_yaml.document import dotted
 from simtrain.sweep.fields import field_paths
 
@@ -174,7 +175,7 @@ def _bounded(value: Any) -> Number:
 
 
 def _field(name: str, path: str) -> Evaluate:
-    read = operator.attrgetter(path)
+    read = operator.attrgetter(STACK_DEFAULTS.get(path, path))
 
     def evaluate(scenario: Scenario) -> Value:
         """Return the value of the field in a scenario."""

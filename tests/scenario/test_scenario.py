@@ -87,14 +87,14 @@ def test_a_minimal_scenario_is_ten_lines_and_gets_the_documented_defaults() -> N
     assert scenario.overlap.model_dump() == {
         "tensor_parallel": None,
         "userbuffers": False,
-        "pipeline": False,
+        "pipeline": None,
         "data_parallel": False,
         "shared_expert": False,
         "parameter_gather": False,
         "prefetch": 1,
         "gradient_buckets": "layer",
-        "align_gradient_reduction": False,
-        "align_parameter_gather": False,
+        "align_gradient_reduction": None,
+        "align_parameter_gather": None,
     }
 
 

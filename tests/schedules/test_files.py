@@ -48,6 +48,11 @@ def toy(text: str, **sections: Any) -> Scenario:
     return scenario_with(model, parallelism=split, schedule="order.csv", **sections)
 
 
+def test_an_order_of_its_own_runs_asynchronously_by_default() -> None:
+    by_default, written = toy(ZERO_BUBBLE, overlap={}), toy(ZERO_BUBBLE)
+    assert simulate(by_default).iteration_time_s == simulate(written).iteration_time_s
+
+
 def without_scenario(result: Result) -> dict[str, Any]:
     return result.to_dict() | {"scenario": None}
 
@@ -203,7 +208,12 @@ def test_errors_name_the_line_and_the_column_of_the_file(text: str, message: str
             "E414 order.csv has 2 stages x 2 chunks",
             "parallelism.interleave: 2",
         ),
-        (ZERO_BUBBLE, {"overlap": {}}, "E415 overlap.pipeline is false", "overlap.pipeline: true"),
+        (
+            ZERO_BUBBLE,
+            {"overlap": {"pipeline": False}},
+            "E415 overlap.pipeline is false",
+            "overlap.pipeline: true",
+        ),
         (
             ZERO_BUBBLE,
             {

@@ -146,6 +146,7 @@ SCENARIO = load_scenario("table5_175b_present")
         ("sequence_parallel == true", True),
         ("recompute.num_layers == num_layers", False),
         ("overlap.pipeline", False),
+        ("overlap.tensor_parallel", True),
         ("seq_length * hidden_size > most", False),
     ],
 )

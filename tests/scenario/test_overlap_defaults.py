@@ -1,0 +1,101 @@
+"""The software stack decides which communication overlaps, where a layout can have it."""
+
+from typing import Any
+
+import pytest
+
+from simtrain.report.remarks import settings_of
+from simtrain.resources import list_stacks
+from simtrain.scenario import Scenario, check_scenario
+from simtrain.simulation import simulate
+
+INTERLEAVED: dict[str, Any] = {"pipeline": 4, "interleave": 2, "data": 2}
+GATHERED = {"data_parallel": True, "parameter_gather": True}
+
+
+def scenario(stack: str, split: dict[str, Any], overlap: dict[str, Any] | None = None) -> Scenario:
+    return Scenario.model_validate(
+        {
+            "model": {
+                "num_layers": 8,
+                "hidden_size": 1024,
+                "num_attention_heads": 8,
+                "seq_length": 256,
+                "vocab_size": 1024,
+            },
+            "batch": {"micro": 1, "global": 16},
+            "parallelism": split,
+            "memory": {"zero_stage": 1 if split.get("data", 1) > 1 else 0},
+            "overlap": GATHERED if overlap is None else overlap,
+            "software": stack,
+            "cluster": "h100_sxm",
+        }
+    )
+
+
+def overlaps(one: Scenario) -> tuple[bool, bool, bool]:
+    return one.overlaps_pipeline, one.aligns_gradient_reduction, one.aligns_parameter_gather
+
+
+@pytest.mark.parametrize(
+    ("split", "overlap", "expected"),
+    [
+        (INTERLEAVED, GATHERED, (True, True, True)),
+        (INTERLEAVED, {"data_parallel": True}, (True, True, False)),
+        (INTERLEAVED, {}, (True, False, False)),
+        (INTERLEAVED | {"data": 1}, {"data_parallel": True}, (True, False, False)),
+        ({"pipeline": 2, "interleave": 2}, {}, (True, False, False)),
+        ({"pipeline": 4, "data": 2}, GATHERED, (False, True, False)),
+        ({"data": 2}, GATHERED, (False, False, False)),
+    ],
+)
+def test_megatron_core_overlaps_what_a_layout_can_overlap(
+    split: dict[str, Any], overlap: dict[str, Any], expected: tuple[bool, bool, bool]
+) -> None:
+    one = scenario("megatron_core", split, overlap)
+    assert overlaps(one) == expected
+    check_scenario(one)
+
+
+@pytest.mark.parametrize("stack", [name for name in list_stacks() if name != "megatron_core"])
+def test_other_stacks_neither_align_nor_overlap_the_pipeline(stack: str) -> None:
+    assert overlaps(scenario(stack, INTERLEAVED)) == (False, False, False)
+
+
+def test_each_layout_of_one_scenario_has_its_own_defaults() -> None:
+    one = scenario("megatron_core", {"pipeline": 4, "data": 2})
+    interleaved = one.replace({"parallelism.interleave": 2})
+    assert overlaps(interleaved) == (True, True, True)
+    assert overlaps(interleaved.replace({"parallelism.interleave": 1})) == (False, True, False)
+    assert overlaps(interleaved.replace({"software": "megatron_2022"})) == (False, False, False)
+
+
+@pytest.mark.parametrize("name", ["pipeline", "align_gradient_reduction", "align_parameter_gather"])
+def test_a_written_value_overrides_the_stack(name: str) -> None:
+    written = GATHERED | {name: False}
+    one = scenario("megatron_core", INTERLEAVED, written)
+    assert settings_of(one)[f"overlap.{name}"] is False
+    assert sum(overlaps(one)) == 2
+    other = scenario("megatron_2022", INTERLEAVED, GATHERED | {name: True})
+    assert settings_of(other)[f"overlap.{name}"] is True
+    assert sum(overlaps(other)) == 1
+
+
+def test_defaults_take_the_time_of_the_same_values_written() -> None:
+    written = dict.fromkeys(
+        ("pipeline", "align_gradient_reduction", "align_parameter_gather"), True
+    )
+    plain, same = (
+        simulate(scenario("megatron_core", INTERLEAVED, overlap)).iteration_time_s
+        for overlap in (GATHERED, GATHERED | written)
+    )
+    old = simulate(scenario("megatron_core", INTERLEAVED, GATHERED | dict.fromkeys(written, False)))
+    assert plain == same != old.iteration_time_s
+
+
+def test_settings_of_a_result_show_resolved_defaults() -> None:
+    settings = settings_of(scenario("megatron_core", INTERLEAVED))
+    assert settings["overlap.pipeline"] is True
+    assert settings["overlap.tensor_parallel"] is True
+    assert settings["memory.in_place_cross_entropy"] is True
+    assert None not in {value for name, value in settings.items() if name.startswith("overlap.")}
