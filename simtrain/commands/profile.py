@@ -18,15 +18,19 @@ ProfileArgument = Annotated[
 
 @profile_app.command("list")
 def print_profiles() -> None:
-    """List the hardware profiles that come with simtrain, and which are calibrated.
+    """List the hardware profiles that come with simtrain, and the evidence for each.
 
     Example: simtrain profile list
     """
+    from simtrain.hardware.evidence import evidence_of
     from simtrain.hardware.load import load_profile
     from simtrain.resources import list_profiles
 
     profiles = [(name, load_profile(name)) for name in list_profiles()]
-    print_list((name, profile.calibration, profile.description) for name, profile in profiles)
+    print_list(
+        (name, evidence_of(profile, name).level.value, profile.description)
+        for name, profile in profiles
+    )
 
 
 @profile_app.command("show")
@@ -56,5 +60,5 @@ def check_profile(profile: ProfileArgument) -> None:
     facts = page.to_json()
     emit(
         f"OK: {page.profile.name} has {facts['num_entries']} entries, each with a source, "
-        f"{facts['num_fitted']} of them fitted; {page.profile.calibration}\n"
+        f"{facts['num_fitted']} of them fitted; evidence: {page.evidence.level.value}\n"
     )

@@ -7,6 +7,7 @@ from typing import Any
 
 from simtrain.cost.limits import check_goodput
 from simtrain.entry import Entry
+from simtrain.hardware.evidence import Evidence, evidence_of
 from simtrain.hardware.profile import HardwareProfile, RunningCosts
 from simtrain.scenario import Scenario
 from simtrain.units import HOUR_S, Price
@@ -25,7 +26,7 @@ class TrainingCost:
         node_energy_j: energy of the GPUs' share of their nodes; None if unknown.
         sources: source of each profile entry that was used.
         missing: profile entries that are missing.
-        calibrated: whether the profile is calibrated.
+        evidence: what predictions with the profile rest on.
     """
 
     scenario: str | None
@@ -43,11 +44,13 @@ class TrainingCost:
     node_energy_j: float | None
     sources: dict[str, str]
     missing: tuple[str, ...]
-    calibrated: bool
+    evidence: Evidence
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, in full precision."""
         return asdict(self) | {
+            "calibrated": self.evidence.judged,
+            "evidence": self.evidence.to_json(),
             "missing": list(self.missing),
             "assumptions": list(assumptions(self.goodput)),
         }
@@ -113,5 +116,5 @@ def training_cost(
         node_energy_j=node.value * num_nodes * time_s if node else None,
         sources=sources,
         missing=tuple(name for name in entries if name not in sources),
-        calibrated=profile.calibrated,
+        evidence=evidence_of(profile, scenario.cluster),
     )

@@ -197,10 +197,6 @@ class Overlap(Strict):
     slowdown: Entry[Annotated[float, Field(ge=0, le=1)]]
 
 
-NOT_CALIBRATED = "The profile is not calibrated: its numbers are a datasheet's."
-"""Warning shown with every time predicted from such a profile."""
-
-
 class HardwareProfile(Strict):
     """A hardware profile: all numbers of a cluster.
 
@@ -234,11 +230,6 @@ class HardwareProfile(Strict):
     def _consistent(self) -> Self:
         check_contradictions(self)
         return self
-
-    @property
-    def calibration(self) -> str:
-        """The word shown to users: calibrated, or not calibrated."""
-        return "calibrated" if self.calibrated else "not calibrated"
 
     def product_rates(self, dtype: str) -> GemmModel | DtypeGemm | None:
         """Speed of matrix products of a data type; None if the profile has no entry."""

@@ -39,10 +39,19 @@ class MeasuredRuns(Strict):
 
 
 class ValidatedOn(Strict):
-    """The measured iterations with which a profile's predictions were compared, perhaps none."""
+    """The measured iterations with which a profile's predictions were compared, perhaps none.
+
+    Args:
+        version: version of this schema.
+        summary: what was measured, or what the profile rests on instead.
+        doubt: how sources of the profile contradict each other, as half a sentence; None if they
+            agree. Reports call a profile with a doubt uncertain.
+        measured_runs: the iterations and their errors.
+    """
 
     version: Literal[1]
     summary: Text
+    doubt: Text | None = None
     measured_runs: list[MeasuredRuns]
 
 

@@ -61,7 +61,6 @@ def _profile(result: Result) -> dict[str, Any]:
     return {
         "name": profile.name,
         "description": profile.description,
-        "calibrated": profile.calibrated,
         "num_entries": len(fits),
         "num_fitted": sum(map(bool, fits)),
     }

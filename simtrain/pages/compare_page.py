@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from simtrain.hardware.profile import NOT_CALIBRATED
+from simtrain.hardware.evidence import evidence_of, sentences_of
 from simtrain.hardware.upgrades import RESOURCES
 from simtrain.pages.tables import Bar, FittedTable, notes, properties
 from simtrain.report.breakdown import CAUSE_LABELS, KIND_LABELS
@@ -213,5 +213,5 @@ def _remarks(named: dict[str, ScenarioColumn]) -> Iterable[str]:
     for name, one in named.items():
         if not one.result.memory.fits:
             yield f"{name} does not fit in memory."
-        if not one.result.profile.calibrated:
-            yield f"{name}: {NOT_CALIBRATED}"
+    results = [one.result for one in named.values()]
+    yield from sentences_of(evidence_of(one.profile, one.scenario.cluster) for one in results)

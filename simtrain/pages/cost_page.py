@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from simtrain.cost.training import TrainingCost, assumptions
-from simtrain.hardware.profile import NOT_CALIBRATED
+from simtrain.hardware.evidence import sentences_of
 from simtrain.pages.tables import ColumnGroups, notes, properties
 from simtrain.units import DAY_S, HOUR_S, format_energy, format_seconds, four_digits
 
@@ -46,8 +46,7 @@ def amount(value: float) -> str:
 
 
 def _notes(cost: TrainingCost) -> Iterator[str]:
-    if not cost.calibrated:
-        yield NOT_CALIBRATED
+    yield cost.evidence.sentence
     yield from _tokens_note(cost)
     yield from assumptions(cost.goodput)
     for name, source in cost.sources.items():
@@ -95,17 +94,16 @@ def _column(cost: TrainingCost) -> dict[str, str]:
 
 def _notes_of_all(costs: Sequence[TrainingCost]) -> Iterator[str]:
     yield from dict.fromkeys(note for cost in costs for note in _tokens_note(cost))
+    yield from sentences_of(cost.evidence for cost in costs)
     yield from assumptions(costs[0].goodput)
     yield from source_notes(costs)
 
 
 def source_notes(costs: Iterable[TrainingCost]) -> Iterator[str]:
-    """For each cluster: sources of price and power, missing entries, and a calibration warning."""
+    """For each cluster: sources of price and power, and missing entries."""
     for cost in {cost.cluster: cost for cost in costs}.values():
         for name, source in cost.sources.items():
             yield f"{cost.cluster}, {name}: {source}"
         if cost.missing:
             names = ", ".join(f"running_costs.{name}" for name in cost.missing)
             yield f"Missing in the profile {cost.cluster}: {names}."
-        if not cost.calibrated:
-            yield f"{cost.cluster}: {NOT_CALIBRATED}"

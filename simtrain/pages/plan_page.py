@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.console import Group, RenderableType
 
 from simtrain.cost.training import assumptions
+from simtrain.hardware.evidence import sentences_of
 from simtrain.pages.cost_page import amount, source_notes
 from simtrain.pages.tables import FittedTable, notes, verdict
 from simtrain.planning.layout import Status
@@ -100,14 +101,25 @@ def _mark(row: PlanRow, plan: TrainingPlan) -> str:
     marks = [_MISSES[miss] for miss in row.misses]
     marks += ["fastest"] if row is plan.fastest else []
     marks += ["cheapest"] if row is plan.cheapest else []
+    is_best = row is plan.fastest or row is plan.cheapest
+    if is_best and row.cost and plan.stronger_than(row):
+        marks[-1] += f" ({row.cost.evidence.level.value})"
     return ", ".join(marks)
+
+
+def _doubt(row: PlanRow, plan: TrainingPlan) -> str:
+    """Name the clusters with stronger evidence than the best row's, if there are any."""
+    names = dict.fromkeys(cost.cluster for cost in plan.stronger_than(row))
+    level = row.cost.evidence.level.value if row.cost else ""
+    return f". Its evidence ({level}) is weaker than that of {', '.join(names)}" if names else ""
 
 
 def _notes(plan: TrainingPlan, out: Path | None) -> Iterator[str]:
     if plan.fastest:
-        yield f"Fastest: {_row(plan.fastest)}."
+        yield f"Fastest: {_row(plan.fastest)}{_doubt(plan.fastest, plan)}."
     if plan.cheapest and plan.cheapest is not plan.fastest:
-        yield f"Cheapest: {_row(plan.cheapest)}."
+        yield f"Cheapest: {_row(plan.cheapest)}{_doubt(plan.cheapest, plan)}."
+    yield from sentences_of(cost.evidence for cost in plan.costs)
     yield from _reasons(plan)
     for cluster, num_nodes in plan.added_nodes.items():
         yield (

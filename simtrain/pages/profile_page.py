@@ -17,6 +17,7 @@ from simtrain.entry import Entry
 from simtrain.hardware.algorithms import Protocol, Rule
 from simtrain.hardware.cluster import Level
 from simtrain.hardware.entries import entries_of
+from simtrain.hardware.evidence import Evidence, evidence_of
 from simtrain.hardware.links import CollectiveCurve
 from simtrain.hardware.load import load_profile
 from simtrain.hardware.profile import HardwareProfile, Ranges, Tile
@@ -48,10 +49,11 @@ class ProfilePage:
     profile: HardwareProfile
     entries: tuple[ShownEntry, ...]
     validated_on: ValidatedOn | None
+    evidence: Evidence
 
     def to_json(self) -> dict[str, Any]:
         """The profile's header and its entries by their dotted names."""
-        header = ("name", "description", "calibrated")
+        header = ("name", "description")
         entries = {f"{entry.section}.{entry.name}": entry.to_json() for entry in self.entries}
         counts = {
             "num_entries": len(self.entries),
@@ -59,7 +61,8 @@ class ProfilePage:
         }
         facts = {name: getattr(self.profile, name) for name in header}
         errors = self.validated_on and self.validated_on.model_dump(mode="json")
-        return facts | counts | {"validated_on": errors, "entries": entries}
+        evidence = {"calibrated": self.evidence.judged, "evidence": self.evidence.to_json()}
+        return facts | evidence | counts | {"validated_on": errors, "entries": entries}
 
 
 def load_page(name_or_path: str | pathlib.Path) -> ProfilePage:
@@ -75,16 +78,17 @@ def load_page(name_or_path: str | pathlib.Path) -> ProfilePage:
         section, _, name = dotted.partition(".")
         as_written = functools.reduce(operator.getitem, dotted.split("."), written)
         entries.append(ShownEntry(section, name, as_written["value"], entry))
-    return ProfilePage(profile, tuple(entries), validated_on(str(name_or_path)))
+    name = str(name_or_path)
+    return ProfilePage(profile, tuple(entries), validated_on(name), evidence_of(profile, name))
 
 
 def profile_page(page: ProfilePage) -> RenderableType:
     """Show one table per section."""
     profile = page.profile
-    calibrated = "calibrated" if profile.calibrated else "not calibrated: numbers of datasheets"
     parts: list[RenderableType] = [
-        Text(f"{profile.name}, {calibrated}", style="bold"),
+        Text(profile.name, style="bold"),
         Text(profile.description),
+        Text(page.evidence.sentence),
         *map(Text, _validation_lines(page.validated_on)),
     ]
     for section, entries in groupby(page.entries, key=lambda entry: entry.section):

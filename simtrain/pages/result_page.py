@@ -12,7 +12,7 @@ from simtrain.pages.memory_page import memory_verdict, peak_remarks, peaks_table
 from simtrain.pages.tables import Bar, FittedTable, notes, properties
 from simtrain.pages.timeline_strip import TimelineStrip
 from simtrain.report.breakdown import CAUSE_LABELS
-from simtrain.report.remarks import remarks_on
+from simtrain.report.remarks import evidence_for, remarks_on
 from simtrain.report.result import Result
 from simtrain.scenario.recompute_section import DEFAULT_MODULES
 from simtrain.units import format_seconds
@@ -26,6 +26,7 @@ def result_page(result: Result, idle: Iterable[str] = ()) -> RenderableType:
         *spaced,
         TimelineStrip(result),
         *notes([*peak_remarks(result.memory), *remarks_on(result), *_extrapolation(result), *idle]),
+        *notes([evidence_for(result).sentence]),
         memory_verdict(result.memory),
     )
 

@@ -9,7 +9,6 @@ from rich import box
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from simtrain.hardware.profile import NOT_CALIBRATED
 from simtrain.pages.tables import table_of
 from simtrain.report.remarks import mfu_remarks
 from simtrain.scenario import Scenario
@@ -123,9 +122,8 @@ def _notes(result: SearchResult) -> list[str]:
         f"{outcome.num_simulated:,} were simulated."
     )
     without = [f"Turned off where it cannot apply: {', '.join(result.left_out)}."]
-    source = [] if result.profile.calibrated else [NOT_CALIBRATED]
     left_out = without if result.left_out else []
-    return [*recompute, *why, counted, *left_out, *source, _certainty(result)]
+    return [*recompute, *why, counted, *left_out, result.evidence.sentence, _certainty(result)]
 
 
 def _certainty(result: SearchResult) -> str:

@@ -129,6 +129,13 @@ class TrainingPlan:
         """The costs of all rows with a layout."""
         return [row.cost for row in self.rows if row.cost]
 
+    def stronger_than(self, row: PlanRow) -> list[TrainingCost]:
+        """Return the costs on clusters whose times have stronger evidence than the row's."""
+        weaker = row.cost
+        if weaker is None:
+            return []
+        return [cost for cost in self.costs if weaker.evidence.is_weaker_than(cost.evidence)]
+
     def to_json(self) -> dict[str, Any]:
         """Return plain data in full precision; `fastest` and `cheapest` are indices of rows."""
         places = {id(row): place for place, row in enumerate(self.rows)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from simtrain.hardware.profile import NOT_CALIBRATED
+from simtrain.hardware.evidence import Evidence, evidence_of
 from simtrain.hardware.validated_on import ValidatedOn, validated_on
 from simtrain.report.result import Result
 from simtrain.scenario import Scenario
@@ -32,13 +32,21 @@ def run_json(result: Result, without_effect: Mapping[str, str]) -> dict[str, Any
         "remarks": [sentence_json(one) for one in remarks_on(result)],
         "without_effect": dict(without_effect),
         "settings": settings_of(result.scenario),
+        "evidence": evidence_for(result).to_json(),
         "validated_on": _validated_on(result),
     }
 
 
+def evidence_for(result: Result) -> Evidence:
+    """Return what predictions with the result's hardware profile rest on."""
+    return evidence_of(result.profile, result.scenario.cluster)
+
+
 def _validated_on(result: Result) -> dict[str, Any] | None:
     """Return the profile's errors against measured iterations; None if it has no file of errors."""
-    found = _OF_OTHERS if result.scenario.hardware else validated_on(result.scenario.cluster)
+    found = validated_on(result.scenario.cluster)
+    if found and found.measured_runs and not evidence_for(result).judged:
+        found = _OF_OTHERS
     return found.model_dump(mode="json", exclude={"version"}) if found else None
 
 
@@ -92,8 +100,6 @@ def remarks_on(result: Result) -> list[str]:
             "compute, which skip masked tokens."
         )
     remarks += [*_other_peaks(result), *result.warnings]
-    if not result.profile.calibrated:
-        remarks.append(NOT_CALIBRATED)
     if result.recompute_choice:
         remarks.append(Sentence("Recompute chosen: ", result.recompute_choice))
     return remarks

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from simtrain.hardware.evidence import Evidence, evidence_of
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.report.difference import causes_in_words, time_in_words
 from simtrain.scenario import Scenario
@@ -46,6 +47,11 @@ class SearchResult:
     def exact(self) -> bool:
         """Whether no other legal layout is better than a ranked one."""
         return self.outcome.exact or 0 < len(self.ranked) <= self.outcome.num_proved
+
+    @property
+    def evidence(self) -> Evidence:
+        """What predictions with the profile rest on."""
+        return evidence_of(self.profile, self.base.cluster)
 
     @property
     def num_unseen(self) -> int:
@@ -105,7 +111,8 @@ class SearchResult:
             "scenario": self.base.name,
             "cluster": self.base.cluster,
             "gpus": list(self.gpus),
-            "calibrated": self.profile.calibrated,
+            "calibrated": self.evidence.judged,
+            "evidence": self.evidence.to_json(),
             "objective": self.objective.value,
             "limit_bytes": self.limit_bytes,
             "currency": self.price.currency if self.price else None,

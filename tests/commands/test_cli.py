@@ -12,7 +12,7 @@ import pytest
 import simtrain
 from simtrain.hardware.validated_on import validated_on
 from simtrain.paper import times
-from simtrain.report.remarks import remarks_on, settings_of
+from simtrain.report.remarks import evidence_for, remarks_on, settings_of
 from simtrain.resources import find_profile
 from simtrain.scenario import load_scenario
 from simtrain.schedules import Schedule, build
@@ -64,6 +64,7 @@ def test_run_json_equals_the_result_of_simulate(arguments: tuple[str, ...]) -> N
     assert data.pop("without_effect") == {}
     assert data.pop("remarks") == [sentence_json(one) for one in remarks_on(result)]
     assert data.pop("settings") == json.loads(json.dumps(settings_of(result.scenario)))
+    assert data.pop("evidence") == evidence_for(result).to_json()
     errors = validated_on(result.scenario.cluster)
     assert errors and data.pop("validated_on") == errors.model_dump(exclude={"version"})
     assert data == result.to_dict()

@@ -14,20 +14,22 @@ pytestmark = pytest.mark.slow
 SHIPPED = find_profile("a100_sxm4_80gb").read_text(encoding="utf-8")
 
 
-def test_list_shows_which_profiles_are_calibrated() -> None:
+def test_list_shows_the_evidence_for_each_profile() -> None:
     done = call("profile", "list")
-    lines = done.stdout.splitlines()
+    lines = [line for line in done.stdout.splitlines() if not line.startswith(" ")]
     assert done.exit_code == 0
     assert [line.split()[0] for line in lines] == list_profiles()
     texts = {line.split()[0]: line[len("a100_sxm4_80gb") :].strip() for line in lines}
-    assert texts["a100_sxm4_80gb"].startswith("calibrated      NVIDIA Selene")
-    assert texts["trn1"].startswith("not calibrated  AWS trn1.32xlarge")
+    assert re.match("judged +NVIDIA Selene", texts["a100_sxm4_80gb"])
+    assert re.match("uncertain +DGX B200", texts["b200_sxm"])
+    assert re.match("fitted on kernels +DGX H200", texts["h200_sxm"])
+    assert re.match("datasheet +AWS trn1.32xlarge", texts["trn1"])
 
 
 def test_show_has_every_entry_with_unit_and_source() -> None:
     done = call("profile", "show", "a100_sxm4_80gb")
     assert done.exit_code == 0
-    assert done.stdout.startswith("a100_sxm4_80gb, calibrated\n")
+    assert "Evidence for a100_sxm4_80gb: judged on 426 measured iterations" in done.stdout
     for words in (
         "2.039 TB/s",
         "NVIDIA A100 architecture whitepaper",
@@ -76,7 +78,7 @@ def test_show_has_levels_and_algorithms(tmp_path: pathlib.Path) -> None:
 
 def test_show_marks_a_datasheet_as_not_calibrated() -> None:
     done = call("profile", "show", "trn1")
-    assert done.stdout.startswith("trn1, not calibrated: numbers of datasheets\n")
+    assert "Evidence for trn1: not calibrated, its numbers are a datasheet's" in done.stdout
     assert "fitted on:" not in done.stdout
 
 
@@ -106,7 +108,7 @@ def test_check_accepts_shipped_profiles(name: str) -> None:
 
 def test_check_counts_entries_and_fitted_entries() -> None:
     line = call("profile", "check", "a100_sxm4_80gb").stdout
-    assert line.startswith("OK: a100_sxm4_80gb ") and line.endswith(" calibrated\n")
+    assert line.startswith("OK: a100_sxm4_80gb ") and line.endswith("; evidence: judged\n")
     assert re.findall(r" (\d+) ", line) == ["54", "18"]
 
 

@@ -179,7 +179,8 @@ def test_cost_and_search_say_that_a_profile_is_not_calibrated(small: str) -> Non
     for command in (("cost", small, "--tokens", "1B"), ("search", small, "--gpus", "2")):
         on_trn1 = (*command, "--set", "cluster=trn1")
         assert words in call(*on_trn1).stdout and words not in call(*command).stdout
-        assert json.loads(call(*on_trn1, "--json").stdout)["calibrated"] is False
+        data = json.loads(call(*on_trn1, "--json").stdout)
+        assert (data["calibrated"], data["evidence"]["level"]) == (False, "datasheet")
         assert json.loads(call(*command, "--json").stdout)["calibrated"] is True
 
 

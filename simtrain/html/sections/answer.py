@@ -38,7 +38,7 @@ def _trust(runs: list[Figures]) -> Html:
         name = joined(run.at("name").words, ": ") if len(runs) > 1 else ""
         for term, *words in _trust_of(run):
             # A statement about a profile is shown once for all runs with this profile.
-            is_of_profile = term in ("Fitted on", "Validated on")
+            is_of_profile = term in ("Fitted on", "Evidence", "Validated on")
             html = joined("" if is_of_profile else name, *words)
             items.setdefault(term, {}).setdefault(plain_text(html), html)
     listed = (
@@ -52,7 +52,7 @@ def _trust(runs: list[Figures]) -> Html:
 def _trust_of(run: Figures) -> Iterator[tuple[str, ...]]:
     result, profile = run.at("result"), run.at("profile")
     shapes = joined(*(one.words for one in result.at("extrapolated").each()), separator=", ")
-    name, kind = profile.at("name"), "" if profile.value["calibrated"] else " (not calibrated)"
+    name = profile.at("name")
     yield (
         "Extrapolated",
         result.at("extrapolated_compute").percent,
@@ -63,7 +63,7 @@ def _trust_of(run: Figures) -> Iterator[tuple[str, ...]]:
     yield (
         "Fitted on",
         name.words,
-        f"{kind}: ",
+        ": ",
         profile.at("description").words,
         ". Of its ",
         profile.at("num_entries").count,
@@ -71,6 +71,7 @@ def _trust_of(run: Figures) -> Iterator[tuple[str, ...]]:
         profile.at("num_fitted").count,
         " were fitted to measurements; the others are copied from the sources that they cite.",
     )
+    yield "Evidence", name.words, ": ", result.at("evidence", "text").words, "."
     yield "Validated on", name.words, ": ", _validated_on(result.at("validated_on"))
     for remark in result.at("remarks").each():
         yield "Note", remark.sentence("text")

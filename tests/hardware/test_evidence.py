@@ -1,0 +1,130 @@
+"""The evidence for a profile follows from its entries and from its file of errors."""
+
+import json
+import pathlib
+import re
+
+import pytest
+
+from simtrain.hardware.evidence import Evidence, EvidenceLevel, evidence_of
+from simtrain.hardware.load import load_profile, profile_of
+from simtrain.hardware.validated_on import validated_on
+from simtrain.resources import find_profile, list_profiles
+from simtrain.scenario import load_scenario
+from tests.helpers.command_line import call
+
+RUNS = """
+  - {runs: ours, num_runs: 3, mean_error: 0.02, worst_error: -0.05, software: eager, remark: none, \
+source: us}
+  - {runs: others, num_runs: 1, mean_error: 0.1, worst_error: 0.1, software: eager, remark: none, \
+source: us}"""
+
+
+def profile(folder: pathlib.Path, name: str, runs: str | None = None, doubt: str = "") -> str:
+    """Write a copy of a shipped profile, with a file of errors unless `runs` is None."""
+    path = folder / f"{name}.yaml"
+    path.write_text(find_profile("a100_sxm4_80gb").read_text("utf-8"), "utf-8")
+    if runs is not None:
+        errors = folder / "validated_on" / path.name
+        errors.parent.mkdir(exist_ok=True)
+        text = f"version: 1\nsummary: ours\n{doubt}\nmeasured_runs: {runs or '[]'}\n"
+        errors.write_text(text, "utf-8")
+    return str(path)
+
+
+def evidence(cluster: str) -> Evidence:
+    return evidence_of(load_profile(cluster), cluster)
+
+
+def test_a_profile_is_judged_if_its_file_of_errors_has_runs(tmp_path: pathlib.Path) -> None:
+    one = evidence(profile(tmp_path, "judged", RUNS))
+    assert (one.level, one.num_runs, one.judged) == (EvidenceLevel.JUDGED, 4, True)
+    # The mean is over runs: (3 × 2 % + 10 %) / 4.
+    assert one.text == "judged on 4 measured iterations, mean |error| 4.0%, worst 10%"
+
+
+@pytest.mark.parametrize("runs", [None, ""])
+def test_a_users_own_profile_without_runs_is_not_judged(
+    runs: str | None, tmp_path: pathlib.Path
+) -> None:
+    one = evidence(profile(tmp_path, "mine", runs))
+    assert (one.level, one.judged) == (EvidenceLevel.FITTED, False)
+    assert "18 of 54 entries" in one.text and "not yet compared" in one.text
+
+
+def test_a_doubt_makes_a_profile_uncertain_also_if_it_was_judged(tmp_path: pathlib.Path) -> None:
+    one = evidence(profile(tmp_path, "doubtful", RUNS, "doubt: sources disagree"))
+    assert one.level is EvidenceLevel.UNCERTAIN and one.judged
+    assert one.text.startswith("uncertain, sources disagree; judged on 4 measured iterations")
+
+
+def test_numbers_that_are_not_fitted_are_a_datasheets() -> None:
+    one = evidence("trn1")
+    assert (one.level, one.judged) == (EvidenceLevel.DATASHEET, False)
+    assert one.text.startswith("not calibrated, its numbers are a datasheet's")
+
+
+def test_levels_are_ordered_from_datasheet_to_judged(tmp_path: pathlib.Path) -> None:
+    fitted, judged = profile(tmp_path, "fitted"), profile(tmp_path, "judged", RUNS)
+    doubtful = profile(tmp_path, "doubtful", RUNS, "doubt: sources disagree")
+    ordered = [evidence(cluster) for cluster in ("trn1", doubtful, fitted, judged)]
+    for place, one in enumerate(ordered):
+        stronger = [one.is_weaker_than(other) for other in ordered]
+        assert stronger == [place < other for other in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_judged"),
+    [
+        ((), True),
+        (("hardware.running_costs.price=2 USD/h",), True),
+        (("hardware.cluster.num_nodes=600",), True),
+        (("hardware.inter_node.num_adapters=4",), False),
+    ],
+)
+def test_a_changed_entry_that_time_depends_on_voids_the_judgement(
+    changes: tuple[str, ...], is_judged: bool
+) -> None:
+    scenario = load_scenario("gpt2_1_5b", ("cluster=a100_sxm4_80gb", *changes))
+    one = evidence_of(profile_of(scenario), scenario.cluster)
+    assert one.judged is is_judged
+    name = changes[0].partition("=")[0] if changes else ""
+    assert is_judged or one.text.endswith(f"with the scenario's {name}")
+
+
+def test_json_calls_a_machine_calibrated_only_if_iterations_judged_it() -> None:
+    for name in list_profiles():
+        errors = validated_on(name)
+        data = json.loads(call("profile", "show", name, "--json").stdout)
+        assert data["calibrated"] is bool(errors and errors.measured_runs)
+        assert data["evidence"] == evidence(name).to_json()
+
+
+def test_run_and_cost_name_the_evidence_in_one_line(tmp_path: pathlib.Path) -> None:
+    cluster = f"cluster={profile(tmp_path, 'mine')}"
+    for command in (("run", "gpt2_1_5b"), ("cost", "gpt2_1_5b", "--tokens", "1B")):
+        done = call(*command, "--set", cluster)
+        assert re.search("^Evidence for .*: fitted on kernels", done.stdout, re.MULTILINE)
+        data = json.loads(call(*command, "--set", cluster, "--json").stdout)
+        assert data["evidence"]["level"] == "fitted on kernels"
+        assert data.get("calibrated") is not True
+
+
+def test_a_best_row_with_weaker_evidence_than_others_says_so(tmp_path: pathlib.Path) -> None:
+    names = {
+        "weak": profile(tmp_path, "weak", "", "doubt: sources disagree"),
+        "strong": profile(tmp_path, "strong", RUNS),
+    }
+    weak = pathlib.Path(names["weak"])
+    text = weak.read_text("utf-8")
+    assert "1.516 TB/s" in text
+    weak.write_text(text.replace("1.516 TB/s", "1.9 TB/s", 1), "utf-8")  # the weak one is faster
+    settings = ("batch.micro=1", "memory.zero_stage=0", "recompute=none")
+    command = ["plan", "gpt2_1_5b", "--tokens", "1B", "--gpus", "8"]
+    for setting in settings:
+        command += ["--set", setting]
+    page = " ".join(call(*command, "--cluster", ",".join(names.values())).stdout.split())
+    assert re.search(r"Fastest: 8 GPUs of \S*weak.yaml[^:]*Its evidence \(uncertain\) is w", page)
+    assert f"is weaker than that of {names['strong']}" in page
+    alone = " ".join(call(*command, "--cluster", names["weak"]).stdout.split())
+    assert "Its evidence" not in alone and "uncertain, sources disagree" in alone
