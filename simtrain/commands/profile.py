@@ -7,12 +7,16 @@ from typing import Annotated
 import typer
 
 from simtrain.commands.app import App
-from simtrain.commands.shared import JsonOption, emit, print_list, show
+from simtrain.commands.shared import JsonOption, emit, print_list, shipped_profiles, show
 
 profile_app = App(help="List, print and check hardware profiles.")
 
 ProfileArgument = Annotated[
-    str, typer.Argument(help="Profile file, or name of a profile that comes with simtrain.")
+    str,
+    typer.Argument(
+        help="Profile file, or name of a profile that comes with simtrain.",
+        autocompletion=shipped_profiles,
+    ),
 ]
 
 

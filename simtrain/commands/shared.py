@@ -37,6 +37,30 @@ def shipped_scenarios(typed: str) -> list[str]:
     return [name for name in list_scenarios() if name.startswith(typed)]
 
 
+def shipped_sweeps(typed: str) -> list[str]:
+    """Return the shipped sweeps whose names begin with the typed text, for completion."""
+    from simtrain.resources import list_sweeps
+
+    return [name for name in list_sweeps() if name.startswith(typed)]
+
+
+def shipped_profiles(typed: str) -> list[str]:
+    """Return the shipped profiles whose names begin with the typed text, for completion."""
+    from simtrain.resources import list_profiles
+
+    return [name for name in list_profiles() if name.startswith(typed)]
+
+
+def settable_fields(typed: str) -> list[str]:
+    """Return what --set can begin with: fields of a scenario, and values of its cluster."""
+    from simtrain.scenario import Scenario
+    from simtrain.strict_yaml.model_fields import settable_names
+
+    names = [f"{name}=" for name in settable_names(Scenario)]
+    names += [f"cluster={name}" for name in shipped_profiles("")]
+    return [name for name in names if name.startswith(typed)]
+
+
 ScenarioArgument = Annotated[
     str,
     typer.Argument(
@@ -51,7 +75,11 @@ SeveralScenarios = typer.Argument(
 )
 SetOption = Annotated[
     list[str] | None,
-    typer.Option("--set", help="Set a field: parallelism.tensor=4. May be repeated."),
+    typer.Option(
+        "--set",
+        help="Set a field: parallelism.tensor=4. May be repeated.",
+        autocompletion=settable_fields,
+    ),
 ]
 AllowOomOption = Annotated[
     bool, typer.Option("--allow-oom", help="Simulate even if the scenario does not fit in memory.")

@@ -7,14 +7,16 @@ their types.
 from __future__ import annotations
 
 import difflib
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import Enum, EnumType
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -25,6 +27,14 @@ from simtrain.errors import InputError, Location
 _UsageError: type[Any] = typer.BadParameter.__mro__[1]
 _MAX_REPAIRS = 20
 _KINDS = {int: "an integer", float: "a number", Path: "a path", str: "text"}
+# Options that users write with other commands, and the command that has them.
+_ELSEWHERE = {
+    **dict.fromkeys(("--gpus", "--top"), "search"),
+    **dict.fromkeys(("--days", "--budget", "--price"), "plan"),
+    **dict.fromkeys(("--tokens", "--goodput"), "cost"),
+    **dict.fromkeys(("--ops", "--trace"), "run"),
+    "--change": "compare",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +47,7 @@ class _Fault:
         message: what is wrong.
         repaired: the words without this fault. They may have other faults.
         advice: beginning of the remedy; a command line that works follows.
+        command: another command of the group, for which `repaired` is meant.
     """
 
     code: str
@@ -44,6 +55,7 @@ class _Fault:
     message: str
     repaired: list[str]
     advice: str = ""
+    command: str = ""
 
 
 @dataclass
@@ -63,7 +75,12 @@ class Usage:
         if fault is None:
             return
         path = self.context.command_path
-        line = f"{path} {shlex.join(self._repaired(fault.repaired))}".rstrip()
+        if fault.command:
+            group = Usage(self.context.parent.command, self.context.parent)
+            words = [fault.command, *fault.repaired]
+            line = f"{self.context.parent.command_path} {shlex.join(group._repaired(words))}"
+        else:
+            line = f"{path} {shlex.join(self._repaired(fault.repaired))}".rstrip()
         place = Location(f"{path} {fault.place}".rstrip())
         raise InputError.of(fault.code, fault.message, place, fault.advice + line)
 
@@ -92,7 +109,8 @@ class Usage:
         except _UsageError as error:
             yield self._wrong_option(words, error.option_name)
             return
-        if any(param.is_eager for param in order):  # --help and --version ignore everything else
+        # --help, --version and --install-completion act alone and ignore everything else.
+        if any(param.is_eager or not param.expose_value for param in order):
             return
         if self._commands:
             yield from self._unknown_command(surplus)
@@ -139,13 +157,37 @@ class Usage:
         word, equals, value = words[index].partition("=")
         before, after = words[:index], words[index + 1 :]
         message = "there is no such option"
+        has_value = not equals and bool(after) and not after[0].startswith("-")
+        group = self.context.parent and self.context.parent.command
+        if (command := _ELSEWHERE.get(word, "")) in _commands_of(group):
+            return _Fault("E902", word, message, [*words], f"{command} has {word}: ", command)
+        if "--set" in options and (setting := _setting_of(word)):
+            field, shown = setting
+            if has_value:
+                value, after = after[0], after[1:]
+            advice = f"{field} is a field of the scenario: "
+            repaired = [*before, "--set", f"{field}={value or shown}", *after]
+            return _Fault("E902", word, message, repaired, advice)
         bare_names = {option.lstrip("-"): option for option in options}
         if similar := difflib.get_close_matches(word.lstrip("-"), bare_names, n=1):
             option = bare_names[similar[0]]
             repaired = [*before, option + equals + value, *after]
             return _Fault("E902", word, message, repaired, f"did you mean {option}? ")
         message += f"; the options are {', '.join(options)}"
+        if has_value and self._has_all_arguments([*before, *after[1:]]):
+            return _Fault("E902", word, message, [*before, *after[1:]], "remove it and its value: ")
         return _Fault("E902", word, message, [*before, *after], "remove it: ")
+
+    def _has_all_arguments(self, words: Sequence[str]) -> bool:
+        """Whether words have the arguments of a command; not if another option is wrong."""
+        if self._commands:
+            return False
+        with suppress(_UsageError):
+            given = self._parse(words)[0]
+            return all(
+                given.get(one.name) for one in self._params if one.required and not _is_option(one)
+            )
+        return True
 
     def _unknown_command(self, words: Sequence[str]) -> Iterator[_Fault]:
         """Yield a fault if the first word is no command of the group."""
@@ -201,7 +243,12 @@ class Usage:
         return _as_list(self._examples.get(param.name))[:1]
 
     def _choices(self, param: Any) -> list[str]:
-        return [item.value for item in param.shell_complete(self.context, "") if item.value]
+        for hint in _types_in(get_type_hints(self.command.callback).get(param.name)):
+            if get_origin(hint) is Literal:
+                return [*get_args(hint)]
+            if isinstance(hint, EnumType):
+                return [str(choice.value) for choice in cast(type[Enum], hint)]
+        return []
 
     def _smallest(self, param: Any) -> float | None:
         hint = get_type_hints(self.command.callback, include_extras=True)[param.name]
@@ -244,6 +291,23 @@ class Usage:
             given = self._parse(words[words.index(self.context.info_name) + 1 :])[0]
             values = {name: value for name, value in given.items() if value is not None} | values
         return values
+
+
+def _setting_of(option: str) -> tuple[str, str] | None:
+    """Return the field of a scenario that an option such as --tp names, and an example value."""
+    from simtrain.scenario import Scenario
+    from simtrain.scenario.other_names import SCENARIO_NAMES
+    from simtrain.strict_yaml.model_fields import example, names_of
+
+    name = option.lstrip("-").replace("-", "_")
+    fields = names_of(Scenario, name)
+    words = fields[0] if len(fields) == 1 else SCENARIO_NAMES.get(name, "")
+    # "memory.zero_stage: 3", "hardware.cluster.num_nodes, the nodes of the cluster"
+    match = re.match(r"([a-z_.]+)(?:: (\w+)$)?", words)
+    if match is None or words.startswith("remove"):
+        return None
+    field, value = match.groups()
+    return field, value or example(Scenario, tuple(field.split("."))) or "VALUE"
 
 
 def _empty_words(words: Sequence[str]) -> Iterator[_Fault]:

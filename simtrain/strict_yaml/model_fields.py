@@ -76,6 +76,12 @@ def names_of(model_class: type[BaseModel], last: str) -> tuple[str, ...]:
     return tuple(name for name in _dotted_names(model_class) if name.rpartition(".")[2] == last)
 
 
+def settable_names(model_class: type[BaseModel]) -> list[str]:
+    """Dotted names of all fields of a model that are no sections themselves."""
+    names = list(_dotted_names(model_class))
+    return [name for name in names if not any(one.startswith(f"{name}.") for one in names)]
+
+
 def _dotted_names(annotation: Any) -> Iterator[str]:
     for name, field in _fields(annotation).items():
         yield name

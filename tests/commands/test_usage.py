@@ -1,5 +1,6 @@
 """Wrong command lines: each gives an error of simtrain with a command line that works."""
 
+import pathlib
 import shlex
 from functools import partial
 
@@ -12,7 +13,7 @@ from calibrate.app import app as calibrate_app
 from simtrain.cli import app
 from simtrain.commands.app import run_app
 from simtrain.errors import InputError
-from tests.helpers.command_line import call, commands, refused
+from tests.helpers.command_line import call, commands, refused, spawn
 
 SIMTRAIN = typer.main.get_command(app)
 COMMANDS = commands()
@@ -67,6 +68,22 @@ def parse(words: list[str]) -> None:
         ("run a --engin=simpy --stag 1", "run --engin: E902 ", "run a --engine=simpy --stage 1"),
         ("--jsn run a", "--jsn: E902 there is no such option; the options are --ver", "run a"),
         ("search a --gpu 8", "search --gpu: E902 ", "search a --gpus 8"),
+        # Unknown options with a value, which goes too.
+        ("run a --foo 3", "run --foo: E902 ", "run a"),
+        ("cost a --tokens 1B --foo 3", "cost --foo: E902 ", "cost a --tokens 1B"),
+        ("run --foo a", "run --foo: E902 ", "run a"),
+        # Options of other commands, and fields of the scenario.
+        ("cost a --tokens 1B --days 30", "cost --days: E902 ", "plan a --tokens 1B --gpus 256"),
+        ("run a --gpus 128", "run --gpus: E902 there is no such option", "search a --gpus 128"),
+        ("run a --gpus", "run --gpus: E902 ", "search a --gpus 8"),
+        ("run a --tp 4", "run --tp: E902 ", "run a --set parallelism.tensor=4"),
+        ("run a --tp=4 --json", "run --tp: E902 ", "run a --set parallelism.tensor=4 --json"),
+        ("run --seq-length 64 a", "--seq-length: E902 ", "run --set model.seq_length=64 a"),
+        ("run a --recompute", "--recompute: E902 ", "run a --set recompute=selective"),
+        ("run a --fsdp", "--fsdp: E902 ", "run a --set memory.zero_stage=3"),
+        ("run a --nodes 4", "--nodes: E902 ", "run a --set hardware.cluster.num_nodes=4"),
+        ("schedule a --gpus 8", "--gpus: E902 ", "search a --gpus 8"),
+        ("calibrate fit m --gpus 8", "calibrate fit --gpus: E902 ", "calibrate fit m"),
         # Missing arguments and options.
         ("run", "run: E903 SCENARIO is missing", "run table5_175b_present"),
         ("query results", "query: E903 SQL is missing", "query results 'select * from"),
@@ -178,6 +195,41 @@ def test_calibrate_alone_reports_the_same_errors(line: str, error: str) -> None:
     outcome = call(*line.split(), program=partial(run_app, calibrate_app))
     assert (outcome.exit_code, outcome.stdout) == (2, "")
     assert error in outcome.stderr and len(outcome.stderr.splitlines()) == 2
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_shown_and_installed(shell: str, tmp_path: pathlib.Path) -> None:
+    environment = {"HOME": str(tmp_path), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    for option in ("--show-completion", "--install-completion"):
+        outcome = spawn("-m", "simtrain", option, shell, **environment)
+        assert (outcome.exit_code, outcome.stderr) == (0, "")
+        assert "complet" in outcome.stdout
+    assert any("_COMPLETE=" in file.read_text("utf-8") for file in files_in(tmp_path))
+
+
+def files_in(folder: pathlib.Path) -> list[pathlib.Path]:
+    return [file for file in folder.rglob("*") if file.is_file()]
+
+
+@pytest.mark.parametrize(
+    ("line", "word"),
+    [
+        ("run gpt2", "gpt2_1_5b"),
+        ("run a --set parallelism.ten", "parallelism.tensor="),
+        ("run a --set cluster=h10", "cluster=h100_sxm"),
+        ("profile show h10", "h100_sxm"),
+        ("sweep interl", "interleave"),
+        ("run a --eng", "--engine"),
+        ("sear", "search"),
+    ],
+)
+def test_names_and_fields_are_completed(
+    line: str, word: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("_SIMTRAIN_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", f"simtrain {line}")
+    monkeypatch.setenv("COMP_CWORD", str(len(line.split())))
+    assert word in call().stdout.split()
 
 
 def test_completion_does_not_check_unfinished_command_lines() -> None:
