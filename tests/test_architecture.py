@@ -17,7 +17,16 @@ PACKAGE = ROOT / "simtrain"
 # Many rooms use these; the list in docs/design.md omits them.
 LOWEST = {
     *("version", "errors", "extras", "units", "output_folder", "strict_yaml", "resources", "mesh"),
-    *("entry", "system", "provenance", "comparison", "packing", "sentences", "garbage"),
+    *(
+        "entry",
+        "system",
+        "provenance",
+        "comparison",
+        "file_kinds",
+        "packing",
+        "sentences",
+        "garbage",
+    ),
 }
 # Each room and the rooms that it imports, which are listed above it.
 ROOMS: dict[str, set[str]] = {
@@ -27,6 +36,7 @@ ROOMS: dict[str, set[str]] = {
     "units": set(),
     "output_folder": {"errors", "extras"},
     "strict_yaml": {"errors"},
+    "file_kinds": {"errors", "strict_yaml"},
     "resources": {"errors", "strict_yaml"},
     "mesh": set(),
     "entry": {"units"},
@@ -38,9 +48,18 @@ ROOMS: dict[str, set[str]] = {
     "provenance": {"version", "resources"},
     "software": {"units", "strict_yaml", "resources", "entry"},
     "schedules": {"errors", "strict_yaml"},
-    "scenario": {"errors", "units", "strict_yaml", "resources", "mesh", "software", "schedules"},
+    "scenario": {
+        "errors",
+        "file_kinds",
+        "units",
+        "strict_yaml",
+        "resources",
+        "mesh",
+        "software",
+        "schedules",
+    },
     "explanations": {"errors", "scenario"},
-    "hardware": {"errors", "units", "strict_yaml", "resources", "entry", "scenario"},
+    "hardware": {"errors", "file_kinds", "units", "strict_yaml", "resources", "entry", "scenario"},
     "workload": {"errors", "mesh", "software", "scenario"},
     "durations": {"mesh", "hardware", "workload"},
     "plan": {"mesh", "scenario", "workload", "schedules"},
@@ -82,7 +101,7 @@ ROOMS: dict[str, set[str]] = {
     "sweep": {
         *("version", "errors", "extras", "strict_yaml", "resources", "scenario", "hardware"),
         *("report", "evaluation", "system", "garbage", "cost", "output_folder"),
-        "provenance",
+        *("provenance", "file_kinds"),
     },
     "search": {
         "provenance",
@@ -113,7 +132,7 @@ ROOMS: dict[str, set[str]] = {
         *("figures", "packing", "pages", "paper", "sliders"),
     },
     "models": {"errors", "resources", "scenario"},
-    "importing": {"errors", "strict_yaml", "scenario", "models"},
+    "importing": {"errors", "strict_yaml", "file_kinds", "scenario", "models"},
     "commands": {
         "provenance",
         *("errors", "extras", "units", "output_folder", "strict_yaml", "resources", "scenario"),

@@ -7,11 +7,12 @@ import pathlib
 from typing import Any
 
 from simtrain.errors import InputError, Location, Problem, did_you_mean
+from simtrain.file_kinds import PROFILE, load_kind
 from simtrain.hardware.contradictions import SET_IN_SCENARIO
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.resources import find_profile
 from simtrain.scenario import Scenario
-from simtrain.strict_yaml import Document, Path, Positions, load_document, parse_document, validate
+from simtrain.strict_yaml import Document, Path, Positions, parse_document, validate
 from simtrain.strict_yaml.document import dotted, move_places
 
 # Profiles passed to this process as text (see `give_profile`), by name or path.
@@ -81,7 +82,7 @@ def _version(path: pathlib.Path) -> tuple[pathlib.Path, int, int, int]:
 @functools.lru_cache(maxsize=16)
 def _document(path: pathlib.Path, inode: int, modified_ns: int, num_bytes: int) -> Document:
     """Read a profile's document; the cache key changes with the file."""
-    return load_document(path)
+    return load_kind(path, PROFILE)
 
 
 def _with_overrides(profile: Document, overrides: Document) -> Document:

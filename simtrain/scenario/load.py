@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from simtrain.errors import InputError
+from simtrain.errors import InputError, Location
+from simtrain.file_kinds import SCENARIO, load_kind
 from simtrain.resources import beside, find_scenario
 from simtrain.scenario.check import check_scenario
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.words import spell_out_words
-from simtrain.strict_yaml import Document, apply_overrides, load_document
+from simtrain.strict_yaml import Document, apply_overrides
 
 
 def load_scenario(path_or_name: str | pathlib.Path, overrides: Iterable[str] = ()) -> Scenario:
@@ -30,6 +31,10 @@ def load_unchecked(path_or_name: str | pathlib.Path, overrides: Iterable[str] = 
     Raises:
         InputError: every problem of the file, the overrides and single values.
     """
+    if isinstance(overrides, (str, Mapping)):
+        message = f"overrides are a {type(overrides).__name__}, not a list of texts"
+        fix = 'write ["recompute=full"], or load the scenario and .replace({"recompute": "full"})'
+        raise InputError.of("E112", message, Location("overrides"), fix)
     path = find_scenario(path_or_name)
     document = read_scenario(path)
     for override in overrides:
@@ -44,18 +49,9 @@ def read_scenario(path: pathlib.Path) -> Document:
     """Read the document of a scenario file.
 
     Raises:
-        InputError: the file cannot be read, or is a sweep.
+        InputError: the file cannot be read, or is of another kind.
     """
-    document = load_document(path)
-    if "axes" in document.data and "model" not in document.data:
-        raise InputError.of(
-            "E116",
-            "this file is a sweep, not a scenario",
-            document.positions.of_key(("axes",)),
-            f"run simtrain sweep {path} --out results",
-            "only sweeps have axes",
-        )
-    return with_paths_beside(document, str(path))
+    return with_paths_beside(load_kind(path, SCENARIO), str(path))
 
 
 def with_paths_beside(document: Document, file: str) -> Document:

@@ -13,9 +13,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from simtrain.errors import InputError, Location, Problem, did_you_mean
 from simtrain.extras import require
+from simtrain.file_kinds import SWEEP, load_kind
 from simtrain.provenance import profile_sha256
 from simtrain.resources import find_sweep
-from simtrain.strict_yaml import Document, Positions, load_document, validate
+from simtrain.strict_yaml import Positions, validate
 from simtrain.sweep.axes import Axis
 from simtrain.sweep.bases import base_documents, refuse_overridden_axes
 from simtrain.sweep.constraints import ConstraintError, is_field, read_constraint
@@ -65,8 +66,7 @@ def load_plan(
     """
     require("a sweep", "pyarrow")
     path = find_sweep(path_or_name)
-    document = load_document(path)
-    _refuse_scenario(document, path)
+    document = load_kind(path, SWEEP)
     file = validate(SweepFile, document.data, document.positions)
     axes = load_axes(document)
     base, bases = base_documents(document, axes, overrides, default_name=file.name or path.stem)
@@ -102,17 +102,6 @@ def load_plan(
         _refuse(_several_currencies(currencies, document.positions))
     _check_that_some_point_is_left(plan, document.positions)
     return plan
-
-
-def _refuse_scenario(document: Document, path: pathlib.Path) -> None:
-    if "axes" not in document.data and "model" in document.data:
-        raise InputError.of(
-            "E116",
-            "this is a scenario, not a sweep",
-            document.positions.of_key(("model",)),
-            f"simtrain run {path}; or write a sweep with base: {path.name}",
-            "a sweep has axes, and names its scenario under base",
-        )
 
 
 def _columns(file: SweepFile) -> tuple[str, ...]:

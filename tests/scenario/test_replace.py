@@ -359,3 +359,10 @@ def test_constructors_refuse_values_that_files_may_not_have(
     build: Callable[[], object], says: str
 ) -> None:
     assert str(problems_of(build)[0]).startswith(says)
+
+
+@pytest.mark.parametrize("overrides", [{"recompute": "full"}, "recompute=full"])
+def test_overrides_that_are_no_list_are_refused_in_words_of_python(overrides: Any) -> None:
+    with pytest.raises(InputError, match=r"overrides: E112 .*not a list") as caught:
+        load_scenario("gpt2_1_5b", overrides)
+    assert "--set" not in str(caught.value) and ".replace(" in str(caught.value)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from simtrain.errors import InputError, Location, did_you_mean
+from simtrain.file_kinds import HUGGING_FACE, load_kind
 from simtrain.importing.draft import DEFAULT, Draft, padded_vocabulary
 from simtrain.importing.hugging_face.keys import (
     FAMILIES,
@@ -19,7 +22,7 @@ from simtrain.importing.hugging_face.keys import (
 from simtrain.importing.layer_patterns import dense_and_frequency, full_attention_every
 from simtrain.importing.settings import Setting, unknown_setting
 from simtrain.scenario import Scenario
-from simtrain.strict_yaml import Document, as_scalar, load_document
+from simtrain.strict_yaml import Document, as_scalar
 
 _DTYPES = {"bfloat16": "bf16", "float16": "fp16"}
 
@@ -35,7 +38,11 @@ def import_hugging_face(file: str, overrides: Iterable[str] = ()) -> tuple[Scena
         InputError: unreadable files, unsupported model types, unknown keys and invalid values.
     """
     # JSON is YAML, and the YAML reader keeps line numbers.
-    document = load_document(file)
+    if re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", file) and not Path(file).exists():
+        message = "there is no such file; it reads like the name of a model on Hugging Face"
+        fix = f"hf download {file} config.json --local-dir . && simtrain import hf config.json"
+        raise InputError.of("E101", message, Location(file), fix)
+    document = load_kind(Path(file), HUGGING_FACE)
     draft = _ConfigDraft(document, _family(document, file), file, tuple(overrides))
     draft.set_all()
     return draft.finished(draft.required)

@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from simtrain.errors import InputError, Location, Problem
+from simtrain.file_kinds import LOG, MOST_BYTES_OF_LOG, SHELL, refuse_other_kinds
 from simtrain.importing.megatron.arguments import KNOWN, SPELLINGS
 from simtrain.importing.megatron.shell import Text, split, string, unknown_name, words_of_commands
 from simtrain.importing.megatron.shell_words import location_of
@@ -18,7 +19,6 @@ from simtrain.strict_yaml import read_text
 TEXT = "the arguments"
 """The file name in errors if the arguments are passed as text."""
 
-_MOST_BYTES = 64 << 20  # logs are long; the arguments are at their beginning
 _PRINTED = re.compile(r"^(.*?)-{5,} (?:end of )?arguments -{5,}[ \t]*$", re.MULTILINE)
 _PRINTED_LINE = re.compile(r"([A-Za-z]\w*) \.* ?(.*?)\s*$")
 _LAUNCHER = re.compile(r"--?(nproc[-_]per[-_]node|nnodes)")
@@ -47,8 +47,9 @@ def read_source(text_or_file: str) -> Source:
     if text_or_file.lstrip().startswith("--") or " --" in text_or_file:
         text, file = text_or_file, TEXT
     else:
-        text = read_text(Path(text_or_file), _MOST_BYTES)
+        text = read_text(Path(text_or_file), MOST_BYTES_OF_LOG)
         text, file = text.replace("\r\n", "\n"), text_or_file
+        refuse_other_kinds(text, file, SHELL, LOG)
     if _PRINTED.search(text):
         return _source(file, _printed(text, file), {}, is_printed=True)
     if not _begins_with_argument(text):

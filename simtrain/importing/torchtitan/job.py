@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from simtrain.errors import InputError, Location
+from simtrain.file_kinds import TORCHTITAN, refuse_other_kinds
 from simtrain.importing.draft import Draft
 from simtrain.importing.settings import Setting, unknown_setting
 from simtrain.importing.torchtitan.keys import (
@@ -32,7 +33,7 @@ class JobDraft(Draft):
             file=file,
             what=f"torchtitan's job in {file}",
             default="default of torchtitan",
-            settings=_settings(read_text(Path(file)), file),
+            settings=_settings(file),
             overrides=overrides,
         )
         known = {*MAPPED, *NOT_MODELLED, *WITHOUT_EFFECT}
@@ -84,8 +85,10 @@ class JobDraft(Draft):
         return InputError.of("E872", message, setting.place, fix)
 
 
-def _settings(text: str, file: str) -> dict[str, Setting]:
+def _settings(file: str) -> dict[str, Setting]:
     """Return the keys of a job as `section.key`."""
+    text = read_text(Path(file))
+    refuse_other_kinds(text, file, TORCHTITAN)
     try:
         sections = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
