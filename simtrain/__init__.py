@@ -11,10 +11,11 @@ searches for layouts, and `simtrain.cost` estimates the cost of a training run.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from simtrain.errors import DoesNotFitError, InputError, SimtrainError
 from simtrain.version import VERSION as __version__
 
 if TYPE_CHECKING:
+    from simtrain import cost, models, search, sweep
+    from simtrain.errors import DoesNotFitError, InputError, SimtrainError
     from simtrain.evaluation import Evaluation, Evaluator
     from simtrain.figures.breakdown import plot_breakdown
     from simtrain.figures.iteration_memory import plot_memory
@@ -36,20 +37,28 @@ __all__ = [
     "SimtrainError",
     "__version__",
     "compare",
+    "cost",
     "load_profile",
     "load_scenario",
+    "models",
     "plot_breakdown",
     "plot_memory",
     "plot_timeline",
+    "search",
     "simulate",
+    "sweep",
 ]
 
+_SUBMODULES = frozenset({"cost", "models", "search", "sweep"})
 _MODULES = {
     "Difference": "simtrain.report.difference",
+    "DoesNotFitError": "simtrain.errors",
     "Evaluation": "simtrain.evaluation",
     "Evaluator": "simtrain.evaluation",
+    "InputError": "simtrain.errors",
     "Result": "simtrain.report.result",
     "Scenario": "simtrain.scenario",
+    "SimtrainError": "simtrain.errors",
     "compare": "simtrain.report.difference",
     "load_profile": "simtrain.hardware.load",
     "load_scenario": "simtrain.scenario",
@@ -62,6 +71,8 @@ _MODULES = {
 
 def __getattr__(name: str) -> Any:
     """Import a name at its first use, because `simtrain --help` imports this module."""
+    if name in _SUBMODULES:
+        return import_module(f"simtrain.{name}")
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(_MODULES[name]), name)
@@ -69,4 +80,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(globals().keys() | _MODULES.keys())
+    """List the public names, without the modules that happen to be imported."""
+    return sorted(__all__)

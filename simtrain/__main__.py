@@ -1,5 +1,21 @@
-"""`python -m simtrain`."""
+"""Entry point of `simtrain` and of `python -m simtrain`."""
 
-from simtrain.cli import main
+from __future__ import annotations
 
-main()
+import os
+import signal
+
+_INTERRUPTED = 130
+
+
+def main() -> None:
+    """Run the command line. Ctrl-C ends it quietly, also while commands are imported."""
+    signal.signal(signal.SIGINT, lambda number, frame: os._exit(_INTERRUPTED))
+    from simtrain.cli import main as run_commands
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    run_commands()
+
+
+if __name__ == "__main__":
+    main()

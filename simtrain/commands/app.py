@@ -14,7 +14,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from simtrain.commands.shared import emit
+from simtrain.commands.shared import INTERRUPTED, emit
 from simtrain.commands.usage import Usage
 from simtrain.errors import InputError, SimtrainError
 
@@ -39,6 +39,13 @@ class _Group(TyperGroup):
         if args and not ctx.resilient_parsing:
             Usage(self, ctx).check(args)
         return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; Ctrl-C ends it quietly, unless the command does more."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise typer.Exit(INTERRUPTED) from None
 
 
 class App(typer.Typer):

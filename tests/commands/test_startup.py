@@ -120,6 +120,52 @@ def test_the_package_exports_every_name(name: str) -> None:
     assert getattr(simtrain, name) is not None
 
 
+IMPORT_ALONE = """
+import simtrain, sys
+assert not {"simtrain.search", "simtrain.sweep", "simtrain.scenario"} & sys.modules.keys()
+print(simtrain.search.search.__name__, simtrain.cost.read_tokens.__name__, simtrain.sweep.Plan)
+"""
+
+
+def test_rooms_of_the_package_are_imported_at_their_first_use() -> None:
+    outcome = spawn("-c", IMPORT_ALONE, PYTHONPATH=str(ROOT))
+    assert (outcome.exit_code, outcome.stderr) == (0, "")
+
+
+def test_the_package_lists_its_public_names_alone() -> None:
+    assert dir(simtrain) == sorted(simtrain.__all__)
+
+
+INTERRUPTED_AT = """
+import os, runpy, signal, sys
+
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == MODULE:
+            os.kill(os.getpid(), signal.SIGINT)
+
+MODULE = sys.argv.pop()
+sys.argv += ["run", "gpt2_1_5b"]
+sys.meta_path.insert(0, Interrupt())
+runpy.run_module("simtrain", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "simtrain.cli",
+        "typer",
+        "simtrain.commands.usage",
+        "simtrain.scenario",
+        "simtrain.simulation",
+    ],
+)
+def test_ctrl_c_is_quiet_while_modules_are_imported(module: str) -> None:
+    outcome = spawn("-c", INTERRUPTED_AT, module, PYTHONPATH=str(ROOT))
+    assert (outcome.exit_code, outcome.stdout, outcome.stderr) == (130, "", "")
+
+
 def test_the_package_exports_no_other_name() -> None:
     with pytest.raises(AttributeError, match=r"module 'simtrain' has no attribute 'simulated'"):
         simtrain.simulated  # noqa: B018
