@@ -46,10 +46,11 @@ class Location:
         return f" {gutter} | {source}\n {' ' * len(gutter)} | {' ' * offset}^"
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return "did you mean NAME? ", to begin a fix, or "" if no name is similar."""
-    similar = difflib.get_close_matches(name, list(known), n=1)
-    return f"did you mean {similar[0]}? " if similar else ""
+def did_you_mean(name: str, known: Iterable[str], least: float = 0.6) -> str:
+    """Return "did you mean NAME? ", to begin a fix, or "" if no similarity is at least `least`."""
+    by_lower_case = {one.lower(): one for one in known}
+    similar = difflib.get_close_matches(name.lower(), by_lower_case, n=1, cutoff=least)
+    return f"did you mean {by_lower_case[similar[0]]}? " if similar else ""
 
 
 def printable(text: str, tab: str = "\t") -> str:

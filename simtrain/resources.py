@@ -12,6 +12,7 @@ _PACKAGE = Path(__file__).parent
 _SUFFIX = ".yaml"
 _SUFFIXES = (_SUFFIX, ".yml", ".csv")
 _LONGEST_NAME = 80
+_SAME_MACHINE = 0.8  # similarity of a misspelt name; that of gb200 and b200_sxm is 0.62
 _NOUNS = {
     "scenarios": "scenario",
     "sweeps": "sweep",
@@ -108,13 +109,24 @@ def _find(name_or_path: str | Path, kind: str, location: Location | None = None)
 
 def _unknown_name(name: str, kind: str, location: Location | None) -> InputError:
     known = _names(kind)
-    question = _other_kind(name) or did_you_mean(name, known)
+    similar = _similar_machine if kind == "hw_profiles" else did_you_mean
+    question = _other_kind(name) or similar(name, known)
     shown = name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}..."
     listing = _LISTED_BY.get(kind)
     names = f"{listing} lists the names" if listing else f"Known names: {', '.join(known)}"
     message = f'there is no {_NOUNS[kind]} named "{shown}"'
     fix = f"{question}{names}; or write the path of a YAML file"
     return InputError.of("E101", message, location, fix)
+
+
+def _similar_machine(name: str, known: list[str]) -> str:
+    """Suggest a profile whose name is misspelt or cut short; others are different machines."""
+    lower = name.lower()
+    begins = [one for one in known if one.startswith(lower)]
+    if question := did_you_mean(name, begins) or did_you_mean(name, known, _SAME_MACHINE):
+        return question
+    similar = did_you_mean(name, known).removeprefix("did you mean ").removesuffix("? ")
+    return f"{similar} is a different machine. " if similar else ""
 
 
 def _other_kind(name: str) -> str:

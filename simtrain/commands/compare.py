@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +15,7 @@ from simtrain.commands.shared import (
     JsonOption,
     SetOption,
     SeveralScenarios,
+    emit,
     show,
     simulate_with_status,
     status,
@@ -72,6 +75,11 @@ def compare(
         lambda: compare_page(columns, differences),
         [column.result.scenario.cluster for column in columns],
     )
+    if len(columns) == 1 and overrides:
+        words = " ".join(f"--change {shlex.quote(override)}" for override in overrides)
+        line = f"simtrain compare {shlex.quote(scenarios[0])} {words}"
+        note = "--set applies to every scenario. Compare with the unchanged one"
+        emit(f"{note}: {line}\n", sys.stderr)
 
 
 def load_compared(

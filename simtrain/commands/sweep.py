@@ -17,9 +17,11 @@ from simtrain.commands.shared import (
     SetOption,
     SweepFolderArgument,
     check_one_format,
+    emit,
     emit_data,
     print_list,
     print_page,
+    shipped_sweeps,
     show,
     status,
     text_width,
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from simtrain.sweep.run import Shard
 
 _FULL_WIDTH = 100_000
+_MANY_POINTS = 1_000_000
 """Columns of a page that must not be cut."""
 
 
@@ -58,7 +61,11 @@ ShardOption = Annotated[
 
 def sweep(
     file: Annotated[
-        str, typer.Argument(help="Sweep file, or name of a sweep that comes with simtrain.")
+        str,
+        typer.Argument(
+            help="Sweep file, or name of a sweep that comes with simtrain.",
+            autocompletion=shipped_sweeps,
+        ),
     ],
     out: Annotated[Path, typer.Option("--out", help="Folder for the results.")],
     overrides: SetOption = None,
@@ -86,6 +93,10 @@ def sweep(
         folder = SweepFolder(out)
         plan = folder.open(load_plan(file, overrides or (), part_size), part_size)
         make_executor, in_flight = _executor(executor, address, workers, plan, own_shard)
+    if plan.num_points >= _MANY_POINTS:
+        size = f"{plan.num_points:,} points in {plan.num_parts:,} parts"
+        advice = "Ctrl-C keeps finished parts, and --shard i/n shares them among machines"
+        emit(f"{size}: {advice}\n", sys.stderr)
     with sweep_bar(plan) as on_progress:
         done = run_sweep(plan, folder, make_executor, in_flight, own_shard, on_progress)
     show(

@@ -94,12 +94,19 @@ class Difference:
         }
 
 
-def compare(results: Sequence[Result]) -> tuple[Difference, ...]:
+def compare(results: Sequence[Result], *more: object) -> tuple[Difference, ...]:
     """Compare each of the other results of `simulate` with the first.
 
     Raises:
-        InputError: there are fewer than two results (E843).
+        InputError: there are fewer than two results, or they are no list of results (E843).
     """
+    fix = "write compare([first, second]) with results of simulate"
+    if more or not isinstance(results, Sequence):
+        raise InputError.of("E843", "compare takes one list of results", fix=fix)
+    for place, result in enumerate(results):
+        if not isinstance(result, Result):
+            message = f"results[{place}] is a {type(result).__name__}, not a result"
+            raise InputError.of("E843", message, fix=fix)
     if len(results) < 2:
         message = f"a comparison needs two results, not {len(results)}"
         raise InputError.of("E843", message, fix="pass two results or more")

@@ -58,8 +58,12 @@ LONG = "a" * 300
         ("sweep dp530b --out x", "dp530b is a scenario: simtrain run dp530b"),
         ("run h100_sxm", "h100_sxm is a hardware profile: --set cluster=h100_sxm"),
         ("run mine", "did you mean mine.yaml?"),
+        ("run dp530b --set cluster=H100", "did you mean h100_sxm?"),
+        ("run dp530b --set cluster=h100_sxn", "did you mean h100_sxm?"),
+        ("run dp530b --set cluster=gb200", "fix: b200_sxm is a different machine. Known"),
+        ("run dp530b --set model.num_layers=10001", "E204 model.num_layers is 10001"),
         ("run sweep.yaml", "sweep.yaml:1:1: E116 "),
-        ("run sweep.yaml", "fix: run simtrain sweep sweep.yaml --out results"),
+        ("run sweep.yaml", "fix: simtrain sweep sweep.yaml --out results"),
         ("sweep mine.yaml --out x", "mine.yaml:1:1: E116 "),
         ("sweep mine.yaml --out x", "base: mine.yaml"),
         ("search gpt2_1_5b --gpus 8,two", '--gpus: E834 "8,two"'),
@@ -273,6 +277,21 @@ def test_names_and_absolute_paths_are_unchanged() -> None:
 def test_an_option_without_effect_is_an_error(command: str, option: str) -> None:
     errors = refused(*shlex.split(command))
     assert errors.startswith(f"{option}: E908 ")
+
+
+def test_a_large_sweep_says_how_many_points_it_has(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def end(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
+    values = "{range: [1, 1001, 1]}"
+    axes = f"axes:\n  batch.global: {values}\n  batch.micro: {values}\n"
+    pathlib.Path("large.yaml").write_text(f"base: gpt2_1_5b\n{axes}", "utf-8")
+    monkeypatch.setattr("simtrain.sweep.run.run_sweep", end)
+    outcome = call("sweep", "large.yaml", "--out", "out")
+    assert "1,002,001 points in 1,003 parts: Ctrl-C keeps finished parts" in outcome.stderr
 
 
 @pytest.mark.parametrize(

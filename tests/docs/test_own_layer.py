@@ -89,6 +89,16 @@ def test_a_layer_that_returns_no_hidden_states_is_refused(returned: Any, message
         Plan.of(scenario(), 8, layers=[layer] * 8)
 
 
+def test_columns_that_ranks_cannot_share_equally_are_refused() -> None:
+    def forward(tape: Any, x: Any) -> Any:
+        return blocks.column_linear(tape, x, 257, "wide")
+
+    layer = type("Layer", (), {"is_unit": True, "forward": staticmethod(forward)})()
+    message = r"E507 wide has 257 outputs, which 2 .*\n.*\n  fix: write .*, such as 258"
+    with pytest.raises(InputError, match=message):
+        Plan.of(scenario(parallelism={"tensor": 2}), 8, layers=[layer] * 8)
+
+
 def test_it_is_at_most_thirty_lines() -> None:
     lines = snippet("own layer").partition("@dataclass")[2].strip().splitlines()
     assert len(lines) <= 30

@@ -98,3 +98,9 @@ def test_other_models_and_numbers_of_tokens_are_reported() -> None:
 def test_fewer_than_two_results_are_refused(results: list[Result]) -> None:
     with pytest.raises(InputError, match="E843"):
         simtrain.compare(results)
+
+
+@pytest.mark.parametrize("results", [(1, 2), ([1, 2],), ({},), (iter(()),)])
+def test_a_comparison_of_anything_but_results_is_an_error(results: Any) -> None:
+    with pytest.raises(InputError, match="E843"):
+        simtrain.compare(*results)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from simtrain.errors import InputError
 from simtrain.workload.blocks.linear_ops import LinearOps, operands
 from simtrain.workload.blocks.userbuffers import (
     NUM_SPLITS,
@@ -46,7 +47,7 @@ def column_linear(
 
     Args:
         x: this rank's tokens, of whole width.
-        outputs: columns of the whole weight, a multiple of t.
+        outputs: columns of the whole weight, a multiple of t (else E507).
         name: name of its products.
         label: name of the collectives f and g; `name` by default.
         bias: whether it has a bias.
@@ -60,8 +61,15 @@ def column_linear(
     Returns:
         All tokens, outputs / t wide.
     """
-    batch, read = tape.microbatch, operands(tape, x, name, in_fp8=in_fp8)
-    ops = LinearOps(name, batch, batch.tokens, x.width, outputs // batch.tensor.num_ranks, *read)
+    batch, num_ranks = tape.microbatch, tape.microbatch.tensor.num_ranks
+    if outputs % num_ranks:
+        message = (
+            f"{name} has {outputs} outputs, which {num_ranks} tensor-parallel ranks cannot share"
+        )
+        fix = f"write a multiple of {num_ranks}, such as {-(-outputs // num_ranks) * num_ranks}"
+        raise InputError.of("E507", message, fix=fix, reason="each rank has as many columns")
+    read = operands(tape, x, name, in_fp8=in_fp8)
+    ops = LinearOps(name, batch, batch.tokens, x.width, outputs // num_ranks, *read)
     y = tape.tensor(output_name or f"{name} output", batch.tokens, ops.outputs)
     adds_bias = bias and not skip_bias_add
     layer = _ColumnParallel(ops, x, y, label or name, adds_bias, has_userbuffers)
