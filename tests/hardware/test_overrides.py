@@ -6,12 +6,13 @@ import pytest
 
 from simtrain.entry import Entry
 from simtrain.errors import InputError
+from simtrain.file_kinds import FileKind, load_kind
 from simtrain.hardware import load
 from simtrain.hardware.load import load_profile, profile_of
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.resources import find_profile
 from simtrain.scenario import load_scenario, load_unchecked
-from simtrain.strict_yaml import Document, Positions, load_document
+from simtrain.strict_yaml import Document, Positions
 from tests.helpers.scenario_texts import MINIMAL, scenario_of
 from tests.helpers.toys import a100
 
@@ -130,15 +131,15 @@ def test_an_unchanged_profile_is_read_once(
     error.
     """
 
-    def counted(path: pathlib.Path) -> Document:
+    def counted(path: pathlib.Path, kind: FileKind) -> Document:
         reads.append(path)
-        return load_document(path)
+        return load_kind(path, kind)
 
     def bandwidth() -> float:
         return load_profile(path).intra_node.bandwidth.value
 
     reads: list[pathlib.Path] = []
-    monkeypatch.setattr(load, "load_document", counted)
+    monkeypatch.setattr(load, "load_kind", counted)
     path = tmp_path / "mine.yaml"
     text = find_profile("a100_sxm4_80gb").read_text(encoding="utf-8")
     path.write_text(text, encoding="utf-8")

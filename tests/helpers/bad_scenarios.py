@@ -129,7 +129,7 @@ WRONG_VALUES = [
         "huge",
         layers("9" * 30),
         ":2:15: E204",
-        "9" * 30 + ", but must be less than or equal to 100000",
+        "9" * 30 + ", but must be less than or equal to 10000",
     ),
     bad(
         "yes",
