@@ -15,15 +15,17 @@ from simtrain.scenario import Scenario
 from simtrain.search.explorer import Candidate
 from simtrain.search.objective import Objective
 from simtrain.search.result import SearchResult
-from simtrain.search.words import num_gpus_in_words
+from simtrain.search.words import in_words, num_gpus_in_words
 from simtrain.studies.choose import policy_words
-from simtrain.units import format_bytes, format_seconds, four_digits, gib
+from simtrain.units import counted, format_bytes, format_seconds, four_digits, gib
 
 _TENSOR, _CONTEXT, _MICRO = "tensor", "con-\ntext", "micro"
 _RECOMPUTE, _SEQUENCE = "re-\ncompute", "seq.\npar."
 _TEXTS = (_RECOMPUTE, _SEQUENCE)
-_GPUS = "GPUs"
-_COLUMNS = 12
+_GPUS, _LENGTHS = "GPUs", "first/\nlast"
+_USEFUL_GAP = 1.0
+"""Largest distance from the optimum that says something about the best layout."""
+_COLUMNS = 13
 """Columns of a row without numbers of GPUs, objectives and experts."""
 
 
@@ -61,6 +63,7 @@ def _row(candidate: Candidate, result: SearchResult) -> dict[str, str]:
         "data": str(split.data),
         _CONTEXT: str(split.context),
         **_expert_columns(scenario),
+        _LENGTHS: "/".join(map(str, split.own_stage_layers.values())),
         "inter-\nleave": str(split.interleave),
         _MICRO: str(scenario.batch.micro),
         _RECOMPUTE: candidate.evaluation.scenario.recompute.strategy,
@@ -86,10 +89,12 @@ def _without_idle_columns(rows: list[dict[str, str]]) -> list[dict[str, str]]:
     has_context = any(row[_CONTEXT] != "1" for row in rows)
     has_experts = "ex-\npert" in rows[0]
     # Beyond the columns that every table has: GPUs, an objective, context, experts.
-    num_more = len(rows[0]) - _COLUMNS + has_context - has_experts
+    has_lengths = any(row[_LENGTHS] for row in rows)
+    num_more = len(rows[0]) - _COLUMNS + has_context + has_lengths - has_experts
     # With experts, tensor parallelism requires sequence parallelism: the column is redundant.
     left_out = {
         _CONTEXT: not has_context,
+        _LENGTHS: not has_lengths,
         _SEQUENCE: has_experts,
         "MFU": num_more > 1,
         _GPUS: num_more > 2,
@@ -116,14 +121,22 @@ def _notes(result: SearchResult) -> list[str]:
         for words, numbers in _recompute_in_detail(result.ranked).items()
     ]
     why = [f"Number 1 compared with number 2: {result.reason}."] if result.reason else []
-    counted = (
+    counts = (
         f"Of {result.legal.num_configurations:,} layouts, {legal:,} are legal; "
         f"{outcome.num_fitting:,} of the {outcome.num_seen:,} that were evaluated fit; "
         f"{outcome.num_simulated:,} were simulated."
     )
     without = [f"Turned off where it cannot apply: {', '.join(result.left_out)}."]
     left_out = without if result.left_out else []
-    return [*recompute, *why, counted, *left_out, result.evidence.sentence, _certainty(result)]
+    varied = f"Varied: {in_words(result.varied) or 'nothing'}. Held: {in_words(result.held)}."
+    return [
+        *recompute,
+        *why,
+        counts,
+        *left_out,
+        result.evidence.sentence,
+        f"{_certainty(result)} {varied}",
+    ]
 
 
 def _certainty(result: SearchResult) -> str:
@@ -132,11 +145,13 @@ def _certainty(result: SearchResult) -> str:
     why = {"budget": "The search stopped after --seconds. ", "interrupt": "Interrupted. "}
     stopped = why[outcome.stopped] if outcome.stopped else ""
     if result.exact:
-        return f"{stopped}Exact: no other legal layout is better."
-    if outcome.bound is None or result.gap is None:
-        share = f"{outcome.num_seen / legal:.1%}"
-        without = " Not all of the others have bounds: any of them can be better." * bool(stopped)
-        return f"{stopped}Not exact: {share} of the legal layouts were evaluated.{without}"
+        return f"{stopped}Exact among {legal:,} layouts: no other of them is better."
+    if result.unproved:
+        schedules = ", ".join(result.unproved)
+        return f"{stopped}Best found. No lower bound is proved for schedule {schedules}."
+    if outcome.bound is None or result.gap is None or result.gap > _USEFUL_GAP:
+        simulated = counted(outcome.num_simulated, "layout")
+        return f"{stopped}Best found: simulated {simulated} of {legal:,}; others can be better."
     said = f"{stopped}Evaluated {outcome.num_seen:,} of {legal:,}; "
     if outcome.num_proved:
         numbers = "number 1" if outcome.num_proved == 1 else f"numbers 1 to {outcome.num_proved}"

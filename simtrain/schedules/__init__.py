@@ -13,6 +13,7 @@ from simtrain.schedules.exchanges import (
     shape_slots,
 )
 from simtrain.schedules.files import ScheduleVersion, read_schedule
+from simtrain.schedules.named import SCHEDULES, NamedSchedule
 from simtrain.schedules.names import OrderName, ScheduleName
 from simtrain.schedules.orders import (
     build,
@@ -28,12 +29,14 @@ from simtrain.schedules.window import most_outstanding, save_all_actions
 
 __all__ = [
     "KINDS",
+    "SCHEDULES",
     "Action",
     "Exchange",
     "ExchangeSlots",
     "Kind",
     "Message",
     "Messages",
+    "NamedSchedule",
     "OrderName",
     "PipelineOrder",
     "Schedule",

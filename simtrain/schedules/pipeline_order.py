@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from simtrain.schedules.actions import KINDS, Kind
 from simtrain.schedules.files import ScheduleVersion, read_schedule
+from simtrain.schedules.named import SCHEDULES
 from simtrain.schedules.names import ScheduleName
-from simtrain.schedules.orders import build
 from simtrain.schedules.schedule import Schedule
 from simtrain.schedules.window import save_all_actions
 
@@ -42,9 +42,10 @@ class PipelineOrder:
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """Kinds of the actions. No schedule of Megatron-LM splits its backward passes."""
-        if not isinstance(self.schedule_name, ScheduleVersion):
-            return "F", "B"
+        """Kinds of the actions."""
+        name = self.schedule_name
+        if not isinstance(name, ScheduleVersion) and not SCHEDULES[name].splits_backwards:
+            return "F", "B"  # without building the schedule
         return tuple(KINDS[kind] for kind in np.unique(self.schedule.kind))
 
     @property
@@ -60,4 +61,6 @@ def schedule_of(order: ScheduleName | ScheduleVersion, p: int, m: int, n: int) -
     return _named_schedule(order, p, m, n)
 
 
-_named_schedule = functools.lru_cache(maxsize=64)(build)
+@functools.lru_cache(maxsize=64)
+def _named_schedule(name: ScheduleName, p: int, m: int, n: int) -> Schedule:
+    return SCHEDULES[name].build(p, m, n)

@@ -17,7 +17,7 @@ from simtrain.mesh import Domains, Mesh
 from simtrain.plan import Plan, microbatch_of, overlap_of
 from simtrain.programs.seconds import Machine
 from simtrain.scenario import MemoryOptions, Parallelism, RecomputePolicy, Scenario
-from simtrain.schedules import num_warmup_forwards
+from simtrain.schedules import SCHEDULES, num_warmup_forwards
 from simtrain.search.iteration_bound import iteration_bound_s
 from simtrain.search.pass_bound import PassBounds
 from simtrain.studies.choose import is_open
@@ -37,6 +37,12 @@ _ROUNDING = 1 - 1e-9
 """Margin for sums in another order, which differ in their last digits."""
 
 
+def has_proved_bound(schedule_name: str) -> bool:
+    """Whether the closed-form bounds are proved for a schedule; False for a file."""
+    schedule = SCHEDULES.get(schedule_name)
+    return schedule is not None and schedule.has_proved_bound
+
+
 class Bounds:
     """Lower bounds for legal scenarios of a space.
 
@@ -51,7 +57,8 @@ class Bounds:
         self._ranks: dict[tuple[Parallelism, MemoryOptions, bool], _Rank] = {}
         self._pipelines: dict[tuple[object, ...], float] = {}
         self._chains: dict[Parallelism, _StageChunks] = {}
-        self._both_passes_s = functools.cache(PassBounds(machine).both_s)
+        self._pass_bounds = PassBounds(machine)
+        self._both_passes_s = functools.cache(self._pass_bounds.both_s)
         self._kept_bytes = functools.cache(self._kept_bytes_of_layer)
 
     def peak_bytes(self, scenario: Scenario) -> int:
@@ -60,8 +67,13 @@ class Bounds:
         A rank always holds its parameters, gradients and optimizer states. The first stage also
         saves the activations of its layers for its warm-up passes and one more. All other tensors
         add to these, and the allocator's overhead grows with the tensors.
+
+        Another schedule than Megatron-LM's may have fewer passes in flight: activations do not
+        count then.
         """
         fullest, first = self._rank(scenario).states_bytes
+        if not has_proved_bound(scenario.order_name):
+            return self._with_allocator(fullest)
         return self._with_allocator(max(fullest, first + self._activations_bytes(scenario)))
 
     def states_bytes(self, scenario: Scenario) -> int:
@@ -122,8 +134,14 @@ class Bounds:
 
         If v chunks of p stages are equal, the first two terms are m w (1 + (p - 1) / (m v)): the
         bubble of the interleaved schedule (Narayanan et al. 2021, Section 2.2.2).
+
+        A schedule that splits backward passes breaks the chain: its weight gradients need not
+        precede the earlier stages' backward passes. Without a proof for the schedule, only the
+        kernels of the busiest stage count, which no order avoids.
         """
         key = scenario.parallelism, scenario.batch, scenario.recompute, scenario.memory
+        if not has_proved_bound(scenario.order_name):
+            return _ROUNDING * self._busy_s(scenario)
         passes_s = self._pipelines.get(key)
         if passes_s is None:
             passes_s = self._pipelines[key] = self._pipeline_s(scenario)
@@ -132,11 +150,11 @@ class Bounds:
     def iteration_s(self, scenario: Scenario) -> float:
         """Close lower bound of the iteration time: see `iteration_bound_s`.
 
-        It times the scenario's passes. With `recompute: auto` the quick bound is returned, because
-        the passes depend on the chosen policy.
+        It times the scenario's passes. The quick bound is returned with `recompute: auto`, because
+        the passes depend on the chosen policy, and for a schedule without a proved bound.
         """
         ops_s = self.ops_s(scenario)
-        if is_open(scenario):
+        if is_open(scenario) or not has_proved_bound(scenario.order_name):
             return ops_s
         plan = Plan.of(scenario, self._domains)
         return max(ops_s, _ROUNDING * iteration_bound_s(plan, self.machine))
@@ -170,6 +188,15 @@ class Bounds:
             sum(number * both_s[chunk] for chunk, number in passed)
             + scenario.num_microbatches * sum(number * both_s[chunk] for chunk, number in own)
             for passed, own in chunks.stages
+        )
+
+    def _busy_s(self, scenario: Scenario) -> float:
+        """Time of the kernels of all passes of the busiest stage."""
+        chunks, both = self._stage_chunks(scenario), self._pass_bounds.kernels_s
+        policy, options = _certain_recompute(scenario.recompute), self._options(scenario)
+        kernels_s = [both(chunk, policy, options) for chunk in chunks.different]
+        return scenario.num_microbatches * max(
+            sum(number * kernels_s[chunk] for chunk, number in own) for _, own in chunks.stages
         )
 
     def _options(self, scenario: Scenario) -> PassOptions:

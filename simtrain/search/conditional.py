@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from operator import attrgetter
-from typing import Any
+from typing import Any, get_args
 
 from simtrain.scenario import Scenario
 from simtrain.scenario.experts import Experts
+from simtrain.schedules import ScheduleName
 
 Follows = Callable[[Any], Any]
 """A field's value as a function of the point."""
@@ -41,8 +42,6 @@ _CONDITIONS: dict[str, tuple[object, Follows]] = {
     "memory.reshard_after_forward": (True, lambda point: point.zero_stage == 3),
     "memory.reduce_every_microbatch": (True, lambda point: point.zero_stage > 1),
     "memory.shard_over": (None, lambda point: point.zero_stage > 0),
-    "parallelism.first_stage_layers": (None, lambda point: point.pipeline > 1),
-    "parallelism.last_stage_layers": (None, lambda point: point.pipeline > 1),
     "parallelism.context_communication": ("p2p", lambda point: point.context > 1),
     "parallelism.context_a2a": (None, lambda point: point.context > 1),
 }
@@ -60,6 +59,9 @@ def conditional_values(base: Scenario) -> dict[str, Follows]:
         for field, (off, can_have) in _CONDITIONS.items()
         if written[field] not in (None, off)  # None is the default of each layout
     }
+    if base.schedule not in get_args(ScheduleName):
+        # The rule concerns Megatron-LM's schedules.
+        values.pop("overlap.pipeline", None)
     if (layout := base.parallelism.layout) is not None:
         values["parallelism.layout"] = _by_chunks(layout, len(base.parallelism.layout_chunks))
     experts = base.model.experts

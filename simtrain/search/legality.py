@@ -6,7 +6,6 @@ reads are chosen, and once for each different combination of their values.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -47,35 +46,32 @@ def rules_on(profile: HardwareProfile) -> tuple[Rule, ...]:
 
 def legal_points(space: Space, of_cluster: Sequence[Rule] = ()) -> LegalPoints:
     """Find all points of a space that break no rule of the framework and of the cluster."""
-    levels = space.levels()
-    sizes = [len(choices) for choices in levels]
-    below = [math.prod(sizes[level + 1 :]) for level in range(len(sizes))]
     points: list[Point] = []
     removed: Counter[str] = Counter()
 
-    def walk(prefix: Prefix, level: int, open_rules: list[tuple[_DecisionTree, _Node]]) -> None:
+    def walk(prefix: Prefix, open_rules: list[tuple[_DecisionTree, _Node]]) -> None:
         """Add the legal points that begin with `prefix`; `open_rules` are not decided by it."""
-        if level == len(levels):
+        if len(prefix) == len(Point._fields):
             points.append(Point(*prefix))
             return
-        for choice in levels[level]:
+        for choice in space.choices(prefix):
             longer = prefix + choice
             still_open = []
             for tree, step in open_rules:
                 if step.coordinate < len(longer):
                     step = tree.follow(step, longer)
                 if step is _BROKEN:
-                    removed[tree.rule.code] += below[level]
+                    removed[tree.rule.code] += space.num_points(longer)
                     break
                 if step is not _KEPT:
                     still_open.append((tree, step))
             else:
-                walk(longer, level + 1, still_open)
+                walk(longer, still_open)
 
     tracer = Tracer(space)
     trees = [_DecisionTree(rule, tracer) for rule in (*RULES, *of_cluster)]
-    walk((), 0, [(tree, tree.root) for tree in trees])
-    return LegalPoints(tuple(points), removed, math.prod(sizes))
+    walk((), [(tree, tree.root) for tree in trees])
+    return LegalPoints(tuple(points), removed, space.num_points())
 
 
 @dataclass(slots=True)

@@ -29,6 +29,8 @@ from simtrain.workload.tape import Block
 _Sums = tuple[float, ...]
 """Sums of seconds until ready, of launches, and of seconds on each stream."""
 
+_KINDS: tuple[PassKind, ...] = ("F", "B")
+
 _NOTHING: _Sums = (0.0,) * (2 + len(Stream))
 
 
@@ -42,8 +44,16 @@ class PassBounds:
 
     def both_s(self, chunk: Chunk, recompute: RecomputePolicy, options: PassOptions) -> float:
         """Lower bound of the time of a chunk's forward and backward pass of one microbatch."""
-        forward_s = self.duration_s(chunk, "F", recompute, options)
-        return forward_s + self.duration_s(chunk, "B", recompute, options)
+        return sum(self.duration_s(chunk, kind, recompute, options) for kind in _KINDS)
+
+    def kernels_s(self, chunk: Chunk, recompute: RecomputePolicy, options: PassOptions) -> float:
+        """Time of the kernels of a chunk's forward and backward pass of one microbatch."""
+        _, _, *streams_s = _total(
+            (self._of_block(block, kind, recompute, options), number)
+            for kind in _KINDS
+            for block, number in chunk.runs
+        )
+        return streams_s[Stream.COMPUTE]
 
     def duration_s(
         self, chunk: Chunk, kind: PassKind, recompute: RecomputePolicy, options: PassOptions

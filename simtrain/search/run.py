@@ -11,6 +11,7 @@ from simtrain.garbage import without_garbage_collection
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.scenario import Scenario, check_scenario, check_values
 from simtrain.search import problems
+from simtrain.search.bounds import has_proved_bound
 from simtrain.search.exhaustive import search_all
 from simtrain.search.explorer import Explorer, ProgressCallback, Stopped
 from simtrain.search.legality import LegalPoints, legal_points, rules_of_base, rules_on
@@ -104,10 +105,21 @@ def search(
         outcome = search_samples(explorer, legal.points, max_trials, at_least, on_progress, stop)
     if not outcome.best:
         raise problems.none_fits(explorer, outcome, profile, len(legal.points))
-    ranked = outcome.best[:top]
-    left_out = space.left_out(legal.points)
-    sizes = space.gpus, objective, limit_bytes
-    return SearchResult(base, *sizes, legal, outcome, ranked, profile, left_out)
+    schedules = {space.schedule(point) for point in legal.points}
+    return SearchResult(
+        base,
+        space.gpus,
+        objective,
+        limit_bytes,
+        legal,
+        outcome,
+        outcome.best[:top],
+        profile,
+        space.left_out(legal.points),
+        space.varied(legal.points),
+        space.held_fields(legal.points),
+        tuple(sorted(filter(lambda name: not has_proved_bound(name), schedules))),
+    )
 
 
 def _stop_check(

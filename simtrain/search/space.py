@@ -7,6 +7,7 @@ microbatches that divide the global batch, and numbers of chunks that divide the
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -15,10 +16,19 @@ from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.scenario.nearest import divisors
 from simtrain.scenario.section import Section
 from simtrain.search.conditional import conditional_values
+from simtrain.search.stage_lengths import (
+    EVEN,
+    StageLengths,
+    explicit_lengths,
+    layers_of_model_end,
+    lengths_to_try,
+)
 from simtrain.studies.choose import is_open
 
 POLICIES = tuple(RecomputePolicy(strategy=name) for name in ("none", "selective", "full"))
 ZERO_STAGES = (0, 1, 2, 3)
+_QUESTION = ("name", "description", "model", "batch", "cluster", "hardware")
+"""Sections of a scenario that are not part of a layout; the microbatch is."""
 LONG_SEQUENCE = 32_768
 """Sequence length from which context parallelism is searched by default."""
 LEAST_TOKENS = 4096
@@ -29,7 +39,7 @@ Prefix = tuple[Any, ...]
 
 
 class Point(NamedTuple):
-    """A layout: parallel sizes, interleave, microbatch, recompute and ZeRO stage."""
+    """A layout: parallel sizes, chunks and lengths of stages, microbatch, recompute, ZeRO stage."""
 
     tensor: int
     pipeline: int
@@ -38,6 +48,8 @@ class Point(NamedTuple):
     expert: int
     expert_tensor: int | None
     interleave: int
+    first_stage_layers: int | None
+    last_stage_layers: int | None
     micro: int
     sequence_parallel: bool
     zero_stage: int
@@ -80,26 +92,35 @@ class Space:
         self.gpus = tuple(sorted(set(gpus)))
         self.held = {name for name, field in FIELDS.items() if _is_overridden(base, field)}
         self._now = Point.of(base)
+        self.conditional = conditional_values(base)
+        """Settings of the base that some points cannot have, as functions of the point."""
+        if _is_overridden(base, "parallelism.layout"):
+            self.conditional.pop("parallelism.layout", None)
         self._asked = context, expert
         self._contexts = self._choices("context", context, self._contexts_by_default)
         self._experts = self._choices("expert", expert, self._experts_by_default)
+        self._all_splits = [split for number in self.gpus for split in self._splits(number)]
+        self._cuts = functools.cache(self._stage_cuts)
+        self._others = {
+            Point._fields.index(name): self._free(name, values)
+            for name, values in {
+                "micro": divisors(base.batch.global_),
+                "sequence_parallel": (False, True),
+                "zero_stage": ZERO_STAGES,
+                "recompute": POLICIES,
+            }.items()
+        }
         self.axes = tuple(name for name in Point._fields if self._varies(name))
         """Coordinates that points set; the base determines the others."""
         self._schedule_is_held = _is_overridden(base, "schedule")
         self._section = functools.cache(self._new_section)
         self.values: dict[str, Any] = {
-            "schedule": self._schedule,
+            "schedule": self.schedule,
             "parallelism": {"scatter_gather": self._scatter_gather},
         }
         """Fields that differ between points, each as a function of the point."""
         for name in self.axes:
             self._enter(FIELDS[name], attrgetter(name))
-        self.conditional = {
-            field: follows
-            for field, follows in conditional_values(base).items()
-            if not _is_overridden(base, field)
-        }
-        """Settings of the base that some points cannot have, as functions of the point."""
         for field, follows in self.conditional.items():
             self._enter(field, follows)
 
@@ -120,18 +141,24 @@ class Space:
         base = self.base.model_copy(update={"hardware": hardware})
         return Space(base, self.gpus, *self._asked)
 
-    def levels(self) -> tuple[list[Prefix], ...]:
-        """The choices per level: first the split over ranks, then one coordinate per level.
+    def choices(self, prefix: Prefix = ()) -> list[Prefix]:
+        """The next coordinates of the points that begin with a prefix: one or several each.
 
-        A point is the concatenation of one choice per level.
+        First come the splits over ranks, then the chunks and lengths of stages, then one coordinate
+        at a time. A point is the concatenation of these choices.
         """
-        return (
-            [split for num_gpus in self.gpus for split in self._splits(num_gpus)],
-            self._free("interleave", self._interleaves_by_default),
-            self._free("micro", divisors(self.base.batch.global_)),
-            self._free("sequence_parallel", (False, True)),
-            self._free("zero_stage", ZERO_STAGES),
-            self._free("recompute", POLICIES),
+        if not prefix:
+            return self._all_splits
+        if len(prefix) == len(_SPLIT):
+            return self._cuts(prefix[_SPLIT.index("pipeline")])
+        return self._others[len(prefix)]
+
+    def num_points(self, prefix: Prefix = ()) -> int:
+        """Number of points that begin with a prefix, legal or not."""
+        if len(prefix) <= len(_SPLIT):
+            return sum(self.num_points(prefix + choice) for choice in self.choices(prefix))
+        return math.prod(
+            len(choices) for place, choices in self._others.items() if place >= len(prefix)
         )
 
     def scenario(self, point: Point) -> Scenario:
@@ -143,6 +170,36 @@ class Space:
             for name, follows in self.values.items()
         }
         return self.base.model_copy(update=changes)
+
+    def varied(self, points: Sequence[Point]) -> tuple[str, ...]:
+        """Fields that have several values among these points."""
+        columns = zip(FIELDS.values(), zip(*points, strict=True), strict=True)
+        return tuple(field for field, values in columns if len({*values}) > 1)
+
+    def held_fields(self, points: Sequence[Point]) -> tuple[str, ...]:
+        """Fields with one value for all of these points, of those that belong to a layout.
+
+        Fields without effect on these points are left out.
+        """
+        base, varied = self.base, self.varied(points)
+        idle = {"parallelism.scatter_gather"}  # follows the point
+        if base.model.experts is None:
+            idle |= {f"parallelism.{name}" for name in ("expert", "expert_tensor")}
+            idle.add("parallelism.expert_dispatch")
+        if all(point.context == 1 for point in points):
+            idle |= {"parallelism.context_communication", "parallelism.context_a2a"}
+        if base.parallelism.layout is None:
+            idle.add("parallelism.layout")
+        if (base.parallelism.first_stage_layers, base.parallelism.last_stage_layers) == EVEN:
+            idle |= {FIELDS[name] for name in StageLengths._fields}
+        fields = [*FIELDS.values()]
+        for section in filter(lambda name: name not in _QUESTION, type(base).model_fields):
+            value = getattr(base, section)
+            whole = section not in ("parallelism", "memory")
+            fields += (
+                [section] if whole else [f"{section}.{name}" for name in type(value).model_fields]
+            )
+        return tuple(one for one in dict.fromkeys(fields) if one not in {*varied, *idle})
 
     def left_out(self, points: Sequence[Point]) -> tuple[str, ...]:
         """Settings of the base that some of these points do not have."""
@@ -173,7 +230,7 @@ class Space:
         """Choices of expert-parallel ranks, and of ranks per expert: all of `tensor`, or 1."""
         given = self._now.expert_tensor
         shared = [given]
-        if "expert_tensor" in self.axes and "expert_tensor" not in self.held:
+        if self._varies("expert_tensor") and "expert_tensor" not in self.held:
             shared = [*dict.fromkeys((tensor, 1, given or 1))]
         for expert in self._experts:
             for expert_tensor in shared:
@@ -185,6 +242,38 @@ class Space:
         if name in self.held:
             return (getattr(self._now, name),)
         return tuple(by_default) if asked is None else tuple(sorted(set(asked)))
+
+    def _stage_cuts(self, num_stages: int) -> list[Prefix]:
+        """Numbers of chunks per stage with lengths of the first and last stage."""
+        return [
+            (interleave, *lengths)
+            for (interleave,) in self._free("interleave", self._interleaves_by_default)
+            for lengths in self._lengths(num_stages, interleave)
+        ]
+
+    def _lengths(self, num_stages: int, interleave: int) -> list[StageLengths]:
+        """Lengths of the first and last stage to try; one set outside of the file keeps both."""
+        split, layers = self.base.parallelism, self.base.model.num_layers
+        written = StageLengths(split.first_stage_layers, split.last_stage_layers)
+        if self.held.intersection(StageLengths._fields):
+            return [written]
+        if num_stages == 1 or self._has_layout(num_stages * interleave):
+            return [EVEN]
+        lengths = lengths_to_try(layers, num_stages, interleave, self._model_end)
+        if num_stages == split.pipeline:
+            explicit = explicit_lengths(written, layers, num_stages)
+            lengths += [explicit] if explicit and explicit not in lengths else []
+        return lengths
+
+    def _has_layout(self, num_chunks: int) -> bool:
+        """Whether the base's layout places the layers of points with this number of chunks."""
+        chunks = len(self.base.parallelism.layout_chunks)
+        is_kept = bool(chunks) and "parallelism.layout" not in self.conditional
+        return is_kept or chunks == num_chunks
+
+    @functools.cached_property
+    def _model_end(self) -> float:
+        return layers_of_model_end(self.base)
 
     @property
     def _interleaves_by_default(self) -> list[int]:
@@ -211,6 +300,14 @@ class Space:
                 return self._contexts != (self._now.context,)
             case "expert":
                 return self._experts != (self._now.expert,)
+            case "first_stage_layers" | "last_stage_layers":
+                return any(
+                    getattr(StageLengths(*cut[1:]), name) != getattr(self._now, name)
+                    for num_stages in {
+                        split[_SPLIT.index("pipeline")] for split in self._all_splits
+                    }
+                    for cut in self._cuts(num_stages)
+                )
             case "expert_tensor":
                 return self.base.model.experts is not None
             case _:
@@ -236,7 +333,7 @@ class Space:
         is_off = "scatter_gather" in split.model_fields_set and not split.scatter_gather
         return not (point.sequence_parallel or is_off)
 
-    def _schedule(self, point: Point) -> str:
+    def schedule(self, point: Point) -> str:
         """The schedule for the point's number of chunks, unless it was overridden."""
         is_interleaved, given = point.interleave > 1, self.base.schedule
         if self._schedule_is_held:

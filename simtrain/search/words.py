@@ -20,6 +20,12 @@ def as_options(point: Point, names: Iterable[str]) -> list[str]:
     return [quote(f"{FIELDS[name]}={_written(getattr(point, name))}") for name in names]
 
 
+def in_words(fields: Sequence[str]) -> str:
+    """List fields without their sections: "tensor, pipeline, ZeRO stage"."""
+    names = (field.rpartition(".")[2].replace("_", " ") for field in fields)
+    return ", ".join(name.replace("zero", "ZeRO") for name in names)
+
+
 def in_short(point: Point) -> str:
     """Format a point for the progress bar: "4 x 16 x 8, interleave 3, micro 2, recompute full"."""
     parts = [f"{point.tensor} x {point.pipeline} x {point.data}"]

@@ -1,7 +1,6 @@
 """Small spaces to search, and evaluations of all their layouts."""
 
 import functools
-import itertools
 from typing import Any
 
 from simtrain.errors import Location
@@ -45,6 +44,11 @@ BASES = {
         model={"num_layers": 6, "tied_embeddings": False},
         parallelism={"pipeline": 4, "first_stage_layers": 2, "last_stage_layers": 2},
     ),
+    "prime": holding(
+        base(model={"num_layers": 7}, batch={"global": 8}),
+        ("memory", "zero_stage"),
+        ("parallelism", "sequence_parallel"),
+    ),
     "overlapped": base(overlap={"pipeline": True, "data_parallel": True}, batch={"global": 8}),
     "gpipe": base(schedule="gpipe", precision={"compute": "fp16", "gradients": "fp16"}),
     "offloaded": base(memory={"offload_optimizer": True}, model={"vocab_size": 1004}),
@@ -76,8 +80,11 @@ def space(name: str = "plain", *gpus: int) -> Space:
 
 
 def all_points(searched: Space) -> list[Point]:
-    """Return the product of all choices, without checking rules."""
-    return [Point(*itertools.chain(*choice)) for choice in itertools.product(*searched.levels())]
+    """Return all combinations of choices, without checking rules."""
+    prefixes: list[tuple[Any, ...]] = [()]
+    while len(prefixes[0]) < len(Point._fields):
+        prefixes = [prefix + choice for prefix in prefixes for choice in searched.choices(prefix)]
+    return [Point(*prefix) for prefix in prefixes]
 
 
 def broken(scenario: Scenario) -> list[str]:
@@ -85,10 +92,10 @@ def broken(scenario: Scenario) -> list[str]:
 
 
 def point(*dense: Any, context: int = 1, expert: int = 1, shared: int | None = None) -> Point:
-    """Return a point. `dense` starts with tensor, pipeline and data; `shared` is
-    `expert_tensor`.
+    """Return a point with even stages. `dense` starts with tensor, pipeline, data and interleave;
+    `shared` is `expert_tensor`.
     """
-    return Point(*dense[:3], context, expert, shared, *dense[3:])
+    return Point(*dense[:3], context, expert, shared, dense[3], None, None, *dense[4:])
 
 
 @functools.cache

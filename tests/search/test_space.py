@@ -204,7 +204,7 @@ def test_models_with_experts_have_all_expert_parallel_splits() -> None:
     """Each expert is on one rank or on all tensor-parallel ranks; no split is listed twice."""
     searched = space("experts", 4)
     splits = {one[:6] for one in all_points(searched)}
-    assert len(splits) == len(searched.levels()[0])
+    assert len(splits) == len(searched.choices())
     assert values(searched, "expert") == {1, 2, 4}
     assert {(one[0], one[5]) for one in splits} == {(1, 1), (2, 2), (2, 1), (4, 4), (4, 1)}
     given = Space(base(model=EXPERT_MODEL, parallelism={"expert_tensor": 2}), (8,), expert=(2,))
@@ -226,18 +226,19 @@ def test_long_sequences_have_context_parallel_splits() -> None:
 
 
 def test_short_dense_models_have_no_context_or_expert_axes() -> None:
-    assert space("plain").axes == (*Point._fields[:3], *Point._fields[6:])
+    idle = ("context", "expert", "expert_tensor", "first_stage_layers", "last_stage_layers")
+    assert space("plain").axes == tuple(name for name in Point._fields if name not in idle)
     made = space("plain").scenario(legal_points(space("plain")).points[0])
-    assert not made.parallelism.model_fields_set & {"context", "expert", "expert_tensor"}
+    assert not made.parallelism.model_fields_set.intersection(idle)
 
 
 def test_a_pickled_space_is_equal() -> None:
     searched = Space(space("experts").base, (8,), (1, 2), (2, 4))
     again: Space = pickle.loads(pickle.dumps(searched))
     points = legal_points(searched).points
-    assert again.levels() == searched.levels()
+    assert all_points(again) == all_points(searched)
     assert [*map(again.scenario, points)] == [*map(searched.scenario, points)]
-    assert again.on((4,)).levels() == Space(searched.base, (4,), (1, 2), (2, 4)).levels()
+    assert all_points(again.on((4,))) == all_points(Space(searched.base, (4,), (1, 2), (2, 4)))
 
 
 # ---------------------------------------------------------------- conditional settings
@@ -255,8 +256,6 @@ FLAGS = {
     },
     "memory": {"shard_over": 2, "reshard_after_forward": False, "reduce_every_microbatch": False},
     "parallelism": {
-        "first_stage_layers": 2,
-        "last_stage_layers": 2,
         "context": 4,
         "context_communication": "a2a+p2p",
         "context_a2a": 2,
@@ -298,10 +297,25 @@ def test_a_layout_may_have_chunks_that_do_not_divide_the_layers() -> None:
     assert (3, 2) in {(one.pipeline, one.interleave) for one in legal}
 
 
-def test_an_overridden_setting_is_not_turned_off() -> None:
-    fixed = holding(base(overlap={"pipeline": True}), ("overlap", "pipeline"))
-    assert not Space(fixed, (4,)).conditional
-    assert {one.interleave for one in legal_points(Space(fixed, (4,))).points} == {2}
+def test_an_overridden_setting_excludes_no_layout() -> None:
+    """It is turned off for layouts that cannot have it, as a setting of the file."""
+    searched = Space(holding(base(overlap={"pipeline": True}), ("overlap", "pipeline")), (4,))
+    points = legal_points(searched).points
+    plain = legal_points(space("plain")).points
+    assert [one for one in points if one.interleave == 1] == [
+        one for one in plain if one.interleave == 1
+    ]
+    assert searched.left_out(points) == ("overlap.pipeline",)
+    assert {searched.scenario(one).overlap.pipeline for one in points if one.interleave > 1} == {
+        True
+    }
+
+
+def test_an_overridden_layout_is_kept() -> None:
+    split = {"pipeline": 2, "interleave": 2, "layout": "E|tt|tt|L"}
+    fixed = holding(base(parallelism=split), ("parallelism", "layout"))
+    points = legal_points(Space(fixed, (4,))).points
+    assert points and {one.pipeline * one.interleave for one in points} == {4}
 
 
 @given(st.integers(1, 5000))

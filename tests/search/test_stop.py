@@ -101,9 +101,8 @@ def test_a_search_stopped_before_all_bounds_are_known_proves_nothing() -> None:
     assert (data["exact"], data["stopped"], data["gap"]) == (False, "interrupt", None)
     assert data["lower_bound_iteration_time_s"] is None
     last = str(search_page(result).renderables[-1])  # type: ignore[attr-defined]
-    assert last == (
-        "Interrupted. Not exact: 1.4% of the legal layouts were evaluated. "
-        "Not all of the others have bounds: any of them can be better."
+    assert last.startswith(
+        "Interrupted. Best found: simulated 1 layout of 69; others can be better. Varied: tensor, "
     )
 
 
@@ -134,7 +133,7 @@ def test_a_search_stopped_after_the_ranking_is_exact() -> None:
     assert result.outcome.stopped == "interrupt" and result.num_unseen > 0
     assert result.ranked == whole.ranked
     last = str(search_page(result).renderables[-1])  # type: ignore[attr-defined]
-    assert last.startswith("Interrupted. Exact: ")
+    assert last.startswith("Interrupted. Exact among 69 layouts: ")
 
 
 def test_a_finished_search_is_not_stopped() -> None:
@@ -164,7 +163,7 @@ def test_a_stopped_search_with_trials_has_no_bound() -> None:
     data = result.to_json()
     assert data["lower_bound_iteration_time_s"] is None and data["gap"] is None
     last = str(search_page(result).renderables[-1])  # type: ignore[attr-defined]
-    assert last.startswith("Interrupted. Not exact: ")
+    assert last.startswith("Interrupted. Best found: simulated 5 layouts of 69; ")
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), True, "5"])
@@ -233,7 +232,7 @@ def test_an_interrupted_command_prints_the_best_so_far(
     monkeypatch.setattr("simtrain.commands.interrupts.first_interrupt", lambda: pressed)
     outcome = call("search", str(file), "--gpus", "4")
     assert (outcome.exit_code, outcome.stderr) == (0, "")
-    assert "Interrupted. Not exact: 0.6% of" in outcome.stdout
+    assert "Interrupted. Best found: simulated 1 layout of" in outcome.stdout
 
 
 def test_the_first_ctrl_c_sets_a_flag_and_the_second_raises() -> None:
