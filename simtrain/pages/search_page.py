@@ -22,10 +22,13 @@ from simtrain.units import counted, format_bytes, format_seconds, four_digits, g
 _TENSOR, _CONTEXT, _MICRO = "tensor", "con-\ntext", "micro"
 _RECOMPUTE, _SEQUENCE = "re-\ncompute", "seq.\npar."
 _TEXTS = (_RECOMPUTE, _SEQUENCE)
-_GPUS, _LENGTHS = "GPUs", "first/\nlast"
+_GPUS, _LENGTHS, _FREE = "GPUs", "first/\nlast", "free\nGiB"
+_INTERLEAVE = "inter-\nleave"
+_COMFORTABLE = 0.1
+"""Share of the memory that a layout with memory to spare leaves free."""
 _USEFUL_GAP = 1.0
 """Largest distance from the optimum that says something about the best layout."""
-_COLUMNS = 13
+_COLUMNS = 14
 """Columns of a row without numbers of GPUs, objectives and experts."""
 
 
@@ -64,7 +67,7 @@ def _row(candidate: Candidate, result: SearchResult) -> dict[str, str]:
         _CONTEXT: str(split.context),
         **_expert_columns(scenario),
         _LENGTHS: "/".join(map(str, split.own_stage_layers.values())),
-        "inter-\nleave": str(split.interleave),
+        _INTERLEAVE: str(split.interleave),
         _MICRO: str(scenario.batch.micro),
         _RECOMPUTE: candidate.evaluation.scenario.recompute.strategy,
         _SEQUENCE: "yes" if split.sequence_parallel else "",
@@ -73,6 +76,7 @@ def _row(candidate: Candidate, result: SearchResult) -> dict[str, str]:
         **objectives.get(result.objective, {}),
         "MFU": f"{run.mfu:.1%}",
         "peak\nGiB": gib(candidate.evaluation.peak_bytes),
+        _FREE: gib(result.limit_bytes - candidate.evaluation.peak_bytes),
     }
 
 
@@ -96,8 +100,10 @@ def _without_idle_columns(rows: list[dict[str, str]]) -> list[dict[str, str]]:
         _CONTEXT: not has_context,
         _LENGTHS: not has_lengths,
         _SEQUENCE: has_experts,
-        "MFU": num_more > 1,
+        "MFU": num_more > 0,
         _GPUS: num_more > 2,
+        _FREE: num_more > 1,
+        _INTERLEAVE: num_more > 2 and all(row[_INTERLEAVE] == "1" for row in rows),
     }
     narrower = {_TENSOR: "ten-\nsor", _MICRO: "mi-\ncro"} if num_more else {}
     return [
@@ -121,6 +127,7 @@ def _notes(result: SearchResult) -> list[str]:
         for words, numbers in _recompute_in_detail(result.ranked).items()
     ]
     why = [f"Number 1 compared with number 2: {result.reason}."] if result.reason else []
+    margin = _margin(result)
     counts = (
         f"Of {result.legal.num_configurations:,} layouts, {legal:,} are legal; "
         f"{outcome.num_fitting:,} of the {outcome.num_seen:,} that were evaluated fit; "
@@ -132,10 +139,29 @@ def _notes(result: SearchResult) -> list[str]:
     return [
         *recompute,
         *why,
+        *margin,
         counts,
         *left_out,
         result.evidence.sentence,
         f"{_certainty(result)} {varied}",
+    ]
+
+
+def _margin(result: SearchResult) -> list[str]:
+    """Name the best layout with memory to spare, if number 1 has little."""
+    comfortable = _COMFORTABLE * result.limit_bytes
+    free_bytes = [result.limit_bytes - one.evaluation.peak_bytes for one in result.ranked]
+    if free_bytes[0] >= comfortable:
+        return []
+    said = f"Number 1 leaves only {gib(free_bytes[0])} GiB free"
+    roomy = next((place for place, free in enumerate(free_bytes) if free >= comfortable), None)
+    if roomy is None:
+        limit = format_bytes(round(result.limit_bytes - comfortable))
+        return [f"{said}. For a margin, search with --max-memory {limit.replace(' ', '')}."]
+    best_s, time_s = (result.ranked[place].run.iteration_time_s for place in (0, roomy))
+    return [
+        f"{said}. Number {roomy + 1} takes {100 * (time_s / best_s - 1):.1f} % longer and leaves "
+        f"{gib(free_bytes[roomy])} GiB free."
     ]
 
 

@@ -62,13 +62,14 @@ def check_currencies(
         )
 
 
-def no_layout(rows: Sequence[PlanRow]) -> InputError:
+def no_layout(rows: Sequence[PlanRow], seconds: float | None) -> InputError:
     """Build the error of a plan without any layout, with the problems of its first row."""
     counts = Counter(row.layout.status for row in rows)
     listed = ", ".join(f"{number} {status}" for status, number in counts.items())
     kind = InputError if set(counts) == {Status.ILLEGAL} else DoesNotFitError
     first = next((row for row in rows if row.layout.problems), None)
-    more_time = "increase --seconds, or " if counts.keys() & _ENDED_EARLY else ""
+    longer = "let it search for longer, or " if seconds is None else "increase --seconds, or "
+    more_time = longer if counts.keys() & _ENDED_EARLY else ""
     problem = Problem(
         "E847",
         f"no layout for any of {counted(len(rows), 'combination')} of cluster and number of GPUs: "

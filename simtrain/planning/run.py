@@ -88,7 +88,7 @@ def plan_training(
         found[one] = PlanRow.of(one, layout, profiles[one.cluster], limits, cost_of)
     rows = [*found.values()]
     if not any(row.best for row in rows):
-        raise no_layout(rows)
+        raise no_layout(rows, seconds)
     return TrainingPlan(
         scenario=base.name,
         num_tokens=num_tokens,

@@ -48,16 +48,20 @@ def search_all(
     on_progress: ProgressCallback,
     stop: Stop,
     *,
+    simulated: Sequence[Point] = (),
     counts: bool = True,
 ) -> SearchOutcome:
     """Find the `top` best points, exactly unless the search is stopped.
 
-    A first point that is likely to fit is evaluated in any case. Without `counts`, points that
-    cannot be among the best are not evaluated.
+    The search begins with points that fit and that the explorer has `simulated`. Without any, a
+    first point that is likely to fit is evaluated in any case. Without `counts`, points that cannot
+    be among the best are not evaluated.
     """
     search = _Search(explorer, workers, points, top, on_progress, stop)
+    search.take(simulated)
     stopped = search.bound()
-    search.begin()
+    if not simulated:
+        search.begin()
     try:
         if stopped is None:
             search.rank()
@@ -80,6 +84,7 @@ class _Search:
             not assessed for the ranking; `num_counted` of them have a known peak.
         queue: heap of close bounds of points that fit and are not simulated.
         best: keys of the best simulated points, in order.
+        taken: numbers of the points that were simulated before the search.
     """
 
     explorer: Explorer
@@ -97,8 +102,18 @@ class _Search:
     num_simulated: int = 0
     queue: list[Place] = field(default_factory=list)
     best: list[Place] = field(default_factory=list)
+    taken: set[int] = field(default_factory=set)
     best_in_short: str = ""
     is_news: bool = False
+
+    def take(self, simulated: Sequence[Point]) -> None:
+        """Begin with points that fit and were simulated before."""
+        if simulated:
+            numbers = {point: number for number, point in enumerate(self.points)}
+            self.taken = {numbers[point] for point in simulated}
+            self.num_fitting = len(self.taken)
+            for number in sorted(self.taken):
+                self.simulate(number)
 
     def bound(self) -> Stopped | None:
         """Order the points that may fit by their bounds.
@@ -109,13 +124,16 @@ class _Search:
         stopped: Stopped | None = None
         # The first points come from all parts of the space, so that one of them is likely to fit.
         numbers = (
-            one for first in range(_STRIDE) for one in range(first, len(self.points), _STRIDE)
+            one
+            for first in range(_STRIDE)
+            for one in range(first, len(self.points), _STRIDE)
+            if one not in self.taken
         )
         for done, number in enumerate(numbers):
             if done % _TELL_EVERY == 0:
-                self.on_progress("bounding", done, len(self.points), "")
-                if self.ordered and (stopped := self.stop()):
-                    self.num_unbounded = len(self.points) - done
+                self.on_progress("bounding", done, len(self.points), self.best_in_short)
+                if (self.ordered or self.best) and (stopped := self.stop()):
+                    self.num_unbounded = len(self.points) - len(self.taken) - done
                     break
             if (key := self.explorer.least_key(self.points[number])) is not None:
                 self.ordered.append((key, number))

@@ -16,6 +16,7 @@ from simtrain.search.exhaustive import search_all
 from simtrain.search.explorer import Explorer, ProgressCallback, Stopped
 from simtrain.search.legality import LegalPoints, legal_points, rules_of_base, rules_on
 from simtrain.search.objective import Objective
+from simtrain.search.opening import simulate_promising
 from simtrain.search.result import SearchResult
 from simtrain.search.sampling import search_samples
 from simtrain.search.space import Space
@@ -91,14 +92,24 @@ def search(
     problems.check_degrees(space, degrees)
     if max_memory is not None:
         space = space.within(max_memory)
-    legal = _legal_points(base, space, profile)
+    check_scenario(base, rules_of_base(space))
     explorer = Explorer(space, evaluator, objective, limit_bytes)
+    # Before all layouts are listed, which takes seconds if they are many.
+    opening = [] if max_trials else simulate_promising(explorer, profile, on_progress, stop)
+    legal = _legal_points(space, profile)
     # The runner-up is needed because the result says why the best is better.
     at_least = top if only_best else max(top, 2)
     if max_trials is None or len(legal.points) <= max_trials:
         with _workers(explorer, workers) as crew:
             outcome = search_all(
-                explorer, crew, legal.points, at_least, on_progress, stop, counts=not only_best
+                explorer,
+                crew,
+                legal.points,
+                at_least,
+                on_progress,
+                stop,
+                simulated=opening,
+                counts=not only_best,
             )
     else:
         problems.check_alone(workers)
@@ -138,9 +149,8 @@ def _stop_check(
     return stop
 
 
-def _legal_points(base: Scenario, space: Space, profile: HardwareProfile) -> LegalPoints:
-    """Return the legal layouts; refuse a base that is illegal for every split, or without any."""
-    check_scenario(base, rules_of_base(space))
+def _legal_points(space: Space, profile: HardwareProfile) -> LegalPoints:
+    """Return the legal layouts; refuse a base without any."""
     legal = legal_points(space, rules_on(profile))
     if not legal.points:
         raise problems.none_legal(space, legal, profile)

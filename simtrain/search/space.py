@@ -29,6 +29,8 @@ POLICIES = tuple(RecomputePolicy(strategy=name) for name in ("none", "selective"
 ZERO_STAGES = (0, 1, 2, 3)
 _QUESTION = ("name", "description", "model", "batch", "cluster", "hardware")
 """Sections of a scenario that are not part of a layout; the microbatch is."""
+_SMALL_MICROS = 2
+"""Microbatch sizes of a space's core."""
 LONG_SEQUENCE = 32_768
 """Sequence length from which context parallelism is searched by default."""
 LEAST_TOKENS = 4096
@@ -140,6 +142,14 @@ class Space:
         hardware = self.base.hardware | {"gpu": gpu}
         base = self.base.model_copy(update={"hardware": hardware})
         return Space(base, self.gpus, *self._asked)
+
+    def core(self) -> Space:
+        """Return the part of the space with small microbatches and without ZeRO stages 2 and 3."""
+        core = Space(self.base, self.gpus, *self._asked)
+        micro, zero_stage = Point._fields.index("micro"), Point._fields.index("zero_stage")
+        core._others[micro] = self._others[micro][:_SMALL_MICROS]
+        core._others[zero_stage] = self._others[zero_stage][:2]
+        return core
 
     def choices(self, prefix: Prefix = ()) -> list[Prefix]:
         """The next coordinates of the points that begin with a prefix: one or several each.
