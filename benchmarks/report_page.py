@@ -1,4 +1,4 @@
-"""Measure reports in Chromium: their size, and the time to write, open, zoom and move sliders."""
+"""Measure reports in Chromium: their size, and the time to write, open and zoom."""
 
 import pathlib
 import statistics
@@ -9,8 +9,8 @@ from simtrain.html.document import write_document
 from simtrain.html.report import report_document
 from simtrain.html.run_data import ReportedRun
 from simtrain.scenario import load_scenario
+from simtrain.sensitivity import resource_curves
 from simtrain.simulation import simulate
-from simtrain.sliders.grid import FACTORS
 from tests.helpers.browser import MISSING, Browser, chromium
 
 ROUNDS = 15
@@ -20,7 +20,7 @@ CASES = {
     "dp530b": ("overlap.data_parallel=true",),
     "table5_1t_full": (),
 }
-# The page itself measures redraws and answers, without the wait for a frame.
+# The page itself measures redraws, without the wait for a frame.
 _ZOOM = """
 await simtrain.timeline.ready;
 const { view, setView, charts } = simtrain.timeline, whole = view.end;
@@ -34,46 +34,32 @@ for (let round = 0; round < args[0]; round++) {
 }
 return performance.getEntriesByName("simtrain-timeline").map((one) => one.duration);
 """
-_MOVE = """
-const form = document.querySelector("form.sliders"), input = form.elements.memory;
-const answers = [];
-performance.clearMeasures();
-for (let round = 0; round < args[0]; round++) {
-  const answer = new Promise((resolve) =>
-    document.addEventListener("simtrain-times", resolve, { once: true }));
-  input.value = round % args[1];
-  input.dispatchEvent(new Event("input", { bubbles: true }));
-  await answer;
-}
-return performance.getEntriesByName("simtrain-sliders").map((one) => one.duration);
-"""
 
 
 def measure(browser: Browser, name: str, changes: tuple[str, ...], file: pathlib.Path) -> None:
     """Measure one report, and print its row of the table."""
     result = simulate(load_scenario(name, changes))
     start = time.perf_counter()
-    write_document(report_document([ReportedRun(name, result)]), file)
+    run = ReportedRun(name, result, {}, resource_curves(result))
+    write_document(report_document([run]), file)
     write_s = time.perf_counter() - start
     start = time.perf_counter()
     browser.open(file)
     browser.run("await simtrain.timeline.ready")
     open_s = time.perf_counter() - start
     zoom_ms = browser.run(_ZOOM, ROUNDS)
-    move_ms = browser.run(_MOVE, ROUNDS, len(FACTORS))
     title = " ".join([name, *changes])
     print(
         f"| {title} | {result.timeline.program.num_tasks:,} | {file.stat().st_size / 1e6:.2f} "
-        f"| {write_s:.1f} | {open_s:.1f} | {statistics.median(zoom_ms):.0f}, {max(zoom_ms):.0f} "
-        f"| {statistics.median(move_ms):.0f}, {max(move_ms):.0f} |"
+        f"| {write_s:.1f} | {open_s:.1f} | {statistics.median(zoom_ms):.0f}, {max(zoom_ms):.0f} |"
     )
 
 
 def main() -> None:
     if MISSING:
         raise SystemExit(f"not found: {' and '.join(MISSING)}")
-    print("| report | tasks | MB | s to write | s to open | ms to zoom | ms for a slider |")
-    print("|---|---|---|---|---|---|---|")
+    print("| report | tasks | MB | s to write | s to open | ms to zoom |")
+    print("|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         place = pathlib.Path(folder)
         with chromium(place / "chromium") as browser:

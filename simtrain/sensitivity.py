@@ -1,13 +1,14 @@
-"""Sensitivity: how much shorter an iteration is with more of one resource of the cluster.
+"""Sensitivity: how an iteration changes with more or less of one resource of the cluster.
 
-The engine simulates the iteration again for each resource, because no formula gives the exposed
-share of a kernel or a collective.
+The engine simulates the iteration again for each resource and factor, because no formula gives the
+exposed share of a kernel or a collective.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from simtrain.durations.model import DurationModel
@@ -16,16 +17,20 @@ from simtrain.errors import InputError
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.hardware.upgrades import RESOURCES, Resource, with_more
 from simtrain.iteration import run_iteration, simulate_iteration
-from simtrain.mesh import Domains
 from simtrain.plan import Plan
 from simtrain.programs.seconds import Machine
+from simtrain.report.breakdown import Breakdown, breakdown_by_name, stage_breakdowns
+from simtrain.report.result import Result
 from simtrain.scenario import Scenario
+from simtrain.sentences import Number, Sentence, sentence_json
 from simtrain.simulation import checked_profile, simulate
 from simtrain.studies.choose import choose, is_open
 from simtrain.units import format_seconds
 
 FACTOR = 1.1
 """Default change of a resource: rates times this factor, latencies divided by it."""
+FACTORS = 0.5, 0.75, 1.0, 1.5, 2.0, 4.0
+"""Default factors of `resource_curves`."""
 _MEMORY, _HOST = "memory_capacity", "host"
 
 
@@ -81,6 +86,117 @@ class Sensitivity:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class ResourcePoint:
+    """A simulated iteration on a cluster with `factor` times as much of one resource.
+
+    Args:
+        factor: rates are multiplied by it, latencies divided by it.
+        label: the factor and the resource as text, such as "2×, 624 TFLOP/s in bf16".
+        iteration_time_s: iteration time.
+        change: `iteration_time_s` relative to that of the unchanged cluster, -0.1 if the iteration
+            takes 10 % less time.
+        mfu: model FLOPs utilization, relative to the bf16 peak of the changed cluster.
+        breakdown: time by cause, averaged over the stages.
+    """
+
+    factor: float
+    label: Sentence
+    iteration_time_s: float
+    change: float
+    mfu: float
+    breakdown: Breakdown
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data, in full precision."""
+        return {
+            "factor": self.factor,
+            "label": sentence_json(self.label),
+            "iteration_time_s": self.iteration_time_s,
+            "change": self.change,
+            "mfu": self.mfu,
+            "breakdown_s": breakdown_by_name(self.breakdown),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceCurve:
+    """Iterations with less and more of one resource: `points` by ascending factor."""
+
+    resource: str
+    points: tuple[ResourcePoint, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data, in full precision."""
+        return {
+            "resource": self.resource,
+            "label": RESOURCES[self.resource].label,
+            "points": [point.to_json() for point in self.points],
+        }
+
+
+def resource_curves(
+    result: Result,
+    factors: Sequence[float] = FACTORS,
+    on_progress: Callable[[str], None] = lambda description: None,
+) -> tuple[ResourceCurve, ...]:
+    """Simulate an iteration with less and more of each resource, one at a time.
+
+    The scenario stays that of the result, also a recompute strategy that simtrain chose: so memory
+    capacity has no curve.
+
+    Args:
+        result: the iteration on the unchanged cluster, the point of factor 1.
+        factors: as `ResourcePoint.factor`, ascending.
+        on_progress: receives a description of the next simulations.
+
+    Returns:
+        The curves of the resources that change the iteration at any factor.
+    """
+    plans, machine = [result.plan], result.seconds.machine
+
+    @functools.cache
+    def changed(name: str, factor: float) -> Result:
+        """Return the result with `factor` times as much of a resource."""
+        if factor == 1:
+            return result
+        (plan,), faster = _with_more(plans, result.profile, name, factor, machine.engine)
+        iteration = run_iteration(plan, faster)
+        # A point has no memory and no extrapolation, so those of the result remain.
+        return replace(result, iteration=iteration, stages=stage_breakdowns(iteration))
+
+    def has_effect(name: str) -> bool:
+        """Return whether a resource changes the iteration.
+
+        Every duration is monotonic in the factor: what the first and the last factor leave
+        unchanged, no factor between them changes.
+        """
+        ends = factors[0], factors[-1]
+        return any(changed(name, factor).stages != result.stages for factor in ends)
+
+    def point(name: str, factor: float) -> ResourcePoint:
+        """Return the point of a factor."""
+        other = changed(name, factor)
+        label, time_s = _label(RESOURCES[name], factor, other.profile), other.iteration_time_s
+        change = time_s / result.iteration_time_s - 1
+        return ResourcePoint(factor, label, time_s, change, other.mfu, other.breakdown)
+
+    curves = []
+    for name, resource in RESOURCES.items():
+        on_progress(f"less and more of: {resource.label}")
+        if has_effect(name):
+            points = tuple(point(name, factor) for factor in factors)
+            curves.append(ResourceCurve(name, points))
+    return tuple(curves)
+
+
+def _label(resource: Resource, factor: float, profile: HardwareProfile) -> Sentence:
+    """Return a factor and the resource of the changed profile as text."""
+    words = Sentence(Number(factor, f"{factor:g}×"), "" if resource.rates else " as fast")
+    amount = resource.amount(profile)
+    return Sentence(words, ", ", amount) if amount else words
+
+
 def sensitivity_of(
     scenario: Scenario,
     profile: HardwareProfile | None = None,
@@ -103,23 +219,18 @@ def sensitivity_of(
     base = checked_profile(scenario, profile)
     larger = with_more(base, [RESOURCES[_MEMORY]], factor)
     plans = _plans(scenario, base, engine)
-    now_s = _time_s(plans, base, engine)
+    now_s = _time_s(plans, Machine(DurationModel(base), engine))
 
-    def time_with_more_s(name: str, resource: Resource) -> float:
+    def time_with_more_s(name: str) -> float:
         """Return the iteration time with more of one resource."""
-        on_progress(f"more of: {resource.label}")
-        if name == _MEMORY:
-            # Memory changes only the choice of `recompute: auto`.
-            is_fixed = not is_open(scenario)
-            return now_s if is_fixed else _time_s(_plans(scenario, larger, engine), base, engine)
-        better = with_more(base, [resource], factor)
-        if name == _HOST:
-            domains = base.cluster.domains
-            faster = [_with_faster_host(plan, domains, factor) for plan in plans]
-            return _time_s(faster, better, engine)
-        return _time_s(plans, better, engine)
+        on_progress(f"more of: {RESOURCES[name].label}")
+        changed = _with_more(plans, base, name, factor, engine)
+        if name != _MEMORY:
+            return _time_s(*changed)
+        # Memory changes only the choice of `recompute: auto`.
+        return _time_s(_plans(scenario, larger, engine), changed[1]) if is_open(scenario) else now_s
 
-    times = {name: time_with_more_s(name, resource) for name, resource in RESOURCES.items()}
+    times = {name: time_with_more_s(name) for name in RESOURCES}
     strategy, auto_s = scenario.recompute.strategy, None
     if not is_open(scenario) and strategy != "none":
         on_progress("recompute: auto")
@@ -142,14 +253,22 @@ def _plans(scenario: Scenario, profile: HardwareProfile, engine: Engine) -> list
     return [one.plan for one in choice.trials if one.memory.fits] or [choice.chosen.plan]
 
 
-def _time_s(plans: list[Plan], profile: HardwareProfile, engine: Engine) -> float:
+def _time_s(plans: list[Plan], machine: Machine) -> float:
     """Return the iteration time of the fastest plan."""
-    machine = Machine(DurationModel(profile), engine)
-    runs = (run_iteration(plan, machine) for plan in plans)
-    return min(ran.timeline.makespan_s for ran in runs)
+    return min(run_iteration(plan, machine).timeline.makespan_s for plan in plans)
 
 
-def _with_faster_host(plan: Plan, domains: Domains, factor: float) -> Plan:
+def _with_more(
+    plans: list[Plan], profile: HardwareProfile, name: str, factor: float, engine: Engine
+) -> tuple[list[Plan], Machine]:
+    """Return the plans and the machine with `factor` times as much of one resource."""
+    machine = Machine(DurationModel(with_more(profile, [RESOURCES[name]], factor)), engine)
+    if name == _HOST:
+        plans = [_with_faster_host(plan, factor) for plan in plans]
+    return plans, machine
+
+
+def _with_faster_host(plan: Plan, factor: float) -> Plan:
     """Return the plan with less host time per kernel, if its scenario sets the host time.
 
     Otherwise the host time is that of the hardware profile, and the plan is unchanged.
@@ -157,8 +276,8 @@ def _with_faster_host(plan: Plan, domains: Domains, factor: float) -> Plan:
     scenario = plan.scenario
     if scenario.host_issue_s is None:
         return plan
-    faster = scenario.replace({"software.host_issue": f"{scenario.host_issue_s / factor!r} s"})
-    return Plan.of(faster, domains, plan.num_saved_per_stage)
+    host_issue = f"{scenario.host_issue_s / factor!r} s"
+    return replace(plan, scenario=scenario.replace({"software.host_issue": host_issue}))
 
 
 def _auto_recompute_s(

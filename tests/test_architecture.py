@@ -59,13 +59,16 @@ ROOMS: dict[str, set[str]] = {
         "schedules",
     },
     "explanations": {"errors", "scenario"},
-    "hardware": {"errors", "file_kinds", "units", "strict_yaml", "resources", "entry", "scenario"},
+    "hardware": {
+        *("errors", "file_kinds", "units", "strict_yaml", "resources", "entry", "sentences"),
+        "scenario",
+    },
     "workload": {"errors", "mesh", "software", "scenario"},
     "durations": {"mesh", "hardware", "workload"},
     "plan": {"mesh", "scenario", "workload", "schedules"},
     "engine": {"errors", "extras"},
     "programs": {"workload", "durations", "schedules", "plan", "engine"},
-    "memory": {"hardware", "workload", "schedules", "plan", "engine", "programs"},
+    "memory": {"hardware", "workload", "schedules", "plan", "programs"},
     "report": {
         *("errors", "extras", "units", "strict_yaml", "software", "scenario", "hardware"),
         *("workload", "durations", "plan", "engine", "programs", "memory"),
@@ -89,12 +92,8 @@ ROOMS: dict[str, set[str]] = {
         *("report", "iteration", "studies", "simulation"),
     },
     "sensitivity": {
-        *("errors", "units", "mesh", "scenario", "hardware", "durations", "plan", "engine"),
-        *("programs", "iteration", "simulation", "studies"),
-    },
-    "sliders": {
-        *("units", "packing", "hardware", "workload", "durations", "engine", "programs"),
-        *("memory", "report", "sentences"),
+        *("errors", "units", "scenario", "hardware", "durations", "plan", "engine"),
+        *("programs", "report", "iteration", "simulation", "studies", "sentences"),
     },
     "no_effect": {"errors", "scenario", "strict_yaml", "studies", "evaluation"},
     "cost": {"errors", "units", "entry", "scenario", "hardware"},
@@ -129,7 +128,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "html": {
         *("errors", "units", "output_folder", "strict_yaml", "provenance", "hardware", "report"),
-        *("figures", "packing", "pages", "paper", "sliders"),
+        *("figures", "packing", "pages", "paper", "sensitivity"),
     },
     "models": {"errors", "resources", "scenario"},
     "importing": {"errors", "strict_yaml", "file_kinds", "scenario", "models"},

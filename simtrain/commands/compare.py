@@ -39,7 +39,7 @@ SensitivityOption = Annotated[
     bool,
     typer.Option(
         "--sensitivity/--no-sensitivity",
-        help="Simulate each scenario again with 10 % more of each resource of the cluster.",
+        help="Simulate each scenario again with more of each resource of the cluster.",
     ),
 ]
 

@@ -26,6 +26,8 @@ from simtrain.commands.shared import (
 
 if TYPE_CHECKING:
     from simtrain.html.document import Document
+    from simtrain.pages.compare_page import ScenarioColumn
+    from simtrain.sensitivity import ResourceCurve
 
 SweepFolderOption = Annotated[
     Path | None, typer.Option("--sweep", help="Report on the results folder of a sweep instead.")
@@ -42,10 +44,11 @@ def report(
 ) -> None:
     """Write a report: one HTML file that opens in a browser and needs no network.
 
-    It shows how long the iteration takes, where the time goes, what to buy first, the timeline,
-    memory, operators, a roofline, and the sources of all numbers. Several scenarios are compared as
-    by simtrain compare. The file contains every number in full precision, like --json of other
-    commands. Scenarios that do not fit in memory are reported too.
+    It shows how long the iteration takes, where the time goes, what to buy first, sliders for less
+    and more of each resource, the timeline, memory, operators, a roofline, and the sources of all
+    numbers. Several scenarios are compared as by simtrain compare. The file contains every number
+    in full precision, like --json of other commands. Scenarios that do not fit in memory are
+    reported too.
 
     With --sweep, it shows the best points, heat map, Pareto front and scaling of a sweep.
 
@@ -98,9 +101,19 @@ def _of_iterations(
 
     loaded = load_compared(scenarios, overrides or [], changes or [])
     columns = [scenario_column(name, one, True, sensitivity) for name, one in loaded]
+    curves = [_curves_of(column) if sensitivity else () for column in columns]
     with status("writing the report"):
         runs = [
-            ReportedRun(column.name, column.result, settings_without_effect(scenario))
-            for column, (_, scenario) in zip(columns, loaded, strict=True)
+            ReportedRun(column.name, column.result, settings_without_effect(scenario), points)
+            for column, (_, scenario), points in zip(columns, loaded, curves, strict=True)
         ]
         return report_document(runs, comparison_json(columns, differences_between(columns)))
+
+
+def _curves_of(column: ScenarioColumn) -> tuple[ResourceCurve, ...]:
+    """Simulate a scenario with less and more of each resource."""
+    from simtrain.sensitivity import resource_curves
+
+    name = column.name
+    with status(f"simulating {name} on other clusters") as show_status:
+        return resource_curves(column.result, on_progress=lambda one: show_status(f"{name}, {one}"))

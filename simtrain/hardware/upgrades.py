@@ -6,11 +6,13 @@ same factor more of all resources, every duration is divided by that factor.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from simtrain.hardware.entries import with_changed
 from simtrain.hardware.profile import HardwareProfile
+from simtrain.sentences import Number, Sentence
+from simtrain.units import format_seconds
 
 _COLLECTIVES = "all_reduce", "all_gather", "reduce_scatter", "all_to_all"
 _ALGORITHMS = "ring", "tree", "hierarchical"
@@ -24,11 +26,57 @@ class Resource:
         label: what pages call it.
         rates: entries that "10 % more" multiplies by 1.1; names as for `with_changed`.
         times: entries that it divides by 1.1.
+        amount: returns the main entry of a profile that has the resource, as text: "312 TFLOP/s in
+            bf16". The text is empty if no single entry stands for the resource.
     """
 
     label: str
     rates: tuple[str, ...] = ()
     times: tuple[str, ...] = ()
+    amount: Callable[[HardwareProfile], Sentence] = lambda profile: Sentence()
+
+
+def _compute(profile: HardwareProfile) -> Sentence:
+    rate = profile.gpu.peak_flops.value
+    return Sentence(Number(rate, f"{rate / 1e12:,.4g} TFLOP/s"), " in bf16")
+
+
+def _memory(profile: HardwareProfile) -> Sentence:
+    rate = profile.gpu.memory_bandwidth.value
+    return Sentence(Number(rate, f"{rate / 1e12:.3g} TB/s"))
+
+
+def _kernel_latency(profile: HardwareProfile) -> Sentence:
+    return _time(profile.memory_bound.kernel_latency.value, "per memory-bound kernel")
+
+
+def _nvlink(profile: HardwareProfile) -> Sentence:
+    return _of_each_gpu(profile.links.bandwidth.value)
+
+
+def _nvlink_latency(profile: HardwareProfile) -> Sentence:
+    return _time(profile.links.point_to_point.latency.value, "inside a node")
+
+
+def _network(profile: HardwareProfile) -> Sentence:
+    return _of_each_gpu(profile.adapter_share_bytes_per_s)
+
+
+def _network_latency(profile: HardwareProfile) -> Sentence:
+    return _time(profile.network.point_to_point.latency.value, "between nodes")
+
+
+def _host_link(profile: HardwareProfile) -> Sentence:
+    link = profile.host_link
+    return _of_each_gpu(link.bandwidth.value) if link else Sentence()
+
+
+def _of_each_gpu(rate: float) -> Sentence:
+    return Sentence(Number(rate, f"{rate / 1e9:,.4g} GB/s"), " for each GPU, one way")
+
+
+def _time(seconds: float, of: str) -> Sentence:
+    return Sentence(Number(seconds, format_seconds(seconds)), f" {of}")
 
 
 RESOURCES = {
@@ -39,6 +87,7 @@ RESOURCES = {
             *("gemm.by_dtype.*.peak_flops", "gemm.by_dtype.*.mainloop_flops"),
             "gemm.by_dtype.*.sustained_flops",
         ),
+        amount=_compute,
     ),
     "memory_bandwidth": Resource(
         "memory bandwidth",
@@ -46,6 +95,7 @@ RESOURCES = {
             *("gpu.memory_bandwidth", "gemm.operand_bandwidth", "memory_bound.fused_bandwidth"),
             *("memory_bound.stream_bandwidth", "memory_bound.kernels.*.*"),
         ),
+        amount=_memory,
     ),
     "memory_capacity": Resource("memory capacity", rates=("gpu.memory_capacity",)),
     "kernel_latencies": Resource(
@@ -54,8 +104,11 @@ RESOURCES = {
             *("memory_bound.kernel_latency", "gemm.tile_overhead", "gemm.accumulate_overhead"),
             "gemm.by_dtype.*.tile_overhead",
         ),
+        amount=_kernel_latency,
     ),
-    "nvlink_bandwidth": Resource("NVLink bandwidth", rates=("intra_node.bandwidth",)),
+    "nvlink_bandwidth": Resource(
+        "NVLink bandwidth", rates=("intra_node.bandwidth",), amount=_nvlink
+    ),
     "nvlink_latencies": Resource(
         "NVLink latencies",
         times=(
@@ -63,8 +116,11 @@ RESOURCES = {
             *(f"intra_node.{name}.*.latency" for name in _COLLECTIVES),
             *(f"collectives.{name}.*.node_step" for name in _ALGORITHMS),
         ),
+        amount=_nvlink_latency,
     ),
-    "network_bandwidth": Resource("network bandwidth", rates=("inter_node.adapter_bandwidth",)),
+    "network_bandwidth": Resource(
+        "network bandwidth", rates=("inter_node.adapter_bandwidth",), amount=_network
+    ),
     "network_latencies": Resource(
         "network latencies",
         times=(
@@ -72,9 +128,10 @@ RESOURCES = {
             *(f"collectives.{name}.*.base_latency" for name in _ALGORITHMS),
             *(f"collectives.{name}.*.network_step" for name in _ALGORITHMS),
         ),
+        amount=_network_latency,
     ),
     "host": Resource("host speed", rates=("host_link.adam_bandwidth",), times=("host.issue",)),
-    "host_link": Resource("link to the host", rates=("host_link.bandwidth",)),
+    "host_link": Resource("link to the host", rates=("host_link.bandwidth",), amount=_host_link),
 }
 """The resources by the names of JSON. `host.issue` can be a software stack's; see `sensitivity`."""
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from simtrain.figures import style
 from simtrain.html.elements import Html, element
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 900.0, 430.0, 70.0, 30.0, 16.0, 46.0
@@ -15,6 +16,12 @@ SHAPES = {
     "diamond": "M0-1.35 1.35 0 0 1.35-1.35 0Z",
     "circle": "M-1.1 0a1.1 1.1 0 1 0 2.2 0a1.1 1.1 0 1 0-2.2 0Z",
 }
+SERIES = (
+    *((style.BLUE, "circle"), (style.VERMILLION, "square"), (style.GREEN, "triangle")),
+    *((style.PURPLE, "diamond"), (style.ORANGE, "circle"), (style.SKY, "square")),
+    *((style.BLUE, "triangle"), (style.VERMILLION, "diamond"), (style.GREEN, "circle")),
+)
+"""Colour and shape of the marks of each series of a picture."""
 _STEPS = 1, 2, 5, 10
 _FEW = 3
 """A logarithmic axis of at most this many powers of ten has ticks at 1, 2 and 5 of each."""
@@ -64,6 +71,12 @@ def linear_axis(values: Sequence[float], label: str) -> Axis:
 def logarithmic_axis(values: Sequence[float], label: str) -> Axis:
     """Return a logarithmic axis with a margin around all values."""
     return Axis(min(values) / 1.15, 1.15 * max(values), label, is_logarithmic=True)
+
+
+def symbol(colour: str, shape: str) -> Html:
+    """Return a mark as a symbol of a legend."""
+    path = element("path", d=SHAPES[shape], fill=colour, class_="mark")
+    return element("svg", path, viewBox="-1.6 -1.6 3.2 3.2", class_="symbol", aria_hidden="true")
 
 
 @dataclass(frozen=True, slots=True)

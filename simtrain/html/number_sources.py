@@ -118,8 +118,10 @@ NUMBER_SOURCES = (
         "",
         _RUN,
         {
-            "/sliders(?:/.*)?": "Computed by this page: entries of the hardware profile times the "
-            "factors of the sliders, and the longest path through the tasks with these rates.",
+            r"/curves/\d+/points/\d+/(?:factor|label/.*)": "The factor of a resource, or an entry "
+            "of the hardware profile with it.",
+            r"/curves/\d+/.*": "A figure of a simulation with this factor times as much of one "
+            "resource of the hardware profile.",
             "/name": "The scenario, by the name that the report was given.",
         },
     ),

@@ -32,7 +32,7 @@ def report_document(
     Args:
         runs: the iterations.
         comparison: data that `simtrain compare --json` prints about them. Without it, no section
-            says what the time depends on.
+            says what the time depends on. Without curves of all runs, no section has sliders.
     """
     clusters = dict.fromkeys(run.result.scenario.cluster for run in runs)
     data = {
@@ -54,13 +54,14 @@ def _sections(figures: Figures) -> list[Section]:
         # Whoever compares asks first for the difference.
         place = 0 if compared.value["differences"] else 1
         first.insert(place, comparison_section(compared))
+    if all(run["curves"] for run in runs.value):
+        first.append(sliders_section(runs))
     return [
         answer_section(runs),
         *first,
         *(
             section(runs)
             for section in (
-                sliders_section,
                 timeline_section,
                 memory_section,
                 operators_section,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,7 @@ from simtrain.report.activities import ACTIVITIES, Bars
 from simtrain.report.origins import FIGURES, explain_figure
 from simtrain.report.remarks import run_json
 from simtrain.report.result import Result
-from simtrain.sliders.data import slider_data
+from simtrain.sensitivity import ResourceCurve
 
 NUM_ROWS = 3
 """Rows of a stage in a timeline: its passes, its transfers, its buckets."""
@@ -28,11 +28,14 @@ class ReportedRun:
         name: the name by which the user referred to the scenario.
         result: its simulation.
         without_effect: remarks on settings that change nothing (`no_effect`).
+        curves: the same iteration with less and more of each resource (`resource_curves`). Without
+            them, the report has no sliders.
     """
 
     name: str
     result: Result
     without_effect: Mapping[str, str] = field(default_factory=dict)
+    curves: Sequence[ResourceCurve] = ()
 
 
 def run_data(run: ReportedRun) -> dict[str, Any]:
@@ -49,7 +52,7 @@ def run_data(run: ReportedRun) -> dict[str, Any]:
         "operators": result.operators().to_dict(),
         "explained": {name: explain_figure(result, name).to_dict() for name in FIGURES},
         "profile": _profile(result),
-        "sliders": slider_data(result),
+        "curves": [curve.to_json() for curve in run.curves],
         "timeline": timeline_data(result),
         "memory_over_time": memory_data(result),
     }

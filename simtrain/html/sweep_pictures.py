@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from itertools import groupby, pairwise
 from typing import Any
 
-from simtrain.figures import style
 from simtrain.figures.sweep.pareto import Pareto
-from simtrain.html.charts import Chart, linear_axis, logarithmic_axis
+from simtrain.html.charts import SERIES, Chart, linear_axis, logarithmic_axis
 from simtrain.html.elements import Html, element, joined, legend, scroll_box, swatch
 from simtrain.html.figures import Figures
 from simtrain.units import GIB, four_digits
@@ -18,10 +17,6 @@ Format = Callable[[Figures], Html]
 _LOGARITHMIC = 20.0
 """The time axis is logarithmic above this ratio of the slowest to the fastest point."""
 _MOST_MARKS = 2000
-_MARKS = (
-    *((style.BLUE, "circle"), (style.VERMILLION, "square"), (style.GREEN, "triangle")),
-    *((style.PURPLE, "diamond"), (style.ORANGE, "circle"), (style.SKY, "square")),
-)
 
 
 def heat_map_panel(heat: Figures, cells: Figures, shown: Format, larger_is_better: bool) -> Html:
@@ -111,7 +106,7 @@ def scaling_picture(curves: Figures, names: Sequence[Html]) -> Html:
     drawn: list[Html] = []
     entries: list[tuple[str, str]] = []
     for at, (curve, ideal, figures) in enumerate(zip(series, ideals, curves.each(), strict=True)):
-        colour, shape = _MARKS[at % len(_MARKS)]
+        colour, shape = SERIES[at % len(SERIES)]
         drawn.append(chart.line([*ideal.items()], class_="ideal", stroke=colour))
         drawn.append(chart.line([*curve.items()], class_="curve", stroke=colour))
         for one in figures.each():

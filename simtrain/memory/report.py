@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from simtrain.engine.compiled import Ints
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.memory.buffers import FP32_GRADIENTS, RECOMPUTED, WORKING, Buffers, buffers_of
 from simtrain.memory.replay import MemoryReplay
 from simtrain.memory.states import ModelStates, model_states
 from simtrain.plan import Plan
-from simtrain.programs.iteration_tasks import IterationTasks, IterationTimeline
+from simtrain.programs.iteration_tasks import IterationTimeline
 from simtrain.schedules import Action
 from simtrain.workload.model_chunks import number_distinct
 
@@ -159,20 +158,12 @@ def memory_curve(
     actions = _actions(plan, stage)
     dynamic = np.stack([replay.dynamic_bytes[actions], replay.after_bytes[actions]], axis=1)
     running = [rank.held_bytes(rank.buffers, one) for one in (0, *dynamic.ravel().tolist())]
-    task, is_end = np.divmod(curve_moments(plan, iteration.tasks, stage)[1:], 2)
-    timeline = iteration.timeline
-    times_s = np.where(is_end, timeline.end_s[task], timeline.start_s[task])
-    return MemoryCurve((0.0, *times_s.tolist()), (*running, rank.held_bytes(rank.step_buffers)))
-
-
-def curve_moments(plan: Plan, tasks: IterationTasks, stage: int) -> Ints:
-    """Return [points], the moment from which on a stage holds each value of its `MemoryCurve`.
-
-    Moment 2i is the start of task i of the iteration, 2i + 1 is its end, and -1 is time 0.
-    """
-    actions = _actions(plan, stage)
-    moments = np.stack([2 * tasks.first[actions], 2 * tasks.last[actions] + 1], axis=1)
-    return np.concatenate([[-1], moments.ravel(), [2 * tasks.norms[stage]]]).astype(np.int32)
+    tasks, timeline = iteration.tasks, iteration.timeline
+    starts_s, ends_s = timeline.start_s[tasks.first[actions]], timeline.end_s[tasks.last[actions]]
+    times_s = np.stack([starts_s, ends_s], axis=1).ravel().tolist()
+    step_s = float(timeline.start_s[tasks.norms[stage]])
+    held_bytes = (*running, rank.held_bytes(rank.step_buffers))
+    return MemoryCurve((0.0, *times_s, step_s), held_bytes)
 
 
 def _actions(plan: Plan, stage: int) -> slice:

@@ -9,9 +9,10 @@ from simtrain.html.document import write_document
 from simtrain.html.report import report_document
 from simtrain.html.run_data import ReportedRun
 from simtrain.report.result import Result
+from simtrain.sensitivity import ResourceCurve, resource_curves
 from simtrain.simulation import simulate
 from tests.helpers.browser import Browser, chromium
-from tests.helpers.slider_page import CASES
+from tests.helpers.report_cases import CASES
 
 
 @pytest.fixture(scope="session")
@@ -26,8 +27,18 @@ def results() -> dict[str, Result]:
 
 
 @pytest.fixture(scope="session")
-def page(results: dict[str, Result], tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+def curves(results: dict[str, Result]) -> dict[str, tuple[ResourceCurve, ...]]:
+    return {name: resource_curves(result) for name, result in results.items()}
+
+
+@pytest.fixture(scope="session")
+def page(
+    results: dict[str, Result],
+    curves: dict[str, tuple[ResourceCurve, ...]],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> pathlib.Path:
     """Write one report on all cases."""
     file = tmp_path_factory.mktemp("report") / "report.html"
-    write_document(report_document([ReportedRun(*one) for one in results.items()]), file)
+    runs = [ReportedRun(name, result, {}, curves[name]) for name, result in results.items()]
+    write_document(report_document(runs), file)
     return file

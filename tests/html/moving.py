@@ -4,39 +4,39 @@ import pathlib
 from typing import Any
 
 from tests.helpers.browser import Browser
-from tests.helpers.slider_page import Positions
 
 _MOVE = """
-const [run, positions] = args;
-const form = document.querySelector(`form.sliders[data-run="/runs/${run}"]`);
-const moved = new Promise((resolve) => document.addEventListener("simtrain-times",
-  ({ detail }) => resolve(detail), { once: true }));
-for (const [name, position] of Object.entries(positions)) {
-  const input = form.elements[name];
-  if (input) input.value = position;
-}
-form.querySelector("input").dispatchEvent(new Event("input", { bubbles: true }));
-const times = await moved;
-const shown = (name) => Number(form.elements[name].firstElementChild.value);
-const plain = (columns) =>
-  Object.fromEntries(Object.entries(columns).map(([name, column]) => [name, [...column]]));
-const { starts, ends } = times;
-return { ...plain({ starts, ends, memory: times.memoryTimes() }), bars: plain(times.bars()),
-  time: shown("time"), change: shown("change"), mfu: shown("mfu") };
+const [run, resource, position] = args;
+const form = document.querySelectorAll("form.sliders")[run], input = form.elements[resource];
+input.value = position;
+input.dispatchEvent(new Event("input", { bubbles: true }));
 """
-_RESET = """
-const form = document.querySelector("form.sliders");
-const moved = new Promise((resolve) =>
-  document.addEventListener("simtrain-times", resolve, { once: true }));
-form.querySelector("button[type=reset]").click();
-await moved;
+_SHOWN = """
+const form = document.querySelectorAll("form.sliders")[args[0]];
+const value = (element) => Number(element.querySelector("data").value);
+const cells = [...form.querySelectorAll("[data-cause]")];
+const parts = [...form.querySelectorAll(".chosen > :not([hidden])")];
+return {
+  ...Object.fromEntries(
+    ["time", "change", "mfu"].map((name) => [name, value(form.elements[name])])),
+  positions: Object.fromEntries(
+    [...form.querySelectorAll("input")].map(({ name, value }) => [name, Number(value)])),
+  causes: Object.fromEntries(cells.map((cell) => [cell.dataset.cause, value(cell)])),
+  bar: Object.fromEntries(parts.map((part) => [part.dataset.part, part.clientWidth])),
+};
 """
 
 
-def moved(browser: Browser, run: int, positions: Positions) -> dict[str, Any]:
-    """Move the sliders of a run, and return the data that the page then shows."""
-    found: dict[str, Any] = browser.run(_MOVE, run, positions)
-    return found
+def moved(browser: Browser, run: int, resource: str, position: int) -> dict[str, Any]:
+    """Move a slider of a run, and return what the page then shows."""
+    browser.run(_MOVE, run, resource, position)
+    return shown(browser, run)
+
+
+def shown(browser: Browser, run: int) -> dict[str, Any]:
+    """Return the numbers, the positions of sliders and the widths that the page shows."""
+    values: dict[str, Any] = browser.run(_SHOWN, run)
+    return values
 
 
 def assert_quiet(browser: Browser, page: pathlib.Path) -> None:
@@ -47,4 +47,7 @@ def assert_quiet(browser: Browser, page: pathlib.Path) -> None:
 
 def reset(browser: Browser) -> None:
     """Press the button that restores the simulated cluster of the first run."""
-    browser.run(_RESET)
+    browser.run("""
+        document.querySelector("form.sliders button[type=reset]").click();
+        await new Promise((resolve) => setTimeout(resolve));
+    """)

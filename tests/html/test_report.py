@@ -11,6 +11,7 @@ import simtrain
 from simtrain.html.figures import Figures
 from simtrain.html.sections.sources import entries_of_run
 from simtrain.report.activities import Bars
+from simtrain.sensitivity import FACTORS, resource_curves
 from tests.helpers.command_line import call, refused
 from tests.helpers.packed_arrays import unpacked
 from tests.html.pages import ParsedPage, parsed
@@ -57,6 +58,29 @@ def test_every_entry_behind_a_time_has_a_source_on_the_page(page: ParsedPage) ->
         for operator in run["operators"]["operators"]:
             assert operator["entries"].keys() <= entries.keys()
         assert {f"entry-{number}-{name}" for name in entries} <= ids
+
+
+def test_sliders_read_points_that_the_engine_simulated(page: ParsedPage) -> None:
+    result = simtrain.simulate(
+        simtrain.load_scenario(PRESENT, ["cluster=h100_sxm", "batch.global=16"])
+    )
+    curves = [curve.to_json() for curve in resource_curves(result)]
+    assert page.data["runs"][1]["curves"] == curves
+    positions = [
+        (curve["resource"], str(len(FACTORS) - 1), f"/runs/1/curves/{number}/points")
+        for number, curve in enumerate(curves)
+    ]
+    sliders = [about for about, _ in page.of("input")]
+    shown = [(one["name"], one["max"], one["data-points"]) for one in sliders]
+    assert shown[-len(curves) :] == positions
+
+
+def test_without_sensitivity_a_report_has_no_sliders(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "report.html"
+    call("report", PRESENT, "--no-sensitivity", "-o", str(file), *OPTIONS)
+    page = parsed(file.read_text("utf-8"))
+    assert page.data["runs"][0]["curves"] == []
+    assert {about.get("type") for about, _ in page.of("input")} <= {None}
 
 
 def test_bars_and_memory_equal_the_result(page: ParsedPage) -> None:

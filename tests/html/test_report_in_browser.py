@@ -11,8 +11,10 @@ from simtrain.html.document import write_document
 from simtrain.html.report import report_document
 from simtrain.html.run_data import ReportedRun
 from simtrain.report.activities import ACTIVITIES, Bars
+from simtrain.sensitivity import resource_curves
 from tests.helpers.browser import Browser, chromium, needs_chromium
 from tests.helpers.toys import run, small
+from tests.html.moving import moved
 from tests.html.numbers import data_of, read, wrong_numbers
 
 pytestmark = [pytest.mark.slow, pytest.mark.ci, needs_chromium]
@@ -44,22 +46,13 @@ for (let stage = 0; stage < chart.num; stage++) {
 }
 return sums;
 """
-MOVE_AND_SELECT = """
-const input = document.querySelector("form.sliders input");
-const moved = new Promise((resolve) =>
-  document.addEventListener("simtrain-times", resolve, { once: true }));
-input.value = 8;
-input.dispatchEvent(new Event("input", { bubbles: true }));
-await moved;
-document.querySelector("form.sliders [data-computed]").click();
-return document.documentElement.outerHTML;
-"""
 
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     file: pathlib.Path = tmp_path_factory.mktemp("report") / "report.html"
-    write_document(report_document([ReportedRun("small", RESULT)]), file)
+    reported = ReportedRun("small", RESULT, {}, resource_curves(RESULT))
+    write_document(report_document([reported]), file)
     with chromium(tmp_path_factory.mktemp("chromium")) as started:
         started.open(file)
         yield started
@@ -138,6 +131,11 @@ def test_every_number_that_scripts_show_has_its_value_and_its_source(browser: Br
         assert sum(one.about.get("data-at", "") != "" for one in shown.shown) > 100
         assert wrong_numbers(shown, data_of(page)) == []
     assert any("columns/start_s" in one.about.get("data-at", "") for one in shown.shown)
-    moved = browser.run(MOVE_AND_SELECT)
-    shown = read(moved)
-    assert wrong_numbers(shown, data_of(moved)) == []
+    moved(browser, 0, "tensor_cores", 0)
+    page = browser.run("""
+        document.querySelector("form.sliders output data").click();
+        return document.documentElement.outerHTML;
+    """)
+    reader = read(page)
+    assert wrong_numbers(reader, data_of(page)) == []
+    assert any("/curves/0/points/0/mfu" in one.about.get("data-at", "") for one in reader.shown)

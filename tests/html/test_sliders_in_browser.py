@@ -1,106 +1,109 @@
-"""The sliders of a report in Chromium: times equal the engine's, and keys and print work."""
+"""The sliders of a report in Chromium: points equal the engine's, and keys and print work."""
 
 import pathlib
-import random
+from typing import Any
 
-import numpy as np
 import pytest
 
+from simtrain.report.breakdown import breakdown_by_name
 from simtrain.report.result import Result
-from simtrain.sliders.grid import BASE, FACTORS
+from simtrain.sensitivity import FACTORS, ResourceCurve
 from tests.helpers.browser import Browser, needs_chromium
-from tests.helpers.slider_page import CASES, Positions, bars_of, expected, memory_of
-from tests.html.moving import assert_quiet, moved, reset
+from tests.helpers.report_cases import CASES
+from tests.html.moving import assert_quiet, moved, reset, shown
 
 pytestmark = [pytest.mark.slow, pytest.mark.ci, needs_chromium]
 
+Curves = dict[str, tuple[ResourceCurve, ...]]
+BASE, LAST = FACTORS.index(1), len(FACTORS) - 1
+
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_page_computes_the_engines_times(
-    name: str, browser: Browser, page: pathlib.Path, results: dict[str, Result]
+def test_every_position_shows_the_simulated_point_of_one_resource(
+    name: str, browser: Browser, page: pathlib.Path, curves: Curves
 ) -> None:
     browser.open(page)
-    number, result, draw = [*CASES].index(name), results[name], random.Random(name)
-    sliders = browser.run("return simtrain.data.runs[args[0]].sliders.sliders", number)
-    names = [one["name"] for one in sliders]
-    single: list[Positions] = [{one: place} for one in names for place in (0, len(FACTORS) - 1)]
-    together = [{one: draw.randrange(len(FACTORS)) for one in names} for _ in range(4)]
-    for positions in ({}, *single, *together):
-        at = dict.fromkeys(names, BASE) | positions
-        found, engine = moved(browser, number, at), expected(result, at)
-        timeline = engine.timeline
-        assert found["time"] == pytest.approx(timeline.makespan_s, rel=1e-9)
-        np.testing.assert_allclose(found["starts"], timeline.start_s, rtol=1e-9, atol=1e-15)
-        np.testing.assert_allclose(found["ends"], timeline.end_s, rtol=1e-9)
-        np.testing.assert_allclose(found["memory"], memory_of(engine)[0], rtol=1e-9, atol=1e-15)
-        change = timeline.makespan_s / result.iteration_time_s - 1
-        assert found["change"] == pytest.approx(change, abs=1e-9)
-        peak = result.profile.gpu.peak_flops.value * FACTORS[at["compute"]]
-        for column, values in bars_of(engine).items():
-            np.testing.assert_allclose(found["bars"][column], values, rtol=1e-9, atol=1e-15)
-        of_peak = result.model_flops / timeline.makespan_s / result.scenario.num_gpus / peak
-        assert found["mfu"] == pytest.approx(of_peak, rel=1e-9)
+    number, resources = [*CASES].index(name), [curve.resource for curve in curves[name]]
+    for curve in curves[name]:
+        for position, point in enumerate(curve.points):
+            found = moved(browser, number, curve.resource, position)
+            others = dict.fromkeys(resources, BASE)
+            assert found["positions"] == others | {curve.resource: position}
+            assert found["time"] == point.iteration_time_s
+            assert (found["change"], found["mfu"]) == (point.change, point.mfu)
+            causes, seconds = breakdown_by_name(point.breakdown), found["causes"]
+            assert seconds.pop("iteration") == point.iteration_time_s
+            assert seconds.items() <= causes.items()
+            assert sum(seconds.values()) == pytest.approx(point.iteration_time_s, rel=1e-9)
+            assert found["bar"].keys() == {one for one, time in causes.items() if time}
+            assert_in_proportion(found["bar"], causes)
     assert_quiet(browser, page)
 
 
-def test_reset_restores_the_simulated_time(
+def assert_in_proportion(widths: dict[str, int], causes: dict[str, float]) -> None:
+    """Assert that each part of a bar is as wide as its time, to the pixels of its border."""
+    total_s, total = sum(causes.values()), sum(widths.values())
+    for name, width in widths.items():
+        assert width == pytest.approx(causes[name] / total_s * total, abs=5)
+
+
+def test_reset_restores_the_simulated_cluster(
     browser: Browser, page: pathlib.Path, results: dict[str, Result]
 ) -> None:
     browser.open(page)
-    moved(browser, 0, {"memory": len(FACTORS) - 1, "compute": 0})
+    before = shown(browser, 0)
+    assert moved(browser, 0, "memory_bandwidth", LAST) != before
     reset(browser)
-    words = browser.run(
-        """const { elements } = document.querySelector("form.sliders");
-        return ["time", "change"].map((name) => elements[name].textContent)"""
-    )
-    result = next(iter(results.values()))
-    value = browser.run("return document.querySelector('form.sliders [name=time] data').value")
-    assert float(value) == pytest.approx(result.iteration_time_s, rel=1e-9)
-    assert words[1] == "none"
-    assert set(
-        browser.run(
-            "return [...document.querySelectorAll('.slider input')].map((one) => one.value)"
-        )
-    ) == {str(BASE)}
+    after = shown(browser, 0)
+    assert after == before
+    assert set(after["positions"].values()) == {BASE} and after["change"] == 0
+    assert after["time"] == next(iter(results.values())).iteration_time_s
+    words = "return document.querySelector('form.sliders').elements.change.textContent"
+    assert browser.run(words) == "none"
+
+
+def test_the_picture_marks_the_chosen_point(browser: Browser, page: pathlib.Path) -> None:
+    browser.open(page)
+    chosen = "return [...document.querySelectorAll('.mark.chosen')].map((one) => one.dataset.point)"
+    assert browser.run(chosen) == []
+    moved(browser, 1, "memory_bandwidth", 0)
+    assert browser.run(chosen) == ["/runs/1/curves/1/points/0"]
 
 
 def test_sliders_of_one_run_do_not_change_the_others(browser: Browser, page: pathlib.Path) -> None:
     browser.open(page)
-    others = """const forms = [...document.querySelectorAll("form.sliders")];
-        return forms.slice(1).map((one) => one.textContent)"""
-    before = browser.run(others)
-    moved(browser, 0, {"compute": 0})
-    assert browser.run(others) == before
+    before = [shown(browser, run) for run in range(1, len(CASES))]
+    moved(browser, 0, "tensor_cores", 0)
+    assert [shown(browser, run) for run in range(1, len(CASES))] == before
 
 
 def test_sliders_move_by_keys_and_announce_their_value(
-    browser: Browser, page: pathlib.Path
+    browser: Browser, page: pathlib.Path, curves: Curves
 ) -> None:
     """A screen reader gets a name, and the value in words. Arrow keys move by one position."""
     browser.open(page)
     focused = """const one = document.activeElement;
         return [one.name, one.type, one.value, one.getAttribute("aria-valuetext")]"""
     browser.run("document.querySelector('form.sliders input').focus()")
-    order = []
-    for _ in range(5):
+    first = next(iter(curves.values()))
+    order: list[Any] = []
+    for _ in range(len(first) + 1):
         order.append(browser.run(focused)[:2])
         browser.press("Tab")
-    expected_order = [[name, "range"] for name in ("compute", "memory", "nvlink", "latency")]
-    assert order == [*expected_order, ["", "reset"]]
-    browser.run("document.querySelector('form.sliders input[name=memory]').focus()")
-    for key, position in (("ArrowRight", BASE + 1), ("End", len(FACTORS) - 1), ("Home", 0)):
+    assert order == [*([curve.resource, "range"] for curve in first), ["", "reset"]]
+    browser.run("document.querySelector('form.sliders input[name=memory_bandwidth]').focus()")
+    for key, position in (("ArrowRight", BASE + 1), ("End", LAST), ("Home", 0)):
         browser.press(key)
         _, _, value, words = browser.run(focused)
         assert value == str(position) and words.startswith(f"{FACTORS[position]:g}×, ")
         assert words.endswith(" TB/s")
     tree = browser.send("Accessibility.getFullAXTree")["nodes"]
-    sliders = [node for node in tree if node["role"]["value"] == "slider"]
-    names = [node["name"]["value"] for node in sliders]
-    assert names[:2] == ["Compute rate", "Memory bandwidth"]
+    names = [node["name"]["value"] for node in tree if node["role"]["value"] == "slider"]
+    assert names[:2] == ["Tensor cores", "Memory bandwidth"]
     valued = (
         "return [...document.querySelectorAll('.slider input')].map((one) => one.ariaValueText)"
     )
-    assert all("×, " in words for words in browser.run(valued))
+    assert all("×" in words for words in browser.run(valued))
     # Screen readers announce changes of an element with the role "status".
     assert "status" in {node["role"]["value"] for node in tree}
 
@@ -108,7 +111,7 @@ def test_sliders_move_by_keys_and_announce_their_value(
 @pytest.mark.parametrize("width", [400, 1600])
 def test_the_page_fits_its_window(width: int, browser: Browser, page: pathlib.Path) -> None:
     browser.open(page, width)
-    moved(browser, 0, {"memory": 0})
+    moved(browser, 0, "memory_bandwidth", 0)
     assert browser.run("return document.documentElement.scrollWidth") <= width
     inside = browser.run(
         """return [...document.querySelectorAll(".slider > *, form.sliders .card")]
@@ -139,7 +142,7 @@ def test_the_page_follows_the_preferred_colour_scheme(browser: Browser, page: pa
 
 def test_print_shows_text_without_controls(browser: Browser, page: pathlib.Path) -> None:
     browser.open(page)
-    moved(browser, 0, {"memory": 7})
+    moved(browser, 0, "memory_bandwidth", 0)
     try:
         browser.media("print", "dark")
         is_shown = """return [...document.querySelectorAll(args[0])]

@@ -68,8 +68,7 @@ const simtrain = {
   },
 
   // Returns a <data> element with a number in full precision and its rounded text. `place` has the
-  // pointer `at` of the value in the data, `minus` of a value that is subtracted from it, or
-  // `computed`, the pointer of data from which this page computes it.
+  // pointer `at` of the value in the data, and `minus` of a value that is subtracted from it.
   number(value, text, place) {
     const element = this.element("data", { value }, text);
     Object.assign(element.dataset, place);

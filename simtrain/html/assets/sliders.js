@@ -1,69 +1,53 @@
-// Computes the iteration time for the chosen rates, bandwidths and latencies, with engine.js.
-//
-// After each move the script dispatches the event "simtrain-times" on the document. Its detail has
-// the pointer of the run, `isMoved` (whether any slider is off its base), the iteration's seconds,
-// the starts and ends of its tasks, `bars`, which returns the bars of its timeline, and
-// `memoryTimes`, which returns the times of its memory over time.
+// Shows simulated iterations with less and more of one resource. Each position of a slider is a point
+// of the data, whose numbers the script writes into the page.
 "use strict";
 
 for (const form of document.querySelectorAll("form.sliders")) {
-  const { sliders: data, result } = simtrain.at(form.dataset.run);
   const { time, change, mfu } = form.elements;
   const inputs = [...form.querySelectorAll("input")];
-  let iteration = null;
-  let isWaiting = false;
+  const bars = form.querySelector(".two-bars"), bar = bars.querySelector(".chosen");
+  const marks = [...form.parentElement.querySelectorAll("[data-point]")];
 
   const describe = (input) => {
     const output = input.nextElementSibling;
-    simtrain.writeSentence(output, `${input.dataset.slider}/positions/${input.value}`);
+    simtrain.writeSentence(output, `${input.dataset.points}/${input.value}/label`);
     input.setAttribute("aria-valuetext", output.textContent);
     input.dataset.ariaValuetext = output.innerHTML;
   };
 
-  // Writes a computed number into an output: full precision as the value, and rounded text.
-  const show = (output, value, text) => {
-    const place = `${form.dataset.run}/sliders`;
-    output.replaceChildren(simtrain.number(value, text, { computed: place }));
+  // Writes a number of the data into an element, as `text` formats it.
+  const write = (element, at, text) => {
+    const value = simtrain.at(at);
+    element.replaceChildren(simtrain.number(value, text(value), { at }));
   };
+  const changeText = (value) =>
+    Math.abs(value) < 1e-9 ? "none" : `${(100 * Math.abs(value)).toFixed(2)}% ${value < 0 ? "shorter" : "longer"}`;
 
-  const showTimes = (positions, seconds) => {
-    const base = result.iteration_time_s;
-    const utilization = (result.mfu * (base / seconds)) / data.factors[positions.compute ?? data.base];
-    const share = seconds / base - 1;
-    // A smaller change is a rounding error.
-    const words = Math.abs(share) < 1e-9 ? "none" : `${simtrain.percent(Math.abs(share))} ${share < 0 ? "shorter" : "longer"}`;
-    show(time, seconds, simtrain.seconds(seconds));
-    show(change, share, words);
-    show(mfu, utilization, simtrain.percent(utilization));
-  };
-
-  const compute = async () => {
-    // Preparing takes longer than computing a time, so it waits for the first move.
-    iteration ??= simtrain.engine.prepared(data);
-    const find = await iteration;
-    isWaiting = false;
-    const positions = Object.fromEntries(inputs.map(({ name, value }) => [name, Number(value)]));
-    const begin = performance.now();
-    const times = find(positions);
-    const seconds = simtrain.engine.lastOf(times.ends);
-    performance.measure("simtrain-sliders", { start: begin });
-    showTimes(positions, seconds);
-    const isMoved = Object.values(positions).some((place) => place !== data.base);
-    const detail = { run: form.dataset.run, isMoved, seconds, ...times };
-    document.dispatchEvent(new CustomEvent("simtrain-times", { detail }));
-  };
-
-  const moved = () => {
+  // Shows the point of a slider's position, and moves the other sliders to the simulated cluster.
+  const show = (input) => {
+    for (const other of inputs) if (other !== input) other.value = form.dataset.base;
     inputs.forEach(describe);
-    if (isWaiting) return;
-    isWaiting = true;
-    requestAnimationFrame(compute);
+    const pointer = `${input.dataset.points}/${input.value}`, point = simtrain.at(pointer);
+    write(time, `${pointer}/iteration_time_s`, (value) => simtrain.seconds(value));
+    write(change, `${pointer}/change`, changeText);
+    write(mfu, `${pointer}/mfu`, (value) => simtrain.percent(value));
+    for (const cell of form.querySelectorAll("[data-cause]")) {
+      const name = cell.dataset.cause;
+      write(cell, `${pointer}/${name === "iteration" ? "iteration_time_s" : `breakdown_s/${name}`}`, (value) => simtrain.seconds(value));
+    }
+    bar.style.width = `${100 * point.iteration_time_s / Number(bars.dataset.longest)}%`;
+    for (const part of bar.children) {
+      const seconds = point.breakdown_s[part.dataset.part];
+      part.style.flexGrow = seconds;
+      part.hidden = seconds === 0;
+    }
+    for (const mark of marks) mark.classList.toggle("chosen", mark.dataset.point === pointer);
   };
 
-  form.addEventListener("input", moved);
+  form.addEventListener("input", ({ target }) => show(target));
   // The inputs change after the reset event.
-  form.addEventListener("reset", () => setTimeout(moved));
+  form.addEventListener("reset", () => setTimeout(() => show(inputs[0])));
   form.addEventListener("submit", (event) => event.preventDefault());
-  inputs.forEach(describe);
+  show(inputs[0]);
   form.hidden = false;
 }

@@ -52,13 +52,12 @@
   };
 
   const linesOf = (number) => {
-    const { at, of, minus, computed } = number.dataset;
-    const pointer = at ?? computed;
+    const { at: pointer, of, minus } = number.dataset;
     const find = (one) => new RegExp(`^(?:${one.places})$`).exec(pointer);
     const source = simtrain.data.number_sources.find(find);
     const exact = number.cloneNode();
     exact.textContent = number.value ?? number.dataset.value;
-    const where = element("p", "Shown as ", number.cloneNode(true), computed ? ". Computed from " : ". Place in the data: ", place(pointer));
+    const where = element("p", "Shown as ", number.cloneNode(true), ". Place in the data: ", place(pointer));
     if (of) where.append(", divided by ", place(of));
     if (minus) where.append(", minus ", place(minus));
     const lines = [element("h2", exact), where, element("p", source.meaning)];
@@ -87,7 +86,7 @@
 
   // Returns the numbers that an element shows, or that its title has.
   const numbersOf = (target) => {
-    const number = target.closest("main :is(data, tspan):is([data-at], [data-computed])");
+    const number = target.closest("main :is(data, tspan)[data-at]");
     if (number) return [number, [number]];
     const titled = target.closest("main [data-title], main svg .mark");
     if (!titled) return null;

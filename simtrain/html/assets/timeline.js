@@ -1,5 +1,4 @@
-// Draws timelines with memory over time below them. All share one window of time. After a slider of
-// sliders.js moves, both are for the chosen cluster.
+// Draws timelines with memory over time below them. All share one window of time.
 //
 // Bars of a lane (a row of a stage) are sorted by start, and only visible bars are drawn. More than
 // MANY bars are drawn pixel by pixel: a pixel has the mean colour of its bars, weighted by time.
@@ -10,7 +9,7 @@
   const ROWS = 3, LEFT = 62, AXIS = 22, MEMORY = 130, MANY = 6000;
   const figures = [...document.querySelectorAll("figure.timeline")];
   const runs = figures.map((one) => simtrain.data.runs[Number(one.dataset.run)]);
-  let end = Math.max(...runs.map((run) => run.result.iteration_time_s));
+  const end = Math.max(...runs.map((run) => run.result.iteration_time_s));
   const view = { start: 0, end };
   const charts = [];
   let waiting = false;
@@ -59,7 +58,6 @@
   class Chart {
     constructor(figure, run, bars, memory) {
       Object.assign(this, { figure, run, bars, memory, stage: null, bar: null });
-      this.simulated = { bars: { ...bars, first: run.timeline.first }, memoryTimes: memory.time_s };
       this.num = run.timeline.num_stages;
       this.first = run.timeline.first;
       this.seconds = run.result.iteration_time_s;
@@ -77,20 +75,6 @@
         (_, chunk) => whiter(colour, chunks ? 0.5 * chunk / chunks : 0)));
       this.listen();
       new ResizeObserver(redraw).observe(figure);
-    }
-
-    // Shows an iteration of `seconds`, with its bars and the times of its memory: on another cluster, or
-    // `simulated`.
-    show({ bars, memoryTimes }, seconds) {
-      const isAll = view.start === 0 && view.end === end;
-      const { first, ...columns } = bars;
-      Object.assign(this, { bars: columns, first, seconds });
-      this.longest = this.longestBars();
-      this.memory.time_s = memoryTimes;
-      this.choose(null);
-      this.figure.querySelector(".moved").hidden = bars === this.simulated.bars;
-      end = Math.max(...charts.map((chart) => chart.seconds));
-      setView(view.start, isAll ? end : view.end - view.start);
     }
 
     longestBars() {
@@ -368,13 +352,13 @@
     describe(bar) {
       const lane = this.lane(bar), stage = Math.floor(lane / ROWS), { start_s, end_s, activity, microbatch, chunk } = this.bars;
       const run = `/runs/${this.figure.dataset.run}`;
-      const place = (name) => this.bars.start_s === this.simulated.bars.start_s ? { at: `${run}/timeline/columns/${name}/${bar}` } : { computed: `${run}/sliders` };
-      const exact = (name) => simtrain.number(this.bars[name][bar], simtrain.exact(this.bars[name][bar]), place(name));
+      const place = (name) => `${run}/timeline/columns/${name}/${bar}`;
+      const exact = (name) => simtrain.number(this.bars[name][bar], simtrain.exact(this.bars[name][bar]), { at: place(name) });
       const words = ["Stage ", simtrain.number(stage, stage, { at: `${run}/result/memory/stages/${stage}/stage` }), `: ${this.run.timeline.activities[activity[bar]]}`];
       if (microbatch[bar] >= 0) words.push(" of microbatch ", exact("microbatch"));
       if (microbatch[bar] >= 0 && this.fills[0].length > 1) words.push(", chunk ", exact("chunk"));
-      const seconds = end_s[bar] - start_s[bar], { at, computed } = place("end_s");
-      const length = simtrain.number(seconds, simtrain.seconds(seconds), computed ? { computed } : { at, minus: place("start_s").at });
+      const seconds = end_s[bar] - start_s[bar], between = { at: place("end_s"), minus: place("start_s") };
+      const length = simtrain.number(seconds, simtrain.seconds(seconds), between);
       return [...words, ", ", length, ", from ", exact("start_s"), " to ", exact("end_s"), " s."];
     }
 
@@ -457,12 +441,6 @@
     const [bars, memory] = await Promise.all([columns(run.timeline.columns), columns(run.memory_over_time.columns)]);
     charts[number] = new Chart(figure, run, bars, memory);
   })).then(drawNow);
-  document.addEventListener("simtrain-times", async ({ detail }) => {
-    await simtrain.timeline.ready;
-    const chart = charts.find(({ run }) => run === simtrain.at(detail.run));
-    const chosen = () => ({ bars: detail.bars(), memoryTimes: detail.memoryTimes() });
-    chart.show(detail.isMoved ? chosen() : chart.simulated, detail.seconds);
-  });
   simtrain.onTheme(redraw);
   simtrain.onPrint(() => charts.forEach((chart) => chart.draw()));
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from simtrain.figures.breakdown import FILLS
 from simtrain.html.document import Section
 from simtrain.html.elements import Html, element, joined, swatch, table
@@ -9,10 +11,11 @@ from simtrain.html.figures import Figures
 from simtrain.html.sections import of_each_run
 from simtrain.report.breakdown import CAUSE_LABELS
 
-_FILL_OF = {
+CAUSES = {
     name.removesuffix("_s"): (label, fill)
     for (name, label), fill in zip(CAUSE_LABELS.items(), FILLS, strict=True)
 }
+"""Label and colour of each cause, by its name in the JSON."""
 
 
 def breakdown_section(runs: Figures) -> Section:
@@ -24,18 +27,10 @@ def breakdown_section(runs: Figures) -> Section:
 def _breakdown(run: Figures) -> Html:
     result = run.at("result")
     total, causes = result.at("iteration_time_s"), result.at("breakdown_s")
-    shown = {name: causes.at(name) for name in _FILL_OF if causes.value[name]}
-    bar = element(
-        "div",
-        *(
-            element("span", style=f"--fill:{_FILL_OF[name][1]};flex-grow:{cause.value!r}")
-            for name, cause in shown.items()
-        ),
-        class_="bar",
-        aria_hidden="true",
-    )
+    shown = {name: causes.at(name) for name in CAUSES if causes.value[name]}
+    bar = bar_of_causes(shown, causes.value, aria_hidden="true")
     rows: list[tuple[str, ...]] = [
-        (_label(name), cause.seconds, cause.share_of(total), _range(result, name))
+        (label_of_cause(name), cause.seconds, cause.share_of(total), _range(result, name))
         for name, cause in shown.items()
     ]
     rows.append(("iteration", total.seconds, total.share_of(total), ""))
@@ -44,8 +39,23 @@ def _breakdown(run: Figures) -> Html:
     return joined(bar, table(caption, headings, rows, class_="sums"))
 
 
-def _label(name: str) -> Html:
-    label, fill = _FILL_OF[name]
+def bar_of_causes(names: Iterable[str], seconds: Mapping[str, float], **attributes: str) -> Html:
+    """Return a bar of causes, each as wide as its time."""
+    parts = (
+        element(
+            "span",
+            style=f"--fill:{CAUSES[name][1]};flex-grow:{seconds[name]!r}",
+            data_part=name,
+            hidden=not seconds[name],
+        )
+        for name in names
+    )
+    return element("div", *parts, **{"class_": "bar"} | attributes)
+
+
+def label_of_cause(name: str) -> Html:
+    """Return the label of a cause, with its colour."""
+    label, fill = CAUSES[name]
     return joined(swatch(fill), label)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from simtrain.figures import style
-from simtrain.html.charts import RIGHT, SHAPES, WIDTH, Axis, Chart
+from simtrain.html.charts import RIGHT, WIDTH, Axis, Chart, symbol
 from simtrain.html.document import Section
 from simtrain.html.elements import Html, element, joined, legend
 from simtrain.html.figures import Figures
@@ -36,7 +36,10 @@ def _figure(run: Figures) -> Html:
     if not points:
         return element("p", "No op of the slowest stage has FLOPs and bytes.")
     used = dict.fromkeys(op.value["limit"] for op in points)
-    marks = legend((_symbol(limit), f"limited by {limit or 'nothing'}") for limit in used)
+    marks = legend(
+        (symbol(*_MARKS.get(limit or "", _OTHER)), f"limited by {limit or 'nothing'}")
+        for limit in used
+    )
     bandwidth = limits.at("memory_bandwidth_bytes_per_s")
     shown = [joined(bandwidth.number(_terabytes), " of memory")]
     for peak in limits.at("peak_flops_per_s").each():
@@ -50,12 +53,6 @@ def _figure(run: Figures) -> Html:
         "per second.",
     )
     return element("figure", marks, _picture(points, limits), caption)
-
-
-def _symbol(limit: str | None) -> Html:
-    colour, shape = _MARKS.get(limit or "", _OTHER)
-    path = element("path", d=SHAPES[shape], fill=colour, class_="mark")
-    return element("svg", path, viewBox="-1.6 -1.6 3.2 3.2", class_="symbol", aria_hidden="true")
 
 
 def _teraflops(rate: float) -> str:

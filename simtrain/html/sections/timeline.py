@@ -14,11 +14,6 @@ _HELP = (
     "and right a bar. Bars thinner than a pixel mix their colours in proportion to their time."
 )
 
-_MOVED = (
-    "This timeline and the memory below it are for the cluster chosen by the sliders. Passes keep "
-    "their order, so the peaks of memory do not change."
-)
-
 
 def timeline_section(runs: Figures) -> Section:
     """Build the section: a figure for each iteration. All show the same window of time."""
@@ -70,7 +65,6 @@ def _figure(run: Figures, *, is_named: bool) -> Html:
             **attribute("aria_label", "Memory of stages of ", name, _PEAKS),
         ),
         element("ul", class_="legend lines"),
-        element("p", _MOVED, class_="moved", hidden=True),
         element("p", class_="readout", role="status", aria_live="polite"),
         class_="timeline",
         data_run=str(run.path[-1]),
