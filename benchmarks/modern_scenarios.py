@@ -304,7 +304,14 @@ def _software(rng: random.Random, scenario: Values) -> Values:
     values["host_issue"] = ["0 s", "25 us"]
     if scenario["attention_backend"] == "fused":
         values["attention_speed"] = [0.5, 1.3]
-    return _sometimes(rng, 0.12, **values)
+    for name in ("torch", "linear", *(["expert"] if "experts" in model else [])):
+        values[f"{name}_workspaces"] = [1, 2]
+    software = _sometimes(rng, 0.12, **values)
+    if software.get("fused_cross_entropy"):
+        software["cross_entropy_fusion"] = rng.choice(["native", "te"])
+    if "torch_workspaces" in software:
+        software["cublas_workspace"] = rng.choice(["4 MiB", "32 MiB"])
+    return software
 
 
 def _sometimes(rng: random.Random, share: float = 0.35, **values: list[Any]) -> Values:

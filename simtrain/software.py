@@ -7,15 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-from simtrain.entry import Entry, Positive, Strict, Text
+from simtrain.entry import CountOrZero, Entry, Positive, Strict, Text
 from simtrain.resources import find_stack
 from simtrain.strict_yaml import load_document, validate
-from simtrain.units import NonNegativeSeconds
+from simtrain.units import Bytes, NonNegativeSeconds
 
 DEFAULT_STACK = "megatron_2022"
 """The paper's stack."""
 
 AttentionBackend = Literal["unfused", "fused"]
+CrossEntropyFusion = Literal["native", "te"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +29,13 @@ class Kernels:
         fused_rms_norm: RMS norm. A layer norm is one kernel in every stack.
         fused_activation: the MLP's bias, activation and gate.
         fused_dropout_add: bias, dropout and residual.
-        fused_cross_entropy: the loss, computed from logits in the compute type.
+        fused_cross_entropy: the loss, by the kernels of `cross_entropy_fusion`.
         fused_gradient_accumulation: the weight-gradient product adds to the gradient itself.
         attention_speed: speed of fused attention relative to the hardware profile's kernel.
         norm_in_linear: a norm is part of the linear layer after it, if there is only one. Its
             kernel stays the same; recompute drops different tensors.
+        cross_entropy_fusion: kernels of a fused loss. Megatron-LM's own (native) hold logits and
+            exponentials in fp32; Transformer Engine's (te) hold logits in the compute type.
     """
 
     fused_softmax: bool = True
@@ -44,6 +47,7 @@ class Kernels:
     fused_gradient_accumulation: bool = True
     attention_speed: float = 1.0
     norm_in_linear: bool = False
+    cross_entropy_fusion: CrossEntropyFusion = "native"
 
 
 PAPER_KERNELS = Kernels()
@@ -64,6 +68,10 @@ class Stack(Strict):
         fully_shard: ZeRO stage 3 is PyTorch's fully_shard. Shards are the fp32 master weights,
             kernels copy into and out of the collectives' buffers, and in a pipeline gradients are
             reduced after the last backward pass.
+        torch_workspaces: workspaces that PyTorch keeps for cuBLAS, of the size `cublas_workspace`.
+        linear_workspaces: workspaces that Transformer Engine keeps for products of linear layers.
+        expert_workspaces: workspaces that it keeps in addition for grouped products of experts.
+        cublas_workspace: `CUBLAS_WORKSPACE_CONFIG`; by default PyTorch's choice for the GPU.
         host_issue: host time per kernel; by default the hardware profile's.
         attention_speed: by default 1.
 
@@ -79,6 +87,7 @@ class Stack(Strict):
     fused_activation: Entry[bool]
     fused_dropout_add: Entry[bool]
     fused_cross_entropy: Entry[bool]
+    cross_entropy_fusion: Entry[CrossEntropyFusion]
     fused_gradient_accumulation: Entry[bool]
     norm_in_linear: Entry[bool]
     fused_optimizer: Entry[bool]
@@ -90,6 +99,10 @@ class Stack(Strict):
     align_parameter_gather: Entry[bool]
     cuda_graphs: Entry[bool]
     fully_shard: Entry[bool]
+    torch_workspaces: Entry[CountOrZero]
+    linear_workspaces: Entry[CountOrZero]
+    expert_workspaces: Entry[CountOrZero]
+    cublas_workspace: Entry[Bytes] | None = None
     attention_speed: Entry[Positive] | None = None
     host_issue: Entry[NonNegativeSeconds] | None = None
 
@@ -118,6 +131,10 @@ class Facts:
     align_parameter_gather: bool
     cuda_graphs: bool
     fully_shard: bool
+    torch_workspaces: int
+    linear_workspaces: int
+    expert_workspaces: int
+    cublas_workspace: int | None
     host_issue: float | None
 
 

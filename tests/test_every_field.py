@@ -133,6 +133,7 @@ CASES: dict[str, tuple[Changes, Any]] = {
     "software.fused_activation": ({}, False),
     "software.fused_dropout_add": ({}, False),
     "software.fused_cross_entropy": ({}, True),
+    "software.cross_entropy_fusion": ({"software.fused_cross_entropy": True}, "te"),
     "software.fused_gradient_accumulation": ({}, False),
     "software.norm_in_linear": (
         FUSED | {"recompute": {"strategy": "selective", "modules": ["mlp"]}},
@@ -141,6 +142,10 @@ CASES: dict[str, tuple[Changes, Any]] = {
     "software.fused_optimizer": ({}, False),
     "software.cuda_graphs": ({"hardware.host.issue": "20 us"}, True),
     "software.fully_shard": (ZERO_3, True),
+    "software.torch_workspaces": ({}, 2),
+    "software.linear_workspaces": ({}, 1),
+    "software.expert_workspaces": (EXPERTS, 4),
+    "software.cublas_workspace": ({"software.torch_workspaces": 2}, "4 MiB"),
     "software.attention_speed": (FUSED, 0.5),
     "software.host_issue": ({}, "50 us"),
     "attention_backend": ({}, "fused"),

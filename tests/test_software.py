@@ -148,10 +148,11 @@ def test_a_weight_gradient_that_a_kernel_adds_by_hand() -> None:
 
 
 @pytest.mark.parametrize("t", [1, 2])
-def test_a_fused_cross_entropy_by_hand(t: int) -> None:
+def test_transformer_engines_cross_entropy_by_hand(t: int) -> None:
+    fused = {"fused_cross_entropy": True, "cross_entropy_fusion": "te"}
     one, plain = (
-        scenario(GPT, {"fused_cross_entropy": fused}, parallelism={"tensor": t})
-        for fused in (True, False)
+        scenario(GPT, software, parallelism={"tensor": t})
+        for software in (fused, {"fused_cross_entropy": False})
     )
     logits = 2 * ROWS * VOCAB // t
     forward, backward = (ops(one, kind, "", head=True) for kind in "FB")
@@ -161,6 +162,29 @@ def test_a_fused_cross_entropy_by_hand(t: int) -> None:
     assert gathered == ([12 * ROWS * t] if t > 1 else [])
     kept = saved_bytes(forward)
     assert kept == saved_bytes(ops(plain, "F", "", head=True)) - logits
+
+
+@pytest.mark.parametrize("t", [1, 2])
+def test_megatrons_own_fused_cross_entropy_by_hand(t: int) -> None:
+    """Three kernels: 16-bit logits to fp32, then two that read and write fp32. The all-reduces are
+    of the maximum, and of target and sum together. At its peak, the loss holds the 16-bit logits
+    and two fp32 copies, one more than unfused; both save one.
+    """
+    fused, plain = (
+        scenario(GPT, {"fused_cross_entropy": own}, parallelism={"tensor": t})
+        for own in (True, False)
+    )
+    logits, tokens = 2 * ROWS * VOCAB // t, 4 * ROWS
+    forward, backward = (ops(fused, kind, "", head=True) for kind in "FB")
+    names = ("logits maximum", "exponentials", "softmax of logits", "cross entropy gradient")
+    loss = [op for op in (*forward, *backward) if op.name in names]
+    assert moved(loss) == (1 + 2) * logits + 2 * (2 + 2) * logits + (2 + 1) * logits
+    reduced = [op.work.array_bytes for op in forward if isinstance(op.work, Collective)]
+    assert reduced == ([tokens, 2 * tokens] if t > 1 else [])
+    assert max(op.holds_bytes for op in forward) == (1 + 2 + 2) * logits
+    unfused = ops(plain, "F", "", head=True)
+    assert max(op.holds_bytes for op in unfused) == (1 + 2) * logits
+    assert saved_bytes(forward) == saved_bytes(unfused)
 
 
 def test_adam_of_foreach_passes_over_twenty_arrays() -> None:
@@ -250,6 +274,10 @@ def test_the_default_stack_is_that_of_the_paper() -> None:
         "align_parameter_gather": False,
         "cuda_graphs": False,
         "fully_shard": False,
+        "torch_workspaces": 0,
+        "linear_workspaces": 0,
+        "expert_workspaces": 0,
+        "cublas_workspace": None,
         "host_issue": None,
     }
     assert Scenario.model_validate({"model": GPT, "batch": {"micro": 1, "global": 1}}) == scenario(
@@ -270,6 +298,11 @@ def test_each_shipped_stack_runs_and_is_named(name: str) -> None:
     assert result.scenario.attention_backend == stack.attention_backend.value
 
 
+EXPERTS_MODEL = {name: size for name, size in LLAMA.items() if name != "ffn_hidden_size"} | {
+    "experts": {"num": 4, "top_k": 2, "ffn_hidden_size": FFN}
+}
+
+
 @functools.cache
 def result_of(software: tuple[tuple[str, Any], ...], model: str) -> Result:
     sections: dict[str, Any] = {"parallelism": {"tensor": 2, "pipeline": 2}}
@@ -278,16 +311,30 @@ def result_of(software: tuple[tuple[str, Any], ...], model: str) -> Result:
         sections |= {"parallelism": {"data": 2}, "memory": {"zero_stage": 3}}
     if software[-1][0] == "norm_in_linear":
         sections["recompute"] = {"modules": ["mlp"]}
-    return simulate(scenario({"LLAMA": LLAMA, "GPT": GPT}[model], dict(software), **sections))
+    models = {"LLAMA": LLAMA, "GPT": GPT, "EXPERTS": EXPERTS_MODEL}
+    if model == "EXPERTS":
+        sections["parallelism"] = {}
+    return simulate(scenario(models[model], dict(software), **sections))
 
 
 @pytest.mark.parametrize("entry", [name for name in Software.model_fields if name != "stack"])
 def test_every_entry_moves_time_or_memory(entry: str) -> None:
-    model = "GPT" if entry == "fused_dropout_add" else "LLAMA"
-    values = {"host_issue": ("10 us", "90 us"), "attention_speed": (0.5, 1.0)}
-    stack = (("stack", "megatron_core"),) if entry == "attention_speed" else ()
+    models = {"fused_dropout_add": "GPT", "expert_workspaces": "EXPERTS"}
+    counts = dict.fromkeys(("torch_workspaces", "linear_workspaces", "expert_workspaces"), (0, 2))
+    values = {
+        "host_issue": ("10 us", "90 us"),
+        "attention_speed": (0.5, 1.0),
+        "cross_entropy_fusion": ("native", "te"),
+        "cublas_workspace": ("4 MiB", "32 MiB"),
+    }
+    needs: dict[str, tuple[tuple[str, Any], ...]] = {
+        "attention_speed": (("stack", "megatron_core"),),
+        "cublas_workspace": (("stack", "megatron_core"),),
+        "cross_entropy_fusion": (("fused_cross_entropy", True),),
+    }
     found = [
-        result_of((*stack, (entry, value)), model) for value in values.get(entry, (False, True))
+        result_of((*needs.get(entry, ()), (entry, value)), models.get(entry, "LLAMA"))
+        for value in (values | counts).get(entry, (False, True))
     ]
     peaks = [result.memory.peaks_bytes for result in found]
     assert found[0].iteration_time_s != found[1].iteration_time_s or peaks[0] != peaks[1]
@@ -326,6 +373,11 @@ def test_less_fused_stacks_are_slower() -> None:
         ("software: {attention_speed: 0}\n", "E204", "software.attention_speed"),
         ("software: {attention_speed: 0.5}\n", "E380", "attention is not fused"),
         ("software: {fused_rotary: false}\n", "E380", "the model has no rotary embedding"),
+        ("software: {cross_entropy_fusion: te}\n", "E380", "the cross entropy is not fused"),
+        ("software: {expert_workspaces: 0}\n", "E380", "the model has no experts"),
+        ("software: {cublas_workspace: 32 MiB}\n", "E380", "PyTorch keeps no workspaces"),
+        ("software: {cublas_workspace: 0 B}\n", "E206", "software.cublas_workspace"),
+        ("software: {torch_workspaces: -1}\n", "E204", "software.torch_workspaces"),
         (
             "attention_backend: fused\nsoftware: {fused_softmax: false}\n",
             "E380",

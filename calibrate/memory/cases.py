@@ -11,7 +11,7 @@ from calibrate.tables import comparison_table
 from calibrate.torch_model.models import Data, ModelSize, read_sizes
 from simtrain.comparison import Comparison, ErrorStatistics, Pair
 from simtrain.hardware.load import profile_of
-from simtrain.memory.buffers import GLOBAL
+from simtrain.memory.buffers import GLOBAL, WORKSPACES
 from simtrain.memory.report import memory_report
 from simtrain.memory.states import model_states
 from simtrain.memory.working import pass_memory
@@ -75,7 +75,9 @@ class Case:
             (stage,) = memory_report(plan, profile).stages
             kept = pass_memory(plan.pass_of(plan.schedule.ranks[0][0])).saved_bytes
             # Our layer has no use for Megatron-LM's global memory buffer, nor has fused attention.
-            tensors = stage.peak_bytes - stage.allocator_bytes - stage.buffers_bytes.get(GLOBAL, 0)
+            # Workspaces exist before the measurement begins.
+            other_bytes = sum(stage.buffers_bytes.get(name, 0) for name in (GLOBAL, WORKSPACES))
+            tensors = stage.peak_bytes - stage.allocator_bytes - other_bytes
             return HeldBytes(stage.states.total_bytes, kept, tensors)
         num_layers = self.scenario.model.num_layers
         forward, backward = (pass_memory(plan.layers_pass(num_layers, kind)) for kind in ("F", "B"))

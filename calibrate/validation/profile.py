@@ -18,7 +18,7 @@ from simtrain.figures import style
 from simtrain.figures.labels import set_logarithmic
 from simtrain.figures.subject import footer_of
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.memory.buffers import GLOBAL
+from simtrain.memory.buffers import GLOBAL, WORKSPACES
 from simtrain.pages.tables import verdict
 from simtrain.scenario import Scenario, check_scenario
 from simtrain.simulation import checked_profile, simulate, simulate_layer
@@ -161,9 +161,12 @@ def _rows(profile: HardwareProfile, record: LayerRecord | IterationRecord) -> It
     result = simulate(scenario, profile)
     yield Pair((*labels, "iteration"), record.time.median_s, result.iteration_time_s)
     if record.peak_bytes is not None:
-        # Tensors only, without the global memory buffer that the measured models lack.
+        # Tensors only, without the global memory buffer that the measured models lack, and without
+        # workspaces, which exist before the measurement begins.
         tensor_bytes = max(
-            stage.peak_bytes - stage.allocator_bytes - stage.buffers_bytes.get(GLOBAL, 0)
+            stage.peak_bytes
+            - stage.allocator_bytes
+            - sum(stage.buffers_bytes.get(name, 0) for name in (GLOBAL, WORKSPACES))
             for stage in result.memory.stages
         )
         yield Pair((*labels, "peak"), record.peak_bytes, tensor_bytes)

@@ -18,7 +18,7 @@ def stacks(request: Request) -> str:
 def _word(value: bool | str | float | None) -> str:
     if isinstance(value, float):
         return f"{value * 1e6:g} µs"
-    return value if isinstance(value, str) else WORDS[value]
+    return WORDS[value] if value is None or isinstance(value, bool) else str(value)
 
 
 GENERATORS: dict[str, Generator] = {"stacks": stacks}

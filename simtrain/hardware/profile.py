@@ -153,10 +153,17 @@ class Memory(Strict):
 
     `allocator_reserve` is outside the allocator: driver, CUDA context, NCCL. `fragmentation` is the
     allocator's extra memory, as a fraction of the tensors, when memory is nearly full.
+
+    `torch_workspace` and `linear_workspace` are sizes of workspaces of matrix products, which are
+    tensors; the software stack says how many there are. PyTorch chooses the first by GPU, unless
+    `CUBLAS_WORKSPACE_CONFIG` is set; Transformer Engine chooses the second. Without an entry, no
+    workspace is counted.
     """
 
     allocator_reserve: Entry[Bytes]
     fragmentation: Entry[Annotated[float, Field(ge=0, lt=1)]]
+    torch_workspace: Entry[Bytes] | None = None
+    linear_workspace: Entry[Bytes] | None = None
 
 
 class Host(Strict):

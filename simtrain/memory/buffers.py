@@ -4,6 +4,10 @@ During passes: Megatron-LM's global memory buffer, as large as the largest reque
 share it (`get_global_memory_buffer().get_tensor(..., "mpu")`); Transformer Engine's userbuffers,
 registered once; and unsharded parameters and gradients of ZeRO.
 
+Always: workspaces of matrix products. PyTorch has one for each of its cuBLAS handles and streams,
+Transformer Engine one for all its linear layers and more for grouped products. A stage without the
+products of a workspace does not allocate it; all stages are assumed to have each kind.
+
 During the optimizer step: the fp32 copy of 16-bit gradients (Megatron-LM's
 `Float16OptimizerWithFloat16Params`; the flattened fp32 buffer of ZeRO, Section 3.2), and for an
 unfused Adam an array of the roots of the variances (torch.optim's `_multi_tensor_adamw`). The
@@ -16,8 +20,9 @@ import functools
 from collections.abc import Sequence
 from dataclasses import replace
 
+from simtrain.hardware.profile import Memory
 from simtrain.plan import Plan
-from simtrain.workload.blocks.userbuffers import registered_bytes
+from simtrain.workload.blocks.userbuffers import NUM_STREAMS, registered_bytes
 from simtrain.workload.chunk import Parameters
 from simtrain.workload.passes import Pass
 from simtrain.workload.record import record_pass
@@ -29,6 +34,7 @@ GLOBAL, FP32_GRADIENTS = "global memory buffer", "gradients in fp32"
 OPTIMIZER_ARRAY = "array of the optimizer's kernels"
 FP8_WEIGHTS = "fp8 copies of weights"
 USERBUFFERS = "userbuffers"
+WORKSPACES = "workspaces of products"
 GATHERED_PARAMETERS, GRADIENT_BUCKET = "gathered parameters", "gradient bucket"
 
 
@@ -63,6 +69,17 @@ def buffers_of(
         OPTIMIZER_ARRAY: 0 if options.fused_adam or is_on_host else fp32_bytes,
     }
     return running | always, stepping | always
+
+
+def workspaces_bytes(plan: Plan, memory: Memory) -> tuple[int, int]:
+    """Return the bytes of PyTorch's workspaces and of Transformer Engine's on each rank."""
+    scenario, of_torch, of_linear = plan.scenario, memory.torch_workspace, memory.linear_workspace
+    facts = scenario.facts
+    torch_bytes = facts.cublas_workspace or (of_torch.value if of_torch else 0)
+    linear = facts.linear_workspaces * (NUM_STREAMS if scenario.overlap.userbuffers else 1)
+    experts = facts.expert_workspaces if scenario.model.experts else 0
+    linear_bytes = of_linear.value if of_linear else 0
+    return facts.torch_workspaces * torch_bytes, (linear + experts) * linear_bytes
 
 
 def _exchanged_bytes(plan: Plan, chunks: Sequence[int]) -> tuple[int, int]:

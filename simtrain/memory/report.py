@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.memory.buffers import FP32_GRADIENTS, RECOMPUTED, WORKING, Buffers, buffers_of
+from simtrain.memory.buffers import (
+    FP32_GRADIENTS,
+    RECOMPUTED,
+    WORKING,
+    WORKSPACES,
+    Buffers,
+    buffers_of,
+    workspaces_bytes,
+)
 from simtrain.memory.replay import MemoryReplay
 from simtrain.memory.states import ModelStates, model_states
 from simtrain.plan import Plan
@@ -192,8 +200,9 @@ class _StageRank:
             memory.buffer_bytes for (chunk, *_), memory in replay.passes.items() if chunk in chunks
         )
         states = model_states(plan.step_options, held.total, held.experts, held.in_fp8)
-        buffers = buffers_of(plan, held, global_bytes, chunks)
-        return cls(profile, stage, states, *buffers)
+        workspaces = {WORKSPACES: sum(workspaces_bytes(plan, profile.memory))}
+        running, stepping = buffers_of(plan, held, global_bytes, chunks)
+        return cls(profile, stage, states, running | workspaces, stepping | workspaces)
 
     def held_bytes(self, buffers: Buffers, dynamic_bytes: int = 0) -> int:
         """Return its memory, with the allocator, at a moment with `dynamic_bytes`."""

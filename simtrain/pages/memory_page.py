@@ -16,6 +16,7 @@ from simtrain.memory.buffers import (
     RECOMPUTED,
     USERBUFFERS,
     WORKING,
+    WORKSPACES,
 )
 from simtrain.memory.report import COMPONENTS, MemoryReport, StageMemory
 from simtrain.pages.tables import Bar, FittedTable, evenly_spaced, notes, table_of, verdict
@@ -31,6 +32,7 @@ MEANINGS = {
     OPTIMIZER_ARRAY: "temporary arrays of the unfused optimizer's kernels",
     USERBUFFERS: "receive buffers of pipelined GEMMs and collectives",
     FP8_WEIGHTS: "weights in fp8 for GEMMs, by rows and by columns",
+    WORKSPACES: "scratch memory of cuBLAS and Transformer Engine, for the whole run",
 }
 """Description of each buffer, by name."""
 _MANY_STAGES, _ROWS = 16, 8

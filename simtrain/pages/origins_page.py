@@ -90,7 +90,7 @@ def shown_value(name: str, value: Any) -> str:
         return f"{four_digits(value / 1e12)} TFLOP/s"
     if last == "issue" or last.endswith(("latency", "overhead")):
         return format_seconds(value)
-    if last in ("allocator_reserve", "memory_capacity"):
+    if last in ("allocator_reserve", "memory_capacity") or last.endswith("workspace"):
         return format_bytes(value)
     if last.endswith("bandwidth") or name.startswith("memory_bound.kernels."):
         return f"{four_digits(value / 1e9)} GB/s"

@@ -65,6 +65,11 @@ _USES = {
         {"model.biases": [True]},
         _adds_one_by_one,
     ),
+    "cross_entropy_fusion": _Use(
+        "the cross entropy is not fused",
+        {"software.fused_cross_entropy": [True]},
+        lambda one: one.facts.kernels.fused_cross_entropy,
+    ),
     "norm_in_linear": _Use(
         "this scenario recomputes nothing that depends on fusing norms into linear layers",
         {"recompute.modules": [["mlp"]]},
@@ -78,6 +83,14 @@ _USES = {
     ),
     "fully_shard": _Use(
         "parameters are not sharded (memory.zero_stage 3)", {"memory.zero_stage": [3]}
+    ),
+    "expert_workspaces": _Use(
+        "the model has no experts", {"model.experts": []}, lambda one: one.model.experts is not None
+    ),
+    "cublas_workspace": _Use(
+        "PyTorch keeps no workspaces",
+        {"software.torch_workspaces": [2]},
+        lambda one: one.facts.torch_workspaces > 0,
     ),
     "host_issue": _Use(
         "CUDA graphs launch whole passes",
@@ -109,7 +122,7 @@ def _entries_are_used(scenario: Scenario) -> Violation | None:
     return Violation(message, values, tuple(unused))
 
 
-@_rule("E381", "a fused cross entropy stores no fp32 logits, so nothing is subtracted in place")
+@_rule("E381", "a fused cross entropy subtracts the maximum in the kernel of the exponentials")
 def _loss_keeps_fp32_logits(scenario: Scenario) -> Violation | None:
     field = "memory.in_place_cross_entropy"
     is_fused = scenario.facts.kernels.fused_cross_entropy

@@ -9,14 +9,19 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from simtrain.errors import did_you_mean
 from simtrain.resources import list_stacks
-from simtrain.scenario.section import Section
-from simtrain.software import DEFAULT_STACK, Facts, facts_of
+from simtrain.scenario.section import CountOrZero, Section
+from simtrain.software import DEFAULT_STACK, CrossEntropyFusion, Facts, facts_of
 from simtrain.strict_yaml import FieldError
-from simtrain.units import parse_non_negative_seconds
+from simtrain.units import parse_bytes, parse_non_negative_seconds
 
 
 def _time(text: str) -> str:
     parse_non_negative_seconds(text)
+    return text
+
+
+def _size(text: str) -> str:
+    parse_bytes(text)
     return text
 
 
@@ -33,8 +38,10 @@ class Software(Section):
     fused_rms_norm: true if RMS norm runs as one kernel.
     fused_activation: true if bias, activation and gate of the MLP run as one kernel.
     fused_dropout_add: true if bias, dropout and residual add run as one kernel.
-    fused_cross_entropy: true if the cross entropy is fused and keeps its logits in the compute
-        dtype.
+    fused_cross_entropy: true if the kernels of cross_entropy_fusion compute the cross entropy.
+    cross_entropy_fusion: kernels of a fused cross entropy. native is Megatron-LM's own, which holds
+        logits and exponentials in fp32: more memory than unfused. te is Transformer Engine's, which
+        keeps logits in the compute dtype.
     fused_gradient_accumulation: true if the product that computes a weight gradient also
         accumulates it.
     norm_in_linear: true if a norm with a single linear layer after it is fused into that layer
@@ -45,6 +52,13 @@ class Software(Section):
     fully_shard: true if memory.zero_stage 3 is PyTorch's fully_shard, which has fp32 shards that
         serve as master weights, and copies into and out of the buffers of collectives.
     attention_speed: speed of fused attention relative to the kernel of the hardware profile.
+    torch_workspaces: number of workspaces that PyTorch keeps for cuBLAS during the whole run.
+    linear_workspaces: number of workspaces that Transformer Engine keeps for products of linear
+        layers. The hardware profile has their size. Userbuffers need three times as many.
+    expert_workspaces: number of workspaces that it keeps in addition for grouped products of
+        experts.
+    cublas_workspace: size of each of PyTorch's workspaces, which CUBLAS_WORKSPACE_CONFIG sets; 32
+        MiB for ":4096:8". By default PyTorch's choice for the GPU, from the hardware profile.
     host_issue: host time to issue a kernel, such as 25 us.
     """
 
@@ -55,6 +69,7 @@ class Software(Section):
     fused_activation: bool | None = Field(default=None, examples=["false"])
     fused_dropout_add: bool | None = Field(default=None, examples=["false"])
     fused_cross_entropy: bool | None = Field(default=None, examples=["true"])
+    cross_entropy_fusion: CrossEntropyFusion | None = Field(default=None, examples=["te"])
     fused_gradient_accumulation: bool | None = Field(default=None, examples=["false"])
     norm_in_linear: bool | None = Field(default=None, examples=["true"])
     fused_optimizer: bool | None = Field(default=None, examples=["false"])
@@ -62,6 +77,12 @@ class Software(Section):
     fully_shard: bool | None = Field(default=None, examples=["true"])
     attention_speed: Annotated[float, Field(gt=0, le=4)] | None = Field(
         default=None, examples=[0.6]
+    )
+    torch_workspaces: CountOrZero | None = Field(default=None, examples=["0"])
+    linear_workspaces: CountOrZero | None = Field(default=None, examples=["0"])
+    expert_workspaces: CountOrZero | None = Field(default=None, examples=["0"])
+    cublas_workspace: Annotated[str, AfterValidator(_size)] | None = Field(
+        default=None, examples=["32 MiB"]
     )
     host_issue: Annotated[str, AfterValidator(_time)] | None = Field(
         default=None, examples=["25 us"]
@@ -88,6 +109,8 @@ class Software(Section):
         del found["stack"]
         if self.host_issue is not None:
             found["host_issue"] = parse_non_negative_seconds(self.host_issue)
+        if self.cublas_workspace is not None:
+            found["cublas_workspace"] = parse_bytes(self.cublas_workspace)
         return found
 
     @property

@@ -120,6 +120,7 @@ MAPPED_EXAMPLES = {
     "bias_dropout_fusion": "--no-bias-dropout-fusion",
     "gradient_accumulation_fusion": "--no-gradient-accumulation-fusion",
     "cross_entropy_loss_fusion": "--cross-entropy-loss-fusion",
+    "cross_entropy_fusion_impl": "--cross-entropy-loss-fusion --cross-entropy-fusion-impl te",
     "enable_cuda_graph": "--enable-cuda-graph",
     "external_cuda_graph": "--external-cuda-graph",
     "cuda_graph_impl": "--cuda-graph-impl local",

@@ -107,6 +107,7 @@ MAPPED: dict[str, str] = {
     "bias_dropout_fusion": "software.fused_dropout_add",
     "gradient_accumulation_fusion": "software.fused_gradient_accumulation",
     "cross_entropy_loss_fusion": "software.fused_cross_entropy",
+    "cross_entropy_fusion_impl": "software.cross_entropy_fusion",
     "enable_cuda_graph": "software.cuda_graphs",
     "external_cuda_graph": "software.cuda_graphs",
     "cuda_graph_impl": "software.cuda_graphs",
@@ -150,7 +151,9 @@ NOT_MODELLED: dict[str, Effect] = {
     "moe_apply_probs_on_input": Effect(
         "router probabilities scale the inputs of experts instead of their outputs"
     ),
-    "moe_use_legacy_grouped_gemm": Effect("other kernels for the products of experts"),
+    "moe_use_legacy_grouped_gemm": Effect(
+        "other kernels for the products of experts", active=("True",)
+    ),
     "moe_extended_tp": Effect("each expert is sharded over all ranks of its group"),
     "use_fused_weighted_squared_relu": Effect("another kernel for the activation of experts"),
     "quick_geglu": Effect(
@@ -225,7 +228,7 @@ NOT_MODELLED: dict[str, Effect] = {
     # Kernels.
     "no_persist_layer_norm": Effect(_KERNEL),
     "use_te_activation_func": Effect("another kernel for the activation"),
-    "deterministic_mode": Effect("deterministic kernels: slower"),
+    "deterministic_mode": Effect("deterministic kernels: slower", active=("True",)),
     "cuda_graph_scope": Effect(
         "CUDA graphs of parts of a layer: the host launches the other kernels one by one", ("full",)
     ),

@@ -49,3 +49,32 @@ def set_software(draft: MegatronDraft) -> None:
         found = draft.known(name)
         if found and found.value not in ("none", "False"):
             draft.set("software.cuda_graphs", True, name)
+
+
+def set_cross_entropy(draft: MegatronDraft) -> None:
+    """Set the kernels of a fused loss; Megatron-LM's own are the default."""
+    if draft.flag("cross_entropy_loss_fusion"):
+        name = "cross_entropy_fusion_impl"
+        kernels = draft.choice(name, ("native", "te"), "native")
+        draft.set("software.cross_entropy_fusion", kernels, name)
+
+
+def set_workspaces(draft: MegatronDraft) -> None:
+    """Set the workspaces of products that differ from those of the stack.
+
+    PyTorch's deterministic algorithms need a fixed `CUBLAS_WORKSPACE_CONFIG`, of which ":4096:8" is
+    the larger and the one that keeps the speed (torch.use_deterministic_algorithms).
+    """
+    if draft.flag("deterministic_mode"):
+        detail = "CUBLAS_WORKSPACE_CONFIG is taken as :4096:8"
+        draft.set("software.cublas_workspace", "32 MiB", "deterministic_mode", detail=detail)
+    if draft.is_local:
+        draft.set("software.linear_workspaces", 0, "transformer_impl")
+    if "experts" not in draft.data["model"]:
+        return
+    legacy = "moe_use_legacy_grouped_gemm"
+    if draft.is_local or draft.flag(legacy):
+        draft.set("software.expert_workspaces", 0, "transformer_impl", legacy)
+    elif not draft.flag("moe_grouped_gemm"):
+        comment = "no --moe-grouped-gemm: products of one expert after another"
+        draft.set_because("software.expert_workspaces", 0, comment)

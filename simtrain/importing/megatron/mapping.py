@@ -10,7 +10,12 @@ from collections.abc import Iterable
 from simtrain.importing.megatron.arguments import DETAILS, NOT_MODELLED
 from simtrain.importing.megatron.draft import MegatronDraft
 from simtrain.importing.megatron.experts import set_expert_parallelism
-from simtrain.importing.megatron.kernels import set_attention_backend, set_software
+from simtrain.importing.megatron.kernels import (
+    set_attention_backend,
+    set_cross_entropy,
+    set_software,
+    set_workspaces,
+)
 from simtrain.importing.megatron.memory import set_memory
 from simtrain.importing.megatron.model import set_model, set_vocabulary
 from simtrain.importing.megatron.overlap import set_overlap
@@ -57,6 +62,8 @@ def import_megatron(text_or_file: str, overrides: Iterable[str] = ()) -> tuple[S
         set_memory,
         set_attention_backend,
         set_software,
+        set_cross_entropy,
+        set_workspaces,
         set_norms,
         set_precision,
         set_overlap,

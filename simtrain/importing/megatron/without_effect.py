@@ -13,7 +13,6 @@ _WITHOUT_EFFECT = """
     mtp_loss_scaling_factor cache_mla_latents mscale mscale_all_dim rotary_scaling_factor
     initial_loss_scale min_loss_scale loss_scale_window hysteresis calculate_per_token_loss
     disable_bf16_reduced_precision_matmul bert_binary_head cuda_graph_warmup_steps
-    cross_entropy_fusion_impl
     fp8_margin fp8_interval
     fp8_amax_history_len fp8_amax_compute_algo reuse_grad_buf_for_mxfp8_param_ag
 

@@ -19,6 +19,8 @@ from simtrain.workload.work import Collective, CollectiveKind, KernelFamily
 
 NUM_SPLITS = 4
 """Chunks of a product with a pipelined reduce-scatter (`num_splits`)."""
+NUM_STREAMS = 3
+"""Streams of concurrent products, each with a workspace (`_NUM_MAX_UB_STREAMS`)."""
 _NUM_GATHERING, _NUM_SCATTERING = 8, 4
 """Buffers for all rows that `initialize_ub` registers, for gathers and for reduce-scatters.
 

@@ -8,7 +8,8 @@ exponentials.
 
 from __future__ import annotations
 
-from simtrain.workload.ops import Ops, Phase, Tensor, collective, elementwise, gradient
+from simtrain.mesh import Group
+from simtrain.workload.ops import Op, Ops, Phase, Tensor, collective, elementwise, gradient
 from simtrain.workload.tape import Parameter, Tape
 from simtrain.workload.work import FP32_BYTES, CollectiveKind, KernelFamily
 
@@ -66,11 +67,11 @@ def cross_entropy(tape: Tape, logits: Tensor, *, in_place: bool = True) -> None:
     """Record the loss. Logits exist in the compute type and in fp32 until it is computed.
 
     With `in_place`, the maximum is subtracted in place, otherwise into a copy of the fp32 logits.
-    fp32 logits are not converted. A software stack with a fused kernel has no fp32 logits.
+    fp32 logits are not converted.
     """
     batch = tape.microbatch
     if batch.kernels.fused_cross_entropy:
-        _fused_cross_entropy(tape, logits)
+        _FUSIONS[batch.kernels.cross_entropy_fusion](tape, logits)
         return
     kept = tape.tensor("logits", logits.rows, logits.width, FP32_BYTES)
     is_fp32 = logits.element_bytes == FP32_BYTES
@@ -95,9 +96,7 @@ def cross_entropy(tape: Tape, logits: Tensor, *, in_place: bool = True) -> None:
             token_sum = CollectiveKind.ALL_REDUCE, batch.tokens * FP32_BYTES, batch.tensor
             forward.append(collective(f"cross entropy {reduced}", *token_sum))
     if batch.context:
-        # The sum of losses and the number of tokens (pretrain_gpt.py, loss_func).
-        loss_sum = CollectiveKind.ALL_REDUCE, 2 * FP32_BYTES, batch.context.group
-        forward.append(collective("loss sum", *loss_sum, holds_bytes=0))
+        forward.append(_loss_sum(batch.context.group))
     # The gradient overwrites the softmax.
     reads = (kept,) if is_fp32 else ()
     backward = [gradient("cross entropy", fp32, fp32, reads=reads, holds_bytes=0, family=family)]
@@ -109,7 +108,41 @@ def cross_entropy(tape: Tape, logits: Tensor, *, in_place: bool = True) -> None:
     tape.record("cross entropy", (logits,), (), forward, backward)
 
 
-def _fused_cross_entropy(tape: Tape, logits: Tensor) -> None:
+def _native_fusion(tape: Tape, logits: Tensor) -> None:
+    """Record Megatron-LM's compiled kernels, of which each makes a new tensor of its result.
+
+    Source: core/fusions/fused_cross_entropy.py. The maximum, the exponentials and the softmax are
+    kernels of their own, because all-reduces separate them: of the maximum, and of target and sum
+    together. The fp32 logits stay until the loss is computed, beside the exponentials, which are
+    saved. The gradient is computed in the compute type.
+    """
+    batch, given = tape.microbatch, logits.num_bytes
+    kept = tape.tensor("softmax of logits", logits.rows, logits.width, FP32_BYTES)
+    fp32, token_bytes = kept.num_bytes, batch.tokens * FP32_BYTES
+    is_fp32 = logits.element_bytes == FP32_BYTES
+    converted, family = 0 if is_fp32 else fp32, KernelFamily.CROSS_ENTROPY
+    both, all_reduce = given + converted, CollectiveKind.ALL_REDUCE
+    most = both + fp32
+    forward = [
+        elementwise("logits maximum", given, converted, holds_bytes=both, family=family),
+        collective("cross entropy maximum", all_reduce, token_bytes, batch.tensor),
+        elementwise("exponentials", fp32, fp32, holds_bytes=most, family=family),
+        collective("cross entropy target and sum", all_reduce, 2 * token_bytes, batch.tensor),
+        elementwise(kept.name, fp32, fp32, saves=(kept,), holds_bytes=most, family=family),
+    ]
+    if batch.context:
+        forward.append(_loss_sum(batch.context.group))
+    backward = gradient("cross entropy", fp32, given, reads=(kept,), family=family)
+    tape.record("cross entropy", (logits,), (), forward, (backward,))
+
+
+def _loss_sum(context: Group) -> Op:
+    """Return the sum of losses and of the number of tokens (pretrain_gpt.py, loss_func)."""
+    kind = CollectiveKind.ALL_REDUCE
+    return collective("loss sum", kind, 2 * FP32_BYTES, context, holds_bytes=0)
+
+
+def _te_fusion(tape: Tape, logits: Tensor) -> None:
     """Record a kernel for maximum, target and sum, and one that overwrites logits by gradients.
 
     Source: Transformer Engine's Triton kernels (pytorch/triton/cross_entropy.py). Ranks gather
@@ -126,3 +159,7 @@ def _fused_cross_entropy(tape: Tape, logits: Tensor) -> None:
     )
     backward = gradient("cross entropy", size, size, reads=(kept,), holds_bytes=size)
     tape.record("cross entropy", (logits,), (), forward, (backward,))
+
+
+_FUSIONS = {"native": _native_fusion, "te": _te_fusion}
+"""The kernels of each `cross_entropy_fusion`."""
