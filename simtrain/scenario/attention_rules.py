@@ -45,13 +45,6 @@ ATTENTION_RULES: list[Rule] = [
             one.model.full_attention_every and one.model.full_attention_every > one.model.num_layers
         ),
     ),
-    rule_for_one_of(
-        "E341",
-        "Megatron-LM's unfused attention does not support latent attention (DotProductAttention "
-        "has no argument k_channels)",
-        {"attention_backend": ["fused"], "model.latent_attention": [None]},
-        fields=("model.latent_attention", "attention_backend"),
-    ),
     rule_against(
         "E342",
         "latent attention computes separate keys and values for every head (Megatron-LM's "

@@ -161,6 +161,116 @@ def test_fsdp_is_a_stage_of_zero_and_overlaps() -> None:
     assert scenario.overlap.gradient_buckets == "layer"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "memory"),
+    [
+        ("--world-size 2 --context-parallel-size 2", (1, None)),
+        ("--world-size 1", (0, None)),
+        ("--world-size 4 --num-distributed-optimizer-instances 2", (1, 2)),
+        ("--world-size 2 --num-distributed-optimizer-instances 2", (0, None)),
+        (
+            "--world-size 4 --context-parallel-size 2 --num-distributed-optimizer-instances 2",
+            (1, 1),
+        ),
+    ],
+)
+def test_a_distributed_optimizer_shards_over_data_and_context_ranks(
+    arguments: str, memory: tuple[int, int | None]
+) -> None:
+    scenario, _ = import_megatron(f"{BASE} --use-distributed-optimizer {arguments}")
+    assert (scenario.memory.zero_stage, scenario.memory.shard_over) == memory
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("--world-size 3", "does not divide 3 data x context parallel ranks"),
+        ("--world-size 4 --context-parallel-size 4", "does not divide 1 replicas"),
+    ],
+)
+def test_instances_of_the_optimizer_divide_the_ranks(arguments: str, words: str) -> None:
+    instances = "--use-distributed-optimizer --num-distributed-optimizer-instances 2"
+    with pytest.raises(InputError, match=words):
+        import_megatron(f"{BASE} {instances} {arguments}")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rows"),
+    [
+        ("", 50304),  # 50,257 tokens
+        ("--tokenizer-type Llama2Tokenizer", 32000),
+        ("--tokenizer-type Llama3Tokenizer", 128256),
+        ("--tokenizer-type MistralTokenizer", 32768),
+        ("--tokenizer-type HuggingFaceTokenizer --vocab-size 151936", 152064 - 128),
+        ("--tokenizer-type HuggingFaceTokenizer --padded-vocab-size 151808", 151808),
+    ],
+)
+def test_a_known_tokenizer_has_its_own_vocabulary(arguments: str, rows: int) -> None:
+    assert import_megatron(f"{BASE} {arguments}")[0].model.vocab_size == rows
+
+
+def test_an_unknown_tokenizer_asks_for_the_vocabulary() -> None:
+    source = f"{BASE} --tokenizer-type HuggingFaceTokenizer --tokenizer-model mine"
+    with pytest.raises(InputError) as caught:
+        import_megatron(source)
+    (problem,) = caught.value.problems
+    assert (problem.code, "HuggingFaceTokenizer" in problem.message) == ("E873", True)
+    for remedy in ("--vocab-size", "--padded-vocab-size", "--set model.vocab_size="):
+        assert remedy in str(problem.fix)
+    scenario, text = import_megatron(source, ["model.vocab_size=151936"])
+    assert scenario.model.vocab_size == 151936
+    assert "  vocab_size: 151936              # --set\n" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fusion"),
+    [
+        ("", None),
+        ("--cross-entropy-fusion-impl te", None),
+        ("--cross-entropy-loss-fusion", "native"),
+        ("--cross-entropy-loss-fusion --cross-entropy-fusion-impl native", "native"),
+        ("--cross-entropy-loss-fusion --cross-entropy-fusion-impl te", "te"),
+    ],
+)
+def test_a_fused_cross_entropy_is_megatrons_own_unless_it_is_transformer_engines(
+    arguments: str, fusion: str | None
+) -> None:
+    scenario, _ = import_megatron(f"{BASE} {arguments}")
+    kernels = scenario.facts.kernels
+    assert (kernels.cross_entropy_fusion if kernels.fused_cross_entropy else None) == fusion
+
+
+@pytest.mark.parametrize(
+    ("arguments", "workspaces"),
+    [
+        ("", (2, 1, 4, None)),
+        ("--deterministic-mode", (2, 1, 4, 32 * 2**20)),
+        ("--transformer-impl local", (2, 0, 4, None)),
+        (f"{EXPERTS} --moe-grouped-gemm", (2, 1, 4, None)),
+        (EXPERTS, (2, 1, 0, None)),
+        (f"{EXPERTS} --moe-grouped-gemm --moe-use-legacy-grouped-gemm", (2, 1, 0, None)),
+        (f"{EXPERTS} --moe-grouped-gemm --transformer-impl local", (2, 0, 0, None)),
+    ],
+)
+def test_workspaces_follow_from_the_products_kernels(
+    arguments: str, workspaces: tuple[int, int, int, int | None]
+) -> None:
+    facts = import_megatron(f"{BASE} {arguments}")[0].facts
+    counts = facts.torch_workspaces, facts.linear_workspaces, facts.expert_workspaces
+    assert (*counts, facts.cublas_workspace) == workspaces
+
+
+def test_latent_attention_may_be_unfused_in_transformer_engine_only() -> None:
+    source = f"{BASE} --multi-latent-attention --attention-backend unfused"
+    scenario, _ = import_megatron(source)
+    assert (scenario.attention_backend, scenario.model.latent_attention is None) == (
+        "unfused",
+        False,
+    )
+    with pytest.raises(InputError, match="--transformer-impl local cannot be combined"):
+        import_megatron(f"{source} --transformer-impl local")
+
+
 def test_fsdp_with_a_pipeline_is_noted() -> None:
     scenario, text = import_megatron(f"{FSDP} --world-size 4 --pipeline-model-parallel-size 2")
     assert scenario.memory.zero_stage == 1

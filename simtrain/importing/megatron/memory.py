@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simtrain.importing.megatron.draft import MegatronDraft
+from simtrain.importing.megatron.draft import MegatronDraft, wrong
 
 _STRATEGIES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 """The sharding strategies of Megatron-FSDP, with the ZeRO stages that shard the same states."""
@@ -14,21 +14,29 @@ def set_memory(draft: MegatronDraft) -> None:
     """Set the ZeRO stage, and the number of replicas that shard states."""
     stage, names = zero_stage(draft)
     data = draft.data["parallelism"]["data"]
-    if stage and data == 1:
-        comment = f"{draft.origin(*names)} has no effect with one replica"
+    name = "num_distributed_optimizer_instances"
+    instances = draft.integer(name) or 1
+    # Megatron-LM shards over data and context parallel ranks together.
+    ranks, rest = divmod(data * draft.context, instances)
+    if rest:
+        says = f"does not divide {data * draft.context} data x context parallel ranks"
+        raise wrong(draft.settings[name], says)
+    if stage and ranks == 1:
+        where = "one rank in each instance" if instances > 1 else "one replica"
+        comment = f"{draft.origin(*names, name)} has no effect with {where}"
         draft.set_because("memory.zero_stage", 0, comment)
     elif stage > 1 and draft.pipeline > 1:
         draft.note(draft.origin(*names), _NO_PIPELINE)
         draft.set("memory.zero_stage", 1, *names)
     else:
         draft.set("memory.zero_stage", stage, *names)
-    name = "num_distributed_optimizer_instances"
-    instances = draft.integer(name) or 1
     if instances > 1 and draft.data["memory"]["zero_stage"]:
+        if data % instances:
+            raise wrong(draft.settings[name], f"does not divide {data} replicas: not modelled")
         detail = f"{data} replicas / {instances}"
         draft.set("memory.shard_over", data // instances, name, detail=detail)
     name = "torch_fsdp2_reshard_after_forward"
-    if stage == 3 and data > 1 and not draft.flag(name, True):
+    if draft.data["memory"]["zero_stage"] == 3 and not draft.flag(name, True):
         draft.set("memory.reshard_after_forward", False, name)
     draft.copy_flags("optimizer_cpu_offload")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from simtrain.errors import InputError
-from simtrain.importing.draft import DEFAULT, padded_vocabulary
+from simtrain.importing.draft import padded_vocabulary
 from simtrain.importing.layer_patterns import full_attention_every
 from simtrain.importing.megatron.draft import MegatronDraft, listed, wrong
 from simtrain.importing.megatron.experts import set_mlp
@@ -21,8 +21,17 @@ _LATENT_SIZES = {
     "qk_pos_emb_head_dim": 64,
     "v_head_dim": 128,
 }
-# The vocabulary in the files of GPT2BPETokenizer.
-_GPT2_TOKENS = 50257
+_TOKENS = {
+    "GPT2BPETokenizer": 50257,
+    "Llama2Tokenizer": 32000,
+    "Llama3Tokenizer": 128256,
+    "MistralTokenizer": 32768,
+}
+"""Tokens of the tokenizers with a vocabulary of their own.
+
+Sources: OpenAI's encoder.json; Touvron et al. 2023, Section 2.2; meta-llama/llama3, tokenizer.py
+(128,000 and 256 special tokens); Megatron-LM's tokenizer.py, which sets Mistral's.
+"""
 
 
 def set_model(draft: MegatronDraft) -> None:
@@ -94,6 +103,9 @@ def _check_positions(draft: MegatronDraft, seq_length: int) -> None:
 
 
 def _set_latent_attention(draft: MegatronDraft) -> None:
+    if draft.is_local:
+        says = "cannot be combined with --multi-latent-attention: its attention has equal heads"
+        raise wrong(draft.settings["transformer_impl"], says)
     for name, default in _LATENT_SIZES.items():
         size = draft.integer(name) or default
         if size is not None:
@@ -139,21 +151,26 @@ def _full_attention_every(draft: MegatronDraft, argument: Setting) -> int | None
 
 def set_vocabulary(draft: MegatronDraft) -> None:
     """Set the vocabulary, padded to a multiple of 128 x tensor as in Megatron-LM."""
+    if vocab := draft.override("model.vocab_size"):
+        draft.set_because("model.vocab_size", vocab, "--set")
+        return
     if padded := draft.integer("padded_vocab_size"):
         draft.set("model.vocab_size", padded, "padded_vocab_size")
         return
-    tokens = draft.integer("vocab_size")
-    tokenizer = draft.given("tokenizer_type")
+    tokenizer = draft.known("tokenizer_type")
     # GPT-2's tokenizer is the default of pretrain_gpt.py.
     kind = tokenizer.value if tokenizer else "GPT2BPETokenizer"
-    if tokens is None and kind != "GPT2BPETokenizer":
-        text = "the vocabulary size of the tokenizer is not in the source: the scenario has 51200"
-        draft.note(kind, text, draft.place("tokenizer_type"))
-        draft.set_because("model.vocab_size", 51200, DEFAULT)
-        return
+    tokens = draft.integer("vocab_size") or _TOKENS.get(kind)
     if tokens is None:
-        tokens = _GPT2_TOKENS
-    elif kind == "NullTokenizer":
+        raise InputError.of(
+            "E873",
+            f"the size of the vocabulary of {kind} is missing",
+            draft.place("tokenizer_type"),
+            "add --vocab-size with the tokens of the tokenizer, --padded-vocab-size, or "
+            "--set model.vocab_size=...",
+            "files of the tokenizer, which are not read, determine it",
+        )
+    if kind == "NullTokenizer":
         tokens += 1  # The end-of-document token (_NullTokenizer in tokenizer.py).
     unit = (draft.integer("make_vocab_size_divisible_by") or 128) * draft.tensor
     names = "vocab_size", "tokenizer_type", "make_vocab_size_divisible_by"

@@ -53,7 +53,7 @@ def _set_data_parallel(draft: MegatronDraft, interleaves: bool) -> None:
         return
     reduces = draft.flag("overlap_grad_reduce")
     draft.set("overlap.data_parallel", reduces, "overlap_grad_reduce")
-    if not reduces or draft.data["parallelism"]["data"] == 1:
+    if not reduces or draft.data["parallelism"]["data"] * draft.context == 1:
         return
     gathers = stage == 1 and draft.flag("overlap_param_gather")
     if gathers:
