@@ -17,6 +17,13 @@ OutOption = Annotated[
     Path | None, typer.Option("--out", help="File to write. Default: print the scenario.")
 ]
 
+IgnoreOption = Annotated[
+    bool,
+    typer.Option(
+        "--ignore-unknown", help="Leave out what simtrain does not know, and list it in the file."
+    ),
+]
+
 
 # Without this setting typer would parse quoted Megatron-LM arguments ("--...") as options.
 @import_app.command("megatron", context_settings={"ignore_unknown_options": True})
@@ -31,6 +38,7 @@ def write_megatron_scenario(
     ],
     out: OutOption = None,
     overrides: SetOption = None,
+    ignore_unknown: IgnoreOption = False,
 ) -> None:
     """Convert the arguments of Megatron-LM to a scenario.
 
@@ -42,7 +50,7 @@ def write_megatron_scenario(
     """
     from simtrain.importing import import_megatron
 
-    _print_or_write(import_megatron(source, overrides or ())[1], out)
+    _print_or_write(import_megatron(source, overrides or (), ignore_unknown=ignore_unknown)[1], out)
 
 
 @import_app.command("hf")
@@ -50,6 +58,7 @@ def write_hugging_face_scenario(
     config: Annotated[str, typer.Argument(metavar="CONFIG", help="config.json of a model.")],
     out: OutOption = None,
     overrides: SetOption = None,
+    ignore_unknown: IgnoreOption = False,
 ) -> None:
     """Convert the config of a model on Hugging Face to a scenario.
 
@@ -60,7 +69,9 @@ def write_hugging_face_scenario(
     """
     from simtrain.importing import import_hugging_face
 
-    _print_or_write(import_hugging_face(config, overrides or ())[1], out)
+    _print_or_write(
+        import_hugging_face(config, overrides or (), ignore_unknown=ignore_unknown)[1], out
+    )
 
 
 @import_app.command("torchtitan")
@@ -68,6 +79,7 @@ def write_torchtitan_scenario(
     job: Annotated[str, typer.Argument(metavar="JOB", help="TOML file of a torchtitan job.")],
     out: OutOption = None,
     overrides: SetOption = None,
+    ignore_unknown: IgnoreOption = False,
 ) -> None:
     """Convert the job file of torchtitan to a scenario.
 
@@ -79,7 +91,7 @@ def write_torchtitan_scenario(
     """
     from simtrain.importing import import_torchtitan
 
-    _print_or_write(import_torchtitan(job, overrides or ())[1], out)
+    _print_or_write(import_torchtitan(job, overrides or (), ignore_unknown=ignore_unknown)[1], out)
 
 
 def _print_or_write(text: str, out: Path | None) -> None:

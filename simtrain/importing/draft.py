@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from simtrain.errors import InputError, Location, Problem
-from simtrain.importing.settings import Effect, Setting
+from simtrain.importing.settings import Effect, Setting, unknown_settings
 from simtrain.scenario import Scenario, check_scenario
 from simtrain.scenario.words import spell_out_words
 from simtrain.strict_yaml import (
@@ -110,6 +110,28 @@ class Draft:
             words, place = source.words, source.place
         line = f", line {place.line}" if place and place.line else ""
         self.notes.append(f"{words}{line}: {text}")
+
+    def refuse_unknown(
+        self,
+        unknown: Sequence[Setting],
+        kind: str,
+        source: str,
+        known: Collection[str],
+        ignore: bool,
+    ) -> None:
+        """Raise an error that names all unknown settings, or note them if they are ignored.
+
+        Args:
+            unknown: the settings that are in none of the importer's tables.
+            kind: "argument" or "key".
+            source: what they are settings of, such as "Megatron-LM".
+            known: the known names, to suggest similar ones.
+            ignore: whether to go on without the unknown settings.
+        """
+        if unknown and not ignore:
+            raise InputError([unknown_settings(unknown, kind, source, known)])
+        for setting in unknown:
+            self.note(setting, "ignored: simtrain does not know it, nor its effect")
 
     def note_effects(
         self, effects: Mapping[str, Effect], details: Mapping[str, str] | None = None

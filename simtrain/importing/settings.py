@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from simtrain.errors import Location, Problem, did_you_mean
 from simtrain.strict_yaml import as_scalar
+
+_MAX_NAMES = 40
+"""The most unknown settings that an error names."""
+_MAX_SUGGESTIONS = 10
+"""The most unknown settings for which an error suggests a name; each takes milliseconds."""
+_MAX_NAME = 100
+"""The characters of a name that are compared with other names, which takes their square."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +26,14 @@ class Setting:
         spelled: its name in the source, such as --bf16.
         value: its value; of an argument, the text.
         place: position in the source.
+        unknown: what its value depends on and the source does not contain, such as "$1".
     """
 
     name: str
     spelled: str
     value: Any
     place: Location | None
+    unknown: str | None = None
 
     @property
     def words(self) -> str:
@@ -58,21 +67,37 @@ class Effect:
         return str(value) not in (*self.neutral, *off, "None", "[]", "")
 
 
-def unknown_setting(
-    name: str, message: str, place: Location | None, known: Iterable[str]
+def unknown_settings(
+    settings: Sequence[Setting], kind: str, source: str, known: Collection[str]
 ) -> Problem:
-    """Return the problem of a setting that is in none of an importer's tables.
+    """Return the problem of settings that are in none of an importer's tables.
 
     Args:
-        name: its name in the source.
-        message: what is wrong.
-        place: position in the source.
-        known: the known names, to suggest a similar one.
+        settings: the settings, in the order of the source.
+        kind: "argument" or "key".
+        source: what they are settings of, such as "Megatron-LM".
+        known: the known names, to suggest similar ones.
     """
+    names = [setting.spelled for setting in settings]
+    lines = [
+        f" (line {one.place.line})" if one.place and one.place.line else "" for one in settings
+    ]
+    if len(settings) == 1:
+        question = did_you_mean(names[0][:_MAX_NAME], sorted(known))
+        message = f"{names[0]} is not a known {kind} of {source}"
+    else:
+        listed = [name + line for name, line in zip(names, lines, strict=True)][:_MAX_NAMES]
+        more = f" and {len(names) - _MAX_NAMES:,} more" if len(names) > _MAX_NAMES else ""
+        message = f"{len(names):,} unknown {kind}s of {source}: {', '.join(listed)}{more}"
+        questions = {
+            name: did_you_mean(name[:_MAX_NAME], sorted(known)) for name in names[:_MAX_SUGGESTIONS]
+        }
+        question = "".join(f"{name}: {text}" for name, text in questions.items() if text)
     return Problem(
         "E871",
         message,
-        place,
+        settings[0].place,
         reason="an ignored setting could change the time or the memory",
-        fix=f"{did_you_mean(name, sorted(known))}Remove it if it affects neither time nor memory",
+        fix=f"{question}Correct the spelling, or add --ignore-unknown (ignore_unknown=True in "
+        "Python) to import without what simtrain does not know",
     )

@@ -44,6 +44,11 @@ WRONG = {
         "run.sh:20:17: E874 $MORE[@] is among the arguments",
         "set $MORE at the top",
     ),
+    "a pattern of files": (
+        GPT.replace("--hidden-size 6144", "--hidden-size 6?44"),
+        "run.sh:13:19: E874 6?44 is among the arguments, which depends on the files of a folder",
+        "put it in quotes: '6?44'",
+    ),
     "a value that a loop sets": (
         GPT.replace("DISTRIBUTED_ARGS=", "for N in 1 2; do NNODES=$N; TP=$N; done\nD=", 1)
         .replace("$DISTRIBUTED_ARGS", "")
@@ -58,15 +63,15 @@ WRONG = {
     ),
     "a condition without a command": (
         "if !\n" + GPT,
-        "run.sh: E875 no commands with arguments",
-        "torchrun",
+        "run.sh:1:5: E876 the end of the line is not expected here",
+        "import the arguments alone as one text",
     ),
     "no command": ("echo --num-layers 2\n", "run.sh: E875 no commands with arguments", "torchrun"),
     "two commands": (GPT + GPT, "run.sh: E875 2 commands with arguments", "one text"),
     "an open quote": (
         'A="b\n',
         'run.sh:1:3: E876 the " that starts here is not closed',
-        "close it",
+        "correct it",
     ),
     "too few GPUs": (
         GPT.replace("NNODES:-2", "NNODES:-1").replace("-size 4 ", "-size 16 "),

@@ -13,6 +13,7 @@ from simtrain.importing.megatron.arguments import (
     KNOWN,
     MAPPED,
     NOT_MODELLED,
+    OTHER_MODELS,
     SPELLINGS,
     USERBUFFERS,
     WITHOUT_EFFECT,
@@ -26,9 +27,11 @@ from tests.helpers.mapped_arguments import EXPERTS, MAPPED_EXAMPLES
 
 
 def test_every_argument_is_in_exactly_one_list() -> None:
-    lists = (MAPPED.keys(), NOT_MODELLED.keys(), DETAILS.keys(), WITHOUT_EFFECT)
+    others = OTHER_MODELS.keys()
+    lists = (MAPPED.keys(), NOT_MODELLED.keys(), others, DETAILS.keys(), WITHOUT_EFFECT)
     assert sum(map(len, lists)) == len(KNOWN) >= 200
-    refining = sum(len(one.details.split()) for one in NOT_MODELLED.values())
+    effects = [*NOT_MODELLED.values(), *OTHER_MODELS.values()]
+    refining = sum(len(one.details.split()) for one in effects)
     assert len(DETAILS) == refining + len(USERBUFFERS)
     assert {name for name, _ in SPELLINGS.values()} <= KNOWN
     assert not SPELLINGS.keys() & KNOWN

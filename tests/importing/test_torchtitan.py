@@ -240,7 +240,11 @@ WRONG = {
         "job.toml:14:1: E871 training.sequ_len is not a known key",
         "did you mean training.seq_len?",
     ),
-    "a key without a section": ("steps = 3\n" + JOB, "job.toml:1:1: E871 steps is no", "Remove"),
+    "a key without a section": (
+        "steps = 3\n" + JOB,
+        "job.toml:1:1: E871 steps is no",
+        "--ignore-unknown",
+    ),
     "invalid TOML": (JOB + "[", "job.toml: E875 invalid TOML", "correct the TOML syntax"),
     "an unknown flavor": (
         JOB.replace('"8B"', '"1B"'),

@@ -20,19 +20,23 @@ from simtrain.importing.hugging_face.keys import (
     Family,
 )
 from simtrain.importing.layer_patterns import dense_and_frequency, full_attention_every
-from simtrain.importing.settings import Setting, unknown_setting
+from simtrain.importing.settings import Setting
 from simtrain.scenario import Scenario
 from simtrain.strict_yaml import Document, as_scalar
 
 _DTYPES = {"bfloat16": "bf16", "float16": "fp16"}
 
 
-def import_hugging_face(file: str, overrides: Iterable[str] = ()) -> tuple[Scenario, str]:
+def import_hugging_face(
+    file: str, overrides: Iterable[str] = (), *, ignore_unknown: bool = False
+) -> tuple[Scenario, str]:
     """Import a config.json; return the scenario and the text of its file.
 
     Args:
         file: path of the config.json.
         overrides: fields to set, such as "parallelism.tensor=8".
+        ignore_unknown: whether to leave out keys that simtrain does not know. The first lines of
+            the file list them.
 
     Raises:
         InputError: unreadable files, unsupported model types, unknown keys and invalid values.
@@ -43,7 +47,8 @@ def import_hugging_face(file: str, overrides: Iterable[str] = ()) -> tuple[Scena
         fix = f"hf download {file} config.json --local-dir . && simtrain import hf config.json"
         raise InputError.of("E101", message, Location(file), fix)
     document = load_kind(Path(file), HUGGING_FACE)
-    draft = _ConfigDraft(document, _family(document, file), file, tuple(overrides))
+    family = _family(document, file)
+    draft = _ConfigDraft(document, family, file, tuple(overrides), ignore_unknown)
     draft.set_all()
     return draft.finished(draft.required)
 
@@ -74,10 +79,16 @@ class _ConfigDraft(Draft):
         family: the models of its type.
         file: its path.
         overrides: assignments of --set.
+        ignore_unknown: whether to leave out unknown keys.
     """
 
     def __init__(
-        self, document: Document, family: Family, file: str, overrides: tuple[str, ...]
+        self,
+        document: Document,
+        family: Family,
+        file: str,
+        overrides: tuple[str, ...],
+        ignore_unknown: bool = False,
     ) -> None:
         places = document.positions
         super().__init__(
@@ -93,18 +104,12 @@ class _ConfigDraft(Draft):
         self.config, self.family = document.data, family
         self.keys = {field: key for key, field in reversed([*family.mapped.items()])}
         known = {*family.mapped, *NOT_MODELLED, *WITHOUT_EFFECT}
-        problems = [
-            unknown_setting(
-                key,
-                f'"{key}" is not a known key of this model\'s config',
-                places.of_key((key,)),
-                known,
-            )
-            for key in self.config
+        unknown = [
+            Setting(key, f'"{key}"', value, places.of_key((key,)))
+            for key, value in self.config.items()
             if key not in known
         ]
-        if problems:
-            raise InputError(problems)
+        self.refuse_unknown(unknown, "key", "this model's config", known, ignore_unknown)
         names = ("num_layers", "hidden_size", "num_attention_heads", "seq_length")
         self.required = {f"model.{name}": f'"{self.keys[f"model.{name}"]}"' for name in names}
 

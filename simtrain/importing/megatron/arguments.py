@@ -168,27 +168,10 @@ NOT_MODELLED: dict[str, Effect] = {
     "apply_residual_connection_post_layernorm": Effect("more saved activations"),
     "no_rope_freq": Effect("layers without rotary embeddings"),
     "rotary_percent": Effect("the rotary embedding rotates fewer channels", ("1.0", "1")),
-    "decoder_num_layers": Effect("a decoder in addition to the encoder"),
     "vocab_extra_ids": Effect("more rows of the embedding", ("0",)),
     "heterogeneous_layers_config_path": Effect("layers of different kinds"),
     "heterogeneous_layers_config_encoded_json": Effect("layers of different kinds"),
     "spec": Effect("layers with another specification"),
-    "hybrid_attention_ratio": Effect("Mamba layers instead of transformer layers", ("0.0",)),
-    "hybrid_mlp_ratio": Effect("Mamba layers instead of transformer layers", ("0.0",)),
-    "hybrid_override_pattern": Effect("Mamba layers instead of transformer layers"),
-    "is_hybrid_model": Effect(
-        "Mamba layers instead of transformer layers",
-        details="""
-        mamba_state_dim mamba_head_dim mamba_num_groups mamba_num_heads disable_mamba_mem_eff_path
-        """,
-    ),
-    "retro_add_retriever": Effect(
-        "a retrieval encoder and cross attention",
-        details="""
-        retro_project_dir retro_cyclic_train_iters retro_encoder_layers retro_encoder_hidden_dropout
-        retro_encoder_attention_dropout retro_num_neighbors retro_num_retrieved_chunks
-        retro_attention_gate retro_verify_neighbor_count""",
-    ),
     "perform_rl_step": Effect(
         "generation of samples in every iteration",
         details="""
@@ -301,6 +284,33 @@ NOT_MODELLED: dict[str, Effect] = {
     "log_num_zeros_in_grad": Effect("one more pass over the gradients"),
 }
 
+_MAMBA = "the Mamba layers"
+_VISION = "the vision encoder"
+OTHER_MODELS: dict[str, Effect] = {
+    "decoder_num_layers": Effect("a decoder with attention to an encoder"),
+    "hybrid_layer_pattern": Effect(_MAMBA),
+    "hybrid_attention_ratio": Effect(_MAMBA, ("0.0", "0")),
+    "hybrid_mlp_ratio": Effect(_MAMBA, ("0.0", "0")),
+    "hybrid_override_pattern": Effect(_MAMBA),
+    "is_hybrid_model": Effect(
+        _MAMBA,
+        details="""
+        mamba_state_dim mamba_head_dim mamba_num_groups mamba_num_heads disable_mamba_mem_eff_path
+        """,
+    ),
+    "retro_add_retriever": Effect(
+        "the retrieval encoder",
+        details="""
+        retro_project_dir retro_cyclic_train_iters retro_encoder_layers retro_encoder_hidden_dropout
+        retro_encoder_attention_dropout retro_num_neighbors retro_num_retrieved_chunks
+        retro_attention_gate retro_verify_neighbor_count""",
+    ),
+    "vision_pretraining": Effect(_VISION),
+    "vision_model_type": Effect(_VISION),
+    "language_model_type": Effect(_VISION),
+}
+"""The part of the model that is missing in simtrain, for arguments that define other models."""
+
 _EXPOSED_GATHER = Effect("all-gathers are exposed before their products: slower", ("True",))
 _EXPOSED_SCATTER = Effect("reduce-scatters are exposed after their products: slower", ("True",))
 USERBUFFERS: dict[str, Effect] = {
@@ -318,11 +328,13 @@ USERBUFFERS: dict[str, Effect] = {
 """Effects of arguments that are not modelled and apply only with tp_comm_overlap."""
 
 DETAILS: dict[str, str] = {
-    detail: name for name, effect in NOT_MODELLED.items() for detail in effect.details.split()
+    detail: name
+    for name, effect in (NOT_MODELLED | OTHER_MODELS).items()
+    for detail in effect.details.split()
 } | dict.fromkeys(USERBUFFERS, "tp_comm_overlap")
 """Arguments that only refine another argument, each with that argument."""
 
-KNOWN = MAPPED.keys() | NOT_MODELLED.keys() | DETAILS.keys() | WITHOUT_EFFECT
+KNOWN = MAPPED.keys() | NOT_MODELLED.keys() | OTHER_MODELS.keys() | DETAILS.keys() | WITHOUT_EFFECT
 
 # Flags with another name than the printed argument; False means that the flag turns it off. All
 # other flags that begin with "no-" or "disable-" turn off the argument named after the prefix.

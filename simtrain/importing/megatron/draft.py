@@ -7,8 +7,8 @@ from typing import TypeVar
 
 from simtrain.errors import InputError
 from simtrain.importing.draft import Draft
-from simtrain.importing.megatron.arguments import MAPPED
-from simtrain.importing.megatron.shell import unknown_name
+from simtrain.importing.megatron.arguments import KNOWN, MAPPED, SPELLINGS
+from simtrain.importing.megatron.other_models import refuse_other_models
 from simtrain.importing.megatron.source import TEXT, Source, unknown_value
 from simtrain.importing.settings import Setting
 
@@ -22,7 +22,9 @@ class MegatronDraft(Draft):
     layers, if it is given.
     """
 
-    def __init__(self, source: Source, overrides: tuple[str, ...]) -> None:
+    def __init__(
+        self, source: Source, overrides: tuple[str, ...], ignore_unknown: bool = False
+    ) -> None:
         where = "" if source.file == TEXT else f" in {source.file}"
         super().__init__(
             file=source.file,
@@ -31,6 +33,15 @@ class MegatronDraft(Draft):
             settings=source.arguments,
             overrides=overrides,
         )
+        refuse_other_models(source)
+        unknown = [one for one in source.arguments.values() if one.name not in KNOWN]
+        names = {one.spelled for one in unknown}
+        known = KNOWN
+        if any(name.startswith("--") for name in names):
+            known = {f"--{name.replace('_', '-')}" for name in KNOWN | SPELLINGS.keys()}
+        if any(name.startswith("--no-") for name in names):
+            known |= {f"--no-{name.replace('_', '-')}" for name in KNOWN}
+        self.refuse_unknown(unknown, "argument", "Megatron-LM", known, ignore_unknown)
         self.launcher, self.is_printed = source.launcher, source.is_printed
         self.tensor = self._size("parallelism.tensor", "tensor_model_parallel_size")
         self.pipeline = self._size("parallelism.pipeline", "pipeline_model_parallel_size")
@@ -52,7 +63,7 @@ class MegatronDraft(Draft):
             InputError: the script does not define its value.
         """
         argument = self.given(name)
-        if argument and (unknown := unknown_name(argument.value)):
+        if argument and (unknown := argument.unknown):
             raise unknown_value(f"{argument.spelled} is {unknown}", unknown, argument.place)
         return argument
 

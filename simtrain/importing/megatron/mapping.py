@@ -38,18 +38,22 @@ _REQUIRED = {
 }
 
 
-def import_megatron(text_or_file: str, overrides: Iterable[str] = ()) -> tuple[Scenario, str]:
+def import_megatron(
+    text_or_file: str, overrides: Iterable[str] = (), *, ignore_unknown: bool = False
+) -> tuple[Scenario, str]:
     """Import Megatron-LM's arguments; return the scenario and the text of its file.
 
     Args:
         text_or_file: the arguments, or the path of an argument file, a shell script or a log.
         overrides: fields to set, such as "cluster=h100_sxm".
+        ignore_unknown: whether to leave out arguments that simtrain does not know. The first lines
+            of the file list them.
 
     Raises:
         InputError: unreadable sources, unknown arguments, and values and combinations that
             Megatron-LM refuses.
     """
-    draft = MegatronDraft(read_source(text_or_file), tuple(overrides))
+    draft = MegatronDraft(read_source(text_or_file), tuple(overrides), ignore_unknown)
     # Later sections read the fields of earlier ones; the file has the sections in this order.
     for set_section in (
         set_model,

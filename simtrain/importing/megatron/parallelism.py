@@ -5,7 +5,7 @@ from __future__ import annotations
 from simtrain.errors import InputError
 from simtrain.importing.draft import DEFAULT
 from simtrain.importing.megatron.draft import MegatronDraft, converted, listed, wrong
-from simtrain.importing.megatron.shell import unknown_name
+from simtrain.importing.megatron.source import unknown_value
 from simtrain.importing.settings import Setting
 from simtrain.scenario.pipeline_layout import chunks_of_layout
 
@@ -158,7 +158,11 @@ def _world(draft: MegatronDraft) -> tuple[int | None, str]:
     if world := draft.integer("world_size"):
         return world, draft.origin("world_size")
     launcher = [draft.launcher.get(name) for name in ("nproc_per_node", "nnodes")]
-    given = [one for one in launcher if one and not unknown_name(one.value)]
+    given = [one for one in launcher if one]
+    for one in given:
+        if one.unknown:
+            message, fix = f"{one.spelled} is {one.unknown}", "add --set parallelism.data=..., "
+            raise unknown_value(message, one.unknown, one.place, fix)
     counts = [converted(one, int, "an integer") for one in given]
     if len(counts) < 2:
         return None, ""

@@ -1,278 +1,1053 @@
-"""Interpret the commands of a shell script, without running it.
+"""Interpret the commands of a bash script, without running anything.
 
-Supported are variables, arrays, quotes, continued lines, arithmetic, defaults (`${N:-8}`) and `if`
-with tests of text and numbers, in a shell without environment and parameters. A value that depends
-on anything else (files, other programs, loops) is unknown, and so is every value derived from it.
+Evaluated are assignments, arrays, quotes, defaults (`${N:-8}`), integer formulas, `[`, `[[`,
+`if`, `case`, `&&`, `||`, groups, subshells, pipelines, jobs in the background and functions, in a
+shell without environment and parameters whose folder has no files. All else makes the names that
+it could assign unknown, and so every value that is derived from them.
 """
 
 from __future__ import annotations
 
-import ast
 import fnmatch
 import operator
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from enum import Enum
+from itertools import chain
 
-from simtrain.importing.megatron.shell_words import Command, Expansion, Literal, Word, commands_of
+from simtrain.errors import InputError
+from simtrain.importing.megatron.shell_arithmetic import evaluate
+from simtrain.importing.megatron.shell_syntax import (
+    NAME,
+    AndOr,
+    Arithmetic,
+    Block,
+    Case,
+    Foreign,
+    Function,
+    If,
+    Lines,
+    Literal,
+    Loop,
+    Node,
+    Not,
+    Opaque,
+    Parser,
+    Part,
+    Simple,
+    Subshells,
+    Test,
+    Variable,
+    Word,
+    evaluated_text,
+)
 
-# Characters with their offsets in the file, so that an expanded word keeps its positions.
-Text = list[tuple[str, int]]
-_MARK = "\0"  # Encloses the name of an unknown value; no script contains it.
-_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=")
-_DECLARATIONS = {"export", "declare", "local", "readonly", "typeset"}
-_BLOCK_STARTS = {"for", "while", "until", "select", "case", "function"}
-_BLOCK_ENDS = {"fi", "done", "esac", "}"}
+MAX_CHARACTERS = 200_000
+"""The longest script that is read; the longest of Megatron-LM has under 20,000."""
+MAX_EXPANSIONS = 1_000_000
+"""The most characters that all expansions of a script may have together."""
+MAX_COMMANDS = 20_000
+"""The most commands that a script may run."""
+_MAX_CALLS = 150
+
+_ASSIGNMENT = re.compile(rf"({NAME})(\+?)=")
+_ELEMENT = re.compile(rf"{NAME}\[")
+_IDENTIFIER = re.compile(NAME)
+_ASSIGNING = re.compile(r"=|\+\+|--")
+_GLOB = re.compile(r"[*?]|\[.*\]", re.DOTALL)
+# Lists and layouts of Megatron-LM, such as [0]*3+[1]*58 and Et*3|t*4L, match the names of no files.
+_NO_FILE = re.compile(r".*[()|]|(?=.*\])[][\d,+*]*\Z", re.DOTALL)
+_INTEGER = re.compile(r"-?(0|[1-9]\d{0,17})", re.ASCII)
+_BLANKS = re.compile(r"([ \t\n]+)")
+# Set by bash itself or by a login, which a shell without environment does not show.
+_SPECIAL = re.compile(
+    r"BASH.*|COMP_.*|EPOCH.*|LC_.*|PS[0-4]|(?:CD|MAN|PYTHON|LD_LIBRARY_)?PATH|PIPESTATUS|RANDOM|SRANDOM|SECONDS|LINENO|E?UID|"
+    r"PPID|PWD|OLDPWD|HOME|USER|LOGNAME|HOSTNAME|SHELL|SHELLOPTS|SHLVL|TERM|LANG|OPTIND|OPTERR|"
+    r"GROUPS|FUNCNAME|DIRSTACK|HISTCMD|HOSTTYPE|MACHTYPE|OSTYPE|COLUMNS|LINES|COPROC.*|TMPDIR|_"
+)
+_DECLARATIONS = {"export", "readonly", "declare", "typeset", "local"}
+# Programs and builtins that assign nothing. Other names can be functions of a sourced file.
+_BATCH_JOB = re.compile("^#SBATCH ", re.MULTILINE)
+_PROGRAM_NAMES = """
+    accelerate apptainer awk basename bash cat chmod conda cp cut date deepspeed dirname docker env
+    find free git grep gpustat head hostname ip jq kill ln ls lscpu mkdir mamba module mpirun
+    mpiexec mv nohup numactl nsys nvidia-smi pip pip3 ps python python3 ray rm rsync scontrol sed
+    seq sh singularity sleep sort srun stat sudo tail tee timeout torchrun touch tr ulimit uname uv
+    wc wget which
+    alias bg break cd continue dirs disown echo fg hash jobs logout popd printf pushd pwd times type
+    ulimit umask unalias wait
+"""
+_PROGRAMS = frozenset(_PROGRAM_NAMES.split())
 
 
-def string(text: Text) -> str:
-    """Return the characters without offsets."""
-    return "".join(char for char, _ in text)
+class State(Enum):
+    """What is known of a piece of text; an absent one is unset in a shell without environment."""
+
+    KNOWN = 0
+    ABSENT = 1
+    UNKNOWN = 2
+    ARGUMENTS = 3
+    """Unknown, and possibly several arguments."""
 
 
-def unknown_name(text: str) -> str | None:
-    """Return the first unknown variable or command in a text, such as "$1", or None."""
-    found = re.search(f"{_MARK}(.*?){_MARK}", text, re.DOTALL)
-    return found[1] if found else None
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A piece of text with its position, or the name of an unknown value."""
+
+    text: str
+    offset: int = field(compare=False)
+    state: State = State.KNOWN
 
 
-def words_of_commands(script: str, file: str) -> Iterator[list[Text]]:
-    """Yield the expanded words of each command that the script runs or may run.
-
-    Raises:
-        InputError: a quote or bracket is not closed.
-    """
-    shell = _Shell()
-    for command in commands_of(script, file):
-        if words := shell.run(command):
-            yield words
+Text = tuple[Segment, ...]
 
 
-@dataclass
-class _Block:
-    """An `if` or another block.
+@dataclass(frozen=True, slots=True)
+class Value:
+    """The value of a variable: one text, or the elements of an array."""
+
+    elements: tuple[Text, ...]
+    is_array: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """A value that is unknown, and whether it may be several arguments."""
+
+    may_be_arguments: bool = False
+
+
+_UNSET = Value(())
+_Binding = Value | Unknown | Function
+
+
+@dataclass(slots=True)
+class _Scope:
+    """The assignments of a branch, subshell or function, above those of its parent.
 
     Args:
-        runs: whether the current branch runs; None if unknown.
-        has_run: whether a branch has run; None if unknown.
+        parent: the scope around it.
+        values: the names that it assigns.
+        is_opaque: whether all names of its parents are unknown.
+        is_lost: whether nothing that is assigned later is known either, as if IFS had changed.
     """
 
-    runs: bool | None
-    has_run: bool | None
+    parent: _Scope | None = None
+    values: dict[str, _Binding] = field(default_factory=dict)
+    is_opaque: bool = False
+    is_lost: bool = False
+
+    def scopes(self) -> Iterator[_Scope]:
+        """Yield the scope and those around it."""
+        scope: _Scope | None = self
+        while scope:
+            yield scope
+            scope = scope.parent
+
+    def binding(self, name: str) -> _Binding | None:
+        """Return what a name is bound to; None if nothing binds it."""
+        for scope in self.scopes():
+            if name in scope.values:
+                return scope.values[name]
+            if scope.is_opaque:
+                return Unknown()
+        return None
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """A word of a command after all expansions.
+
+    Args:
+        text: the characters; of an unknown value, its name, such as "$1".
+        offset: position in the source.
+        unknown: the first unknown value in it, or None.
+        may_be_arguments: whether it can be several arguments, or none.
+    """
+
+    text: str
+    offset: int
+    unknown: str | None = None
+    may_be_arguments: bool = False
+
+
+def commands_of(script: str, lines: Lines) -> list[list[Argument]]:
+    """Return the expanded words of each command that a script runs or may run.
+
+    Raises:
+        InputError: the syntax is wrong or not supported, or the script exceeds a limit.
+    """
+    _check_length(script, lines)
+    shell = _Shell(lines, is_batch_job=_BATCH_JOB.search(script) is not None)
+    shell.run(Parser(script, lines).parse())
+    return shell.commands
+
+
+def words_of(text: str, lines: Lines) -> list[Argument]:
+    """Return the words of a text of arguments, in which only quotes and $ have a meaning.
+
+    Raises:
+        InputError: a quote or bracket is not closed, or the text exceeds a limit.
+    """
+    _check_length(text, lines)
+    shell = _Shell(lines, has_patterns=False)
+    return [_argument(word) for word in shell.fields(Parser(text, lines).words())]
+
+
+def _check_length(text: str, lines: Lines) -> None:
+    if len(text) > MAX_CHARACTERS:
+        message = f"the text has {len(text):,} characters, more than {MAX_CHARACTERS:,}"
+        raise _too_large(message, lines, 0)
+
+
+def _too_large(message: str, lines: Lines, offset: int) -> InputError:
+    fix = "shorten it, or import the arguments alone as one text"
+    return InputError.of("E879", message, lines.location(offset), fix)
+
+
+@dataclass(slots=True)
 class _Shell:
-    variables: dict[str, list[Text]] = field(default_factory=dict)
-    blocks: list[_Block] = field(default_factory=list)
-    condition: list[tuple[bool | None, str]] | None = None
+    """Interpreter of a script.
 
-    @property
-    def runs(self) -> bool | None:
-        """Whether the current commands run; None if it depends on unknown values."""
-        states = [block.runs for block in self.blocks]
-        return False if False in states else None if None in states else True
+    Args:
+        lines: the lines of the script, for errors.
+        has_patterns: whether *, ? and brackets match the names of files.
+        is_batch_job: whether Slurm starts the script, and defines variables.
+        scope: the current variables. Parameters are "@"; a function is under its name with "()".
+        commands: the words of the commands so far.
+        loops: the number of loops around the current command; what they assign is unknown.
+        ended: "exit" or "return" after the command of this name.
+        fixed: names that are read-only, and names with attributes that change what they are
+            assigned.
+    """
 
-    def run(self, command: Command) -> list[Text] | None:
-        """Interpret a command; return its expanded words, or None for blocks and assignments."""
-        words = command.words
-        if command.defines_function:
-            self.blocks.append(_Block(None, None))
-            return None
-        while words and (keyword := words[0].literal) is not None:
-            if keyword in ("if", "elif"):
-                if keyword == "if":
-                    self.blocks.append(_Block(None, False))
-                self.condition = []
-            elif keyword == "then":
-                self._decide()
-            elif keyword == "else":
-                self._branch(True)
-            elif keyword in _BLOCK_ENDS:
-                if self.blocks:
-                    self.blocks.pop()
-            elif keyword in _BLOCK_STARTS:
-                self.blocks.append(_Block(None, None))
+    lines: Lines
+    has_patterns: bool = True
+    is_batch_job: bool = False
+    scope: _Scope = field(default_factory=lambda: _Scope(values={"@": Value((), True)}))
+    commands: list[list[Argument]] = field(default_factory=list)
+    loops: int = 0
+    ended: str = ""
+    readonly: set[str] = field(default_factory=set)
+    attributed: set[str] = field(default_factory=set)
+    # For each call: names that are local, and names that a branch with a `return` assigns.
+    frames: list[tuple[set[str], set[str]]] = field(default_factory=list)
+    offset: int = 0
+    depth: int = 0
+    num_commands: int = 0
+    num_expanded: int = 0
+
+    # ------------------------------------------------------------------------------------ commands
+
+    def run(self, node: Node) -> bool | None:
+        """Interpret a command; return whether it succeeds, or None if that is unknown."""
+        self.depth += 1
+        self.num_commands += 1
+        if self.depth > _MAX_CALLS or self.num_commands > MAX_COMMANDS:
+            what = f"calls nested more than {_MAX_CALLS} deep"
+            if self.depth <= _MAX_CALLS:
+                what = f"more than {MAX_COMMANDS:,} commands"
+            raise _too_large(f"the script runs {what}", self.lines, self.offset)
+        status = self._run(node)
+        self.depth -= 1
+        # In a loop, what was true the first time may be false the next.
+        return None if self.loops else status
+
+    def _run(self, node: Node) -> bool | None:
+        match node:
+            case Simple():
+                return self._simple(node)
+            case Test():
+                return self._test(node.words)
+            case Block():
+                self._taint_redirections(node.redirections)
+                status: bool | None = True
+                for command in node.commands:
+                    status = self.run(command)
+                    if self.ended:
+                        break
+                return status
+            case AndOr():
+                return self._and_or(node)
+            case Not():
+                status = self.run(node.command)
+                return None if status is None else not status
+            case Subshells():
+                for command in node.commands:
+                    self._subshell(command)
                 return None
-            elif keyword == "{":
-                self.blocks.append(_Block(True, True))
-            elif keyword != "do":
+            case If():
+                return self._if(node)
+            case Loop():
+                self._loop(node)
+                return None
+            case Case():
+                return self._case(node)
+            case Function():
+                self._bind(f"{node.name}()", node)
+                return True
+            case Opaque():
+                for name in _IDENTIFIER.findall(node.source):
+                    self._integer(name)
+                if _ASSIGNING.search(node.source):
+                    self._taint(node.source)
+                return None
+
+    def _and_or(self, node: AndOr) -> bool | None:
+        status = self.run(node.first)
+        for joint, command in node.rest:
+            if self.ended:
                 break
-            words = words[1:]
-        if self.condition is not None:
-            if words:
-                self.condition.append((self._test(words), command.operator))
-            return None
-        return self._simple(words)
+            if status is None:
+                self._branch([command, None])
+            elif status == (joint == "&&"):
+                status = self.run(command)
+        return status
 
-    def _decide(self) -> None:
-        """Evaluate the condition of an `if`, and begin its branch."""
-        value: bool | None = True
-        joined = "&&"
-        for one, following in self.condition or []:
-            value = _both(value, one) if joined == "&&" else _either(value, one)
-            joined = following if following in ("&&", "||") else "&&"
-        self.condition = None
-        self._branch(value)
+    def _subshell(self, node: Node, is_opaque: bool = False) -> None:
+        scope, ended = self.scope, self.ended
+        self.scope = _Scope(scope, is_opaque=is_opaque, is_lost=scope.is_lost)
+        self.run(node)
+        self.scope, self.ended = scope, ended
 
-    def _branch(self, condition: bool | None) -> None:
-        if not self.blocks:
+    def _if(self, node: If) -> bool | None:
+        for number, (condition, body) in enumerate(node.branches):
+            status = self.run(condition)
+            if self.ended:
+                return None
+            if status is None:
+                rest = node.branches[number + 1 :]
+                self._branch([body, If(rest, node.otherwise) if rest else node.otherwise])
+                return None
+            if status:
+                return self.run(body)
+        return self.run(node.otherwise) if node.otherwise else True
+
+    def _case(self, node: Case) -> bool | None:
+        text = known_text(self._joined(node.word), is_empty=True)
+        for number, (patterns, body) in enumerate(node.branches):
+            matches = [None if text is None else self._matches(text, one) for one in patterns]
+            if None in matches or node.falls_through or self.loops:
+                bodies = [body for _, body in node.branches[number:]]
+                for _ in bodies if node.falls_through else [None]:
+                    self._branch([*bodies, None])
+                return None
+            if True in matches:
+                return self.run(body)
+        return True
+
+    def _loop(self, node: Loop) -> None:
+        if node.condition and not self.loops:
+            scope, num_commands = self.scope, len(self.commands)
+            self.scope = _Scope(scope, is_lost=scope.is_lost)
+            status = self.run(node.condition)
+            attempt, self.scope = self.scope, scope
+            if status is node.is_until and not self.ended:
+                self._merge([attempt])
+                return
+            self.ended = ""
+            del self.commands[num_commands:]
+        if node.words is not None and not self.fields(node.words, is_quiet=True):
             return
-        block = self.blocks[-1]
-        block.runs = _both(condition, _not(block.has_run))
-        block.has_run = _either(block.has_run, block.runs)
+        self.loops += 1
+        # What an iteration assigns is unknown in the next.
+        for number in range(2 if self.loops == 1 else 1):
+            num_commands = len(self.commands)
+            self._taint(node.variable, may_be_arguments=True)
+            if node.condition:
+                self.run(node.condition)
+            self._branch([node.body, None])
+            self.ended = ""
+            if self.loops == 1 and number == 0:
+                del self.commands[num_commands:]
+        self.loops -= 1
 
-    def _simple(self, words: list[Word]) -> list[Text] | None:
-        """Store the leading assignments of a command; return its other words, expanded."""
-        if words and words[0].literal in _DECLARATIONS:
-            words = [word for word in words[1:] if not (word.literal or "").startswith("-")]
-        while words and (found := _ASSIGNMENT.match(words[0].start)):
-            self._assign(found[1], bool(found[2]), words[0].without(len(found[0])))
-            words = words[1:]
-        if self.runs is False:
-            return None
-        return [text for word in words for text in self.expand(word)]
-
-    def _assign(self, name: str, appends: bool, word: Word) -> None:
-        if self.runs is False:
-            return
-        if self.runs is None:
-            self.variables[name] = [_unknown(f"${name}", word.offset)]
-            return
-        if word.elements is not None:
-            new = [text for element in word.elements for text in self.expand(element)]
-            self.variables[name] = [*self.variables.get(name, []), *new] if appends else new
-            return
-        value = self.joined(word)
-        if appends:
-            value = [one for text in self.variables.get(name, []) for one in text] + value
-        self.variables[name] = [value]
-
-    def joined(self, word: Word) -> Text:
-        """Expand a word to one text, as in an assignment or a test."""
-        texts = self.expand(Word(word.pieces, word.offset), splits=False)
-        return [one for text in texts for one in text]
-
-    def expand(self, word: Word, splits: bool = True) -> list[Text]:
-        """Expand a word to words: split unquoted variables, and expand arrays to their elements."""
-        done: list[Text] = []
-        current: Text | None = None
-        for piece in word.pieces:
-            if isinstance(piece, Literal):
-                current = (current or []) + piece.text
+    def _branch(self, nodes: list[Node | None]) -> None:
+        """Interpret branches of which one runs, and keep what all of them agree on."""
+        scope, scopes, endings = self.scope, [], []
+        for node in nodes:
+            self.scope = _Scope(scope, is_lost=scope.is_lost)
+            if node:
+                self.run(node)
+            if not self.ended:
+                scopes.append(self.scope)
                 continue
-            values = self._values(piece)
-            if splits and not piece.quoted:
-                values = [part for value in values for part in split(value)]
-            elif piece.quoted and not piece.several:
-                values = [_joined(values, piece.offset)]
-            for index, value in enumerate(values):
-                if index and current is not None:
-                    done.append(current)
-                    current = None
-                current = (current or []) + value
-        # "${A[@]}" of an empty array expands to nothing.
-        is_none = not current and any(
-            isinstance(piece, Expansion) and piece.several for piece in word.pieces
-        )
-        return done if current is None or is_none else [*done, current]
+            endings.append(self.ended)
+            if self.ended == "return" and self.frames:
+                self.frames[-1][1].update(self.scope.values, ["@"])
+                scope.is_lost |= self.scope.is_lost or self.scope.is_opaque
+            self.ended = ""
+        self.scope = scope
+        if scopes:
+            self._merge(scopes)
+        else:
+            self.ended = "return" if "return" in endings else "exit"
 
-    def _values(self, piece: Expansion) -> list[Text]:
-        if piece.kind == "arithmetic":
-            return [self._arithmetic(piece)]
-        if piece.kind == "command":
-            return [_unknown(f"$({piece.name})", piece.offset)]
-        if piece.name in ("@", "*"):
-            return []
-        value = self.variables.get(piece.name)
-        is_empty = value is None or not any(value)
-        if piece.default is not None and is_empty:
-            return [self.joined(piece.default)]
-        if value is None or piece.is_unreadable:
-            return [_unknown(f"${piece.name}{piece.elements}", piece.offset)]
-        return value
+    def _merge(self, scopes: list[_Scope], local: Iterable[str] = ()) -> None:
+        """Assign to the current scope what the scopes of branches agree on."""
+        names = {name for scope in scopes for name in scope.values}.difference(local)
+        bindings = {name: [scope.binding(name) for scope in scopes] for name in sorted(names)}
+        if any(scope.is_opaque for scope in scopes):
+            self.scope.values.clear()
+            self.scope.is_opaque = True
+        self.scope.is_lost |= any(scope.is_lost for scope in scopes)
+        for name, (first, *others) in bindings.items():
+            agrees = first is not None and all(other == first for other in others)
+            unknown = Unknown(any(map(_may_be_arguments, (first, *others))))
+            self.scope.values[name] = first if agrees and first else unknown
 
-    def _arithmetic(self, piece: Expansion) -> Text:
-        def value_of(found: re.Match[str]) -> str:
-            return "".join(map(string, self.variables.get(found[1], [[("?", 0)]])))
-
-        formula = re.sub(r"\$?\{?([A-Za-z_]\w*)\}?", value_of, piece.name)
-        try:
-            number = _evaluate(ast.parse(formula.strip(), mode="eval").body)
-        except (SyntaxError, ValueError, ZeroDivisionError, TypeError):
-            return _unknown(f"$(({piece.name}))", piece.offset)
-        return [(char, piece.offset) for char in str(number)]
-
-    def _test(self, words: list[Word]) -> bool | None:
-        """Return whether a command of a condition succeeds; None if unknown."""
-        if words and words[0].literal == "!":
-            return _not(self._test(words[1:]))
-        if not words or words[0].literal not in ("[", "[[", "test"):
+    def _simple(self, node: Simple) -> bool | None:
+        self._taint_redirections(node.redirections)
+        words = node.words
+        if words:
+            self.offset = words[0].offset
+        if words and _ELEMENT.match(words[0].start):
+            self._taint(node.source, may_be_arguments=True)
             return None
-        inside = words[1:] if words[0].literal == "test" else words[1:-1]
-        values: list[str] = []
-        for word in inside:
-            text = string(self.joined(word))
-            # In a shell without environment, unset variables are empty.
-            is_unset = re.fullmatch(rf"{_MARK}\$\w+{_MARK}", text)
-            values.append("" if is_unset and text[2:-1] not in self.variables else text)
-        return _test_of(values)
+        prefix: list[str] = []
+        while words and (found := _ASSIGNMENT.match(words[0].start)):
+            prefix.append(found[1])
+            words = words[1:]
+        assignments = node.words[: len(prefix)]
+        if not words:
+            for word in assignments:
+                self._assign(word)
+            # A command in $(...) gives the assignment its status.
+            return None if re.search(r"\$\(|`", node.source) or node.redirections else True
+        for word in assignments:
+            self._joined(word)
+        literal = words[0].literal or ""
+        if literal in _DECLARATIONS and not self._function(literal):
+            return self._declare(literal, words[1:], node.source)
+        arguments = self.fields(words)
+        while arguments and all(one.state is State.ABSENT for one in arguments[0]):
+            arguments = arguments[1:]
+        if not arguments:
+            return None
+        self.commands.append([_argument(text) for text in arguments])
+        name = known_text(arguments[0])
+        if name is None:
+            self._unknown_command()
+            return None
+        function = self._function(name)
+        if prefix and (function or name in _BUILTINS):
+            self._taint(" ".join(prefix), may_be_arguments=True)
+        if function:
+            return self._call(function, arguments[1:])
+        return self._command(name, arguments[1:], node)
+
+    def _command(self, name: str, arguments: list[Text], node: Simple) -> bool | None:
+        """Interpret a command that is no function of the script."""
+        if name in ("command", "builtin"):
+            inner = known_text(arguments[0]) if arguments else ""
+            if inner and inner.startswith("-"):
+                return None
+            if inner:
+                return self._command(inner, arguments[1:], node)
+            self._lose()
+            return None
+        if name in _BUILTINS:
+            return _BUILTINS[name](self, arguments, node)
+        if name in ("[", "test"):
+            return self._old_test(name, node.words)
+        if name in _PROGRAMS or "/" in name or name.endswith(".py"):
+            if name in ("printf", "wait") and _known_start(arguments).startswith("-"):
+                self._taint(node.source, may_be_arguments=True)
+            if name not in ("echo", "printf"):
+                for text in arguments:
+                    self._child(text)
+        elif any(scope.is_opaque for scope in self.scope.scopes()):
+            # It can be a function of a sourced file.
+            self._forget()
+        return None
+
+    def _unknown_command(self) -> None:
+        if not any(argument.text.endswith(".py") for argument in self.commands[-1]):
+            self._forget()
+
+    def _child(self, text: Text) -> None:
+        """Interpret an argument that is a script, as of `bash -c "torchrun ..."`."""
+        written = "".join(one.text for one in text if one.state is State.KNOWN)
+        if ".py" in written and " --" in written:
+            self._subshell(self._parsed([text]), is_opaque=True)
+
+    def _parsed(self, texts: Iterable[Text]) -> Node:
+        """Parse texts that a command evaluates, with blanks between them."""
+        pieces = [
+            (one.text, one.offset, one.state is State.KNOWN)
+            for text in texts
+            for one in (*text, Segment(" ", text[-1].offset if text else 0))
+        ]
+        return evaluated_text(pieces, self.lines).parse()
+
+    def _call(self, function: Function, arguments: list[Text]) -> bool | None:
+        scope = self.scope
+        self.scope = _Scope(scope, {"@": _parameters(arguments)}, is_lost=scope.is_lost)
+        self.frames.append(({"@"}, set()))
+        status = self.run(function.body)
+        local, returned = self.frames.pop()
+        inner, self.scope = self.scope, scope
+        has_returned = self.ended == "return"
+        if has_returned:
+            self.ended = ""
+        self._merge([inner], local)
+        if returned:
+            self._taint_names({*inner.values, *returned} - local, True)
+        return None if has_returned or returned else status
+
+    def _function(self, name: str) -> Function | None:
+        """Return a function of the script; one that may be defined makes all names unknown."""
+        for scope in self.scope.scopes():
+            binding = scope.values.get(f"{name}()")
+            if isinstance(binding, Function):
+                return binding
+            if binding:
+                self._lose()
+                return None
+        return None
+
+    # ---------------------------------------------------------------------------------- assignment
+
+    def _assign(self, word: Word) -> None:
+        """Interpret a word such as N=8, N+=8 or N=(8 9)."""
+        name, appends = _ASSIGNMENT.findall(word.start)[0]
+        old = self.scope.binding(name)
+        if word.elements is not None:
+            elements = tuple(self.fields(word.elements))
+            has_index = any(one.start.startswith("[") for one in word.elements)
+            if has_index or (appends and isinstance(old, Unknown)):
+                self._bind(name, Unknown(True))
+            elif appends and isinstance(old, Value):
+                self._bind(name, Value((*old.elements, *elements), True))
+            else:
+                self._bind(name, Value(elements, True))
+            return
+        text = self._joined(word, skip=len(f"{name}{appends}="))
+        if isinstance(old, Value) and old.is_array:
+            self._bind(name, Unknown(True))  # It replaces, or extends, the first element alone.
+        elif appends and isinstance(old, Unknown):
+            self._bind(name, Unknown(old.may_be_arguments or _has_flags(text)))
+        elif appends and isinstance(old, Value):
+            self._bind(name, Value(((*chain(*old.elements), *text),)))
+        else:
+            self._bind(name, Value((text,)))
+
+    def _bind(self, name: str, binding: _Binding) -> None:
+        if name in ("IFS", "POSIXLY_CORRECT") or name in self.readonly:
+            self._lose()
+        if self.loops or name in self.attributed or _SPECIAL.fullmatch(name):
+            binding = Unknown(_may_be_arguments(binding))
+        self.scope.values[name] = binding
+
+    def _taint(self, text: str, may_be_arguments: bool = False) -> None:
+        """Make every name in a text unknown."""
+        self._taint_names(_IDENTIFIER.findall(text), may_be_arguments)
+
+    def _taint_names(self, names: Iterable[str], may_be_arguments: bool) -> None:
+        for name in sorted({*names}):
+            self._bind(name, Unknown(may_be_arguments))
+
+    def _taint_redirections(self, texts: Iterable[str]) -> None:
+        for text in texts:
+            if _ASSIGNING.search(text) or text.startswith("{"):
+                self._taint(text)
+
+    def _forget(self) -> None:
+        """Make all names unknown that are assigned so far."""
+        functions = {
+            name: binding for name, binding in self.scope.values.items() if name.endswith("()")
+        }
+        self.scope.values.clear()
+        self.scope.values.update(functions)
+        self.scope.is_opaque = True
+
+    def _lose(self) -> None:
+        """Make all names unknown, including those that are assigned later."""
+        self.scope.is_lost = True
+
+    def _declare(self, builtin: str, words: tuple[Word, ...], source: str) -> bool | None:
+        options = [word for word in words if word.start.startswith(("-", "+"))]
+        letters = {letter for word in options for letter in (word.literal or "-?")[1:]}
+        if builtin == "local" and not self.frames:
+            self._taint(source)  # An error: bash assigns nothing.
+            return None
+        declares_local = self.frames and builtin not in ("export", "readonly")
+        for word in words:
+            name = _IDENTIFIER.match(word.start)
+            is_assignment = _ASSIGNMENT.match(word.start) is not None
+            if word in options:
+                continue
+            if not name or not (is_assignment or word.literal == name[0]):
+                self._taint(source, may_be_arguments=True)
+                if not all(isinstance(part, Literal) for part in word.parts):
+                    self._lose()  # The name itself comes from an expansion.
+                continue
+            if declares_local:
+                self.frames[-1][0].add(name[0])
+            if letters - {*"aprx"}:
+                self.attributed.add(name[0])
+                self._bind(name[0], Unknown(True))
+            if is_assignment:
+                self._assign(word)
+            elif declares_local:
+                self._bind(name[0], _UNSET)
+            if builtin == "readonly" or "r" in letters:
+                self.readonly.add(name[0])
+        if letters & {*"ng"} and builtin not in ("export", "readonly"):
+            self._lose()  # A reference to another name, or to a name outside of the function.
+        return None if options else True
+
+    # ------------------------------------------------------------------------------------ builtins
+
+    def _eval(self, arguments: list[Text], node: Simple) -> bool | None:
+        self.run(self._parsed(arguments))
+        if any(known_text(text) is None for text in arguments):
+            self._forget()
+        return None
+
+    def _source(self, arguments: list[Text], node: Simple) -> None:
+        self._forget()
+
+    def _unset(self, arguments: list[Text], node: Simple) -> bool | None:
+        names = [known_text(text) or "" for text in arguments]
+        if all(_IDENTIFIER.fullmatch(name) for name in names):
+            for name in names:
+                self._bind(name, _UNSET)
+            return True
+        self._taint(node.source)
+        if "" in names:
+            self._lose()
+        for name in names:
+            if self._function(name):
+                self._lose()
+        return None
+
+    def _set(self, arguments: list[Text], node: Simple) -> bool | None:
+        option = ""
+        for number, text in enumerate(map(known_text, arguments)):
+            is_name = option.endswith("o") and text in _OPTIONS
+            if text is not None and (is_name or _OPTION.fullmatch(text)):
+                option = text
+            elif text == "--" or (text and text[0] not in "+-"):
+                first = number + (text == "--")
+                self._bind("@", _parameters(arguments[first:]))
+                return True
+            else:
+                self._lose()
+        return True
+
+    def _shift(self, arguments: list[Text], node: Simple) -> bool | None:
+        count = known_text(arguments[0]) if arguments else "1"
+        parameters = self.scope.binding("@")
+        if isinstance(parameters, Value) and count and count.isdecimal() and len(count) < 5:
+            if int(count) <= len(parameters.elements):
+                self._bind("@", Value(parameters.elements[int(count) :], True))
+            return None
+        self._bind("@", Unknown(True))
+        return None
+
+    def _end(self, arguments: list[Text], node: Simple) -> None:
+        if node.words[0].literal == "exit" or self.frames:
+            self.ended = node.words[0].literal or "exit"
+
+    def _exec(self, arguments: list[Text], node: Simple) -> bool | None:
+        if arguments:
+            self.commands[-1] = self.commands[-1][1:]
+            for text in arguments:
+                self._child(text)
+            self.ended = "exit"
+        return None
+
+    def _trap(self, arguments: list[Text], node: Simple) -> bool | None:
+        signals = [known_text(text) for text in arguments[1:]]
+        if not all(signal and _ENDING_SIGNAL.fullmatch(signal) for signal in signals):
+            self._lose()  # The commands of the trap run between any two others.
+        return None
+
+    def _reads(self, arguments: list[Text], node: Simple) -> None:
+        """Interpret a builtin that assigns names among its arguments."""
+        self._taint(f"{node.source} REPLY MAPFILE OPTARG OPTIND", may_be_arguments=True)
+        if any(known_text(text) is None for text in arguments):
+            self._lose()
+
+    def _do_nothing(self, arguments: list[Text], node: Simple) -> bool:
+        return True
+
+    def _false(self, arguments: list[Text], node: Simple) -> bool:
+        return False
+
+    def _changes_the_shell(self, arguments: list[Text], node: Simple) -> None:
+        self._lose()
+
+    # --------------------------------------------------------------------------------------- tests
+
+    def _old_test(self, name: str, words: tuple[Word, ...]) -> bool | None:
+        """Evaluate `[ ... ]` or `test ...`."""
+        texts = self.fields(words, is_quiet=True)
+        while texts and known_text(texts[0]) != name:  # `builtin [ ... ]`
+            texts = texts[1:]
+        values = [known_text(text, is_empty=True) for text in texts[1:]]
+        if name == "[" and (not values or values.pop() != "]"):
+            return None
+        texts_known = [value for value in values if value is not None]
+        return _test_of(texts_known) if len(texts_known) == len(values) else None
+
+    def _test(self, words: tuple[Word, ...]) -> bool | None:
+        """Evaluate a test of `[[ ... ]]`."""
+        operands = [known_text(self._joined(word), is_empty=True) for word in words]
+        if len(words) == 1:
+            return None if operands[0] is None else bool(operands[0])
+        if len(words) == 2:
+            test, text = words[0].literal, operands[1]
+            is_supported = test in ("-z", "-n") and text is not None
+            return bool(text) is (test == "-n") if is_supported else None
+        left, test, right = operands[0], words[1].literal, operands[2]
+        if test in ("=", "==", "!=") and left is not None and len(words) == 3:
+            matches = self._matches(left, words[2])
+            return None if matches is None else matches is (test != "!=")
+        if test not in _COMPARISONS or left is None or right is None:
+            return None
+        if not (_INTEGER.fullmatch(left) and _INTEGER.fullmatch(right)):
+            self._lose()  # Operands are formulas, which can assign.
+            return None
+        return _COMPARISONS[test](int(left), int(right))
+
+    def _matches(self, text: str, pattern: Word) -> bool | None:
+        """Return whether a text matches a pattern; None for patterns that are not supported."""
+        glob = ""
+        for part in pattern.parts:
+            joined = known_text(self._text([part]), is_empty=True)
+            if joined is None:
+                return None
+            is_plain = part.quoted or not re.search(r"[*?\[(\\~]", joined)
+            if not is_plain and not (isinstance(part, Literal) and set(joined).isdisjoint("[(\\~")):
+                return None
+            glob += re.sub(r"([*?[])", r"[\1]", joined) if is_plain else joined
+        return fnmatch.fnmatchcase(text, glob)
+
+    # ---------------------------------------------------------------------------------- expansions
+
+    def fields(self, words: Iterable[Word], is_quiet: bool = False) -> list[Text]:
+        """Expand words to texts: unquoted values are split, arrays give their elements.
+
+        Args:
+            words: the words.
+            is_quiet: whether names without a value expand to nothing, in place of an unknown text.
+        """
+        return [text for word in words for text in self._fields_of(word, is_quiet)]
+
+    def _fields_of(self, word: Word, is_quiet: bool) -> list[Text]:
+        fields = _Fields(True, is_quiet, self.has_patterns)
+        self._expand(word.parts, fields, quoted=False)
+        literals = "".join(
+            part.text for part in word.parts if isinstance(part, Literal) and not part.quoted
+        )
+        has_braces = "{" in literals and "}" in literals.partition("{")[2] and literals != "{}"
+        if has_braces or _has_tilde(word):
+            return [(Segment(word.source, word.offset, State.ARGUMENTS),)]
+        return fields.finish()
+
+    def _joined(self, word: Word, skip: int = 0) -> Text:
+        """Expand a word to one text, as in an assignment or a test.
+
+        Args:
+            word: the word.
+            skip: the number of characters to leave out at its start.
+        """
+        if _has_tilde(word):
+            return (Segment(word.source[skip:], word.offset, State.UNKNOWN),)
+        first, *rest = word.parts or (Literal("", word.offset, True),)
+        if skip and isinstance(first, Literal):
+            first = Literal(first.text[skip:], first.offset + skip, first.quoted)
+        return self._text([first, *rest])
+
+    def _text(self, parts: Iterable[Part]) -> Text:
+        fields = _Fields(False, False, False)
+        self._expand(parts, fields, quoted=True)
+        return tuple(one for text in fields.finish() for one in text)
+
+    def _expand(
+        self, parts: Iterable[Part], fields: _Fields, quoted: bool, in_operand: bool = False
+    ) -> None:
+        for part in parts:
+            is_quoted = quoted or part.quoted
+            match part:
+                case Literal():
+                    segment = Segment(part.text, part.offset)
+                    if in_operand and not part.quoted and part.text.startswith("~"):
+                        segment = Segment(part.text, part.offset, State.UNKNOWN)
+                    fields.add(segment, is_quoted, splits=in_operand)
+                    self._count(part.text)
+                case Variable():
+                    self._expand_variable(part, fields, is_quoted)
+                case Arithmetic():
+                    fields.add(self._arithmetic(part), is_quoted)
+                case Foreign():
+                    fields.add(Segment(part.source, part.offset, State.UNKNOWN), is_quoted)
+
+    def _expand_variable(self, part: Variable, fields: _Fields, quoted: bool) -> None:
+        binding = self._value_of(part.name)
+        if self.scope.is_lost:
+            binding = Unknown(_may_be_arguments(binding))
+        is_all = part.index in ("@", "*") or part.name in ("@", "*")
+        unknown = Segment(f"${part.name}" + "[@]" * is_all, part.offset, State.UNKNOWN)
+        if is_all or (not quoted and _may_be_arguments(binding)):
+            unknown = Segment(unknown.text, part.offset, State.ARGUMENTS)
+        if part.source in ("$#", "${#}"):
+            return fields.add(self._num_parameters(part), quoted)
+        elements = self._elements_of(part, binding)
+        is_set = self._is_set(part, elements) if elements is not None else None
+        if elements is None or is_set is None:
+            # An operand that may be expanded may assign.
+            if part.operator != "" and _ASSIGNING.search(part.source.partition(part.name)[2]):
+                self._taint(part.source)
+            return fields.add(unknown, quoted)
+        operator = part.operator[-1:] if part.operator else ""
+        if operator == "+" and not is_set:
+            return fields.add(Segment("", part.offset), quoted)
+        if operator == "=" and not is_set:
+            elements = [self._text(part.operand)]
+            self._bind(part.name, Value((elements[0],)))
+        elif operator and operator != "?" and is_set is (operator == "+"):
+            return self._expand(part.operand, fields, quoted, in_operand=True)
+        if not elements and binding is None:
+            return fields.add(Segment(unknown.text, part.offset, State.ABSENT), quoted)
+        for segment in chain(*elements):
+            self._count(segment.text)
+        is_apart = "@" in (part.index, part.name)
+        return fields.add_elements(elements, quoted, is_apart, is_all, part.offset)
+
+    def _is_set(self, part: Variable, elements: list[Text]) -> bool | None:
+        """Return whether a variable is set (and not empty, if its operator has a colon)."""
+        if not part.operator:
+            return bool(elements)
+        if len(elements) > 1 and not all(map(known_text, elements)):
+            return None
+        if part.operator.startswith(":"):
+            empty = {_emptiness(text) for text in elements} or {True}
+            return None if None in empty else empty == {False}
+        return bool(elements)
+
+    def _value_of(self, name: str) -> _Binding | None:
+        parameters = self.scope.binding("@")
+        if name in ("@", "*"):
+            return parameters
+        if name.isdecimal() and name != "0" and isinstance(parameters, Value):
+            elements = parameters.elements[int(name) - 1 : int(name)]
+            return Value(elements) if elements else None
+        if not name.isidentifier():
+            return Unknown(name != "0")
+        binding = self.scope.binding(name)
+        is_set_elsewhere = self.is_batch_job and name.startswith("SLURM_")
+        if binding is None and (is_set_elsewhere or _SPECIAL.fullmatch(name)):
+            return Unknown()
+        return binding
+
+    def _elements_of(self, part: Variable, binding: _Binding | None) -> list[Text] | None:
+        """Return the elements that an expansion selects; None if they are unknown."""
+        if part.operator is None or isinstance(binding, Unknown | Function):
+            return None
+        elements = [*binding.elements] if binding else []
+        if part.index in ("@", "*") or part.name in ("@", "*"):
+            return elements
+        index = int(part.index or 0)
+        # An unknown element can be none or several.
+        is_array = binding is not None and binding.is_array
+        if is_array and any(known_text(text) is None for text in elements[: index + 1]):
+            return None
+        return elements[index : index + 1]
+
+    def _num_parameters(self, part: Variable) -> Segment:
+        parameters = self.scope.binding("@")
+        if isinstance(parameters, Value) and not self.scope.is_lost:
+            return Segment(str(len(parameters.elements)), part.offset)
+        return Segment("$#", part.offset, State.UNKNOWN)
+
+    def _arithmetic(self, part: Arithmetic) -> Segment:
+        text = self._text(part.parts)
+        formula = known_text(text)
+        number = None
+        if formula is not None:
+            number = evaluate(formula, self._integer)
+        if number is None:
+            names = _IDENTIFIER.findall(_written(text))
+            are_known = all([self._integer(name) is not None for name in names])
+            if _ASSIGNING.search(_written(text)):
+                self._taint_names(names, False)
+            elif formula is not None and are_known:
+                self._lose()  # After an error, bash leaves out the rest of the command around it.
+            return Segment(part.source, part.offset, State.UNKNOWN)
+        return Segment(str(number), part.offset)
+
+    def _integer(self, name: str) -> int | None:
+        """Return the value of a variable in a formula."""
+        binding = self._value_of(name)
+        if self.scope.is_lost or not isinstance(binding, Value):
+            return None
+        text = known_text(binding.elements[0]) if binding.elements else None
+        if text is None or not _INTEGER.fullmatch(text):
+            if text:
+                self._lose()  # It is a formula itself, which can assign.
+            return None
+        return int(text)
+
+    def _count(self, text: str) -> None:
+        self.num_expanded += len(text) + 4  # An empty text also takes memory.
+        if self.num_expanded > MAX_EXPANSIONS:
+            message = f"the script expands to more than {MAX_EXPANSIONS:,} characters"
+            raise _too_large(message, self.lines, self.offset)
 
 
-def split(text: Text) -> list[Text]:
-    """Split a text at white space."""
-    words: list[Text] = []
-    starts, in_unknown = True, False
-    for char, offset in text:
-        in_unknown ^= char == _MARK
-        if char.isspace() and not in_unknown:
-            starts = True
-            continue
-        if starts:
-            words.append([])
-            starts = False
-        words[-1].append((char, offset))
-    return words
+@dataclass(slots=True)
+class _Fields:
+    """The texts that a word expands to.
+
+    Args:
+        splits: whether unquoted values are split at blanks.
+        is_quiet: whether absent values are left out.
+        has_patterns: whether *, ? and brackets match the names of files.
+    """
+
+    splits: bool
+    is_quiet: bool
+    has_patterns: bool
+    texts: list[Text] = field(default_factory=list)
+    current: list[Segment] | None = None
+    unquoted: str = ""
+
+    def add(self, segment: Segment, quoted: bool, splits: bool = True) -> None:
+        """Add a segment to the current text; split it if it is not quoted."""
+        if self.is_quiet and segment.state is State.ABSENT:
+            segment = Segment("", segment.offset)
+        if quoted or segment.state is not State.KNOWN:
+            if quoted or segment.text:
+                self.current = [] if self.current is None else self.current
+                self.current += [segment] * bool(segment.text)
+            return
+        start = segment.offset
+        for piece in _BLANKS.split(segment.text) if splits else [segment.text]:
+            if splits and piece[:1] in (" ", "\t", "\n"):
+                self.end()
+            elif piece:
+                self.current = [] if self.current is None else self.current
+                self.current.append(Segment(piece, start))
+                self.unquoted += piece
+            start += len(piece)
+
+    def add_elements(
+        self, elements: list[Text], quoted: bool, is_apart: bool, is_all: bool, offset: int
+    ) -> None:
+        """Add the elements of an array, or the one text of a variable."""
+        if quoted and not (is_all and is_apart and not elements):
+            self.current = [] if self.current is None else self.current
+        for number, text in enumerate(elements):
+            if number and self.splits and (is_apart or not quoted):
+                self.end()
+                self.current = [] if quoted else None
+            elif number:
+                self.add(Segment(" ", offset), True)
+            for segment in text:
+                self.add(segment, quoted)
+
+    def end(self) -> None:
+        """End the current text."""
+        if self.current is not None:
+            text = tuple(self.current)
+            is_glob = self.has_patterns and _GLOB.search(self.unquoted)
+            if is_glob and not _NO_FILE.match(_written(text)):
+                text = (Segment(_written(text), text[0].offset, State.ARGUMENTS),)
+            self.texts.append(text)
+        self.current, self.unquoted = None, ""
+
+    def finish(self) -> list[Text]:
+        """End the last text and return all."""
+        self.end()
+        return self.texts
 
 
-def _joined(texts: list[Text], offset: int) -> Text:
-    """Join texts with blanks, as in "${A[*]}"."""
-    joined = [one for text in texts for one in [(" ", offset), *text]]
-    return joined[1:]
+def known_text(text: Text, is_empty: bool = False) -> str | None:
+    """Return the characters of a text, or None if a part is unknown.
+
+    Args:
+        text: the text.
+        is_empty: whether values that are absent count as empty, in place of unknown.
+    """
+    if is_empty:
+        text = tuple(segment for segment in text if segment.state is not State.ABSENT)
+    return None if any(one.state is not State.KNOWN for one in text) else _written(text)
 
 
-def _unknown(name: str, offset: int) -> Text:
-    return [(char, offset) for char in f"{_MARK}{name}{_MARK}"]
+def _written(text: Text) -> str:
+    return "".join(segment.text for segment in text)
 
 
-_OPERATORS: dict[type, Callable[[int, int], int]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.floordiv,
-    ast.Mod: operator.mod,
+def _emptiness(text: Text) -> bool | None:
+    """Return whether a text is empty in a shell without environment; None if unknown."""
+    if any(segment.text for segment in text if segment.state is State.KNOWN):
+        return False
+    states = {segment.state for segment in text if segment.text}
+    return None if states - {State.KNOWN, State.ABSENT} else True
+
+
+def _argument(text: Text) -> Argument:
+    unknown = next((one for one in text if one.state is not State.KNOWN), None)
+    offset = text[0].offset if text else 0
+    is_several = any(one.state is State.ARGUMENTS for one in text)
+    return Argument(_written(text), offset, unknown.text if unknown else None, is_several)
+
+
+def _parameters(arguments: list[Text]) -> _Binding:
+    """Return the value of "@"; an unknown text can be several parameters."""
+    are_known = all(known_text(text) is not None for text in arguments)
+    return Value(tuple(arguments), True) if are_known else Unknown(True)
+
+
+def _has_flags(text: Text) -> bool:
+    written = f" {_written(text)}"
+    return " -" in written or any(one.state is State.ARGUMENTS for one in text)
+
+
+def _may_be_arguments(binding: _Binding | None) -> bool:
+    match binding:
+        case Unknown(may_be_arguments):
+            return may_be_arguments
+        case Value(elements, is_array):
+            return is_array or any(map(_has_flags, elements))
+    return False
+
+
+def _has_tilde(word: Word) -> bool:
+    """Whether a part of the word is a home folder."""
+    literals = [part.text for part in word.parts if isinstance(part, Literal) and not part.quoted]
+    return word.start.startswith("~") or any(re.search("[=:]~", text) for text in literals)
+
+
+def _known_start(arguments: list[Text]) -> str:
+    return (known_text(arguments[0]) or "-") if arguments else ""
+
+
+_OPTION = re.compile(r"[-+](?:[abeEhmuvxCT]+o?|o)")
+_OPTIONS = ("pipefail", "errexit", "nounset", "xtrace", "verbose", "allexport", "errtrace")
+_ENDING_SIGNAL = re.compile(r"0|2|15|EXIT|(SIG)?(INT|TERM|HUP|QUIT)")
+_BUILTINS: dict[str, Callable[[_Shell, list[Text], Simple], bool | None]] = {
+    ":": _Shell._do_nothing,
+    "true": _Shell._do_nothing,
+    "false": _Shell._false,
+    "eval": _Shell._eval,
+    "source": _Shell._source,
+    ".": _Shell._source,
+    "unset": _Shell._unset,
+    "set": _Shell._set,
+    "shift": _Shell._shift,
+    "exit": _Shell._end,
+    "return": _Shell._end,
+    "exec": _Shell._exec,
+    "trap": _Shell._trap,
+    **dict.fromkeys(("let", "read", "readarray", "mapfile", "getopts"), _Shell._reads),
+    **dict.fromkeys(_DECLARATIONS, _Shell._changes_the_shell),
+    **dict.fromkeys(("shopt", "enable", "fc"), _Shell._changes_the_shell),
 }
-
-
-def _evaluate(node: ast.expr) -> int:
-    if isinstance(node, ast.Constant) and type(node.value) is int:
-        return node.value
-    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-        return _OPERATORS[type(node.op)](_evaluate(node.left), _evaluate(node.right))
-    raise ValueError
-
-
-def _not(value: bool | None) -> bool | None:
-    return None if value is None else not value
-
-
-def _both(one: bool | None, other: bool | None) -> bool | None:
-    return False if False in (one, other) else None if None in (one, other) else True
-
-
-def _either(one: bool | None, other: bool | None) -> bool | None:
-    return _not(_both(_not(one), _not(other)))
-
 
 _COMPARISONS: dict[str, Callable[[int, int], bool]] = {
     "-eq": operator.eq,
@@ -285,27 +1060,39 @@ _COMPARISONS: dict[str, Callable[[int, int], bool]] = {
 
 
 def _test_of(values: list[str]) -> bool | None:
-    """Evaluate a test with -z, -n, =, !=, -eq and similar, !, && and ||; None if unknown."""
-    for joint, join in (("||", _either), ("&&", _both), ("-o", _either), ("-a", _both)):
-        if joint in values[1:-1]:
-            at = values.index(joint, 1)
-            return join(_test_of(values[:at]), _test_of(values[at + 1 :]))
-    if values[:1] == ["!"] and len(values) > 1:
-        return _not(_test_of(values[1:]))
-    if any(unknown_name(value) for value in values):
-        return None
+    """Evaluate the arguments of `[`; None for tests of files and others that are not supported."""
     match values:
-        case [only]:
-            return bool(only)
-        case ["-z", text]:
-            return not text
-        case ["-n", text]:
+        case []:
+            return False
+        case [text]:
             return bool(text)
-        case [left, "=" | "==", right]:
-            return fnmatch.fnmatchcase(left, right)
-        case [left, "!=", right]:
-            return not fnmatch.fnmatchcase(left, right)
-        case [left, compare, right] if compare in _COMPARISONS:
-            if re.fullmatch(r"-?\d+", left) and re.fullmatch(r"-?\d+", right):
-                return _COMPARISONS[compare](int(left), int(right))
-    return None
+        case ["-z" | "-n" as test, text]:
+            return bool(text) is (test == "-n")
+        case [left, "=" | "==" | "!=" as test, right]:
+            return (left == right) is (test != "!=")
+        case [left, test, right] if test in _COMPARISONS:
+            if _INTEGER.fullmatch(left) and _INTEGER.fullmatch(right):
+                return _COMPARISONS[test](int(left), int(right))
+            return None
+        case ["!", *rest] if len(values) <= 4:
+            result = _test_of(rest)
+            return None if result is None else not result
+    if len(values) < 5 or {"!", "(", ")"} & {*values}:
+        return None
+    alternatives = [_test_of_all(part) for part in _split(values, "-o")]
+    return True if True in alternatives else None if None in alternatives else False
+
+
+def _test_of_all(values: list[str]) -> bool | None:
+    results = [_test_of(part) if 0 < len(part) < 4 else None for part in _split(values, "-a")]
+    return False if False in results else None if None in results else True
+
+
+def _split(values: list[str], joint: str) -> list[list[str]]:
+    parts: list[list[str]] = [[]]
+    for value in values:
+        if value == joint:
+            parts.append([])
+        else:
+            parts[-1].append(value)
+    return parts

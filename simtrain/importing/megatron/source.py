@@ -5,22 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import zip_longest
 from pathlib import Path
 
-from simtrain.errors import InputError, Location, Problem
+from simtrain.errors import InputError, Location
 from simtrain.file_kinds import LOG, MOST_BYTES_OF_LOG, SHELL, refuse_other_kinds
 from simtrain.importing.megatron.arguments import KNOWN, SPELLINGS
-from simtrain.importing.megatron.shell import Text, split, string, unknown_name, words_of_commands
-from simtrain.importing.megatron.shell_words import location_of
-from simtrain.importing.settings import Setting, unknown_setting
+from simtrain.importing.megatron.shell import Argument, commands_of, words_of
+from simtrain.importing.megatron.shell_syntax import Lines
+from simtrain.importing.settings import Setting
 from simtrain.strict_yaml import read_text
 
 TEXT = "the arguments"
 """The file name in errors if the arguments are passed as text."""
 
-_PRINTED = re.compile(r"^(.*?)-{5,} (?:end of )?arguments -{5,}[ \t]*$", re.MULTILINE)
-_PRINTED_LINE = re.compile(r"([A-Za-z]\w*) \.* ?(.*?)\s*$")
 _LAUNCHER = re.compile(r"--?(nproc[-_]per[-_]node|nnodes)")
 
 
@@ -29,12 +27,13 @@ class Source:
     """The arguments of Megatron-LM and of the launcher (`nproc_per_node`, `nnodes`).
 
     A value is text: several values are separated by blanks, and a flag has "True" or "False".
-    Unknown values of a script have the marks of `shell`.
+    `script` is the training script, such as pretrain_gpt.py, if the source names it.
     """
 
     file: str
     arguments: dict[str, Setting]
     launcher: dict[str, Setting]
+    script: Setting | None = None
     is_printed: bool = False
 
 
@@ -42,7 +41,7 @@ def read_source(text_or_file: str) -> Source:
     """Read arguments; a text that contains " --" or starts with "--" is not a file name.
 
     Raises:
-        InputError: the file cannot be read, or has no arguments; every unknown argument.
+        InputError: the file cannot be read, or has no arguments.
     """
     if text_or_file.lstrip().startswith("--") or " --" in text_or_file:
         text, file = text_or_file, TEXT
@@ -50,15 +49,25 @@ def read_source(text_or_file: str) -> Source:
         text = read_text(Path(text_or_file), MOST_BYTES_OF_LOG)
         text, file = text.replace("\r\n", "\n"), text_or_file
         refuse_other_kinds(text, file, SHELL, LOG)
-    if _PRINTED.search(text):
-        return _source(file, _printed(text, file), {}, is_printed=True)
-    if not _begins_with_argument(text):
-        launcher, words = _training_command(text, file)
-        return _source(file, _given(words, text, file), _launched(launcher, text, file))
-    # Without comments and line breaks, the text is one command.
-    line = _without_comments(text).replace("\\\n", " \n").replace("\n", " ")
-    words = [word for words in words_of_commands(line, file) for word in words]
-    return _source(file, _given(words, text, file), {})
+    lines = Lines(text, file)
+    launcher, script = list[Argument](), None
+    is_printed = any(_header_prefix(line) is not None for line in lines.lines)
+    if is_printed:
+        settings = _printed(lines)
+    elif _begins_with_argument(text):
+        # Without comments and line breaks, the text is one command.
+        line = _without_comments(text).replace("\\\n", " \n").replace("\n", " ")
+        settings = _given(words_of(line, lines), lines)
+    else:
+        launcher, words = _training_command(text, lines)
+        settings = _given(words, lines)
+        if launcher and launcher[-1].text.endswith(".py"):
+            name = launcher[-1].text
+            script = Setting("script", name, name, _place(lines, launcher[-1]))
+    arguments = {argument.name: argument for argument in settings}
+    if not arguments:
+        raise InputError.of("E875", "the source has no arguments", Location(file), "add arguments")
+    return Source(file, arguments, _launched(launcher, lines), script, is_printed)
 
 
 def _begins_with_argument(text: str) -> bool:
@@ -72,46 +81,54 @@ def _without_comments(text: str) -> str:
     return re.sub(r"(?<!\S)#[^\n]*", lambda found: " " * len(found[0]), text)
 
 
-def _printed(text: str, file: str) -> Iterator[Setting]:
+def _header_prefix(line: str) -> str | None:
+    """Return what precedes a header line of printed arguments, such as "0: "; None for others."""
+    before, header, after = line.rstrip(" \t").partition("arguments -----")
+    if not header or after.strip("-"):
+        return None
+    dashes = before.rstrip(" ").removesuffix("end of").rstrip(" ")
+    prefix = dashes.rstrip("-")
+    return prefix.strip() if len(dashes) - len(prefix) >= 5 else None
+
+
+def _printed(lines: Lines) -> Iterator[Setting]:
     """Yield the arguments that a log prints between its two header lines.
 
     A launcher may add a prefix to each line, such as "0: ".
     """
-    start, *ends = _PRINTED.finditer(text)
-    prefix = start[1].strip()
-    end = ends[0].start() if ends else len(text)
-    first_line = text.count("\n", 0, start.end())
-    for number, line in enumerate(text[start.end() : end].split("\n"), start=first_line + 1):
+    headers = (n for n, line in enumerate(lines.lines) if _header_prefix(line) is not None)
+    start = next(headers)
+    end = next(headers, len(lines.lines))
+    prefix = _header_prefix(lines.lines[start]) or ""
+    for number, line in enumerate(lines.lines[start + 1 : end], start=start + 2):
         written = line.strip().removeprefix(prefix).strip()
-        if found := _PRINTED_LINE.fullmatch(written):
-            value = re.sub(r"[\[\]',]+", " ", found[2]).strip()
-            place = Location(file, number, line.index(written) + 1, line)
-            yield Setting(found[1], found[1], value, place)
+        name, _, rest = written.partition(" ")
+        dots, _, value = rest.partition(" ")
+        if name.isidentifier() and not dots.strip("."):
+            value = " ".join(value.translate(_WITHOUT_BRACKETS).split())
+            place = Location(lines.file, number, line.index(written) + 1, line)
+            yield Setting(name, name, value, place)
 
 
-def _training_command(script: str, file: str) -> tuple[list[Text], list[Text]]:
+_WITHOUT_BRACKETS = dict.fromkeys(map(ord, "[]',"), " ")
+
+
+def _training_command(script: str, lines: Lines) -> tuple[list[Argument], list[Argument]]:
     """Return the words of the launcher and of Megatron-LM in the command that starts training."""
     found = []
-    for words in words_of_commands(script, file):
-        # In `bash -c "torchrun ..."` and `eval "$COMMAND"`, the command is one word.
-        words = [part for word in words for part in _parts(word)]
-        at = next((at for at, word in enumerate(words) if string(word).endswith(".py")), -1)
-        if string(words[0]) not in ("echo", "printf") and any(map(_is_megatron, words[at + 1 :])):
+    for words in commands_of(script, lines):
+        at = next((at for at, word in enumerate(words) if word.text.endswith(".py")), -1)
+        if words[0].text not in ("echo", "printf") and any(map(_is_megatron, words[at + 1 :])):
             found.append((words[: at + 1], words[at + 1 :]))
     if len(found) == 1:
         return found[0]
     message = f"{len(found) or 'no'} commands with arguments of Megatron-LM"
     fix = "import the script that starts torchrun, or import the arguments alone as one text"
-    raise InputError.of("E875", message, Location(file), fix)
+    raise InputError.of("E875", message, Location(lines.file), fix)
 
 
-def _parts(word: Text) -> list[Text]:
-    text = string(word)
-    return split(word) if ".py" in text and " --" in text else [word]
-
-
-def _is_megatron(word: Text) -> bool:
-    return string(word).startswith("--") and _named(string(word).partition("=")[0])[0] in KNOWN
+def _is_megatron(word: Argument) -> bool:
+    return word.text.startswith("--") and _named(word.text.partition("=")[0])[0] in KNOWN
 
 
 def _named(flag: str) -> tuple[str, bool]:
@@ -126,84 +143,65 @@ def _named(flag: str) -> tuple[str, bool]:
     return name, True
 
 
-def _given(words: Iterable[Text], text: str, file: str) -> Iterator[Setting]:
+def _given(words: Iterable[Argument], lines: Lines) -> Iterator[Setting]:
     """Yield the arguments in words: flags that start with "--", each with the values after it."""
-    flags: list[tuple[Text, list[str]]] = []
+    flags: list[tuple[str, Argument, list[Argument]]] = []
     for word in words:
-        written = string(word)
-        if written.startswith("--"):
-            flag, equals, value = written.partition("=")
-            flags.append((word[: len(flag)], [value] * bool(equals)))
-        elif not flags or not _can_be_value(written, *flags[-1]):
-            raise _loose(written, _place(text, file, word))
-        elif written != "\\":
-            flags[-1][1].append(written)
-    for flag_text, values in flags:
-        name, value_alone = _named(string(flag_text))
-        value = " ".join(values) if values else str(value_alone)
-        yield Setting(name, string(flag_text), value, _place(text, file, flag_text))
+        if word.text.startswith("--"):
+            flag, equals, value = word.text.partition("=")
+            inside = Argument(value, word.offset, word.unknown, word.may_be_arguments)
+            flags.append((flag, word, [inside] * bool(equals)))
+        elif not flags or not _can_be_value(word, *flags[-1]):
+            raise _loose(word, _place(lines, word))
+        else:
+            flags[-1][2].append(word)
+    for flag, word, values in flags:
+        name, value_alone = _named(flag)
+        value = " ".join(one.text for one in values) if values else str(value_alone)
+        unknown = next((one.unknown for one in values if one.unknown), None)
+        yield Setting(name, flag, value, _place(lines, word), unknown)
 
 
-def _can_be_value(written: str, flag: Text, values: list[str]) -> bool:
+def _can_be_value(word: Argument, flag: str, _: Argument, values: list[Argument]) -> bool:
     """Whether a word can be a value of a flag; an unknown word could contain other arguments."""
-    unknown = unknown_name(written)
-    is_list = string(flag).endswith("data-path")
-    return unknown is None or is_list or (not values and not unknown.endswith("[@]"))
+    if flag.endswith("data-path"):
+        return True
+    return word.unknown is None or not (values or word.may_be_arguments)
 
 
-def _loose(written: str, place: Location) -> InputError:
-    if unknown := unknown_name(written):
-        return unknown_value(f"{unknown} is among the arguments", unknown, place)
+def _loose(word: Argument, place: Location) -> InputError:
+    if word.unknown:
+        return unknown_value(f"{word.unknown} is among the arguments", word.unknown, place)
     fix = 'start arguments with "--", and quote values with blanks'
-    return InputError.of("E871", f'"{written}" does not belong to an argument', place, fix)
+    return InputError.of("E871", f'"{word.text}" does not belong to an argument', place, fix)
 
 
-def unknown_value(message: str, name: str, place: Location | None) -> InputError:
-    """Return the error about a value that a script does not define."""
+def unknown_value(message: str, name: str, place: Location | None, fix: str = "") -> InputError:
+    """Return the error about a value that cannot be read from a script."""
+    if not name.startswith("$"):
+        message = f"{message}, which depends on the files of a folder"
+        return InputError.of("E874", message, place, f"put it in quotes: '{name}'")
     return InputError.of(
         "E874",
         f"{message}, which the file does not define",
         place,
         f"set {name.removesuffix('[@]')} at the top of the file, without a condition on other "
-        "files or programs, or import the arguments alone as one text",
+        f"files or programs, {fix}or import the arguments alone as one text",
     )
 
 
-def _place(text: str, file: str, word: Text) -> Location:
-    return Location(TEXT) if file == TEXT else location_of(text, file, word[0][1] if word else 0)
+def _place(lines: Lines, word: Argument) -> Location:
+    return Location(TEXT) if lines.file == TEXT else lines.location(word.offset)
 
 
-def _launched(words: list[Text], text: str, file: str) -> dict[str, Setting]:
+def _launched(words: list[Argument], lines: Lines) -> dict[str, Setting]:
     """Return the launcher's arguments that set the number of ranks."""
     found: dict[str, Setting] = {}
-    for word, following in pairwise([*words, []]):
-        flag, equals, value = string(word).partition("=")
+    for word, following in zip_longest(words, words[1:]):
+        flag, equals, value = word.text.partition("=")
         if match := _LAUNCHER.fullmatch(flag):
             name = match[1].replace("-", "_")
-            value = value if equals else string(following)
-            found[name] = Setting(name, flag, value, _place(text, file, word))
+            source = word if equals or not following else following
+            value = value if equals or not following else following.text
+            found[name] = Setting(name, flag, value, _place(lines, word), source.unknown)
     return found
-
-
-def _source(
-    file: str,
-    given: Iterable[Setting],
-    launcher: dict[str, Setting],
-    is_printed: bool = False,
-) -> Source:
-    arguments = {argument.name: argument for argument in given}
-    if problems := [_unknown(one) for one in arguments.values() if one.name not in KNOWN]:
-        raise InputError(problems)
-    if not arguments:
-        raise InputError.of("E875", "the source has no arguments", Location(file), "add arguments")
-    return Source(file, arguments, launcher, is_printed)
-
-
-def _unknown(argument: Setting) -> Problem:
-    known = KNOWN
-    if argument.spelled.startswith("--"):
-        known = {f"--{name.replace('_', '-')}" for name in KNOWN | SPELLINGS.keys()}
-    if argument.spelled.startswith("--no-"):
-        known |= {f"--no-{name.replace('_', '-')}" for name in KNOWN}
-    message = f"{argument.spelled} is not a known argument of Megatron-LM"
-    return unknown_setting(argument.spelled, message, argument.place, known)

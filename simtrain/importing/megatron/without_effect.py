@@ -84,7 +84,7 @@ _WITHOUT_EFFECT = """
     titles_data_path query_in_block_prob use_one_sent_docs evidence_data_path
     retriever_report_topk_accuracies retriever_score_scaling block_data_path embedding_path
     indexer_batch_size indexer_log_interval num_classes img_h img_w num_channels patch_dim
-    classes_fraction data_per_class_fraction data_sharding head_lr_mult vision_pretraining
+    classes_fraction data_per_class_fraction data_sharding head_lr_mult
     vision_pretraining_type vision_backbone_type swin_backbone_type mask_type mask_factor
     iter_per_epoch dino_local_img_size dino_local_crops_number dino_head_hidden_size
     dino_bottleneck_size dino_freeze_last_layer dino_norm_last_layer dino_warmup_teacher_temp

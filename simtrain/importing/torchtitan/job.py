@@ -11,7 +11,7 @@ from typing import Any
 from simtrain.errors import InputError, Location
 from simtrain.file_kinds import TORCHTITAN, refuse_other_kinds
 from simtrain.importing.draft import Draft
-from simtrain.importing.settings import Setting, unknown_setting
+from simtrain.importing.settings import Setting
 from simtrain.importing.torchtitan.keys import (
     DETAILS,
     MAPPED,
@@ -22,13 +22,14 @@ from simtrain.importing.torchtitan.keys import (
 from simtrain.strict_yaml import as_scalar, leaves, read_text
 
 _HEADER = re.compile(r"\s*\[\s*([\w.-]+)\s*\]")
+_DEEP = re.compile(r"(?:\.[^.=\n]{1,100}){60}")
 _KEY = re.compile(r"\s*([\w.-]+)\s*=")
 
 
 class JobDraft(Draft):
     """A scenario during its import from a job, whose settings are `section.key`."""
 
-    def __init__(self, file: str, overrides: tuple[str, ...]) -> None:
+    def __init__(self, file: str, overrides: tuple[str, ...], ignore_unknown: bool = False) -> None:
         super().__init__(
             file=file,
             what=f"torchtitan's job in {file}",
@@ -38,13 +39,12 @@ class JobDraft(Draft):
         )
         known = {*MAPPED, *NOT_MODELLED, *WITHOUT_EFFECT}
         passed_over = {*WITHOUT_EFFECT_SECTIONS, *DETAILS}
-        problems = [
-            unknown_setting(key, f"{key} is not a known key of a torchtitan job", one.place, known)
+        unknown = [
+            one
             for key, one in self.settings.items()
             if key not in known and key.partition(".")[0] not in passed_over
         ]
-        if problems:
-            raise InputError(problems)
+        self.refuse_unknown(unknown, "key", "a torchtitan job", known, ignore_unknown)
 
     def __getitem__(self, key: str) -> Any:
         """Return the value of a key, or its default."""
@@ -90,12 +90,19 @@ def _settings(file: str) -> dict[str, Setting]:
     text = read_text(Path(file))
     refuse_other_kinds(text, file, TORCHTITAN)
     try:
-        sections = tomllib.loads(text)
+        if _DEEP.search(text):
+            raise RecursionError  # tomllib takes the square of a key's sections
+        keys = {".".join(map(str, path)): value for path, value in leaves(tomllib.loads(text))}
+    except RecursionError:
+        message, fix = "its values are nested too deeply", "remove the nesting"
+        raise InputError.of("E879", message, Location(file), fix) from None
     except tomllib.TOMLDecodeError as error:
-        fix = "correct the TOML syntax"
-        raise InputError.of("E875", f"invalid TOML: {error}", Location(file), fix) from None
+        message, fix = f"invalid TOML: {error}", "correct the TOML syntax"
+        raise InputError.of("E875", message, Location(file), fix) from None
+    except ValueError:
+        message, fix = "a number has more digits than Python converts", "shorten it"
+        raise InputError.of("E879", message, Location(file), fix) from None
     places = dict(_places(text, file))
-    keys = {".".join(map(str, path)): value for path, value in leaves(sections)}
     return {
         key: Setting(key, key, value, places.get(key, Location(file)))
         for key, value in keys.items()

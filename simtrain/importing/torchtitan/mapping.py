@@ -27,18 +27,22 @@ from simtrain.scenario.pipeline_layout import layout_of_chunks
 _ALWAYS = "as torchtitan always does"
 
 
-def import_torchtitan(file: str, overrides: Iterable[str] = ()) -> tuple[Scenario, str]:
+def import_torchtitan(
+    file: str, overrides: Iterable[str] = (), *, ignore_unknown: bool = False
+) -> tuple[Scenario, str]:
     """Import a job; return the scenario and the text of its file.
 
     Args:
         file: path of the TOML file.
         overrides: fields to set, such as "parallelism.data=16".
+        ignore_unknown: whether to leave out keys that simtrain does not know. The first lines of
+            the file list them.
 
     Raises:
         InputError: unreadable files; unknown keys, models and schedules; an undefined number of
             ranks; combinations that the framework refuses.
     """
-    draft = _Mapping(file, tuple(overrides))
+    draft = _Mapping(file, tuple(overrides), ignore_unknown)
     draft.set_all()
     return draft.finished({})
 

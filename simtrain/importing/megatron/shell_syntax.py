@@ -1,0 +1,833 @@
+"""Parse a bash script into commands and words, which `shell` interprets.
+
+The parser refuses what it does not read as bash does, in place of guessing. It is ours because the
+packages that parse bash do not suit: tree-sitter's grammar, made for editors, reads some scripts
+differently from bash without an error (`A=a\\` continued by `b` assigns "a").
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+
+from simtrain.errors import InputError, Location
+
+MAX_DEPTH = 60
+"""The largest nesting of blocks, brackets and expansions; hand-written scripts have under ten."""
+
+NAME = r"[A-Za-z_][A-Za-z0-9_]*"
+_BLANK = re.compile(r"(?:[ \t]|\\\n)*(?:#[^\n]*)?")
+_OPERATOR = re.compile(r"&&|\|\||\|&|;;&|;;|;&|[;|&()\n]")
+_REDIRECTION = re.compile(
+    rf"(?:\d+|\{{{NAME}\}})?(?:<<<|<<-?|<>|>\||&>>|&>|[<>]&|>>|[<>](?!\())", re.ASCII
+)
+_ENDS_WORD = " \t\n;|&()<>"
+_KEYWORD = re.compile(r"[a-z]+(?=[ \t\n;&|()<>]|\Z)|[{}!](?=[ \t\n;&|()]|\Z)|\[\[(?=[ \t\n])")
+_CLOSING = {"then", "else", "elif", "fi", "do", "done", "esac", "}"}
+_PARAMETER = re.compile(rf"({NAME})|[0-9@*#?$!-]")
+_BRACES = re.compile(rf"({NAME}|[1-9]\d{{0,3}}|[@*])(?:\[([@*]|\d{{1,4}})\])?(:?[-=+?]|(?=\}}))")
+_ARRAY = re.compile(rf"{NAME}\+?=\Z")
+_FUNCTION = re.compile(r"[ \t]*\([ \t]*\)")
+_ANSI = re.compile(r"\$'(?:[^'\\]|\\.)*+'", re.DOTALL)
+_ASSIGNING_EXPANSION = re.compile(rf"\$\{{{NAME}(?:\[[^]\n]{{,99}}\])?:?=|\$\(\(|\$\[")
+_DELIMITER = re.compile(r"""(?:[^\s;|&()<>'"\\$`]|\\.|'[^'\n]*'|"[^"\n$`\\]*")+""")
+_PLACEHOLDER = 0xF0000  # A private character for each value of an evaluated text that is unknown.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Literal:
+    """Literal characters, and the position of the first in the source."""
+
+    text: str
+    offset: int
+    quoted: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Variable:
+    """An expansion of a variable.
+
+    Args:
+        source: the characters of the expansion.
+        offset: position in the source.
+        quoted: whether the expansion is in double quotes.
+        name: the variable, a number or one of @ and *.
+        index: "" for the variable itself, the index of an element, or @ or * for all elements.
+        operator: "" or an operator such as ":-"; None for a form that is not supported.
+        operand: the word after the operator.
+    """
+
+    source: str
+    offset: int
+    quoted: bool
+    name: str
+    index: str = ""
+    operator: str | None = ""
+    operand: tuple[Part, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Arithmetic:
+    """`$((...))`, with the parts of its formula."""
+
+    source: str
+    offset: int
+    quoted: bool
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Foreign:
+    """A value that a script does not contain, such as the output of a command."""
+
+    source: str
+    offset: int
+    quoted: bool
+
+
+Part = Literal | Variable | Arithmetic | Foreign
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Word:
+    """A word: its parts, its characters in the source, and the elements if it assigns an array."""
+
+    parts: tuple[Part, ...]
+    source: str
+    offset: int
+    elements: tuple[Word, ...] | None = None
+
+    @property
+    def start(self) -> str:
+        """The unquoted literal characters at the start of the word."""
+        first = self.parts[0] if self.parts else None
+        return first.text if isinstance(first, Literal) and not first.quoted else ""
+
+    @property
+    def literal(self) -> str | None:
+        """The text of a word without quotes and expansions; None for other words."""
+        return self.start if len(self.parts) == 1 and self.start else None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Simple:
+    """A simple command: its words with leading assignments, and the texts of its redirections."""
+
+    words: tuple[Word, ...]
+    source: str
+    redirections: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Test:
+    """One test between `[[` and `]]`, without its !, && and ||."""
+
+    words: tuple[Word, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """Commands one after the other, with the texts of the redirections of a compound command."""
+
+    commands: tuple[Node, ...]
+    redirections: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AndOr:
+    """Commands joined by `&&` and `||`, which have the same precedence."""
+
+    first: Node
+    rest: tuple[tuple[str, Node], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Not:
+    """A command after `!`."""
+
+    command: Node
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Subshells:
+    """Commands that run in shells of their own: ( ), jobs in the background, a pipeline."""
+
+    commands: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class If:
+    """The conditions and bodies of `if` and `elif`, and the body of `else`."""
+
+    branches: tuple[tuple[Node, Node], ...]
+    otherwise: Node | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Loop:
+    """A loop: over `words` (a `for`), while `condition` succeeds, or of another kind.
+
+    Args:
+        body: the commands that repeat.
+        condition: the commands of `while` and `until`.
+        is_until: whether the loop ends when the condition succeeds.
+        variable: what a loop assigns itself: the variable of `for`, or the text in `((...))`.
+        words: the words of `for`.
+    """
+
+    body: Node
+    condition: Node | None = None
+    is_until: bool = False
+    variable: str = ""
+    words: tuple[Word, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Case:
+    """`case`: the patterns and body of each branch; falls through if a branch ends with `;&`."""
+
+    word: Word
+    branches: tuple[tuple[tuple[Word, ...], Node], ...]
+    falls_through: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Function:
+    """The definition of a function."""
+
+    name: str
+    body: Node
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Opaque:
+    """A command that is not interpreted, such as `((...))`: it can assign any name in its text."""
+
+    source: str
+
+
+Node = Simple | Test | Block | AndOr | Not | Subshells | If | Loop | Case | Function | Opaque
+
+
+class Lines:
+    """The lines of a text, to find the line and column of an offset."""
+
+    def __init__(self, text: str, file: str) -> None:
+        self.file, self.lines = file, text.split("\n")
+        self.starts = [0]
+        for line in self.lines:
+            self.starts.append(self.starts[-1] + len(line) + 1)
+
+    def location(self, offset: int) -> Location:
+        """Return the line and column of an offset."""
+        number = min(bisect_right(self.starts, offset), len(self.lines)) - 1
+        column = offset - self.starts[number]
+        return Location(self.file, number + 1, column + 1, self.lines[number])
+
+
+@dataclass(slots=True)
+class Parser:
+    """Parser of a script, or of a text that a script evaluates.
+
+    Args:
+        script: the text.
+        lines: the lines of the source, for errors.
+        origins: the start of each piece of an evaluated text, and its offset in the source.
+        unknown: the names of unknown values in an evaluated text, by their placeholder.
+    """
+
+    script: str
+    lines: Lines
+    origins: Sequence[tuple[int, int]] = ((0, 0),)
+    unknown: Sequence[str] = ()
+    at: int = 0
+    depth: int = 0
+    # The delimiters of here-documents whose bodies begin after the current line.
+    pending: list[tuple[str, bool, bool]] = field(default_factory=list)
+    bodies: list[str] = field(default_factory=list)
+
+    def parse(self) -> Block:
+        """Return the commands of the script.
+
+        Raises:
+            InputError: a quote, bracket or block does not end, or the syntax is not supported.
+        """
+        block = self._block()
+        if self.at < len(self.script):
+            raise self._unexpected()
+        return block
+
+    def words(self) -> list[Word]:
+        """Return the words between blanks, without a meaning of operators such as ; and |."""
+        words = []
+        while self.at < len(self.script):
+            start, offset = self.at, self._origin()
+            if parts := self._parts(" \t\n", False):
+                words.append(Word(tuple(parts), self.script[start : self.at], offset))
+            self.at += 1
+        return words
+
+    # ------------------------------------------------------------------------------------ commands
+
+    def _block(self, *ends: str) -> Block:
+        """Parse commands up to one of the keywords or operators `ends`, or to the end."""
+        start, commands = self.at, list[Node]()
+        self._nest(start)
+        while True:
+            self._skip_lines()
+            if self._ends(ends):
+                break
+            if self.at >= len(self.script):
+                if ends:
+                    raise self._error("the block that starts here is not closed", start)
+                break
+            command = self._list()
+            operator = self._take(";", "&", "\n")
+            commands.append(Subshells((command,)) if operator == "&" else command)
+            if not operator and not self._ends(ends) and self.at < len(self.script):
+                raise self._unexpected()
+            # A here-document can have expansions that assign.
+            commands += [Opaque(body) for body in self.bodies]
+            self.bodies.clear()
+        self.depth -= 1
+        return Block(tuple(commands))
+
+    def _ends(self, ends: tuple[str, ...]) -> bool:
+        return self._keyword() in ends or self._operator() in ends
+
+    def _list(self) -> Node:
+        first, rest = self._pipeline(), list[tuple[str, Node]]()
+        while operator := self._take("&&", "||"):
+            self._skip_lines()
+            rest.append((operator, self._pipeline()))
+        return AndOr(first, tuple(rest)) if rest else first
+
+    def _pipeline(self) -> Node:
+        is_negated = False
+        while (keyword := self._keyword()) in ("!", "time"):
+            is_negated ^= keyword == "!"
+            self._skip_keyword()
+            if keyword == "time" and self.script.startswith("-p ", self.at):
+                self.at += 3
+        members = [self._command()]
+        while self._take("|", "|&"):
+            self._skip_lines()
+            members.append(self._command())
+        command = members[0] if len(members) == 1 else Subshells(tuple(members))
+        return Not(command) if is_negated else command
+
+    def _command(self) -> Node:
+        self._skip_blanks()
+        keyword = self._keyword()
+        readers: dict[str | None, Callable[[], Node]] = {
+            "if": self._if,
+            "while": self._while,
+            "until": lambda: self._while(is_until=True),
+            "for": self._for,
+            "select": self._for,
+            "case": self._case,
+            "function": self._function,
+            "{": self._group,
+            "[[": self._test,
+            "coproc": self._coprocess,
+        }
+        if keyword in _CLOSING:
+            raise self._unexpected()
+        if keyword in readers:
+            self._skip_keyword()
+            command = readers[keyword]()
+        elif self._operator() == "(":
+            command = self._parenthesis()
+        else:
+            return self._simple()
+        redirections = self._redirections()
+        return Block((command,), redirections) if redirections else command
+
+    def _simple(self) -> Node:
+        start, words, redirections = self.at, list[Word](), list[str]()
+        while True:
+            redirections += self._redirections()
+            if self.at >= len(self.script) or self._operator() is not None:
+                break
+            words.append(self._word())
+            definition = _FUNCTION.match(self.script, self.at)
+            if definition and len(words) == 1 and words[0].literal and not redirections:
+                self.at = definition.end()
+                return self._body(words[0].literal)
+        if (not words and not redirections) or self._operator() == "(":
+            raise self._unexpected()
+        return Simple(tuple(words), self.script[start : self.at], tuple(redirections))
+
+    def _redirections(self) -> tuple[str, ...]:
+        """Parse redirections; return their texts."""
+        texts = []
+        self._skip_blanks()
+        while found := _REDIRECTION.match(self.script, self.at):
+            self.at = found.end()
+            self._skip_blanks()
+            operator = found[0].lstrip("0123456789")
+            if operator in ("<<", "<<-"):
+                delimiter = _DELIMITER.match(self.script, self.at)
+                if not delimiter:
+                    raise self._unexpected()
+                self.at = delimiter.end()
+                is_raw = any(char in delimiter[0] for char in "\\'\"")
+                word = re.sub(r"""\\(.)|['"]""", r"\1", delimiter[0])
+                self.pending.append((word, is_raw, operator == "<<-"))
+            else:
+                self._word()
+            texts.append(self.script[found.start() : self.at])
+            self._skip_blanks()
+        return tuple(texts)
+
+    def _if(self) -> If:
+        branches, otherwise = [], None
+        while True:
+            condition = self._block("then")
+            self._skip_keyword()
+            branches.append((condition, self._block("elif", "else", "fi")))
+            keyword = self._skip_keyword()
+            if keyword == "else":
+                otherwise = self._block("fi")
+                self._skip_keyword()
+            if keyword != "elif":
+                return If(tuple(branches), otherwise)
+
+    def _while(self, is_until: bool = False) -> Loop:
+        condition = self._block("do")
+        return Loop(self._do(), condition, is_until)
+
+    def _do(self) -> Block:
+        self._skip_lines()
+        if self._keyword() != "do":
+            raise self._unexpected()
+        self._skip_keyword()
+        body = self._block("done")
+        self._skip_keyword()
+        return body
+
+    def _for(self) -> Loop:
+        if self.script.startswith("((", self.at):
+            header = self._parenthesis()
+            if not isinstance(header, Opaque):
+                raise self._unexpected()
+            self._take(";")
+            return Loop(self._do(), variable=header.source)
+        variable = self._word().literal or ""
+        self._skip_lines()
+        words = None
+        if self._keyword() == "in":
+            self._skip_keyword()
+            words = []
+            while self._operator() is None and self.at < len(self.script):
+                words.append(self._word())
+        self._take(";")
+        return Loop(self._do(), variable=variable, words=None if words is None else tuple(words))
+
+    def _case(self) -> Case:
+        start = self.at
+        word, falls_through = self._word(), False
+        branches: list[tuple[tuple[Word, ...], Node]] = []
+        self._skip_lines()
+        if self._keyword() != "in":
+            raise self._unexpected()
+        self._skip_keyword()
+        while True:
+            self._skip_lines()
+            if self.at >= len(self.script):
+                raise self._error("the case that starts here is not closed", start)
+            if self._keyword() == "esac":
+                self._skip_keyword()
+                return Case(word, tuple(branches), falls_through)
+            self._take("(")
+            patterns = [self._word()]
+            while self._take("|"):
+                patterns.append(self._word())
+            if not self._take(")"):
+                raise self._unexpected()
+            body = self._block(";;", ";&", ";;&", "esac")
+            branches.append((tuple(patterns), body))
+            falls_through |= self._take(";;", ";&", ";;&") in (";&", ";;&")
+
+    def _function(self) -> Function:
+        name = self._word().literal
+        if not name:
+            raise self._unexpected()
+        if definition := _FUNCTION.match(self.script, self.at):
+            self.at = definition.end()
+        return self._body(name)
+
+    def _body(self, name: str) -> Function:
+        self._skip_lines()
+        self._nest(self.at)
+        function = Function(name, self._command())
+        self.depth -= 1
+        return function
+
+    def _group(self) -> Block:
+        body = self._block("}")
+        self._skip_keyword()
+        return body
+
+    def _coprocess(self) -> Block:
+        start = self.at
+        command = self._command()
+        return Block((Opaque(self.script[start : self.at]), Subshells((command,))))
+
+    def _parenthesis(self) -> Node:
+        """Parse `((...))` or a subshell."""
+        start = self.at
+        if self.script.startswith("((", start) and self._formula(start + 2) is not None:
+            return Opaque(self.script[start : self.at])
+        self.at = start + 1
+        body = self._block(")")
+        self.at += 1
+        return Subshells((body,))
+
+    # --------------------------------------------------------------------------------------- tests
+
+    def _test(self) -> Node:
+        start = self.at
+        test = self._test_list()
+        self._skip_lines()
+        if not self.script.startswith("]]", self.at):
+            if self.at >= len(self.script):
+                raise self._error("the [[ that starts here is not closed", start)
+            raise self._unexpected()
+        self.at += 2
+        return test
+
+    def _test_list(self, operators: tuple[str, ...] = ("||", "&&")) -> Node:
+        """Parse tests joined by the first operator, each of tests joined by the others."""
+        if not operators:
+            return self._negated_test()
+        self._nest(self.at)
+        first, rest = self._test_list(operators[1:]), list[tuple[str, Node]]()
+        while self._take(operators[0]):
+            rest.append((operators[0], self._test_list(operators[1:])))
+        self.depth -= 1
+        return AndOr(first, tuple(rest)) if rest else first
+
+    def _negated_test(self) -> Node:
+        is_negated = False
+        self._skip_lines()
+        while self._keyword() == "!":
+            is_negated ^= True
+            self._skip_keyword()
+            self._skip_lines()
+        if self._take("("):
+            test = self._test_list()
+            self._skip_lines()
+            if not self._take(")"):
+                raise self._unexpected()
+        else:
+            words: list[Word] = []
+            while self.at < len(self.script) and not self.script.startswith("]]", self.at):
+                if self.script[self.at] in "<>":
+                    char = self.script[self.at]
+                    words.append(
+                        Word((Literal(char, self._origin(), False),), char, self._origin())
+                    )
+                    self.at += 1
+                elif self._operator() is not None:
+                    break
+                else:
+                    words.append(self._word(is_pattern=True))
+                self._skip_blanks()
+            if not words:
+                raise self._unexpected()
+            test = Test(tuple(words))
+        self._skip_lines()
+        return Not(test) if is_negated else test
+
+    # --------------------------------------------------------------------------------------- words
+
+    def _word(self, is_pattern: bool = False) -> Word:
+        """Parse a word, and the blanks after it.
+
+        Args:
+            is_pattern: whether it can contain parentheses, as a pattern between [[ and ]].
+        """
+        self._skip_blanks()
+        start, offset, elements = self.at, self._origin(), None
+        parts = self._parts(_ENDS_WORD, False)
+        while self.at < len(self.script):
+            following = self.script[self.at]
+            begun = self.script[start : self.at]
+            if following in "<>" and self.script.startswith("(", self.at + 1):
+                parts.append(self._process())
+            elif following == "(" and _ARRAY.match(begun):
+                elements = self._elements()
+                break
+            elif is_pattern and following in "(|" and not self.script.startswith("||", self.at):
+                parts.append(self._pattern())
+            else:
+                break
+            parts += self._parts(_ENDS_WORD, False)
+        if self.at == start:
+            raise self._unexpected()
+        word = Word(tuple(parts), self.script[start : self.at], offset, elements)
+        self._skip_blanks()
+        return word
+
+    def _elements(self) -> tuple[Word, ...]:
+        opening, elements = self.at, list[Word]()
+        self.at += 1
+        while True:
+            self._skip_lines()
+            if self.at >= len(self.script):
+                raise self._unended("(", opening)
+            if self.script[self.at] == ")":
+                self.at += 1
+                return tuple(elements)
+            elements.append(self._word())
+
+    def _parts(self, ends: str, quoted: bool) -> list[Part]:
+        """Parse parts up to one of the characters `ends`, or to the end of the script."""
+        script, parts, plain = self.script, list[Part](), _plain(ends, quoted)
+        self._nest(self.at)
+        while self.at < len(script) and script[self.at] not in ends:
+            char, start, origin = script[self.at], self.at, self._origin()
+            if found := plain.match(script, start):
+                self.at = found.end()
+                parts.append(Literal(found[0], origin, quoted))
+            elif char == "'" and not quoted:
+                self.at = self._find("'", start + 1)
+                parts.append(Literal(script[start + 1 : self.at], origin + 1, True))
+                self.at += 1
+            elif char == '"':
+                self.at += 1
+                # An empty part, because "" is a word.
+                parts += self._parts('"', True) or [Literal("", origin, True)]
+                if self.at >= len(script):
+                    raise self._unended('"', start)
+                self.at += 1
+            elif char == "\\":
+                following = script[start + 1 : start + 2]
+                is_escape = not quoted or (following and following in '$`"\\\n' + ends)
+                self.at += 2 if is_escape else 1
+                if following != "\n":
+                    parts.append(Literal(following if is_escape else char, origin, True))
+            elif ord(char) >= _PLACEHOLDER:
+                self.at += 1
+                number = ord(char) - _PLACEHOLDER
+                name = self.unknown[number] if number < len(self.unknown) else char
+                parts.append(Foreign(name, origin, quoted))
+            else:
+                parts.append(self._expansion(quoted))
+        self.depth -= 1
+        return parts
+
+    def _expansion(self, quoted: bool) -> Part:
+        """Parse an expansion that starts with $ or `."""
+        script, start, offset = self.script, self.at, self._origin()
+        if script[start] == "`":
+            end = self._find("`", start + 1)
+            while script[end - 1] == "\\":
+                end = self._find("`", end + 1)
+            self.at = end + 1
+            return Foreign(f"$({script[start + 1 : end]})", offset, quoted)
+        if script.startswith("$((", start):
+            parts = self._formula(start + 3)
+            if parts is not None:
+                return Arithmetic(script[start : self.at], offset, quoted, parts)
+        if script.startswith("$(", start):
+            self.at = start + 2
+            self._block(")")
+            self.at += 1
+            return Foreign(script[start : self.at], offset, quoted)
+        if script.startswith("${", start):
+            return self._braces(start, offset, quoted)
+        if script.startswith("$[", start):
+            raise self._error("$[...] is not read", start)
+        if not quoted and script.startswith("$'", start):
+            self._skip_ansi()
+            return Foreign(script[start : self.at], offset, quoted)
+        if not quoted and script.startswith('$"', start):
+            self.at += 1
+            return Literal("", offset, True)
+        if found := _PARAMETER.match(script, start + 1):
+            self.at = found.end()
+            if found[1] and re.match(r"(?:\\\n)+\w", script[self.at : self.at + 9]):
+                raise self._error("a name that continues on the next line is not read", start)
+            return Variable(script[start : self.at], offset, quoted, found[0])
+        self.at += 1
+        return Literal("$", offset, True)
+
+    def _skip_ansi(self) -> None:
+        """Skip the text of $'...', in which a backslash escapes a quote."""
+        found = _ANSI.match(self.script, self.at)
+        if not found:
+            raise self._unended("$'", self.at)
+        self.at = found.end()
+
+    def _braces(self, start: int, offset: int, quoted: bool) -> Variable:
+        script = self.script
+        found = _BRACES.match(script, start + 2)
+        name, index, operator = (found[1], found[2] or "", found[3]) if found else ("", "", None)
+        self.at = found.end() if found else start + 2
+        # Single quotes are quotes in patterns, such as "${A%'x'}", but not in "${A:-'x'}".
+        operand = self._parts("}", quoted and operator is not None)
+        if self.at >= len(script):
+            raise self._unended("${", start)
+        self.at += 1
+        source = script[start : self.at]
+        if not found:
+            name = next(iter(re.findall(NAME, source)), source)
+        return Variable(source, offset, quoted, name, index, operator, tuple(operand))
+
+    def _formula(self, start: int) -> tuple[Part, ...] | None:
+        """Parse a formula up to its `))`; return None if its parentheses end otherwise."""
+        self.at = start
+        parts, depth = list[Part](), 0
+        while True:
+            parts += self._parts("()", True)
+            if self.at >= len(self.script):
+                raise self._unended("((", start - 2)
+            char = self.script[self.at]
+            if char == ")" and depth == 0:
+                if not self.script.startswith("))", self.at):
+                    return None
+                self.at += 2
+                return tuple(parts)
+            depth += 1 if char == "(" else -1
+            parts.append(Literal(char, self._origin(), True))
+            self.at += 1
+
+    def _process(self) -> Foreign:
+        """Parse <(...) or >(...)."""
+        start, offset = self.at, self._origin()
+        self.at += 2
+        self._block(")")
+        self.at += 1
+        return Foreign(self.script[start : self.at], offset, False)
+
+    def _pattern(self) -> Foreign:
+        """Parse the parentheses of a pattern or of a regular expression, up to a blank."""
+        start, offset, depth = self.at, self._origin(), 0
+        while self.at < len(self.script):
+            char = self.script[self.at]
+            if char not in "()|" or (depth == 0 and (char == ")" or self._operator() == "||")):
+                break
+            depth += {"(": 1, ")": -1}.get(char, 0)
+            self.at += 1
+            self._parts("()|" if depth else _ENDS_WORD, False)
+        return Foreign(self.script[start : self.at], offset, False)
+
+    # -------------------------------------------------------------------------------------- tokens
+
+    def _skip_blanks(self) -> None:
+        if found := _BLANK.match(self.script, self.at):
+            self.at = found.end()
+
+    def _skip_lines(self) -> None:
+        self._skip_blanks()
+        while self._take("\n"):
+            pass
+
+    def _operator(self) -> str | None:
+        found = _OPERATOR.match(self.script, self.at)
+        if found and found[0] == "&" and _REDIRECTION.match(self.script, self.at):
+            return None
+        return found[0] if found else None
+
+    def _take(self, *operators: str) -> str | None:
+        """Skip one of the operators and the blanks after it; return it, or None."""
+        operator = self._operator()
+        if operator not in operators or operator is None:
+            return None
+        self.at += len(operator)
+        if operator == "\n":
+            self._skip_here_documents()
+        self._skip_blanks()
+        return operator
+
+    def _keyword(self) -> str | None:
+        found = _KEYWORD.match(self.script, self.at)
+        return found[0] if found else None
+
+    def _skip_keyword(self) -> str:
+        keyword = self._keyword() or ""
+        self.at += len(keyword)
+        self._skip_blanks()
+        return keyword
+
+    def _skip_here_documents(self) -> None:
+        """Skip the bodies of here-documents, which begin at the current line."""
+        for delimiter, is_raw, strips_tabs in self.pending:
+            start, is_continued = self.at, False
+            while True:
+                if self.at >= len(self.script):
+                    message = f"the here-document up to {delimiter} does not end"
+                    raise self._error(message, max(start - 1, 0))
+                end = self.script.find("\n", self.at)
+                end = len(self.script) if end < 0 else end
+                line = self.script[self.at : end]
+                self.at = min(end + 1, len(self.script))
+                if not is_continued and (line.lstrip("\t") if strips_tabs else line) == delimiter:
+                    break
+                backslashes = len(line) - len(line.rstrip("\\"))
+                is_continued = not is_raw and backslashes % 2 == 1
+            body = self.script[start : self.at]
+            if not is_raw and _ASSIGNING_EXPANSION.search(body):
+                self.bodies.append(body)
+        self.pending.clear()
+
+    def _find(self, text: str, start: int) -> int:
+        end = self.script.find(text, start)
+        if end < 0:
+            raise self._unended(self.script[self.at], self.at)
+        return end
+
+    def _origin(self, at: int | None = None) -> int:
+        """Return the position in the source of a position in the script."""
+        at = self.at if at is None else at
+        number = bisect_right(self.origins, at, key=lambda origin: origin[0]) - 1
+        start, offset = self.origins[number]
+        return offset + at - start
+
+    def _nest(self, start: int) -> None:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            message = f"blocks and brackets are nested more than {MAX_DEPTH} deep"
+            raise self._error(message, start, "E879")
+
+    def _unended(self, what: str, at: int) -> InputError:
+        self.at = len(self.script)
+        return self._error(f"the {what} that starts here is not closed", at)
+
+    def _unexpected(self) -> InputError:
+        text = self.script[self.at : self.at + 20].split("\n")[0] or "the end of the line"
+        return self._error(f"{text} is not expected here", self.at)
+
+    def _error(self, message: str, at: int, code: str = "E876") -> InputError:
+        fix = "correct it, or import the arguments alone as one text"
+        return InputError.of(code, message, self.lines.location(self._origin(at)), fix)
+
+
+@cache
+def _plain(ends: str, quoted: bool) -> re.Pattern[str]:
+    """Return the pattern of characters without meaning in a part."""
+    special = ends + '\\$`"' + ("" if quoted else "'")
+    return re.compile(f"[^{re.escape(special)}{chr(_PLACEHOLDER)}-\U0010ffff]+")
+
+
+def evaluated_text(pieces: Sequence[tuple[str, int, bool]], lines: Lines) -> Parser:
+    """Return the parser of a text that a script evaluates.
+
+    Args:
+        pieces: text (or the name of an unknown value), offset, and whether it is known.
+        lines: the lines of the source.
+    """
+    text, origins, unknown = "", [], list[str]()
+    for piece, offset, is_known in pieces:
+        origins.append((len(text), offset))
+        if is_known:
+            text += piece
+        else:
+            text += chr(_PLACEHOLDER + len(unknown))
+            unknown.append(piece)
+    return Parser(text, lines, origins or [(0, 0)], unknown)

@@ -1,0 +1,130 @@
+"""Unknown settings are named at once or left out; other models are not imported as a GPT."""
+
+import difflib
+import json
+from pathlib import Path
+
+import pytest
+
+from simtrain.errors import InputError
+from simtrain.importing import import_hugging_face, import_megatron, import_torchtitan
+from tests.helpers.command_line import call, refused
+from tests.helpers.imported import BASE, written
+
+CONFIG = {
+    "model_type": "llama",
+    "num_hidden_layers": 4,
+    "hidden_size": 1024,
+    "num_attention_heads": 8,
+    "max_position_embeddings": 2048,
+    "vocab_size": 32000,
+    "new_key": 3,
+    "newer_key": 4,
+}
+JOB = """\
+[model]
+name = "llama3"
+flavor = "8B"
+[parallelism]
+data_parallel_shard_degree = 8
+[training]
+seq_len = 8192
+new_key = 3
+newer_key = 4
+"""
+SOURCES = {
+    "megatron": ("run.sh", f"torchrun pretrain_gpt.py {BASE} --new-key 3 --newer-key 4\n"),
+    "hf": ("config.json", json.dumps(CONFIG, indent=1)),
+    "torchtitan": ("job.toml", JOB),
+}
+IMPORTERS = {
+    "megatron": import_megatron,
+    "hf": import_hugging_face,
+    "torchtitan": import_torchtitan,
+}
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_one_error_names_all_unknown_settings_and_the_way_on(kind: str) -> None:
+    source = written(*SOURCES[kind])
+    errors = refused("import", kind, source)
+    assert errors.count("E871") == 1
+    assert "2 unknown" in errors and "--ignore-unknown" in errors and "ignore_unknown" in errors
+    assert all(name in errors.replace("-", "_") for name in ("new_key", "newer_key"))
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_unknown_settings_can_be_left_out_and_are_listed(kind: str) -> None:
+    source = written(*SOURCES[kind])
+    outcome = call("import", kind, source, "--ignore-unknown", "--out", "o.yaml")
+    assert outcome.exit_code == 0 and "2 settings are not modelled" in outcome.stdout
+    text = Path("o.yaml").read_text(encoding="utf-8")
+    ignored = [line for line in text.splitlines() if "ignored: simtrain does not know it" in line]
+    assert [line.split()[2].strip('"-').replace("-", "_").split(".")[-1] for line in ignored] == [
+        "new_key",
+        "newer_key",
+    ]
+    assert IMPORTERS[kind](source, ignore_unknown=True)[1] == text
+
+
+def test_thousands_of_unknown_settings_get_a_bounded_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    searches = []
+    find = difflib.get_close_matches
+
+    def counted(word: str, *others: object, **options: int) -> list[str]:
+        searches.append(word)
+        return find(word, *others, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(difflib, "get_close_matches", counted)
+    flags = " ".join(f"--unknown-{number} 3" for number in range(3000)) + f" --{'x' * 9000} 3"
+    with pytest.raises(InputError, match=r"3,001 unknown arguments .* and 2,961 more") as caught:
+        import_megatron(f"{BASE} {flags}")
+    assert len(str(caught.value)) < 3000
+    assert len(searches) <= 10 and max(map(len, searches)) <= 100
+
+
+@pytest.mark.parametrize(
+    ("command", "part"),
+    [
+        ("pretrain_bert.py", "BERT's"),
+        ("pretrain_t5.py", "T5's decoder"),
+        ("/megatron/pretrain_vlm.py", "the vision encoder"),
+        ("pretrain_vision_classify.py", "the vision encoder"),
+        ("pretrain_mamba.py", "the Mamba layers"),
+        ("pretrain_retro.py", "the retrieval encoder"),
+        ("pretrain_gpt.py --hybrid-layer-pattern 'M*M-'", "the Mamba layers"),
+        ("pretrain_gpt.py --hybrid-override-pattern M-M-", "the Mamba layers"),
+        ("pretrain_gpt.py --is-hybrid-model", "the Mamba layers"),
+        ("pretrain_gpt.py --spec megatron.core.models.mamba.mamba_layer_specs", "the Mamba layers"),
+        ("pretrain_gpt.py --decoder-num-layers 12", "a decoder"),
+        ("pretrain_gpt.py --vision-pretraining", "the vision encoder"),
+    ],
+)
+def test_other_models_are_not_imported_as_a_gpt(command: str, part: str) -> None:
+    script = written("run.sh", f"torchrun {command} {BASE} --new-key 3\n")
+    for ignores in (False, True):
+        with pytest.raises(InputError, match=f"E877 .* does not have: {part}"):
+            import_megatron(script, ignore_unknown=ignores)
+
+
+def test_an_unknown_number_of_nodes_is_not_taken_for_one() -> None:
+    launch = f"torchrun --nproc_per_node 8 --nnodes $NODES pretrain_gpt.py {BASE}\n"
+    script = written("run.sh", launch)
+    with pytest.raises(InputError, match=r"E874 --nnodes is \$NODES") as caught:
+        import_megatron(script)
+    assert "--set parallelism.data=" in str(caught.value)
+    assert import_megatron(script, ["parallelism.data=32"])[0].parallelism.data == 32
+
+
+@pytest.mark.parametrize(
+    "value", ["[" * 50_000 + "]" * 50_000, "{" + "a." * 50_000 + "a = 1}", "9" * 5000]
+)
+def test_extreme_values_of_a_job_are_refused(value: str) -> None:
+    with pytest.raises(InputError, match=r"job\.toml: E879"):
+        import_torchtitan(written("job.toml", f"{JOB}x = {value}\n"))
+
+
+def test_a_long_header_or_value_of_a_log_is_read() -> None:
+    log = f"{'-' * 100_000}\n{'-' * 20} arguments {'-' * 20}\nnum_layers .{' ' * 100_000}x\n"
+    with pytest.raises(InputError, match="E872 num_layers x is not an integer"):
+        import_megatron(written("log.txt", log))
