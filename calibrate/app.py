@@ -6,6 +6,7 @@ Commands import what they need in their bodies: help works without scipy and tor
 from __future__ import annotations
 
 import json
+import math
 import shlex
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ import typer
 from rich.console import Console
 
 from calibrate.benchmarks.sizes import Part, sizes_for
+from calibrate.records.schema import Compute
 from calibrate.validation.limits import Limits
 from simtrain.commands.app import App
 from simtrain.commands.shared import INTERRUPTED, MISSED, JsonOption, show
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from calibrate.fit.result import Fit
 
 _LIMITS = Limits()
+_QUICK_MINUTES = 2.0
 
 
 Device = Literal["cuda", "cpu"]
@@ -115,14 +118,22 @@ def measure(
     device: Annotated[
         Device | None, typer.Option(help="Device to measure; cuda if there is one.")
     ] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(help="Time after which nothing more is measured; 2 with --quick, else none."),
+    ] = None,
+    dtype: Annotated[
+        Compute | None, typer.Option(help="Data type of training; the one that a trial finds fast.")
+    ] = None,
     only: Annotated[
         list[Part] | None, typer.Option(help="Measure only this part. May be repeated.")
     ] = None,
 ) -> None:
     """Measure this machine: matrix products, kernels, collectives, layers, training.
 
-    Each record is written at once; the same command again measures the missing ones. Collectives
-    need several processes, one for each GPU.
+    A trial chooses the data type that the machine multiplies fast: bf16, or fp32 on most CPUs. Each
+    record is written at once; the same command again measures the missing ones. Collectives need
+    several processes, one for each GPU.
 
     Several GPUs: torchrun --nproc-per-node 8 -m calibrate measure --out my_node
 
@@ -136,14 +147,21 @@ def measure(
 
     chosen = device or ("cuda" if torch.cuda.is_available() else "cpu")
     parts = only or list(Part)
+    default = _QUICK_MINUTES if quick else math.inf
+    limit = default if minutes is None else minutes
+    if not limit > 0:
+        raise InputError.of("E904", f"--minutes is {minutes:g}", fix="write a number above 0")
     try:
-        run = measure_machine(out, chosen, sizes_for(chosen, quick=quick), parts)
+        run = measure_machine(out, chosen, sizes_for(chosen, quick=quick), parts, limit, dtype)
     except KeyboardInterrupt as error:
         print(f"stopped; the same command measures what {out} lacks", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from error
     if not run.ranks.is_first:
         return
-    print(f"{out}: {run.num_added} records added to {run.num_before}")
+    print(f"{out}: {run.num_added} records in {run.compute} added to {run.num_before}")
+    if run.left_out:
+        what = ", ".join(f"{number} {kind}" for kind, number in run.left_out.items())
+        print(f"left out for lack of time: {what}; the same command measures them")
     if run.ranks.size == 1 and Part.COLLECTIVES in parts:
         print("collectives left out: they need two processes (torchrun --nproc-per-node 2)")
     if Part.PRODUCTS in parts and not multiplies_fp8(chosen):

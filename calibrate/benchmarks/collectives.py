@@ -22,15 +22,18 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from calibrate.benchmarks.products import product_runs
+from calibrate.benchmarks.products import DTYPES, product_runs
 from calibrate.benchmarks.ranks import Ranks
 from calibrate.benchmarks.sizes import Sizes
 from calibrate.benchmarks.timing import Run, Timer, in_turn, random_data, spin, summary
 from calibrate.records.file import Point
 from calibrate.records.schema import CollectiveOp, CollectiveRecord, GemmWork, OverlapRecord
-from calibrate.torch_model.parallel import own_group
+from calibrate.torch_model.parallel import (
+    all_gather_single,
+    own_group,
+    reduce_scatter_single,
+)
 
-_DTYPE = torch.bfloat16
 _BESIDE_S = 20e-3
 _BESIDE_SAMPLES = 10
 _NUM_BUDGETS = 2
@@ -55,7 +58,8 @@ class Members:
 def collective_points(sizes: Sizes, timer: Timer) -> list[Point]:
     """Points of every collective, group and size; none for one process."""
     layer = sizes.products[0]
-    before = GemmWork(m=layer.tokens, n=layer.hidden, k=layer.hidden, layout="NN")
+    dtype, compute = DTYPES[sizes.compute], sizes.compute
+    before = GemmWork(m=layer.tokens, n=layer.hidden, k=layer.hidden, layout="NN", dtype=compute)
     patient = replace(timer, budget_s=_NUM_BUDGETS * timer.budget_s)
 
     group_of = cache(own_group)
@@ -64,8 +68,8 @@ def collective_points(sizes: Sizes, timer: Timer) -> list[Point]:
         """Time the collective over several arrays in turn, each written by its rank."""
         group, runs = group_of(members.groups), list[Run]()
         if group is not None:
-            data = random_data(timer.device, _DTYPE)
-            count = _num_elements(num_bytes, members.num_ranks)
+            data = random_data(timer.device, dtype)
+            count = _num_elements(num_bytes, members.num_ranks, dtype)
             copies = range(timer.copies(num_bytes))
             runs = [_run_of(op, data.take(count).clone(), group) for _ in copies]
         if timer.device == "cuda":
@@ -73,7 +77,8 @@ def collective_points(sizes: Sizes, timer: Timer) -> list[Point]:
         _, time = patient.time_parts([in_turn(product_runs(before, timer)), in_turn(runs)])
         return {"time": time}
 
-    points, ops = [], get_args(CollectiveOp)
+    # A profile can do without all-to-alls.
+    points, ops = [], sorted(get_args(CollectiveOp), key="all_to_all".__eq__)
     for members, op, size in product(groups_that_matter(timer.ranks), ops, sizes.array_bytes):
         group = {"num_ranks": members.num_ranks, "num_groups": len(members.groups)}
         what = {"op": op, "array_bytes": size, **group, "num_nodes": members.num_nodes}
@@ -101,9 +106,9 @@ def groups_that_matter(ranks: Ranks) -> Iterator[Members]:
             yield Members((tuple(range(ranks.size)),), ranks.num_nodes)
 
 
-def _num_elements(num_bytes: int, num_ranks: int) -> int:
+def _num_elements(num_bytes: int, num_ranks: int, dtype: torch.dtype) -> int:
     """Elements of an array, rounded up to a multiple of the ranks: each has a whole part."""
-    return math.ceil(num_bytes / _DTYPE.itemsize / num_ranks) * num_ranks
+    return math.ceil(num_bytes / dtype.itemsize / num_ranks) * num_ranks
 
 
 def _ring_step(array: Tensor, group: dist.ProcessGroup | None) -> Run:
@@ -131,8 +136,8 @@ def _run_of(op: str, array: Tensor, group: dist.ProcessGroup | None) -> Callable
         return partial(dist.all_to_all_single, torch.empty_like(array), array, group=group)
     part = array.chunk(dist.get_world_size(group))[dist.get_rank(group)].clone()
     if op == "all_gather":
-        return partial(dist.all_gather_single, array, part, group=group)
-    return partial(dist.reduce_scatter_single, part, array, group=group)
+        return partial(all_gather_single, array, part, group=group)
+    return partial(reduce_scatter_single, part, array, group=group)
 
 
 def overlap_points(sizes: Sizes, timer: Timer) -> list[Point]:
@@ -144,11 +149,14 @@ def overlap_points(sizes: Sizes, timer: Timer) -> list[Point]:
     if timer.ranks.size == 1:
         return []
     tokens, hidden, wide = sizes.overlap.tokens, sizes.overlap.hidden, 4 * sizes.overlap.hidden
-    num_bytes, points = tokens * hidden * _DTYPE.itemsize, []
-    weight = GemmWork(m=wide, n=hidden, k=tokens, layout="NT", accumulate=True)
+    compute, dtype = sizes.compute, DTYPES[sizes.compute]
+    num_bytes, points = tokens * hidden * dtype.itemsize, []
+    into_fp32 = compute != "fp32"
+    projection = GemmWork(m=tokens, n=hidden, k=hidden, layout="NN", dtype=compute)
+    weight = GemmWork(m=wide, n=hidden, k=tokens, layout="NT", dtype=compute, accumulate=into_fp32)
     for beside, op, work in (
-        ("an all-reduce", "all_reduce", GemmWork(m=tokens, n=hidden, k=hidden, layout="NN")),
-        ("an all-gather", "all_gather", GemmWork(m=tokens, n=hidden, k=wide, layout="NN")),
+        ("an all-reduce", "all_reduce", projection),
+        ("an all-gather", "all_gather", projection.model_copy(update={"k": wide})),
         ("a reduce-scatter", "reduce_scatter", weight),
     ):
         size = f"{work.m} x {work.n} x {work.k}"
@@ -161,9 +169,10 @@ def overlap_points(sizes: Sizes, timer: Timer) -> list[Point]:
 def _measure_overlap(work: GemmWork, op: str, num_bytes: int, timer: Timer) -> dict[str, Any]:
     """Time both alone and together, for about as long, so that they always overlap."""
     products = product_runs(work, timer)
-    count = _num_elements(num_bytes, timer.ranks.size)
+    dtype = DTYPES[work.dtype]
+    count = _num_elements(num_bytes, timer.ranks.size, dtype)
     # Zeros stay finite however often they are added up.
-    arrays = [torch.zeros(count, dtype=_DTYPE, device=timer.device) for _ in range(4)]
+    arrays = [torch.zeros(count, dtype=dtype, device=timer.device) for _ in range(4)]
     multiply_one = in_turn(products)
     start = in_turn([partial(_run_of(op, array, None), async_op=True) for array in arrays])
     alone = timer.time(products)

@@ -29,13 +29,14 @@ def iteration_points(sizes: Sizes, timer: Timer) -> list[Point]:
 def iteration_cases(num_ranks: int, sizes: Sizes) -> list[Data]:
     """Scenarios for `num_ranks` processes: every model under every split and recompute.
 
-    Llama models have fused attention, for which selective recompute saves nothing. Sent outputs are
-    not deallocated, and a stage sends its output whole.
+    Llama models have fused attention, except in fp32. Sent outputs are not deallocated, and a stage
+    sends its output whole.
     """
     cases = []
     for size in sizes.models:
         model, micro = size.layer.model(size.num_layers), size.layer.microbatch
         is_llama = "num_query_groups" in model
+        is_fused = is_llama and sizes.has_fused_attention
         recomputes = ("none", "full") if is_llama else ("none", "selective", "full")
         for split, recompute in product(_splits(num_ranks, model), recomputes):
             case = {
@@ -45,8 +46,11 @@ def iteration_cases(num_ranks: int, sizes: Sizes) -> list[Data]:
                 "recompute": recompute,
                 "memory": {"deallocate_outputs": False},
             }
-            cases.append(case | ({"attention_backend": "fused"} if is_llama else {}))
-    return cases
+            fused = {"attention_backend": "fused"} if is_fused else {}
+            cases.append(sizes.in_precision(case | fused))
+    # One of each model and split before any recompute: a measurement that ends early has them all.
+    order = ("none", "full", "selective")
+    return sorted(cases, key=lambda case: order.index(case["recompute"]))
 
 
 def _splits(num_ranks: int, model: Data) -> Iterator[Data]:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from calibrate.benchmarks.products import DTYPES
 from calibrate.benchmarks.sizes import Sizes
 from calibrate.benchmarks.timing import RandomData, Run, Timer, random_data, summary
 from calibrate.records.file import Point
@@ -45,6 +46,8 @@ _NUM_LAUNCHES = 1000
 _NUM_LAUNCH_SAMPLES = 20
 Prepare = Callable[[RandomData, int], Run]
 """Makes a run of a kernel over a number of elements."""
+Moved = Callable[[int], float]
+"""Bytes that a kernel moves for each element, of the bytes of an element."""
 _NUM_ATTENTION_TENSORS = 8
 """Query, key, value, output, and the gradient of each."""
 _ADAM_BYTES = 28
@@ -53,21 +56,23 @@ _ADAM_BYTES = 28
 
 def kernel_points(sizes: Sizes, timer: Timer) -> list[Point]:
     """Points of every kernel and number of elements, and of the launch of a kernel."""
+    dtype = DTYPES[sizes.compute]
 
     def measure(prepare: Prepare, count: int, num_bytes: int) -> dict[str, Any]:
         """Time a kernel on `count` elements; copies of its data exceed the caches."""
-        data = random_data(timer.device, torch.bfloat16)
+        data = random_data(timer.device, dtype)
         with torch.no_grad():
             runs = [prepare(data, count) for _ in range(timer.copies(num_bytes))]
             return {"time": timer.time(runs)}
 
-    points = []
-    for (name, (per_element, prepare)), count in product(_KERNELS.items(), sizes.kernel_elements):
-        num_bytes = per_element * count
+    points = [Point(LaunchRecord, {}, partial(_measure_launch, timer))]
+    # Every kernel of one size before the next size: a measurement that ends early has them all.
+    for count, (name, (moved, prepare)) in product(sizes.kernel_elements, _KERNELS.items()):
+        num_bytes = round(moved(dtype.itemsize) * count)
         family = "stream" if name in _STREAMS else "fused"
         what = {"name": name, "family": family, "num_bytes": num_bytes}
         points.append(Point(KernelRecord, what, partial(measure, prepare, count, num_bytes)))
-    return [*points, Point(LaunchRecord, {}, partial(_measure_launch, timer))]
+    return points
 
 
 def _measure_launch(timer: Timer) -> dict[str, Any]:
@@ -134,38 +139,55 @@ def _adam_step(data: RandomData, count: int) -> Run:
 
 _softmax = partial(causal_softmax, scale=0.125)
 _gelu = partial(functional.gelu, approximate="tanh")
-_KERNELS: dict[str, tuple[int, Prepare]] = {
-    "layer norm": (4, _op(_layer_norm, _ROWS, _BIAS)),
-    "layer norm gradient": (6, _backward(_layer_norm, _ROWS, _BIAS)),
-    "RMS norm": (4, _op(rms_norm, _ROWS, _BIAS)),
-    "RMS norm gradient": (6, _backward(rms_norm, _ROWS, _BIAS)),
-    "SwiGLU": (3, _op(swiglu, _WIDE_ROWS)),
-    "SwiGLU gradient": (5, _backward(swiglu, _WIDE_ROWS)),
-    "rotation": (4, _op(_rotate, _ROWS)),
-    "dropout and residual": (7, _op(bias_dropout_residual, _ROWS, _BIAS, _ROWS)),
-    "dropout gradient": (5, _backward(dropout, _ROWS)),
-    "bias and GeLU": (4, _op(_bias_gelu, _ROWS, _BIAS)),
-    "GeLU gradient": (6, _backward(_gelu, _ROWS)),
-    "softmax": (3, _op(_softmax, _SCORES)),
-    "softmax dropout": (5, _op(dropout, _SCORES)),
-    "softmax gradient": (4, _backward(_softmax, _SCORES)),
-    "copy": (4, _copy),
-    "Adam step": (38, _adam_step),
+
+
+def _moves(elements: float, further_bytes: int = 0) -> Moved:
+    """So many elements, and further bytes (a mask's), for each element."""
+    return lambda element_bytes: elements * element_bytes + further_bytes
+
+
+def _adam_moves(element_bytes: int) -> float:
+    """States and gradient, zeros in the gradient, and the cast of the master to a 16-bit weight."""
+    cast = 4 + element_bytes if element_bytes < 4 else 0
+    return _ADAM_BYTES + 4 + cast
+
+
+_KERNELS: dict[str, tuple[Moved, Prepare]] = {
+    "layer norm": (_moves(2), _op(_layer_norm, _ROWS, _BIAS)),
+    "layer norm gradient": (_moves(3), _backward(_layer_norm, _ROWS, _BIAS)),
+    "RMS norm": (_moves(2), _op(rms_norm, _ROWS, _BIAS)),
+    "RMS norm gradient": (_moves(3), _backward(rms_norm, _ROWS, _BIAS)),
+    "SwiGLU": (_moves(1.5), _op(swiglu, _WIDE_ROWS)),
+    "SwiGLU gradient": (_moves(2.5), _backward(swiglu, _WIDE_ROWS)),
+    "rotation": (_moves(2), _op(_rotate, _ROWS)),
+    "dropout and residual": (_moves(3, 1), _op(bias_dropout_residual, _ROWS, _BIAS, _ROWS)),
+    "dropout gradient": (_moves(2, 1), _backward(dropout, _ROWS)),
+    "bias and GeLU": (_moves(2), _op(_bias_gelu, _ROWS, _BIAS)),
+    "GeLU gradient": (_moves(3), _backward(_gelu, _ROWS)),
+    "softmax": (_moves(1.5), _op(_softmax, _SCORES)),
+    "softmax dropout": (_moves(2, 1), _op(dropout, _SCORES)),
+    "softmax gradient": (_moves(2), _backward(_softmax, _SCORES)),
+    "copy": (_moves(2), _copy),
+    "Adam step": (_adam_moves, _adam_step),
 }
 """Bytes per element of each kernel, and its run; elements of SwiGLU are gate and values, and its
-output has half as many. Adam moves 28 bytes of states and gradient, 6 to write the 16-bit weights,
-and 4 to zero the gradient."""
+output has half as many. A causal softmax reads half of its scores."""
 _STREAMS = "copy", "Adam step"
 
 
 def attention_points(sizes: Sizes, timer: Timer) -> list[Point]:
-    """Points of every number of heads and every length; heads are as wide as the first layer's."""
-    head_size = sizes.layers[0].hidden // sizes.layers[0].heads
+    """Points of every number of heads and every length; none in fp32.
+
+    Heads are as wide as the first layer's.
+    """
+    if not sizes.has_fused_attention:
+        return []
+    head_size, dtype = sizes.layers[0].hidden // sizes.layers[0].heads, DTYPES[sizes.compute]
 
     def measure(heads: int, seq_length: int, head_size: int) -> dict[str, Any]:
         """Time fused attention forward and backward."""
-        data, elements = random_data(timer.device, torch.bfloat16), heads * seq_length * head_size
-        copies = timer.copies(_NUM_ATTENTION_TENSORS * torch.bfloat16.itemsize * elements)
+        data, elements = random_data(timer.device, dtype), heads * seq_length * head_size
+        copies = timer.copies(_NUM_ATTENTION_TENSORS * dtype.itemsize * elements)
         runs = [_attention_runs(heads, seq_length, head_size, data) for _ in range(copies)]
         forward, backward = (timer.time(way) for way in zip(*runs, strict=True))
         return {"forward": forward, "backward": backward}

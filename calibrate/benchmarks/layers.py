@@ -3,7 +3,8 @@
 A fit uses one layer, the first size without recompute and sequence parallelism, to find the speed
 of products inside a layer. All others are held out to validate the profile, ten times as many:
 every other strategy and size, fused attention of each size, and all layers of Llama, one of which
-has its sequences divided instead of its weights.
+has its sequences divided instead of its weights. In fp32 no layer has fused attention, and none
+has its sequences divided, which needs it.
 """
 
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from calibrate.benchmarks.products import DTYPES
 from calibrate.benchmarks.sizes import Sizes
 from calibrate.benchmarks.timing import Run, Timer
 from calibrate.records.file import Point
@@ -44,27 +46,28 @@ def layer_points(sizes: Sizes, timer: Timer) -> list[Point]:
 
     return [
         Point(LayerRecord, {"scenario": case, "held_out": number > 0}, partial(measure, case))
-        for number, case in enumerate(_cases(sizes, timer.ranks.size))
+        for number, case in enumerate(map(sizes.in_precision, _cases(sizes, timer.ranks.size)))
     ]
 
 
 def _cases(sizes: Sizes, num_ranks: int) -> Iterator[Data]:
     """Scenarios of the layers; the first is plain."""
     several, none, full = num_ranks > 1, Recompute.NONE, Recompute.FULL
-    fused, plain = {"attention_backend": "fused"}, {"tensor": num_ranks, "sequence_parallel": False}
+    plain = {"tensor": num_ranks, "sequence_parallel": False}
+    fused = {"attention_backend": "fused"} if sizes.has_fused_attention else {}
     for size in sizes.layers:
         # Table 4: recompute and sequence parallelism.
         for recompute in (none, full, Recompute.SELECTIVE):
             yield _scenario(size, recompute, plain)
             if several and recompute is not full:
                 yield _scenario(size, recompute, plain | {"sequence_parallel": True})
-    for size in sizes.layers:
+    for size in sizes.layers if sizes.has_fused_attention else ():
         yield _scenario(size, none, plain) | fused
     for size in sizes.llama_layers:
         if size.groups % num_ranks == size.experts % num_ranks == 0:
             for recompute in (none, full):
                 yield _scenario(size, recompute, plain | {"sequence_parallel": several}) | fused
-    for size in sizes.llama_layers[:1]:
+    for size in sizes.llama_layers[:1] if sizes.has_fused_attention else ():
         if several and size.seq_length % (2 * num_ranks) == 0:
             yield _scenario(size, none, {"context": num_ranks}) | fused
 
@@ -74,7 +77,7 @@ def memory_points(sizes: Sizes, timer: Timer) -> list[Point]:
     if timer.device != "cuda":
         return []
     split = {"tensor": timer.ranks.size, "sequence_parallel": False}
-    case = _scenario(sizes.layers[0], Recompute.NONE, split)
+    case = sizes.in_precision(_scenario(sizes.layers[0], Recompute.NONE, split))
     return [Point(MemoryRecord, {}, partial(_measure_memory, case))]
 
 
@@ -90,15 +93,16 @@ def _scenario(size: LayerSize, recompute: Recompute, split: Data) -> Data:
 
 def _passes(case: Data, device: str) -> tuple[Run, Run]:
     """A forward and a backward pass in turn; weight gradients are fp32, as in training."""
-    shape = LayerShape.of(Scenario.model_validate(case))
+    scenario = Scenario.model_validate(case)
+    shape, dtype = LayerShape.of(scenario), DTYPES[scenario.precision.compute]
     group = TensorGroup(shape.tensor, shape.sequence_parallel)
     torch.manual_seed(1)  # the ranks' dropout masks must agree
     recompute = Recompute(case["recompute"])
     with torch.device(device):
-        made = [TransformerLayer(shape, recompute, group).bfloat16() for _ in range(_NUM_LAYERS)]
+        made = [TransformerLayer(shape, recompute, group).to(dtype) for _ in range(_NUM_LAYERS)]
     layers = [(layer, MixedPrecisionAdam(layer.parameters(), 1e-4)) for layer in made]
     tokens = shape.local_tokens // shape.microbatch, shape.microbatch, shape.hidden
-    hidden, gradient = (torch.randn(tokens, dtype=torch.bfloat16, device=device) for _ in range(2))
+    hidden, gradient = (torch.randn(tokens, dtype=dtype, device=device) for _ in range(2))
     hidden.requires_grad_()
     outputs: list[Tensor] = []
 

@@ -1,5 +1,6 @@
 """Measures a machine point by point; points whose record exists are not measured again."""
 
+import math
 import os
 import platform
 import shlex
@@ -7,15 +8,18 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
 
+from calibrate.benchmarks.budget import Share, in_time
 from calibrate.benchmarks.collectives import collective_points, overlap_points
+from calibrate.benchmarks.conditions import Watch, load_average
 from calibrate.benchmarks.iterations import iteration_points
 from calibrate.benchmarks.kernels import attention_points, host_points, kernel_points
 from calibrate.benchmarks.layers import layer_points, memory_points
@@ -23,8 +27,9 @@ from calibrate.benchmarks.products import product_points
 from calibrate.benchmarks.ranks import Ranks, check_launcher, joined
 from calibrate.benchmarks.sizes import Part, Sizes
 from calibrate.benchmarks.timing import Timer
+from calibrate.benchmarks.trial import choice_in_words, chosen_dtype, try_products
 from calibrate.records.file import Point, RecordFile, identity
-from calibrate.records.schema import Header, doubtful
+from calibrate.records.schema import Compute, Header, doubtful
 from simtrain.commands.progress import progress_bar
 from simtrain.errors import InputError
 from simtrain.system import physical_memory_bytes
@@ -37,6 +42,14 @@ _CONDITIONS = (
     *("clocks.sm", "clocks.mem", "clocks.max.sm"),
     *("temperature.gpu", "power.draw", "power.limit"),
 )
+_SHARES = {
+    Part.PRODUCTS: 2,
+    Part.KERNELS: 3,
+    Part.COLLECTIVES: 2,
+    Part.LAYERS: 3,
+    Part.ITERATIONS: 4,
+}
+"""Shares of the time; layers and iterations judge the profile, so that all parts must be there."""
 _PARTS: dict[Part, Sequence[Callable[[Sizes, Timer], list[Point]]]] = {
     Part.PRODUCTS: [product_points],
     Part.KERNELS: [kernel_points, attention_points, host_points],
@@ -48,17 +61,32 @@ _PARTS: dict[Part, Sequence[Callable[[Sizes, Timer], list[Point]]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The ranks of a measurement, and its numbers of old and of new records."""
+    """The ranks of a measurement, its numbers of old and of new records, and its data type.
+
+    `left_out` counts the points that the time did not suffice for, by kind.
+    """
 
     ranks: Ranks
     num_before: int
     num_added: int
+    compute: str
+    left_out: Mapping[str, int]
 
 
-def measure(folder: Path, device: str, sizes: Sizes, parts: Collection[Part]) -> Measured:
+def measure(
+    folder: Path,
+    device: str,
+    sizes: Sizes,
+    parts: Collection[Part],
+    minutes: float = math.inf,
+    dtype: Compute | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Measured:
     """Measure the points whose records `folder` lacks, on "cuda" or "cpu".
 
-    Then measure the doubtful ones again: the machine may have been busy for a moment.
+    Then measure the doubtful ones again: the machine may have been busy for a moment. After
+    `minutes` by the `clock` no further point begins; each part has its share of them. A trial
+    chooses the data type unless `dtype` is given.
 
     Raises:
         InputError: E702, no GPU; E714, no NCCL; E715, another rank or torchrun died; E716, one
@@ -70,22 +98,68 @@ def measure(folder: Path, device: str, sizes: Sizes, parts: Collection[Part]) ->
             fix = "torchrun --nproc-per-node 2 -m calibrate measure --out DIR --only collectives"
             message = "collectives need two processes, and there is one"
             raise InputError.of("E716", message, fix=fix)
-        file, known = _open(folder, device, ranks)
-        points = points_of(parts, sizes, Timer(device, sizes.budget_s, ranks))
-        missing = [point for point in points if point.identity not in known]
-        with progress_bar() if ranks.is_first else nullcontext(lambda *_: None) as show:
-            todo = missing
-            for _ in range(1 + _MAX_REVISITS):
-                for number, point in enumerate(todo):
-                    show(point.kind.model_fields["kind"].default, number, len(todo))
-                    record = point.record()
-                    check_launcher(launcher)
-                    if file is not None:
-                        file.write(record)
+        start_s = clock()
+        timer = Timer(device, sizes.budget_s, ranks)
+        trial = {} if dtype else try_products(sizes, timer)
+        described = header(device, ranks, dtype or chosen_dtype(trial), trial)
+        file, begun, known = _open(folder, described, ranks)
+        sizes = replace(sizes, compute=begun.compute)
+        watch = Watch(sizes, timer)
+        shares = [
+            Share(
+                _SHARES[part],
+                [p for p in points_of([part], sizes, timer) if p.identity not in known],
+            )
+            for part in Part
+            if part in parts
+        ]
+        missing = [point for share in shares for point in share.points]
+        if ranks.is_first:
+            print(_plan(missing, begun, minutes), file=sys.stderr, flush=True)
+
+        def elapsed_s() -> float:
+            """Return the seconds since the start, the same on all ranks."""
+            return ranks.slowest([clock() - start_s])[0]
+
+        taken = set[str]()
+        with (
+            progress_bar(has_lines=True) if ranks.is_first else nullcontext(lambda *_: None) as show
+        ):
+
+            def take(point: Point, done: int, total: int) -> None:
+                """Measure a point and write its record."""
+                show(point.kind.model_fields["kind"].default, done, total)
+                record = point.record(watch.watch)
+                check_launcher(launcher)
+                if file is not None:
+                    file.write(record)
+                taken.add(point.identity)
+
+            for point in in_time(shares, 60 * minutes - elapsed_s(), elapsed_s):
+                take(point, len(taken), len(missing))
+            for _ in range(_MAX_REVISITS):
                 doubted = set(map(identity, doubtful(file.records))) if file else set()
-                doubted = ranks.from_first(doubted)
+                doubted = ranks.from_first(doubted) & taken
                 todo = [point for point in missing if point.identity in doubted]
-        return Measured(ranks, len(known), len(missing))
+                again = Share(1, todo)
+                for number, point in enumerate(
+                    in_time([again], 60 * minutes - elapsed_s(), elapsed_s)
+                ):
+                    take(point, number, len(todo))
+        kinds = (p.kind.model_fields["kind"].default for p in missing if p.identity not in taken)
+        return Measured(ranks, len(known), len(taken), sizes.compute, Counter(kinds))
+
+
+def _plan(missing: Sequence[Point], header: Header, minutes: float) -> str:
+    """What is going to be measured, in which data type, and how long at most."""
+    counts = Counter(point.kind.model_fields["kind"].default for point in missing)
+    what = ", ".join(f"{number} {kind}" for kind, number in counts.items())
+    limit = "until all are measured" if math.isinf(minutes) else f"at most {minutes:g} minutes"
+    load = header.conditions.get("load average")
+    busy = f"; load average {load}" if load else ""
+    choice = choice_in_words(header.trial) if header.trial else header.compute
+    records = f"{len(missing)} records ({what or 'none is missing'})"
+    return f"measuring {records}, {limit}{busy}\ndata type: {choice}"
 
 
 def points_of(parts: Collection[Part], sizes: Sizes, timer: Timer) -> list[Point]:
@@ -94,22 +168,31 @@ def points_of(parts: Collection[Part], sizes: Sizes, timer: Timer) -> list[Point
     return [point for points in makers for point in points(sizes, timer)]
 
 
-def _open(folder: Path, device: str, ranks: Ranks) -> tuple[RecordFile | None, set[str]]:
-    """The file, on rank 0 alone, and the identities of its records, on all ranks."""
+def _open(
+    folder: Path, described: Header, ranks: Ranks
+) -> tuple[RecordFile | None, Header, set[str]]:
+    """The file, on rank 0 alone; its header and the identities of its records, on all ranks.
+
+    A measurement that continues keeps the data type that it began with.
+    """
     file, failure = None, None
     if ranks.is_first:
         try:
-            file = RecordFile(folder, header(device, ranks))
+            file = RecordFile(folder, described)
         except InputError as error:
             failure = error.problems
-    known, failure = ranks.from_first((file.known if file else set(), failure))
+    opened = (file.header, file.known) if file else None
+    opened, failure = ranks.from_first((opened, failure))
     if failure:
         raise InputError(failure)
-    return file, known
+    assert opened is not None, "rank 0 has a file unless it failed"
+    return file, *opened
 
 
-def header(device: str, ranks: Ranks) -> Header:
-    """Describe this machine, now."""
+def header(
+    device: str, ranks: Ranks, dtype: Compute = "bf16", trial: Mapping[str, float] | None = None
+) -> Header:
+    """Describe this machine, now; `trial` has the rates that decided the data type, if any."""
     on_cuda = device == "cuda"
     properties = torch.cuda.get_device_properties() if on_cuda else None
     queried = _nvidia_smi_while_computing() if on_cuda else {}
@@ -129,7 +212,9 @@ def header(device: str, ranks: Ranks) -> Header:
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         command=command(ranks),
         software=software,
-        conditions=queried,
+        conditions=load_average() | queried,
+        compute=dtype,
+        trial=dict(trial or {}),
     )
 
 

@@ -12,13 +12,9 @@ from calibrate.records.file import Point
 from calibrate.records.schema import GemmRecord, GemmWork
 from calibrate.torch_model.models import LayerSize
 from calibrate.torch_model.parallel import weight_gradient
+from calibrate.torch_model.training import COMPUTE_DTYPES
 
-DTYPES = {
-    "bf16": torch.bfloat16,
-    "fp16": torch.float16,
-    "fp32": torch.float32,
-    "fp8": torch.float8_e4m3fn,
-}
+DTYPES = COMPUTE_DTYPES | {"fp8": torch.float8_e4m3fn}
 _FP8_CAPABILITY = 8, 9
 """Compute capability of the first GPUs that multiply fp8 (Ada)."""
 
@@ -29,7 +25,10 @@ def product_points(sizes: Sizes, timer: Timer) -> list[Point]:
         product
         for layer in sizes.products
         for tensor in sizes.tensor
-        for product in (*_linear(layer, tensor, "bf16"), *_attention(layer, tensor))
+        for product in (
+            *_linear(layer, tensor, sizes.compute),
+            *_attention(layer, tensor, sizes.compute),
+        )
     )
     for dtype in sizes.dtypes:
         if dtype != "fp8" or multiplies_fp8(timer.device):
@@ -62,13 +61,13 @@ def _linear(layer: LayerSize, tensor: int, dtype: Any) -> Iterator[GemmWork]:
         yield GemmWork(m=n, n=k, k=tokens, **of_weight)
 
 
-def _attention(layer: LayerSize, tensor: int) -> Iterator[GemmWork]:
+def _attention(layer: LayerSize, tensor: int, dtype: Any) -> Iterator[GemmWork]:
     """The products QKᵀ, attention over V, and gradient of V of each head."""
     tokens, size = layer.seq_length, layer.hidden // layer.heads
     batch = layer.microbatch * layer.heads // tensor
-    yield GemmWork(m=tokens, n=tokens, k=size, batch=batch)
-    yield GemmWork(m=tokens, n=size, k=tokens, layout="NN", batch=batch)
-    yield GemmWork(m=tokens, n=size, k=tokens, layout="NT", batch=batch)
+    yield GemmWork(m=tokens, n=tokens, k=size, batch=batch, dtype=dtype)
+    yield GemmWork(m=tokens, n=size, k=tokens, layout="NN", batch=batch, dtype=dtype)
+    yield GemmWork(m=tokens, n=size, k=tokens, layout="NT", batch=batch, dtype=dtype)
 
 
 def product_runs(product: GemmWork, timer: Timer) -> list[Run]:

@@ -3,7 +3,8 @@
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from calibrate.torch_model.models import LayerSize, ModelSize, read_sizes
+from calibrate.records.schema import Compute
+from calibrate.torch_model.models import Data, LayerSize, ModelSize, read_sizes
 
 
 class Part(StrEnum):
@@ -34,6 +35,23 @@ class Sizes:
     num_iterations: int
     models: tuple[ModelSize, ...] = ()
     host_bytes: tuple[int, ...] = (16 << 20, 64 << 20, 256 << 20)
+    compute: Compute = "bf16"
+    """Data type of training, which `measure` chooses by a trial on the machine."""
+
+    @property
+    def has_fused_attention(self) -> bool:
+        """True for 16-bit types: frameworks have no fused attention for others (E387)."""
+        return self.compute != "fp32"
+
+    def in_precision(self, case: Data) -> Data:
+        """The plain data of a scenario, in the data type of training."""
+        if self.compute == "bf16":
+            return case
+        case = case | {"precision": {"compute": self.compute}}
+        model = case["model"]
+        if self.compute == "fp32" and "experts" in model:
+            model = model | {"experts": model["experts"] | {"router_dtype": "fp32"}}
+        return case | {"model": model}
 
 
 def sizes_for(device: str, *, quick: bool) -> Sizes:

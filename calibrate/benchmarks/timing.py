@@ -22,6 +22,10 @@ _SAMPLE_S = {"cuda": 2e-3, "cpu": 5e-3}
 """Least length of a sample, so that clock, start and scheduler do not count."""
 _MAX_REPEATS = 200
 _NUM_SAMPLES = 5, 50
+_FEWEST_SAMPLES = 3
+"""Samples of work that takes longer than its budget."""
+_MOST_BUDGETS = 2
+"""Time budgets after which no further round begins."""
 _MIN_ROUNDS, _MAX_ROUNDS = 2, 4
 _AGREEMENT = 0.05
 _MAX_COPIES = 64
@@ -78,9 +82,14 @@ class Timer:
     def _undisturbed(self, take: Callable[[], list[float]], sample_s: float) -> list[Timing]:
         """The fastest round of samples: other work of a machine only slows it.
 
-        Rounds end when the two fastest agree. All ranks see the same times, and end together.
+        Rounds end when the two fastest agree, or after two budgets. All ranks see the same times,
+        and end together.
         """
-        count = _between(self.budget_s / _MIN_ROUNDS / sample_s, *_NUM_SAMPLES)
+        least, most = _NUM_SAMPLES
+        if least * sample_s > self.budget_s:
+            least = _FEWEST_SAMPLES
+        count = _between(self.budget_s / _MIN_ROUNDS / sample_s, least, most)
+        spent_s = 0.0
         rounds: list[tuple[float, list[Timing]]] = []
         for number in range(_MAX_ROUNDS):
             samples = [self.ranks.slowest(take()) for _ in range(count)]
@@ -88,7 +97,10 @@ class Timer:
             # About the upper quartiles: the median of scattered times may be low by chance.
             rounds.append((math.fsum(part.median_s + part.spread_s for part in parts), parts))
             rounds.sort(key=itemgetter(0))
-            if number and rounds[1][0] <= (1 + _AGREEMENT) * rounds[0][0]:
+            # Spent by the shared times, so that all ranks stop at the same round.
+            spent_s += count * sample_s
+            agree = number and rounds[1][0] <= (1 + _AGREEMENT) * rounds[0][0]
+            if agree or spent_s >= _MOST_BUDGETS * self.budget_s:
                 break
         return rounds[0][1]
 

@@ -10,10 +10,18 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from calibrate.records.schema import FILE_NAME, RECORD, Header, Measurement, Record, Timing
+from calibrate.records.schema import (
+    FILE_NAME,
+    RECORD,
+    Conditions,
+    Header,
+    Measurement,
+    Record,
+    Timing,
+)
 from simtrain.errors import InputError, Location, Problem
 
-_TAKEN = {"peak_bytes", "reserved_over_allocated", "outside_allocator_bytes"}
+_TAKEN = {"peak_bytes", "reserved_over_allocated", "outside_allocator_bytes", "conditions"}
 """Measured fields that are no timings."""
 
 
@@ -30,9 +38,10 @@ class Point:
         """The identity of its record."""
         return identity(self.kind.model_construct(**self.what))
 
-    def record(self) -> Any:
-        """Measure it, and return its record."""
-        return self.kind(**self.what, **self.measure())
+    def record(self, watch: Callable[[Any], tuple[Mapping[str, Any], Conditions]]) -> Any:
+        """Measure it under the eye of `watch`, and return its record."""
+        results, conditions = watch(self.measure)
+        return self.kind(**self.what, **results, conditions=conditions)
 
 
 def identity(record: BaseModel) -> str:
@@ -166,6 +175,8 @@ def _check_same_machine(path: Path, found: Header, header: Header) -> None:
         for name, field in ({"device": "device", "backend": "backend"} | facts).items()
     ]
     pairs.append(("torch", found.software.get("torch"), header.software.get("torch")))
+    if not header.trial:  # the data type was asked for, so that it must be the file's
+        pairs.append(("data type", found.compute, header.compute))
     differences = [f"{name} {was} there, {now} here" for name, was, now in pairs if was != now]
     if differences:
         message = "the folder holds the measurements of another machine"

@@ -15,9 +15,30 @@ from simtrain.entry import Count, NonNegative, Positive, Strict, Text
 
 FILE_NAME = "measurements.jsonl"
 
+Compute: TypeAlias = Literal["bf16", "fp16", "fp32"]
+"""A data type of training, the one that training prefers first."""
+Layout: TypeAlias = Literal["TN", "NN", "NT"]
 CollectiveOp: TypeAlias = Literal[
     "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"
 ]
+
+
+class Conditions(Strict):
+    """How the machine was while a record was taken.
+
+    `others` are the processors that other processes used, and `reference_s` the seconds of a small
+    product just before. The first record of a process may include what is done only once.
+    """
+
+    others: NonNegative | None = None
+    reference_s: Positive | None = None
+    is_first: bool = False
+
+
+class Measured(Strict):
+    """A record; older ones do not have their conditions."""
+
+    conditions: Conditions | None = None
 
 
 class Timing(Strict):
@@ -45,7 +66,11 @@ class Header(Strict):
     software: dict[str, str]
     """Versions: torch, python, and of a GPU cuda, driver and nccl."""
     conditions: dict[str, str] = Field(default_factory=dict)
-    """Clocks, temperatures and power limits, if they can be read."""
+    """Load, clocks, temperatures and power limits, if they can be read."""
+    compute: Compute = "bf16"
+    """Data type of training in which kernels, collectives, layers and models were measured."""
+    trial: dict[str, Positive] = Field(default_factory=dict)
+    """FLOP/s of a product by data type and layout, which decided `compute`."""
 
     @property
     def is_gpu(self) -> bool:
@@ -63,19 +88,19 @@ class GemmWork(Strict):
     n: Count
     k: Count
     batch: Count = 1
-    layout: Literal["TN", "NN", "NT"] = "TN"
+    layout: Layout = "TN"
     dtype: Literal["bf16", "fp16", "fp32", "fp8"] = "bf16"
     accumulate: bool = False
 
 
-class GemmRecord(GemmWork):
+class GemmRecord(GemmWork, Measured):
     """A timed product."""
 
     kind: Literal["gemm"] = "gemm"
     time: Timing
 
 
-class KernelRecord(Strict):
+class KernelRecord(Measured):
     """A memory-bound kernel that has to move `num_bytes` (read and written)."""
 
     kind: Literal["kernel"] = "kernel"
@@ -85,7 +110,7 @@ class KernelRecord(Strict):
     time: Timing
 
 
-class AttentionRecord(Strict):
+class AttentionRecord(Measured):
     """The core of attention in one causal kernel, forward and backward.
 
     `heads` counts all sequences; a head has `head_size` channels and `seq_length` tokens.
@@ -99,14 +124,14 @@ class AttentionRecord(Strict):
     backward: Timing
 
 
-class LaunchRecord(Strict):
+class LaunchRecord(Measured):
     """Host seconds of a launch, of many kernels launched without waiting."""
 
     kind: Literal["launch"] = "launch"
     time: Timing
 
 
-class CollectiveRecord(Strict):
+class CollectiveRecord(Measured):
     """A collective over `num_ranks`; `array_bytes` is the whole array, as nccl-tests counts it.
 
     `num_groups` such collectives ran at the same time, on `num_nodes` nodes together.
@@ -121,7 +146,7 @@ class CollectiveRecord(Strict):
     time: Timing
 
 
-class HostRecord(Strict):
+class HostRecord(Measured):
     """A copy between GPU and pinned memory, or an Adam step on the host, on all ranks at once.
 
     Adam moves `num_bytes` of its states.
@@ -133,7 +158,7 @@ class HostRecord(Strict):
     time: Timing
 
 
-class OverlapRecord(Strict):
+class OverlapRecord(Measured):
     """A product and a collective, each alone and while the other runs."""
 
     kind: Literal["overlap"] = "overlap"
@@ -144,7 +169,7 @@ class OverlapRecord(Strict):
     collective_beside: Timing
 
 
-class LayerRecord(Strict):
+class LayerRecord(Measured):
     """Forward and backward (recompute included) of one layer, as the scenario splits it.
 
     `scenario` is plain data of a scenario whose model has that one layer. Records that are
@@ -158,7 +183,7 @@ class LayerRecord(Strict):
     backward: Timing
 
 
-class IterationRecord(Strict):
+class IterationRecord(Measured):
     """Training iterations of the scenario: data, loss, backward, optimizer. No fit uses them.
 
     `peak_bytes` is the peak of a rank's tensors, on GPUs.
@@ -170,7 +195,7 @@ class IterationRecord(Strict):
     peak_bytes: Count | None = None
 
 
-class MemoryRecord(Strict):
+class MemoryRecord(Measured):
     """Reserved over allocated memory of CUDA's allocator, and the memory outside the allocator."""
 
     kind: Literal["memory"] = "memory"
@@ -220,7 +245,9 @@ def contradictions(records: Sequence[Measurement]) -> Iterator[tuple[Placed, Pla
     series: dict[tuple[object, ...], list[Placed]] = {}
     for place, record in enumerate(records):
         if isinstance(record, Sized):
-            others = (value for name, value in record if name not in (*_SIZES, "time"))
+            others = (
+                value for name, value in record if name not in (*_SIZES, "time", "conditions")
+            )
             series.setdefault(tuple(others), []).append((place, record))
     for placed in series.values():
         for small, large in itertools.permutations(placed, 2):

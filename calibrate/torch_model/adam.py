@@ -25,7 +25,11 @@ class MixedPrecisionAdam:
         self.num_steps = 0
         self._parameters: list[Tensor] = list(parameters)
         self.gradients = [_zeros(parameter) for parameter in self._parameters]
-        self._masters = [parameter.detach().float().clone() for parameter in self._parameters]
+        # In fp32 training the weights are their own masters.
+        self._masters = [
+            parameter.detach() if parameter.dtype == torch.float32 else parameter.detach().float()
+            for parameter in self._parameters
+        ]
         self._momenta = [_zeros(parameter) for parameter in self._parameters]
         self._variances = [_zeros(parameter) for parameter in self._parameters]
         for parameter, gradient in zip(self._parameters, self.gradients, strict=True):
@@ -38,7 +42,8 @@ class MixedPrecisionAdam:
         self.num_steps += 1
         states = self._masters, self.gradients, self._momenta, self._variances
         fused_adam(*states, self.num_steps, self.learning_rate)
-        torch._foreach_copy_(self._parameters, self._masters)
+        if any(weight.dtype != torch.float32 for weight in self._parameters):
+            torch._foreach_copy_(self._parameters, self._masters)
         torch._foreach_zero_(self.gradients)
 
 

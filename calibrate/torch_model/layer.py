@@ -91,9 +91,8 @@ class Attention(nn.Module):
         heads = shape.local_heads, shape.local_groups, shape.local_groups
         self.widths = [number * self.size for number in heads]
         self.ring = Ring(shape.context) if shape.context > 1 else None
-        self.core: Callable[..., Tensor] = fused_core if shape.fused_attention else core
-        if shape.is_llama:
-            self.core = partial(fused_core, drops=False)
+        plain: Callable[..., Tensor] = fused_core if shape.fused_attention else core
+        self.core = partial(plain, drops=False) if shape.is_llama else plain
         if self.ring:
             self.core = partial(ring_core, ring=self.ring)
         self.norm = norm_of(shape)
@@ -162,11 +161,16 @@ def norm_of(shape: LayerShape) -> nn.Module:
     return RmsNorm(shape.hidden) if shape.is_llama else nn.LayerNorm(shape.hidden)
 
 
-def core(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """QKᵀ, causal softmax, dropout, attention over V (Figure 3); all [b·a/t, s, h/a]."""
+def core(query: Tensor, key: Tensor, value: Tensor, *, drops: bool = True) -> Tensor:
+    """QKᵀ, causal softmax, dropout, attention over V (Figure 3); all [b·a/t, s, h/a].
+
+    Keys and values of fewer heads are repeated, as in Megatron-LM's DotProductAttention.
+    """
+    if len(key) < len(query):
+        key, value = (part.repeat_interleave(len(query) // len(key), 0) for part in (key, value))
     scores = torch.bmm(query, key.transpose(1, 2))
     weights = causal_softmax(scores, 1 / math.sqrt(query.shape[-1]))
-    return torch.bmm(dropout(weights), value)
+    return torch.bmm(dropout(weights) if drops else weights, value)
 
 
 def fused_core(query: Tensor, key: Tensor, value: Tensor, *, drops: bool = True) -> Tensor:

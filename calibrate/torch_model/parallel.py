@@ -16,6 +16,12 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 _WEIGHT_DEVIATION = 0.02
+_names = vars(dist)
+# torch has these two under shorter names since 2025, and the older ones still.
+all_gather_single = _names.get("all_gather_single") or _names["all_gather_into_tensor"]
+reduce_scatter_single = _names.get("reduce_scatter_single") or _names["reduce_scatter_tensor"]
+_ADDS_INTO_FP32 = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 8)
+"""Whether `addmm` on a GPU adds 16-bit products to an fp32 sum: its `out_dtype` is of torch 2.8."""
 
 
 def weight(*sizes: int) -> nn.Parameter:
@@ -83,14 +89,14 @@ class TensorGroup:
     def all_gather(self, part: Tensor) -> InFlight:
         """Start joining the ranks' parts along their first dimension."""
         whole, part = part.new_empty(part.shape[0] * self.size, *part.shape[1:]), part.contiguous()
-        work = dist.all_gather_single(whole, part, group=self.process_group, async_op=True)
+        work = all_gather_single(whole, part, group=self.process_group, async_op=True)
         return InFlight(whole, work)
 
     def reduce_scatter(self, partial: Tensor) -> InFlight:
         """Start summing `partial`; each rank gets its part of the first dimension."""
         part = partial.new_empty(partial.shape[0] // self.size, *partial.shape[1:])
         whole = partial.contiguous()
-        work = dist.reduce_scatter_single(part, whole, group=self.process_group, async_op=True)
+        work = reduce_scatter_single(part, whole, group=self.process_group, async_op=True)
         return InFlight(part, work)
 
 
@@ -159,7 +165,9 @@ def weight_gradient(gradient: Tensor, tokens: Tensor, main: Tensor | None) -> Te
     left, right = gradient.flatten(0, 1).t(), tokens.flatten(0, 1)
     if main is None:
         return left @ right
-    if main.is_cpu:  # where torch has no product that adds into another type
+    if left.dtype == main.dtype:
+        main.addmm_(left, right)
+    elif main.is_cpu or not _ADDS_INTO_FP32:
         main.add_(left @ right)
     else:
         torch.addmm(main, left, right, out_dtype=main.dtype, out=main)

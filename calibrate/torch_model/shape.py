@@ -14,7 +14,7 @@ class LayerShape:
     Args:
         seq_length: tokens per sequence on this rank; `context` ranks divide a sequence.
         hidden, heads, ffn, vocab: sizes of the whole layer, which `tensor` ranks divide.
-        fused_attention: whether the paper's layer has fused attention; Llama's always has.
+        fused_attention: whether the core of attention is one kernel.
         groups: heads of keys and values; None for as many as of queries.
         is_llama: RMS norms, rotary embedding and SwiGLU without biases and dropout, instead of the
             paper's layer.

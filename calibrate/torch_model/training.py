@@ -20,6 +20,7 @@ from calibrate.torch_model.shape import LayerShape
 from simtrain.scenario import Scenario
 from simtrain.schedules import Action, Exchange, blocking_steps, schedule_of
 
+COMPUTE_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 LARGEST_NORM = 1.0
 """Limit of the clipped gradients' norm; Megatron-LM's default."""
 _SEED = 1234
@@ -64,13 +65,13 @@ class Place:
 class Training:
     """One rank of a scenario in training; its peers must make the same calls.
 
+    `dtype` replaces the data type of the scenario's weights and activations.
     Raises ValueError if the scenario needs another number of processes.
     """
 
-    def __init__(
-        self, scenario: Scenario, device: str, dtype: torch.dtype = torch.bfloat16
-    ) -> None:
-        self.scenario, self.device, self.dtype = scenario, device, dtype
+    def __init__(self, scenario: Scenario, device: str, dtype: torch.dtype | None = None) -> None:
+        self.scenario, self.device = scenario, device
+        self.dtype = dtype or COMPUTE_DTYPES[scenario.precision.compute]
         self.place = Place.of(scenario)
         self.shape = LayerShape.of(scenario)
         split, number = scenario.parallelism, scenario.num_microbatches

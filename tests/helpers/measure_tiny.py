@@ -41,7 +41,8 @@ def main() -> None:
     folder, *words = sys.argv[1:]
     parts = [Part(word) for word in words if word != "fit"]
     try:
-        measure(Path(folder), "cpu", FITTED if words[-1] == "fit" else TINY, parts)
+        sizes = FITTED if words[-1] == "fit" else TINY
+        measure(Path(folder), "cpu", sizes, parts, dtype="bf16")
     except InputError as error:
         sys.exit(str(error))
 

@@ -6,6 +6,7 @@ import sys
 import time
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,11 @@ from typing import Any
 import pytest
 import torch
 
+from calibrate.benchmarks import measure as measuring
 from calibrate.benchmarks.collectives import groups_that_matter
 from calibrate.benchmarks.iterations import iteration_cases
 from calibrate.benchmarks.layers import layer_points
-from calibrate.benchmarks.measure import command, header, measure
+from calibrate.benchmarks.measure import command, header
 from calibrate.benchmarks.products import multiplies_fp8, product_points, run_of
 from calibrate.benchmarks.ranks import Ranks
 from calibrate.benchmarks.sizes import Part, sizes_for
@@ -39,6 +41,8 @@ from tests.helpers.measure_tiny import TINY
 
 pytestmark = pytest.mark.slow
 
+# The same data type on every machine that runs the tests.
+measure = partial(measuring.measure, dtype="bf16")
 ALONE = [Part.PRODUCTS, Part.KERNELS, Part.LAYERS]
 UNTRAINED = [*ALONE, Part.COLLECTIVES]
 SCRIPT = Path(__file__).parents[2] / "helpers/measure_tiny.py"
@@ -231,7 +235,7 @@ def test_runs_alternate_and_parts_keep_their_order() -> None:
 
 
 def test_rounds_repeat_until_the_two_fastest_agree() -> None:
-    timer = Timer("cpu", 1e-9)
+    timer = Timer("cpu", 10.0)
     disturbed = iter([9.0] * 5 + [1.0] * 5 + [5.0] * 5 + [1.04] * 5)
     assert timer._undisturbed(lambda: [next(disturbed)], 1.0) == [summary([1.0] * 5)]
     assert not list(disturbed)
@@ -363,9 +367,10 @@ def test_one_process_notes_that_collectives_are_left_out(
 ) -> None:
     monkeypatch.setattr("calibrate.app.sizes_for", lambda *_, **__: TINY)
     only = [word for part in UNTRAINED for word in ("--only", part.value)]
-    done = call("calibrate", "measure", "--out", str(complete), "--device", "cpu", *only)
+    options = ("--device", "cpu", "--dtype", "bf16")
+    done = call("calibrate", "measure", "--out", str(complete), *options, *only)
     assert done.exit_code == 0
-    assert "0 records added to 60" in done.stdout
+    assert "0 records in bf16 added to 60" in done.stdout
     assert "collectives left out" in done.stdout
     assert "fp8 products left out: they need a GPU" in done.stdout
 

@@ -1,0 +1,136 @@
+"""Choice of the data type from made-up rates, and the division of time by a made-up clock."""
+
+import io
+from collections.abc import Iterator, Mapping
+from itertools import product
+from typing import Any
+
+import pytest
+
+from calibrate.benchmarks.budget import Share, in_time
+from calibrate.benchmarks.kernels import kernel_points
+from calibrate.benchmarks.sizes import Sizes, sizes_for
+from calibrate.benchmarks.timing import Timer
+from calibrate.benchmarks.trial import choice_in_words, chosen_dtype
+from calibrate.records.file import Point
+from calibrate.records.schema import KernelRecord
+from simtrain.commands.progress import progress_lines
+
+pytestmark = pytest.mark.slow  # imports torch
+
+
+def rates(**gflops: tuple[float, float, float]) -> dict[str, float]:
+    """Return the rates of a trial, in GFLOP/s of TN, NN and NT."""
+    return {
+        f"{dtype} {layout}": 1e9 * rate
+        for dtype, of_dtype in gflops.items()
+        for layout, rate in zip(("TN", "NN", "NT"), of_dtype, strict=True)
+    }
+
+
+AVX2 = rates(bf16=(8.4, 1.3, 22), fp16=(9.6, 1.3, 5.4), fp32=(86, 87, 90))
+
+
+def test_a_machine_that_is_slow_in_16_bits_is_measured_in_fp32() -> None:
+    assert chosen_dtype(AVX2) == "fp32"
+    assert "slow in bf16" in choice_in_words(AVX2) and "NN 1.3" in choice_in_words(AVX2)
+
+
+def test_one_slow_layout_decides_against_a_data_type() -> None:
+    """A training step has a product of each layout, and waits for the slowest most."""
+    assert chosen_dtype(rates(bf16=(200, 1, 200), fp16=(9, 9, 9), fp32=(90, 90, 90))) == "fp32"
+
+
+def test_bf16_is_measured_unless_another_type_is_much_faster() -> None:
+    gpu = rates(bf16=(600e3,) * 3, fp16=(640e3,) * 3, fp32=(50e3,) * 3)
+    assert chosen_dtype(gpu) == choice_in_words(gpu) == "bf16"
+    assert chosen_dtype(rates(bf16=(9,) * 3, fp16=(90,) * 3, fp32=(14,) * 3)) == "fp16"
+
+
+def test_kernels_of_fp32_move_more_bytes_than_those_of_bf16() -> None:
+    def moved(sizes: Sizes) -> dict[str, float]:
+        points = kernel_points(sizes, Timer("cpu", 1.0))
+        count = sizes.kernel_elements[0]
+        kernels = [point.what for point in points if point.kind is KernelRecord]
+        return {each["name"]: each["num_bytes"] / count for each in reversed(kernels)}
+
+    sizes = sizes_for("cpu", quick=True)
+    narrow, wide = (moved(in_type(sizes, dtype)) for dtype in ("bf16", "fp32"))
+    assert (narrow["layer norm"], wide["layer norm"]) == (4, 8)
+    assert (narrow["dropout gradient"], wide["dropout gradient"]) == (5, 9)  # a mask of bytes
+    # Without a 16-bit weight, a step of Adam has none to write.
+    assert (narrow["Adam step"], wide["Adam step"]) == (38, 32)
+
+
+def in_type(sizes: Sizes, dtype: str) -> Sizes:
+    from dataclasses import replace
+
+    return replace(sizes, compute=dtype)  # type: ignore[arg-type]
+
+
+class Clock:
+    """A clock that stands still until a point is measured."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def point(name: str) -> Point:
+    return Point(KernelRecord, {"name": name}, dict)
+
+
+def measured(seconds: Mapping[str, float], budget_s: float, *parts: tuple[float, str]) -> str:
+    """Return the names of the points that are measured, each of which takes its seconds."""
+    clock, names = Clock(), ""
+    shares = [Share(weight, [point(name) for name in names]) for weight, names in parts]
+    for each in in_time(shares, budget_s, clock):
+        names += each.what["name"]
+        clock.now_s += seconds[each.what["name"].lower()]
+    return names
+
+
+def test_a_long_time_measures_all_parts_in_order() -> None:
+    assert measured({"a": 1, "b": 1}, 100, (1, "aaa"), (3, "bb")) == "aaabb"
+
+
+def test_a_slow_part_takes_no_time_from_the_others() -> None:
+    """The first has 10 of 40 s, for two points; the other two points come last."""
+    assert measured({"a": 5, "b": 3}, 40, (1, "aaaa"), (3, "bbbb")) == "aabbbbaa"
+    assert measured({"a": 5, "b": 7}, 40, (1, "aaaa"), (3, "bbbb")) == "aabbbba"
+
+
+def test_nothing_begins_after_the_last_second() -> None:
+    """However slow the machine is, at most one point is on its way when the time is over."""
+    for slow, budget_s in product((1.0, 10.0, 1000.0), (10.0, 120.0)):
+        count = len(measured({"a": slow, "b": slow}, budget_s, (1, "a" * 50), (1, "b" * 50)))
+        assert (count - 1) * slow < budget_s or count == 100
+        # Both parts begin if each has time for a point.
+        assert count >= min(2, budget_s // slow)
+
+
+def test_progress_without_a_terminal_is_a_line_every_few_seconds() -> None:
+    clock, file = Clock(), io.StringIO()
+    show = progress_lines(file, clock)
+    for number in range(12):
+        show("gemm", number, 12)
+        clock.now_s += 1.0
+    assert file.getvalue().splitlines() == [
+        "   0 s: gemm, 0 of 12",
+        "   5 s: gemm, 5 of 12",
+        "  10 s: gemm, 10 of 12",
+    ]
+
+
+def test_a_slow_run_has_few_samples_and_one_round() -> None:
+    """Work of ten budgets is timed three times, where a fast machine takes 50 samples."""
+
+    def endless() -> Iterator[Any]:
+        while True:
+            yield [10.0]
+
+    samples, timer = endless(), Timer("cpu", 1.0)
+    (time,) = timer._undisturbed(lambda: next(samples), 10.0)
+    assert time.num_samples == 3
