@@ -48,18 +48,20 @@ def fit(
     name: Annotated[
         str | None, typer.Option(help="Name of the profile; measurements have none.")
     ] = None,
-    links: Annotated[
-        Path | None, typer.Option(help="Profile that gives the links that were not measured.")
+    base: Annotated[
+        Path | None,
+        typer.Option(help="Profile to copy what was not measured from, with links and network."),
     ] = None,
 ) -> None:
     """Fit a profile and print its residuals.
 
-    `measure` writes the folder. One GPU has no links and one node no network: the profile is then
-    of one GPU or node, unless --links names a profile that has them.
+    `measure` writes the folder. Doubtful records are set aside and listed. What was not measured is
+    copied from --base, or from the nearest shipped profile; each copied entry says so. One GPU has
+    no links and one node no network: the profile is then of one GPU or node, without --base.
 
-    Example: simtrain calibrate fit measured --name my_h100 -o my_h100.yaml --links h100_sxm
+    Example: simtrain calibrate fit measured --name my_h100 -o my_h100.yaml --base h100_sxm
     """
-    fitted = _fitted(source, name, links)
+    fitted = _fitted(source, name, base)
     from calibrate.fit.result import profile_text
     from simtrain.output_folder import write_text
 
@@ -67,7 +69,7 @@ def fit(
     fitted.print(console)
     for warning in fitted.warnings:
         print(f"warning: {warning}", file=sys.stderr)
-    given = (("--name", name), ("--links", links))
+    given = (("--name", name), ("--base", base))
     options = [f"{option} {shlex.quote(str(value))}" for option, value in given if value]
     command = " ".join([shlex.quote(source.as_posix()), *options])
     text = profile_text(fitted.data, command, measured=source.is_dir())
@@ -234,29 +236,28 @@ def nccl_tests(
     print(f"{out}: {added} records added")
 
 
-def _fitted(source: Path, name: str | None, links: Path | None) -> Fit:
+def _fitted(source: Path, name: str | None, base: Path | None) -> Fit:
     """Fit a folder or a file.
 
     Raises:
         InputError: scipy is missing, or an option is missing or changes nothing.
     """
     require("fitting a profile", "scipy")
+    from calibrate.fit.base import Base
     from calibrate.fit.from_records import fit_measurements
-    from calibrate.fit.links import Links
     from calibrate.fit.published import fit_figures
     from calibrate.records.file import read_records
 
     is_folder = source.is_dir() or (name is not None and not source.exists())
     if is_folder and name:
         header, records = read_records(source)
-        taken = Links.load(links) if links else None
-        return fit_measurements(source, header, records, name, taken)
+        return fit_measurements(header, records, name, Base.load(base) if base else None)
     if is_folder:
         reason = "measurements do not say what the machine is to be called"
         raise InputError.of("E723", "the profile has no name", fix="--name NAME", reason=reason)
-    if name is not None or links is not None:
+    if name is not None or base is not None:
         reason = "a file of figures has a name and links of its own"
         fix = "leave them out, or give a folder of measurements"
-        message = "--name and --links are for measurements"
+        message = "--name and --base are for measurements"
         raise InputError.of("E723", message, fix=fix, reason=reason)
     return fit_figures(source)

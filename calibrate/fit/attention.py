@@ -22,7 +22,7 @@ from calibrate.fit.figures import (
     TrainingAttentionFigures,
     TrainingRate,
 )
-from calibrate.fit.requirements import above_peak, require
+from calibrate.fit.requirements import require
 from calibrate.records.schema import AttentionRecord
 from simtrain.comparison import Comparison
 from simtrain.durations.attention import (
@@ -31,7 +31,6 @@ from simtrain.durations.attention import (
     attention_seconds,
     narrow_head_slowdown,
 )
-from simtrain.errors import InputError
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.workload.work import FusedAttention
 
@@ -52,23 +51,17 @@ def measured_attention(
     records: Sequence[AttentionRecord],
     profile: HardwareProfile,
     origin: str,
-    peak_flops: float | None,
 ) -> Fitted:
     """The section of records.
 
     Raises:
-        InputError: E720, too few shapes; E721, a kernel ran above the datasheet's peak.
+        InputError: E720, too few shapes.
     """
     require("shapes of fused attention", len(records), _KERNELS, "kernels")
     ways: list[Timed] = [[], []]
     for r, (way, timed) in product(records, zip(_WAYS, ways, strict=True)):
         op = FusedAttention(r.heads, r.seq_length, r.head_size, way == "backward")
         timed.append((op, getattr(r, way).median_s))
-    if peak_flops is not None:
-        op, seconds = max((pair for way in ways for pair in way), key=lambda p: p[0].flops / p[1])
-        if op.flops / seconds > peak_flops:
-            what = f"fused attention of {_name(op)}"
-            raise InputError([above_peak(what, op.flops / seconds, peak_flops)])
     machine, shown = _fit(ways, profile)
     section = _rates(machine, profile, [measured(origin, found) for found in shown])
     points = f"{origin}, {len(records)} points: {shown[0].title}"

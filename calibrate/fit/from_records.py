@@ -1,12 +1,13 @@
 """Fits a profile to a folder of measurements."""
 
 import math
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from statistics import median
 from typing import TypeVar
 
 from calibrate.fit.attention import measured_attention
+from calibrate.fit.base import Base
+from calibrate.fit.doubts import sift
 from calibrate.fit.entry import (
     Data,
     entry,
@@ -19,29 +20,33 @@ from calibrate.fit.entry import (
 )
 from calibrate.fit.kernels import KernelFit, host_section
 from calibrate.fit.layers import InSitu, TimedLayer, fit_layers
-from calibrate.fit.links import Links, fit_slowdown
+from calibrate.fit.links import fit_slowdown
 from calibrate.fit.network import Cluster
 from calibrate.fit.products import FP8_SPEEDUP, DtypeFit, dtype_section, fit_products, gemm_section
 from calibrate.fit.requirements import (
+    TOO_FEW,
     Datasheet,
-    check_points,
-    check_residuals,
     datasheet_of,
-    require,
-    without_noise,
+    far_off,
 )
 from calibrate.fit.result import Fit, profile_of, unused_series
+from calibrate.fit.uncertainty import uncertainty_entry
 from calibrate.records import schema
 from simtrain.comparison import Comparison
+from simtrain.durations.gemm import GemmMachine
 from simtrain.entry import Entry
+from simtrain.errors import InputError
+from simtrain.hardware.profile import LayoutSpeeds
 from simtrain.scenario import Scenario
 from simtrain.simulation import checked_profile
 
 Kind = TypeVar("Kind", bound=schema.Measurement)
+Part = TypeVar("Part")
 
 _LEAST_SPREAD = 0.01
 _RESERVE, _FRAGMENTATION = 0.05, 0.04
 """Shares of the memory and of the tensors, if neither was measured."""
+_MOST_FRAGMENTATION = 0.5
 _MODEL_LIMIT = 0.999
 """Share of a datasheet's peak, so that rounding does not lead above it."""
 _START = 0.99
@@ -49,42 +54,57 @@ _START = 0.99
 
 
 def fit_measurements(
-    folder: Path,
     header: schema.Header,
     records: Sequence[schema.Measurement],
     name: str,
-    links: Links | None = None,
+    base: Base | None = None,
 ) -> Fit:
-    """Fit a profile of the GPU or node that was measured, with the links of `links` if it has none.
+    """Fit a profile of the GPU or node that was measured.
 
     Products, kernels, launches and collectives are fitted alone, then the speeds of products and
-    kernels inside a layer, on layers that are not held out.
+    kernels inside a layer, on layers that are not held out. Doubtful records are left out. What was
+    not measured, or has too few records for a fit, is copied from `base`; by default from the
+    nearest shipped profile, except for links that the machine lacks.
 
     Raises:
-        InputError: E720, too few records; E721, absurd ones (`folder` says where they are); E724,
-            no fit describes them; or a value that no profile can have.
+        InputError: a value that no profile can have.
     """
     sheet = datasheet_of(header.device)
-    check_points(folder, records, sheet)
-    kept = without_noise(folder, records)
-    parts = _Parts(header, kept, name, sheet, links)
+    sifted = sift(records, sheet)
+    kept, base = sifted.kept, base or Base.nearest(header, sifted.kept)
+    parts = _Parts(header, kept, name, sheet, base)
     in_situ = parts.fit_layers([r for r in _of(kept, schema.LayerRecord) if not r.held_out])
     data, shown = parts.data(in_situ), [*parts.comparisons, in_situ.comparison]
     if attention := _of(kept, schema.AttentionRecord):
-        peak = sheet.peak_flops.value if sheet else None
-        section, found = measured_attention(attention, profile_of(data), parts.origin, peak)
-        data, shown = data | {"fused_attention": section}, [*shown, *found]
+        fitted = parts.attempt(
+            "fused_attention",
+            lambda: measured_attention(attention, profile_of(data), parts.origin),
+        )
+        if fitted:
+            data, shown = data | {"fused_attention": fitted[0]}, [*shown, *fitted[1]]
+    if base.is_chosen and "fused_attention" in base.data and "fused_attention" not in data:
+        data["fused_attention"] = base.section("fused_attention", "not measured here")
     shown = [comparison for comparison in shown if comparison.rows]
+    num_copied = sum(section in data for section in parts.gaps)
+    data |= {"uncertainty": uncertainty_entry(shown, sifted, num_copied)}
     profile_of(data)
     cluster = parts.cluster
-    dtype, per_node = parts.products.dtype, cluster.per_node
-    unused = list(unused_series(kept, dtype, per_node, cluster.missing))
-    warnings, num_left_out = check_residuals(shown), len(records) - len(kept)
-    return Fit(data, shown, num_left_out, cluster.checks, unused, parts.notes, warnings)
+    dtype = parts.products.dtype if parts.products else header.compute
+    unused = list(unused_series(kept, dtype, cluster.per_node, cluster.missing))
+    warnings = far_off(shown)
+    if sifted.num_disturbed:
+        warnings.append(
+            f"{sifted.num_disturbed} of {len(records)} records were taken on a disturbed machine "
+            "and are used all the same: there are too few others"
+        )
+    return Fit(data, shown, sifted.doubts, cluster.checks, unused, parts.notes, warnings)
 
 
 class _Parts:
-    """The parts that are fitted alone, and the records whose medians a profile holds."""
+    """The parts that are fitted alone, and the records whose medians a profile holds.
+
+    `gaps` has the sections with too few records for a fit, and why. They are copied from the base.
+    """
 
     def __init__(
         self,
@@ -92,22 +112,44 @@ class _Parts:
         records: Sequence[schema.Measurement],
         name: str,
         sheet: Datasheet | None,
-        links: Links | None,
+        base: Base,
     ) -> None:
-        self.header, self.name, self.sheet, self.links = header, name, sheet, links
-        self.origin = origin_of(header)
+        self.header, self.name, self.sheet, self.base = header, name, sheet, base
+        self.origin, self.gaps = origin_of(header), dict[str, str]()
         memory = sheet.memory_bandwidth.value if sheet else None
         flops = sheet.peak_flops.value if sheet else None
-        self.kernels = kernels = KernelFit(_of(records, schema.KernelRecord), memory)
-        gemms = _of(records, schema.GemmRecord)
-        self.products = fit_products(gemms, header.num_sms, kernels.memory_bytes_per_s, flops)
+        found = _of(records, schema.KernelRecord)
+        self.kernels = kernels = self.attempt("memory_bound", lambda: KernelFit(found, memory))
+        gemms, copied = _of(records, schema.GemmRecord), base.profile.memory_bound.fused_bandwidth
+        moving = kernels.memory_bytes_per_s if kernels else copied.value
+        dtype = header.compute if any(r.dtype == header.compute for r in gemms) else None
+        self.products = self.attempt(
+            "gemm", lambda: fit_products(gemms, header.num_sms, moving, flops, dtype)
+        )
         self.launches = _of(records, schema.LaunchRecord)
+        if not self.launches:
+            self.gaps["host"] = "no launch was measured"
         self.memory = _of(records, schema.MemoryRecord)
-        require("launches", len(self.launches), 1, "launches")
-        collectives, is_linked = _of(records, schema.CollectiveRecord), links is not None
-        self.cluster = Cluster(header, collectives, sheet, is_linked=is_linked)
+        self.cluster = Cluster(header, _of(records, schema.CollectiveRecord), sheet)
+        self.gaps |= self.cluster.gaps
         self.slowdown = fit_slowdown(_of(records, schema.OverlapRecord))
-        self.host_link = host_section(_of(records, schema.HostRecord), self.origin)
+        hosts = _of(records, schema.HostRecord)
+        host_link = self.attempt("host_link", lambda: host_section(hosts, self.origin))
+        self.host_link: tuple[Data, list[Comparison]] = host_link or ({}, [])
+
+    def attempt(self, section: str, fit: Callable[[], Part]) -> Part | None:
+        """The fit of a section; None, and a gap, if it has too few records.
+
+        Raises:
+            InputError: any other problem.
+        """
+        try:
+            return fit()
+        except InputError as error:
+            if any(problem.code != TOO_FEW for problem in error.problems):
+                raise
+            self.gaps[section] = "; ".join(problem.message for problem in error.problems)
+            return None
 
     def fit_layers(self, records: Sequence[schema.LayerRecord]) -> InSitu:
         """Fit the speeds of products and kernels in plain layers, within the datasheet's peaks.
@@ -115,7 +157,8 @@ class _Parts:
         Raises:
             InputError: the scenario of a layer is not legal, or has more ranks than the profile.
         """
-        if not records:
+        products, kernels, limits = self.products, self.kernels, (math.inf, math.inf)
+        if not records or products is None or kernels is None:
             return InSitu()
         profile, layers = profile_of(self.data(InSitu())), list[TimedLayer]()
         for number, record in enumerate(records, 1):
@@ -126,7 +169,6 @@ class _Parts:
                 [1e3 * getattr(way, name) for way in ways] for name in ("median_s", "spread_s")
             )
             layers.append((f"layer {number}", scenario, times_ms, spreads_ms))
-        products, kernels, limits = self.products, self.kernels, (math.inf, math.inf)
         if self.sheet:
             limits = (
                 _MODEL_LIMIT * self.sheet.peak_flops.value / products.machine.mainloop_flops,
@@ -145,44 +187,42 @@ class _Parts:
     @property
     def comparisons(self) -> list[Comparison]:
         """The errors of the parts; some have no rows."""
-        products, kernels, fp8 = self.products, self.kernels, self.products.fp8
-        shown = [kernels.fused, kernels.stream, products.shapes, products.accumulating]
-        shown += [products.batched, products.sustained, *self.cluster.comparisons]
+        shown, fp8 = list[Comparison](), self.products.fp8 if self.products else None
+        if kernels := self.kernels:
+            shown += [kernels.fused, kernels.stream]
+        if products := self.products:
+            shown += [products.shapes, products.accumulating, products.batched, products.sustained]
+        shown += [*self.cluster.comparisons]
         shown += [fp8.shapes, fp8.sustained] if fp8 else []
         return [*shown, self.slowdown[1], *self.host_link[1]]
 
     @property
     def notes(self) -> list[str]:
-        """The sections that the profile lacks, and why."""
-        notes = []
+        """The sections that were copied, or that the profile lacks, and why."""
+        base, notes = self.base.profile.name, []
+        for section, why in self.gaps.items():
+            if section != "host_link":
+                is_optional = section == "fused_attention" and not self.base.is_chosen
+                has_copy = section in self.base.data and not is_optional
+                notes.append(f"{section}: {f'copied from {base}' if has_copy else 'none'}, {why}")
         if not self.host_link[0] or not self.header.is_gpu:
             why = "no copy to or from the host was measured (kernels)"
             why = why if self.header.is_gpu else "a CPU is its own host"
+            why = self.gaps.get("host_link", why)
             notes.append(f"host_link: none, {why}; nothing can be offloaded")
-        if self.links and self.cluster.node and self.cluster.network:
-            notes.append(f"links: measured here, none taken over from {self.links.profile.name}")
+        if self.products and self.products.dtype == "fp32":
+            notes.append(f"16-bit products: {self._narrow()[1]}")
+        if self.base.is_chosen and self.cluster.node and self.cluster.network:
+            notes.append(f"links: measured here, none copied from {base}")
         return notes
 
     def data(self, in_situ: InSitu) -> Data:
         """The plain data of the profile's file."""
-        header, origin, machine = self.header, self.origin, self.products.machine
-        kernels, node, network = self.kernels, self.cluster.node, self.cluster.network
+        header, origin, base = self.header, self.origin, self.base
+        node, network = self.cluster.node, self.cluster.network
         ranks = f", {header.num_ranks} ranks" if header.num_ranks > 1 else ""
         num_nodes = network.num_nodes if network else 1
         nodes = f"{num_nodes} nodes" if network else "one node"
-        fused, stream = measured(origin, kernels.fused), measured(origin, kernels.stream)
-        fused_bytes_per_s = round_significant(kernels.fused_bytes_per_s * in_situ.kernels)
-        bandwidth = fused(tera(fused_bytes_per_s, "B/s"))
-        if in_situ.comparison.rows:
-            layers = f"{in_situ.kernels} of the speed alone, {in_situ.comparison.summary()}"
-            bandwidth["fitted_on"] += f"; in plain layers: {layers}"
-        memory = max(kernels.memory_bytes_per_s, fused_bytes_per_s)
-        flops = max(machine.mainloop_flops * in_situ.products, machine.sustained_flops)
-        issue_s = median(record.time.median_s for record in self.launches)
-        spread = median(record.time.spread_s / record.time.median_s for record in self.launches)
-        points = f"{len(self.launches)} points"
-        source, fitted_on = f"{origin}, {points}: launches", f"{points}, spread {spread:.1%}"
-        issue = entry(micro(issue_s), source, fitted_on)
         slowdown, beside = self.slowdown
         alone = "nothing was measured beside a collective"
         data: Data = {
@@ -195,34 +235,105 @@ class _Parts:
                 "num_nodes": entry(num_nodes, f"{origin}: {nodes}"),
             },
             "gpu": {
-                "peak_flops": self._peak("peak_flops", flops, "FLOP/s"),
+                "peak_flops": self._peak_flops(in_situ),
                 "memory_capacity": entry(f"{header.memory_bytes} B", origin),
-                "memory_bandwidth": self._peak("memory_bandwidth", memory, "B/s"),
+                "memory_bandwidth": self._memory_bandwidth(in_situ),
                 "num_sms": entry(header.num_sms, origin),
             },
             "memory": self._memory(),
-            "gemm": self._gemm(in_situ),
-            "memory_bound": {
-                "fused_bandwidth": bandwidth,
-                "stream_bandwidth": stream(tera(kernels.stream_bytes_per_s, "B/s")),
-                "kernel_latency": fused(micro(kernels.latency_s)),
-            },
-            "host": {"issue": issue},
+            "gemm": self._section("gemm") or self._gemm(in_situ),
+            "memory_bound": self._section("memory_bound") or self._memory_bound(in_situ),
+            "host": self._section("host") or self._host(),
             "overlap": {"slowdown": measured(origin, beside, otherwise=alone)(slowdown)},
         }
         if self.host_link[0]:
             data["host_link"] = self.host_link[0]
         if node is not None:
-            data["intra_node"] = node.section(origin, self.sheet)
+            data["intra_node"] = node.section(origin, self.sheet, base)
         if network is not None:
             data["inter_node"] = network.section(origin)
-        return data if self.links is None else self.links.laid_into(data)
+        for section in self.cluster.gaps:
+            if copied := section in base.data and self._section(section):
+                data[section] = copied
+        if base.is_chosen:
+            return base.laid_into(data)
+        if "intra_node" not in data:
+            data["cluster"] |= {"gpus_per_node": entry(1, f"{origin}: no links were measured")}
+        if "inter_node" in data and network is None:
+            data["cluster"] |= {"num_nodes": entry(header.num_nodes, origin)}
+        return data
 
-    def _peak(self, name: str, highest: float, unit: str) -> Data:
-        """The entry of a peak: the datasheet's if there is one, else the highest fitted rate."""
+    def _section(self, name: str) -> Data:
+        """A section copied from the base if it could not be fitted, else nothing."""
+        return (
+            self.base.section(name, f"{self.gaps[name]}; not fitted") if name in self.gaps else {}
+        )
+
+    def _host(self) -> Data:
+        issue_s = median(record.time.median_s for record in self.launches)
+        spread = median(record.time.spread_s / record.time.median_s for record in self.launches)
+        points = f"{len(self.launches)} points"
+        source, fitted_on = f"{self.origin}, {points}: launches", f"{points}, spread {spread:.1%}"
+        return {"issue": entry(micro(issue_s), source, fitted_on)}
+
+    def _memory_bound(self, in_situ: InSitu) -> Data:
+        kernels = self.kernels
+        assert kernels is not None, "else the section is copied"
+        fused, stream = (measured(self.origin, fit) for fit in (kernels.fused, kernels.stream))
+        bandwidth = fused(tera(self._fused_bytes_per_s(kernels, in_situ), "B/s"))
+        if in_situ.comparison.rows:
+            layers = f"{in_situ.kernels} of the speed alone, {in_situ.comparison.summary()}"
+            bandwidth["fitted_on"] += f"; in plain layers: {layers}"
+        return {
+            "fused_bandwidth": bandwidth,
+            "stream_bandwidth": stream(tera(kernels.stream_bytes_per_s, "B/s")),
+            "kernel_latency": fused(micro(kernels.latency_s)),
+        }
+
+    def _fused_bytes_per_s(self, kernels: KernelFit, in_situ: InSitu) -> float:
+        return round_significant(kernels.fused_bytes_per_s * in_situ.kernels)
+
+    def _memory_bandwidth(self, in_situ: InSitu) -> Data:
+        """The datasheet's, or the highest rate of the entries that must not be above it."""
+        if self.kernels is None:
+            return self._peak("memory_bandwidth", None, "B/s")
+        highest = self.kernels.memory_bytes_per_s, self._fused_bytes_per_s(self.kernels, in_situ)
+        return self._peak("memory_bandwidth", max(highest), "B/s")
+
+    def _peak_flops(self, in_situ: InSitu) -> Data:
+        if self.products is None:
+            return self._peak("peak_flops", None, "FLOP/s")
+        machine, (share, _) = self.products.machine, self._narrow()
+        # Of the rounded rates that the profile has, so that none is above the peak.
+        rates = machine.mainloop_flops, machine.sustained_flops
+        mainloop, sustained = (round_significant(share * rate) for rate in rates)
+        return self._peak("peak_flops", max(mainloop * in_situ.products, sustained), "FLOP/s")
+
+    def _narrow(self) -> tuple[float, str]:
+        """Rates of 16-bit products relative to those that were fitted, and their evidence.
+
+        If training in fp32 is fitted, the trial before the measurement has both.
+        """
+        trial = self.header.trial
+        if self.products is None or self.products.dtype != "fp32":
+            return 1.0, ""
+        if not trial:
+            return 1.0, "not measured, taken to be as fast as in fp32"
+        seconds = {
+            dtype: math.fsum(1 / trial[f"{dtype} {layout}"] for layout in LayoutSpeeds.model_fields)
+            for dtype in ("bf16", "fp32")
+        }
+        share = round_significant(seconds["fp32"] / seconds["bf16"], 3)
+        return share, f"{share} of the rates of fp32, as in a trial of one product of each layout"
+
+    def _peak(self, name: str, highest: float | None, unit: str) -> Data:
+        """The entry of a peak: the datasheet's, else the highest fitted rate, else the base's."""
         known: Entry[float] | None = getattr(self.sheet, name, None)
         if known:
             return entry(tera(known.value, unit), known.source)
+        if highest is None:
+            copied: Data = self.base.copied(self.base.data["gpu"][name])
+            return copied
         source = f"no datasheet is known; the highest rate that was found, {self.origin}"
         return entry(tera(round_up(highest), unit), source)
 
@@ -232,14 +343,23 @@ class _Parts:
         if self.memory:
             reserve = max(1, round(median(r.outside_allocator_bytes for r in self.memory)))
             over = median(r.reserved_over_allocated for r in self.memory)
-            source, fragmentation, share = self.origin, round_significant(over - 1), ""
+            source, share = self.origin, ""
+            # Above it the allocator was measured while it held memory of something else.
+            fragmentation = min(round_significant(over - 1), _MOST_FRAGMENTATION)
         return {
             "allocator_reserve": entry(f"{reserve} B", source + share),
             "fragmentation": entry(fragmentation, source),
         }
 
     def _gemm(self, in_situ: InSitu) -> Data:
-        fit, machine, origin = self.products, self.products.machine, self.origin
+        fit, origin, base = self.products, self.origin, self.base
+        assert fit is not None, "else the section is copied"
+        share, narrow = self._narrow()
+        origin = f"{narrow}; {origin}" if narrow else origin
+        machine = fit.machine.replace(
+            mainloop_flops=share * fit.machine.mainloop_flops,
+            sustained_flops=share * fit.machine.sustained_flops,
+        )
         shapes, sustained, batched = (
             measured(origin, found) for found in (fit.shapes, fit.sustained, fit.batched)
         )
@@ -248,14 +368,57 @@ class _Parts:
         none = "no plain layer to fit: as fast as measured alone"
         in_layers = measured(origin, in_situ.comparison, otherwise=none)
         overhead = accumulating(micro(machine.accumulate_overhead_s))
-        fraction = batched(machine.batched_fraction)
-        section = gemm_section(machine, shapes, sustained, overhead, fraction) | {
-            "operand_bandwidth": batched(tera(machine.memory_bytes_per_s, "B/s")),
-            "valid_shapes": entry(fit.plain_range, f"the products {origin}"),
-            "valid_batched_shapes": entry(fit.batched_range, f"the batched products {origin}"),
+        if fit.batched_range is None:
+            why = "too few batched products were measured"
+            copied = base.section("gemm", why)
+            of_batches = {"valid_batched_shapes": copied["valid_batched_shapes"]}
+            fraction = copied["batched_fraction"]
+        else:
+            fraction = batched(machine.batched_fraction)
+            range_entry = entry(fit.batched_range, f"the batched products {self.origin}")
+            of_batches = {
+                "operand_bandwidth": batched(tera(machine.memory_bytes_per_s, "B/s")),
+                "valid_batched_shapes": range_entry,
+            }
+        section = gemm_section(machine, shapes, sustained, overhead, fraction) | of_batches
+        section |= {
+            "valid_shapes": entry(fit.plain_range, f"the products {self.origin}"),
             "in_situ_speed": in_layers(in_situ.products),
         }
-        return section | ({"by_dtype": {"fp8": self._fp8(fit.fp8, in_situ)}} if fit.fp8 else {})
+        by_dtype = dict[str, Data]()
+        if narrow:
+            section["layouts"] = self._trial_layouts() or self._layouts(fit)
+            by_dtype["fp32"] = self._dtype(fit, fit.machine, in_situ)
+        else:
+            section["layouts"] = self._layouts(fit)
+        if fit.fp8:
+            by_dtype["fp8"] = self._fp8(fit.fp8, in_situ)
+        return section | ({"by_dtype": by_dtype} if by_dtype else {})
+
+    def _layouts(self, fit: DtypeFit) -> Data:
+        assert fit.machine.layouts is not None, "products are fitted with layouts"
+        return measured(self.origin, fit.by_layout)(fit.machine.layouts.model_dump())
+
+    def _trial_layouts(self) -> Data:
+        """The speeds of bf16 products by layout in the trial, relative to their harmonic mean."""
+        trial = self.header.trial
+        rates = {name: trial.get(f"bf16 {name}") for name in LayoutSpeeds.model_fields}
+        if not all(rates.values()):
+            return {}
+        mean = len(rates) / math.fsum(1 / rate for rate in rates.values() if rate)
+        speeds = {name: round_significant(rate / mean) for name, rate in rates.items() if rate}
+        return entry(speeds, f"a trial of one product of each layout in bf16, {self.origin}")
+
+    def _dtype(self, fit: DtypeFit, machine: GemmMachine, in_situ: InSitu) -> Data:
+        """The part of a data type without a datasheet's peak."""
+        in_layer = round_significant(machine.mainloop_flops) * max(1.0, in_situ.products)
+        highest = max(in_layer, machine.sustained_flops)
+        source = f"no datasheet is known; the highest rate that was found, {self.origin}"
+        peak = entry(tera(round_up(highest), "FLOP/s"), source)
+        shapes, sustained = measured(self.origin, fit.shapes), measured(self.origin, fit.sustained)
+        valid_shapes = entry(fit.plain_range, f"the products {self.origin}")
+        section = dtype_section(machine, peak, shapes, sustained, shapes, valid_shapes)
+        return section | {"layouts": self._layouts(fit)}
 
     def _fp8(self, fit: DtypeFit, in_situ: InSitu) -> Data:
         machine, shapes = fit.machine, measured(self.origin, fit.shapes)

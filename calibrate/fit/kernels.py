@@ -24,7 +24,6 @@ from calibrate.fit.figures import FiguresOfParts, Kernels, KernelTime, SmallKern
 from calibrate.fit.requirements import require
 from calibrate.records.schema import HostRecord, KernelRecord, rate_of
 from simtrain.comparison import Comparison
-from simtrain.errors import InputError
 
 _FUSED, _STREAM = 4, 2
 """Kernels that a fit needs."""
@@ -46,7 +45,7 @@ class KernelFit:
     faster, by an unknown amount. No other bandwidth is above it.
 
     Raises:
-        InputError: E720, too few kernels; E721, most large ones are faster than the datasheet.
+        InputError: E720, too few kernels.
     """
 
     def __init__(
@@ -55,14 +54,7 @@ class KernelFit:
         fused, stream = ([r for r in records if r.family == each] for each in ("fused", "stream"))
         require("fused kernels", len(fused), _FUSED, "kernels")
         require("copies and optimizer steps", len(stream), _STREAM, "kernels")
-        reached, limit = median(map(rate_of, _larger_half(records))), datasheet_bytes_per_s
-        if limit and reached > limit:
-            raise InputError.of(
-                "E721",
-                f"the larger kernels ran at {reached / 1e12:.4g} TB/s",
-                fix="measure kernels of more bytes than the caches hold",
-                reason=f"the datasheet's memory gives {limit / 1e12:.4g} TB/s: a cache served them",
-            )
+        limit = datasheet_bytes_per_s
         self.memory_bytes_per_s = most = limit or max(map(rate_of, records))
         # The search starts at the rate of the larger kernels and half the shortest time.
         timed = [(record, record.time.median_s) for record in fused]

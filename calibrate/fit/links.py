@@ -1,25 +1,19 @@
 """Fits links inside a node and the slowdown of overlap to records, or takes over a profile's."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from pathlib import Path
 from statistics import fmean, median
-from typing import Any, Self
 
+from calibrate.fit.base import Base
 from calibrate.fit.entry import Data, entry, giga, measured, micro, microseconds, round_significant
 from calibrate.fit.figures import CollectiveCurveFigures
-from calibrate.fit.requirements import LARGE_SIZES, NUM_SIZES, Datasheet, require
+from calibrate.fit.requirements import LARGE_SIZES, NUM_SIZES, Datasheet
 from calibrate.records.schema import CollectiveRecord, OverlapRecord, name_of
 from simtrain.comparison import Comparison
 from simtrain.durations.collectives import curve_for, ring_seconds, wire_bytes
-from simtrain.errors import InputError, Location, Problem
 from simtrain.hardware.links import CollectiveCurve
-from simtrain.hardware.load import load_profile
-from simtrain.hardware.profile import HardwareProfile
 from simtrain.mesh import Group
-from simtrain.resources import find_profile
-from simtrain.strict_yaml import load_document
 from simtrain.workload.work import RING_COLLECTIVES, Collective, CollectiveKind
 
 SMALLEST_BYTES = 65536
@@ -33,7 +27,8 @@ class LinkFit:
     """The links of a node, of `bandwidth` bytes/s one way.
 
     `curves` are those of each collective as a profile's data, with their errors. Transfers between
-    two ranks take a latency and reach a fraction of the link, `efficiency`.
+    two ranks take a latency and reach a fraction of the link, `efficiency`. `gaps` has the entries
+    of a profile that could not be fitted, and why.
     """
 
     bandwidth: float
@@ -41,6 +36,7 @@ class LinkFit:
     latency_s: float
     efficiency: float
     transfers: Comparison
+    gaps: Mapping[str, str]
 
     def ring_seconds(self, op: Collective, num_ranks: int) -> float:
         """Time of the part of a collective inside a node of `num_ranks` ranks."""
@@ -51,23 +47,29 @@ class LinkFit:
         """The errors of collectives and of transfers."""
         return [*(comparison for _, comparison in self.curves.values()), self.transfers]
 
-    def section(self, origin: str, sheet: Datasheet | None) -> Data:
-        """The section `intra_node`."""
+    def section(self, origin: str, sheet: Datasheet | None, base: Base) -> Data:
+        """The section `intra_node`; the entries that could not be fitted are copied from `base`."""
         fastest = f"no datasheet is known; the fastest beyond its latency, {origin}"
         source = sheet.link_bandwidth.source if sheet else fastest
-        sent = measured(origin, self.transfers)
         return {
             "bandwidth": entry(giga(self.bandwidth), source),
-            "point_to_point": {
-                "latency": sent(micro(self.latency_s)),
-                "efficiency": sent(self.efficiency),
-            },
             **{
                 kind.value: measured(origin, found)(curves)
                 for kind, (curves, found) in self.curves.items()
             },
             "in_situ_speed": entry(1.0, "collectives as measured alone: no layer was fitted"),
+            **(self.transfer_section(origin) if self.transfers.rows else {}),
+            **{
+                name: base.copied(base.data["intra_node"][name], f"{why}; not fitted")
+                for name, why in self.gaps.items()
+            },
         }
+
+    def transfer_section(self, origin: str) -> Data:
+        """The entry of transfers between two ranks."""
+        sent = measured(origin, self.transfers)
+        latency, efficiency = sent(micro(self.latency_s)), sent(self.efficiency)
+        return {"point_to_point": {"latency": latency, "efficiency": efficiency}}
 
 
 def fit_links(
@@ -77,28 +79,39 @@ def fit_links(
 
     Only groups that ran alone in one node are fitted; a profile can do without all-to-alls. Without
     a datasheet's `link_bytes_per_s` the link is as fast as the fastest of them beyond its latency.
-
-    Raises:
-        InputError: E720, too few sizes of a collective.
+    Collectives of too few sizes are gaps of the fit; it is None if no collective has enough.
     """
     alone = [r for r in records if r.num_nodes == 1 and r.num_groups == 1]
     if not alone:
         return None
     has_exchanges = any(record.op == _ALL_TO_ALL for record in alone)
     kinds = RING_COLLECTIVES + ((_ALL_TO_ALL,) if has_exchanges else ())
-    figures = {kind: _figures(alone, kind) for kind in kinds}
+    figures, gaps = dict[CollectiveKind, list[CollectiveCurveFigures]](), dict[str, str]()
+    for kind in kinds:
+        found, why = _figures(alone, kind)
+        if found:
+            figures[kind] = found
+        elif kind is not _ALL_TO_ALL:
+            gaps[kind.value] = why
     sent = _times(alone, TRANSFER, 2)
-    require("transfers between two ranks", len(sent), NUM_SIZES, "collectives")
-    latency_s = round_significant(min(seconds for _, seconds in sent))
+    if len(sent) < NUM_SIZES:
+        gaps["point_to_point"] = _too_few("transfers between two ranks", len(sent), NUM_SIZES)
+        sent = []
+    if not figures and not sent:
+        return None
     bandwidth = link_bytes_per_s or _fastest(figures, sent)
+    curves = {kind: fit_curves(found, kind, bandwidth) for kind, found in figures.items()}
+    if not sent:
+        none = microseconds("transfers between two ranks", ())
+        return LinkFit(bandwidth, curves, 0.0, 1.0, none, gaps)
+    latency_s = round_significant(min(seconds for _, seconds in sent))
     # The median fraction of the link that the larger half of the transfers reaches.
     beyond = [(size, max(s - latency_s, 0.05 * latency_s)) for size, s in sent[len(sent) // 2 :]]
     efficiency = min(1.0, median(size / seconds / bandwidth for size, seconds in beyond))
     efficiency = round_significant(efficiency)
     rows = ((f"{size} bytes", s, latency_s + size / (bandwidth * efficiency)) for size, s in sent)
     transfers = microseconds("transfers between two ranks", rows)
-    curves = {kind: fit_curves(found, kind, bandwidth) for kind, found in figures.items()}
-    return LinkFit(bandwidth, curves, latency_s, efficiency, transfers)
+    return LinkFit(bandwidth, curves, latency_s, efficiency, transfers, gaps)
 
 
 def fits_inside(record: CollectiveRecord) -> bool:
@@ -112,7 +125,7 @@ def groups_at_once(records: Sequence[CollectiveRecord], fit: LinkFit) -> Compari
     for r in records:
         if r.num_nodes > 1 or r.num_groups == 1 or not fits_inside(r):
             continue
-        if r.op == TRANSFER:
+        if r.op == TRANSFER and fit.transfers.rows:
             alone_s = fit.latency_s + r.array_bytes / (fit.bandwidth * fit.efficiency)
         elif r.op in fit.curves:
             op = measured_collective(CollectiveKind(r.op), r.array_bytes, r.num_ranks)
@@ -150,25 +163,32 @@ def _times(records: Sequence[CollectiveRecord], op: str, num_ranks: int) -> list
 
 def _figures(
     records: Sequence[CollectiveRecord], kind: CollectiveKind
-) -> list[CollectiveCurveFigures]:
-    """The times of a kind, by group size."""
+) -> tuple[list[CollectiveCurveFigures], str]:
+    """The times of a kind, by group size, for groups of enough sizes; or why there are none."""
     own = [record for record in records if record.op == kind or kind is not _ALL_TO_ALL]
-    found = []
+    found, why = [], f"no {kind} was measured"
     for num_ranks in sorted({record.num_ranks for record in own}):
         times = [(size, seconds * 1e6) for size, seconds in _times(own, kind.value, num_ranks)]
-        what = f"sizes of {kind} over {num_ranks} ranks"
-        require(what, len(times), NUM_SIZES, "collectives")
         large = sum(size >= SMALLEST_BYTES for size, _ in times)
-        require(f"{what} from {SMALLEST_BYTES} bytes on", large, LARGE_SIZES, "collectives")
-        found.append(CollectiveCurveFigures(num_ranks=num_ranks, times=times))
-    return found
+        what = f"sizes of {kind} over {num_ranks} ranks"
+        if len(times) < NUM_SIZES:
+            why = _too_few(what, len(times), NUM_SIZES)
+        elif large < LARGE_SIZES:
+            why = _too_few(f"{what} from {SMALLEST_BYTES} bytes on", large, LARGE_SIZES)
+        else:
+            found.append(CollectiveCurveFigures(num_ranks=num_ranks, times=times))
+    return found, why
+
+
+def _too_few(what: str, number: int, needed: int) -> str:
+    return f"{number} {what}, and a fit needs {needed}"
 
 
 def _fastest(
     figures: dict[CollectiveKind, list[CollectiveCurveFigures]], sent: list[tuple[int, float]]
 ) -> float:
     """The highest rate of any collective or transfer beyond its latency, in bytes/s."""
-    timed: list[Sequence[tuple[float, float]]] = [sent]
+    timed: list[Sequence[tuple[float, float]]] = [sent] if sent else []
     for kind, curves in figures.items():
         for curve in curves:
             ops = (
@@ -248,58 +268,3 @@ def measured_collective(
     """A collective of ranks that are spread evenly over the nodes."""
     # A benchmark has no mesh; durations depend on the group's sizes, not on its axis.
     return Collective(kind, array_bytes, Group(("tp",), num_ranks, num_ranks // num_nodes))
-
-
-@dataclass(frozen=True, slots=True)
-class Links:
-    """A profile with links to borrow, and the plain data of its file."""
-
-    profile: HardwareProfile
-    data: dict[str, Any]
-
-    @classmethod
-    def load(cls, name_or_path: Path) -> Self:
-        """Load the links of the profile with this name or path.
-
-        Raises:
-            InputError: the profile is invalid; E722, it has no links.
-        """
-        profile = load_profile(name_or_path)
-        if profile.intra_node is None and profile.inter_node is None:
-            reason = "it is the profile of one GPU"
-            fix = "name the profile of a node or of a cluster"
-            where = Location(str(name_or_path))
-            raise InputError([Problem("E722", "the profile has no links", where, reason, fix)])
-        return cls(profile, load_document(find_profile(name_or_path)).data)
-
-    def laid_into(self, data: dict[str, Any]) -> dict[str, Any]:
-        """Return a profile's data, completed with the links that it lacks and their sources.
-
-        Measured links stay; the slowdown of overlap comes with the links inside the node, and the
-        network with its levels and with the algorithms that its times are for.
-        """
-        taken: dict[str, Any] = {}
-        cluster: dict[str, Any] = {}
-        for section, others, of_cluster in (
-            ("intra_node", ("overlap",), ("gpus_per_node",)),
-            ("inter_node", ("collectives",), ("num_nodes", "levels")),
-        ):
-            if section not in data and section in self.data:
-                own = self.data["cluster"]
-                names = [name for name in (section, *others) if name in self.data]
-                taken |= {name: self._taken(self.data[name]) for name in names}
-                cluster |= {name: self._taken(own[name]) for name in of_cluster if own.get(name)}
-        if not taken:
-            return data
-        what = " and ".join(taken)
-        description = f"{data['description']}; {what} taken over from {self.profile.name}"
-        return data | taken | {"cluster": data["cluster"] | cluster, "description": description}
-
-    def _taken(self, data: Any) -> Any:
-        """The same data; every source names the other profile."""
-        if not isinstance(data, dict):
-            return data
-        if "value" in data and "source" in data:
-            source = f"taken over from {self.profile.name}, not measured here: {data['source']}"
-            return data | {"source": source}
-        return {name: self._taken(item) for name, item in data.items()}

@@ -28,7 +28,6 @@ from calibrate.fit.requirements import LARGE_SIZES, NUM_SIZES, Datasheet
 from calibrate.records.schema import CollectiveRecord, Header, name_of
 from simtrain.comparison import Comparison
 from simtrain.durations.collectives import network_seconds, wire_bytes
-from simtrain.errors import InputError
 from simtrain.workload.work import RING_COLLECTIVES, CollectiveKind
 
 _OUTLIER = 0.1
@@ -174,40 +173,33 @@ class NetworkFit:
 
 
 class Cluster:
-    """The measured links of a cluster; `is_linked` if another profile gives those not measured.
+    """The measured links of a cluster.
 
     `node` and `network` are the fits, if there are records for them, and `missing` names the
     records that a network lacks. `comparisons` are the errors of the fits, `checks` those of
     records that no fit uses.
 
-    Raises:
-        InputError: E720, ranks whose links were not measured and are not another profile's.
+    `gaps` has the sections that could not be fitted although there were ranks for them, and why.
     """
 
     def __init__(
-        self,
-        header: Header,
-        records: Sequence[CollectiveRecord],
-        sheet: Datasheet | None,
-        *,
-        is_linked: bool,
+        self, header: Header, records: Sequence[CollectiveRecord], sheet: Datasheet | None
     ) -> None:
-        self.per_node = per_node = ranks_per_node(records)
+        on_node = header.num_ranks // header.num_nodes
+        self.per_node = per_node = ranks_per_node(records) if records else on_node
         self.node = node = links.fit_links(records, sheet.link_bandwidth.value if sheet else None)
         crosses = any(_series(records, per_node).values())
         self.missing = missing_for_network(records, per_node) if crosses else []
+        # The part of a ring inside the nodes needs the curves of all rings.
+        self.missing += sorted(node.gaps) if crosses and node else []
         has_network = crosses and not self.missing
         self.network = network = NetworkFit(records, per_node, node) if has_network else None
-        message, reason = "", "ranks that communicate need links"
+        self.gaps = dict[str, str]()
+        if per_node > 1 and node is None:
+            self.gaps["intra_node"] = f"{per_node} ranks, but no collective of enough sizes"
         if header.num_nodes > 1 and not has_network:
-            message = f"{header.num_nodes} nodes, but no network can be fitted between them"
-            if self.missing:
-                reason = f"too few sizes of {', '.join(self.missing)}"
-        elif header.num_ranks > header.num_nodes and node is None:
-            message = f"{header.num_ranks} ranks, but no collective measured"
-        if message and not is_linked:
-            fix = "measure collectives in the same folder, or add --links PROFILE"
-            raise InputError.of("E720", message, fix=fix, reason=reason)
+            few = ", ".join(self.missing) or "all collectives"
+            self.gaps["inter_node"] = f"{header.num_nodes} nodes, but too few sizes of {few}"
         self.comparisons = [each for fit in (node, network) if fit for each in fit.comparisons]
         checks = [links.groups_at_once(records, node)] if node else []
         checks += network.alone if network else []

@@ -6,7 +6,8 @@ First the model's search and a profile's section, which the fit of published fig
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from statistics import median
 
 from calibrate.fit.entry import (
     Data,
@@ -21,7 +22,7 @@ from calibrate.fit.requirements import require
 from calibrate.records.schema import GemmRecord
 from simtrain.comparison import Comparison
 from simtrain.durations.gemm import GemmMachine, gemm_seconds
-from simtrain.hardware.profile import Tile
+from simtrain.hardware.profile import LayoutSpeeds, Tile
 from simtrain.workload.work import FP32_BYTES, Gemm
 
 TILES = ((256, 128), (128, 128), (256, 64), (128, 64), (64, 64))
@@ -138,6 +139,9 @@ def dtype_section(
     }
 
 
+_NO_LAYOUTS = Comparison("products by layout", "TFLOP/s", ())
+
+
 @dataclass(frozen=True, slots=True)
 class DtypeFit:
     """The machine of the plain products of a data type, its errors, and their range of shapes."""
@@ -146,41 +150,51 @@ class DtypeFit:
     shapes: Comparison
     sustained: Comparison
     plain_range: Data
+    by_layout: Comparison = _NO_LAYOUTS
 
 
 @dataclass(frozen=True, slots=True)
 class ProductFit(DtypeFit):
-    """The fit of the data type of training, with fp32 accumulation, batches and fp8."""
+    """The fit of the data type of training, with fp32 accumulation, batches and fp8.
 
-    dtype: str
-    accumulating: Comparison
-    batched: Comparison
-    batched_range: Data
-    fp8: DtypeFit | None
+    Without enough batched products it has none of their entries, and no range.
+    """
+
+    dtype: str = field(kw_only=True)
+    accumulating: Comparison = field(kw_only=True)
+    batched: Comparison = field(kw_only=True)
+    batched_range: Data | None = field(kw_only=True)
+    fp8: DtypeFit | None = field(kw_only=True)
 
 
 def fit_products(
-    records: Sequence[GemmRecord], num_sms: int, memory: float, datasheet_flops: float | None
+    records: Sequence[GemmRecord],
+    num_sms: int,
+    memory: float,
+    datasheet_flops: float | None,
+    dtype: str | None = None,
 ) -> ProductFit:
     """Fit shapes and the sustained rate, then fp32 accumulation, then batches and moving bytes.
 
-    The data type is the first of bf16, fp16 and fp32 that was measured. The loop is at most as fast
-    as the datasheet's 16-bit peak, or else as the fastest product: a higher rate would be
-    indistinguishable from a lower cost of tiles. The relative speeds of tiles are fitted if there
-    are three products for each number; else all tiles are like the first. Operands move at most at
-    `memory` bytes/s; batched products show the actual rate.
+    The data type is `dtype`, or the first of bf16, fp16 and fp32 that was measured. The loop is at
+    most as fast as the datasheet's 16-bit peak, or else as the fastest product: a higher rate would
+    be indistinguishable from a lower cost of tiles. The relative speeds of tiles are fitted if
+    there are three products for each number; else all tiles are like the first. Operands move at
+    most at `memory` bytes/s; batched products show the actual rate.
 
     Raises:
         InputError: E720, too few products.
     """
-    dtype = next((d for d in _DTYPES if any(r.dtype == d for r in records)), "bf16")
+    dtype = dtype or next((d for d in _DTYPES if any(r.dtype == d for r in records)), "bf16")
     products, fp8 = _rated(records, dtype), _rated(records, "fp8")
     plain = [(op, rate) for op, rate in products if op.batch == 1 and not op.accumulate]
     accumulating = [(op, rate) for op, rate in products if op.batch == 1 and op.accumulate]
     batched = [(op, rate) for op, rate in products if op.batch > 1]
     _require(f"{dtype} products", plain, _NUM_SHAPE_PARAMETERS)
-    _require(f"batched {dtype} products", batched, 1)
+    has_batches = len(batched) >= _POINTS_A_PARAMETER
+    has_fp8 = len(fp8) >= _POINTS_A_PARAMETER * _NUM_SHAPE_PARAMETERS
     machine = _fit_shapes(plain, num_sms, memory, datasheet_flops)
+    machine = machine.replace(layouts=_layout_speeds(plain, machine))
     if accumulating:  # the longer epilogue
         start, shaped = [max(machine.tile_overhead_s * 1e6, 1e-3)], machine
         fitted = minimise(
@@ -188,23 +202,43 @@ def fit_products(
         )
         overhead_s = round_significant(fitted.accumulate_overhead_s)
         machine = machine.replace(accumulate_overhead_s=overhead_s)
-    machine = _fit_batched(batched, machine)
+    if has_batches:
+        machine = _fit_batched(batched, machine)
     return ProductFit(
         machine,
         rates("matrix products by shape", machine, plain),
         rates("the largest products", machine, _large(plain)),
         _range([*plain, *accumulating]),
-        dtype,
-        rates("products added into fp32", machine, accumulating),
-        _times("batched products", machine, batched),
-        _range(batched),
-        _fit_fp8(fp8, machine, datasheet_flops) if fp8 else None,
+        _by_layout(plain, machine),
+        dtype=dtype,
+        accumulating=rates("products added into fp32", machine, accumulating),
+        batched=_times("batched products", machine, batched if has_batches else ()),
+        batched_range=_range(batched) if has_batches else None,
+        fp8=_fit_fp8(fp8, machine, datasheet_flops) if has_fp8 else None,
     )
+
+
+def _layout_speeds(products: Rated, machine: GemmMachine) -> LayoutSpeeds:
+    """The speed of each layout, relative to all: the median of measured over fitted rates.
+
+    A layout of too few products is as fast as all.
+    """
+    speeds = {}
+    for layout in LayoutSpeeds.model_fields:
+        ratios = [rate / tflops(op, machine) for op, rate in products if op.layout == layout]
+        enough = len(ratios) >= _POINTS_A_PARAMETER
+        speeds[layout] = round_significant(median(ratios)) if enough else 1.0
+    return LayoutSpeeds(**speeds)
+
+
+def _by_layout(products: Rated, machine: GemmMachine) -> Comparison:
+    found = [pair for pair in products if pair[0].layout]
+    return replace(rates("", machine, found), title="products by layout")
 
 
 def _fit_fp8(products: Rated, machine: GemmMachine, datasheet_flops: float | None) -> DtypeFit:
     """Loop, waves and tiles' overhead of fp8; all else is like 16-bit products."""
-    _require("fp8 products", products, _NUM_SHAPE_PARAMETERS)
+    machine = machine.replace(layouts=None)  # all are TN
     large, fastest = _large(products), _fastest(products)
     most = FP8_SPEEDUP * datasheet_flops if datasheet_flops else round_significant(fastest)
     limited = machine.replace(sustained_flops=round_significant(_fastest(large)))

@@ -10,6 +10,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
+from calibrate.fit.doubts import Doubt
 from calibrate.fit.entry import Data
 from calibrate.fit.links import fits_inside
 from calibrate.fit.network import load_of
@@ -53,14 +54,14 @@ class Fit:
     """A fitted profile as plain data, and its errors.
 
     Predictions are compared with the measurements that the fit used (`residuals`) and with others
-    (`checks`). `num_left_out` records spread by more than their median and were not used, and no
-    number of the profile needs the series `unused`. `notes` are of sections that the profile lacks,
+    (`checks`). The fit left out the records of `doubts`, and no number of
+    the profile needs the series `unused`. `notes` are of sections that the profile lacks,
     `warnings` of parts that are far off.
     """
 
     data: Data
     residuals: Sequence[Comparison]
-    num_left_out: int = 0
+    doubts: Sequence[Doubt] = ()
     checks: Sequence[Comparison] = ()
     unused: Sequence[Unused] = ()
     notes: Sequence[str] = ()
@@ -86,8 +87,9 @@ class Fit:
             headings = "series", ">records", "sizes", "highest rate", "why not used"
             title = "measured, not used by this profile"
             console.print(table_of(*headings, title=title, rows=unused))
-        if self.num_left_out:
-            console.print(f"left out: {self.num_left_out} that spread by more than their median")
+        if self.doubts:
+            doubts = [(doubt.name, doubt.reason) for doubt in self.doubts]
+            console.print(table_of("record", "reason", title="set aside", rows=doubts))
         for note in self.notes:
             console.print(note, soft_wrap=True)
 

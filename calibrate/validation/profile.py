@@ -42,7 +42,8 @@ _COUNTED = {"layers": "layer passes", "iterations": "iterations", "memory": "mem
 class Validation:
     """Predictions of a profile compared with one folder of measurements; no part is empty.
 
-    `num_fitted` counts the records left out because a fit may have used them.
+    `num_fitted` counts the records left out because a fit may have used them. `uncertainty` is the
+    relative error that the profile says nine of ten times stay below.
     """
 
     profile: str
@@ -50,6 +51,14 @@ class Validation:
     parts: Sequence[Comparison]
     num_fitted: int
     warnings: Sequence[str]
+    uncertainty: float | None = None
+
+    @property
+    def num_within(self) -> tuple[int, int]:
+        """Times within the uncertainty that the profile states, and all times."""
+        errors = [row.error for part in self.parts if part.unit == "s" for row in part.rows]
+        limit = self.uncertainty or 0.0
+        return sum(abs(error) <= limit for error in errors), len(errors)
 
     @property
     def ok(self) -> bool:
@@ -80,6 +89,8 @@ class Validation:
             "device": self.device,
             "parts": parts,
             "num_fitted": self.num_fitted,
+            "uncertainty": self.uncertainty,
+            "num_within_uncertainty": None if self.uncertainty is None else self.num_within[0],
             "warnings": list(self.warnings),
             "ok": self.ok,
         }
@@ -98,6 +109,10 @@ class Validation:
             "and a profile is validated on other records only"
         )
         console.print(left_out, soft_wrap=True)
+        if self.uncertainty is not None:
+            within, total = self.num_within
+            says = f"the profile says that 90% of times are within {self.uncertainty:.0%}"
+            console.print(f"{says}: {within} of {total} are ({within / total:.0%})", soft_wrap=True)
         counts = ", ".join(f"{len(part.rows)} {_COUNTED[part.title]}" for part in self.parts)
         missed = [part.title for part in self.parts if not part.ok]
         end = f"; above the limit: {', '.join(missed)}" if missed else ""
@@ -146,7 +161,8 @@ def validate_profile(
         if found := [row for row in rows if row.labels[-1] in whats]:
             parts.append(Comparison(title, unit, found, *thresholds))
     num_fitted = len(records) - len(held_out) - len(iterations)
-    return Validation(profile.name, header.device, parts, num_fitted, warnings)
+    says = profile.uncertainty.value if profile.uncertainty else None
+    return Validation(profile.name, header.device, parts, num_fitted, warnings, says)
 
 
 def _rows(profile: HardwareProfile, record: LayerRecord | IterationRecord) -> Iterator[Pair]:

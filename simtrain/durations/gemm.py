@@ -22,7 +22,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from simtrain.hardware.profile import HardwareProfile, Tile
+from simtrain.hardware.profile import HardwareProfile, LayoutSpeeds, Tile
 from simtrain.workload.work import Gemm, ProductType
 
 
@@ -39,6 +39,7 @@ class GemmMachine:
     batched_fraction: float
     sustained_flops: float
     tiles: tuple[Tile, ...]
+    layouts: LayoutSpeeds | None = None
 
     @classmethod
     def of(cls, profile: HardwareProfile, dtype: ProductType = "bf16") -> Self:
@@ -56,6 +57,7 @@ class GemmMachine:
             batched_fraction=model.batched_fraction.value,
             sustained_flops=rates.sustained_flops.value,
             tiles=tuple(model.tiles.value),
+            layouts=rates.layouts.value if rates.layouts else None,
         )
 
     def replace(self, **changes: Any) -> Self:
@@ -68,6 +70,8 @@ def gemm_seconds(op: Gemm, machine: GemmMachine) -> float:
     tiled_s = min(_tiled_seconds(op, tile, machine) for tile in machine.tiles)
     if op.batch > 1:
         tiled_s /= machine.batched_fraction
+    elif machine.layouts:
+        tiled_s /= getattr(machine.layouts, op.layout)
     sustained_s = op.flops / machine.sustained_flops
     return max(tiled_s, sustained_s, op.moved_bytes / machine.memory_bytes_per_s)
 

@@ -79,6 +79,17 @@ class AttentionRange(Ranges):
     head_size: tuple[Count, Count]
 
 
+class LayoutSpeeds(Strict):
+    """Relative speeds of products by the layout of their operands, as BLAS writes it.
+
+    A training step has TN forward, NN for input gradients and NT for weight gradients.
+    """
+
+    TN: Positive
+    NN: Positive
+    NT: Positive
+
+
 class DtypeGemm(Strict):
     """Speed of matrix products of another data type than bf16.
 
@@ -91,6 +102,7 @@ class DtypeGemm(Strict):
     sustained_flops: Entry[FlopsPerSecond]
     tail_quantization: Entry[Annotated[float, Field(ge=0, le=1)]] | None = None
     tile_overhead: Entry[NonNegativeSeconds] | None = None
+    layouts: Entry[LayoutSpeeds] | None = None
     valid_shapes: Entry[ShapeRange] | None = None
 
 
@@ -113,7 +125,8 @@ class GemmByDtype(Strict):
 class GemmModel(Strict):
     """Parameters of the matrix-product model, tiles in waves (`durations.gemm`).
 
-    Operands and results move at `operand_bandwidth`, by default the fused kernels' bandwidth.
+    Operands and results move at `operand_bandwidth`, by default the fused kernels' bandwidth. All
+    layouts are equally fast unless `layouts` has their speeds, which batched products do not have.
     Entries are for 16-bit products; `by_dtype` has the other data types.
     """
 
@@ -126,6 +139,7 @@ class GemmModel(Strict):
     tiles: Entry[Annotated[list[Tile], Field(min_length=1)]]
     batched_fraction: Entry[Fraction]
     operand_bandwidth: Entry[BytesPerSecond] | None = None
+    layouts: Entry[LayoutSpeeds] | None = None
     valid_shapes: Entry[ShapeRange]
     valid_batched_shapes: Entry[ShapeRange]
     by_dtype: GemmByDtype = GemmByDtype()
@@ -208,7 +222,8 @@ class HardwareProfile(Strict):
     """A hardware profile: all numbers of a cluster.
 
     Offloading needs `host_link`, and fused attention needs `fused_attention`. `intra_node` is
-    required with several GPUs per node, `inter_node` with several nodes.
+    required with several GPUs per node, `inter_node` with several nodes. `uncertainty` is the
+    relative error that nine of ten times stay below, as the profile's own fit has it.
     """
 
     version: Literal[1]
@@ -228,6 +243,7 @@ class HardwareProfile(Strict):
     inter_node: InterNode | None = None
     collectives: Collectives | None = None
     running_costs: RunningCosts | None = None
+    uncertainty: Entry[Positive] | None = None
 
     def __repr__(self) -> str:
         nodes, gpus = self.cluster.num_nodes.value, self.cluster.gpus_per_node.value

@@ -100,6 +100,11 @@ def remarks_on(result: Result) -> list[str]:
             "compute, which skip masked tokens."
         )
     remarks += [*_other_peaks(result), *result.warnings]
+    if uncertainty := result.profile.uncertainty:
+        within = Number(uncertainty.value, f"{uncertainty.value:.0%}")
+        remarks.append(
+            Sentence("By the profile's own fit, nine of ten times are within ", within, ".")
+        )
     if result.recompute_choice:
         remarks.append(Sentence("Recompute chosen: ", result.recompute_choice))
     return remarks

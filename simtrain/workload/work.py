@@ -34,6 +34,7 @@ class Gemm:
             (Megatron-LM's `wgrad_gemm_accum_fp32`), so it reads and writes C.
         dtype: data type of the operands.
         copies: ranks that compute the same product. The model's FLOPs count it once.
+        layout: of A and B as BLAS writes it: TN forward, NN input gradient, NT weight gradient.
     """
 
     m: int
@@ -45,6 +46,7 @@ class Gemm:
     accumulate: bool = False
     dtype: ProductType = "bf16"
     copies: int = 1
+    layout: str = "TN"
 
     @property
     def flops(self) -> int:
@@ -99,7 +101,9 @@ class GroupedGemm:
         if self.is_weight_gradient:
             m, n, k = self.outputs, self.inputs, tokens
         sizes = self.element_bytes, self.output_element_bytes
-        return Gemm(m, n, k, 1, *sizes, self.accumulate, self.dtype)
+        # Input gradients of experts are not told from forward products, and count as these.
+        layout = "NT" if self.is_weight_gradient else "TN"
+        return Gemm(m, n, k, 1, *sizes, self.accumulate, self.dtype, layout=layout)
 
     @property
     def flops(self) -> int:

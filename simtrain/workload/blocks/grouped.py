@@ -58,7 +58,7 @@ class GroupedOps(LinearOps):
         """Elements of the weights of all experts."""
         return self.load.experts * self.inputs * self.outputs
 
-    def _work(self, m: int, n: int, k: int) -> GroupedGemm:
+    def _work(self, m: int, n: int, k: int, layout: str = "TN") -> GroupedGemm:
         return self._grouped(k, n, self.microbatch.element_bytes, is_weight_gradient=False)
 
     def _weight_work(self) -> GroupedGemm:

@@ -88,7 +88,7 @@ class LinearOps:
 
     def input_gradient(self, row_chunks: int = 1) -> Op:
         """Return dX = dY Aᵀ, or one of its equal chunks."""
-        work = self._work(self.rows // row_chunks, self.inputs, self.outputs)
+        work = self._work(self.rows // row_chunks, self.inputs, self.outputs, "NN")
         held = self.output_bytes + self.input_bytes
         name, phase = f"{self.name} input gradient", Phase.INPUT_GRADIENT
         return Op(name, work, phase, holds_bytes=held, counts_saved=False)
@@ -150,15 +150,15 @@ class LinearOps:
     def _dtype(self) -> ProductType:
         return self.fp8.dtype if self.fp8 else self.microbatch.dtype
 
-    def _work(self, m: int, n: int, k: int) -> Gemm | GroupedGemm:
+    def _work(self, m: int, n: int, k: int, layout: str = "TN") -> Gemm | GroupedGemm:
         """Return the product of the forward pass or of the input gradient."""
         sizes = self._operand_bytes, self.microbatch.element_bytes
-        return Gemm(m, n, k, 1, *sizes, dtype=self._dtype, copies=self.copies)
+        return Gemm(m, n, k, 1, *sizes, dtype=self._dtype, copies=self.copies, layout=layout)
 
     def _weight_work(self) -> Gemm | GroupedGemm:
         shape = self.outputs, self.inputs, self.rows
         sizes = self._operand_bytes, self._weight_gradient_bytes
-        return Gemm(*shape, 1, *sizes, self._fuses_sum, self._dtype, self.copies)
+        return Gemm(*shape, 1, *sizes, self._fuses_sum, self._dtype, self.copies, "NT")
 
 
 def operands(

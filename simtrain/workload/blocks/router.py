@@ -200,12 +200,12 @@ def _product_gradients(batch: Microbatch, x: Tensor, logits: Tensor) -> Iterator
     held = logits.num_bytes + wide
     if casts:
         yield elementwise("router weight cast", once, size * weights, inputs)
-    work = Gemm(rows, hidden, experts, 1, size, size, dtype=dtype)
+    work = Gemm(rows, hidden, experts, 1, size, size, dtype=dtype, layout="NN")
     name = "router input gradient"
     yield Op(name, work, inputs, holds_bytes=held, counts_saved=False)
     if casts:
         yield elementwise("router cast", x.num_bytes, wide, of_weight, reads=(x,))
-    work = Gemm(experts, hidden, rows, 1, size, size, dtype=dtype)
+    work = Gemm(experts, hidden, rows, 1, size, size, dtype=dtype, layout="NT")
     name = "router weight gradient"
     yield Op(name, work, of_weight, reads=(x,), holds_bytes=held + wide * casts, counts_saved=False)
     if casts:

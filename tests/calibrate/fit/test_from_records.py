@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from calibrate.fit.base import Base
 from calibrate.fit.from_records import fit_measurements
-from calibrate.fit.links import Links, measured_collective
+from calibrate.fit.links import measured_collective
 from calibrate.fit.result import Fit
 from calibrate.records.file import RecordFile, read_records
 from calibrate.records.schema import (
     CollectiveRecord,
+    Conditions,
     GemmRecord,
     KernelRecord,
     LaunchRecord,
@@ -44,11 +46,9 @@ from tests.helpers.measured_records import (
 
 pytestmark = pytest.mark.slow
 
-FOLDER = pathlib.Path("measured")
 
-
-def fitted(records: list[Measurement], links: Links | None = None, **changes: Any) -> Fit:
-    return fit_measurements(FOLDER, header(**changes), records, "mine", links)
+def fitted(records: list[Measurement], base: Base | None = None, **changes: Any) -> Fit:
+    return fit_measurements(header(**changes), records, "mine", base)
 
 
 @pytest.fixture(scope="module")
@@ -153,12 +153,12 @@ def test_records_without_all_to_alls_make_a_profile_without_their_curves() -> No
 
 
 def test_borrowed_links_state_the_profile_that_they_come_from() -> None:
-    links = Links.load(pathlib.Path("a100_sxm4_80gb"))
+    links = Base.load("a100_sxm4_80gb")
     profile = fitted(alone(), links).profile
     assert profile.cluster.num_gpus == A100.cluster.num_gpus
     assert profile.inter_node is not None
     assert profile.intra_node is not None
-    taken = "taken over from a100_sxm4_80gb, not measured here: "
+    taken = "copied from a100_sxm4_80gb, not measured here: "
     for entry in (
         profile.cluster.num_nodes,
         profile.inter_node.point_to_point.latency,
@@ -166,7 +166,7 @@ def test_borrowed_links_state_the_profile_that_they_come_from() -> None:
         profile.overlap.slowdown,
     ):
         assert entry.source.startswith(taken)
-    assert "inter_node and collectives taken over from a100_sxm4_80gb" in profile.description
+    assert "inter_node and collectives copied from a100_sxm4_80gb" in profile.description
     node = fitted([*alone(), *linked()], links, num_ranks=8, backend="nccl").profile
     assert node.intra_node is not None
     assert node.intra_node.all_reduce.source.startswith("measured on")
@@ -220,48 +220,158 @@ def noisy(records: list[Measurement], every: int) -> list[Measurement]:
 
 
 @pytest.mark.parametrize(
-    ("records", "says"),
+    ("records", "section", "why"),
     [
-        (without(GemmRecord, alone()), "E720 0 measured bf16 products are too few"),
-        (alone()[20:], "E720 7 measured bf16 products are too few"),
-        (without(KernelRecord, alone()), "E720 0 measured fused kernels are too few"),
-        (without(LaunchRecord, alone()), "E720 0 measured launches are too few"),
-        (
-            [*alone(), *linked()[:3]],
-            "E720 3 measured sizes of all_reduce over 2 ranks are too few",
-        ),
-        (
-            first_gemm_of(alone(), 1e-6),
-            "measurements.jsonl:2: E721 2048 × 2048 × 2048 TN bf16 ran at 1.718e+04 TFLOP/s",
-        ),
-        (first_gemm_of(alone(), 1.0), "E721 2048 × 2048 × 8192 TN bf16 took"),
-        (noisy(alone(), 1), "records spread by more than their median"),
+        (without(GemmRecord, alone()), "gemm", "0 measured bf16 products are too few"),
+        (alone()[20:], "gemm", "7 measured bf16 products are too few"),
+        (without(KernelRecord, alone()), "memory_bound", "0 measured fused kernels are too few"),
+        (without(LaunchRecord, alone()), "host", "no launch was measured"),
     ],
 )
-def test_too_few_or_absurd_records_are_refused(records: list[Measurement], says: str) -> None:
-    with pytest.raises(InputError) as caught:
-        fitted(records)
-    assert says in str(caught.value)
-    assert "reason: " in str(caught.value)
-    assert "fix: " in str(caught.value)
+def test_a_section_of_too_few_records_is_copied_from_the_nearest_profile(
+    records: list[Measurement], section: str, why: str
+) -> None:
+    fit = fitted(records)
+    own, copied = (getattr(profile, section) for profile in (fit.profile, A100))
+    for (name, entry), (_, of_a100) in zip(own, copied, strict=True):
+        if isinstance(entry, Entry):
+            assert entry.value == of_a100.value, name
+            assert entry.source.startswith(f"copied from a100_sxm4_80gb, {why}")
+    assert any(
+        note.startswith(f"{section}: copied from a100_sxm4_80gb, {why}") for note in fit.notes
+    )
+    complete = fitted(alone()).profile.uncertainty
+    assert complete and fit.profile.uncertainty
+    assert fit.profile.uncertainty.value > complete.value
 
 
-def test_kernels_faster_than_memory_are_refused() -> None:
+def test_a_collective_of_too_few_sizes_is_copied_and_the_others_are_fitted() -> None:
+    few = [
+        record
+        for place, record in enumerate(linked())
+        if not (
+            isinstance(record, CollectiveRecord) and record.op == "all_reduce" and place % 10 > 2
+        )
+    ]
+    links = fitted([*alone(), *few], num_ranks=8, backend="nccl").profile.links
+    assert links.all_gather.source.startswith("measured on")
+    assert links.all_reduce.source.startswith("copied from a100_sxm4_80gb, 3 sizes of all_reduce")
+
+
+def test_a_cpu_takes_nothing_from_a_gpu() -> None:
+    cpu = {"device": "Some CPU", "num_sms": 2, "num_ranks": 2, "software": {"torch": "2.13.0"}}
+    profile = fitted([LaunchRecord(time=took(3e-6))], **cpu).profile
+    assert profile.gemm.mainloop_flops.source.startswith("copied from cpu_base, ")
+    assert profile.links.bandwidth.source.startswith("copied from cpu_base, ")
+    assert profile.host.issue.value == 3e-6
+    assert profile.gemm.mainloop_flops.value < 1e12
+
+
+def test_impossible_records_are_set_aside_and_change_nothing() -> None:
+    """One product above the datasheet's peak, and one slower than one of four times its work."""
+    expected = fitted(alone()[1:])
+    for seconds, says in ((1e-6, "ran at 1.718e+04 TFLOP/s"), (1.0, "time grows with work")):
+        fit = fitted(first_gemm_of(alone(), seconds))
+        (doubt,) = fit.doubts
+        assert doubt.name.startswith("2048 × 2048 × 2048 TN bf16") and says in doubt.reason
+        assert fit.data["gemm"] == expected.data["gemm"]
+
+
+def test_kernels_faster_than_memory_are_set_aside() -> None:
     records = [*without(KernelRecord, alone()), *kernels(9e12, 9e12, 1e-7)]
-    with pytest.raises(InputError, match="E721 the larger kernels ran at"):
-        fitted(records)
+    doubts = fitted(records).doubts
+    assert len(doubts) == 6 and all("a cache served it" in doubt.reason for doubt in doubts)
 
 
-def test_records_of_several_ranks_without_collectives_are_refused() -> None:
-    with pytest.raises(InputError, match="E720 8 ranks, but no collective measured"):
-        fitted(alone(), num_ranks=8, backend="nccl")
+def test_ranks_without_collectives_have_the_links_of_the_nearest_profile() -> None:
+    fit = fitted(alone(), num_ranks=8, backend="nccl")
+    assert fit.profile.cluster.num_gpus == 8
+    source = "copied from a100_sxm4_80gb, 8 ranks, but no collective of enough sizes"
+    assert fit.profile.links.all_reduce.source.startswith(source)
 
 
-def test_a_few_noisy_records_are_ignored() -> None:
+def test_a_few_noisy_records_are_set_aside() -> None:
     fit = fitted(noisy(alone(), 10))
-    assert fit.num_left_out == 5
+    assert len(fit.doubts) == 5
+    assert {doubt.reason for doubt in fit.doubts} == {"its times spread by 150% of their median"}
     found = {residuals.title: residuals for residuals in fit.residuals}
     assert found["matrix products by shape"].mean_abs_error < 0.02
+
+
+def test_many_noisy_records_are_used_and_widen_the_statement() -> None:
+    """At most a quarter is set aside: a busy machine gets a profile, too."""
+    calm, busy = fitted(alone()), fitted(noisy(alone(), 1))
+    assert len(busy.doubts) == 11  # of 44 products
+    assert any("33 of" in warning and "disturbed machine" in warning for warning in busy.warnings)
+    assert calm.profile.uncertainty and busy.profile.uncertainty
+    assert busy.profile.uncertainty.value > 2 * calm.profile.uncertainty.value
+
+
+def watched(record: Any, **conditions: Any) -> Any:
+    usual = {"others": 0.9, "reference_s": 1e-3}
+    return record.model_copy(update={"conditions": Conditions(**usual | conditions)})
+
+
+@pytest.mark.parametrize(
+    ("conditions", "says"),
+    [
+        ({"others": 1.9}, "other processes used 1.9 processors, usually 0.9"),
+        ({"reference_s": 1.6e-3}, "a reference product took 1.60 times its usual time"),
+        ({"is_first": True}, "the first record of its process"),
+    ],
+)
+def test_records_of_a_disturbed_machine_are_set_aside(
+    conditions: dict[str, Any], says: str
+) -> None:
+    """A load that is there all the time disturbs no record more than others."""
+    records = [watched(record) for record in alone()]
+    assert fitted(records).doubts == []
+    fit = fitted([watched(with_time(records[0], 3e-4), **conditions), *records[1:]])
+    (doubt,) = fit.doubts
+    assert says in doubt.reason
+    assert fit.data["gemm"] == fitted(records[1:]).data["gemm"]
+
+
+def test_a_machine_slow_in_16_bits_has_rates_of_fp32_and_of_its_trial() -> None:
+    """In the trial, products in bf16 took as long as four in fp32, and those of NN the longest."""
+    layouts = {"TN": 1.0, "NN": 0.5, "NT": 1.0}
+    trial = {f"fp32 {name}": 1e11 for name in layouts}
+    trial |= {f"bf16 {name}": 1e11 / 3 * rate for name, rate in layouts.items()}
+    trial |= {f"fp16 {name}": 1e9 for name in layouts}
+    records = [
+        record.model_copy(update={"dtype": "fp32", "accumulate": False})
+        if isinstance(record, GemmRecord)
+        else record
+        for record in without(LayerRecord, alone())
+    ]
+    cpu = {"device": "Some CPU", "software": {"torch": "2.13.0"}, "compute": "fp32", "trial": trial}
+    fit = fitted(records, **cpu)
+    model = fit.profile.gemm
+    assert model.by_dtype.fp32 is not None
+    rate, narrow = model.by_dtype.fp32.mainloop_flops.value, model.mainloop_flops
+    assert narrow.value == pytest.approx(rate / 4, rel=1e-3)
+    assert "of the rates of fp32, as in a trial" in narrow.source
+    assert any(note.startswith("16-bit products: 0.25 of the rates of fp32") for note in fit.notes)
+    assert model.layouts is not None
+    speeds = model.layouts.value
+    assert pytest.approx(2, rel=1e-3) == speeds.TN / speeds.NN
+
+
+def test_rates_are_fitted_by_layout() -> None:
+    """Products of one layout take a third longer; so do the predictions, and no others."""
+    slow = [
+        with_time(record, record.time.median_s * 4 / 3).model_copy(update={"layout": "NN"})
+        if isinstance(record, GemmRecord) and record.batch == 1 and not record.accumulate
+        else record
+        for record in alone()
+    ]
+    both = [record for record in slow if isinstance(record, GemmRecord) and record.layout == "NN"]
+    profile = fitted([*without(LayerRecord, alone()), *both]).profile
+    machine = GemmMachine.of(profile)
+    shape = Gemm(4096, 4096, 4096)
+    ratio = gemm_seconds(replace(shape, layout="NN"), machine) / gemm_seconds(shape, machine)
+    assert ratio == pytest.approx(4 / 3, rel=0.05)
+    assert gemm_seconds(replace(shape, layout="NT"), machine) <= gemm_seconds(shape, machine) * 1.2
 
 
 @pytest.fixture
@@ -274,14 +384,14 @@ def folder(tmp_path: pathlib.Path) -> pathlib.Path:
 
 def test_the_command_fits_a_folder(folder: pathlib.Path) -> None:
     output = folder / "mine.yaml"
-    options = ("--name", "mine", "--links", "h100_sxm", "-o", str(output))
+    options = ("--name", "mine", "--base", "h100_sxm", "-o", str(output))
     done = call("calibrate", "fit", str(folder), *options)
     assert done.exit_code == 0, done.stderr
     assert "matrix products by shape" in done.stdout
     profile = load_profile(output)
-    links = Links.load(pathlib.Path("h100_sxm"))
-    assert profile == fit_measurements(folder, *read_records(folder), "mine", links).profile
-    assert "taken over from h100_sxm" in output.read_text(encoding="utf-8")
+    links = Base.load("h100_sxm")
+    assert profile == fit_measurements(*read_records(folder), "mine", links).profile
+    assert "copied from h100_sxm" in output.read_text(encoding="utf-8")
     tree = profile.collectives.tree
     assert tree.value == load_profile("h100_sxm").collectives.tree.value
     assert "h100_sxm" in tree.source and "NVIDIA/nccl" in tree.source
@@ -291,8 +401,8 @@ def test_the_command_fits_a_folder(folder: pathlib.Path) -> None:
     ("arguments", "says"),
     [
         ("{folder}", "E723 the profile has no name"),
-        ("{folder}/measurements.jsonl --name mine", "E723 --name and --links are for"),
-        ("{folder} --name mine --links nowhere", "nowhere"),
+        ("{folder}/measurements.jsonl --name mine", "E723 --name and --base are for"),
+        ("{folder} --name mine --base nowhere", "nowhere"),
         ("{folder}/.. --name mine", "E710 no measurements to read"),
         ("{folder}/missing --name mine", "E710 no measurements to read"),
     ],
@@ -331,7 +441,7 @@ def test_products_have_their_own_memory_bandwidth(one_gpu: Fit) -> None:
         replace(one_gpu, data=one_gpu.data | {"gemm": above}).profile  # noqa: B018
 
 
-def test_a_fitted_value_that_is_illegal_in_profiles_is_refused() -> None:
+def test_an_allocator_that_wastes_most_of_the_memory_is_limited() -> None:
     wasteful = MemoryRecord(reserved_over_allocated=2.5, outside_allocator_bytes=2**30)
-    with pytest.raises(InputError, match=r"memory.fragmentation.value is 1.5"):
-        fitted([*without(MemoryRecord, alone()), wasteful])
+    profile = fitted([*without(MemoryRecord, alone()), wasteful]).profile
+    assert profile.memory.fragmentation.value == 0.5

@@ -1,17 +1,16 @@
 """The fit recovers the network between nodes from the times of collectives."""
 
-import pathlib
 from typing import Any
 
 import pytest
 
+from calibrate.fit.base import Base
 from calibrate.fit.from_records import fit_measurements
-from calibrate.fit.links import LinkFit, Links, fit_links
+from calibrate.fit.links import LinkFit, fit_links
 from calibrate.fit.network import Load, NetworkFit
 from calibrate.fit.result import Fit
 from calibrate.records.schema import CollectiveRecord, Measurement
 from simtrain.durations.collectives import collective_seconds, transfer_seconds
-from simtrain.errors import InputError
 from simtrain.mesh import Group
 from simtrain.scenario import Scenario
 from simtrain.simulation import simulate
@@ -25,11 +24,9 @@ SHARES = {Load.WHOLE: 24e9, Load.CONCURRENT: 12e9, Load.ALONE: ALONE}
 SENT = 18e9
 
 
-def fitted(records: list[Measurement], links: Links | None = None, **changes: Any) -> Fit:
+def fitted(records: list[Measurement], base: Base | None = None, **changes: Any) -> Fit:
     known = {"num_ranks": 16, "num_nodes": 2, "backend": "nccl"}
-    return fit_measurements(
-        pathlib.Path("measured"), header(**known | changes), records, "mine", links
-    )
+    return fit_measurements(header(**known | changes), records, "mine", base)
 
 
 @pytest.fixture(scope="module")
@@ -150,16 +147,18 @@ def test_unused_records_are_listed_with_the_reason(two_nodes: Fit) -> None:
     assert reached == "algbw 0.9963, busbw 0.4981 GB/s"
 
 
-def test_too_few_collectives_across_nodes_are_refused_or_listed() -> None:
+def test_too_few_collectives_across_nodes_are_listed_and_the_network_is_copied() -> None:
     few = [
         record
         for record in crossing(8, SHARES, SENT)
         if isinstance(record, CollectiveRecord) and record.op == "all_reduce"
     ]
-    with pytest.raises(InputError) as caught:
-        fitted([*alone(), *linked(), *few])
-    assert "E720 2 nodes, but no network can be fitted between them" in str(caught.value)
-    assert f"too few sizes of all_gather ({Load.WHOLE})" in str(caught.value)
+    fit = fitted([*alone(), *linked(), *few])
+    network = fit.profile.network
+    source = "copied from a100_sxm4_80gb, 2 nodes, but too few sizes of all_gather "
+    assert network.whole_node_efficiency.source.startswith(source)
+    assert fit.profile.cluster.num_nodes.value == 2
+    assert any(note.startswith("inter_node: copied from a100_sxm4_80gb") for note in fit.notes)
     one_node = fitted([*alone(), *linked(), *few], num_ranks=8, num_nodes=1)
     assert one_node.profile.inter_node is None
     assert {series.num_records for series in one_node.unused} == {10}
@@ -167,7 +166,10 @@ def test_too_few_collectives_across_nodes_are_refused_or_listed() -> None:
 
 
 def test_a_measured_network_is_not_taken_over(two_nodes: Fit, node: LinkFit) -> None:
-    links = Links.load(pathlib.Path("a100_sxm4_80gb"))
+    links = Base.load("a100_sxm4_80gb")
     fit = fitted([*alone(), *linked(), *crossing(8, SHARES, SENT, node)], links)
-    assert fit.data == two_nodes.data
-    assert "links: measured here, none taken over from a100_sxm4_80gb" in fit.notes
+    # The other sections that were not measured are copied.
+    assert fit.data.keys() - two_nodes.data.keys() == {"fused_attention"}
+    assert fit.data["intra_node"] == two_nodes.data["intra_node"]
+    assert fit.data["inter_node"] == two_nodes.data["inter_node"]
+    assert "links: measured here, none copied from a100_sxm4_80gb" in fit.notes

@@ -1,13 +1,12 @@
 """Warnings, refusals and notes of fits: large errors, overlap, hosts and data types."""
 
-import pathlib
 from typing import Any
 
 import pytest
 
 from calibrate.fit.from_records import fit_measurements
 from calibrate.fit.links import fit_slowdown
-from calibrate.fit.requirements import check_residuals
+from calibrate.fit.requirements import far_off
 from calibrate.fit.result import Fit, profile_text
 from calibrate.records.schema import (
     CollectiveRecord,
@@ -19,7 +18,6 @@ from calibrate.records.schema import (
 from simtrain.comparison import Comparison
 from simtrain.durations.gemm import GemmMachine
 from simtrain.entry import Entry
-from simtrain.errors import InputError
 from simtrain.hardware.profile import HardwareProfile
 from tests.helpers.measured_records import A100, alone, gemm, header, kernels, linked, took, without
 
@@ -27,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 
 def fitted(records: list[Measurement], **changes: Any) -> Fit:
-    return fit_measurements(pathlib.Path("measured"), header(**changes), records, "mine")
+    return fit_measurements(header(**changes), records, "mine")
 
 
 def off_by(*factors: float) -> Comparison:
@@ -42,19 +40,10 @@ def test_the_mean_factor_is_a_geometric_mean() -> None:
 
 
 def test_good_fits_pass_and_poor_fits_warn() -> None:
-    assert check_residuals([off_by(1.3, 1.3)]) == []
-    (warning,) = check_residuals([off_by(1.0), off_by(2.0, 1.0, 3.9)])
+    assert far_off([off_by(1.3, 1.3)]) == []
+    (warning,) = far_off([off_by(1.0), off_by(2.0, 1.0, 3.9)])
     assert warning.startswith("parts: the fit is off by a factor 1.98 in the mean")
     assert warning.endswith("part 3.9, measured 10 and fitted 39 us")
-
-
-def test_one_error_lists_all_unusable_fits() -> None:
-    with pytest.raises(InputError) as caught:
-        check_residuals([off_by(4.1), off_by(1.0), off_by(0.2)])
-    assert [problem.code for problem in caught.value.problems] == ["E724", "E724"]
-    message = str(caught.value)
-    assert "E724 parts: " in message and " factor 4.1 " in message and " above 4 " in message
-    assert all(problem.fix for problem in caught.value.problems)
 
 
 def scattered(factor: float) -> list[Measurement]:
@@ -73,14 +62,18 @@ def scattered(factor: float) -> list[Measurement]:
     ]
 
 
-def test_scattered_kernels_warn_or_are_refused() -> None:
+def test_the_worse_the_fit_the_wider_is_its_statement() -> None:
     """Half of the kernels take `factor` times as long, so the mean factor of any line is at least
     the root of `factor`.
     """
-    fit = fitted([*without(KernelRecord, alone()), *scattered(9.0)])
-    assert any(warning.startswith("fused kernels: ") for warning in fit.warnings)
-    with pytest.raises(InputError, match="E724 fused kernels: the fit is off by a factor"):
-        fitted([*without(KernelRecord, alone()), *scattered(100.0)])
+    says = []
+    for factor in (1.0, 9.0, 100.0):
+        fit = fitted([*without(KernelRecord, alone()), *scattered(factor)])
+        warned = any(warning.startswith("fused kernels: ") for warning in fit.warnings)
+        assert warned == (factor > 1)
+        assert fit.profile.uncertainty is not None
+        says.append(fit.profile.uncertainty.value)
+    assert says[0] < 0.1 < 1 < says[1] < says[2]
 
 
 def test_a_good_fit_has_no_warnings() -> None:
@@ -136,12 +129,21 @@ def test_a_note_explains_a_missing_host_link() -> None:
     assert cpu.profile.host_link is None
 
 
-def test_incomplete_records_of_a_host_are_refused() -> None:
-    with pytest.raises(InputError, match="E720 0 measured Adam steps of the host are too few"):
-        fitted([*alone(), *host(24e9, 26e9, 5e9)[:4]])
-    slower = HostRecord(what="to_host", num_bytes=1 << 30, time=took(1e-4))
-    with pytest.raises(InputError, match=r"E721 to_host of 1073741824 bytes took 0\.0001 s"):
-        fitted([*alone(), *host(24e9, 26e9, 5e9), slower])
+def test_incomplete_records_of_a_host_leave_the_profile_without_its_section() -> None:
+    fit = fitted([*alone(), *host(24e9, 26e9, 5e9)[:4]])
+    assert fit.profile.host_link is None
+    (note,) = fit.notes
+    assert "0 measured Adam steps of the host are too few" in note
+
+
+def test_a_copy_that_contradicts_others_is_set_aside() -> None:
+    faster = HostRecord(what="to_host", num_bytes=1 << 30, time=took(1e-4))
+    fit = fitted([*alone(), *host(24e9, 26e9, 5e9), faster])
+    assert fit.profile.host_link is not None
+    assert fit.profile.host_link.bandwidth.value == pytest.approx(25e9)
+    (doubt,) = fit.doubts
+    assert doubt.name == "to_host of 1073741824 bytes"
+    assert "time grows with work" in doubt.reason
 
 
 def test_products_in_other_data_types_are_listed_and_not_fitted() -> None:
@@ -178,8 +180,8 @@ def fitted_entries(profile: HardwareProfile) -> list[Entry[Any]]:
 def test_every_fitted_entry_states_its_residuals() -> None:
     records = [*alone(), *linked(), *host(24e9, 26e9, 5e9)]
     entries = fitted_entries(fitted(records, num_ranks=8, backend="nccl").profile)
-    # Products 9, kernels 3, launches, copies and Adam, overlap, four collectives.
-    assert len(entries) == 9 + 3 + 1 + 2 + 1 + 4
+    # Products 10, kernels 3, launches, copies and Adam, overlap, four collectives.
+    assert len(entries) == 10 + 3 + 1 + 2 + 1 + 4
     for entry in entries:
         assert entry.fitted_on is not None, entry.source
         assert " points, " in entry.fitted_on

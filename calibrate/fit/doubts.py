@@ -1,0 +1,159 @@
+"""Finds the records that a fit leaves out, and why.
+
+A record is left out if no machine can have it: a rate above the datasheet's, or much more work in
+much less time. Products and kernels, of which there are many, are left out too if the machine was
+disturbed while they were taken, unless it was so nearly all the time: of each kind, at most a
+quarter, the most disturbed first.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from calibrate.fit.requirements import Datasheet
+from calibrate.records.schema import (
+    AttentionRecord,
+    GemmRecord,
+    KernelRecord,
+    Measurement,
+    Sized,
+    Timing,
+    contradictions,
+    name_of,
+    rate_of,
+)
+from simtrain.workload.work import FusedAttention
+
+_MOST_LEFT_OUT = 0.25
+_OTHERS = 0.5
+"""Processors that others used, beyond the median of all records, to disturb a record."""
+_CLOCK = 1.25
+"""Times as long as in the median a reference product takes on a disturbed machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """A record that is left out of a fit, in words, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sifted:
+    """The records that a fit uses, the doubts about others, and how many doubtful ones it uses."""
+
+    kept: list[Measurement]
+    doubts: list[Doubt]
+    num_disturbed: int
+
+    @property
+    def doubtful_share(self) -> float:
+        """Doubtful records, left out or kept, of all."""
+        doubtful = len(self.doubts) + self.num_disturbed
+        return doubtful / max(len(self.kept) + len(self.doubts), 1)
+
+
+def sift(records: Sequence[Measurement], sheet: Datasheet | None) -> Sifted:
+    """Divide records into those that a fit uses and those that it leaves out."""
+    reasons = dict(_impossible(records, sheet))
+    possible = [place for place in range(len(records)) if place not in reasons]
+    reasons |= {
+        possible[place]: reason
+        for place, reason in _contradicting([records[place] for place in possible]).items()
+    }
+    disturbed = _disturbed(records, {place for place in possible if place not in reasons})
+    counts = Counter(type(record) for record in records)
+    for kind in (GemmRecord, KernelRecord):
+        of_kind = [each for each in disturbed if isinstance(records[each[1]], kind)]
+        most = int(_MOST_LEFT_OUT * counts[kind])
+        reasons |= {place: reason for _, place, reason in sorted(of_kind, reverse=True)[:most]}
+    kept = [record for place, record in enumerate(records) if place not in reasons]
+    doubts = [Doubt(_name(records[place]), reason) for place, reason in sorted(reasons.items())]
+    num_disturbed = len({place for _, place, _ in disturbed} - reasons.keys())
+    return Sifted(kept, doubts, num_disturbed)
+
+
+def _impossible(
+    records: Sequence[Measurement], sheet: Datasheet | None
+) -> Iterator[tuple[int, str]]:
+    """Records above a peak of the datasheet."""
+    if sheet is None:
+        return
+    peak_flops, memory = sheet.peak_flops.value, sheet.memory_bandwidth.value
+    kernels = sorted(r.num_bytes for r in records if isinstance(r, KernelRecord))
+    large = kernels[len(kernels) // 2] if kernels else 0
+    for place, record in enumerate(records):
+        if isinstance(record, GemmRecord) and record.dtype in ("bf16", "fp16"):
+            if (rate := rate_of(record)) > peak_flops:
+                yield place, _above(rate, peak_flops, "FLOP/s")
+        elif isinstance(record, AttentionRecord):
+            work = [
+                (FusedAttention(record.heads, record.seq_length, record.head_size, back), time)
+                for back, time in ((False, record.forward), (True, record.backward))
+            ]
+            rate = max(op.flops / time.median_s for op, time in work)
+            if rate > peak_flops:
+                yield place, _above(rate, peak_flops, "FLOP/s")
+        elif isinstance(record, KernelRecord):
+            # Small kernels may run from a cache, and show the latency.
+            rate, is_large = rate_of(record), record.num_bytes >= large
+            if is_large and rate > memory:
+                yield place, f"{_above(rate, memory, 'B/s')}: a cache served it"
+
+
+def _above(rate: float, peak: float, unit: str) -> str:
+    return f"ran at {rate / 1e12:.4g} T{unit}, above the datasheet's {peak / 1e12:.4g}"
+
+
+def _contradicting(records: Sequence[Measurement]) -> dict[int, str]:
+    """The fewest records without which no time falls as work grows, and what each contradicts."""
+    reasons, pairs = dict[int, str](), list(contradictions(records))
+    while pairs:
+        counts = Counter(place for pair in pairs for place, _ in pair)
+        # Of two that contradict each other alone the slow one: other work only slows a machine.
+        slow = {small for (small, _), _ in pairs}
+        worst = max(counts, key=lambda place: (counts[place], place in slow))
+        pair = next(pair for pair in pairs if worst in (pair[0][0], pair[1][0]))
+        other = next(record for place, record in pair if place != worst)
+        record = next(record for place, record in pair if place == worst)
+        reasons[worst] = (
+            f"took {record.time.median_s:.3g} s, but {name_of(other)} took "
+            f"{other.time.median_s:.3g} s: time grows with work"
+        )
+        pairs = [pair for pair in pairs if worst not in (pair[0][0], pair[1][0])]
+    return reasons
+
+
+def _disturbed(records: Sequence[Measurement], places: set[int]) -> list[tuple[float, int, str]]:
+    """How much, where and how the machine was disturbed, in units of the limit, from 1 on."""
+    conditions = [record.conditions for record in records if record.conditions]
+    others = [each.others for each in conditions if each.others is not None]
+    references = [each.reference_s for each in conditions if each.reference_s is not None]
+    usual_others, usual_s = median(others or [0.0]), median(references or [1.0])
+    found = []
+    for place in places:
+        record, doubts = records[place], list[tuple[float, str]]()
+        for time in (value for _, value in record if isinstance(value, Timing)):
+            spread = time.spread_s / time.median_s
+            doubts.append((spread, f"its times spread by {spread:.0%} of their median"))
+        if seen := record.conditions:
+            more = (seen.others or 0.0) - usual_others
+            used = f"other processes used {seen.others or 0:.1f} processors, usually "
+            doubts.append((more / _OTHERS, f"{used}{usual_others:.1f}"))
+            if seen.reference_s is not None:
+                slower = seen.reference_s / usual_s
+                moved = f"a reference product took {slower:.2f} times its usual time"
+                doubts.append(((slower - 1) / (_CLOCK - 1), f"{moved}: the clock moved"))
+            if seen.is_first:
+                doubts.append((1.5, "the first record of its process"))
+        worst, reason = max(doubts, default=(0.0, ""))
+        if worst > 1:
+            found.append((worst, place, reason))
+    return found
+
+
+def _name(record: Measurement) -> str:
+    """The record in words."""
+    return name_of(record) if isinstance(record, Sized) else f"a record of kind {record.kind}"
