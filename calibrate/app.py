@@ -9,6 +9,7 @@ import json
 import math
 import shlex
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -63,21 +64,10 @@ def fit(
     """
     fitted = _fitted(source, name, base)
     from calibrate.fit.result import profile_text
-    from simtrain.output_folder import write_text
 
-    console = Console(stderr=output is None)
-    fitted.print(console)
-    for warning in fitted.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
-    given = (("--name", name), ("--base", base))
-    options = [f"{option} {shlex.quote(str(value))}" for option, value in given if value]
-    command = " ".join([shlex.quote(source.as_posix()), *options])
-    text = profile_text(fitted.data, command, measured=source.is_dir())
-    if output is None:
-        print(text, end="")
-        return
-    write_text(output, text, "a profile", "--output")
-    console.print(f"wrote {output}")
+    words = _words([source], (("--name", name), ("--base", base)))
+    text = profile_text(fitted.data, words, measured=source.is_dir())
+    _write(fitted, text, output)
 
 
 @app.command()
@@ -220,20 +210,76 @@ def validate(
 
 @app.command("nccl-tests")
 def nccl_tests(
-    results: Annotated[Path, typer.Argument(help="Output of nccl-tests: text, or JSON of -J.")],
-    op: Annotated[Collective, typer.Option(help="Collective of the file.")],
-    ranks: Annotated[int, typer.Option(min=2, help="GPUs that took part.")],
-    out: Annotated[Path, typer.Option(help="Folder of the measurements that they join.")],
-    nodes: Annotated[int, typer.Option(min=1, help="Nodes of these GPUs.")] = 1,
+    logs: Annotated[list[Path], typer.Argument(help="Output of nccl-tests: text, or JSON of -J.")],
+    op: Annotated[
+        Collective | None, typer.Option(help="Collective; by default as a log or its name says.")
+    ] = None,
+    ranks: Annotated[
+        int | None, typer.Option(min=2, help="GPUs that took part; by default as a log lists them.")
+    ] = None,
+    nodes: Annotated[
+        int | None, typer.Option(min=1, help="Nodes of these GPUs; by default as a log lists them.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of measurements of the same machine to add to.")
+    ] = None,
+    base: Annotated[
+        Path | None, typer.Option(help="Profile whose links and network are adapted.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File to write the adapted profile to.")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Name of the adapted profile; by default the file's.")
+    ] = None,
 ) -> None:
-    """Add results of nccl-tests to the measurements of the same machine.
+    """Adapt a profile's links to results of nccl-tests, or add them to measurements.
 
-    Example: simtrain calibrate nccl-tests all_reduce.txt --op all_reduce --ranks 8 --out my_node
+    With --base and -o, no measurement is needed: the profile is the base, with the links and the
+    network as the logs show them. With --out, `fit` uses the results with the other measurements.
+
+    Example: simtrain calibrate nccl-tests all_reduce.txt --base h100_sxm -o my_cluster.yaml
     """
-    from calibrate.records.nccl_tests import add_nccl_tests
+    from calibrate.records.nccl_tests import add_log, read_log
 
-    added = add_nccl_tests(out, results, op, ranks, nodes)
-    print(f"{out}: {added} records added")
+    if (out is None) == (base is None) or (base is None) != (output is None):
+        message = "results join measurements (--out) or adapt a profile (--base with -o)"
+        raise InputError.of("E723", message, fix="--base PROFILE -o FILE, or --out DIR")
+    results = [read_log(path, op, ranks, nodes) for path in logs]
+    if out is not None:
+        print(f"{out}: {sum(add_log(out, log) for log in results)} records added")
+        return
+    require("adapting a profile", "scipy")
+    from calibrate.fit.adapt import adapt_links
+    from calibrate.fit.base import Base
+
+    assert base is not None and output is not None, "checked above"
+    from calibrate.fit.result import adapted_text
+
+    options = (("--op", op), ("--ranks", ranks), ("--nodes", nodes), ("--base", base))
+    fitted = adapt_links(Base.load(base), results, name or output.stem)
+    _write(fitted, adapted_text(fitted.data, _words(logs, options)), output)
+
+
+def _words(paths: Iterable[Path], options: Iterable[tuple[str, object]]) -> str:
+    """The words of a command that repeats what was done."""
+    given = [f"{option} {shlex.quote(str(value))}" for option, value in options if value]
+    return " ".join([*(shlex.quote(path.as_posix()) for path in paths), *given])
+
+
+def _write(fitted: Fit, text: str, output: Path | None) -> None:
+    """Print a fit and its warnings, and write or print the text of its profile."""
+    from simtrain.output_folder import write_text
+
+    console = Console(stderr=output is None)
+    fitted.print(console)
+    for warning in fitted.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    if output is None:
+        print(text, end="")
+        return
+    write_text(output, text, "a profile", "--output")
+    console.print(f"wrote {output}")
 
 
 def _fitted(source: Path, name: str | None, base: Path | None) -> Fit:

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Protocol
 
 from scipy.optimize import least_squares
 
@@ -28,7 +29,7 @@ from calibrate.fit.requirements import LARGE_SIZES, NUM_SIZES, Datasheet
 from calibrate.records.schema import CollectiveRecord, Header, name_of
 from simtrain.comparison import Comparison
 from simtrain.durations.collectives import network_seconds, wire_bytes
-from simtrain.workload.work import RING_COLLECTIVES, CollectiveKind
+from simtrain.workload.work import RING_COLLECTIVES, Collective, CollectiveKind
 
 _OUTLIER = 0.1
 """Relative error from which on a record pulls less and less."""
@@ -57,7 +58,14 @@ class _Crossing:
     model: Callable[[float, float], float]
 
 
-class _Line:
+class NodeLinks(Protocol):
+    """Links inside a node: the fit of them, or a profile's."""
+
+    def ring_seconds(self, op: Collective, num_ranks: int) -> float:
+        """Time of the part of a collective inside a node of `num_ranks` ranks."""
+
+
+class Crossings:
     """One latency of rings or transfers, and the bytes/s of each rank under each measured load.
 
     All are fitted at once to the logarithms of times; odd records count less. No rate is above
@@ -115,11 +123,14 @@ class NetworkFit:
     ) -> None:
         series = _series(records, per_node)
         rings = {
-            load: [_ring(node, r) for kind in RING_COLLECTIVES for r in series[kind, load]]
+            load: [ring_crossing(node, r) for kind in RING_COLLECTIVES for r in series[kind, load]]
             for load in Load
         }
         sent = {load: [_transfer(r) for r in series[links.TRANSFER, load]] for load in Load}
-        both = self._rings, self._sent = _Line("collectives", rings), _Line("transfers", sent)
+        both = self._rings, self._sent = (
+            Crossings("collectives", rings),
+            Crossings("transfers", sent),
+        )
         used = [record for found in series.values() for record in found]
         self.num_nodes, self.step_latency_s = max(r.num_nodes for r in used), self._rings.latency_s
         self.num_adapters, self.adapter_bytes_per_s = _adapters(
@@ -127,7 +138,7 @@ class NetworkFit:
         )
         share = self.num_adapters * self.adapter_bytes_per_s / per_node
 
-        def fraction(line: _Line, load: Load) -> float:
+        def fraction(line: Crossings, load: Load) -> float:
             return round_significant(min(line.rates[load] / share, 1.0))
 
         # A node of one rank has no concurrent rings: its ring is that of the whole node.
@@ -249,7 +260,7 @@ def missing_for_network(records: Sequence[CollectiveRecord], per_node: int) -> l
     return missing
 
 
-def _ring(node: links.LinkFit | None, record: CollectiveRecord) -> _Crossing:
+def ring_crossing(node: NodeLinks | None, record: CollectiveRecord) -> _Crossing:
     """A ring is as slow as the slower of the links inside the nodes and the network."""
     kind, on_node = CollectiveKind(record.op), record.num_ranks // record.num_nodes
     op = links.measured_collective(kind, record.array_bytes, record.num_ranks, record.num_nodes)

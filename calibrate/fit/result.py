@@ -26,7 +26,7 @@ _SHOWN_ROWS = 20
 _HEADER = """\
 # {description}
 #
-# Written by `python -m calibrate fit {source}`; do not edit: {instead}
+# Written by `python -m calibrate {source}`; do not edit: {instead}
 """
 _FIGURES = """\
 change the
@@ -36,6 +36,11 @@ measure
 # again (`python -m calibrate measure`, a new folder) and fit that; a scenario changes an entry by
 # `hardware`, which its report then says. Each entry has its value, its source, and what it was
 # fitted on."""
+
+_ADAPTED = """\
+change the
+# logs or the base and adapt it again. Each entry has its value, its source, and what it was fitted
+# on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +110,21 @@ def profile_of(data: Data) -> HardwareProfile:
 
 def profile_text(data: dict[str, Any], source: str, *, measured: bool = False) -> str:
     """The text of a profile's file, fitted to `source`: a folder if `measured`, or figures."""
+    return _text_of(data, f"fit {source}", _MEASURED if measured else _FIGURES)
+
+
+def adapted_text(data: dict[str, Any], source: str) -> str:
+    """The text of a profile's file, adapted by the options and logs `source` of nccl-tests."""
+    return _text_of(data, f"nccl-tests {source}", _ADAPTED)
+
+
+def _text_of(data: dict[str, Any], source: str, instead: str) -> str:
+    """The text of a profile's file; its header says which command wrote it, and what to edit."""
     yaml = YAML()
     yaml.width = 10_000
     yaml.indent(mapping=2, sequence=4, offset=2)
     stream = io.StringIO()
     yaml.dump(_styled(data), stream)
-    instead = _MEASURED if measured else _FIGURES
     header = _HEADER.format(description=data["description"], source=source, instead=instead)
     return header + stream.getvalue()
 

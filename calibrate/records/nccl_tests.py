@@ -9,17 +9,38 @@ import json
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from calibrate.records.file import RecordFile, identity, read_records
-from calibrate.records.schema import CollectiveOp, CollectiveRecord, Timing
+from calibrate.records.schema import (
+    LARGEST_COUNT,
+    LONGEST_S,
+    CollectiveOp,
+    CollectiveRecord,
+    Timing,
+)
 from simtrain.errors import InputError, Location
 from simtrain.strict_yaml import read_text
 
 _Row = tuple[int | None, int, tuple[Any, ...]]
 """Its line, timed runs, and its bytes, microseconds, algorithm and bus bandwidth in GB/s."""
-_ITERATIONS = re.compile(r"warmup iters: \d+ iters: (\d+)")
+_ITERATIONS = re.compile(r"warmup iters: \d+ iters: (\d{1,9})\b")
+_RANK = re.compile(
+    r"^#\s+Rank\s+\d+ .*\bon\s+(?P<host>\S+)\s+device\s+\d+\s+\[[^\]\n]*\](?P<device>[^\n]*)$", re.M
+)
+_STARTING = re.compile(r"Collective test starting: (\w+?)_perf")
+_OPS: dict[str, CollectiveOp] = {
+    "all_reduce": "all_reduce",
+    "all_gather": "all_gather",
+    "reduce_scatter": "reduce_scatter",
+    "alltoall": "all_to_all",
+    "all_to_all": "all_to_all",
+    "sendrecv": "send_recv",
+    "send_recv": "send_recv",
+}
+"""Collectives by the names of the tests, and by ours."""
 _ROUNDING_GB_PER_S = 0.006
 """Both bandwidths are printed to 0.01 GB/s."""
 _MOST_BYTES = 16 << 20
@@ -34,17 +55,57 @@ def bus_factor(op: CollectiveOp, num_ranks: int) -> float:
     return (2 if op == "all_reduce" else 1) * (num_ranks - 1) / num_ranks
 
 
-def add_nccl_tests(
-    folder: Path, path: Path, op: CollectiveOp, num_ranks: int, num_nodes: int
-) -> int:
-    """Add the times of a file to the measurements of a folder; return the number of new records.
+@dataclass(frozen=True, slots=True)
+class Log:
+    """The records of one output of nccl-tests, and the device that it names, if any."""
+
+    path: Path
+    device: str | None
+    records: list[CollectiveRecord]
+
+
+def read_log(
+    path: Path,
+    op: CollectiveOp | None = None,
+    num_ranks: int | None = None,
+    num_nodes: int | None = None,
+) -> Log:
+    """Read an output; what is not given is read from its header, or the op from the file's name.
 
     Raises:
-        InputError: as `read_nccl_tests`, or the folder holds no measurements.
+        InputError: E711, as `read_nccl_tests`, or the output does not say what is not given.
     """
-    records = read_nccl_tests(path, op, num_ranks, num_nodes)
-    file = RecordFile(folder, read_records(folder)[0])
-    new = [record for record in records if identity(record) not in file.known]
+    text = read_text(path, _MOST_BYTES)
+    hosts = [(found["host"], found["device"].strip()) for found in _RANK.finditer(text)]
+    named = _STARTING.search(text)
+    tests = [named[1]] if named else [name for name in _OPS if name in path.stem.replace("-", "_")]
+    op = op or (_OPS.get(tests[0]) if tests else None)
+    if op is None:
+        names = " or ".join(dict.fromkeys(_OPS.values()))
+        raise _wrong(path, None, "does not say which collective it is of", f"--op {names}")
+    num_ranks = num_ranks or len(hosts)
+    if num_ranks < 2:
+        raise _wrong(path, None, "does not list two ranks or more", "--ranks N")
+    num_nodes = num_nodes or len({host for host, _ in hosts}) or 1
+    device = hosts[0][1] if hosts else None
+    return Log(path, device, read_nccl_tests(path, op, num_ranks, num_nodes))
+
+
+def add_log(folder: Path, log: Log) -> int:
+    """Add the records of a log to the measurements of a folder; return the number of new ones.
+
+    Raises:
+        InputError: E712, the folder is of another device; or it holds no measurements.
+    """
+    header, _ = read_records(folder)
+    device = log.device or "a GPU (NCCL runs on no other device)"
+    if not header.is_gpu or (log.device and log.device != header.device):
+        message = "the folder holds the measurements of another machine"
+        fix = f"adapt a profile instead: calibrate nccl-tests {log.path} --base PROFILE -o FILE"
+        reason = f"{folder} was measured on {header.device}, and {log.path} on {device}"
+        raise InputError.of("E712", message, Location(str(folder)), fix, reason)
+    file = RecordFile(folder, header)
+    new = [record for record in log.records if identity(record) not in file.known]
     for record in new:
         file.write(record)
     return len(new)
@@ -106,10 +167,14 @@ def _json_rows(path: Path, text: str) -> Iterator[_Row]:
 def _numbers(path: Path, line: int | None, values: tuple[Any, ...]) -> list[float]:
     try:
         numbers = [float(value) for value in values]
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise _wrong(path, line, f"{error}", "size, time, algbw and busbw are numbers") from error
     if not all(math.isfinite(number) and number >= 0 for number in numbers):
         raise _wrong(path, line, f"{values} are not all finite and positive", "measure it again")
+    if numbers[0] > LARGEST_COUNT or numbers[1] > 1e6 * LONGEST_S:
+        message = f"{numbers[0]:g} bytes in {numbers[1]:g} us are no collective"
+        limit = f"sizes are at most {LARGEST_COUNT:g} bytes, and times {1e6 * LONGEST_S:g} us"
+        raise _wrong(path, line, message, limit)
     return numbers
 
 

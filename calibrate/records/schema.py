@@ -11,9 +11,14 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, TypeAdapter
 
-from simtrain.entry import Count, NonNegative, Positive, Strict, Text
+from simtrain.entry import NonNegative, Strict, Text
 
 FILE_NAME = "measurements.jsonl"
+LARGEST_COUNT = 10**18
+"""Above all sizes, in elements or bytes: their products and rates stay finite numbers."""
+SHORTEST_S, LONGEST_S = 1e-12, 1e9
+Count = Annotated[int, Field(ge=1, le=LARGEST_COUNT)]
+Seconds = Annotated[float, Field(ge=SHORTEST_S, le=LONGEST_S)]
 
 Compute: TypeAlias = Literal["bf16", "fp16", "fp32"]
 """A data type of training, the one that training prefers first."""
@@ -31,7 +36,7 @@ class Conditions(Strict):
     """
 
     others: NonNegative | None = None
-    reference_s: Positive | None = None
+    reference_s: Seconds | None = None
     is_first: bool = False
 
 
@@ -44,8 +49,8 @@ class Measured(Strict):
 class Timing(Strict):
     """Median seconds of `num_samples` timed runs, and half the distance between their quartiles."""
 
-    median_s: Positive
-    spread_s: NonNegative
+    median_s: Seconds
+    spread_s: Annotated[float, Field(ge=0, le=LONGEST_S)]
     num_samples: Count
 
 
@@ -69,7 +74,7 @@ class Header(Strict):
     """Load, clocks, temperatures and power limits, if they can be read."""
     compute: Compute = "bf16"
     """Data type of training in which kernels, collectives, layers and models were measured."""
-    trial: dict[str, Positive] = Field(default_factory=dict)
+    trial: dict[str, Annotated[float, Field(ge=1, le=LARGEST_COUNT)]] = Field(default_factory=dict)
     """FLOP/s of a product by data type and layout, which decided `compute`."""
 
     @property
@@ -140,7 +145,7 @@ class CollectiveRecord(Measured):
     kind: Literal["collective"] = "collective"
     op: CollectiveOp
     array_bytes: Count
-    num_ranks: Annotated[int, Field(ge=2)]
+    num_ranks: Annotated[int, Field(ge=2, le=LARGEST_COUNT)]
     num_groups: Count = 1
     num_nodes: Count = 1
     time: Timing
@@ -199,8 +204,8 @@ class MemoryRecord(Measured):
     """Reserved over allocated memory of CUDA's allocator, and the memory outside the allocator."""
 
     kind: Literal["memory"] = "memory"
-    reserved_over_allocated: Annotated[float, Field(ge=1)]
-    outside_allocator_bytes: Annotated[int, Field(ge=0)]
+    reserved_over_allocated: Annotated[float, Field(ge=1, le=LARGEST_COUNT)]
+    outside_allocator_bytes: Annotated[int, Field(ge=0, le=LARGEST_COUNT)]
 
 
 Sized = GemmRecord | KernelRecord | CollectiveRecord | HostRecord

@@ -308,6 +308,12 @@ def test_a_folder_of_another_machine_is_refused(complete: Path, tmp_path: Path) 
             '{"kind":"launch","time":{"median_s":NaN,"spread_s":0.0,"num_samples":5}}',
             "time.median_s",
         ),
+        (
+            '{"kind":"kernel","name":"copy","family":"stream","num_bytes":1'
+            + 400 * "0"
+            + ',"time":{"median_s":1.0,"spread_s":0.0,"num_samples":5}}',
+            "num_bytes: Input should be less than or equal to 1000000000000000000",
+        ),
     ],
 )
 def test_an_invalid_line_is_refused_with_its_place(tmp_path: Path, line: str, reason: str) -> None:

@@ -6,11 +6,13 @@ import pathlib
 import pytest
 
 from calibrate.records.file import RecordFile, read_records
-from calibrate.records.nccl_tests import add_nccl_tests, read_nccl_tests
+from calibrate.records.nccl_tests import add_log, read_log, read_nccl_tests
 from simtrain.errors import InputError
 from tests.helpers.validation_records import HEADER as NODE
 
-HEADER = NODE.model_copy(update={"backend": "nccl", "num_ranks": 8, "command": "by hand"})
+HEADER = NODE.model_copy(
+    update={"backend": "nccl", "num_ranks": 8, "software": {"torch": "2.13.0", "cuda": "12.8"}}
+)
 TEXT = """\
 # nThread 1 nGpus 8 minBytes 8 maxBytes 8388608 step: 1024(factor) warmup iters: 5 iters: 20
 #
@@ -55,7 +57,7 @@ def test_adding_the_same_output_twice_adds_its_records_once(tmp_path: pathlib.Pa
     folder = tmp_path / "measured"
     RecordFile(folder, HEADER)
     path = written(tmp_path, TEXT)
-    added = [add_nccl_tests(folder, path, "all_reduce", 8, num_nodes=2) for _ in range(2)]
+    added = [add_log(folder, read_log(path, num_ranks=8, num_nodes=2)) for _ in range(2)]
     assert added == [2, 0]
     _, records = read_records(folder)
     assert records == read_nccl_tests(path, "all_reduce", 8, 2)
@@ -63,7 +65,55 @@ def test_adding_the_same_output_twice_adds_its_records_once(tmp_path: pathlib.Pa
 
 def test_adding_to_a_folder_without_measurements_is_refused(tmp_path: pathlib.Path) -> None:
     with pytest.raises(InputError, match="E710 no measurements to read"):
-        add_nccl_tests(tmp_path, written(tmp_path, TEXT), "all_reduce", 8, 1)
+        add_log(tmp_path, read_log(written(tmp_path, TEXT), num_ranks=8))
+
+
+LISTED = "".join(
+    f"#  Rank {rank:2} Group  0 Pid 47{rank} on  node{rank // 4} device  {rank % 4} [0x0{rank}] "
+    "NVIDIA H100 80GB HBM3\n"
+    for rank in range(8)
+)
+
+
+def test_a_log_lists_its_ranks_nodes_and_device(tmp_path: pathlib.Path) -> None:
+    lines = TEXT.splitlines(keepends=True)
+    log = read_log(written(tmp_path, "".join([*lines[:3], LISTED, *lines[4:]])))
+    assert log.device == "NVIDIA H100 80GB HBM3"
+    assert {(r.op, r.num_ranks, r.num_nodes) for r in log.records} == {("all_reduce", 8, 2)}
+
+
+def test_the_collective_is_read_from_the_header_before_the_name(tmp_path: pathlib.Path) -> None:
+    started = "# Collective test starting: alltoall_perf\n" + TEXT.replace("146.80", " 73.40")
+    path = written(tmp_path, started.replace("0.48", "0.24"))
+    assert {record.op for record in read_log(path, num_ranks=8).records} == {"all_to_all"}
+
+
+@pytest.mark.parametrize(("name", "says"), [("log.txt", "--op"), ("all_reduce.txt", "--ranks")])
+def test_a_log_that_does_not_say_what_it_is_needs_an_option(
+    tmp_path: pathlib.Path, name: str, says: str
+) -> None:
+    path = tmp_path / name
+    path.write_text(TEXT, encoding="utf-8")
+    with pytest.raises(InputError, match="E711") as caught:
+        read_log(path)
+    assert f"fix: {says}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"device": "AMD EPYC", "backend": "gloo", "software": {"torch": "2.13.0"}},
+        {"device": "NVIDIA H100 80GB HBM3"},
+    ],
+)
+def test_a_log_of_another_machine_does_not_join_a_folder(
+    tmp_path: pathlib.Path, changes: dict[str, object]
+) -> None:
+    folder = tmp_path / "measured"
+    RecordFile(folder, HEADER.model_copy(update=changes))
+    with pytest.raises(InputError, match=r"E712 the folder holds .* another machine") as caught:
+        add_log(folder, read_log(written(tmp_path, TEXT), num_ranks=8))
+    assert "NVIDIA A100-SXM4-80GB" in str(caught.value) and "--base" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -79,6 +129,8 @@ def test_adding_to_a_folder_without_measurements_is_refused(tmp_path: pathlib.Pa
         (TEXT.replace("30.00", "  0.0"), ":10", "the time is 0"),
         (TEXT.replace("30.00", "thirt"), ":10", "could not convert string to float"),
         (TEXT.replace("146.80", " 73.40"), ":11", "check --op and --ranks"),
+        (TEXT.replace("     8192 ", f"{10**400} "), ":10", "not all finite"),
+        (TEXT.replace("     8192 ", f"{10**19} "), ":10", "are no collective"),
     ],
 )
 def test_files_that_nccl_tests_did_not_write_are_refused_with_their_line(
@@ -89,6 +141,13 @@ def test_files_that_nccl_tests_did_not_write_are_refused_with_their_line(
         read_nccl_tests(path, "all_reduce", 8)
     assert str(caught.value).startswith(f"{path}{place}: E711 ")
     assert words in str(caught.value)
+
+
+def test_a_huge_size_in_json_is_refused(tmp_path: pathlib.Path) -> None:
+    timed = {"time": 100.0, "alg_bw": 83.89, "bus_bw": 146.8}
+    data = {"results": [{"size": 10**400, "out_of_place": timed}]}
+    with pytest.raises(InputError, match=r"E711 .*too large"):
+        read_nccl_tests(written(tmp_path, json.dumps(data)), "all_reduce", 8)
 
 
 def test_a_missing_file_is_refused(tmp_path: pathlib.Path) -> None:
