@@ -1,4 +1,4 @@
-"""From a machine to a profile and its error, for real: two processes over gloo, about a minute.
+"""From a machine to a profile and its error, for real: two processes over gloo, about four minutes.
 
 CI runs this file alone (`pytest -n 0 -m ci tests/calibrate/test_chain.py`). The tests print how
 well this machine is predicted, and assert only what noise does not change.
@@ -7,12 +7,12 @@ well this machine is predicted, and assert only what noise does not change.
 import json
 import math
 import os
-import re
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -23,6 +23,7 @@ from calibrate.benchmarks.measure import points_of
 from calibrate.benchmarks.ranks import Ranks
 from calibrate.benchmarks.sizes import Part, sizes_for
 from calibrate.benchmarks.timing import Timer
+from calibrate.benchmarks.trial import chosen_dtype
 from calibrate.records.file import identity, read_records
 from calibrate.records.schema import FILE_NAME, Measurement
 from simtrain.hardware.load import load_profile
@@ -69,8 +70,6 @@ def fitted(measured: tuple[Path, list[Measurement]]) -> Path:
     profile = folder.parent / "cpu.yaml"
     words = ("-m", "calibrate", "fit", str(folder), "--name", "cpu", "-o", str(profile))
     outcome = spawn(*words)
-    if outcome.exit_code == 2 and re.match(r"\S*\s?E72[14] ", outcome.stderr):
-        pytest.skip(f"the fit refuses what a busy machine measured: {outcome.stderr}")
     assert outcome.exit_code == 0, outcome.stderr
     return profile
 
@@ -78,19 +77,19 @@ def fitted(measured: tuple[Path, list[Measurement]]) -> Path:
 def test_a_killed_measurement_resumes_without_losing_records(
     measured: tuple[Path, list[Measurement]],
 ) -> None:
+    """A slow or busy machine leaves the least useful records out, but none of the parts."""
     folder, kept = measured
-    _, records = read_records(folder)
-    expected = points_of(
-        list(Part), sizes_for("cpu", quick=True), Timer("cpu", 1.0, Ranks(0, 2, 2))
-    )
+    header, records = read_records(folder)
+    sizes = replace(sizes_for("cpu", quick=True), compute=header.compute)
+    expected = points_of(list(Part), sizes, Timer("cpu", 1.0, Ranks(0, 2, 2)))
     assert NUM_BEFORE_THE_KILL <= len(kept) < len(expected)
     assert records[: len(kept)] == kept
-    assert Counter(map(identity, records)) == Counter(point.identity for point in expected)
+    counts = Counter(map(identity, records))
+    assert set(counts.values()) == {1}
+    assert counts.keys() <= {point.identity for point in expected}
     kinds = {record.kind for record in records}
-    assert kinds == {
-        *("gemm", "kernel", "attention", "launch", "collective", "overlap"),
-        *("layer", "iteration"),
-    }
+    assert kinds >= {"gemm", "kernel", "launch", "collective", "layer", "iteration"}
+    assert all(record.conditions is not None for record in records)
 
 
 def test_the_header_states_backend_ranks_and_device(
@@ -101,6 +100,8 @@ def test_the_header_states_backend_ranks_and_device(
     assert header.device and header.date
     assert {"torch", "python"} <= header.software.keys()
     assert "--quick" in header.command
+    assert header.trial.keys() >= {"bf16 TN", "bf16 NN", "bf16 NT", "fp32 NN"}
+    assert header.compute == chosen_dtype(header.trial)
     assert header.memory_bytes > 2**28
 
 
@@ -122,6 +123,7 @@ def test_fitted_parameters_are_physically_possible(fitted: Path) -> None:
     profile = load_profile(str(fitted))
     found = list(numbers(profile.model_dump()))
     assert all(math.isfinite(value) for _, value in found)
+    assert profile.uncertainty is not None and 0 < profile.uncertainty.value < 100
     for words, is_physical in (
         (("efficiency", "fraction"), lambda value: 0 < value <= 1),
         (("latency", "overhead", "issue"), lambda value: 0 <= value < 0.1),
@@ -151,8 +153,11 @@ def test_predictions_are_within_a_factor_of_10(
     """
     outcome = validated(fitted, measured[0])
     assert outcome.exit_code in (0, 4) and outcome.stderr == ""
-    parts = json.loads(outcome.stdout)["parts"]
-    assert [len(parts[name]["rows"]) for name in ("layers", "iterations")] == [32, 19]
+    results = json.loads(outcome.stdout)
+    parts = results["parts"]
+    assert parts.keys() == {"layers", "iterations"}
+    within = results["num_within_uncertainty"], sum(len(part["rows"]) for part in parts.values())
+    print(f"\nwithin the stated {results['uncertainty']:.0%}: {within[0]} of {within[1]}", end="")
     for name, part in parts.items():
         ratio = median(row["predicted"] / row["measured"] for row in part["rows"])
         print(
