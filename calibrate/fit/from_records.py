@@ -359,10 +359,10 @@ class _Parts:
         machine = fit.machine.replace(
             mainloop_flops=share * fit.machine.mainloop_flops,
             sustained_flops=share * fit.machine.sustained_flops,
+            tile_overhead_s=fit.machine.tile_overhead_s / share,
         )
-        shapes, sustained, batched = (
-            measured(origin, found) for found in (fit.shapes, fit.sustained, fit.batched)
-        )
+        shapes, sustained = measured(origin, fit.shapes), measured(origin, fit.sustained)
+        origin, batched = self.origin, measured(self.origin, fit.batched)
         none = "no product added into fp32 was measured"
         accumulating = measured(origin, fit.accumulating, otherwise=none)
         none = "no plain layer to fit: as fast as measured alone"
