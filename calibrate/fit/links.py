@@ -155,10 +155,12 @@ def fit_slowdown(records: Sequence[OverlapRecord]) -> tuple[float, Comparison]:
 
 
 def _times(records: Sequence[CollectiveRecord], op: str, num_ranks: int) -> list[tuple[int, float]]:
-    """Bytes and seconds of an op and a group size, by array size."""
-    found = [record for record in records if (record.op, record.num_ranks) == (op, num_ranks)]
-    found.sort(key=lambda record: record.array_bytes)
-    return [(record.array_bytes, record.time.median_s) for record in found]
+    """Bytes and seconds of an op and a group size, by array size; medians if one occurs again."""
+    seconds: dict[int, list[float]] = {}
+    for record in records:
+        if (record.op, record.num_ranks) == (op, num_ranks):
+            seconds.setdefault(record.array_bytes, []).append(record.time.median_s)
+    return [(size, median(times)) for size, times in sorted(seconds.items())]
 
 
 def _figures(

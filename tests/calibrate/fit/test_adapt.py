@@ -73,6 +73,13 @@ def test_the_adapted_links_have_the_rates_of_the_logs() -> None:
     assert profile.network.whole_node_efficiency.value == pytest.approx(190 / 400, rel=0.05)
 
 
+def test_several_logs_of_the_same_sizes_count_by_their_medians() -> None:
+    base = Base.load("h100_sxm")
+    logs = [log("all_reduce", times(8, 20e-6, rate), 8) for rate in (100e9, 200e9, 210e9)]
+    middle = adapt_links(base, logs, "mine").profile.links.all_reduce.value
+    assert middle == adapt_links(base, logs[1:2], "mine").profile.links.all_reduce.value
+
+
 def test_slower_links_make_a_slower_iteration() -> None:
     data = {
         "model": {"num_layers": 4, "hidden_size": 4096, "num_attention_heads": 32}
