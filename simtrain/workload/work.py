@@ -78,7 +78,7 @@ class GroupedGemm:
         mean_rows: rows of a rank, averaged over the ranks.
         model_rows: `mean_rows` without padding.
         is_weight_gradient: sums over tokens.
-        element_bytes, output_element_bytes, accumulate, dtype: as in `Gemm`.
+        element_bytes, output_element_bytes, accumulate, dtype, layout: as in `Gemm`.
     """
 
     batch: int
@@ -92,6 +92,7 @@ class GroupedGemm:
     output_element_bytes: int = 2
     accumulate: bool = False
     dtype: ProductType = "bf16"
+    layout: str = "TN"
 
     @property
     def product(self) -> Gemm:
@@ -101,9 +102,7 @@ class GroupedGemm:
         if self.is_weight_gradient:
             m, n, k = self.outputs, self.inputs, tokens
         sizes = self.element_bytes, self.output_element_bytes
-        # Input gradients of experts are not told from forward products, and count as these.
-        layout = "NT" if self.is_weight_gradient else "TN"
-        return Gemm(m, n, k, 1, *sizes, self.accumulate, self.dtype, layout=layout)
+        return Gemm(m, n, k, 1, *sizes, self.accumulate, self.dtype, layout=self.layout)
 
     @property
     def flops(self) -> int:

@@ -59,19 +59,21 @@ class GroupedOps(LinearOps):
         return self.load.experts * self.inputs * self.outputs
 
     def _work(self, m: int, n: int, k: int, layout: str = "TN") -> GroupedGemm:
-        return self._grouped(k, n, self.microbatch.element_bytes, is_weight_gradient=False)
+        return self._grouped(k, n, self.microbatch.element_bytes, layout)
 
     def _weight_work(self) -> GroupedGemm:
         sizes = self.inputs, self.outputs
-        return self._grouped(*sizes, self._weight_gradient_bytes, is_weight_gradient=True)
+        return self._grouped(*sizes, self._weight_gradient_bytes, "NT")
 
-    def _grouped(
-        self, inputs: int, outputs: int, written: int, *, is_weight_gradient: bool
-    ) -> GroupedGemm:
+    def _grouped(self, inputs: int, outputs: int, written: int, layout: str) -> GroupedGemm:
+        is_weight_gradient = layout == "NT"
         load, sizes = self.load, (self._operand_bytes, written)
         rows = load.rows, inputs, outputs, load.mean_rows, load.model_rows
         fused = is_weight_gradient and self._fuses_sum
-        return GroupedGemm(load.experts, *rows, is_weight_gradient, *sizes, fused, self._dtype)
+        dtype = self._dtype
+        return GroupedGemm(
+            load.experts, *rows, is_weight_gradient, *sizes, fused, dtype, layout=layout
+        )
 
 
 def grouped_linear(
