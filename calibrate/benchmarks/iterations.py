@@ -16,6 +16,7 @@ from calibrate.torch_model.training import Training
 from simtrain.scenario import Scenario, check_scenario
 
 _NUM_WARMUPS = 2
+_FEWEST_SAMPLES, _LONGEST_S = 2, 10.0
 _MICROBATCHES = 4
 
 
@@ -76,6 +77,8 @@ def _splits(num_ranks: int, model: Data) -> Iterator[Data]:
 def measure_iteration(case: Data, timer: Timer, num_samples: int) -> dict[str, Any]:
     """The measured fields of an IterationRecord: `num_samples` iterations after two others.
 
+    Slow iterations are fewer, but two at least.
+
     Each begins on all ranks at the same time, and ends on the slowest.
 
     Raises:
@@ -91,8 +94,14 @@ def measure_iteration(case: Data, timer: Timer, num_samples: int) -> dict[str, A
         allocator.reset_peak()
         held_before = allocator.held_bytes
     training = Training(scenario, timer.device)
-    seconds = [timer.once(training.iteration)[1] for _ in range(_NUM_WARMUPS + num_samples)]
-    measured: dict[str, Any] = {"time": summary(seconds[_NUM_WARMUPS:])}
+    seconds = [timer.once(training.iteration)[1] for _ in range(_NUM_WARMUPS)]
+    # The same sum on all ranks, so that they stop at the same iteration.
+    samples = list[float]()
+    while len(samples) < num_samples:
+        samples += timer.once(training.iteration)[1:]
+        if len(samples) >= _FEWEST_SAMPLES and sum(seconds) + sum(samples) > _LONGEST_S:
+            break
+    measured: dict[str, Any] = {"time": summary(samples)}
     if timer.device == "cuda":
         (peak_bytes,) = timer.ranks.slowest([allocator.peak_bytes - held_before])
         measured["peak_bytes"] = int(peak_bytes)

@@ -25,7 +25,10 @@ _NUM_SAMPLES = 5, 50
 _FEWEST_SAMPLES = 3
 """Samples of work that takes longer than its budget."""
 _MOST_BUDGETS = 2
-"""Time budgets after which no further round begins."""
+"""Time budgets of samples after which no further round begins."""
+_MOST_ELAPSED = 5
+"""Time budgets after which no further sample begins: on a busy machine ranks wait for each other
+much longer than the samples take."""
 _MIN_ROUNDS, _MAX_ROUNDS = 2, 4
 _AGREEMENT = 0.05
 _MAX_COPIES = 64
@@ -49,6 +52,7 @@ class Timer:
     device: str
     budget_s: float
     ranks: Ranks = field(default_factory=Ranks)
+    clock: Callable[[], float] = time.perf_counter
 
     def copies(self, num_bytes: int) -> int:
         """Number of operands of `num_bytes` to use in turn, so that no cache holds one."""
@@ -89,10 +93,14 @@ class Timer:
         if least * sample_s > self.budget_s:
             least = _FEWEST_SAMPLES
         count = _between(self.budget_s / _MIN_ROUNDS / sample_s, least, most)
-        spent_s = 0.0
+        spent_s, is_late, start_s = 0.0, False, self.clock()
         rounds: list[tuple[float, list[Timing]]] = []
         for number in range(_MAX_ROUNDS):
-            samples = [self.ranks.slowest(take()) for _ in range(count)]
+            samples = list[list[float]]()
+            while len(samples) < count and (len(samples) < 2 or not is_late):
+                *taken, elapsed_s = self.ranks.slowest([*take(), self.clock() - start_s])
+                is_late = elapsed_s >= _MOST_ELAPSED * self.budget_s
+                samples.append(taken)
             parts = [summary(part) for part in zip(*samples, strict=True)]
             # About the upper quartiles: the median of scattered times may be low by chance.
             rounds.append((math.fsum(part.median_s + part.spread_s for part in parts), parts))
@@ -100,7 +108,7 @@ class Timer:
             # Spent by the shared times, so that all ranks stop at the same round.
             spent_s += count * sample_s
             agree = number and rounds[1][0] <= (1 + _AGREEMENT) * rounds[0][0]
-            if agree or spent_s >= _MOST_BUDGETS * self.budget_s:
+            if agree or is_late or spent_s >= _MOST_BUDGETS * self.budget_s:
                 break
         return rounds[0][1]
 

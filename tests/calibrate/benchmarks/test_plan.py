@@ -124,6 +124,19 @@ def test_progress_without_a_terminal_is_a_line_every_few_seconds() -> None:
     ]
 
 
+def test_ranks_that_wait_for_each_other_end_the_samples() -> None:
+    """Samples of a millisecond, of which each takes ten budgets to begin on a busy machine."""
+    clock = Clock()
+    timer = Timer("cpu", 1.0, clock=clock)
+
+    def late() -> list[float]:
+        clock.now_s += 10.0
+        return [1e-3]
+
+    (time,) = timer._undisturbed(late, 1e-3)
+    assert (time.num_samples, clock.now_s) == (2, 20.0)
+
+
 def test_a_slow_run_has_few_samples_and_one_round() -> None:
     """Work of ten budgets is timed three times, where a fast machine takes 50 samples."""
 
