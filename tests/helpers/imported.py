@@ -80,7 +80,6 @@ precision:
   compute: fp16                   # --fp16, line 25
   gradients: fp32                 # --accumulate-allreduce-grads-in-fp32, line 25
 overlap:
-  pipeline: false                 # default of Megatron-LM without virtual stages
   data_parallel: false            # default of Megatron-LM
 cluster: a100_sxm4_80gb           # default: not in the source
 """

@@ -146,6 +146,6 @@ MAPPED_EXAMPLES = {
     "--no-align-grad-reduce",
     "align_param_gather": "--world-size 8 --pipeline-model-parallel-size 4 --global-batch-size 8 "
     "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather "
-    "--num-virtual-stages-per-pipeline-rank 2 --align-param-gather",
+    "--num-virtual-stages-per-pipeline-rank 2 --no-align-param-gather",
     "ddp_bucket_size": "--world-size 2 --overlap-grad-reduce --ddp-bucket-size 10000000",
 }

@@ -143,7 +143,7 @@ def test_a_modern_script_is_mapped() -> None:
         assert getattr(scenario.model, name) == value
     assert scenario.parallelism.data == 4
     assert scenario.memory.zero_stage == 1
-    assert scenario.overlap.data_parallel and not scenario.overlap.pipeline
+    assert scenario.overlap.data_parallel and not scenario.overlaps_pipeline
     assert scenario.recompute.strategy == "selective"
     assert scenario.precision.compute == "fp8"
     assert scenario.precision.fp8_recipe == "delayed"
@@ -383,7 +383,7 @@ def test_a_layout_sets_the_chunks() -> None:
     apart = f"{source.replace('*6,t*4|L', '*4,t*10|m|L')} --mtp-num-layers 1 "
     apart += "--position-embedding-type rope --tensor-model-parallel-size 2 --sequence-parallel"
     scenario = import_megatron(apart)[0]
-    assert scenario.overlap.pipeline and scenario.chunk_contents.separates_loss
+    assert scenario.overlaps_pipeline and scenario.chunk_contents.separates_loss
 
 
 @pytest.mark.parametrize(
@@ -405,7 +405,71 @@ def test_virtual_stages_follow_from_their_layers() -> None:
     """
     source = f"{BASE} --pipeline-model-parallel-size 4 --global-batch-size 8"
     scenario = import_megatron(f"{source} --num-layers-per-virtual-pipeline-stage 2")[0]
-    assert (scenario.num_chunks, scenario.overlap.pipeline) == (3, True)
+    assert (scenario.num_chunks, scenario.overlaps_pipeline) == (3, True)
+
+
+INTERLEAVED = f"""{BASE} --world-size 8 --pipeline-model-parallel-size 4 --global-batch-size 8
+    --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather
+    --num-virtual-stages-per-pipeline-rank 2"""
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ("", (True, True, True)),
+        ("--no-overlap-p2p-communication", (False, True, True)),
+        ("--no-align-grad-reduce", (True, False, True)),
+        ("--no-align-param-gather", (True, True, False)),
+        ("--no-delay-grad-reduce", (True, False, True)),
+        ("--delay-param-gather", (True, True, True)),
+    ],
+)
+def test_overlap_has_the_defaults_of_megatrons_parser(flags: str, expected: tuple[bool]) -> None:
+    scenario = import_megatron(f"{INTERLEAVED} {flags}")[0]
+    found = (
+        scenario.overlaps_pipeline,
+        scenario.aligns_gradient_reduction,
+        scenario.aligns_parameter_gather,
+    )
+    assert found == expected
+
+
+def test_an_import_follows_the_defaults_of_other_layouts() -> None:
+    flat = import_megatron(INTERLEAVED.replace("--num-virtual-stages-per-pipeline-rank 2", ""))[0]
+    assert not flat.overlaps_pipeline and not flat.aligns_parameter_gather
+    interleaved = flat.replace({"parallelism.interleave": 2})
+    assert interleaved == import_megatron(INTERLEAVED)[0]
+    assert interleaved.overlaps_pipeline and interleaved.aligns_parameter_gather
+
+
+def test_a_log_of_an_older_version_says_that_gathers_were_not_aligned() -> None:
+    names = {
+        "num_layers": 24,
+        "hidden_size": 1024,
+        "num_attention_heads": 16,
+        "seq_length": 2048,
+        "max_position_embeddings": 2048,
+        "micro_batch_size": 1,
+        "global_batch_size": 8,
+        "world_size": 8,
+        "padded_vocab_size": 50688,
+        "pipeline_model_parallel_size": 4,
+        "num_layers_per_virtual_pipeline_stage": 3,
+        "use_distributed_optimizer": True,
+        "overlap_grad_reduce": True,
+        "overlap_param_gather": True,
+        "overlap_p2p_comm": True,
+        "delay_grad_reduce": True,
+        "delay_param_gather": False,
+    }
+    lines = [f"  {name} {'.' * (48 - len(name))} {value}" for name, value in names.items()]
+    ruler = "-" * 24
+    log = "\n".join([f"{ruler} arguments {ruler}", *lines, f"{ruler} end of arguments {ruler}"])
+    Path("old.log").write_text(log)
+    scenario, text = import_megatron("old.log")
+    assert scenario.overlaps_pipeline and scenario.aligns_gradient_reduction
+    assert not scenario.aligns_parameter_gather
+    assert "align_parameter_gather: false" in text and "delay_param_gather" in text
 
 
 @pytest.mark.parametrize(

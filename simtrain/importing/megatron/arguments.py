@@ -345,6 +345,11 @@ SPELLINGS: dict[str, tuple[str, bool]] = {
     "microbatch_group_size_per_virtual_pipeline_stage": (_GROUP_SIZE, True),
     "no_overlap_p2p_communication": ("overlap_p2p_comm", False),
     "overlap_p2p_communication_warmup_flush": ("overlap_p2p_comm_warmup_flush", True),
+    # The names before August 2024 (core 0.9). Until then, parameter gathers were not aligned by
+    # default, which logs print.
+    "delay_grad_reduce": ("align_grad_reduce", True),
+    "no_delay_grad_reduce": ("align_grad_reduce", False),
+    "delay_param_gather": ("align_param_gather", True),
     "disable_bias_linear": ("add_bias_linear", False),
     "no_position_embedding": ("add_position_embedding", False),
     "no_rope_fusion": ("apply_rope_fusion", False),

@@ -115,6 +115,12 @@ class MegatronDraft(Draft):
             if self.flag(name):
                 self.set(MAPPED[name], True, name)
 
+    def copy_flags_off(self, *names: str) -> None:
+        """Set the field of each flag that is off, of flags that are on by default."""
+        for name in names:
+            if not self.flag(name, True):
+                self.set(MAPPED[name], False, name)
+
     def first_given(self, name: str) -> str:
         """Return the name if it is set, or else its older form for encoders."""
         return name if self.given(name) else f"encoder_{name}"

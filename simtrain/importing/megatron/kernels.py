@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from simtrain.importing.megatron.arguments import MAPPED
 from simtrain.importing.megatron.draft import MegatronDraft
 
 _BACKENDS = {
@@ -38,9 +37,7 @@ def set_software(draft: MegatronDraft) -> None:
         "bias_dropout_fusion": biases or model["hidden_dropout"] > 0,
         "gradient_accumulation_fusion": True,
     }
-    for name, has_effect in matters.items():
-        if has_effect and not draft.flag(name, True):
-            draft.set(MAPPED[name], False, name)
+    draft.copy_flags_off(*filter(matters.get, matters))
     draft.copy_flags("cross_entropy_loss_fusion")
     # With --cuda-graph-scope, recomputed kernels run outside of CUDA graphs.
     if draft.data["recompute"]["strategy"] != "none" and draft.given("cuda_graph_scope"):

@@ -8,11 +8,15 @@ from simtrain.importing.megatron.memory import zero_stage
 
 
 def set_overlap(draft: MegatronDraft) -> None:
-    """Set the overlap of pipeline transfers, tensor-parallel and data-parallel collectives."""
+    """Set the overlap of pipeline transfers, tensor-parallel and data-parallel collectives.
+
+    Overlapped transfers and alignment are defaults of Megatron-LM, and so of its software stack for
+    each layout. A field is set only if an argument turns off what the layout would have; a log also
+    prints arguments that validate_args turned off for a layout that cannot have them.
+    """
     interleaves = "interleave" in draft.data["parallelism"]
-    overlaps = interleaves and draft.flag("overlap_p2p_comm", True)
-    otherwise = f"default of Megatron-LM {'with' if interleaves else 'without'} virtual stages"
-    draft.set("overlap.pipeline", overlaps, "overlap_p2p_comm", otherwise=otherwise)
+    if interleaves:
+        draft.copy_flags_off("overlap_p2p_comm")
     if draft.flag("tp_comm_overlap"):
         _set_userbuffers(draft)
     _set_data_parallel(draft, interleaves)
@@ -42,8 +46,8 @@ def _unmodelled_userbuffers(draft: MegatronDraft) -> str:
 def _set_data_parallel(draft: MegatronDraft, interleaves: bool) -> None:
     """Set the overlap of gradient reduction and parameter gather with compute.
 
-    Buckets and alignment are set only if they have an effect: Megatron-LM ignores both without
-    --overlap-grad-reduce, and aligns nothing on a single stage. Megatron-FSDP and PyTorch's FSDP2
+    Buckets are set only if they have an effect: Megatron-LM ignores them without
+    --overlap-grad-reduce. Megatron-FSDP and PyTorch's FSDP2
     always overlap the collectives of sharded gradients and parameters.
     """
     stage = draft.data["memory"]["zero_stage"]
@@ -61,7 +65,6 @@ def _set_data_parallel(draft: MegatronDraft, interleaves: bool) -> None:
     buckets = draft.integer("ddp_bucket_size") or "megatron"
     draft.set("overlap.gradient_buckets", buckets, "ddp_bucket_size")
     if draft.pipeline > 1:
-        aligns = draft.flag("align_grad_reduce", True)
-        draft.set("overlap.align_gradient_reduction", aligns, "align_grad_reduce")
+        draft.copy_flags_off("align_grad_reduce")
     if gathers and interleaves:
-        draft.copy_flags("align_param_gather")
+        draft.copy_flags_off("align_param_gather")

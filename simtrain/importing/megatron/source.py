@@ -107,7 +107,8 @@ def _printed(lines: Lines) -> Iterator[Setting]:
         if name.isidentifier() and not dots.strip("."):
             value = " ".join(value.translate(_WITHOUT_BRACKETS).split())
             place = Location(lines.file, number, line.index(written) + 1, line)
-            yield Setting(name, name, value, place)
+            current, _ = SPELLINGS.get(name, (name, True))
+            yield Setting(current, name, value, place)
 
 
 _WITHOUT_BRACKETS = dict.fromkeys(map(ord, "[]',"), " ")
