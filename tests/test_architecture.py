@@ -96,6 +96,7 @@ ROOMS: dict[str, set[str]] = {
         *("programs", "report", "iteration", "simulation", "studies", "sentences"),
     },
     "no_effect": {"errors", "scenario", "strict_yaml", "studies", "evaluation"},
+    "unaligned_gather": {"units", "sentences", "report", "simulation"},
     "cost": {"errors", "units", "entry", "scenario", "hardware"},
     "sweep": {
         *("version", "errors", "extras", "strict_yaml", "resources", "scenario", "hardware"),
@@ -128,7 +129,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "html": {
         *("errors", "units", "output_folder", "strict_yaml", "provenance", "hardware", "report"),
-        *("figures", "packing", "pages", "paper", "sensitivity"),
+        *("figures", "packing", "pages", "paper", "sensitivity", "sentences"),
     },
     "models": {"errors", "resources", "scenario"},
     "importing": {"errors", "strict_yaml", "file_kinds", "scenario", "models"},
@@ -138,7 +139,7 @@ ROOMS: dict[str, set[str]] = {
         *("hardware", "schedules", "engine", "report", "traces", "simulation", "sweep", "search"),
         *("cost", "planning"),
         *("paper", "figures", "pages", "importing", "no_effect", "system", "explanations"),
-        *("sensitivity", "html"),
+        *("sensitivity", "html", "unaligned_gather"),
     },
     "cli": {"version", "commands"},
 }

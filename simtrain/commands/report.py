@@ -98,13 +98,20 @@ def _of_iterations(
     from simtrain.html.report import report_document
     from simtrain.html.run_data import ReportedRun
     from simtrain.no_effect import settings_without_effect
+    from simtrain.unaligned_gather import unaligned_gather_warnings
 
     loaded = load_compared(scenarios, overrides or [], changes or [])
     columns = [scenario_column(name, one, True, sensitivity) for name, one in loaded]
     curves = [_curves_of(column) if sensitivity else () for column in columns]
     with status("writing the report"):
         runs = [
-            ReportedRun(column.name, column.result, settings_without_effect(scenario), points)
+            ReportedRun(
+                column.name,
+                column.result,
+                settings_without_effect(scenario),
+                points,
+                unaligned_gather_warnings(column.result),
+            )
             for column, (_, scenario), points in zip(columns, loaded, curves, strict=True)
         ]
         return report_document(runs, comparison_json(columns, differences_between(columns)))

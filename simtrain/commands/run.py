@@ -127,11 +127,13 @@ def _show_result(scenario: Scenario, result: Result, as_json: bool) -> None:
     from simtrain.no_effect import settings_without_effect
     from simtrain.pages.result_page import result_page
     from simtrain.report.remarks import run_json
+    from simtrain.unaligned_gather import unaligned_gather_warnings
 
     unused = settings_without_effect(scenario)
+    warnings = unaligned_gather_warnings(result)
     show(
         as_json,
-        lambda: run_json(result, unused),
-        lambda: result_page(result, unused.values()),
+        lambda: run_json(result, unused, warnings),
+        lambda: result_page(result, [*warnings, *unused.values()]),
         scenario.cluster,
     )

@@ -15,6 +15,7 @@ from simtrain.report.origins import FIGURES, explain_figure
 from simtrain.report.remarks import run_json
 from simtrain.report.result import Result
 from simtrain.sensitivity import ResourceCurve
+from simtrain.sentences import Sentence
 
 NUM_ROWS = 3
 """Rows of a stage in a timeline: its passes, its transfers, its buckets."""
@@ -30,12 +31,14 @@ class ReportedRun:
         without_effect: remarks on settings that change nothing (`no_effect`).
         curves: the same iteration with less and more of each resource (`resource_curves`). Without
             them, the report has no sliders.
+        warnings: more remarks (`unaligned_gather`).
     """
 
     name: str
     result: Result
     without_effect: Mapping[str, str] = field(default_factory=dict)
     curves: Sequence[ResourceCurve] = ()
+    warnings: Sequence[Sentence] = ()
 
 
 def run_data(run: ReportedRun) -> dict[str, Any]:
@@ -47,7 +50,7 @@ def run_data(run: ReportedRun) -> dict[str, Any]:
     result = run.result
     return {
         "name": run.name,
-        "result": run_json(result, run.without_effect),
+        "result": run_json(result, run.without_effect, run.warnings),
         "fullest_stage": result.memory.fullest.stage,
         "operators": result.operators().to_dict(),
         "explained": {name: explain_figure(result, name).to_dict() for name in FIGURES},

@@ -18,14 +18,14 @@ from simtrain.scenario.recompute_section import DEFAULT_MODULES
 from simtrain.units import format_seconds
 
 
-def result_page(result: Result, idle: Iterable[str] = ()) -> RenderableType:
-    """Show time, breakdown and memory; `idle` has remarks on settings without effect."""
+def result_page(result: Result, more: Iterable[str] = ()) -> RenderableType:
+    """Show time, breakdown and memory; `more` has further remarks, on settings."""
     parts = (_headline(result), _breakdown_table(result), peaks_table(result.memory))
     spaced = (item for part in parts for item in (part, ""))
     return Group(
         *spaced,
         TimelineStrip(result),
-        *notes([*peak_remarks(result.memory), *remarks_on(result), *_extrapolation(result), *idle]),
+        *notes([*peak_remarks(result.memory), *remarks_on(result), *_extrapolation(result), *more]),
         *notes([evidence_for(result).sentence]),
         memory_verdict(result.memory),
     )

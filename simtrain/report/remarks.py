@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from simtrain.hardware.evidence import Evidence, evidence_of
@@ -21,15 +21,18 @@ _OF_OTHERS = ValidatedOn(
 )
 
 
-def run_json(result: Result, without_effect: Mapping[str, str]) -> dict[str, Any]:
+def run_json(
+    result: Result, without_effect: Mapping[str, str], warnings: Sequence[Sentence] = ()
+) -> dict[str, Any]:
     """Return what `simtrain run --json` prints, without `made_with`.
 
     Args:
         result: the simulated iteration.
         without_effect: remarks on settings that change nothing (`no_effect`).
+        warnings: more remarks, which are not of the result alone (`unaligned_gather`).
     """
     return result.to_dict() | {
-        "remarks": [sentence_json(one) for one in remarks_on(result)],
+        "remarks": [sentence_json(one) for one in (*remarks_on(result), *warnings)],
         "without_effect": dict(without_effect),
         "settings": settings_of(result.scenario),
         "evidence": evidence_for(result).to_json(),
