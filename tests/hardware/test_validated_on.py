@@ -46,6 +46,18 @@ def test_calibrated_profiles_say_what_they_were_compared_with() -> None:
     )
 
 
+def test_the_errors_on_h100_are_those_of_the_table_by_model() -> None:
+    found = validated_on("h100_sxm")
+    assert found and {one.software for one in found.measured_runs} == {"megatron_core"}
+    (cells,) = re.findall(r"^\| all \| (.*) \|$", PAGE, re.MULTILINE)
+    number, _, mean, _, worst, _ = cells.split(" | ")
+    runs = found.measured_runs
+    assert number == str(sum(one.num_runs for one in runs))
+    mean_error = sum(one.num_runs * one.mean_error for one in runs) / int(number)
+    assert mean == text(mean_error, 1)
+    assert round(max(one.worst_error for one in runs), 2) == round(float(worst[1:-2]) / 100, 2)
+
+
 def test_a_users_profile_can_have_a_file_of_errors(tmp_path: pathlib.Path) -> None:
     own = tmp_path / "own.yaml"
     shutil.copy(find_profile("h100_sxm"), own)
