@@ -50,6 +50,15 @@ BASES = {
         ("parallelism", "sequence_parallel"),
     ),
     "overlapped": base(overlap={"pipeline": True, "data_parallel": True}, batch={"global": 8}),
+    "defaults of megatron_core": holding(
+        base(
+            software="megatron_core",
+            attention_backend="unfused",
+            overlap={"data_parallel": True},
+            batch={"global": 8},
+        ),
+        ("batch", "micro"),
+    ),
     "gpipe": base(schedule="gpipe", precision={"compute": "fp16", "gradients": "fp16"}),
     "offloaded": base(memory={"offload_optimizer": True}, model={"vocab_size": 1004}),
     "experts": holding(

@@ -290,6 +290,24 @@ def test_settings_are_turned_off_exactly_if_a_rule_refuses_them(name: str) -> No
                 assert broken(made.replace({field: off})), (field, one)
 
 
+def test_each_layout_has_the_defaults_of_the_software_stack() -> None:
+    searched = Space(BASES["defaults of megatron_core"], (4,))
+    assert not searched.conditional
+    points = legal_points(searched).points
+    scenarios = [searched.scenario(one) for one in points]
+    overlaps = {
+        (one.interleave > 1, made.overlaps_pipeline)
+        for one, made in zip(points, scenarios, strict=True)
+    }
+    assert overlaps == {(True, True), (False, False)}
+    # Two blocking interleaved stages would be refused (E310).
+    assert (2, 2) in {(one.pipeline, one.interleave) for one in points}
+    aligned = {
+        made.parallelism.pipeline > 1 for made in scenarios if made.aligns_gradient_reduction
+    }
+    assert aligned == {True}
+
+
 def test_a_layout_may_have_chunks_that_do_not_divide_the_layers() -> None:
     """The layout has four layers in six chunks, two per stage."""
     split = {"pipeline": 3, "interleave": 2, "layout": "E|t|t|t|t|L"}
