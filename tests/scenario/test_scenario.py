@@ -288,3 +288,10 @@ def test_an_installed_package_finds_its_data_inside_itself(
     monkeypatch.setattr("simtrain.resources._PACKAGE", tmp_path / "simtrain")
     assert list_scenarios() == ["only"]
     assert load_scenario("only").model.num_layers == 48
+
+
+@pytest.mark.parametrize("name", list_scenarios())
+def test_shipped_scenarios_run_on_the_software_of_their_machines_time(name: str) -> None:
+    scenario = load_scenario(name)
+    is_paper = scenario.cluster == "a100_sxm4_80gb"
+    assert scenario.software.stack == ("megatron_2022" if is_paper else "megatron_core")
