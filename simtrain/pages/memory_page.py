@@ -18,7 +18,7 @@ from simtrain.memory.buffers import (
     WORKING,
     WORKSPACES,
 )
-from simtrain.memory.report import COMPONENTS, MemoryReport, StageMemory
+from simtrain.memory.report import COMPONENTS, PEAK_ERROR, MemoryReport, StageMemory
 from simtrain.pages.tables import Bar, FittedTable, evenly_spaced, notes, table_of, verdict
 from simtrain.units import format_seconds, gib
 
@@ -42,13 +42,14 @@ _HYPHENATED = {
     "gradients": "gradi-\nents",
     "optimizer": "opti-\nmizer",
     "activations": "activa-\ntions",
-    "allocator": "allo-\ncator",
+    "allocator": "driver,\nNCCL,\nfragm.",
 }
 
 
 def memory_page(report: MemoryReport) -> RenderableType:
     """Show every stage's peak by component, and the buffers of the fullest stage."""
-    parts: list[RenderableType] = [_components_table(report), *notes(peak_remarks(report)), ""]
+    remarks = notes([*peak_remarks(report), _outside_tensors(report)])
+    parts: list[RenderableType] = [_components_table(report), *remarks, ""]
     if report.fullest.buffers_bytes:
         parts += [_buffers_table(report.fullest), ""]
     return Group(*parts, memory_verdict(report))
@@ -91,9 +92,23 @@ def memory_verdict(report: MemoryReport) -> Text:
     """The closing line: whether it fits, and the free or missing memory."""
     fullest, free = report.fullest, -report.missing_bytes
     needs = f"stage {fullest.stage} needs {gib(fullest.peak_bytes)} GiB"
-    rest = f"{gib(free)} GiB free" if report.fits else f"{gib(-free)} GiB too much"
-    words = f"{needs} of {gib(report.capacity_bytes)} GiB, {rest}"
-    return verdict(report.fits, words, failure="DOES NOT FIT")
+    of_capacity = f"{needs} of {gib(report.capacity_bytes)} GiB"
+    limits = f"less than memory predictions can tell (±{PEAK_ERROR:.1%})" * report.is_close
+    if not report.fits:
+        words = ", ".join(filter(None, (of_capacity, f"{gib(-free)} GiB too much", limits)))
+        return verdict(False, words, failure="DOES NOT FIT")
+    if report.is_close:
+        return Text(f"CLOSE: {of_capacity}; fits by {gib(free)} GiB, {limits}", "bold yellow")
+    return verdict(True, f"{of_capacity}, {gib(free)} GiB free")
+
+
+def _outside_tensors(report: MemoryReport) -> str:
+    """Say what the memory outside tensors is for."""
+    fragmentation = report.fullest.allocator_bytes - report.reserve_bytes
+    return (
+        f"Outside tensors: {gib(report.reserve_bytes)} GiB for driver, CUDA context and NCCL; on "
+        f"stage {report.fullest.stage}, {gib(fragmentation)} GiB for fragmentation."
+    )
 
 
 def _components_table(report: MemoryReport) -> FittedTable:

@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 
 from simtrain.cost.training import assumptions
 from simtrain.hardware.evidence import sentences_of
+from simtrain.memory.report import PEAK_ERROR, is_close
 from simtrain.pages.cost_page import amount, source_notes
 from simtrain.pages.tables import FittedTable, notes, verdict
 from simtrain.planning.layout import Status
@@ -120,6 +121,7 @@ def _notes(plan: TrainingPlan, out: Path | None) -> Iterator[str]:
     if plan.cheapest and plan.cheapest is not plan.fastest:
         yield f"Cheapest: {_row(plan.cheapest)}{_doubt(plan.cheapest, plan)}."
     yield from sentences_of(cost.evidence for cost in plan.costs)
+    yield from _close_to_capacity(plan)
     yield from _reasons(plan)
     for cluster, num_nodes in plan.added_nodes.items():
         yield (
@@ -138,6 +140,21 @@ def _notes(plan: TrainingPlan, out: Path | None) -> Iterator[str]:
         yield "To write each layout as a scenario file, add: --out FOLDER"
     else:
         yield f"Scenario files are in {out}."
+
+
+def _close_to_capacity(plan: TrainingPlan) -> Iterator[str]:
+    """Name the layouts whose free memory is less than predictions can tell."""
+    layouts = [(row, row.best.evaluation) for row in plan.rows if row.best]
+    names = [
+        f"{row.cluster} x {row.num_gpus}"
+        for row, layout in layouts
+        if is_close(layout.peak_bytes, layout.capacity_bytes)
+    ]
+    if names:
+        yield (
+            f"{', '.join(names)}: the layout fits by less than memory predictions can tell "
+            f"(±{PEAK_ERROR:.1%})."
+        )
 
 
 def _reasons(plan: TrainingPlan) -> Iterator[str]:

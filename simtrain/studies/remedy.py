@@ -13,7 +13,7 @@ from itertools import combinations
 from typing import Any, Generic, Protocol, TypeVar, get_args
 
 from simtrain.errors import DoesNotFitError, InputError
-from simtrain.memory.report import MemoryReport
+from simtrain.memory.report import COMPONENT_LABELS, MemoryReport
 from simtrain.report.result import Result
 from simtrain.scenario import Scenario
 from simtrain.scenario.recompute_section import Strategy
@@ -139,7 +139,8 @@ def does_not_fit(
 ) -> DoesNotFitError:
     """Build the error: the stage that does not fit, its components, and the remedy."""
     fullest = report.fullest
-    parts = [f"{name} {gib(size)}" for name, size in fullest.components_bytes.items()]
+    sizes = fullest.components_bytes
+    parts = [f"{COMPONENT_LABELS[name]} {gib(size)}" for name, size in sizes.items()]
     return DoesNotFitError.of(
         "E601",
         f"{scenario.name or 'the scenario'} does not fit: stage {fullest.stage} needs "

@@ -57,7 +57,7 @@ def result() -> Result:
     return replace(
         made,
         iteration=replace(made.iteration, timeline=timeline),
-        memory_report=MemoryReport(80 * GIB, tuple(stage(number) for number in range(4))),
+        memory_report=MemoryReport(80 * GIB, tuple(stage(number) for number in range(4)), GIB),
         stages=(light, light, heavy, heavy),
         model_flops=available_flops * 40 // 100,
         hardware_flops=available_flops * 45 // 100,
@@ -99,6 +99,7 @@ PAGES = {
     "memory_too_much": lambda: memory_page(
         replace(result().memory_report, capacity_bytes=52 * GIB)
     ),
+    "memory_close": lambda: memory_page(replace(result().memory_report, capacity_bytes=61 * GIB)),
     "comparison_ok": lambda: paper_page(comparison(1.98)),
     "comparison_failed": lambda: paper_page(comparison(2.1)),
 }

@@ -11,6 +11,7 @@ import pytest
 from simtrain import simulation
 from simtrain.errors import DoesNotFitError, InputError
 from simtrain.hardware.load import load_profile
+from simtrain.memory.report import COMPONENT_LABELS
 from simtrain.report.result import Result
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.simulation import simulate, simulate_fitting, simulate_memory
@@ -35,7 +36,7 @@ def test_a_scenario_that_does_not_fit_is_refused() -> None:
     head, reason, fix = refused().stderr.splitlines()
     assert head.startswith("E601 table5_22b_full does not fit: stage 0 needs 112.86")
     assert reason.startswith("  reason: ") and " 0F0, " in reason and "parameters 5.16" in reason
-    assert all(f"{name} " in reason for name in COMPONENTS)
+    assert all(f"{COMPONENT_LABELS[name]} " in reason for name in COMPONENTS)
     assert fix.startswith("  fix: the cheapest change that fits is --set ")
     assert fix.endswith(", or run --allow-oom to simulate it anyway")
 

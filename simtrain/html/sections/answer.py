@@ -106,7 +106,8 @@ def _memory_card(run: Figures) -> Html:
     memory = run.at("result", "memory")
     fullest = memory.at("stages", run.at("fullest_stage").value, "peak_bytes")
     words, class_ = ("fits", "good") if memory.at("fits").value else ("does not fit", "bad")
+    limits = ", by less than memory predictions can tell" if memory.at("is_close").value else ""
     remark = joined(
-        element("strong", words, class_=class_), " in ", memory.at("capacity_bytes").bytes
+        element("strong", words, class_=class_), " in ", memory.at("capacity_bytes").bytes, limits
     )
     return card("Peak memory", fullest.bytes, remark)

@@ -7,13 +7,16 @@ from simtrain.html.document import Section
 from simtrain.html.elements import Html, attribute, element, joined, legend, swatch, table
 from simtrain.html.figures import Figures
 from simtrain.html.sections import of_each_run
+from simtrain.memory.report import COMPONENT_LABELS
 
 _COLOURS = {name: colour for name, (colour, _) in COMPONENT_FILLS.items()}
 
 
 def memory_section(runs: Figures) -> Section:
     """Build the section: a table of stages for each iteration, with a bar of components per row."""
-    components = legend((swatch(colour), name) for name, colour in _COLOURS.items())
+    components = legend(
+        (swatch(colour), COMPONENT_LABELS[name]) for name, colour in _COLOURS.items()
+    )
     body = joined(components, of_each_run(runs, _memory))
     return Section("memory", "Memory", body, ("memory.css",))
 
@@ -38,7 +41,7 @@ def _row(stage: Figures, capacity: Figures, scale: int) -> tuple[str, ...]:
         element(
             "span",
             style=f"--fill:{colour};width:{100 * components.value[name] / scale:.4f}%",
-            **attribute("title", f"{name}: ", components.at(name).bytes),
+            **attribute("title", f"{COMPONENT_LABELS[name]}: ", components.at(name).bytes),
         )
         for name, colour in _COLOURS.items()
     ]
