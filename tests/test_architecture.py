@@ -129,7 +129,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "html": {
         *("errors", "units", "output_folder", "strict_yaml", "provenance", "hardware", "report"),
-        *("figures", "packing", "pages", "paper", "sensitivity", "sentences"),
+        *("figures", "memory", "packing", "pages", "paper", "sensitivity", "sentences"),
     },
     "models": {"errors", "resources", "scenario"},
     "importing": {"errors", "strict_yaml", "file_kinds", "scenario", "models"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import errno
 import gc
 import io
@@ -19,6 +20,8 @@ from simtrain.commands.usage import Usage
 from simtrain.errors import InputError, SimtrainError
 
 _LONGEST_NAME = 80
+_SIMILAR = {"█": "#", "µ": "u", "×": "x", "−": "-", "±": "+-", "·": "."}
+"""Replacements of characters that the output's encoding may lack."""
 
 
 class _Command(TyperCommand):
@@ -78,14 +81,26 @@ def unwrapped(text: str) -> str:
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
+def similar_characters(error: UnicodeError) -> tuple[str, int]:
+    """Replace characters that an encoding lacks by similar ones, by default "?".
+
+    An error handler of `codecs`: it returns the replacement and where to go on.
+    """
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    missing = error.object[error.start : error.end]
+    return "".join(_SIMILAR.get(one, "?") for one in missing), error.end
+
+
 def run_app(app: Callable[[], None]) -> None:
     """Run an application; print its users' errors without a traceback.
 
     Exit codes: 0 success, 2 bad input, 3 does not fit in memory, 4 a threshold was missed.
     """
-    # Print "?" instead of failing if the output's encoding lacks a character.
+    # Print "#" or "?" instead of failing if the output's encoding lacks a character.
+    codecs.register_error("similar", similar_characters)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")
+        sys.stdout.reconfigure(errors="similar")
     # Commands create many objects and few cycles; by default, collecting takes a sixth of a search.
     gc.set_threshold(50_000)
     # No command multiplies large matrices, and numpy takes 0.05 s longer to start its threads.

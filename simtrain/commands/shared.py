@@ -27,7 +27,7 @@ MISSED = 4
 """Exit code if an error is above its threshold, or nothing meets the limits."""
 INTERRUPTED = 130
 """Exit code after Ctrl-C."""
-_PLAIN_WIDTH = 120
+_PLAIN_WIDTH, _LEAST_WIDTH, _MOST_DIGITS = 120, 40, 6
 
 
 def shipped_scenarios(typed: str) -> list[str]:
@@ -233,17 +233,13 @@ def with_files(rows: Iterable[dict[str, Any]], files: Iterable[Path]) -> None:
 
 
 def print_list(rows: Iterable[tuple[str, ...]]) -> None:
-    """Print rows of names and a text, in aligned columns.
-
-    On a terminal the text is wrapped. In a file or a pipe each row is one line.
-    """
+    """Print rows of names and a text, in aligned columns, with the text wrapped."""
     table = list(rows)
     widths = [max(map(len, column), default=0) for column in list(zip(*table, strict=True))[:-1]]
-    is_terminal = Console().is_terminal
     for *names, text in table:
         start = "".join(f"{name:{width}}  " for name, width in zip(names, widths, strict=True))
         line = start + text
-        if is_terminal and text:
+        if text:
             line = textwrap.fill(
                 text,
                 max(text_width(), len(start) + 20),
@@ -254,9 +250,12 @@ def print_list(rows: Iterable[tuple[str, ...]]) -> None:
 
 
 def text_width() -> int:
-    """Return the width of the terminal in columns, or 120 for a file or a pipe."""
-    console = Console()
-    return console.width if console.is_terminal else _PLAIN_WIDTH
+    """Return the width of the terminal; for a file or a pipe that of COLUMNS, by default 120."""
+    console, columns = Console(), os.environ.get("COLUMNS", "")
+    if console.is_terminal:
+        return console.width
+    is_width = columns.isascii() and columns.isdecimal() and len(columns) < _MOST_DIGITS
+    return max(int(columns), _LEAST_WIDTH) if is_width else _PLAIN_WIDTH
 
 
 def emit(text: str, stream: TextIO | None = None) -> None:

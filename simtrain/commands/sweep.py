@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -180,6 +179,5 @@ def query(
     elif as_json:
         show(as_json, answer.to_json, str)
     else:
-        # A table cut to the terminal would show wrong numbers; a file has a line for each row.
-        width = text_width() if sys.stdout.isatty() else None
-        print_page(answer_page(answer, width), _FULL_WIDTH)
+        # A table cut to the width would show wrong numbers; columns beyond it follow below.
+        print_page(answer_page(answer, text_width()), _FULL_WIDTH)

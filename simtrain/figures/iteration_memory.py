@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from simtrain.figures import style
 from simtrain.figures.subject import subject_of
-from simtrain.memory.report import COMPONENT_LABELS
 from simtrain.report.result import Result
 from simtrain.units import GIB
 
@@ -48,7 +47,7 @@ def _draw_peaks(axes: Axes, result: Result) -> None:
     """Draw one bar per stage, with persistent components below temporary ones."""
     heights = {
         label: [stage.components_bytes[name] / GIB for stage in result.memory.stages]
-        for name, label in COMPONENT_LABELS.items()
+        for name, label in result.memory.labels.items()
     }
     style.draw_stage_bars(axes, heights, COMPONENT_FILLS.values())
     axes.set_title("peak per stage", fontsize=9)

@@ -126,6 +126,11 @@ class MemoryReport:
         return self.fullest.peak_bytes - self.capacity_bytes
 
     @property
+    def labels(self) -> dict[str, str]:
+        """Names of the components in words."""
+        return COMPONENT_LABELS
+
+    @property
     def is_close(self) -> bool:
         """Whether the free or missing memory is less than predictions can tell."""
         return is_close(self.fullest.peak_bytes, self.capacity_bytes)

@@ -42,7 +42,7 @@ _HYPHENATED = {
     "gradients": "gradi-\nents",
     "optimizer": "opti-\nmizer",
     "activations": "activa-\ntions",
-    "allocator": "driver,\nNCCL,\nfragm.",
+    "allocator": "CUDA,\nNCCL,\nfrag.",
 }
 
 

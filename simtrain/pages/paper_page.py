@@ -24,6 +24,8 @@ from simtrain.paper.entries import (
 Column = tuple[str, Callable[[Entry], str | Text]]
 """Heading of a column (see `table_of`), and the function that returns an entry's cell."""
 
+_MUST_EQUAL = "Each value must equal the paper's."
+
 
 def paper_page(reproduced: TargetResult | AllTargets) -> RenderableType:
     """Show a reproduced table or figure, or all of them."""
@@ -95,14 +97,21 @@ def _reproduction(reproduction: Reproduction) -> Group:
     """Every section with its note, the values beyond their limits, and the verdict."""
     parts: list[RenderableType] = [Text(f"{reproduction.title}\n", style="bold")]
     for section in reproduction.sections:
-        is_judged = any(entry.limit for entry in section.entries)
-        columns = [("allowed", partial(_allowed, section.unit))] if is_judged else []
+        limits = [entry.limit for entry in section.entries]
+        are_exact = all(limit and limit.is_exact for limit in limits)
+        is_shown = any(limits) and not are_exact
+        columns = [("allowed", partial(_allowed, section.unit))] if is_shown else []
+        note = " ".join(filter(None, (section.note, _MUST_EQUAL * are_exact)))
         parts.append(Text(section.title, style="italic"))
         parts.append(_wide_table(section) if section.across else _table(section, *columns))
-        parts.append(Text(f"{section.note}\n" if section.note else "", style="dim"))
+        parts.append(Text(f"{note}\n" if note else "", style="dim"))
     parts += [Text(f"beyond its limit: {miss}", style="red") for miss in reproduction.misses]
     judged, missed = reproduction.num_judged, len(reproduction.misses)
+    limits = [one.limit for section in reproduction.sections for one in section.entries]
+    is_exact = judged and all(limit.is_exact for limit in limits if limit)
     words = f"all {judged} figures with limits are within them"
+    if is_exact:
+        words = f"all {judged} figures equal the paper's"
     if missed:
         words = f"{missed} of {judged} figures beyond their limits"
     return Group(*parts, verdict(not missed, words))

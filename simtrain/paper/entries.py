@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -53,6 +54,10 @@ _OF_SECTIONS = (BYTES, GIB, GIGABYTES, FLOPS, MILLISECONDS, PERCENT, NUMBER)
 UNITS = {unit.heading: unit for unit in _OF_SECTIONS}
 
 
+_ROUNDING = 1e-11
+"""Ranges below this share of their value only allow for errors of floating point."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limit:
     """Lowest and highest simulated value that counts as reproduced."""
@@ -79,11 +84,18 @@ class Limit:
         """Whether a value is within the limit."""
         return self.lowest <= value <= self.highest
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether only the paper's value is allowed, but for errors of floating point."""
+        return math.isclose(self.lowest, self.highest, rel_tol=_ROUNDING)
+
     def text(self, unit: Unit) -> str:
         """Format the limit for the page."""
-        if self.lowest == self.highest:
+        if self.is_exact:
             return "exact"
         lowest, highest = unit.text(self.lowest), unit.text(self.highest)
+        if lowest == highest:
+            return f"{lowest} ± {(self.highest - self.lowest) / 2:g} {unit.name}"
         if self.lowest == float("-inf"):
             return f"at most {highest}"
         return f"at least {lowest}" if self.highest == float("inf") else f"{lowest} to {highest}"

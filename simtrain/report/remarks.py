@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from simtrain.hardware.contradictions import SET_IN_SCENARIO
+from simtrain.hardware.entries import entries_of
 from simtrain.hardware.evidence import Evidence, evidence_of
 from simtrain.hardware.validated_on import ValidatedOn, validated_on
 from simtrain.report.result import Result
@@ -70,6 +72,24 @@ def _other_peaks(result: Result) -> Iterator[Sentence]:
             )
 
 
+def _peaks_without_rates(result: Result) -> Iterator[str]:
+    """Say that products keep rates of their own if the scenario changes only their peak."""
+    entries = dict(entries_of(result.profile))
+    for dtype in dict.fromkeys(("bf16", result.scenario.precision.linear_product_type)):
+        section = "gemm" if dtype == "bf16" else f"gemm.by_dtype.{dtype}"
+        peak = "gpu.peak_flops" if dtype == "bf16" else f"{section}.peak_flops"
+        rates = [f"{section}.{name}" for name in ("mainloop_flops", "sustained_flops")]
+        is_changed = {name: entries[name].source == SET_IN_SCENARIO for name in (peak, *rates)}
+        if is_changed[peak] and not all(is_changed[name] for name in rates):
+            kept = " and ".join(f"hardware.{name}" for name in rates if not is_changed[name])
+            is_fused = dtype == "bf16" and result.scenario.attention_backend == "fused"
+            also = " and the time of fused attention" if is_fused else ""
+            yield (
+                f"hardware.{peak} changes MFU{also}, but not the time of matrix products, which "
+                f"have rates of their own: set {kept} too."
+            )
+
+
 def mfu_remarks(scenarios: Iterable[Scenario]) -> list[str]:
     """Say to which peak MFU is relative, if products run in another data type than bf16."""
     found = {one.precision.linear_product_type: None for one in scenarios}
@@ -102,7 +122,7 @@ def remarks_on(result: Result) -> list[str]:
             "HFU is below MFU: MFU counts attention between all tokens, HFU only what the kernels "
             "compute, which skip masked tokens."
         )
-    remarks += [*_other_peaks(result), *result.warnings]
+    remarks += [*_other_peaks(result), *_peaks_without_rates(result), *result.warnings]
     if uncertainty := result.profile.uncertainty:
         within = Number(uncertainty.value, f"{uncertainty.value:.0%}")
         remarks.append(

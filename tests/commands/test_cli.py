@@ -1,5 +1,6 @@
 """The command line: output, errors and exit codes."""
 
+import codecs
 import json
 import math
 import os
@@ -10,6 +11,7 @@ from hashlib import sha256
 import pytest
 
 import simtrain
+from simtrain.commands.app import similar_characters
 from simtrain.hardware.validated_on import validated_on
 from simtrain.paper import times
 from simtrain.report.remarks import evidence_for, remarks_on, settings_of
@@ -157,7 +159,8 @@ def test_csv_of_a_schedule_can_be_read_back(arguments: tuple[str, ...]) -> None:
 def test_scenarios_lists_every_shipped_file() -> None:
     outcome = call("scenarios")
     assert (outcome.exit_code, outcome.stderr) == (0, "")
-    listed = dict(line.split(maxsplit=1) for line in outcome.stdout.splitlines())
+    starts = [line for line in outcome.stdout.splitlines() if not line.startswith(" ")]
+    listed = dict(line.split(maxsplit=1) for line in starts)
     shipped = {path.stem for path in (ROOT / "scenarios").glob("*.yaml")}
     assert list(listed) == sorted(shipped)
     assert len(shipped) == 8 + 1 + 5 + 1 + 13 + 5
@@ -306,3 +309,9 @@ def test_output_is_ascii_on_an_ascii_terminal(command: str, heading: str) -> Non
     outcome = spawn("-m", "simtrain", *shlex.split(command), PYTHONIOENCODING="ascii")
     assert (outcome.exit_code, outcome.stderr) == (0, "")
     assert outcome.stdout.isascii() and heading in outcome.stdout
+    assert "?" not in outcome.stdout
+
+
+def test_characters_that_an_encoding_lacks_are_replaced_by_similar_ones() -> None:
+    codecs.register_error("similar", similar_characters)
+    assert "██ 2 × 3 µs ±1 − ∞".encode("ascii", "similar") == b"## 2 x 3 us +-1 - ?"

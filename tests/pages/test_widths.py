@@ -81,17 +81,16 @@ def test_columns_are_omitted_by_priority() -> None:
     assert columns == [["a", "b", "c"], ["a", "c"], ["a"]]
 
 
-def test_a_list_is_wrapped_on_a_terminal_but_not_in_a_pipe(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("columns", "width"), [("", 120), ("60", 60), ("3", 40), ("wide", 120)])
+def test_a_list_in_a_pipe_has_the_width_of_columns(
+    columns: str, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rows = [("one", "word " * 30), ("longer", "text")]
-    shared.print_list(rows)
-    assert capsys.readouterr().out == f"one     {rows[0][1].rstrip()}\nlonger  text\n"
-    monkeypatch.setattr(Console, "is_terminal", True)
-    monkeypatch.setattr(shared, "text_width", lambda: 40)
-    shared.print_list(rows)
-    lines = capsys.readouterr().out.splitlines()
-    assert max(map(len, lines)) <= 40 and lines[1].startswith("        word")
+    monkeypatch.setenv("COLUMNS", columns)
+    shared.print_list([("one", "word " * 60), ("longer", "text")])
+    first, *others, last = capsys.readouterr().out.splitlines()
+    assert first.startswith("one     word") and last == "longer  text"
+    assert all(line.startswith("        word") for line in others)
+    assert width - 5 < max(map(len, [first, *others])) <= width
 
 
 def test_columns_of_an_answer_beyond_the_terminal_follow_below() -> None:

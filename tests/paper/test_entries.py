@@ -4,8 +4,10 @@ import json
 
 import pytest
 from pytest import MonkeyPatch
+from rich.console import Console
 
 from simtrain import paper
+from simtrain.pages.paper_page import paper_page
 from simtrain.paper.entries import BYTES, PERCENT, Entry, Limit, Reproduction, Section, Unit
 from simtrain.paper.published import published
 from tests.helpers.command_line import call
@@ -20,6 +22,8 @@ def sample(simulated: float, limit: Limit | None) -> Reproduction:
     ("limit", "ours", "text"),
     [
         (Limit.exactly(100), (100,), "exact"),
+        (Limit.near(100, 1e-12), (100,), "exact"),
+        (Limit.within(100, 0.25), (99.75, 100, 100.25), "100 ± 0.25 bytes"),
         (Limit.within(100, 5), (95, 100, 105), "95 to 105"),
         (Limit.near(100, 0.05), (95, 100, 105), "95 to 105"),
         (Limit(highest=100), (-1, 100), "at most 100"),
@@ -35,6 +39,21 @@ def test_a_limit_includes_its_bounds_and_nothing_beyond(
     assert not limit.holds(111) or limit == Limit(lowest=100)
     assert not limit.holds(float("nan"))
     assert sample(100, limit).ok
+
+
+def test_a_column_of_limits_is_shown_only_if_limits_differ_from_the_paper() -> None:
+    exact, wide = (drawn(sample(100, limit)) for limit in (Limit.exactly(100), Limit.near(100, 1)))
+    assert "allowed" in wide and "all 1 figures with limits are within them" in wide
+    assert "allowed" not in exact and "exact" not in exact
+    assert "Each value must equal the paper's." in exact
+    assert "OK: all 1 figures equal the paper's" in exact
+
+
+def drawn(reproduction: Reproduction) -> str:
+    console = Console(width=100, color_system=None)
+    with console.capture() as capture:
+        console.print(paper_page(reproduction))
+    return capture.get()
 
 
 def test_a_value_outside_its_limit_is_listed_as_a_miss() -> None:

@@ -54,6 +54,16 @@ def test_values_are_written_as_in_json(whole: pathlib.Path) -> None:
     assert list(row.values()) == [True, [1, None], {"a": "x"}, "", None, 'a,"b"', 1, 2, 3]
 
 
+def test_a_wide_answer_fits_the_columns_of_a_pipe(
+    whole: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    outcome = call("query", str(whole), "select * from results limit 2")
+    assert outcome.exit_code == 0
+    assert max(map(len, outcome.stdout.splitlines())) <= 80
+    assert {"iteration_time_s", "mfu"} <= {*outcome.stdout.split()}
+
+
 def test_a_long_answer_is_cut_with_a_note(whole: pathlib.Path) -> None:
     outcome = call("query", str(whole), "select * from results, range(3)")
     assert outcome.stdout.splitlines()[-1] == "and 20 more rows: --csv and --json print them all"
