@@ -2,6 +2,7 @@
 
 import gc
 import importlib.util
+import os
 import pathlib
 
 import pytest
@@ -15,6 +16,9 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("deterministic")
+
+# Workers of pytest-xdist have COLUMNS=80; pages in tests have the width of a pipe everywhere.
+os.environ.pop("COLUMNS", None)
 
 # Only measurements need torch. Everything else must work, and be tested, without it.
 _NEED_TORCH = [
