@@ -17,7 +17,7 @@ import typer
 from rich.console import Console
 
 from calibrate.benchmarks.sizes import Part, sizes_for
-from calibrate.records.schema import Compute
+from calibrate.records.compute import Compute
 from calibrate.validation.limits import Limits
 from simtrain.commands.app import App
 from simtrain.commands.shared import INTERRUPTED, MISSED, JsonOption, show

@@ -28,8 +28,9 @@ from calibrate.benchmarks.ranks import Ranks, check_launcher, joined
 from calibrate.benchmarks.sizes import Part, Sizes
 from calibrate.benchmarks.timing import Timer
 from calibrate.benchmarks.trial import choice_in_words, chosen_dtype, try_products
+from calibrate.records.compute import Compute
 from calibrate.records.file import Point, RecordFile, identity
-from calibrate.records.schema import Compute, Header, doubtful
+from calibrate.records.schema import Header, doubtful
 from simtrain.commands.progress import progress_bar
 from simtrain.errors import InputError
 from simtrain.system import physical_memory_bytes

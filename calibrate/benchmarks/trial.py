@@ -7,7 +7,8 @@ from typing import get_args
 from calibrate.benchmarks.products import product_runs
 from calibrate.benchmarks.sizes import Sizes
 from calibrate.benchmarks.timing import Timer, in_turn
-from calibrate.records.schema import Compute, GemmWork, Layout
+from calibrate.records.compute import Compute
+from calibrate.records.schema import GemmWork, Layout
 
 _NUM_RUNS = 4
 """Runs of each product, of which the fastest counts: other work of a machine only slows it."""

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, TypeAdapter
 
+from calibrate.records.compute import Compute
 from simtrain.entry import NonNegative, Strict, Text
 
 FILE_NAME = "measurements.jsonl"
@@ -20,8 +21,6 @@ SHORTEST_S, LONGEST_S = 1e-12, 1e9
 Count = Annotated[int, Field(ge=1, le=LARGEST_COUNT)]
 Seconds = Annotated[float, Field(ge=SHORTEST_S, le=LONGEST_S)]
 
-Compute: TypeAlias = Literal["bf16", "fp16", "fp32"]
-"""A data type of training, the one that training prefers first."""
 Layout: TypeAlias = Literal["TN", "NN", "NT"]
 CollectiveOp: TypeAlias = Literal[
     "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"
