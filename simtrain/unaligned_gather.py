@@ -17,7 +17,7 @@ def unaligned_gather_warnings(result: Result) -> list[Sentence]:
     other results take no time here.
     """
     scenario = result.scenario
-    is_possible = scenario.overlap.parameter_gather and scenario.order_name == "interleaved"
+    is_possible = scenario.overlap.parameter_gather and scenario.schedule_family.gathers_by_chunk
     if not is_possible or scenario.aligns_parameter_gather:
         return []
     aligned_s = simulate(scenario.replace({_FIELD: True}), result.profile).iteration_time_s

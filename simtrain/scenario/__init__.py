@@ -18,7 +18,6 @@ from simtrain.scenario.rules import RULES
 from simtrain.scenario.schema import Batch, Scenario
 from simtrain.scenario.software_section import Software
 from simtrain.scenario.violation import Rule, Violation
-from simtrain.schedules.names import ScheduleName
 
 __all__ = [
     "REASONS",
@@ -33,7 +32,6 @@ __all__ = [
     "RecomputePolicy",
     "Rule",
     "Scenario",
-    "ScheduleName",
     "Software",
     "Violation",
     "check_cluster",

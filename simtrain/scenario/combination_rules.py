@@ -8,6 +8,7 @@ from simtrain.scenario.nearest import near_divisors
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.stage_rules import numbers_of_chunks, numbers_of_stages
 from simtrain.scenario.violation import rule_against, rule_for_one_of
+from simtrain.schedules.registry import NAMED
 
 
 def numbers_of_ranks(scenario: Scenario, at_least: int = 2) -> Iterable[int]:
@@ -19,6 +20,16 @@ def numbers_of_ranks(scenario: Scenario, at_least: int = 2) -> Iterable[int]:
 def recomputes(scenario: Scenario) -> bool:
     """Whether layers are recomputed, so that some microbatches can be exempt."""
     return scenario.recompute.strategy in ("selective", "full")
+
+
+def _named(*, has_chunks: bool) -> list[str]:
+    """Names of schedules that have several chunks per stage, or one."""
+    return [name for name, family in NAMED.items() if family.has_chunks is has_chunks]
+
+
+def _may_overlap(scenario: Scenario) -> bool:
+    """Whether the pipeline's runtime can send messages beside compute; that of files always can."""
+    return scenario.schedule_file is not None or scenario.schedule_family.overlaps
 
 
 def _weights(scenario: Scenario) -> str:
@@ -59,15 +70,15 @@ COMBINATION_RULES = [
     ),
     rule_against(
         "E312",
-        "the interleaved schedule needs at least 2 chunks per stage",
-        {"schedule": ["1f1b", "gpipe"], "parallelism.interleave": numbers_of_chunks},
-        lambda one: one.schedule == "interleaved" and one.num_chunks < 2,
+        "interleaved schedules need at least 2 chunks per stage",
+        {"schedule": _named(has_chunks=False), "parallelism.interleave": numbers_of_chunks},
+        lambda one: one.schedule in _named(has_chunks=True) and one.num_chunks < 2,
     ),
     rule_against(
         "E313",
-        "gpipe and 1f1b run one chunk per stage",
-        {"schedule": ["interleaved"], "parallelism.interleave": [1]},
-        lambda one: one.schedule in ("gpipe", "1f1b") and one.num_chunks != 1,
+        f"{' and '.join(sorted(_named(has_chunks=False), reverse=True))} run one chunk per stage",
+        {"schedule": _named(has_chunks=True), "parallelism.interleave": [1]},
+        lambda one: one.schedule in _named(has_chunks=False) and one.num_chunks != 1,
     ),
     rule_against(
         "E314",
@@ -90,7 +101,7 @@ COMBINATION_RULES = [
         "Megatron-LM overlaps pipeline transfers only in the interleaved schedule; the other "
         "schedules raise an error",
         {"overlap.pipeline": [False], "parallelism.interleave": numbers_of_chunks},
-        lambda one: one.overlaps_pipeline and one.schedule in ("gpipe", "1f1b"),
+        lambda one: one.overlaps_pipeline and not _may_overlap(one),
         fields=("overlap.pipeline", "schedule"),
     ),
     rule_against(

@@ -113,7 +113,7 @@ DATA_PARALLEL_RULES = [
         },
         lambda one: (
             one.aligns_parameter_gather
-            and not (one.overlap.parameter_gather and one.order_name == "interleaved")
+            and not (one.overlap.parameter_gather and one.schedule_family.gathers_by_chunk)
         ),
         "overlap.align_parameter_gather is true, but no interleaved chunks overlap the gather of "
         "parameters with forward passes",
@@ -155,7 +155,7 @@ DATA_PARALLEL_RULES = [
         {"memory.reshard_after_forward": [True], "memory.zero_stage": [3], "schedule": ["1f1b"]},
         lambda one: (
             one.memory.reshard_after_forward is not True
-            and not (one.memory.zero_stage == 3 and one.order_name == "1f1b")
+            and not (one.memory.zero_stage == 3 and one.schedule_family.alternates)
             and not _fully_shards_pipeline(one)
         ),
         "memory.reshard_after_forward is set while memory.zero_stage is {one.memory.zero_stage} "

@@ -122,7 +122,7 @@ def _shapes_are_exchanged(scenario: Scenario) -> Violation | None:
     ):
         return None
     gathers = split.scatter_gather and split.tensor > 1
-    if scenario.order_name == "interleaved" and not gathers:
+    if scenario.schedule_family.exchanges_shapes and not gathers:
         return None
     what = "parallelism.scatter_gather is true" if gathers else f"schedule is {scenario.schedule}"
     values: dict[str, Iterable[object]] = {"overlap.pipeline": [False]}

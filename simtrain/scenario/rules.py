@@ -160,7 +160,7 @@ def _batch_unit(scenario: Scenario) -> int:
 
 def _runs_in_groups(scenario: Scenario) -> bool:
     """Whether chunks run microbatches in groups of one per stage."""
-    return scenario.num_chunks > 1 and scenario.order_name != "custom"
+    return scenario.num_chunks > 1 and scenario.schedule_family.group_size(2) > 1
 
 
 @_rule("E311", "the interleaved schedule runs microbatches in groups of one per stage")
@@ -237,16 +237,10 @@ def _kept_are_outstanding(scenario: Scenario) -> Violation | None:
 def _most_outstanding(scenario: Scenario) -> int:
     """The most forward passes of the first stage that wait for their backward pass."""
     stages, chunks = scenario.parallelism.pipeline, scenario.num_chunks
-    forwards = scenario.num_microbatches * chunks
     if scenario.schedule_file is not None:
         return int(most_outstanding(scenario.schedule_file)[0])
-    match scenario.megatron_schedule:
-        case "gpipe":
-            return forwards
-        case "1f1b":
-            return min(stages, forwards)
-        case "interleaved":
-            return min(2 * (stages - 1) + (chunks - 1) * stages + 1, forwards)
+    sizes = stages, chunks, scenario.num_microbatches
+    return scenario.schedule_family.most_outstanding(*sizes)
 
 
 @_rule("E332", "simtrain keeps every pass of every stage in memory, at some hundred bytes each")

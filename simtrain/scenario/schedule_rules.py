@@ -10,10 +10,11 @@ from collections.abc import Iterable, Mapping
 
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.violation import Rule, Violation, registering, rule_against
+from simtrain.schedules.registry import NAMED
 
 SCHEDULE_RULES: list[Rule] = []
 _rule = registering(SCHEDULE_RULES)
-_MEGATRON = ["1f1b", "interleaved", "gpipe"]
+_NAMED = [*NAMED]
 
 
 @_rule(
@@ -39,7 +40,7 @@ def _file_has_the_sizes_of_the_pipeline(scenario: Scenario) -> Violation | None:
     return Violation(
         f"{scenario.schedule} has {counts} and {schedule.num_microbatches} microbatches, but the "
         f"scenario has {split.pipeline} x {split.interleave} and {scenario.num_microbatches}",
-        {**values, "schedule": _MEGATRON},
+        {**values, "schedule": _NAMED},
         ("schedule", *wrong),
     )
 
@@ -49,11 +50,11 @@ SCHEDULE_RULES += [
         "E415",
         "Megatron-LM's schedules say which messages share a blocking exchange; other orders run in "
         "PyTorch's runtime, which does not block",
-        {"overlap.pipeline": [True], "schedule": _MEGATRON},
+        {"overlap.pipeline": [True], "schedule": _NAMED},
         lambda one: (
             one.parallelism.pipeline > 1
             and not one.overlaps_pipeline
-            and one.order_name == "custom"
+            and not one.schedule_family.blocks
         ),
         "overlap.pipeline is false, but {one.schedule} is not a schedule of Megatron-LM",
         ("schedule",),
@@ -62,8 +63,8 @@ SCHEDULE_RULES += [
         "E416",
         "Megatron-LM says for its own schedules when a stage starts to reduce gradients at the "
         "same time as the others",
-        {"overlap.align_gradient_reduction": [False], "schedule": _MEGATRON},
-        lambda one: one.aligns_gradient_reduction and one.order_name == "custom",
+        {"overlap.align_gradient_reduction": [False], "schedule": _NAMED},
+        lambda one: one.aligns_gradient_reduction and not one.schedule_family.aligns_reductions,
         "overlap.align_gradient_reduction is true, but {one.schedule} is not a schedule of "
         "Megatron-LM",
     ),
@@ -71,7 +72,7 @@ SCHEDULE_RULES += [
         "E417",
         "simtrain does not simulate when ZeRO stages 2 and 3 reduce the gradients of a backward "
         "pass whose halves (I and W) are apart",
-        {"memory.zero_stage": [1, 0], "schedule": _MEGATRON},
+        {"memory.zero_stage": [1, 0], "schedule": _NAMED},
         lambda one: (
             one.memory.zero_stage > 1
             and one.schedule_file is not None

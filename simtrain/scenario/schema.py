@@ -7,7 +7,7 @@ The fields define the format of scenario files. This module refuses invalid sing
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Self, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Discriminator, Field, PrivateAttr, Tag, ValidationError
 
@@ -24,8 +24,9 @@ from simtrain.scenario.recompute_section import RecomputePolicy
 from simtrain.scenario.section import BUILT_IN_PYTHON, IN_PYTHON, Count, Origin, Section, is_change
 from simtrain.scenario.software_section import Software
 from simtrain.scenario.words import MEANT_BY_A_WORD, spell_out_words
+from simtrain.schedules.family import ScheduleFamily
 from simtrain.schedules.files import ScheduleVersion, read_schedule
-from simtrain.schedules.names import OrderName, ScheduleName
+from simtrain.schedules.registry import FAMILIES, NAMED, default_name
 from simtrain.schedules.schedule import Schedule
 from simtrain.software import AttentionBackend, Facts
 from simtrain.strict_yaml import (
@@ -70,9 +71,14 @@ def _readable_schedule(file: str) -> str:
     return file
 
 
-# A schedule of Megatron-LM, or the path of a file. The tag makes pydantic report one error.
+if TYPE_CHECKING:
+    _ScheduleName = str
+else:
+    _ScheduleName = Literal[tuple(NAMED)]  # so that errors and the JSON schema list the names
+
+# A schedule by name, or the path of a file. The tag makes pydantic report one error.
 _Schedule = Annotated[
-    Annotated[ScheduleName, Tag("name")]
+    Annotated[_ScheduleName, Tag("name")]
     | Annotated[
         str,
         Field(json_schema_extra={"pattern": rf"\{_SCHEDULE_SUFFIX}$"}),
@@ -83,8 +89,8 @@ _Schedule = Annotated[
 ]
 
 
-def _default_schedule(scenario: dict[str, Any]) -> ScheduleName:
-    return "interleaved" if scenario["parallelism"].interleave > 1 else "1f1b"
+def _default_schedule(scenario: dict[str, Any]) -> str:
+    return default_name(scenario["parallelism"].interleave)
 
 
 class Scenario(Section):
@@ -255,8 +261,8 @@ class Scenario(Section):
         """
         if self.overlap.pipeline is not None:
             return self.overlap.pipeline
-        order = self.order_name
-        return order == "custom" or (order == "interleaved" and self.facts.overlap_pipeline)
+        family = self.schedule_family
+        return not family.blocks or (family.overlaps and self.facts.overlap_pipeline)
 
     @property
     def aligns_gradient_reduction(self) -> bool:
@@ -264,7 +270,7 @@ class Scenario(Section):
         if self.overlap.align_gradient_reduction is not None:
             return self.overlap.align_gradient_reduction
         is_possible = self.parallelism.pipeline > 1 and self.reduces_in_buckets
-        is_possible = is_possible and self.order_name != "custom"
+        is_possible = is_possible and self.schedule_family.aligns_reductions
         return is_possible and self.facts.align_gradient_reduction
 
     @property
@@ -272,7 +278,7 @@ class Scenario(Section):
         """Whether all stages start to gather the parameters of a chunk at about the same time."""
         if self.overlap.align_parameter_gather is not None:
             return self.overlap.align_parameter_gather
-        is_possible = self.overlap.parameter_gather and self.order_name == "interleaved"
+        is_possible = self.overlap.parameter_gather and self.schedule_family.gathers_by_chunk
         return is_possible and self.facts.align_parameter_gather
 
     @property
@@ -346,23 +352,16 @@ class Scenario(Section):
         return read_schedule(ScheduleVersion.of(self.schedule))
 
     @property
-    def order_name(self) -> OrderName:
-        """The name of the schedule; a file with an order of Megatron-LM has that order's name."""
+    def schedule_family(self) -> ScheduleFamily:
+        """What the schedule says of itself; a file with the order of a named one has its family."""
         schedule = self.schedule_file
-        return cast(ScheduleName, self.schedule) if schedule is None else schedule.name
+        return FAMILIES[self.schedule if schedule is None else schedule.name]
 
     @property
-    def megatron_schedule(self) -> ScheduleName:
-        """The name of the schedule, which is one of Megatron-LM's."""
-        name = self.order_name
-        assert name != "custom", "the caller refuses files"
-        return name
-
-    @property
-    def order(self) -> ScheduleName | ScheduleVersion:
-        """The name of a schedule of Megatron-LM, or the file of another order."""
-        name = self.order_name
-        return ScheduleVersion.of(self.schedule) if name == "custom" else name
+    def order(self) -> str | ScheduleVersion:
+        """The name of a schedule, or the file of another order."""
+        family = self.schedule_family
+        return ScheduleVersion.of(self.schedule) if family.is_of_file else family.name
 
     @property
     def reduces_every_microbatch(self) -> bool:

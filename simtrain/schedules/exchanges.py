@@ -7,17 +7,12 @@ call decides which rank waits for which, so exchanges belong to the schedule, no
 
 from __future__ import annotations
 
-import itertools
-from bisect import bisect_left
-from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from simtrain.errors import InputError, Problem
 from simtrain.schedules.actions import KINDS, Action
-from simtrain.schedules.orders import num_warmup_forwards
 from simtrain.schedules.schedule import Ints, Schedule
 
 _F, _, _, _W = range(len(KINDS))
@@ -139,95 +134,10 @@ def asynchronous_slots(messages: Messages) -> ExchangeSlots:
     """Slots with overlapped transfers: each action is preceded by a receive of its own input."""
     schedule = messages.schedule
     place = np.arange(len(schedule.kind)) - schedule.rank_starts[schedule.rank]
-    return _slots(messages, place, np.False_)
+    return slots_of_blocks(messages, place, np.False_)
 
 
-def shape_slots(messages: Messages) -> ExchangeSlots:
-    """Slots of the interleaved schedule if a blocking exchange of shapes precedes each transfer.
-
-    After each action, a rank exchanges the shape of its output, and of its next input in the same
-    direction. Its first input is received before all actions, its first gradient after the warm-up.
-    Source: Megatron-LM `forward_backward_pipelining_with_interleaving` with overlap_p2p_comm, where
-    `P2PCommunicator._communicate` calls `_communicate_shapes` first.
-    """
-    schedule, rank = messages.schedule, messages.schedule.rank
-    assert schedule.name == "interleaved", "other schedules do not overlap, or have no shapes"
-    sizes = schedule.num_stages, schedule.num_chunks, schedule.num_microbatches
-    stages = range(schedule.num_stages)
-    warmup = np.array([num_warmup_forwards("interleaved", stage, *sizes) for stage in stages])
-    place = np.arange(len(schedule.kind)) - schedule.rank_starts[rank]
-    # The block after which each action's input is exchanged; -1 for before all blocks.
-    before = np.empty_like(place)
-    for is_forward, first in ((True, np.full_like(warmup, -1)), (False, warmup - 1)):
-        same = np.flatnonzero((schedule.kind == _F) == is_forward)
-        before[same[1:]] = place[same[:-1]]
-        begins = same[np.diff(rank[same], prepend=-1) > 0]
-        before[begins] = first[rank[begins]]
-    slots = _slots(messages, place, np.False_)
-    receive = slots.starts[rank] + np.where(before < 0, 0, 3 * before + 2)
-    return ExchangeSlots(
-        slots.starts, slots.action, slots.send, receive[messages.consumer].astype(np.int32)
-    )
-
-
-def blocking_slots(messages: Messages) -> ExchangeSlots:
-    """Slots of the actions and of the blocking exchanges between them.
-
-    Sources: Megatron-LM `forward_backward_pipelining_without_interleaving` (1f1b) and
-    `forward_backward_pipelining_with_interleaving` without overlap_p2p_comm (interleaved).
-    GPipe is treated as 1F1B that stays in its warm-up.
-
-    In the warm-up and cool-down of 1F1B, receiving, acting and sending are separate calls.
-    Elsewhere one call after each block sends its outputs and receives the next block's inputs. In
-    the steady phase of the interleaved schedule a block is a forward and a backward, otherwise one
-    action.
-
-    Raises:
-        InputError: the schedule splits its backward passes, or is none of Megatron's (E421).
-    """
-    schedule = messages.schedule
-    if not len(messages):
-        return asynchronous_slots(messages)
-    _check_full_backwards(schedule)
-    sizes = schedule.num_stages, schedule.num_chunks, schedule.num_microbatches
-    stages = range(schedule.num_stages)
-    if schedule.name == "custom":
-        raise _not_of_megatron()
-    warmup = np.array([num_warmup_forwards(schedule.name, stage, *sizes) for stage in stages])
-    warmup = warmup[schedule.rank]
-    place = np.arange(len(schedule.kind)) - schedule.rank_starts[schedule.rank]
-    cooldown = np.diff(schedule.rank_starts)[schedule.rank] - warmup
-    if schedule.name == "interleaved":
-        num_steady = np.clip(place, warmup, cooldown) - warmup
-        return _slots(messages, place - (num_steady + 1) // 2, np.True_)
-    return _slots(messages, place, (place >= warmup) & (place + 1 < cooldown))
-
-
-def blocking_steps(schedule: Schedule) -> tuple[tuple[Step, ...], ...]:
-    """List each rank's actions and blocking exchanges, in order of execution.
-
-    Raises:
-        InputError: as `blocking_slots`.
-    """
-    messages = Messages.of(schedule)
-    slots = blocking_slots(messages)
-    sends, receives = defaultdict[int, list[Message]](list), defaultdict[int, list[Message]](list)
-    for number in range(len(messages)):
-        sends[int(slots.send[number])].append(messages[number])
-    for number in np.argsort(messages.consumer).tolist():
-        receives[int(slots.receive[number])].append(messages[number])
-    steps: list[tuple[int, Step]] = [
-        (slot, Exchange(tuple(sends[slot]), tuple(receives[slot]))) for slot in {*sends, *receives}
-    ]
-    steps += [(int(slot), schedule.action(i)) for i, slot in enumerate(slots.action)]
-    steps.sort(key=lambda step: step[0])
-    ranks = [bisect_left(steps, start, key=lambda step: step[0]) for start in slots.starts.tolist()]
-    return tuple(
-        tuple(step for _, step in steps[start:end]) for start, end in itertools.pairwise(ranks)
-    )
-
-
-def _slots(messages: Messages, block: Any, joins: Any) -> ExchangeSlots:
+def slots_of_blocks(messages: Messages, block: Any, joins: Any) -> ExchangeSlots:
     """Give each block three slots: receive, act, send.
 
     Args:
@@ -243,19 +153,3 @@ def _slots(messages: Messages, block: Any, joins: Any) -> ExchangeSlots:
     send = receive + np.where(joins, 3, 2)
     found = starts, receive + 1, send[messages.producer], receive[messages.consumer]
     return ExchangeSlots(*(one.astype(np.int32) for one in found))
-
-
-def _check_full_backwards(schedule: Schedule) -> None:
-    split = np.flatnonzero(schedule.kind > KINDS.index("B"))
-    if len(split):
-        message = f"{schedule.action(split[0])} in a schedule with blocking exchanges"
-        reason = "Megatron's blocking schedules have only forwards (F) and full backwards (B)"
-        fix = "write each I and W as one B, or overlap the pipeline's communication"
-        raise InputError([Problem("E421", message, reason=reason, fix=fix)])
-
-
-def _not_of_megatron() -> InputError:
-    message = "a custom schedule with blocking exchanges"
-    reason = "Megatron's schedules say which messages a blocking exchange has; other orders do not"
-    fix = "name a schedule of Megatron, or overlap the pipeline's communication"
-    return InputError([Problem("E421", message, reason=reason, fix=fix)])

@@ -12,12 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import get_args
 
 from simtrain.errors import InputError, Location
 from simtrain.schedules.exchanges import Messages
-from simtrain.schedules.names import ScheduleName
-from simtrain.schedules.orders import build
+from simtrain.schedules.from_file import OrderOfFile
+from simtrain.schedules.registry import NAMED, build
 from simtrain.schedules.schedule import Schedule, cells_of
 from simtrain.schedules.slots import time_slots
 from simtrain.strict_yaml import read_text
@@ -48,7 +47,7 @@ class ScheduleVersion:
 def read_schedule(version: ScheduleVersion) -> Schedule:
     """Read the schedule of a file.
 
-    If its order is one of Megatron-LM's, the schedule has that name.
+    If its order is that of a named schedule, it has that name.
 
     Raises:
         InputError: the file cannot be read (E101 to E103), is not a schedule (E401 to E407), or
@@ -56,23 +55,20 @@ def read_schedule(version: ScheduleVersion) -> Schedule:
     """
     file = version.file
     text = read_text(Path(file), _MOST_BYTES)
-    schedule = Schedule.from_csv(text, "custom", file)
+    schedule = Schedule.from_csv(text, OrderOfFile.name, file)
     slots = time_slots(schedule)
     if (slots < 0).any():
         raise _deadlock(schedule, slots.tolist(), text, file)
     sizes = schedule.num_stages, schedule.num_chunks, schedule.num_microbatches
-    same = (one for one in _of_megatron(*sizes) if replace(one, name="custom") == schedule)
+    same = (one for one in _named(*sizes) if replace(one, name=schedule.name) == schedule)
     return next(same, schedule)
 
 
-def _of_megatron(p: int, m: int, n: int) -> Iterator[Schedule]:
-    """Yield Megatron-LM's schedules of these sizes. On one stage, 1F1B stands for both of them."""
-    names: tuple[ScheduleName, ...] = get_args(ScheduleName)
-    for name in sorted(names):
-        try:
+def _named(p: int, m: int, n: int) -> Iterator[Schedule]:
+    """Yield the schedules of these sizes that have names, in the order of their registration."""
+    for name, family in NAMED.items():
+        if not any(family.problems(p, m, n)):
             yield build(name, p, m, n)
-        except InputError:
-            continue  # the schedule does not exist in these sizes
 
 
 def _deadlock(schedule: Schedule, slots: list[int], text: str, file: str) -> InputError:

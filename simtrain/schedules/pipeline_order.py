@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,8 +9,7 @@ from numpy.typing import NDArray
 
 from simtrain.schedules.actions import KINDS, Kind
 from simtrain.schedules.files import ScheduleVersion, read_schedule
-from simtrain.schedules.named import SCHEDULES
-from simtrain.schedules.names import ScheduleName
+from simtrain.schedules.registry import NAMED, build
 from simtrain.schedules.schedule import Schedule
 from simtrain.schedules.window import save_all_actions
 
@@ -21,13 +19,13 @@ class PipelineOrder:
     """The order of each stage's actions, and the passes that they run.
 
     Args:
-        schedule_name: a schedule of Megatron-LM, or the file of another order.
+        schedule_name: the name of a schedule, or the file of another order.
         num_stages, num_chunks, num_microbatches: as in `schedules.build`.
         chunks: [virtual stages], the number of each one's chunk among the different ones.
         num_saving_all: [stages], number of outstanding forward passes that save everything.
     """
 
-    schedule_name: ScheduleName | ScheduleVersion
+    schedule_name: str | ScheduleVersion
     num_stages: int
     num_chunks: int
     num_microbatches: int
@@ -44,8 +42,8 @@ class PipelineOrder:
     def kinds(self) -> tuple[Kind, ...]:
         """Kinds of the actions."""
         name = self.schedule_name
-        if not isinstance(name, ScheduleVersion) and not SCHEDULES[name].splits_backwards:
-            return "F", "B"  # without building the schedule
+        if not isinstance(name, ScheduleVersion) and not NAMED[name].splits_backwards:
+            return "F", "B"  # without building it, because searches ask for thousands
         return tuple(KINDS[kind] for kind in np.unique(self.schedule.kind))
 
     @property
@@ -54,13 +52,8 @@ class PipelineOrder:
         return save_all_actions(self.schedule, self.num_saving_all)
 
 
-def schedule_of(order: ScheduleName | ScheduleVersion, p: int, m: int, n: int) -> Schedule:
+def schedule_of(order: str | ScheduleVersion, p: int, m: int, n: int) -> Schedule:
     """Return the schedule of a file, or of a name with the sizes of `build`."""
     if isinstance(order, ScheduleVersion):
         return read_schedule(order)
-    return _named_schedule(order, p, m, n)
-
-
-@functools.lru_cache(maxsize=64)
-def _named_schedule(name: ScheduleName, p: int, m: int, n: int) -> Schedule:
-    return SCHEDULES[name].build(p, m, n)
+    return build(order, p, m, n)

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from simtrain.errors import InputError, Location, Problem
 from simtrain.schedules.actions import KINDS, Action
-from simtrain.schedules.names import OrderName
 
 Ints = NDArray[np.signedinteger[Any]]
 
@@ -23,8 +22,8 @@ Ints = NDArray[np.signedinteger[Any]]
 class Schedule:
     """The ordered actions of each rank.
 
-    Virtual stage v is on rank v mod num_stages and is that rank's chunk v div num_stages. `name`
-    also decides how ranks exchange messages (see `exchanges`).
+    Virtual stage v is on rank v mod num_stages and is that rank's chunk v div num_stages. The
+    family of this `name` says how ranks exchange messages (`registry.FAMILIES`).
 
     Args:
         rank_starts: index of each rank's first action, shape [rank + 1]; rank r has the actions
@@ -33,7 +32,7 @@ class Schedule:
         kind: index into `KINDS` of each action, shape [action].
     """
 
-    name: OrderName
+    name: str
     num_stages: int
     num_chunks: int
     num_microbatches: int
@@ -45,7 +44,7 @@ class Schedule:
     @classmethod
     def of(
         cls,
-        name: OrderName,
+        name: str,
         num_stages: int,
         num_chunks: int,
         num_microbatches: int,
@@ -122,7 +121,7 @@ class Schedule:
         return bool((self.kind > KINDS.index("B")).any())
 
     @classmethod
-    def from_csv(cls, text: str, name: OrderName, file: str = "schedule.csv") -> Self:
+    def from_csv(cls, text: str, name: str, file: str = "schedule.csv") -> Self:
         """Read and validate the text of `to_csv`; empty cells (PyTorch's idle slots) are skipped.
 
         Raises:

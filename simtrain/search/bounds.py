@@ -17,7 +17,6 @@ from simtrain.mesh import Domains, Mesh
 from simtrain.plan import Plan, microbatch_of, overlap_of
 from simtrain.programs.seconds import Machine
 from simtrain.scenario import MemoryOptions, Parallelism, RecomputePolicy, Scenario
-from simtrain.schedules import SCHEDULES, num_warmup_forwards
 from simtrain.search.iteration_bound import iteration_bound_s
 from simtrain.search.pass_bound import PassBounds
 from simtrain.studies.choose import is_open
@@ -35,12 +34,6 @@ from simtrain.workload.tape import Block, Microbatch
 
 _ROUNDING = 1 - 1e-9
 """Margin for sums in another order, which differ in their last digits."""
-
-
-def has_proved_bound(schedule_name: str) -> bool:
-    """Whether the closed-form bounds are proved for a schedule; False for a file."""
-    schedule = SCHEDULES.get(schedule_name)
-    return schedule is not None and schedule.has_proved_bound
 
 
 class Bounds:
@@ -72,7 +65,7 @@ class Bounds:
         count then.
         """
         fullest, first = self._rank(scenario).states_bytes
-        if not has_proved_bound(scenario.order_name):
+        if not scenario.schedule_family.has_proved_bound:
             return self._with_allocator(fullest)
         return self._with_allocator(max(fullest, first + self._activations_bytes(scenario)))
 
@@ -89,8 +82,7 @@ class Bounds:
         if is_open(scenario):
             return 0
         sizes = split.pipeline, split.interleave, scenario.num_microbatches
-        num_warmup = num_warmup_forwards(scenario.megatron_schedule, 0, *sizes)
-        num_outstanding = min(num_warmup + 1, split.interleave * scenario.num_microbatches)
+        num_outstanding = scenario.schedule_family.most_outstanding(*sizes)
         # A unit of full recompute saves one input for several layers.
         per_unit = policy.num_layers if policy.strategy == "full" else 1
         num_units = -(-min(scenario.chunks_layers[:: split.pipeline]) // per_unit)
@@ -140,7 +132,7 @@ class Bounds:
         kernels of the busiest stage count, which no order avoids.
         """
         key = scenario.parallelism, scenario.batch, scenario.recompute, scenario.memory
-        if not has_proved_bound(scenario.order_name):
+        if not scenario.schedule_family.has_proved_bound:
             return _ROUNDING * self._busy_s(scenario)
         passes_s = self._pipelines.get(key)
         if passes_s is None:
@@ -154,7 +146,7 @@ class Bounds:
         the passes depend on the chosen policy, and for a schedule without a proved bound.
         """
         ops_s = self.ops_s(scenario)
-        if is_open(scenario) or not has_proved_bound(scenario.order_name):
+        if is_open(scenario) or not scenario.schedule_family.has_proved_bound:
             return ops_s
         plan = Plan.of(scenario, self._domains)
         return max(ops_s, _ROUNDING * iteration_bound_s(plan, self.machine))

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from operator import attrgetter
-from typing import Any, get_args
+from typing import Any
 
 from simtrain.scenario import Scenario
 from simtrain.scenario.experts import Experts
-from simtrain.schedules import ScheduleName
 
 Follows = Callable[[Any], Any]
 """A field's value as a function of the point."""
@@ -59,8 +58,8 @@ def conditional_values(base: Scenario) -> dict[str, Follows]:
         for field, (off, can_have) in _CONDITIONS.items()
         if written[field] not in (None, off)  # None is the default of each layout
     }
-    if base.schedule not in get_args(ScheduleName):
-        # The rule concerns Megatron-LM's schedules.
+    if base.schedule_family.overlaps and not base.schedule_family.has_chunks:
+        # Its points overlap transfers without interleaving.
         values.pop("overlap.pipeline", None)
     if (layout := base.parallelism.layout) is not None:
         values["parallelism.layout"] = _by_chunks(layout, len(base.parallelism.layout_chunks))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,8 @@ from numpy.typing import NDArray
 from simtrain.plan import Plan
 from simtrain.programs.pass_tasks import PassTime
 from simtrain.programs.seconds import Machine
-from simtrain.schedules import Kind, ScheduleName, num_warmup_forwards
+from simtrain.schedules import Kind
+from simtrain.schedules.warmup import WarmupFamily
 
 Floats = NDArray[np.float64]
 
@@ -62,7 +64,7 @@ class _Pipeline:
         blocks: whether stages wait for their messages.
     """
 
-    schedule: ScheduleName
+    schedule: WarmupFamily
     num_stages: int
     num_chunks: int
     num_microbatches: int
@@ -86,7 +88,7 @@ class _Pipeline:
         )
         blocks = not scenario.overlaps_pipeline
         return cls(
-            scenario.megatron_schedule,
+            cast(WarmupFamily, scenario.schedule_family),  # others have no proved bound
             mesh.pp,
             scenario.parallelism.interleave,
             scenario.num_microbatches,
@@ -139,9 +141,9 @@ class _Pipeline:
         `schedules.exchanges.blocking_steps` defines which messages share an exchange.
         """
         sizes = self.num_stages, self.num_chunks, self.num_microbatches
-        warmup = num_warmup_forwards(self.schedule, stage, *sizes)
+        warmup = self.schedule.num_warmup_forwards(stage, *sizes)
         pairs = self.num_chunks * self.num_microbatches - warmup
-        if self.schedule == "interleaved":
+        if self.schedule.has_chunks:
             return self.interleaved_s(stage, warmup, pairs)
         # In warm-up and cool-down every message is a separate exchange. In the steady phase each
         # forward pass is followed by an exchange with the next stage, and each backward pass by an

@@ -10,8 +10,8 @@ from simtrain.evaluation import Evaluator
 from simtrain.garbage import without_garbage_collection
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.scenario import Scenario, check_scenario, check_values
+from simtrain.schedules import NAMED
 from simtrain.search import problems
-from simtrain.search.bounds import has_proved_bound
 from simtrain.search.exhaustive import search_all
 from simtrain.search.explorer import Explorer, ProgressCallback, Stopped
 from simtrain.search.legality import LegalPoints, legal_points, rules_of_base, rules_on
@@ -129,7 +129,7 @@ def search(
         space.left_out(legal.points),
         space.varied(legal.points),
         space.held_fields(legal.points),
-        tuple(sorted(filter(lambda name: not has_proved_bound(name), schedules))),
+        tuple(sorted(name for name in schedules if not NAMED[name].has_proved_bound)),
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.scenario.nearest import divisors
 from simtrain.scenario.section import Section
+from simtrain.schedules import default_name
 from simtrain.search.conditional import conditional_values
 from simtrain.search.stage_lengths import (
     EVEN,
@@ -345,12 +346,10 @@ class Space:
 
     def schedule(self, point: Point) -> str:
         """The schedule for the point's number of chunks, unless it was overridden."""
-        is_interleaved, given = point.interleave > 1, self.base.schedule
-        if self._schedule_is_held:
-            return given
-        if is_interleaved:
-            return "interleaved"
-        return "1f1b" if given == "interleaved" else given
+        family = self.base.schedule_family
+        if self._schedule_is_held or family.has_chunks is (point.interleave > 1):
+            return self.base.schedule
+        return default_name(point.interleave)
 
 
 def _is_overridden(scenario: Scenario, field: str) -> bool:

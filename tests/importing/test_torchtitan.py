@@ -106,7 +106,11 @@ def test_a_schedule_from_a_file_is_kept(name: str) -> None:
         .replace("shard_degree = 8", "shard_degree = 1")
     )
     one = imported(job)
-    assert (one.schedule, one.order_name, one.num_chunks) == ("mine.csv", "interleaved", 2)
+    assert (one.schedule, one.schedule_family.name, one.num_chunks) == (
+        "mine.csv",
+        "interleaved",
+        2,
+    )
     assert one.overlap.pipeline
 
 

@@ -74,7 +74,7 @@ def test_a_written_schedule_is_read_back(overlaps: bool) -> None:
     assert call("run", "x.yaml", "--trace", "o.csv").exit_code == 0
     assert Path("o.csv").read_text() == call("schedule", "x.yaml", "--csv").stdout
     read = load_scenario("x.yaml", ["schedule=o.csv"])
-    assert (read.schedule, read.order_name) == ("o.csv", "interleaved")
+    assert (read.schedule, read.schedule_family.name) == ("o.csv", "interleaved")
     assert without_scenario(simulate(read)) == without_scenario(simulate(named))
 
 
@@ -88,7 +88,7 @@ def test_an_order_of_megatron_takes_equally_long_if_it_is_not_recognized(
     given = {"batch": {"micro": 1, "global": 8}, "recompute": {"strategy": "full"}} | sections
     recognized = simulate(toy(text, parallelism=split, **given))
     read_schedule.cache_clear()
-    monkeypatch.setattr(files, "_of_megatron", lambda *_: iter(()))
+    monkeypatch.setattr(files, "_named", lambda *_: iter(()))
     custom = simulate(toy(text, parallelism=split, **given))
     assert (recognized.plan.schedule.name, custom.plan.schedule.name) == ("interleaved", "custom")
     assert without_scenario(custom) == without_scenario(recognized)

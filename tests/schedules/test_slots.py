@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from simtrain.scenario import ScheduleName
 from simtrain.schedules import Messages, Schedule, build, time_slots
 
-CASES: list[tuple[ScheduleName, int, int, int]] = [
+CASES: list[tuple[str, int, int, int]] = [
     ("gpipe", 4, 1, 6),
     ("1f1b", 4, 1, 8),
     ("1f1b", 5, 1, 2),
@@ -16,7 +15,7 @@ CASES: list[tuple[ScheduleName, int, int, int]] = [
 
 
 @pytest.mark.parametrize(("name", "p", "v", "m"), CASES)
-def test_the_bubble_equals_the_papers_formula(name: ScheduleName, p: int, v: int, m: int) -> None:
+def test_the_bubble_equals_the_papers_formula(name: str, p: int, v: int, m: int) -> None:
     """2mv slots have passes and 2(p - 1) are idle: (p - 1)/v passes of a whole stage (Narayanan et
     al. 2021, Section 2.2).
     """
@@ -26,7 +25,7 @@ def test_the_bubble_equals_the_papers_formula(name: ScheduleName, p: int, v: int
 
 @pytest.mark.parametrize(("name", "p", "v", "m"), CASES)
 def test_an_action_starts_after_the_previous_one_and_its_message(
-    name: ScheduleName, p: int, v: int, m: int
+    name: str, p: int, v: int, m: int
 ) -> None:
     schedule = build(name, p, v, m)
     slots, messages = time_slots(schedule), Messages.of(schedule)

@@ -11,7 +11,7 @@ from simtrain.plan import Plan
 from simtrain.programs.pass_tasks import PassTime
 from simtrain.resources import list_scenarios, list_sweeps
 from simtrain.scenario import RULES, RecomputePolicy, Scenario, load_scenario
-from simtrain.schedules import Action, Exchange, Message, Schedule, blocking_steps
+from simtrain.schedules import NAMED, Action, Exchange, Message, Schedule, blocking_steps
 from simtrain.search.bounds import Bounds
 from simtrain.search.iteration_bound import _Pipeline
 from simtrain.sweep import load_plan
@@ -99,8 +99,9 @@ def test_blocked_time_is_at_most_the_sum_of_exchanges(schedule: Schedule, all_al
     shared = [2 * time_s for time_s in alone] if not all_alike else alone
     passes = PassTime(0.0, 0.0, 0.0, 0.0, 0.0, ())
     no_time_s = [0.0] * (p * v)
+    family = NAMED[schedule.name]
     pipeline = _Pipeline(
-        *(schedule.name, p, v, n, no_time_s, [passes] * (p * v), alone, shared, 0.0, 0.0, True)
+        *(family, p, v, n, no_time_s, [passes] * (p * v), alone, shared, 0.0, 0.0, True)
     )
 
     def message_s(message: Message) -> float:

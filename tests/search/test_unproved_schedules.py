@@ -7,7 +7,8 @@ import pytest
 from simtrain.pages.search_page import search_page
 from simtrain.plan import Plan
 from simtrain.scenario import Scenario
-from simtrain.schedules import SCHEDULES, Action, NamedSchedule, Schedule, one_f_one_b
+from simtrain.schedules import NAMED, Action, Schedule, ScheduleFamily, one_f_one_b
+from simtrain.schedules.registry import FAMILIES
 from simtrain.search import search
 from simtrain.search.bounds import Bounds
 from simtrain.search.iteration_bound import iteration_bound_s
@@ -18,27 +19,33 @@ from tests.helpers.search_spaces import EVALUATOR, base, holding
 NAME = "zero_bubble_h1"
 
 
-def zero_bubble(num_stages: int, num_chunks: int, num_microbatches: int) -> Schedule:
+class ZeroBubble(ScheduleFamily):
     """1F1B whose weight gradients fill the bubbles: stage s runs them s passes later."""
-    assert num_chunks == 1
-    ranks = []
-    for stage, actions in enumerate(one_f_one_b(num_stages, num_microbatches).ranks):
-        line, waiting = list[Action](), list[Action]()
-        for action in actions:
-            is_forward = action.kind == "F"
-            line.append(action if is_forward else action._replace(kind="I"))
-            if not is_forward:
-                waiting.append(action._replace(kind="W"))
-                line += [waiting.pop(0)] if len(waiting) > stage else []
-        ranks.append(line + waiting)
-    # The engine asks for the name of an order that is not Megatron-LM's.
-    return Schedule.of("custom", num_stages, 1, num_microbatches, ranks)
+
+    name = NAME
+    text = "1F1B with weight gradients in its bubbles"
+    splits_backwards = True
+    blocks = False
+
+    def build(self, p: int, m: int, n: int) -> Schedule:
+        ranks = []
+        for stage, actions in enumerate(one_f_one_b(p, n).ranks):
+            line, waiting = list[Action](), list[Action]()
+            for action in actions:
+                is_forward = action.kind == "F"
+                line.append(action if is_forward else action._replace(kind="I"))
+                if not is_forward:
+                    waiting.append(action._replace(kind="W"))
+                    line += [waiting.pop(0)] if len(waiting) > stage else []
+            ranks.append(line + waiting)
+        return Schedule.of(self.name, p, m, n, ranks)
 
 
 @pytest.fixture
 def scenario(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scenario]:
     """Add a schedule by name; yield a scenario with it."""
-    monkeypatch.setitem(SCHEDULES, NAME, NamedSchedule(zero_bubble, splits_backwards=True))
+    for families in (FAMILIES, NAMED):
+        monkeypatch.setitem(families, NAME, ZeroBubble())
     # The type of the field lists the shipped names.
     monkeypatch.setattr("simtrain.search.run.check_values", lambda scenario: None)
     fields = ("schedule",), ("parallelism", "interleave"), ("memory", "zero_stage")
@@ -88,5 +95,5 @@ def test_a_search_of_an_unproved_schedule_is_never_exact(scenario: Scenario) -> 
 
 
 def test_schedules_have_no_proved_bound_by_default() -> None:
-    assert not NamedSchedule(zero_bubble).has_proved_bound
-    assert all(one.has_proved_bound for one in SCHEDULES.values())
+    assert not ZeroBubble.has_proved_bound
+    assert all(family.has_proved_bound for family in NAMED.values())

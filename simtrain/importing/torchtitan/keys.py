@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from simtrain.importing.settings import Effect
+from simtrain.schedules import NAMED, default_name
 
 MODELS = {
     ("llama3", "8B"): "llama3_8b",
@@ -21,14 +22,16 @@ MODELS = {
 }
 """The scenario with the model of a name and a flavor."""
 
-SCHEDULES = {"1f1b": "1f1b", "gpipe": "gpipe", "interleaved1f1b": "interleaved"}
+SCHEDULES = {
+    torch_name: name for name, family in NAMED.items() for torch_name in family.torch_names
+}
 """Our names of PyTorch's pipeline schedules, by lower-case name."""
 
 FILE_SCHEDULES = {
-    "pipelineschedulesingle": "1f1b",
-    "pipelineschedulemulti": "interleaved",
-    "_pipelinescheduleruntime": "interleaved",
-    "interleavedzerobubble": "interleaved",
+    "pipelineschedulesingle": default_name(1),
+    "pipelineschedulemulti": default_name(2),
+    "_pipelinescheduleruntime": default_name(2),
+    "interleavedzerobubble": default_name(2),
 }
 """For other schedules that a job with a schedule's file may name, one with as many chunks."""
 

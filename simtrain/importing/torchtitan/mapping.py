@@ -23,6 +23,7 @@ from simtrain.importing.torchtitan.keys import (
 from simtrain.importing.torchtitan.stages import SPLITS, chunks_of_sizes
 from simtrain.scenario import Scenario
 from simtrain.scenario.pipeline_layout import layout_of_chunks
+from simtrain.schedules import NAMED
 
 _ALWAYS = "as torchtitan always does"
 
@@ -121,7 +122,7 @@ class _Mapping(JobDraft):
         if self._split_by_names():
             return
         key = "parallelism.pipeline_parallel_layers_per_stage"
-        if schedule == "interleaved":
+        if NAMED[schedule].has_chunks:
             self.set("parallelism.interleave", self._chunks(key), key)
         self._stage_sizes()
 

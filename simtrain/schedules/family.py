@@ -1,0 +1,92 @@
+"""What a pipeline schedule answers: its actions, its messages, what is legal, and its text.
+
+A family has a schedule for each number of stages, chunks and microbatches. Everything that others
+ask of a schedule by name is asked here, so that a new one is a class in a file of its own and a
+line of `registry.py`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import ClassVar
+
+from simtrain.errors import Problem
+from simtrain.schedules.exchanges import ExchangeSlots, Messages
+from simtrain.schedules.schedule import Schedule
+from simtrain.schedules.window import most_outstanding
+
+
+class ScheduleFamily(ABC):
+    """The schedules of one name.
+
+    In the methods, p is the number of stages (ranks of the pipeline), m the number of chunks per
+    stage, and n the number of microbatches.
+    """
+
+    name: ClassVar[str]
+    """What a scenario writes as its schedule."""
+    text: ClassVar[str]
+    """One line that says what the schedule does, for documents."""
+    is_of_file: ClassVar[bool] = False
+    """Whether a file has the order of its actions."""
+    has_chunks: ClassVar[bool] = False
+    """Whether each stage has several chunks; otherwise it has one."""
+    splits_backwards: ClassVar[bool] = False
+    """Whether backward passes are split into input and weight gradients (I and W)."""
+    blocks: ClassVar[bool] = True
+    """Whether it says which messages share a blocking exchange (`blocking_slots`)."""
+    overlaps: ClassVar[bool] = True
+    """Whether its framework sends messages beside compute (overlap.pipeline)."""
+    exchanges_shapes: ClassVar[bool] = False
+    """Whether it says when blocking exchanges of shapes precede overlapped transfers."""
+    aligns_reductions: ClassVar[bool] = True
+    """Whether its framework can start the gradient reductions of all stages together."""
+    reduces_by_chunk: ClassVar[bool] = False
+    """Whether aligned reductions start chunk by chunk; otherwise all but the first stage's start
+    after the last pass.
+    """
+    gathers_by_chunk: ClassVar[bool] = False
+    """Whether its framework gathers parameters ahead, chunk by chunk (align_parameter_gather)."""
+    alternates: ClassVar[bool] = False
+    """Whether on one chunk each forward pass of the last stage is followed by its backward pass."""
+    has_proved_bound: ClassVar[bool] = False
+    """Whether `search.iteration_bound` is proved to be a lower bound of its iterations. Without a
+    proof a search prunes by the busiest stage alone, and never calls its result exact.
+    """
+    torch_names: ClassVar[tuple[str, ...]] = ()
+    """Names of the same order in PyTorch's pipelining, in lower case."""
+
+    @abstractmethod
+    def build(self, p: int, m: int, n: int) -> Schedule:
+        """Return the order of actions of legal sizes."""
+
+    def problems(self, p: int, m: int, n: int) -> Iterator[Problem]:
+        """Yield why no schedule has these sizes; nothing if it has one."""
+        counts = {"stages": p, "chunks per stage": m, "microbatches": n}
+        for what, count in counts.items():
+            if count < 1:
+                yield Problem("E411", f"{count} {what}", fix="give 1 or more")
+        if m > 1 and not self.has_chunks:
+            yield Problem(
+                "E412",
+                f"schedule {self.name} with {m} chunks per stage",
+                reason="only interleaved schedules give a stage more than one chunk",
+                fix="use the interleaved schedule, or one chunk per stage",
+            )
+
+    def group_size(self, p: int) -> int:
+        """Return the number that must divide the number of microbatches."""
+        return 1
+
+    def most_outstanding(self, p: int, m: int, n: int) -> int:
+        """Return the most forward passes of the first stage that wait for their backward pass."""
+        return int(most_outstanding(self.build(p, m, n))[0])
+
+    def blocking_slots(self, messages: Messages) -> ExchangeSlots:
+        """Return the slots of the actions and of the blocking exchanges between them."""
+        raise NotImplementedError(self.name)
+
+    def shape_slots(self, messages: Messages) -> ExchangeSlots:
+        """Return the slots if a blocking exchange of shapes precedes each overlapped transfer."""
+        raise NotImplementedError(self.name)

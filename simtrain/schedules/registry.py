@@ -1,0 +1,58 @@
+"""All schedules. A new one is a class in a file of its own and a line here."""
+
+from __future__ import annotations
+
+import functools
+
+from simtrain.errors import InputError
+from simtrain.schedules.family import ScheduleFamily
+from simtrain.schedules.from_file import OrderOfFile
+from simtrain.schedules.gpipe import GPipe
+from simtrain.schedules.interleaved import Interleaved
+from simtrain.schedules.one_f_one_b import OneFOneB
+from simtrain.schedules.schedule import Schedule
+
+FAMILIES: dict[str, ScheduleFamily] = {
+    family.name: family for family in (OneFOneB(), GPipe(), Interleaved(), OrderOfFile())
+}
+"""The schedules by name. The first with one chunk per stage, and the first with several, are the
+defaults. Of equal orders in a file, the first gives the name.
+"""
+NAMED: dict[str, ScheduleFamily] = {
+    name: family for name, family in FAMILIES.items() if not family.is_of_file
+}
+"""The schedules that a scenario can name."""
+
+
+def default_name(num_chunks: int) -> str:
+    """Return the schedule that a scenario with so many chunks per stage has by default."""
+    has_chunks = num_chunks > 1
+    return next(family.name for family in NAMED.values() if family.has_chunks is has_chunks)
+
+
+@functools.lru_cache(maxsize=64)
+def build(name: str, p: int, m: int, n: int) -> Schedule:
+    """Build the named schedule on p stages with m chunks per stage and n microbatches.
+
+    Raises:
+        InputError: the schedule does not have these sizes (E411 to E413).
+    """
+    family = NAMED[name]
+    if problems := [*family.problems(p, m, n)]:
+        raise InputError(problems)
+    return family.build(p, m, n)
+
+
+def gpipe(p: int, n: int) -> Schedule:
+    """Run all n forwards, then all n backwards, on p stages. Raises InputError (E411)."""
+    return build(GPipe.name, p, 1, n)
+
+
+def one_f_one_b(p: int, n: int) -> Schedule:
+    """Return 1F1B of n microbatches on p stages. Raises InputError (E411)."""
+    return build(OneFOneB.name, p, 1, n)
+
+
+def interleaved(p: int, m: int, n: int) -> Schedule:
+    """Return interleaved 1F1B. Raises InputError (E411, or E413 when p does not divide n)."""
+    return build(Interleaved.name, p, m, n)
