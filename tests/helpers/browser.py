@@ -21,6 +21,8 @@ _FLAGS = (
     *("disable-background-networking", "disable-component-update", "disable-dev-shm-usage"),
 )
 
+_LOADING_S = 60
+_IS_LOADED = "return location.href === arguments[0] && document.readyState === 'complete'"
 _RUN = """
 const args = [...arguments], done = args.pop();
 (async () => {%s})().then(
@@ -41,6 +43,12 @@ class Browser:
         for kind in ("browser", "performance"):
             self.driver.get_log(kind)
         self.driver.get(file.as_uri())
+        # On a busy machine `get` may return while the old page is still shown.
+        from selenium.webdriver.support.wait import WebDriverWait
+
+        WebDriverWait(self.driver, _LOADING_S).until(
+            lambda driver: driver.execute_script(_IS_LOADED, file.as_uri())
+        )
 
     def run(self, script: str, *arguments: Any) -> Any:
         """Run JavaScript, wait for the promise that it may return, and return the value.
