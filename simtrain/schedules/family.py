@@ -1,4 +1,4 @@
-"""What a pipeline schedule answers: its actions, its messages, what is legal, and its text.
+"""What a pipeline schedule answers: its actions, its messages, and what is legal.
 
 A family has a schedule for each number of stages, chunks and microbatches. Everything that others
 ask of a schedule by name is asked here, so that a new one is a class in a file of its own and a
@@ -26,8 +26,6 @@ class ScheduleFamily(ABC):
 
     name: ClassVar[str]
     """What a scenario writes as its schedule."""
-    text: ClassVar[str]
-    """One line that says what the schedule does, for documents."""
     is_of_file: ClassVar[bool] = False
     """Whether a file has the order of its actions."""
     has_chunks: ClassVar[bool] = False

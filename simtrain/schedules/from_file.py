@@ -10,7 +10,6 @@ class OrderOfFile(ScheduleFamily):
     """Any order, as PyTorch's `_PipelineScheduleRuntime` runs it: with asynchronous transfers."""
 
     name = "custom"
-    text = "the path of a CSV file in the format of PyTorch's pipelining"
     is_of_file = True
     has_chunks = True
     blocks = False

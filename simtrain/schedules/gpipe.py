@@ -9,7 +9,6 @@ class GPipe(WarmupFamily):
     """All forwards, then all backwards: 1F1B that stays in its warm-up."""
 
     name = "gpipe"
-    text = "all forward passes, then all backward passes"
     overlaps = False
     has_proved_bound = True
     torch_names = ("gpipe",)

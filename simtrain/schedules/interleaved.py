@@ -18,7 +18,6 @@ class Interleaved(WarmupFamily):
     """Megatron-LM's `forward_backward_pipelining_with_interleaving`: groups of p microbatches."""
 
     name = "interleaved"
-    text = "1F1B with several chunks per stage, each of which runs as many microbatches as stages"
     has_chunks = True
     has_proved_bound = True
     exchanges_shapes = True

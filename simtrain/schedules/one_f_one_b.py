@@ -12,7 +12,6 @@ class OneFOneB(WarmupFamily):
     """
 
     name = "1f1b"
-    text = "after a warm-up, one forward pass and one backward pass in turn"
     overlaps = False
     has_proved_bound = True
     alternates = True

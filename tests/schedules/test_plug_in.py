@@ -27,7 +27,6 @@ class ZeroBubble(ScheduleFamily):
     """Stage s computes weight gradients s passes after input gradients."""
 
     name = "zero_bubble"
-    text = "1F1B with weight gradients in its bubbles"
     splits_backwards = True
     blocks = False
 

@@ -23,7 +23,6 @@ class ZeroBubble(ScheduleFamily):
     """1F1B whose weight gradients fill the bubbles: stage s runs them s passes later."""
 
     name = NAME
-    text = "1F1B with weight gradients in its bubbles"
     splits_backwards = True
     blocks = False
 
