@@ -14,11 +14,11 @@ import numpy as np
 import simtrain
 from simtrain.durations.model import DurationModel
 from simtrain.engine import Program, simulate
-from simtrain.evaluation import Evaluator
 from simtrain.hardware.load import profile_of
-from simtrain.plan import Plan
-from simtrain.programs.iteration_builder import tasks_of
-from simtrain.programs.seconds import IterationSeconds, Machine
+from simtrain.iteration.plan import Plan
+from simtrain.iteration.programs.iteration_builder import tasks_of
+from simtrain.iteration.programs.seconds import IterationSeconds, Machine
+from simtrain.studies.evaluation import Evaluator
 
 LARGEST = "table5_1t_present"
 TYPICAL = "table5_175b_present"

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import simpy
 
 import simtrain
-from simtrain.memory.report import memory_report
+from simtrain.iteration.memory.report import memory_report
 
 SCENARIO = "table5_1t_present"
 REPETITIONS = 3

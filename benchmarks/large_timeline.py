@@ -10,12 +10,12 @@ import simtrain
 from simtrain.durations.model import DurationModel
 from simtrain.engine import Program, Task, simulate
 from simtrain.hardware.load import profile_of
-from simtrain.memory.report import memory_report
-from simtrain.plan import Plan
-from simtrain.programs.iteration_builder import tasks_of
-from simtrain.programs.iteration_tasks import IterationTimeline
-from simtrain.programs.seconds import IterationSeconds, Machine
-from simtrain.report.breakdown import stage_breakdowns
+from simtrain.iteration.memory.report import memory_report
+from simtrain.iteration.plan import Plan
+from simtrain.iteration.programs.iteration_builder import tasks_of
+from simtrain.iteration.programs.iteration_tasks import IterationTimeline
+from simtrain.iteration.programs.seconds import IterationSeconds, Machine
+from simtrain.iteration.report.breakdown import stage_breakdowns
 
 SCENARIO = "table5_1t_present"
 BATCH = 5120

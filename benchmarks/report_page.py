@@ -5,12 +5,12 @@ import statistics
 import tempfile
 import time
 
-from simtrain.html.document import write_document
-from simtrain.html.report import report_document
-from simtrain.html.run_data import ReportedRun
+from simtrain.render.html.document import write_document
+from simtrain.render.html.report import report_document
+from simtrain.render.html.run_data import ReportedRun
 from simtrain.scenario import load_scenario
-from simtrain.sensitivity import resource_curves
-from simtrain.simulation import simulate
+from simtrain.studies.sensitivity import resource_curves
+from simtrain.studies.simulation import simulate
 from tests.helpers.browser import MISSING, Browser, chromium
 
 ROUNDS = 15

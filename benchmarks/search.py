@@ -9,12 +9,12 @@ from statistics import median
 from typing import Any, TypeVar
 
 import simtrain
-from simtrain.evaluation import Evaluator
-from simtrain.search import search
-from simtrain.search.explorer import Explorer
-from simtrain.search.legality import legal_points
-from simtrain.search.objective import Objective
-from simtrain.search.space import Space
+from simtrain.studies.evaluation import Evaluator
+from simtrain.studies.search import search
+from simtrain.studies.search.explorer import Explorer
+from simtrain.studies.search.legality import legal_points
+from simtrain.studies.search.objective import Objective
+from simtrain.studies.search.space import Space
 
 SCENARIO, GPUS = "table5_175b_present", 64
 LARGE = ("--gpus", "512", "--set", "batch.global=1536")

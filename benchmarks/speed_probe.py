@@ -55,7 +55,7 @@ def evaluator() -> Seconds:
 
 def search() -> Seconds:
     """Time a search that the process has run before."""
-    from simtrain.search import search
+    from simtrain.studies.search import search
 
     scenario = simtrain.load_scenario(TYPICAL)
     return {"175B, second search()": _median(3, lambda: search(scenario, (GPUS,)))}
@@ -80,8 +80,8 @@ PART_SIZE = 2 * 4 * 4 * 4 * 3 * 3 * 3 * 2
 
 def sweep() -> Seconds:
     """Measure processor seconds of a sweep. Its first part lays out pipelines that others reuse."""
-    from simtrain.sweep import load_plan
-    from simtrain.sweep.part import run_part
+    from simtrain.studies.sweep import load_plan
+    from simtrain.studies.sweep.part import run_part
 
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "grid.yaml"

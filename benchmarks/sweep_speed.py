@@ -16,13 +16,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from simtrain.evaluation import Evaluator
 from simtrain.scenario import RULES, Scenario
-from simtrain.sweep import Plan, load_plan
-from simtrain.sweep.executors import local_executor
-from simtrain.sweep.folder import SweepFolder
-from simtrain.sweep.points import Points
-from simtrain.sweep.run import Progress, run_sweep
+from simtrain.studies.evaluation import Evaluator
+from simtrain.studies.sweep import Plan, load_plan
+from simtrain.studies.sweep.executors import local_executor
+from simtrain.studies.sweep.folder import SweepFolder
+from simtrain.studies.sweep.points import Points
+from simtrain.studies.sweep.run import Progress, run_sweep
 
 GRID = """\
 axes:

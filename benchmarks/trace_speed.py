@@ -8,7 +8,7 @@ import tempfile
 import time
 
 import simtrain
-from simtrain.traces.write import write_trace
+from simtrain.render.traces.write import write_trace
 
 
 def main() -> None:

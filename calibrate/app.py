@@ -19,10 +19,10 @@ from rich.console import Console
 from calibrate.benchmarks.sizes import Part, sizes_for
 from calibrate.records.compute import Compute
 from calibrate.validation.limits import Limits
+from simtrain.base.extras import require
 from simtrain.commands.app import App
 from simtrain.commands.shared import INTERRUPTED, MISSED, JsonOption, show
 from simtrain.errors import InputError
-from simtrain.extras import require
 
 if TYPE_CHECKING:
     from calibrate.fit.result import Fit
@@ -189,8 +189,8 @@ def validate(
     """
     from calibrate.records.file import read_records
     from calibrate.validation.profile import validate_profile, write_validation_picture
+    from simtrain.base.output_folder import make_picture_folder
     from simtrain.hardware.load import load_profile
-    from simtrain.output_folder import make_picture_folder
 
     percent = layers_mean, layers_worst, iterations_worst, memory_worst
     limits = Limits(*(value / 100 for value in percent))
@@ -269,7 +269,7 @@ def _words(paths: Iterable[Path], options: Iterable[tuple[str, object]]) -> str:
 
 def _write(fitted: Fit, text: str, output: Path | None) -> None:
     """Print a fit and its warnings, and write or print the text of its profile."""
-    from simtrain.output_folder import write_text
+    from simtrain.base.output_folder import write_text
 
     console = Console(stderr=output is None)
     fitted.print(console)

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 
 from rich.table import Table
 
-from simtrain.comparison import Comparison, Pair
-from simtrain.pages.tables import table_of
+from simtrain.base.accuracy import Comparison, Pair
+from simtrain.render.pages.tables import table_of
 
 _UNITS = {"s": ("ms", 1e3), "bytes": ("GiB", 2.0**-30)}
 """Units that a table writes in others, and the factor."""

@@ -11,7 +11,7 @@ _INTERRUPTED = 130
 def main() -> None:
     """Run the command line. Ctrl-C ends it quietly, also while commands are imported."""
     signal.signal(signal.SIGINT, lambda number, frame: os._exit(_INTERRUPTED))
-    from simtrain.cli import main as run_commands
+    from simtrain.commands.cli import main as run_commands
 
     signal.signal(signal.SIGINT, signal.default_int_handler)
     run_commands()

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import functools
 
+from simtrain.base.resources import list_scenarios
 from simtrain.errors import did_you_mean
-from simtrain.resources import list_scenarios
 from simtrain.scenario import Model
 from simtrain.scenario.load import load_unchecked
 

@@ -45,11 +45,11 @@ _LONG = (
     "paper/test_tables",
     "studies/test_remedy",
     "paper/test_memory",
-    "figures/test_paper",
+    "render/figures/test_paper",
     "studies/test_choose",
     "calibrate/memory/test_memory",
     "commands/test_cli",
-    "memory/test_stages",
+    "iteration/memory/test_stages",
     "calibrate/torch_model/test_training",
 )
 

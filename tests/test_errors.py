@@ -3,8 +3,8 @@ import re
 import pytest
 
 from simtrain.errors import InputError, Location, Problem, SimtrainError
-from simtrain.explanations import explanations
-from simtrain.pages.explanation_page import errors_document
+from simtrain.render.pages.explanation_page import errors_document
+from simtrain.scenario.explanations import explanations
 from tests.helpers.command_line import ROOT, call
 
 
@@ -96,7 +96,7 @@ def raised_codes() -> set[str]:
 
 
 def test_every_code_that_is_raised_is_explained_and_no_other() -> None:
-    """The entries are in simtrain/explanations/*.toml; `python -m docs.update` writes the page."""
+    """They are in scenario/explanations/*.toml; `python -m docs.update` writes the page."""
     assert raised_codes() == explanations().keys()
 
 

@@ -6,8 +6,8 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel
 
-from simtrain.evaluation import Evaluator
 from simtrain.scenario import Scenario
+from simtrain.studies.evaluation import Evaluator
 
 Changes = dict[str, Any]
 

@@ -14,14 +14,14 @@ from rich.console import Console
 from benchmarks.modern_scenarios import modern_scenario, modern_scenarios
 from benchmarks.random_programs import times_by_engine
 from benchmarks.random_scenarios import is_legal
-from simtrain.evaluation import Evaluator
-from simtrain.pages.memory_page import memory_page
-from simtrain.pages.result_page import result_page
-from simtrain.report.result import Result
+from simtrain.iteration.report.result import Result
+from simtrain.render.pages.memory_page import memory_page
+from simtrain.render.pages.result_page import result_page
 from simtrain.scenario import Scenario
 from simtrain.scenario.section import Section
-from simtrain.search.bounds import Bounds
-from simtrain.simulation import simulate
+from simtrain.studies.evaluation import Evaluator
+from simtrain.studies.search.bounds import Bounds
+from simtrain.studies.simulation import simulate
 
 NOT_DRAWN = {
     "name",

@@ -1,10 +1,10 @@
 """Rank order: how ranks fill nodes, and the effect on transfers and groups."""
 
 from simtrain.hardware.cluster import Cluster
-from simtrain.plan import Plan
-from simtrain.programs.parts import structure_of
+from simtrain.iteration.plan import Plan
+from simtrain.iteration.programs.parts import structure_of
 from simtrain.scenario import Scenario
-from simtrain.simulation import simulate
+from simtrain.studies.simulation import simulate
 from tests.helpers.toys import a100, changed, run, scenario_with
 
 STAGES_FIRST = "tp-cp-ep-pp-dp"

@@ -31,7 +31,7 @@ from calibrate.torch_model.layer import (
     dropout,
     fused_core,
 )
-from simtrain.system import num_processors
+from simtrain.base.operating_system import num_processors
 
 _WIDTH = 1024
 """Width of norms and biases, below every measured number of elements."""

@@ -31,9 +31,9 @@ from calibrate.benchmarks.trial import choice_in_words, chosen_dtype, try_produc
 from calibrate.records.compute import Compute
 from calibrate.records.file import Point, RecordFile, identity
 from calibrate.records.schema import Header, doubtful
+from simtrain.base.operating_system import physical_memory_bytes
 from simtrain.commands.progress import progress_bar
 from simtrain.errors import InputError
-from simtrain.system import physical_memory_bytes
 
 _MAX_REVISITS = 3
 """Times that doubtful points are measured again: a machine may be busy all the time."""

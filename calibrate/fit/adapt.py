@@ -12,7 +12,7 @@ from calibrate.fit.requirements import LARGE_SIZES, NUM_SIZES, TOO_FEW
 from calibrate.fit.result import Fit, profile_of
 from calibrate.records.nccl_tests import Log
 from calibrate.records.schema import CollectiveRecord
-from simtrain.comparison import Comparison
+from simtrain.base.accuracy import Comparison
 from simtrain.durations.collectives import curve_for, ring_seconds
 from simtrain.errors import InputError
 from simtrain.hardware.links import IntraNode

@@ -24,7 +24,7 @@ from calibrate.fit.figures import (
 )
 from calibrate.fit.requirements import require
 from calibrate.records.schema import AttentionRecord
-from simtrain.comparison import Comparison
+from simtrain.base.accuracy import Comparison
 from simtrain.durations.attention import (
     REFERENCE_HEAD_SIZE,
     AttentionMachine,

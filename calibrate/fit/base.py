@@ -8,10 +8,10 @@ from typing import Any, Self
 
 from calibrate.fit.entry import Data
 from calibrate.records.schema import GemmRecord, Header, Measurement, rate_of
+from simtrain.base.resources import find_profile, list_profiles
+from simtrain.base.strict_yaml import load_document
 from simtrain.hardware.load import load_profile
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.resources import find_profile, list_profiles
-from simtrain.strict_yaml import load_document
 
 CPU_BASE = Path(__file__).parents[1] / "cpu_base.yaml"
 """A profile of two threads of a CPU, measured by `python -m calibrate measure --quick`."""

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from scipy.optimize import minimize
 
 from calibrate.records.schema import Header
-from simtrain.comparison import Comparison
+from simtrain.base.accuracy import Comparison
 
 Model = TypeVar("Model")
 Op = TypeVar("Op")

@@ -5,13 +5,13 @@ from typing import Annotated, Generic, Literal, Self, TypeVar
 
 from pydantic import Field, model_validator
 
+from simtrain.base.entry import Count, Entry, Fraction, Positive, Strict, Text
+from simtrain.base.strict_yaml import FieldError
 from simtrain.durations.attention import REFERENCE_HEAD_SIZE
-from simtrain.entry import Count, Entry, Fraction, Positive, Strict, Text
 from simtrain.hardware.algorithms import Collectives as Algorithms
 from simtrain.hardware.cluster import Cluster
 from simtrain.hardware.links import InterNode, PointToPoint
 from simtrain.hardware.profile import Gpu, HostLink, Memory, RunningCosts
-from simtrain.strict_yaml import FieldError
 from simtrain.units import BytesPerSecond, FlopsPerSecond, NonNegativeSeconds
 from simtrain.workload.work import RING_COLLECTIVES, CollectiveKind
 

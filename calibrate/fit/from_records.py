@@ -32,13 +32,13 @@ from calibrate.fit.requirements import (
 from calibrate.fit.result import Fit, profile_of, unused_series
 from calibrate.fit.uncertainty import uncertainty_entry
 from calibrate.records import schema
-from simtrain.comparison import Comparison
+from simtrain.base.accuracy import Comparison
+from simtrain.base.entry import Entry
 from simtrain.durations.gemm import GemmMachine
-from simtrain.entry import Entry
 from simtrain.errors import InputError
 from simtrain.hardware.profile import LayoutSpeeds
 from simtrain.scenario import Scenario
-from simtrain.simulation import checked_profile
+from simtrain.studies.simulation import checked_profile
 
 Kind = TypeVar("Kind", bound=schema.Measurement)
 Part = TypeVar("Part")

@@ -23,7 +23,7 @@ from calibrate.fit.entry import (
 from calibrate.fit.figures import FiguresOfParts, Kernels, KernelTime, SmallKernelTime
 from calibrate.fit.requirements import require
 from calibrate.records.schema import HostRecord, KernelRecord, rate_of
-from simtrain.comparison import Comparison
+from simtrain.base.accuracy import Comparison
 
 _FUSED, _STREAM = 4, 2
 """Kernels that a fit needs."""

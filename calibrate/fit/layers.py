@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from scipy.optimize import least_squares
 
 from calibrate.fit.entry import round_significant
-from simtrain.comparison import Comparison
+from simtrain.base.accuracy import Comparison
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.scenario import Scenario
-from simtrain.simulation import simulate_layer
+from simtrain.studies.simulation import simulate_layer
 
 _LEFT_OUT = 0.01
 """Relative standard deviation of effects that the model of a layer leaves out."""

@@ -10,10 +10,10 @@ from calibrate.fit.entry import Data, entry, giga, measured, micro, microseconds
 from calibrate.fit.figures import CollectiveCurveFigures
 from calibrate.fit.requirements import LARGE_SIZES, NUM_SIZES, Datasheet
 from calibrate.records.schema import CollectiveRecord, OverlapRecord, name_of
-from simtrain.comparison import Comparison
+from simtrain.base.accuracy import Comparison
+from simtrain.base.mesh import Group
 from simtrain.durations.collectives import curve_for, ring_seconds, wire_bytes
 from simtrain.hardware.links import CollectiveCurve
-from simtrain.mesh import Group
 from simtrain.workload.work import RING_COLLECTIVES, Collective, CollectiveKind
 
 SMALLEST_BYTES = 65536

@@ -27,7 +27,7 @@ from calibrate.fit.entry import (
 )
 from calibrate.fit.requirements import LARGE_SIZES, NUM_SIZES, Datasheet
 from calibrate.records.schema import CollectiveRecord, Header, name_of
-from simtrain.comparison import Comparison
+from simtrain.base.accuracy import Comparison
 from simtrain.durations.collectives import network_seconds, wire_bytes
 from simtrain.workload.work import RING_COLLECTIVES, Collective, CollectiveKind
 

@@ -20,7 +20,7 @@ from calibrate.fit.entry import (
 )
 from calibrate.fit.requirements import require
 from calibrate.records.schema import GemmRecord
-from simtrain.comparison import Comparison
+from simtrain.base.accuracy import Comparison
 from simtrain.durations.gemm import GemmMachine, gemm_seconds
 from simtrain.hardware.profile import LayoutSpeeds, Tile
 from simtrain.workload.work import FP32_BYTES, Gemm

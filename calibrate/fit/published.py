@@ -42,11 +42,11 @@ from calibrate.fit.products import (
     with_loop,
 )
 from calibrate.fit.result import Fit, profile_of
-from simtrain.comparison import Comparison
+from simtrain.base.accuracy import Comparison
+from simtrain.base.strict_yaml import load_document, validate
 from simtrain.durations.gemm import GemmMachine, gemm_seconds
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.scenario import load_scenario
-from simtrain.strict_yaml import load_document, validate
 from simtrain.units import parse_bytes_per_s
 from simtrain.workload.work import FP32_BYTES, CollectiveKind
 

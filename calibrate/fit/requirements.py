@@ -7,8 +7,8 @@ from typing import Annotated
 from pydantic import Field
 from ruamel.yaml import YAML
 
-from simtrain.comparison import Comparison
-from simtrain.entry import Entry, Strict, Text
+from simtrain.base.accuracy import Comparison
+from simtrain.base.entry import Entry, Strict, Text
 from simtrain.errors import InputError
 from simtrain.units import BytesPerSecond, FlopsPerSecond
 

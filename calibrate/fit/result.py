@@ -17,10 +17,10 @@ from calibrate.fit.network import load_of
 from calibrate.records.nccl_tests import bus_factor
 from calibrate.records.schema import CollectiveRecord, GemmRecord, Measurement, group_of, rate_of
 from calibrate.tables import comparison_table
-from simtrain.comparison import Comparison
+from simtrain.base.accuracy import Comparison
+from simtrain.base.strict_yaml import Positions, validate
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.pages.tables import table_of
-from simtrain.strict_yaml import Positions, validate
+from simtrain.render.pages.tables import table_of
 
 _SHOWN_ROWS = 20
 _HEADER = """\

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from calibrate.fit.doubts import Sifted
 from calibrate.fit.entry import Data, entry, round_significant
 from calibrate.records.schema import Measurement, Timing
-from simtrain.comparison import Comparison
+from simtrain.base.accuracy import Comparison
 
 _COVERED = 0.9
 """Share of the fit's points that the statement covers."""

@@ -9,14 +9,14 @@ from rich.console import Group
 
 from calibrate.tables import comparison_table
 from calibrate.torch_model.models import Data, ModelSize, read_sizes
-from simtrain.comparison import Comparison, ErrorStatistics, Pair
+from simtrain.base.accuracy import Comparison, ErrorStatistics, Pair
 from simtrain.hardware.load import profile_of
-from simtrain.memory.buffers import GLOBAL, WORKSPACES
-from simtrain.memory.report import memory_report
-from simtrain.memory.states import model_states
-from simtrain.memory.working import pass_memory
-from simtrain.pages.tables import verdict
-from simtrain.plan import Plan
+from simtrain.iteration.memory.buffers import GLOBAL, WORKSPACES
+from simtrain.iteration.memory.report import memory_report
+from simtrain.iteration.memory.states import model_states
+from simtrain.iteration.memory.working import pass_memory
+from simtrain.iteration.plan import Plan
+from simtrain.render.pages.tables import verdict
 from simtrain.scenario import Scenario
 
 THRESHOLD = 0.03

@@ -21,8 +21,8 @@ from calibrate.records.schema import (
     CollectiveRecord,
     Timing,
 )
+from simtrain.base.strict_yaml import read_text
 from simtrain.errors import InputError, Location
-from simtrain.strict_yaml import read_text
 
 _Row = tuple[int | None, int, tuple[Any, ...]]
 """Its line, timed runs, and its bytes, microseconds, algorithm and bus bandwidth in GB/s."""

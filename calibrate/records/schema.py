@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import Field, TypeAdapter
 
 from calibrate.records.compute import Compute
-from simtrain.entry import NonNegative, Strict, Text
+from simtrain.base.entry import NonNegative, Strict, Text
 
 FILE_NAME = "measurements.jsonl"
 LARGEST_COUNT = 10**18

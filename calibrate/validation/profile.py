@@ -12,17 +12,17 @@ from rich.console import Console
 from calibrate.records.schema import Header, IterationRecord, LayerRecord, Measurement
 from calibrate.tables import comparison_table
 from calibrate.validation.limits import Limits
-from simtrain.comparison import Comparison, Pair
+from simtrain.base.accuracy import Comparison, Pair
+from simtrain.base.strict_yaml import Document, Positions
 from simtrain.errors import InputError
-from simtrain.figures import style
-from simtrain.figures.labels import set_logarithmic
-from simtrain.figures.subject import footer_of
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.memory.buffers import GLOBAL, WORKSPACES
-from simtrain.pages.tables import verdict
+from simtrain.iteration.memory.buffers import GLOBAL, WORKSPACES
+from simtrain.render.figures import style
+from simtrain.render.figures.labels import set_logarithmic
+from simtrain.render.figures.subject import footer_of
+from simtrain.render.pages.tables import verdict
 from simtrain.scenario import Scenario, check_scenario
-from simtrain.simulation import checked_profile, simulate, simulate_layer
-from simtrain.strict_yaml import Document, Positions
+from simtrain.studies.simulation import checked_profile, simulate, simulate_layer
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -15,8 +15,8 @@ import typer
 
 from docs.update.documents import blocks_in, write_files
 from docs.update.request import Generator, Request
-from simtrain.cli import app, main
 from simtrain.commands import shared
+from simtrain.commands.cli import app, main
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 

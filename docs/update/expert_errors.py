@@ -11,9 +11,9 @@ from docs.update.published.experts import (
     GROUPED_US,
 )
 from docs.update.request import Generator, Request, percent, table
+from simtrain.base.mesh import Group
 from simtrain.durations.model import DurationModel
 from simtrain.hardware.load import load_profile
-from simtrain.mesh import Group
 from simtrain.workload.work import Collective, CollectiveKind, GroupedGemm, ProductType
 
 B200, H100, H200 = (

@@ -4,8 +4,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from simtrain.html.document import document_text
-from simtrain.html.explore import explore_document
+from simtrain.render.html.document import document_text
+from simtrain.render.html.explore import explore_document
 
 
 def on_post_build(config: Any) -> None:

@@ -10,7 +10,7 @@ from calibrate.fit.published import fit_figures
 from calibrate.fit.result import Fit
 from docs.update.documents import ROOT
 from docs.update.request import Generator, Request, percent, signed_percent, table
-from simtrain.comparison import Comparison
+from simtrain.base.accuracy import Comparison
 
 PROFILES = ("a100_sxm4_80gb", "h100_sxm", "h200_sxm", "b200_sxm")
 DOCUMENT = "docs/validation.md"

@@ -4,11 +4,11 @@ import functools
 
 from docs.update.request import Generator, Request, seconds
 from docs.update.simulations import run_of, scenario_of
-from simtrain.cost import training_cost
 from simtrain.hardware.load import profile_of
-from simtrain.plan import Plan
+from simtrain.iteration.plan import Plan
 from simtrain.scenario import load_unchecked
-from simtrain.search import SearchResult, search
+from simtrain.studies.cost import training_cost
+from simtrain.studies.search import SearchResult, search
 from simtrain.units import parse_tokens
 
 

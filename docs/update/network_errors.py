@@ -12,10 +12,10 @@ from docs.update.published.networks import (
     PublishedTimes,
 )
 from docs.update.request import Generator, Request, percent, table
+from simtrain.base.mesh import Group
 from simtrain.durations.collectives import collective_seconds, wire_bytes
 from simtrain.hardware.load import load_profile
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.mesh import Group
 from simtrain.workload.work import Collective, CollectiveKind
 
 HEAD = ["network", "collective", "array", "points", "rings alone, before", "rings and trees"]

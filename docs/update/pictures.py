@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from docs.update.commands import folder, printed
 from docs.update.documents import ROOT, blocks, documents, text_of
-from simtrain.resources import find_profile
-from simtrain.version import VERSION
+from simtrain.base.resources import find_profile
+from simtrain.base.version import VERSION
 
 _PICTURE = re.compile(r"!\[[^\]]*\]\(([\w/]*?(\w+)\.svg)\)")
 _PROFILE = re.compile(r"(\w+) \(SHA-256 (\w+)\)")

@@ -11,8 +11,8 @@ import tempfile
 
 from docs.update.documents import write_files
 from docs.update.request import Generator, Request, percent, seconds, signed_percent
-from simtrain.evaluation import Evaluation, Evaluator, Run
 from simtrain.scenario import Scenario, load_scenario
+from simtrain.studies.evaluation import Evaluation, Evaluator, Run
 
 _EVALUATOR = Evaluator(allow_oom=True)
 

@@ -1,8 +1,8 @@
 """Table of software stacks."""
 
 from docs.update.request import Generator, Request, table
-from simtrain.resources import list_stacks
-from simtrain.software import load_stack
+from simtrain.base.resources import list_stacks
+from simtrain.scenario.software import load_stack
 
 FIRST = ("megatron_2022", "megatron_core", "deepspeed_2022", "torchtitan")
 WORDS = {True: "yes", False: "no", None: "profile's"}

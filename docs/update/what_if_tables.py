@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from docs.update.request import percent, seconds, signed_percent
-from simtrain.cost import training_cost
 from simtrain.hardware.load import load_profile
 from simtrain.scenario import load_scenario
+from simtrain.studies.cost import training_cost
 
 Row = dict[str, Any]
 Lines = Iterable[list[str]]

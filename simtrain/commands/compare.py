@@ -23,8 +23,8 @@ from simtrain.commands.shared import (
 from simtrain.errors import InputError, Location
 
 if TYPE_CHECKING:
-    from simtrain.pages.compare_page import ScenarioColumn
-    from simtrain.report.difference import Difference
+    from simtrain.iteration.report.difference import Difference
+    from simtrain.render.pages.compare_page import ScenarioColumn
     from simtrain.scenario import Scenario
 
 ChangeOption = Annotated[
@@ -60,7 +60,7 @@ def compare(
 
     Example: simtrain compare table5_175b_full table5_175b_present
     """
-    from simtrain.pages.compare_page import compare_page
+    from simtrain.render.pages.compare_page import compare_page
 
     loaded = load_compared(scenarios, overrides or [], changes or [])
     if len(loaded) == 1 and not sensitivity:
@@ -107,8 +107,8 @@ def scenario_column(
     name: str, scenario: Scenario, allow_oom: bool, sensitivity: bool
 ) -> ScenarioColumn:
     """Simulate a scenario, and also with better hardware if `sensitivity` is true."""
-    from simtrain.pages.compare_page import ScenarioColumn
-    from simtrain.sensitivity import sensitivity_of
+    from simtrain.render.pages.compare_page import ScenarioColumn
+    from simtrain.studies.sensitivity import sensitivity_of
 
     result = simulate_with_status(scenario, allow_oom)
     if not sensitivity:
@@ -123,7 +123,7 @@ def scenario_column(
 
 def differences_between(columns: Sequence[ScenarioColumn]) -> tuple[Difference, ...]:
     """Compare the other scenarios with the first; a single one has no differences."""
-    from simtrain.report.difference import compare as compare_with_first
+    from simtrain.iteration.report.difference import compare as compare_with_first
 
     return compare_with_first([one.result for one in columns]) if len(columns) > 1 else ()
 

@@ -45,10 +45,10 @@ def cost(
 
     Example: simtrain cost table5_175b_present --tokens 300B --goodput 0.9
     """
-    from simtrain.cost import read_tokens, training_cost
-    from simtrain.cost.limits import check_goodput
-    from simtrain.pages.cost_page import comparison_page, cost_page
+    from simtrain.render.pages.cost_page import comparison_page, cost_page
     from simtrain.scenario import load_scenario
+    from simtrain.studies.cost import read_tokens, training_cost
+    from simtrain.studies.cost.limits import check_goodput
 
     num_tokens = read_tokens(tokens)
     check_goodput(goodput)

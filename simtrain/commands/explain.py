@@ -49,8 +49,8 @@ def explain(
 
     Example: simtrain explain table5_175b_present iteration_time
     """
-    from simtrain.explanations import explain, explanations
-    from simtrain.pages.explanation_page import code_list, errors_document, explanation_page
+    from simtrain.render.pages.explanation_page import code_list, errors_document, explanation_page
+    from simtrain.scenario.explanations import explain, explanations
 
     is_figure = not (all_codes or subject is None or _CODE.fullmatch(subject.strip()))
     if not is_figure:
@@ -73,8 +73,8 @@ def _explain_figure(
     overrides: list[str],
     as_json: bool,
 ) -> None:
-    from simtrain.pages.origins_page import origins_page
-    from simtrain.report.origins import explain_figure
+    from simtrain.iteration.report.origins import explain_figure
+    from simtrain.render.pages.origins_page import origins_page
     from simtrain.scenario import load_scenario
 
     result = simulate_with_status(load_scenario(scenario, overrides), allow_oom=True)

@@ -14,10 +14,10 @@ def explore(out: HtmlFileOption) -> None:
 
     Example: simtrain explore --out explore.html
     """
+    from simtrain.base.output_folder import check_writable
     from simtrain.commands.progress import progress_bar
-    from simtrain.html import explore as page
-    from simtrain.html.document import check_html_file, write_document
-    from simtrain.output_folder import check_writable
+    from simtrain.render.html import explore as page
+    from simtrain.render.html.document import check_html_file, write_document
 
     check_html_file(out)
     check_writable(out, "the page")

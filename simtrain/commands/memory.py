@@ -26,13 +26,13 @@ def memory(
 
     Example: simtrain memory table5_530b_present --set recompute=full --out pictures
     """
-    from simtrain.figures.iteration_memory import plot_memory
-    from simtrain.figures.style import write_figure
-    from simtrain.figures.subject import footer_of_result
-    from simtrain.output_folder import make_picture_folder
-    from simtrain.pages.memory_page import memory_page
+    from simtrain.base.output_folder import make_picture_folder
+    from simtrain.render.figures.iteration_memory import plot_memory
+    from simtrain.render.figures.style import write_figure
+    from simtrain.render.figures.subject import footer_of_result
+    from simtrain.render.pages.memory_page import memory_page
     from simtrain.scenario import load_scenario
-    from simtrain.simulation import check_fits, simulate
+    from simtrain.studies.simulation import check_fits, simulate
 
     loaded = load_scenario(scenario, overrides or ())
     if out:

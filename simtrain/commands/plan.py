@@ -20,7 +20,7 @@ from simtrain.commands.shared import (
 )
 
 if TYPE_CHECKING:
-    from simtrain.planning import TrainingPlan
+    from simtrain.studies.planning import TrainingPlan
 
 _WORTH_WORKERS = 6
 """Number of combinations from which worker processes pay off; they take a second to start."""
@@ -90,12 +90,12 @@ def plan(
     """
     from simtrain.commands.interrupts import first_interrupt
     from simtrain.commands.progress import progress_bar
-    from simtrain.cost import Limits, read_budget, read_price, read_tokens
-    from simtrain.pages.plan_page import plan_page
-    from simtrain.planning import plan_training, read_gpus, write_plan
-    from simtrain.planning.files import names_of_rows
+    from simtrain.render.pages.plan_page import plan_page
     from simtrain.scenario import load_unchecked
-    from simtrain.search.files import prepare_folder
+    from simtrain.studies.cost import Limits, read_budget, read_price, read_tokens
+    from simtrain.studies.planning import plan_training, read_gpus, write_plan
+    from simtrain.studies.planning.files import names_of_rows
+    from simtrain.studies.search.files import prepare_folder
 
     num_tokens, numbers = read_tokens(tokens), read_gpus(gpus)
     limits = Limits(days, None if budget is None else read_budget(budget))
@@ -128,7 +128,7 @@ def plan(
 
 def _workers(num_combinations: int) -> int:
     """Return the default number of processes."""
-    from simtrain.system import num_processors
+    from simtrain.base.operating_system import num_processors
 
     return min(num_processors(), num_combinations) if num_combinations >= _WORTH_WORKERS else 1
 

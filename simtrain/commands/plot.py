@@ -31,10 +31,10 @@ def plot(
 
     Example: simtrain plot results --x model.seq_length --y batch.micro --value mfu
     """
-    from simtrain.extras import require
-    from simtrain.figures.sweep import load_results, write_plots
-    from simtrain.output_folder import make_picture_folder
-    from simtrain.pages.plots_page import plots_page
+    from simtrain.base.extras import require
+    from simtrain.base.output_folder import make_picture_folder
+    from simtrain.render.figures.sweep import load_results, write_plots
+    from simtrain.render.pages.plots_page import plots_page
 
     require("simtrain plot", "pyarrow", "matplotlib")
     results = load_results(folder, panels)

@@ -26,9 +26,9 @@ def print_profiles() -> None:
 
     Example: simtrain profile list
     """
+    from simtrain.base.resources import list_profiles
     from simtrain.hardware.evidence import evidence_of
     from simtrain.hardware.load import load_profile
-    from simtrain.resources import list_profiles
 
     profiles = [(name, load_profile(name)) for name in list_profiles()]
     print_list(
@@ -43,7 +43,7 @@ def print_profile(profile: ProfileArgument, as_json: JsonOption = False) -> None
 
     Example: simtrain profile show h100_sxm
     """
-    from simtrain.pages.profile_page import load_page, profile_page
+    from simtrain.render.pages.profile_page import load_page, profile_page
 
     page = load_page(profile)
     show(as_json, page.to_json, lambda: profile_page(page))
@@ -58,7 +58,7 @@ def check_profile(profile: ProfileArgument) -> None:
 
     Example: simtrain profile check my_cluster.yaml
     """
-    from simtrain.pages.profile_page import load_page
+    from simtrain.render.pages.profile_page import load_page
 
     page = load_page(profile)
     facts = page.to_json()

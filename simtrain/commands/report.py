@@ -25,9 +25,9 @@ from simtrain.commands.shared import (
 )
 
 if TYPE_CHECKING:
-    from simtrain.html.document import Document
-    from simtrain.pages.compare_page import ScenarioColumn
-    from simtrain.sensitivity import ResourceCurve
+    from simtrain.render.html.document import Document
+    from simtrain.render.pages.compare_page import ScenarioColumn
+    from simtrain.studies.sensitivity import ResourceCurve
 
 SweepFolderOption = Annotated[
     Path | None, typer.Option("--sweep", help="Report on the results folder of a sweep instead.")
@@ -54,8 +54,8 @@ def report(
 
     Example: simtrain report table5_175b_full table5_175b_present --out report.html
     """
-    from simtrain.html.document import check_html_file, write_document
-    from simtrain.output_folder import check_writable
+    from simtrain.base.output_folder import check_writable
+    from simtrain.render.html.document import check_html_file, write_document
 
     if sweep:
         of_iterations = {
@@ -79,10 +79,10 @@ def report(
 
 
 def _of_sweep(folder: Path) -> Document:
-    from simtrain.extras import require
-    from simtrain.figures.sweep import load_results
-    from simtrain.html.sweep_report import sweep_document
-    from simtrain.sweep.recorded import RecordedSweep
+    from simtrain.base.extras import require
+    from simtrain.render.figures.sweep import load_results
+    from simtrain.render.html.sweep_report import sweep_document
+    from simtrain.studies.sweep.recorded import RecordedSweep
 
     require("simtrain report --sweep", "pyarrow")
     results, recorded = load_results(folder), RecordedSweep.of(folder)
@@ -95,10 +95,10 @@ def _of_iterations(
     changes: list[str] | None,
     sensitivity: bool,
 ) -> Document:
-    from simtrain.html.report import report_document
-    from simtrain.html.run_data import ReportedRun
-    from simtrain.no_effect import settings_without_effect
-    from simtrain.unaligned_gather import unaligned_gather_warnings
+    from simtrain.render.html.report import report_document
+    from simtrain.render.html.run_data import ReportedRun
+    from simtrain.studies.unaligned_gather import unaligned_gather_warnings
+    from simtrain.studies.unused_settings import settings_without_effect
 
     loaded = load_compared(scenarios, overrides or [], changes or [])
     columns = [scenario_column(name, one, True, sensitivity) for name, one in loaded]
@@ -119,7 +119,7 @@ def _of_iterations(
 
 def _curves_of(column: ScenarioColumn) -> tuple[ResourceCurve, ...]:
     """Simulate a scenario with less and more of each resource."""
-    from simtrain.sensitivity import resource_curves
+    from simtrain.studies.sensitivity import resource_curves
 
     name = column.name
     with status(f"simulating {name} on other clusters") as show_status:

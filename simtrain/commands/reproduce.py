@@ -25,11 +25,11 @@ def reproduce(
     Example: simtrain reproduce fig7 --out pictures
     """
     from simtrain import paper
+    from simtrain.base.output_folder import make_picture_folder
     from simtrain.commands.progress import progress_bar
-    from simtrain.figures.paper import write_paper_figure
-    from simtrain.output_folder import make_picture_folder
-    from simtrain.pages.paper_page import paper_page
     from simtrain.paper.models import PRESENT, paper_scenario
+    from simtrain.render.figures.paper import write_paper_figure
+    from simtrain.render.pages.paper_page import paper_page
 
     if out:
         make_picture_folder(out)

@@ -24,7 +24,7 @@ from simtrain.commands.shared import (
 )
 
 if TYPE_CHECKING:
-    from simtrain.report.result import Result
+    from simtrain.iteration.report.result import Result
     from simtrain.scenario import Scenario
 
 EngineOption = Annotated[
@@ -82,9 +82,9 @@ def run(
 
     Example: simtrain run gpt2_1_5b --trace trace.json.gz --trace-microbatches 0,1
     """
-    from simtrain.output_folder import check_writable
+    from simtrain.base.output_folder import check_writable
+    from simtrain.render.traces.write import check_trace_file, write_trace
     from simtrain.scenario import load_scenario
-    from simtrain.traces.write import check_trace_file, write_trace
 
     check_one_format(as_json, as_csv)
     if not ops:
@@ -113,7 +113,7 @@ def run(
 
 
 def _show_operators(result: Result, stage: int | None, as_json: bool, as_csv: bool) -> None:
-    from simtrain.pages.operators_page import operators_csv, operators_page
+    from simtrain.render.pages.operators_page import operators_csv, operators_page
 
     table, scenario = result.operators(stage), result.scenario
     if as_csv:
@@ -124,10 +124,10 @@ def _show_operators(result: Result, stage: int | None, as_json: bool, as_csv: bo
 
 
 def _show_result(scenario: Scenario, result: Result, as_json: bool) -> None:
-    from simtrain.no_effect import settings_without_effect
-    from simtrain.pages.result_page import result_page
-    from simtrain.report.remarks import run_json
-    from simtrain.unaligned_gather import unaligned_gather_warnings
+    from simtrain.iteration.report.remarks import run_json
+    from simtrain.render.pages.result_page import result_page
+    from simtrain.studies.unaligned_gather import unaligned_gather_warnings
+    from simtrain.studies.unused_settings import settings_without_effect
 
     unused = settings_without_effect(scenario)
     warnings = unaligned_gather_warnings(result)

@@ -30,7 +30,7 @@ def scenarios(
 
     Example: simtrain scenarios llama3_70b --copy my_llama.yaml
     """
-    from simtrain.resources import find_scenario, list_scenarios
+    from simtrain.base.resources import find_scenario, list_scenarios
     from simtrain.scenario import load_scenario
 
     if name is not None:
@@ -57,7 +57,7 @@ def init(
 
     Example: simtrain init my_scenario.yaml
     """
-    from simtrain.resources import find_scenario
+    from simtrain.base.resources import find_scenario
     from simtrain.scenario.template import template
 
     text = find_scenario(source).read_text(encoding="utf-8") if source else template()

@@ -26,7 +26,7 @@ def schedule(
 
     Example: simtrain schedule table5_175b_present
     """
-    from simtrain.pages.schedule_page import schedule_page
+    from simtrain.render.pages.schedule_page import schedule_page
     from simtrain.scenario import load_scenario
     from simtrain.schedules import schedule_of
 

@@ -20,7 +20,7 @@ from simtrain.commands.shared import (
 from simtrain.errors import InputError, Location
 
 if TYPE_CHECKING:
-    from simtrain.search import SearchResult
+    from simtrain.studies.search import SearchResult
 
 
 GpusOption = Annotated[
@@ -104,11 +104,11 @@ def search(
     """
     from simtrain.commands.interrupts import first_interrupt
     from simtrain.commands.progress import progress_bar
-    from simtrain.pages.search_page import search_page
+    from simtrain.render.pages.search_page import search_page
     from simtrain.scenario import load_unchecked
-    from simtrain.search import Objective, write_scenarios
-    from simtrain.search import search as search_layouts
-    from simtrain.search.files import names_of_ranks, prepare_folder
+    from simtrain.studies.search import Objective, write_scenarios
+    from simtrain.studies.search import search as search_layouts
+    from simtrain.studies.search.files import names_of_ranks, prepare_folder
 
     loaded = load_unchecked(scenario, overrides or ())
     if out:

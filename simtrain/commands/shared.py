@@ -20,7 +20,7 @@ from simtrain.errors import InputError, Location, printable
 
 if TYPE_CHECKING:
     from simtrain.engine import Engine
-    from simtrain.report.result import Result
+    from simtrain.iteration.report.result import Result
     from simtrain.scenario import Scenario
 
 MISSED = 4
@@ -32,29 +32,29 @@ _PLAIN_WIDTH, _LEAST_WIDTH, _MOST_DIGITS = 120, 40, 6
 
 def shipped_scenarios(typed: str) -> list[str]:
     """Return the shipped scenarios whose names begin with the typed text, for completion."""
-    from simtrain.resources import list_scenarios
+    from simtrain.base.resources import list_scenarios
 
     return [name for name in list_scenarios() if name.startswith(typed)]
 
 
 def shipped_sweeps(typed: str) -> list[str]:
     """Return the shipped sweeps whose names begin with the typed text, for completion."""
-    from simtrain.resources import list_sweeps
+    from simtrain.base.resources import list_sweeps
 
     return [name for name in list_sweeps() if name.startswith(typed)]
 
 
 def shipped_profiles(typed: str) -> list[str]:
     """Return the shipped profiles whose names begin with the typed text, for completion."""
-    from simtrain.resources import list_profiles
+    from simtrain.base.resources import list_profiles
 
     return [name for name in list_profiles() if name.startswith(typed)]
 
 
 def settable_fields(typed: str) -> list[str]:
     """Return what --set can begin with: fields of a scenario, and values of its cluster."""
+    from simtrain.base.strict_yaml.model_fields import settable_names
     from simtrain.scenario import Scenario
-    from simtrain.strict_yaml.model_fields import settable_names
 
     names = [f"{name}=" for name in settable_names(Scenario)]
     names += [f"cluster={name}" for name in shipped_profiles("")]
@@ -188,7 +188,7 @@ def show(
             version of simtrain (`made_with`).
     """
     if as_json:
-        from simtrain.provenance import provenance
+        from simtrain.base.provenance import provenance
 
         made_with: dict[str, Any] = {}
         if isinstance(cluster, str):
@@ -217,7 +217,7 @@ def print_page(page: RenderableType, width: int | None = None) -> None:
 
 def print_or_write(text: str, file: Path | None, note: str = "") -> None:
     """Print a scenario, or write it to a new file; `note` follows the name of the file."""
-    from simtrain.output_folder import write_new
+    from simtrain.base.output_folder import write_new
 
     if file is None:
         emit_data(text)
@@ -279,7 +279,7 @@ def simulate_with_status(scenario: Scenario, allow_oom: bool, engine: Engine = "
     Raises:
         DoesNotFitError: the scenario does not fit in memory, and `allow_oom` is false.
     """
-    from simtrain.simulation import simulate, simulate_fitting
+    from simtrain.studies.simulation import simulate, simulate_fitting
 
     with status(f"simulating {scenario.name}") as show_status:
         if allow_oom:

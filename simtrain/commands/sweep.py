@@ -31,8 +31,8 @@ from simtrain.errors import InputError, Location
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from simtrain.sweep.plan import Plan
-    from simtrain.sweep.run import Shard
+    from simtrain.studies.sweep.plan import Plan
+    from simtrain.studies.sweep.run import Shard
 
 _FULL_WIDTH = 100_000
 _MANY_POINTS = 1_000_000
@@ -83,10 +83,10 @@ def sweep(
     Example: simtrain sweep interleave --out results
     """
     from simtrain.commands.sweep_bar import sweep_bar
-    from simtrain.pages.sweep_page import summary_json, summary_page
-    from simtrain.sweep.folder import SweepFolder
-    from simtrain.sweep.load import load_plan
-    from simtrain.sweep.run import run_sweep
+    from simtrain.render.pages.sweep_page import summary_json, summary_page
+    from simtrain.studies.sweep.folder import SweepFolder
+    from simtrain.studies.sweep.load import load_plan
+    from simtrain.studies.sweep.run import run_sweep
 
     own_shard = _parse_shard(shard)
     with status("reading the sweep"):
@@ -111,15 +111,15 @@ def _executor(
 ) -> tuple[Callable[[], Executor], int]:
     """Return a factory of executors, and the number of parts to submit at a time."""
     if name == "ray":
-        from simtrain.sweep.ray_executor import connect, needs_of
+        from simtrain.studies.sweep.ray_executor import connect, needs_of
 
         cluster = connect(_address(address), needs_of(plan))
         return lambda: cluster, workers or cluster.num_processors
     if address is not None:
         message, fix = "processes on this machine have no address", "add --executor ray"
         raise InputError.of("E854", message, Location("--address"), fix)
-    from simtrain.sweep.executors import local_executor
-    from simtrain.system import num_processors
+    from simtrain.base.operating_system import num_processors
+    from simtrain.studies.sweep.executors import local_executor
 
     num_workers = min(workers or num_processors(), len(shard.parts(plan)))
     return partial(local_executor, num_workers), 1 if num_workers < 2 else 2 * num_workers
@@ -136,7 +136,7 @@ def _address(address: str | None) -> str:
 
 def _parse_shard(text: str) -> Shard:
     """Parse "i/n"."""
-    from simtrain.sweep.run import Shard
+    from simtrain.studies.sweep.run import Shard
 
     match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text.strip())
     if match and int(match[1]) < int(match[2]):
@@ -151,8 +151,8 @@ def sweeps() -> None:
 
     Example: simtrain sweeps
     """
-    from simtrain.resources import find_sweep, list_sweeps
-    from simtrain.strict_yaml import load_document
+    from simtrain.base.resources import find_sweep, list_sweeps
+    from simtrain.base.strict_yaml import load_document
 
     documents = ((name, load_document(find_sweep(name))) for name in list_sweeps())
     print_list((name, document.data.get("description") or "") for name, document in documents)
@@ -170,8 +170,8 @@ def query(
 
     Example: simtrain query results "select * from results order by tokens_per_s desc limit 5"
     """
-    from simtrain.pages.sweep_page import answer_page
-    from simtrain.sweep.query import query as run_query
+    from simtrain.render.pages.sweep_page import answer_page
+    from simtrain.studies.sweep.query import query as run_query
 
     check_one_format(as_json, as_csv)
     answer = run_query(folder, sql)

@@ -37,12 +37,12 @@ def timeline(
 
     Example: simtrain timeline table5_175b_present --out timeline.svg --window 0s:4s
     """
-    from simtrain.figures.style import check_picture_file, write_picture
-    from simtrain.figures.subject import footer_of_result
-    from simtrain.figures.timeline import plot_timeline
-    from simtrain.output_folder import check_writable
+    from simtrain.base.output_folder import check_writable
+    from simtrain.render.figures.style import check_picture_file, write_picture
+    from simtrain.render.figures.subject import footer_of_result
+    from simtrain.render.figures.timeline import plot_timeline
     from simtrain.scenario import load_scenario
-    from simtrain.simulation import simulate
+    from simtrain.studies.simulation import simulate
 
     loaded = load_scenario(scenario, overrides or ())
     stage_numbers, window_s = parse_numbers(stages, "--stages"), parse_window_s(window)

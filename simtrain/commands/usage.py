@@ -295,9 +295,9 @@ class Usage:
 
 def _setting_of(option: str) -> tuple[str, str] | None:
     """Return the field of a scenario that an option such as --tp names, and an example value."""
+    from simtrain.base.strict_yaml.model_fields import example, names_of
     from simtrain.scenario import Scenario
     from simtrain.scenario.other_names import SCENARIO_NAMES
-    from simtrain.strict_yaml.model_fields import example, names_of
 
     name = option.lstrip("-").replace("-", "_")
     fields = names_of(Scenario, name)

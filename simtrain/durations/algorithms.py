@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from simtrain.mesh import Group
+from simtrain.base.mesh import Group
 from simtrain.workload.work import CollectiveKind
 
 

@@ -15,6 +15,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from functools import partial
 
+from simtrain.base.mesh import Group
 from simtrain.durations.algorithms import (
     Steps,
     all_to_all_s,
@@ -29,7 +30,6 @@ from simtrain.durations.algorithms import (
 from simtrain.hardware.algorithms import Protocols, SwitchReduction
 from simtrain.hardware.links import CollectiveCurve, Curves
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.mesh import Group
 from simtrain.workload.ops import Op
 from simtrain.workload.work import Collective, CollectiveKind
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simtrain.extras import is_installed
+from simtrain.base.extras import is_installed
 
 Ints = NDArray[np.signedinteger[Any]]
 Floats = NDArray[np.float64]

@@ -6,6 +6,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from simtrain.base.extras import require
 from simtrain.engine.compiled import Floats, Ints, run_loop, runs_compiled
 from simtrain.engine.deadlock import DeadlockError, find_waits
 from simtrain.engine.idle import idle_seconds
@@ -14,7 +15,6 @@ from simtrain.engine.program import Program
 from simtrain.engine.sharing import run_sharing
 from simtrain.engine.timeline import Timeline
 from simtrain.errors import InputError, Problem
-from simtrain.extras import require
 
 Engine = Literal["auto", "simpy", "compiled"]
 

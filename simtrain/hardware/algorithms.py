@@ -6,8 +6,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from simtrain.entry import Entry, Fraction, Strict, Text
-from simtrain.strict_yaml import FieldError
+from simtrain.base.entry import Entry, Fraction, Strict, Text
+from simtrain.base.strict_yaml import FieldError
 from simtrain.units import Bytes, NonNegativeSeconds
 
 Choice = Literal["auto", "ring", "tree", "hierarchical", "switch"]

@@ -7,8 +7,8 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from simtrain.entry import Count, Entry, Strict, Text
-from simtrain.strict_yaml import FieldError
+from simtrain.base.entry import Count, Entry, Strict, Text
+from simtrain.base.strict_yaml import FieldError
 
 
 class Level(Strict):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
+from simtrain.base.strict_yaml import FieldError
 from simtrain.hardware.entries import entries_of, entry_of
-from simtrain.strict_yaml import FieldError
 from simtrain.units import format_bytes, format_decimal
 
 if TYPE_CHECKING:

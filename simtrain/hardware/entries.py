@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from simtrain.entry import Entry
+from simtrain.base.entry import Entry
 
 Section = TypeVar("Section", bound=BaseModel)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simtrain.entry import Entry, Strict
+from simtrain.base.entry import Entry, Strict
 from simtrain.units import BytesPerSecond, NonNegativeSeconds
 
 

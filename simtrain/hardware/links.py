@@ -7,7 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from simtrain.entry import Count, Entry, Fraction, Positive, Strict
+from simtrain.base.entry import Count, Entry, Fraction, Positive, Strict
 from simtrain.units import Bytes, BytesPerSecond, NonNegativeSeconds
 
 _ROUNDING = 1e-3

@@ -6,14 +6,14 @@ import functools
 import pathlib
 from typing import Any
 
+from simtrain.base.file_kinds import PROFILE, load_kind
+from simtrain.base.resources import find_profile
+from simtrain.base.strict_yaml import Document, Path, Positions, parse_document, validate
+from simtrain.base.strict_yaml.document import dotted, move_places
 from simtrain.errors import InputError, Location, Problem, did_you_mean
-from simtrain.file_kinds import PROFILE, load_kind
 from simtrain.hardware.contradictions import SET_IN_SCENARIO
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.resources import find_profile
 from simtrain.scenario import Scenario
-from simtrain.strict_yaml import Document, Path, Positions, parse_document, validate
-from simtrain.strict_yaml.document import dotted, move_places
 
 # Profiles passed to this process as text (see `give_profile`), by name or path.
 _given: dict[str, Document] = {}

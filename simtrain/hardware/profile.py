@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from simtrain.entry import (
+from simtrain.base.entry import (
     Count,
     Entry,
     Fraction,

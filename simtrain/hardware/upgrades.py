@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from simtrain.base.wording import Number, Sentence
 from simtrain.hardware.entries import with_changed
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.sentences import Number, Sentence
 from simtrain.units import format_seconds
 
 _COLLECTIVES = "all_reduce", "all_gather", "reduce_scatter", "all_to_all"

@@ -11,9 +11,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from simtrain.entry import Count, NonNegative, Strict, Text
-from simtrain.resources import find_profile
-from simtrain.strict_yaml import load_document, validate
+from simtrain.base.entry import Count, NonNegative, Strict, Text
+from simtrain.base.resources import find_profile
+from simtrain.base.strict_yaml import load_document, validate
 
 
 class MeasuredRuns(Strict):

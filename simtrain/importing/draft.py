@@ -7,11 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from simtrain.errors import InputError, Location, Problem
-from simtrain.importing.settings import Effect, Setting, unknown_settings
-from simtrain.scenario import Scenario, check_scenario
-from simtrain.scenario.words import spell_out_words
-from simtrain.strict_yaml import (
+from simtrain.base.strict_yaml import (
     Document,
     Positions,
     apply_overrides,
@@ -20,7 +16,11 @@ from simtrain.strict_yaml import (
     path_of,
     with_value,
 )
-from simtrain.strict_yaml.document import Place
+from simtrain.base.strict_yaml.document import Place
+from simtrain.errors import InputError, Location, Problem
+from simtrain.importing.settings import Effect, Setting, unknown_settings
+from simtrain.scenario import Scenario, check_scenario
+from simtrain.scenario.words import spell_out_words
 
 DEFAULT = "default: not in the source"
 """The comment of a value that the source does not contain."""

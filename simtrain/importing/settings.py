@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from simtrain.base.strict_yaml import as_scalar
 from simtrain.errors import Location, Problem, did_you_mean
-from simtrain.strict_yaml import as_scalar
 
 _MAX_NAMES = 40
 """The most unknown settings that an error names."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from simtrain.comparison import ErrorStatistics
+from simtrain.base.accuracy import ErrorStatistics
 
 Item = TypeVar("Item")
 Progress = Callable[[str, int, int], None]

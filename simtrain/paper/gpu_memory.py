@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from simtrain.hardware.load import profile_of
-from simtrain.memory.replay import MemoryReplay
-from simtrain.memory.states import model_states
-from simtrain.memory.working import pass_memory
+from simtrain.iteration.memory.replay import MemoryReplay
+from simtrain.iteration.memory.states import model_states
+from simtrain.iteration.memory.working import pass_memory
+from simtrain.iteration.plan import Plan
 from simtrain.paper.entries import Entry, Limit, Progress, Reproduction, reported
 from simtrain.paper.formulas import Formulas
 from simtrain.paper.models import BASELINE, MODELS, PRESENT, paper_plan, paper_scenario
 from simtrain.paper.published import reproduction
-from simtrain.plan import Plan
 from simtrain.scenario import Scenario
 from simtrain.schedules import most_outstanding
 

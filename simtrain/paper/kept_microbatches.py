@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
+from simtrain.iteration.plan import Plan
+from simtrain.iteration.report.result import Result
 from simtrain.paper.entries import Progress, Reproduction, reported
 from simtrain.paper.models import PRESENT, paper_scenario
 from simtrain.paper.published import reproduction
-from simtrain.plan import Plan
-from simtrain.report.result import Result
 from simtrain.scenario import Scenario
 from simtrain.schedules import Action, most_outstanding
-from simtrain.simulation import simulate
+from simtrain.studies.simulation import simulate
 
 PRESENT_WORK, KEEPING = "present work", "keeping what fits"
 MODELS = ("175B", "530B")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from simtrain.paper.entries import Progress, reported
 from simtrain.paper.models import MODELS, STRATEGIES, paper_scenario
 from simtrain.scenario import Scenario
-from simtrain.simulation import simulate, simulate_memory
+from simtrain.studies.simulation import simulate, simulate_memory
 
 MICROBATCHES = (1, 2, 3, 4, 6, 8, 10, 12, 16, 20)
 PIPELINES = {"22B": (1, 2), "175B": (4, 8, 16, 32), "530B": (21, 35, 105), "1T": (32, 64, 128)}

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from simtrain.memory.working import replay
+from simtrain.iteration.memory.working import replay
 from simtrain.paper.models import paper_plan, paper_scenario
 from simtrain.scenario import Scenario
 from simtrain.workload.ops import Tensor

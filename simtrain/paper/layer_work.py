@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from simtrain.durations.collectives import total_wire_bytes
-from simtrain.memory.working import pass_memory
+from simtrain.iteration.memory.working import pass_memory
+from simtrain.iteration.plan import Plan
 from simtrain.paper.entries import Progress, Reproduction
 from simtrain.paper.formulas import Formulas
 from simtrain.paper.models import BASELINE, MODELS, STRATEGIES, paper_plan, paper_scenario
 from simtrain.paper.published import reproduction
-from simtrain.plan import Plan
 from simtrain.scenario import Scenario
 from simtrain.workload.batch import GetBatch
 from simtrain.workload.chunk import Chunk

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simtrain.hardware.load import profile_of
-from simtrain.plan import Plan
+from simtrain.iteration.plan import Plan
 from simtrain.scenario import Scenario, load_scenario
 
 MODELS = ("22B", "175B", "530B", "1T")

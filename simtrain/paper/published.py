@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from simtrain.base.strict_yaml import load_document
 from simtrain.paper.entries import UNITS, Entry, Limit, Reproduction, Section
-from simtrain.strict_yaml import load_document
 
 Ours = Mapping[Any, float | tuple[float, float] | Entry]
 """Simulated values by label or tuple of labels.

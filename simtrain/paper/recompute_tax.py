@@ -14,7 +14,7 @@ from simtrain.paper.entries import Progress, reported
 from simtrain.paper.layer_terms import RECOMPUTES
 from simtrain.paper.layer_work import layer_ops
 from simtrain.paper.models import MODELS, paper_scenario
-from simtrain.simulation import simulate_layer
+from simtrain.studies.simulation import simulate_layer
 from simtrain.workload.ops import total_flops
 
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384, 32768)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 
+from simtrain.iteration.plan import Plan
 from simtrain.paper.entries import Progress, Reproduction, reported
 from simtrain.paper.formulas import Formulas
 from simtrain.paper.gpu_memory import replayed_bytes
 from simtrain.paper.models import PRESENT, paper_plan, paper_scenario
 from simtrain.paper.published import reproduction
-from simtrain.plan import Plan
 
 MODEL = "530B"
 WHOLE, SPLIT = "1F1B, whole outputs", "interleaved, outputs split (present work)"

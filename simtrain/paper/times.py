@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from simtrain.hardware.load import profile_of
+from simtrain.iteration.report.result import Result
 from simtrain.paper.entries import Entry, Limit, Progress, TimeComparison, reported
 from simtrain.paper.models import PRESENT
-from simtrain.report.result import Result
 from simtrain.scenario import load_scenario
-from simtrain.simulation import simulate, simulate_layer
+from simtrain.studies.simulation import simulate, simulate_layer
 
 TABLE4_MS = {
     "baseline": (7.7, 11.9),

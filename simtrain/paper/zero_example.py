@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import itertools
 
-from simtrain.memory.buffers import FP32_GRADIENTS, buffers_of
-from simtrain.memory.states import model_states
+from simtrain.iteration.memory.buffers import FP32_GRADIENTS, buffers_of
+from simtrain.iteration.memory.states import model_states
 from simtrain.paper.entries import Progress, Reproduction
 from simtrain.paper.formulas import Formulas
 from simtrain.paper.layer_work import saved_bytes

@@ -7,6 +7,7 @@ from pathlib import PurePath
 
 from pydantic import ValidationError
 
+from simtrain.base.strict_yaml import data_of, input_error
 from simtrain.errors import InputError, Problem
 from simtrain.scenario.combination_rules import NO_FUSED_ATTENTION, NO_HOST_LINK
 from simtrain.scenario.precision_rules import products_rule
@@ -16,7 +17,6 @@ from simtrain.scenario.schema import Scenario
 from simtrain.scenario.section import IN_PYTHON
 from simtrain.scenario.userbuffer_rules import userbuffer_node_rule
 from simtrain.scenario.violation import Rule
-from simtrain.strict_yaml import data_of, input_error
 
 _EVERY_RULE = (
     *RULES,

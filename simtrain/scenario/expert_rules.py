@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from math import gcd
 from operator import attrgetter
 
+from simtrain.base.strict_yaml import as_scalar
 from simtrain.scenario.data_parallel_rules import sharding_ranks
 from simtrain.scenario.experts import Experts
 from simtrain.scenario.nearest import divisors, near_divisors, near_multiples
@@ -26,7 +27,6 @@ from simtrain.scenario.violation import (
     rule_against,
     rule_for_one_of,
 )
-from simtrain.strict_yaml import as_scalar
 
 EXPERT_RULES: list[Rule] = []
 _rule = registering(EXPERT_RULES)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pathlib
 from collections.abc import Iterable, Mapping
 
+from simtrain.base.file_kinds import SCENARIO, load_kind
+from simtrain.base.resources import beside, find_scenario
+from simtrain.base.strict_yaml import Document, apply_overrides
 from simtrain.errors import InputError, Location
-from simtrain.file_kinds import SCENARIO, load_kind
-from simtrain.resources import beside, find_scenario
 from simtrain.scenario.check import check_scenario
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.words import spell_out_words
-from simtrain.strict_yaml import Document, apply_overrides
 
 
 def load_scenario(path_or_name: str | pathlib.Path, overrides: Iterable[str] = ()) -> Scenario:

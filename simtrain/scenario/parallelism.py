@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
-from simtrain.mesh import AXES, Axis, Domains, Mesh
+from simtrain.base.mesh import AXES, Axis, Domains, Mesh
 from simtrain.scenario.other_names import names_within
 from simtrain.scenario.pipeline_layout import (
     EXAMPLE,

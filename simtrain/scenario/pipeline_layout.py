@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from simtrain.strict_yaml import FieldError
+from simtrain.base.strict_yaml import FieldError
 
 EXAMPLE = "Et*5|(t*6|)*6t*7L"
 _FIX = f"write the chunks as in {EXAMPLE}"

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
+from simtrain.base.strict_yaml import FieldError
 from simtrain.scenario.section import MAX_COUNT, Count, Section
-from simtrain.strict_yaml import FieldError
 
 Strategy = Literal["none", "selective", "full", "auto"]
 Module = Literal[

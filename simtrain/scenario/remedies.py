@@ -10,10 +10,10 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
+from simtrain.base.strict_yaml import as_scalar, data_of
 from simtrain.errors import InputError, Location, Problem
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.violation import LEFT_OUT, Rule, Violation
-from simtrain.strict_yaml import as_scalar, data_of
 
 _VALUES_PER_FIELD = 2
 _MOST_TOGETHER = 3

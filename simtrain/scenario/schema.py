@@ -11,25 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Discriminator, Field, PrivateAttr, Tag, ValidationError
 
-from simtrain.mesh import Domains, Mesh
-from simtrain.scenario.memory_options import MemoryOptions
-from simtrain.scenario.model import Model
-from simtrain.scenario.other_names import SCENARIO_NAMES
-from simtrain.scenario.other_values import OTHER_VALUES
-from simtrain.scenario.overlap import Overlap
-from simtrain.scenario.parallelism import Parallelism, Placement
-from simtrain.scenario.pipeline_layout import ChunkContents
-from simtrain.scenario.precision import Fp8Weights, Precision
-from simtrain.scenario.recompute_section import RecomputePolicy
-from simtrain.scenario.section import BUILT_IN_PYTHON, IN_PYTHON, Count, Origin, Section, is_change
-from simtrain.scenario.software_section import Software
-from simtrain.scenario.words import MEANT_BY_A_WORD, spell_out_words
-from simtrain.schedules.family import ScheduleFamily
-from simtrain.schedules.files import ScheduleVersion, read_schedule
-from simtrain.schedules.registry import FAMILIES, NAMED, default_name
-from simtrain.schedules.schedule import Schedule
-from simtrain.software import AttentionBackend, Facts
-from simtrain.strict_yaml import (
+from simtrain.base.mesh import Domains, Mesh
+from simtrain.base.strict_yaml import (
     Document,
     Positions,
     data_of,
@@ -40,6 +23,23 @@ from simtrain.strict_yaml import (
     validate,
     with_value,
 )
+from simtrain.scenario.memory_options import MemoryOptions
+from simtrain.scenario.model import Model
+from simtrain.scenario.other_names import SCENARIO_NAMES
+from simtrain.scenario.other_values import OTHER_VALUES
+from simtrain.scenario.overlap import Overlap
+from simtrain.scenario.parallelism import Parallelism, Placement
+from simtrain.scenario.pipeline_layout import ChunkContents
+from simtrain.scenario.precision import Fp8Weights, Precision
+from simtrain.scenario.recompute_section import RecomputePolicy
+from simtrain.scenario.section import BUILT_IN_PYTHON, IN_PYTHON, Count, Origin, Section, is_change
+from simtrain.scenario.software import AttentionBackend, Facts
+from simtrain.scenario.software_section import Software
+from simtrain.scenario.words import MEANT_BY_A_WORD, spell_out_words
+from simtrain.schedules.family import ScheduleFamily
+from simtrain.schedules.files import ScheduleVersion, read_schedule
+from simtrain.schedules.registry import FAMILIES, NAMED, default_name
+from simtrain.schedules.schedule import Schedule
 
 STACK_DEFAULTS = {
     "memory.in_place_cross_entropy": "in_place_cross_entropy",

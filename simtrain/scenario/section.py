@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from simtrain.base.strict_yaml import Path, Positions, data_of, input_error, leaves
 from simtrain.errors import InputError, Location
-from simtrain.strict_yaml import Path, Positions, data_of, input_error, leaves
 
 IN_PYTHON = Location("changed in Python")
 """The position of values that Python code changed."""

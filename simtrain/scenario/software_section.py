@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
+from simtrain.base.resources import list_stacks
+from simtrain.base.strict_yaml import FieldError
 from simtrain.errors import did_you_mean
-from simtrain.resources import list_stacks
 from simtrain.scenario.section import CountOrZero, Section
-from simtrain.software import DEFAULT_STACK, CrossEntropyFusion, Facts, facts_of
-from simtrain.strict_yaml import FieldError
+from simtrain.scenario.software import DEFAULT_STACK, CrossEntropyFusion, Facts, facts_of
 from simtrain.units import parse_bytes, parse_non_negative_seconds
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from simtrain.base.strict_yaml import as_scalar, data_of
 from simtrain.scenario.field_docs import (
     capitalized,
     descriptions,
@@ -16,7 +17,6 @@ from simtrain.scenario.field_docs import (
     summary,
 )
 from simtrain.scenario.schema import Scenario
-from simtrain.strict_yaml import as_scalar, data_of
 
 START: dict[str, Any] = {
     "description": "A GPT of 8.3 billion parameters on a node of 8 GPUs",

@@ -9,10 +9,10 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Final
 
+from simtrain.base.strict_yaml import as_scalar
 from simtrain.scenario.nearest import near_divisors, near_multiples
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.section import Section
-from simtrain.strict_yaml import as_scalar
 
 LEFT_OUT: Final = object()
 """Marker in a remedy: remove the field."""

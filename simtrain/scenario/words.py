@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simtrain.strict_yaml import Document, Positions
+from simtrain.base.strict_yaml import Document, Positions
 
 MEANT_BY_A_WORD = {"recompute": "strategy", "software": "stack"}
 """Sections that can be written as a single word, and the field that the word sets."""

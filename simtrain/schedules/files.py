@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
+from simtrain.base.strict_yaml import read_text
 from simtrain.errors import InputError, Location
 from simtrain.schedules.exchanges import Messages
 from simtrain.schedules.from_file import OrderOfFile
 from simtrain.schedules.registry import NAMED, build
 from simtrain.schedules.schedule import Schedule, cells_of
 from simtrain.schedules.slots import time_slots
-from simtrain.strict_yaml import read_text
 
 _MOST_SHOWN = 4
 _MOST_BYTES = 16 << 20  # 1,024 stages of 1,024 microbatches

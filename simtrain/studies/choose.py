@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
+from simtrain.base.wording import Number, Sentence, joined_sentences, with_whole_numbers
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.memory.report import MemoryReport, memory_report
-from simtrain.plan import Plan
+from simtrain.iteration.memory.report import MemoryReport, memory_report
+from simtrain.iteration.plan import Plan
 from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.scenario.recompute_section import DEFAULT_MODULES
 from simtrain.schedules import most_outstanding
-from simtrain.sentences import Number, Sentence, joined_sentences, with_whole_numbers
 from simtrain.studies.most_that_fit import most_that_fit
 from simtrain.units import format_bytes, format_seconds
 

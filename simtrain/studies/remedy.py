@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Generic, Protocol, TypeVar, get_args
 
+from simtrain.base.strict_yaml import as_scalar
 from simtrain.errors import DoesNotFitError, InputError
-from simtrain.memory.report import COMPONENT_LABELS, MemoryReport
-from simtrain.report.result import Result
+from simtrain.iteration.memory.report import COMPONENT_LABELS, MemoryReport
+from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario
 from simtrain.scenario.recompute_section import Strategy
-from simtrain.strict_yaml import as_scalar
 from simtrain.studies import choose
 from simtrain.units import counted, format_seconds, gib
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, groupby, repeat
 
-from simtrain.mesh import Group
+from simtrain.base.mesh import Group
 from simtrain.workload.hashing import hashed_once
 from simtrain.workload.tape import Block, ExpertGroups, Microbatch, record
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TypeAlias
 
-from simtrain.mesh import Axis
+from simtrain.base.mesh import Axis
 from simtrain.workload.ops import Op, Tensor
 from simtrain.workload.work import Collective
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Self
 
-from simtrain.mesh import Group
+from simtrain.base.mesh import Group
 from simtrain.workload.work import (
     Collective,
     CollectiveKind,

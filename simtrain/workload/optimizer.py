@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import functools
 
-from simtrain.mesh import Group
+from simtrain.base.mesh import Group
 from simtrain.workload.chunk import Parameters
 from simtrain.workload.fp8 import RECIPES
 from simtrain.workload.ops import Op, Phase, collective, elementwise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simtrain.mesh import Group, Mesh
+from simtrain.base.mesh import Group, Mesh
 from simtrain.scenario import Scenario
 
 

@@ -33,7 +33,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from simtrain.mesh import Group
+from simtrain.base.mesh import Group
 from simtrain.workload.chunk import Parameters, unit_parameters
 from simtrain.workload.fp8 import recipe_of
 from simtrain.workload.issue import Handle

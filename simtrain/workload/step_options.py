@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
-from simtrain.mesh import Group, Mesh
+from simtrain.base.mesh import Group, Mesh
 from simtrain.scenario import Scenario
 from simtrain.workload.fp8 import RECIPES
 from simtrain.workload.hashing import hashed_once, shared

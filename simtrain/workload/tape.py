@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from simtrain.mesh import Group, Mesh
+from simtrain.base.mesh import Group, Mesh
 from simtrain.scenario import Parallelism
 from simtrain.scenario.precision import Fp8Weights
-from simtrain.software import PAPER_KERNELS, Kernels
+from simtrain.scenario.software import PAPER_KERNELS, Kernels
 from simtrain.workload.hashing import hashed_once
 from simtrain.workload.issue import IssueOrder
 from simtrain.workload.ops import Op, Tensor

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal, TypeAlias
 
-from simtrain.mesh import Group
+from simtrain.base.mesh import Group
 
 FP32_BYTES = 4
 

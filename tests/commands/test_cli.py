@@ -11,14 +11,14 @@ from hashlib import sha256
 import pytest
 
 import simtrain
+from simtrain.base.resources import find_profile
+from simtrain.base.wording import sentence_json
 from simtrain.commands.app import similar_characters
 from simtrain.hardware.validated_on import validated_on
+from simtrain.iteration.report.remarks import evidence_for, remarks_on, settings_of
 from simtrain.paper import times
-from simtrain.report.remarks import evidence_for, remarks_on, settings_of
-from simtrain.resources import find_profile
 from simtrain.scenario import load_scenario
 from simtrain.schedules import Schedule, build
-from simtrain.sentences import sentence_json
 from tests.helpers.command_line import ROOT, call, commands, refused, spawn
 from tests.helpers.scenario_texts import edited
 

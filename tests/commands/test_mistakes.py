@@ -7,16 +7,16 @@ import shlex
 
 import pytest
 
+from simtrain.base.resources import beside, find_profile
 from simtrain.commands.shared import emit, print_page
-from simtrain.pages.sweep_page import answer_page
-from simtrain.resources import beside, find_profile
+from simtrain.render.pages.sweep_page import answer_page
 from simtrain.scenario import check_scenario, load_scenario
-from simtrain.sweep.axes import describe_point
-from simtrain.sweep.load import load_plan
-from simtrain.sweep.query import Answer
+from simtrain.studies.sweep.axes import describe_point
+from simtrain.studies.sweep.load import load_plan
+from simtrain.studies.sweep.query import Answer
 from tests.helpers.command_line import call, refused, spawn
 from tests.helpers.scenario_texts import MINIMAL
-from tests.pages.test_widths import drawn
+from tests.render.pages.test_widths import drawn
 
 pytestmark = pytest.mark.slow
 
@@ -289,7 +289,7 @@ def test_a_large_sweep_says_how_many_points_it_has(
     values = "{range: [1, 1001, 1]}"
     axes = f"axes:\n  batch.global: {values}\n  batch.micro: {values}\n"
     pathlib.Path("large.yaml").write_text(f"base: gpt2_1_5b\n{axes}", "utf-8")
-    monkeypatch.setattr("simtrain.sweep.run.run_sweep", end)
+    monkeypatch.setattr("simtrain.studies.sweep.run.run_sweep", end)
     outcome = call("sweep", "large.yaml", "--out", "out")
     assert "1,002,001 points in 1,003 parts: Ctrl-C keeps finished parts" in outcome.stderr
 

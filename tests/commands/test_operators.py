@@ -7,7 +7,7 @@ import json
 import pytest
 
 from simtrain.scenario import load_scenario
-from simtrain.simulation import simulate
+from simtrain.studies.simulation import simulate
 from tests.helpers.command_line import call, refused
 
 NAME = "table5_22b_present"

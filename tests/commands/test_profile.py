@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from simtrain.resources import find_profile, list_profiles
+from simtrain.base.resources import find_profile, list_profiles
 from tests.helpers.command_line import call
 
 pytestmark = pytest.mark.slow

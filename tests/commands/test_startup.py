@@ -12,7 +12,7 @@ import simtrain
 from simtrain.commands.run import run
 from simtrain.commands.search import search
 from simtrain.engine import Engine
-from simtrain.search import Objective
+from simtrain.studies.search import Objective
 from tests.helpers.command_line import ROOT, spawn
 
 pytestmark = pytest.mark.slow
@@ -62,7 +62,7 @@ GROUPS: dict[str, tuple[list[str], set[str]]] = {
 # Run the groups one after another in one process, and print the imported modules after each.
 RUN_GROUPS = """
 import contextlib, io, json, sys
-from simtrain.cli import main
+from simtrain.commands.cli import main
 
 for commands in json.loads(sys.argv.pop()):
     for command in commands:
@@ -101,8 +101,8 @@ def test_help_imports_only_the_modules_of_commands(imported: dict[str, set[str]]
     modules = imported["help of commands"]
     ours = {name for name in modules if name.partition(".")[0] == "simtrain"}
     rooms = {name for name in ours if not name.startswith("simtrain.commands.")}
-    front = {"simtrain", "simtrain.cli", "simtrain.commands"}
-    assert rooms == front | {"simtrain.errors", "simtrain.extras", "simtrain.version"}
+    base = {f"simtrain.base{name}" for name in ("", ".extras", ".version")}
+    assert rooms == base | {"simtrain", "simtrain.commands", "simtrain.errors"}
 
 
 @pytest.mark.parametrize(
@@ -122,8 +122,8 @@ def test_the_package_exports_every_name(name: str) -> None:
 
 IMPORT_ALONE = """
 import simtrain, sys
-assert not {"simtrain.search", "simtrain.sweep", "simtrain.scenario"} & sys.modules.keys()
-print(simtrain.search.search.__name__, simtrain.cost.read_tokens.__name__, simtrain.sweep.Plan)
+assert not {"simtrain.studies", "simtrain.scenario"} & sys.modules.keys()
+print(simtrain.search.__name__, simtrain.models.llama3_70b)
 """
 
 
@@ -154,11 +154,11 @@ runpy.run_module("simtrain", run_name="__main__")
 @pytest.mark.parametrize(
     "module",
     [
-        "simtrain.cli",
+        "simtrain.commands.cli",
         "typer",
         "simtrain.commands.usage",
         "simtrain.scenario",
-        "simtrain.simulation",
+        "simtrain.studies.simulation",
     ],
 )
 def test_ctrl_c_is_quiet_while_modules_are_imported(module: str) -> None:

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calibrate.app import app as calibrate_app
-from simtrain.cli import app
 from simtrain.commands.app import run_app
+from simtrain.commands.cli import app
 from simtrain.errors import InputError
 from tests.helpers.command_line import call, commands, refused, spawn
 

@@ -19,15 +19,15 @@ from docs.update.documents import blocks, blocks_in, documents, text_of, write_f
 from docs.update.markers import marked as marked_text
 from docs.update.update import PAGES, stale
 from simtrain import paper
+from simtrain.base.resources import list_profiles, list_scenarios, list_stacks, list_sweeps
 from simtrain.commands.reproduce import Target
 from simtrain.hardware.load import load_profile
-from simtrain.html import explore
-from simtrain.html.document import Document
-from simtrain.html.elements import Html
 from simtrain.paper.entries import Entry, TimeComparison
-from simtrain.resources import list_profiles, list_scenarios, list_stacks, list_sweeps
+from simtrain.render.html import explore
+from simtrain.render.html.document import Document
+from simtrain.render.html.elements import Html
 from simtrain.scenario import load_scenario
-from simtrain.simulation import simulate
+from simtrain.studies.simulation import simulate
 from tests.helpers.command_line import ROOT, call, spawn
 from tests.helpers.measured_records import alone, header
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 import simtrain
 from simtrain.durations.collectives import total_wire_bytes
 from simtrain.errors import InputError
-from simtrain.memory.working import pass_memory
-from simtrain.plan import Plan
+from simtrain.iteration.memory.working import pass_memory
+from simtrain.iteration.plan import Plan
 from simtrain.scenario import Scenario
 from simtrain.workload import blocks
 from simtrain.workload.ops import Phase, total_flops

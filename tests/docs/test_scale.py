@@ -11,9 +11,9 @@ import subprocess
 import pytest
 from pytest import MonkeyPatch
 
+from simtrain.base.strict_yaml import parse_document
 from simtrain.errors import InputError
-from simtrain.strict_yaml import parse_document
-from simtrain.sweep.folder import SweepFolder
+from simtrain.studies.sweep.folder import SweepFolder
 from tests.helpers.command_line import ROOT, Outcome, call
 from tests.helpers.sweep_files import NUM_PARTS, SMALL, files_of, plan_of, run
 

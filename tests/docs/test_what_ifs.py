@@ -13,10 +13,10 @@ from docs.update.update import stale
 from docs.update.what_if_figures import larger_batch
 from docs.update.what_if_tables import winners
 from docs.update.what_ifs import rows_of
-from simtrain.figures import style
-from simtrain.resources import list_sweeps
+from simtrain.base.resources import list_sweeps
+from simtrain.render.figures import style
 from simtrain.scenario import RULES, Scenario
-from simtrain.sweep import Plan, load_plan
+from simtrain.studies.sweep import Plan, load_plan
 from tests.helpers.command_line import ROOT, call
 from tests.helpers.made_results import ran, row, write_results
 
@@ -65,7 +65,7 @@ def test_most_points_of_a_shipped_sweep_are_legal(name: str) -> None:
 def test_plots_are_drawn_with_the_commands_of_the_page(
     name: str, tmp_path: pathlib.Path, monkeypatch: MonkeyPatch
 ) -> None:
-    """Made-up results with the sweep's axes are plotted; tests/figures examines the files."""
+    """Made-up results are plotted; tests/render/figures examines the files."""
     drawn: list[str] = []
     monkeypatch.setattr(style, "save", lambda figure, files: drawn.append(files[0].stem))
     monkeypatch.chdir(tmp_path)

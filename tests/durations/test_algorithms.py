@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simtrain.base.mesh import AXES, Group, Mesh
 from simtrain.durations.algorithms import (
     Steps,
     all_to_all_s,
@@ -25,7 +26,6 @@ from simtrain.hardware.algorithms import Collectives
 from simtrain.hardware.cluster import Cluster
 from simtrain.hardware.links import CollectiveCurve
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.mesh import AXES, Group, Mesh
 from simtrain.workload.work import RING_COLLECTIVES, Collective, CollectiveKind
 from tests.helpers.toys import a100, changed
 

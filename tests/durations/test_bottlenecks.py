@@ -5,14 +5,14 @@ import itertools
 
 import pytest
 
+from simtrain.base.mesh import Group
+from simtrain.base.resources import list_scenarios
 from simtrain.durations.bottlenecks import Bottleneck, BottleneckFinder, Limit
 from simtrain.durations.collectives import wire_bytes
 from simtrain.durations.model import DurationModel
 from simtrain.hardware.entries import entries_of, entry_of, with_changed
 from simtrain.hardware.load import load_profile
-from simtrain.mesh import Group
-from simtrain.plan import Plan
-from simtrain.resources import list_scenarios
+from simtrain.iteration.plan import Plan
 from simtrain.scenario import load_scenario
 from simtrain.workload.record import record_pass
 from simtrain.workload.work import (

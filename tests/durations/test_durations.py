@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simtrain.base.mesh import Group, Mesh
 from simtrain.durations.collectives import (
     collective_seconds,
     ring_seconds,
@@ -17,7 +18,6 @@ from simtrain.durations.gemm import GemmMachine, gemm_is_extrapolated, gemm_seco
 from simtrain.durations.model import DurationModel
 from simtrain.hardware.links import CollectiveCurve
 from simtrain.hardware.profile import Tile
-from simtrain.mesh import Group, Mesh
 from simtrain.workload.work import (
     RING_COLLECTIVES,
     Collective,

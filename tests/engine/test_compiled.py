@@ -12,19 +12,19 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.random_programs import times_by_engine
+from simtrain.base.resources import list_scenarios
 from simtrain.durations.model import DurationModel
 from simtrain.engine.compiled import run_loop
 from simtrain.engine.idle import idle_seconds
 from simtrain.errors import InputError
-from simtrain.evaluation import Evaluator
-from simtrain.memory.report import memory_report, peak_bytes
-from simtrain.programs.iteration_builder import tasks_of
-from simtrain.programs.pass_tasks import PassMachine, simulate_pass
-from simtrain.programs.seconds import IterationSeconds, Machine, pass_flops
-from simtrain.resources import list_scenarios
+from simtrain.iteration.memory.report import memory_report, peak_bytes
+from simtrain.iteration.programs.iteration_builder import tasks_of
+from simtrain.iteration.programs.pass_tasks import PassMachine, simulate_pass
+from simtrain.iteration.programs.seconds import IterationSeconds, Machine, pass_flops
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.scenario.check import RULES
-from simtrain.simulation import simulate as simulate_scenario
+from simtrain.studies.evaluation import Evaluator
+from simtrain.studies.simulation import simulate as simulate_scenario
 from simtrain.workload.ops import total_flops, total_model_flops
 from simtrain.workload.passes import Pass, PassKind
 from simtrain.workload.record import record_pass

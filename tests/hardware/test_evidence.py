@@ -6,10 +6,10 @@ import re
 
 import pytest
 
+from simtrain.base.resources import find_profile, list_profiles
 from simtrain.hardware.evidence import Evidence, EvidenceLevel, evidence_of
 from simtrain.hardware.load import load_profile, profile_of
 from simtrain.hardware.validated_on import validated_on
-from simtrain.resources import find_profile, list_profiles
 from simtrain.scenario import load_scenario
 from tests.helpers.command_line import call
 

@@ -4,15 +4,15 @@ import pathlib
 
 import pytest
 
-from simtrain.entry import Entry
+from simtrain.base.entry import Entry
+from simtrain.base.file_kinds import FileKind, load_kind
+from simtrain.base.resources import find_profile
+from simtrain.base.strict_yaml import Document, Positions
 from simtrain.errors import InputError
-from simtrain.file_kinds import FileKind, load_kind
 from simtrain.hardware import load
 from simtrain.hardware.load import load_profile, profile_of
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.resources import find_profile
 from simtrain.scenario import load_scenario, load_unchecked
-from simtrain.strict_yaml import Document, Positions
 from tests.helpers.scenario_texts import MINIMAL, scenario_of
 from tests.helpers.toys import a100
 

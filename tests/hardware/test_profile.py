@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from pydantic import BaseModel
 
-from simtrain.entry import Entry
+from simtrain.base.entry import Entry
 from simtrain.errors import InputError
 from simtrain.hardware.load import load_profile
 from tests.helpers.bad_profiles import BAD_PROFILES, SHIPPED, BadProfile

@@ -12,13 +12,13 @@ from calibrate.fit.published import fit_figures
 from calibrate.fit.result import profile_text
 from docs.update import fit_errors
 from docs.update.update import stale
-from simtrain.entry import Entry
+from simtrain.base.entry import Entry
+from simtrain.base.resources import find_profile, list_profiles
 from simtrain.errors import InputError
 from simtrain.hardware.load import load_profile
-from simtrain.pages.profile_page import load_page
-from simtrain.resources import find_profile, list_profiles
+from simtrain.render.pages.profile_page import load_page
 from simtrain.scenario import load_scenario
-from simtrain.simulation import simulate_layer
+from simtrain.studies.simulation import simulate_layer
 from tests.helpers.command_line import ROOT, call
 
 pytestmark = pytest.mark.slow

@@ -6,9 +6,9 @@ import shutil
 
 import pytest
 
+from simtrain.base.resources import find_profile, list_profiles
 from simtrain.errors import InputError
 from simtrain.hardware.validated_on import validated_on
-from simtrain.resources import find_profile, list_profiles
 from tests.helpers.command_line import ROOT, call
 
 PAGE = (ROOT / "docs/validation.md").read_text("utf-8")

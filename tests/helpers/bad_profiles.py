@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from simtrain.resources import find_profile
+from simtrain.base.resources import find_profile
 
 SHIPPED = find_profile("a100_sxm4_80gb").read_text(encoding="utf-8")
 

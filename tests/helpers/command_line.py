@@ -15,7 +15,7 @@ from unittest.mock import patch
 import pytest
 import typer
 
-from simtrain.cli import app, main
+from simtrain.commands.cli import app, main
 
 ROOT = pathlib.Path(__file__).parents[2]
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")

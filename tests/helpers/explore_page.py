@@ -4,9 +4,9 @@ import functools
 import math
 from fractions import Fraction
 
-from simtrain.html.document import Document
-from simtrain.html.explore import explore_document
-from simtrain.html.explore.data import sliders
+from simtrain.render.html.document import Document
+from simtrain.render.html.explore import explore_document
+from simtrain.render.html.explore.data import sliders
 
 VALUES = sliders()
 

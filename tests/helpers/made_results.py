@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 
-from simtrain.sweep import Plan
+from simtrain.studies.sweep import Plan
 
 Row = dict[str, Any]
 GIB = 2**30

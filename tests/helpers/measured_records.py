@@ -19,7 +19,7 @@ from calibrate.records.schema import (
 from simtrain.durations.collectives import ring_seconds
 from simtrain.durations.gemm import GemmMachine, gemm_seconds
 from simtrain.scenario import Scenario
-from simtrain.simulation import simulate_layer
+from simtrain.studies.simulation import simulate_layer
 from simtrain.workload.work import RING_COLLECTIVES, CollectiveKind, Gemm
 from tests.helpers.toys import a100
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simtrain.engine import Program, Task
-from simtrain.programs.pipeline import PipelineTasks, link_streams, stage_streams
+from simtrain.iteration.programs.pipeline import PipelineTasks, link_streams, stage_streams
 from simtrain.schedules import Action, Message, Schedule
 
 

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simtrain.report.activities import Bars
-from simtrain.report.result import Result
+from simtrain.iteration.report.activities import Bars
+from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario
 from tests.helpers.expert_models import moe
 from tests.helpers.toys import small

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from simtrain.base.strict_yaml import as_scalar, parse_document
 from simtrain.errors import InputError
 from simtrain.scenario import RULES, Rule, Scenario, check_scenario
 from simtrain.scenario.remedies import suggest
-from simtrain.strict_yaml import as_scalar, parse_document
 
 MINIMAL = """\
 model:

@@ -3,14 +3,14 @@
 import functools
 from typing import Any
 
+from simtrain.base.strict_yaml import Positions
 from simtrain.errors import Location
-from simtrain.evaluation import Evaluator
 from simtrain.scenario import RULES, Scenario
 from simtrain.scenario.section import Origin
-from simtrain.search.explorer import Explorer
-from simtrain.search.objective import Objective
-from simtrain.search.space import Point, Space
-from simtrain.strict_yaml import Positions
+from simtrain.studies.evaluation import Evaluator
+from simtrain.studies.search.explorer import Explorer
+from simtrain.studies.search.objective import Objective
+from simtrain.studies.search.space import Point, Space
 
 EVALUATOR = Evaluator()
 MODEL = {"num_layers": 4, "hidden_size": 512, "num_attention_heads": 8, "seq_length": 512}

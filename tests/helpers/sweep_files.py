@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow.parquet
 
-from simtrain.sweep import Plan, load_plan
-from simtrain.sweep.executors import SerialExecutor
-from simtrain.sweep.folder import SweepFolder
-from simtrain.sweep.run import Progress, Shard, run_sweep
+from simtrain.studies.sweep import Plan, load_plan
+from simtrain.studies.sweep.executors import SerialExecutor
+from simtrain.studies.sweep.folder import SweepFolder
+from simtrain.studies.sweep.run import Progress, Shard, run_sweep
 
 BASE = """\
 base:

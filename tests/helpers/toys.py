@@ -13,12 +13,12 @@ from simtrain.durations.model import DurationModel
 from simtrain.hardware.algorithms import Protocol
 from simtrain.hardware.load import load_profile
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.plan import Plan
-from simtrain.programs.pass_tasks import PassMachine, pass_program
-from simtrain.programs.seconds import Machine
-from simtrain.report.result import Result
+from simtrain.iteration.plan import Plan
+from simtrain.iteration.programs.pass_tasks import PassMachine, pass_program
+from simtrain.iteration.programs.seconds import Machine
+from simtrain.iteration.report.result import Result
 from simtrain.scenario import RecomputePolicy, Scenario, check_scenario
-from simtrain.simulation import simulate
+from simtrain.studies.simulation import simulate
 from simtrain.workload.batch import GetBatch
 from simtrain.workload.chunk import Chunk, unit_parameters
 from simtrain.workload.gpt import gpt_blocks

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from simtrain.report.result import Result
+from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario
 from tests.helpers.expert_models import moe
 from tests.helpers.toys import ONE_STAGE, small, zero

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from simtrain.report.result import Result
-from simtrain.traces.write import write_trace
+from simtrain.iteration.report.result import Result
+from simtrain.render.traces.write import write_trace
 from tests.helpers.toys import ONE_STAGE, run, small
 
 RESULTS = {

@@ -3,9 +3,9 @@
 from typing import Any
 
 from calibrate.records.schema import Header, IterationRecord, LayerRecord, Timing
-from simtrain.memory.buffers import GLOBAL
+from simtrain.iteration.memory.buffers import GLOBAL
 from simtrain.scenario import Scenario
-from simtrain.simulation import simulate, simulate_layer
+from simtrain.studies.simulation import simulate, simulate_layer
 from tests.helpers.toys import a100
 
 Data = dict[str, Any]

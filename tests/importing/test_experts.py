@@ -11,7 +11,7 @@ from simtrain.importing import import_hugging_face, import_megatron, import_torc
 from simtrain.importing.layer_patterns import dense_and_frequency
 from simtrain.scenario import load_scenario
 from simtrain.scenario.experts import Experts
-from simtrain.simulation import simulate_memory
+from simtrain.studies.simulation import simulate_memory
 from tests.helpers.command_line import call
 from tests.helpers.imported import BASE, text_of, written
 from tests.helpers.mapped_arguments import EXPERTS

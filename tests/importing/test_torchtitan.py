@@ -10,7 +10,7 @@ from simtrain.importing import import_torchtitan
 from simtrain.importing.torchtitan.keys import MAPPED, MODELS, NOT_MODELLED, WITHOUT_EFFECT
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.schedules import interleaved
-from simtrain.simulation import simulate_memory
+from simtrain.studies.simulation import simulate_memory
 from tests.helpers.command_line import call
 from tests.helpers.imported import written
 

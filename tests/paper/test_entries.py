@@ -7,9 +7,9 @@ from pytest import MonkeyPatch
 from rich.console import Console
 
 from simtrain import paper
-from simtrain.pages.paper_page import paper_page
 from simtrain.paper.entries import BYTES, PERCENT, Entry, Limit, Reproduction, Section, Unit
 from simtrain.paper.published import published
+from simtrain.render.pages.paper_page import paper_page
 from tests.helpers.command_line import call
 
 

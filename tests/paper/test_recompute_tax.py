@@ -7,7 +7,7 @@ from simtrain.paper.layer_terms import RECOMPUTES
 from simtrain.paper.models import PRESENT, paper_scenario
 from simtrain.paper.recompute_tax import recompute_tax
 from simtrain.paper.times import table4
-from simtrain.simulation import simulate
+from simtrain.studies.simulation import simulate
 
 
 @pytest.fixture(scope="module")

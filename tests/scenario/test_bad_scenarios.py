@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from simtrain.base.strict_yaml import parse_document
 from simtrain.errors import InputError
 from simtrain.scenario import RULES, Scenario, check_scenario, load_scenario
 from simtrain.scenario.remedies import changed, suggest, suggest_together
 from simtrain.scenario.violation import rule_against
-from simtrain.strict_yaml import parse_document
 from tests.helpers.bad_context import BAD_CONTEXT
 from tests.helpers.bad_data_parallel import BAD_DATA_PARALLEL
 from tests.helpers.bad_scenarios import ILLEGAL, UNREADABLE, WRONG_VALUES, BadScenario, adding

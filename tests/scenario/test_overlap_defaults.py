@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from simtrain.report.remarks import settings_of
-from simtrain.resources import list_stacks
+from simtrain.base.resources import list_stacks
+from simtrain.iteration.report.remarks import settings_of
 from simtrain.scenario import Scenario, check_scenario
-from simtrain.simulation import simulate
+from simtrain.studies.simulation import simulate
 
 INTERLEAVED: dict[str, Any] = {"pipeline": 4, "interleave": 2, "data": 2}
 GATHERED = {"data_parallel": True, "parameter_gather": True}

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from simtrain.errors import InputError
-from simtrain.simulation import simulate
+from simtrain.studies.simulation import simulate
 from tests.workload.test_precision import fp8, modern
 
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import simtrain
+from simtrain.base.strict_yaml import data_of
 from simtrain.errors import InputError, Problem
 from simtrain.scenario import (
     Batch,
@@ -22,10 +23,9 @@ from simtrain.scenario import (
     load_scenario,
     load_unchecked,
 )
-from simtrain.search.run import search
-from simtrain.search.space import Space
-from simtrain.simulation import simulate, simulate_fitting, simulate_memory
-from simtrain.strict_yaml import data_of
+from simtrain.studies.search.run import search
+from simtrain.studies.search.space import Space
+from simtrain.studies.simulation import simulate, simulate_fitting, simulate_memory
 from tests.helpers.scenario_texts import MINIMAL, scenario_of
 
 NAME = "table5_175b_present"

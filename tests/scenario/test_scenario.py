@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from simtrain.base.resources import find_profile, find_scenario, list_scenarios
 from simtrain.errors import InputError, Location
-from simtrain.resources import find_profile, find_scenario, list_scenarios
 from simtrain.scenario import RecomputePolicy, Scenario, load_scenario
 from tests.helpers.scenario_texts import MINIMAL, edited, scenario_of
 
@@ -285,7 +285,7 @@ def test_an_installed_package_finds_its_data_inside_itself(
     folder = tmp_path / "simtrain" / "_data" / "scenarios"
     folder.mkdir(parents=True)
     (folder / "only.yaml").write_text(MINIMAL, "utf-8")
-    monkeypatch.setattr("simtrain.resources._PACKAGE", tmp_path / "simtrain")
+    monkeypatch.setattr("simtrain.base.resources._PACKAGE", tmp_path / "simtrain")
     assert list_scenarios() == ["only"]
     assert load_scenario("only").model.num_layers == 48
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from simtrain.errors import InputError
-from simtrain.report.result import Result
+from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.schedules import (
     ScheduleVersion,
@@ -19,9 +19,9 @@ from simtrain.schedules import (
     read_schedule,
     time_slots,
 )
-from simtrain.search import search
-from simtrain.simulation import simulate
-from simtrain.sweep import load_plan
+from simtrain.studies.search import search
+from simtrain.studies.simulation import simulate
+from simtrain.studies.sweep import load_plan
 from tests.helpers.command_line import call
 from tests.helpers.toys import scenario_with
 

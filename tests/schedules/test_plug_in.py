@@ -67,7 +67,10 @@ def zero_bubble_csv(stages: int, microbatches: int) -> str:
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """A copy of the project with one more schedule."""
     copy = tmp_path_factory.mktemp("checkout")
-    for folder in ("simtrain", "scenarios", "hw_profiles", "software_stacks", "sweeps"):
+    for folder in (
+        *("simtrain", "calibrate"),
+        *("scenarios", "hw_profiles", "software_stacks", "sweeps"),
+    ):
         shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
     schedules = copy / "simtrain" / "schedules"
     (schedules / "zero_bubble.py").write_text(NEW_FILE, "utf-8")

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from simtrain.engine import simulate as run_program
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.memory.report import memory_report
-from simtrain.plan import Plan
-from simtrain.programs.iteration_builder import tasks_of
-from simtrain.programs.seconds import IterationSeconds
+from simtrain.iteration.memory.report import memory_report
+from simtrain.iteration.plan import Plan
+from simtrain.iteration.programs.iteration_builder import tasks_of
+from simtrain.iteration.programs.seconds import IterationSeconds
 from simtrain.scenario import Scenario
 from simtrain.schedules import most_outstanding
 from simtrain.studies.choose import Choice, choose, is_open

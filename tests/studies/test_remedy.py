@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from simtrain import simulation
 from simtrain.errors import DoesNotFitError, InputError
 from simtrain.hardware.load import load_profile
-from simtrain.memory.report import COMPONENT_LABELS
-from simtrain.report.result import Result
+from simtrain.iteration.memory.report import COMPONENT_LABELS
+from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario, load_scenario
-from simtrain.simulation import simulate, simulate_fitting, simulate_memory
+from simtrain.studies import simulation
 from simtrain.studies.remedy import Remedy, cheapest_change
+from simtrain.studies.simulation import simulate, simulate_fitting, simulate_memory
 from tests.helpers.command_line import Outcome, call
 from tests.helpers.toys import a100, changed, small
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from simtrain.durations.model import DurationModel
 from simtrain.errors import InputError
-from simtrain.report.result import Result
+from simtrain.iteration.report.result import Result
 from simtrain.scenario import check_scenario, load_scenario
 from simtrain.scenario.experts import Experts
-from simtrain.simulation import simulate
+from simtrain.studies.simulation import simulate
 from simtrain.workload.gpt import TransformerLayer, gpt_blocks
 from simtrain.workload.work import FusedAttention
 from tests.helpers.scenario_texts import MINIMAL, edited

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simtrain.base.mesh import Group, Mesh
 from simtrain.durations.attention import AttentionMachine, attention_seconds
 from simtrain.durations.collectives import total_wire_bytes
 from simtrain.hardware.load import load_profile
-from simtrain.memory.working import pass_memory
-from simtrain.mesh import Group, Mesh
+from simtrain.iteration.memory.working import pass_memory
 from simtrain.scenario import Scenario
-from simtrain.simulation import simulate
+from simtrain.studies.simulation import simulate
 from simtrain.workload.ops import Op
 from simtrain.workload.record import record_pass
 from simtrain.workload.work import Collective, FusedAttention

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 
 from simtrain.errors import InputError
-from simtrain.memory.working import pass_memory
-from simtrain.plan import Plan
+from simtrain.iteration.memory.working import pass_memory
+from simtrain.iteration.plan import Plan
 from simtrain.scenario import Scenario, load_scenario
-from simtrain.simulation import simulate
+from simtrain.studies.simulation import simulate
 from simtrain.workload.ops import Op, total_flops
 from simtrain.workload.record import record_pass
 from simtrain.workload.work import Collective, FusedAttention

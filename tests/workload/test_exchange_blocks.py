@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from simtrain.base.mesh import Group
 from simtrain.durations.collectives import collective_seconds, wire_bytes
 from simtrain.durations.model import DurationModel
-from simtrain.mesh import Group
-from simtrain.plan import Plan
+from simtrain.iteration.plan import Plan
 from simtrain.workload import blocks
 from simtrain.workload.chunk import chunk_of
 from simtrain.workload.ops import Op, Tensor

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
+from simtrain.base.mesh import Mesh
 from simtrain.durations.model import DurationModel
 from simtrain.errors import InputError
-from simtrain.memory.working import pass_memory
-from simtrain.mesh import Mesh
+from simtrain.iteration.memory.working import pass_memory
 from simtrain.scenario.expert_rules import EXPERT_RULES
-from simtrain.simulation import simulate
+from simtrain.studies.simulation import simulate
 from simtrain.workload.chunk import parameters
 from simtrain.workload.ops import Op, Phase, total_flops
 from simtrain.workload.record import record_pass

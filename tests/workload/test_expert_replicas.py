@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simtrain.base.mesh import Group
 from simtrain.errors import InputError
-from simtrain.memory.states import model_states
-from simtrain.mesh import Group
-from simtrain.simulation import simulate
+from simtrain.iteration.memory.states import model_states
+from simtrain.studies.simulation import simulate
 from simtrain.workload.buckets import bucket_ops, buckets_of
 from simtrain.workload.chunk import Chunk, layer_parameters, parameters
 from simtrain.workload.ops import Op, Tensor

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from simtrain.memory.working import pass_memory
+from simtrain.iteration.memory.working import pass_memory
 from simtrain.scenario import load_scenario
-from simtrain.simulation import simulate
+from simtrain.studies.simulation import simulate
 from simtrain.workload.ops import total_flops, total_model_flops
 from simtrain.workload.work import CollectiveKind, Elementwise, Gemm, GroupedGemm, KernelFamily
 from tests.helpers.expert_models import (

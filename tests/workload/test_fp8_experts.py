@@ -6,7 +6,7 @@ import pytest
 
 from simtrain.errors import InputError
 from simtrain.scenario import Scenario, load_scenario
-from simtrain.simulation import simulate
+from simtrain.studies.simulation import simulate
 from simtrain.workload.ops import Op, total_flops, total_model_flops
 from simtrain.workload.optimizer import StepOps, parameter_gather
 from simtrain.workload.work import Collective, CollectiveKind, Elementwise, Gemm, GroupedGemm

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from simtrain.base.strict_yaml import Document, Positions
 from simtrain.durations.attention import (
     AttentionMachine,
     attention_is_extrapolated,
@@ -19,11 +20,10 @@ from simtrain.durations.attention import (
 )
 from simtrain.errors import InputError
 from simtrain.hardware.load import load_profile
-from simtrain.memory.working import pass_memory
-from simtrain.pages.result_page import result_page
+from simtrain.iteration.memory.working import pass_memory
+from simtrain.render.pages.result_page import result_page
 from simtrain.scenario import Scenario, load_scenario
-from simtrain.simulation import simulate, simulate_layer
-from simtrain.strict_yaml import Document, Positions
+from simtrain.studies.simulation import simulate, simulate_layer
 from simtrain.workload.ops import Op, Phase, total_flops, total_model_flops
 from simtrain.workload.passes import Pass, PassKind
 from simtrain.workload.record import record_pass

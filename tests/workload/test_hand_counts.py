@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simtrain.programs.iteration_builder import tasks_of
-from simtrain.programs.parts import TransferPart, structure_of
+from simtrain.iteration.programs.iteration_builder import tasks_of
+from simtrain.iteration.programs.parts import TransferPart, structure_of
 from simtrain.scenario import Scenario
 from simtrain.workload.batch import GetBatch
 from simtrain.workload.chunk import Chunk

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simtrain.memory.working import pass_memory
+from simtrain.iteration.memory.working import pass_memory
 from simtrain.scenario import Scenario
-from simtrain.simulation import simulate
+from simtrain.studies.simulation import simulate
 from simtrain.workload.ops import Op, total_flops, total_model_flops
 from simtrain.workload.record import record_pass
 from simtrain.workload.work import Collective

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simtrain.mesh import Axis
+from simtrain.base.mesh import Axis
 from simtrain.scenario import Scenario
 from simtrain.workload.chunk import Parameters
 from simtrain.workload.ops import Op, total_flops

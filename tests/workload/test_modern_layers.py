@@ -6,8 +6,8 @@ from fractions import Fraction
 
 import pytest
 
-from simtrain.memory.working import pass_memory
-from simtrain.plan import Plan
+from simtrain.iteration.memory.working import pass_memory
+from simtrain.iteration.plan import Plan
 from simtrain.scenario import Scenario
 from simtrain.workload import blocks
 from simtrain.workload.blocks.vocabulary import look_up

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simtrain.memory.report import memory_report
-from simtrain.memory.working import pass_memory
-from simtrain.programs.seconds import IterationSeconds
+from simtrain.iteration.memory.report import memory_report
+from simtrain.iteration.memory.working import pass_memory
+from simtrain.iteration.programs.seconds import IterationSeconds
 from simtrain.scenario import Scenario
 from simtrain.scenario.pipeline_layout import chunks_of_layout, layout_of_chunks
-from simtrain.search.bounds import Bounds
+from simtrain.studies.search.bounds import Bounds
 from simtrain.workload.chunk import whole_parameters
 from simtrain.workload.record import record_pass
 from simtrain.workload.work import Collective, Elementwise

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from calibrate.torch_model.shape import LayerShape
 from simtrain.durations.collectives import total_wire_bytes
-from simtrain.plan import Plan
-from simtrain.programs.seconds import IterationSeconds
-from simtrain.report.result import Result
+from simtrain.iteration.plan import Plan
+from simtrain.iteration.programs.seconds import IterationSeconds
+from simtrain.iteration.report.result import Result
 from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.schedules import (
     NAMED,

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simtrain.errors import InputError
-from simtrain.memory.working import pass_memory
+from simtrain.iteration.memory.working import pass_memory
 from simtrain.scenario import RecomputePolicy, Scenario, check_scenario
 from simtrain.scenario.recompute_rules import absent_modules
 from simtrain.scenario.recompute_section import MODULES

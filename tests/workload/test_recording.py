@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 
 from simtrain import load_scenario
-from simtrain.evaluation import Evaluator
-from simtrain.plan import microbatch_of
+from simtrain.iteration.plan import microbatch_of
+from simtrain.studies.evaluation import Evaluator
 from simtrain.workload.gpt import gpt_blocks
 from simtrain.workload.tape import record
 

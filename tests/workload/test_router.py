@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from simtrain.errors import InputError
-from simtrain.memory.working import pass_memory
+from simtrain.iteration.memory.working import pass_memory
 from simtrain.scenario.check import check_cluster
 from simtrain.workload.ops import Op
 from simtrain.workload.work import Elementwise, Gemm

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simtrain.iteration import simulate_iteration
-from simtrain.memory.replay import MemoryReplay
-from simtrain.memory.report import memory_report
-from simtrain.memory.working import pass_memory
-from simtrain.plan import PipelineOrder, Plan
+from simtrain.iteration.memory.replay import MemoryReplay
+from simtrain.iteration.memory.report import memory_report
+from simtrain.iteration.memory.working import pass_memory
+from simtrain.iteration.plan import PipelineOrder, Plan
+from simtrain.iteration.run_plan import simulate_iteration
 from simtrain.scenario import Scenario
 from simtrain.schedules import Action, Kind, Schedule
 from simtrain.workload.ops import total_flops

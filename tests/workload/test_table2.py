@@ -7,7 +7,7 @@ from hypothesis import given
 
 from simtrain.durations.collectives import total_wire_bytes
 from simtrain.scenario import Scenario
-from simtrain.simulation import simulate
+from simtrain.studies.simulation import simulate
 from simtrain.workload.ops import Phase, total_flops
 from simtrain.workload.record import record_pass
 from simtrain.workload.work import Collective, CollectiveKind, Elementwise, Gemm

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simtrain.memory.report import memory_report
-from simtrain.plan import Plan
-from simtrain.programs.seconds import IterationSeconds
+from simtrain.iteration.memory.report import memory_report
+from simtrain.iteration.plan import Plan
+from simtrain.iteration.programs.seconds import IterationSeconds
 from simtrain.scenario import RULES, RecomputePolicy, Scenario, load_scenario
 from simtrain.scenario.remedies import broken_codes
 from simtrain.workload.ops import Phase, total_flops

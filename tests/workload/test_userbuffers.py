@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simtrain.base.mesh import Group
 from simtrain.durations.collectives import total_wire_bytes
 from simtrain.durations.model import DurationModel
 from simtrain.engine import Engine
 from simtrain.errors import InputError
-from simtrain.mesh import Group
-from simtrain.programs.pass_tasks import PassMachine, pass_program, simulate_pass
+from simtrain.iteration.programs.pass_tasks import PassMachine, pass_program, simulate_pass
 from simtrain.scenario import RecomputePolicy, Scenario
-from simtrain.search.legality import legal_points, rules_on
-from simtrain.search.space import Space
-from simtrain.simulation import simulate
+from simtrain.studies.search.legality import legal_points, rules_on
+from simtrain.studies.search.space import Space
+from simtrain.studies.simulation import simulate
 from simtrain.workload.blocks import column_linear, row_linear
 from simtrain.workload.chunk import Chunk
 from simtrain.workload.issue import OverlapPolicy

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from simtrain.base.file_kinds import HUGGING_FACE, load_kind
+from simtrain.base.strict_yaml import Document, as_scalar
 from simtrain.errors import InputError, Location, did_you_mean
-from simtrain.file_kinds import HUGGING_FACE, load_kind
 from simtrain.importing.draft import DEFAULT, Draft, padded_vocabulary
 from simtrain.importing.hugging_face.keys import (
     FAMILIES,
@@ -22,7 +23,6 @@ from simtrain.importing.hugging_face.keys import (
 from simtrain.importing.layer_patterns import dense_and_frequency, full_attention_every
 from simtrain.importing.settings import Setting
 from simtrain.scenario import Scenario
-from simtrain.strict_yaml import Document, as_scalar
 
 _DTYPES = {"bfloat16": "bf16", "float16": "fp16"}
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 
+from simtrain.base.file_kinds import LOG, MOST_BYTES_OF_LOG, SHELL, refuse_other_kinds
+from simtrain.base.strict_yaml import read_text
 from simtrain.errors import InputError, Location
-from simtrain.file_kinds import LOG, MOST_BYTES_OF_LOG, SHELL, refuse_other_kinds
 from simtrain.importing.megatron.arguments import KNOWN, SPELLINGS
 from simtrain.importing.megatron.shell import Argument, commands_of, words_of
 from simtrain.importing.megatron.shell_syntax import Lines
 from simtrain.importing.settings import Setting
-from simtrain.strict_yaml import read_text
 
 TEXT = "the arguments"
 """The file name in errors if the arguments are passed as text."""

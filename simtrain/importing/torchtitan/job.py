@@ -8,8 +8,9 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
+from simtrain.base.file_kinds import TORCHTITAN, refuse_other_kinds
+from simtrain.base.strict_yaml import as_scalar, leaves, read_text
 from simtrain.errors import InputError, Location
-from simtrain.file_kinds import TORCHTITAN, refuse_other_kinds
 from simtrain.importing.draft import Draft
 from simtrain.importing.settings import Setting
 from simtrain.importing.torchtitan.keys import (
@@ -19,7 +20,6 @@ from simtrain.importing.torchtitan.keys import (
     WITHOUT_EFFECT,
     WITHOUT_EFFECT_SECTIONS,
 )
-from simtrain.strict_yaml import as_scalar, leaves, read_text
 
 _HEADER = re.compile(r"\s*\[\s*([\w.-]+)\s*\]")
 _DEEP = re.compile(r"(?:\.[^.=\n]{1,100}){60}")

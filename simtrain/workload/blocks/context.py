@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from simtrain.mesh import Group
+from simtrain.base.mesh import Group
 from simtrain.workload.blocks.attention_core import AttentionCore
 from simtrain.workload.issue import Handle, IssueOrder
 from simtrain.workload.ops import Op, Phase, Tensor, collective, elementwise

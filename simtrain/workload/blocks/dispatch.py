@@ -6,7 +6,7 @@ moe_utils.py), each as one fused kernel.
 
 from __future__ import annotations
 
-from simtrain.mesh import Group
+from simtrain.base.mesh import Group
 from simtrain.workload.blocks.router import INDEX_BYTES, Routing
 from simtrain.workload.ops import Ops, Tensor, collective, elementwise, gradient
 from simtrain.workload.tape import Tape

@@ -6,7 +6,7 @@ op. That of an all-to-all or a transfer is the reverse exchange.
 
 from __future__ import annotations
 
-from simtrain.mesh import Group
+from simtrain.base.mesh import Group
 from simtrain.workload.ops import Ops, Phase, Tensor, collective, elementwise
 from simtrain.workload.tape import Tape
 from simtrain.workload.work import CollectiveKind

@@ -10,7 +10,7 @@ product run one after another, not on three streams.
 
 from __future__ import annotations
 
-from simtrain.mesh import Group
+from simtrain.base.mesh import Group
 from simtrain.workload.fp8 import FP8_BYTES
 from simtrain.workload.issue import IssueOrder
 from simtrain.workload.ops import Op, Phase, Tensor, elementwise

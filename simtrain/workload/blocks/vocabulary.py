@@ -8,7 +8,7 @@ exponentials.
 
 from __future__ import annotations
 
-from simtrain.mesh import Group
+from simtrain.base.mesh import Group
 from simtrain.workload.ops import Op, Ops, Phase, Tensor, collective, elementwise, gradient
 from simtrain.workload.tape import Parameter, Tape
 from simtrain.workload.work import FP32_BYTES, CollectiveKind, KernelFamily

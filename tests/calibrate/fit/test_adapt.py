@@ -14,7 +14,7 @@ from simtrain.errors import InputError
 from simtrain.hardware.entries import entries_of
 from simtrain.hardware.load import load_profile
 from simtrain.scenario import Scenario
-from simtrain.simulation import simulate
+from simtrain.studies.simulation import simulate
 from tests.helpers.command_line import call
 from tests.helpers.measured_records import took
 

@@ -17,11 +17,11 @@ from calibrate.fit.result import Fit
 from calibrate.records.schema import AttentionRecord, Measurement
 from calibrate.validation.limits import Limits
 from calibrate.validation.profile import validate_profile
+from simtrain.base.entry import Entry
 from simtrain.durations.attention import AttentionMachine, attention_seconds
-from simtrain.entry import Entry
 from simtrain.errors import InputError
 from simtrain.hardware.profile import FusedAttention as FusedAttentionSection
-from simtrain.simulation import simulate
+from simtrain.studies.simulation import simulate
 from simtrain.workload.work import FusedAttention
 from tests.helpers.measured_records import alone, header, took
 from tests.helpers.toys import a100, small

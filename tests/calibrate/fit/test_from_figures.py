@@ -10,13 +10,13 @@ from calibrate.app import app
 from calibrate.fit.entry import round_significant
 from calibrate.fit.published import fit_figures
 from calibrate.fit.result import Fit, profile_text
+from simtrain.base.accuracy import Comparison
+from simtrain.base.resources import find_profile
+from simtrain.base.strict_yaml import load_document
 from simtrain.commands.app import run_app
-from simtrain.comparison import Comparison
 from simtrain.errors import InputError
-from simtrain.resources import find_profile
 from simtrain.scenario import load_scenario
-from simtrain.simulation import simulate_layer
-from simtrain.strict_yaml import load_document
+from simtrain.studies.simulation import simulate_layer
 from tests.helpers.command_line import call, spawn
 from tests.helpers.toys import a100
 
@@ -174,7 +174,7 @@ def test_rounding_to_significant_digits(value: float, digits: int, rounded: floa
 WITHOUT = """
 import sys
 sys.modules |= {"scipy": None, "torch": None}
-from simtrain.cli import main
+from simtrain.commands.cli import main
 HELP = ["--help"], ["fit", "--help"], ["measure", "--help"], ["memory", "-h"], ["validate", "-h"]
 for arguments in (*HELP, ["nccl-tests", "-h"], ["memory"], ["fit", "figures.yaml"]):
     sys.argv[1:] = ["calibrate", *arguments]

@@ -22,13 +22,13 @@ from calibrate.records.schema import (
     Measurement,
     MemoryRecord,
 )
+from simtrain.base.entry import Entry
 from simtrain.durations.collectives import ring_seconds
 from simtrain.durations.gemm import GemmMachine, gemm_seconds
-from simtrain.entry import Entry
 from simtrain.errors import InputError
 from simtrain.hardware.load import load_profile
 from simtrain.scenario import Scenario
-from simtrain.simulation import simulate
+from simtrain.studies.simulation import simulate
 from simtrain.workload.work import RING_COLLECTIVES, Gemm
 from tests.helpers.command_line import call
 from tests.helpers.measured_records import (

@@ -10,10 +10,10 @@ from calibrate.fit.links import LinkFit, fit_links
 from calibrate.fit.network import Load, NetworkFit
 from calibrate.fit.result import Fit
 from calibrate.records.schema import CollectiveRecord, Measurement
+from simtrain.base.mesh import Group
 from simtrain.durations.collectives import collective_seconds, transfer_seconds
-from simtrain.mesh import Group
 from simtrain.scenario import Scenario
-from simtrain.simulation import simulate
+from simtrain.studies.simulation import simulate
 from simtrain.workload.work import RING_COLLECTIVES, Collective, CollectiveKind
 from tests.helpers.measured_records import alone, header, linked, took
 from tests.helpers.network_records import ALONE, SEND_S, STEP_S, crossing

@@ -15,9 +15,9 @@ from calibrate.records.schema import (
     Measurement,
     OverlapRecord,
 )
-from simtrain.comparison import Comparison
+from simtrain.base.accuracy import Comparison
+from simtrain.base.entry import Entry
 from simtrain.durations.gemm import GemmMachine
-from simtrain.entry import Entry
 from simtrain.hardware.profile import HardwareProfile
 from tests.helpers.measured_records import A100, alone, gemm, header, kernels, linked, took, without
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from calibrate.torch_model.layer import Recompute, TransformerLayer
 from calibrate.torch_model.parallel import TensorGroup
 from calibrate.torch_model.shape import LayerShape
-from simtrain.mesh import Group
+from simtrain.base.mesh import Group
 from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.workload import gpt
 from simtrain.workload.chunk import Chunk

@@ -17,7 +17,7 @@ from calibrate.records.schema import (
 )
 from calibrate.validation.limits import Limits
 from calibrate.validation.profile import validate_profile
-from simtrain.comparison import Comparison, Pair
+from simtrain.base.accuracy import Comparison, Pair
 from simtrain.errors import InputError
 from tests.helpers.command_line import Outcome, call
 from tests.helpers.toys import a100
@@ -220,7 +220,7 @@ KINDS = "png", "svg"
 
 def test_the_picture_has_a_mark_for_each_error() -> None:
     from calibrate.validation.profile import draw_validation
-    from simtrain.figures.style import styled
+    from simtrain.render.figures.style import styled
 
     found = validate_profile(a100(), HEADER, simulated_records(), Limits())
     with styled():

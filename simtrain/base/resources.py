@@ -1,0 +1,142 @@
+"""Find scenarios, sweeps, profiles and software stacks by name or path."""
+
+from __future__ import annotations
+
+import functools
+import os
+from pathlib import Path
+
+from simtrain.errors import InputError, Location, did_you_mean
+
+_PACKAGE = Path(__file__).parents[1]
+_SUFFIX = ".yaml"
+_SUFFIXES = (_SUFFIX, ".yml", ".csv")
+_LONGEST_NAME = 80
+_SAME_MACHINE = 0.8  # similarity of a misspelt name; that of gb200 and b200_sxm is 0.62
+_NOUNS = {
+    "scenarios": "scenario",
+    "sweeps": "sweep",
+    "hw_profiles": "hardware profile",
+    "software_stacks": "software stack",
+}
+# Kinds with too many names for an error message: the command that lists them.
+_LISTED_BY = {"scenarios": "simtrain scenarios", "sweeps": "simtrain sweeps"}
+
+
+def find_scenario(name_or_path: str | Path, location: Location | None = None) -> Path:
+    """Find a scenario's file by its path or by the name of a shipped scenario (else E101)."""
+    return _find(name_or_path, "scenarios", location)
+
+
+def find_sweep(name_or_path: str | Path) -> Path:
+    """Find a sweep's file by its path or by the name of a shipped sweep (else E101)."""
+    return _find(name_or_path, "sweeps")
+
+
+def find_profile(name_or_path: str | Path, location: Location | None = None) -> Path:
+    """Find a hardware profile's file by its path or by the name of a shipped one (else E101)."""
+    return _find(name_or_path, "hw_profiles", location)
+
+
+def find_stack(name: str) -> Path:
+    """Find the file of a shipped software stack by its name (else E101)."""
+    if name not in list_stacks():
+        raise _unknown_name(name, "software_stacks", None)
+    return _folder("software_stacks") / f"{name}{_SUFFIX}"
+
+
+def list_scenarios() -> list[str]:
+    """Names of the shipped scenarios."""
+    return _names("scenarios")
+
+
+def list_sweeps() -> list[str]:
+    """Names of the shipped sweeps."""
+    return _names("sweeps")
+
+
+def list_profiles() -> list[str]:
+    """Names of the shipped hardware profiles."""
+    return _names("hw_profiles")
+
+
+def list_stacks() -> list[str]:
+    """Names of the shipped software stacks."""
+    return _names("software_stacks")
+
+
+def beside(name_or_path: str, file: str) -> str:
+    """Resolve a path relative to the file that contains it; bare names stay unchanged."""
+    if _is_bare(name_or_path) or os.path.isabs(name_or_path):
+        return name_or_path
+    return os.path.normpath(os.path.join(os.path.dirname(file), name_or_path))
+
+
+def _is_bare(name: str) -> bool:
+    return os.path.basename(name) == name and not name.endswith(_SUFFIXES)
+
+
+def _folder(kind: str) -> Path:
+    """The data folder: inside the installed package, or next to it in a source checkout."""
+    return _folder_of(_PACKAGE, kind)
+
+
+@functools.cache
+def _folder_of(package: Path, kind: str) -> Path:
+    installed = package / "_data" / kind
+    return installed if installed.is_dir() else package.parent / kind
+
+
+def _names(kind: str) -> list[str]:
+    return sorted(path.stem for path in _folder(kind).glob(f"*{_SUFFIX}"))
+
+
+def _find(name_or_path: str | Path, kind: str, location: Location | None = None) -> Path:
+    # Sweeps look up profiles thousands of times per second; os.path is faster than pathlib.
+    name = str(name_or_path)
+    if not _is_bare(name) or os.path.isfile(name):
+        if location is not None and not os.path.exists(name):
+            from simtrain.base.strict_yaml.reading import similar_names_advice
+
+            message = f"there is no file {name}"
+            raise InputError.of("E101", message, location, similar_names_advice(Path(name)))
+        return Path(name)
+    shipped = f"{_folder(kind)}{os.sep}{name}{_SUFFIX}"
+    if not os.path.isfile(shipped):
+        raise _unknown_name(name, kind, location)
+    return Path(shipped)
+
+
+def _unknown_name(name: str, kind: str, location: Location | None) -> InputError:
+    known = _names(kind)
+    similar = _similar_machine if kind == "hw_profiles" else did_you_mean
+    question = _other_kind(name) or similar(name, known)
+    shown = name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}..."
+    listing = _LISTED_BY.get(kind)
+    names = f"{listing} lists the names" if listing else f"Known names: {', '.join(known)}"
+    message = f'there is no {_NOUNS[kind]} named "{shown}"'
+    fix = f"{question}{names}; or write the path of a YAML file"
+    return InputError.of("E101", message, location, fix)
+
+
+def _similar_machine(name: str, known: list[str]) -> str:
+    """Suggest a profile whose name is misspelt or cut short; others are different machines."""
+    lower = name.lower()
+    begins = [one for one in known if one.startswith(lower)]
+    if question := did_you_mean(name, begins) or did_you_mean(name, known, _SAME_MACHINE):
+        return question
+    similar = did_you_mean(name, known).removeprefix("did you mean ").removesuffix("? ")
+    return f"{similar} is a different machine. " if similar else ""
+
+
+def _other_kind(name: str) -> str:
+    """Say what else has this name, as a sentence; "" if nothing has."""
+    if os.path.isfile(f"{name}{_SUFFIX}"):
+        return f"did you mean {name}{_SUFFIX}? "
+    kinds = {
+        "scenarios": f"a scenario: simtrain run {name}",
+        "sweeps": f"a sweep: simtrain sweep {name} --out results",
+        "hw_profiles": f"a hardware profile: --set cluster={name}",
+    }
+    is_shipped = (what for kind, what in kinds.items() if name in _names(kind))
+    return next((f"{name} is {what}. " for what in is_shipped), "")

@@ -1,0 +1,315 @@
+"""Validate loaded data with a pydantic model and explain each error in the user's terms."""
+
+from __future__ import annotations
+
+import difflib
+import keyword
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, SupportsIndex, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from simtrain.base.strict_yaml.document import Path, Positions, as_scalar, dotted
+from simtrain.base.strict_yaml.model_fields import (
+    example,
+    legal_keys,
+    names_of,
+    other_names,
+    other_values,
+)
+from simtrain.errors import InputError, Location, Problem, did_you_mean
+
+Model = TypeVar("Model", bound=BaseModel)
+
+# Errors that pydantic reports only as a consequence of another error.
+_CONSEQUENCES = frozenset({"default_factory_not_called"})
+_MAX_SHOWN = 40
+_MOST_NAMES = 3
+_FILE = "the file"
+# Suffixes of numbers, as powers of 1024 or 1000.
+_SUFFIX_POWERS = {"k": 1, "m": 2, "b": 3, "g": 3}
+_WORDS: dict[type, str] = {type(None): "null (nothing written)", dict: "a section", list: "a list"}
+_TYPES = {bool: "boolean", int: "integer", float: "decimal number", str: "text"}
+
+
+class FieldError(ValueError):
+    """An error about one field, raised by a validator of a whole section.
+
+    Args:
+        path: the field, relative to the section.
+        message: what is wrong.
+        fix: what to write instead.
+    """
+
+    def __init__(self, path: Path, message: str, fix: str | None = None) -> None:
+        super().__init__(message)
+        self.path = path
+        self.fix = fix
+
+
+def validate(
+    model_class: type[Model],
+    data: Mapping[str, Any],
+    positions: Positions,
+    spell: Callable[[Path], str] = dotted,
+) -> Model:
+    """Validate data, with field names as in files, and return a `model_class`.
+
+    `spell` returns the name of a path in errors.
+
+    Raises:
+        InputError: one located problem per error.
+    """
+    try:
+        return model_class.model_validate(data, by_alias=True, by_name=False)
+    except ValidationError as error:
+        # Chaining pydantic's error would repeat the same in other words.
+        raise input_error(error, model_class, data, positions, spell=spell) from None
+
+
+def input_error(
+    error: ValidationError,
+    model_class: type[BaseModel],
+    data: Mapping[str, Any],
+    positions: Positions,
+    home: str = _FILE,
+    spell: Callable[[Path], str] = dotted,
+) -> InputError:
+    """Convert pydantic's error to an InputError with one located problem per error.
+
+    `home` names the origin of the data: the file, or the class whose constructor was called.
+    """
+    problems = []
+    for detail in error.errors():
+        if (kind := detail["type"]) not in _CONSEQUENCES:
+            path = _written_path(data, detail["loc"])
+            refusal = _Refusal(model_class, positions, home, path, detail, spell)
+            problems.append(_EXPLANATIONS.get(kind, _explain_otherwise)(refusal))
+    return InputError(sorted(problems, key=_line_and_column))
+
+
+def _line_and_column(problem: Problem) -> tuple[int, int]:
+    """Sort key: reading order; problems without a line come first."""
+    location = problem.location or Location("")
+    return location.line or 0, location.column or 0
+
+
+def as_written(value: Any) -> str:
+    """Format a value as YAML: true, .nan, "text"; long values are truncated."""
+    if isinstance(value, float) and not math.isfinite(value):
+        text = str(value).replace("nan", ".nan").replace("inf", ".inf")
+    elif isinstance(value, str):
+        text = f'"{value}"'
+    else:
+        words = (words for kind, words in _WORDS.items() if isinstance(value, kind))
+        text = next(words, as_scalar(value))
+    return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "..."
+
+
+def _written_path(data: Any, loc: Path) -> Path:
+    """Return `loc` without the names of union members, which pydantic inserts."""
+    path: list[str | int] = []
+    for index, part in enumerate(loc):
+        is_last = index == len(loc) - 1
+        if isinstance(data, Mapping) and (part in data or is_last):
+            path.append(part)
+            data = data.get(part)
+        elif isinstance(data, list) and isinstance(part, int):
+            path.append(part)
+            data = data[part] if part < len(data) else None
+    return tuple(path)
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """One error of pydantic: `detail` about the value at `path` of a `model_class`."""
+
+    model_class: type[BaseModel]
+    positions: Positions
+    top: str
+    path: Path
+    detail: Mapping[str, Any]
+    spell: Callable[[Path], str]
+
+    @property
+    def name(self) -> str:
+        """Path of the refused value, as a user writes it."""
+        return self.spell(self.path)
+
+    @property
+    def home(self) -> str:
+        """Section that contains the refused value."""
+        return self.spell(self.path[:-1]) or self.top
+
+    @property
+    def is_argument(self) -> bool:
+        """Whether the field is an argument of the model's constructor."""
+        return self.home == self.model_class.__name__
+
+    def in_full(self, key: str) -> str:
+        """Return another key of the same section with the section's name."""
+        section = self.spell(self.path[:-1])
+        return key if self.is_argument or not section else f"{section}.{key}"
+
+    def spelled(self, name: str) -> str:
+        """Spell a field's name; Python keywords get an underscore in constructors."""
+        return f"{name}_" if self.is_argument and keyword.iskeyword(name) else name
+
+    @property
+    def says(self) -> str:
+        """Statement of the refused value: "batch.micro is 0"."""
+        return f"{self.name} is {as_written(self.detail['input'])}"
+
+    @property
+    def example(self) -> str | None:
+        """A value that the field accepts, from the model's examples."""
+        return example(self.model_class, self.path)
+
+    def at_value(self, code: str, message: str, fix: str | None) -> Problem:
+        """Build a problem at the refused value."""
+        return Problem(code, message, self.positions.of_value(self.path), fix=fix)
+
+    def at_key(self, code: str, message: str, fix: str | None) -> Problem:
+        """Build a problem at the key of the refused value."""
+        return Problem(code, message, self.positions.of_key(self.path), fix=fix)
+
+
+def _explain_unknown_key(refusal: _Refusal) -> Problem:
+    key = str(refusal.path[-1])
+    legal = [refusal.spelled(name) for name in legal_keys(refusal.model_class, refusal.path[:-1])]
+    similar = difflib.get_close_matches(key, legal, n=1)
+    elsewhere = names_of(refusal.model_class, key)
+    if not 0 < len(elsewhere) <= _MOST_NAMES:
+        elsewhere = tuple(map(refusal.in_full, similar))
+    question = f"did you mean {' or '.join(elsewhere)}? " if elsewhere else ""
+    own, whole = (other_names(refusal.model_class, path) for path in (refusal.path[:-1], ()))
+    if instead := own.get(key) or whole.get(key):
+        is_own = key in own and instead.split()[0].rstrip(",:") in legal
+        verb = "" if instead.startswith("remove") else "write "
+        question = f"{verb}{refusal.in_full(instead) if is_own else instead}. "
+    where, keys = f"in {refusal.home}", f"The keys of {refusal.home}"
+    if refusal.home == _FILE:  # also if an option of a command has the key
+        where, keys = "at the top level", "The keys there"
+    fix = f"{question}{keys} are {', '.join(legal)}"
+    return refusal.at_key("E201", f'unknown key "{key}" {where}', fix)
+
+
+def _explain_missing(refusal: _Refusal) -> Problem:
+    name, shown = refusal.path[-1], refusal.example
+    if isinstance(name, int):
+        listed = refusal.positions.of_value(refusal.path[:-1])
+        fix = f"{refusal.home} needs at least {name + 1} values"
+        return Problem("E202", f"{refusal.name} is missing", listed, fix=fix)
+    if refusal.is_argument:
+        missing = refusal.spelled(name)
+        fix = f"write {refusal.home}({missing}={shown or '...'}, ...)"
+    else:
+        missing = refusal.name
+        place = "at the top level" if len(refusal.path) == 1 else f"under {refusal.home}"
+        fix = f"add {name}{f': {shown}' if shown else ''} {place}"
+    return refusal.at_key("E202", f"{missing} is missing", fix)
+
+
+def _expecting(
+    expected: str, hint: Callable[[Any], str | None] = lambda value: None
+) -> Callable[[_Refusal], Problem]:
+    """Return an explanation for values of the wrong type; `hint` suggests a value."""
+
+    def explain(refusal: _Refusal) -> Problem:
+        """Build the problem of a value of the wrong type."""
+        value = refusal.detail["input"]
+        kind = type(value)
+        the_type = "" if kind in _WORDS else f"the {_TYPES.get(kind, kind.__name__)} "
+        found = the_type + as_written(value)
+        message = f"{refusal.name} must be {expected}, not {found}"
+        meant = hint(value) or refusal.example
+        return refusal.at_value("E203", message, f"write {meant or expected}")
+
+    return explain
+
+
+def _integer_hint(value: Any) -> str | None:
+    """Suggest 8 for "8" and 8.0, and int(8) for a NumPy integer."""
+    if isinstance(value, bool) or not isinstance(value, (str, float, SupportsIndex)):
+        return None
+    if isinstance(value, SupportsIndex):
+        return f"int({value})"
+    if isinstance(value, str) and (meant := _suffixed(value)):
+        return meant
+    try:
+        number = float(value)
+    except ValueError:
+        return None
+    return f"{int(number)}, an integer without quotes or point" if number.is_integer() else None
+
+
+def _suffixed(text: str) -> str | None:
+    """Suggest 4096 for "4k", 51200 for "51,200" and "51_200"."""
+    number = re.fullmatch(r"([0-9]{1,15}(?:[_,][0-9]{3})*)\s*([kKmMbBgG]?)", text.strip())
+    if number is None or not re.search(r"[^0-9]", text.strip()):
+        return None
+    count, power = int(re.sub("[_,]", "", number[1])), _SUFFIX_POWERS.get(number[2].lower(), 0)
+    if not power:
+        return f"{count}, an integer without separators"
+    return f"{count * 1024**power} ({count} x {1024**power}), or {count * 1000**power}"
+
+
+def _bool_hint(value: Any) -> str | None:
+    """The boolean that YAML 1.1 reads in a word such as "yes", with an explanation."""
+    meant = {"yes": "true", "on": "true", "no": "false", "off": "false"}
+    word = meant.get(str(value).lower())
+    return f"{word} (in YAML 1.2, {value} is text)" if word else None
+
+
+def _text_hint(value: Any) -> str | None:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return f'"{value}", in quotes' if is_number else None
+
+
+def _explain_limit(refusal: _Refusal) -> Problem:
+    limit = refusal.detail["msg"].removeprefix("Input should be ")
+    number = limit if limit.startswith("a ") else f"a number {limit}"
+    fix = f"write {number}" + (f", such as {refusal.example}" if refusal.example else "")
+    return refusal.at_value("E204", f"{refusal.says}, but must be {limit}", fix)
+
+
+def _explain_choice(refusal: _Refusal) -> Problem:
+    choices = refusal.detail["ctx"]["expected"].replace("'", "").replace(" or ", ", ")
+    value = as_scalar(refusal.detail["input"])
+    fix = other_values(refusal.model_class, dotted(refusal.path)).get(value.lower())
+    lower = {choice.lower(): choice for choice in choices.split(", ")}
+    if similar := lower.get(value.lower()):
+        fix = f"write {similar}"
+    question = did_you_mean(value.lower(), choices.split(", ")).strip()
+    fix = fix or question or f"write one of {choices}"
+    return refusal.at_value("E205", f"{refusal.says}, but must be one of {choices}", fix)
+
+
+def _explain_value_error(refusal: _Refusal) -> Problem:
+    error = refusal.detail["ctx"]["error"]
+    if isinstance(error, FieldError):
+        refusal = replace(refusal, path=(*refusal.path, *error.path))
+    return refusal.at_value("E206", f"{refusal.name}: {error}", getattr(error, "fix", None))
+
+
+def _explain_otherwise(refusal: _Refusal) -> Problem:
+    return refusal.at_value("E207", f"{refusal.says}: {refusal.detail['msg']}", refusal.example)
+
+
+_LIMITS = ("greater_than", "greater_than_equal", "less_than", "less_than_equal", "finite_number")
+_EXPLANATIONS: dict[str, Callable[[_Refusal], Problem]] = {
+    "extra_forbidden": _explain_unknown_key,
+    "missing": _explain_missing,
+    "int_type": _expecting("an integer", _integer_hint),
+    "float_type": _expecting("a number"),
+    "bool_type": _expecting("true or false", _bool_hint),
+    "string_type": _expecting("text", _text_hint),
+    **dict.fromkeys(("list_type", "tuple_type"), _expecting("a list")),
+    **dict.fromkeys(("model_type", "dict_type"), _expecting('a section with "name: value" lines')),
+    **dict.fromkeys(_LIMITS, _explain_limit),
+    "literal_error": _explain_choice,
+    "value_error": _explain_value_error,
+}

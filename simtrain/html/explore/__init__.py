@@ -1,5 +1,0 @@
-"""The page of `simtrain explore`: the paper's figures with sliders."""
-
-from simtrain.html.explore.page import explore_document
-
-__all__ = ["explore_document"]

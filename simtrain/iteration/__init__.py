@@ -1,0 +1,1 @@
+"""One training iteration: its plan, its tasks with seconds, bytes over time, the result."""

@@ -1,0 +1,118 @@
+"""Buffers of a rank, besides model states and activations, by name.
+
+During passes: Megatron-LM's global memory buffer, as large as the largest request of the ops that
+share it (`get_global_memory_buffer().get_tensor(..., "mpu")`); Transformer Engine's userbuffers,
+registered once; and unsharded parameters and gradients of ZeRO.
+
+Always: workspaces of matrix products. PyTorch has one for each of its cuBLAS handles and streams,
+Transformer Engine one for all its linear layers and more for grouped products. A stage without the
+products of a workspace does not allocate it; all stages are assumed to have each kind.
+
+During the optimizer step: the fp32 copy of 16-bit gradients (Megatron-LM's
+`Float16OptimizerWithFloat16Params`; the flattened fp32 buffer of ZeRO, Section 3.2), and for an
+unfused Adam an array of the roots of the variances (torch.optim's `_multi_tensor_adamw`). The
+gradient reduction needs no buffer: gradients are contiguous and reduced in place.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import replace
+
+from simtrain.hardware.profile import Memory
+from simtrain.iteration.plan import Plan
+from simtrain.workload.blocks.userbuffers import NUM_STREAMS, registered_bytes
+from simtrain.workload.chunk import Parameters
+from simtrain.workload.passes import Pass
+from simtrain.workload.record import record_pass
+from simtrain.workload.work import FP32_BYTES
+
+Buffers = dict[str, int]
+RECOMPUTED, WORKING = "recomputed tensors", "working tensors"
+GLOBAL, FP32_GRADIENTS = "global memory buffer", "gradients in fp32"
+OPTIMIZER_ARRAY = "array of the optimizer's kernels"
+FP8_WEIGHTS = "fp8 copies of weights"
+USERBUFFERS = "userbuffers"
+WORKSPACES = "workspaces of products"
+GATHERED_PARAMETERS, GRADIENT_BUCKET = "gathered parameters", "gradient bucket"
+
+
+def buffers_of(
+    plan: Plan, held: Parameters, global_bytes: int, chunks: Sequence[int] = (0,)
+) -> tuple[Buffers, Buffers]:
+    """Return a rank's buffers during passes (at their peak) and during the optimizer step.
+
+    Args:
+        plan: the iteration.
+        held: parameters of the rank.
+        global_bytes: bytes that ops need of the global buffer.
+        chunks: numbers of its chunks among the different ones.
+    """
+    options = plan.step_options
+    gathered, bucket = _exchanged_bytes(plan, chunks)
+    copied = options.shard_gradient_bytes != FP32_BYTES and not options.narrow_states
+    fp32_bytes = options.held(held.total, held.experts, from_stage=1) * FP32_BYTES
+    is_on_host = options.offloads
+    always = {
+        USERBUFFERS: registered_bytes(plan.microbatch) if plan.options.overlap.userbuffers else 0,
+        FP8_WEIGHTS: options.fp8_copies_bytes(held.in_fp8),
+    }
+    running = {
+        GLOBAL: global_bytes,
+        GATHERED_PARAMETERS: gathered,
+        GRADIENT_BUCKET: bucket,
+    }
+    stepping = {
+        GLOBAL: global_bytes,
+        FP32_GRADIENTS: fp32_bytes if copied and not is_on_host else 0,
+        OPTIMIZER_ARRAY: 0 if options.fused_adam or is_on_host else fp32_bytes,
+    }
+    return running | always, stepping | always
+
+
+def workspaces_bytes(plan: Plan, memory: Memory) -> tuple[int, int]:
+    """Return the bytes of PyTorch's workspaces and of Transformer Engine's on each rank."""
+    scenario, of_torch, of_linear = plan.scenario, memory.torch_workspace, memory.linear_workspace
+    facts = scenario.facts
+    torch_bytes = facts.cublas_workspace or (of_torch.value if of_torch else 0)
+    linear = facts.linear_workspaces * (NUM_STREAMS if scenario.overlap.userbuffers else 1)
+    experts = facts.expert_workspaces if scenario.model.experts else 0
+    linear_bytes = of_linear.value if of_linear else 0
+    return facts.torch_workspaces * torch_bytes, (linear + experts) * linear_bytes
+
+
+def _exchanged_bytes(plan: Plan, chunks: Sequence[int]) -> tuple[int, int]:
+    """Return the peaks of gathered parameters and of unreduced gradients.
+
+    In a pipeline, all parameters are unsharded from the first backward pass of each chunk until the
+    reduction of gradients. A forward pass adds the buffers from which it copies parameters.
+    """
+    if not plan.options.sharding:
+        return 0, 0
+    passes = [
+        (chunk, *_unsharded_bytes(_of_one_sequence(one)))
+        for (chunk, *_), one in plan.passes.items()
+        if chunk in chunks
+    ]
+    if not plan.reductions:
+        return max(gathered for _, gathered, _ in passes), max(bucket for *_, bucket in passes)
+    ends = {
+        chunk: _unsharded_bytes(_of_one_sequence(plan.reductions[chunk])) for chunk in {*chunks}
+    }
+    beside = max(gathered - ends[chunk][0] for chunk, gathered, _ in passes)
+    whole = sum(ends[chunk][0] for chunk in chunks)
+    return whole + max(0, beside), max(bucket for _, bucket in ends.values())
+
+
+def _of_one_sequence(one: Pass) -> Pass:
+    """Return the pass with the sizes that do not affect parameters removed, to share the cache."""
+    batch = replace(one.options.microbatch, sequences=1, sequence_parallel=False)
+    return replace(one, options=replace(one.options, microbatch=batch))
+
+
+@functools.lru_cache(maxsize=4096)
+def _unsharded_bytes(one: Pass) -> tuple[int, int]:
+    """Return the peaks of gathered parameters and of unreduced gradients in a pass."""
+    record = record_pass(one)
+    return record.gathered_bytes, record.bucket_bytes

@@ -1,0 +1,105 @@
+"""Activations of each stage, action by action: replays the schedule.
+
+A stage runs its actions one after another, so their order determines its memory. The timeline only
+adds the times.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simtrain.iteration.memory.working import PassMemory, pass_memory
+from simtrain.iteration.plan import Plan
+from simtrain.schedules import KINDS, Kind, PipelineOrder
+
+Bytes = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MemoryReplay:
+    """Activations during each action, in the order of the schedule (stage by stage).
+
+    Args:
+        order: order of each stage's actions.
+        passes: memory of the passes, by the keys of `Plan.passes`.
+        running_bytes: [actions], saved tensors during an action; a forward pass includes its own.
+        extra_bytes: [actions], memory above `running_bytes` at the peak of the action.
+        after_bytes: [actions], saved tensors after the action.
+    """
+
+    order: PipelineOrder
+    passes: Mapping[tuple[int, Kind, bool], PassMemory]
+    running_bytes: Bytes
+    extra_bytes: Bytes
+    after_bytes: Bytes
+
+    @classmethod
+    def of(cls, plan: Plan) -> MemoryReplay:
+        """Replay the schedule of a plan and add up the tensors that its passes save and free."""
+        order, most = plan.order, 0
+        passes = {key: pass_memory(one) for key, one in plan.passes.items()}
+        # Both arrays have the axes [chunk, saves_all, kind] and a value for each kind of pass:
+        # `change` is the growth of the saved tensors, `beyond` the memory above them at the peak.
+        shape = max(order.chunks) + 1, 2, len(KINDS)
+        change, beyond = np.zeros(shape, object), np.zeros(shape, object)
+        for (chunk, kind, saves_all), memory in passes.items():
+            place, output = (chunk, int(saves_all), KINDS.index(kind)), _output_bytes(plan, chunk)
+            # I leaves the tensors that W reads. W and B leave nothing.
+            changes = {
+                "F": memory.remaining_bytes + output,
+                "B": -memory.saved_bytes - output,
+                "I": memory.remaining_bytes - memory.saved_bytes - output,
+                "W": -memory.saved_bytes,
+            }
+            change[place], beyond[place] = changes[kind], memory.extra_bytes
+            most = max(most, memory.saved_bytes + output + memory.extra_bytes)
+        # Sums above 64 bits use Python integers, which are exact and slow.
+        if most * len(order.schedule.kind) < np.iinfo(np.int64).max:
+            change, beyond = change.astype(np.int64), beyond.astype(np.int64)
+        places, is_forward = _places(order)
+        own = change.ravel()[places]
+        # Each stage ends with 0 bytes, so one cumulative sum covers all stages.
+        after = np.cumsum(own)
+        running = after - np.where(is_forward, 0, own)
+        return cls(order, passes, running, beyond.ravel()[places], after)
+
+    @property
+    def dynamic_bytes(self) -> Bytes:
+        """[actions], all activations and working tensors at the peak of each action."""
+        return self.running_bytes + self.extra_bytes
+
+    def fullest_actions(self) -> list[int]:
+        """Return the place of the first action with the highest peak, for each stage."""
+        starts = self.order.schedule.rank_starts
+        stages = np.split(self.dynamic_bytes, starts[1:-1])
+        return [int(start + stage.argmax()) for start, stage in zip(starts, stages, strict=False)]
+
+    def memory(self, place: int) -> PassMemory:
+        """Return the memory of the pass that an action runs."""
+        schedule = self.order.schedule
+        chunk = self.order.chunks[schedule.virtual_stage[place]]
+        return self.passes[chunk, KINDS[schedule.kind[place]], bool(self.order.saves_all[place])]
+
+
+def _output_bytes(plan: Plan, chunk: int) -> int:
+    """Return the bytes of a chunk's output if it stays allocated: 2sbh, or this rank's part.
+
+    Without `deallocate_outputs` it stays until the backward pass (paper, Appendix B).
+    """
+    is_last = chunk == plan.model_chunks.numbers[-1]
+    if plan.scenario.memory.deallocate_outputs or plan.mesh.pp == 1 or is_last:
+        return 0
+    states = plan.contents.sent_states[plan.model_chunks.numbers.index(chunk)]
+    return states * plan.microbatch.local_bytes
+
+
+@functools.lru_cache(maxsize=512)
+def _places(order: PipelineOrder) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return each action's flat index in [chunk, saves_all, kind], and whether it is forward."""
+    kinds, chunks = order.schedule.kind, np.array(order.chunks)[order.schedule.virtual_stage]
+    return len(KINDS) * (2 * chunks + order.saves_all) + kinds, kinds == KINDS.index("F")

@@ -1,0 +1,276 @@
+"""The memory of an iteration: the peak of each stage, its components, and whether it fits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from simtrain.hardware.profile import HardwareProfile
+from simtrain.iteration.memory.buffers import (
+    FP32_GRADIENTS,
+    RECOMPUTED,
+    WORKING,
+    WORKSPACES,
+    Buffers,
+    buffers_of,
+    workspaces_bytes,
+)
+from simtrain.iteration.memory.replay import MemoryReplay
+from simtrain.iteration.memory.states import ModelStates, model_states
+from simtrain.iteration.plan import Plan
+from simtrain.iteration.programs.iteration_tasks import IterationTimeline
+from simtrain.schedules import Action
+from simtrain.workload.model_chunks import number_distinct
+
+OPTIMIZER_STEP = "optimizer step"
+
+COMPONENTS = ("parameters", "gradients", "optimizer", "activations", "buffers", "allocator")
+COMPONENT_LABELS = {name: name for name in COMPONENTS} | {
+    "allocator": "driver, NCCL and fragmentation"
+}
+"""Names of the components in words; `allocator` is everything outside tensors."""
+PEAK_ERROR = 0.037
+"""Mean |error| of predicted peaks, without the allowance outside tensors, against published ones.
+
+Of 15 runs with 1F1B in Tables 4, 8 and 9 of Qi et al. 2023, "Zero Bubble Pipeline Parallelism"
+(arXiv 2401.10241), of 1.5B to 28.3B parameters on 8 to 32 A100s; the worst error is -8.0 %. The
+table does not print recompute and attention: taken as none and unfused, which its figures suggest.
+A margin below this error is less than a prediction can tell.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class StageMemory:
+    """Peak memory of a stage's rank.
+
+    Args:
+        stage: number of the stage.
+        states: model states.
+        activations_bytes: activations that wait for their backward passes.
+        buffers_bytes: buffers by name.
+        allocator_bytes: allowance for memory outside tensors.
+        peak_action: action at the peak, such as 0F3; None for the optimizer step.
+        peak_op: op at the peak.
+        peak_time_s: start of the action; None if the iteration was not simulated.
+    """
+
+    stage: int
+    states: ModelStates
+    activations_bytes: int
+    buffers_bytes: Buffers
+    allocator_bytes: int
+    peak_action: Action | None
+    peak_op: str
+    peak_time_s: float | None = None
+
+    @property
+    def components_bytes(self) -> dict[str, int]:
+        """Components of the peak."""
+        states, buffers_bytes = self.states, sum(self.buffers_bytes.values())
+        parts = (
+            *(states.parameters_bytes, states.gradients_bytes, states.optimizer_bytes),
+            *(self.activations_bytes, buffers_bytes, self.allocator_bytes),
+        )
+        return dict(zip(COMPONENTS, parts, strict=True))
+
+    @property
+    def peak_bytes(self) -> int:
+        """Sum of all components."""
+        return sum(self.components_bytes.values())
+
+    @property
+    def peak_name(self) -> str:
+        """Name of the action at the peak."""
+        return str(self.peak_action or OPTIMIZER_STEP)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class MemoryReport:
+    """Peaks of all stages, compared with the memory of a GPU.
+
+    Args:
+        capacity_bytes: memory of a GPU.
+        stages: the peak of each stage.
+        reserve_bytes: the part of each stage's `allocator_bytes` that driver, CUDA context and NCCL
+            take; the rest is the allocator's fragmentation.
+    """
+
+    capacity_bytes: int
+    stages: tuple[StageMemory, ...]
+    reserve_bytes: int = 0
+
+    def __repr__(self) -> str:
+        most = f"{self.fullest.peak_bytes:,} of {self.capacity_bytes:,} bytes"
+        return f"<MemoryReport of {len(self.stages)} stages: at most {most}>"
+
+    @property
+    def peaks_bytes(self) -> tuple[int, ...]:
+        """The peak of each stage."""
+        return tuple(stage.peak_bytes for stage in self.stages)
+
+    @property
+    def fullest(self) -> StageMemory:
+        """The first stage with the highest peak."""
+        return max(self.stages, key=lambda stage: stage.peak_bytes)
+
+    @property
+    def fits(self) -> bool:
+        """Whether all stages fit."""
+        return self.missing_bytes <= 0
+
+    @property
+    def missing_bytes(self) -> int:
+        """Bytes by which the fullest stage exceeds the capacity; negative if it fits."""
+        return self.fullest.peak_bytes - self.capacity_bytes
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Names of the components in words."""
+        return COMPONENT_LABELS
+
+    @property
+    def is_close(self) -> bool:
+        """Whether the free or missing memory is less than predictions can tell."""
+        return is_close(self.fullest.peak_bytes, self.capacity_bytes)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data, in bytes."""
+        return {
+            "capacity_bytes": self.capacity_bytes,
+            "fits": self.fits,
+            "is_close": self.is_close,
+            "reserve_bytes": self.reserve_bytes,
+            "stages": [
+                {
+                    "stage": stage.stage,
+                    "peak_bytes": stage.peak_bytes,
+                    "peak_time_s": stage.peak_time_s,
+                    "peak_action": stage.peak_name,
+                    "peak_op": stage.peak_op,
+                    "components_bytes": stage.components_bytes,
+                    "buffers_bytes": stage.buffers_bytes,
+                }
+                for stage in self.stages
+            ],
+        }
+
+
+def memory_report(
+    plan: Plan, profile: HardwareProfile, iteration: IterationTimeline | None = None
+) -> MemoryReport:
+    """Return the peaks of a plan's stages, with their times if `iteration` is given."""
+    replay = MemoryReplay.of(plan)
+    stages = tuple(
+        _StageRank.of(plan, profile, replay, stage).fullest(replay, place, iteration)
+        for stage, place in enumerate(replay.fullest_actions())
+    )
+    capacity, reserve = profile.gpu.memory_capacity.value, profile.memory.allocator_reserve.value
+    return MemoryReport(capacity, stages, reserve)
+
+
+def is_close(peak_bytes: float, capacity_bytes: float) -> bool:
+    """Whether a peak is nearer to the capacity than the error of predicted peaks."""
+    return abs(capacity_bytes - peak_bytes) < PEAK_ERROR * peak_bytes
+
+
+def peak_bytes(plan: Plan, profile: HardwareProfile) -> int:
+    """Return the peak of the fullest stage, faster than `memory_report`."""
+    replay, steps = MemoryReplay.of(plan), number_distinct(plan.stage_parameters)
+    dynamic = np.maximum.reduceat(replay.dynamic_bytes, plan.schedule.rank_starts[:-1]).tolist()
+    peak = 0
+    # Of stages with equal parameters, `dict` keeps the last one, with the highest dynamic memory.
+    for step, fullest in dict(sorted(zip(steps, dynamic, strict=True))).items():
+        rank = _StageRank.of(plan, profile, replay, steps.index(step))
+        peak = max(peak, rank.held_bytes(rank.buffers, fullest), rank.held_bytes(rank.step_buffers))
+    return peak
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryCurve:
+    """Memory of a stage's rank over time: `held_bytes[i]` from `times_s[i]` onwards."""
+
+    times_s: tuple[float, ...]
+    held_bytes: tuple[int, ...]
+
+
+def memory_curve(
+    plan: Plan, profile: HardwareProfile, iteration: IterationTimeline, stage: int
+) -> MemoryCurve:
+    """Return the memory of a stage's rank, with the allocator, during and after each action."""
+    replay = MemoryReplay.of(plan)
+    rank = _StageRank.of(plan, profile, replay, stage)
+    actions = _actions(plan, stage)
+    dynamic = np.stack([replay.dynamic_bytes[actions], replay.after_bytes[actions]], axis=1)
+    running = [rank.held_bytes(rank.buffers, one) for one in (0, *dynamic.ravel().tolist())]
+    tasks, timeline = iteration.tasks, iteration.timeline
+    starts_s, ends_s = timeline.start_s[tasks.first[actions]], timeline.end_s[tasks.last[actions]]
+    times_s = np.stack([starts_s, ends_s], axis=1).ravel().tolist()
+    step_s = float(timeline.start_s[tasks.norms[stage]])
+    held_bytes = (*running, rank.held_bytes(rank.step_buffers))
+    return MemoryCurve((0.0, *times_s, step_s), held_bytes)
+
+
+def _actions(plan: Plan, stage: int) -> slice:
+    """Return the places of a stage's actions in the schedule."""
+    return slice(*plan.schedule.rank_starts[stage : stage + 2].tolist())
+
+
+@dataclass(frozen=True, slots=True)
+class _StageRank:
+    """Constant memory of a stage's rank, with its buffers in passes and in the optimizer step."""
+
+    profile: HardwareProfile
+    stage: int
+    states: ModelStates
+    buffers: Buffers
+    step_buffers: Buffers
+
+    @classmethod
+    def of(
+        cls, plan: Plan, profile: HardwareProfile, replay: MemoryReplay, stage: int
+    ) -> _StageRank:
+        """Read the model states and buffers of a stage's rank from the plan and the replay."""
+        held = plan.stage_parameters[stage]
+        chunks = plan.model_chunks.numbers[stage :: plan.mesh.pp]
+        global_bytes = max(
+            memory.buffer_bytes for (chunk, *_), memory in replay.passes.items() if chunk in chunks
+        )
+        states = model_states(plan.step_options, held.total, held.experts, held.in_fp8)
+        workspaces = {WORKSPACES: sum(workspaces_bytes(plan, profile.memory))}
+        running, stepping = buffers_of(plan, held, global_bytes, chunks)
+        return cls(profile, stage, states, running | workspaces, stepping | workspaces)
+
+    def held_bytes(self, buffers: Buffers, dynamic_bytes: int = 0) -> int:
+        """Return its memory, with the allocator, at a moment with `dynamic_bytes`."""
+        tensors = self.states.total_bytes + sum(buffers.values()) + dynamic_bytes
+        return tensors + allocator_bytes(self.profile, tensors)
+
+    def fullest(
+        self, replay: MemoryReplay, place: int, iteration: IterationTimeline | None
+    ) -> StageMemory:
+        """Return the higher peak of the action at `place` and the optimizer step."""
+        memory, activations = replay.memory(place), int(replay.running_bytes[place])
+        working = memory.extra_bytes - memory.recomputed_bytes
+        buffers = self.buffers | {RECOMPUTED: memory.recomputed_bytes, WORKING: working}
+        action, action_s, step_s = replay.order.schedule.action(place), None, None
+        if iteration:
+            tasks = [iteration.tasks.first[place], iteration.tasks.norms[self.stage]]
+            action_s, step_s = iteration.timeline.start_s[tasks].tolist()
+        running = self._memory(activations, buffers, action, memory.op, action_s)
+        stepping = self._memory(0, self.step_buffers, None, FP32_GRADIENTS, step_s)
+        return max(running, stepping, key=lambda moment: moment.peak_bytes)
+
+    def _memory(self, activations: int, buffers: Buffers, *peak: Any) -> StageMemory:
+        """Return its memory at a moment; `peak` are the last fields of `StageMemory`."""
+        named = {name: size for name, size in buffers.items() if size}
+        tensors = self.states.total_bytes + activations + sum(named.values())
+        allocator = allocator_bytes(self.profile, tensors)
+        return StageMemory(self.stage, self.states, activations, named, allocator, *peak)
+
+
+def allocator_bytes(profile: HardwareProfile, tensor_bytes: int) -> int:
+    """Return memory outside tensors: CUDA, NCCL, the driver, and fragmentation."""
+    memory = profile.memory
+    return memory.allocator_reserve.value + round(memory.fragmentation.value * tensor_bytes)

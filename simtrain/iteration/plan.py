@@ -1,0 +1,354 @@
+"""The plan of an iteration: its passes, optimizer steps and schedule, without durations.
+
+A model is a list of blocks. Each virtual stage runs a chunk of it, preceded by loading a
+microbatch. An action of the schedule runs a pass of a chunk.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simtrain.base.mesh import Axis, Domains, Mesh
+from simtrain.scenario import RecomputePolicy, Scenario
+from simtrain.scenario.pipeline_layout import ChunkContents
+from simtrain.schedules import KINDS, Action, Kind, PipelineOrder, Schedule
+from simtrain.workload.batch import GetBatch
+from simtrain.workload.buckets import GradientBuckets, bucket_ops, buckets_of
+from simtrain.workload.chunk import Chunk, Parameters, chunk_of, whole_parameters
+from simtrain.workload.gpt import gpt_blocks
+from simtrain.workload.hashing import shared
+from simtrain.workload.issue import OverlapPolicy
+from simtrain.workload.model_chunks import ModelChunks, cut_into_chunks, stage_parameters
+from simtrain.workload.ops import Op, collective
+from simtrain.workload.optimizer import (
+    StepOps,
+    step_ops,
+)
+from simtrain.workload.own_layers import check_own_layers
+from simtrain.workload.passes import Pass, PassOptions
+from simtrain.workload.recompute import SAVE_ALL
+from simtrain.workload.shard_groups import sharding_of
+from simtrain.workload.step_options import StepOptions
+from simtrain.workload.tape import Block, Context, ExpertGroups, Microbatch
+from simtrain.workload.work import CollectiveKind
+
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An iteration of a scenario on a mesh.
+
+    Args:
+        scenario: its recompute strategy and `keep_microbatches` are not "auto".
+        mesh: the mesh of ranks.
+        model: all blocks of the model.
+        num_saved_per_stage: [stages], number of outstanding forward passes that save everything;
+            None for the scenario's `keep_microbatches` on all stages.
+    """
+
+    scenario: Scenario
+    mesh: Mesh
+    model: Chunk
+    num_saved_per_stage: tuple[int, ...] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        scenario: Scenario,
+        domains: Domains,
+        num_saved_per_stage: tuple[int, ...] | None = None,
+        layers: Sequence[Block] | None = None,
+    ) -> Plan:
+        """Build the plan of a scenario.
+
+        Args:
+            scenario: the scenario.
+            domains: of the machine (`Cluster.domains`).
+            num_saved_per_stage: as in `Plan`.
+            layers: replace the layers of the scenario's model.
+
+        Raises:
+            InputError: `layers` cannot replace the layers of the model (E505).
+        """
+        mesh, model = scenario.mesh(domains), gpt_blocks(scenario)
+        if layers is not None:
+            check_own_layers(layers, scenario.model.num_layers, microbatch_of(scenario, mesh))
+            ends = (block for block in model.blocks if not block.is_unit)
+            model = chunk_of([next(ends), *layers, *ends])
+        return cls(scenario, mesh, model, num_saved_per_stage)
+
+    def __repr__(self) -> str:
+        name, mesh = self.scenario.name or "unnamed", self.mesh
+        return f"<Plan of {name}: tp {mesh.tp}, dp {mesh.dp}, pp {mesh.pp}, {self.schedule!r}>"
+
+    @cached_property
+    def options(self) -> PassOptions:
+        """Options shared by all passes."""
+        scenario, mesh = self.scenario, self.mesh
+        sharding = sharding_of(scenario, mesh) if scenario.memory.zero_stage >= 2 else None
+        launch_s = 0.0 if scenario.facts.cuda_graphs else scenario.host_issue_s
+        batch, overlap = microbatch_of(scenario, mesh), overlap_of(scenario)
+        return shared(PassOptions(batch, overlap, sharding, launch_s))
+
+    @property
+    def microbatch(self) -> Microbatch:
+        """The hidden states of a microbatch on one rank."""
+        return self.options.microbatch
+
+    @cached_property
+    def model_chunks(self) -> ModelChunks:
+        """The chunks of the model."""
+        get_batch = GetBatch(causal_mask=self.scenario.attention_backend == "unfused")
+        return cut_into_chunks(self.model, self.contents, get_batch)
+
+    @property
+    def chunks(self) -> tuple[Chunk, ...]:
+        """The chunk of each virtual stage."""
+        different = self.model_chunks.different
+        return tuple(different[number] for number in self.model_chunks.numbers)
+
+    @cached_property
+    def stage_parameters(self) -> tuple[Parameters, ...]:
+        """Parameters of one rank of each stage."""
+        return stage_parameters(self.model_chunks, self.mesh.pp, self.microbatch)
+
+    @property
+    def num_parameters(self) -> int:
+        """Parameters of the whole model; shared parameters count once."""
+        return whole_parameters(self.model, self.microbatch).total
+
+    @property
+    def num_active_parameters(self) -> int:
+        """Parameters that compute a token: of the experts, only the chosen ones."""
+        whole, experts = whole_parameters(self.model, self.microbatch), self.scenario.model.experts
+        idle = whole.experts * (experts.num - experts.top_k) // experts.num if experts else 0
+        return whole.total - idle
+
+    @cached_property
+    def step_options(self) -> StepOptions:
+        """Options shared by the optimizer steps of all stages."""
+        return StepOptions.of(self.scenario, self.mesh)
+
+    @cached_property
+    def steps(self) -> tuple[StepOps, ...]:
+        """The different optimizer steps, in the order of their first stages."""
+        different = dict.fromkeys(self.stage_parameters)
+        return tuple(step_ops(self.step_options, one) for one in different)
+
+    @cached_property
+    def order(self) -> PipelineOrder:
+        """The order of each stage's actions."""
+        split, scenario = self.scenario.parallelism, self.scenario
+        num_saving_all = self.num_saved_per_stage
+        if num_saving_all is None:
+            number = scenario.recompute.keep_microbatches
+            assert isinstance(number, int), "keep_microbatches is chosen before a plan is made"
+            num_saving_all = (number,) * split.pipeline
+        return PipelineOrder(
+            scenario.order,
+            split.pipeline,
+            split.interleave,
+            scenario.num_microbatches,
+            self.model_chunks.numbers,
+            num_saving_all,
+        )
+
+    @property
+    def schedule(self) -> Schedule:
+        """The actions of each stage."""
+        return self.order.schedule
+
+    @cached_property
+    def saving_all(self) -> frozenset[tuple[int, int]]:
+        """Pairs (virtual stage, microbatch) that save everything."""
+        # Most plans have none, and need not build their schedule here.
+        if not any(self.order.num_saving_all):
+            return frozenset()
+        schedule, saving_all = self.schedule, np.flatnonzero(self.order.saves_all)
+        pairs = (
+            schedule.virtual_stage[saving_all].tolist(),
+            schedule.microbatch[saving_all].tolist(),
+        )
+        return frozenset(zip(*pairs, strict=True))
+
+    @property
+    def has_buckets(self) -> bool:
+        """Whether gradient buckets overlap the last backward pass."""
+        return self.step_options.reduces_during_backward
+
+    @cached_property
+    def buckets(self) -> tuple[GradientBuckets, ...]:
+        """Gradient buckets of each different chunk."""
+        rule = self.scenario.overlap.gradient_buckets
+        return buckets_of(self.model_chunks.different, self.microbatch, rule, self.mesh.dp)
+
+    @cached_property
+    def contents(self) -> ChunkContents:
+        """What each chunk contains."""
+        return self.scenario.chunk_contents
+
+    @property
+    def sent_bytes(self) -> float:
+        """Bytes that a rank sends of a hidden state: all, or 1/t if its ranks divide it."""
+        split, batch = self.scenario.parallelism, self.microbatch
+        divided = split.sequence_parallel or split.scatter_gather
+        return batch.activation_bytes / (batch.tensor.num_ranks if divided else 1)
+
+    @cached_property
+    def receive_gather(self) -> Op | None:
+        """The all-gather of a scattered hidden state (scatter_gather), or None."""
+        batch = self.microbatch
+        if not self.scenario.parallelism.scatter_gather or batch.tensor.num_ranks == 1:
+            return None
+        gather = CollectiveKind.ALL_GATHER, batch.activation_bytes, batch.tensor
+        return collective("gather on receive", *gather)
+
+    def bucket_ops(
+        self, chunk: int, bucket: int, held: Parameters | None, *, gathers: bool = False
+    ) -> tuple[Op, ...]:
+        """Return `buckets.bucket_ops` for a chunk, by its number among the different ones."""
+        return bucket_ops(self.step_options, self.buckets[chunk], bucket, held, gathers=gathers)
+
+    def pass_of(self, action: Action) -> Pass:
+        """Return the pass that an action runs."""
+        chunk = self.model_chunks.different[self.model_chunks.numbers[action.virtual_stage]]
+        return self.chunk_pass(chunk, action.kind, self.saves_all(action))
+
+    def saves_all(self, action: Action) -> bool:
+        """Return whether the action's microbatch saves everything on its chunk."""
+        return (action.virtual_stage, action.microbatch) in self.saving_all
+
+    def chunk_pass(self, chunk: Chunk, kind: Kind, saves_all: bool) -> Pass:
+        """Return a pass of a chunk, with the scenario's recompute or none."""
+        return _pass(chunk, kind, self.policy(saves_all), self.options)
+
+    def layers_pass(self, num_layers: int, kind: Kind) -> Pass:
+        """Return a pass of `num_layers` copies of the first layer, without embedding and head."""
+        layer = next(block for block in self.model.blocks if block.is_unit)
+        return Pass(Chunk(((layer, num_layers),)), kind, self.scenario.recompute, self.options)
+
+    def policy(self, saves_all: bool) -> RecomputePolicy:
+        """Return the scenario's recompute, or none for passes that save everything."""
+        return SAVE_ALL if saves_all else self._recompute
+
+    @cached_property
+    def _recompute(self) -> RecomputePolicy:
+        return shared(self.scenario.recompute)
+
+    @cached_property
+    def passes(self) -> dict[tuple[int, Kind, bool], Pass]:
+        """The different passes by chunk number, kind, and whether they save everything."""
+        return {
+            (number, kind, saves_all): self.chunk_pass(
+                self.model_chunks.different[number], kind, saves_all
+            )
+            for number, kind, saves_all in self.num_passes
+        }
+
+    @cached_property
+    def passes_skipping_sync(self) -> dict[tuple[int, Kind, bool], Pass]:
+        """Passes that skip communication with other replicas, by the keys of `passes`.
+
+        They are backward passes that do not reduce gradients or, in a pipeline, passes whose
+        parameters are already gathered.
+        """
+        sharding, in_pipeline = self.options.sharding, self.mesh.pp > 1
+        if sharding is None or sharding.accumulates:
+            return {}
+        less = None if in_pipeline else replace(sharding, reduces=False)
+        options = shared(replace(self.options, sharding=less))
+        return {
+            key: replace(one, options=options)
+            for key, one in self.passes.items()
+            if in_pipeline or key[1] == "B"
+        }
+
+    @cached_property
+    def reductions(self) -> dict[int, Pass]:
+        """Reductions of the gradients of each different chunk, after its passes in a pipeline."""
+        sharding = self.options.sharding
+        if sharding is None or self.mesh.pp == 1:
+            return {}
+        options = shared(replace(self.options, sharding=replace(sharding, reduces=True)))
+        chunks = enumerate(self.model_chunks.different)
+        return {number: _pass(chunk, "R", SAVE_ALL, options) for number, chunk in chunks}
+
+    def different_passes(self) -> Iterator[tuple[Pass, int]]:
+        """Yield the different passes of a replica, and the number of each."""
+        for key, one in self.passes.items():
+            yield one, self.num_passes[key]
+
+    @cached_property
+    def num_passes(self) -> Counter[tuple[int, Kind, bool]]:
+        """Number of passes by chunk number, kind, and whether they save everything."""
+        numbers, kinds = self.model_chunks.numbers, self.order.kinds
+        if len(kinds) > 2:
+            return self._counted_passes()
+        keeping = Counter(numbers[virtual_stage] for virtual_stage, _ in self.saving_all)
+        passes: Counter[tuple[int, Kind, bool]] = Counter()
+        for number, chunks in Counter(numbers).items():
+            for kind in kinds:
+                passes[number, kind, True] = keeping[number]
+            for kind in kinds:
+                passes[number, kind, False] = (
+                    chunks * self.scenario.num_microbatches - keeping[number]
+                )
+        return +passes
+
+    def _counted_passes(self) -> Counter[tuple[int, Kind, bool]]:
+        """Count the passes of a schedule in which only some backward passes are split."""
+        schedule, numbers = self.schedule, np.array(self.model_chunks.numbers)
+        columns = numbers[schedule.virtual_stage], schedule.kind, self.order.saves_all
+        found, counts = np.unique(np.stack(columns), axis=1, return_counts=True)
+        return Counter(
+            {
+                (number, KINDS[kind], bool(saves_all)): count
+                for (number, kind, saves_all), count in zip(
+                    found.T.tolist(), counts.tolist(), strict=True
+                )
+            }
+        )
+
+
+def microbatch_of(scenario: Scenario, mesh: Mesh) -> Microbatch:
+    """Return the hidden states of a scenario's microbatch on one rank of the mesh."""
+    return _microbatch(
+        scenario.model.seq_length // mesh.cp,
+        scenario.batch.micro,
+        scenario.model.hidden_size,
+        mesh.group("tp"),
+        scenario.parallelism.sequence_parallel,
+        scenario.precision.compute_bytes,
+        scenario.precision.gradient_bytes,
+        Context.of(scenario.parallelism, mesh),
+        kernels=scenario.facts.kernels,
+        dtype=scenario.precision.product_type,
+        fp8_recipe=scenario.fp8_recipe,
+        fp8_weights=scenario.fp8_weights,
+        experts=ExpertGroups.of(scenario.expert_mesh(mesh)),
+        adds_gradients=not (scenario.fully_shards and scenario.reduces_every_microbatch),
+    )
+
+
+def overlap_of(scenario: Scenario) -> OverlapPolicy:
+    """Return the overlap policy of a scenario."""
+    axes: dict[Axis, bool] = {
+        "tp": scenario.overlaps_tensor_parallel,
+        "cp": True,
+        "dp": scenario.overlap.data_parallel,
+        "ep": scenario.overlap.shared_expert,
+    }
+    return OverlapPolicy(frozenset(filter(axes.get, axes)), scenario.overlap.userbuffers)
+
+
+# Equal microbatches and passes share one object, which caches find by identity.
+_microbatch = functools.lru_cache(maxsize=8192)(Microbatch)
+_pass = functools.lru_cache(maxsize=8192)(Pass)

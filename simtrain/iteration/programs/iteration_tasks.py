@@ -1,0 +1,193 @@
+"""The tasks of an iteration, their names, and the program that they are with durations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simtrain.engine import LinkLoads, Program, TaskGraph, Timeline, find_idle_seconds
+from simtrain.engine.compiled import Flags, Floats, Ints
+from simtrain.engine.program import starts_of
+from simtrain.iteration.programs.parts import (
+    BucketPart,
+    IterationPart,
+    OptimizerPart,
+    PassPart,
+    ReceiveGatherPart,
+    SynchronizationPart,
+    TransferPart,
+)
+from simtrain.schedules import Messages
+
+if TYPE_CHECKING:
+    from simtrain.iteration.programs.seconds import IterationSeconds
+
+_STEP_LABELS = {
+    # Name and kind of the tasks of each field of an optimizer step.
+    "average": ("gradient average", "optimizer"),
+    "data_reduction": ("gradient reduction", "data"),
+    "sequence_parallel": ("layer norm gradient all-reduce", "tensor"),
+    "embedding": ("embedding gradient all-reduce", "embedding"),
+    "to_host": ("gradients to host", "optimizer"),
+    "norm": ("gradient norm", "optimizer"),
+    "norm_reduction": ("gradient norm all-reduce", "norm"),
+    "update": ("Adam", "optimizer"),
+    "parameter_gather": ("parameter all-gather", "parameter gather"),
+    "weight_cast": ("weights to fp8", "optimizer"),
+}
+
+
+def label_of(part: IterationPart) -> tuple[str, str]:
+    """Return the name and the kind of a part's tasks; the name contains an action or a message."""
+    match part:
+        case TransferPart():
+            return "{message}", "transfer"
+        case ReceiveGatherPart():
+            return "gather {message}", "receive gather"
+        case SynchronizationPart():
+            return "synchronize", "synchronize"
+        case PassPart(kind="R"):
+            return _STEP_LABELS["data_reduction"]
+        case PassPart(kind=kind):
+            return "{action}", "forward" if kind == "F" else "backward"
+        case BucketPart(gathers=gathers):
+            return f"{'parameters' if gathers else 'gradients'} of {{action}}", "data bucket"
+        case OptimizerPart(name=name):
+            return _STEP_LABELS[name]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TaskNames:
+    """Makes the names of tasks when they are read.
+
+    Args:
+        messages: the messages of the schedule.
+        names, part_of: task i has the name `names[part_of[i]]`.
+        subject_of: [tasks], the message or action that the name contains; -1 for none.
+    """
+
+    messages: Messages
+    names: tuple[str, ...]
+    part_of: Ints
+    subject_of: Ints
+
+    def __call__(self, task: int) -> str:
+        """Return the name of a task."""
+        name, subject = self.names[int(self.part_of[task])], int(self.subject_of[task])
+        if "{message}" in name:
+            return name.format(message=self.messages[subject])
+        if "{action}" in name:
+            return name.format(action=self.messages.schedule.action(subject))
+        return name
+
+
+@dataclass(frozen=True, eq=False)
+class IterationTasks:
+    """The tasks of an iteration.
+
+    The compute streams of the stages are the first streams. Stream `data 3` has the buckets of
+    stage 3; `embedding` and `model` have all-reduces over several stages.
+
+    Args:
+        graph: tasks, streams and dependencies.
+        num_stages: pipeline stages.
+        parts, part_of: task i belongs to part `parts[part_of[i]]`, which determines its duration.
+        first, last: [actions], first and last task of each action of the schedule.
+        norms: [stages], first task of each stage's optimizer.
+        holds_embedding: [stages], whether its gradient of the embedding is all-reduced.
+    """
+
+    graph: TaskGraph
+    num_stages: int
+    parts: tuple[IterationPart, ...]
+    part_of: Ints
+    first: Ints
+    last: Ints
+    norms: Ints
+    holds_embedding: Flags
+
+    def program(self, seconds: IterationSeconds) -> Program:
+        """Return the program, given the durations and the adapter loads of the parts.
+
+        The ranks of a stage share their nodes' adapters, in each direction. Transfers only share
+        them with buckets; without buckets there are no shared links.
+        """
+        duration_s, link_loads = np.array([*map(seconds.of_part, self.parts)]), None
+        buckets = (part for part in self.parts if isinstance(part, BucketPart))
+        if any(map(seconds.adapter_load, buckets)):
+            load = np.array([*map(seconds.adapter_load, self.parts)])
+            link_loads = self._link_loads(load[self.part_of])
+        return Program(self.graph, duration_s[self.part_of], link_loads)
+
+    def _link_loads(self, load: Floats) -> LinkLoads:
+        """Return the loads on adapters: outgoing links of all stages, then incoming links."""
+        loaded = np.flatnonzero(load > 0)
+        group, sender = np.divmod(self.graph.stream_of[loaded], self.num_stages)
+        receiver = (sender + np.array([0, 1, -1, 0])[group]) % self.num_stages
+        links = np.stack([sender, self.num_stages + receiver], axis=1).astype(np.int32)
+        weight = 1 / np.where(load > 0, load, 1.0)
+        starts = starts_of(2 * (load > 0))
+        capacity = np.ones(2 * self.num_stages)
+        return LinkLoads(capacity, starts, links.ravel(), np.repeat(load[loaded], 2), weight)
+
+    @cached_property
+    def num_parts(self) -> NDArray[np.int64]:
+        """[stages, parts], number of tasks of each part on the compute stream of each stage."""
+        shape = self.num_stages, len(self.parts)
+        own = np.flatnonzero(self.graph.stream_of < self.num_stages)
+        numbers = self.graph.stream_of[own] * shape[1] + self.part_of[own]
+        return np.bincount(numbers, minlength=shape[0] * shape[1]).reshape(shape)
+
+    def concurrent_streams(self, stage: int) -> tuple[int, ...]:
+        """Return the streams that a stage may wait for, in the order of `idle_seconds`.
+
+        Transfers forward (out, in), transfers backward (out, in), embedding, buckets, norm.
+        """
+        own, others, _ = self.waits
+        return tuple(dict.fromkeys(one for one in others[stage].tolist() if one != own[stage]))
+
+    @cached_property
+    def waits(self) -> tuple[Ints, Ints, Ints]:
+        """Compute streams, streams that each stage may wait for, and their categories."""
+        stages = np.arange(self.num_stages, dtype=np.int32)
+        forward, backward, data, embedding = (number * self.num_stages for number in (1, 2, 3, 4))
+        others = (
+            *(forward + stages, forward + np.roll(stages, 1)),
+            *(backward + stages, backward + np.roll(stages, -1)),
+            np.where(self.holds_embedding, embedding, stages),
+            *(data + stages, np.full_like(stages, embedding + 1)),
+        )
+        part_of = np.tile(np.array([0, 0, 0, 0, 0, 1, 2], np.int32), (len(stages), 1))
+        return stages, np.stack(others, axis=1).astype(np.int32), part_of
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IterationTimeline:
+    """When each task of an iteration runs.
+
+    Args:
+        timeline: start and end of each task.
+        tasks: the tasks by stage and action.
+        seconds: the durations of their parts.
+    """
+
+    timeline: Timeline
+    tasks: IterationTasks = field(repr=False)
+    seconds: IterationSeconds = field(repr=False)
+
+    def intervals_s(self, places: slice) -> tuple[Floats, Floats]:
+        """Return starts and ends of the actions at some places of the schedule."""
+        first, last = self.tasks.first[places], self.tasks.last[places]
+        return self.timeline.start_s[first], self.timeline.end_s[last]
+
+    def idle_seconds(self) -> Floats:
+        """Return [stages, 3], idle seconds of each stage while other streams run.
+
+        Columns: transfers and the embedding's all-reduce; the stage's buckets; the gradient norm.
+        """
+        engine = self.seconds.machine.engine
+        return find_idle_seconds(self.timeline, *self.tasks.waits, engine)

@@ -1,0 +1,200 @@
+"""The parts of an iteration, and the structure that decides which tasks it has.
+
+An iteration has many tasks and few different parts; tasks of one part take equal time. Scenarios
+that differ only in sizes, links or hardware share a structure.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from simtrain.durations.model import DurationModel
+from simtrain.iteration.plan import Plan
+from simtrain.iteration.programs.sync_skips import SyncSkipRule, sync_skip_rule
+from simtrain.schedules import PipelineOrder
+from simtrain.workload.model_chunks import number_distinct
+from simtrain.workload.passes import PassKind
+
+_SHAPE_BYTES = 24
+"""A shape is three integers of 64 bits (`_communicate_shapes` in p2p_communication.py)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PassPart:
+    """A pass of one microbatch on a chunk, or its layers of one bucket.
+
+    Args:
+        chunk: number of the chunk among the different ones.
+        kind: F, B, I, W, or R: the reduction of the chunk's gradients after all passes.
+        saves_all: it recomputes nothing.
+        skips_sync: it skips communication with other replicas (`programs.sync_skips`).
+        span: number of the bucket, in the order in which the last backward pass or the first
+            forward pass runs the buckets; None for the whole pass.
+    """
+
+    chunk: int
+    kind: PassKind
+    saves_all: bool
+    skips_sync: bool = False
+    span: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TransferPart:
+    """A message between two stages.
+
+    Args:
+        num_sends: messages that the sender sends at the same time.
+        levels_crossed: network levels that the message leaves; 0 inside a node.
+        num_states: hidden states in the message, or their gradients.
+        follows_shape: an earlier message says its shape.
+    """
+
+    num_sends: int
+    levels_crossed: int
+    num_states: int = 1
+    follows_shape: bool = False
+
+    def seconds(self, model: DurationModel, state_bytes: float) -> float:
+        """Return the time of the message and of its shape, given the bytes of a hidden state."""
+        ends = self.levels_crossed, self.num_sends
+        message_s = model.transfer_s(self.num_states * state_bytes, *ends)
+        return message_s + (model.transfer_s(_SHAPE_BYTES, *ends) if self.follows_shape else 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiveGatherPart:
+    """The all-gather of a scattered message of `num_states` hidden states, on the receiver."""
+
+    num_states: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SynchronizationPart:
+    """The host's work for an exchange of `num_messages` messages.
+
+    If it waits for shapes, but not for the messages after them, `shape_levels` are the network
+    levels that the farthest shape leaves.
+    """
+
+    num_messages: int
+    shape_levels: int | None = None
+
+    def seconds(self, model: DurationModel, post_s: float) -> float:
+        """Return the time, given that of posting a message."""
+        posts_s = self.num_messages * post_s
+        if self.shape_levels is None:
+            return posts_s
+        return posts_s + model.transfer_s(_SHAPE_BYTES, self.shape_levels)
+
+
+@dataclass(frozen=True, slots=True)
+class BucketPart:
+    """The reduction of a bucket's gradients, or the gather of its parameters.
+
+    Args:
+        chunk: number of the chunk among the different ones.
+        number: of the bucket, in the order of the backward pass.
+        step: number of the stage's optimizer step among the different ones.
+        is_last: it is the last bucket of its stage in that order.
+        gathers: the gather instead of the reduction.
+    """
+
+    chunk: int
+    number: int
+    step: int
+    is_last: bool
+    gathers: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizerPart:
+    """A field of a stage's optimizer step.
+
+    Args:
+        name: of the field, one of `workload.optimizer.STEP_FIELDS`.
+        step: number of the optimizer step among the different ones; None for an all-reduce over
+            several stages.
+    """
+
+    name: str
+    step: int | None = None
+
+
+IterationPart: TypeAlias = (
+    PassPart | TransferPart | ReceiveGatherPart | SynchronizationPart | BucketPart | OptimizerPart
+)
+
+
+@dataclass(frozen=True, slots=True)
+class IterationStructure:
+    """Everything that decides which tasks an iteration has.
+
+    Args:
+        order: the order of each stage's actions.
+        steps: [stages], the number of each stage's optimizer step among the different ones.
+        step_fields: for each different step, its fields (`workload.optimizer.STEP_FIELDS`).
+        levels_crossed: [stages], network levels that a message from each stage to the next one
+            leaves (from the last stage to the first); 0 inside a node.
+        sent_states: [virtual stages], hidden states that each one sends to the next one.
+        exchanges_shapes: each message is preceded by one that says its shape.
+        overlap: transfers between stages are asynchronous.
+        gathers_on_receive: a receiver all-gathers each message.
+        num_buckets: [virtual stages], gradient buckets that overlap the last backward pass; None
+            without this overlap.
+        gathers: parameters are gathered in the same buckets and overlap the first forward passes.
+        aligns_reduction, aligns_gather: all stages start their buckets at about the same time.
+        sync_skips: which passes skip communication with other replicas.
+        reduces_after: gradients are reduced after all passes, chunk by chunk.
+    """
+
+    order: PipelineOrder
+    steps: tuple[int, ...]
+    step_fields: tuple[frozenset[str], ...]
+    levels_crossed: tuple[int, ...]
+    sent_states: tuple[int, ...]
+    exchanges_shapes: bool
+    overlap: bool
+    gathers_on_receive: bool
+    num_buckets: tuple[int, ...] | None
+    gathers: bool
+    aligns_reduction: bool
+    aligns_gather: bool
+    sync_skips: SyncSkipRule
+    reduces_after: bool
+
+    def transfer(self, num_sends: int, levels_crossed: int, num_states: int) -> TransferPart:
+        """Return the part of a message."""
+        return TransferPart(num_sends, levels_crossed, num_states, self.exchanges_shapes)
+
+    def synchronization(self, num_messages: int, levels_crossed: int) -> SynchronizationPart:
+        """Return the part of the host's work for an exchange."""
+        levels = levels_crossed if self.exchanges_shapes and self.overlap else None
+        return SynchronizationPart((1 + self.exchanges_shapes) * num_messages, levels)
+
+
+def structure_of(plan: Plan) -> IterationStructure:
+    """Return the structure of a plan."""
+    mesh, scenario, last = plan.mesh, plan.scenario, plan.mesh.pp - 1
+    neighbours = [(stage, stage + 1) for stage in range(last)] + [(last, 0)]
+    num_buckets = None
+    if plan.has_buckets:
+        num_buckets = tuple(len(plan.buckets[one].parameters) for one in plan.model_chunks.numbers)
+    return IterationStructure(
+        plan.order,
+        steps=number_distinct(plan.stage_parameters),
+        step_fields=tuple(map(frozenset, plan.steps)),
+        levels_crossed=tuple(itertools.starmap(mesh.levels_crossed, neighbours)),
+        sent_states=plan.contents.sent_states,
+        exchanges_shapes=plan.contents.separates_loss,
+        overlap=scenario.overlaps_pipeline,
+        gathers_on_receive=plan.receive_gather is not None,
+        num_buckets=num_buckets,
+        gathers=plan.step_options.gathers_during_forward,
+        aligns_reduction=plan.has_buckets and scenario.aligns_gradient_reduction,
+        aligns_gather=scenario.aligns_parameter_gather,
+        sync_skips=sync_skip_rule(plan),
+        reduces_after=bool(plan.reductions),
+    )

@@ -1,0 +1,287 @@
+"""Durations of the parts of an iteration on a machine: passes, transfers, optimizer steps."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from simtrain.durations.collectives import wire_bytes
+from simtrain.durations.model import DurationModel
+from simtrain.engine import Engine, Timeline, simulate
+from simtrain.iteration.plan import Plan
+from simtrain.iteration.programs.parts import (
+    BucketPart,
+    IterationPart,
+    IterationStructure,
+    OptimizerPart,
+    PassPart,
+    ReceiveGatherPart,
+    SynchronizationPart,
+    TransferPart,
+    structure_of,
+)
+from simtrain.iteration.programs.pass_tasks import (
+    PassMachine,
+    PassTime,
+    pass_program,
+    simulate_pass,
+)
+from simtrain.iteration.programs.recent_cache import RecentCache
+from simtrain.workload.chunk import Parameters
+from simtrain.workload.issue import Segment, Stream, stream_of
+from simtrain.workload.ops import Op, total_flops, total_model_flops
+from simtrain.workload.optimizer import step_ops
+from simtrain.workload.passes import Pass
+from simtrain.workload.record import record_pass
+from simtrain.workload.step_options import StepOptions
+from simtrain.workload.work import Collective
+
+_CACHED = 8192
+"""Number of passes, and of optimizer steps, whose times a machine caches."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A hardware profile with a cache of the times of passes, which `engine` simulates."""
+
+    model: DurationModel
+    engine: Engine = "auto"
+    _times: RecentCache[Pass, PassTime] = field(
+        default_factory=partial(RecentCache, _CACHED), repr=False
+    )
+    _steps: RecentCache[tuple[StepOptions, Parameters], dict[str, float]] = field(
+        default_factory=partial(RecentCache, _CACHED), repr=False
+    )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Machine, (self.model, self.engine)  # a copy fills its own caches
+
+    def time(self, one: Pass) -> PassTime:
+        """Return the time of a pass by cause; equal passes are simulated once."""
+        return self._times.get(one, self._run)
+
+    def timeline(self, one: Pass) -> Timeline:
+        """When each op of a pass runs and is launched: task 2i launches op i, task 2i + 1."""
+        machine = self.pass_machine(one.options.launch_s)
+        return simulate(pass_program(record_pass(one), machine), self.engine)
+
+    def op_seconds(self, ops: Iterable[Op]) -> float:
+        """Return the time of ops that run one after another."""
+        return math.fsum(self.model.seconds(op.work) for op in ops)
+
+    def step_seconds(self, options: StepOptions, parameters: Parameters) -> dict[str, float]:
+        """Return the time of each field of an optimizer step."""
+        return self._steps.get((options, parameters), self._run_step)
+
+    def host_issue_s(self, of_stack: float | None = None) -> float:
+        """Return the host's time per kernel or message: the software stack's, or the profile's."""
+        return self.model.profile.host.issue.value if of_stack is None else of_stack
+
+    def pass_machine(self, launch_s: float | None = None) -> PassMachine:
+        """Return what determines the time of a pass, with its launch time or the profile's."""
+        return PassMachine(self.model.seconds, self.host_issue_s(launch_s), self.model.device_load)
+
+    def _run(self, one: Pass) -> PassTime:
+        machine = self.pass_machine(one.options.launch_s)
+        return simulate_pass(record_pass(one), machine, self.engine)
+
+    def _run_step(self, step: tuple[StepOptions, Parameters]) -> dict[str, float]:
+        return {name: self.op_seconds(ops) for name, ops in step_ops(*step).items()}
+
+
+@dataclass(frozen=True)
+class IterationSeconds:
+    """Durations of all parts of an iteration.
+
+    Args:
+        plan: the iteration.
+        machine: the hardware.
+        structure: determines the tasks of the iteration.
+        passes: time of each different pass by cause.
+        steps: time of each field of the different optimizer steps.
+    """
+
+    plan: Plan
+    machine: Machine
+    structure: IterationStructure
+    passes: dict[PassPart, PassTime]
+    steps: tuple[dict[str, float], ...]
+
+    @classmethod
+    def of(cls, plan: Plan, machine: Machine) -> IterationSeconds:
+        """Simulate each different pass of a plan once."""
+        passes = {part: machine.time(one) for part, one in passes_of(plan)}
+        options, different = plan.step_options, dict.fromkeys(plan.stage_parameters)
+        steps = tuple(machine.step_seconds(options, parameters) for parameters in different)
+        return cls(plan, machine, structure_of(plan), passes, steps)
+
+    def of_part(self, part: IterationPart) -> float:
+        """Return the duration of the tasks of a part."""
+        match part:
+            case PassPart():
+                return self._pass_s(part)
+            case TransferPart():
+                return part.seconds(self.machine.model, self.plan.sent_bytes)
+            case ReceiveGatherPart() | BucketPart():
+                return self.machine.op_seconds(self.ops_of(part))
+            case SynchronizationPart():
+                # Posting a message takes the host the time of a kernel launch; the GPU waits.
+                post_s = self.machine.host_issue_s(self.plan.scenario.host_issue_s)
+                return part.seconds(self.machine.model, post_s)
+            case OptimizerPart():
+                if part.step is None:
+                    return max(step.get(part.name, 0.0) for step in self.steps)
+                return self.steps[part.step][part.name]
+
+    def pass_of(self, part: PassPart) -> Pass:
+        """Return the pass that a part is, or is a span of."""
+        return dict(passes_of(self.plan))[whole_pass(part)]
+
+    def ops_of(self, part: ReceiveGatherPart | BucketPart | OptimizerPart) -> tuple[Op, ...]:
+        """Return the ops of a part in order, without a step those of the slowest stage."""
+        match part:
+            case ReceiveGatherPart(num_states=states):
+                return (self.plan.receive_gather,) * states if self.plan.receive_gather else ()
+            case BucketPart():
+                return self._bucket_ops(part)
+            case OptimizerPart(name=name, step=step):
+                if step is None:
+                    numbers = range(len(self.steps))
+                    step = max(numbers, key=lambda one: self.steps[one].get(name, 0.0))
+                return self.plan.steps[step].get(name, ())
+
+    def adapter_load(self, part: IterationPart) -> float:
+        """Return the fraction of a GPU's share of adapters that a part uses, per direction.
+
+        The part runs at full speed. 1 is the whole share.
+        """
+        num_bytes = self.adapter_bytes(part)
+        if not num_bytes:
+            return 0.0
+        return num_bytes / self.of_part(part) / self.machine.model.profile.adapter_share_bytes_per_s
+
+    def adapter_bytes(self, part: IterationPart) -> float:
+        """Return the bytes that a part sends through a GPU's share of adapters, per direction."""
+        match part:
+            case TransferPart(levels_crossed=crossed, num_states=states) if crossed:
+                return states * self.plan.sent_bytes
+            case BucketPart():
+                return math.fsum(map(_bytes_out_of_a_node, self._bucket_ops(part)))
+        return 0.0
+
+    def flops(self, *, recompute: bool) -> int:
+        """Return the FLOPs of all GPUs in an iteration.
+
+        With `recompute`, FLOPs that run: recomputed ones count, and scores that fused attention
+        skips do not. Otherwise FLOPs of the model (paper, Appendix A).
+        """
+        per_replica = sum(
+            times * pass_flops(one)[int(recompute)] for one, times in self.plan.different_passes()
+        )
+        return per_replica * self.plan.mesh.size("tp", "cp", "dp")
+
+    def extrapolated(self) -> tuple[str, ...]:
+        """Return the names of ops outside the range that the profile was fitted on."""
+        works = {(op.name, op.work) for op in self.all_ops()}
+        is_extrapolated = self.machine.model.is_extrapolated
+        return tuple(sorted({name for name, work in works if is_extrapolated(work)}))
+
+    def extrapolated_compute(self) -> float:
+        """Return the fraction of kernel time with shapes outside the fitted range.
+
+        The time is that of all passes of a replica, with each kernel alone.
+        """
+        total_s = extrapolated_s = 0.0
+        for one, times in self.plan.different_passes():
+            for segment, number in Counter(record_pass(one).segments).items():
+                kernels = [op.work for op in segment.ops if stream_of(op) is Stream.COMPUTE]
+                for work in kernels:
+                    work_s = times * number * self.machine.model.seconds(work)
+                    total_s += work_s
+                    extrapolated_s += work_s * self.machine.model.is_extrapolated(work)
+        return extrapolated_s / total_s if total_s else 0.0
+
+    def all_ops(self) -> Iterator[Op]:
+        """Yield every different op of the iteration, some of them several times."""
+        passes = [one for one, _ in self.plan.different_passes()]
+        for one in (*passes, *self.plan.reductions.values()):
+            for segment in set(record_pass(one).segments):
+                yield from segment.ops
+        for step in self.plan.steps:
+            yield from itertools.chain.from_iterable(step.values())
+        if self.plan.receive_gather and self.plan.mesh.pp > 1:
+            yield self.plan.receive_gather
+        if self.plan.has_buckets:
+            yield from self._bucket_ops(BucketPart(0, 0, 0, is_last=False))
+        if self.plan.step_options.gathers_during_forward:
+            yield from self._bucket_ops(BucketPart(0, 0, 0, is_last=False, gathers=True))
+
+    def _pass_s(self, part: PassPart) -> float:
+        """Return the time of a pass or a span; the last span includes the ops after its layers."""
+        if part.span is None:
+            return self.passes[part].duration_s
+        time = self.passes[whole_pass(part)]
+        first, end = layers_of_span(self.plan, part, part.span)
+        ends_s = (0.0, *time.layer_ends_s[:-1], time.duration_s)
+        return ends_s[end] - ends_s[first]
+
+    def _bucket_ops(self, part: BucketPart) -> tuple[Op, ...]:
+        held = [*dict.fromkeys(self.plan.stage_parameters)][part.step]
+        last = held if part.is_last else None
+        return self.plan.bucket_ops(part.chunk, part.number, last, gathers=part.gathers)
+
+
+def passes_of(plan: Plan) -> Iterator[tuple[PassPart, Pass]]:
+    """Yield the different passes of a plan, with the parts of the iteration."""
+    for of, one in plan.passes.items():
+        yield PassPart(*of), one
+    for of, one in plan.passes_skipping_sync.items():
+        yield PassPart(*of, skips_sync=True), one
+    for chunk, one in plan.reductions.items():
+        yield PassPart(chunk, "R", saves_all=False), one
+
+
+def whole_pass(part: PassPart) -> PassPart:
+    """Return the pass that a part is, or is a span of."""
+    return part if part.span is None else PassPart(part.chunk, part.kind, part.saves_all)
+
+
+def layers_of_span(plan: Plan, part: PassPart, span: int) -> tuple[int, int]:
+    """Return the first layer of a span of a pass, and the one after its last, in its order."""
+    layers = plan.buckets[part.chunk].num_layers
+    if part.kind == "F":
+        layers = layers[::-1]
+    first = sum(layers[:span])
+    return first, first + layers[span]
+
+
+def _bytes_out_of_a_node(op: Op) -> float:
+    """Return the bytes of a collective that pass a rank's share of its node's adapters.
+
+    A ring leaves each node once, through the shares of all its ranks on the node.
+    """
+    if not isinstance(op.work, Collective) or op.work.group.inside_one_node:
+        return 0.0
+    return wire_bytes(op.work) / op.work.group.ranks_per_node
+
+
+@functools.lru_cache(maxsize=4096)
+def pass_flops(one: Pass) -> tuple[int, int]:
+    """Return the FLOPs of a pass: of the model (paper, Appendix A), and those that run."""
+    numbers = Counter(record_pass(one).segments)
+    counts = [(number, *_segment_flops(segment)) for segment, number in numbers.items()]
+    return (
+        sum(number * model for number, model, _ in counts),
+        sum(number * every for number, _, every in counts),
+    )
+
+
+@functools.lru_cache(maxsize=8192)
+def _segment_flops(segment: Segment) -> tuple[int, int]:
+    return total_model_flops(segment.ops), total_flops(segment.ops)

@@ -1,0 +1,140 @@
+"""Breakdown of each stage's time by cause. The causes add up to the iteration time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from simtrain.iteration.programs.parts import (
+    BucketPart,
+    IterationPart,
+    OptimizerPart,
+    PassPart,
+    TransferPart,
+)
+from simtrain.iteration.programs.seconds import IterationSeconds, whole_pass
+
+if TYPE_CHECKING:
+    from simtrain.iteration.programs.iteration_tasks import IterationTimeline
+
+
+@dataclass(frozen=True, slots=True)
+class Breakdown:
+    """Time by cause. Communication fields count exposed time only.
+
+    `tensor_communication_s` is the time of all collectives in passes, except data-parallel ones. In
+    `launch_s`, the GPU waits for kernel launches. `bubble_s` is the remaining idle time.
+    """
+
+    compute_s: float = 0.0
+    recompute_s: float = 0.0
+    launch_s: float = 0.0
+    tensor_communication_s: float = 0.0
+    pipeline_communication_s: float = 0.0
+    data_communication_s: float = 0.0
+    bubble_s: float = 0.0
+    optimizer_s: float = 0.0
+
+    @property
+    def total_s(self) -> float:
+        """Sum of all causes."""
+        return math.fsum(_parts(self))
+
+
+CAUSE_LABELS = {
+    "compute_s": "compute",
+    "recompute_s": "recompute",
+    "launch_s": "waiting for kernel launches",
+    "tensor_communication_s": "exposed communication within layers",
+    "pipeline_communication_s": "exposed pipeline communication",
+    "data_communication_s": "exposed data-parallel communication",
+    "bubble_s": "bubble",
+    "optimizer_s": "optimizer",
+}
+"""Labels of the causes in reports, in order."""
+
+
+def breakdown_by_name(breakdown: Breakdown) -> dict[str, float]:
+    """Return the time by name: compute, recompute, ..., bubble, optimizer."""
+    return {name.removesuffix("_s"): seconds for name, seconds in asdict(breakdown).items()}
+
+
+KIND_LABELS = {
+    "forward": "forward passes",
+    "backward": "backward passes",
+    "transfer": "pipeline transfers",
+    "synchronize": "host waits for transfers",
+    "receive gather": "all-gathers of received tensors",
+    "data bucket": "buckets of gradients and parameters",
+    "data": "gradient reduction over replicas",
+    "tensor": "gradients of layer norms over tensor ranks",
+    "embedding": "gradients of shared embeddings",
+    "norm": "gradient norm over all ranks",
+    "optimizer": "optimizer step",
+    "parameter gather": "parameter all-gather",
+}
+"""What each kind of an iteration's tasks is, for readers."""
+_NAMES = [*CAUSE_LABELS]
+_parts = attrgetter(*_NAMES)
+
+_IDLE = [
+    # Causes of idle time, in the order of the columns of `IterationTimeline.idle_seconds`.
+    _parts(Breakdown(pipeline_communication_s=1)),
+    _parts(Breakdown(data_communication_s=1)),
+    _parts(Breakdown(optimizer_s=1)),
+]
+
+
+def mean_breakdown(stages: Sequence[Breakdown]) -> Breakdown:
+    """Return the average over the stages."""
+    parts = zip(*map(_parts, stages), strict=True)
+    return Breakdown(*(math.fsum(part) / len(stages) for part in parts))
+
+
+def stage_breakdowns(iteration: IterationTimeline) -> tuple[Breakdown, ...]:
+    """Return one breakdown per stage.
+
+    Idle time is charged to the first cause of `_IDLE` that runs on another stream. The rest is
+    bubble.
+    """
+    tasks = iteration.tasks
+    of_parts = [_parts(_of_part(part, iteration.seconds)) for part in tasks.parts]
+    parts_s = tasks.num_parts @ of_parts + iteration.idle_seconds() @ _IDLE
+    bubble_s = iteration.timeline.makespan_s - parts_s.sum(axis=1)
+    parts_s[:, _NAMES.index("bubble_s")] = bubble_s.clip(0.0)
+    return tuple(Breakdown(*stage) for stage in parts_s.tolist())
+
+
+def _of_part(part: IterationPart, seconds: IterationSeconds) -> Breakdown:
+    """Return the time of a part on a stage's compute stream by cause; zero for other streams.
+
+    A pass that is cut into spans counts with its first span.
+    """
+    match part:
+        case PassPart(span=None | 0):
+            time = seconds.passes[whole_pass(part)]
+            return Breakdown(
+                compute_s=time.compute_s,
+                recompute_s=time.recompute_s,
+                launch_s=time.launch_s,
+                tensor_communication_s=time.exposed_communication_s,
+                data_communication_s=time.exposed_data_s,
+            )
+        case PassPart() | TransferPart() | BucketPart():
+            return Breakdown()
+    return Breakdown(**{field_of(part): seconds.of_part(part)})
+
+
+def field_of(part: IterationPart) -> str:
+    """Return the field of `Breakdown` to which the time of a part counts that is not a pass."""
+    match part:
+        case BucketPart() | OptimizerPart(name="data_reduction" | "parameter_gather"):
+            return "data_communication_s"
+        case OptimizerPart(name="sequence_parallel"):
+            return "tensor_communication_s"
+        case OptimizerPart(name=name) if name != "embedding":
+            return "optimizer_s"
+    return "pipeline_communication_s"

@@ -1,0 +1,135 @@
+"""Difference of two iteration times, split into causes that add up to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from simtrain.base.wording import Number, Sentence, joined_sentences
+from simtrain.errors import InputError
+from simtrain.iteration.report.breakdown import CAUSE_LABELS, Breakdown
+from simtrain.iteration.report.remarks import settings_of
+from simtrain.iteration.report.result import Result
+
+_MIN_SHARE = 0.005
+"""Smallest cause that a sentence mentions, as a share of the base's iteration time."""
+_LABELS = "name", "description"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Difference of the iteration time of `other` from that of `base`.
+
+    The causes are the parts of the breakdown, as means over the stages. On every stage the parts
+    add up to the iteration time, so the causes add up to the difference.
+    """
+
+    base: Result
+    other: Result
+
+    def __repr__(self) -> str:
+        return f"<Difference: {self.time}; {self.causes}>"
+
+    @property
+    def difference_s(self) -> float:
+        """Iteration time of `other` minus iteration time of `base`."""
+        return self.other.iteration_time_s - self.base.iteration_time_s
+
+    @property
+    def causes_s(self) -> dict[str, float]:
+        """Each part of the breakdown of `other` minus the same part of `base`, in seconds."""
+        base_s = self.base.breakdown_s
+        return {name: seconds - base_s[name] for name, seconds in self.other.breakdown_s.items()}
+
+    @property
+    def time(self) -> Sentence:
+        """The difference as text: "12 % less time"."""
+        return time_in_words(self.other.breakdown, self.base.breakdown)
+
+    @property
+    def causes(self) -> Sentence:
+        """The largest causes as text: "17 % less recompute, 4.9 % more bubble"."""
+        return causes_in_words(self.other.breakdown, self.base.breakdown)
+
+    @property
+    def changed_fields(self) -> dict[str, tuple[Any, Any]]:
+        """Values (base, other) of the fields that differ, by dotted name.
+
+        A value is None if a scenario lacks the field. Name and description are left out.
+        """
+        base, other = settings_of(self.base.scenario), settings_of(self.other.scenario)
+        both = {name: (base.get(name), other.get(name)) for name in base | other}
+        return {
+            name: values
+            for name, values in both.items()
+            if name not in _LABELS and values[0] != values[1]
+        }
+
+    @property
+    def has_same_model(self) -> bool:
+        """Whether both scenarios train the same model on sequences of the same length."""
+        return self.base.scenario.model == self.other.scenario.model
+
+    @property
+    def tokens_ratio(self) -> float:
+        """Tokens per iteration of `other`, divided by those of `base`."""
+        base, other = (
+            one.scenario.batch.global_ * one.scenario.model.seq_length
+            for one in (self.base, self.other)
+        )
+        return other / base
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data, in full precision."""
+        reason = Sentence(self.time, ": ", self.causes, " (percent of the first's time)")
+        return {
+            "difference_s": self.difference_s,
+            "causes_s": self.causes_s,
+            "reason": str(reason),
+            "reason_numbers": reason.numbers_json(),
+            "has_same_model": self.has_same_model,
+            "tokens_ratio": self.tokens_ratio,
+            "changed_fields": {name: list(both) for name, both in self.changed_fields.items()},
+        }
+
+
+def compare(results: Sequence[Result], *more: object) -> tuple[Difference, ...]:
+    """Compare each of the other results of `simulate` with the first.
+
+    Raises:
+        InputError: there are fewer than two results, or they are no list of results (E843).
+    """
+    fix = "write compare([first, second]) with results of simulate"
+    if more or not isinstance(results, Sequence):
+        raise InputError.of("E843", "compare takes one list of results", fix=fix)
+    for place, result in enumerate(results):
+        if not isinstance(result, Result):
+            message = f"results[{place}] is a {type(result).__name__}, not a result"
+            raise InputError.of("E843", message, fix=fix)
+    if len(results) < 2:
+        message = f"a comparison needs two results, not {len(results)}"
+        raise InputError.of("E843", message, fix="pass two results or more")
+    return tuple(Difference(results[0], other) for other in results[1:])
+
+
+def time_in_words(breakdown: Breakdown, other: Breakdown) -> Sentence:
+    """Format the change of the iteration time from `other`, in percent of `other`."""
+    return _words(breakdown.total_s / other.total_s - 1, "time")
+
+
+def causes_in_words(breakdown: Breakdown, other: Breakdown) -> Sentence:
+    """Format the changes of the parts from `other`, in percent of its total, the largest first."""
+    seconds, total_s = asdict(other), other.total_s
+    differences = [
+        ((part_s - seconds[name]) / total_s, CAUSE_LABELS[name])
+        for name, part_s in asdict(breakdown).items()
+    ]
+    differences.sort(key=lambda one: -abs(one[0]))
+    shown = [one for one in differences if abs(one[0]) >= _MIN_SHARE] or differences[:1]
+    return joined_sentences(", ", (_words(share, label) for share, label in shown))
+
+
+def _words(share: float, label: str) -> Sentence:
+    percent = f"{100 * abs(share):.0f}" if abs(share) >= 0.095 else f"{100 * abs(share):.1f}"
+    return Sentence(Number(share, f"{percent} %"), f" {'less' if share < 0 else 'more'} {label}")

@@ -1,0 +1,297 @@
+"""The operators of a stage: shape, work, time, bottleneck, and the profile entries behind them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from simtrain.durations.bottlenecks import Bottleneck, BottleneckFinder, Limit
+from simtrain.durations.collectives import wire_bytes
+from simtrain.durations.model import DurationModel
+from simtrain.hardware.entries import entry_of
+from simtrain.hardware.profile import HardwareProfile
+from simtrain.iteration.programs.parts import SynchronizationPart, TransferPart
+from simtrain.iteration.report.breakdown import Breakdown, breakdown_by_name
+from simtrain.iteration.report.rows import Records, Rows
+from simtrain.iteration.report.stage_ops import OpKey, OpSeconds, OpWork, stage_ops
+from simtrain.scenario.software import load_stack
+from simtrain.units import format_bytes
+from simtrain.workload.ops import Phase
+from simtrain.workload.work import (
+    Collective,
+    Elementwise,
+    FusedAttention,
+    Gemm,
+    GroupedGemm,
+    HostWork,
+)
+
+if TYPE_CHECKING:
+    from simtrain.iteration.report.result import Result
+
+Basis = Literal["fitted", "published", "extrapolated"]
+HOST_ISSUE, SLOWDOWN = "host.issue", "overlap.slowdown"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """An entry of a profile or of a software stack that a time depends on."""
+
+    entry: str
+    value: Any
+    source: str
+    fitted_on: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """Equal ops of an iteration on one rank of a stage, with sums over all of them.
+
+    Args:
+        name, phase: name and phase of the ops.
+        cause: cause in the breakdown that includes their exposed time, such as "compute".
+        shape: shape of the work of one op, as text.
+        count: number of times that the rank runs the op.
+        flops, model_flops: FLOPs that run, and FLOPs of the model (MFU).
+        num_bytes: bytes that cross HBM, or that the rank sends.
+        alone_s: time without concurrent ops.
+        total_s: time for which they run.
+        exposed_s: exposed time. The exposed times of a cause add up to the breakdown.
+        bottleneck: the limit, and the entries that their time is proportional to.
+        basis: source of the main entry: fitted to measurements, or published; or extrapolated,
+            outside the range that the profile was fitted on.
+    """
+
+    name: str
+    phase: Phase
+    cause: str
+    shape: str
+    count: int
+    flops: int
+    model_flops: int
+    num_bytes: float
+    alone_s: float
+    total_s: float
+    exposed_s: float
+    bottleneck: Bottleneck | None
+    basis: Basis
+
+    @property
+    def hidden_s(self) -> float:
+        """Time for which they are hidden behind other ops."""
+        return self.total_s - self.exposed_s
+
+    @property
+    def flops_per_s(self) -> float:
+        """Achieved FLOP/s."""
+        return self.flops / self.total_s if self.total_s else 0.0
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Achieved bytes/s."""
+        return self.num_bytes / self.total_s if self.total_s else 0.0
+
+    def to_dict(self, iteration_time_s: float) -> dict[str, Any]:
+        """Plain data, in full precision."""
+        bottleneck = self.bottleneck
+        return {
+            "op": self.name,
+            "phase": str(self.phase),
+            "cause": self.cause,
+            "shape": self.shape,
+            "count": self.count,
+            "flops": self.flops,
+            "model_flops": self.model_flops,
+            "bytes": self.num_bytes,
+            "alone_s": self.alone_s,
+            "total_s": self.total_s,
+            "exposed_s": self.exposed_s,
+            "hidden_s": self.hidden_s,
+            "share": self.exposed_s / iteration_time_s,
+            "flops_per_s": self.flops_per_s,
+            "bytes_per_s": self.bytes_per_s,
+            "limit": str(bottleneck.limit) if bottleneck else None,
+            "entry": bottleneck.entry if bottleneck else None,
+            "entries": bottleneck.shares if bottleneck else {},
+            "basis": self.basis,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of a GPU: its memory bandwidth, and its peak by data type of products."""
+
+    memory_bandwidth_bytes_per_s: float
+    peak_flops_per_s: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Operators(Rows):
+    """All operators of a stage, sorted by exposed time.
+
+    Their exposed times, the wait for kernel launches and the bubble add up to the iteration time.
+    The exposed times of a cause add up to this cause in the stage's breakdown.
+    """
+
+    stage: int
+    is_slowest: bool
+    num_stages: int
+    iteration_time_s: float
+    breakdown: Breakdown
+    rows: tuple[Operator, ...]
+    sources: dict[str, Source]
+    limits: Limits
+
+    def of_cause(self, cause: str) -> tuple[Operator, ...]:
+        """Return the operators of a cause of the breakdown."""
+        return tuple(row for row in self.rows if row.cause == cause)
+
+    def by_limit(self) -> list[tuple[Limit, tuple[Operator, ...]]]:
+        """Return the operators by limit, the limit with the most exposed time first."""
+        found: dict[Limit, list[Operator]] = {}
+        for row in self.rows:
+            if row.bottleneck and row.exposed_s:
+                found.setdefault(row.bottleneck.limit, []).append(row)
+        sums = {limit: math.fsum(row.exposed_s for row in rows) for limit, rows in found.items()}
+        return [(limit, tuple(found[limit])) for limit in sorted(sums, key=lambda one: -sums[one])]
+
+    @property
+    def slowed_s(self) -> float:
+        """Time by which concurrent collectives slow down kernels."""
+        kernels = self.of_cause("compute") + self.of_cause("recompute")
+        slowed_s = math.fsum(row.total_s - row.alone_s for row in kernels)
+        return slowed_s if slowed_s > 1e-9 * self.iteration_time_s else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, in full precision."""
+        return {
+            "stage": self.stage,
+            "is_slowest": self.is_slowest,
+            "num_stages": self.num_stages,
+            "iteration_time_s": self.iteration_time_s,
+            "breakdown_s": breakdown_by_name(self.breakdown),
+            "operators": self.records(),
+            "entries": {name: asdict(one) for name, one in self.sources.items()},
+            "limits": asdict(self.limits),
+        }
+
+    def records(self) -> Records:
+        """Return a dictionary per operator."""
+        return [row.to_dict(self.iteration_time_s) for row in self.rows]
+
+
+def slowest_stage(result: Result) -> int:
+    """Return the first stage with the smallest bubble; other stages wait for it."""
+    return min(range(len(result.stages)), key=lambda stage: result.stages[stage].bubble_s)
+
+
+def operators_of(result: Result, stage: int) -> Operators:
+    """Return the operators of a stage of a result."""
+    find = BottleneckFinder(result.seconds.machine.model)
+    ops = stage_ops(result.iteration, stage).items()
+    rows = [_operator(key, seconds, result, find) for key, seconds in ops]
+    rows.sort(key=lambda one: (-one.exposed_s, -one.total_s))
+    bottlenecks = [row.bottleneck for row in rows if row.bottleneck]
+    entries = {HOST_ISSUE, SLOWDOWN}.union(*(one.shares for one in bottlenecks))
+    return Operators(
+        stage=stage,
+        is_slowest=stage == slowest_stage(result),
+        num_stages=result.num_stages,
+        iteration_time_s=result.iteration_time_s,
+        breakdown=result.stages[stage],
+        rows=tuple(rows),
+        sources={name: source_of(name, result) for name in sorted(entries)},
+        limits=_limits(result.profile, result.scenario.precision.linear_product_type),
+    )
+
+
+def _operator(key: OpKey, seconds: OpSeconds, result: Result, find: BottleneckFinder) -> Operator:
+    """Return the row of equal ops."""
+    work, count, sent_bytes = key.work, seconds.count, result.plan.sent_bytes
+    alone_s = count * key.alone_s(find.model, sent_bytes)
+    is_exposed = seconds.exposed_s > 1e-13 * result.iteration_time_s  # else a rounding error
+    bottleneck = find.of(lambda model: key.alone_s(model, sent_bytes))
+    if isinstance(work, SynchronizationPart):
+        alone_s = seconds.total_s
+        if source_of(HOST_ISSUE, result).value:
+            bottleneck = Bottleneck(Limit.HOST, HOST_ISSUE, {HOST_ISSUE: 1.0})
+    # Only matrix products count.
+    flops, model_flops = getattr(work, "flops", 0), getattr(work, "model_flops", 0)
+    return Operator(
+        name=key.name,
+        phase=key.phase,
+        cause=key.field.removesuffix("_s"),
+        shape=shape_of(work),
+        count=count,
+        flops=count * flops,
+        model_flops=0 if key.phase is Phase.RECOMPUTE else count * model_flops,
+        num_bytes=count * _num_bytes(work, sent_bytes),
+        alone_s=alone_s,
+        total_s=seconds.total_s,
+        exposed_s=seconds.exposed_s if is_exposed else 0.0,
+        bottleneck=bottleneck,
+        basis=_basis(work, find.model, source_of(bottleneck.entry, result) if bottleneck else None),
+    )
+
+
+def _limits(profile: HardwareProfile, product_type: str) -> Limits:
+    """Return the limits for bf16 and for the data type of the products of linear layers."""
+    peaks = {name: profile.peak_flops(name) for name in dict.fromkeys(("bf16", product_type))}
+    known = {name: peak for name, peak in peaks.items() if peak}
+    return Limits(profile.gpu.memory_bandwidth.value, known)
+
+
+def source_of(name: str, result: Result) -> Source:
+    """Return the source of a profile entry; the host's time may be the software stack's."""
+    scenario = result.scenario
+    if name == HOST_ISSUE and (own := scenario.host_issue_s) is not None:
+        stack = load_stack(scenario.software.stack)
+        if scenario.software.host_issue is None and stack.host_issue:
+            return Source(name, own, f"{stack.host_issue.source} (software stack {stack.name})")
+        return Source(name, own, "software.host_issue of the scenario")
+    entry = entry_of(result.profile, name)
+    return Source(name, entry.model_dump(mode="json")["value"], entry.source, entry.fitted_on)
+
+
+def _basis(work: OpWork, model: DurationModel, main: Source | None) -> Basis:
+    if not isinstance(work, TransferPart | SynchronizationPart) and model.is_extrapolated(work):
+        return "extrapolated"
+    return "fitted" if main and main.fitted_on else "published"
+
+
+def _num_bytes(work: OpWork, sent_bytes: float) -> float:
+    match work:
+        case Gemm() | Elementwise() | FusedAttention():
+            return work.moved_bytes
+        case GroupedGemm():
+            return work.batch * work.product.moved_bytes
+        case Collective():
+            return wire_bytes(work)
+        case HostWork():
+            return work.num_bytes
+        case TransferPart():
+            return work.num_states * sent_bytes
+    return 0
+
+
+def shape_of(work: OpWork) -> str:
+    """Return the shape of an op's work as text."""
+    match work:
+        case Gemm() | GroupedGemm():
+            product = work.product if isinstance(work, GroupedGemm) else work
+            batch = f"{work.batch} × " if work.batch > 1 else ""
+            dtype = "" if work.dtype == "bf16" else f" {work.dtype}"
+            return f"{batch}{product.m}×{product.n}×{product.k}{dtype}"
+        case FusedAttention():
+            return f"{work.heads} × {work.seq_length}×{work.num_keys}×{work.head_size}"
+        case Elementwise() | HostWork():
+            size = work.num_bytes if isinstance(work, HostWork) else work.moved_bytes
+            return format_bytes(size)
+        case Collective():
+            kind = work.kind.value.replace("_", "-")
+            return f"{kind} {format_bytes(work.array_bytes)}, {work.group.num_ranks} ranks"
+        case TransferPart():
+            states = f" of {work.num_states} hidden states" if work.num_states > 1 else ""
+            return f"message{states}" + ("" if work.levels_crossed else " inside a node")
+    return "message"

@@ -1,0 +1,211 @@
+"""Traces a figure of a result back to the numbers behind it: `simtrain explain X mfu`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from simtrain.base.wording import Number, Sentence, name, with_whole_numbers
+from simtrain.iteration.report.breakdown import CAUSE_LABELS
+from simtrain.iteration.report.operators import (
+    HOST_ISSUE,
+    SLOWDOWN,
+    Operator,
+    Operators,
+    Source,
+    source_of,
+)
+from simtrain.units import format_bytes
+
+if TYPE_CHECKING:
+    from simtrain.iteration.report.result import Result
+
+FigureName = Literal["iteration_time", "mfu", "hfu", "peak_memory"]
+FIGURES: tuple[FigureName, ...] = get_args(FigureName)
+_LARGEST = 5
+"""Operators that are listed per cause, if their share is not below `_LEAST_SHARE`."""
+_LEAST_SHARE = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A number, and the numbers that it is computed from.
+
+    Args:
+        name: name of the number.
+        value: in base units.
+        unit: s, B, FLOP, FLOP/s, or none.
+        remark: its formula or meaning.
+        parts: the numbers that it is computed from.
+        entries: for each profile entry behind it, the fraction of the number that is proportional
+            to the entry.
+        operator: the operator, if the number is an operator's time.
+    """
+
+    name: str
+    value: float
+    unit: Literal["s", "B", "FLOP", "FLOP/s", ""]
+    remark: str = ""
+    parts: tuple[Origin, ...] = ()
+    entries: dict[str, float] = field(default_factory=dict)
+    operator: Operator | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, in full precision."""
+        about = {"name": self.name, "value": self.value, "unit": self.unit}
+        about |= {"remark": str(self.remark)} if self.remark else {}
+        if isinstance(self.remark, Sentence):
+            about["remark_numbers"] = self.remark.numbers_json()
+        about |= {"entries": self.entries} if self.entries else {}
+        about |= {"parts": [part.to_dict() for part in self.parts]} if self.parts else {}
+        if one := self.operator:
+            bottleneck = one.bottleneck
+            about |= {"shape": one.shape, "count": one.count, "basis": one.basis}
+            about |= (
+                {"limit": str(bottleneck.limit), "entry": bottleneck.entry} if bottleneck else {}
+            )
+        return about
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """A figure with its origins, and the entries that these name."""
+
+    scenario: str
+    origin: Origin
+    sources: dict[str, Source]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, in full precision."""
+        entries = {name: asdict(one) for name, one in self.sources.items()}
+        return {"scenario": self.scenario} | self.origin.to_dict() | {"sources": entries}
+
+
+def explain_figure(result: Result, figure: FigureName) -> Explained:
+    """Trace a figure of a result back to profile entries and their sources."""
+    match figure:
+        case "iteration_time":
+            origin = _iteration_time(result)
+        case "peak_memory":
+            origin = _peak_memory(result)
+        case "mfu" | "hfu":
+            origin = _utilization(result, figure)
+    sources = {name: source_of(name, result) for name in sorted(_entries(origin))}
+    return Explained(result.scenario.name or "unnamed", origin, sources)
+
+
+def _entries(origin: Origin) -> set[str]:
+    return {*origin.entries}.union(*map(_entries, origin.parts))
+
+
+def _iteration_time(result: Result) -> Origin:
+    table = result.operators()
+    found = [_of_cause(table, name, label) for name, label in CAUSE_LABELS.items()]
+    parts = _sorted([one for one in found if one.value > 1e-9 * table.iteration_time_s])
+    remark: str = "where it goes"
+    if table.num_stages > 1:
+        remark = with_whole_numbers(
+            f"where the time of stage {table.stage} goes, the slowest of {table.num_stages}"
+        )
+    return Origin("iteration_time", table.iteration_time_s, "s", remark, parts)
+
+
+def _of_cause(table: Operators, name: str, label: str) -> Origin:
+    part_s = getattr(table.breakdown, name)
+    rows = table.of_cause(name.removesuffix("_s"))
+    entries = {HOST_ISSUE: 1.0} if name == "launch_s" and part_s else {}
+    remark: str = "the stage waits for other stages" if name == "bubble_s" else ""
+    slowed_s = math.fsum(row.total_s - row.alone_s for row in rows)
+    if name in ("compute_s", "recompute_s") and slowed_s > 1e-9 * part_s:
+        share = slowed_s / part_s
+        entries = {SLOWDOWN: share}
+        remark = Sentence(
+            Number(share, f"{share:.1%}"), " of it because collectives run beside kernels"
+        )
+    return Origin(label, part_s, "s", remark, _largest(rows, table.iteration_time_s), entries)
+
+
+def _largest(rows: Sequence[Operator], iteration_time_s: float) -> tuple[Origin, ...]:
+    """Return the largest operators, and one origin for all others."""
+    shown = [row for row in rows if row.exposed_s >= _LEAST_SHARE * iteration_time_s][:_LARGEST]
+    shown = shown or [*rows[:1]]
+    origins = [
+        Origin(
+            row.name,
+            row.exposed_s,
+            "s",
+            entries=row.bottleneck.shares if row.bottleneck else {},
+            operator=row,
+        )
+        for row in shown
+    ]
+    others = rows[len(shown) :]
+    if others:
+        rest_s = math.fsum(row.exposed_s for row in others)
+        remark = Sentence(Number(len(others), f"{len(others)}"), " ops that run --ops lists")
+        origins.append(Origin("other ops", rest_s, "s", remark))
+    return tuple(origins)
+
+
+def _utilization(result: Result, figure: Literal["mfu", "hfu"]) -> Origin:
+    flops = Origin("model FLOPs", result.model_flops, "FLOP", "of the model's matrix products")
+    if figure == "hfu":
+        remark = "of all matrix products that run, those run again included"
+        flops = Origin("hardware FLOPs", result.hardware_flops, "FLOP", remark)
+    peak, entries = result.profile.gpu.peak_flops.value, {"gpu.peak_flops": 1.0}
+    parts = (
+        flops,
+        Origin("GPUs", result.scenario.num_gpus, ""),
+        Origin("peak of a GPU", peak, "FLOP/s", entries=entries),
+        _iteration_time(result),
+    )
+    remark = f"{flops.name} / (GPUs × peak × iteration_time)"
+    return Origin(figure, getattr(result, figure), "", remark, parts)
+
+
+def _peak_memory(result: Result) -> Origin:
+    report, memory = result.memory, result.profile.memory
+    stage = report.fullest
+    components = stage.components_bytes
+    tensors = stage.peak_bytes - components["allocator"]
+    fixed = memory.allocator_reserve.value
+    inside = {
+        "buffers": [Origin(name, size, "B") for name, size in stage.buffers_bytes.items()],
+        "allocator": [
+            Origin("driver, CUDA and NCCL", fixed, "B", entries={"memory.allocator_reserve": 1.0}),
+            Origin(
+                "fragmentation",
+                components["allocator"] - fixed,
+                "B",
+                Sentence(
+                    Number(memory.fragmentation.value, f"{memory.fragmentation.value:.2g}"),
+                    " of ",
+                    Number(tensors, format_bytes(tensors)),
+                    " of tensors",
+                ),
+                entries={"memory.fragmentation": 1.0},
+            ),
+        ],
+    }
+    parts = [
+        Origin(name, size, "B", parts=_sorted(inside.get(name, ())))
+        for name, size in sorted(components.items(), key=lambda one: -one[1])
+        if size
+    ]
+    remark = Sentence(
+        "of stage ",
+        Number(stage.stage, str(stage.stage)),
+        ", the fullest, in ",
+        name(stage.peak_name),
+        *((" (", name(stage.peak_op), ")") if stage.peak_op else ()),
+        "; a GPU has ",
+        Number(report.capacity_bytes, format_bytes(report.capacity_bytes)),
+        "" if report.fits else ", it does not fit",
+    )
+    return Origin("peak_memory", stage.peak_bytes, "B", remark, tuple(parts))
+
+
+def _sorted(parts: Sequence[Origin]) -> tuple[Origin, ...]:
+    return tuple(sorted(parts, key=lambda one: -one.value))

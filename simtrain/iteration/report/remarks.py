@@ -1,0 +1,133 @@
+"""Remarks on a result, and the data of `simtrain run --json`, which contain them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from simtrain.base.strict_yaml import data_of, leaves
+from simtrain.base.wording import Number, Sentence, sentence_json
+from simtrain.hardware.contradictions import SET_IN_SCENARIO
+from simtrain.hardware.entries import entries_of
+from simtrain.hardware.evidence import Evidence, evidence_of
+from simtrain.hardware.validated_on import ValidatedOn, validated_on
+from simtrain.iteration.report.result import Result
+from simtrain.scenario import Scenario
+
+HOST_BOUND = 0.05
+"""Share of an iteration spent waiting for launches above which a remark mentions it."""
+_OF_OTHERS = ValidatedOn(
+    version=1,
+    summary="Compared with no measured iteration: the scenario changes entries of the profile.",
+    measured_runs=[],
+)
+
+
+def run_json(
+    result: Result, without_effect: Mapping[str, str], warnings: Sequence[Sentence] = ()
+) -> dict[str, Any]:
+    """Return what `simtrain run --json` prints, without `made_with`.
+
+    Args:
+        result: the simulated iteration.
+        without_effect: remarks on settings that change nothing (`no_effect`).
+        warnings: more remarks, which are not of the result alone (`unaligned_gather`).
+    """
+    return result.to_dict() | {
+        "remarks": [sentence_json(one) for one in (*remarks_on(result), *warnings)],
+        "without_effect": dict(without_effect),
+        "settings": settings_of(result.scenario),
+        "evidence": evidence_for(result).to_json(),
+        "validated_on": _validated_on(result),
+    }
+
+
+def evidence_for(result: Result) -> Evidence:
+    """Return what predictions with the result's hardware profile rest on."""
+    return evidence_of(result.profile, result.scenario.cluster)
+
+
+def _validated_on(result: Result) -> dict[str, Any] | None:
+    """Return the profile's errors against measured iterations; None if it has no file of errors."""
+    found = validated_on(result.scenario.cluster)
+    if found and found.measured_runs and not evidence_for(result).judged:
+        found = _OF_OTHERS
+    return found.model_dump(mode="json", exclude={"version"}) if found else None
+
+
+def settings_of(scenario: Scenario) -> dict[str, Any]:
+    """Return all settings of a scenario by their dotted names, with defaults resolved."""
+    values = {".".join(map(str, path)): value for path, value in leaves(data_of(scenario))}
+    return values | scenario.stack_defaults
+
+
+def _other_peaks(result: Result) -> Iterator[Sentence]:
+    """Say to which peak MFU is relative, if products run in another data type than bf16."""
+    for name, mfu in result.mfu_by_peak.items():
+        if name != "bf16":
+            yield Sentence(
+                f"MFU and HFU are relative to the bf16 peak. Relative to the {name} peak, MFU is ",
+                Number(mfu, f"{mfu:.1%}"),
+                ".",
+            )
+
+
+def _peaks_without_rates(result: Result) -> Iterator[str]:
+    """Say that products keep rates of their own if the scenario changes only their peak."""
+    entries = dict(entries_of(result.profile))
+    for dtype in dict.fromkeys(("bf16", result.scenario.precision.linear_product_type)):
+        section = "gemm" if dtype == "bf16" else f"gemm.by_dtype.{dtype}"
+        peak = "gpu.peak_flops" if dtype == "bf16" else f"{section}.peak_flops"
+        rates = [f"{section}.{name}" for name in ("mainloop_flops", "sustained_flops")]
+        is_changed = {name: entries[name].source == SET_IN_SCENARIO for name in (peak, *rates)}
+        if is_changed[peak] and not all(is_changed[name] for name in rates):
+            kept = " and ".join(f"hardware.{name}" for name in rates if not is_changed[name])
+            is_fused = dtype == "bf16" and result.scenario.attention_backend == "fused"
+            also = " and the time of fused attention" if is_fused else ""
+            yield (
+                f"hardware.{peak} changes MFU{also}, but not the time of matrix products, which "
+                f"have rates of their own: set {kept} too."
+            )
+
+
+def mfu_remarks(scenarios: Iterable[Scenario]) -> list[str]:
+    """Say to which peak MFU is relative, if products run in another data type than bf16."""
+    found = {one.precision.linear_product_type: None for one in scenarios}
+    others = ", ".join(name for name in found if name != "bf16")
+    return [f"MFU is relative to the bf16 peak, also for products in {others}."] if others else []
+
+
+def remarks_on(result: Result) -> list[str]:
+    """Return remarks on a result other than extrapolation, a sentence each."""
+    scenario = result.scenario
+    simulated, total = result.num_simulated_ranks, scenario.num_gpus
+    remarks: list[str] = [
+        Sentence(
+            "Simulated ",
+            Number(simulated, f"{simulated}"),
+            " of ",
+            Number(total, f"{total}"),
+            " ranks (one per pipeline stage); the others behave identically.",
+        )
+    ]
+    if simulated == total:
+        remarks = ["Every rank simulated."]
+    if result.host_bound >= HOST_BOUND:
+        share = Number(result.host_bound, f"{result.host_bound:.0%}")
+        remarks.append(
+            Sentence("Host-bound: GPUs wait for kernel launches in ", share, " of the iteration.")
+        )
+    if result.hfu < result.mfu:
+        remarks.append(
+            "HFU is below MFU: MFU counts attention between all tokens, HFU only what the kernels "
+            "compute, which skip masked tokens."
+        )
+    remarks += [*_other_peaks(result), *_peaks_without_rates(result), *result.warnings]
+    if uncertainty := result.profile.uncertainty:
+        within = Number(uncertainty.value, f"{uncertainty.value:.0%}")
+        remarks.append(
+            Sentence("By the profile's own fit, nine of ten times are within ", within, ".")
+        )
+    if result.recompute_choice:
+        remarks.append(Sentence("Recompute chosen: ", result.recompute_choice))
+    return remarks

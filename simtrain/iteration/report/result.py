@@ -1,0 +1,293 @@
+"""The result of a simulation: iteration time, utilization, breakdown and memory."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from html import escape
+from typing import Any, Literal, get_args
+
+from simtrain.base.wording import with_whole_numbers
+from simtrain.errors import InputError, Location, did_you_mean
+from simtrain.hardware.profile import HardwareProfile
+from simtrain.iteration.memory.report import MemoryCurve, MemoryReport, memory_curve
+from simtrain.iteration.plan import Plan
+from simtrain.iteration.programs.iteration_tasks import IterationTimeline
+from simtrain.iteration.programs.seconds import IterationSeconds
+from simtrain.iteration.report.breakdown import Breakdown, breakdown_by_name
+from simtrain.iteration.report.operators import Operators, operators_of, slowest_stage
+from simtrain.iteration.report.views import BreakdownView, MemoryView, TimelineView
+from simtrain.scenario import Scenario
+from simtrain.units import format_bytes, format_seconds
+
+_ALIGNED_CHANNELS = 8
+FrameName = Literal["breakdown", "memory", "timeline"]
+_FRAMES: tuple[FrameName, ...] = get_args(FrameName)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One simulated iteration.
+
+    Args:
+        iteration: the timeline with its tasks, their durations, the plan and the machine.
+        memory_report: peak memory of each stage.
+        stages: [stages], breakdown of each stage's time.
+        model_flops: FLOPs of the model in an iteration, on all GPUs.
+        hardware_flops: FLOPs that run in an iteration, on all GPUs.
+        extrapolated: names of ops outside the range that the profile was fitted on.
+        extrapolated_compute: fraction of kernel time with such shapes.
+        recompute_choice: with `recompute: auto`, the chosen recompute and the reason.
+    """
+
+    iteration: IterationTimeline
+    memory_report: MemoryReport
+    stages: tuple[Breakdown, ...]
+    model_flops: int
+    hardware_flops: int
+    extrapolated: tuple[str, ...]
+    extrapolated_compute: float
+    recompute_choice: str | None = None
+
+    @property
+    def seconds(self) -> IterationSeconds:
+        """The durations of the iteration's parts."""
+        return self.iteration.seconds
+
+    @property
+    def plan(self) -> Plan:
+        """What the iteration does."""
+        return self.seconds.plan
+
+    @property
+    def profile(self) -> HardwareProfile:
+        """The hardware that it runs on."""
+        return self.seconds.machine.model.profile
+
+    @property
+    def scenario(self) -> Scenario:
+        """The scenario, with the chosen recompute."""
+        return self.plan.scenario
+
+    @property
+    def timeline(self) -> TimelineView:
+        """Start and end of each task."""
+        return TimelineView(self)
+
+    @property
+    def memory(self) -> MemoryView:
+        """Peak memory of each stage."""
+        return MemoryView(self)
+
+    def memory_curve(self, stage: int) -> MemoryCurve:
+        """Return the memory of a stage's rank over time.
+
+        Raises:
+            InputError: the pipeline has no such stage (E506).
+        """
+        return memory_curve(self.plan, self.profile, self.iteration, self._checked(stage))
+
+    def operators(self, stage: int | None = None) -> Operators:
+        """Return the operators of a stage, by default of the slowest one (`simtrain run --ops`).
+
+        Raises:
+            InputError: the pipeline has no such stage (E506).
+        """
+        return operators_of(self, slowest_stage(self) if stage is None else self._checked(stage))
+
+    def _checked(self, stage: int) -> int:
+        """Return a stage of the pipeline; refuse other numbers."""
+        last = self.num_stages - 1
+        if stage not in range(self.num_stages):
+            message = f"the pipeline has no stage {stage!r}; its stages are 0 to {last}"
+            fix = f"write a number from 0 to {last}" if last else "write 0"
+            raise InputError.of("E506", message, Location("--stage"), fix)
+        return stage
+
+    @property
+    def iteration_time_s(self) -> float:
+        """Seconds from the first microbatch to the end of the optimizer step."""
+        return self.iteration.timeline.makespan_s
+
+    @property
+    def breakdown(self) -> BreakdownView:
+        """Breakdown averaged over the stages; the causes add up to the iteration time."""
+        return BreakdownView(self)
+
+    @property
+    def breakdown_s(self) -> dict[str, float]:
+        """The breakdown by name, as in the JSON: compute, recompute, bubble, ..."""
+        return breakdown_by_name(self.breakdown)
+
+    @property
+    def critical_path_s(self) -> dict[str, float]:
+        """Seconds of the critical path by kind of task: forward, backward, transfer, ...
+
+        They add up to the iteration time.
+        """
+        kinds: dict[str, list[float]] = {}
+        for span in self.timeline.critical_path():
+            kinds.setdefault(span.kind, []).append(span.duration_s)
+        return {kind: math.fsum(seconds) for kind, seconds in kinds.items()}
+
+    @property
+    def mfu(self) -> float:
+        """Model FLOPs utilization (paper, Section 6.3)."""
+        return self.model_flops / self._peak_flops
+
+    @property
+    def hfu(self) -> float:
+        """Hardware FLOPs utilization, which includes recomputed FLOPs."""
+        return self.hardware_flops / self._peak_flops
+
+    @property
+    def mfu_by_peak(self) -> dict[str, float]:
+        """Model FLOPs utilization relative to the peak of bf16 and of the linear layers' type.
+
+        `mfu` is always relative to the bf16 peak, like the TFLOP/s per GPU that Megatron-LM prints.
+        So runs in fp8 and in bf16 compare by speed.
+        """
+        precision, whole_s = self.scenario.precision, self.scenario.num_gpus * self.iteration_time_s
+        name = "fp8" if precision.compute == "fp8" else precision.product_type
+        types = {"bf16": "bf16", name: precision.linear_product_type}
+        return {
+            name: self.model_flops / ((self.profile.peak_flops(type_) or math.inf) * whole_s)
+            for name, type_ in types.items()
+        }
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Tokens of the global batch per second."""
+        tokens = self.scenario.batch.global_ * self.scenario.model.seq_length
+        return tokens / self.iteration_time_s
+
+    @property
+    def host_bound(self) -> float:
+        """Fraction of the iteration in which GPUs wait for kernel launches (mean over stages)."""
+        return self.breakdown.launch_s / self.iteration_time_s
+
+    @property
+    def num_parameters(self) -> int:
+        """Parameters of the whole model."""
+        return self.plan.num_parameters
+
+    @property
+    def num_active_parameters(self) -> int:
+        """Parameters that compute a token: of the experts, only the chosen ones."""
+        return self.plan.num_active_parameters
+
+    @property
+    def parameters_in_words(self) -> str:
+        """Number of parameters and, with experts, of active ones."""
+        active = f", {self.num_active_parameters:,} of them active"
+        return f"{self.num_parameters:,}" + (active if self.scenario.model.experts else "")
+
+    @property
+    def num_stages(self) -> int:
+        """Stages of the pipeline."""
+        return self.scenario.parallelism.pipeline
+
+    @property
+    def num_simulated_ranks(self) -> int:
+        """Number of ranks whose work is simulated: one per pipeline stage.
+
+        The other ranks of a stage (its tensor-, context-, expert- and data-parallel peers) do the
+        same work at the same time.
+        """
+        return self.num_stages
+
+    @property
+    def _peak_flops(self) -> float:
+        """FLOPs of all GPUs at peak rate during the iteration."""
+        return self.profile.gpu.peak_flops.value * self.scenario.num_gpus * self.iteration_time_s
+
+    @property
+    def summary(self) -> dict[str, str]:
+        """The main figures as text."""
+        peak, capacity = self.memory.fullest.peak_bytes, self.memory.capacity_bytes
+        return {
+            "scenario": self.scenario.name or "unnamed",
+            "iteration time": format_seconds(self.iteration_time_s),
+            "parameters": self.parameters_in_words,
+            "MFU": f"{self.mfu:.1%}",
+            "HFU": f"{self.hfu:.1%}",
+            "GPUs": f"{self.scenario.num_gpus:,} of {self.scenario.cluster}",
+            "peak memory": f"{format_bytes(peak)} of {format_bytes(capacity)}",
+        }
+
+    def __repr__(self) -> str:
+        (_, name), (_, time), *others = self.summary.items()
+        return f"<Result {name}: {time}, " + ", ".join(f"{k} {v}" for k, v in others) + ">"
+
+    def _repr_html_(self) -> str:
+        """Return the summary and the breakdown as an HTML table, for notebooks."""
+        figures = self.summary
+        for name, seconds in self.breakdown_s.items():
+            share = seconds / self.iteration_time_s
+            figures[name] = f"{format_seconds(seconds)} ({share:.1%})"
+        rows = (
+            f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>"
+            for name, value in figures.items()
+        )
+        return f"<table>{''.join(rows)}</table>"
+
+    def frame(self, table: FrameName) -> Any:
+        """Return a table as a pandas.DataFrame.
+
+        Args:
+            table: each stage's time by cause, each stage's peak memory by component, or all tasks.
+
+        Raises:
+            InputError: there is no such table (E119), or pandas is not installed (E701).
+        """
+        if table not in _FRAMES:
+            fix = f"{did_you_mean(table, _FRAMES)}Write one of: {', '.join(_FRAMES)}"
+            raise InputError.of("E119", f'a result has no table "{table}"', fix=fix)
+        return getattr(self, table).frame()
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Reasons why the real iteration is slower than the simulated one, a sentence each.
+
+        Tensor cores are efficient only if rows of 16-bit operands are multiples of 16 bytes
+        (NVIDIA, Matrix Multiplication Background User's Guide). In the unfused core of attention, a
+        head's channels are such a row. Fused kernels refuse other sizes (E330).
+        """
+        model, channels = self.scenario.model, self.scenario.model.kv_channels
+        is_fused = self.scenario.attention_backend == "fused"
+        if is_fused or model.latent_attention or channels % _ALIGNED_CHANNELS == 0:
+            return ()
+        words = (
+            f"Heads have {channels} channels, which is not a multiple of {_ALIGNED_CHANNELS}. On a "
+            "GPU, the matrix products of attention are slower than simulated (not modelled)."
+        )
+        return (with_whole_numbers(words),)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data, in full precision."""
+        return {
+            "scenario": self.scenario.name,
+            "strategy": self.scenario.strategy,
+            "attention_backend": self.scenario.attention_backend,
+            "software": self.scenario.software.stack,
+            "cluster": self.scenario.cluster,
+            "num_parameters": self.num_parameters,
+            "num_active_parameters": self.num_active_parameters,
+            "num_gpus": self.scenario.num_gpus,
+            "num_simulated_ranks": self.num_simulated_ranks,
+            "iteration_time_s": self.iteration_time_s,
+            "tokens_per_s": self.tokens_per_s,
+            "mfu": self.mfu,
+            "hfu": self.hfu,
+            "host_bound": self.host_bound,
+            "mfu_by_peak": self.mfu_by_peak,
+            "model_flops": self.model_flops,
+            "hardware_flops": self.hardware_flops,
+            "breakdown_s": self.breakdown_s,
+            "stages_s": [breakdown_by_name(stage) for stage in self.stages],
+            "memory": self.memory.to_json(),
+            "recompute_choice": self.recompute_choice and str(self.recompute_choice),
+            "extrapolated": list(self.extrapolated),
+            "extrapolated_compute": self.extrapolated_compute,
+            "warnings": [*map(str, self.warnings)],
+        }

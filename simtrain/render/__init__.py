@@ -1,0 +1,1 @@
+"""How a medium shows a result: terminal, pages, files of pictures and traces."""

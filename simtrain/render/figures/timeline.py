@@ -1,0 +1,188 @@
+"""Timeline of an iteration: one row per stage, time on the horizontal axis, memory below."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from simtrain.engine.compiled import Floats
+from simtrain.iteration.report.activities import (
+    BACKWARD,
+    FORWARD,
+    OPTIMIZER,
+    OWN,
+    RECOMPUTE,
+    REDUCTION,
+    TRANSFER,
+    Bars,
+    check_selection,
+)
+from simtrain.iteration.report.result import Result
+from simtrain.render.figures import style
+from simtrain.render.figures.iteration_memory import draw_capacity, draw_curves
+from simtrain.render.figures.subject import subject_of
+from simtrain.units import format_seconds
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FILLS = {
+    FORWARD: (style.SKY, ""),
+    RECOMPUTE: (style.YELLOW, "////"),
+    BACKWARD: (style.ORANGE, ""),
+    TRANSFER: (style.PURPLE, ""),
+    REDUCTION: (style.VERMILLION, "xxxx"),
+    OPTIMIZER: (style.GREEN, "\\\\\\\\"),
+}
+"""Colour and hatch of each activity."""
+_IDLE, _LINE_POINTS = "#E2E2E2", 0.3
+_WIDTH_IN, _MEMORY_IN, _REST_IN = 10.0, 1.6, 1.1
+# Total height of the stages' rows; the height of one row stays between the two limits.
+_ROWS_IN, _LOW_IN, _HIGH_IN = 4.5, 0.07, 0.4
+_POINTS_PER_IN = 72
+_MOST_DETAILED = 3000
+"""Up to this number, bars have outlines and hatches, and stay vectors in an SVG."""
+_MOST_LABELS = 16
+_LEAST_POINTS, _POINTS_PER_DIGIT = 4.0, 0.65
+_CHUNK_WHITE = 0.5
+"""Share of white mixed into the colour of the last chunk; the first chunk has the pure colour."""
+
+
+@style.picture
+def plot_timeline(
+    result: Result,
+    stages: Sequence[int] | None = None,
+    window_s: tuple[float, float] | None = None,
+    *,
+    memory: bool = True,
+) -> Figure:
+    """Draw the activities of each stage over time, and the memory of three stages below.
+
+    Args:
+        result: the iteration.
+        stages: the stages to draw; by default all.
+        window_s: start and end of the time to draw, in seconds; by default the whole iteration.
+        memory: whether to draw memory.
+
+    Raises:
+        InputError: matplotlib is not installed (E701); a stage does not exist, or the window is
+            outside the iteration (E118).
+    """
+    chosen, window_s = check_selection(result, stages, window_s)
+    row_in = min(max(_ROWS_IN / len(chosen), _LOW_IN), _HIGH_IN)
+    heights = [row_in * len(chosen)] + [_MEMORY_IN] * memory
+    figure = style.new_figure(_WIDTH_IN, sum(heights) + _REST_IN)
+    axes = figure.subplots(len(heights), sharex=True, height_ratios=heights, squeeze=False)[:, 0]
+    seconds = format_seconds(result.iteration_time_s)
+    axes[0].set_title(f"One iteration of {subject_of(result)}: {seconds}")
+    bars = _visible(Bars.of(result), chosen, window_s)
+    handles = _draw_stages(axes[0], bars, chosen, window_s, row_in)
+    if memory:
+        draw_curves(axes[1], result, chosen)
+        draw_capacity(axes[1], result)
+        axes[1].set_ylabel("memory, GiB")
+        axes[1].set_ylim(bottom=0)
+        axes[1].legend(loc="center left", bbox_to_anchor=(1, 0.5))
+    has_chunks = result.scenario.parallelism.interleave > 1
+    axes[-1].set_xlabel("time, s (later chunks are lighter)" if has_chunks else "time, s")
+    axes[-1].set_xlim(*window_s)
+    style.legend_of(figure, handles, columns=4)
+    return figure
+
+
+def _visible(bars: Bars, stages: list[int], window_s: tuple[float, float]) -> Bars:
+    start_s, end_s = window_s
+    chosen = np.isin(bars.stage, stages) & (bars.end_s > start_s) & (bars.start_s < end_s)
+    return bars.where(chosen & (bars.end_s > bars.start_s))
+
+
+def _draw_stages(
+    axes: Axes, bars: Bars, stages: list[int], window_s: tuple[float, float], row_in: float
+) -> list[Artist]:
+    """Draw one row per stage; return the legend's handles."""
+    top, height = _rows(bars)
+    middles = np.arange(len(stages)) + top[OWN] + height[OWN] / 2
+    duration_s = window_s[1] - window_s[0]
+    axes.barh(middles, duration_s, height[OWN], window_s[0], color=_IDLE, zorder=0)
+    place = np.searchsorted(stages, bars.stage)
+    low, high = place + top[bars.row], place + (top + height)[bars.row]
+    # The axes take 85 to 90 % of the picture's width.
+    points_per_s = 0.85 * _WIDTH_IN * _POINTS_PER_IN / duration_s
+    handles = _draw_bars(axes, bars, low, high, points_per_s)
+    _number(axes, bars, (low + high) / 2, window_s, points_per_s, row_in * float(height[OWN]))
+    axes.set_ylim(len(stages), 0)
+    shown = range(0, len(stages), -(-len(stages) // _MOST_LABELS))
+    axes.set_yticks(middles[shown], [f"stage {stages[place]}" for place in shown])
+    axes.tick_params(axis="y", length=0)
+    return handles
+
+
+def _draw_bars(
+    axes: Axes, bars: Bars, low: Floats, high: Floats, points_per_s: float
+) -> list[Artist]:
+    """Draw the bars from `low` to `high`; return a legend patch for each activity drawn."""
+    from matplotlib.collections import PolyCollection
+    from matplotlib.colors import to_rgb
+    from matplotlib.patches import Patch
+
+    left, right = bars.start_s, bars.end_s
+    corners = np.stack([left, low, left, high, right, high, right, low], axis=1).reshape(-1, 4, 2)
+    is_detailed = len(bars) <= _MOST_DETAILED
+    has_outline = is_detailed & (bars.row == OWN) & ((right - left) * points_per_s > 1)
+    last_chunk = max(int(bars.chunk.max(initial=0)), 1)
+    handles: list[Artist] = []
+    for number, (activity, (colour, hatch)) in enumerate(FILLS.items()):
+        own = bars.activity == number
+        white = _CHUNK_WHITE * np.maximum(bars.chunk[own], 0)[:, np.newaxis] / last_chunk
+        fills = np.array(to_rgb(colour)) * (1 - white) + white
+        # Bars narrower than a line are drawn as wide as a line.
+        outlined = has_outline[own, np.newaxis]
+        collection = PolyCollection(
+            corners[own],
+            facecolors=fills,
+            edgecolors=np.where(outlined, 0.0, fills),
+            linewidths=_LINE_POINTS * (outlined[:, 0] | (bars.row[own] != OWN)),
+            hatch=(hatch or None) if is_detailed else None,
+            rasterized=not is_detailed,
+            snap=False,
+        )
+        collection.set_hatchcolor(style.BLACK)
+        axes.add_collection(collection, autolim=False)
+        if own.any():
+            handles.append(Patch(fc=colour, hatch=hatch if is_detailed else "", label=activity))
+    handles.append(Patch(fc=_IDLE, label="idle"))
+    for handle in handles:
+        handle.set(edgecolor=style.BLACK, linewidth=_LINE_POINTS)
+    return handles
+
+
+def _rows(bars: Bars) -> tuple[Floats, Floats]:
+    """Return top and height of each row within a stage of height 1; empty rows have height 0."""
+    lower = np.unique(bars.row[bars.row != OWN])
+    height = np.array([0.66 if len(lower) else 0.9, 0.0, 0.0])
+    height[lower] = 0.24 / max(len(lower), 1)
+    return 0.05 + np.cumsum(height) - height, height
+
+
+def _number(
+    axes: Axes,
+    bars: Bars,
+    middle: Floats,
+    window_s: tuple[float, float],
+    points_per_s: float,
+    height_in: float,
+) -> None:
+    """Write the microbatch's number into each pass that is large enough."""
+    size = min(style.SMALL, 0.8 * height_in * _POINTS_PER_IN)
+    if size < _LEAST_POINTS:
+        return
+    start_s, end_s = bars.start_s.clip(*window_s), bars.end_s.clip(*window_s)
+    digits = np.char.str_len(bars.microbatch.astype(str))
+    fits = (end_s - start_s) * points_per_s > size * _POINTS_PER_DIGIT * digits + 1
+    for bar in np.flatnonzero(fits & (bars.microbatch >= 0)).tolist():
+        at_s, text = (start_s[bar] + end_s[bar]) / 2, str(bars.microbatch[bar])
+        axes.text(at_s, middle[bar], text, size=size, ha="center", va="center")

@@ -1,0 +1,136 @@
+"""Write sections, data, styles and scripts to one HTML file that loads nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from simtrain.base.output_folder import check_suffix, write_text
+from simtrain.render.html.elements import Html, element, joined, plain_text
+
+ASSETS = Path(__file__).parent / "assets"
+SUFFIXES = (".html", ".htm")
+# Even if text of a scenario became markup, the browser would load and send nothing.
+_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; "
+    "base-uri 'none'; form-action 'none'"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A section of a document.
+
+    Args:
+        anchor: id of the section, for links.
+        title: heading.
+        body: content below the heading.
+        styles, scripts: files of `assets` that the section needs in addition to `base`.
+    """
+
+    anchor: str
+    title: str
+    body: Html
+    styles: tuple[str, ...] = ()
+    scripts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """An HTML document.
+
+    Args:
+        title: title and first heading; `<title>` has its text alone.
+        lead: text below the title.
+        sections: sections in order. A navigation bar at the top links to each.
+        data: data in full precision. Scripts read them as `simtrain.data`.
+        foot: text at the end.
+    """
+
+    title: str
+    lead: Html
+    sections: Sequence[Section]
+    data: Mapping[str, Any] = field(default_factory=dict)
+    foot: str = ""
+
+
+def check_html_file(file: Path) -> None:
+    """Check that the name of a file ends with `.html` or `.htm`.
+
+    Raises:
+        InputError: the name has another suffix (E117).
+    """
+    check_suffix(file, SUFFIXES, "reports")
+
+
+def write_document(document: Document, file: Path) -> None:
+    """Write a document to a `.html` file, and replace an existing file.
+
+    Raises:
+        InputError: the suffix is unknown (E117), or the file cannot be written (E113).
+    """
+    check_html_file(file)
+    write_text(file, document_text(document), "the report")
+
+
+def document_text(document: Document) -> str:
+    """Return a document as the text of one HTML file.
+
+    `base.js` runs first, because it defines `simtrain`. The scripts of the sections follow, each
+    file once.
+    """
+    sections = document.sections
+    styles = dict.fromkeys(["base.css", *(name for one in sections for name in one.styles)])
+    scripts = dict.fromkeys(["base.js", *(name for one in sections for name in one.scripts)])
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", http_equiv="Content-Security-Policy", content=_POLICY),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name="color-scheme", content="light dark"),
+        element("title", plain_text(joined(document.title))),
+        *(element("style", asset(name)) for name in styles),
+    )
+    body = element(
+        "body",
+        element("a", "Skip to the answer", href="#main", class_="skip"),
+        element("header", element("h1", document.title), _theme_button(), document.lead),
+        _contents(sections),
+        element("main", *map(_section, sections), id="main"),
+        element("footer", document.foot),
+        element("script", json_text(document.data), type="application/json", id="data"),
+        *(element("script", asset(name)) for name in scripts),
+    )
+    return f'<!DOCTYPE html>\n<html lang="en">\n{head}\n{body}\n</html>\n'
+
+
+@cache
+def asset(name: str) -> Html:
+    """Return the text of a style or script of `assets`."""
+    return Html("\n" + (ASSETS / name).read_text(encoding="utf-8"))
+
+
+def json_text(data: Mapping[str, Any]) -> Html:
+    """Return data as JSON for a `<script>` element. Escaped `<` cannot end the element early."""
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return Html(text.replace("<", "\\u003c"))
+
+
+def _section(section: Section) -> Html:
+    label = f"{section.anchor}-title"
+    heading = element("h2", section.title, id=label)
+    return element("section", heading, section.body, id=section.anchor, aria_labelledby=label)
+
+
+def _contents(sections: Sequence[Section]) -> Html:
+    links = (element("li", element("a", one.title, href=f"#{one.anchor}")) for one in sections)
+    return element("nav", element("ul", *links), aria_label="Sections")
+
+
+def _theme_button() -> Html:
+    """Button that switches between light and dark. It is hidden until `base.js` runs."""
+    return element("button", "Dark", type="button", id="theme", hidden=True, aria_pressed="false")

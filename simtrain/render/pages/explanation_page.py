@@ -1,0 +1,56 @@
+"""Text of `simtrain explain`, and the reference page of all error codes."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable
+
+from simtrain.scenario.explanations import TITLES, Explanation
+
+_HEAD = """\
+# Errors
+
+Every error that simtrain reports has a code. `simtrain explain E310` prints one of these entries;
+`simtrain explain --all > docs/reference/errors.md` writes this page. The exit code is 3 if a
+scenario does not fit in memory, and 2 for all other errors.
+
+YAML examples are merged into a legal scenario: 48 layers, 64 heads, a hidden size of 6144,
+sequences of 2048 tokens, microbatches of 4 and a global batch of 64.
+"""
+
+
+def explanation_page(one: Explanation, width: int) -> str:
+    """Format one entry, wrapped to `width` columns."""
+    parts = [
+        _hanging(f"{one.code}  {one.what}", width),
+        _hanging(f"why:  {one.why}", width),
+        _hanging(f"fix:  {one.fix}", width),
+        "example:\n" + textwrap.indent(one.example, " " * 6),
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def code_list(every: Iterable[Explanation], width: int) -> str:
+    """List all codes with their meaning, wrapped to `width` columns."""
+    return "".join(_hanging(f"{one.code}  {one.what}", width) + "\n" for one in every)
+
+
+def _hanging(text: str, width: int) -> str:
+    """Wrap a text to `width` columns; all lines but the first are indented."""
+    return textwrap.fill(text, width, subsequent_indent=" " * 6)
+
+
+def errors_document(every: Iterable[Explanation]) -> str:
+    """Build the reference page of all entries in Markdown."""
+    parts = [_HEAD]
+    title = ""
+    for one in every:
+        if TITLES[one.code[1]] != title:
+            title = TITLES[one.code[1]]
+            parts.append(f"## E{one.code[1]}xx: {title}\n")
+        parts.append(f"### {one.code}\n\n{one.what}\n\n- Why: {one.why}\n- Fix: {one.fix}\n")
+        if one.is_text:
+            parts.append(f"```\n{one.example}\n```\n")
+        else:
+            parts.append(f"Example: {one.example}\n")
+    return "\n".join(parts)

@@ -1,0 +1,154 @@
+"""Terminal page of `simtrain profile show`: each entry with its source and fitted range."""
+
+from __future__ import annotations
+
+import functools
+import operator
+import pathlib
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from simtrain.base.entry import Entry
+from simtrain.base.resources import find_profile
+from simtrain.base.strict_yaml import load_document
+from simtrain.hardware.algorithms import Protocol, Rule
+from simtrain.hardware.cluster import Level
+from simtrain.hardware.entries import entries_of
+from simtrain.hardware.evidence import Evidence, evidence_of
+from simtrain.hardware.links import CollectiveCurve
+from simtrain.hardware.load import load_profile
+from simtrain.hardware.profile import HardwareProfile, Ranges, Tile
+from simtrain.hardware.validated_on import ValidatedOn, error_text, validated_on
+from simtrain.units import with_micro_sign
+
+
+@dataclass(frozen=True, slots=True)
+class ShownEntry:
+    """One entry; `written` is its value as written in the file."""
+
+    section: str
+    name: str
+    written: Any
+    entry: Entry[Any]
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON in base units: bytes, seconds, FLOP/s and their quotients."""
+        shown = self.entry.model_dump(mode="json", exclude_none=True)
+        return {"value": shown.pop("value"), "written": self.written, **shown}
+
+
+@dataclass(frozen=True, slots=True)
+class ProfilePage:
+    """A profile and its entries, in the file's order of sections."""
+
+    profile: HardwareProfile
+    entries: tuple[ShownEntry, ...]
+    validated_on: ValidatedOn | None
+    evidence: Evidence
+
+    def to_json(self) -> dict[str, Any]:
+        """The profile's header and its entries by their dotted names."""
+        header = ("name", "description")
+        entries = {f"{entry.section}.{entry.name}": entry.to_json() for entry in self.entries}
+        counts = {
+            "num_entries": len(self.entries),
+            "num_fitted": sum(shown.entry.fitted_on is not None for shown in self.entries),
+        }
+        facts = {name: getattr(self.profile, name) for name in header}
+        errors = self.validated_on and self.validated_on.model_dump(mode="json")
+        evidence = {"calibrated": self.evidence.judged, "evidence": self.evidence.to_json()}
+        return facts | evidence | counts | {"validated_on": errors, "entries": entries}
+
+
+def load_page(name_or_path: str | pathlib.Path) -> ProfilePage:
+    """Load the page of a profile, by name or path.
+
+    Raises:
+        InputError: as `load_profile` does.
+    """
+    profile = load_profile(name_or_path)
+    written = load_document(find_profile(name_or_path)).data
+    entries = []
+    for dotted, entry in entries_of(profile):
+        section, _, name = dotted.partition(".")
+        as_written = functools.reduce(operator.getitem, dotted.split("."), written)
+        entries.append(ShownEntry(section, name, as_written["value"], entry))
+    name = str(name_or_path)
+    return ProfilePage(profile, tuple(entries), validated_on(name), evidence_of(profile, name))
+
+
+def profile_page(page: ProfilePage) -> RenderableType:
+    """Show one table per section."""
+    profile = page.profile
+    parts: list[RenderableType] = [
+        Text(profile.name, style="bold"),
+        Text(profile.description),
+        Text(page.evidence.sentence),
+        *map(Text, _validation_lines(page.validated_on)),
+    ]
+    for section, entries in groupby(page.entries, key=lambda entry: entry.section):
+        parts += ["", _section_table(section, list(entries))]
+    return Group(*parts)
+
+
+def _validation_lines(errors: ValidatedOn | None) -> list[str]:
+    """State the errors of predicted iteration times against measured ones."""
+    if errors is None:
+        return ["Validated on: compared with no measured iteration that simtrain knows of."]
+    lines = [f"Validated on: {errors.summary}"]
+    for one in errors.measured_runs:
+        lines.append(
+            f"- {one.runs}. Runs: {one.num_runs}, mean |error| {error_text(one.mean_error)}, "
+            f"worst {error_text(one.worst_error)}, with {one.software}. {one.remark}. "
+            f"Source: {one.source}."
+        )
+    return lines
+
+
+def _section_table(section: str, entries: list[ShownEntry]) -> Table:
+    table = Table(title=section, title_justify="left", expand=True)
+    table.add_column("entry", ratio=3, overflow="fold")
+    table.add_column("value", ratio=4, overflow="fold")
+    table.add_column("source, and what it was fitted on", ratio=7, overflow="fold")
+    for shown in entries:
+        entry = shown.entry
+        fitted_on = f"\nfitted on: {entry.fitted_on}" if entry.fitted_on else ""
+        table.add_row(Text(shown.name), Text(_shown(shown)), Text(entry.source + fitted_on))
+    return table
+
+
+def _shown(shown: ShownEntry) -> str:
+    """The value as written; lists and ranges have one line per item."""
+    match shown.entry.value:
+        case Ranges() as seen:
+            return "\n".join(f"{name} {low} to {high}" for name, (low, high) in seen)
+        case list() as items:
+            return "\n".join(_shown_item(item) for item in items)
+        case _:
+            return with_micro_sign(str(shown.written))
+
+
+def _shown_item(item: Tile | CollectiveCurve | Level | Protocol | Rule) -> str:
+    match item:
+        case Tile():
+            return f"{item.m} × {item.n}: {item.relative_speed:g}"
+        case Level():
+            return f"{item.name}: {item.nodes} nodes, uplinks {item.oversubscription:g}:1"
+        case Protocol():
+            steps = [
+                f"{item.base_latency * 1e6:g} µs",
+                f"{item.node_step * 1e6:g} µs per step within a node",
+            ]
+            if item.network_step is not None:
+                steps.append(f"{item.network_step * 1e6:g} µs per network step")
+            return f"{item.name}: {', '.join(steps)}, {item.efficiency:.0%}"
+        case Rule():
+            limit = "" if item.up_to is None else f" up to {item.up_to / 2**20:g} MiB"
+            return f"{item.kind}{limit}: {item.algorithm}"
+    latency_us, reached = item.latency * 1e6, item.efficiency
+    return f"{item.num_ranks} ranks: {latency_us:g} µs, {min(reached):.0%} to {max(reached):.0%}"

@@ -1,0 +1,117 @@
+"""Write a trace as JSON in Chrome's format, like Kineto (PyTorch's profiler).
+
+A process is a rank, and a thread is one of its streams. Holistic Trace Analysis (HTA) counts an
+event as a kernel if it has a stream. A kernel is communication if its name begins with `nccl`, a
+memory operation if it begins with `Memcpy`, and else computation. `Breakdown` does not count copies
+on streams of collectives as compute either.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from json.encoder import encode_basestring_ascii as quoted
+from typing import IO
+
+from simtrain.render.traces.events import TraceEvents
+from simtrain.render.traces.slices import THREADS, Kind, Slice
+
+_CATEGORIES = {
+    Kind.KERNEL: "kernel",
+    Kind.COLLECTIVE: "kernel",
+    Kind.COPY: "gpu_memcpy",
+    Kind.LAUNCH: "cuda_runtime",
+    Kind.HOST_WORK: "user_annotation",
+    Kind.PASS: "gpu_user_annotation",
+}
+_ON_GPU = {Kind.KERNEL: "", Kind.COLLECTIVE: "ncclDevKernel ", Kind.COPY: "Memcpy DtoD "}
+"""Prefixes of the names of kernels."""
+
+
+def write_chrome(
+    events: TraceEvents, stages: Sequence[int], target: IO[bytes], *, critical_path: bool
+) -> None:
+    """Write the ranks of some stages, and the critical path as a process of its own."""
+    result = events.result
+    header = {
+        "schemaVersion": 1,
+        "displayTimeUnit": "ms",
+        "traceName": result.scenario.name or "unnamed",
+        "distributedInfo": {
+            "backend": "nccl",
+            "rank": events.place(stages[0])[0],
+            "world_size": result.scenario.num_gpus,
+        },
+    }
+    target.write(f'{json.dumps(header)[:-1]}, "traceEvents": [\n'.encode())
+    blocks = [_of_stage(events, stage) for stage in stages]
+    if critical_path:
+        blocks.append(_critical_path(events))
+    for number, block in enumerate(blocks):
+        target.write(((",\n" if number else "") + ",\n".join(block)).encode())
+    target.write(b"\n]}\n")
+
+
+def _of_stage(events: TraceEvents, stage: int) -> Iterator[str]:
+    """Yield the events of a stage's rank, each as the text of a JSON object."""
+    rank, node, gpu = events.place(stage)
+    yield _metadata(
+        rank, "process_name", name=f"rank {rank} (node {node}, GPU {gpu}), stage {stage}"
+    )
+    yield _metadata(rank, "process_sort_index", sort_index=rank)
+    for thread in events.threads(stage):
+        yield _metadata(rank, "thread_name", thread, name=THREADS[thread])
+        yield _metadata(rank, "thread_sort_index", thread, sort_index=thread)
+    for one in events.slices(stage):
+        yield _slice(one, rank, _CATEGORIES[one.kind], gpu if one.kind in _ON_GPU else None)
+    for arrow in events.arrows(stage):
+        head = f'"cat": "transfer", "name": "transfer", "id": {arrow.transfer}'
+        receiver = events.place(arrow.receiver)[0]
+        yield (
+            f'{{"ph": "s", {head}, "pid": {rank}, "tid": {arrow.thread}, '
+            f'"ts": {_microseconds(arrow.start_ns)}}}'
+        )
+        yield (
+            f'{{"ph": "f", "bp": "e", {head}, "pid": {receiver}, "tid": 0, '
+            f'"ts": {_microseconds(arrow.end_ns)}}}'
+        )
+    for name, unit, (times, values) in (
+        ("memory", "bytes", events.memory_bytes(stage)),
+        ("FLOPs utilization", "percent", events.utilization_percent(stage)),
+    ):
+        head = f'{{"ph": "C", "name": "{name}", "pid": {rank}, "ts": '
+        for time, value in zip(times, values, strict=True):
+            yield f'{head}{_microseconds(time)}, "args": {{"{unit}": {value}}}}}'
+
+
+def _critical_path(events: TraceEvents) -> Iterator[str]:
+    process = events.result.scenario.num_gpus  # one more than the last rank
+    yield _metadata(process, "process_name", name="critical path")
+    yield _metadata(process, "process_sort_index", sort_index=-1)
+    for one in events.critical_path():
+        yield _slice(one, process, "critical_path", None)
+
+
+def _slice(one: Slice, process: int, category: str, gpu: int | None) -> str:
+    """Return the event of a slice as JSON. `gpu` is None for events outside GPU streams."""
+    thread, kind, name, start_ns, end_ns, number = one
+    if gpu is not None:
+        name = _ON_GPU[kind] + name
+    elif kind is Kind.LAUNCH:
+        name = "cudaLaunchKernel"
+    stream = "" if gpu is None else f'"device": {gpu}, "stream": {thread}, '
+    return (
+        f'{{"ph": "X", "cat": "{category}", "name": {quoted(name)}, "pid": {process}, '
+        f'"tid": {thread}, "ts": {_microseconds(start_ns)}, '
+        f'"dur": {_microseconds(end_ns - start_ns)}, '
+        f'"args": {{{stream}"correlation": {number}}}}}'
+    )
+
+
+def _metadata(process: int, event: str, thread: int | None = None, **values: object) -> str:
+    tid = {} if thread is None else {"tid": thread}
+    return json.dumps({"ph": "M", "name": event, "pid": process, **tid, "args": values})
+
+
+def _microseconds(time_ns: int) -> str:
+    return f"{time_ns // 1000}.{time_ns % 1000:03d}"

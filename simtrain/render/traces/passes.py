@@ -1,0 +1,186 @@
+"""Slices inside passes: launches, kernels and collectives, or few intervals with their sums."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import cast
+
+import numpy as np
+
+from simtrain.engine import Timeline
+from simtrain.engine.compiled import Flags, Ints
+from simtrain.iteration.programs.bucket_tasks import spread
+from simtrain.iteration.programs.parts import PassPart
+from simtrain.iteration.programs.pass_tasks import COMMUNICATION, COMPUTE, STREAMS
+from simtrain.iteration.programs.seconds import whole_pass
+from simtrain.iteration.report.result import Result
+from simtrain.render.traces.slices import PASS_THREADS, THREADS, Kind, Slice, nanoseconds
+from simtrain.render.traces.sums import KINDS, PassSums, Spans, sum_up
+from simtrain.workload.ops import Op
+from simtrain.workload.record import record_pass
+from simtrain.workload.work import Collective
+
+_NAMES = {
+    "F": "forward",
+    "B": "backward",
+    "I": "input gradient",
+    "W": "weight gradient",
+    "R": "reduction",
+}
+_SUMS = {
+    Kind.KERNEL: (THREADS.index(COMPUTE), "compute"),
+    Kind.COLLECTIVE: (THREADS.index(COMMUNICATION), "communication"),
+    Kind.COPY: (THREADS.index(COMMUNICATION), "copies"),
+}
+"""Thread and name of the intervals of each kind."""
+SUM_THREADS = sorted({thread for thread, _ in _SUMS.values()})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TracedPasses:
+    """The passes of an iteration: the actions of the schedule, then reductions after all passes.
+
+    Args:
+        first, last: [passes], first and last task. Buckets cut some passes into several tasks.
+        microbatch: [passes]. A reduction counts to the last microbatch.
+    """
+
+    first: Ints
+    last: Ints
+    microbatch: Ints
+
+    @classmethod
+    def of(cls, result: Result) -> TracedPasses:
+        """Return the passes of an iteration."""
+        tasks, schedule = result.iteration.tasks, result.plan.schedule
+        parts = [isinstance(part, PassPart) and part.kind == "R" for part in tasks.parts]
+        reductions = np.flatnonzero(np.array(parts)[tasks.part_of]).astype(np.int32)
+        last = np.full(len(reductions), schedule.num_microbatches - 1, np.int32)
+        return cls(
+            np.concatenate([tasks.first, reductions]),
+            np.concatenate([tasks.last, reductions]),
+            np.concatenate([schedule.microbatch, last]),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Inside:
+    """The inside of a pass: when it launches and runs its ops, their kinds, and their sums."""
+
+    timeline: Timeline
+    kinds: list[Kind]
+    sums: PassSums
+
+
+@dataclass(frozen=True, eq=False)
+class PassSlices:
+    """The slices inside the passes of an iteration.
+
+    Args:
+        result: the iteration.
+        passes: its passes.
+        detailed: [passes], whether a pass shows its kernels. The others show their sums.
+    """
+
+    result: Result
+    passes: TracedPasses
+    detailed: Flags
+    _inside: dict[PassPart, _Inside] = field(default_factory=dict, repr=False)
+
+    @property
+    def threads(self) -> list[int]:
+        """Threads of the slices."""
+        return PASS_THREADS if self.detailed.any() else SUM_THREADS
+
+    def of_stage(self, stage: int, communication: list[int]) -> Iterator[Slice]:
+        """Yield the slices inside the passes of a stage, in order of time within a thread.
+
+        Args:
+            stage: the stage.
+            communication: tasks of the iteration that communicate on its other streams.
+        """
+        stream_of = self.result.iteration.tasks.graph.stream_of
+        own = np.flatnonzero(stream_of[self.passes.first] == stage)
+        sums = self._sums(own[~self.detailed[own]], communication)
+        for number in own.tolist():
+            yield from self._details(number) if self.detailed[number] else sums[number]
+
+    def _details(self, number: int) -> Iterator[Slice]:
+        """Yield launches, kernels and collectives of a pass.
+
+        A pass that buckets cut may wait between its spans. Each op is shifted with the span in
+        which it ends.
+        """
+        timeline, first, last = self.result.timeline, self.passes.first, self.passes.last
+        own = slice(int(first[number]), int(last[number]) + 1)
+        inside = self._inside_of(self._whole(self.result.iteration.tasks.part_of[own.start]))
+        ends_s = np.cumsum(timeline.program.duration_s[own])
+        begins_s = ends_s - timeline.program.duration_s[own]
+        span = np.searchsorted(ends_s, inside.timeline.end_s * (1 - 1e-12))
+        shift_s = (timeline.start_s[own] - begins_s)[np.minimum(span, len(ends_s) - 1)]
+        limits = nanoseconds(np.array([timeline.start_s[own][0], timeline.end_s[own][-1]]))
+        starts = np.clip(nanoseconds(inside.timeline.start_s + shift_s), *limits).tolist()
+        ends = np.clip(nanoseconds(inside.timeline.end_s + shift_s), *limits).tolist()
+        base, graph = self._base(number), inside.timeline.program.graph
+        for task, stream in enumerate(graph.stream_of.tolist()):
+            thread, name = THREADS.index(STREAMS[stream]), graph.name_of(task)
+            kind = inside.kinds[task]
+            yield Slice(thread, kind, name, starts[task], ends[task], base + task // 2)
+
+    def _sums(self, passes: Ints, communication: list[int]) -> dict[int, list[Slice]]:
+        """Return the sums of passes of a stage, by pass."""
+        timeline, part_of = self.result.timeline, self.result.iteration.tasks.part_of
+        first = self.passes.first[passes]
+        place, later = spread(np.arange(len(passes)), self.passes.last[passes] - first + 1)
+        task = first[place] + later
+        parts, of_part = np.unique(part_of[task], return_inverse=True)
+        wholes = [self._whole(one) for one in parts.tolist()]
+        different = [*dict.fromkeys(wholes)]
+        before_s = np.append(0.0, np.cumsum(timeline.program.duration_s[task]))[:-1]
+        spans = Spans(
+            passes[place],
+            np.array([different.index(one) for one in wholes])[of_part],
+            timeline.start_s[task],
+            timeline.end_s[task],
+            before_s - before_s[later == 0][place],
+        )
+        outside = np.stack([timeline.start_s[communication], timeline.end_s[communication]], axis=1)
+        found = sum_up(spans, [self._inside_of(one).sums for one in different], outside)
+        names = [_NAMES[wholes[one].kind] for one in of_part[later == 0].tolist()]
+        name_of = dict(zip(passes.tolist(), names, strict=True))
+        slices: dict[int, list[Slice]] = {one: [] for one in name_of}
+        for kind, intervals in zip(KINDS, found, strict=True):
+            thread, what = _SUMS[kind]
+            for owner, start_ns, end_ns in zip(*intervals, strict=True):
+                own, name = slices[owner], f"{name_of[owner]} {what}"
+                number = self._base(owner) + len(own)
+                own.append(Slice(thread, kind, name, start_ns, end_ns, number))
+        for own in slices.values():  # communication and copies share a thread
+            own.sort(key=attrgetter("start_ns"))
+        return slices
+
+    def _whole(self, part: int) -> PassPart:
+        """Return the pass of a part of the iteration, which is a pass or a span."""
+        return whole_pass(cast(PassPart, self.result.iteration.tasks.parts[part]))
+
+    def _inside_of(self, whole: PassPart) -> _Inside:
+        if whole not in self._inside:
+            seconds = self.result.seconds
+            one = seconds.pass_of(whole)
+            kinds, timeline = [*map(_kind_of, record_pass(one).ops)], seconds.machine.timeline(one)
+            sums = PassSums.of(timeline.start_s[1::2], timeline.end_s[1::2], kinds)
+            with_launches = [one for kind in kinds for one in (Kind.LAUNCH, kind)]
+            self._inside[whole] = _Inside(timeline, with_launches, sums)
+        return self._inside[whole]
+
+    def _base(self, number: int) -> int:
+        """Return the first number of the slices inside a pass, above those of all tasks."""
+        return self.result.timeline.program.num_tasks + (number << 20)
+
+
+def _kind_of(op: Op) -> Kind:
+    if isinstance(op.work, Collective):
+        return Kind.COLLECTIVE
+    return Kind.KERNEL if op.stream_group is None else Kind.COPY

@@ -1,0 +1,140 @@
+"""Write an iteration as a trace for Perfetto or Holistic Trace Analysis, or as a schedule."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from simtrain.base.extras import require
+from simtrain.base.output_folder import check_suffix, make_folder, replacing, writing_to
+from simtrain.engine.compiled import Flags
+from simtrain.errors import InputError, Location
+from simtrain.iteration.report.activities import check_selection
+from simtrain.iteration.report.result import Result
+from simtrain.render.traces.chrome import write_chrome
+from simtrain.render.traces.events import TraceEvents
+from simtrain.render.traces.passes import PassSlices, TracedPasses
+from simtrain.render.traces.perfetto import write_perfetto
+
+_SUFFIXES = (".pftrace", ".json.gz", ".json", ".csv")
+_OPTION = "--trace"
+_COMPRESSION = 3
+"""Level of zlib: files are 10 % larger than at the default level, in a third of the time."""
+
+
+def check_trace_file(file: Path) -> None:
+    """Check the name of a trace; a name without a suffix is a folder.
+
+    Raises:
+        InputError: the suffix is unknown (E117), or its format needs a missing package (E701).
+    """
+    if file.suffix or not file.name:  # the empty path is the current folder
+        check_suffix(file, _SUFFIXES, "traces")
+    if _ends_with(file, ".pftrace"):
+        require(
+            "a .pftrace", "perfetto", instead=", or write a .json.gz, which Perfetto also opens"
+        )
+
+
+def write_trace(
+    result: Result,
+    file: Path,
+    microbatches: Sequence[int] | None = None,
+    window_s: tuple[float, float] | None = None,
+) -> None:
+    """Write a trace, and replace an existing file.
+
+    Args:
+        result: the iteration.
+        file: `.pftrace` for Perfetto's own format, `.json` or `.json.gz` for a Chrome trace of all
+            ranks, `.csv` for the schedule in the format of PyTorch's pipelining, or a folder for a
+            Chrome trace of each rank.
+        microbatches: passes of these microbatches show their kernels and collectives.
+        window_s: passes that run in this window show them. With `microbatches` too, a pass must
+            match both.
+
+    Raises:
+        InputError: the suffix is unknown (E117) or needs a missing package (E701), a microbatch
+            does not exist or the window shows nothing (E118), the file cannot be written, or the
+            folder has traces of other ranks (E113).
+    """
+    check_trace_file(file)
+    passes = TracedPasses.of(result)
+    detailed = _detailed(result, passes, microbatches, window_s)
+    events = TraceEvents(result, PassSlices(result, passes, detailed))
+    stages = range(result.num_stages)
+    if not file.suffix:
+        make_folder(file, "traces", _OPTION)
+        files = [file / f"rank_{events.place(stage)[0]}.json.gz" for stage in stages]
+        _check_no_other_rank(file, files)
+        for stage, own in zip(stages, files, strict=True):
+            with _opened(own) as target:
+                write_chrome(events, [stage], target, critical_path=False)
+        return
+    with _opened(file) as target:
+        if _ends_with(file, ".csv"):
+            target.write(result.plan.schedule.to_csv().encode())
+        elif _ends_with(file, ".pftrace"):
+            write_perfetto(events, target)
+        else:
+            write_chrome(events, stages, target, critical_path=True)
+
+
+def _check_no_other_rank(folder: Path, files: Sequence[Path]) -> None:
+    """Refuse a folder with traces of other ranks: programs read all files of a folder together."""
+    if others := sorted({*folder.glob("rank_*.json.gz")}.difference(files)):
+        message = "the folder has traces of other ranks, which would be read together with these"
+        fix = f"choose another folder with {_OPTION}, or remove these traces"
+        raise InputError.of("E113", message, Location(str(others[0])), fix)
+
+
+def _ends_with(file: Path, suffix: str) -> bool:
+    return file.name.lower().endswith(suffix)
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[IO[bytes]]:
+    with writing_to(file, "a trace", _OPTION), ExitStack() as stack:
+        unfinished = stack.enter_context(replacing(file))
+        target: IO[bytes] = stack.enter_context(unfinished.open("wb"))
+        if _ends_with(file, ".gz"):
+            # Without a name and a time, equal traces are equal files.
+            target = stack.enter_context(
+                gzip.GzipFile("", "wb", _COMPRESSION, target, mtime=0)  # type: ignore[arg-type]
+            )
+        yield target
+
+
+def _detailed(
+    result: Result,
+    passes: TracedPasses,
+    microbatches: Iterable[int] | None,
+    window_s: tuple[float, float] | None,
+) -> Flags:
+    """Return for each pass whether it shows its kernels."""
+    if microbatches is None and window_s is None:
+        return np.zeros(len(passes.first), np.bool_)
+    chosen = np.ones(len(passes.first), np.bool_)
+    if microbatches is not None:
+        wanted = [*microbatches]
+        last = result.plan.schedule.num_microbatches - 1
+        for one in wanted:
+            if not 0 <= one <= last:
+                fix = f"choose from 0 to {last}" if last else "choose 0, the only one"
+                message, place = f"there is no microbatch {one}", Location("microbatches")
+                raise InputError.of("E118", message, place, fix)
+        chosen &= np.isin(passes.microbatch, wanted)
+    if window_s is not None:
+        _, (start_s, end_s) = check_selection(result, None, window_s)
+        starts_s, ends_s = result.timeline.start_s[passes.first], result.timeline.end_s[passes.last]
+        chosen &= (ends_s > start_s) & (starts_s < end_s)
+        if not chosen.any():
+            what = "no pass" if microbatches is None else "no pass of these microbatches"
+            fix = "choose a window in which one runs: a trace without a choice shows when"
+            raise InputError.of("E118", f"{what} runs in this window", Location("window"), fix)
+    return chosen

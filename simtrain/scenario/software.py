@@ -1,0 +1,161 @@
+"""Software stacks: which kernels a framework fuses, and the host time per kernel."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from simtrain.base.entry import CountOrZero, Entry, Positive, Strict, Text
+from simtrain.base.resources import find_stack
+from simtrain.base.strict_yaml import load_document, validate
+from simtrain.units import Bytes, NonNegativeSeconds
+
+DEFAULT_STACK = "megatron_2022"
+"""The paper's stack."""
+
+AttentionBackend = Literal["unfused", "fused"]
+CrossEntropyFusion = Literal["native", "te"]
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """Which kernels of a layer are fused; the defaults are the paper's.
+
+    Args:
+        fused_softmax: mask and softmax of unfused attention; fused, it reads half of the scores.
+        fused_rotary: rotary embedding of queries or keys.
+        fused_rms_norm: RMS norm. A layer norm is one kernel in every stack.
+        fused_activation: the MLP's bias, activation and gate.
+        fused_dropout_add: bias, dropout and residual.
+        fused_cross_entropy: the loss, by the kernels of `cross_entropy_fusion`.
+        fused_gradient_accumulation: the weight-gradient product adds to the gradient itself.
+        attention_speed: speed of fused attention relative to the hardware profile's kernel.
+        norm_in_linear: a norm is part of the linear layer after it, if there is only one. Its
+            kernel stays the same; recompute drops different tensors.
+        cross_entropy_fusion: kernels of a fused loss. Megatron-LM's own (native) hold logits and
+            exponentials in fp32; Transformer Engine's (te) hold logits in the compute type.
+    """
+
+    fused_softmax: bool = True
+    fused_rotary: bool = True
+    fused_rms_norm: bool = True
+    fused_activation: bool = True
+    fused_dropout_add: bool = True
+    fused_cross_entropy: bool = False
+    fused_gradient_accumulation: bool = True
+    attention_speed: float = 1.0
+    norm_in_linear: bool = False
+    cross_entropy_fusion: CrossEntropyFusion = "native"
+
+
+PAPER_KERNELS = Kernels()
+
+
+class Stack(Strict):
+    """A file of `software_stacks/`: facts about one framework, each with its source.
+
+    Args:
+        fused_optimizer: Adam makes one pass over its states, unlike PyTorch's foreach kernels.
+        attention_backend, in_place_cross_entropy, overlap_tensor_parallel: defaults of
+            attention_backend, memory.in_place_cross_entropy and overlap.tensor_parallel.
+        overlap_pipeline, align_gradient_reduction, align_parameter_gather: defaults of
+            overlap.pipeline, overlap.align_gradient_reduction and overlap.align_parameter_gather,
+            for the layouts that can have them.
+        cuda_graphs: each pass is captured once and launched as a graph, so no kernel waits for the
+            host.
+        fully_shard: ZeRO stage 3 is PyTorch's fully_shard. Shards are the fp32 master weights,
+            kernels copy into and out of the collectives' buffers, and in a pipeline gradients are
+            reduced after the last backward pass.
+        torch_workspaces: workspaces that PyTorch keeps for cuBLAS, of the size `cublas_workspace`.
+        linear_workspaces: workspaces that Transformer Engine keeps for products of linear layers.
+        expert_workspaces: workspaces that it keeps in addition for grouped products of experts.
+        cublas_workspace: `CUBLAS_WORKSPACE_CONFIG`; by default PyTorch's choice for the GPU.
+        host_issue: host time per kernel; by default the hardware profile's.
+        attention_speed: by default 1.
+
+    The other fields are described in `Kernels`.
+    """
+
+    version: Literal[1]
+    name: Text
+    description: Text
+    fused_softmax: Entry[bool]
+    fused_rotary: Entry[bool]
+    fused_rms_norm: Entry[bool]
+    fused_activation: Entry[bool]
+    fused_dropout_add: Entry[bool]
+    fused_cross_entropy: Entry[bool]
+    cross_entropy_fusion: Entry[CrossEntropyFusion]
+    fused_gradient_accumulation: Entry[bool]
+    norm_in_linear: Entry[bool]
+    fused_optimizer: Entry[bool]
+    attention_backend: Entry[AttentionBackend]
+    in_place_cross_entropy: Entry[bool]
+    overlap_tensor_parallel: Entry[bool]
+    overlap_pipeline: Entry[bool]
+    align_gradient_reduction: Entry[bool]
+    align_parameter_gather: Entry[bool]
+    cuda_graphs: Entry[bool]
+    fully_shard: Entry[bool]
+    torch_workspaces: Entry[CountOrZero]
+    linear_workspaces: Entry[CountOrZero]
+    expert_workspaces: Entry[CountOrZero]
+    cublas_workspace: Entry[Bytes] | None = None
+    attention_speed: Entry[Positive] | None = None
+    host_issue: Entry[NonNegativeSeconds] | None = None
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The value of each entry; None if the file does not have it."""
+        entries = {name: getattr(self, name) for name in type(self).model_fields}
+        return {
+            name: entry.value if isinstance(entry, Entry) else None
+            for name, entry in entries.items()
+            if isinstance(entry, Entry) or entry is None
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The facts of a stack with a scenario's overrides applied; see `Stack`."""
+
+    kernels: Kernels
+    fused_optimizer: bool
+    attention_backend: AttentionBackend
+    in_place_cross_entropy: bool
+    overlap_tensor_parallel: bool
+    overlap_pipeline: bool
+    align_gradient_reduction: bool
+    align_parameter_gather: bool
+    cuda_graphs: bool
+    fully_shard: bool
+    torch_workspaces: int
+    linear_workspaces: int
+    expert_workspaces: int
+    cublas_workspace: int | None
+    host_issue: float | None
+
+
+@functools.cache
+def load_stack(name: str) -> Stack:
+    """Load a shipped stack.
+
+    Raises:
+        InputError: no stack has this name.
+    """
+    document = load_document(find_stack(name))
+    return validate(Stack, document.data, document.positions)
+
+
+def facts_of(name: str, overrides: Mapping[str, Any]) -> Facts:
+    """Load the facts of a stack and apply overrides.
+
+    Raises:
+        InputError: no stack has this name.
+    """
+    facts = {**load_stack(name).facts, **overrides}
+    own = {field.name: facts.pop(field.name) for field in fields(Kernels)}
+    kernels = Kernels(**{name: value for name, value in own.items() if value is not None})
+    return Facts(kernels, **facts)

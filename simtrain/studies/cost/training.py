@@ -1,0 +1,120 @@
+"""Cost of training on a number of tokens, from the time of one iteration."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from simtrain.base.entry import Entry
+from simtrain.hardware.evidence import Evidence, evidence_of
+from simtrain.hardware.profile import HardwareProfile, RunningCosts
+from simtrain.scenario import Scenario
+from simtrain.studies.cost.limits import check_goodput
+from simtrain.units import HOUR_S, Price
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingCost:
+    """Cost of training on `num_tokens` in whole iterations.
+
+    Args:
+        goodput: share of the training time that iterations take; failures, checkpoints and
+            evaluations take the rest.
+        time_s: the training time.
+        price: total price in `currency`; None if the profile has no price.
+        gpu_energy_j: energy of the GPU boards; None if unknown.
+        node_energy_j: energy of the GPUs' share of their nodes; None if unknown.
+        sources: source of each profile entry that was used.
+        missing: profile entries that are missing.
+        evidence: what predictions with the profile rest on.
+    """
+
+    scenario: str | None
+    cluster: str
+    num_gpus: int
+    num_tokens: int
+    num_iterations: int
+    iteration_time_s: float
+    goodput: float
+    time_s: float
+    gpu_hours: float
+    price: float | None
+    currency: str | None
+    gpu_energy_j: float | None
+    node_energy_j: float | None
+    sources: dict[str, str]
+    missing: tuple[str, ...]
+    evidence: Evidence
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, in full precision."""
+        return asdict(self) | {
+            "calibrated": self.evidence.judged,
+            "evidence": self.evidence.to_json(),
+            "missing": list(self.missing),
+            "assumptions": list(assumptions(self.goodput)),
+        }
+
+
+def assumptions(goodput: float) -> tuple[str, str]:
+    """What a cost takes for granted, in sentences."""
+    rest = (
+        "failures, checkpoints and evaluations are excluded."
+        if goodput == 1
+        else f"with a goodput of {goodput:g}, failures, checkpoints and evaluations take "
+        f"{100 * (1 - goodput):.3g} % of the training time."
+    )
+    return (
+        f"Every iteration takes the simulated time; {rest}",
+        "Energy is maximum power times the training time, an upper bound.",
+    )
+
+
+def training_cost(
+    scenario: Scenario,
+    profile: HardwareProfile,
+    iteration_time_s: float,
+    num_tokens: int,
+    *,
+    goodput: float = 1.0,
+    price_per_hour: Price | None = None,
+) -> TrainingCost:
+    """Compute the cost of `num_tokens` from the simulated iteration time.
+
+    Args:
+        goodput: share of the training time that iterations take, above 0 and at most 1.
+        price_per_hour: price of a GPU, instead of the profile's.
+
+    Raises:
+        InputError: a goodput out of its range.
+    """
+    check_goodput(goodput)
+    costs = profile.running_costs or RunningCosts()
+    if price_per_hour is not None:
+        entry = Entry[Price](value=price_per_hour, source="given for this estimate")
+        costs = costs.model_copy(update={"price": entry})
+    price, gpu, node = costs.price, costs.gpu_power, costs.node_power
+    num_iterations = -(-num_tokens // (scenario.batch.global_ * scenario.model.seq_length))
+    time_s = num_iterations * iteration_time_s / goodput
+    gpu_s = scenario.num_gpus * time_s
+    num_nodes = scenario.num_gpus / profile.cluster.gpus_per_node.value
+    entries = {name: getattr(costs, name) for name in RunningCosts.model_fields}
+    sources = {name: entry.source for name, entry in entries.items() if entry is not None}
+    return TrainingCost(
+        scenario=scenario.name,
+        cluster=scenario.cluster,
+        num_gpus=scenario.num_gpus,
+        num_tokens=num_tokens,
+        num_iterations=num_iterations,
+        iteration_time_s=iteration_time_s,
+        goodput=goodput,
+        time_s=time_s,
+        gpu_hours=gpu_s / HOUR_S,
+        price=price.value.per_hour * gpu_s / HOUR_S if price else None,
+        currency=price.value.currency if price else None,
+        gpu_energy_j=gpu.value * gpu_s if gpu else None,
+        node_energy_j=node.value * num_nodes * time_s if node else None,
+        sources=sources,
+        missing=tuple(name for name in entries if name not in sources),
+        evidence=evidence_of(profile, scenario.cluster),
+    )

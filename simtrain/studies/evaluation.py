@@ -1,0 +1,169 @@
+"""Evaluate many scenarios: time, MFU and peak memory of each, without timelines.
+
+An evaluator caches profiles and durations across scenarios. It computes memory first and does not
+simulate the time of a scenario that does not fit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from simtrain.durations.model import DurationModel
+from simtrain.engine import Engine
+from simtrain.hardware.load import profile_of, profile_version
+from simtrain.hardware.profile import HardwareProfile
+from simtrain.iteration.memory.report import peak_bytes
+from simtrain.iteration.plan import Plan
+from simtrain.iteration.programs.seconds import IterationSeconds, Machine
+from simtrain.iteration.report.breakdown import Breakdown, mean_breakdown, stage_breakdowns
+from simtrain.iteration.run_plan import run_iteration
+from simtrain.scenario import Scenario, check_is_scenario
+from simtrain.studies.choose import choose, is_open
+from simtrain.studies.simulation import checked_profile, simulate
+from simtrain.units import format_bytes, format_seconds
+
+_MACHINES = 16
+"""Number of profiles that an evaluator caches, with their durations."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Figures of one simulated iteration; `breakdown` is the mean over stages, if requested."""
+
+    iteration_time_s: float
+    tokens_per_s: float
+    mfu: float
+    hfu: float
+    breakdown: Breakdown | None
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """Peak memory of a legal scenario and, if it fits, the figures of its iteration.
+
+    Args:
+        scenario: the scenario, with the chosen strategy if its recompute was `auto`.
+        peak_bytes: peak memory of the fullest stage.
+        capacity_bytes: memory of a GPU.
+        run: None if the scenario does not fit, unless the evaluator allows that.
+    """
+
+    scenario: Scenario
+    peak_bytes: int
+    capacity_bytes: int
+    run: Run | None
+
+    def __repr__(self) -> str:
+        time = format_seconds(self.run.iteration_time_s) if self.run else "not run"
+        memory = f"{format_bytes(self.peak_bytes)} of {format_bytes(self.capacity_bytes)}"
+        return f"<Evaluation {self.scenario.name or 'unnamed'}: {time}, {memory}>"
+
+    @property
+    def fits(self) -> bool:
+        """Whether every stage fits in GPU memory."""
+        return self.peak_bytes <= self.capacity_bytes
+
+
+@dataclass
+class Evaluator:
+    """Evaluates scenarios one by one, with shared caches.
+
+    Args:
+        allow_oom: also simulate scenarios that do not fit in memory.
+        breakdowns: compute breakdowns of time; evaluation is faster without.
+        engine: as for `simulate`; all give bit-identical results.
+    """
+
+    allow_oom: bool = False
+    breakdowns: bool = True
+    engine: Engine = "auto"
+    _machines: dict[object, Machine] = field(default_factory=dict, repr=False)
+
+    def evaluate(self, scenario: Scenario) -> Evaluation:
+        """Evaluate one scenario.
+
+        Raises:
+            InputError: the scenario breaks a rule of the framework, or does not fit its cluster.
+        """
+        machine = self.machine_of(scenario)
+        profile = checked_profile(scenario, machine.model.profile)
+        if is_open(scenario):
+
+            def plan_of(one: Scenario, kept: tuple[int, ...] | None) -> Plan:
+                return _plan(one, machine, kept)
+
+            choice = choose(scenario, profile, plan_of, lambda plan: self._run(plan, machine))
+            return self._evaluation(choice.chosen.plan, machine, choice.run)
+        return self._evaluation(_plan(scenario, machine), machine)
+
+    def peak_bytes(self, scenario: Scenario) -> int:
+        """Peak memory of a scenario's fullest stage, without simulating its time.
+
+        Raises:
+            InputError: as `evaluate`.
+        """
+        machine = self.machine_of(scenario)
+        profile = checked_profile(scenario, machine.model.profile)
+        if is_open(scenario):
+            return self.evaluate(scenario).peak_bytes
+        return peak_bytes(_plan(scenario, machine), profile)
+
+    def extrapolated_compute(self, scenario: Scenario) -> float:
+        """Fraction of kernel time with shapes outside the range that the profile was fitted on.
+
+        Raises:
+            InputError: as `evaluate`.
+        """
+        machine = self.machine_of(scenario)
+        checked_profile(scenario, machine.model.profile)
+        if is_open(scenario):
+            return simulate(scenario).extrapolated_compute
+        return IterationSeconds.of(_plan(scenario, machine), machine).extrapolated_compute()
+
+    def profile_of(self, scenario: Scenario) -> HardwareProfile:
+        """Load the scenario's profile with its overrides; cached until the file changes.
+
+        Raises:
+            InputError: the profile does not exist or is invalid.
+        """
+        return self.machine_of(scenario).model.profile
+
+    def machine_of(self, scenario: Scenario) -> Machine:
+        """The cached machine that computes durations for the scenario's profile.
+
+        Raises:
+            InputError: as `profile_of`.
+        """
+        check_is_scenario(scenario)
+        overrides = repr(scenario.hardware) if scenario.hardware else ""
+        key = scenario.cluster, overrides, profile_version(scenario.cluster)
+        if key not in self._machines:
+            if len(self._machines) == _MACHINES:
+                del self._machines[next(iter(self._machines))]
+            self._machines[key] = Machine(DurationModel(profile_of(scenario)), self.engine)
+        return self._machines[key]
+
+    def _evaluation(self, plan: Plan, machine: Machine, run: Run | None = None) -> Evaluation:
+        profile = machine.model.profile
+        peak, capacity = peak_bytes(plan, profile), profile.gpu.memory_capacity.value
+        runs = peak <= capacity or self.allow_oom
+        return Evaluation(
+            plan.scenario, peak, capacity, (run or self._run(plan, machine)) if runs else None
+        )
+
+    def _run(self, plan: Plan, machine: Machine) -> Run:
+        iteration = run_iteration(plan, machine)
+        seconds, iteration_time_s = iteration.seconds, iteration.timeline.makespan_s
+        scenario = seconds.plan.scenario
+        peak_flops = machine.model.profile.gpu.peak_flops.value * scenario.num_gpus
+        return Run(
+            iteration_time_s,
+            scenario.batch.global_ * scenario.model.seq_length / iteration_time_s,
+            seconds.flops(recompute=False) / (peak_flops * iteration_time_s),
+            seconds.flops(recompute=True) / (peak_flops * iteration_time_s),
+            mean_breakdown(stage_breakdowns(iteration)) if self.breakdowns else None,
+        )
+
+
+def _plan(scenario: Scenario, machine: Machine, kept: tuple[int, ...] | None = None) -> Plan:
+    return Plan.of(scenario, machine.model.profile.cluster.domains, kept)

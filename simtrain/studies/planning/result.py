@@ -1,0 +1,188 @@
+"""Result of planning a training run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from simtrain.hardware.profile import HardwareProfile
+from simtrain.scenario import Scenario
+from simtrain.studies.cost import Limits, TrainingCost
+from simtrain.studies.planning.layout import Combination, LayoutResult
+from simtrain.studies.search.explorer import Candidate
+from simtrain.studies.search.result import found_json
+from simtrain.units import DAY_S, format_seconds, four_digits
+
+PlanObjective = Literal["time", "cost"]
+"""Quantity that sorts the rows: training time or price."""
+
+Miss = Literal["days", "budget", "no price"]
+"""A limit that a row misses. "no price": there is a budget, but the price is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRow:
+    """A cluster with a number of GPUs: its best layout and training cost.
+
+    Args:
+        cluster: name or path of the hardware profile.
+        num_gpus: number of GPUs.
+        layout: result of the search.
+        cost: time, price and energy of the training run; None without a layout.
+        misses: limits that the row misses.
+    """
+
+    cluster: str
+    num_gpus: int
+    layout: LayoutResult
+    cost: TrainingCost | None = None
+    misses: tuple[Miss, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        combination: Combination,
+        layout: LayoutResult,
+        profile: HardwareProfile,
+        limits: Limits,
+        cost_of: Callable[[Scenario, HardwareProfile, float], TrainingCost],
+    ) -> PlanRow:
+        """Add the training cost of a layout and the limits that it misses."""
+        if layout.best is None:
+            return cls(*combination, layout)
+        best = layout.best
+        cost = cost_of(best.scenario, profile, best.run.iteration_time_s)
+        return cls(*combination, layout, cost, tuple(_misses(limits, cost)))
+
+    @property
+    def best(self) -> Candidate | None:
+        """The best layout, if any was found."""
+        return self.layout.best
+
+    @property
+    def meets_limits(self) -> bool:
+        """Whether the row has a layout and meets every limit."""
+        return self.cost is not None and not self.misses
+
+    def __str__(self) -> str:
+        name = Combination(self.cluster, self.num_gpus)
+        if self.cost is None:
+            return f"{name}: {self.layout.status.value}"
+        days, price = self.cost.time_s / DAY_S, self.cost.price
+        amount = "" if price is None else f", {price:,.0f} {self.cost.currency}"
+        iteration = format_seconds(self.cost.iteration_time_s)
+        return f"{name}: {four_digits(days)} days{amount} ({iteration} per iteration)"
+
+    def key(self, objective: PlanObjective) -> tuple[bool, float, float]:
+        """Return the sort key: by training time or by price.
+
+        Rows without a price come after rows with one, and rows without a layout last.
+        """
+        if self.cost is None:
+            return True, 0.0, 0.0
+        price, time_s = self.cost.price, self.cost.time_s
+        if objective == "time":
+            return False, time_s, self.cost.gpu_hours if price is None else price
+        return False, float("inf") if price is None else price, time_s
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingPlan:
+    """A plan: rows sorted by its objective, the best first.
+
+    Args:
+        scenario: name of the scenario.
+        num_tokens: number of training tokens.
+        goodput: share of the training time spent in iterations.
+        limits: maximum days and price.
+        objective: sorts the rows.
+        rows: a row per cluster and number of GPUs.
+        added_nodes: number of nodes that the plan needs, for clusters with fewer in their profile.
+        shared_overrides: whether the scenario overrides the profiles of several clusters.
+        stopped: whether the time budget or an interrupt ended searches early.
+    """
+
+    scenario: str | None
+    num_tokens: int
+    goodput: float
+    limits: Limits
+    objective: PlanObjective
+    rows: tuple[PlanRow, ...]
+    added_nodes: Mapping[str, int]
+    shared_overrides: bool
+    stopped: bool
+
+    @property
+    def fastest(self) -> PlanRow | None:
+        """The fastest row that meets the limits."""
+        return best_row(self.rows, "time")
+
+    @property
+    def cheapest(self) -> PlanRow | None:
+        """The cheapest row that meets the limits; rows without a price do not count."""
+        priced = [row for row in self.rows if row.cost and row.cost.currency]
+        return best_row(priced, "cost")
+
+    @property
+    def costs(self) -> list[TrainingCost]:
+        """The costs of all rows with a layout."""
+        return [row.cost for row in self.rows if row.cost]
+
+    def stronger_than(self, row: PlanRow) -> list[TrainingCost]:
+        """Return the costs on clusters whose times have stronger evidence than the row's."""
+        weaker = row.cost
+        if weaker is None:
+            return []
+        return [cost for cost in self.costs if weaker.evidence.is_weaker_than(cost.evidence)]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data in full precision; `fastest` and `cheapest` are indices of rows."""
+        places = {id(row): place for place, row in enumerate(self.rows)}
+        return {
+            "scenario": self.scenario,
+            "num_tokens": self.num_tokens,
+            "goodput": self.goodput,
+            "limits": self.limits.to_json(),
+            "objective": self.objective,
+            "fastest": places.get(id(self.fastest)),
+            "cheapest": places.get(id(self.cheapest)),
+            "num_nodes": dict(self.added_nodes),
+            "stopped": self.stopped,
+            "rows": [_row_json(row) for row in self.rows],
+        }
+
+
+def best_row(rows: Iterable[PlanRow], objective: PlanObjective) -> PlanRow | None:
+    """Return the first of the best rows that meet the limits, if any does."""
+    met = (row for row in rows if row.meets_limits)
+    return min(met, key=lambda row: row.key(objective), default=None)
+
+
+def _misses(limits: Limits, cost: TrainingCost) -> Iterator[Miss]:
+    if limits.time_s is not None and cost.time_s > limits.time_s:
+        yield "days"
+    if limits.budget is not None:
+        if cost.price is None:
+            yield "no price"
+        elif cost.price > limits.budget.amount:
+            yield "budget"
+
+
+def _row_json(row: PlanRow) -> dict[str, Any]:
+    layout = row.layout
+    return {
+        "cluster": row.cluster,
+        "num_gpus": row.num_gpus,
+        "status": layout.status.value,
+        "meets_limits": row.meets_limits,
+        "misses": list(row.misses),
+        "exact": layout.exact,
+        "gap": layout.gap,
+        "layout": found_json(row.best) if row.best else None,
+        "cost": row.cost.to_json() if row.cost else None,
+        "problems": [
+            {name: getattr(problem, name) for name in ("code", "message", "reason", "fix")}
+            for problem in layout.problems
+        ],
+    }

@@ -1,0 +1,119 @@
+"""Plan a training run: the best layout and its cost for each cluster and number of GPUs."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+
+from simtrain.base.resources import find_profile
+from simtrain.errors import Location
+from simtrain.hardware.load import profile_of
+from simtrain.scenario import Scenario, check_values
+from simtrain.studies.cost import Limits, training_cost
+from simtrain.studies.cost.limits import NO_LIMITS, check_goodput
+from simtrain.studies.planning.layout import NOT_SEARCHED, Combination
+from simtrain.studies.planning.problems import check_currencies, check_plan, no_layout
+from simtrain.studies.planning.result import PlanObjective, PlanRow, TrainingPlan, best_row
+from simtrain.studies.planning.searches import search_layouts
+from simtrain.studies.search.explorer import ProgressCallback
+from simtrain.units import Price
+
+
+def plan_training(
+    base: Scenario,
+    num_tokens: int,
+    clusters: Sequence[str],
+    gpus: Sequence[int],
+    *,
+    limits: Limits = NO_LIMITS,
+    goodput: float = 1.0,
+    price: Price | None = None,
+    objective: PlanObjective = "time",
+    workers: int = 1,
+    seconds: float | None = None,
+    interrupted: Callable[[], bool] = lambda: False,
+    on_progress: ProgressCallback = lambda phase, done, total, best: None,
+) -> TrainingPlan:
+    """Find the best layout for each cluster and number of GPUs, and its training cost.
+
+    On one cluster with one number of GPUs the fastest layout is also the cheapest.
+
+    Args:
+        base: model and global batch; see `search` for the fields that keep their values.
+        num_tokens: number of training tokens.
+        clusters: names or paths of hardware profiles. A cluster with fewer GPUs than the largest
+            of `gpus` gets more nodes.
+        gpus: numbers of GPUs.
+        limits: maximum days and price.
+        goodput: share of the training time spent in iterations.
+        price: price per GPU-hour, instead of each profile's.
+        objective: sorts the rows.
+        workers: processes, each searching one combination at a time. Their number does not change
+            the plan. A script with several workers needs `if __name__ == "__main__":`, because
+            workers import it.
+        seconds: time budget, shared by the combinations; see `search` for the result of a search
+            that it ends.
+        interrupted: polled; True ends the plan with the rows found so far. Workers finish their
+            current searches unless Ctrl-C reaches them too.
+        on_progress: receives the current search, the number of finished combinations, the number
+            of all combinations, and the best row so far.
+
+    Raises:
+        InputError: an argument is invalid, a cluster is unknown, prices are in several currencies,
+            or no combination has a legal layout.
+        DoesNotFitError: no combination has a layout, and some of them do not fit in memory.
+    """
+    check_values(base)
+    check_goodput(goodput)
+    check_plan(clusters, gpus, workers, seconds, objective)
+    names = tuple(dict.fromkeys(clusters))
+    num_nodes = {name: _num_nodes_needed(base, name, max(gpus)) for name in names}
+    bases = {name: _on_cluster(base, name, num_nodes[name]) for name in names}
+    profiles = {name: profile_of(scenario) for name, scenario in bases.items()}
+    check_currencies(profiles, price, limits)
+    cost_of = functools.partial(
+        training_cost, num_tokens=num_tokens, goodput=goodput, price_per_hour=price
+    )
+    combinations = [Combination(name, number) for name in names for number in dict.fromkeys(gpus)]
+    found = {one: PlanRow(*one, NOT_SEARCHED) for one in combinations}
+
+    def report(phase: str) -> None:
+        """Report the current search and the best row so far."""
+        num_done = sum(row.layout is not NOT_SEARCHED for row in found.values())
+        best = best_row(found.values(), objective)
+        on_progress(phase, num_done, len(combinations), str(best or ""))
+
+    layouts = search_layouts(bases, combinations, workers, seconds, interrupted, report)
+    for one, layout in layouts:
+        found[one] = PlanRow.of(one, layout, profiles[one.cluster], limits, cost_of)
+    rows = [*found.values()]
+    if not any(row.best for row in rows):
+        raise no_layout(rows, seconds)
+    return TrainingPlan(
+        scenario=base.name,
+        num_tokens=num_tokens,
+        goodput=goodput,
+        limits=limits,
+        objective=objective,
+        rows=tuple(sorted(rows, key=lambda row: row.key(objective))),
+        added_nodes={name: number for name, number in num_nodes.items() if number is not None},
+        shared_overrides=bool(base.hardware) and len(names) > 1,
+        stopped=any(not row.layout.exact for row in rows),
+    )
+
+
+def _num_nodes_needed(base: Scenario, cluster: str, num_gpus: int) -> int | None:
+    """Return the number of nodes with `num_gpus` GPUs; None if the cluster has enough nodes."""
+    find_profile(cluster, Location("--cluster"))
+    hardware = profile_of(_on_cluster(base, cluster, None)).cluster
+    if num_gpus <= hardware.num_gpus:
+        return None
+    return -(-num_gpus // hardware.gpus_per_node.value)
+
+
+def _on_cluster(base: Scenario, cluster: str, num_nodes: int | None) -> Scenario:
+    """Return the scenario on a cluster, with `num_nodes` nodes if it is not None."""
+    changes: dict[str, object] = {} if cluster == base.cluster else {"cluster": cluster}
+    if num_nodes is not None:
+        changes["hardware.cluster.num_nodes"] = num_nodes
+    return base.replace(changes) if changes else base

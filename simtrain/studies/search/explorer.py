@@ -1,0 +1,169 @@
+"""Evaluates points of a space: peak memory, bounds and simulated iterations, each at most once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from simtrain.iteration.report.breakdown import Breakdown
+from simtrain.scenario import Scenario
+from simtrain.studies.choose import is_open
+from simtrain.studies.evaluation import Evaluation, Evaluator, Run
+from simtrain.studies.search.bounds import Bounds
+from simtrain.studies.search.objective import Key, Objective
+from simtrain.studies.search.space import Point, Space
+
+ProgressCallback = Callable[[str, int, int, str], None]
+"""Reports progress: the phase of a search, steps done, total steps, and the best so far."""
+
+Stopped = Literal["budget", "interrupt"]
+"""Why a search ended early."""
+
+Stop = Callable[[], Stopped | None]
+"""Returns why to stop, or None to continue; called repeatedly."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A point's scenario and its evaluation."""
+
+    scenario: Scenario
+    evaluation: Evaluation
+
+    @property
+    def run(self) -> Run:
+        """The simulated iteration; every candidate fits."""
+        assert self.evaluation.run is not None, "a candidate fits, so it was simulated"
+        return self.evaluation.run
+
+    @property
+    def breakdown(self) -> Breakdown:
+        """Time by cause, the mean over stages."""
+        assert self.run.breakdown is not None, "the evaluator of a search returns breakdowns"
+        return self.run.breakdown
+
+    @property
+    def gpu_seconds(self) -> float:
+        """GPU-seconds per iteration."""
+        return self.evaluation.scenario.num_gpus * self.run.iteration_time_s
+
+
+@dataclass(frozen=True, slots=True)
+class SearchOutcome:
+    """The best candidates, the counts, and how much is proved of them.
+
+    Args:
+        best: the best candidates, in order.
+        num_seen: points with a known peak.
+        num_fitting: number of these points that fit.
+        num_bounded: number of fitting points with a close bound.
+        num_simulated: number of fitting points that were simulated for the ranking. If recompute is
+            `auto`, every fitting point is simulated before, to choose it.
+        nearest: the point with the smallest peak, if no evaluated point fits.
+        stopped: why the search ended early.
+        exact: whether no other legal point is better than one of the best.
+        bound: lower bound of the objective over all legal points that fit; None if there is none.
+        num_proved: number of candidates that are proved to be the best of all legal points.
+    """
+
+    best: tuple[Candidate, ...]
+    num_seen: int
+    num_fitting: int
+    num_simulated: int
+    nearest: Point | None = None
+    stopped: Stopped | None = None
+    exact: bool = False
+    bound: float | None = None
+    num_bounded: int = 0
+    num_proved: int = 0
+
+
+class Assessment(NamedTuple):
+    """Peak of a point and, if it fits, a lower bound of its key."""
+
+    peak_bytes: int
+    least_key: Key | None
+
+
+class Explorer:
+    """Evaluates points of a space, each at most once.
+
+    Args:
+        space: the searched space.
+        evaluator: simulates scenarios and computes their memory.
+        objective: ranks the points.
+        limit_bytes: the largest peak that fits.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        evaluator: Evaluator,
+        objective: Objective,
+        limit_bytes: int,
+    ) -> None:
+        self.space = space
+        self.objective = objective
+        self.limit_bytes = limit_bytes
+        self.bounds = Bounds(space.base, evaluator.machine_of(space.base))
+        self.evaluations: dict[Point, Evaluation] = {}
+        self.peaks_bytes: dict[Point, int] = {}
+        self._evaluator = evaluator
+        self._is_open = is_open(space.base)
+
+    def peak_bytes(self, point: Point) -> int:
+        """Peak memory of a point."""
+        known = self.peaks_bytes.get(point)
+        if known is None:
+            known = self.peaks_bytes[point] = self._peak_bytes(point)
+        return known
+
+    def _peak_bytes(self, point: Point) -> int:
+        if self._is_open:
+            # Choosing the recompute simulates every variant that fits.
+            return self.evaluation(point).peak_bytes
+        return self._evaluator.peak_bytes(self.space.scenario(point))
+
+    def evaluation(self, point: Point) -> Evaluation:
+        """Evaluate a point; it is simulated if it fits."""
+        known = self.evaluations.get(point)
+        if known is None:
+            known = self._evaluator.evaluate(self.space.scenario(point))
+            self.evaluations[point] = known
+        return known
+
+    def fits(self, point: Point) -> bool:
+        """Whether a point's peak is within the limit."""
+        return self.peak_bytes(point) <= self.limit_bytes
+
+    def key(self, point: Point) -> Key:
+        """Ranking key of a point that fits; smaller is better."""
+        return self.objective.key(self.evaluation(point))
+
+    def least_key(self, point: Point) -> Key | None:
+        """Quick lower bound of a point's key; None if the point cannot fit."""
+        scenario = self.space.scenario(point)
+        if self.bounds.states_bytes(scenario) > self.limit_bytes:
+            return None
+        peak_bytes = self.bounds.peak_bytes(scenario)
+        if peak_bytes > self.limit_bytes:
+            return None
+        return self.objective.key_of(scenario, self.bounds.ops_s(scenario), peak_bytes)
+
+    def assess(self, point: Point, *, bounded: bool) -> Assessment:
+        """Compute a point's peak and, if it fits and `bounded` is set, a close bound of its key."""
+        peak_bytes = self.peak_bytes(point)
+        if not bounded or peak_bytes > self.limit_bytes:
+            return Assessment(peak_bytes, None)
+        if self._is_open:
+            return Assessment(peak_bytes, self.key(point))
+        scenario = self.space.scenario(point)
+        time_s = self.bounds.iteration_s(scenario)
+        return Assessment(peak_bytes, self.objective.key_of(scenario, time_s, peak_bytes))
+
+    def candidates(self, points: Sequence[Point]) -> tuple[Candidate, ...]:
+        """Return points with their scenarios and evaluations."""
+        return tuple(
+            Candidate(self.space.scenario(point), self.evaluation(point)) for point in points
+        )

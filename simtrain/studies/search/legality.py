@@ -1,0 +1,122 @@
+"""Find the legal points of a space, and prune the tree of all points early.
+
+The rules are those of `simtrain.scenario`. A rule is checked as soon as the coordinates that it
+reads are chosen, and once for each different combination of their values.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from simtrain.hardware.profile import HardwareProfile
+from simtrain.scenario import RULES, Rule
+from simtrain.scenario.userbuffer_rules import userbuffer_node_rule
+from simtrain.studies.search.space import Point, Prefix, Space
+from simtrain.studies.search.tracing import Tracer
+
+
+@dataclass(frozen=True, slots=True)
+class LegalPoints:
+    """The legal points of a space in its order, and the number of points that each rule removed.
+
+    A point that breaks several rules counts for the first rule that was checked.
+    """
+
+    points: tuple[Point, ...]
+    removed: Counter[str]
+    num_configurations: int
+
+
+def rules_of_base(space: Space) -> list[Rule]:
+    """Select the rules that read no coordinate: all points of a space break them, or none does."""
+    tracer = Tracer(space)
+    return [rule for rule in RULES if not tracer.run(rule)[1]]
+
+
+def rules_on(profile: HardwareProfile) -> tuple[Rule, ...]:
+    """Return the rules of a cluster that only some points of a space break.
+
+    The cluster's other rules concern the base and the number of GPUs.
+    """
+    return (userbuffer_node_rule(profile.cluster.nvlink_gpus),)
+
+
+def legal_points(space: Space, of_cluster: Sequence[Rule] = ()) -> LegalPoints:
+    """Find all points of a space that break no rule of the framework and of the cluster."""
+    points: list[Point] = []
+    removed: Counter[str] = Counter()
+
+    def walk(prefix: Prefix, open_rules: list[tuple[_DecisionTree, _Node]]) -> None:
+        """Add the legal points that begin with `prefix`; `open_rules` are not decided by it."""
+        if len(prefix) == len(Point._fields):
+            points.append(Point(*prefix))
+            return
+        for choice in space.choices(prefix):
+            longer = prefix + choice
+            still_open = []
+            for tree, step in open_rules:
+                if step.coordinate < len(longer):
+                    step = tree.follow(step, longer)
+                if step is _BROKEN:
+                    removed[tree.rule.code] += space.num_points(longer)
+                    break
+                if step is not _KEPT:
+                    still_open.append((tree, step))
+            else:
+                walk(longer, still_open)
+
+    tracer = Tracer(space)
+    trees = [_DecisionTree(rule, tracer) for rule in (*RULES, *of_cluster)]
+    walk((), [(tree, tree.root) for tree in trees])
+    return LegalPoints(tuple(points), removed, space.num_points())
+
+
+@dataclass(slots=True)
+class _Node:
+    """Node of a decision tree: a read coordinate, and the next node for each of its values."""
+
+    coordinate: int
+    next: dict[Any, _Node] = field(default_factory=dict)
+
+
+_BROKEN, _KEPT = _Node(len(Point._fields)), _Node(len(Point._fields))
+"""Leaves: the rule's outcome."""
+
+
+class _DecisionTree:
+    """Coordinates that a rule reads, as a decision tree. Each evaluation of the rule adds a branch.
+
+    A rule is a pure function: its next read depends only on the values that it has read.
+    """
+
+    def __init__(self, rule: Rule, tracer: Tracer) -> None:
+        self.rule = rule
+        self._tracer = tracer
+        self.root = self._run(())[0]
+
+    def follow(self, step: _Node, prefix: Prefix) -> _Node:
+        """Return the node after all reads that a prefix of a point determines."""
+        while step.coordinate < len(prefix):
+            following = step.next.get(prefix[step.coordinate])
+            if following is None:
+                following = self._add_branch(step, prefix)
+            step = following
+        return step
+
+    def _add_branch(self, step: _Node, prefix: Prefix) -> _Node:
+        steps = self._run(prefix)
+        place = [one.coordinate for one in steps].index(step.coordinate)
+        for following in steps[place + 1 :]:
+            step.next[prefix[step.coordinate]] = following
+            step = following
+            # Values beyond the prefix are the base's, so their branches do not hold for the point.
+            if step.coordinate >= len(prefix):
+                break
+        return steps[place + 1]
+
+    def _run(self, prefix: Prefix) -> list[_Node]:
+        is_broken, reads = self._tracer.run(self.rule, prefix)
+        return [*map(_Node, reads), _BROKEN if is_broken else _KEPT]

@@ -1,0 +1,206 @@
+"""Result of a search."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from simtrain.hardware.evidence import Evidence, evidence_of
+from simtrain.hardware.profile import HardwareProfile
+from simtrain.iteration.report.difference import causes_in_words, time_in_words
+from simtrain.scenario import Scenario
+from simtrain.studies.search.explorer import Candidate, SearchOutcome
+from simtrain.studies.search.legality import LegalPoints
+from simtrain.studies.search.objective import Objective
+from simtrain.studies.search.space import Point
+from simtrain.studies.search.words import num_gpus_in_words
+from simtrain.units import HOUR_S, Price, format_bytes, format_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """The best layouts of a space, and what is proved about them.
+
+    Args:
+        base: the scenario that was searched.
+        gpus: the numbers of GPUs that were searched.
+        objective: quantity by which the layouts are ranked.
+        limit_bytes: the largest peak that fits.
+        legal: the legal layouts.
+        outcome: counts and bounds of the search.
+        ranked: the best layouts, in order.
+        profile: the cluster's hardware profile.
+        left_out: settings of the base that do not apply to some legal layouts.
+        varied: fields that have several values among the legal layouts.
+        held: fields of a layout that have one value.
+        unproved: schedules of legal layouts for which no lower bound of the time is proved.
+    """
+
+    base: Scenario
+    gpus: tuple[int, ...]
+    objective: Objective
+    limit_bytes: int
+    legal: LegalPoints
+    outcome: SearchOutcome
+    ranked: tuple[Candidate, ...]
+    profile: HardwareProfile
+    left_out: tuple[str, ...] = ()
+    varied: tuple[str, ...] = ()
+    held: tuple[str, ...] = ()
+    unproved: tuple[str, ...] = ()
+
+    @property
+    def exact(self) -> bool:
+        """Whether it is proved that no other legal layout is better than a ranked one."""
+        return not self.unproved and self._is_complete
+
+    @property
+    def _is_complete(self) -> bool:
+        return self.outcome.exact or 0 < len(self.ranked) <= self.outcome.num_proved
+
+    @property
+    def evidence(self) -> Evidence:
+        """What predictions with the profile rest on."""
+        return evidence_of(self.profile, self.base.cluster)
+
+    @property
+    def num_unseen(self) -> int:
+        """Number of legal layouts with an unknown peak."""
+        return len(self.legal.points) - self.outcome.num_seen
+
+    @property
+    def gap(self) -> float | None:
+        """Largest possible distance of the best from the optimum, as a share of the optimum.
+
+        For tokens per second: by how much the optimum may exceed the best, as a share of the best.
+        None if there is no bound.
+        """
+        if self.outcome.bound is None or self.unproved:
+            return None
+        best = self.objective.key(self.ranked[0].evaluation)[0]
+        ratio = self.outcome.bound / best if best < 0 else best / self.outcome.bound
+        return ratio - 1
+
+    @property
+    def price(self) -> Price | None:
+        """Price of a GPU, if the profile has one."""
+        costs = self.profile.running_costs
+        return costs.price.value if costs and costs.price else None
+
+    def __repr__(self) -> str:
+        best, counts = self.ranked[0], f"{len(self.legal.points):,} legal layouts"
+        time = format_seconds(best.run.iteration_time_s)
+        return f"<SearchResult {self.base.name or 'unnamed'}: best {time}, of {counts}>"
+
+    def price_of_tokens(self, found: Candidate) -> float | None:
+        """Price of a million tokens, in the price's currency."""
+        if self.price is None:
+            return None
+        scenario = found.scenario
+        gpu_hours = found.gpu_seconds / HOUR_S
+        num_tokens = scenario.batch.global_ * scenario.model.seq_length
+        return self.price.per_hour * gpu_hours / num_tokens * 1e6
+
+    @property
+    def reason(self) -> str | None:
+        """Why the best is better than the runner-up; None if there is no runner-up."""
+        if len(self.outcome.best) < 2:
+            return None
+        return reason(self.outcome.best[0], self.outcome.best[1], self.objective)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, in full precision; `best` is the first of `ranked`.
+
+        `recompute` of a ranked layout is the chosen policy if the layout has `auto`.
+        """
+        ranked = [
+            found_json(found) | {"price_of_million_tokens": self.price_of_tokens(found)}
+            for found in self.ranked
+        ]
+        return {
+            "scenario": self.base.name,
+            "cluster": self.base.cluster,
+            "gpus": list(self.gpus),
+            "calibrated": self.evidence.judged,
+            "evidence": self.evidence.to_json(),
+            "objective": self.objective.value,
+            "limit_bytes": self.limit_bytes,
+            "currency": self.price.currency if self.price else None,
+            "num_configurations": self.legal.num_configurations,
+            "num_legal": len(self.legal.points),
+            "num_illegal_by_rule": dict(sorted(self.legal.removed.items())),
+            "left_out_where_illegal": list(self.left_out),
+            "varied": list(self.varied),
+            "held": list(self.held),
+            "unproved_schedules": list(self.unproved),
+            "num_seen": self.outcome.num_seen,
+            "num_fitting": self.outcome.num_fitting,
+            "num_bounded": self.outcome.num_bounded,
+            "num_simulated": self.outcome.num_simulated,
+            "exact": self.exact,
+            "stopped": self.outcome.stopped,
+            "num_unseen": self.num_unseen,
+            **self._bound_json(),
+            "gap": self.gap,
+            "reason": self.reason,
+            "best": ranked[0],
+            "ranked": ranked,
+        }
+
+    def _bound_json(self) -> dict[str, float | None]:
+        """The proved bound, named after the objective's field."""
+        field = self.objective.field
+        bound = None if self.unproved else self.outcome.bound
+        if self.objective is Objective.TOKENS_PER_S:
+            return {f"upper_bound_{field}": None if bound is None else -bound}
+        return {f"lower_bound_{field}": bound}
+
+
+def found_json(found: Candidate) -> dict[str, Any]:
+    """A layout and its results as plain data, in full precision."""
+    evaluation, run = found.evaluation, found.run
+    breakdown, chosen = asdict(found.breakdown), evaluation.scenario.recompute
+    return {
+        "configuration": {
+            **Point.of(found.scenario)._asdict(),
+            "recompute": found.scenario.recompute.model_dump(exclude_unset=True),
+        },
+        "recompute": {"strategy": chosen.strategy} | chosen.model_dump(exclude_defaults=True),
+        "num_gpus": found.scenario.num_gpus,
+        "iteration_time_s": run.iteration_time_s,
+        "gpu_seconds": found.gpu_seconds,
+        "tokens_per_s": run.tokens_per_s,
+        "mfu": run.mfu,
+        "hfu": run.hfu,
+        "peak_bytes": evaluation.peak_bytes,
+        "capacity_bytes": evaluation.capacity_bytes,
+        "breakdown_s": {name.removesuffix("_s"): seconds for name, seconds in breakdown.items()},
+    }
+
+
+def reason(winner: Candidate, other: Candidate, objective: Objective) -> str:
+    """Describe the winner's advantage, and the causes that make the difference.
+
+    Percentages are shares of the other's iteration time.
+    """
+    key, other_key = objective.key(winner.evaluation), objective.key(other.evaluation)
+    memory = _memory(winner, other)
+    if key == other_key:
+        return "equal in every ranked figure"
+    if objective is Objective.MEMORY:
+        return memory if key[0] < other_key[0] else f"as small, and {_time(winner, other)}"
+    if key[0] == other_key[0]:
+        return f"as fast, and {memory}"
+    gpus, other_gpus = winner.scenario.num_gpus, other.scenario.num_gpus
+    instead = f"{num_gpus_in_words([gpus])} instead of {other_gpus}, " if gpus != other_gpus else ""
+    return instead + _time(winner, other)
+
+
+def _memory(winner: Candidate, other: Candidate) -> str:
+    saved = other.evaluation.peak_bytes - winner.evaluation.peak_bytes
+    return f"{format_bytes(abs(saved))} {'less' if saved >= 0 else 'more'} at the peak"
+
+
+def _time(winner: Candidate, other: Candidate) -> str:
+    both = winner.breakdown, other.breakdown
+    return f"{time_in_words(*both)}: {causes_in_words(*both)} (percent of the other's time)"

@@ -1,0 +1,109 @@
+"""Lengths of the first and last pipeline stage that a search tries.
+
+If the number of stages does not divide the layers, Megatron-LM needs a length for the first and the
+last stage (`--decoder-first-pipeline-num-layers`, `--decoder-last-pipeline-num-layers`); the layers
+between them are shared evenly. Most lengths are far from balance, so a search tries a few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from simtrain.iteration.plan import microbatch_of, overlap_of
+from simtrain.scenario import Parallelism, Scenario
+from simtrain.workload.chunk import Chunk, chunk_of
+from simtrain.workload.gpt import gpt_blocks
+from simtrain.workload.model_chunks import cut_into_chunks
+from simtrain.workload.ops import total_flops
+from simtrain.workload.passes import Pass, PassOptions
+from simtrain.workload.recompute import SAVE_ALL
+from simtrain.workload.record import record_pass
+
+_MOST = 2
+"""Pairs of lengths per number of stages and chunks."""
+
+
+class StageLengths(NamedTuple):
+    """Layers of the first and of the last stage; None for an even share."""
+
+    first_stage_layers: int | None
+    last_stage_layers: int | None
+
+
+EVEN = StageLengths(None, None)
+
+
+def lengths_to_try(
+    num_layers: int, num_stages: int, num_chunks: int, model_end: float
+) -> list[StageLengths]:
+    """List the lengths of the first and last stage that a search tries on several stages.
+
+    Even lengths if all stages can have equally many layers, otherwise a few lengths that are
+    closest to balance. With a layer per chunk or a quarter more than an even share, a stage is too
+    far from it.
+
+    Args:
+        num_layers: layers of the model.
+        num_stages, num_chunks: stages of the pipeline (at least 2), and chunks of each stage.
+        model_end: work of the loss and of token prediction, in layers.
+    """
+    if num_layers % num_stages == 0:
+        return [EVEN]
+    share = num_layers / num_stages
+    most = share + max(num_chunks, share / 4)
+    loads: dict[StageLengths, tuple[float, float]] = {}
+    for first, middle, last in _cuts(num_layers, num_stages, num_chunks):
+        if max(first, middle, last) > most:
+            continue
+        stages = first, *[middle] * (num_stages - 2), last + model_end
+        # The sum of squares orders cuts with equal fullest stages.
+        loads[StageLengths(first, last)] = max(stages), sum(layers**2 for layers in stages)
+    fullest = min((full for full, _ in loads.values()), default=0.0)
+    close = [pair for pair, (full, _) in loads.items() if full <= fullest + num_chunks]
+    return sorted(close, key=lambda pair: (loads[pair][1], pair))[:_MOST]
+
+
+def _cuts(num_layers: int, num_stages: int, num_chunks: int) -> Iterator[tuple[int, int, int]]:
+    """Yield layers of the first, a middle and the last stage, all in whole chunks."""
+    if num_layers % num_chunks:
+        return
+    share = num_layers // num_stages // num_chunks * num_chunks
+    for middle in range(max(num_chunks, share - num_chunks), share + 3 * num_chunks, num_chunks):
+        rest = num_layers - (num_stages - 2) * middle
+        for first in range(num_chunks, rest, num_chunks):
+            yield first, middle, rest - first
+
+
+def explicit_lengths(
+    lengths: StageLengths, num_layers: int, num_stages: int
+) -> StageLengths | None:
+    """Return the lengths with the even share in place of None; None if it is no whole number."""
+    ends = [length for length in lengths if length is not None]
+    rest, num_others = num_layers - sum(ends), num_stages - len(ends)
+    if num_others == 0:
+        return None if rest else lengths
+    share, left = divmod(rest, num_others)
+    if left or share < 1:
+        return None
+    first, last = (share if length is None else length for length in lengths)
+    return EVEN if first == last == share else StageLengths(first, last)
+
+
+def layers_of_model_end(scenario: Scenario) -> float:
+    """Work of the loss and of token prediction, as a number of average layers (by FLOPs)."""
+    alone = scenario.model_copy(
+        update={
+            "parallelism": Parallelism(),
+            "batch": scenario.batch.model_copy(update={"micro": 1}),
+        }
+    )
+    options = PassOptions(microbatch_of(alone, alone.parallelism.mesh()), overlap_of(alone))
+
+    def flops(chunk: Chunk) -> int:
+        return total_flops(record_pass(Pass(chunk, "F", SAVE_ALL, options)).ops)
+
+    model = gpt_blocks(alone)
+    (whole,) = cut_into_chunks(model, alone.chunk_contents).different
+    in_layers = flops(chunk_of(block for block in model.blocks if block.is_unit))
+    return alone.model.num_layers * (flops(whole) / in_layers - 1)

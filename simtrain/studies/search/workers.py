@@ -1,0 +1,133 @@
+"""Assess points in the process of the search or in several worker processes.
+
+The search receives assessments in the order of its points, so the number of workers does not change
+the result. The search itself simulates the few points that need it.
+"""
+
+from __future__ import annotations
+
+import functools
+import pickle
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import BrokenExecutor, Executor, Future, wait
+from itertools import islice
+
+from simtrain.base.garbage_collector import without_garbage_collection
+from simtrain.errors import InputError, Location
+from simtrain.studies.evaluation import Evaluator
+from simtrain.studies.search.explorer import Assessment, Explorer, Stop, Stopped
+from simtrain.studies.search.space import Point
+
+_Chunk = tuple[Sequence[Point], Future[list[Assessment]]]
+
+_CHUNK = 16
+"""Points per message to a worker."""
+_FIRST_WINDOW, _LAST_WINDOW = 16, 512
+"""Points that are assessed in the order of the space, because neighbours share most of their work.
+The first windows are smaller, to have an answer early."""
+_MAX_WINDOWS = 2
+"""Windows that are submitted at a time, so workers do not wait for the search."""
+_POLL_S = 0.05
+"""Time between two checks for a stop request while the search waits for a worker."""
+
+
+class StopRequestedError(Exception):
+    """A search must stop, because its budget is spent or it was interrupted."""
+
+    def __init__(self, why: Stopped) -> None:
+        super().__init__(why)
+        self.why = why
+
+
+class Workers:
+    """Assesses points in this process, or in the worker processes of an executor."""
+
+    def __init__(self, explorer: Explorer, executor: Executor | None = None) -> None:
+        self.explorer = explorer
+        self._executor = executor
+
+    @functools.cached_property
+    def _inputs(self) -> bytes:
+        """The arguments of a worker's own explorer, by which the worker caches it."""
+        explorer = self.explorer
+        return pickle.dumps((explorer.space, explorer.objective, explorer.limit_bytes))
+
+    def assessments(
+        self, points: Sequence[Point], stop: Stop, *, bounded: bool
+    ) -> Iterator[Assessment]:
+        """Assess points and yield the results in their order. See `Explorer.assess`.
+
+        Raises:
+            StopRequestedError: `stop` returns a reason.
+            InputError: a worker process died.
+        """
+        if self._executor is None:
+            for point in points:
+                _check(stop)
+                yield self.explorer.assess(point, bounded=bounded)
+            return
+        try:
+            yield from self._in_processes(self._executor, points, stop, bounded)
+        except BrokenExecutor as error:
+            # Ctrl-C also terminates the workers.
+            _check(stop)
+            raise worker_died() from error
+
+    def _in_processes(
+        self, executor: Executor, points: Sequence[Point], stop: Stop, bounded: bool
+    ) -> Iterator[Assessment]:
+        windows = _windows(points)
+        submitted: deque[tuple[Sequence[Point], list[_Chunk]]] = deque()
+        while True:
+            for window in islice(windows, _MAX_WINDOWS - len(submitted)):
+                # The order of the space without recompute, which has no order.
+                ordered = sorted(window, key=lambda point: point[:-1])
+                starts = range(0, len(window), _CHUNK)
+                chunks = [ordered[start : start + _CHUNK] for start in starts]
+                futures = [executor.submit(_assess, self._inputs, one, bounded) for one in chunks]
+                submitted.append((window, [*zip(chunks, futures, strict=True)]))
+            if not submitted:
+                return
+            window, assessed = submitted.popleft()
+            found: dict[Point, Assessment] = {}
+            for chunk, future in assessed:
+                while not wait([future], _POLL_S).done:
+                    _check(stop)
+                found |= zip(chunk, future.result(), strict=True)
+            for point in window:
+                self.explorer.peaks_bytes[point] = found[point].peak_bytes
+                yield found[point]
+
+
+def _windows(points: Sequence[Point]) -> Iterator[Sequence[Point]]:
+    """Cut points into windows of doubling length, up to a limit."""
+    first, size = 0, _FIRST_WINDOW
+    while first < len(points):
+        yield points[first : first + size]
+        first, size = first + size, min(2 * size, _LAST_WINDOW)
+
+
+def _check(stop: Stop) -> None:
+    if why := stop():
+        raise StopRequestedError(why)
+
+
+def worker_died() -> InputError:
+    """Build the error for a worker process that ended by itself."""
+    reason = "the system ends processes when memory runs out, and libraries can crash"
+    fix = "search with fewer --workers; with 1 this process shows what happens"
+    return InputError.of("E836", "a worker died", Location("--workers"), fix, reason)
+
+
+@functools.lru_cache(maxsize=1)
+def _explorer(pickled: bytes) -> Explorer:
+    """The explorer of this worker, cached with the times of its passes."""
+    space, objective, limit_bytes = pickle.loads(pickled)
+    return Explorer(space, Evaluator(), objective, limit_bytes)
+
+
+@without_garbage_collection()
+def _assess(inputs: bytes, points: Sequence[Point], bounded: bool) -> list[Assessment]:
+    explorer = _explorer(inputs)
+    return [explorer.assess(point, bounded=bounded) for point in points]

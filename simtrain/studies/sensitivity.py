@@ -1,0 +1,294 @@
+"""Sensitivity: how an iteration changes with more or less of one resource of the cluster.
+
+The engine simulates the iteration again for each resource and factor, because no formula gives the
+exposed share of a kernel or a collective.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from simtrain.base.wording import Number, Sentence, sentence_json
+from simtrain.durations.model import DurationModel
+from simtrain.engine import Engine
+from simtrain.errors import InputError
+from simtrain.hardware.profile import HardwareProfile
+from simtrain.hardware.upgrades import RESOURCES, Resource, with_more
+from simtrain.iteration.plan import Plan
+from simtrain.iteration.programs.seconds import Machine
+from simtrain.iteration.report.breakdown import Breakdown, breakdown_by_name, stage_breakdowns
+from simtrain.iteration.report.result import Result
+from simtrain.iteration.run_plan import run_iteration, simulate_iteration
+from simtrain.scenario import Scenario
+from simtrain.studies.choose import choose, is_open
+from simtrain.studies.simulation import checked_profile, simulate
+from simtrain.units import format_seconds
+
+FACTOR = 1.1
+"""Default change of a resource: rates times this factor, latencies divided by it."""
+FACTORS = 0.5, 0.75, 1.0, 1.5, 2.0, 4.0
+"""Default factors of `resource_curves`."""
+_MEMORY, _HOST = "memory_capacity", "host"
+
+
+@dataclass(frozen=True, slots=True)
+class Sensitivity:
+    """Iteration times of a scenario with more of each resource.
+
+    Args:
+        iteration_time_s: iteration time on the unchanged cluster.
+        with_more_s: iteration time with more of each resource, by the names of `RESOURCES`.
+        recompute: recompute strategy; `auto` if simtrain chooses any part of it.
+        auto_recompute_s: iteration times with `recompute: auto`, on the unchanged cluster and with
+            more memory. None if the strategy is `none` or `auto`, or if `auto` finds no strategy
+            that is legal and fits.
+        factor: rates are multiplied by this factor, latencies divided by it.
+    """
+
+    iteration_time_s: float
+    with_more_s: dict[str, float]
+    recompute: str
+    auto_recompute_s: tuple[float, float] | None
+    factor: float = FACTOR
+
+    @property
+    def saved(self) -> dict[str, float]:
+        """Share of the iteration time that more of each resource saves, the largest first."""
+        now_s = self.iteration_time_s
+        shares = {name: 1 - more_s / now_s for name, more_s in self.with_more_s.items()}
+        return dict(sorted(shares.items(), key=lambda one: -one[1]))
+
+    @property
+    def memory_remark(self) -> str:
+        """Sentence on the effect of more memory, which shortens an iteration only by recompute."""
+        if self.recompute == "auto":
+            return "With more memory, recompute is chosen again."
+        if self.recompute == "none":
+            return "More memory saves no time: nothing is recomputed."
+        unused = f"More memory alone saves no time: recompute is {self.recompute}"
+        if self.auto_recompute_s is None:
+            return f"{unused}."
+        now, more = map(format_seconds, self.auto_recompute_s)
+        return (
+            f"{unused}. With recompute: auto, an iteration takes {now} ({more} with more memory)."
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data, in full precision."""
+        return {
+            "factor": self.factor,
+            "iteration_time_s": self.with_more_s,
+            "saved": self.saved,
+            "auto_recompute_s": self.auto_recompute_s,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ResourcePoint:
+    """A simulated iteration on a cluster with `factor` times as much of one resource.
+
+    Args:
+        factor: rates are multiplied by it, latencies divided by it.
+        label: the factor and the resource as text, such as "2×, 624 TFLOP/s in bf16".
+        iteration_time_s: iteration time.
+        change: `iteration_time_s` relative to that of the unchanged cluster, -0.1 if the iteration
+            takes 10 % less time.
+        mfu: model FLOPs utilization, relative to the bf16 peak of the changed cluster.
+        breakdown: time by cause, averaged over the stages.
+    """
+
+    factor: float
+    label: Sentence
+    iteration_time_s: float
+    change: float
+    mfu: float
+    breakdown: Breakdown
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data, in full precision."""
+        return {
+            "factor": self.factor,
+            "label": sentence_json(self.label),
+            "iteration_time_s": self.iteration_time_s,
+            "change": self.change,
+            "mfu": self.mfu,
+            "breakdown_s": breakdown_by_name(self.breakdown),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceCurve:
+    """Iterations with less and more of one resource: `points` by ascending factor."""
+
+    resource: str
+    points: tuple[ResourcePoint, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data, in full precision."""
+        return {
+            "resource": self.resource,
+            "label": RESOURCES[self.resource].label,
+            "points": [point.to_json() for point in self.points],
+        }
+
+
+def resource_curves(
+    result: Result,
+    factors: Sequence[float] = FACTORS,
+    on_progress: Callable[[str], None] = lambda description: None,
+) -> tuple[ResourceCurve, ...]:
+    """Simulate an iteration with less and more of each resource, one at a time.
+
+    The scenario stays that of the result, also a recompute strategy that simtrain chose: so memory
+    capacity has no curve.
+
+    Args:
+        result: the iteration on the unchanged cluster, the point of factor 1.
+        factors: as `ResourcePoint.factor`, ascending.
+        on_progress: receives a description of the next simulations.
+
+    Returns:
+        The curves of the resources that change the iteration at any factor.
+    """
+    plans, machine = [result.plan], result.seconds.machine
+
+    @functools.cache
+    def changed(name: str, factor: float) -> Result:
+        """Return the result with `factor` times as much of a resource."""
+        if factor == 1:
+            return result
+        (plan,), faster = _with_more(plans, result.profile, name, factor, machine.engine)
+        iteration = run_iteration(plan, faster)
+        # A point has no memory and no extrapolation, so those of the result remain.
+        return replace(result, iteration=iteration, stages=stage_breakdowns(iteration))
+
+    def has_effect(name: str) -> bool:
+        """Return whether a resource changes the iteration.
+
+        Every duration is monotonic in the factor: what the first and the last factor leave
+        unchanged, no factor between them changes.
+        """
+        ends = factors[0], factors[-1]
+        return any(changed(name, factor).stages != result.stages for factor in ends)
+
+    def point(name: str, factor: float) -> ResourcePoint:
+        """Return the point of a factor."""
+        other = changed(name, factor)
+        label, time_s = _label(RESOURCES[name], factor, other.profile), other.iteration_time_s
+        change = time_s / result.iteration_time_s - 1
+        return ResourcePoint(factor, label, time_s, change, other.mfu, other.breakdown)
+
+    curves = []
+    for name, resource in RESOURCES.items():
+        on_progress(f"less and more of: {resource.label}")
+        if has_effect(name):
+            points = tuple(point(name, factor) for factor in factors)
+            curves.append(ResourceCurve(name, points))
+    return tuple(curves)
+
+
+def _label(resource: Resource, factor: float, profile: HardwareProfile) -> Sentence:
+    """Return a factor and the resource of the changed profile as text."""
+    words = Sentence(Number(factor, f"{factor:g}×"), "" if resource.rates else " as fast")
+    amount = resource.amount(profile)
+    return Sentence(words, ", ", amount) if amount else words
+
+
+def sensitivity_of(
+    scenario: Scenario,
+    profile: HardwareProfile | None = None,
+    factor: float = FACTOR,
+    engine: Engine = "auto",
+    on_progress: Callable[[str], None] = lambda description: None,
+) -> Sensitivity:
+    """Simulate a scenario with more of each resource, one at a time.
+
+    Args:
+        scenario: as for `simulate`. With `recompute: auto`, recompute is chosen again each time.
+        profile: as for `simulate`.
+        factor: rates are multiplied by this factor, latencies divided by it.
+        engine: as for `simulate`.
+        on_progress: receives a description of the next simulation.
+
+    Raises:
+        InputError: as `simulate`.
+    """
+    base = checked_profile(scenario, profile)
+    larger = with_more(base, [RESOURCES[_MEMORY]], factor)
+    plans = _plans(scenario, base, engine)
+    now_s = _time_s(plans, Machine(DurationModel(base), engine))
+
+    def time_with_more_s(name: str) -> float:
+        """Return the iteration time with more of one resource."""
+        on_progress(f"more of: {RESOURCES[name].label}")
+        changed = _with_more(plans, base, name, factor, engine)
+        if name != _MEMORY:
+            return _time_s(*changed)
+        # Memory changes only the choice of `recompute: auto`.
+        return _time_s(_plans(scenario, larger, engine), changed[1]) if is_open(scenario) else now_s
+
+    times = {name: time_with_more_s(name) for name in RESOURCES}
+    strategy, auto_s = scenario.recompute.strategy, None
+    if not is_open(scenario) and strategy != "none":
+        on_progress("recompute: auto")
+        auto_s = _auto_recompute_s(scenario, (base, larger), engine)
+    strategy = "auto" if is_open(scenario) else strategy
+    return Sensitivity(now_s, times, strategy, auto_s, factor)
+
+
+def _plans(scenario: Scenario, profile: HardwareProfile, engine: Engine) -> list[Plan]:
+    """Return the scenario's plan, or with `recompute: auto` a plan per strategy that fits."""
+
+    def plan_of(one: Scenario, kept: tuple[int, ...] | None = None) -> Plan:
+        return Plan.of(one, profile.cluster.domains, kept)
+
+    if not is_open(scenario):
+        return [plan_of(scenario)]
+    machine = Machine(DurationModel(profile), engine)
+    choice = choose(scenario, profile, plan_of, lambda plan: simulate_iteration(plan, machine))
+    # A faster resource can change the fastest of these plans, but not which plans fit.
+    return [one.plan for one in choice.trials if one.memory.fits] or [choice.chosen.plan]
+
+
+def _time_s(plans: list[Plan], machine: Machine) -> float:
+    """Return the iteration time of the fastest plan."""
+    return min(run_iteration(plan, machine).timeline.makespan_s for plan in plans)
+
+
+def _with_more(
+    plans: list[Plan], profile: HardwareProfile, name: str, factor: float, engine: Engine
+) -> tuple[list[Plan], Machine]:
+    """Return the plans and the machine with `factor` times as much of one resource."""
+    machine = Machine(DurationModel(with_more(profile, [RESOURCES[name]], factor)), engine)
+    if name == _HOST:
+        plans = [_with_faster_host(plan, factor) for plan in plans]
+    return plans, machine
+
+
+def _with_faster_host(plan: Plan, factor: float) -> Plan:
+    """Return the plan with less host time per kernel, if its scenario sets the host time.
+
+    Otherwise the host time is that of the hardware profile, and the plan is unchanged.
+    """
+    scenario = plan.scenario
+    if scenario.host_issue_s is None:
+        return plan
+    host_issue = f"{scenario.host_issue_s / factor!r} s"
+    return replace(plan, scenario=scenario.replace({"software.host_issue": host_issue}))
+
+
+def _auto_recompute_s(
+    scenario: Scenario, profiles: tuple[HardwareProfile, HardwareProfile], engine: Engine
+) -> tuple[float, float] | None:
+    """Return the iteration times with `recompute: auto`, or None if it is illegal or never fits."""
+    try:
+        with_auto = scenario.replace({"recompute": "auto"})
+        now, more = (simulate(with_auto, profile, engine) for profile in profiles)
+    except InputError:
+        return None  # one of the strategies that `auto` tries is illegal
+    if not (now.memory.fits and more.memory.fits):
+        return None
+    return now.iteration_time_s, more.iteration_time_s

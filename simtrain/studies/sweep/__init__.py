@@ -1,0 +1,7 @@
+"""Sweeps: a grid of scenarios from one file, results on disk, and SQL queries over them."""
+
+from simtrain.studies.sweep.load import load_plan
+from simtrain.studies.sweep.part import Part, run_part
+from simtrain.studies.sweep.plan import Plan
+
+__all__ = ["Part", "Plan", "load_plan", "run_part"]

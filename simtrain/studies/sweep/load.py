@@ -1,0 +1,201 @@
+"""Load a sweep file into a plan, and report all of its errors with their positions."""
+
+from __future__ import annotations
+
+import math
+import pathlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from simtrain.base.extras import require
+from simtrain.base.file_kinds import SWEEP, load_kind
+from simtrain.base.provenance import profile_sha256
+from simtrain.base.resources import find_sweep
+from simtrain.base.strict_yaml import Positions, validate
+from simtrain.errors import InputError, Location, Problem, did_you_mean
+from simtrain.studies.sweep.axes import Axis
+from simtrain.studies.sweep.bases import base_documents, refuse_overridden_axes
+from simtrain.studies.sweep.constraints import ConstraintError, is_field, read_constraint
+from simtrain.studies.sweep.load_axes import load_axes
+from simtrain.studies.sweep.part import first_unsatisfied
+from simtrain.studies.sweep.plan import (
+    OBJECTIVES,
+    REPORTABLE,
+    REPORTED_BY_DEFAULT,
+    Plan,
+    default_part_size,
+    versions,
+)
+from simtrain.studies.sweep.value_checks import check_values
+
+_MAX_POINTS = 10**9
+
+
+class SweepFile(BaseModel):
+    """Schema of a sweep file; `base` and the values of `axes` are validated later."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+
+    name: str | None = Field(default=None, examples=["interleave"])
+    description: str | None = Field(default=None, examples=["What does interleaving buy?"])
+    base: Any = Field(default=None, examples=["table5_175b_present"])
+    constants: dict[str, float] = Field(default={}, examples=["{num_gpus: 64}"])
+    axes: dict[str, Any] = Field(examples=["{batch.micro: [1, 2, 4]}"])
+    constraints: list[str] = Field(default=[], examples=["[tensor * data == num_gpus]"])
+    report: list[str] | None = Field(default=None, examples=["[iteration_time_s, mfu]"])
+    objective: str = Field(default="tokens_per_s", examples=["mfu"])
+
+
+def load_plan(
+    path_or_name: str | pathlib.Path, overrides: Sequence[str] = (), part_size: int | None = None
+) -> Plan:
+    """Load a sweep file.
+
+    Args:
+        path_or_name: a sweep file, or the name of a shipped sweep.
+        overrides: overrides of the base scenarios, such as "model.seq_length=4096".
+        part_size: points per part of the results; by default about a hundred parts.
+
+    Raises:
+        InputError: all errors of the file, the overrides and the base scenarios; or pyarrow, whose
+            version is part of the plan, is not installed.
+    """
+    require("a sweep", "pyarrow")
+    path = find_sweep(path_or_name)
+    document = load_kind(path, SWEEP)
+    file = validate(SweepFile, document.data, document.positions)
+    axes = load_axes(document)
+    base, bases = base_documents(document, axes, overrides, default_name=file.name or path.stem)
+    refuse_overridden_axes(overrides, axes)
+    num_points = _num_points(axes, document.positions)
+    plan = Plan(
+        name=file.name or path.stem,
+        description=file.description,
+        base=base,
+        bases={name: {"name": name} | one.data for name, one in bases.items()},
+        # The value as written, because pydantic converts 64 to 64.0.
+        constants=document.data.get("constants", {}),
+        axes=axes,
+        constraints=tuple(file.constraints),
+        report=_columns(file),
+        objective=file.objective,
+        profiles={},
+        versions=versions(),
+        part_size=part_size or default_part_size(num_points),
+        overrides=tuple(overrides),
+        places=tuple(
+            document.positions.of_value(("constraints", number))
+            for number in range(len(file.constraints))
+        ),
+    )
+    _refuse(
+        *_bad_expressions(plan, document.positions),
+        *_bad_columns(plan, document.positions),
+    )
+    clusters, currencies = check_values(document, axes, base, bases)
+    plan = replace(plan, profiles={name: profile_sha256(name) for name in clusters})
+    if plan.objective == "price_per_1e9_tokens" and len(currencies) > 1:
+        _refuse(_several_currencies(currencies, document.positions))
+    _check_that_some_point_is_left(plan, document.positions)
+    return plan
+
+
+def _columns(file: SweepFile) -> tuple[str, ...]:
+    """Return the columns of the results. The objective that a file names is one of them."""
+    columns = REPORTED_BY_DEFAULT if file.report is None else tuple(file.report)
+    is_named = "objective" in file.model_fields_set and file.objective in OBJECTIVES
+    return columns if not is_named or file.objective in columns else (*columns, file.objective)
+
+
+def _refuse(*problems: Problem) -> None:
+    if problems:
+        raise InputError(problems)
+
+
+def _num_points(axes: Sequence[Axis], positions: Positions) -> int:
+    num_points = math.prod(len(axis) for axis in axes)
+    if num_points > _MAX_POINTS:
+        message = f"the grid has {num_points:.3g} points, more than {_MAX_POINTS:.0e}"
+        fix = "use fewer values, or vary several fields together on one axis"
+        _refuse(Problem("E807", message, positions.of_key(("axes",)), fix=fix))
+    return num_points
+
+
+def _bad_expressions(plan: Plan, positions: Positions) -> list[Problem]:
+    """List constants that are not allowed or not used, then constraints that cannot be read."""
+    used: set[str] = set()
+    unreadable = []
+    for number, text in enumerate(plan.constraints):
+        try:
+            used |= read_constraint(text, plan.constants).names
+        except ConstraintError as error:
+            used |= plan.constants.keys()  # which of them it would use is unknown
+            place = _inside(plan.places[number], text, error.offset)
+            message = f'the constraint "{text}" {error}'
+            unreadable.append(Problem(error.code, message, place, fix=error.fix))
+    bad_constants = []
+    for name in plan.constants:
+        message, fix = "", "give it a name of its own: max_gpus"
+        if not name.isidentifier():
+            message = f'"{name}" cannot be the name of a constant'
+        elif is_field(name):
+            message = f"the constant {name} has a name that constraints know already"
+        elif name not in used:
+            message = f"the constant {name} is used by no constraint"
+            fix = "use it, or leave it out"
+        if message:
+            place = positions.of_key(("constants", name))
+            bad_constants.append(Problem("E808", message, place, fix=fix))
+    return [*bad_constants, *unreadable]
+
+
+def _inside(location: Location | None, text: str, offset: int) -> Location | None:
+    """Move a location by `offset` characters if the source line contains the text literally."""
+    if location is None or location.column is None:
+        return location
+    start = location.column - 1
+    quote = location.source_line[start : start + 1] in ('"', "'")
+    if location.source_line[start + quote :].startswith(text):
+        return replace(location, column=location.column + quote + offset)
+    return location
+
+
+def _bad_columns(plan: Plan, positions: Positions) -> Iterator[Problem]:
+    for number, name in enumerate(plan.report):
+        place = positions.of_value(("report", number))
+        if name not in REPORTABLE:
+            fix = f"write some of {', '.join(REPORTABLE)}"
+            yield Problem("E809", f'"{name}" is not a column of the results', place, fix=fix)
+        elif name in plan.report[:number]:
+            yield Problem("E809", f"{name} is reported twice", place, fix="keep one of the two")
+    if plan.objective not in OBJECTIVES:
+        message = f'"{plan.objective}" is not an objective'
+        question = did_you_mean(plan.objective, OBJECTIVES)
+        fix = f"{question}Write one of {', '.join(OBJECTIVES)}"
+        yield Problem("E809", message, positions.of_value(("objective",)), fix=fix)
+
+
+def _several_currencies(currencies: Sequence[str], positions: Positions) -> Problem:
+    message = f"the objective compares prices in several currencies: {', '.join(currencies)}"
+    fix = "write another objective, such as gpu_hours_per_1e9_tokens"
+    reason = "simtrain knows no exchange rates"
+    return Problem("E809", message, positions.of_value(("objective",)), reason, fix)
+
+
+def _check_that_some_point_is_left(plan: Plan, positions: Positions) -> None:
+    constraints = plan.readable_constraints()
+    removed: Counter[int] = Counter()
+    for index in range(plan.num_points):
+        removed_by = first_unsatisfied(plan, constraints, plan.scenario(index), index)
+        if removed_by is None:
+            return
+        removed[removed_by] += 1
+    counts = (f'"{plan.constraints[one]}" removed {removed[one]}' for one in sorted(removed))
+    message = f"none of the {plan.num_points} points of the grid satisfies all constraints"
+    fix = "relax a constraint, or change the values of an axis"
+    place = positions.of_key(("constraints",))
+    _refuse(Problem("E814", message, place, ", ".join(counts), fix))

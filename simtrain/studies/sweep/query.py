@@ -1,0 +1,149 @@
+"""SQL queries over the results of a sweep; they also work while the sweep runs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simtrain.base.extras import require
+from simtrain.errors import InputError, Location
+from simtrain.studies.sweep.folder import PLAN_FILE, SweepFolder
+
+if TYPE_CHECKING:
+    import duckdb
+
+_TABLE = "results"
+# DuckDB's types of statements that return rows. PIVOT is of the type MULTI.
+_QUERIES = frozenset({"SELECT", "EXPLAIN", "MULTI", "PRAGMA", "CALL"})
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The result of a query; repeated column names get a number."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The rows as objects by column; values that JSON cannot represent are null."""
+        return {"rows": [dict(zip(self.columns, row, strict=True)) for row in self.rows]}
+
+    def to_csv(self) -> str:
+        """The rows as CSV with a header, in full precision; null is empty."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(self.columns)
+        writer.writerows(map(_as_text, row) for row in self.rows)
+        return text.getvalue()
+
+
+def _as_text(value: Any) -> Any:
+    """Format a value as JSON (true, [1, 2]); text and null stay as they are."""
+    is_text = value is None or isinstance(value, str)
+    return value if is_text else json.dumps(value, ensure_ascii=False)
+
+
+def query(folder: Path, sql: str) -> Answer:
+    """Run a query over the table `results`: the rows of all finished parts.
+
+    The query reads no other file and writes none, because colleagues share folders and queries.
+
+    Raises:
+        InputError: duckdb or pyarrow is not installed, the folder has no results, a part is
+            damaged, or the SQL is not one valid query.
+    """
+    require("a query", "duckdb", "pyarrow")
+    import duckdb
+
+    files = _parts(folder)
+    with duckdb.connect() as connection:
+        connection.read_parquet(files, hive_partitioning=False).create_view(_TABLE)
+        _allow_only(connection, files)
+        columns = ", ".join(connection.table(_TABLE).columns)
+        try:
+            names, rows = _answer(connection, sql)
+        except (duckdb.Error, ValueError) as error:
+            fix = f'the table is {_TABLE}, write names with a point as "batch.micro"; its columns: '
+            fix += columns
+            if isinstance(error, duckdb.PermissionException | ValueError):
+                fix = f"write one select on the table {_TABLE}; save its rows with --csv > FILE"
+            raise InputError.of("E826", f"the query failed: {_told(error)}", fix=fix) from error
+    return Answer(tuple(_distinct(names)), tuple(tuple(map(_plain, row)) for row in rows))
+
+
+def _answer(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[list[str], list[Any]]:
+    """Return the column names and the rows.
+
+    Raises:
+        ValueError: the SQL is not one statement that returns rows, or is not valid UTF-8.
+    """
+    sql.encode()
+    statements = connection.extract_statements(sql)
+    if not statements:
+        raise ValueError("it is empty")
+    if len(statements) > 1:
+        raise ValueError(f"it has {len(statements)} statements; write one per call")
+    if (kind := statements[0].type.name) not in _QUERIES:
+        raise ValueError(f"{kind} is not a query; write a statement that returns rows")
+    found = connection.execute(statements[0])
+    return [one[0] for one in found.description or ()], found.fetchall()
+
+
+def _allow_only(connection: duckdb.DuckDBPyConnection, files: Sequence[str]) -> None:
+    """Refuse access to all other files, to the network and to Python's variables."""
+    connection.execute("set allowed_paths = ?", [list(files)])
+    connection.execute("set python_enable_replacements = false")
+    connection.execute("set enable_external_access = false")
+    connection.execute("set lock_configuration = true")
+
+
+def _told(error: Exception) -> str:
+    """DuckDB's message, without the traceback of a missing module."""
+    return str(error).partition(", due to the following Python exception")[0]
+
+
+def _parts(folder: Path) -> list[str]:
+    place = Location(str(folder))
+    if not (folder / PLAN_FILE).is_file():
+        fix = "give the folder that was passed to simtrain sweep --out"
+        raise InputError.of("E820", "this folder contains no sweep", place, fix)
+    files = [str(file) for file in SweepFolder(folder).finished()]
+    if not files:
+        raise InputError.of("E820", "no part is finished yet", place, "query again later")
+    return files
+
+
+def _distinct(names: Sequence[str]) -> Iterator[str]:
+    """Make names unique: the second "mfu" becomes "mfu_2", unless that name is taken."""
+    taken = set(names)
+    seen: set[str] = set()
+    for name in names:
+        given, number = name, 1
+        while given in seen or (number > 1 and given in taken):
+            number += 1
+            given = f"{name}_{number}"
+        seen.add(given)
+        yield given
+
+
+def _plain(value: Any) -> Any:
+    """Convert a value for JSON and tables: dates to text, NaN and infinity to null."""
+    match value:
+        case Decimal():
+            return float(value)
+        case float():
+            return value if math.isfinite(value) else None
+        case bool() | int() | str() | None:
+            return value
+        case list() | tuple():
+            return [_plain(one) for one in value]
+        case dict():
+            return {str(key): _plain(one) for key, one in value.items()}
+    return str(value)

@@ -1,0 +1,81 @@
+"""Settings of a scenario that change nothing in its iteration, which `simtrain run` names.
+
+Each is left out and the iteration is evaluated again: no list says where a setting matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from simtrain.base.strict_yaml import leaves
+from simtrain.errors import InputError
+from simtrain.scenario import Scenario
+from simtrain.studies.choose import is_open
+from simtrain.studies.evaluation import Evaluation, Evaluator
+
+_SECTIONS = ("placement", "memory", "overlap")
+_FIELDS: dict[str, Any] = {"model.attention_window": None, "model.attention_dropout": 0}
+"""Fields that can be idle in legal scenarios, with what is like leaving them out."""
+_FOR_OTHER_COMMANDS = ("running_costs",)
+
+
+def settings_without_effect(scenario: Scenario) -> dict[str, str]:
+    """Each setting that changes neither time nor memory, and a remark on it.
+
+    Looked at are entries of `hardware`, and what differs from its default in the sections
+    placement, memory and overlap. Recompute that is open is compared as none.
+    """
+    settled = scenario.replace({"recompute": "none"}) if is_open(scenario) else scenario
+    evaluator = Evaluator(allow_oom=True, breakdowns=False)
+    now: Evaluation | None = None
+    remarks: dict[str, str] = {}
+    for name, other in _without_each(settled):
+        now = now or evaluator.evaluate(settled)
+        try:
+            then = evaluator.evaluate(other)
+        except InputError:
+            continue  # it makes the scenario legal
+        if _outcome(then) == _outcome(now):
+            remarks[name] = _remark(name, is_utilization=_mfu(then) != _mfu(now))
+    return remarks
+
+
+def _without_each(scenario: Scenario) -> Iterator[tuple[str, Scenario]]:
+    """The scenario without each of the settings."""
+    for path, _ in leaves(scenario.hardware):
+        if path and path[0] not in _FOR_OTHER_COMMANDS:
+            hardware = _without(scenario.hardware, [str(part) for part in path])
+            yield ".".join(("hardware", *map(str, path))), scenario.replace({"hardware": hardware})
+    fields = dict(_FIELDS)
+    for section in _SECTIONS:
+        for name, field in type(getattr(scenario, section)).model_fields.items():
+            fields[f"{section}.{name}"] = field.default
+    for name, default in fields.items():
+        section, _, inner = name.partition(".")
+        written = getattr(scenario, section)
+        if inner in written.model_fields_set and getattr(written, inner) != default:
+            yield name, scenario.replace({name: default})
+
+
+def _without(data: Mapping[str, Any], path: list[str]) -> dict[str, Any]:
+    first, *rest = path
+    kept = {name: value for name, value in data.items() if name != first}
+    if rest and (inside := _without(data[first], rest)):
+        kept[first] = inside
+    return kept
+
+
+def _outcome(evaluation: Evaluation) -> tuple[object, ...]:
+    time_s = evaluation.run.iteration_time_s if evaluation.run else None
+    return time_s, evaluation.peak_bytes, evaluation.capacity_bytes
+
+
+def _mfu(evaluation: Evaluation) -> float | None:
+    return evaluation.run.mfu if evaluation.run else None
+
+
+def _remark(name: str, *, is_utilization: bool) -> str:
+    if is_utilization:
+        return f"{name} changes MFU and HFU here, but neither time nor memory."
+    return f"{name} has no effect here: without it time and memory are the same."

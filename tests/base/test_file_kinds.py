@@ -1,0 +1,77 @@
+"""Files of another kind than a command reads: the error names the kind and the right command."""
+
+import pathlib
+import shlex
+
+import pytest
+
+from simtrain.base.resources import find_profile, find_scenario, find_sweep
+from tests.helpers.command_line import refused
+
+TEXTS = {
+    "train.sh": "#!/usr/bin/env bash\nif [ $A ]; then\n  torchrun pretrain_gpt.py\nfi\n",
+    "job.sbatch": "#SBATCH --nodes=2\nsrun python pretrain_gpt.py --num-layers 2\n",
+    "train.log": "0: ----------- arguments -----------\n0:  bf16 ... True\n",
+    "config.json": '{"hidden_size": 8, "model_type": "llama"}\n',
+    "job.toml": '[model]\nname = "llama3"\n',
+    "profile.yaml": find_profile("h100_sxm").read_text("utf-8"),
+    "sweep.yaml": find_sweep("interleave").read_text("utf-8"),
+    "scenario.yaml": find_scenario("gpt2_1_5b").read_text("utf-8"),
+}
+ADVICE = {
+    "train.sh": "a shell script, not {}|simtrain import megatron train.sh",
+    "job.sbatch": "a shell script, not {}|simtrain import megatron job.sbatch",
+    "train.log": "a log of Megatron-LM, not {}|simtrain import megatron train.log",
+    "config.json": "a config of a model on Hugging Face, not {}|simtrain import hf config.json",
+    "job.toml": "a job of torchtitan, not {}|simtrain import torchtitan job.toml",
+    "profile.yaml": "a hardware profile, not {}|--set cluster=profile.yaml",
+    "sweep.yaml": "a sweep, not {}|simtrain sweep sweep.yaml --out results",
+    "scenario.yaml": "a scenario, not {}|simtrain run scenario.yaml",
+}
+# Commands, the kind of file that each reads, and files of this kind.
+COMMANDS = {
+    "run FILE": ("a scenario", {"scenario.yaml"}),
+    "sweep FILE --out out": ("a sweep", {"sweep.yaml"}),
+    "run gpt2_1_5b --set cluster=./FILE": ("a hardware profile", {"profile.yaml"}),
+    "import hf FILE": ("a config of a model on Hugging Face", {"config.json"}),
+    "import torchtitan FILE": ("a job of torchtitan", {"job.toml"}),
+    "import megatron FILE": ("a shell script", {"train.sh", "job.sbatch", "train.log"}),
+}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write a file of each kind."""
+    monkeypatch.chdir(tmp_path)
+    for name, text in TEXTS.items():
+        pathlib.Path(name).write_text(text, "utf-8")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_recognises_files_of_other_kinds(command: str) -> None:
+    expected, files = COMMANDS[command]
+    for name in TEXTS.keys() - files:
+        errors = refused(*shlex.split(command.replace("FILE", name)))
+        message, fix = ADVICE[name].format(expected).split("|")
+        assert f"E116 this is {message}" in errors
+        assert fix in errors.replace("./", "").splitlines()[-1]
+
+
+@pytest.mark.parametrize("name", ["list_scenarios", "list_sweeps", "list_profiles"])
+def test_every_shipped_file_is_of_its_kind(name: str) -> None:
+    from simtrain.base import file_kinds, resources
+
+    noun = name.removeprefix("list_").removesuffix("s")
+    kind = {
+        "scenario": file_kinds.SCENARIO,
+        "sweep": file_kinds.SWEEP,
+        "profile": file_kinds.PROFILE,
+    }[noun]
+    for shipped in getattr(resources, name)():
+        file_kinds.load_kind(getattr(resources, f"find_{noun}")(shipped), kind)
+
+
+def test_the_name_of_a_model_on_hugging_face_is_recognised() -> None:
+    errors = refused("import", "hf", "meta-llama/Llama-3.1-8B")
+    assert "it reads like the name of a model on Hugging Face" in errors
+    assert "fix: hf download meta-llama/Llama-3.1-8B config.json" in errors

@@ -1,0 +1,271 @@
+"""Ranks that share a node: common meshes, and any mesh compared with a list of all ranks."""
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simtrain.base.mesh import AXES, Axis, Group, Mesh
+
+
+def grid(t: int, d: int, p: int, per_node: int = 8) -> Mesh:
+    return Mesh(tp=t, dp=d, pp=p, gpus_per_node=per_node)
+
+
+@pytest.mark.parametrize(
+    ("mesh", "tensor", "data", "model"),
+    [
+        (grid(8, 1, 8), (8, 8), (1, 1), (64, 8)),
+        (grid(8, 8, 35), (8, 8), (8, 1), (280, 8)),
+        (grid(16, 1, 1), (16, 8), (1, 1), (16, 8)),
+        (grid(4, 2, 1), (4, 4), (2, 2), (4, 4)),
+        (grid(4, 4, 1), (4, 4), (4, 2), (4, 4)),
+        (grid(2, 2, 2), (2, 2), (2, 2), (4, 4)),
+        (grid(1, 16, 1), (1, 1), (16, 8), (1, 1)),
+        (grid(4, 1, 4, per_node=4), (4, 4), (1, 1), (16, 4)),
+        (grid(1, 1, 1), (1, 1), (1, 1), (1, 1)),
+    ],
+)
+def test_groups_of_common_meshes(
+    mesh: Mesh, tensor: tuple[int, int], data: tuple[int, int], model: tuple[int, int]
+) -> None:
+    """A pair is the number of ranks of the group, and how many of them are on one node."""
+    assert mesh.group("tp") == Group(("tp",), *tensor)
+    assert mesh.group("dp") == Group(("dp",), *data)
+    assert mesh.group("tp", "pp") == Group(("tp", "pp"), *model)
+
+
+@pytest.mark.parametrize(
+    ("mesh", "context", "expert", "data", "sharding"),
+    [
+        (Mesh(tp=2, cp=4, dp=2), (4, 4), (1, 1), (2, 1), (8, 4)),
+        (Mesh(tp=8, cp=4, pp=2), (4, 1), (1, 1), (1, 1), (4, 1)),
+        (Mesh(ep=8, dp=4), (1, 1), (8, 8), (4, 1), (4, 1)),
+        (Mesh(tp=2, ep=8, dp=2, pp=2), (1, 1), (8, 4), (2, 1), (2, 1)),
+        (Mesh(tp=2, cp=2, ep=2, dp=2), (2, 2), (2, 2), (2, 1), (4, 2)),
+    ],
+)
+def test_groups_of_long_contexts_and_experts(
+    mesh: Mesh,
+    context: tuple[int, int],
+    expert: tuple[int, int],
+    data: tuple[int, int],
+    sharding: tuple[int, int],
+) -> None:
+    assert mesh.group("cp") == Group(("cp",), *context)
+    assert mesh.group("ep") == Group(("ep",), *expert)
+    assert mesh.group("dp") == Group(("dp",), *data)
+    assert mesh.group("cp", "dp") == Group(("cp", "dp"), *sharding)
+
+
+@pytest.mark.parametrize(
+    ("mesh", "share"),
+    [
+        (grid(8, 1, 4), [False, False, False]),
+        (grid(4, 1, 4), [True, False, True]),
+        (grid(2, 1, 4), [True, True, True]),
+        (grid(2, 2, 4), [True, False, True]),
+        (grid(4, 2, 3), [False, False]),
+        (Mesh(tp=2, cp=2, pp=4), [True, False, True]),
+        (Mesh(tp=2, ep=4, pp=3), [False, False]),
+    ],
+)
+def test_stages_that_share_a_node(mesh: Mesh, share: list[bool]) -> None:
+    pairs = itertools.pairwise(range(mesh.pp))
+    assert [mesh.levels_crossed(*pair) == 0 for pair in pairs] == share
+
+
+def test_first_and_last_stage_meet_inside_a_node_only_if_the_pipeline_fits() -> None:
+    assert grid(2, 1, 4).group_at("pp", (0, 3)) == Group(("pp",), 2, 2)
+    assert grid(4, 1, 4).group_at("pp", (0, 3)) == Group(("pp",), 2, 1)
+
+
+def test_the_group_on_the_most_nodes_represents_its_axes() -> None:
+    """Groups have six ranks on nodes of eight GPUs: the first fits, the second is on two nodes."""
+    assert grid(6, 1, 2).group("tp") == Group(("tp",), 6, 4)
+    assert grid(1, 5, 2).group("dp") == Group(("dp",), 5, 3)
+
+
+@pytest.mark.parametrize(
+    ("group", "num_nodes"),
+    [((8, 8), 1), ((16, 8), 2), ((12, 8), 2), ((4, 1), 4), ((1, 1), 1)],
+)
+def test_nodes_of_a_group(group: tuple[int, int], num_nodes: int) -> None:
+    along = Group(("dp",), *group)
+    assert along.inside_one_node == (num_nodes == 1)
+
+
+# ------------------------------------------------------------- compared with a list of all ranks
+
+Position = dict[Axis, int]
+
+
+def positions(mesh: Mesh) -> Iterator[Position]:
+    """Return the position of each rank on each axis. Positions on the first axis change fastest."""
+    slowest_first = mesh.order[::-1]
+    for place in itertools.product(*(range(mesh.size(axis)) for axis in slowest_first)):
+        yield dict(zip(slowest_first, place, strict=True))
+
+
+def units_of(mesh: Mesh, num_gpus: int) -> list[tuple[Position, int]]:
+    """Return each rank's positions and the number of its unit of `num_gpus` GPUs."""
+    return [(at, rank // num_gpus) for rank, at in enumerate(positions(mesh))]
+
+
+def groups_of(mesh: Mesh, axes: tuple[Axis, ...], num_gpus: int) -> list[list[int]]:
+    """Return the units of the ranks of each group, whose ranks differ only on these axes."""
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for at, node in units_of(mesh, num_gpus):
+        groups.setdefault(tuple(at[axis] for axis in AXES if axis not in axes), []).append(node)
+    return list(groups.values())
+
+
+def slowest(groups: list[list[int]]) -> tuple[int, int]:
+    """Return the ranks per group, and how many share the fullest node of the slowest group.
+
+    The slowest group is the one on the most nodes; of several, the one with the fewest ranks on its
+    fullest node.
+    """
+    counts = [Counter(nodes) for nodes in groups]
+    most = max(map(len, counts))
+    return len(groups[0]), min(max(count.values()) for count in counts if len(count) == most)
+
+
+SIZES = st.integers(1, 4)
+MESHES = st.one_of(
+    st.builds(
+        Mesh,
+        tp=st.integers(1, 10),
+        dp=st.integers(1, 10),
+        pp=st.integers(2, 8),
+        gpus_per_node=st.sampled_from([2, 4, 6, 8]),
+    ),
+    st.builds(
+        Mesh,
+        tp=SIZES,
+        cp=SIZES,
+        ep=SIZES,
+        dp=SIZES,
+        pp=SIZES,
+        gpus_per_node=st.sampled_from([1, 2, 3, 4, 6, 8]),
+        order=st.permutations(AXES).map(tuple),
+    ),
+    st.builds(
+        Mesh,
+        tp=SIZES,
+        cp=SIZES,
+        dp=st.integers(1, 6),
+        pp=SIZES,
+        gpus_per_node=st.just(4),
+        gpus_per_level=st.sampled_from([(8,), (16, 64), (12, 24, 48)]),
+        order=st.permutations(AXES).map(tuple),
+    ),
+)
+SOME_AXES = st.lists(st.sampled_from(AXES), min_size=1, max_size=5, unique=True).map(
+    lambda some: tuple(sorted(some, key=AXES.index))
+)
+
+
+def test_axes_are_in_megatrons_order() -> None:
+    assert AXES == ("tp", "cp", "ep", "dp", "pp")
+
+
+@given(MESHES)
+def test_ranks_are_numbered_along_the_axes(mesh: Mesh) -> None:
+    ranks = [sum(at[axis] * mesh.stride(axis) for axis in AXES) for at in positions(mesh)]
+    assert ranks == list(range(mesh.num_ranks))
+
+
+@given(MESHES, SOME_AXES)
+def test_a_group_is_the_one_on_the_most_nodes(mesh: Mesh, axes: tuple[Axis, ...]) -> None:
+    """It is inside one node exactly if all groups of its axes are."""
+    groups, found = groups_of(mesh, axes, mesh.gpus_per_node), mesh.group(*axes)
+    assert found.inside_one_node == all(len({*nodes}) == 1 for nodes in groups)
+    assert found.axes == axes
+    assert found.num_ranks == mesh.size(*axes)
+    assert (found.num_ranks, found.ranks_per_node) == slowest(groups)
+    assert found.ranks_per_node <= mesh.gpus_per_node
+
+
+@pytest.mark.slow
+@given(MESHES, SOME_AXES)
+def test_a_group_says_how_many_of_its_ranks_share_each_level(
+    mesh: Mesh, axes: tuple[Axis, ...]
+) -> None:
+    """At each level, of the groups on the most units, the one with the fewest ranks per unit
+    decides.
+    """
+    found = mesh.group(*axes)
+    levels = [slowest(groups_of(mesh, axes, num_gpus))[1] for num_gpus in mesh.gpus_per_level]
+    assert found.ranks_per_level == tuple(levels)
+    shared = (found.ranks_per_node, *found.ranks_per_level)
+    assert all(less <= more for less, more in itertools.pairwise(shared))
+
+
+@given(MESHES, SOME_AXES)
+def test_the_order_in_which_axes_are_named_does_not_matter(
+    mesh: Mesh, axes: tuple[Axis, ...]
+) -> None:
+    forward, reverse = mesh.group(*axes), mesh.group(*axes[::-1])
+    assert (forward.num_ranks, forward.ranks_per_node) == (
+        reverse.num_ranks,
+        reverse.ranks_per_node,
+    )
+
+
+@given(MESHES)
+def test_a_longer_group_of_axes_has_all_ranks(mesh: Mesh) -> None:
+    everyone = mesh.group(*AXES)
+    assert everyone.num_ranks == mesh.num_ranks == len([*positions(mesh)])
+    assert everyone.ranks_per_node == min(mesh.num_ranks, mesh.gpus_per_node)
+
+
+@given(MESHES, st.sampled_from(AXES))
+def test_the_group_at_some_places_has_the_ranks_at_these_places(mesh: Mesh, axis: Axis) -> None:
+    size, pairs = mesh.size(axis), dict[tuple[int, ...], list[int]]()
+    places = tuple(sorted({0, size // 2, size - 1}))
+    for at, node in units_of(mesh, mesh.gpus_per_node):
+        if at[axis] in places:
+            rest = tuple(at[other] for other in AXES if other != axis)
+            pairs.setdefault(rest, []).append(node)
+    found = mesh.group_at(axis, places)
+    assert found.inside_one_node == all(len({*nodes}) == 1 for nodes in pairs.values())
+    if mesh.size(axis) > 1:
+        assert (found.num_ranks, found.ranks_per_node) == slowest([*pairs.values()])
+
+
+@given(MESHES)
+def test_stages_share_a_node_exactly_if_all_their_ranks_do(mesh: Mesh) -> None:
+    """Each rank sends to the rank at its position, so all transfers stay inside a node.
+
+    The same holds for each wider level.
+    """
+    levels = (mesh.gpus_per_node, *mesh.gpus_per_level)
+    rank = {tuple(at[axis] for axis in AXES): number for number, at in enumerate(positions(mesh))}
+    for stage, other in itertools.product(range(mesh.pp), repeat=2):
+        places = itertools.product(range(mesh.tp), range(mesh.cp), range(mesh.ep), range(mesh.dp))
+        pairs = [(rank[*at, stage], rank[*at, other]) for at in places]
+        crossed = sum(any(a // size != b // size for a, b in pairs) for size in levels)
+        assert mesh.levels_crossed(stage, other) == crossed
+
+
+def test_stages_before_replicas_bring_the_stages_together() -> None:
+    """Two stages of two ranks and four replicas are on nodes of four GPUs, in both orders."""
+    replicas_first = Mesh(tp=2, dp=4, pp=2, gpus_per_node=4)
+    stages_first = Mesh(tp=2, dp=4, pp=2, gpus_per_node=4, order=("tp", "cp", "ep", "pp", "dp"))
+    assert replicas_first.group("dp") == Group(("dp",), 4, 2)
+    assert replicas_first.levels_crossed(0, 1) > 0
+    assert stages_first.group("dp") == Group(("dp",), 4, 1)
+    assert stages_first.levels_crossed(0, 1) == 0
+
+
+def test_ranks_of_each_level() -> None:
+    """Leaves have four nodes and spines sixteen: two of 8 stages of 64 GPUs share a spine."""
+    mesh = Mesh(tp=8, dp=8, pp=8, gpus_per_node=8, gpus_per_level=(32, 128))
+    assert mesh.group("tp") == Group(("tp",), 8, 8, (8, 8))
+    assert mesh.group("dp") == Group(("dp",), 8, 1, (4, 8))
+    assert mesh.group("pp") == Group(("pp",), 8, 1, (1, 2))
+    assert [mesh.levels_crossed(stage, stage + 1) for stage in range(3)] == [2, 3, 2]

@@ -1,0 +1,140 @@
+"""Output files of commands are complete, or unchanged after a failure."""
+
+import errno
+import os
+import pathlib
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from simtrain.base.output_folder import check_writable, replacing, write_new
+from simtrain.errors import InputError
+from simtrain.render.figures.breakdown import plot_breakdown
+from simtrain.render.figures.style import write_picture
+from simtrain.render.html import document
+from simtrain.render.html.elements import Html
+from simtrain.render.traces import write
+from tests.helpers.command_line import call
+from tests.helpers.toys import run, small
+
+CHROME = "simtrain.render.traces.write.write_chrome"
+RESULT = run(small())
+
+
+def interrupt(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
+def page(file: pathlib.Path) -> None:
+    document.write_document(document.Document("new", Html(), []), file)
+
+
+def picture(file: pathlib.Path) -> None:
+    write_picture(plot_breakdown(RESULT), file, "footer")
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "inside", "write"),
+    [
+        ("t.json", None, CHROME, lambda file: write.write_trace(RESULT, file)),
+        ("t.json.gz", b"old", CHROME, lambda file: write.write_trace(RESULT, file)),
+        ("t.svg", b"old", "os.replace", picture),
+        ("t.html", b"old", "os.replace", page),
+    ],
+)
+def test_an_interrupted_file_stays_as_it_was(
+    name: str,
+    old: bytes | None,
+    inside: str,
+    write: Callable[[pathlib.Path], None],
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    file = tmp_path / name
+    if old:
+        file.write_bytes(old)
+    monkeypatch.setattr(inside, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write(file)
+    assert {one.name: one.read_bytes() for one in tmp_path.iterdir()} == (
+        {name: old} if old else {}
+    )
+
+
+def test_a_link_stays_a_link_and_its_file_is_replaced(tmp_path: pathlib.Path) -> None:
+    file, link = tmp_path / "file.txt", tmp_path / "link.txt"
+    link.symlink_to(file)
+    for text in ("one", "two"):
+        with replacing(link) as unfinished:
+            unfinished.write_text(text, "utf-8")
+        assert (file.read_text("utf-8"), link.is_symlink()) == (text, True)
+
+
+def test_a_link_without_a_file_makes_the_file_that_it_names(tmp_path: pathlib.Path) -> None:
+    file, link = tmp_path / "file.svg", tmp_path / "link.svg"
+    link.symlink_to(file)
+    check_writable(link, "it")
+    assert (link.is_symlink(), file.exists()) == (True, False)
+    write_new(link, "all")
+    assert (link.is_symlink(), file.read_text("utf-8")) == (True, "all")
+    with pytest.raises(InputError, match="E113 the file exists"):
+        write_new(link, "more")
+
+
+@pytest.mark.parametrize("command", ["init new.yaml", "scenarios gpt2_1_5b --copy new.yaml"])
+def test_a_full_disk_leaves_no_file_behind(
+    command: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write_half(file: pathlib.Path, text: str, **settings: str) -> None:
+        file.write_bytes(text.encode()[:10])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.chdir(tmp_path)
+    with monkeypatch.context() as full_disk:
+        full_disk.setattr(pathlib.Path, "write_text", write_half)
+        outcome = call(*command.split())
+    assert (outcome.exit_code, [*tmp_path.iterdir()]) == (2, [])
+    assert outcome.stderr.startswith("new.yaml: E113 cannot be written: No space left on device")
+    assert call(*command.split()).exit_code == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_pipe_is_written_directly(tmp_path: pathlib.Path) -> None:
+    pipe, read = tmp_path / "pipe.json", list[str]()
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: read.append(pipe.read_text("utf-8")))
+    reader.start()
+    with replacing(pipe) as target:
+        target.write_text("all", "utf-8")
+    reader.join()
+    assert read == ["all"]
+
+
+def test_an_error_names_the_requested_file(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(InputError, match=r"nowhere.t\.json: E113 "):
+        write.write_trace(RESULT, tmp_path / "nowhere" / "t.json")
+
+
+@pytest.mark.parametrize(
+    "command", ["run X --trace no/t.json", "timeline X --out no/t.svg", "report X --out no/t.html"]
+)
+def test_an_output_file_is_checked_before_the_simulation(
+    command: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("simulate", "simulate_fitting"):
+        monkeypatch.setattr(f"simtrain.studies.simulation.{name}", interrupt)
+    outcome = call(*command.replace("X", "gpt2_1_5b").split())
+    assert outcome.exit_code == 2
+    assert outcome.stderr.startswith("no/t.") and ": E113 " in outcome.stderr
+
+
+def test_a_check_leaves_no_file_and_changes_none(tmp_path: pathlib.Path) -> None:
+    new, old = tmp_path / "new", tmp_path / "old"
+    old.write_text("old", "utf-8")
+    check_writable(new, "it")
+    check_writable(old, "it")
+    assert (new.exists(), old.read_text("utf-8")) == (False, "old")
+    with pytest.raises(InputError, match="E113 "):
+        check_writable(tmp_path, "it")

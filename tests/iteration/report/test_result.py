@@ -1,0 +1,143 @@
+"""Results as text, as tables of notebooks, as plain data and as frames."""
+
+import copy
+import dataclasses
+import io
+import json
+import pickle
+import sys
+import types
+from dataclasses import asdict
+
+import pytest
+from rich.console import Console
+
+import simtrain
+from simtrain.engine import Timeline
+from simtrain.errors import InputError
+from simtrain.iteration.memory.report import MemoryReport
+from simtrain.iteration.report.breakdown import mean_breakdown
+from simtrain.render.pages.result_page import result_page
+from simtrain.studies.search import search
+from tests.helpers.toys import a100, run, small
+
+RESULT = run(small())
+
+
+def test_public_values_print_a_short_summary() -> None:
+    evaluator = simtrain.Evaluator()
+    evaluation = evaluator.evaluate(RESULT.scenario)
+    found = search(RESULT.scenario, gpus=(4,), top=1)
+    timeline, plan = RESULT.timeline, RESULT.plan
+    values = [RESULT, timeline, timeline.program, plan, plan.schedule, RESULT.iteration]
+    for value in [*values, a100(), evaluator, evaluation, found]:
+        assert len(repr(value)) < 200, type(value)
+
+
+def test_the_repr_of_a_result_is_one_line() -> None:
+    line = repr(RESULT)
+    assert line.startswith("<Result unnamed: ")
+    for figure in ("MFU ", "HFU ", "GPUs 16 of a100_sxm4_80gb", "peak memory ", "of 80 GiB>"):
+        assert figure in line
+
+
+def test_a_notebook_shows_a_table_of_every_part() -> None:
+    html = RESULT._repr_html_()
+    assert html.startswith("<table><tr><th>") and html.endswith("</table>")
+    for name in (*RESULT.summary, *RESULT.breakdown_s):
+        assert f"<th>{name}</th>" in html
+
+
+def test_names_are_escaped_in_html() -> None:
+    scenario = RESULT.scenario.replace({"name": "<b>&"})
+    assert "<td>&lt;b&gt;&amp;</td>" in run(scenario)._repr_html_()
+
+
+def test_plain_data_is_json() -> None:
+    data = RESULT.to_dict()
+    assert json.loads(json.dumps(data, allow_nan=False)) == data
+
+
+def test_tables_have_a_row_per_stage_and_per_task() -> None:
+    parts = RESULT.breakdown.records()
+    assert [row.pop("stage") for row in parts] == [0, 1, 2, 3]
+    assert [sum(row.values()) for row in parts] == pytest.approx([RESULT.iteration_time_s] * 4)
+    peaks = [row["peak_bytes"] for row in RESULT.memory.records()]
+    assert tuple(peaks) == RESULT.memory.peaks_bytes
+    tasks = RESULT.timeline.records()
+    assert len(tasks) == RESULT.timeline.program.num_tasks
+    assert max(row["end_s"] for row in tasks) == RESULT.iteration_time_s
+
+
+def test_frames_are_pandas_if_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    pandas = types.ModuleType("pandas")
+    pandas.DataFrame = lambda rows: ("frame", rows)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "pandas", pandas)
+    assert RESULT.frame("breakdown") == ("frame", RESULT.breakdown.records())
+    assert RESULT.frame("memory") == ("frame", RESULT.memory.records())
+    assert RESULT.frame("timeline") == ("frame", RESULT.timeline.records())
+
+    operators = RESULT.operators()
+    assert operators.frame() == ("frame", operators.records())
+
+
+def test_an_unknown_table_or_stage_is_refused() -> None:
+    with pytest.raises(InputError, match=r'no table "memroy"\n  fix: did you mean memory\?'):
+        RESULT.frame("memroy")  # type: ignore[arg-type]
+    for stage in (-1, 4, "0"):
+        for get in (RESULT.operators, RESULT.memory_curve):
+            with pytest.raises(InputError, match=f"E506 the pipeline has no stage {stage!r}"):
+                get(stage)  # type: ignore[operator]
+    with pytest.raises(InputError, match="E118 there is no stage '0'\n  fix: choose stages from 0"):
+        RESULT.timeline.plot(stages="0")  # type: ignore[arg-type]
+
+
+def test_a_pickled_result_is_a_complete_result() -> None:
+    again = pickle.loads(pickle.dumps(RESULT))
+    assert again.to_dict() == RESULT.to_dict() and again.scenario == RESULT.scenario
+    assert again.operators(0).to_dict() == RESULT.operators(0).to_dict()
+    assert again.profile.model_dump() == RESULT.profile.model_dump()
+    timeline = pickle.loads(pickle.dumps(RESULT.timeline))
+    assert timeline.records() == RESULT.timeline.records()
+
+
+def test_without_pandas_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    for part in (RESULT.timeline, RESULT.breakdown, RESULT.memory, RESULT.operators()):
+        with pytest.raises(InputError, match=r"pip install pandas, or use records\(\)"):
+            part.frame()  # type: ignore[attr-defined]
+
+
+def test_parts_of_a_result_equal_plain_parts() -> None:
+    """They are equal and have the same fields. A copy can still list its records."""
+    breakdown, report = mean_breakdown(RESULT.stages), RESULT.memory_report
+    for view, plain in ((RESULT.breakdown, breakdown), (RESULT.memory, report)):
+        assert view == plain and plain == view
+        assert asdict(view) == asdict(plain) and view != RESULT
+    assert hash(RESULT.breakdown) == hash(breakdown)
+    timeline = RESULT.iteration.timeline
+    assert RESULT.timeline.end_s is timeline.end_s and RESULT.timeline.program is timeline.program
+    again = copy.deepcopy(RESULT.breakdown)
+    assert again == RESULT.breakdown and again.records() == RESULT.breakdown.records()
+
+
+def test_a_part_with_other_values_is_a_plain_part() -> None:
+    memory, breakdown = RESULT.memory, RESULT.breakdown
+    smaller = dataclasses.replace(memory, capacity_bytes=2**30)
+    assert type(smaller) is MemoryReport and not smaller.fits
+    assert repr(memory).startswith("<MemoryReport of 4 stages: at most 7,9")
+    assert smaller.stages == memory.stages
+    assert dataclasses.replace(breakdown, compute_s=0.0).total_s < breakdown.total_s
+    timeline = dataclasses.replace(RESULT.timeline)
+    assert type(timeline) is Timeline and timeline.end_s is RESULT.timeline.end_s
+
+
+def test_head_sizes_that_are_not_a_multiple_of_8_give_a_warning() -> None:
+    """The warning is on the page and in the data."""
+    odd, even = (run(small(model={"kv_channels": channels})) for channels in (108, 144))
+    (warning,) = odd.to_dict()["warnings"]
+    assert " 108 channels" in warning and " 8" in warning
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(result_page(odd))
+    assert warning in console.export_text()
+    assert even.to_dict()["warnings"] == []

@@ -1,0 +1,273 @@
+"""A whole iteration: its breakdown, and the effects of other hardware."""
+
+import itertools
+import math
+from typing import Any
+
+import pytest
+
+from simtrain.errors import InputError
+from simtrain.iteration.report.breakdown import Breakdown
+from simtrain.iteration.report.result import Result
+from simtrain.scenario import load_scenario
+from simtrain.studies.simulation import simulate
+from simtrain.workload.work import Collective, CollectiveKind
+from tests.helpers.toys import (
+    INSTANT_RINGS,
+    SMALL_MODEL,
+    a100,
+    gradient_reduction_s,
+    machine_of,
+    num_parameters,
+    plan_of,
+    ring_start_s,
+    run,
+    scenario_with,
+    small,
+)
+
+
+def test_one_gpu_and_one_microbatch_is_the_sum_of_its_parts() -> None:
+    """Forward, backward, average, norm and update run one after another."""
+    scenario = scenario_with(SMALL_MODEL)
+    plan, machine = plan_of(scenario), machine_of(a100())
+    (whole,), (step,) = plan.chunks, plan.steps
+    forward, backward = (
+        machine.time(plan.chunk_pass(whole, kind, saves_all=True)) for kind in ("F", "B")
+    )
+    assert set(step) == {"average", "norm", "update"}
+    step_s = machine.op_seconds(itertools.chain(*step.values()))
+    result = run(scenario)
+    expected_s = forward.duration_s + backward.duration_s + step_s
+    assert result.iteration_time_s == pytest.approx(expected_s)
+    assert result.breakdown.optimizer_s == pytest.approx(step_s)
+    assert result.breakdown.compute_s == pytest.approx(forward.compute_s + backward.compute_s)
+    assert result.breakdown.bubble_s == pytest.approx(0, abs=1e-9)
+    assert result.breakdown.tensor_communication_s == 0
+
+
+FASTER = {
+    "intra_node__bandwidth": 600e9,
+    "inter_node__adapter_bandwidth": 50e9,
+    "gemm__mainloop_flops": 300e12,
+    "gemm__sustained_flops": 300e12,
+    "memory_bound__fused_bandwidth": 2e12,
+    "memory_bound__stream_bandwidth": 2e12,
+    "memory_bound__kernel_latency": 0.0,
+    "host__issue": 0.0,
+    "overlap__slowdown": 0.0,
+    "inter_node__step_latency": 0.0,
+}
+
+
+@pytest.mark.parametrize("entry", FASTER)
+@pytest.mark.parametrize("sequence", [False, True])
+def test_better_hardware_never_slows(entry: str, sequence: bool) -> None:
+    scenario = small({"sequence_parallel": sequence, "data": 4}, recompute="selective")
+    before = run(scenario).iteration_time_s
+    assert run(scenario, **{entry: FASTER[entry]}).iteration_time_s <= before
+
+
+def test_a_what_if_in_the_scenario_equals_a_changed_profile() -> None:
+    """Doubling the NVLink bandwidth in `hardware:` equals changing the entry of the profile."""
+    name, setting = "table4_baseline", "hardware.intra_node.bandwidth=600 GB/s"
+    plain, overridden = simulate(load_scenario(name)), simulate(load_scenario(name, [setting]))
+    set_in_profile = run(load_scenario(name), intra_node__bandwidth=600e9)
+    assert overridden.iteration_time_s == set_in_profile.iteration_time_s
+    assert overridden.iteration_time_s < plain.iteration_time_s
+    assert overridden.profile.intra_node.bandwidth.source == "set in the scenario"
+
+
+def test_sequence_parallelism_is_faster_on_table_4s_layer() -> None:
+    baseline, sequence = (
+        run(load_scenario(f"table4_{name}")).iteration_time_s for name in ("baseline", "sequence")
+    )
+    assert sequence < baseline
+
+
+@pytest.mark.parametrize("data", [2, 4])
+@pytest.mark.parametrize("interleave", [1, 2])
+def test_reducing_gradients_during_the_backward_pass_is_never_slower(
+    data: int, interleave: int
+) -> None:
+    grid = {"tensor": 8, "data": data, "interleave": interleave}
+    exposed, hidden = (
+        run(small(grid, overlap={"data_parallel": overlap})) for overlap in (False, True)
+    )
+    assert hidden.iteration_time_s < exposed.iteration_time_s
+    assert hidden.breakdown.data_communication_s < exposed.breakdown.data_communication_s
+    assert exposed.breakdown.data_communication_s > 0
+
+
+def test_exposed_gradients_take_the_time_of_their_all_reduce() -> None:
+    """A second replica of a single stage adds one all-reduce over its parameters."""
+    one, two = (run(small({"tensor": 8, "pipeline": 1, "data": data})) for data in (1, 2))
+    added_s = two.breakdown.data_communication_s
+    assert two.iteration_time_s == pytest.approx(one.iteration_time_s + added_s)
+    # Two nodes with one rank each: a ring of two steps over one adapter at its concurrent
+    # efficiency.
+    network = a100().inter_node
+    wire_s = num_parameters(two.scenario) * 4 / (25e9 * network.concurrent_efficiency.value)
+    latency_s = ring_start_s() + 2 * network.step_latency.value
+    assert added_s == pytest.approx(latency_s + wire_s)
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {},
+        {"first_stage_layers": 3},
+        {"layout": "E|t*8L"},
+        {"layout": "E|t|tt|t|t|tt|t|L", "interleave": 2, "pipeline": 4},
+    ],
+    ids=lambda own: own.get("layout", str(own.get("first_stage_layers"))),
+)
+def test_buckets_reduce_every_gradient_once(own: dict[str, Any]) -> None:
+    """Without latencies, splitting the all-reduce by layers does not change its time."""
+    grid = {
+        "tensor": 8,
+        "pipeline": 2,
+        "data": 2,
+        **own,
+    }
+    free = INSTANT_RINGS | {"memory_bound__kernel_latency": 0.0}
+    exposed, hidden = (
+        run(small(grid, overlap={"data_parallel": overlap}), **free) for overlap in (False, True)
+    )
+    for stage in range(exposed.scenario.parallelism.pipeline):
+        at_once_s = gradient_reduction_s(exposed, stage)
+        assert hidden.timeline.busy_s()[f"data {stage}"] == pytest.approx(at_once_s)
+
+
+def test_no_stage_updates_before_the_norm_is_reduced() -> None:
+    """The norm of the whole model's gradients is a barrier for all stages."""
+    spans = list(run(small()).timeline.spans())
+    norms = [span.end_s for span in spans if span.name == "gradient norm"]
+    steps = [span.start_s for span in spans if span.name == "Adam"]
+    assert len(norms) == len(steps) == 4
+    assert len(set(norms)) > 1
+    assert min(steps) > max(norms)
+
+
+FREE_TRANSFERS = {
+    "host__issue": 0.0,
+    "intra_node__point_to_point__latency": 0.0,
+    "inter_node__point_to_point__latency": 0.0,
+    "intra_node__bandwidth": 1e30,
+    "inter_node__adapter_bandwidth": 1e30,
+}
+
+
+def test_gpipe_and_1f1b_have_the_same_bubble() -> None:
+    gpipe, one_f_one_b = (
+        run(small({"tensor": 1}, schedule=name), **FREE_TRANSFERS) for name in ("gpipe", "1f1b")
+    )
+    assert gpipe.breakdown.bubble_s > 0
+    assert one_f_one_b.breakdown.bubble_s == pytest.approx(gpipe.breakdown.bubble_s)
+    assert one_f_one_b.iteration_time_s == pytest.approx(gpipe.iteration_time_s)
+
+
+def test_the_bubble_of_the_slowest_stage() -> None:
+    """The last stage has the head, is the slowest, and waits once for each other stage."""
+    result = run(small({"tensor": 1, "pipeline": 4}, schedule="gpipe"), **FREE_TRANSFERS)
+    spans = [span for span in result.timeline.spans() if span.kind in ("forward", "backward")]
+    pass_s = [
+        math.fsum(span.duration_s for span in spans if span.stream == f"stage {stage}") / 8
+        for stage in range(4)
+    ]
+    assert max(pass_s) == pass_s[3]
+    assert max(span.end_s for span in spans) == pytest.approx(sum(pass_s[:3]) + 8 * pass_s[3])
+
+
+def test_interleaving_shrinks_the_bubble() -> None:
+    plain, interleaved = (run(small({"interleave": chunks})) for chunks in (1, 2))
+    assert interleaved.breakdown.bubble_s < plain.breakdown.bubble_s
+
+
+def test_an_iteration_is_the_same_every_time() -> None:
+    scenario = small({"data": 2, "interleave": 2}, overlap={"data_parallel": True})
+    first, second = simulate(scenario), simulate(scenario)
+    assert first.to_dict() == second.to_dict()
+    assert first.timeline.records() == second.timeline.records()
+
+
+def test_a_job_larger_than_its_cluster_is_refused() -> None:
+    with pytest.raises(InputError, match=r"E317 .* 4 x 4 x 1 = 16 GPUs, but the cluster has 8"):
+        run(small(), cluster__num_nodes=1)
+
+
+def test_tied_embeddings_are_reduced_between_the_ends() -> None:
+    tied, untied = (run(small(model={"tied_embeddings": tied})) for tied in (True, False))
+
+    def reductions(result: Result) -> list[str]:
+        return [span.name for span in result.timeline.spans() if span.stream == "embedding"]
+
+    assert reductions(tied) == ["embedding gradient all-reduce"]
+    assert reductions(untied) == []
+    assert tied.iteration_time_s > untied.iteration_time_s
+
+
+def test_one_stage_holds_a_tied_embedding_once() -> None:
+    """An untied model on one GPU has a second table to average, measure and update."""
+    tied, untied = (
+        run(scenario_with(SMALL_MODEL | {"tied_embeddings": tied})).breakdown
+        for tied in (True, False)
+    )
+    assert untied.optimizer_s > tied.optimizer_s
+    assert untied.compute_s == pytest.approx(tied.compute_s)
+
+
+def test_precision_changes_the_bytes_moved() -> None:
+    """fp16 unscales gradients; 16-bit gradients take half as long to reduce."""
+
+    def parts(compute: str, gradients: str) -> Breakdown:
+        precision = {"compute": compute, "gradients": gradients}
+        grid = {"tensor": 8, "pipeline": 1, "data": 2}
+        return run(small(grid, precision=precision), **INSTANT_RINGS).breakdown
+
+    bf16, fp16, narrow = parts("bf16", "fp32"), parts("fp16", "fp32"), parts("bf16", "bf16")
+    assert fp16.optimizer_s > bf16.optimizer_s
+    assert fp16.compute_s == bf16.compute_s
+    assert narrow.data_communication_s == pytest.approx(bf16.data_communication_s / 2)
+    assert narrow.compute_s < bf16.compute_s
+
+
+TRANSFER = {"pipeline": 2, "tensor": 8}
+SBH2 = 2 * 2048 * 4096
+
+
+def durations(result: Result, kind: str) -> set[float]:
+    return {round(span.duration_s, 12) for span in result.timeline.spans() if span.kind == kind}
+
+
+@pytest.mark.parametrize(
+    ("grid", "num_bytes", "gathers"),
+    [
+        ({}, SBH2 / 8, True),
+        ({"scatter_gather": False}, SBH2, False),
+        ({"sequence_parallel": True}, SBH2 / 8, False),
+    ],
+)
+def test_bytes_that_a_stage_sends(grid: dict[str, Any], num_bytes: float, gathers: bool) -> None:
+    """A rank sends 2sbh/t that is gathered on receive, all of 2sbh, or its part of the sequence."""
+    result = run(small(TRANSFER | grid))
+    link = a100().inter_node.point_to_point
+    send_s = link.latency.value + num_bytes / (25e9 * link.efficiency.value)
+    gather = Collective(CollectiveKind.ALL_GATHER, SBH2, result.plan.mesh.group("tp"))
+    gather_s = machine_of(a100()).model.seconds(gather)
+    (transfer_s,) = durations(result, "transfer")
+    assert transfer_s == pytest.approx(send_s)
+    assert durations(result, "receive gather") == ({round(gather_s, 12)} if gathers else set())
+
+
+def test_the_host_posts_each_message_of_an_exchange() -> None:
+    """An exchange has one message at the ends of 1F1B, and a send and a receive in between."""
+    result = run(small(TRANSFER), host__issue=1e-3)
+    assert durations(result, "synchronize") == {1e-3, 2e-3}
+
+
+def test_blocking_transfers_inside_a_node_beat_those_across() -> None:
+    """Two stages of four ranks share a node of eight GPUs, but not nodes of four."""
+    inside = run(small({"pipeline": 2}))
+    across = run(small({"pipeline": 2}), cluster__gpus_per_node=4)
+    assert inside.breakdown.pipeline_communication_s < across.breakdown.pipeline_communication_s

@@ -1,0 +1,144 @@
+"""Text of figures: no two texts overlap, and no label of an axis repeats."""
+
+import itertools
+import pathlib
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.axis import Tick
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from matplotlib.transforms import Bbox
+from pytest import MonkeyPatch
+
+from simtrain.base.resources import list_sweeps
+from simtrain.render.figures import style
+from simtrain.render.figures.labels import distinct_labels, log_ticks, wrap
+from simtrain.render.figures.sweep import load_results, write_plots
+from simtrain.studies.sweep import load_plan
+from tests.helpers.made_results import GIB, nothing, ran, row, write_plan, write_results
+
+SLACK_PIXELS = 0.6
+
+
+def texts_drawn(figure: Figure) -> list[Text]:
+    """Return every text that appears in the figure."""
+    with MonkeyPatch.context() as patch:
+        drawn: list[Text] = []
+        draw = Text.draw
+
+        def record(self: Text, renderer: object, *args: object, **how: object) -> None:
+            if self.get_visible() and self.get_text().strip():
+                drawn.append(self)
+            draw(self, renderer, *args, **how)
+
+        patch.setattr(Text, "draw", record)
+        figure.draw_without_rendering()
+    return drawn
+
+
+def boxes_of(figure: Figure) -> list[tuple[str, Bbox]]:
+    """Return every text with its box in pixels; the box of an annotation excludes its arrow."""
+    return [(text.get_text(), Text.get_window_extent(text)) for text in texts_drawn(figure)]
+
+
+def overlaps(boxes: list[tuple[str, Bbox]]) -> list[tuple[str, str]]:
+    """Return pairs of texts with overlapping boxes."""
+    return [
+        (first, second)
+        for (first, a), (second, b) in itertools.combinations(boxes, 2)
+        if min(a.x1, b.x1) - max(a.x0, b.x0) > SLACK_PIXELS
+        and min(a.y1, b.y1) - max(a.y0, b.y0) > SLACK_PIXELS
+    ]
+
+
+def repeated_labels(figure: Figure) -> list[str]:
+    """Return labels that appear twice on one axis."""
+    found = []
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            ticks: list[Tick] = axis._update_ticks()  # type: ignore[attr-defined]
+            labels = [tick.label1.get_text() for tick in ticks if tick.label1.get_text()]
+            found += [label for label in set(labels) if labels.count(label) > 1]
+    return found
+
+
+def outside(boxes: list[tuple[str, Bbox]], frame: Bbox) -> list[str]:
+    """Return texts that leave the figure."""
+    return [
+        text
+        for text, box in boxes
+        if box.x0 < -1 or box.y0 < -1 or box.x1 > frame.x1 + 1 or box.y1 > frame.y1 + 1
+    ]
+
+
+def check(figure: Figure, name: str = "") -> None:
+    """Check all texts of a figure, and that one contains this name."""
+    boxes = boxes_of(figure)
+    assert overlaps(boxes) == []
+    assert repeated_labels(figure) == []
+    assert outside(boxes, figure.bbox) == []
+    assert any(name in text for text, _ in boxes)
+
+
+@pytest.fixture
+def drawn(monkeypatch: MonkeyPatch) -> Iterator[dict[str, Figure]]:
+    """Collect figures by file name instead of writing them."""
+    figures: dict[str, Figure] = {}
+    monkeypatch.setattr(
+        style, "save", lambda figure, files: figures.update({files[0].stem: figure})
+    )
+    with style.styled():
+        yield figures
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list_sweeps())
+def test_figures_of_shipped_sweeps_have_no_overlapping_text(
+    name: str, tmp_path: pathlib.Path, drawn: dict[str, Figure]
+) -> None:
+    plan = load_plan(name)
+    rows = []
+    for index in range(plan.num_points):
+        rate, gib, gpus = 14e3 + 37 * (index * 7 % 50), 60 + index * 5 % 17, 8 * 2 ** (index % 4)
+        results = ran(rate, gib, gpus) | {"capacity_bytes": 80 * GIB, "mfu": rate / 30e3}
+        if index % 7 == 3:
+            rule = "E306" if index % 2 else "E310"
+            results = nothing(*(("does_not_fit",) if index % 3 else ("illegal", rule)))
+        rows.append(row(index, plan.cells(index), **results))
+    write_plan(tmp_path, plan)
+    write_plots(load_results(write_results(tmp_path, rows, 1000)), tmp_path)
+    assert set(drawn) == {"heat_map", "pareto", "scaling"}
+    for figure in drawn.values():
+        check(figure, name)
+
+
+@given(
+    low=st.floats(1e-3, 1e9),
+    ratio=st.floats(1.05, 1e6),
+)
+def test_ticks_of_a_logarithmic_axis_have_distinct_labels(low: float, ratio: float) -> None:
+    ticks = log_ticks(low, low * ratio)
+    labels = distinct_labels(ticks)
+    assert len(ticks) >= 3 and len(set(labels)) == len(ticks)
+    assert all(low <= tick <= low * ratio for tick in ticks)
+
+
+def test_less_than_a_decade_has_round_ticks_with_two_digits() -> None:
+    assert distinct_labels(log_ticks(12.3e3, 26e3)) == [
+        "14k",
+        "16k",
+        "18k",
+        "20k",
+        "22k",
+        "24k",
+        "26k",
+    ]
+    assert distinct_labels(log_ticks(5e3, 5e6)) == ["10k", "30k", "100k", "300k", "1M", "3M"]
+
+
+def test_long_names_are_wrapped_after_punctuation() -> None:
+    assert wrap("selective+sequence", 12) == "selective+\nsequence"
+    assert wrap("delayed, weights too", 30) == "delayed, weights too"

@@ -1,0 +1,202 @@
+"""Figures of reproduced tables and figures: files, readable text, identical bytes."""
+
+import pathlib
+import struct
+import zlib
+from collections.abc import Iterator
+from xml.etree import ElementTree
+
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from pytest import MonkeyPatch
+
+from simtrain import paper
+from simtrain.paper.entries import Entry, TimeComparison
+from simtrain.paper.kept_microbatches import AppendixC
+from simtrain.paper.kept_microbatches import _example as example
+from simtrain.paper.kept_microbatches import _passes as passes
+from simtrain.render.figures import paper as figures_of_paper
+from simtrain.render.figures.paper import draw, write_paper_figure
+from simtrain.render.figures.style import styled
+from simtrain.studies.simulation import simulate
+from tests.helpers.command_line import call, refused
+from tests.render.figures.test_labels import check
+
+pytestmark = pytest.mark.slow
+
+TARGETS = ("table2", "table4", "fig1", "fig7", "fig8", "fig9", "appendix-c", "zero")
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[str, paper.TargetResult]:
+    """Reproduce every target; of Appendix C only the example that the figure shows."""
+    short = [target for target in TARGETS if target != "appendix-c"]
+    window = AppendixC("Appendix C", (), tuple(passes(simulate(example()))))
+    return {target: paper.reproduce(target) for target in short} | {"appendix-c": window}
+
+
+@pytest.fixture(scope="module")
+def figures(results: dict[str, paper.TargetResult]) -> Iterator[dict[str, Figure]]:
+    with styled():
+        yield {target: draw(target, result) for target, result in results.items()}
+
+
+def pixels(png: bytes) -> tuple[int, int, bytes]:
+    """Return width, height and the uncompressed bytes of the image."""
+    assert png[:8] == b"\x89PNG\r\n\x1a\n"
+    width, height = struct.unpack(">II", png[16:24])
+    data, at = b"", 8
+    while at < len(png):
+        (length,) = struct.unpack(">I", png[at : at + 4])
+        if png[at + 4 : at + 8] == b"IDAT":
+            data += png[at + 8 : at + 8 + length]
+        at += 12 + length
+    return width, height, zlib.decompress(data)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_equal_figures_are_identical_png_and_svg_files(
+    target: str, results: dict[str, paper.TargetResult], tmp_path: pathlib.Path
+) -> None:
+    folders = [tmp_path / "one", tmp_path / "two"]
+    for folder in folders:
+        folder.mkdir()
+        written = write_paper_figure(target, results[target], folder)
+        assert written == (folder / f"{target}.png", folder / f"{target}.svg")
+    for kind in ("png", "svg"):
+        one, two = ((folder / f"{target}.{kind}").read_bytes() for folder in folders)
+        assert one == two
+        assert b"matplotlib v" not in one.lower() or kind == "svg"
+        assert b"<dc:date>" not in one
+    width, height, image = pixels((tmp_path / "one" / f"{target}.png").read_bytes())
+    assert width == 1500 and height > 400
+    assert len(set(image)) > 50, "blank"
+    root = ElementTree.parse(tmp_path / "one" / f"{target}.svg").getroot()
+    assert len(list(root.iter("{http://www.w3.org/2000/svg}path"))) > 50
+
+
+def axes_of(figure: Figure) -> list[Axes]:
+    return list(figure.axes)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_figures_have_titles_units_and_legends(target: str, figures: dict[str, Figure]) -> None:
+    figure = figures[target]
+    titles = [axes.get_title(loc="left") for axes in axes_of(figure)]
+    assert all(titles)
+    labels = " ".join(axes.get_xlabel() + " " + axes.get_ylabel() for axes in axes_of(figure))
+    unit = {"fig1": "GiB", "fig9": "GiB", "table2": "MiB", "zero": "GB"}.get(target)
+    unit = unit or ("ms" if target in ("fig8", "appendix-c") else "%")
+    assert unit in labels.replace(",", " ").split()
+    assert figure.legends or target == "table4"
+    for legend in figure.legends:
+        names = [text.get_text() for text in legend.get_texts()]
+        assert len(names) == len(set(names)) >= 2
+
+
+def texts(axes: Axes) -> list[str]:
+    return [text.get_text() for text in axes.texts if text.get_text()]
+
+
+def test_bars_show_the_values_of_the_table(
+    figures: dict[str, Figure], results: dict[str, paper.TargetResult]
+) -> None:
+    shares = results["fig7"].sections[0]  # type: ignore[union-attr]
+    written = texts(figures["fig7"].axes[0])
+    assert written == [f"{100 * entry.simulated:.1f}" for entry in shares.entries]
+    heights = [patch.get_height() for patch in figures["fig7"].axes[0].patches]  # type: ignore[attr-defined]
+    drawn = [height for height in heights if height]
+    assert drawn == [100 * entry.simulated for entry in shares.entries]
+
+
+def test_bars_are_in_the_papers_order(figures: dict[str, Figure]) -> None:
+    for target in ("fig1", "fig7", "fig8"):
+        ticks = [text.get_text() for text in figures[target].axes[0].get_xticklabels()]
+        assert ticks == ["22B", "175B", "530B", "1T"]
+    names = [name for name in texts(figures["fig8"].axes[0]) if name[0].isalpha()]
+    assert names == ["baseline", "full\nrecompute", "present\nwork"] * 4
+
+
+def test_figures_ignore_the_users_matplotlib_style(
+    results: dict[str, paper.TargetResult], tmp_path: pathlib.Path
+) -> None:
+    import matplotlib
+
+    write_paper_figure("fig7", results["fig7"], tmp_path)
+    before = (tmp_path / "fig7.svg").read_bytes()
+    with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "red"}):
+        write_paper_figure("fig7", results["fig7"], tmp_path)
+        assert matplotlib.rcParams["font.size"] == 30
+    assert (tmp_path / "fig7.svg").read_bytes() == before
+
+
+# ------------------------------------------------------------------------------- the command line
+
+
+def test_out_creates_the_folder_and_writes_all_figures(
+    tmp_path: pathlib.Path, monkeypatch: MonkeyPatch
+) -> None:
+    drawn: dict[str, pathlib.Path] = {}
+    quick = TimeComparison("a quick one", [Entry(("22B", "full"), 1.42, 1.42)], 0.01, 0.01)
+    monkeypatch.setattr(paper, "reproduce", lambda target, progress: quick)
+    monkeypatch.setattr(
+        figures_of_paper, "write_paper_figure", lambda name, result, out: drawn.update({name: out})
+    )
+    folder = tmp_path / "new" / "pictures"
+    outcome = call("reproduce", "all", "--out", str(folder))
+    assert (outcome.exit_code, outcome.stderr) == (0, "")
+    assert folder.is_dir()
+    assert drawn == dict.fromkeys([*TARGETS, "table5", "dp530b"], folder)
+
+
+def test_a_missed_threshold_still_writes_the_figure(
+    tmp_path: pathlib.Path, monkeypatch: MonkeyPatch
+) -> None:
+    bad = TimeComparison("bad", [Entry(("22B", "full"), 1.42, 2.0)], 0.01, 0.01)
+    monkeypatch.setattr(paper, "table5", lambda progress: bad)
+    outcome = call("reproduce", "table5", "--json", "--out", str(tmp_path))
+    assert outcome.exit_code == 4
+    assert (tmp_path / "table5.png").is_file()
+
+
+@pytest.mark.parametrize("place", ["taken", "taken/below"])
+def test_a_folder_that_cannot_be_created_is_refused_before_simulating(
+    place: str, tmp_path: pathlib.Path, monkeypatch: MonkeyPatch
+) -> None:
+    (tmp_path / "taken").write_text("a file")
+    monkeypatch.setattr(paper, "table2", lambda progress: pytest.fail("simulated"))
+    errors = refused("reproduce", "table2", "--out", str(tmp_path / place))
+    assert errors.startswith(f"{tmp_path / place}: E113 ")
+
+
+def test_a_picture_file_that_cannot_be_written_is_refused(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "table2.png").mkdir()
+    errors = refused("reproduce", "table2", "--out", str(tmp_path))
+    assert ": E113 " in errors and "Is a directory" in errors
+
+
+# ------------------------------------------------------------------------------------- labels
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_no_two_texts_overlap(target: str, figures: dict[str, Figure]) -> None:
+    check(figures[target])
+
+
+def test_bars_of_errors_have_no_overlapping_text() -> None:
+    """Two of the errors are at the threshold."""
+    rows = [Entry(("22B", "full"), 1.42 * (1 + error), 1.42) for error in (-0.02, 0.0195, 0.0)]
+    with styled():
+        check(draw("dp530b", TimeComparison("made", rows, 0.01, 0.02)))
+
+
+def test_both_panels_of_figure_9_have_the_same_scale(figures: dict[str, Figure]) -> None:
+    left, right = figures["fig9"].axes
+    assert left.get_ylim() == right.get_ylim()
+
+
+def test_the_last_bar_of_appendix_c_is_inside_the_frame(figures: dict[str, Figure]) -> None:
+    (axes,) = figures["appendix-c"].axes
+    ends = [patch.get_x() + patch.get_width() for patch in axes.patches]  # type: ignore[attr-defined]
+    assert max(ends) < axes.get_xlim()[1]

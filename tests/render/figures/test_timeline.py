@@ -1,0 +1,146 @@
+"""Figures of one iteration: contents, identical files, refused input."""
+
+import pathlib
+import warnings
+
+import pytest
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+import simtrain
+from simtrain.errors import InputError
+from simtrain.render.figures.style import write_picture
+from simtrain.render.figures.subject import footer_of_result
+from tests.helpers.command_line import call, refused
+from tests.helpers.toys import run, small
+
+pytestmark = pytest.mark.slow
+
+RESULT = run(small())
+
+
+def test_passes_with_enough_room_show_their_microbatch() -> None:
+    """With one stage in the figure all passes have room for a number, with 64 stages none has."""
+    figure = simtrain.plot_timeline(RESULT, stages=[1])
+    rows, memory = figure.axes
+    numbers = sorted({text.get_text() for text in rows.texts})
+    assert numbers == sorted(map(str, range(RESULT.scenario.num_microbatches)))
+    assert [label.get_text() for label in rows.get_yticklabels()] == ["stage 1"]
+    assert memory.get_ylabel() == "memory, GiB"
+    assert rows.get_xlim() == (0.0, RESULT.iteration_time_s)
+    (legend,) = figure.legends
+    words = [text.get_text() for text in legend.get_texts()]
+    assert words[:2] == ["forward", "backward"] and words[-2:] == ["optimizer", "idle"]
+
+    many = run(small({"pipeline": 64}, model={"num_layers": 64}))
+    axes = simtrain.plot_timeline(many, memory=False).axes
+    assert len(axes) == 1 and not axes[0].texts
+
+
+def test_a_name_that_the_font_lacks_is_drawn_without_warnings(tmp_path: pathlib.Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        figure = simtrain.plot_timeline(run(small(name="模型")), memory=False)
+        write_picture(figure, tmp_path / "t.png", "模型")
+
+
+def test_positions_of_axes_are_rounded_in_files(tmp_path: pathlib.Path) -> None:
+    """The last digits of the layout differ between processes, so files would differ too."""
+    figure = simtrain.plot_timeline(RESULT)
+    write_picture(figure, tmp_path / "t.svg", "")
+    for axes in figure.axes:
+        bounds = axes.get_position().bounds
+        assert bounds == pytest.approx([round(value, 4) for value in bounds], abs=1e-12)
+
+
+def test_a_window_limits_the_time_axis_to_the_iteration() -> None:
+    end_s = RESULT.iteration_time_s
+    axes = simtrain.plot_timeline(RESULT, window_s=(end_s / 4, 9 * end_s)).axes
+    assert axes[0].get_xlim() == (end_s / 4, end_s)
+
+
+@pytest.mark.parametrize(
+    ("stages", "window_s", "place"),
+    [
+        ([4], None, "stage 4"),
+        ([-1], None, "stage -1"),
+        ([], None, "no stage"),
+        (None, (1.0, 1.0), "window 1 s to 1 s"),
+        (None, (900.0, 901.0), "window 900 s to 901 s"),
+    ],
+)
+def test_a_selection_outside_the_iteration_is_refused(
+    stages: list[int] | None, window_s: tuple[float, float] | None, place: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        simtrain.plot_timeline(RESULT, stages, window_s)
+    assert ": E118 " in str(caught.value) and place in str(caught.value)
+
+
+def test_breakdown_and_memory_show_every_stage() -> None:
+    assert len(simtrain.plot_breakdown(RESULT).axes[0].containers) == 8
+    peaks, _ = simtrain.plot_memory(RESULT).axes
+    assert len(peaks.containers[0].patches) == RESULT.num_stages
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--out", "t.jpeg"], "t.jpeg: E117 "),
+        (["--out", "nowhere/t.png"], "nowhere/t.png: E113 "),
+        (["--out", "t.png", "--stages", "0-1"], "--stages 0-1: E118 "),
+        (["--out", "t.png", "--window", "2s"], "--window 2s: E118 "),
+        (["--out", "t.png", "--window", "0:2s"], "--window 0:2s: E118 "),
+    ],
+)
+def test_the_command_refuses_bad_options(
+    arguments: list[str], message: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    errors = refused("timeline", "gpt2_1_5b", *arguments)
+    assert errors.startswith(message)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_equal_timelines_are_identical_files(tmp_path: pathlib.Path) -> None:
+    written = []
+    for name in ("a.SVG", "b.svg"):
+        file = tmp_path / name
+        outcome = call("timeline", "gpt2_1_5b", "--no-memory", "--out", str(file))
+        assert (outcome.exit_code, outcome.stdout) == (0, f"{file}\n")
+        written.append(file.read_bytes())
+    assert written[0] == written[1]
+
+
+def test_a_footer_lists_the_values_that_differ_from_the_file() -> None:
+    result = run(simtrain.load_scenario("table5_22b_full", ["batch.micro=2", "name=mine"]))
+    unchanged = run(simtrain.load_scenario("table5_22b_full"))
+    changes = {"recompute": "none", "precision.gradients": "bf16", "overlap.tensor_parallel": False}
+    many = run(unchanged.scenario.replace(changes))
+    two_and_more = "recompute.strategy=none, precision.gradients=bf16 and 1 more change"
+    for one, subject in (
+        (result, "scenario mine with batch.micro=2"),
+        (unchanged, "scenario table5_22b_full"),
+        (many, f"scenario table5_22b_full with {two_and_more}"),
+    ):
+        assert footer_of_result(one).startswith(f"{subject} · profile a100_sxm4_80gb (SHA-256 ")
+
+
+def texts(figure: Figure) -> list[str]:
+    return [one.get_text() for one in figure.findobj(Text)]
+
+
+def test_methods_of_results_draw_the_same_figures_as_functions() -> None:
+    timeline, memory = RESULT.timeline.plot(stages=[1], memory=False), RESULT.memory.plot()
+    assert texts(timeline) == texts(simtrain.plot_timeline(RESULT, [1], memory=False))
+    assert texts(RESULT.breakdown.plot()) == texts(simtrain.plot_breakdown(RESULT))
+    assert texts(memory) == texts(simtrain.plot_memory(RESULT))
+
+
+def test_one_stage_has_one_tick() -> None:
+    """The axis has the stage's number, and no fractions of stages."""
+    alone = run(small({"pipeline": 1}))
+    for figure in (alone.breakdown.plot(), alone.memory.plot()):
+        axes = figure.axes[0]
+        low, high = axes.get_xlim()
+        assert [tick for tick in axes.get_xticks() if low <= tick <= high] == [0.0]

@@ -1,0 +1,43 @@
+"""Axes of charts: ticks are round values inside the axis, and positions are in proportion."""
+
+import pytest
+
+from simtrain.render.html.charts import (
+    HEIGHT,
+    LEFT,
+    TOP,
+    WIDTH,
+    Axis,
+    Chart,
+    linear_axis,
+    logarithmic_axis,
+)
+from tests.render.html.pages import parsed
+
+
+@pytest.mark.parametrize(
+    ("axis", "ticks"),
+    [
+        (Axis(0, 100, ""), [0, 20, 40, 60, 80, 100]),
+        (Axis(0, 0.7, ""), pytest.approx([0, 0.2, 0.4, 0.6])),
+        (Axis(8, 600, "", is_logarithmic=True), [10, 20, 50, 100, 200, 500]),
+        (Axis(1, 1e6, "", is_logarithmic=True), pytest.approx([10.0**n for n in range(7)])),
+    ],
+)
+def test_ticks_are_round_values_inside_the_axis(axis: Axis, ticks: list[float]) -> None:
+    assert axis.ticks() == ticks
+    assert (axis.share(axis.low), axis.share(axis.high)) == (0, 1)
+
+
+def test_marks_are_in_proportion_and_inside_the_picture() -> None:
+    values = [3.0, 40.0, 900.0]
+    for axis in (linear_axis(values, "x"), logarithmic_axis(values, "x")):
+        chart = Chart(axis, axis)
+        for value in values:
+            assert LEFT <= chart.x(value) <= WIDTH and TOP <= chart.y(value) <= HEIGHT
+        assert chart.x(3) < chart.x(40) < chart.x(900) and chart.y(3) > chart.y(900)
+    mark = chart.mark((40, 40), "circle", 3, "forty")
+    page = parsed(chart.picture("label", mark))
+    assert [text for _, text in page.of("title")] == ["forty"]
+    (svg,) = page.of("svg")
+    assert svg[0]["aria-label"] == "label"

@@ -1,0 +1,87 @@
+"""Files of documents: text is escaped once, and the file loads nothing."""
+
+import pathlib
+import re
+
+import pytest
+
+from simtrain.errors import InputError
+from simtrain.render.html.document import ASSETS, Document, Section, document_text, write_document
+from simtrain.render.html.elements import Html, element, joined, table
+from simtrain.render.html.figures import Figures
+from tests.render.html.pages import parsed
+
+EVIL = "</script><img src=x onerror=alert(1)>&\"'"
+
+
+def document(text: str = "", **data: object) -> Document:
+    section = Section("one", text, element("p", text, title=text))
+    return Document(text, joined(text), [section], data)
+
+
+def test_text_is_escaped_exactly_once() -> None:
+    page = parsed(document_text(document(EVIL, name=EVIL)))
+    assert page.data == {"name": EVIL}
+    assert [about["title"] for about, _ in page.of("p")] == [EVIL]
+    assert {text for _, text in page.of("title", "h1", "h2", "p")} == {EVIL}
+    assert not page.of("img")
+
+
+def test_attributes_and_tables_are_valid_html() -> None:
+    assert element("p", "<", Html("<b>"), data_at="/x", class_="a", hidden=True, open=False) == (
+        '<p data-at="/x" class="a" hidden>&lt;<b></p>'
+    )
+    assert element("br") == "<br>"
+    page = parsed(table("Times", ["op", ">time"], [("gemm", "1 s")]))
+    assert [about["scope"] for about, _ in page.of("th")] == ["col", "col", "row"]
+    assert page.of("td") == [({"class": "number"}, "1 s")]
+
+
+def test_a_number_states_its_place_and_exact_value() -> None:
+    figures = Figures({"a/b": [{"time_s": 0.1 + 0.2}, {"time_s": 0.6}]}).at("a/b")
+    (about, text), *others = parsed(figures.at(0, "time_s").seconds).of("data")
+    assert (about, text) == (
+        {"value": "0.30000000000000004", "data-at": "/a~1b/0/time_s"},
+        "300 ms",
+    )
+    assert not others
+    share = figures.at(0, "time_s").share_of(figures.at(1, "time_s"))
+    assert parsed(share).of("data")[0][0]["data-of"] == "/a~1b/1/time_s"
+
+
+def test_every_style_and_script_is_part_of_the_file_and_loads_nothing() -> None:
+    names = sorted(path.relative_to(ASSETS).as_posix() for path in ASSETS.rglob("*.*"))
+    styles = tuple(name for name in names if name.endswith(".css"))
+    scripts = tuple(name for name in names if name.endswith(".js"))
+    assert {*names} == {*styles, *scripts}
+    section = Section("one", "One", Html(), styles, scripts)
+    text = document_text(Document("Title", Html(), [section]))
+    page = parsed(text)
+    for name in names:
+        assert text.count((ASSETS / name).read_text("utf-8")) == 1
+    for _, about, _ in page.elements:
+        assert not {"src", "srcset", "action"} & about.keys()
+        assert about.get("href", "#").startswith("#")
+    for found in re.findall(r"https?:[^\s\"')]*|@import|url\(|fetch\(|XMLHttpRequest", text):
+        assert found == "http://www.w3.org/2000/svg", found  # the name of a namespace
+    (policy,) = (about for about, _ in page.of("meta") if "http-equiv" in about)
+    assert (policy["content"] or "").startswith("default-src 'none'; ")
+
+
+def test_a_section_has_an_anchor_a_label_and_a_link() -> None:
+    page = parsed(document_text(document("Answer")))
+    ids = [about["id"] for _, about, _ in page.elements if "id" in about]
+    assert len(ids) == len({*ids})
+    for _, about, _ in page.elements:
+        assert about.get("aria-labelledby", ids[0]) in ids
+        assert about.get("href", "#main").removeprefix("#") in ids
+    assert [about["lang"] for about, _ in page.of("html")] == ["en"]
+
+
+def test_a_file_that_cannot_be_written_is_refused(tmp_path: pathlib.Path) -> None:
+    for name, code in (("report.pdf", "E117"), ("report", "E117"), ("nowhere/report.html", "E113")):
+        with pytest.raises(InputError, match=f"{code} "):
+            write_document(document(), tmp_path / name)
+    (tmp_path / "old.HTML").write_text("old", "utf-8")
+    write_document(document("new"), tmp_path / "old.HTML")
+    assert (tmp_path / "old.HTML").read_bytes() == document_text(document("new")).encode()

@@ -1,0 +1,132 @@
+"""The page of `simtrain explore`, compared with the engine."""
+
+import json
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simtrain.paper.activation_shares import fig7
+from simtrain.paper.layer_terms import RECOMPUTES, layer_terms, saved_tensors, sized_scenario
+from simtrain.paper.models import MODELS, PRESENT, paper_scenario
+from simtrain.render.html.document import ASSETS, document_text
+from simtrain.render.html.explore.data import SPLITS, TENSORS
+from simtrain.studies.simulation import simulate
+from tests.helpers.command_line import call
+from tests.helpers.explore_page import VALUES, legal, small_document
+
+pytestmark = pytest.mark.slow  # building the page takes a second
+
+
+@pytest.fixture(scope="module")
+def document():
+    return small_document()
+
+
+@pytest.fixture(scope="module")
+def text(document):
+    return document_text(document)
+
+
+def bytes_of(term, sizes):
+    """Compute a term in floating point, as the page does, and assert that each step is exact."""
+    over, under = float(term["coefficient"]), 1.0
+    for name, power in term["powers"].items():
+        over *= float(sizes[name]) ** max(power, 0)
+        under *= float(sizes[name]) ** max(-power, 0)
+    assert over < 2**53
+    return over / under
+
+
+POSITIONS = st.fixed_dictionaries(
+    {name: st.sampled_from(values) for name, values in VALUES.items()}
+)
+
+
+@settings(max_examples=50, deadline=None)
+@given(wanted=POSITIONS)
+@pytest.mark.parametrize("recompute", RECOMPUTES)
+@pytest.mark.parametrize("split", SPLITS)
+def test_the_arithmetic_of_the_page_is_exact(split, recompute, document, wanted):
+    sizes = legal(wanted)
+    terms = layer_terms(sequence_parallel=SPLITS[split], recompute=recompute)
+    for term in document.data["terms"][split][recompute]:
+        (exact,) = (one for one in terms if one.tensor == term["tensor"])
+        assert bytes_of(term, sizes) == exact.num_bytes(sizes)
+
+
+@settings(max_examples=6, deadline=None)
+@given(wanted=POSITIONS, sequence=st.booleans(), recompute=st.sampled_from(RECOMPUTES))
+def test_bytes_at_random_sliders_equal_a_recorded_layer(document, wanted, sequence, recompute):
+    sizes = legal(wanted)
+    split = "sequence" if sequence and sizes["t"] > 1 else "tensor"
+    scenario = sized_scenario(sizes, sequence_parallel=SPLITS[split], recompute=recompute)
+    terms = document.data["terms"][split][recompute]
+    page = {term["tensor"]: bytes_of(term, sizes) for term in terms}
+    assert page == {tensor.name: tensor.num_bytes for tensor in saved_tensors(scenario)}
+
+
+def test_the_sliders_reach_the_models_of_table_3(document):
+    for model in MODELS:
+        sizes = document.data["models"][model]
+        assert all(size in VALUES[name] for name, size in sizes.items())
+        assert legal(sizes) == sizes
+
+
+def test_every_tensor_has_a_role(document):
+    everything = [term["tensor"] for term in document.data["terms"]["tensor"]["none"]]
+    assert everything == [*TENSORS]
+
+
+def test_crossings_and_shares_equal_the_paper(document):
+    crossings = {model: both["sequence"] for model, both in document.data["crossings"].items()}
+    assert crossings == {"22B": 652.8, "175B": 870.4, "530B": 1088.0, "1T": 1088.0}
+    section = fig7().section("shares")
+    for model, shares in document.data["shares"].items():
+        for strategy, share in shares.items():
+            assert share == (section.value(model, strategy) if strategy != "baseline" else 1)
+
+
+def test_utilization_equals_a_simulated_iteration(document):
+    choices = document.data["freed"]["22B"]["microbatches"]
+    (present,) = (one for one in choices if (one["strategy"], one["microbatch"]) == (PRESENT, 4))
+    assert present["mfu"] == simulate(paper_scenario("22B", PRESENT)).mfu
+
+
+def test_the_page_loads_nothing_and_contains_no_formula(text):
+    assert re.findall(r'(?:src|href)="(?!#)([^"]*)"', text) == ["https://arxiv.org/abs/2205.05198"]
+    assert "@import" not in text and "url(" not in text and "fetch(" not in text
+    for path in sorted((ASSETS / "explore").glob("*.js")):
+        code = re.sub(r"//.*", "", path.read_text(encoding="utf-8"))
+        assert not re.search(r"\b(34|24|10|8|5|4|2) ?\* ?(sizes|[sbhat]\b)", code)
+
+
+def test_every_control_has_a_label(text):
+    inputs = re.findall(r'<input[^>]* id="([^"]*)"', text)
+    assert len(inputs) == len(set(inputs)) == 14
+    for name in inputs:
+        assert f'for="{name}"' in text
+
+
+def test_the_command_writes_the_page(document, tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        "simtrain.render.html.explore.explore_document", lambda on_progress: document
+    )
+    file = tmp_path / "explore.html"
+    assert call("explore", "-o", str(file)).stdout == f"{file}\n"
+    written = file.read_text(encoding="utf-8")
+    found = json.loads(re.search(r'id="data">(.*?)</script>', written).group(1))
+    assert found["lengths"] == [2048, 8192]
+
+
+@pytest.mark.parametrize(
+    ("name", "code"), [("explore.pdf", "E117"), (".html", "E117"), ("missing/explore.html", "E113")]
+)
+def test_a_file_that_cannot_be_written_is_an_error(name, code, document, tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        "simtrain.render.html.explore.explore_document", lambda on_progress: document
+    )
+    outcome = call("explore", "-o", str(tmp_path / name))
+    assert outcome.exit_code == 2
+    assert code in outcome.stderr and "fix:" in outcome.stderr

@@ -1,0 +1,111 @@
+"""The page of `simtrain explore` in Chromium: its bytes equal the engine's at all positions."""
+
+import pathlib
+import random
+from typing import Any
+
+import pytest
+
+from simtrain.paper.layer_terms import RECOMPUTES, VARIABLES, sized_scenario
+from simtrain.paper.layer_work import saved_bytes
+from simtrain.paper.models import BASELINE, MODELS, paper_scenario
+from simtrain.render.html.document import write_document
+from simtrain.render.html.explore.sections import STEPS
+from tests.helpers.browser import Browser, needs_chromium
+from tests.helpers.explore_page import VALUES, legal, small_document
+from tests.render.html.moving import assert_quiet
+
+pytestmark = [pytest.mark.slow, pytest.mark.ci, needs_chromium]
+
+SLIDE = """
+for (const [name, position] of Object.entries(args[0])) {
+  const input = document.getElementById(`layer-${name}`);
+  input.value = position;
+  input.dispatchEvent(new Event("input", { bubbles: true }));
+}
+"""
+CLICK = "document.querySelector(`input[name=${args[0]}][value='${args[1]}']`).click()"
+BYTES = "return Number(document.getElementById('layer-bytes').value)"
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    file = tmp_path_factory.mktemp("explore") / "explore.html"
+    write_document(small_document(), file)
+    return file
+
+
+def test_bytes_on_the_page_equal_a_recorded_layer(browser: Browser, page: pathlib.Path) -> None:
+    browser.open(page)
+    draw = random.Random(5)
+    for number in range(18):
+        positions = {name: draw.randrange(len(VALUES[name])) for name in VARIABLES}
+        browser.run(SLIDE, positions)
+        recompute, sequence = RECOMPUTES[number % 3], bool(number % 2)
+        browser.run(CLICK, "layer-recompute", recompute)
+        browser.run(
+            "const one = document.getElementById('layer-sequence'); "
+            "if (one.checked !== args[0]) one.click()",
+            sequence,
+        )
+        sizes = legal({name: VALUES[name][place] for name, place in positions.items()})
+        shown = browser.run(
+            "return args[0].map((name) => document.querySelector(`[for=layer-${name}]`)"
+            ".parentElement.querySelector('output').textContent)",
+            [*sizes],
+        )
+        assert shown == [f"{size:,}" for size in sizes.values()]
+        how: dict[str, Any] = {"sequence_parallel": sequence and sizes["t"] > 1}
+        scenario = sized_scenario(sizes, **how, recompute=recompute)
+        assert browser.run(BYTES) == saved_bytes(scenario)
+        rows = browser.run(
+            "return [...document.querySelectorAll('[data-tensor] .words data')]"
+            ".map(({ value }) => Number(value)).reduce((sum, one) => sum + one, 0)"
+        )
+        assert rows == saved_bytes(scenario)
+    assert_quiet(browser, page)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_steps_equal_the_rows_of_table_2(model: str, browser: Browser, page: pathlib.Path) -> None:
+    browser.open(page)
+    browser.run(CLICK, "layer-model", model)
+    for step in reversed(STEPS):
+        browser.run(CLICK, "layer-step", step)
+        overrides = ("parallelism.tensor=1",) if step == "alone" else ()
+        scenario = paper_scenario(model, BASELINE if step == "alone" else step, *overrides)
+        assert browser.run(BYTES) == saved_bytes(scenario)
+    crossing = browser.run("return Number(document.querySelector('#crossing-words data').value)")
+    expected = small_document().data["crossings"][model]["sequence"]
+    assert crossing == pytest.approx(expected, rel=1e-12)
+    assert_quiet(browser, page)
+
+
+def test_controls_of_one_setting_move_together_by_keys(
+    browser: Browser, page: pathlib.Path
+) -> None:
+    browser.open(page)
+    browser.run("document.getElementById('crossing-s').focus()")
+    browser.press("ArrowRight")
+    after = VALUES["s"][VALUES["s"].index(2048) + 1]
+    for figure in ("layer", "crossing", "ladder"):
+        words = "return document.getElementById(args[0]).getAttribute('aria-valuetext')"
+        assert browser.run(words, f"{figure}-s") == f"{after:,}"
+    # A screen reader announces only the figure whose control has moved.
+    live = "return [...document.querySelectorAll('.answer')].map((one) => one.ariaLive)"
+    assert browser.run(live) == ["off", "polite", "off", "off", "off", "off"]
+    tree = browser.send("Accessibility.getFullAXTree")["nodes"]
+    sliders = [node for node in tree if node["role"]["value"] == "slider"]
+    assert len(sliders) == 12 and all(node["name"]["value"] for node in sliders)
+
+
+@pytest.mark.parametrize("width", [400, 1000, 1600])
+def test_the_page_fits_its_window(width: int, browser: Browser, page: pathlib.Path) -> None:
+    browser.open(page, width)
+    for model in MODELS:
+        browser.run(CLICK, "layer-model", model)
+        browser.run(CLICK, "layer-step", "full")
+        assert browser.run("return document.documentElement.scrollWidth") <= width
+    browser.run(SLIDE, {name: len(values) - 1 for name, values in VALUES.items()})
+    assert browser.run("return document.documentElement.scrollWidth") <= width
+    assert_quiet(browser, page)

@@ -1,0 +1,330 @@
+"""Traces, read back: spans of the timeline to the nanosecond, and kernels inside passes."""
+
+import gzip
+import itertools
+import math
+import pathlib
+import re
+import sys
+from collections import defaultdict
+
+import numpy as np
+import pytest
+
+from simtrain.errors import InputError
+from simtrain.iteration.report.result import Result
+from simtrain.render.traces.write import write_trace
+from simtrain.scenario import load_scenario
+from simtrain.schedules import Messages, Schedule
+from simtrain.studies.simulation import simulate
+from simtrain.workload.record import record_pass
+from simtrain.workload.work import Collective
+from tests.helpers.command_line import call, refused
+from tests.helpers.traced_kernels import TRACED
+from tests.helpers.traces import RESULTS, Slice, Thread, read_chrome, read_json, traced
+
+FORMATS = [".json", ".pftrace"]
+SUMMED = {"compute", "communication"}
+INSIDE = SUMMED | {"host", "data", "equal shards"}
+every_format = pytest.mark.parametrize("suffix", FORMATS)
+
+
+def rank_of(result: Result, stage: int) -> str:
+    """Return the label of a stage's first rank; the four ranks of a stage use half a node."""
+    rank = stage * result.plan.mesh.stride("pp")
+    return f"node {rank // 8}, GPU {rank % 8}, rank {rank}, stage {stage}"
+
+
+def threads_of(result: Result, stream: str) -> list[Thread]:
+    """Return the threads that show the tasks of a stream of the iteration."""
+    num_stages, places = result.num_stages, [int(one) for one in re.findall(r"\d+", stream)]
+    if "->" in stream:
+        sender, receiver = places
+        way = "forward" if (receiver - sender) % num_stages == 1 else "backward"
+        ends = [(sender, f"sends {way}"), (receiver, f"receives {way}")]
+    elif places:
+        name = "stage" if stream.startswith("stage") else "gradient and parameter buckets"
+        ends = [(places[0], name)]
+    else:
+        stages = {0, num_stages - 1} if stream == "embedding" else range(num_stages)
+        ends = [(stage, stream) for stage in stages]
+    return [(rank_of(result, stage), name) for stage, name in ends]
+
+
+def check_spans(result: Result, suffix: str, folder: pathlib.Path) -> None:
+    expected = defaultdict(list)
+    for span in result.timeline.spans():
+        for thread in threads_of(result, span.stream):
+            one = Slice(span.name, round(span.start_s * 1e9), round(span.end_s * 1e9))
+            expected[thread].append(one)
+    trace = traced(result, folder, suffix)
+    trace.check_no_overlap()
+    del trace.slices["critical path", ""]
+    inside = {(rank, name) for rank, name in trace.slices if name in SUMMED}
+    assert {rank for rank, _ in inside} == {rank_of(result, s) for s in range(result.num_stages)}
+    assert {one: own for one, own in trace.slices.items() if one not in inside} == expected
+
+
+@every_format
+@pytest.mark.parametrize("name", RESULTS)
+def test_every_span_reads_back_to_the_nanosecond(
+    name: str, suffix: str, tmp_path: pathlib.Path
+) -> None:
+    check_spans(RESULTS[name], suffix, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+@pytest.mark.parametrize("suffix", [".json.gz", ".pftrace"])
+def test_every_span_of_the_530b_iteration_reads_back(suffix: str, tmp_path: pathlib.Path) -> None:
+    result = simulate(load_scenario("table5_530b_present"))
+    assert len(result.plan.schedule.kind) == 58_800
+    check_spans(result, suffix, tmp_path)
+    assert (tmp_path / f"t{suffix}").stat().st_size < 30e6
+
+
+@every_format
+def test_arrows_lead_from_transfers_to_passes(suffix: str, tmp_path: pathlib.Path) -> None:
+    result = RESULTS["pipeline"]
+    trace = traced(result, tmp_path, suffix)
+    assert len(trace.arrows) == len(Messages.of(result.plan.schedule))
+    names = {
+        (thread, one.start_ns): one.name for thread, own in trace.slices.items() for one in own
+    }
+    for start, end in trace.arrows:
+        _, _, consumer = names[start].partition(" to ")
+        assert consumer == names[end]
+        assert start[0][1].startswith("sends")
+        assert start[1] <= end[1]
+
+
+@every_format
+@pytest.mark.parametrize("name", RESULTS)
+def test_counters_have_the_peak_memory_and_the_mean_hfu(
+    name: str, suffix: str, tmp_path: pathlib.Path
+) -> None:
+    result = RESULTS[name]
+    trace = traced(result, tmp_path, suffix)
+    ranks = [rank_of(result, stage) for stage in range(result.num_stages)]
+    peaks = [max(value for _, value in trace.counters[rank, "memory"]) for rank in ranks]
+    assert tuple(peaks) == result.memory.peaks_bytes
+    shares = []
+    for rank in ranks:
+        times_ns, percents = zip(*trace.counters[rank, "FLOPs utilization"], strict=True)
+        assert percents[-1] == 0
+        shares.append(np.diff(times_ns) @ percents[:-1] / 1e11 / result.iteration_time_s)
+    assert math.fsum(shares) / len(shares) == pytest.approx(result.hfu, rel=1e-6)
+
+
+def test_a_folder_with_traces_of_other_ranks_is_refused(tmp_path: pathlib.Path) -> None:
+    one_stage, pipeline = RESULTS["one stage"], RESULTS["pipeline"]
+    write_trace(one_stage, tmp_path)
+    write_trace(pipeline, tmp_path)  # it replaces rank 0
+    files = {file: file.read_bytes() for file in tmp_path.iterdir()}
+    with pytest.raises(InputError, match=r"rank_\d+\.json\.gz: E113 "):
+        write_trace(one_stage, tmp_path)
+    assert {file: file.read_bytes() for file in tmp_path.iterdir()} == files
+
+
+@every_format
+@pytest.mark.parametrize("name", RESULTS)
+def test_the_critical_path_is_a_track(name: str, suffix: str, tmp_path: pathlib.Path) -> None:
+    result = RESULTS[name]
+    slices = traced(result, tmp_path, suffix).slices["critical path", ""]
+    assert slices[0].start_ns == 0
+    assert slices[-1].end_ns == round(result.iteration_time_s * 1e9)
+    assert all(one.end_ns == two.start_ns for one, two in itertools.pairwise(slices))
+    path = [f"{span.name} ({span.stream})" for span in result.timeline.critical_path()]
+    assert [one.name for one in slices] == path
+
+
+@every_format
+@pytest.mark.parametrize("name", RESULTS)
+def test_chosen_passes_show_their_kernels(name: str, suffix: str, tmp_path: pathlib.Path) -> None:
+    """Kernels and collectives lie inside their pass, and have the durations of the pass's
+    simulation.
+    """
+    result = RESULTS[name]
+    last = result.plan.schedule.num_microbatches - 1
+    trace = traced(result, tmp_path, suffix, microbatches=[0, last])
+    trace.check_no_overlap()
+    for stage in range(result.num_stages):
+        rank = rank_of(result, stage)
+        # A pass that buckets cut has several spans of the same name.
+        passes = defaultdict(list)
+        for one in trace.slices[rank, "stage"]:
+            if re.fullmatch(rf"\d+[FB](0|{last})", one.name):
+                passes[one.name].append(one)
+        intervals = [(own[0].start_ns, own[-1].end_ns) for own in passes.values()]
+        sums = re.compile("(forward|backward) (compute|communication)")
+        inside = [
+            one for (of, thread), own in trace.slices.items() if of == rank and thread in INSIDE
+            for one in own if not sums.fullmatch(one.name)
+        ]  # fmt: skip
+        assert inside
+        for one in inside:
+            assert any(start <= one.start_ns and one.end_ns <= end for start, end in intervals)
+    if name == "one stage":
+        times = result.seconds.passes.values()
+        seconds = sum(time.compute_s + time.recompute_s for time in times)
+        shown = sum(end - start for _, start, end in trace.slices[rank, "compute"])
+        # Each microbatch has one forward and one backward pass.
+        assert shown == pytest.approx((1 + last) * 1e9 * seconds, rel=1e-6)
+
+
+def test_kernels_have_streams_and_their_launches_have_none(tmp_path: pathlib.Path) -> None:
+    """Holistic Trace Analysis treats each event with a stream as a kernel."""
+    write_trace(RESULTS["buckets"], tmp_path / "t.json", microbatches=[0])
+    events = read_json(tmp_path / "t.json")["traceEvents"]
+    slices = [one for one in events if one["ph"] == "X"]
+    assert {one["cat"] for one in slices if "stream" in one["args"]} == {"kernel"}
+    assert {one["cat"] for one in slices if "stream" not in one["args"]} == {
+        "cuda_runtime", "gpu_user_annotation", "user_annotation", "critical_path",
+    }  # fmt: skip
+    launched, launches = (
+        {one["args"]["correlation"] for one in slices if one["cat"] == category}
+        for category in ("kernel", "cuda_runtime")
+    )
+    assert launches <= launched
+
+
+def test_only_collectives_have_the_names_of_nccl_kernels(tmp_path: pathlib.Path) -> None:
+    """PyTorch's fully_shard also copies, casts and adds on the streams of its collectives."""
+    result, file = simulate(TRACED["fully_shard"]), tmp_path / "t.json"
+    write_trace(result, file, microbatches=[1])
+    kernels = [one for one in read_json(file)["traceEvents"] if "stream" in one.get("args", {})]
+    names = {word: set() for word in ("ncclDevKernel", "Memcpy DtoD")}
+    for one in kernels:
+        first, name = re.fullmatch(r"(ncclDevKernel |Memcpy DtoD )?(.*)", one["name"]).groups()
+        assert (one["cat"] == "gpu_memcpy") == (first == "Memcpy DtoD ")
+        if first and " communication" not in name and " copies" not in name:
+            names[first.strip()].add(name)
+    passes = [*map(result.seconds.pass_of, result.seconds.passes)]
+    ops = [op for one in passes for op in record_pass(one).ops]
+    steps = [op for step in result.plan.steps for own in step.values() for op in own]
+    collectives = {op.name for op in (*ops, *steps) if isinstance(op.work, Collective)}
+    copies = {op.name for op in ops if op.stream_group is not None}
+    assert names["Memcpy DtoD"] == copies >= {"parameter copy in", "gradient accumulate"}
+    assert names["ncclDevKernel"] <= collectives and "parameter gather" in collectives
+
+
+@every_format
+def test_reductions_after_all_passes_show_their_kernels(
+    suffix: str, tmp_path: pathlib.Path
+) -> None:
+    """They belong to the last microbatch."""
+    result = simulate(TRACED["reduction after all passes"])
+    last = result.plan.schedule.num_microbatches - 1
+    spans = [one for one in result.timeline.spans() if one.name == "gradient reduction"]
+    assert len(spans) == result.num_stages
+    first_s = min(one.start_s for one in spans)
+    for chosen, is_shown in (
+        ({"microbatches": [0]}, False),
+        ({"microbatches": [last]}, True),
+        ({"window_s": (first_s, result.iteration_time_s)}, True),
+    ):
+        slices = traced(result, tmp_path, suffix, **chosen).slices
+        for stage in range(result.num_stages):
+            rank = rank_of(result, stage)
+            names = [one.name for one in slices[rank, "data"]]
+            assert ("gradient reduction" in names) == is_shown
+            assert ("reduction communication" in {
+                one.name for one in slices[rank, "communication"]
+            }) != is_shown  # fmt: skip
+
+
+def test_a_window_chooses_passes(tmp_path: pathlib.Path) -> None:
+    result = RESULTS["pipeline"]
+    _, ends_s = result.iteration.intervals_s(slice(0, 1))
+    write_trace(result, tmp_path / "t.json", window_s=(0.0, float(ends_s[0]) / 2))
+    events = read_json(tmp_path / "t.json")["traceEvents"]
+    launches = [one["ts"] for one in events if one.get("cat") == "cuda_runtime"]
+    assert launches and max(launches) < 1e6 * ends_s[0]  # only launches of 0F0
+
+
+def test_a_folder_has_a_file_for_each_rank(tmp_path: pathlib.Path) -> None:
+    result, folder = RESULTS["pipeline"], tmp_path / "traces"
+    for _ in range(2):
+        write_trace(result, folder)
+    assert sorted(file.name for file in folder.iterdir()) == [
+        "rank_0.json.gz", "rank_12.json.gz", "rank_4.json.gz", "rank_8.json.gz",
+    ]  # fmt: skip
+    data = read_json(folder / "rank_8.json.gz")
+    assert data["distributedInfo"] == {"backend": "nccl", "rank": 8, "world_size": 16}
+    data["traceEvents"] = [one for one in data["traceEvents"] if one["ph"] not in "sf"]
+    assert {rank for rank, _ in read_chrome(data).slices} == {rank_of(result, 2)}
+    # Holistic Trace Analysis finds the rank by this pattern.
+    with gzip.open(folder / "rank_8.json.gz", "rt") as lines:
+        assert re.search(r'"rank":\s+(\d+)', lines.read())[1] == "8"  # type: ignore[index]
+
+
+@pytest.mark.parametrize("name", ["t.csv", "T.CSV"])
+def test_csv_contains_the_schedule(name: str, tmp_path: pathlib.Path) -> None:
+    result = RESULTS["pipeline"]
+    write_trace(result, tmp_path / name)
+    text = (tmp_path / name).read_text(encoding="utf-8")
+    assert Schedule.from_csv(text, "1f1b") == result.plan.schedule
+
+
+@pytest.mark.parametrize("suffix", [".json.gz", ".pftrace"])
+def test_equal_traces_are_equal_files(suffix: str, tmp_path: pathlib.Path) -> None:
+    first, second = tmp_path / f"a{suffix}", tmp_path / f"b{suffix}"
+    for file in (first, second):
+        write_trace(RESULTS["one stage"], file, microbatches=[0])
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_microbatches_and_windows_without_passes_are_refused(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(
+        InputError, match="E118 there is no microbatch 8\n  fix: choose from 0 to 7"
+    ):
+        write_trace(RESULTS["pipeline"], tmp_path / "t.json", microbatches=[8])
+    with pytest.raises(InputError, match="E118 the window 900 s to 901 s shows nothing"):
+        write_trace(RESULTS["pipeline"], tmp_path / "t.json", window_s=(900.0, 901.0))
+    end_s = RESULTS["pipeline"].iteration_time_s
+    for chosen, words in (
+        ({"window_s": (0.9999 * end_s, end_s)}, "no pass runs"),  # the optimizer
+        ({"window_s": (0.0, end_s / 100), "microbatches": [7]}, "no pass of these microbatches"),
+    ):
+        with pytest.raises(InputError, match=f"window: E118 {words}"):
+            write_trace(RESULTS["pipeline"], tmp_path / "t.json", **chosen)
+    assert not (tmp_path / "t.json").exists()
+
+
+def test_perfettos_format_needs_an_extra(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "perfetto", None)
+    outcome = call("run", "gpt2_1_5b", "--trace", str(tmp_path / "t.pftrace"))
+    assert outcome.exit_code == 2
+    assert outcome.stderr == (
+        "E701 a .pftrace needs perfetto\n  fix: pip install 'simtrain[trace]', or write a "
+        ".json.gz, which Perfetto also opens\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["--trace", "t.svg"],
+            "t.svg: E117 the name does not say which format traces have\n  fix: end it with "
+            ".pftrace, .json.gz, .json or .csv\n",
+        ),
+        (
+            ["--trace", "nowhere/t.json"],
+            "nowhere/t.json: E113 cannot write a trace here: No such file or directory\n  fix: "
+            "create the folder nowhere, or choose another one with --trace\n",
+        ),
+        (["--trace", "t.json", "--trace-microbatches", "0-1"], "--trace-microbatches 0-1: E118"),
+        (["--trace", "t.json", "--trace-window", "2s"], "--trace-window 2s: E118 has no"),
+    ],
+)
+def test_the_command_refuses_traces_that_it_cannot_write(
+    arguments: list[str], message: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    errors = refused("run", "gpt2_1_5b", *arguments)
+    assert errors.startswith(message)
+    assert not [*tmp_path.iterdir()]
+    assert "--trace" in call("run", "gpt2_1_5b", "--trace-window", "0s:1s").stderr

@@ -1,0 +1,419 @@
+"""Software stacks: hand counts of eager PyTorch's kernels, slow hosts, and remarks in reports."""
+
+import functools
+import itertools
+from typing import Any
+
+import pytest
+
+from simtrain.base.resources import list_stacks
+from simtrain.errors import InputError
+from simtrain.iteration.plan import Plan
+from simtrain.iteration.programs.seconds import Machine
+from simtrain.iteration.report.result import Result
+from simtrain.scenario import Scenario, Software, load_scenario
+from simtrain.scenario.software import DEFAULT_STACK, Kernels, load_stack
+from simtrain.studies.simulation import simulate
+from simtrain.workload.ops import Op, Phase
+from simtrain.workload.passes import PassKind
+from simtrain.workload.work import Collective, Elementwise, Gemm
+from tests.helpers.command_line import call
+from tests.helpers.scenario_texts import MINIMAL, scenario_of
+from tests.helpers.small_layers import FFN, GPT, HEADS, LLAMA, ROWS, VOCAB, B, H, N, S, scenario
+from tests.helpers.toys import a100, chunk_with, machine_of, ops_of, pass_with, plan_of, saved_bytes
+
+
+def ops(one: Scenario, kind: PassKind, named: str, *, head: bool = False) -> list[Op]:
+    """Return the ops of a layer, or of the head, whose names contain some words."""
+    chunk = chunk_with(one, 0 if head else 1, head=head)
+    return [op for op in ops_of(pass_with(one, chunk, kind)) if named in op.name]
+
+
+def moved(some: list[Op]) -> int:
+    return sum(op.work.moved_bytes for op in some if isinstance(op.work, Elementwise | Gemm))
+
+
+def unfused(model: dict[str, Any], entry: str, **sections: Any) -> Scenario:
+    return scenario(model, {entry: False}, **sections)
+
+
+# ------------------------------------------------------------------------------ kernels by hand
+
+
+def test_an_rms_norm_of_eager_pytorch_by_hand() -> None:
+    """N = s b h elements move some bytes each; each of s b rows moves some fp32 numbers."""
+    one, row = unfused(LLAMA, "fused_rms_norm"), 4 * ROWS
+    forward, backward = (ops(one, kind, "MLP RMS norm") for kind in ("F", "B"))
+    backward = [op for op in backward if "residual" not in op.name]
+    # Kernels: conversion to fp32, square, mean, sum with epsilon, rsqrt, scaling, conversion from
+    # fp32, weight.
+    assert (len(forward), len(backward)) == (8, 16)
+    assert moved(forward) == (6 + 8 + 4 + 8 + 6 + 4) * N + (1 + 2 + 2 + 1) * row
+    # Kernels by forward op. Weight: g xhat, its sum, g w. Conversion to fp32. Scaling. Root:
+    # product, sum, cube, half, product. Mean. Square: power, double, product. Then the sum of both
+    # gradients, and the conversion from fp32.
+    elements = 6 + 2 + 4 + 6 + 8 + 12 + 4 + 4 + 8 + 8 + 12 + 12 + 6
+    assert moved(backward) == elements * N + (1 + 1 + 2 + 2 + 3 + 1) * row + 2 * H
+    # Saved: the fp32 copy, the normalized input, and one number per row.
+    assert saved_bytes(forward) == 4 * N + 2 * N + row
+    fused = scenario(LLAMA, DEFAULT_STACK)
+    assert moved(ops(fused, "F", "MLP RMS norm")) == 4 * N
+
+
+def test_a_rotation_of_eager_pytorch_by_hand() -> None:
+    """x cos + rotate_half(x) sin moves ten times the bytes of x in each pass, in five kernels."""
+    one = unfused(LLAMA, "fused_rotary")
+    for kind in "FB":
+        for part, share in (("query", 1), ("key", 1 / 2)):
+            found = ops(one, kind, f"{part} rotation")
+            assert (len(found), moved(found)) == (5, 10 * 2 * N * share)
+
+
+def test_a_swiglu_of_eager_pytorch_by_hand() -> None:
+    """In units of the output's bytes, silu moves 2 and the product 3. The backward pass moves 3 + 3
+    + 3, and 4 to join both halves.
+    """
+    one, part = unfused(LLAMA, "fused_activation"), 2 * ROWS * FFN
+    forward, backward = (ops(one, kind, "SwiGLU") for kind in ("F", "B"))
+    assert (len(forward), len(backward)) == (2, 4)
+    assert (moved(forward), moved(backward)) == (5 * part, 13 * part)
+    assert saved_bytes(forward) == 3 * part
+
+
+@pytest.mark.parametrize(
+    ("activation", "counts", "forward_units", "backward_units"),
+    [("gelu", (2, 1), 4, 3), ("squared_relu", (3, 4), 6, 2 + 2 + 3 + 3)],
+)
+def test_an_activation_with_bias_of_eager_pytorch_by_hand(
+    activation: str, counts: tuple[int, int], forward_units: int, backward_units: int
+) -> None:
+    one, part = unfused(GPT | {"activation": activation}, "fused_activation"), 2 * ROWS * FFN
+    name = "bias and GeLU" if activation == "gelu" else "bias and ReLU²"
+    forward, backward = (ops(one, kind, name) for kind in ("F", "B"))
+    assert (len(forward), len(backward)) == counts
+    assert (moved(forward), moved(backward)) == (forward_units * part, backward_units * part)
+    assert saved_bytes(forward) == part
+
+
+def test_bias_dropout_and_residual_of_eager_pytorch_by_hand() -> None:
+    """Per element the bias moves 4 bytes, dropout 4 and a mask of 1, the sum 6; the backward pass
+    moves the same.
+    """
+    one, fused = unfused(GPT, "fused_dropout_add"), scenario(GPT, DEFAULT_STACK)
+    names = ("MLP bias", "MLP dropout", "MLP sum")
+    found = [op for op in ops(one, "F", "MLP ") if op.name in names]
+    assert [op.name for op in found] == [*names]
+    assert moved(found) == (4 + 5 + 6) * N
+    assert saved_bytes(found) == N
+    assert moved(ops(one, "B", "")) == moved(ops(fused, "B", ""))
+
+
+def test_parallel_branches_are_added_one_by_one() -> None:
+    model = LLAMA | {"parallel_attention_mlp": "one_norm"}
+    found = ops(unfused(model, "fused_dropout_add"), "F", "attention and MLP")
+    assert [op.name for op in found] == ["attention and MLP branches", "attention and MLP sum"]
+    assert moved(found) == 2 * 6 * N
+
+
+def test_a_masked_softmax_of_eager_pytorch_by_hand() -> None:
+    """The mask has one byte per score of a sequence. All scores are computed; the fused kernel
+    reads half.
+    """
+    scores, mask = 2 * B * HEADS * S**2, B * S**2
+    one = unfused(GPT, "fused_softmax")
+    forward, backward = (
+        [op for op in ops(one, kind, "softmax") if "dropout" not in op.name] for kind in "FB"
+    )
+    assert moved(forward) == (2 * scores + mask) + 2 * scores
+    assert moved(backward) == 3 * scores + (2 * scores + mask)
+    fused = [
+        op for op in ops(scenario(GPT, DEFAULT_STACK), "F", "softmax") if "dropout" not in op.name
+    ]
+    assert moved(fused) == scores // 2 + scores
+
+
+def test_a_weight_gradient_that_a_kernel_adds_by_hand() -> None:
+    """The product writes 16 bits. The kernel reads them and the fp32 sum, and writes the sum."""
+    fused = scenario(GPT, DEFAULT_STACK)
+    found, before = (
+        ops(one, "B", "4h→h weight gradient")
+        for one in (unfused(GPT, "fused_gradient_accumulation"), fused)
+    )
+    weights = H * FFN
+    assert [op.name for op in found] == ["4h→h weight gradient", "4h→h weight gradient sum"]
+    assert moved(found[:1]) == 2 * (ROWS * H + ROWS * FFN + weights)
+    assert moved(found[1:]) == (2 + 4 + 4) * weights
+    assert moved(before) == 2 * (ROWS * H + ROWS * FFN) + 2 * 4 * weights
+    assert {op.phase for op in found} == {Phase.WEIGHT_GRADIENT}
+
+
+@pytest.mark.parametrize("t", [1, 2])
+def test_transformer_engines_cross_entropy_by_hand(t: int) -> None:
+    fused = {"fused_cross_entropy": True, "cross_entropy_fusion": "te"}
+    one, plain = (
+        scenario(GPT, software, parallelism={"tensor": t})
+        for software in (fused, {"fused_cross_entropy": False})
+    )
+    logits = 2 * ROWS * VOCAB // t
+    forward, backward = (ops(one, kind, "", head=True) for kind in "FB")
+    loss = [op for op in (*forward, *backward) if "softmax" in op.name or "to gradient" in op.name]
+    assert moved(loss) == (logits + 12 * ROWS) + 2 * logits
+    gathered = [op.work.array_bytes for op in forward if isinstance(op.work, Collective)]
+    assert gathered == ([12 * ROWS * t] if t > 1 else [])
+    kept = saved_bytes(forward)
+    assert kept == saved_bytes(ops(plain, "F", "", head=True)) - logits
+
+
+@pytest.mark.parametrize("t", [1, 2])
+def test_megatrons_own_fused_cross_entropy_by_hand(t: int) -> None:
+    """Three kernels: 16-bit logits to fp32, then two that read and write fp32. The all-reduces are
+    of the maximum, and of target and sum together. At its peak, the loss holds the 16-bit logits
+    and two fp32 copies, one more than unfused; both save one.
+    """
+    fused, plain = (
+        scenario(GPT, {"fused_cross_entropy": own}, parallelism={"tensor": t})
+        for own in (True, False)
+    )
+    logits, tokens = 2 * ROWS * VOCAB // t, 4 * ROWS
+    forward, backward = (ops(fused, kind, "", head=True) for kind in "FB")
+    names = ("logits maximum", "exponentials", "softmax of logits", "cross entropy gradient")
+    loss = [op for op in (*forward, *backward) if op.name in names]
+    assert moved(loss) == (1 + 2) * logits + 2 * (2 + 2) * logits + (2 + 1) * logits
+    reduced = [op.work.array_bytes for op in forward if isinstance(op.work, Collective)]
+    assert reduced == ([tokens, 2 * tokens] if t > 1 else [])
+    assert max(op.holds_bytes for op in forward) == (1 + 2 + 2) * logits
+    unfused = ops(plain, "F", "", head=True)
+    assert max(op.holds_bytes for op in unfused) == (1 + 2) * logits
+    assert saved_bytes(forward) == saved_bytes(unfused)
+
+
+def test_adam_of_foreach_passes_over_twenty_arrays() -> None:
+    """The fused kernel passes over seven arrays; foreach has eight kernels."""
+    fused, foreach = (scenario(GPT, {"fused_optimizer": own}) for own in (True, False))
+    number = Plan.of(fused, 8).num_parameters
+    adam = [
+        [op for op in plan_of(one).steps[0]["update"] if op.name.startswith("Adam")]
+        for one in (fused, foreach)
+    ]
+    assert [moved(some) for some in adam] == [7 * 4 * number, 20 * 4 * number]
+    assert len(adam[1]) == 8
+
+
+# --------------------------------------------------------------------------- hosts that limit
+
+
+def layer_pass(one: Scenario, kind: PassKind = "F") -> tuple[Machine, list[float], float]:
+    """Return the time of each kernel of a layer, and of the pass."""
+    machine = machine_of(a100())
+    a_pass = plan_of(one).layers_pass(1, kind)
+    kernels_s = [machine.model.seconds(op.work) for op in ops_of(a_pass)]
+    return machine, kernels_s, machine.time(a_pass).duration_s
+
+
+@pytest.mark.parametrize("kind", ["F", "B"])
+def test_a_pass_whose_host_is_slower_than_its_kernels_takes_the_hosts_time(kind: PassKind) -> None:
+    """The host launches n kernels in n h seconds; then the last kernel runs."""
+    one = scenario(GPT, {"host_issue": "1 ms"})
+    _, kernels_s, duration_s = layer_pass(one, kind)
+    assert max(kernels_s) < 1e-3
+    assert duration_s == pytest.approx(len(kernels_s) * 1e-3 + kernels_s[-1], rel=1e-12)
+
+
+def test_cuda_graphs_leave_only_the_kernels() -> None:
+    one = scenario(GPT, {"stack": "deepspeed_2022", "cuda_graphs": True})
+    _, kernels_s, duration_s = layer_pass(one)
+    assert duration_s == pytest.approx(sum(kernels_s), rel=1e-12)
+
+
+def test_the_host_of_the_scenario_precedes_that_of_the_stack() -> None:
+    stack, own = {"stack": "deepspeed_2022"}, {"host": {"issue": "20 us"}}
+    assert scenario(GPT, DEFAULT_STACK).host_issue_s is None
+    assert scenario(GPT, stack).host_issue_s == 52e-6
+    assert scenario(GPT, stack, hardware=own).host_issue_s is None
+    both = scenario(GPT, stack | {"host_issue": "30 us"}, hardware=own)
+    assert both.host_issue_s == pytest.approx(30e-6)
+
+
+def test_a_blocking_message_is_posted_by_the_stacks_host() -> None:
+    times_s = [
+        simulate(
+            scenario(GPT, {"host_issue": issue}, parallelism={"pipeline": 2})
+        ).breakdown.pipeline_communication_s
+        for issue in ("10 us", "20 us")
+    ]
+    assert times_s[1] > times_s[0]
+
+
+def test_attention_at_half_speed_takes_twice_the_time_beyond_its_latency() -> None:
+    def kernel_s(speed: float) -> float:
+        one = scenario(
+            LLAMA | {"seq_length": 8192}, {"stack": "megatron_core", "attention_speed": speed}
+        )
+        (op,) = ops(one, "F", "fused attention")
+        return machine_of(a100()).model.seconds(op.work)
+
+    latency_s = a100().memory_bound.kernel_latency.value
+    assert kernel_s(0.5) - latency_s == pytest.approx(2 * (kernel_s(1.0) - latency_s))
+
+
+# ------------------------------------------------------------------------------------- stacks
+
+
+def test_the_default_stack_is_that_of_the_paper() -> None:
+    facts = load_stack(DEFAULT_STACK).facts
+    assert facts.pop("attention_speed") is None
+    kernels = {name: facts.pop(name) for name in vars_of(Kernels()) if name in facts}
+    assert Kernels(**kernels) == Kernels()
+    assert facts == {
+        "fused_optimizer": True,
+        "attention_backend": "unfused",
+        "in_place_cross_entropy": True,
+        "overlap_tensor_parallel": True,
+        "overlap_pipeline": False,
+        "align_gradient_reduction": False,
+        "align_parameter_gather": False,
+        "cuda_graphs": False,
+        "fully_shard": False,
+        "torch_workspaces": 0,
+        "linear_workspaces": 0,
+        "expert_workspaces": 0,
+        "cublas_workspace": None,
+        "host_issue": None,
+    }
+    assert Scenario.model_validate({"model": GPT, "batch": {"micro": 1, "global": 1}}) == scenario(
+        GPT, DEFAULT_STACK, batch={"micro": 1, "global": 1}
+    )
+
+
+def vars_of(kernels: Kernels) -> list[str]:
+    return [*Kernels.__dataclass_fields__]
+
+
+@pytest.mark.parametrize("name", list_stacks())
+def test_each_shipped_stack_runs_and_is_named(name: str) -> None:
+    stack = load_stack(name)
+    assert stack.name == name
+    result = simulate(scenario(LLAMA, name))
+    assert result.to_dict()["software"] == name
+    assert result.scenario.attention_backend == stack.attention_backend.value
+
+
+EXPERTS_MODEL = {name: size for name, size in LLAMA.items() if name != "ffn_hidden_size"} | {
+    "experts": {"num": 4, "top_k": 2, "ffn_hidden_size": FFN}
+}
+
+
+@functools.cache
+def result_of(software: tuple[tuple[str, Any], ...], model: str) -> Result:
+    sections: dict[str, Any] = {"parallelism": {"tensor": 2, "pipeline": 2}}
+    sections["batch"] = {"micro": B, "global": 2 * B}
+    if software[-1][0] == "fully_shard":
+        sections |= {"parallelism": {"data": 2}, "memory": {"zero_stage": 3}}
+    if software[-1][0] == "norm_in_linear":
+        sections["recompute"] = {"modules": ["mlp"]}
+    models = {"LLAMA": LLAMA, "GPT": GPT, "EXPERTS": EXPERTS_MODEL}
+    if model == "EXPERTS":
+        sections["parallelism"] = {}
+    return simulate(scenario(models[model], dict(software), **sections))
+
+
+@pytest.mark.parametrize("entry", [name for name in Software.model_fields if name != "stack"])
+def test_every_entry_moves_time_or_memory(entry: str) -> None:
+    models = {"fused_dropout_add": "GPT", "expert_workspaces": "EXPERTS"}
+    counts = dict.fromkeys(("torch_workspaces", "linear_workspaces", "expert_workspaces"), (0, 2))
+    values = {
+        "host_issue": ("10 us", "90 us"),
+        "attention_speed": (0.5, 1.0),
+        "cross_entropy_fusion": ("native", "te"),
+        "cublas_workspace": ("4 MiB", "32 MiB"),
+    }
+    needs: dict[str, tuple[tuple[str, Any], ...]] = {
+        "attention_speed": (("stack", "megatron_core"),),
+        "cublas_workspace": (("stack", "megatron_core"),),
+        "cross_entropy_fusion": (("fused_cross_entropy", True),),
+    }
+    found = [
+        result_of((*needs.get(entry, ()), (entry, value)), models.get(entry, "LLAMA"))
+        for value in (values | counts).get(entry, (False, True))
+    ]
+    peaks = [result.memory.peaks_bytes for result in found]
+    assert found[0].iteration_time_s != found[1].iteration_time_s or peaks[0] != peaks[1]
+
+
+def test_scenarios_override_entries_of_their_stack() -> None:
+    eager = scenario(GPT, "eager")
+    assert (eager.in_place_cross_entropy, eager.overlaps_tensor_parallel) == (False, False)
+    own = scenario(
+        GPT, "eager", memory={"in_place_cross_entropy": True}, overlap={"tensor_parallel": True}
+    )
+    assert (own.in_place_cross_entropy, own.overlaps_tensor_parallel) == (True, True)
+    assert scenario(LLAMA, "megatron_core").attention_backend == "fused"
+    core = scenario(LLAMA, DEFAULT_STACK).replace({"software": "megatron_core"})
+    assert core.attention_backend == "fused"
+    assert core.replace({"software.stack": "eager"}).attention_backend == "unfused"
+
+
+def test_less_fused_stacks_are_slower() -> None:
+    names = "megatron_core", "torchtitan_compiled", "torchtitan"
+    times_s = [simulate(scenario(LLAMA, name)).iteration_time_s for name in names]
+    assert all(faster < slower for faster, slower in itertools.pairwise(times_s))
+
+
+# ------------------------------------------------------------------------- errors and remarks
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "excerpt"),
+    [
+        ("software: deepspeed_2021\n", "E206", 'there is no software stack named "deepspeed_2021"'),
+        ("software: {stack: megatron_core, fused_norm: true}\n", "E201", "fused_norm"),
+        ("software: {host_issue: 10}\n", "E203", "software.host_issue"),
+        ("software: {host_issue: -1 us}\n", "E206", "must not be negative"),
+        ("software: {fused_softmax: 1}\n", "E203", "software.fused_softmax"),
+        ("software: {attention_speed: 0}\n", "E204", "software.attention_speed"),
+        ("software: {attention_speed: 0.5}\n", "E380", "attention is not fused"),
+        ("software: {fused_rotary: false}\n", "E380", "the model has no rotary embedding"),
+        ("software: {cross_entropy_fusion: te}\n", "E380", "the cross entropy is not fused"),
+        ("software: {expert_workspaces: 0}\n", "E380", "the model has no experts"),
+        ("software: {cublas_workspace: 32 MiB}\n", "E380", "PyTorch keeps no workspaces"),
+        ("software: {cublas_workspace: 0 B}\n", "E206", "software.cublas_workspace"),
+        ("software: {torch_workspaces: -1}\n", "E204", "software.torch_workspaces"),
+        (
+            "attention_backend: fused\nsoftware: {fused_softmax: false}\n",
+            "E380",
+            "fused attention has no separate softmax",
+        ),
+        (
+            "software: {cuda_graphs: true, host_issue: 9 us}\n",
+            "E380",
+            "CUDA graphs launch whole passes",
+        ),
+        (
+            "memory: {in_place_cross_entropy: true}\nsoftware: {fused_cross_entropy: true}\n",
+            "E381",
+            "the software stack fuses the cross entropy",
+        ),
+    ],
+)
+def test_wrong_stacks_and_entries_are_refused(text: str, code: str, excerpt: str) -> None:
+    with pytest.raises(InputError) as caught:
+        scenario_of(MINIMAL + text)
+    (problem,) = caught.value.problems
+    assert (problem.code, excerpt in str(problem)) == (code, True)
+    assert problem.location is not None
+    assert problem.location.line in (9, 10)
+    assert problem.fix
+
+
+def test_an_unknown_stack_suggests_the_nearest() -> None:
+    with pytest.raises(InputError, match="did you mean torchtitan"):
+        load_scenario("table4_full", ["software=torchtitn"])
+
+
+def test_the_page_names_the_stack_and_says_when_the_host_limits() -> None:
+    words = ["table4_full", "--set", "software=deepspeed_2022"]
+    slow = call("run", *words, "--set", "software.host_issue=20 ms")
+    assert "deepspeed_2022 (host_issue: the scenario's)" in slow.stdout
+    assert "Host-bound: GPUs wait for kernel launches in" in slow.stdout
+    fast = call("run", *words)
+    assert "Host-bound" not in fast.stdout

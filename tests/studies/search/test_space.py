@@ -1,0 +1,341 @@
+"""The space of a search contains all legal layouts and no other."""
+
+import pickle
+from collections.abc import Callable
+from operator import attrgetter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simtrain.scenario import (
+    Batch,
+    MemoryOptions,
+    Overlap,
+    RecomputePolicy,
+    Rule,
+    Scenario,
+    Violation,
+    check_scenario,
+    load_unchecked,
+)
+from simtrain.scenario.nearest import divisors
+from simtrain.studies.search.legality import legal_points, rules_of_base
+from simtrain.studies.search.space import POLICIES, Point, Space
+from tests.helpers.search_spaces import (
+    BASES,
+    EXPERT_MODEL,
+    all_points,
+    base,
+    broken,
+    holding,
+    point,
+    space,
+)
+
+
+@pytest.mark.parametrize("name", BASES)
+def test_legal_points_break_no_rule(name: str) -> None:
+    searched = space(name)
+    every = all_points(searched)
+    codes = {point: broken(searched.scenario(point)) for point in every}
+    legal = legal_points(searched)
+    assert legal.num_configurations == len(every) == len(codes)
+    assert list(legal.points) == [point for point in every if not codes[point]]
+    assert legal.points
+    assert legal.removed.total() + len(legal.points) == len(every)
+    for code, number in legal.removed.items():
+        assert number <= sum(code in of_point for of_point in codes.values())
+
+
+_SMALL = st.integers(1, 10)
+
+
+@given(
+    st.sampled_from(sorted(BASES.keys() - {"narrow", "experts", "long"})),  # these fix fields
+    st.sampled_from([(t, p, 4 // (t * p)) for t in (1, 2, 4) for p in (1, 2, 4) if t * p <= 4]),
+    st.tuples(_SMALL, _SMALL),
+    st.tuples(st.booleans(), st.integers(0, 3), st.sampled_from(POLICIES)),
+)
+def test_points_outside_of_the_enumeration_are_illegal(
+    name: str, split: tuple[int, ...], sizes: tuple[int, ...], rest: tuple[object, ...]
+) -> None:
+    """This holds also for numbers of chunks and microbatches that the enumeration never lists."""
+    searched, one = space(name), point(*split, *sizes, *rest)
+    is_legal = not broken(searched.scenario(one))
+    assert is_legal == (one in legal_points(searched).points)
+
+
+def new_rule(breaks: Callable[[Scenario], object]) -> Rule:
+    """Return a rule that refuses the scenarios for which `breaks` is true."""
+    violation = Violation("broken", {"batch.micro": []})
+    return Rule("E399", "for a test", lambda scenario: violation if breaks(scenario) else None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "breaks",
+    [
+        lambda scenario: scenario.parallelism.tensor == 2 and scenario.batch.micro == 2,
+        lambda scenario: scenario.recompute.strategy == "full" and scenario.num_microbatches > 1,
+        lambda scenario: not scenario.parallelism.scatter_gather or scenario.schedule == "1f1b",
+        lambda scenario: 2 in scenario.chunk_sizes and scenario.parallelism.mesh().dp == 2,
+        lambda scenario: scenario.memory == MemoryOptions(zero_stage=1),
+        lambda scenario: scenario.batch in {Batch(micro=2, global_=4)},
+        lambda scenario: scenario.model_dump()["parallelism"]["tensor"] == 4,
+        lambda scenario: dict(scenario.parallelism)["data"] == vars(scenario.memory)["zero_stage"],
+        lambda scenario: scenario.replace({"batch.micro": 2}) == scenario,
+        lambda scenario: "micro=2" in repr(scenario) and isinstance(scenario.batch, Batch),
+        lambda scenario: not scenario.positions.places and scenario.memory.zero_stage == 1,
+        lambda scenario: scenario.model.num_layers % 3,
+        lambda scenario: False,
+    ],
+)
+def test_a_new_rule_needs_no_change_of_the_search(
+    breaks: Callable[[Scenario], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rule can read any part of a scenario, in any way."""
+    rule, searched = new_rule(breaks), space("plain", 4, 8)
+    monkeypatch.setattr("simtrain.studies.search.legality.RULES", (rule,))
+    every = all_points(searched)
+    legal = legal_points(searched)
+    assert list(legal.points) == [p for p in every if rule.check(searched.scenario(p)) is None]
+    assert legal.removed.total() == len(every) - len(legal.points)
+
+
+def test_a_rule_runs_once_per_combination_of_values_that_it_reads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tensors: list[int] = []
+
+    def breaks(scenario: Scenario) -> bool:
+        tensors.append(scenario.parallelism.tensor)
+        return scenario.parallelism.tensor == 2 and scenario.batch.micro == 2
+
+    monkeypatch.setattr("simtrain.studies.search.legality.RULES", (new_rule(breaks),))
+    legal_points(space("plain", 4))
+    # The first run only finds the values that the rule reads. It reads batch.micro for tensor 2.
+    assert sorted(tensors[1:]) == [1, 2, 2, 2, 2, 4]
+
+
+def test_every_point_or_none_breaks_a_rule_of_the_base() -> None:
+    searched = Space(base(model={"hidden_size": 500}, attention_backend="fused"), (4,))
+    of_base = {rule.code for rule in rules_of_base(searched)}
+    assert {"E302", "E315", "E330"} <= of_base
+    broken_somewhere = [
+        of_base.intersection(broken(searched.scenario(p))) for p in all_points(searched)
+    ]
+    assert all(codes == {"E302"} for codes in broken_somewhere)
+
+
+def test_a_point_and_its_scenario_convert_to_each_other() -> None:
+    searched = space("plain", 4)
+    points = legal_points(searched).points
+    assert [Point.of(searched.scenario(point)) for point in points] == list(points)
+    assert {searched.scenario(point).num_gpus for point in points} == {4}
+
+
+def test_a_space_of_several_numbers_of_gpus_is_the_union() -> None:
+    both = legal_points(space("plain", 2, 4))
+    alone = [legal_points(space("plain", gpus)) for gpus in (2, 4)]
+    assert both.points == alone[0].points + alone[1].points
+    assert both.num_configurations == sum(one.num_configurations for one in alone)
+
+
+def test_derived_defaults_follow_the_point() -> None:
+    searched = space("plain")
+    one_chunk = point(2, 2, 1, 1, 1, False, 0, POLICIES[0])
+    two_chunks = one_chunk._replace(interleave=2, sequence_parallel=True)
+    assert searched.scenario(one_chunk).schedule == "1f1b"
+    assert searched.scenario(two_chunks).schedule == "interleaved"
+    assert searched.scenario(one_chunk).parallelism.scatter_gather
+    assert not searched.scenario(two_chunks).parallelism.scatter_gather
+
+
+def test_fields_that_are_not_searched_keep_their_values() -> None:
+    searched = Space(base(schedule="gpipe", parallelism={"scatter_gather": False}), (4,))
+    scenario = searched.scenario(point(2, 2, 1, 1, 1, False, 0, POLICIES[0]))
+    assert scenario.schedule == "gpipe"
+    assert not scenario.parallelism.scatter_gather
+    assert searched.scenario(point(2, 2, 1, 2, 1, False, 0, POLICIES[0])).schedule == "interleaved"
+
+
+@pytest.mark.parametrize(
+    ("override", "name", "values"),
+    [
+        ("parallelism.tensor=2", "tensor", {2}),
+        ("parallelism={tensor: 2, data: 1}", "data", {1}),
+        ("batch.micro=2", "micro", {2}),
+        ("memory.zero_stage=1", "zero_stage", {1}),
+        ("parallelism.interleave=2", "interleave", {2}),
+        ("recompute=full", "recompute", {RecomputePolicy(strategy="full")}),
+        ("recompute.method=block", "recompute", {RecomputePolicy(strategy="selective")}),
+        ("model.seq_length=1024", "recompute", set(POLICIES)),
+    ],
+)
+def test_overridden_fields_keep_their_values(override: str, name: str, values: set[object]) -> None:
+    """This holds also if the override makes the file itself illegal."""
+    searched = Space(load_unchecked("table5_22b_present", [override]), (8,))
+    points = all_points(searched)
+    found = {getattr(point, name) for point in points}
+    if "block" in override:
+        assert [policy.method for policy in found] == ["block"]
+    else:
+        assert found == values
+    for one in legal_points(searched).points[:20]:
+        check_scenario(searched.scenario(one))
+
+
+def test_an_overridden_schedule_is_kept() -> None:
+    searched = Space(load_unchecked("table5_22b_present", ["schedule=gpipe"]), (8,))
+    legal = legal_points(searched)
+    assert {searched.scenario(point).schedule for point in legal.points} == {"gpipe"}
+    assert legal.removed["E313"] > 0
+
+
+# ---------------------------------------------------------------- context and experts
+
+
+def values(searched: Space, name: str) -> set[object]:
+    return {getattr(one, name) for one in all_points(searched)}
+
+
+def test_models_with_experts_have_all_expert_parallel_splits() -> None:
+    """Each expert is on one rank or on all tensor-parallel ranks; no split is listed twice."""
+    searched = space("experts", 4)
+    splits = {one[:6] for one in all_points(searched)}
+    assert len(splits) == len(searched.choices())
+    assert values(searched, "expert") == {1, 2, 4}
+    assert {(one[0], one[5]) for one in splits} == {(1, 1), (2, 2), (2, 1), (4, 4), (4, 1)}
+    given = Space(base(model=EXPERT_MODEL, parallelism={"expert_tensor": 2}), (8,), expert=(2,))
+    assert values(given, "expert") == {2}
+    assert {one.expert_tensor for one in all_points(given) if one.tensor == 8} == {8, 2, 1}
+
+
+def test_long_sequences_have_context_parallel_splits() -> None:
+    """Ranks get at least 4,096 tokens, unless the scenario or the argument allows fewer."""
+
+    def contexts(length: int, *sizes: int, now: int = 1) -> set[object]:
+        scenario = base(model={"seq_length": length}, parallelism={"context": now})
+        return values(Space(scenario, (48,), sizes or None), "context")
+
+    assert contexts(32767) == {1}
+    assert contexts(32768) == {1, 2, 3, 4, 6, 8}
+    assert contexts(512, now=3) == {1, 2, 3}
+    assert contexts(512, 1, 4, 5) == {1, 4}
+
+
+def test_short_dense_models_have_no_context_or_expert_axes() -> None:
+    idle = ("context", "expert", "expert_tensor", "first_stage_layers", "last_stage_layers")
+    assert space("plain").axes == tuple(name for name in Point._fields if name not in idle)
+    made = space("plain").scenario(legal_points(space("plain")).points[0])
+    assert not made.parallelism.model_fields_set.intersection(idle)
+
+
+def test_a_pickled_space_is_equal() -> None:
+    searched = Space(space("experts").base, (8,), (1, 2), (2, 4))
+    again: Space = pickle.loads(pickle.dumps(searched))
+    points = legal_points(searched).points
+    assert all_points(again) == all_points(searched)
+    assert [*map(again.scenario, points)] == [*map(searched.scenario, points)]
+    assert all_points(again.on((4,))) == all_points(Space(searched.base, (4,), (1, 2), (2, 4)))
+
+
+# ---------------------------------------------------------------- conditional settings
+
+FLAGS = {
+    "overlap": {
+        "data_parallel": True,
+        "pipeline": True,
+        "userbuffers": True,
+        "align_gradient_reduction": True,
+        "gradient_buckets": "megatron",
+        "parameter_gather": True,
+        "align_parameter_gather": True,
+        "prefetch": 2,
+    },
+    "memory": {"shard_over": 2, "reshard_after_forward": False, "reduce_every_microbatch": False},
+    "parallelism": {
+        "context": 4,
+        "context_communication": "a2a+p2p",
+        "context_a2a": 2,
+    },
+    "attention_backend": "fused",
+}
+
+
+FLAGGED = {
+    "flags": (base(**FLAGS), (8,)),
+    "flags of experts": (base(model=EXPERT_MODEL, parallelism={"expert": 2}), (2, 4)),
+    "layout": (base(parallelism={"pipeline": 4, "layout": "E|tt|t|tL"}), (4, 8)),
+}
+
+
+@pytest.mark.parametrize("name", FLAGGED)
+def test_settings_are_turned_off_exactly_if_a_rule_refuses_them(name: str) -> None:
+    scenario, gpus = FLAGGED[name]
+    searched = Space(holding(scenario, ("batch", "micro"), ("recompute",)), gpus)
+    legal = legal_points(searched).points
+    assert searched.left_out(legal) == tuple(searched.conditional)
+    for one in legal[::5]:
+        made = searched.scenario(one)
+        for field in searched.left_out([one]):
+            assert broken(made.replace({field: attrgetter(field)(scenario)})), (field, one)
+    for one in set(all_points(searched)[::5]).difference(legal):
+        made = searched.scenario(one)
+        for field in searched.conditional.keys() - set(searched.left_out([one])):
+            # Numbers (of layers, of ranks) are never turned off; rules refuse these points.
+            if field.startswith("overlap."):
+                off = Overlap.model_fields[field.removeprefix("overlap.")].default
+                assert broken(made.replace({field: off})), (field, one)
+
+
+def test_each_layout_has_the_defaults_of_the_software_stack() -> None:
+    searched = Space(BASES["defaults of megatron_core"], (4,))
+    assert not searched.conditional
+    points = legal_points(searched).points
+    scenarios = [searched.scenario(one) for one in points]
+    overlaps = {
+        (one.interleave > 1, made.overlaps_pipeline)
+        for one, made in zip(points, scenarios, strict=True)
+    }
+    assert overlaps == {(True, True), (False, False)}
+    # Two blocking interleaved stages would be refused (E310).
+    assert (2, 2) in {(one.pipeline, one.interleave) for one in points}
+    aligned = {
+        made.parallelism.pipeline > 1 for made in scenarios if made.aligns_gradient_reduction
+    }
+    assert aligned == {True}
+
+
+def test_a_layout_may_have_chunks_that_do_not_divide_the_layers() -> None:
+    """The layout has four layers in six chunks, two per stage."""
+    split = {"pipeline": 3, "interleave": 2, "layout": "E|t|t|t|t|L"}
+    legal = legal_points(Space(base(parallelism=split, batch={"global": 6}), (3,))).points
+    assert (3, 2) in {(one.pipeline, one.interleave) for one in legal}
+
+
+def test_an_overridden_setting_excludes_no_layout() -> None:
+    """It is turned off for layouts that cannot have it, as a setting of the file."""
+    searched = Space(holding(base(overlap={"pipeline": True}), ("overlap", "pipeline")), (4,))
+    points = legal_points(searched).points
+    plain = legal_points(space("plain")).points
+    assert [one for one in points if one.interleave == 1] == [
+        one for one in plain if one.interleave == 1
+    ]
+    assert searched.left_out(points) == ("overlap.pipeline",)
+    assert {searched.scenario(one).overlap.pipeline for one in points if one.interleave > 1} == {
+        True
+    }
+
+
+def test_an_overridden_layout_is_kept() -> None:
+    split = {"pipeline": 2, "interleave": 2, "layout": "E|tt|tt|L"}
+    fixed = holding(base(parallelism=split), ("parallelism", "layout"))
+    points = legal_points(Space(fixed, (4,))).points
+    assert points and {one.pipeline * one.interleave for one in points} == {4}
+
+
+@given(st.integers(1, 5000))
+def test_divisors(number: int) -> None:
+    assert divisors(number) == [one for one in range(1, number + 1) if number % one == 0]

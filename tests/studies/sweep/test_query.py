@@ -1,0 +1,115 @@
+"""SQL queries of the results of a sweep."""
+
+import json
+import pathlib
+import re
+from typing import Any
+
+import pytest
+
+from simtrain.studies.sweep import Plan
+from simtrain.studies.sweep.folder import SweepFolder
+from simtrain.studies.sweep.run import Progress
+from tests.helpers.command_line import call, refused
+from tests.helpers.sweep_files import NUM_PARTS, rows_of, run
+
+pytestmark = pytest.mark.slow  # each test runs a sweep and starts duckdb
+
+
+def test_queries_answer_while_the_sweep_runs(plan: Plan, tmp_path: pathlib.Path) -> None:
+    def look(progress: Progress) -> None:
+        if progress.done:
+            outcome = call(
+                "query", str(tmp_path / "out"), "select count(*) n from results", "--json"
+            )
+            rows = json.loads(outcome.stdout)["rows"]
+            answers.append((rows, [{"n": progress.counts.num_rows}]))
+
+    answers: list[tuple[Any, Any]] = []
+    run(plan, tmp_path / "out", on_progress=look)
+    assert len(answers) == NUM_PARTS and all(found == expected for found, expected in answers)
+
+
+def test_answers_are_tables_json_and_csv(whole: pathlib.Path) -> None:
+    sql = """select "batch.micro", mfu, mfu, 'nan'::double as x, date '2026-01-02' as day
+             from results where status = 'ok' order by index limit 1"""
+    table, as_json, as_csv = (
+        call("query", str(whole), sql, *option) for option in ((), ("--json",), ("--csv",))
+    )
+    assert {one.exit_code for one in (table, as_json, as_csv)} == {0}
+    (row,) = json.loads(as_json.stdout)["rows"]
+    mfu = rows_of(whole)[0]["mfu"]
+    assert row == {"batch.micro": 1, "mfu": mfu, "mfu_2": mfu, "x": None, "day": "2026-01-02"}
+    assert as_csv.stdout == f"batch.micro,mfu,mfu_2,x,day\n1,{mfu},{mfu},,2026-01-02\n"
+    assert table.stdout.split() == [*row, "1", f"{mfu:.6g}", f"{mfu:.6g}", "-", "2026-01-02"]
+
+
+def test_values_are_written_as_in_json(whole: pathlib.Path) -> None:
+    sql = """select true as yes, [1, null] as some, {'a': 'x'} as one, '' as empty, null as none,
+             'a,"b"' as quoted, 1 as n, 2 as n, 3 as n_2"""
+    columns, values = call("query", str(whole), sql, "--csv").stdout.splitlines()
+    assert columns == "yes,some,one,empty,none,quoted,n,n_3,n_2"
+    assert values == 'true,"[1, null]","{""a"": ""x""}",,,"a,""b""",1,2,3'
+    (row,) = json.loads(call("query", str(whole), sql, "--json").stdout)["rows"]
+    assert list(row.values()) == [True, [1, None], {"a": "x"}, "", None, 'a,"b"', 1, 2, 3]
+
+
+def test_a_wide_answer_fits_the_columns_of_a_pipe(
+    whole: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    outcome = call("query", str(whole), "select * from results limit 2")
+    assert outcome.exit_code == 0
+    assert max(map(len, outcome.stdout.splitlines())) <= 80
+    assert {"iteration_time_s", "mfu"} <= {*outcome.stdout.split()}
+
+
+def test_a_long_answer_is_cut_with_a_note(whole: pathlib.Path) -> None:
+    outcome = call("query", str(whole), "select * from results, range(3)")
+    assert outcome.stdout.splitlines()[-1] == "and 20 more rows: --csv and --json print them all"
+
+
+@pytest.mark.parametrize(
+    ("sql", "excerpt"),
+    [
+        ("selec", 'E826 the query failed: Parser Error: syntax error at or near "selec"'),
+        ("select tensor from results", '"parallelism.tensor"|columns: index, parallelism.tensor'),
+        ("select 1 from nothing", "nothing"),
+        (" ; ", "E826 the query failed: it is empty"),
+        ("select '\udcff'", "E826 the query failed"),
+        ("select ?", "E826 the query failed"),
+        ("select 1; select 2", "it has 2 statements; write one per call\n  fix: write one select"),
+        ("create table t as select 1", "CREATE is not a query; write a statement that returns"),
+        ("copy (select 1) to 'x.csv'", "COPY is not a query"),
+        ("explain analyze copy (select 1) to 'x.csv'", "Permission Error: .*\n(.*\n)*  fix: write"),
+        ("set lock_configuration = false", "SET is not a query"),
+        ("select * from read_csv('sweep.json')", "Permission Error: Cannot access file"),
+        ("select * from glob('*')", "Permission Error: Cannot access file"),
+        ("select * from sql", "Table with name sql does not exist"),
+    ],
+)
+def test_wrong_sql_is_an_error(
+    whole: pathlib.Path, sql: str, excerpt: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(whole)
+    before = sorted(whole.rglob("*"))
+    outcome = call("query", ".", sql)
+    assert sorted(whole.rglob("*")) == before
+    assert (outcome.exit_code, outcome.stdout) == (2, "")
+    assert re.search(excerpt, outcome.stderr)
+
+
+@pytest.mark.parametrize("sql", ["pivot results on status", "describe results", "from results;"])
+def test_every_statement_that_returns_rows_is_a_query(whole: pathlib.Path, sql: str) -> None:
+    outcome = call("query", str(whole), sql, "--json")
+    assert outcome.exit_code == 0 and json.loads(outcome.stdout)["rows"]
+
+
+def test_folders_without_results_are_errors(plan: Plan, tmp_path: pathlib.Path) -> None:
+    for expected in ("E820 this folder contains no sweep", "E820 no part is finished yet"):
+        errors = refused("query", str(tmp_path / "out"), "select 1")
+        assert expected in errors
+        SweepFolder(tmp_path / "out").open(plan)
+    (tmp_path / "out" / "parts" / "part-000000.parquet").write_bytes(b"PAR1")
+    outcome = call("query", str(tmp_path / "out"), "select 1")
+    assert outcome.exit_code == 2 and "E827 the results cannot be read" in outcome.stderr

@@ -1,0 +1,194 @@
+"""Sensitivity: resources cover all entries of profiles, and times come from the engine."""
+
+import pathlib
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from simtrain.base.resources import list_profiles
+from simtrain.base.strict_yaml import data_of, leaves, load_document
+from simtrain.hardware.load import load_profile
+from simtrain.hardware.profile import HardwareProfile
+from simtrain.hardware.upgrades import RESOURCES, with_more
+from simtrain.scenario import Scenario, load_scenario
+from simtrain.studies.sensitivity import FACTORS, resource_curves, sensitivity_of
+from simtrain.studies.simulation import simulate
+from tests.helpers.command_line import ROOT
+from tests.helpers.expert_models import moe
+from tests.helpers.toys import a100, changed, small
+from tests.iteration.report.test_breakdown import scenarios
+
+_SPEEDS = re.compile(r"[\d.e+-]+ (s|ms|us|ns|[KMGT]?B/s|[KMGT]?b/s|[KMGT]?FLOP/s)")
+ON_ONE_NODE = small({"tensor": 8, "pipeline": 1})
+LATENCIES = ("kernel_latencies", "nvlink_latencies", "network_latencies")
+
+
+def values(model: Any) -> dict[tuple[Any, ...], Any]:
+    """Return all values of a profile by their paths, including items of lists."""
+
+    def flat(path: tuple[Any, ...], data: Any) -> Any:
+        if isinstance(data, list):
+            for place, item in enumerate(data):
+                yield from flat((*path, place), item)
+        elif data is not None and isinstance(found := data_of(data), dict):
+            for inner, value in leaves(found):
+                yield from flat((*path, *inner), value)
+        else:
+            yield path, data
+
+    return dict(flat((), model))
+
+
+@pytest.mark.parametrize("name", list_profiles())
+def test_every_time_and_speed_of_a_profile_belongs_to_one_resource(name: str) -> None:
+    profile = load_profile(name)
+    now = values(profile)
+    scaled: dict[tuple[Any, ...], str] = {}
+    for resource_name, resource in RESOURCES.items():
+        for path, value in values(with_more(profile, [resource], 2)).items():
+            if value != now[path]:
+                assert path not in scaled, f"{scaled.get(path)} and {resource_name}: {path}"
+                assert value in (2 * now[path], now[path] / 2)
+                scaled[path] = resource_name
+    written = values(load_document(pathlib.Path(ROOT / f"hw_profiles/{name}.yaml")).data)
+    speeds = {path for path, text in written.items() if _SPEEDS.fullmatch(str(text))}
+    assert len(speeds) > 10
+    assert speeds - scaled.keys() - {path for path, value in now.items() if value == 0} == set()
+
+
+def with_all(profile: HardwareProfile) -> HardwareProfile:
+    return with_more(profile, RESOURCES.values(), 1.1)
+
+
+@given(scenario=scenarios())
+@settings(max_examples=8, deadline=None)
+def test_iteration_time_is_inversely_proportional_to_all_resources(scenario: Scenario) -> None:
+    before, after = simulate(scenario, a100()), simulate(scenario, with_all(a100()))
+    assert after.iteration_time_s == pytest.approx(before.iteration_time_s / 1.1, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["llama3_8b", "qwen3_30b_a3b"])
+def test_iteration_times_of_other_models_are_inversely_proportional_too(name: str) -> None:
+    scenario = load_scenario(name)
+    profile = load_profile(scenario.cluster)
+    before, after = simulate(scenario, profile), simulate(scenario, with_all(profile))
+    assert after.iteration_time_s == pytest.approx(before.iteration_time_s / 1.1, rel=1e-12)
+
+
+def test_compute_without_latencies_depends_on_two_resources() -> None:
+    ideal = changed(
+        a100(),
+        host__issue=0.0,
+        gemm__tile_overhead=0.0,
+        gemm__accumulate_overhead=0.0,
+        memory_bound__kernel_latency=0.0,
+    )
+    alone = small({"tensor": 1, "pipeline": 1})
+    faster = with_more(ideal, [RESOURCES["tensor_cores"], RESOURCES["memory_bandwidth"]], 1.1)
+    before_s = simulate(alone, ideal).iteration_time_s
+    assert simulate(alone, faster).iteration_time_s == pytest.approx(before_s / 1.1, rel=1e-12)
+    saved = sensitivity_of(alone, ideal).saved
+    idle = {"nvlink_bandwidth", "network_bandwidth", "host", "host_link", *LATENCIES}
+    assert {name for name in saved if not saved[name]} == idle | {"memory_capacity"}
+
+
+def test_one_node_gains_nothing_from_the_network() -> None:
+    saved = sensitivity_of(ON_ONE_NODE).saved
+    assert saved["network_bandwidth"] == saved["network_latencies"] == 0
+    assert saved["tensor_cores"] > saved["nvlink_bandwidth"] > 0
+    assert list(saved.values()) == sorted(saved.values(), reverse=True)
+
+
+def test_two_nodes_gain_from_the_network() -> None:
+    saved = sensitivity_of(small({"tensor": 8, "pipeline": 1, "data": 2})).saved
+    assert saved["network_bandwidth"] > saved["network_latencies"] > 0
+
+
+@pytest.mark.parametrize("software", [{}, {"stack": "megatron_2022", "host_issue": "300 us"}])
+def test_a_host_bound_iteration_gains_from_the_host(software: dict[str, str]) -> None:
+    scenario = small({"tensor": 8, "pipeline": 1}, software=software)
+    saved = sensitivity_of(scenario, changed(a100(), host__issue=300e-6)).saved
+    assert saved["host"] == max(saved.values()) > 0.05
+
+
+def test_more_memory_saves_time_only_with_recompute_auto() -> None:
+    full, auto = (
+        small({"tensor": 2, "pipeline": 4}, recompute=recompute, model={"num_layers": 16})
+        for recompute in ("full", "auto")
+    )
+    need = simulate(small({"tensor": 2, "pipeline": 4}, model={"num_layers": 16}), a100()).memory
+    tight = changed(a100(), gpu__memory_capacity=int(0.95 * need.fullest.peak_bytes))
+    fixed, chosen = sensitivity_of(full, tight), sensitivity_of(auto, tight)
+    assert fixed.saved["memory_capacity"] == 0 < chosen.saved["memory_capacity"]
+    assert fixed.auto_recompute_s == (
+        chosen.iteration_time_s,
+        chosen.with_more_s["memory_capacity"],
+    )
+    assert "With recompute: auto" in fixed.memory_remark and chosen.auto_recompute_s is None
+    none = sensitivity_of(ON_ONE_NODE)
+    assert none.auto_recompute_s is None and "nothing is recomputed" in none.memory_remark
+
+
+CURVE_CASES = {
+    "sequence parallel": small({"tensor": 8, "pipeline": 1, "sequence_parallel": True}),
+    "overlapped buckets between nodes": small(
+        {"tensor": 8, "data": 2, "interleave": 2, "sequence_parallel": True},
+        memory={"zero_stage": 1},
+        overlap={"data_parallel": True, "pipeline": True},
+    ),
+    "experts": moe(),
+}
+
+
+@pytest.mark.parametrize("name", CURVE_CASES)
+def test_each_point_of_a_curve_is_the_simulation_on_the_changed_profile(name: str) -> None:
+    result = simulate(CURVE_CASES[name])
+    for curve in resource_curves(result):
+        assert [point.factor for point in curve.points] == [*FACTORS]
+        for point in curve.points:
+            profile = with_more(result.profile, [RESOURCES[curve.resource]], point.factor)
+            expected = simulate(CURVE_CASES[name], profile)
+            assert point.iteration_time_s == expected.iteration_time_s
+            assert point.breakdown == expected.breakdown and point.mfu == expected.mfu
+            assert point.change == expected.iteration_time_s / result.iteration_time_s - 1
+
+
+def test_resources_that_change_nothing_have_no_curve() -> None:
+    def resources(parallelism: dict[str, int]) -> set[str]:
+        return {curve.resource for curve in resource_curves(simulate(small(parallelism)))}
+
+    alone = {"tensor_cores", "memory_bandwidth", "kernel_latencies", "host"}
+    assert resources({"tensor": 1, "pipeline": 1}) == alone
+    links = {"nvlink_bandwidth", "nvlink_latencies"}
+    assert resources({"tensor": 8, "pipeline": 1}) == alone | links
+    network = {"network_bandwidth", "network_latencies"}
+    assert resources({"tensor": 8, "pipeline": 1, "data": 2}) == alone | links | network
+
+
+def test_a_curve_keeps_the_chosen_recompute_and_the_host_time_of_the_scenario() -> None:
+    scenario = small(
+        {"tensor": 8, "pipeline": 1},
+        recompute="auto",
+        software={"stack": "megatron_2022", "host_issue": "300 us"},
+    )
+    result = simulate(scenario, changed(a100(), gpu__memory_capacity=4 * 2**30))
+    curves = {curve.resource: curve for curve in resource_curves(result, (1, 2))}
+    assert "memory_capacity" not in curves
+    faster = simulate(result.scenario.replace({"software.host_issue": "150 us"}), result.profile)
+    assert curves["host"].points[1].iteration_time_s == faster.iteration_time_s
+
+
+def test_a_point_names_its_factor_and_the_entry_of_the_changed_profile() -> None:
+    result = simulate(small({"tensor": 8, "pipeline": 1, "data": 2}), a100())
+    labels = {
+        curve.resource: [point.label for point in curve.points]
+        for curve in resource_curves(result, (0.5, 1, 2))
+    }
+    assert labels["memory_bandwidth"] == ["0.5×, 1.02 TB/s", "1×, 2.04 TB/s", "2×, 4.08 TB/s"]
+    assert labels["tensor_cores"][1] == "1×, 312 TFLOP/s in bf16"
+    assert labels["nvlink_latencies"][0].startswith("0.5× as fast, ")
+    assert labels["host"] == ["0.5×", "1×", "2×"]
+    (_, factor), (_, rate) = labels["memory_bandwidth"][2].numbers
+    assert (factor.value, rate.value) == (2, 2 * 2.039e12)
