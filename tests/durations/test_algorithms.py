@@ -59,6 +59,13 @@ def test_a_tree_is_as_deep_as_the_logarithm_of_its_nodes() -> None:
     assert seconds == pytest.approx((10 + 2 * (7 * 2 + 3 * 15)) * US + 16e6 / 100e9)
 
 
+@pytest.mark.parametrize(("nodes", "levels"), [(3, 2), (4, 2), (5, 3), (6, 3), (9, 4)])
+def test_a_tree_of_any_number_of_nodes_has_whole_levels(nodes: int, levels: int) -> None:
+    """A node more than a full tree holds begins another level."""
+    seconds = tree_s(8e6, Group(("dp",), 8 * nodes, 8), STEPS, bytes_per_s=200e9)
+    assert seconds == pytest.approx((10 + 2 * (7 * 2 + levels * 15)) * US + 16e6 / 100e9)
+
+
 def test_a_tree_of_two_nodes_sends_the_array_once_per_node() -> None:
     seconds = tree_s(8e6, TWO_NODES, STEPS, bytes_per_s=200e9)
     assert seconds == pytest.approx((10 + 2 * (7 * 2 + 1 * 15)) * US + 8e6 / 100e9)

@@ -159,6 +159,25 @@ def test_experts_outside_the_best_groups_are_masked(score: dict[str, Any], size:
     assert not added(score | GROUPS, "B", base=score)
 
 
+def test_groups_are_scored_by_a_share_of_the_chosen_experts() -> None:
+    """Of 2 groups with 2 of them kept, each has the sum of top_k / 2 scores."""
+    both = SIGMOID | {"router_groups": 2, "router_group_top_k": 2}
+    best = 2 * TOKENS * (TOP_K // 2)
+    ops = traffic(added(both, base=SIGMOID))
+    assert ops["best of each group"] == (WHOLE, best * (4 + 8))
+    assert ops["group scores"] == (best * 4, 2 * TOKENS * 4)
+
+
+def test_the_auxiliary_loss_reads_all_scores_in_both_directions() -> None:
+    """Forward it reads logits and the map of tokens, and keeps fp32 scores for its gradient."""
+    forward, backward = ({op.name: op for op in layer(moe({}), kind)} for kind in "FB")
+    assert traffic([forward["auxiliary loss"]]) == {
+        "auxiliary loss": (LOGITS + TOKENS * EXPERTS, WHOLE)
+    }
+    name = "auxiliary loss gradient"
+    assert traffic([backward[name]]) == {name: (WHOLE, LOGITS)}
+
+
 @pytest.mark.parametrize(
     ("size", "message", "fix"),
     [
