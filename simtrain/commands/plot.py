@@ -29,7 +29,7 @@ def plot(
     the result most. Each cell shows the best result over the other axes, and their values. Each
     model has its own panel. Pictures are written to FOLDER/pictures, or to the folder of --out.
 
-    Example: simtrain plot results --x model.seq_length --y batch.micro --value mfu
+    Example: simtrain plot results --x batch.global --y parallelism.pipeline --value mfu
     """
     from simtrain.base.extras import require
     from simtrain.base.output_folder import make_picture_folder

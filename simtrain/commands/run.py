@@ -80,7 +80,7 @@ def run(
 
     Example: simtrain run table5_175b_present --set parallelism.interleave=1
 
-    Example: simtrain run gpt2_1_5b --trace trace.json.gz --trace-microbatches 0,1
+    Example: simtrain run table5_175b_present --trace trace.json.gz --trace-microbatches 0,1
     """
     from simtrain.base.output_folder import check_writable
     from simtrain.render.traces.write import check_trace_file, write_trace

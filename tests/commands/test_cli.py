@@ -267,22 +267,6 @@ def test_simtrain_has_these_commands() -> None:
     assert set(commands()) == others | of_profiles | imports | calibration
 
 
-@pytest.mark.parametrize("name", commands())
-def test_help_has_an_example_that_parses(name: str) -> None:
-    outcome = call(*name.split(), "--help")
-    assert (outcome.exit_code, outcome.stderr) == (0, "")
-    _, *examples = commands()[name].help.split("Example: ")
-    assert examples
-    words = ["simtrain", *name.split()]
-    assert f"Example: simtrain {name}" in outcome.stdout
-    for example in examples:
-        arguments = shlex.split(example)
-        assert arguments[: len(words)] == words
-        parsed = commands()[name].make_context(name, arguments[len(words) :])
-        if "scenario" in parsed.params:
-            load_scenario(parsed.params["scenario"], parsed.params["overrides"] or ())
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "command",

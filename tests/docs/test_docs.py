@@ -72,36 +72,37 @@ def anchors(document: pathlib.Path) -> set[str]:
     return {one.strip().replace(" ", "-") for one in words}
 
 
-@pytest.mark.parametrize("document", [*documents(), "benchmarks/README.md", "CHANGELOG.md"])
-def test_documents_exist_and_their_links_have_targets(document: str) -> None:
-    text = text_of(document)
-    assert text.startswith("# ") and text.count("```") % 2 == 0
-    for link in re.findall(r"\]\(([^)]+)\)", re.sub("`[^`\n]*`", "", text)):
-        if link.startswith("https://"):
-            continue
-        path, _, anchor = link.partition("#")
-        page = (ROOT / document).parent / path if path else ROOT / document
-        assert page.exists(), link
-        assert not anchor or anchor in anchors(page), link
+def test_links_of_documents_have_targets() -> None:
+    for document in [*documents(), "benchmarks/README.md", "CHANGELOG.md"]:
+        text = text_of(document)
+        assert text.startswith("# ") and text.count("```") % 2 == 0, document
+        for link in re.findall(r"\]\(([^)]+)\)", re.sub("`[^`\n]*`", "", text)):
+            if link.startswith("https://"):
+                continue
+            path, _, anchor = link.partition("#")
+            page = (ROOT / document).parent / path if path else ROOT / document
+            assert page.exists(), (document, link)
+            assert not anchor or anchor in anchors(page), (document, link)
 
 
-@pytest.mark.parametrize("document", [*documents(), "benchmarks/README.md"])
-def test_documents_name_files_and_tests_that_exist(document: str) -> None:
+def test_documents_name_files_and_tests_that_exist() -> None:
     """Paths start in the repository or in simtrain/. Words in capitals stand for any name."""
-    named = re.findall(r"`([a-z_]+/[a-z0-9_/.]+\.(?:py|yaml|toml))`", text_of(document))
-    for path in named:
-        places = [base / path for base in (ROOT, ROOT / "simtrain")]
-        if any((ROOT / base / path.split("/")[0]).is_dir() for base in ("", "simtrain")):
-            assert any(place.is_file() for place in places), path
-    for test in re.findall(r"`(test_\w+)`", text_of(document)):
-        assert f"def {test}(" in ALL_TESTS, test
+    for document in [*documents(), "benchmarks/README.md"]:
+        text = text_of(document)
+        for path in re.findall(r"`([a-z_]+/[a-z0-9_/.]+\.(?:py|yaml|toml))`", text):
+            places = [base / path for base in (ROOT, ROOT / "simtrain")]
+            if any((ROOT / base / path.split("/")[0]).is_dir() for base in ("", "simtrain")):
+                assert any(place.is_file() for place in places), (document, path)
+        for test in re.findall(r"`(test_\w+)`", text):
+            assert f"def {test}(" in ALL_TESTS, (document, test)
 
 
-@pytest.mark.parametrize("document", documents())
-def test_the_index_leads_to_every_page(document: str) -> None:
-    page = document.removeprefix("docs/")
-    assert page in ("README.md", "index.md") or f"]({page})" in text_of("docs/index.md")
-    assert page == "README.md" or page in text_of("mkdocs.yml")
+def test_the_index_leads_to_every_page() -> None:
+    index, navigation = text_of("docs/index.md"), text_of("mkdocs.yml")
+    for document in documents():
+        page = document.removeprefix("docs/")
+        assert page in ("README.md", "index.md") or f"]({page})" in index, page
+        assert page == "README.md" or page in navigation, page
 
 
 @pytest.mark.slow

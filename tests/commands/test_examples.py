@@ -1,0 +1,70 @@
+"""The examples of `--help`, run in the order of the help by somebody in an empty folder."""
+
+import json
+import pathlib
+import shlex
+import shutil
+
+import pytest
+
+from simtrain.base.resources import find_profile
+from tests.helpers.command_line import call, commands
+from tests.helpers.imported import GPT
+from tests.importing.test_torchtitan import JOB
+
+CONFIG = {
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_act": "silu",
+    "hidden_size": 1024,
+    "intermediate_size": 4096,
+    "num_hidden_layers": 8,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 2048,
+    "vocab_size": 32000,
+    "tie_word_embeddings": False,
+}
+LONG = {"explore", "calibrate measure", "calibrate fit", "calibrate validate", "calibrate memory"}
+"""Commands that take more than three seconds; other tests run them."""
+MEASURED = {"calibrate nccl-tests"}
+"""Commands that read what nccl-tests printed; tests/calibrate runs them."""
+
+
+def examples() -> dict[str, list[list[str]]]:
+    """Return the words of each command's examples."""
+    return {
+        name: [shlex.split(text) for text in command.help.split("Example: ")[1:]]
+        for name, command in commands().items()
+    }
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A folder with the files that the examples call the user's own."""
+    folder = tmp_path_factory.mktemp("examples")
+    (folder / "train.sh").write_text(GPT, "utf-8")
+    (folder / "config.json").write_text(json.dumps(CONFIG), "utf-8")
+    (folder / "job.toml").write_text(JOB, "utf-8")
+    shutil.copy(find_profile("h100_sxm"), folder / "my_cluster.yaml")
+    return folder
+
+
+@pytest.mark.parametrize("name", examples())
+def test_help_has_examples_of_its_command(name: str) -> None:
+    outcome = call(*name.split(), "--help")
+    assert (outcome.exit_code, outcome.stderr) == (0, "")
+    assert f"Example: simtrain {name}" in outcome.stdout
+    words = ["simtrain", *name.split()]
+    for example in examples()[name]:
+        assert example[: len(words)] == words
+        assert commands()[name].make_context(name, example[len(words) :])
+
+
+@pytest.mark.parametrize("name", [name for name in examples() if name not in LONG | MEASURED])
+def test_examples_run(name: str, folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A query reads what the example of `sweep` wrote."""
+    monkeypatch.chdir(folder)
+    for example in examples()[name]:
+        outcome = call(*example[1:])
+        assert (outcome.exit_code, outcome.stderr) == (0, "")
