@@ -19,6 +19,12 @@ from typing import Any
 import simtrain
 from simtrain.scenario import check_scenario
 
+# Until version 0.1.0 the package exported the evaluator.
+try:
+    from simtrain.studies.evaluation import Evaluator as _Evaluator
+except ImportError:
+    from simtrain import Evaluator as _Evaluator  # type: ignore
+
 Record = dict[str, Any]
 _BREAKDOWN = "breakdown_"
 
@@ -27,7 +33,7 @@ def scenario_records(
     tree: pathlib.Path, draws: pathlib.Path | None
 ) -> Iterator[tuple[str, Record]]:
     # One evaluator for all scenarios: a wrong key in one of its caches then moves predictions.
-    evaluator = simtrain.Evaluator(allow_oom=True)
+    evaluator = _Evaluator(allow_oom=True)
     for path in sorted((tree / "scenarios").glob("*.yaml")):
         yield path.stem, _record(evaluator, partial(simtrain.load_scenario, path))
     if draws is not None:
@@ -43,7 +49,7 @@ def _checked(values: dict[str, Any]) -> simtrain.Scenario:
     return scenario
 
 
-def _record(evaluator: simtrain.Evaluator, load: Callable[[], simtrain.Scenario]) -> Record:
+def _record(evaluator: Any, load: Callable[[], simtrain.Scenario]) -> Record:
     """Return the predictions of `simulate` and of an evaluator."""
     return {
         "simulate": _or_error(lambda: _simulated(load())),

@@ -45,8 +45,10 @@ def warm() -> Seconds:
 
 def evaluator() -> Seconds:
     """Time an evaluator's first scenario, and the same scenario again (median)."""
+    from simtrain.studies.evaluation import Evaluator
+
     scenario = simtrain.load_scenario(TYPICAL)
-    evaluator = simtrain.Evaluator()
+    evaluator = Evaluator()
     return {
         "175B, first evaluate()": _seconds(lambda: evaluator.evaluate(scenario)),
         "175B, evaluate()": _median(300, lambda: evaluator.evaluate(scenario)),

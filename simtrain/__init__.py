@@ -4,80 +4,87 @@
 >>> result = simtrain.simulate(simtrain.load_scenario("table5_22b_present"))
 >>> result.iteration_time_s, result.mfu, result.timeline  # doctest: +SKIP
 
-`compare` says why results differ. `Evaluator` is faster for many scenarios. `search` searches for
-layouts.
+`simulate` returns a `Result`. `compare` says why results differ, `sensitivity` what better hardware
+saves, `cost` what a training costs. `search`, `plan` and `sweep` simulate many scenarios.
+`scenarios()` and `profiles()` list the names of what comes with simtrain.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from simtrain.base.version import VERSION as __version__
+from simtrain.base.version import VERSION as __version__  # noqa: F401 (`__all__` lists it)
 
+# For type checkers and editors; `_HOMES` says the same to Python.
 if TYPE_CHECKING:
-    from simtrain import models
-    from simtrain.errors import DoesNotFitError, InputError, SimtrainError
-    from simtrain.hardware.load import load_profile
-    from simtrain.iteration.report.difference import Difference, compare
-    from simtrain.iteration.report.result import Result
-    from simtrain.render.figures.breakdown import plot_breakdown
-    from simtrain.render.figures.iteration_memory import plot_memory
-    from simtrain.render.figures.timeline import plot_timeline
-    from simtrain.scenario import Scenario, load_scenario
-    from simtrain.studies.evaluation import Evaluation, Evaluator
-    from simtrain.studies.search import search
-    from simtrain.studies.simulation import simulate
+    from simtrain import models as models
+    from simtrain.base.resources import list_profiles, list_scenarios
+    from simtrain.errors import DoesNotFitError as DoesNotFitError
+    from simtrain.errors import InputError as InputError
+    from simtrain.errors import SimtrainError as SimtrainError
+    from simtrain.hardware.load import load_profile as load_profile
+    from simtrain.iteration.report.difference import Difference as Difference
+    from simtrain.iteration.report.difference import compare as compare
+    from simtrain.iteration.report.result import Result as Result
+    from simtrain.render.figures.breakdown import plot_breakdown as plot_breakdown
+    from simtrain.render.figures.iteration_memory import plot_memory as plot_memory
+    from simtrain.render.figures.timeline import plot_timeline as plot_timeline
+    from simtrain.render.traces.write import write_trace as write_trace
+    from simtrain.scenario import Scenario as Scenario
+    from simtrain.scenario import load_scenario as load_scenario
+    from simtrain.studies.cost.training import cost as cost
+    from simtrain.studies.planning.run import plan as plan
+    from simtrain.studies.search.run import search as search
+    from simtrain.studies.sensitivity import resource_curves as resource_curves
+    from simtrain.studies.sensitivity import sensitivity_of
+    from simtrain.studies.simulation import simulate as simulate
+    from simtrain.studies.sweep.query import query as query
+    from simtrain.studies.sweep.run import sweep as sweep
 
-__all__ = [
-    "Difference",
-    "DoesNotFitError",
-    "Evaluation",
-    "Evaluator",
-    "InputError",
-    "Result",
-    "Scenario",
-    "SimtrainError",
-    "__version__",
-    "compare",
-    "load_profile",
-    "load_scenario",
-    "models",
-    "plot_breakdown",
-    "plot_memory",
-    "plot_timeline",
-    "search",
-    "simulate",
-]
+    profiles, scenarios = list_profiles, list_scenarios
+    sensitivity = sensitivity_of
 
-_MODULES = {
-    "Difference": "simtrain.iteration.report.difference",
-    "DoesNotFitError": "simtrain.errors",
-    "Evaluation": "simtrain.studies.evaluation",
-    "Evaluator": "simtrain.studies.evaluation",
-    "InputError": "simtrain.errors",
-    "Result": "simtrain.iteration.report.result",
-    "Scenario": "simtrain.scenario",
-    "SimtrainError": "simtrain.errors",
-    "compare": "simtrain.iteration.report.difference",
-    "load_profile": "simtrain.hardware.load",
-    "load_scenario": "simtrain.scenario",
-    "search": "simtrain.studies.search",
-    "plot_breakdown": "simtrain.render.figures.breakdown",
-    "plot_memory": "simtrain.render.figures.iteration_memory",
-    "plot_timeline": "simtrain.render.figures.timeline",
-    "simulate": "simtrain.studies.simulation",
+_HOMES = {
+    "Difference": "simtrain.iteration.report.difference.Difference",
+    "DoesNotFitError": "simtrain.errors.DoesNotFitError",
+    "InputError": "simtrain.errors.InputError",
+    "Result": "simtrain.iteration.report.result.Result",
+    "Scenario": "simtrain.scenario.Scenario",
+    "SimtrainError": "simtrain.errors.SimtrainError",
+    "compare": "simtrain.iteration.report.difference.compare",
+    "cost": "simtrain.studies.cost.training.cost",
+    "load_profile": "simtrain.hardware.load.load_profile",
+    "load_scenario": "simtrain.scenario.load_scenario",
+    "plan": "simtrain.studies.planning.run.plan",
+    "plot_breakdown": "simtrain.render.figures.breakdown.plot_breakdown",
+    "plot_memory": "simtrain.render.figures.iteration_memory.plot_memory",
+    "plot_timeline": "simtrain.render.figures.timeline.plot_timeline",
+    "profiles": "simtrain.base.resources.list_profiles",
+    "query": "simtrain.studies.sweep.query.query",
+    "resource_curves": "simtrain.studies.sensitivity.resource_curves",
+    "scenarios": "simtrain.base.resources.list_scenarios",
+    "search": "simtrain.studies.search.run.search",
+    "sensitivity": "simtrain.studies.sensitivity.sensitivity_of",
+    "simulate": "simtrain.studies.simulation.simulate",
+    "sweep": "simtrain.studies.sweep.run.sweep",
+    "write_trace": "simtrain.render.traces.write.write_trace",
 }
+"""Where each public name is defined."""
+
+__all__ = sorted([*_HOMES, "__version__", "models"])
 
 
 def __getattr__(name: str) -> Any:
     """Import a name at its first use, because `simtrain --help` imports this module."""
+    from importlib import import_module
+
     if name == "models":
         return import_module("simtrain.models")
-    if name not in _MODULES:
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_MODULES[name]), name)
+    module, _, original = _HOMES[name].rpartition(".")
+    value = globals()[name] = getattr(import_module(module), original)
     return value
 
 
 def __dir__() -> list[str]:
     """List the public names, without the modules that happen to be imported."""
-    return sorted(__all__)
+    return __all__

@@ -6,6 +6,7 @@ import difflib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import ClassVar, Self
 
 _MAX_EXCERPT_WIDTH = 100
@@ -134,6 +135,15 @@ class InputError(SimtrainError):
 
     def __str__(self) -> str:
         return "\n\n".join(str(problem) for problem in self.problems)
+
+
+def wrong_type(value: object, expected: str, fix: str) -> InputError:
+    """Return the error of a Python argument that is not of the `expected` type (E114)."""
+    if isinstance(value, (str, PurePath)):
+        message = f'"{value}" is a name, not a {expected}'
+    else:
+        message = f"an object of type {type(value).__name__} is not a {expected}"
+    return InputError.of("E114", message, fix=fix)
 
 
 class DoesNotFitError(InputError):

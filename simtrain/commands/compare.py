@@ -125,7 +125,7 @@ def differences_between(columns: Sequence[ScenarioColumn]) -> tuple[Difference, 
     """Compare the other scenarios with the first; a single one has no differences."""
     from simtrain.iteration.report.difference import compare as compare_with_first
 
-    return compare_with_first([one.result for one in columns]) if len(columns) > 1 else ()
+    return compare_with_first(*(one.result for one in columns)) if len(columns) > 1 else ()
 
 
 def comparison_json(

@@ -36,8 +36,8 @@ class DurationModel:
     """Durations of work that runs alone on a profile's machine; equal work is computed once."""
 
     profile: HardwareProfile
-    _seconds: dict[Work, float] = field(default_factory=dict)
-    _machines: dict[ProductType, GemmMachine] = field(default_factory=dict)
+    _seconds: dict[Work, float] = field(default_factory=dict, repr=False)
+    _machines: dict[ProductType, GemmMachine] = field(default_factory=dict, repr=False)
 
     def gemm_machine(self, dtype: ProductType) -> GemmMachine:
         """The numbers for matrix products of a data type."""

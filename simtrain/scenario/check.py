@@ -8,7 +8,7 @@ from pathlib import PurePath
 from pydantic import ValidationError
 
 from simtrain.base.strict_yaml import data_of, input_error
-from simtrain.errors import InputError, Problem
+from simtrain.errors import InputError, Problem, wrong_type
 from simtrain.scenario.combination_rules import NO_FUSED_ATTENTION, NO_HOST_LINK
 from simtrain.scenario.precision_rules import products_rule
 from simtrain.scenario.remedies import problem_of
@@ -84,12 +84,10 @@ def check_is_scenario(value: object) -> None:
     """
     if isinstance(value, Scenario):
         return
-    message = f"an object of type {type(value).__name__} is not a Scenario"
     fix = "load one with load_scenario, or build one with Scenario(model=..., batch=...)"
     if isinstance(value, (str, PurePath)):
-        message = f'"{value}" is a name, not a Scenario'
         fix = f'load the scenario, as in simulate(load_scenario("{value}"))'
-    raise InputError.of("E114", message, fix=fix)
+    raise wrong_type(value, "Scenario", fix)
 
 
 def check_cluster(

@@ -23,6 +23,7 @@ from simtrain.base.strict_yaml import (
     validate,
     with_value,
 )
+from simtrain.errors import InputError
 from simtrain.scenario.memory_options import MemoryOptions
 from simtrain.scenario.model import Model
 from simtrain.scenario.other_names import SCENARIO_NAMES
@@ -174,6 +175,9 @@ class Scenario(Section):
         Raises:
             InputError: unknown names and invalid values.
         """
+        if not isinstance(changes, Mapping):
+            fix = 'write scenario.replace({"parallelism.tensor": 4})'
+            raise InputError.of("E114", f"changes is {changes!r:.80}, not a dict", fix=fix)
         origin = self._origin
         replaced = list(origin.replaced)
         # Unchanged sections stay objects: pydantic does not validate them again.
@@ -193,6 +197,10 @@ class Scenario(Section):
             raise input_error(error, Scenario, data, positions, "the scenario") from None
         scenario._origin = Origin(origin.positions, origin.data, tuple(replaced))
         return scenario
+
+    def __repr__(self) -> str:
+        gpus = f"{self.num_gpus:,} GPUs of {self.cluster}"
+        return f"<Scenario {self.name or 'unnamed'}: {gpus}, {self.strategy}>"
 
     def __eq__(self, other: object) -> bool:
         """Whether all values are equal, regardless of their positions in files."""

@@ -1,4 +1,4 @@
-"""Evaluate many scenarios: time, MFU and peak memory of each, without timelines.
+"""Evaluate many scenarios for a study: time, MFU and peak memory of each, without timelines.
 
 An evaluator caches profiles and durations across scenarios. It computes memory first and does not
 simulate the time of a scenario that does not fit.
@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from simtrain.durations.model import DurationModel
 from simtrain.engine import Engine
-from simtrain.hardware.load import profile_of, profile_version
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.memory.report import peak_bytes
 from simtrain.iteration.plan import Plan
@@ -19,11 +17,9 @@ from simtrain.iteration.report.breakdown import Breakdown, mean_breakdown, stage
 from simtrain.iteration.run_plan import run_iteration
 from simtrain.scenario import Scenario, check_is_scenario
 from simtrain.studies.choose import choose, is_open
+from simtrain.studies.machines import Machines
 from simtrain.studies.simulation import checked_profile, simulate
 from simtrain.units import format_bytes, format_seconds
-
-_MACHINES = 16
-"""Number of profiles that an evaluator caches, with their durations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +31,9 @@ class Run:
     mfu: float
     hfu: float
     breakdown: Breakdown | None
+
+    def __repr__(self) -> str:
+        return f"<Run: {format_seconds(self.iteration_time_s)}, MFU {self.mfu:.1%}>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +76,7 @@ class Evaluator:
     allow_oom: bool = False
     breakdowns: bool = True
     engine: Engine = "auto"
-    _machines: dict[object, Machine] = field(default_factory=dict, repr=False)
+    _machines: Machines = field(default_factory=Machines, repr=False)
 
     def evaluate(self, scenario: Scenario) -> Evaluation:
         """Evaluate one scenario.
@@ -135,13 +134,7 @@ class Evaluator:
             InputError: as `profile_of`.
         """
         check_is_scenario(scenario)
-        overrides = repr(scenario.hardware) if scenario.hardware else ""
-        key = scenario.cluster, overrides, profile_version(scenario.cluster)
-        if key not in self._machines:
-            if len(self._machines) == _MACHINES:
-                del self._machines[next(iter(self._machines))]
-            self._machines[key] = Machine(DurationModel(profile_of(scenario)), self.engine)
-        return self._machines[key]
+        return self._machines.of(scenario, self.engine)
 
     def _evaluation(self, plan: Plan, machine: Machine, run: Run | None = None) -> Evaluation:
         profile = machine.model.profile

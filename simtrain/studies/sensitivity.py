@@ -7,8 +7,10 @@ exposed share of a kernel or a collective.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any
 
 from simtrain.base.wording import Number, Sentence, sentence_json
@@ -19,10 +21,10 @@ from simtrain.hardware.profile import HardwareProfile
 from simtrain.hardware.upgrades import RESOURCES, Resource, with_more
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.seconds import Machine
-from simtrain.iteration.report.breakdown import Breakdown, breakdown_by_name, stage_breakdowns
-from simtrain.iteration.report.result import Result
+from simtrain.iteration.report.breakdown import Breakdown, breakdown_by_name
+from simtrain.iteration.report.result import Result, check_is_result
 from simtrain.iteration.run_plan import run_iteration, simulate_iteration
-from simtrain.scenario import Scenario
+from simtrain.scenario import Scenario, check_values
 from simtrain.studies.choose import choose, is_open
 from simtrain.studies.simulation import checked_profile, simulate
 from simtrain.units import format_seconds
@@ -53,6 +55,10 @@ class Sensitivity:
     recompute: str
     auto_recompute_s: tuple[float, float] | None
     factor: float = FACTOR
+
+    def __repr__(self) -> str:
+        saved = ", ".join(f"{name} {share:.1%}" for name, share in [*self.saved.items()][:3])
+        return f"<Sensitivity: {self.factor:g} times as much saves {saved}>"
 
     @property
     def saved(self) -> dict[str, float]:
@@ -107,6 +113,9 @@ class ResourcePoint:
     mfu: float
     breakdown: Breakdown
 
+    def __repr__(self) -> str:
+        return f"<ResourcePoint {self.label}: {format_seconds(self.iteration_time_s)}>"
+
     def to_json(self) -> dict[str, Any]:
         """Return plain data, in full precision."""
         return {
@@ -125,6 +134,10 @@ class ResourceCurve:
 
     resource: str
     points: tuple[ResourcePoint, ...]
+
+    def __repr__(self) -> str:
+        points = (f"{one.factor:g}: {format_seconds(one.iteration_time_s)}" for one in self.points)
+        return f"<ResourceCurve {self.resource}: {', '.join(points)}>"
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data, in full precision."""
@@ -153,6 +166,7 @@ def resource_curves(
     Returns:
         The curves of the resources that change the iteration at any factor.
     """
+    check_is_result(result)
     plans, machine = [result.plan], result.seconds.machine
 
     @functools.cache
@@ -161,9 +175,7 @@ def resource_curves(
         if factor == 1:
             return result
         (plan,), faster = _with_more(plans, result.profile, name, factor, machine.engine)
-        iteration = run_iteration(plan, faster)
-        # A point has no memory and no extrapolation, so those of the result remain.
-        return replace(result, iteration=iteration, stages=stage_breakdowns(iteration))
+        return simulate_iteration(plan, faster)
 
     def has_effect(name: str) -> bool:
         """Return whether a resource changes the iteration.
@@ -216,6 +228,10 @@ def sensitivity_of(
     Raises:
         InputError: as `simulate`.
     """
+    check_values(scenario)
+    if not isinstance(factor, Real) or not 0 < factor < math.inf:
+        fix = "write a number above 0, such as 1.1"
+        raise InputError.of("E114", f"factor is {factor!r}", fix=fix)
     base = checked_profile(scenario, profile)
     larger = with_more(base, [RESOURCES[_MEMORY]], factor)
     plans = _plans(scenario, base, engine)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from simtrain.durations.model import DurationModel
 from simtrain.engine import Engine
+from simtrain.errors import wrong_type
 from simtrain.hardware.load import profile_of
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.memory.report import MemoryReport, memory_report
@@ -17,8 +18,11 @@ from simtrain.iteration.report.result import Result
 from simtrain.iteration.run_plan import simulate_iteration
 from simtrain.scenario import Scenario, check_cluster, check_scenario, check_values
 from simtrain.studies.choose import choose, is_open
+from simtrain.studies.machines import Machines
 from simtrain.studies.remedy import cheapest_change, does_not_fit
 from simtrain.workload.tape import Block
+
+_MACHINES = Machines()
 
 
 def simulate(
@@ -35,15 +39,17 @@ def simulate(
         engine: execution engine; all give bit-identical results.
         layers: blocks to use instead of the scenario's layers, first to last.
 
-    A scenario that does not fit in memory is simulated too; see `Result.memory`.
+    A scenario that does not fit in memory is simulated too; see `Result.memory`. Results of one
+    process share durations: a scenario like one that was simulated before takes milliseconds.
 
     Raises:
-        InputError: the scenario has an invalid value, breaks a rule of the framework, does not fit
-            its cluster, or has a different number of layers than `layers`.
+        InputError: an argument has the wrong type, or the scenario has an invalid value, breaks a
+            rule of the framework, does not fit its cluster, or has a different number of layers
+            than `layers`.
     """
     check_values(scenario)
-    profile = checked_profile(scenario, profile)
-    machine = Machine(DurationModel(profile), engine)
+    machine = _machine(scenario, profile, engine)
+    profile = checked_profile(scenario, machine.model.profile)
 
     def plan_of(one: Scenario, kept: tuple[int, ...] | None = None) -> Plan:
         return Plan.of(one, profile.cluster.domains, kept, layers)
@@ -55,6 +61,13 @@ def simulate(
         return run(plan_of(scenario))
     choice = choose(scenario, profile, plan_of, run)
     return replace(choice.run, recompute_choice=choice.why)
+
+
+def _machine(scenario: Scenario, profile: HardwareProfile | None, engine: Engine) -> Machine:
+    """Return a machine with this profile, or the shared one with the profile of the scenario."""
+    if profile is None:
+        return _MACHINES.of(scenario, engine)
+    return Machine(DurationModel(profile), engine)
 
 
 def simulate_fitting(
@@ -118,7 +131,11 @@ def checked_profile(scenario: Scenario, profile: HardwareProfile | None = None) 
         InputError: the scenario breaks a rule of the framework, or does not fit its cluster.
     """
     check_scenario(scenario)
-    profile = profile or profile_of(scenario)
+    if profile is None:
+        profile = profile_of(scenario)
+    elif not isinstance(profile, HardwareProfile):
+        name = profile if isinstance(profile, str) else "h100_sxm"
+        raise wrong_type(profile, "HardwareProfile", f'write profile=load_profile("{name}")')
     gpus_per_node, num_nodes = profile.cluster.gpus_per_node, profile.cluster.num_nodes
     check_cluster(
         scenario,

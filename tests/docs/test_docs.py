@@ -230,15 +230,22 @@ def test_benchmarks_can_be_imported(command: str) -> None:
     assert callable(__import__(module, fromlist=["main"]).main)
 
 
+@pytest.mark.usefixtures("newcomer")
 def test_python_blocks_run(capsys: CaptureFixture[str]) -> None:
     page = "docs/how_to/use_from_python.md"
-    (block,) = (block for block in blocks(page) if block.language == "python")
-    exec(compile(block.text, page, "exec"), {})
+    names: dict[str, object] = {}
+    simulations, studies = (block for block in blocks(page) if block.language == "python")
+    exec(compile(simulations.text, page, "exec"), names)
     first, *spans, changed = capsys.readouterr().out.splitlines()
     assert re.fullmatch(r"1\.\d{3} s, MFU 4\d\.\d%", first)
     assert len(spans) == 3 and all(span.startswith("stage 0 ") for span in spans)
     full_s = simulate(load_scenario("table5_22b_full")).iteration_time_s
     assert changed == f"{full_s:.3f} s"
+    exec(compile(studies.text, page, "exec"), names)
+    cost, best, fastest = capsys.readouterr().out.splitlines()
+    assert cost.startswith("<TrainingCost table5_22b_present: ")
+    assert best.startswith("<Candidate ") and fastest.startswith("h100_sxm, 16 GPUs: ")
+    assert len(pathlib.Path("results/sweep.json").read_text("utf-8")) > 100
 
 
 @pytest.mark.usefixtures("newcomer")

@@ -23,6 +23,7 @@ from simtrain.scenario import (
     load_scenario,
     load_unchecked,
 )
+from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.search.run import search
 from simtrain.studies.search.space import Space
 from simtrain.studies.simulation import simulate, simulate_fitting, simulate_memory
@@ -287,7 +288,7 @@ def test_only_scenarios_are_simulated() -> None:
     )
     (problem,) = problems_of(lambda: search("table5_22b_present", (8,)))
     assert problem.code == "E114"
-    (problem,) = problems_of(lambda: simtrain.Evaluator().evaluate("table5_22b_present"))
+    (problem,) = problems_of(lambda: Evaluator().evaluate("table5_22b_present"))
     assert problem.code == "E114"
     (problem,) = problems_of(lambda: simulate_memory({"model": {}}))
     assert problem.message == "an object of type dict is not a Scenario"
@@ -319,7 +320,8 @@ def test_constructors_accept_keywords_and_their_own_repr() -> None:
     assert eval(repr(Batch(micro=1, global_=4))) == Batch(micro=1, global_=4)
     scenario = load_scenario(NAME)
     names = {type(section).__name__: type(section) for _, section in scenario}
-    assert eval(repr(scenario), names | {"Scenario": Scenario}) == scenario
+    written = {name: eval(repr(section), names) for name, section in scenario}
+    assert Scenario.model_validate(written) == scenario
     assert simulate(python_built()).iteration_time_s > 0
 
 

@@ -9,6 +9,7 @@ import pytest
 import simtrain
 from simtrain.engine import compiled
 from simtrain.errors import InputError
+from simtrain.studies.evaluation import Evaluator
 from tests.helpers.command_line import ROOT
 from tests.helpers.toys import small
 
@@ -19,7 +20,7 @@ def test_a_profile_that_changed_is_read_again(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(text, encoding="utf-8")
     scenario = small(cluster=str(path))
-    evaluator = simtrain.Evaluator()
+    evaluator = Evaluator()
     before = evaluator.evaluate(scenario).run
     written = path.stat()
     slower = text.replace("value: 1.61 TB/s", "value: 1.11 TB/s")
@@ -43,9 +44,9 @@ def test_numba_is_loaded_only_after_many_tasks(monkeypatch: pytest.MonkeyPatch) 
 
 def test_without_numba_the_same_loops_run_as_plain_python(monkeypatch: pytest.MonkeyPatch) -> None:
     scenario = small({"sequence_parallel": True})
-    with_numba = simtrain.Evaluator(engine="compiled").evaluate(scenario)
+    with_numba = Evaluator(engine="compiled").evaluate(scenario)
     monkeypatch.setattr(compiled, "has_numba", lambda: False)
-    assert simtrain.Evaluator().evaluate(scenario) == with_numba
+    assert Evaluator().evaluate(scenario) == with_numba
     monkeypatch.setitem(sys.modules, "numba", None)
     with pytest.raises(InputError, match="E701 engine compiled needs numba\n  fix: pip install"):
         simtrain.simulate(scenario, engine="compiled")

@@ -22,6 +22,7 @@ from simtrain.iteration.memory.states import ModelStates, model_states
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.iteration_tasks import IterationTimeline
 from simtrain.schedules import Action
+from simtrain.units import format_bytes
 from simtrain.workload.model_chunks import number_distinct
 
 OPTIMIZER_STEP = "optimizer step"
@@ -193,6 +194,10 @@ class MemoryCurve:
 
     times_s: tuple[float, ...]
     held_bytes: tuple[int, ...]
+
+    def __repr__(self) -> str:
+        peak = format_bytes(max(self.held_bytes))
+        return f"<MemoryCurve: {len(self.times_s)} points, at most {peak}>"
 
 
 def memory_curve(

@@ -109,9 +109,9 @@ class IterationSeconds:
 
     plan: Plan
     machine: Machine
-    structure: IterationStructure
-    passes: dict[PassPart, PassTime]
-    steps: tuple[dict[str, float], ...]
+    structure: IterationStructure = field(repr=False)
+    passes: dict[PassPart, PassTime] = field(repr=False)
+    steps: tuple[dict[str, float], ...] = field(repr=False)
 
     @classmethod
     def of(cls, plan: Plan, machine: Machine) -> IterationSeconds:

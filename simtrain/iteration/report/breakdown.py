@@ -16,6 +16,7 @@ from simtrain.iteration.programs.parts import (
     TransferPart,
 )
 from simtrain.iteration.programs.seconds import IterationSeconds, whole_pass
+from simtrain.units import format_seconds
 
 if TYPE_CHECKING:
     from simtrain.iteration.programs.iteration_tasks import IterationTimeline
@@ -37,6 +38,14 @@ class Breakdown:
     data_communication_s: float = 0.0
     bubble_s: float = 0.0
     optimizer_s: float = 0.0
+
+    def __repr__(self) -> str:
+        shown = (
+            f"{label} {format_seconds(getattr(self, name))}"
+            for name, label in CAUSE_LABELS.items()
+            if getattr(self, name)
+        )
+        return f"<Breakdown of {format_seconds(self.total_s)}: {', '.join(shown)}>"
 
     @property
     def total_s(self) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -10,7 +9,7 @@ from simtrain.base.wording import Number, Sentence, joined_sentences
 from simtrain.errors import InputError
 from simtrain.iteration.report.breakdown import CAUSE_LABELS, Breakdown
 from simtrain.iteration.report.remarks import settings_of
-from simtrain.iteration.report.result import Result
+from simtrain.iteration.report.result import Result, check_is_result
 
 _MIN_SHARE = 0.005
 """Smallest cause that a sentence mentions, as a share of the base's iteration time."""
@@ -94,22 +93,17 @@ class Difference:
         }
 
 
-def compare(results: Sequence[Result], *more: object) -> tuple[Difference, ...]:
+def compare(*results: Result) -> tuple[Difference, ...]:
     """Compare each of the other results of `simulate` with the first.
 
     Raises:
-        InputError: there are fewer than two results, or they are no list of results (E843).
+        InputError: there are fewer than two results (E843), or an argument is no result (E114).
     """
-    fix = "write compare([first, second]) with results of simulate"
-    if more or not isinstance(results, Sequence):
-        raise InputError.of("E843", "compare takes one list of results", fix=fix)
-    for place, result in enumerate(results):
-        if not isinstance(result, Result):
-            message = f"results[{place}] is a {type(result).__name__}, not a result"
-            raise InputError.of("E843", message, fix=fix)
+    for result in results:
+        check_is_result(result)
     if len(results) < 2:
         message = f"a comparison needs two results, not {len(results)}"
-        raise InputError.of("E843", message, fix="pass two results or more")
+        raise InputError.of("E843", message, fix="write compare(first, second)")
     return tuple(Difference(results[0], other) for other in results[1:])
 
 

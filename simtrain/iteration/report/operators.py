@@ -16,7 +16,7 @@ from simtrain.iteration.report.breakdown import Breakdown, breakdown_by_name
 from simtrain.iteration.report.rows import Records, Rows
 from simtrain.iteration.report.stage_ops import OpKey, OpSeconds, OpWork, stage_ops
 from simtrain.scenario.software import load_stack
-from simtrain.units import format_bytes
+from simtrain.units import format_bytes, format_seconds
 from simtrain.workload.ops import Phase
 from simtrain.workload.work import (
     Collective,
@@ -76,6 +76,9 @@ class Operator:
     exposed_s: float
     bottleneck: Bottleneck | None
     basis: Basis
+
+    def __repr__(self) -> str:
+        return f"<Operator {self.name}, {self.phase}: {format_seconds(self.exposed_s)} exposed>"
 
     @property
     def hidden_s(self) -> float:
@@ -142,6 +145,10 @@ class Operators(Rows):
     rows: tuple[Operator, ...]
     sources: dict[str, Source]
     limits: Limits
+
+    def __repr__(self) -> str:
+        time = format_seconds(self.iteration_time_s)
+        return f"<Operators of stage {self.stage}: {len(self.rows)} in an iteration of {time}>"
 
     def of_cause(self, cause: str) -> tuple[Operator, ...]:
         """Return the operators of a cause of the breakdown."""

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from html import escape
 from typing import Any, Literal, get_args
 
 from simtrain.base.wording import with_whole_numbers
-from simtrain.errors import InputError, Location, did_you_mean
+from simtrain.errors import InputError, Location, did_you_mean, wrong_type
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.iteration.memory.report import MemoryCurve, MemoryReport, memory_curve
+from simtrain.iteration.memory.report import (
+    MemoryCurve,
+    MemoryReport,
+    memory_curve,
+    memory_report,
+)
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.iteration_tasks import IterationTimeline
 from simtrain.iteration.programs.seconds import IterationSeconds
-from simtrain.iteration.report.breakdown import Breakdown, breakdown_by_name
+from simtrain.iteration.report.breakdown import Breakdown, breakdown_by_name, stage_breakdowns
 from simtrain.iteration.report.operators import Operators, operators_of, slowest_stage
 from simtrain.iteration.report.views import BreakdownView, MemoryView, TimelineView
 from simtrain.scenario import Scenario
@@ -25,29 +31,48 @@ FrameName = Literal["breakdown", "memory", "timeline"]
 _FRAMES: tuple[FrameName, ...] = get_args(FrameName)
 
 
-@dataclass(frozen=True, slots=True)
+# No slots: a cached property needs the dictionary of its object.
+@dataclass(frozen=True)
 class Result:
-    """One simulated iteration.
+    """One simulated iteration. Its parts are computed at their first use.
 
     Args:
         iteration: the timeline with its tasks, their durations, the plan and the machine.
-        memory_report: peak memory of each stage.
-        stages: [stages], breakdown of each stage's time.
-        model_flops: FLOPs of the model in an iteration, on all GPUs.
-        hardware_flops: FLOPs that run in an iteration, on all GPUs.
-        extrapolated: names of ops outside the range that the profile was fitted on.
-        extrapolated_compute: fraction of kernel time with such shapes.
         recompute_choice: with `recompute: auto`, the chosen recompute and the reason.
     """
 
     iteration: IterationTimeline
-    memory_report: MemoryReport
-    stages: tuple[Breakdown, ...]
-    model_flops: int
-    hardware_flops: int
-    extrapolated: tuple[str, ...]
-    extrapolated_compute: float
     recompute_choice: str | None = None
+
+    @cached_property
+    def memory_report(self) -> MemoryReport:
+        """Peak memory of each stage, without a view's tables and plot."""
+        return memory_report(self.plan, self.profile, self.iteration)
+
+    @cached_property
+    def stages(self) -> tuple[Breakdown, ...]:
+        """[stages], breakdown of each stage's time."""
+        return stage_breakdowns(self.iteration)
+
+    @cached_property
+    def model_flops(self) -> int:
+        """FLOPs of the model in an iteration, on all GPUs."""
+        return self.seconds.flops(recompute=False)
+
+    @cached_property
+    def hardware_flops(self) -> int:
+        """FLOPs that run in an iteration, on all GPUs."""
+        return self.seconds.flops(recompute=True)
+
+    @cached_property
+    def extrapolated(self) -> tuple[str, ...]:
+        """Names of ops outside the range that the profile was fitted on."""
+        return self.seconds.extrapolated()
+
+    @cached_property
+    def extrapolated_compute(self) -> float:
+        """Fraction of kernel time with shapes outside the range that the profile was fitted on."""
+        return self.seconds.extrapolated_compute()
 
     @property
     def seconds(self) -> IterationSeconds:
@@ -241,7 +266,7 @@ class Result:
             InputError: there is no such table (E119), or pandas is not installed (E701).
         """
         if table not in _FRAMES:
-            fix = f"{did_you_mean(table, _FRAMES)}Write one of: {', '.join(_FRAMES)}"
+            fix = f"{did_you_mean(str(table), _FRAMES)}Write one of: {', '.join(_FRAMES)}"
             raise InputError.of("E119", f'a result has no table "{table}"', fix=fix)
         return getattr(self, table).frame()
 
@@ -291,3 +316,10 @@ class Result:
             "extrapolated_compute": self.extrapolated_compute,
             "warnings": [*map(str, self.warnings)],
         }
+
+
+def check_is_result(value: object) -> None:
+    """Refuse an object that is not a result (E114)."""
+    if not isinstance(value, Result):
+        scenario = f'load_scenario("{value}")' if isinstance(value, str) else "scenario"
+        raise wrong_type(value, "Result", f"simulate first: simulate({scenario})")

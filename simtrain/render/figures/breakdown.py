@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from simtrain.iteration.report.breakdown import CAUSE_LABELS
-from simtrain.iteration.report.result import Result
+from simtrain.iteration.report.result import Result, check_is_result
 from simtrain.render.figures import style
 from simtrain.render.figures.subject import subject_of
 
@@ -25,6 +25,7 @@ def plot_breakdown(result: Result) -> Figure:
     Raises:
         InputError: matplotlib is not installed (E701).
     """
+    check_is_result(result)
     figure, axes = style.new_axes()
     heights = {
         label: [getattr(stage, name) for stage in result.stages]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from simtrain.iteration.report.result import Result
+from simtrain.iteration.report.result import Result, check_is_result
 from simtrain.render.figures import style
 from simtrain.render.figures.subject import subject_of
 from simtrain.units import GIB
@@ -34,6 +34,7 @@ def plot_memory(result: Result) -> Figure:
     Raises:
         InputError: matplotlib is not installed (E701).
     """
+    check_is_result(result)
     figure = style.new_figure(7.5, 4.0)
     figure.suptitle(f"Memory per GPU of {subject_of(result)}", fontsize=10)
     peaks, curves = figure.subplots(1, 2, sharey=True)

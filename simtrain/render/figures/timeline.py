@@ -19,7 +19,7 @@ from simtrain.iteration.report.activities import (
     Bars,
     check_selection,
 )
-from simtrain.iteration.report.result import Result
+from simtrain.iteration.report.result import Result, check_is_result
 from simtrain.render.figures import style
 from simtrain.render.figures.iteration_memory import draw_capacity, draw_curves
 from simtrain.render.figures.subject import subject_of
@@ -72,6 +72,7 @@ def plot_timeline(
         InputError: matplotlib is not installed (E701); a stage does not exist, or the window is
             outside the iteration (E118).
     """
+    check_is_result(result)
     chosen, window_s = check_selection(result, stages, window_s)
     row_in = min(max(_ROWS_IN / len(chosen), _LOW_IN), _HIGH_IN)
     heights = [row_in * len(chosen)] + [_MEMORY_IN] * memory

@@ -15,7 +15,7 @@ from simtrain.base.output_folder import check_suffix, make_folder, replacing, wr
 from simtrain.engine.compiled import Flags
 from simtrain.errors import InputError, Location
 from simtrain.iteration.report.activities import check_selection
-from simtrain.iteration.report.result import Result
+from simtrain.iteration.report.result import Result, check_is_result
 from simtrain.render.traces.chrome import write_chrome
 from simtrain.render.traces.events import TraceEvents
 from simtrain.render.traces.passes import PassSlices, TracedPasses
@@ -43,7 +43,7 @@ def check_trace_file(file: Path) -> None:
 
 def write_trace(
     result: Result,
-    file: Path,
+    file: str | Path,
     microbatches: Sequence[int] | None = None,
     window_s: tuple[float, float] | None = None,
 ) -> None:
@@ -63,6 +63,8 @@ def write_trace(
             does not exist or the window shows nothing (E118), the file cannot be written, or the
             folder has traces of other ranks (E113).
     """
+    check_is_result(result)
+    file = Path(file)
     check_trace_file(file)
     passes = TracedPasses.of(result)
     detailed = _detailed(result, passes, microbatches, window_s)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from numbers import Real
 from typing import Any, TypeVar
 
 from simtrain.errors import InputError, Location
@@ -75,10 +76,10 @@ def _read(parse: Callable[[str], T], written: str, code: str, option: str) -> T:
 
 def check_goodput(goodput: float) -> None:
     """Refuse a share of the training time that is not above 0 and at most 1 (E842)."""
-    if not 0 < goodput <= 1:
+    if not isinstance(goodput, Real) or not 0 < goodput <= 1:
         raise InputError.of(
             "E842",
-            f"a goodput of {goodput:g}",
+            f"a goodput of {goodput:g}" if isinstance(goodput, Real) else f"goodput is {goodput!r}",
             Location("--goodput"),
             fix="write a number above 0 and at most 1, such as 0.9",
             reason="goodput is the share of the training time that iterations take",

@@ -8,9 +8,10 @@ from typing import Any
 from simtrain.base.entry import Entry
 from simtrain.hardware.evidence import Evidence, evidence_of
 from simtrain.hardware.profile import HardwareProfile, RunningCosts
+from simtrain.iteration.report.result import Result, check_is_result
 from simtrain.scenario import Scenario
-from simtrain.studies.cost.limits import check_goodput
-from simtrain.units import HOUR_S, Price
+from simtrain.studies.cost.limits import check_goodput, read_price, read_tokens
+from simtrain.units import DAY_S, HOUR_S, Price, four_digits
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,11 @@ class TrainingCost:
     missing: tuple[str, ...]
     evidence: Evidence
 
+    def __repr__(self) -> str:
+        price = "" if self.price is None else f", {self.price:,.0f} {self.currency}"
+        figures = f"{four_digits(self.time_s / DAY_S)} days, {self.gpu_hours:,.0f} GPU-hours{price}"
+        return f"<TrainingCost {self.scenario or 'unnamed'}: {figures}>"
+
     def to_json(self) -> dict[str, Any]:
         """Plain data, in full precision."""
         return asdict(self) | {
@@ -67,6 +73,35 @@ def assumptions(goodput: float) -> tuple[str, str]:
     return (
         f"Every iteration takes the simulated time; {rest}",
         "Energy is maximum power times the training time, an upper bound.",
+    )
+
+
+def cost(
+    result: Result,
+    tokens: int | str,
+    *,
+    goodput: float = 1.0,
+    price: str | None = None,
+) -> TrainingCost:
+    """Compute days, GPU-hours, price and energy of a training with the iterations of `result`.
+
+    Args:
+        result: a result of `simulate`.
+        tokens: number of training tokens: 300_000_000_000 or "300B".
+        goodput: share of the training time that iterations take, above 0 and at most 1.
+        price: price of a GPU, such as "2.5 USD/h", instead of the profile's.
+
+    Raises:
+        InputError: an argument is invalid.
+    """
+    check_is_result(result)
+    return training_cost(
+        result.scenario,
+        result.profile,
+        result.iteration_time_s,
+        read_tokens(str(tokens)),
+        goodput=goodput,
+        price_per_hour=None if price is None else read_price(price),
     )
 
 

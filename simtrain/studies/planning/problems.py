@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from simtrain.errors import DoesNotFitError, InputError, Location, Problem
 from simtrain.hardware.profile import HardwareProfile
@@ -25,7 +25,10 @@ def check_plan(
     objective: str,
 ) -> None:
     """Check the arguments of `plan_training` (E834); a cluster without a name is E101."""
-    check_counts(tuple(gpus), 1, None, workers, {})
+    if not isinstance(clusters, Iterable) or isinstance(clusters, str):
+        fix = f"write clusters=[{clusters!r}]"
+        raise InputError.of("E834", f"clusters is {clusters!r}, not a list", fix=fix)
+    check_counts(gpus, 1, None, workers, {})
     check_budget(seconds)
     if objective not in ("time", "cost"):
         fix = "write time or cost"

@@ -65,6 +65,9 @@ class PlanRow:
         """Whether the row has a layout and meets every limit."""
         return self.cost is not None and not self.misses
 
+    def __repr__(self) -> str:
+        return f"<PlanRow {self}>"
+
     def __str__(self) -> str:
         name = Combination(self.cluster, self.num_gpus)
         if self.cost is None:
@@ -112,6 +115,10 @@ class TrainingPlan:
     added_nodes: Mapping[str, int]
     shared_overrides: bool
     stopped: bool
+
+    def __repr__(self) -> str:
+        name, best = self.scenario or "unnamed", best_row(self.rows, self.objective)
+        return f"<TrainingPlan {name}: {len(self.rows)} rows; {best or 'none meets the limits'}>"
 
     @property
     def fastest(self) -> PlanRow | None:

@@ -9,7 +9,7 @@ from simtrain.base.resources import find_profile
 from simtrain.errors import Location
 from simtrain.hardware.load import profile_of
 from simtrain.scenario import Scenario, check_values
-from simtrain.studies.cost import Limits, training_cost
+from simtrain.studies.cost import Limits, read_budget, read_price, read_tokens, training_cost
 from simtrain.studies.cost.limits import NO_LIMITS, check_goodput
 from simtrain.studies.planning.layout import NOT_SEARCHED, Combination
 from simtrain.studies.planning.problems import check_currencies, check_plan, no_layout
@@ -17,6 +17,46 @@ from simtrain.studies.planning.result import PlanObjective, PlanRow, TrainingPla
 from simtrain.studies.planning.searches import search_layouts
 from simtrain.studies.search.explorer import ProgressCallback
 from simtrain.units import Price
+
+
+def plan(
+    base: Scenario,
+    tokens: int | str,
+    clusters: Sequence[str],
+    gpus: Sequence[int],
+    *,
+    days: float | None = None,
+    budget: str | None = None,
+    goodput: float = 1.0,
+    price: str | None = None,
+    objective: PlanObjective = "time",
+    workers: int = 1,
+    seconds: float | None = None,
+) -> TrainingPlan:
+    """Find clusters and numbers of GPUs that train a model within a time and a budget.
+
+    Args:
+        base, clusters, gpus, goodput, objective, workers, seconds: as for `plan_training`.
+        tokens: number of training tokens: 300_000_000_000 or "300B".
+        days: maximum training time.
+        budget: maximum price, such as "2M" or "2M USD".
+        price: price of a GPU on all clusters, such as "2.5 USD/h", instead of each profile's.
+
+    Raises:
+        InputError, DoesNotFitError: as `plan_training`.
+    """
+    return plan_training(
+        base,
+        read_tokens(str(tokens)),
+        clusters,
+        gpus,
+        limits=Limits(days, None if budget is None else read_budget(budget)),
+        goodput=goodput,
+        price=None if price is None else read_price(price),
+        objective=objective,
+        workers=workers,
+        seconds=seconds,
+    )
 
 
 def plan_training(

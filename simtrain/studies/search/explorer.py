@@ -13,6 +13,7 @@ from simtrain.studies.evaluation import Evaluation, Evaluator, Run
 from simtrain.studies.search.bounds import Bounds
 from simtrain.studies.search.objective import Key, Objective
 from simtrain.studies.search.space import Point, Space
+from simtrain.units import format_bytes, format_seconds
 
 ProgressCallback = Callable[[str, int, int, str], None]
 """Reports progress: the phase of a search, steps done, total steps, and the best so far."""
@@ -31,6 +32,12 @@ class Candidate:
     scenario: Scenario
     evaluation: Evaluation
 
+    def __repr__(self) -> str:
+        split = self.scenario.parallelism
+        degrees = f"tp {split.tensor}, dp {split.data}, pp {split.pipeline}"
+        figures = f"{format_seconds(self.iteration_time_s)}, {format_bytes(self.peak_bytes)}"
+        return f"<Candidate {degrees}: {figures}>"
+
     @property
     def run(self) -> Run:
         """The simulated iteration; every candidate fits."""
@@ -42,6 +49,16 @@ class Candidate:
         """Time by cause, the mean over stages."""
         assert self.run.breakdown is not None, "the evaluator of a search returns breakdowns"
         return self.run.breakdown
+
+    @property
+    def iteration_time_s(self) -> float:
+        """Time of an iteration."""
+        return self.run.iteration_time_s
+
+    @property
+    def peak_bytes(self) -> int:
+        """Peak memory of the fullest stage."""
+        return self.evaluation.peak_bytes
 
     @property
     def gpu_seconds(self) -> float:

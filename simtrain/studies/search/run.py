@@ -26,7 +26,7 @@ from simtrain.studies.search.workers import Workers
 @without_garbage_collection()
 def search(
     base: Scenario,
-    gpus: tuple[int, ...],
+    gpus: Sequence[int],
     objective: Objective | str = Objective.TIME,
     *,
     context: Sequence[int] | None = None,
@@ -83,6 +83,7 @@ def search(
     objective = problems.objective_of(objective)
     degrees = {"context": context, "expert": expert}
     problems.check_counts(gpus, top, max_trials, workers, degrees)
+    gpus = tuple(gpus)
     problems.check_budget(seconds)
     evaluator = evaluator or Evaluator()
     profile = evaluator.profile_of(base)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from simtrain.base.extras import require
 from simtrain.errors import InputError, Location
+from simtrain.iteration.report.rows import Records, Rows
 from simtrain.studies.sweep.folder import PLAN_FILE, SweepFolder
 
 if TYPE_CHECKING:
@@ -25,15 +26,22 @@ _QUERIES = frozenset({"SELECT", "EXPLAIN", "MULTI", "PRAGMA", "CALL"})
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Rows):
     """The result of a query; repeated column names get a number."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
 
+    def __repr__(self) -> str:
+        return f"<Answer: {len(self.rows):,} rows, {len(self.columns)} columns>"
+
+    def records(self) -> Records:
+        """Return the rows as dicts by column; values that JSON cannot represent are None."""
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+
     def to_json(self) -> dict[str, Any]:
         """The rows as objects by column; values that JSON cannot represent are null."""
-        return {"rows": [dict(zip(self.columns, row, strict=True)) for row in self.rows]}
+        return {"rows": self.records()}
 
     def to_csv(self) -> str:
         """The rows as CSV with a header, in full precision; null is empty."""
@@ -50,8 +58,8 @@ def _as_text(value: Any) -> Any:
     return value if is_text else json.dumps(value, ensure_ascii=False)
 
 
-def query(folder: Path, sql: str) -> Answer:
-    """Run a query over the table `results`: the rows of all finished parts.
+def query(folder: str | Path, sql: str) -> Answer:
+    """Run a query over the table `results` of a sweep's folder: the rows of all finished parts.
 
     The query reads no other file and writes none, because colleagues share folders and queries.
 
@@ -62,7 +70,7 @@ def query(folder: Path, sql: str) -> Answer:
     require("a query", "duckdb", "pyarrow")
     import duckdb
 
-    files = _parts(folder)
+    files = _parts(Path(folder))
     with duckdb.connect() as connection:
         connection.read_parquet(files, hive_partitioning=False).create_view(_TABLE)
         _allow_only(connection, files)

@@ -6,13 +6,18 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
 from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
 
 from simtrain.errors import InputError, Location
 from simtrain.studies.sweep.axes import describe_point
 from simtrain.studies.sweep.counts import Counts
+from simtrain.studies.sweep.executors import local_executor
 from simtrain.studies.sweep.folder import SweepFolder
+from simtrain.studies.sweep.load import load_plan
 from simtrain.studies.sweep.part import Part, PartError, run_part
 from simtrain.studies.sweep.plan import Plan
+from simtrain.studies.sweep.query import Answer, query
 
 # A part lost more often than _DEATHS_TOGETHER runs alone, to identify the part that kills workers.
 # A part lost more often than _MAX_DEATHS stops the sweep.
@@ -73,6 +78,34 @@ class Progress:
 
 
 ProgressCallback = Callable[[Progress], None]
+
+
+def sweep(
+    file: str | Path,
+    out: str | Path,
+    overrides: Sequence[str] = (),
+    *,
+    workers: int = 1,
+) -> Answer:
+    """Simulate every scenario of a grid, store the results in a folder, and return their rows.
+
+    Call it again with the same arguments to resume an interrupted sweep.
+
+    Args:
+        file: a sweep file, or the name of a shipped sweep.
+        out: folder for the results; `query` reads it too.
+        overrides: overrides of the base scenarios, such as "model.seq_length=4096".
+        workers: processes; with 1 this process computes everything. A script with several workers
+            needs `if __name__ == "__main__":`, because workers import it.
+
+    Raises:
+        InputError: the file, an override or a base scenario is wrong, the folder cannot be written
+            to, or duckdb or pyarrow is not installed.
+    """
+    folder = SweepFolder(Path(out))
+    plan = folder.open(load_plan(file, overrides))
+    run_sweep(plan, folder, partial(local_executor, workers), 1 if workers < 2 else 2 * workers)
+    return query(folder.path, 'select * from results order by "index"')
 
 
 def run_sweep(

@@ -18,7 +18,7 @@ from tests.iteration.report.test_breakdown import scenarios
 
 def difference(base: Scenario, other: Scenario, **of_other: Any) -> Difference:
     """Compare `other`, with changed entries of its profile, with `base`."""
-    (found,) = simtrain.compare([run(base), run(other, **of_other)])
+    (found,) = simtrain.compare(run(base), run(other, **of_other))
     return found
 
 
@@ -97,10 +97,10 @@ def test_other_models_and_numbers_of_tokens_are_reported() -> None:
 @pytest.mark.parametrize("results", [[], [run(ONE_STAGE)]])
 def test_fewer_than_two_results_are_refused(results: list[Result]) -> None:
     with pytest.raises(InputError, match="E843"):
-        simtrain.compare(results)
+        simtrain.compare(*results)
 
 
-@pytest.mark.parametrize("results", [(1, 2), ([1, 2],), ({},), (iter(()),)])
+@pytest.mark.parametrize("results", [(1, 2), ([1, 2],), ({},), ("llama3_8b", "llama3_70b")])
 def test_a_comparison_of_anything_but_results_is_an_error(results: Any) -> None:
-    with pytest.raises(InputError, match="E843"):
+    with pytest.raises(InputError, match=r"E114 .* not a Result\n  fix: simulate first: "):
         simtrain.compare(*results)

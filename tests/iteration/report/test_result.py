@@ -12,12 +12,12 @@ from dataclasses import asdict
 import pytest
 from rich.console import Console
 
-import simtrain
 from simtrain.engine import Timeline
 from simtrain.errors import InputError
 from simtrain.iteration.memory.report import MemoryReport
 from simtrain.iteration.report.breakdown import mean_breakdown
 from simtrain.render.pages.result_page import result_page
+from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.search import search
 from tests.helpers.toys import a100, run, small
 
@@ -25,7 +25,7 @@ RESULT = run(small())
 
 
 def test_public_values_print_a_short_summary() -> None:
-    evaluator = simtrain.Evaluator()
+    evaluator = Evaluator()
     evaluation = evaluator.evaluate(RESULT.scenario)
     found = search(RESULT.scenario, gpus=(4,), top=1)
     timeline, plan = RESULT.timeline, RESULT.plan

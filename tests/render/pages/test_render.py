@@ -21,7 +21,7 @@ from simtrain.render.pages.result_page import result_page
 from simtrain.schedules import Action
 from simtrain.units import GIB
 from tests.helpers.command_line import call
-from tests.helpers.toys import run, small
+from tests.helpers.toys import run, small, with_parts
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 
@@ -54,9 +54,8 @@ def result() -> Result:
     available_flops = 312 * 10**12 * 16 * 10
     made = run(scenario)
     timeline = run_program(Program.of([Task("iteration", "stage 0", 10.0)]))
-    return replace(
-        made,
-        iteration=replace(made.iteration, timeline=timeline),
+    return with_parts(
+        replace(made, iteration=replace(made.iteration, timeline=timeline)),
         memory_report=MemoryReport(80 * GIB, tuple(stage(number) for number in range(4)), GIB),
         stages=(light, light, heavy, heavy),
         model_flops=available_flops * 40 // 100,
@@ -119,7 +118,7 @@ def test_the_numbers_of_the_golden_report() -> None:
 
 def test_the_page_of_one_rank_says_that_every_rank_is_simulated() -> None:
     alone = small({"tensor": 1, "pipeline": 1}).model_copy(update={"name": "alone"})
-    text = page(result_page(replace(run(alone), extrapolated_compute=0.0)))
+    text = page(result_page(with_parts(run(alone), extrapolated_compute=0.0)))
     *_, note, evidence, closing = text.splitlines()
     assert note == "Every rank simulated."
     assert evidence.startswith("Evidence for a100_sxm4_80gb: judged on ")
