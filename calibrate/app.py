@@ -5,7 +5,6 @@ Commands import what they need in their bodies: help works without scipy and tor
 
 from __future__ import annotations
 
-import json
 import math
 import shlex
 import sys
@@ -21,7 +20,15 @@ from calibrate.records.compute import Compute
 from calibrate.validation.limits import Limits
 from simtrain.base.extras import require
 from simtrain.commands.app import App
-from simtrain.commands.shared import INTERRUPTED, MISSED, JsonOption, show
+from simtrain.commands.output import (
+    CsvOption,
+    MarkdownOption,
+    Output,
+    TableOption,
+    show,
+    show_view,
+)
+from simtrain.commands.shared import INTERRUPTED, MISSED, JsonOption
 from simtrain.errors import InputError
 
 if TYPE_CHECKING:
@@ -76,6 +83,9 @@ def memory(
         Device | None, typer.Option(help="Device to measure on; cuda if there is one.")
     ] = None,
     as_json: JsonOption = False,
+    as_csv: CsvOption = False,
+    as_markdown: MarkdownOption = False,
+    table: TableOption = None,
 ) -> None:
     """Compare the measured memory of layers and small GPTs with simtrain's.
 
@@ -86,6 +96,7 @@ def memory(
 
     Example: simtrain calibrate memory --device cuda
     """
+    output = Output(as_json, as_csv, as_markdown, table)
     require("measuring memory", "torch")
     import torch
 
@@ -96,7 +107,7 @@ def memory(
     if device == "cuda" and not has_cuda:
         raise InputError.of("E702", "torch finds no CUDA device", fix="--device cpu")
     comparison = compare(all_cases(), "cuda" if has_cuda and device != "cpu" else "meta")
-    show(as_json, comparison.to_json, comparison.page)
+    show(output, comparison.to_json, comparison.view)
     if not comparison.ok:
         raise typer.Exit(MISSED)
 
@@ -177,6 +188,9 @@ def validate(
         float, typer.Option(help="Largest |error| of a memory peak, in percent.")
     ] = 100 * _LIMITS.memory_worst,
     as_json: JsonOption = False,
+    as_csv: CsvOption = False,
+    as_markdown: MarkdownOption = False,
+    table: TableOption = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder to write a scatter plot to, PNG and SVG.")
     ] = None,
@@ -192,6 +206,7 @@ def validate(
     from simtrain.base.output_folder import make_picture_folder
     from simtrain.hardware.load import load_profile
 
+    output = Output(as_json, as_csv, as_markdown, table)
     percent = layers_mean, layers_worst, iterations_worst, memory_worst
     limits = Limits(*(value / 100 for value in percent))
     validation = validate_profile(load_profile(profile), *read_records(measurements), limits)
@@ -200,10 +215,7 @@ def validate(
         write_validation_picture(validation, limits, out, profile)
     for warning in validation.warnings:
         print(f"warning: {warning}", file=sys.stderr)
-    if as_json:
-        print(json.dumps(validation.to_json(), indent=2))
-    else:
-        validation.print(Console())
+    show(output, validation.to_json, validation.view)
     if not validation.ok:
         raise typer.Exit(MISSED)
 
@@ -270,16 +282,19 @@ def _words(paths: Iterable[Path], options: Iterable[tuple[str, object]]) -> str:
 def _write(fitted: Fit, text: str, output: Path | None) -> None:
     """Print a fit and its warnings, and write or print the text of its profile."""
     from simtrain.base.output_folder import write_text
+    from simtrain.render.terminal import terminal_page
 
-    console = Console(stderr=output is None)
-    fitted.print(console)
+    if output is None:
+        Console(stderr=True).print(terminal_page(fitted.view()))
+    else:
+        show_view(Output(), fitted.view())
     for warning in fitted.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     if output is None:
         print(text, end="")
         return
     write_text(output, text, "a profile", "--output")
-    console.print(f"wrote {output}")
+    print(f"wrote {output}")
 
 
 def _fitted(source: Path, name: str | None, base: Path | None) -> Fit:

@@ -41,13 +41,16 @@ ROOMS: dict[str, set[str]] = {
         *("base", "schedules", "scenario", "hardware", "workload", "durations", "iteration"),
         "studies",
     },
+    "views": {
+        *("units", "base", "schedules", "scenario", "hardware", "iteration", "studies", "paper"),
+    },
     "render": {
         *("errors", "units", "base", "schedules", "scenario", "hardware", "workload", "engine"),
-        *("iteration", "studies", "paper"),
+        *("iteration", "studies", "paper", "views"),
     },
     "commands": {
         *("errors", "units", "base", "schedules", "scenario", "importing", "hardware", "engine"),
-        *("iteration", "studies", "paper", "render"),
+        *("iteration", "studies", "paper", "views", "render"),
     },
 }
 # Files that import, in functions, a room listed below their own. `plot` of a result draws figures,
@@ -57,7 +60,7 @@ DEFERRED = {"simtrain/iteration/report/views.py": {"render"}}
 FRONT = {"__init__", "__main__"}
 CALIBRATION = LOWEST | {
     *("scenario", "hardware", "workload", "durations", "schedules", "iteration", "studies"),
-    *("render", "commands"),
+    *("views", "render", "commands"),
 }
 # Each package of calibrate and the packages that it imports, which are listed above it.
 CALIBRATE: dict[str, set[str]] = {

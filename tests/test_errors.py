@@ -3,7 +3,7 @@ import re
 import pytest
 
 from simtrain.errors import InputError, Location, Problem, SimtrainError
-from simtrain.render.pages.explanation_page import errors_document
+from simtrain.render.explanations import errors_document
 from simtrain.scenario.explanations import explanations
 from tests.helpers.command_line import ROOT, call
 

@@ -15,13 +15,14 @@ from benchmarks.modern_scenarios import modern_scenario, modern_scenarios
 from benchmarks.random_programs import times_by_engine
 from benchmarks.random_scenarios import is_legal
 from simtrain.iteration.report.result import Result
-from simtrain.render.pages.memory_page import memory_page
-from simtrain.render.pages.result_page import result_page
+from simtrain.render.terminal import terminal_page
 from simtrain.scenario import Scenario
 from simtrain.scenario.section import Section
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.search.bounds import Bounds
 from simtrain.studies.simulation import simulate
+from simtrain.views.memory import memory_view
+from simtrain.views.result import result_view
 
 NOT_DRAWN = {
     "name",
@@ -100,9 +101,9 @@ def test_an_evaluator_gives_the_same_figures_and_bounds_are_below(drawn: Drawn) 
 def test_every_page_can_be_printed(drawn: Drawn) -> None:
     result = drawn[1]
     console = Console(file=io.StringIO(), width=100)
-    console.print(result_page(result))
+    console.print(terminal_page(result_view(result)))
     for stage in result.memory.stages:
-        console.print(memory_page(replace(result.memory_report, stages=(stage,))))
+        console.print(terminal_page(memory_view(replace(result.memory_report, stages=(stage,)))))
     json.dumps(result.to_dict(), allow_nan=False)
 
 

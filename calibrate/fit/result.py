@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
 
-from rich.console import Console
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString
@@ -20,7 +19,8 @@ from calibrate.tables import comparison_table
 from simtrain.base.accuracy import Comparison
 from simtrain.base.strict_yaml import Positions, validate
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.render.pages.tables import table_of
+from simtrain.views.kinds import NUMBER, TEXT
+from simtrain.views.view import Column, Part, Row, Sentences, Table, View
 
 _SHOWN_ROWS = 20
 _HEADER = """\
@@ -77,26 +77,29 @@ class Fit:
         """The validated profile."""
         return profile_of(self.data)
 
-    def print(self, console: Console) -> None:
-        """Print all that is known of the fit, without the profile; the worst of many pairs."""
+    def view(self) -> View:
+        """All that is known of the fit, without the profile; the worst of many pairs."""
+        parts: list[Part] = []
         for comparison in (*self.residuals, *self.checks):
             rows = comparison.rows
             worst = sorted(rows, key=lambda row: -abs(row.error))[:_SHOWN_ROWS]
             shown = [row for row in rows if row in worst]
             more = f" (the worst {len(shown)} shown)" if len(shown) < len(rows) else ""
             title = f"{comparison.title}: {comparison.summary()}{more}"
-            table = comparison_table(title, comparison, "figure", predicted="fitted", rows=shown)
-            console.print(table)
+            table = comparison_table(
+                comparison.title, title, comparison, "figure", predicted="fitted", rows=shown
+            )
+            parts.append(table)
         if self.unused:
-            unused = [tuple(map(str, astuple(series))) for series in self.unused]
-            headings = "series", ">records", "sizes", "highest rate", "why not used"
-            title = "measured, not used by this profile"
-            console.print(table_of(*headings, title=title, rows=unused))
+            names = ("series", "records", "sizes", "highest rate", "why not used")
+            columns = [Column(name, name, NUMBER if name == "records" else TEXT) for name in names]
+            unused = [Row([*map(str, astuple(series))]) for series in self.unused]
+            parts.append(Table("unused", "measured, not used by this profile", columns, unused))
         if self.doubts:
-            doubts = [(doubt.name, doubt.reason) for doubt in self.doubts]
-            console.print(table_of("record", "reason", title="set aside", rows=doubts))
-        for note in self.notes:
-            console.print(note, soft_wrap=True)
+            columns = [Column(name, name, TEXT) for name in ("record", "reason")]
+            doubts = [Row((doubt.name, doubt.reason)) for doubt in self.doubts]
+            parts.append(Table("doubts", "set aside", columns, doubts))
+        return View([*parts, Sentences(self.notes, style=None)])
 
 
 def profile_of(data: Data) -> HardwareProfile:

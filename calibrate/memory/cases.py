@@ -5,9 +5,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pydantic import TypeAdapter
-from rich.console import Group
 
-from calibrate.tables import comparison_table
+from calibrate.tables import PERCENT, comparison_table
 from calibrate.torch_model.models import Data, ModelSize, read_sizes
 from simtrain.base.accuracy import Comparison, ErrorStatistics, Pair
 from simtrain.hardware.load import profile_of
@@ -16,8 +15,9 @@ from simtrain.iteration.memory.report import memory_report
 from simtrain.iteration.memory.states import model_states
 from simtrain.iteration.memory.working import pass_memory
 from simtrain.iteration.plan import Plan
-from simtrain.render.pages.tables import verdict
 from simtrain.scenario import Scenario
+from simtrain.views.kinds import Kind
+from simtrain.views.view import Column, Verdict, View
 
 THRESHOLD = 0.03
 """Largest |error| of a peak, and of the part of it that comes and goes."""
@@ -168,16 +168,25 @@ class MemoryComparison(ErrorStatistics):
             "ok": self.ok,
         }
 
-    def page(self) -> Group:
+    def view(self) -> View:
         """A row for each case, and the verdict; "passing" is the error of the peak less states."""
         rows, labels = self.rows, ("case", "recompute")
-        pairs = [Pair((r.name, r.recompute), r.measured.peak, r.simulated.peak) for r in rows]
-        further = [(">passing\n%", [f"{100 * row.passing_error:+.2f}" for row in rows])]
+        pairs = [
+            Pair((row.name, row.recompute), row.measured.peak, row.simulated.peak) for row in rows
+        ]
+        passing = Column("passing_error", "passing\n%", PERCENT)
+        further: list[tuple[Column, list[float]]] = [(passing, [row.passing_error for row in rows])]
         if any(row.reserved_bytes is not None for row in rows):
-            reserved = [f"{(row.reserved_bytes or 0) / 2**30:.4g}" for row in rows]
-            further.append((">reserved\nGiB", reserved))
+            reserved = Column(
+                "reserved_bytes",
+                "reserved\nGiB",
+                Kind(lambda num_bytes: f"{num_bytes / 2**30:.4g}"),
+            )
+            further.append((reserved, [row.reserved_bytes or 0 for row in rows]))
         title, peaks = f"Memory: {self.counted}", Comparison("peak", "bytes", pairs)
-        table = comparison_table(title, peaks, *labels, predicted="simulated", further=further)
+        table = comparison_table(
+            "cases", title, peaks, *labels, predicted="simulated", further=further
+        )
         errors = f"mean |error| {self.mean_abs_error:.2%}, largest {self.max_abs_error:.2%}"
         words = f"{len(rows)} cases, {errors} (at most {self.max_threshold:.1%})"
-        return Group(table, verdict(self.ok, words))
+        return View([table, Verdict(self.ok, words)])

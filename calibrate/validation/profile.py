@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rich.console import Console
-
 from calibrate.records.schema import Header, IterationRecord, LayerRecord, Measurement
 from calibrate.tables import comparison_table
 from calibrate.validation.limits import Limits
@@ -20,9 +18,9 @@ from simtrain.iteration.memory.buffers import GLOBAL, WORKSPACES
 from simtrain.render.figures import style
 from simtrain.render.figures.labels import set_logarithmic
 from simtrain.render.figures.subject import footer_of
-from simtrain.render.pages.tables import verdict
 from simtrain.scenario import Scenario, check_scenario
 from simtrain.studies.simulation import checked_profile, simulate, simulate_layer
+from simtrain.views.view import Part, Sentences, Verdict, View
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -95,29 +93,31 @@ class Validation:
             "ok": self.ok,
         }
 
-    def print(self, console: Console) -> None:
-        """Print the parts, the number of records left out, and the verdict."""
+    def view(self) -> View:
+        """The parts, the number of records left out, and the verdict."""
+        parts: list[Part] = []
         for part in self.parts:
             mean = part.mean_threshold
             at_most = "" if mean is None else f" (at most {mean:.1%})"
             worst = f"worst {part.max_abs_error:.2%} (at most {part.max_threshold:.1%})"
             errors = f"mean |error| {part.mean_abs_error:.2%}{at_most}, {worst}"
             title = f"{part.title}: {errors}, bias {part.bias:+.2%}"
-            console.print(comparison_table(title, part, "scenario", "strategy", "time of"))
-        left_out = (
+            parts.append(
+                comparison_table(part.title, title, part, "scenario", "strategy", "time of")
+            )
+        said = [
             f"{self.num_fitted} records left out: a fit may have used them, "
             "and a profile is validated on other records only"
-        )
-        console.print(left_out, soft_wrap=True)
+        ]
         if self.uncertainty is not None:
             within, total = self.num_within
             says = f"the profile says that 90% of times are within {self.uncertainty:.0%}"
-            console.print(f"{says}: {within} of {total} are ({within / total:.0%})", soft_wrap=True)
+            said.append(f"{says}: {within} of {total} are ({within / total:.0%})")
         counts = ", ".join(f"{len(part.rows)} {_COUNTED[part.title]}" for part in self.parts)
         missed = [part.title for part in self.parts if not part.ok]
         end = f"; above the limit: {', '.join(missed)}" if missed else ""
         words = f"{self.profile} on {self.device}: {counts}{end}"
-        console.print(verdict(not missed, words), soft_wrap=True)
+        return View([*parts, Sentences(said, style=None), Verdict(not missed, words)])
 
 
 def validate_profile(

@@ -19,7 +19,7 @@ from docs.update import (
 from docs.update.documents import text_of
 from docs.update.markers import Marked, marked, replaced
 from docs.update.request import Generator, Request
-from simtrain.render.pages.explanation_page import errors_document
+from simtrain.render.explanations import errors_document
 from simtrain.scenario.explanations import explanations
 
 GENERATORS: dict[str, Generator] = {

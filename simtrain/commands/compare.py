@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from simtrain.commands.output import CsvOption, MarkdownOption, Output, TableOption, show
 from simtrain.commands.shared import (
     AllowOomOption,
     JsonOption,
     SetOption,
     SeveralScenarios,
     emit,
-    show,
     simulate_with_status,
     status,
 )
@@ -24,8 +24,8 @@ from simtrain.errors import InputError, Location
 
 if TYPE_CHECKING:
     from simtrain.iteration.report.difference import Difference
-    from simtrain.render.pages.compare_page import ScenarioColumn
     from simtrain.scenario import Scenario
+    from simtrain.views.compare import ScenarioColumn
 
 ChangeOption = Annotated[
     list[str] | None,
@@ -49,6 +49,9 @@ def compare(
     overrides: SetOption = None,
     changes: ChangeOption = None,
     as_json: JsonOption = False,
+    as_csv: CsvOption = False,
+    as_markdown: MarkdownOption = False,
+    table: TableOption = None,
     allow_oom: AllowOomOption = False,
     sensitivity: SensitivityOption = True,
 ) -> None:
@@ -60,8 +63,9 @@ def compare(
 
     Example: simtrain compare table5_175b_full table5_175b_present
     """
-    from simtrain.render.pages.compare_page import compare_page
+    from simtrain.views.compare import compare_view
 
+    output = Output(as_json, as_csv, as_markdown, table)
     loaded = load_compared(scenarios, overrides or [], changes or [])
     if len(loaded) == 1 and not sensitivity:
         message = "a single scenario with --no-sensitivity leaves nothing to show"
@@ -70,9 +74,9 @@ def compare(
     columns = [scenario_column(name, one, allow_oom, sensitivity) for name, one in loaded]
     differences = differences_between(columns)
     show(
-        as_json,
+        output,
         lambda: comparison_json(columns, differences),
-        lambda: compare_page(columns, differences),
+        lambda: compare_view(columns, differences),
         [column.result.scenario.cluster for column in columns],
     )
     if len(columns) == 1 and overrides:
@@ -107,8 +111,8 @@ def scenario_column(
     name: str, scenario: Scenario, allow_oom: bool, sensitivity: bool
 ) -> ScenarioColumn:
     """Simulate a scenario, and also with better hardware if `sensitivity` is true."""
-    from simtrain.render.pages.compare_page import ScenarioColumn
     from simtrain.studies.sensitivity import sensitivity_of
+    from simtrain.views.compare import ScenarioColumn
 
     result = simulate_with_status(scenario, allow_oom)
     if not sensitivity:

@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
+from simtrain.commands.output import CsvOption, MarkdownOption, Output, TableOption, show
 from simtrain.commands.shared import (
     AllowOomOption,
     JsonOption,
     SetOption,
     SeveralScenarios,
-    show,
     simulate_with_status,
 )
 
@@ -34,6 +34,9 @@ def cost(
     goodput: GoodputOption = 1.0,
     overrides: SetOption = None,
     as_json: JsonOption = False,
+    as_csv: CsvOption = False,
+    as_markdown: MarkdownOption = False,
+    table: TableOption = None,
     allow_oom: AllowOomOption = False,
 ) -> None:
     """Estimate days, GPU-hours, price and energy of a training run.
@@ -45,11 +48,12 @@ def cost(
 
     Example: simtrain cost table5_175b_present --tokens 300B --goodput 0.9
     """
-    from simtrain.render.pages.cost_page import comparison_page, cost_page
     from simtrain.scenario import load_scenario
     from simtrain.studies.cost import read_tokens, training_cost
     from simtrain.studies.cost.limits import check_goodput
+    from simtrain.views.cost import cost_view
 
+    output = Output(as_json, as_csv, as_markdown, table)
     num_tokens = read_tokens(tokens)
     check_goodput(goodput)
     loaded = [load_scenario(scenario, overrides or ()) for scenario in scenarios]
@@ -61,13 +65,14 @@ def cost(
         for result in results
     ]
     clusters = [result.scenario.cluster for result in results]
-    if len(costs) == 1:
-        show(as_json, costs[0].to_json, lambda: cost_page(costs[0]), clusters[0])
-    else:
-        data = {"num_tokens": num_tokens, "goodput": goodput}
-        show(
-            as_json,
-            lambda: data | {"costs": [cost.to_json() for cost in costs]},
-            lambda: comparison_page(costs),
-            clusters,
-        )
+    data = {"num_tokens": num_tokens, "goodput": goodput}
+    show(
+        output,
+        lambda: (
+            costs[0].to_json()
+            if len(costs) == 1
+            else data | {"costs": [cost.to_json() for cost in costs]}
+        ),
+        lambda: cost_view(costs),
+        clusters[0] if len(costs) == 1 else clusters,
+    )

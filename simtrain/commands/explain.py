@@ -8,13 +8,13 @@ from typing import Annotated, Literal
 
 import typer
 
+from simtrain.commands.output import MarkdownOption, Output, show
 from simtrain.commands.shared import (
     JsonOption,
     SetOption,
     emit,
     refuse,
     shipped_scenarios,
-    show,
     simulate_with_status,
     text_width,
 )
@@ -37,6 +37,7 @@ def explain(
     ] = None,
     overrides: SetOption = None,
     as_json: JsonOption = False,
+    as_markdown: MarkdownOption = False,
     all_codes: Annotated[
         bool, typer.Option("--all", help="Print all codes in Markdown (docs/reference/errors.md).")
     ] = False,
@@ -49,12 +50,17 @@ def explain(
 
     Example: simtrain explain table5_175b_present iteration_time
     """
-    from simtrain.render.pages.explanation_page import code_list, errors_document, explanation_page
+    from simtrain.render.explanations import code_list, errors_document, explanation_page
     from simtrain.scenario.explanations import explain, explanations
 
     is_figure = not (all_codes or subject is None or _CODE.fullmatch(subject.strip()))
     if not is_figure:
-        of_figures = {"FIGURE": figure, "--set": overrides, "--json": as_json}
+        of_figures = {
+            "FIGURE": figure,
+            "--set": overrides,
+            "--json": as_json,
+            "--markdown": as_markdown,
+        }
         message = "is only for a figure of a scenario"
         refuse(of_figures, message, "remove it, or name a scenario")
     if all_codes:
@@ -62,7 +68,8 @@ def explain(
     elif subject is None:
         emit(code_list(explanations().values(), text_width()))
     elif is_figure:
-        _explain_figure(subject, figure or "iteration_time", overrides or [], as_json)
+        output = Output(as_json, as_markdown=as_markdown)
+        _explain_figure(subject, figure or "iteration_time", overrides or [], output)
     else:
         emit(explanation_page(explain(subject), text_width()))
 
@@ -71,13 +78,13 @@ def _explain_figure(
     scenario: str,
     figure: Figure,
     overrides: list[str],
-    as_json: bool,
+    output: Output,
 ) -> None:
     from simtrain.iteration.report.origins import explain_figure
-    from simtrain.render.pages.origins_page import origins_page
     from simtrain.scenario import load_scenario
+    from simtrain.views.origins import origins_view
 
     result = simulate_with_status(load_scenario(scenario, overrides), allow_oom=True)
     explained = explain_figure(result, figure)
-    page = partial(origins_page, explained, result.scenario.cluster)
-    show(as_json, explained.to_dict, page, result.scenario.cluster)
+    view = partial(origins_view, explained, result.scenario.cluster)
+    show(output, explained.to_dict, view, result.scenario.cluster)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
+from simtrain.commands.output import CsvOption, MarkdownOption, Output, TableOption, show
 from simtrain.commands.shared import (
     JsonOption,
     OutOption,
     ScenarioArgument,
     SetOption,
-    show,
     status,
 )
 
@@ -18,6 +18,9 @@ def memory(
     scenario: ScenarioArgument,
     overrides: SetOption = None,
     as_json: JsonOption = False,
+    as_csv: CsvOption = False,
+    as_markdown: MarkdownOption = False,
+    table: TableOption = None,
     out: OutOption = None,
 ) -> None:
     """Print the peak memory of each pipeline stage by component.
@@ -30,10 +33,11 @@ def memory(
     from simtrain.render.figures.iteration_memory import plot_memory
     from simtrain.render.figures.style import write_figure
     from simtrain.render.figures.subject import footer_of_result
-    from simtrain.render.pages.memory_page import memory_page
     from simtrain.scenario import load_scenario
     from simtrain.studies.simulation import check_fits, simulate
+    from simtrain.views.memory import memory_view
 
+    output = Output(as_json, as_csv, as_markdown, table)
     loaded = load_scenario(scenario, overrides or ())
     if out:
         make_picture_folder(out)
@@ -41,8 +45,8 @@ def memory(
         result = simulate(loaded)
         if out:
             write_figure(plot_memory(result), out / "memory", footer_of_result(result))
-    page = partial(memory_page, result.memory)
-    show(as_json, result.memory.to_json, page, loaded.cluster)
+    view = partial(memory_view, result.memory)
+    show(output, result.memory.to_json, view, loaded.cluster)
     if not result.memory.fits:
         with status("searching for a change that makes it fit") as show_status:
             check_fits(loaded, result.memory, show_status)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from simtrain.commands.cost import GoodputOption, TokensOption
+from simtrain.commands.output import CsvOption, MarkdownOption, Output, TableOption, show
 from simtrain.commands.shared import (
     MISSED,
     JsonOption,
@@ -15,7 +16,6 @@ from simtrain.commands.shared import (
     ScenarioFolderOption,
     SecondsOption,
     SetOption,
-    show,
     with_files,
 )
 
@@ -73,6 +73,9 @@ def plan(
     seconds: SecondsOption = None,
     workers: WorkersOption = None,
     as_json: JsonOption = False,
+    as_csv: CsvOption = False,
+    as_markdown: MarkdownOption = False,
+    table: TableOption = None,
 ) -> None:
     """Find clusters and numbers of GPUs that train a model within a time and a budget.
 
@@ -90,13 +93,14 @@ def plan(
     """
     from simtrain.commands.interrupts import first_interrupt
     from simtrain.commands.progress import progress_bar
-    from simtrain.render.pages.plan_page import plan_page
     from simtrain.scenario import load_unchecked
     from simtrain.studies.cost import Limits, read_budget, read_price, read_tokens
     from simtrain.studies.planning import plan_training, read_gpus, write_plan
     from simtrain.studies.planning.files import names_of_rows
     from simtrain.studies.search.files import prepare_folder
+    from simtrain.views.plan import plan_view
 
+    output = Output(as_json, as_csv, as_markdown, table)
     num_tokens, numbers = read_tokens(tokens), read_gpus(gpus)
     limits = Limits(days, None if budget is None else read_budget(budget))
     price_per_hour = None if price is None else read_price(price)
@@ -121,7 +125,7 @@ def plan(
             on_progress=on_progress,
         )
     files = write_plan(result, base, out) if out else []
-    show(as_json, lambda: _as_json(result, files), lambda: plan_page(result, out), names)
+    show(output, lambda: _as_json(result, files), lambda: plan_view(result, out), names)
     if result.fastest is None:
         raise typer.Exit(MISSED)
 

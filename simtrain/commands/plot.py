@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from simtrain.commands.shared import JsonOption, OutOption, SweepFolderArgument, show, status
+from simtrain.commands.output import CsvOption, MarkdownOption, Output, TableOption, show
+from simtrain.commands.shared import JsonOption, OutOption, SweepFolderArgument, status
 
 
 def plot(
@@ -22,6 +23,9 @@ def plot(
         str | None, typer.Option("--panels", help="Axis with one panel per value.")
     ] = None,
     as_json: JsonOption = False,
+    as_csv: CsvOption = False,
+    as_markdown: MarkdownOption = False,
+    table: TableOption = None,
 ) -> None:
     """Draw a sweep: a heat map, the Pareto front of time and memory, and scaling curves.
 
@@ -34,12 +38,13 @@ def plot(
     from simtrain.base.extras import require
     from simtrain.base.output_folder import make_picture_folder
     from simtrain.render.figures.sweep import load_results, write_plots
-    from simtrain.render.pages.plots_page import plots_page
+    from simtrain.render.figures.sweep.listing import plots_view
 
+    output = Output(as_json, as_csv, as_markdown, table)
     require("simtrain plot", "pyarrow", "matplotlib")
     results = load_results(folder, panels)
     target = out or folder / "pictures"
     make_picture_folder(target)
     with status(f"drawing {folder}"):
         plots = write_plots(results, target, value=value, x=x, y=y)
-    show(as_json, plots.to_json, lambda: plots_page(plots))
+    show(output, plots.to_json, lambda: plots_view(plots))

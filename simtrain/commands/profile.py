@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from simtrain.commands.app import App
-from simtrain.commands.shared import JsonOption, emit, print_list, shipped_profiles, show
+from simtrain.commands.output import CsvOption, MarkdownOption, Output, TableOption, show, show_view
+from simtrain.commands.shared import JsonOption, emit, shipped_profiles
 
 profile_app = App(help="List, print and check hardware profiles.")
 
@@ -21,7 +22,7 @@ ProfileArgument = Annotated[
 
 
 @profile_app.command("list")
-def print_profiles() -> None:
+def print_profiles(as_csv: CsvOption = False, as_markdown: MarkdownOption = False) -> None:
     """List the hardware profiles that come with simtrain, and the evidence for each.
 
     Example: simtrain profile list
@@ -29,24 +30,34 @@ def print_profiles() -> None:
     from simtrain.base.resources import list_profiles
     from simtrain.hardware.evidence import evidence_of
     from simtrain.hardware.load import load_profile
+    from simtrain.views.names import names_view
 
     profiles = [(name, load_profile(name)) for name in list_profiles()]
-    print_list(
+    rows = [
         (name, evidence_of(profile, name).level.value, profile.description)
         for name, profile in profiles
-    )
+    ]
+    view = names_view(("profile", "evidence", "description"), rows)
+    show_view(Output(as_csv=as_csv, as_markdown=as_markdown), view)
 
 
 @profile_app.command("show")
-def print_profile(profile: ProfileArgument, as_json: JsonOption = False) -> None:
+def print_profile(
+    profile: ProfileArgument,
+    as_json: JsonOption = False,
+    as_csv: CsvOption = False,
+    as_markdown: MarkdownOption = False,
+    table: TableOption = None,
+) -> None:
     """Print every entry of a profile with its unit, source and, if fitted, measurements.
 
     Example: simtrain profile show h100_sxm
     """
-    from simtrain.render.pages.profile_page import load_page, profile_page
+    from simtrain.views.profile import load_page, profile_view
 
+    output = Output(as_json, as_csv, as_markdown, table)
     page = load_page(profile)
-    show(as_json, page.to_json, lambda: profile_page(page))
+    show(output, page.to_json, lambda: profile_view(page))
 
 
 @profile_app.command("check")
@@ -58,7 +69,7 @@ def check_profile(profile: ProfileArgument) -> None:
 
     Example: simtrain profile check my_cluster.yaml
     """
-    from simtrain.render.pages.profile_page import load_page
+    from simtrain.views.profile import load_page
 
     page = load_page(profile)
     facts = page.to_json()

@@ -26,8 +26,8 @@ from simtrain.commands.shared import (
 
 if TYPE_CHECKING:
     from simtrain.render.html.document import Document
-    from simtrain.render.pages.compare_page import ScenarioColumn
     from simtrain.studies.sensitivity import ResourceCurve
+    from simtrain.views.compare import ScenarioColumn
 
 SweepFolderOption = Annotated[
     Path | None, typer.Option("--sweep", help="Report on the results folder of a sweep instead.")

@@ -6,7 +6,8 @@ from typing import Annotated, Literal, get_args
 
 import typer
 
-from simtrain.commands.shared import MISSED, JsonOption, OutOption, show
+from simtrain.commands.output import CsvOption, MarkdownOption, Output, TableOption, show
+from simtrain.commands.shared import MISSED, JsonOption, OutOption
 
 _Figure = Literal["fig1", "fig7", "fig8", "fig9"]
 # The results of the paper, in its order.
@@ -16,6 +17,9 @@ Target = Literal["table2", "table4", "table5", "dp530b", _Figure, "appendix-c", 
 def reproduce(
     target: Annotated[Target, typer.Argument(help="Table, figure or study of the paper.")],
     as_json: JsonOption = False,
+    as_csv: CsvOption = False,
+    as_markdown: MarkdownOption = False,
+    table: TableOption = None,
     out: OutOption = None,
 ) -> None:
     """Compute a table or figure of the paper and compare it with the published numbers.
@@ -29,8 +33,9 @@ def reproduce(
     from simtrain.commands.progress import progress_bar
     from simtrain.paper.models import PRESENT, paper_scenario
     from simtrain.render.figures.paper import write_paper_figure
-    from simtrain.render.pages.paper_page import paper_page
+    from simtrain.views.paper import paper_view
 
+    output = Output(as_json, as_csv, as_markdown, table)
     if out:
         make_picture_folder(out)
     results: dict[str, paper.TargetResult] = {}
@@ -41,6 +46,6 @@ def reproduce(
                 write_paper_figure(name, results[name], out)
     result = paper.AllTargets(results) if target == "all" else results[target]
     cluster = paper_scenario("22B", PRESENT).cluster  # that of all scenarios of the paper
-    show(as_json, result.to_json, lambda: paper_page(result), cluster)
+    show(output, result.to_json, lambda: paper_view(result), cluster)
     if not result.ok:
         raise typer.Exit(MISSED)

@@ -8,17 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from simtrain.commands.output import CsvOption, MarkdownOption, Output, TableOption, show
 from simtrain.commands.shared import (
     AllowOomOption,
     JsonOption,
     ScenarioArgument,
     SetOption,
-    check_one_format,
-    emit_data,
     parse_numbers,
     parse_window_s,
     refuse,
-    show,
     simulate_with_status,
     status,
 )
@@ -37,7 +35,6 @@ OpsOption = Annotated[
 StageOption = Annotated[
     int | None, typer.Option("--stage", help="Stage of --ops. Default: the slowest.")
 ]
-CsvOption = Annotated[bool, typer.Option("--csv", help="Print --ops as CSV.")]
 TraceOption = Annotated[
     Path | None,
     typer.Option(
@@ -67,6 +64,8 @@ def run(
     ops: OpsOption = False,
     stage: StageOption = None,
     as_csv: CsvOption = False,
+    as_markdown: MarkdownOption = False,
+    table: TableOption = None,
     trace: TraceOption = None,
     trace_microbatches: TraceMicrobatchesOption = None,
     trace_window: TraceWindowOption = None,
@@ -86,10 +85,9 @@ def run(
     from simtrain.render.traces.write import check_trace_file, write_trace
     from simtrain.scenario import load_scenario
 
-    check_one_format(as_json, as_csv)
+    output = Output(as_json, as_csv, as_markdown, table)
     if not ops:
-        of_operators = {"--csv": as_csv, "--stage": stage is not None}
-        refuse(of_operators, "is only for --ops", "add --ops")
+        refuse({"--stage": stage is not None}, "is only for --ops", "add --ops")
     of_kernels = {"--trace-microbatches": trace_microbatches, "--trace-window": trace_window}
     if trace is None:
         refuse(of_kernels, "is only for --trace", "add --trace FILE")
@@ -107,33 +105,30 @@ def run(
         with status(f"writing {trace}"):
             write_trace(result, trace, microbatches, window_s)
     if ops:
-        _show_operators(result, stage, as_json, as_csv)
+        _show_operators(result, stage, output)
     else:
-        _show_result(loaded, result, as_json)
+        _show_result(loaded, result, output)
 
 
-def _show_operators(result: Result, stage: int | None, as_json: bool, as_csv: bool) -> None:
-    from simtrain.render.pages.operators_page import operators_csv, operators_page
+def _show_operators(result: Result, stage: int | None, output: Output) -> None:
+    from simtrain.views.operators import operators_view
 
     table, scenario = result.operators(stage), result.scenario
-    if as_csv:
-        emit_data(operators_csv(table))
-    else:
-        page = partial(operators_page, table, scenario.name or "unnamed")
-        show(as_json, table.to_dict, page, scenario.cluster)
+    view = partial(operators_view, table, scenario.name or "unnamed")
+    show(output, table.to_dict, view, scenario.cluster)
 
 
-def _show_result(scenario: Scenario, result: Result, as_json: bool) -> None:
+def _show_result(scenario: Scenario, result: Result, output: Output) -> None:
     from simtrain.iteration.report.remarks import run_json
-    from simtrain.render.pages.result_page import result_page
     from simtrain.studies.unaligned_gather import unaligned_gather_warnings
     from simtrain.studies.unused_settings import settings_without_effect
+    from simtrain.views.result import result_view
 
     unused = settings_without_effect(scenario)
     warnings = unaligned_gather_warnings(result)
     show(
-        as_json,
+        output,
         lambda: run_json(result, unused, warnings),
-        lambda: result_page(result, [*warnings, *unused.values()]),
+        lambda: result_view(result, [*warnings, *unused.values()]),
         scenario.cluster,
     )

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
+from simtrain.commands.output import CsvOption, MarkdownOption, Output, show_view
 from simtrain.commands.shared import (
     emit_data,
-    print_list,
     print_or_write,
     refuse,
     shipped_scenarios,
@@ -25,6 +25,8 @@ def scenarios(
     copy: Annotated[
         Path | None, typer.Option("--copy", help="File to write the scenario to.")
     ] = None,
+    as_csv: CsvOption = False,
+    as_markdown: MarkdownOption = False,
 ) -> None:
     """List the scenarios that come with simtrain, or print or copy one of them.
 
@@ -32,12 +34,17 @@ def scenarios(
     """
     from simtrain.base.resources import find_scenario, list_scenarios
     from simtrain.scenario import load_scenario
+    from simtrain.views.names import names_view
 
+    output = Output(as_csv=as_csv, as_markdown=as_markdown)
     if name is not None:
+        of_lists = {"--csv": as_csv, "--markdown": as_markdown}
+        refuse(of_lists, "is for the list of scenarios")
         print_or_write(find_scenario(name).read_text(encoding="utf-8"), copy)
         return
     refuse({"--copy": copy}, "copies no scenario", "add the name of the scenario to copy")
-    print_list((name, load_scenario(name).description or "") for name in list_scenarios())
+    rows = ((name, load_scenario(name).description or "") for name in list_scenarios())
+    show_view(output, names_view(("scenario", "description"), rows))
 
 
 def init(

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from simtrain.commands.shared import ScenarioArgument, SetOption, emit_data, print_page
+from simtrain.commands.output import Output, show_view
+from simtrain.commands.shared import ScenarioArgument, SetOption, emit_data
 
 
 def schedule(
@@ -26,9 +27,9 @@ def schedule(
 
     Example: simtrain schedule table5_175b_present
     """
-    from simtrain.render.pages.schedule_page import schedule_page
     from simtrain.scenario import load_scenario
     from simtrain.schedules import schedule_of
+    from simtrain.views.schedule import schedule_view
 
     loaded = load_scenario(scenario, overrides or ())
     split = loaded.parallelism
@@ -37,4 +38,4 @@ def schedule(
     if as_csv:
         emit_data(order.to_csv())
     else:
-        print_page(schedule_page(order))
+        show_view(Output(), schedule_view(order))

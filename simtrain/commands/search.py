@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from simtrain.commands.output import CsvOption, MarkdownOption, Output, TableOption, show
 from simtrain.commands.shared import (
     JsonOption,
     ScenarioArgument,
     ScenarioFolderOption,
     SecondsOption,
     SetOption,
-    show,
     with_files,
 )
 from simtrain.errors import InputError, Location
@@ -86,6 +86,9 @@ def search(
     seconds: SecondsOption = None,
     workers: WorkersOption = 1,
     as_json: JsonOption = False,
+    as_csv: CsvOption = False,
+    as_markdown: MarkdownOption = False,
+    table: TableOption = None,
 ) -> None:
     """Find the fastest (or cheapest) layout for a model and global batch on N GPUs.
 
@@ -104,12 +107,13 @@ def search(
     """
     from simtrain.commands.interrupts import first_interrupt
     from simtrain.commands.progress import progress_bar
-    from simtrain.render.pages.search_page import search_page
     from simtrain.scenario import load_unchecked
     from simtrain.studies.search import Objective, write_scenarios
     from simtrain.studies.search import search as search_layouts
     from simtrain.studies.search.files import names_of_ranks, prepare_folder
+    from simtrain.views.search import search_view
 
+    output = Output(as_json, as_csv, as_markdown, table)
     loaded = load_unchecked(scenario, overrides or ())
     if out:
         prepare_folder(loaded, out, names_of_ranks(loaded, top))
@@ -129,8 +133,8 @@ def search(
             on_progress=on_progress,
         )
     files = write_scenarios(result, out) if out else []
-    page = partial(search_page, result)
-    show(as_json, lambda: _as_json(result, files), page, result.base.cluster)
+    view = partial(search_view, result)
+    show(output, lambda: _as_json(result, files), view, result.base.cluster)
 
 
 def _counts(option: str, written: list[str], example: str) -> tuple[int, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -113,12 +112,6 @@ WindowOption = Annotated[
 ]
 
 
-def check_one_format(as_json: bool, as_csv: bool) -> None:
-    """Refuse --json with --csv."""
-    if as_json:
-        refuse({"--csv": as_csv}, "has no effect with --json", "remove --json or --csv")
-
-
 def refuse(options: Mapping[str, object], message: str, fix: str = "remove it") -> None:
     """Refuse options and arguments that do not fit the others.
 
@@ -172,32 +165,22 @@ def parse_window_s(text: str | None, option: str = "--window") -> tuple[float, f
     raise InputError.of("E118", message, Location(f"{option} {text}"), fix)
 
 
-def show(
-    as_json: bool,
-    data: Callable[[], dict[str, Any]],
-    page: Callable[[], Any],
-    cluster: str | Sequence[str] | None = None,
-) -> None:
-    """Print a result, as JSON or as a page of text.
+def show_json(data: dict[str, Any], cluster: str | Sequence[str] | None = None) -> None:
+    """Print JSON data, and what they were made with.
 
     Args:
-        as_json: print JSON.
-        data: builds the JSON data.
-        page: builds the page.
-        cluster: hardware profiles of the result. JSON names them with their hash and with the
+        data: the data.
+        cluster: hardware profiles of the result. They are named with their hash and with the
             version of simtrain (`made_with`).
     """
-    if as_json:
-        from simtrain.base.provenance import provenance
+    from simtrain.base.provenance import provenance
 
-        made_with: dict[str, Any] = {}
-        if isinstance(cluster, str):
-            made_with = {"made_with": provenance(cluster)}
-        elif cluster:
-            made_with = {"made_with": [provenance(name) for name in dict.fromkeys(cluster)]}
-        emit_data(json.dumps(data() | made_with, indent=2, allow_nan=False) + "\n")
-        return
-    print_page(page())
+    made_with: dict[str, Any] = {}
+    if isinstance(cluster, str):
+        made_with = {"made_with": provenance(cluster)}
+    elif cluster:
+        made_with = {"made_with": [provenance(name) for name in dict.fromkeys(cluster)]}
+    emit_data(json.dumps(data | made_with, indent=2, allow_nan=False) + "\n")
 
 
 def print_page(page: RenderableType, width: int | None = None) -> None:
@@ -230,23 +213,6 @@ def with_files(rows: Iterable[dict[str, Any]], files: Iterable[Path]) -> None:
     """Add to each row of JSON data the file of its scenario; without files add nothing."""
     for row, file in zip(rows, files, strict=False):
         row["file"] = str(file)
-
-
-def print_list(rows: Iterable[tuple[str, ...]]) -> None:
-    """Print rows of names and a text, in aligned columns, with the text wrapped."""
-    table = list(rows)
-    widths = [max(map(len, column), default=0) for column in list(zip(*table, strict=True))[:-1]]
-    for *names, text in table:
-        start = "".join(f"{name:{width}}  " for name, width in zip(names, widths, strict=True))
-        line = start + text
-        if text:
-            line = textwrap.fill(
-                text,
-                max(text_width(), len(start) + 20),
-                initial_indent=start,
-                subsequent_indent=" " * len(start),
-            )
-        emit(line.rstrip() + "\n")
 
 
 def text_width() -> int:

@@ -12,19 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from simtrain.commands.output import CsvOption, MarkdownOption, Output, TableOption, show, show_view
 from simtrain.commands.shared import (
     JsonOption,
     SetOption,
     SweepFolderArgument,
-    check_one_format,
     emit,
-    emit_data,
-    print_list,
-    print_page,
     shipped_sweeps,
-    show,
     status,
-    text_width,
 )
 from simtrain.errors import InputError, Location
 
@@ -75,6 +70,9 @@ def sweep(
     shard: ShardOption = "0/1",
     part_size: Annotated[int | None, typer.Option(min=1, help="Points per part.")] = None,
     as_json: JsonOption = False,
+    as_csv: CsvOption = False,
+    as_markdown: MarkdownOption = False,
+    table: TableOption = None,
 ) -> None:
     """Simulate every scenario of a grid and store the results in a folder.
 
@@ -83,11 +81,12 @@ def sweep(
     Example: simtrain sweep interleave --out results
     """
     from simtrain.commands.sweep_bar import sweep_bar
-    from simtrain.render.pages.sweep_page import summary_json, summary_page
     from simtrain.studies.sweep.folder import SweepFolder
     from simtrain.studies.sweep.load import load_plan
     from simtrain.studies.sweep.run import run_sweep
+    from simtrain.views.sweep import summary_json, summary_view
 
+    output = Output(as_json, as_csv, as_markdown, table)
     own_shard = _parse_shard(shard)
     with status("reading the sweep"):
         folder = SweepFolder(out)
@@ -100,9 +99,9 @@ def sweep(
     with sweep_bar(plan) as on_progress:
         done = run_sweep(plan, folder, make_executor, in_flight, own_shard, on_progress)
     show(
-        as_json,
+        output,
         lambda: summary_json(plan, folder, own_shard, done),
-        lambda: summary_page(plan, folder, own_shard, done),
+        lambda: summary_view(plan, folder, own_shard, done),
     )
 
 
@@ -146,23 +145,27 @@ def _parse_shard(text: str) -> Shard:
     raise InputError.of("E828", message, Location("--shard"), fix)
 
 
-def sweeps() -> None:
+def sweeps(as_csv: CsvOption = False, as_markdown: MarkdownOption = False) -> None:
     """List the sweeps that come with simtrain.
 
     Example: simtrain sweeps
     """
     from simtrain.base.resources import find_sweep, list_sweeps
     from simtrain.base.strict_yaml import load_document
+    from simtrain.views.names import names_view
 
     documents = ((name, load_document(find_sweep(name))) for name in list_sweeps())
-    print_list((name, document.data.get("description") or "") for name, document in documents)
+    rows = ((name, document.data.get("description") or "") for name, document in documents)
+    output = Output(as_csv=as_csv, as_markdown=as_markdown)
+    show_view(output, names_view(("sweep", "description"), rows))
 
 
 def query(
     folder: SweepFolderArgument,
     sql: Annotated[str, typer.Argument(help="DuckDB SQL on the table `results`.")],
     as_json: JsonOption = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV in full precision.")] = False,
+    as_csv: CsvOption = False,
+    as_markdown: MarkdownOption = False,
 ) -> None:
     """Query the results of a sweep with SQL, also while the sweep is running.
 
@@ -170,15 +173,10 @@ def query(
 
     Example: simtrain query results "select * from results order by tokens_per_s desc limit 5"
     """
-    from simtrain.render.pages.sweep_page import answer_page
     from simtrain.studies.sweep.query import query as run_query
+    from simtrain.views.sweep import answer_view
 
-    check_one_format(as_json, as_csv)
+    output = Output(as_json, as_csv, as_markdown)
     answer = run_query(folder, sql)
-    if as_csv:
-        emit_data(answer.to_csv())
-    elif as_json:
-        show(as_json, answer.to_json, str)
-    else:
-        # A table cut to the width would show wrong numbers; columns beyond it follow below.
-        print_page(answer_page(answer, text_width()), _FULL_WIDTH)
+    # A table cut to the width would show wrong numbers; columns beyond it follow below.
+    show(output, answer.to_json, lambda: answer_view(answer), width=_FULL_WIDTH)

@@ -18,9 +18,9 @@ from rich.text import Text
 
 from simtrain.commands.progress import stderr_bar
 from simtrain.commands.shared import INTERRUPTED, emit
-from simtrain.render.pages.sweep_page import best_words
 from simtrain.studies.sweep.plan import Plan
 from simtrain.studies.sweep.run import Progress
+from simtrain.views.sweep import best_words
 
 
 class _Rate(ProgressColumn):

@@ -8,15 +8,16 @@ import shlex
 import pytest
 
 from simtrain.base.resources import beside, find_profile
-from simtrain.commands.shared import emit, print_page
-from simtrain.render.pages.sweep_page import answer_page
+from simtrain.commands.output import Output, show_view
+from simtrain.commands.shared import emit
 from simtrain.scenario import check_scenario, load_scenario
 from simtrain.studies.sweep.axes import describe_point
 from simtrain.studies.sweep.load import load_plan
 from simtrain.studies.sweep.query import Answer
+from simtrain.views.sweep import answer_view
 from tests.helpers.command_line import call, refused, spawn
 from tests.helpers.scenario_texts import MINIMAL
-from tests.render.pages.test_widths import drawn
+from tests.render.test_terminal import drawn
 
 pytestmark = pytest.mark.slow
 
@@ -191,7 +192,7 @@ def test_the_remedy_for_too_few_nodes_is_the_number_needed() -> None:
 def test_flags_are_printed_in_lower_case() -> None:
     words = "overlap.pipeline: false, recompute: full"
     assert describe_point({"overlap.pipeline": False, "recompute": "full"}) == words
-    assert drawn(answer_page(Answer(("on",), ((True,),))), 80).split() == ["on", "true"]
+    assert drawn(answer_view(Answer(("on",), ((True,),))), 80).split() == ["on", "true"]
 
 
 # ------------------------------------------------------------------------------ paths in files
@@ -320,7 +321,7 @@ def test_no_name_controls_the_terminal_and_data_stays_data() -> None:
 
 
 def test_cells_of_a_page_control_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    print_page(answer_page(Answer(("a\x1b[2J",), (("b\x1b]0;title\x9c",),))))
+    show_view(Output(), answer_view(Answer(("a\x1b[2J",), (("b\x1b]0;title\x9c",),))))
     control = "\N{REPLACEMENT CHARACTER}"
     assert capsys.readouterr().out.split() == [f"a{control}[2J", f"b{control}]0;title{control}"]
 

@@ -16,9 +16,9 @@ from simtrain.base.entry import Entry
 from simtrain.base.resources import find_profile, list_profiles
 from simtrain.errors import InputError
 from simtrain.hardware.load import load_profile
-from simtrain.render.pages.profile_page import load_page
 from simtrain.scenario import load_scenario
 from simtrain.studies.simulation import simulate_layer
+from simtrain.views.profile import load_page
 from tests.helpers.command_line import ROOT, call
 
 pytestmark = pytest.mark.slow

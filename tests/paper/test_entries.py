@@ -9,7 +9,8 @@ from rich.console import Console
 from simtrain import paper
 from simtrain.paper.entries import BYTES, PERCENT, Entry, Limit, Reproduction, Section, Unit
 from simtrain.paper.published import published
-from simtrain.render.pages.paper_page import paper_page
+from simtrain.render.terminal import terminal_page
+from simtrain.views.paper import paper_view
 from tests.helpers.command_line import call
 
 
@@ -52,7 +53,7 @@ def test_a_column_of_limits_is_shown_only_if_limits_differ_from_the_paper() -> N
 def drawn(reproduction: Reproduction) -> str:
     console = Console(width=100, color_system=None)
     with console.capture() as capture:
-        console.print(paper_page(reproduction))
+        console.print(terminal_page(paper_view(reproduction)))
     return capture.get()
 
 

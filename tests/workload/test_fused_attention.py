@@ -21,9 +21,10 @@ from simtrain.durations.attention import (
 from simtrain.errors import InputError
 from simtrain.hardware.load import load_profile
 from simtrain.iteration.memory.working import pass_memory
-from simtrain.render.pages.result_page import result_page
+from simtrain.render.terminal import terminal_page
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.studies.simulation import simulate, simulate_layer
+from simtrain.views.result import result_view
 from simtrain.workload.ops import Op, Phase, total_flops, total_model_flops
 from simtrain.workload.passes import Pass, PassKind
 from simtrain.workload.record import record_pass
@@ -244,7 +245,7 @@ def test_fused_attention_is_faster_and_reports_extrapolated_sizes() -> None:
 def test_the_report_names_the_attention_backend() -> None:
     result = simulate(small(**FUSED))
     console = Console(record=True, width=120, file=io.StringIO())
-    console.print(result_page(result))
+    console.print(terminal_page(result_view(result)))
     assert "(baseline, 1f1b, fused attention)" in console.export_text()
     assert result.to_dict()["attention_backend"] == "fused"
 

@@ -11,9 +11,9 @@ from simtrain.errors import InputError
 from simtrain.hardware.load import load_profile
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.memory.buffers import buffers_of
-from simtrain.render.pages.memory_page import MEANINGS
 from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate, simulate_layer, simulate_memory
+from simtrain.views.memory import MEANINGS
 from simtrain.workload.ops import Op, total_flops, total_model_flops
 from simtrain.workload.optimizer import StepOps
 from simtrain.workload.work import Collective, Elementwise, Gemm

@@ -21,8 +21,8 @@ from simtrain.render.html.figures import Figures
 from simtrain.render.html.number_sources import SWEEP_SOURCES
 from simtrain.render.html.sections.sources import entries_table
 from simtrain.render.html.sweep_pictures import heat_map_panel, pareto_panel, scaling_picture
-from simtrain.render.pages.profile_page import load_page
 from simtrain.units import four_digits
+from simtrain.views.profile import load_page
 
 MOST_POINTS = 200
 """Largest number of points that the page lists per panel."""

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -42,20 +39,6 @@ class Answer(Rows):
     def to_json(self) -> dict[str, Any]:
         """The rows as objects by column; values that JSON cannot represent are null."""
         return {"rows": self.records()}
-
-    def to_csv(self) -> str:
-        """The rows as CSV with a header, in full precision; null is empty."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(self.columns)
-        writer.writerows(map(_as_text, row) for row in self.rows)
-        return text.getvalue()
-
-
-def _as_text(value: Any) -> Any:
-    """Format a value as JSON (true, [1, 2]); text and null stay as they are."""
-    is_text = value is None or isinstance(value, str)
-    return value if is_text else json.dumps(value, ensure_ascii=False)
 
 
 def query(folder: str | Path, sql: str) -> Answer:

@@ -16,9 +16,10 @@ from simtrain.engine import Timeline
 from simtrain.errors import InputError
 from simtrain.iteration.memory.report import MemoryReport
 from simtrain.iteration.report.breakdown import mean_breakdown
-from simtrain.render.pages.result_page import result_page
+from simtrain.render.terminal import terminal_page
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.search import search
+from simtrain.views.result import result_view
 from tests.helpers.toys import a100, run, small
 
 RESULT = run(small())
@@ -138,6 +139,6 @@ def test_head_sizes_that_are_not_a_multiple_of_8_give_a_warning() -> None:
     (warning,) = odd.to_dict()["warnings"]
     assert " 108 channels" in warning and " 8" in warning
     console = Console(width=200, record=True, file=io.StringIO())
-    console.print(result_page(odd))
+    console.print(terminal_page(result_view(odd)))
     assert warning in console.export_text()
     assert even.to_dict()["warnings"] == []

@@ -14,10 +14,11 @@ from simtrain.commands import shared
 from simtrain.errors import InputError
 from simtrain.hardware.load import load_profile
 from simtrain.hardware.profile import HardwareProfile, RunningCosts
-from simtrain.render.pages.cost_page import cost_page
+from simtrain.render.terminal import terminal_page
 from simtrain.scenario import Scenario
 from simtrain.studies.cost import TrainingCost, training_cost
 from simtrain.units import Price
+from simtrain.views.cost import cost_view
 from tests.helpers.command_line import call
 from tests.helpers.toys import a100, scenario_with
 
@@ -188,7 +189,7 @@ def shown(num_tokens: int, iteration_time_s: float) -> dict[str, str]:
     """Return the rows of the page, by their first column."""
     console = Console(width=120)
     with console.capture() as capture:
-        console.print(cost_page(cost_of(num_tokens, iteration_time_s)))
+        console.print(terminal_page(cost_view([cost_of(num_tokens, iteration_time_s)])))
     rows = (line.split("  ", 1) for line in capture.get().splitlines() if "  " in line)
     return {row[0]: row[1].strip() for row in rows if len(row) == 2}
 

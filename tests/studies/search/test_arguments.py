@@ -9,11 +9,11 @@ import pytest
 
 import simtrain
 from simtrain.errors import DoesNotFitError, InputError
-from simtrain.render.pages.search_page import search_page
 from simtrain.scenario import RecomputePolicy, Scenario, load_unchecked
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.search import Objective, SearchResult, search, write_scenarios
 from simtrain.studies.search.words import num_gpus_in_words
+from simtrain.views.search import search_view
 from tests.helpers.command_line import call, refused
 from tests.helpers.search_spaces import BASES, EVALUATOR, base, holding
 
@@ -24,7 +24,7 @@ batch: {micro: 4, global: 32}
 
 
 def notes(result: SearchResult) -> list[str]:
-    return [str(line) for line in search_page(result).renderables[1:]]  # type: ignore[attr-defined]
+    return list(search_view(result).sentences)
 
 
 @pytest.fixture
@@ -132,12 +132,12 @@ def test_the_page_has_columns_for_expert_and_context_parallelism() -> None:
     result = search(BASES["experts"], (4,), top=3, context=(1, 2), expert=(2,))
     best = result.to_json()["best"]["configuration"]
     assert best["expert"] == 2 and best["expert_tensor"] in (1, best["tensor"])
-    headings = [str(one.header) for one in search_page(result).renderables[0].columns]  # type: ignore[attr-defined]
+    headings = [column.heading for column in search_view(result).tables["layouts"].columns]
     assert {"ex-\npert", "expert\ntensor"} <= {*headings} and "con-\ntext" not in headings
     left_out = "overlap.align_gradient_reduction"
     assert f"Turned off where it cannot apply: {left_out}." in notes(result)
     result = search(BASES["long"], (4,), top=1, context=(2,))
-    headings = [str(one.header) for one in search_page(result).renderables[0].columns]  # type: ignore[attr-defined]
+    headings = [column.heading for column in search_view(result).tables["layouts"].columns]
     assert "con-\ntext" in headings and "ex-\npert" not in headings
 
 

@@ -4,13 +4,13 @@ import re
 
 import pytest
 
-from simtrain.render.pages.search_page import search_page
 from simtrain.scenario import load_unchecked
 from simtrain.studies.search import SearchResult, search
 from simtrain.studies.search.explorer import Explorer
 from simtrain.studies.search.legality import legal_points
 from simtrain.studies.search.objective import Objective
 from simtrain.studies.search.opening import simulate_promising
+from simtrain.views.search import search_view
 from tests.helpers.search_spaces import BASES, EVALUATOR, all_points, space
 
 
@@ -19,7 +19,7 @@ def silent(phase: str, done: int, total: int, best: str) -> None:
 
 
 def notes(result: SearchResult) -> list[str]:
-    return [str(line) for line in search_page(result).renderables[1:]]  # type: ignore[attr-defined]
+    return list(search_view(result).sentences)
 
 
 @pytest.mark.parametrize("name", BASES)

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simtrain.render.pages.search_page import search_page
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.studies.search import search
 from simtrain.studies.search.legality import legal_points
@@ -18,6 +17,7 @@ from simtrain.studies.search.stage_lengths import (
     layers_of_model_end,
     lengths_to_try,
 )
+from simtrain.views.search import search_view
 from tests.helpers.search_spaces import BASES, all_points, base, broken, holding
 
 
@@ -130,6 +130,6 @@ def test_the_result_names_what_was_varied_and_held() -> None:
     assert lengths <= {*data["varied"]}
     assert {"memory.zero_stage", "precision", "attention_backend", "overlap"} <= {*data["held"]}
     assert not {*data["varied"]} & {*data["held"]}
-    last = str(search_page(result).renderables[-1])  # type: ignore[attr-defined]
+    last = search_view(result).sentences[-1]
     assert last.startswith(f"Exact among {data['num_legal']} layouts: ")
     assert "Varied: tensor, pipeline, " in last and "Held: " in last

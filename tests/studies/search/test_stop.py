@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 import simtrain
 from simtrain.commands.interrupts import first_interrupt
 from simtrain.errors import DoesNotFitError, InputError
-from simtrain.render.pages.search_page import search_page
 from simtrain.studies.search import Objective, SearchResult, search
 from simtrain.studies.search.exhaustive import search_all
 from simtrain.studies.search.objective import Key
 from simtrain.studies.search.space import Point
 from simtrain.studies.search.workers import StopRequestedError, Workers
+from simtrain.views.search import search_view
 from tests.helpers.command_line import call
 from tests.helpers.search_spaces import BASES, every
 
@@ -86,7 +86,7 @@ def test_a_search_stopped_after_the_bounds_says_how_far_the_optimum_can_be() -> 
     data = result.to_json()
     assert data["stopped"] == "interrupt" and data["num_unseen"] > 0
     assert 0 < data["lower_bound_iteration_time_s"] < data["best"]["iteration_time_s"]
-    last = str(search_page(result).renderables[-1])  # type: ignore[attr-defined]
+    last = search_view(result).sentences[-1]
     assert re.match(r"Interrupted\. .* of 69; ", last)
     fastest, best = map(float, re.findall(r"(\S+) ms", last))
     assert fastest < best and re.search(r"\S+ % from the optimum", last)
@@ -100,7 +100,7 @@ def test_a_search_stopped_before_all_bounds_are_known_proves_nothing() -> None:
     data = result.to_json()
     assert (data["exact"], data["stopped"], data["gap"]) == (False, "interrupt", None)
     assert data["lower_bound_iteration_time_s"] is None
-    last = str(search_page(result).renderables[-1])  # type: ignore[attr-defined]
+    last = search_view(result).sentences[-1]
     assert last.startswith(
         "Interrupted. Best found: simulated 1 layout of 69; others can be better. Varied: tensor, "
     )
@@ -132,7 +132,7 @@ def test_a_search_stopped_after_the_ranking_is_exact() -> None:
             break
     assert result.outcome.stopped == "interrupt" and result.num_unseen > 0
     assert result.ranked == whole.ranked
-    last = str(search_page(result).renderables[-1])  # type: ignore[attr-defined]
+    last = search_view(result).sentences[-1]
     assert last.startswith("Interrupted. Exact among 69 layouts: ")
 
 
@@ -162,7 +162,7 @@ def test_a_stopped_search_with_trials_has_no_bound() -> None:
     assert result.outcome.num_seen == 5 and result.outcome.stopped == "interrupt"
     data = result.to_json()
     assert data["lower_bound_iteration_time_s"] is None and data["gap"] is None
-    last = str(search_page(result).renderables[-1])  # type: ignore[attr-defined]
+    last = search_view(result).sentences[-1]
     assert last.startswith("Interrupted. Best found: simulated 5 layouts of 69; ")
 
 

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import pytest
 
 from simtrain.iteration.plan import Plan
-from simtrain.render.pages.search_page import search_page
 from simtrain.scenario import Scenario
 from simtrain.schedules import NAMED, Action, Schedule, ScheduleFamily, one_f_one_b
 from simtrain.schedules.registry import FAMILIES
@@ -14,6 +13,7 @@ from simtrain.studies.search.bounds import Bounds
 from simtrain.studies.search.iteration_bound import iteration_bound_s
 from simtrain.studies.search.legality import legal_points
 from simtrain.studies.search.space import Space
+from simtrain.views.search import search_view
 from tests.helpers.search_spaces import EVALUATOR, base, holding
 
 NAME = "zero_bubble_h1"
@@ -89,7 +89,7 @@ def test_a_search_of_an_unproved_schedule_is_never_exact(scenario: Scenario) -> 
     data = result.to_json()
     assert (data["exact"], data["unproved_schedules"]) == (False, [NAME])
     assert data["lower_bound_iteration_time_s"] is None
-    last = str(search_page(result).renderables[-1])  # type: ignore[attr-defined]
+    last = search_view(result).sentences[-1]
     assert last.startswith("Best found.") and "Exact" not in last and NAME in last
 
 

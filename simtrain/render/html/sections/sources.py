@@ -8,7 +8,7 @@ from simtrain.render.html.document import Section
 from simtrain.render.html.elements import Html, element, joined, table
 from simtrain.render.html.figures import Figures
 from simtrain.render.html.sections import of_each_run
-from simtrain.render.pages.origins_page import shown_value
+from simtrain.views.origins import shown_value
 
 _LABELS = {
     "iteration_time": "Iteration time",

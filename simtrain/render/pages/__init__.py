@@ -1,1 +1,0 @@
-"""Terminal pages of commands: results as tables and text."""

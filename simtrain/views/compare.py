@@ -1,0 +1,256 @@
+"""Terminal page of `simtrain compare`: scenarios side by side, causes, and sensitivity."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from string import ascii_uppercase
+from typing import TypeVar
+
+from simtrain.base.strict_yaml import as_scalar
+from simtrain.hardware.evidence import evidence_of, sentences_of
+from simtrain.hardware.upgrades import RESOURCES
+from simtrain.iteration.report.breakdown import CAUSE_LABELS, KIND_LABELS
+from simtrain.iteration.report.difference import Difference
+from simtrain.iteration.report.remarks import mfu_remarks
+from simtrain.iteration.report.result import Result
+from simtrain.studies.sensitivity import FACTOR, Sensitivity
+from simtrain.units import format_bytes, format_seconds, four_digits
+from simtrain.views.kinds import (
+    BAR,
+    FINE_SHARE,
+    NUMBER,
+    SECONDS,
+    SIGNED_SECONDS,
+    SIGNED_SHARE,
+    TEXT,
+)
+from simtrain.views.view import Cell, Column, Facts, Part, Row, Sentences, Table, View, remarks
+
+_MOST_OTHERS = 3
+"""Scenarios in a table of 80 columns, besides the first."""
+_ROUNDING = 1e-12
+"""Shares of the iteration time below this are rounding errors."""
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioColumn:
+    """A scenario of the page.
+
+    Args:
+        name: the name or path that the user wrote, with changes.
+        result: the simulated iteration.
+        sensitivity: iteration times with more of each resource, if they were computed.
+    """
+
+    name: str
+    result: Result
+    sensitivity: Sensitivity | None = None
+
+
+def compare_view(scenarios: Sequence[ScenarioColumn], differences: Sequence[Difference]) -> View:
+    """Show the scenarios; `differences` are those of the others from the first, in order."""
+    named = {_letter(number): column for number, column in enumerate(scenarios)}
+    parts: list[Part] = [Facts([(letter, column.name) for letter, column in named.items()])]
+    groups = [*_groups(named)]
+    for number, columns in enumerate(groups):
+        parts.append(_side_by_side(columns, number))
+        fields = _changed_fields(columns, number)
+        parts += [fields] if fields.rows else []
+    for letter, difference in zip([*named][1:], differences, strict=True):
+        parts += [_causes(letter, difference), Sentences(_sentences(letter, difference), None)]
+    parts += [_critical_paths(columns, number) for number, columns in enumerate(groups)]
+    parts += [
+        _resources(columns, number)
+        for number, columns in enumerate(groups)
+        if _sensitivities(columns)
+    ]
+    return View([*parts, remarks(_remarks(named))])
+
+
+def _letter(number: int) -> str:
+    """Return the letter of a scenario: A to Z, then A1 and so on."""
+    return f"{ascii_uppercase[number % 26]}{number // 26 or ''}"
+
+
+def _groups(named: dict[str, Item]) -> Iterator[dict[str, Item]]:
+    """Split the scenarios into groups that fit a table; the first scenario is in each group."""
+    (first, *others), step = named, _MOST_OTHERS
+    for start in range(0, len(others) or 1, step):
+        yield {name: named[name] for name in (first, *others[start : start + step])}
+
+
+def _name(name: str, group: int) -> str:
+    """Return the name of a group's table: the first has no number."""
+    return f"{name}-{group + 1}" if group else name
+
+
+def _side_by_side(columns: dict[str, ScenarioColumn], group: int) -> Table:
+    results = [column.result for column in columns.values()]
+    rows = [
+        Row(("iteration time", *(format_seconds(one.iteration_time_s) for one in results))),
+        Row(("tokens per second", *(f"{one.tokens_per_s:,.0f}" for one in results))),
+        Row(("MFU", *(f"{one.mfu:.1%}" for one in results))),
+        Row(("peak memory", *(format_bytes(one.memory.fullest.peak_bytes) for one in results))),
+        Row(("GPUs", *(f"{one.scenario.num_gpus:,}" for one in results))),
+    ]
+    data = [
+        {
+            "letter": letter,
+            "scenario": column.name,
+            "iteration_time_s": column.result.iteration_time_s,
+            "tokens_per_s": column.result.tokens_per_s,
+            "mfu": column.result.mfu,
+            "peak_bytes": column.result.memory.fullest.peak_bytes,
+            "num_gpus": column.result.scenario.num_gpus,
+        }
+        for letter, column in columns.items()
+    ]
+    headings = [Column("figure", "", TEXT), *(Column(name, name, NUMBER) for name in columns)]
+    return Table(_name("scenarios", group), "Side by side", headings, rows, data=data)
+
+
+def _changed_fields(columns: dict[str, ScenarioColumn], group: int) -> Table:
+    values = _fields([column.result for column in columns.values()])
+    headings = [Column(name, name, TEXT) for name in ("field", *columns)]
+    rows = [Row((name, *texts)) for name, texts in values.items()]
+    return Table(_name("fields", group), "Fields that differ", headings, rows)
+
+
+def _fields(results: Sequence[Result]) -> dict[str, list[str]]:
+    """Return the values of each field in which any scenario differs from the first."""
+    first, *others = results
+    changed = [Difference(first, other).changed_fields for other in others]
+    values_of_first = {name: both[0] for one in changed for name, both in one.items()}
+    return {
+        name: [_written(value), *(_written(one.get(name, (None, value))[1]) for one in changed)]
+        for name, value in values_of_first.items()
+    }
+
+
+def _written(value: object) -> str:
+    return "" if value is None else as_scalar(value)
+
+
+def _causes(letter: str, difference: Difference) -> Table:
+    base_s, other_s = difference.base.breakdown_s, difference.other.breakdown_s
+    total_s, other_total_s = difference.base.iteration_time_s, difference.other.iteration_time_s
+    rows = [
+        Row(
+            (
+                CAUSE_LABELS[f"{name}_s"],
+                _time(base_s[name], total_s),
+                _time(other_s[name], other_total_s),
+                *_change(cause_s, total_s),
+            )
+        )
+        for name, cause_s in difference.causes_s.items()
+        if max(base_s[name] / total_s, other_s[name] / other_total_s) >= _ROUNDING
+    ]
+    columns = (
+        Column("cause", "cause", TEXT),
+        Column("A_s", "A", SECONDS, "the mean over the stages"),
+        Column(f"{letter}_s", letter, SECONDS, "the mean over the stages"),
+        Column("difference_s", "difference", SIGNED_SECONDS),
+        Column("share", "of A", SIGNED_SHARE, "of the first scenario's iteration time"),
+    )
+    change = _change(difference.difference_s, total_s)
+    return Table(
+        f"causes-{letter}",
+        f"Why {letter} differs from A (mean over stages)",
+        columns,
+        rows,
+        end=Row(("iteration", total_s, other_total_s, *change)),
+    )
+
+
+def _time(seconds: float, total_s: float) -> float:
+    """Return a part of the total; a rounding error is 0."""
+    return seconds if seconds >= _ROUNDING * total_s else 0.0
+
+
+def _change(seconds: float, total_s: float) -> tuple[float | Cell, float | Cell]:
+    """Return a change and its share of the total; rounding errors have no text."""
+    if abs(seconds) < _ROUNDING * total_s:
+        return Cell(0.0, ""), Cell(0.0, "")
+    return seconds, seconds / total_s
+
+
+def _sentences(letter: str, difference: Difference) -> list[str]:
+    if not difference.changed_fields:
+        return [f"{letter} and A are the same scenario."]
+    sentences = [
+        f"{letter} takes {difference.time} than A: {difference.causes} (percent of A's time)."
+    ]
+    if not difference.has_same_model:
+        sentences.append(f"{letter} and A train different models.")
+    if difference.tokens_ratio != 1:
+        speed = difference.other.tokens_per_s / difference.base.tokens_per_s
+        sentences.append(
+            f"An iteration of {letter} has {four_digits(difference.tokens_ratio)} times the tokens "
+            f"of A, and {four_digits(speed)} times the tokens per second."
+        )
+    return sentences
+
+
+def _critical_paths(columns: dict[str, ScenarioColumn], group: int) -> Table:
+    """Show the seconds that each kind of task takes on the critical path."""
+    paths = [column.result.critical_path_s for column in columns.values()]
+    kinds = dict.fromkeys(kind for path in paths for kind in path)
+    longest_first = sorted(kinds, key=lambda kind: -max(path.get(kind, 0.0) for path in paths))
+    rows = [Row((KIND_LABELS[kind], *(path.get(kind) for path in paths))) for kind in longest_first]
+    headings = [
+        Column("kind", "kind of task", TEXT),
+        *(Column(f"{name}_s", name, SECONDS, "on the critical path") for name in columns),
+    ]
+    totals = (column.result.iteration_time_s for column in columns.values())
+    end = Row(("iteration", *totals))
+    return Table(_name("critical-path", group), "Critical path", headings, rows, end=end)
+
+
+def _sensitivities(columns: dict[str, ScenarioColumn]) -> list[Sensitivity]:
+    return [column.sensitivity for column in columns.values() if column.sensitivity]
+
+
+def _resources(columns: dict[str, ScenarioColumn], group: int) -> Table:
+    """Show the share of the iteration that better hardware saves, by resource."""
+    sensitivities = _sensitivities(columns)
+    largest = max(max(sensitivities[0].saved.values()), 1e-9)
+    rows = [
+        Row(
+            (
+                RESOURCES[name].label,
+                *(sensitivity.saved[name] for sensitivity in sensitivities),
+                max(share, 0.0) / largest,
+            )
+        )
+        for name, share in sensitivities[0].saved.items()
+    ]
+    headings = [
+        Column("resource", f"{FACTOR - 1:.0%} better", TEXT),
+        *(
+            Column(name, f"{name} shorter", FINE_SHARE, "the share of its iteration that it saves")
+            for name in columns
+        ),
+        Column("", "", BAR),
+    ]
+    title = "What to buy first, one resource at a time"
+    return Table(_name("resources", group), title, headings, rows, optional=("",))
+
+
+def _remarks(named: dict[str, ScenarioColumn]) -> Iterable[str]:
+    if any(one.sensitivity for one in named.values()):
+        yield (
+            f"{FACTOR - 1:.0%} better: bandwidths, rates and memory times {FACTOR}; latencies and "
+            f"the host's time per kernel divided by {FACTOR}. Each iteration is simulated again."
+        )
+    yield from mfu_remarks(one.result.scenario for one in named.values())
+    for name, one in named.items():
+        if one.sensitivity:
+            yield f"{name}: {one.sensitivity.memory_remark}"
+    for name, one in named.items():
+        if not one.result.memory.fits:
+            yield f"{name} does not fit in memory."
+    results = [one.result for one in named.values()]
+    yield from sentences_of(evidence_of(one.profile, one.scenario.cluster) for one in results)

@@ -1,0 +1,163 @@
+"""The memory of each stage at its peak, in GiB: `simtrain memory`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simtrain.iteration.memory.buffers import (
+    FP8_WEIGHTS,
+    FP32_GRADIENTS,
+    GATHERED_PARAMETERS,
+    GLOBAL,
+    GRADIENT_BUCKET,
+    OPTIMIZER_ARRAY,
+    RECOMPUTED,
+    USERBUFFERS,
+    WORKING,
+    WORKSPACES,
+)
+from simtrain.iteration.memory.report import COMPONENTS, PEAK_ERROR, MemoryReport, StageMemory
+from simtrain.units import gib
+from simtrain.views.kinds import BAR, GIB, NUMBER, SECONDS, SHARE, TEXT
+from simtrain.views.view import Column, Row, Style, Table, Verdict, View, remarks
+
+MEANINGS = {
+    RECOMPUTED: "dropped in the forward pass and computed again for the backward pass",
+    WORKING: "temporary activations and gradients, here in {op}",
+    GLOBAL: "Megatron-LM's: inputs gathered by sequence parallelism, QKᵀ if unfused",
+    GATHERED_PARAMETERS: "parameters of a layer that ZeRO gathers",
+    GRADIENT_BUCKET: "a layer's unsharded gradients before ZeRO reduces them",
+    FP32_GRADIENTS: "fp32 copy of 16-bit gradients for the optimizer step",
+    OPTIMIZER_ARRAY: "temporary arrays of the unfused optimizer's kernels",
+    USERBUFFERS: "receive buffers of pipelined GEMMs and collectives",
+    FP8_WEIGHTS: "weights in fp8 for GEMMs, by rows and by columns",
+    WORKSPACES: "scratch memory of cuBLAS and Transformer Engine, for the whole run",
+}
+"""Description of each buffer, by name."""
+_MANY_STAGES, _ROWS = 16, 8
+_HYPHENATED = {
+    "parameters": "param-\neters",
+    "gradients": "gradi-\nents",
+    "optimizer": "opti-\nmizer",
+    "activations": "activa-\ntions",
+    "allocator": "CUDA,\nNCCL,\nfrag.",
+}
+_STAGE = Column("stage", "stage", NUMBER)
+_MOMENT = Column("peak_name", "peak\nduring", TEXT, "the pass or the step that has the peak")
+
+
+def memory_view(report: MemoryReport) -> View:
+    """Every stage's peak by component, and the buffers of the fullest stage."""
+    buffers = [_buffers(report.fullest)] if report.fullest.buffers_bytes else []
+    said = remarks([*peak_remarks(report), _outside_tensors(report)])
+    return View([_components(report), said, *buffers, memory_verdict(report)])
+
+
+def evenly_spaced(count: int, most: int) -> list[int]:
+    """Return at most `most` of the numbers below `count`: the first, the last, some between."""
+    shown, last = min(count, most), count - 1
+    return [round(place * last / max(shown - 1, 1)) for place in range(shown)]
+
+
+def peaks_table(report: MemoryReport) -> Table:
+    """Peak and capacity per stage; people see a selection of the stages of a long pipeline."""
+    stages = report.stages
+    if len(stages) > _MANY_STAGES:
+        stages = tuple(stages[place] for place in evenly_spaced(len(stages), _ROWS))
+    columns = (
+        _STAGE,
+        Column("peak_bytes", "peak\nGiB", GIB, "the most bytes that a GPU of the stage holds"),
+        Column("share", "%", SHARE, "of the capacity"),
+        _MOMENT,
+        Column("", "", BAR),
+    )
+    title = f"Peak memory per GPU, of {gib(report.capacity_bytes)} GiB"
+    names = [column.name for column in columns[:-1]]
+    data = [dict(zip(names, _peak(stage, report), strict=True)) for stage in report.stages]
+    rows = [
+        Row(
+            (*_peak(stage, report), stage.peak_bytes / report.capacity_bytes), _style(stage, report)
+        )
+        for stage in stages
+    ]
+    return Table("peaks", title, columns, rows, data=data)
+
+
+def _peak(stage: StageMemory, report: MemoryReport) -> tuple[int, int, float, str]:
+    return stage.stage, stage.peak_bytes, stage.peak_bytes / report.capacity_bytes, stage.peak_name
+
+
+def _style(stage: StageMemory, report: MemoryReport) -> Style | None:
+    return None if stage.peak_bytes <= report.capacity_bytes else "bad"
+
+
+def peak_remarks(report: MemoryReport) -> Sequence[str]:
+    """Explain the name of the pass at the fullest stage's peak; nothing if a step has the peak."""
+    action = report.fullest.peak_action
+    return [f"{action} is the {action.in_words}."] if action else []
+
+
+def memory_verdict(report: MemoryReport) -> Verdict:
+    """The closing line: whether it fits, and the free or missing memory."""
+    fullest, free = report.fullest, -report.missing_bytes
+    needs = f"stage {fullest.stage} needs {gib(fullest.peak_bytes)} GiB"
+    of_capacity = f"{needs} of {gib(report.capacity_bytes)} GiB"
+    limits = f"less than memory predictions can tell (±{PEAK_ERROR:.1%})" * report.is_close
+    if not report.fits:
+        words = ", ".join(filter(None, (of_capacity, f"{gib(-free)} GiB too much", limits)))
+        return Verdict(False, words, failure="DOES NOT FIT")
+    if report.is_close:
+        return Verdict(True, f"{of_capacity}; fits by {gib(free)} GiB, {limits}", doubt="CLOSE")
+    return Verdict(True, f"{of_capacity}, {gib(free)} GiB free")
+
+
+def _outside_tensors(report: MemoryReport) -> str:
+    """Say what the memory outside tensors is for."""
+    fragmentation = report.fullest.allocator_bytes - report.reserve_bytes
+    return (
+        f"Outside tensors: {gib(report.reserve_bytes)} GiB for driver, CUDA context and NCCL; on "
+        f"stage {report.fullest.stage}, {gib(fragmentation)} GiB for fragmentation."
+    )
+
+
+def _components(report: MemoryReport) -> Table:
+    """Components per stage, with the pass and the time of the peak."""
+    rows = [
+        Row(
+            (
+                stage.stage,
+                *(stage.components_bytes[name] for name in COMPONENTS),
+                stage.peak_bytes,
+                stage.peak_name,
+                stage.peak_time_s,
+            ),
+            _style(stage, report),
+        )
+        for stage in report.stages
+    ]
+    components = (
+        Column(f"{name}_bytes", _HYPHENATED.get(name, name), GIB, "at the stage's peak")
+        for name in COMPONENTS
+    )
+    columns = (
+        _STAGE,
+        *components,
+        Column("peak_bytes", "peak", GIB, "the sum of the components"),
+        _MOMENT,
+        Column("peak_time_s", "starting\nat", SECONDS, "when this pass or step starts"),
+    )
+    optional = ("peak_time_s", "peak_name")
+    return Table("stages", "Peak memory by stage, GiB", columns, rows, optional=optional)
+
+
+def _buffers(stage: StageMemory) -> Table:
+    rows = [
+        Row((name, num_bytes, MEANINGS[name].format(op=stage.peak_op)))
+        for name, num_bytes in stage.buffers_bytes.items()
+    ]
+    columns = (
+        Column("buffer", "buffer", TEXT),
+        Column("num_bytes", "GiB", GIB, "at the stage's peak"),
+        Column("meaning", "what it is", TEXT),
+    )
+    return Table("buffers", f"Buffers of stage {stage.stage} at its peak", columns, rows)

@@ -1,0 +1,159 @@
+"""The operators of a stage, and what limits them: `simtrain run --ops`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from simtrain.iteration.report.breakdown import CAUSE_LABELS
+from simtrain.iteration.report.operators import HOST_ISSUE, Operator, Operators
+from simtrain.units import format_seconds, four_digits
+from simtrain.views.kinds import BYTES, COUNT, SECONDS, SHARE, TEXT, WHOLE_TEXT, Kind
+from simtrain.views.view import Cell, Column, Facts, Row, Table, View, remarks
+
+LEAST_SHARE = 1e-3
+"""Operators below this share of the iteration are one row for each cause."""
+_FLOPS = Kind(lambda flops: f"{four_digits(flops / 1e12)} TFLOP")
+_COLUMNS = (
+    Column("name", "op", TEXT),
+    Column("phase", "pass", TEXT, "F forward, I input gradients, W weight gradients, R recompute"),
+    Column("count", "count", COUNT, "how often one rank runs the op"),
+    Column("shape", "shape", TEXT),
+    Column("flops", "FLOPs", _FLOPS, "of all runs"),
+    Column("num_bytes", "bytes", BYTES, "that all runs read and write, or send"),
+    Column("exposed_s", "time", SECONDS, "seconds by which the iteration is longer for the op"),
+    Column(
+        "hidden_s",
+        "hidden",
+        SECONDS,
+        "seconds for which the op runs beside another one, whose time counts",
+    ),
+    Column("share", "%", SHARE, "of the iteration"),
+    Column("rate", "rate", Kind(str), "FLOP/s if arithmetic limits the op, else bytes/s"),
+    Column("limit", "limit", WHOLE_TEXT),
+    Column("entry", "profile entry", WHOLE_TEXT, "the entry that the time follows from"),
+    Column("basis", "basis", TEXT),
+)
+_NAMES = [column.name for column in _COLUMNS]
+_OPTIONAL = ("num_bytes", "flops", "basis", "entry", "shape", "count", "phase", "hidden_s")
+_ROUNDING = 1e-9
+_PASSES = {"forward": "F", "input_gradient": "I", "weight_gradient": "W", "recompute": "R"}
+
+
+def operators_view(table: Operators, name: str) -> View:
+    """All operators of a stage, cause by cause, the longest first, and what limits them."""
+    facts = (
+        ("scenario", name),
+        ("stage", _stage(table)),
+        ("iteration time", format_seconds(table.iteration_time_s)),
+    )
+    operators = Table(
+        "operators",
+        "Operators of an iteration on one rank of the stage",
+        _COLUMNS,
+        [*_rows(table)],
+        end=_row("iteration", table.iteration_time_s, table),
+        optional=_OPTIONAL,
+        data=[row | {"entries": " ".join(row["entries"])} for row in table.records()],
+    )
+    return View([Facts(facts), operators, _limits(table), remarks(_remarks(table))])
+
+
+def _rows(table: Operators) -> Iterator[Row]:
+    """Yield each cause with its operators."""
+    for field, label in CAUSE_LABELS.items():
+        cause_s = getattr(table.breakdown, field)
+        operators = table.of_cause(field.removesuffix("_s"))
+        if operators or cause_s > _ROUNDING * table.iteration_time_s:
+            is_host = field == "launch_s"
+            limit = {"limit": "host", "entry": HOST_ISSUE} if is_host else {}
+            cells = _row(label, cause_s, table, **limit).cells
+            yield Row(cells, "strong")
+            yield from _of_cause(operators, table)
+
+
+def _limits(table: Operators) -> Table:
+    """The time by what limits it, and the entries of the profile that it comes from."""
+    rows = []
+    for limit, operators in table.by_limit():
+        seconds = math.fsum(row.exposed_s for row in operators)
+        entries = dict.fromkeys(row.bottleneck.entry for row in operators if row.bottleneck)
+        rows.append(
+            Row((str(limit), seconds, seconds / table.iteration_time_s, ", ".join(entries)))
+        )
+    columns = (
+        Column("limit", "limit", WHOLE_TEXT),
+        Column("exposed_s", "time", SECONDS, "seconds by which the iteration is longer"),
+        Column("share", "%", SHARE, "of the iteration"),
+        Column("entries", "entries of the hardware profile", TEXT),
+    )
+    return Table("limits", "What limits the ops", columns, rows, optional=("share",))
+
+
+def _stage(table: Operators) -> str:
+    if table.num_stages == 1:
+        return "0, the only one"
+    why = ", the slowest: the others wait for it" if table.is_slowest else ""
+    return f"{table.stage} of 0 to {table.num_stages - 1}{why}"
+
+
+def _of_cause(operators: Sequence[Operator], table: Operators) -> Iterator[Row]:
+    least_s = LEAST_SHARE * table.iteration_time_s
+    yield from (_operator_row(row, table) for row in operators if row.total_s >= least_s)
+    if others := [row for row in operators if row.total_s < least_s]:
+        time_s, hidden_s = sum(row.exposed_s for row in others), sum(row.hidden_s for row in others)
+        count = sum(row.count for row in others)
+        yield _row(f"  {len(others)} smaller", time_s, table, hidden_s, count=count)
+
+
+def _operator_row(row: Operator, table: Operators) -> Row:
+    mark = "*" if row.basis == "extrapolated" else " "
+    return _row(
+        f"{mark} {row.name}",
+        row.exposed_s,
+        table,
+        row.hidden_s,
+        phase=_PASSES.get(row.phase, ""),
+        count=row.count,
+        shape=row.shape,
+        flops=row.flops or None,
+        num_bytes=row.num_bytes or None,
+        rate=rate_of(row),
+        limit=str(row.bottleneck.limit) if row.bottleneck else "",
+        entry=row.bottleneck.entry if row.bottleneck else "",
+        basis=row.basis,
+    )
+
+
+def _row(op: str, time_s: float, table: Operators, hidden_s: float = 0.0, /, **more: Any) -> Row:
+    """Return a row with the cells that all rows have, and more by the names of their columns."""
+    cells = more | {
+        "name": op,
+        "exposed_s": time_s,
+        "hidden_s": hidden_s if hidden_s > LEAST_SHARE * time_s else Cell(hidden_s, ""),
+        "share": time_s / table.iteration_time_s,
+    }
+    return Row([cells.get(name) for name in _NAMES])
+
+
+def rate_of(row: Operator) -> str:
+    """What operators reach while they run: FLOP/s if arithmetic limits them, else bytes/s."""
+    if row.bottleneck and row.bottleneck.limit.is_arithmetic and row.flops:
+        return f"{row.flops_per_s / 1e12:.3g} TFLOP/s"
+    return f"{four_digits(row.bytes_per_s / 1e9)} GB/s" if row.num_bytes else ""
+
+
+def _remarks(table: Operators) -> Iterator[str]:
+    yield (
+        "pass: F forward, I input gradients, W weight gradients, R recompute. time: seconds by "
+        "which the iteration is longer for the op. hidden: seconds for which the op runs beside "
+        "another one, whose time counts."
+    )
+    if slowed_s := table.slowed_s:
+        yield (
+            f"Kernels take {format_seconds(slowed_s)} longer than alone, because collectives run "
+            "beside them (profile entry overlap.slowdown)."
+        )
+    if any(row.basis == "extrapolated" for row in table.rows):
+        yield "* extrapolated: outside the range that the profile was fitted on."

@@ -1,0 +1,97 @@
+"""The parts of a figure, down to profile entries: `simtrain explain SCENARIO FIGURE`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from simtrain.iteration.report.operators import Operator, Source
+from simtrain.iteration.report.origins import Explained, Origin
+from simtrain.units import format_bytes, format_seconds, four_digits
+from simtrain.views.operators import rate_of
+from simtrain.views.view import Branch, Part, Sentences, View
+
+_LEAST_PART = 0.005
+"""Parts below this one are not shown."""
+
+
+def origins_view(explained: Explained, profile: str) -> View:
+    """The figure, what it is computed from, and the profile entries with their sources."""
+    origin = explained.origin
+    figure = Branch(origin.name, _said(origin, origin), _parts(origin, origin))
+    parts: list[Part] = [Sentences([f"{explained.scenario}:"], style=None), figure]
+    if explained.sources:
+        entries = [
+            Branch(source.entry, f" = {shown_value(source.entry, source.value)}", [_cited(source)])
+            for source in explained.sources.values()
+        ]
+        parts.append(Branch("", f"Entries of the hardware profile {profile}", entries))
+    return View(parts)
+
+
+def _parts(origin: Origin, whole: Origin) -> list[Branch]:
+    """Return the parts of an origin, with their shares of a whole of the same unit."""
+    branches = []
+    for part in origin.parts:
+        of = whole if part.unit == whole.unit else part
+        used = [_used(part)] if _shares(part) else []
+        branches.append(Branch(part.name, _said(part, of), [*used, *_parts(part, of)]))
+    return branches
+
+
+def _shares(origin: Origin) -> dict[str, float]:
+    return {name: share for name, share in origin.entries.items() if share >= _LEAST_PART}
+
+
+def _used(origin: Origin) -> Branch:
+    words = ", ".join(f"{name} ({share:.0%})" for name, share in _shares(origin).items())
+    return Branch("", f"from {words}", is_soft=True)
+
+
+def _said(origin: Origin, whole: Origin) -> str:
+    text = f" = {_value(origin)}"
+    if origin.unit and origin is not whole:
+        text += f" ({origin.value / whole.value:.1%})"
+    remark = _about(origin.operator) if origin.operator else origin.remark
+    return f"{text}: {remark}" if remark else text
+
+
+def _value(origin: Origin) -> str:
+    match origin.unit:
+        case "s":
+            return format_seconds(origin.value)
+        case "B":
+            return format_bytes(origin.value)
+        case "FLOP" | "FLOP/s":
+            return f"{origin.value:.4g} {origin.unit}"
+    return f"{origin.value:.1%}" if origin.value < 1 else f"{origin.value:,.0f}"
+
+
+def _about(row: Operator) -> str:
+    rate = rate_of(row)
+    words = [f"{row.count:,} × {row.shape}", *([rate] if rate else [])]
+    if row.bottleneck:
+        words.append(f"limited by {row.bottleneck.limit}")
+    if row.basis == "extrapolated":
+        words.append("extrapolated: outside the range that the profile was fitted on")
+    return ", ".join(words)
+
+
+def _cited(source: Source) -> Branch:
+    fitted_on = f"; fitted on {source.fitted_on}" if source.fitted_on else ""
+    return Branch("", source.source + fitted_on)
+
+
+def shown_value(name: str, value: Any) -> str:
+    """An entry's value with its unit, which follows from its name."""
+    last = name.rpartition(".")[2]
+    if not isinstance(value, float | int):
+        return f"{len(value)} rows, listed by simtrain profile show"
+    if last.endswith("_flops"):
+        return f"{four_digits(value / 1e12)} TFLOP/s"
+    if last == "issue" or last.endswith(("latency", "overhead")):
+        return format_seconds(value)
+    if last in ("allocator_reserve", "memory_capacity") or last.endswith("workspace"):
+        return format_bytes(value)
+    if last.endswith("bandwidth") or name.startswith("memory_bound.kernels."):
+        return f"{four_digits(value / 1e9)} GB/s"
+    return four_digits(value)

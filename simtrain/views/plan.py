@@ -1,0 +1,204 @@
+"""A plan of a training run, a row per cluster and number of GPUs: `simtrain plan`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from simtrain.hardware.evidence import sentences_of
+from simtrain.iteration.memory.report import PEAK_ERROR, is_close
+from simtrain.iteration.report.remarks import mfu_remarks
+from simtrain.studies.cost.training import assumptions
+from simtrain.studies.planning.layout import Status
+from simtrain.studies.planning.result import Miss, PlanRow, TrainingPlan
+from simtrain.studies.search.space import Point
+from simtrain.studies.search.words import in_short
+from simtrain.units import DAY_S, counted
+from simtrain.views.cost import source_notes
+from simtrain.views.kinds import AMOUNT, BYTES, NUMBER, SECONDS, SHARE, TEXT, Kind, amount
+from simtrain.views.view import Cell, Column, Row, Table, Verdict, View, remarks
+
+_MWH_J = 3.6e9
+_DAYS = Kind(lambda time_s: amount(time_s / DAY_S))
+_MWH = Kind(lambda energy_j: amount(energy_j / _MWH_J))
+_OPTIONAL = ("peak_bytes", "mfu", "gpu_hours", "iteration_time_s", "node_energy_j", "split")
+"""Columns that a narrow terminal omits, the least important first."""
+_MISSES: dict[Miss, str] = {
+    "days": "too long",
+    "budget": "over budget",
+    "no price": "no price",
+}
+
+
+def plan_view(plan: TrainingPlan, out: Path | None = None) -> View:
+    """Show a plan: a row per cluster and number of GPUs, notes, and whether the limits are met.
+
+    Args:
+        plan: the plan.
+        out: folder of the scenario files; None if they were not written.
+    """
+    currency = _currency(plan)
+    columns = (
+        Column("cluster", "cluster", NUMBER),
+        Column("num_gpus", "GPUs", NUMBER),
+        Column("split", "tensor x\npipeline\nx data", TEXT),
+        Column("iteration_time_s", "iteration", SECONDS),
+        Column("mfu", "MFU", SHARE),
+        Column("peak_bytes", "peak", BYTES, "of the fullest stage"),
+        Column("time_s", "days", _DAYS, "of training, with the goodput"),
+        Column("gpu_hours", "GPU-\nhours", AMOUNT),
+        Column("price", f"price,\n{currency}" if currency else "price", AMOUNT),
+        Column("node_energy_j", "energy\nof nodes,\nMWh", _MWH, "at most"),
+        Column("remark", "", TEXT),
+    )
+    rows = [Row(_cells(row, plan), None if row.meets_limits else "soft") for row in plan.rows]
+    table = Table("plan", _title(plan), columns, rows, optional=_OPTIONAL)
+    return View([table, remarks(_notes(plan, out)), _verdict(plan)])
+
+
+def _title(plan: TrainingPlan) -> str:
+    goodput = "" if plan.goodput == 1 else f", goodput {plan.goodput:g}"
+    limits = _limits(plan)
+    within = f", within {limits}" if limits else ""
+    return f"{plan.scenario}: {plan.num_tokens:,} tokens{goodput}{within}"
+
+
+def _limits(plan: TrainingPlan) -> str:
+    """Format the limits: "30 days and 2,000,000 USD"."""
+    days, budget = plan.limits.days, plan.limits.budget
+    currency = (budget.currency if budget else None) or _currency(plan) or ""
+    parts = [f"{days:g} days"] if days else []
+    parts += [f"{amount(budget.amount)} {currency}".strip()] if budget else []
+    return " and ".join(parts)
+
+
+def _currency(plan: TrainingPlan) -> str | None:
+    return next((cost.currency for cost in plan.costs if cost.currency), None)
+
+
+def _cells(row: PlanRow, plan: TrainingPlan) -> list[Any]:
+    best, cost = row.best, row.cost
+    missing = Cell(None, "-")
+    if best is None or cost is None:
+        return [row.cluster, row.num_gpus, *[missing] * 8, row.layout.status.value]
+    split = best.scenario.parallelism
+    return [
+        row.cluster,
+        row.num_gpus,
+        f"{split.tensor}x{split.pipeline}x{split.data}",
+        cost.iteration_time_s,
+        best.run.mfu,
+        best.evaluation.peak_bytes,
+        cost.time_s,
+        cost.gpu_hours,
+        missing if cost.price is None else cost.price,
+        missing if cost.node_energy_j is None else cost.node_energy_j,
+        _mark(row, plan),
+    ]
+
+
+def _mark(row: PlanRow, plan: TrainingPlan) -> str:
+    marks = [_MISSES[miss] for miss in row.misses]
+    marks += ["fastest"] if row is plan.fastest else []
+    marks += ["cheapest"] if row is plan.cheapest else []
+    is_best = row is plan.fastest or row is plan.cheapest
+    if is_best and row.cost and plan.stronger_than(row):
+        marks[-1] += f" ({row.cost.evidence.level.value})"
+    return ", ".join(marks)
+
+
+def _doubt(row: PlanRow, plan: TrainingPlan) -> str:
+    """Name the clusters with stronger evidence than the best row's, if there are any."""
+    names = dict.fromkeys(cost.cluster for cost in plan.stronger_than(row))
+    level = row.cost.evidence.level.value if row.cost else ""
+    return f". Its evidence ({level}) is weaker than that of {', '.join(names)}" if names else ""
+
+
+def _notes(plan: TrainingPlan, out: Path | None) -> Iterator[str]:
+    if plan.fastest:
+        yield f"Fastest: {_row(plan.fastest)}{_doubt(plan.fastest, plan)}."
+    if plan.cheapest and plan.cheapest is not plan.fastest:
+        yield f"Cheapest: {_row(plan.cheapest)}{_doubt(plan.cheapest, plan)}."
+    yield from sentences_of(cost.evidence for cost in plan.costs)
+    yield from _close_to_capacity(plan)
+    yield from _reasons(plan)
+    for cluster, num_nodes in plan.added_nodes.items():
+        yield (
+            f"{cluster}: planned with {num_nodes} nodes for --gpus; the profile has fewer "
+            "(hardware.cluster.num_nodes)."
+        )
+    if plan.shared_overrides:
+        yield "The scenario's hardware overrides apply to every cluster."
+    yield _certainty(plan)
+    yield from assumptions(plan.goodput)
+    yield from mfu_remarks(row.best.scenario for row in plan.rows if row.best)
+    yield from source_notes(plan.costs)
+    if any(cost.price is None for cost in plan.costs):
+        yield 'A row without a price meets no budget. Set a price with --price "2.5 USD/h".'
+    if out is None:
+        yield "To write each layout as a scenario file, add: --out FOLDER"
+    else:
+        yield f"Scenario files are in {out}."
+
+
+def _close_to_capacity(plan: TrainingPlan) -> Iterator[str]:
+    """Name the layouts whose free memory is less than predictions can tell."""
+    layouts = [(row, row.best.evaluation) for row in plan.rows if row.best]
+    names = [
+        f"{row.cluster} x {row.num_gpus}"
+        for row, layout in layouts
+        if is_close(layout.peak_bytes, layout.capacity_bytes)
+    ]
+    if names:
+        yield (
+            f"{', '.join(names)}: the layout fits by less than memory predictions can tell "
+            f"(±{PEAK_ERROR:.1%})."
+        )
+
+
+def _reasons(plan: TrainingPlan) -> Iterator[str]:
+    """Yield why rows have no layout; rows with the same reason share a note."""
+    rows: dict[str, list[str]] = {}
+    for row in plan.rows:
+        if row.layout.problems:
+            rows.setdefault(_problem(row), []).append(f"{row.cluster} x {row.num_gpus}")
+    for problem, names in rows.items():
+        yield f"{', '.join(names)}: {problem}."
+
+
+def _row(row: PlanRow) -> str:
+    layout = in_short(Point.of(row.best.evaluation.scenario)) if row.best else "no layout"
+    return f"{counted(row.num_gpus, 'GPU')} of {row.cluster}, tensor x pipeline x data {layout}"
+
+
+def _problem(row: PlanRow) -> str:
+    problem = row.layout.problems[0]
+    reason = problem.reason.replace("\n   ", ";") if problem.reason else ""
+    return f"{problem.code} {problem.message}" + (f"; {reason}" if reason else "")
+
+
+def _certainty(plan: TrainingPlan) -> str:
+    """Say whether the layouts are proved to be the fastest, and else how close they are."""
+    inexact = [row for row in plan.rows if row.best and not row.layout.exact]
+    num_missing = sum(
+        row.layout.status in (Status.NOT_SEARCHED, Status.NOT_FOUND) for row in plan.rows
+    )
+    if not plan.stopped:
+        return "Exact: the layout of each row is the fastest legal one."
+    parts = [f"Stopped early: {num_missing} rows have no layout yet"] if num_missing else []
+    gaps = [row.layout.gap for row in inexact if row.layout.gap is not None]
+    if inexact:
+        is_bounded = len(gaps) == len(inexact)
+        most = f"by at most {100 * max(gaps):.3g} %" if is_bounded else "by an unknown share"
+        parts.append(f"{len(inexact)} layouts may be slower than the fastest, {most}")
+    return "; ".join(parts) + "."
+
+
+def _verdict(plan: TrainingPlan) -> Verdict:
+    limits = _limits(plan)
+    num_met = sum(row.meets_limits for row in plan.rows)
+    if not limits:
+        return Verdict(True, f"{len(plan.costs)} of {len(plan.rows)} combinations have a layout")
+    met = f"{num_met} of {len(plan.rows)} combinations meet {limits}"
+    return Verdict(num_met > 0, met, "MISSED")

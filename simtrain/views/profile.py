@@ -1,0 +1,149 @@
+"""A hardware profile, each entry with its source and fitted range: `simtrain profile show`."""
+
+from __future__ import annotations
+
+import functools
+import operator
+import pathlib
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from simtrain.base.entry import Entry
+from simtrain.base.resources import find_profile
+from simtrain.base.strict_yaml import load_document
+from simtrain.hardware.algorithms import Protocol, Rule
+from simtrain.hardware.cluster import Level
+from simtrain.hardware.entries import entries_of
+from simtrain.hardware.evidence import Evidence, evidence_of
+from simtrain.hardware.links import CollectiveCurve
+from simtrain.hardware.load import load_profile
+from simtrain.hardware.profile import HardwareProfile, Ranges, Tile
+from simtrain.hardware.validated_on import ValidatedOn, error_text, validated_on
+from simtrain.units import with_micro_sign
+from simtrain.views.kinds import TEXT
+from simtrain.views.view import Cell, Column, Heading, Row, Sentences, Table, View
+
+
+@dataclass(frozen=True, slots=True)
+class ShownEntry:
+    """One entry; `written` is its value as written in the file."""
+
+    section: str
+    name: str
+    written: Any
+    entry: Entry[Any]
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON in base units: bytes, seconds, FLOP/s and their quotients."""
+        shown = self.entry.model_dump(mode="json", exclude_none=True)
+        return {"value": shown.pop("value"), "written": self.written, **shown}
+
+
+@dataclass(frozen=True, slots=True)
+class ProfilePage:
+    """A profile and its entries, in the file's order of sections."""
+
+    profile: HardwareProfile
+    entries: tuple[ShownEntry, ...]
+    validated_on: ValidatedOn | None
+    evidence: Evidence
+
+    def to_json(self) -> dict[str, Any]:
+        """The profile's header and its entries by their dotted names."""
+        header = ("name", "description")
+        entries = {f"{entry.section}.{entry.name}": entry.to_json() for entry in self.entries}
+        counts = {
+            "num_entries": len(self.entries),
+            "num_fitted": sum(shown.entry.fitted_on is not None for shown in self.entries),
+        }
+        facts = {name: getattr(self.profile, name) for name in header}
+        errors = self.validated_on and self.validated_on.model_dump(mode="json")
+        evidence = {"calibrated": self.evidence.judged, "evidence": self.evidence.to_json()}
+        return facts | evidence | counts | {"validated_on": errors, "entries": entries}
+
+
+def load_page(name_or_path: str | pathlib.Path) -> ProfilePage:
+    """Load the page of a profile, by name or path.
+
+    Raises:
+        InputError: as `load_profile` does.
+    """
+    profile = load_profile(name_or_path)
+    written = load_document(find_profile(name_or_path)).data
+    entries = []
+    for dotted, entry in entries_of(profile):
+        section, _, name = dotted.partition(".")
+        as_written = functools.reduce(operator.getitem, dotted.split("."), written)
+        entries.append(ShownEntry(section, name, as_written["value"], entry))
+    name = str(name_or_path)
+    return ProfilePage(profile, tuple(entries), validated_on(name), evidence_of(profile, name))
+
+
+def profile_view(page: ProfilePage) -> View:
+    """Show the profile's evidence, and one table per section."""
+    profile = page.profile
+    said = [profile.description, page.evidence.sentence, *_validation_lines(page.validated_on)]
+    sections = groupby(page.entries, key=lambda entry: entry.section)
+    tables = [_section_table(section, [*entries]) for section, entries in sections]
+    return View([Heading(profile.name), Sentences(said, style=None), *tables])
+
+
+def _validation_lines(errors: ValidatedOn | None) -> list[str]:
+    """State the errors of predicted iteration times against measured ones."""
+    if errors is None:
+        return ["Validated on: compared with no measured iteration that simtrain knows of."]
+    lines = [f"Validated on: {errors.summary}"]
+    for one in errors.measured_runs:
+        lines.append(
+            f"- {one.runs}. Runs: {one.num_runs}, mean |error| {error_text(one.mean_error)}, "
+            f"worst {error_text(one.worst_error)}, with {one.software}. {one.remark}. "
+            f"Source: {one.source}."
+        )
+    return lines
+
+
+def _section_table(section: str, entries: list[ShownEntry]) -> Table:
+    columns = (
+        Column("entry", "entry", TEXT),
+        Column("value", "value", TEXT, "as written in the profile"),
+        Column("source", "source, and what it was fitted on", TEXT),
+    )
+    rows = []
+    for shown in entries:
+        fitted_on = f"\nfitted on: {shown.entry.fitted_on}" if shown.entry.fitted_on else ""
+        value = Cell(str(shown.written), _shown(shown))
+        rows.append(Row((shown.name, value, shown.entry.source + fitted_on)))
+    return Table(section, section, columns, rows, widths=(3, 4, 7))
+
+
+def _shown(shown: ShownEntry) -> str:
+    """The value as written; lists and ranges have one line per item."""
+    match shown.entry.value:
+        case Ranges() as seen:
+            return "\n".join(f"{name} {low} to {high}" for name, (low, high) in seen)
+        case list() as items:
+            return "\n".join(_shown_item(item) for item in items)
+        case _:
+            return with_micro_sign(str(shown.written))
+
+
+def _shown_item(item: Tile | CollectiveCurve | Level | Protocol | Rule) -> str:
+    match item:
+        case Tile():
+            return f"{item.m} × {item.n}: {item.relative_speed:g}"
+        case Level():
+            return f"{item.name}: {item.nodes} nodes, uplinks {item.oversubscription:g}:1"
+        case Protocol():
+            steps = [
+                f"{item.base_latency * 1e6:g} µs",
+                f"{item.node_step * 1e6:g} µs per step within a node",
+            ]
+            if item.network_step is not None:
+                steps.append(f"{item.network_step * 1e6:g} µs per network step")
+            return f"{item.name}: {', '.join(steps)}, {item.efficiency:.0%}"
+        case Rule():
+            limit = "" if item.up_to is None else f" up to {item.up_to / 2**20:g} MiB"
+            return f"{item.kind}{limit}: {item.algorithm}"
+    latency_us, reached = item.latency * 1e6, item.efficiency
+    return f"{item.num_ranks} ranks: {latency_us:g} µs, {min(reached):.0%} to {max(reached):.0%}"

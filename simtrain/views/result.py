@@ -1,0 +1,102 @@
+"""Time, breakdown and memory of an iteration: `simtrain run`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import PurePath
+
+from simtrain.iteration.report.breakdown import CAUSE_LABELS
+from simtrain.iteration.report.remarks import evidence_for, remarks_on
+from simtrain.iteration.report.result import Result
+from simtrain.scenario.recompute_section import DEFAULT_MODULES
+from simtrain.units import format_seconds
+from simtrain.views.kinds import BAR, NUMBER, SECONDS, SHARE, TEXT
+from simtrain.views.memory import memory_verdict, peak_remarks, peaks_table
+from simtrain.views.view import Column, Facts, Row, Table, TimelinePicture, View, remarks
+
+
+def result_view(result: Result, more: Iterable[str] = ()) -> View:
+    """Show time, breakdown and memory; `more` has further remarks, on settings."""
+    memory = result.memory
+    said = [*peak_remarks(memory), *remarks_on(result), *_extrapolation(result), *more]
+    return View(
+        [
+            _headline(result),
+            _breakdown(result),
+            peaks_table(memory),
+            TimelinePicture(result),
+            remarks([*said, evidence_for(result).sentence]),
+            memory_verdict(memory),
+        ]
+    )
+
+
+def _headline(result: Result) -> Facts:
+    scenario = result.scenario
+    fused = ["fused attention"] if scenario.attention_backend == "fused" else []
+    modules = scenario.recompute.modules
+    named = [] if modules == DEFAULT_MODULES else [f"recomputes {' '.join(modules)}"]
+    settings = [scenario.strategy, *named, PurePath(scenario.schedule).name, *fused]
+    return Facts(
+        (
+            ("scenario", f"{scenario.name} ({', '.join(settings)})"),
+            ("parameters", result.parameters_in_words),
+            ("software", _stack(result)),
+            ("cluster", f"{scenario.cluster}, GPUs used: {scenario.num_gpus}"),
+            ("iteration time", format_seconds(result.iteration_time_s)),
+            ("tokens per second", f"{result.tokens_per_s:,.0f}"),
+            ("MFU / HFU", f"{result.mfu:.1%} / {result.hfu:.1%}{_peak(result)}"),
+        )
+    )
+
+
+def _peak(result: Result) -> str:
+    """Say to which peak MFU is relative, if products also run in another data type than bf16."""
+    return " of the bf16 peak" if len(result.mfu_by_peak) > 1 else ""
+
+
+def _stack(result: Result) -> str:
+    """The assumed software stack, and the scenario's own settings of it."""
+    software = result.scenario.software
+    overridden = ", ".join(software.overridden)
+    return f"{software.stack} ({overridden}: the scenario's)" if overridden else software.stack
+
+
+def _breakdown(result: Result) -> Table:
+    """Time by cause: mean over the stages, and the range between stages."""
+    total_s = result.iteration_time_s
+    parts = []
+    for name, label in CAUSE_LABELS.items():
+        seconds = getattr(result.breakdown, name)
+        of_stages = [getattr(stage, name) for stage in result.stages]
+        parts.append((label, seconds, seconds / total_s, min(of_stages), max(of_stages)))
+    rows = [
+        Row((label, time_s, share, f"{format_seconds(least_s)} to {format_seconds(most_s)}", share))
+        for label, time_s, share, least_s, most_s in parts
+    ]
+    columns = (
+        Column("part", "part", TEXT),
+        Column("time_s", "time", SECONDS, "the mean over the stages"),
+        Column("share", "%", SHARE, "of the iteration"),
+        Column("", "min to max\nover stages", NUMBER),
+        Column("", "", BAR),
+    )
+    names = ("part", "time_s", "share", "least_s", "most_s")
+    return Table(
+        "breakdown",
+        "Where the time goes, mean over the stages",
+        columns,
+        rows,
+        end=Row(("iteration", total_s, 1.0, None, None)),
+        optional=("min to max\nover stages", ""),
+        data=[dict(zip(names, part, strict=True)) for part in parts],
+    )
+
+
+def _extrapolation(result: Result) -> list[str]:
+    if not result.extrapolated_compute:
+        return []
+    return [
+        f"{result.extrapolated_compute:.1%} of compute time uses shapes outside the fitted range; "
+        "--ops lists them."
+    ]

@@ -1,0 +1,239 @@
+"""The best layouts that a search found, and what is proved about them: `simtrain search`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from simtrain.iteration.report.remarks import mfu_remarks
+from simtrain.scenario import Scenario
+from simtrain.studies.choose import policy_words
+from simtrain.studies.search.explorer import Candidate
+from simtrain.studies.search.objective import Objective
+from simtrain.studies.search.result import SearchResult
+from simtrain.studies.search.words import in_words, num_gpus_in_words
+from simtrain.units import counted, format_bytes, format_seconds, four_digits, gib
+from simtrain.views.kinds import NUMBER, TEXT
+from simtrain.views.view import Column, Row, Sentences, Table, View
+
+_TENSOR, _CONTEXT, _MICRO = "tensor", "con-\ntext", "micro"
+_RECOMPUTE, _SEQUENCE = "re-\ncompute", "seq.\npar."
+_TEXTS = (_RECOMPUTE, _SEQUENCE)
+_GPUS, _LENGTHS, _FREE = "GPUs", "first/\nlast", "free\nGiB"
+_INTERLEAVE = "inter-\nleave"
+_COMFORTABLE = 0.1
+"""Share of the memory that a layout with memory to spare leaves free."""
+_USEFUL_GAP = 1.0
+"""Largest distance from the optimum that says something about the best layout."""
+_COLUMNS = 14
+"""Columns of a row without numbers of GPUs, objectives and experts."""
+
+
+def search_view(result: SearchResult) -> View:
+    """Rank the best layouts and say whether they are proved to be the best."""
+    cells = _without_idle_columns([_row(one, result) for one in result.ranked])
+    columns = [
+        Column("rank", "", NUMBER),
+        *(Column(name, name, TEXT if name in _TEXTS else NUMBER) for name in cells[0]),
+    ]
+    rows = [Row([rank, *row.values()]) for rank, row in enumerate(cells, start=1)]
+    data = [{"rank": rank} | _record(one) for rank, one in enumerate(result.ranked, start=1)]
+    # Dense, to fit 80 columns.
+    table = Table("layouts", _title(result), columns, rows, layout="dense", data=data)
+    said = [*mfu_remarks(one.scenario for one in result.ranked), *_notes(result)]
+    return View([table, Sentences(said, style=None)])
+
+
+def _title(result: SearchResult) -> str:
+    return (
+        f"{result.base.name} on {num_gpus_in_words(result.gpus)} of {result.base.cluster}, "
+        f"by {result.objective.value}, within {format_bytes(result.limit_bytes)} per GPU"
+    )
+
+
+def _record(candidate: Candidate) -> dict[str, Any]:
+    """Return the settings and figures of a layout in full precision."""
+    scenario, run, evaluation = candidate.scenario, candidate.run, candidate.evaluation
+    split = scenario.parallelism
+    return {
+        "num_gpus": scenario.num_gpus,
+        "tensor": split.tensor,
+        "pipeline": split.pipeline,
+        "data": split.data,
+        "context": split.context,
+        "expert": split.expert,
+        "interleave": split.interleave,
+        "micro": scenario.batch.micro,
+        "recompute": evaluation.scenario.recompute.strategy,
+        "sequence_parallel": split.sequence_parallel,
+        "zero_stage": scenario.memory.zero_stage,
+        "iteration_time_s": run.iteration_time_s,
+        "tokens_per_s": run.tokens_per_s,
+        "mfu": run.mfu,
+        "peak_bytes": evaluation.peak_bytes,
+    }
+
+
+def _row(candidate: Candidate, result: SearchResult) -> dict[str, str]:
+    """Return the cells of a layout, by column."""
+    scenario, split, run = candidate.scenario, candidate.scenario.parallelism, candidate.run
+    objectives = {
+        Objective.COST: _cost(candidate, result),
+        Objective.TOKENS_PER_S: {"tokens/s": f"{run.tokens_per_s:,.0f}"},
+    }
+    return {
+        **({_GPUS: str(scenario.num_gpus)} if len(result.gpus) > 1 else {}),
+        _TENSOR: str(split.tensor),
+        "pipe-\nline": str(split.pipeline),
+        "data": str(split.data),
+        _CONTEXT: str(split.context),
+        **_expert_columns(scenario),
+        _LENGTHS: "/".join(map(str, split.own_stage_layers.values())),
+        _INTERLEAVE: str(split.interleave),
+        _MICRO: str(scenario.batch.micro),
+        _RECOMPUTE: candidate.evaluation.scenario.recompute.strategy,
+        _SEQUENCE: "yes" if split.sequence_parallel else "",
+        "ZeRO": str(scenario.memory.zero_stage),
+        "time": format_seconds(run.iteration_time_s),
+        **objectives.get(result.objective, {}),
+        "MFU": f"{run.mfu:.1%}",
+        "peak\nGiB": gib(candidate.evaluation.peak_bytes),
+        _FREE: gib(result.limit_bytes - candidate.evaluation.peak_bytes),
+    }
+
+
+def _expert_columns(scenario: Scenario) -> dict[str, str]:
+    """Numbers of expert-parallel ranks, and of ranks that share an expert."""
+    if scenario.model.experts is None:
+        return {}
+    split = scenario.parallelism
+    return {"ex-\npert": str(split.expert), "expert\ntensor": str(split.ranks_of_expert)}
+
+
+def _without_idle_columns(rows: list[dict[str, str]]) -> list[dict[str, str]]:
+    """Remove columns without information; narrow and remove others to fit 80 columns."""
+    has_context = any(row[_CONTEXT] != "1" for row in rows)
+    has_experts = "ex-\npert" in rows[0]
+    # Beyond the columns that every table has: GPUs, an objective, context, experts.
+    has_lengths = any(row[_LENGTHS] for row in rows)
+    num_more = len(rows[0]) - _COLUMNS + has_context + has_lengths - has_experts
+    # With experts, tensor parallelism requires sequence parallelism: the column is redundant.
+    left_out = {
+        _CONTEXT: not has_context,
+        _LENGTHS: not has_lengths,
+        _SEQUENCE: has_experts,
+        "MFU": num_more > 0,
+        _GPUS: num_more > 2,
+        _FREE: num_more > 1,
+        _INTERLEAVE: num_more > 2 and all(row[_INTERLEAVE] == "1" for row in rows),
+    }
+    narrower = {_TENSOR: "ten-\nsor", _MICRO: "mi-\ncro"} if num_more else {}
+    return [
+        {narrower.get(name, name): cell for name, cell in row.items() if not left_out.get(name)}
+        for row in rows
+    ]
+
+
+def _cost(candidate: Candidate, result: SearchResult) -> dict[str, str]:
+    """Price of a million tokens; GPU-seconds per iteration if the profile has no price."""
+    price = result.price_of_tokens(candidate)
+    if result.price is None or price is None:
+        return {"GPU-\nseconds": four_digits(candidate.gpu_seconds)}
+    return {f"{result.price.currency}/\nM tok.": four_digits(price)}
+
+
+def _notes(result: SearchResult) -> list[str]:
+    legal, outcome = len(result.legal.points), result.outcome
+    recompute = [
+        f"Recompute of number {', '.join(numbers)}: {words}."
+        for words, numbers in _recompute_in_detail(result.ranked).items()
+    ]
+    why = [f"Number 1 compared with number 2: {result.reason}."] if result.reason else []
+    margin = _margin(result)
+    counts = (
+        f"Of {result.legal.num_configurations:,} layouts, {legal:,} are legal; "
+        f"{outcome.num_fitting:,} of the {outcome.num_seen:,} that were evaluated fit; "
+        f"{outcome.num_simulated:,} were simulated."
+    )
+    without = [f"Turned off where it cannot apply: {', '.join(result.left_out)}."]
+    left_out = without if result.left_out else []
+    varied = f"Varied: {in_words(result.varied) or 'nothing'}. Held: {in_words(result.held)}."
+    return [
+        *recompute,
+        *why,
+        *margin,
+        counts,
+        *left_out,
+        result.evidence.sentence,
+        f"{_certainty(result)} {varied}",
+    ]
+
+
+def _margin(result: SearchResult) -> list[str]:
+    """Name the best layout with memory to spare, if number 1 has little."""
+    comfortable = _COMFORTABLE * result.limit_bytes
+    free_bytes = [result.limit_bytes - one.evaluation.peak_bytes for one in result.ranked]
+    if free_bytes[0] >= comfortable:
+        return []
+    said = f"Number 1 leaves only {gib(free_bytes[0])} GiB free"
+    roomy = next((place for place, free in enumerate(free_bytes) if free >= comfortable), None)
+    if roomy is None:
+        limit = format_bytes(round(result.limit_bytes - comfortable))
+        return [f"{said}. For a margin, search with --max-memory {limit.replace(' ', '')}."]
+    best_s, time_s = (result.ranked[place].run.iteration_time_s for place in (0, roomy))
+    return [
+        f"{said}. Number {roomy + 1} takes {100 * (time_s / best_s - 1):.1f} % longer and leaves "
+        f"{gib(free_bytes[roomy])} GiB free."
+    ]
+
+
+def _certainty(result: SearchResult) -> str:
+    """State what is proved about the ranking."""
+    outcome, legal = result.outcome, len(result.legal.points)
+    why = {"budget": "The search stopped after --seconds. ", "interrupt": "Interrupted. "}
+    stopped = why[outcome.stopped] if outcome.stopped else ""
+    if result.exact:
+        return f"{stopped}Exact among {legal:,} layouts: no other of them is better."
+    if result.unproved:
+        schedules = ", ".join(result.unproved)
+        return f"{stopped}Best found. No lower bound is proved for schedule {schedules}."
+    if outcome.bound is None or result.gap is None or result.gap > _USEFUL_GAP:
+        simulated = counted(outcome.num_simulated, "layout")
+        return f"{stopped}Best found: simulated {simulated} of {legal:,}; others can be better."
+    said = f"{stopped}Evaluated {outcome.num_seen:,} of {legal:,}; "
+    if outcome.num_proved:
+        numbers = "number 1" if outcome.num_proved == 1 else f"numbers 1 to {outcome.num_proved}"
+        return f"{said}no other is better than {numbers}."
+    best = result.ranked[0]
+    limit = {
+        Objective.TIME: "faster than " + format_seconds(outcome.bound),
+        Objective.COST: f"cheaper than {four_digits(outcome.bound)} GPU-seconds",
+        Objective.MEMORY: "smaller than " + format_bytes(round(outcome.bound)),
+        Objective.TOKENS_PER_S: f"faster than {-outcome.bound:,.0f} tokens/s",
+    }[result.objective]
+    found = {
+        Objective.TIME: format_seconds(best.run.iteration_time_s),
+        Objective.COST: four_digits(best.gpu_seconds),
+        Objective.MEMORY: format_bytes(best.evaluation.peak_bytes),
+        Objective.TOKENS_PER_S: f"{best.run.tokens_per_s:,.0f}",
+    }[result.objective]
+    percent = f"{100 * result.gap:.{0 if result.gap >= 0.1 else 1}f} %"
+    gap = f"at most {percent} from the optimum"
+    return f"{said}no other can be {limit} (best found {found}: {gap})."
+
+
+def _recompute_in_detail(ranked: Sequence[Candidate]) -> dict[str, list[str]]:
+    """Recompute policies that do not fit the table, with the ranks that use them."""
+    ranks: dict[str, list[str]] = {}
+    for rank, candidate in enumerate(ranked, start=1):
+        policy = candidate.evaluation.scenario.recompute
+        words = policy_words(policy) + _kept(policy.keep_microbatches)
+        if words != policy.strategy:
+            ranks.setdefault(words, []).append(str(rank))
+    return ranks
+
+
+def _kept(number: int | str) -> str:
+    if number == "auto":
+        return ", keeping as many microbatches as fit"
+    return f", keeping microbatches: {number}" if number else ""

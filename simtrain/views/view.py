@@ -1,0 +1,195 @@
+"""Views: what a result says, part by part, with every number in full precision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from simtrain.views.kinds import Kind
+
+if TYPE_CHECKING:
+    from simtrain.iteration.report.result import Result
+    from simtrain.schedules import Schedule
+
+Style = Literal["strong", "soft", "bad"]
+"""A row that sums up others, matters less, or breaks a limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A value with another text than its column's kind gives it."""
+
+    value: Any
+    text: str
+    style: Style | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table.
+
+    Args:
+        name: the key of its values in CSV, with their unit; "" if only people need it.
+        heading: what people read above it.
+        kind: how its values read.
+        meaning: what its values are, if the heading does not say it.
+    """
+
+    name: str
+    heading: str
+    kind: Kind
+    meaning: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row: one value or `Cell` for each column."""
+
+    cells: Sequence[Any]
+    style: Style | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of typed columns.
+
+    Args:
+        name: what `--table` calls it.
+        title: text above it.
+        columns: the columns.
+        rows: the rows, each with a cell for each column.
+        end: a closing row, set apart.
+        optional: names or headings of columns that a narrow medium omits, the least important
+            first.
+        layout: "fitted" draws a frame, "dense" as little as possible. "continued" has no frame and
+            continues below with the columns that do not fit. "list" has names and a text.
+        num_keys: first columns that a continued table repeats.
+        widths: relative widths of the columns of a table as wide as the medium; by default each
+            column is as wide as its texts need.
+        data: CSV's rows, in full precision, if people see fewer rows, or rows as columns.
+    """
+
+    name: str
+    title: str
+    columns: Sequence[Column]
+    rows: Sequence[Row]
+    end: Row | None = None
+    optional: Sequence[str] = ()
+    layout: Literal["fitted", "dense", "continued", "list"] = "fitted"
+    num_keys: int = 0
+    widths: Sequence[int] = ()
+    data: Sequence[Mapping[str, Any]] | None = None
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return the rows as values by the names of their columns, in full precision."""
+        if self.data is not None:
+            return [dict(record) for record in self.data]
+        return [
+            {
+                column.name: value_of(cell)
+                for column, cell in zip(self.columns, row.cells, strict=True)
+                if column.name
+            }
+            for row in self.rows
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Names and what is said of each, one a line."""
+
+    rows: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """The title of what follows; a rule sets apart the pages of several results."""
+
+    text: str
+    is_rule: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sentences:
+    """Plain sentences, or remarks in softer letters. A `Sentence` knows its numbers."""
+
+    texts: Sequence[str]
+    style: Style | None = "soft"
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A tree: a name, what is said of it, and its parts."""
+
+    name: str
+    text: str = ""
+    parts: Sequence[Branch] = ()
+    is_soft: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The closing line: OK, a failure by its name, or a doubt."""
+
+    is_ok: bool
+    words: str
+    failure: str = "FAILED"
+    doubt: str = ""
+
+    @property
+    def text(self) -> str:
+        """The whole line."""
+        return f"{self.failure if not self.is_ok else self.doubt or 'OK'}: {self.words}"
+
+
+@dataclass(frozen=True, slots=True)
+class TimelinePicture:
+    """What each stage does over time."""
+
+    result: Result
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulePicture:
+    """The order of a schedule: a row per stage, a column per slot."""
+
+    schedule: Schedule
+
+
+Part = Facts | Table | Heading | Sentences | Branch | Verdict | TimelinePicture | SchedulePicture
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a result says, in order."""
+
+    parts: Sequence[Part]
+
+    @property
+    def tables(self) -> dict[str, Table]:
+        """Tables by name, in order."""
+        return {part.name: part for part in self.parts if isinstance(part, Table)}
+
+    @property
+    def sentences(self) -> list[str]:
+        """Sentences and remarks, in order."""
+        texts = (part.texts for part in self.parts if isinstance(part, Sentences))
+        return [text for group in texts for text in group]
+
+
+def text_of(cell: Any, column: Column) -> str:
+    """Return the text of a cell."""
+    if isinstance(cell, Cell):
+        return cell.text
+    return "" if cell is None else column.kind.text(cell)
+
+
+def value_of(cell: Any) -> Any:
+    """Return the value of a cell, in full precision."""
+    return cell.value if isinstance(cell, Cell) else cell
+
+
+def remarks(texts: Iterable[str]) -> Sentences:
+    """Return remarks, in softer letters."""
+    return Sentences([*texts])
