@@ -15,8 +15,9 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from simtrain.commands.completion import complete_in_bash, is_requested_by_bash
 from simtrain.commands.shared import INTERRUPTED, emit
-from simtrain.commands.usage import Usage
+from simtrain.commands.usage import Usage, is_usage_error
 from simtrain.errors import InputError, SimtrainError
 
 _LONGEST_NAME = 80
@@ -24,24 +25,36 @@ _SIMILAR = {"█": "#", "µ": "u", "×": "x", "−": "-", "±": "+-", "·": "."}
 """Replacements of characters that the output's encoding may lack."""
 
 
-class _Command(TyperCommand):
-    """A command that refuses wrong arguments in the words of simtrain."""
+class _Explained:
+    """Base class of commands and groups that refuse wrong arguments in the words of simtrain."""
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Check and parse arguments. Shell completion parses unfinished ones: no check."""
-        if not ctx.resilient_parsing:
-            Usage(self, ctx).check(args)
-        return super().parse_args(ctx, args)
+    no_args_is_help: bool
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
+    ) -> Any:
+        """Let typer parse the arguments; complete its errors, and add what it does not refuse."""
+        words = [*args]
+        make_context = super().make_context  # type: ignore[misc]
+        try:
+            context = make_context(info_name, args, parent=parent, **extra)
+        except Exception as error:
+            # Without arguments a group prints its help.
+            if not is_usage_error(error) or (self.no_args_is_help and not words):
+                raise
+            raise Usage.of(self, info_name, parent).error(words, error) from None
+        # Shell completion parses unfinished command lines.
+        if not context.resilient_parsing:
+            Usage(self, context).check(words)
+        return context
 
 
-class _Group(TyperGroup):
-    """A group of commands that refuses wrong arguments in the words of simtrain."""
+class _Command(_Explained, TyperCommand):
+    """A command of simtrain."""
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Check and parse arguments, if any: without them typer prints the help."""
-        if args and not ctx.resilient_parsing:
-            Usage(self, ctx).check(args)
-        return super().parse_args(ctx, args)
+
+class _Group(_Explained, TyperGroup):
+    """A group of commands of simtrain."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command; Ctrl-C ends it quietly, unless the command does more."""
@@ -106,7 +119,10 @@ def run_app(app: Callable[[], None]) -> None:
     # No command multiplies large matrices, and numpy takes 0.05 s longer to start its threads.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
-        app()
+        if is_requested_by_bash():
+            complete_in_bash(app)
+        else:
+            app()
     except (SimtrainError, OSError) as error:
         problem = error if isinstance(error, SimtrainError) else _problem_of_system(error)
         emit(f"{problem}\n", sys.stderr)

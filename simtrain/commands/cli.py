@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -70,4 +71,5 @@ def simtrain(
 
 def main() -> None:
     """Entry point of `simtrain`."""
-    run_app(app)
+    # By its name also for `python -m simtrain`: completion is installed for the name.
+    run_app(partial(app, prog_name="simtrain"))

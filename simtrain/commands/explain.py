@@ -13,6 +13,7 @@ from simtrain.commands.shared import (
     JsonOption,
     SetOption,
     emit,
+    error_codes,
     refuse,
     shipped_scenarios,
     simulate_with_status,
@@ -23,12 +24,17 @@ Figure = Literal["iteration_time", "mfu", "hfu", "peak_memory"]
 _CODE = re.compile(r"[eE]?\d+")
 
 
+def _subjects(typed: str) -> list[str]:
+    """Return codes and scenarios that begin with the typed text, for completion."""
+    return error_codes(typed) + shipped_scenarios(typed)
+
+
 def explain(
     subject: Annotated[
         str | None,
         typer.Argument(
             help="Error code, such as E310, or a scenario. Default: list all codes.",
-            autocompletion=shipped_scenarios,
+            autocompletion=_subjects,
         ),
     ] = None,
     figure: Annotated[

@@ -16,6 +16,7 @@ from simtrain.commands.shared import (
     ScenarioFolderOption,
     SecondsOption,
     SetOption,
+    shipped_profiles,
     with_files,
 )
 
@@ -35,6 +36,7 @@ ClustersOption = Annotated[
     typer.Option(
         "--cluster",
         help="Hardware profiles: a100_sxm4_80gb,h100_sxm. Default: the scenario's cluster.",
+        autocompletion=shipped_profiles,
     ),
 ]
 DaysOption = Annotated[float | None, typer.Option("--days", help="Maximum training time, in days.")]

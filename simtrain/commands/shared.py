@@ -50,6 +50,13 @@ def shipped_profiles(typed: str) -> list[str]:
     return [name for name in list_profiles() if name.startswith(typed)]
 
 
+def error_codes(typed: str) -> list[str]:
+    """Return the codes of errors that begin with the typed text, for completion."""
+    from simtrain.scenario.explanations import explanations
+
+    return [code for code in explanations() if code.startswith(typed.upper())]
+
+
 def settable_fields(typed: str) -> list[str]:
     """Return what --set can begin with: fields of a scenario, and values of its cluster."""
     from simtrain.base.strict_yaml.model_fields import settable_names

@@ -1,7 +1,11 @@
 """Wrong command lines: what is wrong, what is allowed, and the nearest command line that works.
 
-Commands, contexts and parameters are typer's. They are `Any` here: typer has no public names for
-their types.
+typer parses every command line. When it refuses one, its error says where: `param` is the parameter
+with a wrong or missing value, `option_name` the option that is wrong itself. Its words are replaced
+by an error of simtrain with a command line that typer accepts.
+
+Commands, contexts, parameters and errors are typer's. They are `Any` here: typer has no public
+names for their types.
 """
 
 from __future__ import annotations
@@ -9,7 +13,7 @@ from __future__ import annotations
 import difflib
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, EnumType
@@ -23,8 +27,6 @@ import typer
 from simtrain.commands.shared import shipped_scenarios
 from simtrain.errors import InputError, Location
 
-# Raised for an option that does not exist, and for a value too many or too few.
-_UsageError: type[Any] = typer.BadParameter.__mro__[1]
 _MAX_REPAIRS = 20
 _KINDS = {int: "an integer", float: "a number", Path: "a path", str: "text"}
 # Options that users write with other commands, and the command that has them.
@@ -58,6 +60,11 @@ class _Fault:
     command: str = ""
 
 
+def is_usage_error(error: Exception) -> bool:
+    """Whether typer raised the error because of the command line: other errors have no `ctx`."""
+    return hasattr(error, "ctx")
+
+
 @dataclass
 class Usage:
     """How a command, or a group of commands, may be used. `context` is typer's of this use."""
@@ -65,15 +72,27 @@ class Usage:
     command: Any
     context: Any
 
+    @classmethod
+    def of(cls, command: Any, name: str | None, parent: Any) -> Usage:
+        """Return how a command may be used inside its group, whose context is `parent`."""
+        settings = command.context_settings
+        return cls(command, typer.Context(command, info_name=name, parent=parent, **settings))
+
+    def error(self, words: Sequence[str], error: Exception) -> InputError:
+        """Return the error of simtrain for words that typer refused with `error`."""
+        return self._with_advice(self._fault_of(words, error))
+
     def check(self, words: Sequence[str]) -> None:
-        """Refuse wrong arguments.
+        """Refuse words that typer accepts: empty ones, options given twice, an unknown command.
 
         Raises:
-            InputError: the first fault, with a command line without any fault (E901 to E907).
+            InputError: the first fault, with a command line without any fault (E901, E904, E905).
         """
-        fault = next(self._faults(words), None)
-        if fault is None:
-            return
+        if fault := self._unseen_fault(words):
+            raise self._with_advice(fault)
+
+    def _with_advice(self, fault: _Fault) -> InputError:
+        """Return the error of a fault, with a command line without any fault."""
         path = self.context.command_path
         if fault.command:
             group = Usage(self.context.parent.command, self.context.parent)
@@ -82,12 +101,12 @@ class Usage:
         else:
             line = f"{path} {shlex.join(self._repaired(fault.repaired))}".rstrip()
         place = Location(f"{path} {fault.place}".rstrip())
-        raise InputError.of(fault.code, fault.message, place, fault.advice + line)
+        return InputError.of(fault.code, fault.message, place, fault.advice + line)
 
     def _repaired(self, words: list[str]) -> list[str]:
         """Repair words, also those of a group's command. Ask for help if that is impossible."""
         for _ in range(_MAX_REPAIRS):
-            fault = next(self._faults(words), None)
+            fault = self._fault(words)
             if fault is None:
                 break
             words = fault.repaired
@@ -96,43 +115,63 @@ class Usage:
         inner = self._commands.get(words[0]) if words else None
         if inner is None:
             return words
-        context = inner.make_context(words[0], [], parent=self.context, resilient_parsing=True)
-        context.resilient_parsing = False
-        return [words[0], *Usage(inner, context)._repaired(words[1:])]
+        return [words[0], *Usage.of(inner, words[0], self.context)._repaired(words[1:])]
 
-    def _faults(self, words: Sequence[str]) -> Iterator[_Fault]:
-        """Yield faults; only the first is certain, because it may cause the others."""
-        if not self._commands:
-            yield from _empty_words(words)
+    def _fault(self, words: list[str]) -> _Fault | None:
+        """Return the first fault of words, which may cause others, or None."""
+        trial = Usage.of(self.command, self.context.info_name, self.context.parent)
         try:
-            given, surplus, order = self._parse(words)
-        except _UsageError as error:
-            yield self._wrong_option(words, error.option_name)
-            return
-        # --help, --version and --install-completion act alone and ignore everything else.
-        if any(param.is_eager or not param.expose_value for param in order):
-            return
+            if self._act_alone(words):
+                return None
+            self.command.parse_args(trial.context, [*words])
+        except Exception as error:
+            if not is_usage_error(error):
+                raise
+            return self._fault_of(words, error)
+        return self._unseen_fault(words)
+
+    def _act_alone(self, words: list[str]) -> bool:
+        """Whether --help, --version or --install-completion ignores everything else."""
+        return any(param.is_eager or not param.expose_value for param in self._parse(words)[2])
+
+    def _fault_of(self, words: Sequence[str], error: Any) -> _Fault:
+        """Return the fault for which typer raised an error."""
+        if hasattr(error, "option_name"):
+            return self._wrong_option(words, error.option_name)
+        values, surplus, _ = self._parse(words)
+        param = getattr(error, "param", None)
+        if param is None:
+            return self._unexpected(values, surplus)
+        return self._wrong_value(param, values) or self._missing(values)
+
+    def _unseen_fault(self, words: Sequence[str]) -> _Fault | None:
+        """Return the first fault that typer does not see, or None."""
+        values, surplus, order = self._parse(words)
         if self._commands:
-            yield from self._unknown_command(surplus)
-            return
-        for param in self._params:
-            yield from self._wrong_values(param, given)
+            return self._unknown_command(surplus)
+        if fault := _empty_word(words):
+            return fault
         for param in self._params:
             if _is_option(param) and not param.multiple and order.count(param) > 1:
                 message, advice = "is given twice", "keep one: "
-                yield _Fault("E905", _name(param), message, self._words(given), advice)
-        missing = [param for param in self._params if param.required and not given.get(param.name)]
-        if missing:
-            added = {param.name: self._examples[param.name] for param in missing}
-            *most, last = map(_name, missing)
-            message = f"{', '.join(most)} and {last} are" if most else f"{last} is"
-            yield _Fault("E903", "", f"{message} missing", self._words(given | added))
-        if surplus:
-            allowed = [_name(param) for param in self._params if not _is_option(param)]
-            message = f'unexpected argument "{surplus[0]}"'
-            message += f"; the arguments are: {' '.join(allowed) or 'none'}"
-            advice = "remove it, or quote an argument that has spaces: "
-            yield _Fault("E906", "", message, self._words(given), advice)
+                return _Fault("E905", _name(param), message, self._words(values), advice)
+        return None
+
+    def _missing(self, values: Mapping[str, Any]) -> _Fault:
+        """Return the fault of all arguments and options that are missing."""
+        missing = [param for param in self._params if param.required and not values.get(param.name)]
+        added = {param.name: self._examples[param.name] for param in missing}
+        *most, last = map(_name, missing)
+        message = f"{', '.join(most)} and {last} are" if most else f"{last} is"
+        return _Fault("E903", "", f"{message} missing", self._words({**values, **added}))
+
+    def _unexpected(self, values: Mapping[str, Any], surplus: Sequence[str]) -> _Fault:
+        """Return the fault of an argument too many."""
+        allowed = [_name(param) for param in self._params if not _is_option(param)]
+        message = f'unexpected argument "{surplus[0]}"'
+        message += f"; the arguments are: {' '.join(allowed) or 'none'}"
+        advice = "remove it, or quote an argument that has spaces: "
+        return _Fault("E906", "", message, self._words(values), advice)
 
     def _wrong_option(self, words: Sequence[str], name: str) -> _Fault:
         """Return the fault of an option that does not exist, or has a value too many or too few."""
@@ -182,19 +221,21 @@ class Usage:
         """Whether words have the arguments of a command; not if another option is wrong."""
         if self._commands:
             return False
-        with suppress(_UsageError):
-            given = self._parse(words)[0]
-            return all(
-                given.get(one.name) for one in self._params if one.required and not _is_option(one)
-            )
-        return True
+        try:
+            values = self._parse(words)[0]
+        except Exception as error:
+            if not is_usage_error(error):
+                raise
+            return True
+        arguments = [param for param in self._params if param.required and not _is_option(param)]
+        return all(values.get(param.name) for param in arguments)
 
-    def _unknown_command(self, words: Sequence[str]) -> Iterator[_Fault]:
-        """Yield a fault if the first word is no command of the group."""
+    def _unknown_command(self, words: Sequence[str]) -> _Fault | None:
+        """Return a fault if the first word is no command of the group."""
         known = self._commands
         name, rest = (words[0], words[1:]) if words else ("", [])
         if name in known:
-            return
+            return None
         message = "there is no such command" if words else "the command is missing"
         # Also commands of inner groups, so that "fit" finds "calibrate fit".
         paths = {leaf: [outer, leaf] for outer in known for leaf in _commands_of(known[outer])}
@@ -202,33 +243,33 @@ class Usage:
         if similar := difflib.get_close_matches(name, paths, n=1):
             path = paths[similar[0]]
             advice = f"did you mean {' '.join(path)}? "
-            yield _Fault("E901", name, message, [*path, *rest], advice)
-        elif "run" in known and (name.endswith(".yaml") or name in shipped_scenarios(name)):
-            yield _Fault("E901", name, message, ["run", *words], f"did you mean to run {name}? ")
-        else:
-            message += f"; the commands are {', '.join(known)}"
-            yield _Fault("E901", name, message, ["--help"])
+            return _Fault("E901", name, message, [*path, *rest], advice)
+        if "run" in known and (name.endswith(".yaml") or name in shipped_scenarios(name)):
+            return _Fault("E901", name, message, ["run", *words], f"did you mean to run {name}? ")
+        message += f"; the commands are {', '.join(known)}"
+        return _Fault("E901", name, message, ["--help"])
 
-    def _wrong_values(self, param: Any, given: Mapping[str, Any]) -> Iterator[_Fault]:
-        """Yield a fault for each value of the wrong type."""
-        values = _as_list(given.get(param.name))
+    def _wrong_value(self, param: Any, values: Mapping[str, Any]) -> _Fault | None:
+        """Return the fault of the first value of the wrong type; None if there is no value."""
         is_list = param.multiple if _is_option(param) else param.nargs == -1
-        for value in values:
+        texts = _as_list(values.get(param.name))
+        for text in texts:
             try:
-                param.process_value(self.context, [value] if is_list else value)
+                param.process_value(self.context, [text] if is_list else text)
             except typer.BadParameter:
-                legal = self._nearest(param, value)
-                changed = [new for one in values for new in (legal if one == value else [one])]
-                message = f'"{value}" is not {self._allowed(param)}'
-                repaired = self._words({**given, param.name: changed})
-                yield _Fault("E904", _name(param), message, repaired)
+                legal = self._nearest(param, text)
+                changed = [new for old in texts for new in (legal if old == text else [old])]
+                message = f'"{text}" is not {self._allowed(param)}'
+                repaired = self._words({**values, param.name: changed})
+                return _Fault("E904", _name(param), message, repaired)
+        return None
 
     def _allowed(self, param: Any) -> str:
         """Describe the values of a parameter: "one of auto, simpy", "an integer of at least 1"."""
         if choices := self._choices(param):
             return f"one of {', '.join(choices)}"
         types = _types_in(get_type_hints(self.command.callback)[param.name])
-        kind = next(name for one, name in _KINDS.items() if one in types)
+        kind = next(name for type_, name in _KINDS.items() if type_ in types)
         smallest = self._smallest(param)
         return kind if smallest is None else f"{kind} of at least {smallest}"
 
@@ -255,12 +296,12 @@ class Usage:
         smallest: float | None = hint.__metadata__[0].min
         return smallest
 
-    def _words(self, given: Mapping[str, Any]) -> list[str]:
+    def _words(self, values: Mapping[str, Any]) -> list[str]:
         """Write a command line with these values: first arguments, then options."""
         arguments: list[str] = []
         options: list[str] = []
         for param in self._params:
-            for value in _as_list(given.get(param.name)):
+            for value in _as_list(values.get(param.name)):
                 if not _is_option(param):
                     arguments.append(value)
                 elif isinstance(value, bool):
@@ -271,8 +312,8 @@ class Usage:
 
     def _parse(self, words: Sequence[str]) -> tuple[dict[str, Any], list[str], list[Any]]:
         """Return the values by parameter, the words left over, and the parameters in order."""
-        given, surplus, order = self.command.make_parser(self.context).parse_args([*words])
-        return given, surplus, order
+        values, surplus, order = self.command.make_parser(self.context).parse_args([*words])
+        return values, surplus, order
 
     @cached_property
     def _params(self) -> list[Any]:
@@ -288,8 +329,8 @@ class Usage:
         values: dict[str, Any] = {}
         for text in self.command.help.split("Example: ")[1:]:
             words = shlex.split(text.partition("\n")[0])
-            given = self._parse(words[words.index(self.context.info_name) + 1 :])[0]
-            values = {name: value for name, value in given.items() if value is not None} | values
+            example = self._parse(words[words.index(self.context.info_name) + 1 :])[0]
+            values = {name: value for name, value in example.items() if value is not None} | values
         return values
 
 
@@ -310,8 +351,8 @@ def _setting_of(option: str) -> tuple[str, str] | None:
     return field, value or example(Scenario, tuple(field.split("."))) or "VALUE"
 
 
-def _empty_words(words: Sequence[str]) -> Iterator[_Fault]:
-    """Yield faults of empty words.
+def _empty_word(words: Sequence[str]) -> _Fault | None:
+    """Return the fault of the first empty word.
 
     An empty path would be the current folder. Users write it with an unset variable of the shell:
     `--out "$FOLDER"`.
@@ -323,7 +364,8 @@ def _empty_words(words: Sequence[str]) -> Iterator[_Fault]:
         is_value = not word and before.startswith("-")
         message = 'is empty; write a value (for a path, "." is the current folder)'
         rest = [*words[: index - is_value], *words[index + 1 :]]
-        yield _Fault("E904", name or (before if is_value else "ARGUMENT"), message, rest)
+        return _Fault("E904", name or (before if is_value else "ARGUMENT"), message, rest)
+    return None
 
 
 def _begins_with(word: str, option: str) -> bool:

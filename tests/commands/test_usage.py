@@ -1,6 +1,5 @@
 """Wrong command lines: each gives an error of simtrain with a command line that works."""
 
-import pathlib
 import shlex
 from functools import partial
 
@@ -13,7 +12,7 @@ from calibrate.app import app as calibrate_app
 from simtrain.commands.app import run_app
 from simtrain.commands.cli import app
 from simtrain.errors import InputError
-from tests.helpers.command_line import call, commands, refused, spawn
+from tests.helpers.command_line import call, commands, refused
 
 SIMTRAIN = typer.main.get_command(app)
 COMMANDS = commands()
@@ -195,41 +194,6 @@ def test_calibrate_alone_reports_the_same_errors(line: str, error: str) -> None:
     outcome = call(*line.split(), program=partial(run_app, calibrate_app))
     assert (outcome.exit_code, outcome.stdout) == (2, "")
     assert error in outcome.stderr and len(outcome.stderr.splitlines()) == 2
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_is_shown_and_installed(shell: str, tmp_path: pathlib.Path) -> None:
-    environment = {"HOME": str(tmp_path), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
-    for option in ("--show-completion", "--install-completion"):
-        outcome = spawn("-m", "simtrain", option, shell, **environment)
-        assert (outcome.exit_code, outcome.stderr) == (0, "")
-        assert "complet" in outcome.stdout
-    assert any("_COMPLETE=" in file.read_text("utf-8") for file in files_in(tmp_path))
-
-
-def files_in(folder: pathlib.Path) -> list[pathlib.Path]:
-    return [file for file in folder.rglob("*") if file.is_file()]
-
-
-@pytest.mark.parametrize(
-    ("line", "word"),
-    [
-        ("run gpt2", "gpt2_1_5b"),
-        ("run a --set parallelism.ten", "parallelism.tensor="),
-        ("run a --set cluster=h10", "cluster=h100_sxm"),
-        ("profile show h10", "h100_sxm"),
-        ("sweep interl", "interleave"),
-        ("run a --eng", "--engine"),
-        ("sear", "search"),
-    ],
-)
-def test_names_and_fields_are_completed(
-    line: str, word: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("_SIMTRAIN_COMPLETE", "complete_bash")
-    monkeypatch.setenv("COMP_WORDS", f"simtrain {line}")
-    monkeypatch.setenv("COMP_CWORD", str(len(line.split())))
-    assert word in call().stdout.split()
 
 
 def test_completion_does_not_check_unfinished_command_lines() -> None:
