@@ -9,6 +9,7 @@ from statistics import median
 from typing import Any, TypeVar
 
 import simtrain
+from simtrain.iteration.plan import Plan
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.search import search
 from simtrain.studies.search.explorer import Explorer
@@ -56,13 +57,13 @@ def simulate_all_that_fit(scenario: simtrain.Scenario) -> tuple[int, list[float]
     """
     space = Space(scenario, (GPUS,))
     evaluator = Evaluator()
-    capacity_bytes = evaluator.profile_of(space.base).gpu.memory_capacity.value
-    explorer = Explorer(space, evaluator, Objective.TIME, capacity_bytes)
+    profile = evaluator.profile_of(space.base)
+    explorer = Explorer(space, evaluator, Objective.TIME, profile.gpu.memory_capacity.value)
     gaps = []
     for point in legal_points(space).points:
         if run := explorer.evaluation(point).run:
-            bound_s = explorer.bounds.iteration_s(space.scenario(point))
-            gaps.append(run.iteration_time_s / bound_s - 1)
+            plan = Plan.of(space.scenario(point), profile.cluster.domains)
+            gaps.append(run.iteration_time_s / explorer.bounds.iteration_s(plan) - 1)
     return len(gaps), gaps
 
 

@@ -48,10 +48,6 @@ class ScheduleFamily(ABC):
     """Whether its framework gathers parameters ahead, chunk by chunk (align_parameter_gather)."""
     alternates: ClassVar[bool] = False
     """Whether on one chunk each forward pass of the last stage is followed by its backward pass."""
-    has_proved_bound: ClassVar[bool] = False
-    """Whether `search.iteration_bound` is proved to be a lower bound of its iterations. Without a
-    proof a search prunes by the busiest stage alone, and never calls its result exact.
-    """
     torch_names: ClassVar[tuple[str, ...]] = ()
     """Names of the same order in PyTorch's pipelining, in lower case."""
 

@@ -10,7 +10,6 @@ class GPipe(WarmupFamily):
 
     name = "gpipe"
     overlaps = False
-    has_proved_bound = True
     torch_names = ("gpipe",)
 
     def num_warmup_forwards(self, rank: int, p: int, m: int, n: int) -> int:

@@ -19,7 +19,6 @@ class Interleaved(WarmupFamily):
 
     name = "interleaved"
     has_chunks = True
-    has_proved_bound = True
     exchanges_shapes = True
     reduces_by_chunk = True
     gathers_by_chunk = True

@@ -13,7 +13,6 @@ class OneFOneB(WarmupFamily):
 
     name = "1f1b"
     overlaps = False
-    has_proved_bound = True
     alternates = True
     torch_names = ("1f1b",)
 

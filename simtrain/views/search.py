@@ -194,9 +194,6 @@ def _certainty(result: SearchResult) -> str:
     stopped = why[outcome.stopped] if outcome.stopped else ""
     if result.exact:
         return f"{stopped}Exact among {legal:,} layouts: no other of them is better."
-    if result.unproved:
-        schedules = ", ".join(result.unproved)
-        return f"{stopped}Best found. No lower bound is proved for schedule {schedules}."
     if outcome.bound is None or result.gap is None or result.gap > _USEFUL_GAP:
         simulated = counted(outcome.num_simulated, "layout")
         return f"{stopped}Best found: simulated {simulated} of {legal:,}; others can be better."

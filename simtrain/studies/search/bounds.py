@@ -1,6 +1,20 @@
-"""Lower bounds of a layout's peak memory and iteration time, without simulation.
+"""Lower bounds of a plan's iteration time and peak memory, from the passes that the plan runs.
 
-A bound never exceeds the simulated value, so a layout that a bound excludes cannot win.
+Time. A rank runs its passes one after another on one compute stream, in the schedule's order:
+
+1. Together they take at least the sum of their times, in any order.
+2. The first one waits for a forward pass of every earlier virtual stage, in a chain.
+3. After the last one that computes input gradients follows one of every earlier virtual stage, in a
+   chain. Only weight gradients, if they are split off, can run meanwhile.
+4. A rank then reduces its gradients and runs its optimizer step on the same stream.
+
+So for every rank (2) + (1) + (4) is a bound, and (2) + (1) + (3) + (4) without split-off weight
+gradients, with (4) of the first rank, where (3) ends. Messages, exchanges and shared links only add
+to the time. The time of a pass is its simulated duration or, quicker, the time for which its
+program keeps one of its streams busy.
+
+Memory. A rank always holds its model states. The first rank also holds what its forward passes
+save, until their backward passes begin; the schedule says how many wait at most.
 """
 
 from __future__ import annotations
@@ -8,259 +22,157 @@ from __future__ import annotations
 import functools
 import math
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Callable
+from itertools import accumulate
+from operator import add
 
-from simtrain.base.mesh import Domains, Mesh
+import numpy as np
+
 from simtrain.iteration.memory.report import allocator_bytes
 from simtrain.iteration.memory.states import model_states
 from simtrain.iteration.memory.working import pass_memory
-from simtrain.iteration.plan import Plan, microbatch_of, overlap_of
+from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.seconds import Machine
-from simtrain.scenario import MemoryOptions, Parallelism, RecomputePolicy, Scenario
-from simtrain.studies.choose import is_open
-from simtrain.studies.search.iteration_bound import iteration_bound_s
-from simtrain.studies.search.pass_bound import PassBounds
-from simtrain.workload.batch import GetBatch
-from simtrain.workload.chunk import Chunk, chunk_of
-from simtrain.workload.gpt import gpt_blocks
-from simtrain.workload.hashing import shared
-from simtrain.workload.issue import OverlapPolicy
-from simtrain.workload.model_chunks import ModelChunks, cut_into_chunks, stage_parameters
-from simtrain.workload.passes import Pass, PassOptions
-from simtrain.workload.recompute import SAVE_ALL
-from simtrain.workload.shard_groups import sharding_of
-from simtrain.workload.step_options import StepOptions
-from simtrain.workload.tape import Block, Microbatch
+from simtrain.schedules import KINDS, NAMED, Kind
+from simtrain.workload.issue import Segment, Stream, stream_of
+from simtrain.workload.passes import Pass
+from simtrain.workload.record import record_pass
 
 _ROUNDING = 1 - 1e-9
 """Margin for sums in another order, which differ in their last digits."""
 
+_WAITING = np.array([{"F": 1, "B": -1, "I": -1, "W": 0}[kind] for kind in KINDS])
+"""Change of the number of forward passes whose backward passes have not begun, by kind."""
+
 
 class Bounds:
-    """Lower bounds for legal scenarios of a space.
+    """Lower bounds of plans on a machine."""
 
-    Args:
-        base: the base scenario of the space.
-        machine: times passes and optimizer steps.
-    """
-
-    def __init__(self, base: Scenario, machine: Machine) -> None:
+    def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self._base, self._model, self._overlap = base, gpt_blocks(base), overlap_of(base)
-        self._ranks: dict[tuple[Parallelism, MemoryOptions, bool], _Rank] = {}
-        self._pipelines: dict[tuple[object, ...], float] = {}
-        self._chains: dict[Parallelism, _StageChunks] = {}
-        self._pass_bounds = PassBounds(machine)
-        self._both_passes_s = functools.cache(self._pass_bounds.both_s)
-        self._kept_bytes = functools.cache(self._kept_bytes_of_layer)
+        self._streams_s = functools.cache(self._add_up_pass)
+        self._segment_s = functools.cache(self._add_up_segment)
 
-    def peak_bytes(self, scenario: Scenario) -> int:
-        """Lower bound of the peak of the fullest stage.
+    def busy_s(self, plan: Plan) -> float:
+        """Return a quick bound of the iteration time, from the busiest stream of each pass."""
+        return self._iteration_s(plan, lambda one: max(self._streams_s(one)))
 
-        A rank always holds its parameters, gradients and optimizer states. The first stage also
-        saves the activations of its layers for its warm-up passes and one more. All other tensors
-        add to these, and the allocator's overhead grows with the tensors.
+    def estimate_s(self, plan: Plan) -> float:
+        """Return a quick estimate, no bound: as if no op of a pass overlapped another."""
 
-        Another schedule than Megatron-LM's may have fewer passes in flight: activations do not
-        count then.
-        """
-        fullest, first = self._rank(scenario).states_bytes
-        if not scenario.schedule_family.has_proved_bound:
-            return self._with_allocator(fullest)
-        return self._with_allocator(max(fullest, first + self._activations_bytes(scenario)))
+        def pass_s(one: Pass) -> float:
+            host_s, *streams_s = self._streams_s(one)
+            return max(host_s, sum(streams_s))
 
-    def states_bytes(self, scenario: Scenario) -> int:
-        """Quicker lower bound of the peak: without activations."""
-        return self._with_allocator(self._rank(scenario).states_bytes[0])
+        return self._iteration_s(plan, pass_s)
+
+    def iteration_s(self, plan: Plan) -> float:
+        """Return a close bound of the iteration time; simulates each different pass once."""
+        return self._iteration_s(plan, lambda one: self.machine.time(one).duration_s)
+
+    def states_bytes(self, plan: Plan) -> int:
+        """Return a quick bound of the peak: the model states of the fullest stage."""
+        return self._with_allocator(max(_states_bytes(plan)))
+
+    def peak_bytes(self, plan: Plan) -> int:
+        """Return a bound of the peak: model states, and saved activations of the first stage."""
+        first, *others = _states_bytes(plan)
+        return self._with_allocator(max(first + _activations_bytes(plan), *others, first))
 
     def _with_allocator(self, tensor_bytes: int) -> int:
         return tensor_bytes + allocator_bytes(self.machine.model.profile, tensor_bytes)
 
-    def _activations_bytes(self, scenario: Scenario) -> int:
-        """Lower bound of the saved activations at the first stage's peak."""
-        split, policy = scenario.parallelism, scenario.recompute
-        if is_open(scenario):
-            return 0
-        sizes = split.pipeline, split.interleave, scenario.num_microbatches
-        num_outstanding = scenario.schedule_family.most_outstanding(*sizes)
-        # A unit of full recompute saves one input for several layers.
-        per_unit = policy.num_layers if policy.strategy == "full" else 1
-        num_units = -(-min(scenario.chunks_layers[:: split.pipeline]) // per_unit)
-        return num_outstanding * num_units * self._kept_bytes(*self._layer_of(scenario), policy)
+    def _iteration_s(self, plan: Plan, seconds: Callable[[Pass], float]) -> float:
+        """Return the bound if each pass takes at least `seconds(pass)`."""
+        times = _least_seconds(plan, seconds)
+        forward_s = times["F"]
+        # A backward pass is whole (B), or split into input (I) and weight gradients (W).
+        inputs_s = [*map(min, times["B"], times["I"])]
+        backward_s = [*map(min, times["B"], map(add, times["I"], times["W"]))]
+        numbers, steps_s = plan.model_chunks.numbers, self._steps_s(plan, seconds)
+        before_s = [*accumulate((forward_s[number] for number in numbers), initial=0.0)]
+        after_s = [*accumulate((inputs_s[number] for number in numbers), initial=0.0)]
+        iteration_s = 0.0
+        for stage, step_s in enumerate(steps_s):
+            chunks = numbers[stage :: plan.mesh.pp]
+            all_s, without_split_s = (
+                plan.scenario.num_microbatches * sum(forward_s[one] + back_s[one] for one in chunks)
+                for back_s in (backward_s, inputs_s)
+            )
+            ends_s = all_s + step_s, without_split_s + after_s[stage] + steps_s[0]
+            iteration_s = max(iteration_s, before_s[stage] + max(ends_s))
+        return _ROUNDING * iteration_s
 
-    def _kept_bytes_of_layer(
-        self, model: Chunk, overlap: OverlapPolicy, batch: Microbatch, policy: RecomputePolicy
-    ) -> int:
-        options = PassOptions(batch, overlap)
-        passes = (Pass(chunk_of([layer]), "F", policy, options) for layer in _layers(model))
-        return min(pass_memory(one).remaining_bytes for one in passes)
+    def _steps_s(self, plan: Plan, seconds: Callable[[Pass], float]) -> list[float]:
+        """Return [ranks], the least time of the reduction of gradients and the optimizer step."""
+        different = dict.fromkeys(plan.stage_parameters)
+        times = {
+            parameters: math.fsum(self.machine.step_seconds(plan.step_options, parameters).values())
+            for parameters in different
+        }
+        steps_s = [times[parameters] for parameters in plan.stage_parameters]
+        if plan.reductions:
+            reductions_s = {number: seconds(one) for number, one in plan.reductions.items()}
+            for virtual_stage, number in enumerate(plan.model_chunks.numbers):
+                steps_s[virtual_stage % plan.mesh.pp] += reductions_s[number]
+        return steps_s
 
-    def _layer_of(self, scenario: Scenario) -> tuple[Chunk, OverlapPolicy, Microbatch]:
-        """Inputs of a layer's pass, except its recompute policy."""
-        # Most points share these sections with the base.
-        overlap = self._overlap if self._has_base("overlap", scenario) else overlap_of(scenario)
-        return self._model_of(scenario), overlap, microbatch_of(scenario, self._mesh(scenario))
+    def _add_up_pass(self, one: Pass) -> list[float]:
+        """Return for how long a pass keeps the host and each of its streams busy."""
+        launch_s = self.machine.host_issue_s(one.options.launch_s)
+        busy_s = [0.0] * (1 + len(Stream))
+        for segment, number in Counter(record_pass(one).segments).items():
+            busy_s[0] += number * len(segment.ops) * launch_s
+            for stream, stream_s in enumerate(self._segment_s(segment), start=1):
+                busy_s[stream] += number * stream_s
+        return busy_s
 
-    def _model_of(self, scenario: Scenario) -> Chunk:
-        return self._model if self._has_base("model", scenario) else gpt_blocks(scenario)
-
-    def _has_base(self, section: str, scenario: Scenario) -> bool:
-        return getattr(scenario, section) is getattr(self._base, section)
-
-    def _mesh(self, scenario: Scenario) -> Mesh:
-        return scenario.mesh(self._domains)
-
-    def ops_s(self, scenario: Scenario) -> float:
-        """Quick lower bound of the iteration time: passes in a pipeline, then the optimizer step.
-
-        A stage runs the passes of its m microbatches one after another, each for at least the time
-        of `PassBounds`. Before the stage's first pass, its microbatch passes forward through the
-        first chunk of every earlier stage. After the stage's last pass, its microbatch passes
-        backward through the same chunks. This holds for every schedule, because each chunk needs
-        the previous chunk forward and the next chunk backward. The last pass is the first stage's,
-        and is followed by all parts of its optimizer step, one after another. Let both passes of
-        one microbatch take c_j through the first chunk of stage j, and w_i through all chunks of
-        stage i. For every stage i the iteration takes at least
-
-            sum over j < i of c_j + m w_i + the first stage's optimizer step.
-
-        If v chunks of p stages are equal, the first two terms are m w (1 + (p - 1) / (m v)): the
-        bubble of the interleaved schedule (Narayanan et al. 2021, Section 2.2.2).
-
-        A schedule that splits backward passes breaks the chain: its weight gradients need not
-        precede the earlier stages' backward passes. Without a proof for the schedule, only the
-        kernels of the busiest stage count, which no order avoids.
-        """
-        key = scenario.parallelism, scenario.batch, scenario.recompute, scenario.memory
-        if not scenario.schedule_family.has_proved_bound:
-            return _ROUNDING * self._busy_s(scenario)
-        passes_s = self._pipelines.get(key)
-        if passes_s is None:
-            passes_s = self._pipelines[key] = self._pipeline_s(scenario)
-        return _ROUNDING * (passes_s + self._rank(scenario).step_s)
-
-    def iteration_s(self, scenario: Scenario) -> float:
-        """Close lower bound of the iteration time: see `iteration_bound_s`.
-
-        It times the scenario's passes. The quick bound is returned with `recompute: auto`, because
-        the passes depend on the chosen policy, and for a schedule without a proved bound.
-        """
-        ops_s = self.ops_s(scenario)
-        if is_open(scenario) or not scenario.schedule_family.has_proved_bound:
-            return ops_s
-        plan = Plan.of(scenario, self._domains)
-        return max(ops_s, _ROUNDING * iteration_bound_s(plan, self.machine))
-
-    @property
-    def _domains(self) -> Domains:
-        return self.machine.model.profile.cluster.domains
-
-    def _rank(self, scenario: Scenario) -> _Rank:
-        """Values that depend on the stages' parameters, and so only on the split."""
-        key = scenario.parallelism, scenario.memory, scenario.reduces_every_microbatch
-        found = self._ranks.get(key)
-        if found is None:
-            mesh = self._mesh(scenario)
-            cut = cut_into_chunks(self._model_of(scenario), scenario.chunk_contents)
-            microbatch, options = microbatch_of(scenario, mesh), StepOptions.of(scenario, mesh)
-            held = [*dict.fromkeys(stage_parameters(cut, mesh.pp, microbatch))]
-            states = [
-                model_states(options, one.total, one.experts, one.in_fp8).total_bytes
-                for one in held
-            ]
-            step_s = math.fsum(self.machine.step_seconds(options, held[0]).values())
-            found = self._ranks[key] = _Rank((max(states), states[0]), step_s)
-        return found
-
-    def _pipeline_s(self, scenario: Scenario) -> float:
-        chunks = self._stage_chunks(scenario)
-        policy, options = _certain_recompute(scenario.recompute), self._options(scenario)
-        both_s = [self._both_passes_s(chunk, policy, options) for chunk in chunks.different]
-        return max(
-            sum(number * both_s[chunk] for chunk, number in passed)
-            + scenario.num_microbatches * sum(number * both_s[chunk] for chunk, number in own)
-            for passed, own in chunks.stages
-        )
-
-    def _busy_s(self, scenario: Scenario) -> float:
-        """Time of the kernels of all passes of the busiest stage."""
-        chunks, both = self._stage_chunks(scenario), self._pass_bounds.kernels_s
-        policy, options = _certain_recompute(scenario.recompute), self._options(scenario)
-        kernels_s = [both(chunk, policy, options) for chunk in chunks.different]
-        return scenario.num_microbatches * max(
-            sum(number * kernels_s[chunk] for chunk, number in own) for _, own in chunks.stages
-        )
-
-    def _options(self, scenario: Scenario) -> PassOptions:
-        """Options of the passes, without collectives of ZeRO that only some passes run."""
-        _, overlap, batch = self._layer_of(scenario)
-        shards = scenario.memory.zero_stage >= 2 and scenario.reduces_every_microbatch
-        sharding = sharding_of(scenario, self._mesh(scenario)) if shards else None
-        launch_s = 0.0 if scenario.facts.cuda_graphs else scenario.host_issue_s
-        return shared(PassOptions(batch, overlap, sharding, launch_s))
-
-    def _stage_chunks(self, scenario: Scenario) -> _StageChunks:
-        split = scenario.parallelism
-        found = self._chains.get(split)
-        if found is None:
-            get_batch = GetBatch(causal_mask=scenario.attention_backend == "unfused")
-            cut = cut_into_chunks(self._model_of(scenario), scenario.chunk_contents, get_batch)
-            found = self._chains[split] = _StageChunks.of(cut, split.pipeline)
-        return found
+    def _add_up_segment(self, segment: Segment) -> list[float]:
+        """Return [streams], the time of a segment's ops on each stream."""
+        busy_s = [0.0] * len(Stream)
+        for op in segment.ops:
+            busy_s[stream_of(op)] += self.machine.model.seconds(op.work)
+        return busy_s
 
 
-@dataclass(frozen=True, slots=True)
-class _StageChunks:
-    """The different chunks of a pipeline, and how many of each its stages have.
+def _least_seconds(plan: Plan, seconds: Callable[[Pass], float]) -> dict[Kind, list[float]]:
+    """Return the least time of each kind of pass, per different chunk; infinity for none.
 
-    Args:
-        different: the different chunks.
-        stages: for each stage, pairs of a place in `different` and a number: for the first chunks
-            of all earlier stages, and for its own chunks. Of consecutive stages with equal chunks
-            only the last one is here, because it has the most earlier stages.
+    A chunk's passes differ in what they recompute, and in whether they reduce gradients.
     """
-
-    different: tuple[Chunk, ...]
-    stages: tuple[tuple[_Numbers, _Numbers], ...]
-
-    @classmethod
-    def of(cls, cut: ModelChunks, num_stages: int) -> _StageChunks:
-        """Count the chunks of a model that is cut for this number of stages."""
-        stages: list[tuple[_Numbers, _Numbers]] = []
-        passed: Counter[int] = Counter()
-        for stage in range(num_stages):
-            own = (*Counter(cut.numbers[stage::num_stages]).items(),)
-            if stages and stages[-1][1] == own:
-                stages.pop()
-            stages.append(((*passed.items(),), own))
-            passed[cut.numbers[stage]] += 1
-        return cls(cut.different, tuple(stages))
+    num_chunks = len(plan.model_chunks.different)
+    times = {kind: [math.inf] * num_chunks for kind in KINDS}
+    for passes in (plan.passes, plan.passes_skipping_sync):
+        for (number, kind, _), one in passes.items():
+            times[kind][number] = min(times[kind][number], seconds(one))
+    return times
 
 
-_Numbers = tuple[tuple[int, int], ...]
+def _states_bytes(plan: Plan) -> list[int]:
+    """Return the model states of the first stage, then of the other different ones."""
+    return [
+        model_states(plan.step_options, one.total, one.experts, one.in_fp8).total_bytes
+        for one in dict.fromkeys(plan.stage_parameters)
+    ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Rank:
-    """Model states and optimizer step.
-
-    Args:
-        states_bytes: model states of the fullest and of the first stage.
-        step_s: time of the first stage's optimizer step.
-    """
-
-    states_bytes: tuple[int, int]
-    step_s: float
+def _activations_bytes(plan: Plan) -> int:
+    """Return the least bytes that the first rank's waiting forward passes save."""
+    chunks = {*plan.model_chunks.numbers[:: plan.mesh.pp]}
+    saved_bytes = (
+        pass_memory(one).remaining_bytes
+        for (number, kind, _), one in plan.passes.items()
+        if kind == "F" and number in chunks
+    )
+    return _most_waiting(plan) * min(saved_bytes)
 
 
-def _layers(model: Chunk) -> list[Block]:
-    """The different layers; every layer of the model takes at least the minimum of them."""
-    return [*dict.fromkeys(block for block, _ in model.runs if block.is_unit)]
-
-
-def _certain_recompute(policy: RecomputePolicy) -> RecomputePolicy:
-    """What every layer of every microbatch recomputes at least, in units of one layer."""
-    for_all = policy.method == "uniform" and policy.keep_microbatches == 0
-    if not for_all or policy.strategy == "auto":
-        return SAVE_ALL
-    return shared(policy.model_copy(update={"num_layers": 1, "distribute": False}))
+def _most_waiting(plan: Plan) -> int:
+    """Return the most forward passes of the first rank whose backward passes have not begun."""
+    order = plan.order
+    if isinstance(order.schedule_name, str) and len(order.kinds) == 2:
+        family = NAMED[order.schedule_name]  # mostly without building the schedule
+        return family.most_outstanding(order.num_stages, order.num_chunks, order.num_microbatches)
+    schedule = plan.schedule
+    first = schedule.kind[: schedule.rank_starts[1]]
+    return int(np.cumsum(_WAITING[first]).max())

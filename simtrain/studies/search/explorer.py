@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from simtrain.iteration.plan import Plan
 from simtrain.iteration.report.breakdown import Breakdown
 from simtrain.scenario import Scenario
 from simtrain.studies.choose import is_open
@@ -14,6 +15,7 @@ from simtrain.studies.search.bounds import Bounds
 from simtrain.studies.search.objective import Key, Objective
 from simtrain.studies.search.space import Point, Space
 from simtrain.units import format_bytes, format_seconds
+from simtrain.workload.recompute import SAVE_ALL
 
 ProgressCallback = Callable[[str, int, int, str], None]
 """Reports progress: the phase of a search, steps done, total steps, and the best so far."""
@@ -123,7 +125,7 @@ class Explorer:
         self.space = space
         self.objective = objective
         self.limit_bytes = limit_bytes
-        self.bounds = Bounds(space.base, evaluator.machine_of(space.base))
+        self.bounds = Bounds(evaluator.machine_of(space.base))
         self.evaluations: dict[Point, Evaluation] = {}
         self.peaks_bytes: dict[Point, int] = {}
         self._evaluator = evaluator
@@ -160,13 +162,34 @@ class Explorer:
 
     def least_key(self, point: Point) -> Key | None:
         """Quick lower bound of a point's key; None if the point cannot fit."""
+        return self._quick_key(point, self.bounds.busy_s)
+
+    def likely_key(self, point: Point) -> Key | None:
+        """Quick estimate of a point's key; None if the point cannot fit."""
+        return self._quick_key(point, self.bounds.estimate_s)
+
+    def _quick_key(self, point: Point, seconds: Callable[[Plan], float]) -> Key | None:
+        plan, peak_bytes = self._plan(point), 0
+        for bound in (self.bounds.states_bytes, self._least_peak_bytes):
+            peak_bytes = bound(plan)
+            if peak_bytes > self.limit_bytes:
+                return None
+        return self.objective.key_of(plan.scenario, seconds(plan), peak_bytes)
+
+    def least_peak_bytes(self, point: Point) -> int:
+        """Lower bound of a point's peak memory."""
+        return self._least_peak_bytes(self._plan(point))
+
+    def _least_peak_bytes(self, plan: Plan) -> int:
+        bound = self.bounds.states_bytes if self._is_open else self.bounds.peak_bytes
+        return bound(plan)
+
+    def _plan(self, point: Point) -> Plan:
+        """Plan of a point; without recompute if it is open, as recompute only adds time."""
         scenario = self.space.scenario(point)
-        if self.bounds.states_bytes(scenario) > self.limit_bytes:
-            return None
-        peak_bytes = self.bounds.peak_bytes(scenario)
-        if peak_bytes > self.limit_bytes:
-            return None
-        return self.objective.key_of(scenario, self.bounds.ops_s(scenario), peak_bytes)
+        if self._is_open:
+            scenario = scenario.model_copy(update={"recompute": SAVE_ALL})
+        return Plan.of(scenario, self.bounds.machine.model.profile.cluster.domains)
 
     def assess(self, point: Point, *, bounded: bool) -> Assessment:
         """Compute a point's peak and, if it fits and `bounded` is set, a close bound of its key."""
@@ -175,9 +198,9 @@ class Explorer:
             return Assessment(peak_bytes, None)
         if self._is_open:
             return Assessment(peak_bytes, self.key(point))
-        scenario = self.space.scenario(point)
-        time_s = self.bounds.iteration_s(scenario)
-        return Assessment(peak_bytes, self.objective.key_of(scenario, time_s, peak_bytes))
+        plan = self._plan(point)
+        time_s = self.bounds.iteration_s(plan)
+        return Assessment(peak_bytes, self.objective.key_of(plan.scenario, time_s, peak_bytes))
 
     def candidates(self, points: Sequence[Point]) -> tuple[Candidate, ...]:
         """Return points with their scenarios and evaluations."""

@@ -2,9 +2,9 @@
 
 The core of a space has the smallest microbatches and no sharded gradients or parameters. Layouts of
 the core that differ only in microbatch, ZeRO stage or kept activations take similar times: one of
-them gets a quick bound for all. The groups with the smallest bounds are simulated until several in
-a row do not improve the best; then the other layouts of the best group are. This order excludes
-nothing.
+them gets a quick estimate for all. The groups with the smallest estimates are simulated until
+several in a row do not improve the best; then the other layouts of the best group are. This order
+excludes nothing.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ class _Opening:
     best: list[Point] = field(default_factory=list)
 
     def ordered(self, groups: Sequence[list[Point]]) -> list[list[Point]]:
-        """Order the groups that may fit by the quick bound of their first point that may."""
+        """Order the groups that may fit by the quick estimate of their first point that may."""
         bounded: list[tuple[Key, int]] = []
         for number, group in enumerate(groups):
             if number % _TELL_EVERY == 0:
                 self.on_progress("ordering", number, len(groups), "")
                 if bounded and self.stop():
                     break
-            key = next(filter(None, map(self.explorer.least_key, group)), None)
+            key = next(filter(None, map(self.explorer.likely_key, group)), None)
             if key is not None:
                 bounded.append((key, number))
         return [groups[number] for _, number in sorted(bounded)]

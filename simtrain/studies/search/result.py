@@ -33,7 +33,6 @@ class SearchResult:
         left_out: settings of the base that do not apply to some legal layouts.
         varied: fields that have several values among the legal layouts.
         held: fields of a layout that have one value.
-        unproved: schedules of legal layouts for which no lower bound of the time is proved.
     """
 
     base: Scenario
@@ -47,15 +46,10 @@ class SearchResult:
     left_out: tuple[str, ...] = ()
     varied: tuple[str, ...] = ()
     held: tuple[str, ...] = ()
-    unproved: tuple[str, ...] = ()
 
     @property
     def exact(self) -> bool:
         """Whether it is proved that no other legal layout is better than a ranked one."""
-        return not self.unproved and self._is_complete
-
-    @property
-    def _is_complete(self) -> bool:
         return self.outcome.exact or 0 < len(self.ranked) <= self.outcome.num_proved
 
     @property
@@ -75,7 +69,7 @@ class SearchResult:
         For tokens per second: by how much the optimum may exceed the best, as a share of the best.
         None if there is no bound.
         """
-        if self.outcome.bound is None or self.unproved:
+        if self.outcome.bound is None:
             return None
         best = self.objective.key(self.ranked[0].evaluation)[0]
         ratio = self.outcome.bound / best if best < 0 else best / self.outcome.bound
@@ -132,7 +126,8 @@ class SearchResult:
             "left_out_where_illegal": list(self.left_out),
             "varied": list(self.varied),
             "held": list(self.held),
-            "unproved_schedules": list(self.unproved),
+            # Always empty: bounds hold for every schedule.
+            "unproved_schedules": [],
             "num_seen": self.outcome.num_seen,
             "num_fitting": self.outcome.num_fitting,
             "num_bounded": self.outcome.num_bounded,
@@ -150,7 +145,7 @@ class SearchResult:
     def _bound_json(self) -> dict[str, float | None]:
         """The proved bound, named after the objective's field."""
         field = self.objective.field
-        bound = None if self.unproved else self.outcome.bound
+        bound = self.outcome.bound
         if self.objective is Objective.TOKENS_PER_S:
             return {f"upper_bound_{field}": None if bound is None else -bound}
         return {f"lower_bound_{field}": bound}

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from simtrain.base.garbage_collector import without_garbage_collection
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.scenario import Scenario, check_scenario, check_values
-from simtrain.schedules import NAMED
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.search import problems
 from simtrain.studies.search.exhaustive import search_all
@@ -117,7 +116,6 @@ def search(
         outcome = search_samples(explorer, legal.points, max_trials, at_least, on_progress, stop)
     if not outcome.best:
         raise problems.none_fits(explorer, outcome, profile, len(legal.points))
-    schedules = {space.schedule(point) for point in legal.points}
     return SearchResult(
         base,
         space.gpus,
@@ -130,7 +128,6 @@ def search(
         space.left_out(legal.points),
         space.varied(legal.points),
         space.held_fields(legal.points),
-        tuple(sorted(name for name in schedules if not NAMED[name].has_proved_bound)),
     )
 
 

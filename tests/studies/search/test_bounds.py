@@ -1,52 +1,143 @@
-"""Bounds of memory and kernel time are never above the simulated values."""
+"""No bound is above what the engine finds: for all schedules, random orders, and all options."""
 
-import functools
+import pathlib
+import random
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import simtrain
+from simtrain.base.resources import list_scenarios, list_sweeps
+from simtrain.iteration.memory.report import peak_bytes
 from simtrain.iteration.plan import Plan
-from simtrain.scenario import RecomputePolicy, Scenario
+from simtrain.iteration.run_plan import run_iteration
+from simtrain.scenario import RULES, RecomputePolicy, Scenario, load_scenario
+from simtrain.schedules import NAMED, Action, Schedule, ScheduleFamily, one_f_one_b
+from simtrain.schedules.registry import FAMILIES
+from simtrain.studies.search import search
 from simtrain.studies.search.bounds import Bounds
 from simtrain.studies.search.legality import legal_points
-from simtrain.studies.search.pass_bound import PassBounds
-from simtrain.studies.search.space import Point, Space
-from simtrain.workload.chunk import chunk_of
-from simtrain.workload.passes import Pass
-from tests.helpers.search_spaces import BASES, EVALUATOR, base, space
+from simtrain.studies.search.space import Space
+from simtrain.studies.sweep import load_plan
+from simtrain.workload.gpt import gpt_blocks
+from tests.helpers.schedule_strategies import schedules
+from tests.helpers.search_spaces import BASES, EVALUATOR, base, holding, space
 
 
-@functools.cache
-def bounds_and_points(name: str, gpus: int) -> tuple[Space, Bounds, tuple[Point, ...]]:
-    searched = space(name, gpus)
-    return searched, bounds_of(searched.base), legal_points(searched).points
+def plan_of(scenario: Scenario) -> Plan:
+    return Plan.of(scenario, EVALUATOR.profile_of(scenario).cluster.domains)
 
 
-def bounds_of(scenario: Scenario) -> Bounds:
-    return Bounds(scenario, EVALUATOR.machine_of(scenario))
+def check(plan: Plan) -> tuple[float, float, float]:
+    """Check the bounds of a plan.
 
-
-def check(bounds: Bounds, scenario: Scenario) -> tuple[float, float, float]:
-    """Assert the bounds of a scenario; return those of peak, ops and iteration over simulated
-    values.
+    Returns the bound of the peak, the quick and the close bound of the time, each as a share of
+    what the simulation finds.
     """
-    evaluation = EVALUATOR.evaluate(scenario)
-    assert evaluation.run is not None
-    time_s = evaluation.run.iteration_time_s
-    assert 0 < bounds.peak_bytes(scenario) <= evaluation.peak_bytes
-    ops_s, iteration_s = bounds.ops_s(scenario), bounds.iteration_s(scenario)
-    assert 0 < ops_s <= iteration_s <= time_s
-    peak = bounds.peak_bytes(scenario) / evaluation.peak_bytes
-    return peak, ops_s / time_s, iteration_s / time_s
+    machine = EVALUATOR.machine_of(plan.scenario)
+    bounds, profile = Bounds(machine), machine.model.profile
+    time_s, peak = run_iteration(plan, machine).timeline.makespan_s, peak_bytes(plan, profile)
+    assert 0 < bounds.states_bytes(plan) <= bounds.peak_bytes(plan) <= peak
+    quick_s, close_s = bounds.busy_s(plan), bounds.iteration_s(plan)
+    assert 0 < quick_s <= time_s and 0 < close_s <= time_s
+    rounding = 1 + 1e-12
+    assert quick_s <= rounding * min(close_s, bounds.estimate_s(plan))
+    return bounds.peak_bytes(plan) / peak, quick_s / time_s, close_s / time_s
 
 
-@settings(max_examples=60)
-@given(st.sampled_from(sorted(BASES)), st.sampled_from([4, 8]), st.integers(0, 10_000))
-def test_no_layout_is_below_its_bounds(name: str, gpus: int, place: int) -> None:
-    searched, bounds, points = bounds_and_points(name, gpus)
-    check(bounds, searched.scenario(points[place % len(points)]))
+def pipeline(**sections: Any) -> Scenario:
+    """Return a scenario with 12 layers and a global batch of 24, changed by `sections`."""
+    return base(**{"model": {"num_layers": 12}, "batch": {"global": 24}} | sections)
+
+
+@st.composite
+def scenarios(draw: st.DrawFn) -> Scenario:
+    """Draw legal scenarios with all kinds of tasks, most of them with several stages."""
+    interleave = draw(st.sampled_from([1, 1, 2, 3]))
+    named = [name for name, family in NAMED.items() if family.has_chunks is (interleave > 1)]
+    overlap = {name: draw(st.booleans()) for name in ("data_parallel", "tensor_parallel")}
+    zero_stage = draw(st.sampled_from([0, 1, 2, 3]))
+    if overlap["data_parallel"] and zero_stage < 2:
+        overlap["parameter_gather"] = zero_stage == 1 and draw(st.booleans())
+        overlap["gradient_buckets"] = draw(st.sampled_from(["layer", "megatron", 1_000_000]))
+    scenario = pipeline(
+        model={
+            "num_layers": 12,
+            "hidden_size": draw(st.sampled_from([256, 1024])),
+            "vocab_size": draw(st.sampled_from([1024, 100_000])),
+            "tied_embeddings": draw(st.booleans()),
+            "position_embedding": (position := draw(st.sampled_from(["learned", "rope"]))),
+            "mtp_num_layers": draw(st.sampled_from([0, 1])) if position == "rope" else 0,
+        },
+        parallelism={
+            "tensor": (tensor := draw(st.sampled_from([1, 2, 4]))),
+            "pipeline": draw(st.sampled_from([1, 2, 3, 4, 6])),
+            "data": draw(st.sampled_from([1, 2])),
+            "interleave": interleave,
+            "sequence_parallel": tensor > 1 and draw(st.booleans()),
+        },
+        batch={
+            "micro": draw(st.sampled_from([1, 2])),
+            "global": draw(st.sampled_from([12, 24, 48, 96])),
+        },
+        schedule=draw(st.sampled_from(named)),
+        overlap=overlap | {"pipeline": interleave > 1 and draw(st.booleans())},
+        memory={
+            "zero_stage": zero_stage,
+            "reduce_every_microbatch": zero_stage < 2 or draw(st.booleans()),
+            "reshard_after_forward": zero_stage < 3 or draw(st.booleans()),
+            "offload_optimizer": draw(st.booleans()),
+        },
+        cluster=draw(st.sampled_from(["a100_sxm4_80gb", "h100_sxm"])),
+        hardware=draw(st.sampled_from([{}, {"host": {"issue": "0 s"}}])),
+    ).model_copy(
+        update={
+            "recompute": RecomputePolicy(
+                strategy=(strategy := draw(st.sampled_from(["none", "selective", "full"]))),
+                keep_microbatches=0 if strategy == "none" else draw(st.sampled_from([0, 1])),
+            )
+        }
+    )
+    assume(not any(rule.check(scenario) for rule in RULES))
+    profile = EVALUATOR.profile_of(scenario)
+    assume(profile.host_link is not None or not scenario.memory.offload_optimizer)
+    return scenario
+
+
+@pytest.mark.slow
+@settings(max_examples=100)
+@given(scenarios())
+def test_no_iteration_is_below_its_bounds(scenario: Scenario) -> None:
+    _, quick, close = check(plan_of(scenario))
+    assert close > 0.4 and quick > 0.01
+
+
+@pytest.mark.parametrize("name", BASES)
+def test_no_layout_of_a_space_is_below_its_bounds(name: str) -> None:
+    """Experts, context parallelism, offloading, uneven stages, and defaults of Megatron-Core."""
+    searched = space(name, 8)
+    points = legal_points(searched).points
+    for point in random.Random(0).sample(points, 12):
+        check(plan_of(searched.scenario(point)))
+
+
+@pytest.mark.parametrize("name", [n for n in list_scenarios() if not n.startswith("table5_1t")])
+def test_shipped_scenarios_are_close_to_their_bounds(name: str) -> None:
+    """fp8, experts, layouts with token prediction: fewer than 9 % of time are in no bound."""
+    _, quick, close = check(plan_of(load_scenario(name)))
+    assert quick > 0.3 and close > 0.91
+
+
+@pytest.mark.parametrize("name", list_sweeps())
+def test_points_of_shipped_sweeps_are_not_below_their_bounds(name: str) -> None:
+    plan = load_plan(name)
+    drawn = map(plan.scenario, range(0, plan.num_points, -(-plan.num_points // 8)))
+    legal = [one for one in drawn if not any(rule.check(one) for rule in RULES)]
+    for scenario in legal[:4]:
+        check(plan_of(scenario))
 
 
 @pytest.mark.parametrize(
@@ -57,62 +148,188 @@ def test_no_layout_is_below_its_bounds(name: str, gpus: int, place: int) -> None
         RecomputePolicy(strategy="full", keep_microbatches=2),
         RecomputePolicy(strategy="selective", keep_microbatches=1),
         RecomputePolicy(strategy="full", distribute=True),
-        RecomputePolicy(strategy="auto"),
     ],
     ids=str,
 )
 def test_no_layout_with_other_recompute_is_below_its_bounds(policy: RecomputePolicy) -> None:
-    scenario = base(parallelism={"tensor": 2, "pipeline": 2}).model_copy(
-        update={"recompute": policy}
-    )
-    check(bounds_of(scenario), scenario)
+    scenario = base(parallelism={"tensor": 2, "pipeline": 2})
+    check(plan_of(scenario.model_copy(update={"recompute": policy})))
 
 
-def test_the_bound_of_ops_is_the_pipeline_of_passes() -> None:
-    """8 layers are on 4 stages with two chunks each. Forward and backward, one microbatch passes
-    through the first chunk and two middle chunks, and 8 microbatches through both chunks of the
-    last stage, of which one has the head. The optimizer step follows.
-    """
-    scenario = base(
-        model={"num_layers": 8},
-        parallelism={"pipeline": 4, "interleave": 2},
-        batch={"micro": 1, "global": 8},
-    )
-    machine, plan = EVALUATOR.machine_of(scenario), Plan.of(scenario, 8)
-    passes = PassBounds(machine)
-    chunks_s = [
-        passes.both_s(chunk, plan.scenario.recompute, plan.options) for chunk in plan.chunks
+def test_own_layers_are_not_below_their_bounds() -> None:
+    """Half of the layers are wider than the model's."""
+    scenario = pipeline(parallelism={"pipeline": 3, "tensor": 2})
+    wide = pipeline(model={"num_layers": 12, "ffn_hidden_size": 8192})
+    layers = [
+        next(block for block in gpt_blocks(one).blocks if block.is_unit)
+        for one in [scenario, wide] * 6
     ]
-    first_s, middle_s, *_, last_s = chunks_s
-    assert chunks_s == [first_s, *[middle_s] * 6, last_s]
-    step = machine.step_seconds(plan.step_options, plan.stage_parameters[0])
-    expected_s = first_s + 2 * middle_s + 8 * (middle_s + last_s) + sum(step.values())
-    assert bounds_of(scenario).ops_s(scenario) == pytest.approx(expected_s)
+    plan = Plan.of(scenario, 8, layers=layers)
+    bounds = Bounds(EVALUATOR.machine_of(scenario))
+    check(plan)
+    assert bounds.iteration_s(plan) > bounds.iteration_s(plan_of(scenario))
+    assert bounds.peak_bytes(plan) > bounds.peak_bytes(plan_of(scenario))
 
 
-@pytest.mark.parametrize("strategy", ["none", "selective", "full"])
-@pytest.mark.parametrize("zero_stage", [1, 2, 3])
-def test_passes_without_overlap_or_launches_take_their_bound(
-    strategy: str, zero_stage: int
+# ------------------------------------------------------------------------- schedules
+
+
+def random_order(p: int, m: int, n: int, seed: int) -> Schedule:
+    """Return random actions that can run; some backward passes are split."""
+    choice, num_stages = random.Random(seed), p * m
+    splits = {
+        (stage, microbatch): choice.random() < choice.choice((0, 0.5, 1))
+        for stage in range(num_stages)
+        for microbatch in range(n)
+    }
+    ready = [Action(0, "F", microbatch) for microbatch in range(n)]
+    ranks: list[list[Action]] = [[] for _ in range(p)]
+    while ready:
+        action = ready.pop(choice.randrange(len(ready)))
+        stage, kind, microbatch = action
+        ranks[stage % p].append(action)
+        if kind == "F" and stage + 1 < num_stages:
+            ready.append(Action(stage + 1, "F", microbatch))
+        elif kind == "F" or (kind in ("B", "I") and stage > 0):
+            following = stage if kind == "F" else stage - 1
+            is_split = splits[following, microbatch]
+            ready.append(Action(following, "I" if is_split else "B", microbatch))
+        if kind == "I":
+            ready.append(Action(stage, "W", microbatch))
+    return Schedule.of("random", p, m, n, ranks)
+
+
+def scenario_of(schedule: Schedule, file: pathlib.Path, **sections: Any) -> Scenario:
+    """Return a scenario that runs a schedule from a file."""
+    file.write_text(schedule.to_csv())
+    split = {"pipeline": schedule.num_stages, "interleave": schedule.num_chunks}
+    return pipeline(
+        parallelism=split | {"tensor": 2},
+        batch={"global": schedule.num_microbatches},
+        schedule=str(file),
+        **sections,
+    )
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(1, 4), st.sampled_from([1, 2, 3]), st.integers(1, 5), st.integers(0, 2**20))
+def test_no_random_order_is_below_its_bounds(
+    tmp_path: pathlib.Path, p: int, m: int, n: int, seed: int
 ) -> None:
-    """Their ops run one after another. ZeRO's collectives outside the layers are not counted."""
+    sections = {"overlap": {"data_parallel": bool(seed % 2)}}
+    check(plan_of(scenario_of(random_order(p, m, n, seed), tmp_path / "order.csv", **sections)))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(schedules())
+def test_no_named_order_is_below_its_bounds(tmp_path: pathlib.Path, schedule: Schedule) -> None:
+    assume(12 % (schedule.num_stages * schedule.num_chunks) == 0)
+    check(plan_of(scenario_of(schedule, tmp_path / "order.csv")))
+
+
+class ZeroBubble(ScheduleFamily):
+    """1F1B whose weight gradients fill the bubbles: stage s runs them s passes later."""
+
+    name = "zero_bubble_h1"
+    splits_backwards = True
+    blocks = False
+
+    def build(self, p: int, m: int, n: int) -> Schedule:
+        ranks = []
+        for stage, actions in enumerate(one_f_one_b(p, n).ranks):
+            line, waiting = list[Action](), list[Action]()
+            for action in actions:
+                is_forward = action.kind == "F"
+                line.append(action if is_forward else action._replace(kind="I"))
+                if not is_forward:
+                    waiting.append(action._replace(kind="W"))
+                    line += [waiting.pop(0)] if len(waiting) > stage else []
+            ranks.append(line + waiting)
+        return Schedule.of(self.name, p, m, n, ranks)
+
+
+@pytest.fixture
+def zero_bubble(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scenario]:
+    """Add a schedule by name; yield a scenario with it."""
+    for families in (FAMILIES, NAMED):
+        monkeypatch.setitem(families, ZeroBubble.name, ZeroBubble())
+    # The type of the field lists the shipped names.
+    monkeypatch.setattr("simtrain.studies.search.run.check_values", lambda scenario: None)
+    fields = ("schedule",), ("parallelism", "interleave"), ("memory", "zero_stage")
     scenario = base(
-        parallelism={"tensor": 2, "data": 2, "sequence_parallel": True},
-        recompute={"strategy": strategy},
+        model={"num_layers": 8, "hidden_size": 1024, "tied_embeddings": False},
+        batch={"global": 8},
+        overlap={"pipeline": True},
+    )
+    yield holding(scenario.model_copy(update={"schedule": ZeroBubble.name}), *fields)
+
+
+def test_a_search_of_a_new_schedule_is_exact(zero_bubble: Scenario) -> None:
+    """The schedule declares nothing about its bounds."""
+    layouts = Space(zero_bubble, (4,))
+    expected = []
+    for point in legal_points(layouts).points:
+        layout = layouts.scenario(point)
+        check(plan_of(layout))
+        evaluation = EVALUATOR.evaluate(layout)
+        assert evaluation.run is not None
+        expected.append((evaluation.run.iteration_time_s, evaluation.peak_bytes))
+    result = search(zero_bubble, (4,), top=5)
+    ranked = [(one.run.iteration_time_s, one.evaluation.peak_bytes) for one in result.ranked]
+    assert ranked == sorted(expected)[:5]
+    assert result.exact and result.to_json()["unproved_schedules"] == []
+
+
+def test_weight_gradients_can_run_after_the_last_input_gradient(zero_bubble: Scenario) -> None:
+    """The chain out of the last stage does not follow them: whole backward passes take longer."""
+    split = zero_bubble.parallelism.model_copy(update={"pipeline": 4})
+    layout = zero_bubble.model_copy(update={"parallelism": split})
+    whole = layout.model_copy(update={"schedule": "1f1b"})
+    bounds = Bounds(EVALUATOR.machine_of(layout))
+    run = EVALUATOR.evaluate(layout).run
+    assert run is not None
+    assert bounds.iteration_s(plan_of(layout)) <= run.iteration_time_s
+    assert bounds.iteration_s(plan_of(whole)) > run.iteration_time_s
+
+
+# ------------------------------------------------------------------------- by hand
+
+
+@pytest.mark.parametrize("num_stages", [1, 2, 4])
+def test_the_bound_of_a_pipeline_by_hand(num_stages: int) -> None:
+    """The last stage has the head and is the slowest. It waits for one forward pass of each other
+    stage, runs all of its passes, and one backward pass of each other stage follows, and the
+    optimizer step of the first stage.
+    """
+    scenario = pipeline(
+        model={"tied_embeddings": False, "num_layers": 4}, parallelism={"pipeline": num_stages}
+    )
+    machine, plan = EVALUATOR.machine_of(scenario), plan_of(scenario)
+    both_s = [
+        sum(machine.time(plan.chunk_pass(chunk, kind, False)).duration_s for kind in ("F", "B"))
+        for chunk in plan.chunks
+    ]
+    step = machine.step_seconds(plan.step_options, plan.stage_parameters[0])
+    expected_s = sum(both_s[:-1]) + 24 * both_s[-1] + sum(step.values())
+    assert Bounds(machine).iteration_s(plan) == pytest.approx(expected_s, rel=1e-8)
+
+
+def test_the_busiest_stream_of_a_pass() -> None:
+    """Without launches and with all-reduces that nothing overlaps, kernels are the busiest."""
+    scenario = base(
+        parallelism={"tensor": 2},
         overlap={"tensor_parallel": False},
-        memory={"zero_stage": zero_stage},
         hardware={"host": {"issue": "0 s"}},
     )
-    machine, plan = EVALUATOR.machine_of(scenario), Plan.of(scenario, 8)
-    layers = chunk_of(block for block in plan.model.blocks if block.is_unit)
-    for kind in ("F", "B"):
-        one = Pass(layers, kind, scenario.recompute, plan.options)
-        bound_s = PassBounds(machine).duration_s(layers, kind, scenario.recompute, plan.options)
-        assert bound_s == pytest.approx(machine.time(one).duration_s, rel=1e-12)
+    machine, plan = EVALUATOR.machine_of(scenario), plan_of(scenario)
+    bounds, times = Bounds(machine), [machine.time(one) for one in plan.passes.values()]
+    exposed_s = 4 * sum(one.exposed_communication_s for one in times)
+    assert exposed_s > 0
+    assert bounds.busy_s(plan) == pytest.approx(bounds.iteration_s(plan) - exposed_s)
+    assert bounds.estimate_s(plan) == pytest.approx(bounds.iteration_s(plan))
 
 
 def test_bounds_of_a_real_model_are_close() -> None:
     """Nearly all of its time is in passes, and much of its memory is states."""
-    scenario = simtrain.load_scenario("table5_22b_present")
-    peak, ops, iteration = check(bounds_of(scenario), scenario)
-    assert peak > 0.5 and ops > 0.95 and iteration > 0.995
+    peak, quick, close = check(plan_of(simtrain.load_scenario("table5_22b_present")))
+    assert peak > 0.5 and quick > 0.75 and close > 0.995

@@ -12,6 +12,7 @@ import pytest
 
 import simtrain
 from simtrain.errors import DoesNotFitError, InputError
+from simtrain.iteration.plan import Plan
 from simtrain.iteration.report.breakdown import Breakdown
 from simtrain.scenario import Scenario
 from simtrain.studies.evaluation import Evaluation, Evaluator, Run
@@ -67,32 +68,32 @@ def test_search_equals_brute_force(name: str, objective: Objective) -> None:
     assert result.outcome.num_simulated < len(expected)
 
 
-class OpBounds(Bounds):
-    """Bounds of ops only, which need no durations of passes."""
+class QuickBounds(Bounds):
+    """Bounds without durations of passes."""
 
-    def iteration_s(self, scenario: Scenario) -> float:
-        return self.ops_s(scenario)
+    def iteration_s(self, plan: Plan) -> float:
+        return self.busy_s(plan)
 
 
 class FakeEvaluator(Evaluator):
-    """Evaluator without simulation: peaks are lower bounds, times a function of the bound of ops.
+    """Evaluator without simulation: peaks are lower bounds, times a function of the quick bound.
 
     Args:
         bounds: bounds of the space.
-        time_s: returns the iteration time for a bound of ops.
+        time_s: returns the iteration time for a quick bound.
     """
 
     def __init__(self, bounds: Bounds, time_s: Callable[[float], float]) -> None:
         super().__init__()
         self.bounds, self.time_s = bounds, time_s
-        self.ops_s: list[float] = []
+        self.bounds_s: list[float] = []
 
     def peak_bytes(self, scenario: Scenario) -> int:
-        return self.bounds.peak_bytes(scenario)
+        return self.bounds.peak_bytes(Plan.of(scenario, 8))
 
     def evaluate(self, scenario: Scenario) -> Evaluation:
-        self.ops_s.append(self.bounds.ops_s(scenario))
-        run = Run(self.time_s(self.ops_s[-1]), 1.0, 0.5, 0.5, Breakdown())
+        self.bounds_s.append(self.bounds.busy_s(Plan.of(scenario, 8)))
+        run = Run(self.time_s(self.bounds_s[-1]), 1.0, 0.5, 0.5, Breakdown())
         return Evaluation(scenario, self.peak_bytes(scenario), 80 * GIB, run)
 
 
@@ -101,7 +102,7 @@ def large(
 ) -> tuple[FakeEvaluator, Explorer, tuple[Point, ...]]:
     """Return a space of 3,042 points with a fake evaluator."""
     searched = Space(simtrain.load_scenario("table5_175b_present"), (64,))
-    bounds = OpBounds(searched.base, EVALUATOR.machine_of(searched.base))
+    bounds = QuickBounds(EVALUATOR.machine_of(searched.base))
     evaluator = FakeEvaluator(bounds, time_s)
     explorer = Explorer(searched, evaluator, Objective.TIME, limit_bytes)
     explorer.bounds = bounds
@@ -121,12 +122,10 @@ def test_search_of_a_large_space_equals_brute_force() -> None:
     evaluator, explorer, points = large(random_time_s)
     outcome = search_all(explorer, Workers(explorer), points, 10, silent, lambda: None)
     fitting = [
-        point
-        for point in points
-        if evaluator.bounds.peak_bytes(explorer.space.scenario(point)) <= explorer.limit_bytes
+        point for point in points if explorer.least_peak_bytes(point) <= explorer.limit_bytes
     ]
     assert outcome.num_fitting == len(fitting)
-    assert outcome.num_simulated == len(evaluator.ops_s) < len(fitting) / 2
+    assert outcome.num_simulated == len(evaluator.bounds_s) < len(fitting) / 2
     expected = sorted(fitting, key=explorer.key)[:10]
     assert [Point.of(found.scenario) for found in outcome.best] == expected
 
@@ -182,10 +181,10 @@ def test_the_optimizer_prefers_points_with_a_good_objective() -> None:
 
 
 def _proposed_s(time_s: Callable[[float], float]) -> list[float]:
-    """Return the bounds of ops of 40 proposed points, if the time is `time_s` of the bound."""
+    """Return the quick bounds of 40 proposed points, if the time is `time_s` of the bound."""
     evaluator, explorer, points = large(time_s, limit_bytes=2**60)
     assert search_samples(explorer, points, 40, 1, silent, lambda: None).num_seen == 40
-    return evaluator.ops_s
+    return evaluator.bounds_s
 
 
 def test_as_many_trials_as_layouts_are_exact() -> None:
