@@ -14,8 +14,8 @@ from typing import Any
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.scenario import RULES, Rule
 from simtrain.scenario.userbuffer_rules import userbuffer_node_rule
+from simtrain.studies.search.rule_reads import RuleReads
 from simtrain.studies.search.space import Point, Prefix, Space
-from simtrain.studies.search.tracing import Tracer
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,8 @@ class LegalPoints:
 
 def rules_of_base(space: Space) -> list[Rule]:
     """Select the rules that read no coordinate: all points of a space break them, or none does."""
-    tracer = Tracer(space)
-    return [rule for rule in RULES if not tracer.run(rule)[1]]
+    reads = RuleReads(space)
+    return [rule for rule in RULES if not reads.of(rule)[1]]
 
 
 def rules_on(profile: HardwareProfile) -> tuple[Rule, ...]:
@@ -68,8 +68,8 @@ def legal_points(space: Space, of_cluster: Sequence[Rule] = ()) -> LegalPoints:
             else:
                 walk(longer, still_open)
 
-    tracer = Tracer(space)
-    trees = [_DecisionTree(rule, tracer) for rule in (*RULES, *of_cluster)]
+    reads = RuleReads(space)
+    trees = [_DecisionTree(rule, reads) for rule in (*RULES, *of_cluster)]
     walk((), [(tree, tree.root) for tree in trees])
     return LegalPoints(tuple(points), removed, space.num_points())
 
@@ -92,9 +92,9 @@ class _DecisionTree:
     A rule is a pure function: its next read depends only on the values that it has read.
     """
 
-    def __init__(self, rule: Rule, tracer: Tracer) -> None:
+    def __init__(self, rule: Rule, reads: RuleReads) -> None:
         self.rule = rule
-        self._tracer = tracer
+        self._reads = reads
         self.root = self._run(())[0]
 
     def follow(self, step: _Node, prefix: Prefix) -> _Node:
@@ -118,5 +118,5 @@ class _DecisionTree:
         return steps[place + 1]
 
     def _run(self, prefix: Prefix) -> list[_Node]:
-        is_broken, reads = self._tracer.run(self.rule, prefix)
+        is_broken, reads = self._reads.of(self.rule, prefix)
         return [*map(_Node, reads), _BROKEN if is_broken else _KEPT]
