@@ -81,6 +81,32 @@ BASES = {
         ("memory", "zero_stage"),
         ("batch", "micro"),
     ),
+    "fp8": holding(
+        base(
+            model={"biases": False},
+            precision={"compute": "fp8"},
+            attention_backend="fused",
+            software="megatron_core",
+            cluster="h100_sxm",
+        ),
+        ("memory", "zero_stage"),
+    ),
+    "token prediction in a layout": holding(
+        base(
+            model={"mtp_num_layers": 1, "position_embedding": "rope"},
+            parallelism={"pipeline": 2, "layout": "Ett|ttmL"},
+        ),
+        ("memory", "zero_stage"),
+    ),
+    "interleaved": holding(
+        base(
+            model={"num_layers": 8},
+            parallelism={"pipeline": 2, "interleave": 2},
+            schedule="interleaved",
+            batch={"global": 16},
+        ),
+        ("memory", "zero_stage"),
+    ),
 }
 
 

@@ -57,6 +57,10 @@ def peaks_bytes(scenarios: list[Scenario]) -> list[int]:
         ("offloaded", Objective.TOKENS_PER_S),
         ("experts", Objective.TIME),
         ("long", Objective.TIME),
+        ("gpipe", Objective.COST),
+        ("fp8", Objective.TIME),
+        ("token prediction in a layout", Objective.TIME),
+        ("interleaved", Objective.TIME),
     ],
 )
 def test_search_equals_brute_force(name: str, objective: Objective) -> None:
