@@ -156,6 +156,20 @@ def test_no_layout_with_other_recompute_is_below_its_bounds(policy: RecomputePol
     check(plan_of(scenario.model_copy(update={"recompute": policy})))
 
 
+@pytest.mark.parametrize("num_stages", [1, 2])
+def test_most_passes_that_accumulate_reduce_nothing(num_stages: int) -> None:
+    """Only the last microbatch's backward passes, or the first passes, wait for other nodes."""
+    scenario = pipeline(
+        parallelism={"pipeline": num_stages, "data": 16},
+        batch={"global": 16 * 12},
+        software="torchtitan",
+        memory={"zero_stage": 3, "reduce_every_microbatch": False, "reshard_after_forward": False},
+    )
+    plan = plan_of(scenario)
+    assert plan.passes_skipping_sync
+    check(plan)
+
+
 def test_own_layers_are_not_below_their_bounds() -> None:
     """Half of the layers are wider than the model's."""
     scenario = pipeline(parallelism={"pipeline": 3, "tensor": 2})
