@@ -8,7 +8,8 @@ import gc
 import io
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
 from inspect import getdoc
 from typing import Any
 
@@ -20,6 +21,7 @@ from simtrain.commands.shared import INTERRUPTED, emit
 from simtrain.commands.usage import Usage, is_usage_error
 from simtrain.errors import InputError, SimtrainError
 
+Panels = Mapping[str, Mapping[str, str]]
 _LONGEST_NAME = 80
 _SIMILAR = {"█": "#", "µ": "u", "×": "x", "−": "-", "±": "+-", "·": "."}
 """Replacements of characters that the output's encoding may lack."""
@@ -64,12 +66,67 @@ class _Group(_Explained, TyperGroup):
             raise typer.Exit(INTERRUPTED) from None
 
 
-class App(typer.Typer):
-    """A group of commands. Without arguments it prints its help."""
+class _Commands(Mapping[str, Any]):
+    """Commands by name, each imported and built at its first use: most calls use one."""
 
-    def __init__(self, *, add_completion: bool = False, help: str | None = None) -> None:
+    def __init__(self, panels: Panels) -> None:
+        self._sources = {
+            name: (panel, source)
+            for panel, sources in panels.items()
+            for name, source in sources.items()
+        }
+        self._commands: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._commands:
+            panel, source = self._sources[name]
+            module, _, attribute = source.partition(":")
+            app = getattr(import_module(module), attribute)
+            if not isinstance(app, App):
+                function, app = app, App()
+                app.command(name)(function)
+            command: Any = typer.main.get_command(app)
+            command.name, command.rich_help_panel = name, panel
+            self._commands[name] = command
+        return self._commands[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._sources)
+
+    def __len__(self) -> int:
+        return len(self._sources)
+
+
+def _group_of(panels: Panels) -> type[_Group]:
+    """Return the class of a group with the commands of these panels."""
+
+    class Group(_Group):
+        def __init__(self, **settings: Any) -> None:
+            super().__init__(**settings)
+            self.commands: Any = _Commands(panels)
+
+        def list_commands(self, ctx: Any) -> list[str]:
+            """List the names, without the commands."""
+            return [*self.commands]
+
+    return Group
+
+
+class App(typer.Typer):
+    """A group of commands. Without arguments it prints its help.
+
+    Args:
+        add_completion: whether it has options that install and show completion.
+        help: its help.
+        panels: commands by the title of their panel in the help and by name, as "module:function"
+            or "module:app". Functions that the decorator `command` registers need no entry.
+    """
+
+    def __init__(
+        self, *, add_completion: bool = False, help: str | None = None, panels: Panels | None = None
+    ) -> None:
         super().__init__(
-            cls=_Group,
+            cls=_group_of(panels) if panels else _Group,
             add_completion=add_completion,
             help=help,
             no_args_is_help=True,
@@ -118,6 +175,8 @@ def run_app(app: Callable[[], None]) -> None:
     gc.set_threshold(50_000)
     # No command multiplies large matrices, and numpy takes 0.05 s longer to start its threads.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # pydantic would look for plugins in the metadata of every installed package.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
     try:
         if is_requested_by_bash():
             complete_in_bash(app)

@@ -7,48 +7,52 @@ from typing import Annotated
 
 import typer
 
-from calibrate.app import app as calibrate_app
 from simtrain.base.version import VERSION
 from simtrain.commands.app import App, run_app
-from simtrain.commands.compare import compare
-from simtrain.commands.cost import cost
-from simtrain.commands.explain import explain
-from simtrain.commands.explore import explore
-from simtrain.commands.importing import import_app
-from simtrain.commands.memory import memory
-from simtrain.commands.plan import plan
-from simtrain.commands.plot import plot
-from simtrain.commands.profile import profile_app
-from simtrain.commands.report import report
-from simtrain.commands.reproduce import reproduce
-from simtrain.commands.run import run
-from simtrain.commands.scenarios import init, scenarios, schema
-from simtrain.commands.schedule import schedule
-from simtrain.commands.search import search
 from simtrain.commands.shared import emit
-from simtrain.commands.sweep import query, sweep, sweeps
-from simtrain.commands.timeline import timeline
 
+_COMMANDS = "simtrain.commands"
+# Commands in the order of `simtrain --help`.
+_PANELS = {
+    "Simulate": {
+        "run": f"{_COMMANDS}.run:run",
+        "memory": f"{_COMMANDS}.memory:memory",
+        "timeline": f"{_COMMANDS}.timeline:timeline",
+        "report": f"{_COMMANDS}.report:report",
+        "schedule": f"{_COMMANDS}.schedule:schedule",
+        "cost": f"{_COMMANDS}.cost:cost",
+    },
+    "Compare": {
+        "compare": f"{_COMMANDS}.compare:compare",
+        "search": f"{_COMMANDS}.search:search",
+        "plan": f"{_COMMANDS}.plan:plan",
+        "sweep": f"{_COMMANDS}.sweep:sweep",
+        "sweeps": f"{_COMMANDS}.sweep:sweeps",
+        "query": f"{_COMMANDS}.sweep:query",
+        "plot": f"{_COMMANDS}.plot:plot",
+    },
+    "Look up": {
+        "explain": f"{_COMMANDS}.explain:explain",
+        "scenarios": f"{_COMMANDS}.scenarios:scenarios",
+        "reproduce": f"{_COMMANDS}.reproduce:reproduce",
+        "explore": f"{_COMMANDS}.explore:explore",
+        "profile": f"{_COMMANDS}.profile:profile_app",
+    },
+    "Write": {
+        "init": f"{_COMMANDS}.scenarios:init",
+        "schema": f"{_COMMANDS}.scenarios:schema",
+        "import": f"{_COMMANDS}.importing:import_app",
+    },
+    "Measure": {"calibrate": "calibrate.app:app"},
+}
 app = App(
     add_completion=True,
     help="Simulate one training iteration of a large model: how long it takes, where the time goes,"
     " and whether it fits in memory."
     "\n\nStart with: simtrain run table5_22b_present. Each command's --help has an example;"
     " docs/tutorial.md leads from there to a decision.",
+    panels=_PANELS,
 )
-# Groups and commands in the order of `simtrain --help`.
-GROUPS = {
-    "Simulate": (run, memory, timeline, report, schedule, cost),
-    "Compare": (compare, search, plan, sweep, sweeps, query, plot),
-    "Look up": (explain, scenarios, reproduce, explore),
-    "Write": (init, schema),
-}
-for title, commands in GROUPS.items():
-    for command in commands:
-        app.command(rich_help_panel=title)(command)
-app.add_typer(import_app, name="import", rich_help_panel="Write")
-app.add_typer(calibrate_app, name="calibrate", rich_help_panel="Measure")
-app.add_typer(profile_app, name="profile", rich_help_panel="Look up")
 
 
 def _print_version(wanted: bool) -> None:

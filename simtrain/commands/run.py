@@ -82,7 +82,6 @@ def run(
     Example: simtrain run table5_175b_present --trace trace.json.gz --trace-microbatches 0,1
     """
     from simtrain.base.output_folder import check_writable
-    from simtrain.render.traces.write import check_trace_file, write_trace
     from simtrain.scenario import load_scenario
 
     output = Output(as_json, as_csv, as_markdown, table)
@@ -96,6 +95,8 @@ def run(
     microbatches = parse_numbers(trace_microbatches, "--trace-microbatches")
     window_s = parse_window_s(trace_window, "--trace-window")
     if trace:
+        from simtrain.render.traces.write import check_trace_file, write_trace
+
         check_trace_file(trace)
         if trace.suffix:
             check_writable(trace, "a trace", "--trace")

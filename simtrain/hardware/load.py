@@ -60,15 +60,16 @@ def load_profile(
     return validate(HardwareProfile, document.data, document.positions, spell)
 
 
-def profile_version(name_or_path: str) -> object:
-    """A value that changes when the profile's file changes: its inode, size and time.
+def profile_version(scenario: Scenario) -> object:
+    """A value that changes when the file of a scenario's profile changes: inode, size and time.
 
     Raises:
         InputError: there is no such profile.
     """
-    return (
-        id(_given[name_or_path]) if name_or_path in _given else _version(find_profile(name_or_path))
-    )
+    name = scenario.cluster
+    if name in _given:
+        return id(_given[name])
+    return _version(find_profile(name, scenario.positions.of_value(("cluster",))))
 
 
 def _version(path: pathlib.Path) -> tuple[pathlib.Path, int, int, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from pathlib import PurePath
+from weakref import WeakValueDictionary
 
 from pydantic import ValidationError
 
@@ -30,6 +31,25 @@ REASONS = {rule.code: rule.reason for rule in _EVERY_RULE}
 """The reason of each rule by its code, including the rules of clusters."""
 
 
+class _Objects:
+    """A set of scenarios by identity: an equal object, such as a changed copy, is another one."""
+
+    def __init__(self) -> None:
+        # An entry goes with its object, before its id can be that of another one.
+        self._by_id: WeakValueDictionary[int, Scenario] = WeakValueDictionary()
+
+    def __contains__(self, scenario: Scenario) -> bool:
+        return self._by_id.get(id(scenario)) is scenario
+
+    def add(self, scenario: Scenario) -> None:
+        """Add a scenario for as long as it lives."""
+        self._by_id[id(scenario)] = scenario
+
+
+_VALID, _LEGAL = _Objects(), _Objects()
+"""Scenarios whose values, and whose rules of the framework, were checked."""
+
+
 def check_scenario(
     scenario: Scenario, rules: Sequence[Rule] = RULES, kept: Sequence[Rule] = ()
 ) -> None:
@@ -43,10 +63,14 @@ def check_scenario(
     Raises:
         InputError: one problem per broken rule, with the nearest legal values.
     """
-    found = [(rule, rule.check(scenario)) for rule in rules]
-    broken = [(rule, violation) for rule, violation in found if violation]
+    if rules is RULES and scenario in _LEGAL:
+        return
+    violations = [(rule, rule.check(scenario)) for rule in rules]
+    broken = [(rule, violation) for rule, violation in violations if violation]
     if broken:
         raise InputError(problem_of(scenario, *one, kept or rules) for one in broken)
+    if rules is RULES:
+        _LEGAL.add(scenario)
 
 
 def check_values(scenario: Scenario) -> None:
@@ -56,6 +80,8 @@ def check_values(scenario: Scenario) -> None:
         InputError: one problem per wrong value.
     """
     check_is_scenario(scenario)
+    if scenario in _VALID:
+        return
     data = data_of(scenario)
     try:
         valid = Scenario.model_validate(data)
@@ -74,6 +100,7 @@ def check_values(scenario: Scenario) -> None:
     ]
     if wrong:
         raise InputError(wrong)
+    _VALID.add(scenario)
 
 
 def check_is_scenario(value: object) -> None:

@@ -71,12 +71,13 @@ class Evaluator:
         allow_oom: also simulate scenarios that do not fit in memory.
         breakdowns: compute breakdowns of time; evaluation is faster without.
         engine: as for `simulate`; all give bit-identical results.
+        machines: caches profiles and durations.
     """
 
     allow_oom: bool = False
     breakdowns: bool = True
     engine: Engine = "auto"
-    _machines: Machines = field(default_factory=Machines, repr=False)
+    machines: Machines = field(default_factory=Machines, repr=False)
 
     def evaluate(self, scenario: Scenario) -> Evaluation:
         """Evaluate one scenario.
@@ -134,7 +135,7 @@ class Evaluator:
             InputError: as `profile_of`.
         """
         check_is_scenario(scenario)
-        return self._machines.of(scenario, self.engine)
+        return self.machines.of(scenario, self.engine)
 
     def _evaluation(self, plan: Plan, machine: Machine, run: Run | None = None) -> Evaluation:
         profile = machine.model.profile

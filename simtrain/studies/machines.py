@@ -25,9 +25,13 @@ class Machines:
         """
         overrides = repr(scenario.hardware) if scenario.hardware else ""
         # The version changes with the file, so that a profile is read again.
-        key = engine, scenario.cluster, overrides, profile_version(scenario.cluster)
+        key = engine, scenario.cluster, overrides, profile_version(scenario)
         if key not in self._machines:
             if len(self._machines) == _MOST:
                 del self._machines[next(iter(self._machines))]
             self._machines[key] = Machine(DurationModel(profile_of(scenario)), engine)
         return self._machines[key]
+
+
+SHARED = Machines()
+"""The machines of all simulations of this process."""

@@ -18,11 +18,9 @@ from simtrain.iteration.report.result import Result
 from simtrain.iteration.run_plan import simulate_iteration
 from simtrain.scenario import Scenario, check_cluster, check_scenario, check_values
 from simtrain.studies.choose import choose, is_open
-from simtrain.studies.machines import Machines
+from simtrain.studies.machines import SHARED
 from simtrain.studies.remedy import cheapest_change, does_not_fit
 from simtrain.workload.tape import Block
-
-_MACHINES = Machines()
 
 
 def simulate(
@@ -66,7 +64,7 @@ def simulate(
 def _machine(scenario: Scenario, profile: HardwareProfile | None, engine: Engine) -> Machine:
     """Return a machine with this profile, or the shared one with the profile of the scenario."""
     if profile is None:
-        return _MACHINES.of(scenario, engine)
+        return SHARED.of(scenario, engine)
     return Machine(DurationModel(profile), engine)
 
 
@@ -87,11 +85,15 @@ def simulate_fitting(
         DoesNotFitError: the scenario does not fit; the error names the cheapest change, if any.
     """
     check_values(scenario)
-    if not is_open(scenario):
-        check_fits(scenario, simulate_memory(scenario), on_trial)
-    result = simulate(scenario, engine=engine)
-    check_fits(scenario, result.memory, on_trial)
-    return result
+    if is_open(scenario):
+        result = simulate(scenario, engine=engine)
+        check_fits(scenario, result.memory, on_trial)
+        return result
+    machine = _machine(scenario, None, engine)
+    profile = checked_profile(scenario, machine.model.profile)
+    plan = Plan.of(scenario, profile.cluster.domains)
+    check_fits(scenario, memory_report(plan, profile), on_trial)
+    return simulate_iteration(plan, machine)
 
 
 def check_fits(
@@ -120,7 +122,7 @@ def simulate_memory(scenario: Scenario, profile: HardwareProfile | None = None) 
     check_values(scenario)
     if is_open(scenario):
         return simulate(scenario, profile).memory
-    profile = checked_profile(scenario, profile)
+    profile = checked_profile(scenario, _machine(scenario, profile, "auto").model.profile)
     return memory_report(Plan.of(scenario, profile.cluster.domains), profile)
 
 

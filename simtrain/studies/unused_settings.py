@@ -13,6 +13,7 @@ from simtrain.errors import InputError
 from simtrain.scenario import Scenario
 from simtrain.studies.choose import is_open
 from simtrain.studies.evaluation import Evaluation, Evaluator
+from simtrain.studies.machines import SHARED
 
 _SECTIONS = ("placement", "memory", "overlap")
 _FIELDS: dict[str, Any] = {"model.attention_window": None, "model.attention_dropout": 0}
@@ -27,7 +28,7 @@ def settings_without_effect(scenario: Scenario) -> dict[str, str]:
     placement, memory and overlap. Recompute that is open is compared as none.
     """
     settled = scenario.replace({"recompute": "none"}) if is_open(scenario) else scenario
-    evaluator = Evaluator(allow_oom=True, breakdowns=False)
+    evaluator = Evaluator(allow_oom=True, breakdowns=False, machines=SHARED)
     now: Evaluation | None = None
     remarks: dict[str, str] = {}
     for name, other in _without_each(settled):
