@@ -159,7 +159,7 @@ def similar_characters(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
     missing = error.object[error.start : error.end]
-    return "".join(_SIMILAR.get(one, "?") for one in missing), error.end
+    return "".join(_SIMILAR.get(character, "?") for character in missing), error.end
 
 
 def run_app(app: Callable[[], None]) -> None:

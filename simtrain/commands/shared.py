@@ -198,7 +198,8 @@ def print_page(page: RenderableType, width: int | None = None) -> None:
     console = Console(width=width or text_width(), markup=False, emoji=False)
     # Clean the text but not the colours, which are escape sequences too.
     segments = [
-        Segment(printable(one.text), one.style, one.control) for one in console.render(page)
+        Segment(printable(segment.text), segment.style, segment.control)
+        for segment in console.render(page)
     ]
     with console.capture() as capture:
         console.print(Segments(segments), end="")

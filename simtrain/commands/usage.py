@@ -182,16 +182,23 @@ class Usage:
             # click has the names of --help in the random order of a set.
             for option in sorted((*param.opts, *param.secondary_opts), key=len)
         }
-        if name in options and options[name].is_flag:
+        if name not in options:
+            return self._unknown_option(words, name, [*options])
+        if options[name].is_flag:
             index = next(i for i, word in enumerate(words) if word.startswith(f"{name}="))
             message = f'is given the value "{words[index][len(name) + 1 :]}", but takes none'
             return _Fault("E907", name, message, [*words[:index], name, *words[index + 1 :]])
-        if name in options:
-            param = options[name]
-            instead = "" if param.required else ", or leave it out"
-            message = f"has no value: write {self._allowed(param)}{instead}"
-            example = _as_list(self._examples.get(param.name))[:1]
-            return _Fault("E907", name, message, [*words[:-1], *([name, *example] * len(example))])
+        param = options[name]
+        instead = "" if param.required else ", or leave it out"
+        message = f"has no value: write {self._allowed(param)}{instead}"
+        example = _as_list(self._examples.get(param.name))[:1]
+        return _Fault("E907", name, message, [*words[:-1], *([name, *example] * len(example))])
+
+    def _unknown_option(self, words: Sequence[str], name: str, options: Sequence[str]) -> _Fault:
+        """Return the fault of an option that does not exist.
+
+        It is an option of another command, a field of the scenario, misspelt, or unknown.
+        """
         index = next(i for i, word in enumerate(words) if _begins_with(word, name))
         word, equals, value = words[index].partition("=")
         before, after = words[:index], words[index + 1 :]
@@ -201,11 +208,11 @@ class Usage:
         if (command := _ELSEWHERE.get(word, "")) in _commands_of(group):
             return _Fault("E902", word, message, [*words], f"{command} has {word}: ", command)
         if "--set" in options and (setting := _setting_of(word)):
-            field, shown = setting
+            field, example = setting
             if has_value:
                 value, after = after[0], after[1:]
             advice = f"{field} is a field of the scenario: "
-            repaired = [*before, "--set", f"{field}={value or shown}", *after]
+            repaired = [*before, "--set", f"{field}={value or example}", *after]
             return _Fault("E902", word, message, repaired, advice)
         bare_names = {option.lstrip("-"): option for option in options}
         if similar := difflib.get_close_matches(word.lstrip("-"), bare_names, n=1):
@@ -232,21 +239,23 @@ class Usage:
 
     def _unknown_command(self, words: Sequence[str]) -> _Fault | None:
         """Return a fault if the first word is no command of the group."""
-        known = self._commands
+        commands = self._commands
         name, rest = (words[0], words[1:]) if words else ("", [])
-        if name in known:
+        if name in commands:
             return None
         message = "there is no such command" if words else "the command is missing"
         # Also commands of inner groups, so that "fit" finds "calibrate fit".
-        paths = {leaf: [outer, leaf] for outer in known for leaf in _commands_of(known[outer])}
-        paths |= {name: [name] for name in known}
+        paths = {
+            leaf: [outer, leaf] for outer in commands for leaf in _commands_of(commands[outer])
+        }
+        paths |= {name: [name] for name in commands}
         if similar := difflib.get_close_matches(name, paths, n=1):
             path = paths[similar[0]]
             advice = f"did you mean {' '.join(path)}? "
             return _Fault("E901", name, message, [*path, *rest], advice)
-        if "run" in known and (name.endswith(".yaml") or name in shipped_scenarios(name)):
+        if "run" in commands and (name.endswith(".yaml") or name in shipped_scenarios(name)):
             return _Fault("E901", name, message, ["run", *words], f"did you mean to run {name}? ")
-        message += f"; the commands are {', '.join(known)}"
+        message += f"; the commands are {', '.join(commands)}"
         return _Fault("E901", name, message, ["--help"])
 
     def _wrong_value(self, param: Any, values: Mapping[str, Any]) -> _Fault | None:

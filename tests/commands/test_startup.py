@@ -97,6 +97,16 @@ def test_a_command_imports_only_what_it_needs(group: str, imported: dict[str, se
     assert imported[group] & SLOW <= may_import
 
 
+def test_a_command_does_not_import_the_others() -> None:
+    code = "from simtrain.commands.cli import main; import sys; sys.argv[1:] = ['run', '--help']\n"
+    code += "try: main()\nfinally: print(*sys.modules, file=sys.stderr)"
+    outcome = spawn("-c", code, PYTHONPATH=str(ROOT))
+    assert outcome.exit_code == 0
+    modules = outcome.stderr.split()
+    assert "simtrain.commands.run" in modules
+    assert not {"simtrain.commands.search", "simtrain.commands.sweep", "calibrate"} & {*modules}
+
+
 def test_help_imports_only_the_modules_of_commands(imported: dict[str, set[str]]) -> None:
     modules = imported["help of commands"]
     ours = {name for name in modules if name.partition(".")[0] == "simtrain"}

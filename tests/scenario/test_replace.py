@@ -1,7 +1,10 @@
 """Scenarios built and changed in Python, and their errors."""
 
+import copy
 import json
+import pickle
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +22,7 @@ from simtrain.scenario import (
     Parallelism,
     RecomputePolicy,
     Scenario,
+    check,
     check_scenario,
     load_scenario,
     load_unchecked,
@@ -368,3 +372,23 @@ def test_overrides_that_are_no_list_are_refused_in_words_of_python(overrides: An
     with pytest.raises(InputError, match=r"overrides: E112 .*not a list") as caught:
         load_scenario("gpt2_1_5b", overrides)
     assert "--set" not in str(caught.value) and ".replace(" in str(caught.value)
+
+
+def test_a_scenario_is_checked_once_and_its_copies_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    scenario = load_scenario(NAME)
+    simulate(scenario)
+    copies = [copy.copy(scenario), copy.deepcopy(scenario), pickle.loads(pickle.dumps(scenario))]
+    rules: list[object] = []
+    monkeypatch.setattr(check, "RULES", [replace(rule, check=rules.append) for rule in check.RULES])
+    check_scenario(scenario, check.RULES)
+    assert not rules
+    for copied in copies:
+        check_scenario(copied, check.RULES)
+        assert rules and all(subject is copied for subject in rules)
+        rules.clear()
+    monkeypatch.undo()
+    split = scenario.parallelism.model_copy(update={"tensor": 3})
+    with pytest.raises(InputError, match="E3"):
+        simulate(scenario.model_copy(update={"parallelism": split}))
+    with pytest.raises(InputError, match="E2"):
+        simulate(scenario.model_copy(update={"attention_backend": 3}))
