@@ -106,7 +106,11 @@ class Evaluator:
         profile = checked_profile(scenario, machine.model.profile)
         if is_open(scenario):
             return self.evaluate(scenario).peak_bytes
-        return peak_bytes(_plan(scenario, machine), profile)
+        return self.peak_bytes_of_plan(_plan(scenario, machine), profile)
+
+    def peak_bytes_of_plan(self, plan: Plan, profile: HardwareProfile) -> int:
+        """Peak memory of a plan's fullest stage; the rules of its scenario are not checked."""
+        return peak_bytes(plan, profile)
 
     def extrapolated_compute(self, scenario: Scenario) -> float:
         """Fraction of kernel time with shapes outside the range that the profile was fitted on.

@@ -34,9 +34,11 @@ from simtrain.iteration.memory.working import pass_memory
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.seconds import Machine
 from simtrain.schedules import KINDS, NAMED, Kind
+from simtrain.workload.chunk import Parameters
 from simtrain.workload.issue import Segment, Stream, stream_of
 from simtrain.workload.passes import Pass
 from simtrain.workload.record import record_pass
+from simtrain.workload.step_options import StepOptions
 
 _ROUNDING = 1 - 1e-9
 """Margin for sums in another order, which differ in their last digits."""
@@ -150,9 +152,14 @@ def _least_seconds(plan: Plan, seconds: Callable[[Pass], float]) -> dict[Kind, l
 
 def _states_bytes(plan: Plan) -> list[int]:
     """Return the model states of the first stage, then of the other different ones."""
+    return _states_of_stages(plan.step_options, plan.stage_parameters)
+
+
+@functools.lru_cache(maxsize=1024)
+def _states_of_stages(options: StepOptions, stages: tuple[Parameters, ...]) -> list[int]:
     return [
-        model_states(plan.step_options, one.total, one.experts, one.in_fp8).total_bytes
-        for one in dict.fromkeys(plan.stage_parameters)
+        model_states(options, one.total, one.experts, one.in_fp8).total_bytes
+        for one in dict.fromkeys(stages)
     ]
 
 

@@ -20,6 +20,7 @@ from simtrain.studies.search.result import SearchResult
 from simtrain.studies.search.sampling import search_samples
 from simtrain.studies.search.space import Space
 from simtrain.studies.search.workers import Workers
+from simtrain.studies.simulation import checked_profile
 
 
 @without_garbage_collection()
@@ -152,6 +153,8 @@ def _legal_points(space: Space, profile: HardwareProfile) -> LegalPoints:
     legal = legal_points(space, rules_on(profile))
     if not legal.points:
         raise problems.none_legal(space, legal, profile)
+    # The cluster's other rules, which every point or none breaks.
+    checked_profile(space.scenario(legal.points[0]), profile)
     return legal
 
 

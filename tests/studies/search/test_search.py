@@ -12,6 +12,7 @@ import pytest
 
 import simtrain
 from simtrain.errors import DoesNotFitError, InputError
+from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.report.breakdown import Breakdown
 from simtrain.scenario import Scenario
@@ -92,13 +93,14 @@ class FakeEvaluator(Evaluator):
         self.bounds, self.time_s = bounds, time_s
         self.bounds_s: list[float] = []
 
-    def peak_bytes(self, scenario: Scenario) -> int:
-        return self.bounds.peak_bytes(Plan.of(scenario, 8))
+    def peak_bytes_of_plan(self, plan: Plan, profile: HardwareProfile) -> int:
+        return self.bounds.peak_bytes(plan)
 
     def evaluate(self, scenario: Scenario) -> Evaluation:
-        self.bounds_s.append(self.bounds.busy_s(Plan.of(scenario, 8)))
+        plan = Plan.of(scenario, 8)
+        self.bounds_s.append(self.bounds.busy_s(plan))
         run = Run(self.time_s(self.bounds_s[-1]), 1.0, 0.5, 0.5, Breakdown())
-        return Evaluation(scenario, self.peak_bytes(scenario), 80 * GIB, run)
+        return Evaluation(scenario, self.bounds.peak_bytes(plan), 80 * GIB, run)
 
 
 def large(
