@@ -11,7 +11,7 @@ from simtrain.scenario import Scenario
 from simtrain.studies.cost import Limits, TrainingCost
 from simtrain.studies.planning.layout import Combination, LayoutResult
 from simtrain.studies.search.explorer import Candidate
-from simtrain.studies.search.result import found_json
+from simtrain.studies.search.result import candidate_json
 from simtrain.units import DAY_S, format_seconds, four_digits
 
 PlanObjective = Literal["time", "cost"]
@@ -186,7 +186,7 @@ def _row_json(row: PlanRow) -> dict[str, Any]:
         "misses": list(row.misses),
         "exact": layout.exact,
         "gap": layout.gap,
-        "layout": found_json(row.best) if row.best else None,
+        "layout": candidate_json(row.best) if row.best else None,
         "cost": row.cost.to_json() if row.cost else None,
         "problems": [
             {name: getattr(problem, name) for name in ("code", "message", "reason", "fix")}

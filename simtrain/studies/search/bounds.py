@@ -57,20 +57,20 @@ class Bounds:
 
     def busy_s(self, plan: Plan) -> float:
         """Return a quick bound of the iteration time, from the busiest stream of each pass."""
-        return self._iteration_s(plan, lambda one: max(self._streams_s(one)))
+        return self._iteration_s(plan, lambda chunk_pass: max(self._streams_s(chunk_pass)))
 
     def estimate_s(self, plan: Plan) -> float:
         """Return a quick estimate, no bound: as if no op of a pass overlapped another."""
 
-        def pass_s(one: Pass) -> float:
-            host_s, *streams_s = self._streams_s(one)
+        def pass_s(chunk_pass: Pass) -> float:
+            host_s, *streams_s = self._streams_s(chunk_pass)
             return max(host_s, sum(streams_s))
 
         return self._iteration_s(plan, pass_s)
 
     def iteration_s(self, plan: Plan) -> float:
         """Return a close bound of the iteration time; simulates each different pass once."""
-        return self._iteration_s(plan, lambda one: self.machine.time(one).duration_s)
+        return self._iteration_s(plan, lambda chunk_pass: self.machine.time(chunk_pass).duration_s)
 
     def states_bytes(self, plan: Plan) -> int:
         """Return a quick bound of the peak: the model states of the fullest stage."""
@@ -98,7 +98,8 @@ class Bounds:
         for stage, step_s in enumerate(steps_s):
             chunks = numbers[stage :: plan.mesh.pp]
             all_s, without_split_s = (
-                plan.scenario.num_microbatches * sum(forward_s[one] + back_s[one] for one in chunks)
+                plan.scenario.num_microbatches
+                * sum(forward_s[chunk] + back_s[chunk] for chunk in chunks)
                 for back_s in (backward_s, inputs_s)
             )
             ends_s = all_s + step_s, without_split_s + after_s[stage] + steps_s[0]
@@ -114,16 +115,18 @@ class Bounds:
         }
         steps_s = [times[parameters] for parameters in plan.stage_parameters]
         if plan.reductions:
-            reductions_s = {number: seconds(one) for number, one in plan.reductions.items()}
+            reductions_s = {
+                number: seconds(reduction) for number, reduction in plan.reductions.items()
+            }
             for virtual_stage, number in enumerate(plan.model_chunks.numbers):
                 steps_s[virtual_stage % plan.mesh.pp] += reductions_s[number]
         return steps_s
 
-    def _add_up_pass(self, one: Pass) -> list[float]:
+    def _add_up_pass(self, chunk_pass: Pass) -> list[float]:
         """Return for how long a pass keeps the host and each of its streams busy."""
-        launch_s = self.machine.host_issue_s(one.options.launch_s)
+        launch_s = self.machine.host_issue_s(chunk_pass.options.launch_s)
         busy_s = [0.0] * (1 + len(Stream))
-        for segment, number in Counter(record_pass(one).segments).items():
+        for segment, number in Counter(record_pass(chunk_pass).segments).items():
             busy_s[0] += number * len(segment.ops) * launch_s
             for stream, stream_s in enumerate(self._segment_s(segment), start=1):
                 busy_s[stream] += number * stream_s
@@ -145,8 +148,8 @@ def _least_seconds(plan: Plan, seconds: Callable[[Pass], float]) -> dict[Kind, l
     num_chunks = len(plan.model_chunks.different)
     times = {kind: [math.inf] * num_chunks for kind in KINDS}
     for passes in (plan.passes, plan.passes_skipping_sync):
-        for (number, kind, _), one in passes.items():
-            times[kind][number] = min(times[kind][number], seconds(one))
+        for (number, kind, _), chunk_pass in passes.items():
+            times[kind][number] = min(times[kind][number], seconds(chunk_pass))
     return times
 
 
@@ -158,8 +161,8 @@ def _states_bytes(plan: Plan) -> list[int]:
 @functools.lru_cache(maxsize=1024)
 def _states_of_stages(options: StepOptions, stages: tuple[Parameters, ...]) -> list[int]:
     return [
-        model_states(options, one.total, one.experts, one.in_fp8).total_bytes
-        for one in dict.fromkeys(stages)
+        model_states(options, stage.total, stage.experts, stage.in_fp8).total_bytes
+        for stage in dict.fromkeys(stages)
     ]
 
 
@@ -167,8 +170,8 @@ def _activations_bytes(plan: Plan) -> int:
     """Return the least bytes that the first rank's waiting forward passes save."""
     chunks = {*plan.model_chunks.numbers[:: plan.mesh.pp]}
     saved_bytes = (
-        pass_memory(one).remaining_bytes
-        for (number, kind, _), one in plan.passes.items()
+        pass_memory(chunk_pass).remaining_bytes
+        for (number, kind, _), chunk_pass in plan.passes.items()
         if kind == "F" and number in chunks
     )
     return _most_waiting(plan) * min(saved_bytes)

@@ -130,10 +130,10 @@ class _Search:
         stopped: Stopped | None = None
         # The first points come from all parts of the space, so that one of them is likely to fit.
         numbers = (
-            one
+            number
             for first in range(_STRIDE)
-            for one in range(first, len(self.points), _STRIDE)
-            if one not in self.taken
+            for number in range(first, len(self.points), _STRIDE)
+            if number not in self.taken
         )
         for done, number in enumerate(numbers):
             if done % _TELL_EVERY == 0:
@@ -163,7 +163,9 @@ class _Search:
         if not self.ordered:
             return
         most = min(map(savings, self.ordered))
-        smallest = min((one for one in self.ordered if savings(one) == most), key=states_bytes)
+        smallest = min(
+            (place for place in self.ordered if savings(place) == most), key=states_bytes
+        )
         self.ordered.remove(smallest)
         if self.explorer.fits(self.points[smallest[1]]):
             self.num_fitting += 1
@@ -194,9 +196,9 @@ class _Search:
         """Count how many of the other points fit."""
         # Neighbours in the order of the space share most of their work.
         others = [self.points[number] for number in sorted(place[1] for place in self.unseen)]
-        for one in self.workers.assessments(others, self.stop, bounded=False):
+        for assessment in self.workers.assessments(others, self.stop, bounded=False):
             self.num_counted += 1
-            self.num_fitting += one.peak_bytes <= self.explorer.limit_bytes
+            self.num_fitting += assessment.peak_bytes <= self.explorer.limit_bytes
             self.report("counting what fits", self.next + self.num_counted)
 
     @property

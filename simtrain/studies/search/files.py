@@ -30,8 +30,8 @@ def write_scenarios(result: SearchResult, folder: Path) -> list[Path]:
     """Write one scenario per ranked layout, named by the base and the rank; see `write_files`."""
     names = names_of_ranks(result.base, len(result.ranked))
     files = [
-        CandidateFile(name, _description(result, rank, found), found)
-        for rank, (name, found) in enumerate(zip(names, result.ranked, strict=True), start=1)
+        CandidateFile(name, _description(result, rank, candidate), candidate)
+        for rank, (name, candidate) in enumerate(zip(names, result.ranked, strict=True), start=1)
     ]
     return write_files(result.base, "search", folder, files)
 
@@ -52,7 +52,7 @@ class CandidateFile:
 
     name: str
     description: str
-    found: Candidate
+    candidate: Candidate
 
 
 def write_files(
@@ -109,7 +109,7 @@ def prepare_folder(base: Scenario, folder: Path, names: Sequence[str]) -> list[P
 
 def _content(origin: str, file: CandidateFile) -> bytes:
     """Return a scenario file: its origin, the digest of the following lines, and these lines."""
-    scenario, text = file.found.scenario, io.StringIO()
+    scenario, text = file.candidate.scenario, io.StringIO()
     YAML().dump(_data(scenario, file.name, file.description), text)
     made = provenance(scenario.cluster)
     profile = f"profile {made['profile']} (SHA-256 {made['profile_sha256']})"
@@ -125,12 +125,12 @@ def _origin(path: Path) -> str:
     return origin.decode(errors="replace")
 
 
-def _description(result: SearchResult, rank: int, found: Candidate) -> str:
+def _description(result: SearchResult, rank: int, candidate: Candidate) -> str:
     return (
         f"number {rank} by {result.objective.value} on "
-        f"{num_gpus_in_words([found.scenario.num_gpus])}: "
-        f"{format_seconds(found.run.iteration_time_s)}, "
-        f"{format_bytes(found.evaluation.peak_bytes)} at its peak"
+        f"{num_gpus_in_words([candidate.scenario.num_gpus])}: "
+        f"{format_seconds(candidate.run.iteration_time_s)}, "
+        f"{format_bytes(candidate.evaluation.peak_bytes)} at its peak"
     )
 
 

@@ -108,7 +108,7 @@ class _DecisionTree:
 
     def _add_branch(self, step: _Node, prefix: Prefix) -> _Node:
         steps = self._run(prefix)
-        place = [one.coordinate for one in steps].index(step.coordinate)
+        place = [node.coordinate for node in steps].index(step.coordinate)
         for following in steps[place + 1 :]:
             step.next[prefix[step.coordinate]] = following
             step = following

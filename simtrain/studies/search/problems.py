@@ -55,7 +55,7 @@ def check_counts(
     trials = () if max_trials is None else (max_trials,)
     counts: dict[str, Sequence[object]] = {"gpus": tuple(gpus) or ((),), "top": (top,)}
     counts |= {"max_trials": trials, "workers": (workers,)}
-    counts |= {name: given or ((),) for name, given in degrees.items() if given is not None}
+    counts |= {name: numbers or ((),) for name, numbers in degrees.items() if numbers is not None}
     problems = [
         Problem("E834", f"{name} is {value!r}", fix="write a whole number of at least 1")
         for name, values in counts.items()
@@ -75,8 +75,8 @@ def check_degrees(space: Space, degrees: Degrees) -> None:
             Location(f"--{name}"),
             fix=f"remove one of them: --{name} 4 alone searches 4, --{name} 1,2,4 all three",
         )
-        for name, given in degrees.items()
-        if given is not None and name in space.held
+        for name, numbers in degrees.items()
+        if numbers is not None and name in space.held
     ]
     if problems:
         raise InputError(problems)
@@ -155,9 +155,9 @@ def none_legal(space: Space, legal: LegalPoints, profile: HardwareProfile) -> In
             f"\n    {code}, {number}: {REASONS[code]}"
             for code, number in legal.removed.most_common()
         )
-    held = as_options(Point.of(space.base), sorted(space.held))
+    overridden = as_options(Point.of(space.base), sorted(space.held))
     fix = f"search on {_other_gpus(space, profile)}, or with another global batch"
-    fix += f", or without --set {' --set '.join(held)}" if held else ""
+    fix += f", or without --set {' --set '.join(overridden)}" if overridden else ""
     message = f"none of {legal.num_configurations} layouts on {gpus} is legal"
     return InputError.of("E831", message, reason=reason, fix=fix)
 
@@ -172,8 +172,8 @@ def _other_gpus(space: Space, profile: HardwareProfile) -> str:
         return bool(legal_points(space.on((number,)), rules_on(profile)).points)
 
     nearest = (next(filter(has_legal, numbers), None) for numbers in (below, above))
-    found = [number for number in nearest if number]
-    return num_gpus_in_words(found) if found else "another number of GPUs"
+    numbers = [number for number in nearest if number]
+    return num_gpus_in_words(numbers) if numbers else "another number of GPUs"
 
 
 def none_fits(

@@ -86,12 +86,12 @@ class SearchResult:
         time = format_seconds(best.run.iteration_time_s)
         return f"<SearchResult {self.base.name or 'unnamed'}: best {time}, of {counts}>"
 
-    def price_of_tokens(self, found: Candidate) -> float | None:
+    def price_of_tokens(self, candidate: Candidate) -> float | None:
         """Price of a million tokens, in the price's currency."""
         if self.price is None:
             return None
-        scenario = found.scenario
-        gpu_hours = found.gpu_seconds / HOUR_S
+        scenario = candidate.scenario
+        gpu_hours = candidate.gpu_seconds / HOUR_S
         num_tokens = scenario.batch.global_ * scenario.model.seq_length
         return self.price.per_hour * gpu_hours / num_tokens * 1e6
 
@@ -108,8 +108,8 @@ class SearchResult:
         `recompute` of a ranked layout is the chosen policy if the layout has `auto`.
         """
         ranked = [
-            found_json(found) | {"price_of_million_tokens": self.price_of_tokens(found)}
-            for found in self.ranked
+            candidate_json(candidate) | {"price_of_million_tokens": self.price_of_tokens(candidate)}
+            for candidate in self.ranked
         ]
         return {
             "scenario": self.base.name,
@@ -151,19 +151,19 @@ class SearchResult:
         return {f"lower_bound_{field}": bound}
 
 
-def found_json(found: Candidate) -> dict[str, Any]:
+def candidate_json(candidate: Candidate) -> dict[str, Any]:
     """A layout and its results as plain data, in full precision."""
-    evaluation, run = found.evaluation, found.run
-    breakdown, chosen = asdict(found.breakdown), evaluation.scenario.recompute
+    evaluation, run = candidate.evaluation, candidate.run
+    breakdown, chosen = asdict(candidate.breakdown), evaluation.scenario.recompute
     return {
         "configuration": {
-            **Point.of(found.scenario)._asdict(),
-            "recompute": found.scenario.recompute.model_dump(exclude_unset=True),
+            **Point.of(candidate.scenario)._asdict(),
+            "recompute": candidate.scenario.recompute.model_dump(exclude_unset=True),
         },
         "recompute": {"strategy": chosen.strategy} | chosen.model_dump(exclude_defaults=True),
-        "num_gpus": found.scenario.num_gpus,
+        "num_gpus": candidate.scenario.num_gpus,
         "iteration_time_s": run.iteration_time_s,
-        "gpu_seconds": found.gpu_seconds,
+        "gpu_seconds": candidate.gpu_seconds,
         "tokens_per_s": run.tokens_per_s,
         "mfu": run.mfu,
         "hfu": run.hfu,

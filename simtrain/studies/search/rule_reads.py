@@ -59,7 +59,7 @@ def _recording(space: Space, point: _RecordingPoint) -> Scenario:
         """Return a function that reads a field of the scenario, or one of its sections."""
         if not isinstance(follows, dict):
             return functools.partial(follows, point)
-        inner = {field: functools.partial(one, point) for field, one in follows.items()}
+        inner = {field: functools.partial(of_point, point) for field, of_point in follows.items()}
         section = _following(getattr(scenario, name), inner, lambda: getattr(whole(), name))
         return lambda: section
 

@@ -57,7 +57,7 @@ def search_samples(
         trial, point = _ask(study, tree, explorer.space.axes)
         if point not in unseen:
             study.tell(trial, _loss(explorer, point))
-            study.enqueue_trial(_places(next(one for one in shuffled if one in unseen), tree))
+            study.enqueue_trial(_places(next(new for new in shuffled if new in unseen), tree))
             trial, point = _ask(study, tree, explorer.space.axes)
         study.tell(trial, _loss(explorer, point))
         del unseen[point]

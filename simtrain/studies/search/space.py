@@ -210,7 +210,7 @@ class Space:
             fields += (
                 [section] if whole else [f"{section}.{name}" for name in type(value).model_fields]
             )
-        return tuple(one for one in dict.fromkeys(fields) if one not in {*varied, *idle})
+        return tuple(field for field in dict.fromkeys(fields) if field not in {*varied, *idle})
 
     def left_out(self, points: Sequence[Point]) -> tuple[str, ...]:
         """Settings of the base that some of these points do not have."""
@@ -224,7 +224,7 @@ class Space:
 
     def _splits(self, num_gpus: int) -> Iterator[Prefix]:
         """The splits over a number of GPUs: the values of `_SPLIT`."""
-        held = [place for place, name in enumerate(_SPLIT) if name in self.held]
+        fixed = [place for place, name in enumerate(_SPLIT) if name in self.held]
         for context in self._contexts:
             groups, rest = divmod(num_gpus, context)
             if rest:
@@ -234,15 +234,15 @@ class Space:
                     data = groups // tensor // pipeline
                     for expert, expert_tensor in self._expert_splits(tensor):
                         split = tensor, pipeline, data, context, expert, expert_tensor
-                        if all(split[place] == self._now[place] for place in held):
+                        if all(split[place] == self._now[place] for place in fixed):
                             yield split
 
     def _expert_splits(self, tensor: int) -> Iterator[tuple[int, int | None]]:
         """Choices of expert-parallel ranks, and of ranks per expert: all of `tensor`, or 1."""
-        given = self._now.expert_tensor
-        shared = [given]
+        now = self._now.expert_tensor
+        shared = [now]
         if self._varies("expert_tensor") and "expert_tensor" not in self.held:
-            shared = [*dict.fromkeys((tensor, 1, given or 1))]
+            shared = [*dict.fromkeys((tensor, 1, now or 1))]
         for expert in self._experts:
             for expert_tensor in shared:
                 yield expert, expert_tensor
@@ -297,7 +297,7 @@ class Space:
         if now == 1 and length < LONG_SEQUENCE:
             return [1]
         most, sizes = max(now, length // LEAST_TOKENS), map(divisors, self.gpus)
-        return sorted({one for size in sizes for one in size if one <= most})
+        return sorted({number for numbers in sizes for number in numbers if number <= most})
 
     @property
     def _experts_by_default(self) -> list[int]:

@@ -45,4 +45,4 @@ def _written(value: object) -> str:
     if not details:
         return value.strategy
     spelled = {"strategy": value.strategy} | details
-    return f"{{{', '.join(f'{name}: {_written(one)}' for name, one in spelled.items())}}}"
+    return f"{{{', '.join(f'{name}: {_written(detail)}' for name, detail in spelled.items())}}}"

@@ -85,19 +85,21 @@ class Workers:
                 ordered = sorted(window, key=lambda point: point[:-1])
                 starts = range(0, len(window), _CHUNK)
                 chunks = [ordered[start : start + _CHUNK] for start in starts]
-                futures = [executor.submit(_assess, self._inputs, one, bounded) for one in chunks]
+                futures = [
+                    executor.submit(_assess, self._inputs, chunk, bounded) for chunk in chunks
+                ]
                 submitted.append((window, [*zip(chunks, futures, strict=True)]))
             if not submitted:
                 return
             window, assessed = submitted.popleft()
-            found: dict[Point, Assessment] = {}
+            assessments: dict[Point, Assessment] = {}
             for chunk, future in assessed:
                 while not wait([future], _POLL_S).done:
                     _check(stop)
-                found |= zip(chunk, future.result(), strict=True)
+                assessments |= zip(chunk, future.result(), strict=True)
             for point in window:
-                self.explorer.peaks_bytes[point] = found[point].peak_bytes
-                yield found[point]
+                self.explorer.peaks_bytes[point] = assessments[point].peak_bytes
+                yield assessments[point]
 
 
 def _windows(points: Sequence[Point]) -> Iterator[Sequence[Point]]:
