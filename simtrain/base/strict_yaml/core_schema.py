@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Callable
@@ -32,8 +33,13 @@ class CoreResolver(VersionedResolver):
         """Return the tag of a node without an explicit tag."""
         if kind is ScalarNode:
             plain = implicit[0]
-            return Tag(suffix=_TAG + (_kind_of(value) if plain else "str"))
+            return _tag(_kind_of(value) if plain else "str")
         return super().resolve(kind, value, implicit)
+
+
+@functools.cache
+def _tag(kind: str) -> Tag:
+    return Tag(suffix=_TAG + kind)
 
 
 def _integer(text: str) -> int:
@@ -62,9 +68,12 @@ _PLAIN_SCALARS: dict[str, tuple[str, Callable[[str], Any]]] = {
 }
 
 
+_FORMS = re.compile("|".join(f"(?P<{kind}>{form})" for kind, (form, _) in _PLAIN_SCALARS.items()))
+
+
 def _kind_of(text: str) -> str:
-    kinds = (kind for kind, (form, _) in _PLAIN_SCALARS.items() if re.fullmatch(form, text))
-    return next(kinds, "str")
+    form = _FORMS.fullmatch(text)
+    return form.lastgroup or "str" if form else "str"
 
 
 def _constructed(kind: str, text: str) -> Any:
