@@ -9,7 +9,7 @@ Time. A rank runs its passes one after another on one compute stream, in the sch
 4. A rank then reduces its gradients and runs its optimizer step on the same stream.
 
 So for every rank (2) + (1) + (4) is a bound, and (2) + (1) + (3) + (4) without split-off weight
-gradients, with (4) of the first rank, where (3) ends. Messages, exchanges and shared links only add
+gradients, with (4) of the rank where (3) ends. Messages, exchanges and shared links only add
 to the time. The time of a pass is its simulated duration or, quicker, the time for which its
 program keeps one of its streams busy.
 
@@ -22,9 +22,10 @@ from __future__ import annotations
 import functools
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from operator import add
+from typing import NamedTuple
 
 import numpy as np
 
@@ -33,7 +34,7 @@ from simtrain.iteration.memory.states import model_states
 from simtrain.iteration.memory.working import pass_memory
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.seconds import Machine
-from simtrain.schedules import KINDS, NAMED, Kind
+from simtrain.schedules import KINDS, Kind, PipelineOrder, ScheduleVersion, schedule_of
 from simtrain.workload.chunk import Parameters
 from simtrain.workload.issue import Segment, Stream, stream_of
 from simtrain.workload.passes import Pass
@@ -44,7 +45,7 @@ _ROUNDING = 1 - 1e-9
 """Margin for sums in another order, which differ in their last digits."""
 
 _WAITING = np.array([{"F": 1, "B": -1, "I": -1, "W": 0}[kind] for kind in KINDS])
-"""Change of the number of forward passes whose backward passes have not begun, by kind."""
+"""Change of the number of forward passes that wait for their backward passes, by kind."""
 
 
 class Bounds:
@@ -91,22 +92,31 @@ class Bounds:
         # A backward pass is whole (B), or split into input (I) and weight gradients (W).
         inputs_s = [*map(min, times["B"], times["I"])]
         backward_s = [*map(min, times["B"], map(add, times["I"], times["W"]))]
-        numbers, steps_s = plan.model_chunks.numbers, self._steps_s(plan, seconds)
+        numbers, ranks = plan.model_chunks.numbers, _Ranks.of(plan.order).virtual_stages
+        steps_s = self._steps_s(plan, ranks, seconds)
+        first_step_s = next(
+            step_s for stages, step_s in zip(ranks, steps_s, strict=True) if 0 in stages
+        )
         before_s = [*accumulate((forward_s[number] for number in numbers), initial=0.0)]
         after_s = [*accumulate((inputs_s[number] for number in numbers), initial=0.0)]
         iteration_s = 0.0
-        for stage, step_s in enumerate(steps_s):
-            chunks = numbers[stage :: plan.mesh.pp]
+        for virtual_stages, step_s in zip(ranks, steps_s, strict=True):
+            first, chunks = min(virtual_stages), [numbers[stage] for stage in virtual_stages]
             all_s, without_split_s = (
                 plan.scenario.num_microbatches
                 * sum(forward_s[chunk] + back_s[chunk] for chunk in chunks)
                 for back_s in (backward_s, inputs_s)
             )
-            ends_s = all_s + step_s, without_split_s + after_s[stage] + steps_s[0]
-            iteration_s = max(iteration_s, before_s[stage] + max(ends_s))
+            ends_s = all_s + step_s, without_split_s + after_s[first] + first_step_s
+            iteration_s = max(iteration_s, before_s[first] + max(ends_s))
         return _ROUNDING * iteration_s
 
-    def _steps_s(self, plan: Plan, seconds: Callable[[Pass], float]) -> list[float]:
+    def _steps_s(
+        self,
+        plan: Plan,
+        ranks: Sequence[Sequence[int]],
+        seconds: Callable[[Pass], float],
+    ) -> list[float]:
         """Return [ranks], the least time of the reduction of gradients and the optimizer step."""
         different = dict.fromkeys(plan.stage_parameters)
         times = {
@@ -114,13 +124,13 @@ class Bounds:
             for parameters in different
         }
         steps_s = [times[parameters] for parameters in plan.stage_parameters]
-        if plan.reductions:
-            reductions_s = {
-                number: seconds(reduction) for number, reduction in plan.reductions.items()
-            }
-            for virtual_stage, number in enumerate(plan.model_chunks.numbers):
-                steps_s[virtual_stage % plan.mesh.pp] += reductions_s[number]
-        return steps_s
+        if not plan.reductions:
+            return steps_s
+        numbers = plan.model_chunks.numbers
+        return [
+            step_s + sum(seconds(plan.reductions[numbers[stage]]) for stage in virtual_stages)
+            for step_s, virtual_stages in zip(steps_s, ranks, strict=True)
+        ]
 
     def _add_up_pass(self, chunk_pass: Pass) -> list[float]:
         """Return for how long a pass keeps the host and each of its streams busy."""
@@ -168,21 +178,40 @@ def _states_of_stages(options: StepOptions, stages: tuple[Parameters, ...]) -> l
 
 def _activations_bytes(plan: Plan) -> int:
     """Return the least bytes that the first rank's waiting forward passes save."""
-    chunks = {*plan.model_chunks.numbers[:: plan.mesh.pp]}
+    ranks, numbers = _Ranks.of(plan.order), plan.model_chunks.numbers
+    chunks = {numbers[virtual_stage] for virtual_stage in ranks.virtual_stages[0]}
     saved_bytes = (
         pass_memory(chunk_pass).remaining_bytes
         for (number, kind, _), chunk_pass in plan.passes.items()
         if kind == "F" and number in chunks
     )
-    return _most_waiting(plan) * min(saved_bytes)
+    return ranks.most_waiting * min(saved_bytes)
 
 
-def _most_waiting(plan: Plan) -> int:
-    """Return the most forward passes of the first rank whose backward passes have not begun."""
-    order = plan.order
-    if isinstance(order.schedule_name, str) and len(order.kinds) == 2:
-        family = NAMED[order.schedule_name]  # mostly without building the schedule
-        return family.most_outstanding(order.num_stages, order.num_chunks, order.num_microbatches)
-    schedule = plan.schedule
-    first = schedule.kind[: schedule.rank_starts[1]]
-    return int(np.cumsum(_WAITING[first]).max())
+class _Ranks(NamedTuple):
+    """What the order of a pipeline says of its ranks.
+
+    Args:
+        virtual_stages: [ranks], the virtual stages of each rank.
+        most_waiting: the most forward passes of the first rank that wait for their backward passes.
+    """
+
+    virtual_stages: tuple[tuple[int, ...], ...]
+    most_waiting: int
+
+    @classmethod
+    def of(cls, order: PipelineOrder) -> _Ranks:
+        """Read the actions of an order."""
+        sizes = order.num_stages, order.num_chunks, order.num_microbatches
+        return _ranks(order.schedule_name, *sizes)
+
+
+@functools.lru_cache(maxsize=4096)
+def _ranks(name: str | ScheduleVersion, p: int, m: int, n: int) -> _Ranks:
+    schedule = schedule_of(name, p, m, n)
+    rank = np.searchsorted(schedule.rank_starts, schedule.first_forwards, side="right") - 1
+    first_rank = schedule.kind[: schedule.rank_starts[1]]
+    return _Ranks(
+        tuple(tuple(np.flatnonzero(rank == number).tolist()) for number in range(p)),
+        int(np.cumsum(_WAITING[first_rank]).max()),
+    )
