@@ -28,7 +28,7 @@ def main() -> None:
     print(f"python {sys.version.split()[0]}, {SCENARIO} on {GPUS} GPUs, best of {REPETITIONS}")
     searched_s, result = best(lambda: search(scenario, (GPUS,)))
     num_legal = len(result.legal.points)
-    counts(result.to_json())
+    counts(result.to_dict())
     simulated_s, (num_simulated, gaps) = best(lambda: simulate_all_that_fit(scenario))
     print(f"{'':32} {'number':>8} {'seconds':>8} {'per s':>9}")
     row("search: legal layouts", num_legal, searched_s)

@@ -107,7 +107,7 @@ def memory(
     if device == "cuda" and not has_cuda:
         raise InputError.of("E702", "torch finds no CUDA device", fix="--device cpu")
     comparison = compare(all_cases(), "cuda" if has_cuda and device != "cpu" else "meta")
-    show(output, comparison.to_json, comparison.view)
+    show(output, comparison, comparison.view)
     if not comparison.ok:
         raise typer.Exit(MISSED)
 
@@ -215,7 +215,7 @@ def validate(
         write_validation_picture(validation, limits, out, profile)
     for warning in validation.warnings:
         print(f"warning: {warning}", file=sys.stderr)
-    show(output, validation.to_json, validation.view)
+    show(output, validation, validation.view)
     if not validation.ok:
         raise typer.Exit(MISSED)
 

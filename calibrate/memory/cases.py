@@ -1,14 +1,15 @@
 """The layers and small GPTs whose memory is measured and simulated, and the comparison of both."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from pydantic import TypeAdapter
 
 from calibrate.tables import PERCENT, comparison_table
 from calibrate.torch_model.models import Data, ModelSize, read_sizes
 from simtrain.base.accuracy import Comparison, ErrorStatistics, Pair
+from simtrain.base.plain_data import PlainData, keys
 from simtrain.hardware.load import profile_of
 from simtrain.iteration.memory.buffers import GLOBAL, WORKSPACES
 from simtrain.iteration.memory.report import memory_report
@@ -112,8 +113,13 @@ def all_cases() -> list[Case]:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Row(PlainData):
     """A measured and simulated case; `reserved_bytes` is the memory that CUDA's allocator took."""
+
+    json_fields: ClassVar = keys(
+        """name recompute measured_bytes=measured simulated_bytes=simulated reserved_bytes
+        peak_error passing_error"""
+    )
 
     name: str
     recompute: str
@@ -131,22 +137,14 @@ class Row:
         """Relative error of the bytes that the peak holds besides model states."""
         return self.simulated.passing / self.measured.passing - 1
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain data, in bytes."""
-        return {
-            "name": self.name,
-            "recompute": self.recompute,
-            "measured_bytes": asdict(self.measured),
-            "simulated_bytes": asdict(self.simulated),
-            "reserved_bytes": self.reserved_bytes,
-            "peak_error": self.peak_error,
-            "passing_error": self.passing_error,
-        }
-
 
 @dataclass(frozen=True)
-class MemoryComparison(ErrorStatistics):
+class MemoryComparison(ErrorStatistics, PlainData):
     """All cases on a device; `counted` names the way of measuring there."""
+
+    json_fields: ClassVar = keys(
+        "counted cases=rows mean_abs_error max_abs_error threshold=max_threshold ok"
+    )
 
     counted: str
     rows: Sequence[Row]
@@ -156,17 +154,6 @@ class MemoryComparison(ErrorStatistics):
     def errors(self) -> list[float]:
         """The larger error of each case."""
         return [max(row.peak_error, row.passing_error, key=abs) for row in self.rows]
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data, in bytes."""
-        return {
-            "counted": self.counted,
-            "cases": [row.to_json() for row in self.rows],
-            "mean_abs_error": self.mean_abs_error,
-            "max_abs_error": self.max_abs_error,
-            "threshold": self.max_threshold,
-            "ok": self.ok,
-        }
 
     def view(self) -> View:
         """A row for each case, and the verdict; "passing" is the error of the peak less states."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from calibrate.records.schema import Header, IterationRecord, LayerRecord, Measurement
 from calibrate.tables import comparison_table
 from calibrate.validation.limits import Limits
 from simtrain.base.accuracy import Comparison, Pair
+from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.strict_yaml import Document, Positions
 from simtrain.errors import InputError
 from simtrain.hardware.profile import HardwareProfile
@@ -37,12 +38,17 @@ _COUNTED = {"layers": "layer passes", "iterations": "iterations", "memory": "mem
 
 
 @dataclass(frozen=True, slots=True)
-class Validation:
+class Validation(PlainData):
     """Predictions of a profile compared with one folder of measurements; no part is empty.
 
     `num_fitted` counts the records left out because a fit may have used them. `uncertainty` is the
     relative error that the profile says nine of ten times stay below.
     """
+
+    json_fields: ClassVar = keys(
+        """profile device parts=compared num_fitted uncertainty num_within_uncertainty warnings
+        ok"""
+    )
 
     profile: str
     device: str
@@ -63,9 +69,10 @@ class Validation:
         """True if every part is within its limits."""
         return all(part.ok for part in self.parts)
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain data, in seconds or bytes."""
-        parts = {
+    @property
+    def compared(self) -> dict[str, Any]:
+        """Each part's rows, errors and limits, in seconds or bytes."""
+        return {
             part.title: {
                 "unit": part.unit,
                 "rows": [
@@ -82,16 +89,11 @@ class Validation:
             }
             for part in self.parts
         }
-        return {
-            "profile": self.profile,
-            "device": self.device,
-            "parts": parts,
-            "num_fitted": self.num_fitted,
-            "uncertainty": self.uncertainty,
-            "num_within_uncertainty": None if self.uncertainty is None else self.num_within[0],
-            "warnings": list(self.warnings),
-            "ok": self.ok,
-        }
+
+    @property
+    def num_within_uncertainty(self) -> int | None:
+        """Number of times within the profile's own interval, if it states one."""
+        return None if self.uncertainty is None else self.num_within[0]
 
     def view(self) -> View:
         """The parts, the number of records left out, and the verdict."""

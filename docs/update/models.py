@@ -43,7 +43,7 @@ def best(request: Request) -> str:
 def searched(request: Request) -> str:
     """Return a field of a search's JSON: `searched num_fitting SCENARIO gpus=64 ...`."""
     field, *words = request.words
-    return f"{_search(tuple(words)).to_json()[field]:,}"
+    return f"{_search(tuple(words)).to_dict()[field]:,}"
 
 
 @functools.cache

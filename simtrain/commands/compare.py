@@ -6,7 +6,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -63,7 +63,7 @@ def compare(
 
     Example: simtrain compare table5_175b_full table5_175b_present
     """
-    from simtrain.views.compare import compare_view
+    from simtrain.views.compare import Comparison, compare_view
 
     output = Output(as_json, as_csv, as_markdown, table)
     loaded = load_compared(scenarios, overrides or [], changes or [])
@@ -72,11 +72,11 @@ def compare(
         fix = "add a scenario or --change, or remove --no-sensitivity"
         raise InputError.of("E843", message, Location("--no-sensitivity"), fix)
     columns = [scenario_column(name, one, allow_oom, sensitivity) for name, one in loaded]
-    differences = differences_between(columns)
+    comparison = Comparison(columns, differences_between(columns))
     show(
         output,
-        lambda: comparison_json(columns, differences),
-        lambda: compare_view(columns, differences),
+        comparison,
+        lambda: compare_view(comparison),
         [column.result.scenario.cluster for column in columns],
     )
     if len(columns) == 1 and overrides:
@@ -130,33 +130,3 @@ def differences_between(columns: Sequence[ScenarioColumn]) -> tuple[Difference, 
     from simtrain.iteration.report.difference import compare as compare_with_first
 
     return compare_with_first(*(one.result for one in columns)) if len(columns) > 1 else ()
-
-
-def comparison_json(
-    columns: Sequence[ScenarioColumn], differences: Sequence[Difference]
-) -> dict[str, Any]:
-    """Return what --json prints: figures of the scenarios, and why they differ from the first."""
-    base, *others = columns
-    return {
-        "scenarios": [_scenario_json(column) for column in columns],
-        "differences": [
-            {"base": base.name, "other": other.name} | difference.to_json()
-            for other, difference in zip(others, differences, strict=True)
-        ],
-    }
-
-
-def _scenario_json(column: ScenarioColumn) -> dict[str, Any]:
-    result, sensitivity = column.result, column.sensitivity
-    return {
-        "name": column.name,
-        "iteration_time_s": result.iteration_time_s,
-        "tokens_per_s": result.tokens_per_s,
-        "mfu": result.mfu,
-        "peak_bytes": result.memory.fullest.peak_bytes,
-        "capacity_bytes": result.memory.capacity_bytes,
-        "num_gpus": result.scenario.num_gpus,
-        "breakdown_s": result.breakdown_s,
-        "critical_path_s": result.critical_path_s,
-        "with_more": sensitivity.to_json() if sensitivity else None,
-    }

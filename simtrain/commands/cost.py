@@ -49,7 +49,7 @@ def cost(
     Example: simtrain cost table5_175b_present --tokens 300B --goodput 0.9
     """
     from simtrain.scenario import load_scenario
-    from simtrain.studies.cost import read_tokens, training_cost
+    from simtrain.studies.cost import TrainingCosts, read_tokens, training_cost
     from simtrain.studies.cost.limits import check_goodput
     from simtrain.views.cost import cost_view
 
@@ -65,14 +65,9 @@ def cost(
         for result in results
     ]
     clusters = [result.scenario.cluster for result in results]
-    data = {"num_tokens": num_tokens, "goodput": goodput}
     show(
         output,
-        lambda: (
-            costs[0].to_json()
-            if len(costs) == 1
-            else data | {"costs": [cost.to_json() for cost in costs]}
-        ),
+        costs[0] if len(costs) == 1 else TrainingCosts(num_tokens, goodput, costs),
         lambda: cost_view(costs),
         clusters[0] if len(costs) == 1 else clusters,
     )

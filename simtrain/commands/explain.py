@@ -93,4 +93,4 @@ def _explain_figure(
     result = simulate_with_status(load_scenario(scenario, overrides), allow_oom=True)
     explained = explain_figure(result, figure)
     view = partial(origins_view, explained, result.scenario.cluster)
-    show(output, explained.to_dict, view, result.scenario.cluster)
+    show(output, explained, view, result.scenario.cluster)

@@ -46,7 +46,7 @@ def memory(
         if out:
             write_figure(plot_memory(result), out / "memory", footer_of_result(result))
     view = partial(memory_view, result.memory)
-    show(output, result.memory.to_json, view, loaded.cluster)
+    show(output, result.memory_report, view, loaded.cluster)
     if not result.memory.fits:
         with status("searching for a change that makes it fit") as show_status:
             check_fits(loaded, result.memory, show_status)

@@ -12,6 +12,7 @@ from simtrain.commands.shared import emit, emit_data, print_page, refuse, show_j
 from simtrain.errors import InputError, Location, did_you_mean
 
 if TYPE_CHECKING:
+    from simtrain.base.plain_data import PlainData
     from simtrain.views.view import View
 
 CsvOption = Annotated[
@@ -57,7 +58,7 @@ class Output:
 
 def show(
     output: Output,
-    data: Callable[[], dict[str, Any]],
+    data: PlainData | dict[str, Any],
     view: Callable[[], View],
     cluster: str | Sequence[str] | None = None,
     width: int | None = None,
@@ -66,7 +67,7 @@ def show(
 
     Args:
         output: the format.
-        data: builds the JSON data.
+        data: the values that JSON has.
         view: builds the view, for all other formats.
         cluster: hardware profiles of the result, which JSON names with their hash.
         width: as in `show_view`.
@@ -75,7 +76,7 @@ def show(
         InputError: the view has no table of the name (E119).
     """
     if output.as_json:
-        show_json(data(), cluster)
+        show_json(data if isinstance(data, dict) else data.to_dict(), cluster)
     else:
         show_view(output, view(), width)
 

@@ -127,7 +127,7 @@ def plan(
             on_progress=on_progress,
         )
     files = write_plan(result, base, out) if out else []
-    show(output, lambda: _as_json(result, files), lambda: plan_view(result, out), names)
+    show(output, _as_json(result, files), lambda: plan_view(result, out), names)
     if result.fastest is None:
         raise typer.Exit(MISSED)
 
@@ -141,6 +141,6 @@ def _workers(num_combinations: int) -> int:
 
 def _as_json(plan: TrainingPlan, files: list[Path]) -> dict[str, Any]:
     """Return the plan as JSON data, with the scenario file of each layout if files were written."""
-    data = plan.to_json()
+    data = plan.to_dict()
     with_files((row for row in data["rows"] if row["layout"]), files)
     return data

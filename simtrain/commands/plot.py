@@ -47,4 +47,4 @@ def plot(
     make_picture_folder(target)
     with status(f"drawing {folder}"):
         plots = write_plots(results, target, value=value, x=x, y=y)
-    show(output, plots.to_json, lambda: plots_view(plots))
+    show(output, plots, lambda: plots_view(plots))

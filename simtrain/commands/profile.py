@@ -57,7 +57,7 @@ def print_profile(
 
     output = Output(as_json, as_csv, as_markdown, table)
     page = load_page(profile)
-    show(output, page.to_json, lambda: profile_view(page))
+    show(output, page, lambda: profile_view(page))
 
 
 @profile_app.command("check")
@@ -72,7 +72,7 @@ def check_profile(profile: ProfileArgument) -> None:
     from simtrain.views.profile import load_page
 
     page = load_page(profile)
-    facts = page.to_json()
+    facts = page.to_dict()
     emit(
         f"OK: {page.profile.name} has {facts['num_entries']} entries, each with a source, "
         f"{facts['num_fitted']} of them fitted; evidence: {page.evidence.level.value}\n"

@@ -10,7 +10,6 @@ import typer
 from simtrain.commands.compare import (
     ChangeOption,
     SensitivityOption,
-    comparison_json,
     differences_between,
     load_compared,
     scenario_column,
@@ -99,6 +98,7 @@ def _of_iterations(
     from simtrain.render.html.run_data import ReportedRun
     from simtrain.studies.unaligned_gather import unaligned_gather_warnings
     from simtrain.studies.unused_settings import settings_without_effect
+    from simtrain.views.compare import Comparison
 
     loaded = load_compared(scenarios, overrides or [], changes or [])
     columns = [scenario_column(name, one, True, sensitivity) for name, one in loaded]
@@ -114,7 +114,7 @@ def _of_iterations(
             )
             for column, (_, scenario), points in zip(columns, loaded, curves, strict=True)
         ]
-        return report_document(runs, comparison_json(columns, differences_between(columns)))
+        return report_document(runs, Comparison(columns, differences_between(columns)).to_dict())
 
 
 def _curves_of(column: ScenarioColumn) -> tuple[ResourceCurve, ...]:

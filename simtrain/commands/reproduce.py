@@ -46,6 +46,6 @@ def reproduce(
                 write_paper_figure(name, results[name], out)
     result = paper.AllTargets(results) if target == "all" else results[target]
     cluster = paper_scenario("22B", PRESENT).cluster  # that of all scenarios of the paper
-    show(output, result.to_json, lambda: paper_view(result), cluster)
+    show(output, result, lambda: paper_view(result), cluster)
     if not result.ok:
         raise typer.Exit(MISSED)

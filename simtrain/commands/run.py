@@ -116,11 +116,11 @@ def _show_operators(result: Result, stage: int | None, output: Output) -> None:
 
     table, scenario = result.operators(stage), result.scenario
     view = partial(operators_view, table, scenario.name or "unnamed")
-    show(output, table.to_dict, view, scenario.cluster)
+    show(output, table, view, scenario.cluster)
 
 
 def _show_result(scenario: Scenario, result: Result, output: Output) -> None:
-    from simtrain.iteration.report.remarks import run_json
+    from simtrain.iteration.report.remarks import RunReport
     from simtrain.studies.unaligned_gather import unaligned_gather_warnings
     from simtrain.studies.unused_settings import settings_without_effect
     from simtrain.views.result import result_view
@@ -129,7 +129,7 @@ def _show_result(scenario: Scenario, result: Result, output: Output) -> None:
     warnings = unaligned_gather_warnings(result)
     show(
         output,
-        lambda: run_json(result, unused, warnings),
+        RunReport(result, unused, warnings),
         lambda: result_view(result, [*warnings, *unused.values()]),
         scenario.cluster,
     )

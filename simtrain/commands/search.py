@@ -134,7 +134,7 @@ def search(
         )
     files = write_scenarios(result, out) if out else []
     view = partial(search_view, result)
-    show(output, lambda: _as_json(result, files), view, result.base.cluster)
+    show(output, _as_json(result, files), view, result.base.cluster)
 
 
 def _counts(option: str, written: list[str], example: str) -> tuple[int, ...]:
@@ -149,6 +149,6 @@ def _counts(option: str, written: list[str], example: str) -> tuple[int, ...]:
 
 
 def _as_json(result: SearchResult, files: list[Path]) -> dict[str, Any]:
-    data = result.to_json()
+    data = result.to_dict()
     with_files(data["ranked"], files)
     return data

@@ -173,13 +173,14 @@ def parse_window_s(text: str | None, option: str = "--window") -> tuple[float, f
 
 
 def show_json(data: dict[str, Any], cluster: str | Sequence[str] | None = None) -> None:
-    """Print JSON data, and what they were made with.
+    """Print JSON data with the version of their schema, and what they were made with.
 
     Args:
         data: the data.
         cluster: hardware profiles of the result. They are named with their hash and with the
             version of simtrain (`made_with`).
     """
+    from simtrain.base.plain_data import SCHEMA_VERSION
     from simtrain.base.provenance import provenance
 
     made_with: dict[str, Any] = {}
@@ -187,7 +188,10 @@ def show_json(data: dict[str, Any], cluster: str | Sequence[str] | None = None) 
         made_with = {"made_with": provenance(cluster)}
     elif cluster:
         made_with = {"made_with": [provenance(name) for name in dict.fromkeys(cluster)]}
-    emit_data(json.dumps(data | made_with, indent=2, allow_nan=False) + "\n")
+    emit_data(
+        json.dumps({"schema_version": SCHEMA_VERSION} | data | made_with, indent=2, allow_nan=False)
+        + "\n"
+    )
 
 
 def print_page(page: RenderableType, width: int | None = None) -> None:

@@ -84,7 +84,7 @@ def sweep(
     from simtrain.studies.sweep.folder import SweepFolder
     from simtrain.studies.sweep.load import load_plan
     from simtrain.studies.sweep.run import run_sweep
-    from simtrain.views.sweep import summary_json, summary_view
+    from simtrain.views.sweep import Summary, summary_view
 
     output = Output(as_json, as_csv, as_markdown, table)
     own_shard = _parse_shard(shard)
@@ -98,10 +98,11 @@ def sweep(
         emit(f"{size}: {advice}\n", sys.stderr)
     with sweep_bar(plan) as on_progress:
         done = run_sweep(plan, folder, make_executor, in_flight, own_shard, on_progress)
+    summary = Summary(plan, folder, own_shard, done)
     show(
         output,
-        lambda: summary_json(plan, folder, own_shard, done),
-        lambda: summary_view(plan, folder, own_shard, done),
+        summary,
+        lambda: summary_view(summary),
     )
 
 
@@ -179,4 +180,4 @@ def query(
     output = Output(as_json, as_csv, as_markdown)
     answer = run_query(folder, sql)
     # A table cut to the width would show wrong numbers; columns beyond it follow below.
-    show(output, answer.to_json, lambda: answer_view(answer), width=_FULL_WIDTH)
+    show(output, answer, lambda: answer_view(answer), width=_FULL_WIDTH)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import ClassVar
 
+from simtrain.base.plain_data import PlainData, keys
 from simtrain.hardware.contradictions import SET_IN_SCENARIO
 from simtrain.hardware.entries import entries_of
 from simtrain.hardware.profile import HardwareProfile
@@ -36,7 +37,7 @@ _STRENGTHS = list(EvidenceLevel)
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(PlainData):
     """The evidence for a profile's predicted times.
 
     Args:
@@ -45,6 +46,8 @@ class Evidence:
         num_runs: measured iterations with which predictions were compared.
         text: the evidence in words, to follow the profile's name.
     """
+
+    json_fields: ClassVar = keys("level num_runs text")
 
     cluster: str
     level: EvidenceLevel
@@ -64,10 +67,6 @@ class Evidence:
     def is_weaker_than(self, other: Evidence) -> bool:
         """Whether the other evidence is stronger."""
         return _STRENGTHS.index(self.level) < _STRENGTHS.index(other.level)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data."""
-        return {"level": self.level.value, "num_runs": self.num_runs, "text": self.text}
 
 
 def evidence_of(profile: HardwareProfile, cluster: str) -> Evidence:

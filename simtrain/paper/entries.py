@@ -6,9 +6,10 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from simtrain.base.accuracy import ErrorStatistics
+from simtrain.base.plain_data import PlainData, keys
 
 Item = TypeVar("Item")
 Progress = Callable[[str, int, int], None]
@@ -100,10 +101,11 @@ class Limit:
             return f"at most {highest}"
         return f"at least {lowest}" if self.highest == float("inf") else f"{lowest} to {highest}"
 
-    def to_json(self) -> dict[str, float]:
-        """Return the finite bounds."""
+    @property
+    def ends(self) -> dict[str, float]:
+        """The finite bounds, by `lowest` and `highest`."""
         ends = {"lowest": self.lowest, "highest": self.highest}
-        return {name: value for name, value in ends.items() if abs(value) != float("inf")}
+        return {name: value for name, value in ends.items() if math.isfinite(value)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,19 +203,22 @@ class Section:
                 "paper": entry.paper,
                 "simulated": entry.simulated,
                 "error": self.error(entry),
-                "limit": entry.limit.to_json() if entry.limit else None,
+                "limit": entry.limit.ends if entry.limit else None,
                 "within": entry.is_within,
             }
 
 
-class Verdict(ABC):
+class Verdict(PlainData, ABC):
     """A result with limits: whether all numbers are within them, and which are not."""
+
+    json_fields: ClassVar = keys("**facts misses ok")
 
     @property
     @abstractmethod
     def misses(self) -> tuple[str, ...]:
         """Descriptions of the numbers outside their limits; empty if all are within."""
 
+    @property
     @abstractmethod
     def facts(self) -> dict[str, Any]:
         """Plain data in full precision, without the verdict."""
@@ -222,10 +227,6 @@ class Verdict(ABC):
     def ok(self) -> bool:
         """Whether every number is within its limit."""
         return not self.misses
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data in full precision."""
-        return {**self.facts(), "misses": list(self.misses), "ok": self.ok}
 
 
 @dataclass(frozen=True)
@@ -249,8 +250,9 @@ class Reproduction(Verdict):
         """Descriptions of the numbers outside their limits."""
         return tuple(miss for section in self.sections for miss in section.misses())
 
+    @property
     def facts(self) -> dict[str, Any]:
-        """Return the entries, and the notes on their sources."""
+        """The entries, and the notes on their sources."""
         return {
             "title": self.title,
             "rows": [row for section in self.sections for row in section.rows()],
@@ -298,8 +300,9 @@ class TimeComparison(ErrorStatistics, Verdict):
         """Relative error of each row."""
         return [self.times.error(row) or 0.0 for row in self.rows]
 
+    @property
     def facts(self) -> dict[str, Any]:
-        """Return rows, gains, and the statistics of the errors with their thresholds."""
+        """Rows, gains, and the statistics of the errors with their thresholds."""
         return {
             "title": self.title,
             "rows": [
@@ -337,6 +340,7 @@ class AllTargets(Verdict):
             f"{name}: {miss}" for name, result in self.targets.items() for miss in result.misses
         )
 
+    @property
     def facts(self) -> dict[str, Any]:
-        """Return the results by target."""
-        return {"targets": {name: result.to_json() for name, result in self.targets.items()}}
+        """The results by target."""
+        return {"targets": self.targets}

@@ -11,9 +11,10 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Any
+from typing import ClassVar
 
-from simtrain.base.wording import Number, Sentence, sentence_json
+from simtrain.base.plain_data import PlainData, keys
+from simtrain.base.wording import Number, Sentence
 from simtrain.durations.model import DurationModel
 from simtrain.engine import Engine
 from simtrain.errors import InputError
@@ -21,7 +22,7 @@ from simtrain.hardware.profile import HardwareProfile
 from simtrain.hardware.upgrades import RESOURCES, Resource, with_more
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.seconds import Machine
-from simtrain.iteration.report.breakdown import Breakdown, breakdown_by_name
+from simtrain.iteration.report.breakdown import Breakdown
 from simtrain.iteration.report.result import Result, check_is_result
 from simtrain.iteration.run_plan import run_iteration, simulate_iteration
 from simtrain.scenario import Scenario, check_values
@@ -37,7 +38,7 @@ _MEMORY, _HOST = "memory_capacity", "host"
 
 
 @dataclass(frozen=True, slots=True)
-class Sensitivity:
+class Sensitivity(PlainData):
     """Iteration times of a scenario with more of each resource.
 
     Args:
@@ -49,6 +50,8 @@ class Sensitivity:
             that is legal and fits.
         factor: rates are multiplied by this factor, latencies divided by it.
     """
+
+    json_fields: ClassVar = keys("factor iteration_time_s=with_more_s saved auto_recompute_s")
 
     iteration_time_s: float
     with_more_s: dict[str, float]
@@ -82,18 +85,9 @@ class Sensitivity:
             f"{unused}. With recompute: auto, an iteration takes {now} ({more} with more memory)."
         )
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data, in full precision."""
-        return {
-            "factor": self.factor,
-            "iteration_time_s": self.with_more_s,
-            "saved": self.saved,
-            "auto_recompute_s": self.auto_recompute_s,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class ResourcePoint:
+class ResourcePoint(PlainData):
     """A simulated iteration on a cluster with `factor` times as much of one resource.
 
     Args:
@@ -106,6 +100,8 @@ class ResourcePoint:
         breakdown: time by cause, averaged over the stages.
     """
 
+    json_fields: ClassVar = keys("factor label iteration_time_s change mfu breakdown_s=breakdown")
+
     factor: float
     label: Sentence
     iteration_time_s: float
@@ -116,36 +112,24 @@ class ResourcePoint:
     def __repr__(self) -> str:
         return f"<ResourcePoint {self.label}: {format_seconds(self.iteration_time_s)}>"
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data, in full precision."""
-        return {
-            "factor": self.factor,
-            "label": sentence_json(self.label),
-            "iteration_time_s": self.iteration_time_s,
-            "change": self.change,
-            "mfu": self.mfu,
-            "breakdown_s": breakdown_by_name(self.breakdown),
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class ResourceCurve:
+class ResourceCurve(PlainData):
     """Iterations with less and more of one resource: `points` by ascending factor."""
+
+    json_fields: ClassVar = keys("resource label=resource_label points")
 
     resource: str
     points: tuple[ResourcePoint, ...]
 
+    @property
+    def resource_label(self) -> str:
+        """The resource in words."""
+        return RESOURCES[self.resource].label
+
     def __repr__(self) -> str:
         points = (f"{one.factor:g}: {format_seconds(one.iteration_time_s)}" for one in self.points)
         return f"<ResourceCurve {self.resource}: {', '.join(points)}>"
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data, in full precision."""
-        return {
-            "resource": self.resource,
-            "label": RESOURCES[self.resource].label,
-            "points": [point.to_json() for point in self.points],
-        }
 
 
 def resource_curves(

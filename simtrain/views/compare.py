@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from string import ascii_uppercase
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
+from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.strict_yaml import as_scalar
 from simtrain.hardware.evidence import evidence_of, sentences_of
 from simtrain.hardware.upgrades import RESOURCES
@@ -35,8 +36,8 @@ Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
-class ScenarioColumn:
-    """A scenario of the page.
+class ScenarioColumn(PlainData):
+    """A scenario of the comparison.
 
     Args:
         name: the name or path that the user wrote, with changes.
@@ -44,13 +45,50 @@ class ScenarioColumn:
         sensitivity: iteration times with more of each resource, if they were computed.
     """
 
+    json_fields: ClassVar = keys(
+        """name iteration_time_s=result.iteration_time_s tokens_per_s=result.tokens_per_s
+        mfu=result.mfu peak_bytes=result.memory_report.fullest.peak_bytes
+        capacity_bytes=result.memory_report.capacity_bytes num_gpus=result.scenario.num_gpus
+        breakdown_s=result.breakdown_s critical_path_s=result.critical_path_s
+        with_more=sensitivity"""
+    )
+
     name: str
     result: Result
     sensitivity: Sensitivity | None = None
 
 
-def compare_view(scenarios: Sequence[ScenarioColumn], differences: Sequence[Difference]) -> View:
-    """Show the scenarios; `differences` are those of the others from the first, in order."""
+@dataclass(frozen=True, slots=True)
+class NamedDifference(PlainData):
+    """Why `other` is slower or faster than `base`; both by name."""
+
+    json_fields: ClassVar = keys("base other **difference")
+
+    base: str
+    other: str
+    difference: Difference
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison(PlainData):
+    """Scenarios, and the differences of the others from the first, in order."""
+
+    json_fields: ClassVar = keys("scenarios differences=named_differences")
+
+    scenarios: Sequence[ScenarioColumn]
+    differences: Sequence[Difference]
+
+    @property
+    def named_differences(self) -> list[NamedDifference]:
+        """Why each other scenario is slower or faster than the first."""
+        base, *others = self.scenarios
+        pairs = zip(others, self.differences, strict=True)
+        return [NamedDifference(base.name, other.name, why) for other, why in pairs]
+
+
+def compare_view(comparison: Comparison) -> View:
+    """Show the scenarios side by side, why they differ, and what better hardware would save."""
+    scenarios, differences = comparison.scenarios, comparison.differences
     named = {_letter(number): column for number, column in enumerate(scenarios)}
     parts: list[Part] = [Facts([(letter, column.name) for letter, column in named.items()])]
     groups = [*_groups(named)]

@@ -7,9 +7,10 @@ import operator
 import pathlib
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import Any, ClassVar
 
 from simtrain.base.entry import Entry
+from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.resources import find_profile
 from simtrain.base.strict_yaml import load_document
 from simtrain.hardware.algorithms import Protocol, Rule
@@ -34,33 +35,41 @@ class ShownEntry:
     written: Any
     entry: Entry[Any]
 
-    def to_json(self) -> dict[str, Any]:
-        """JSON in base units: bytes, seconds, FLOP/s and their quotients."""
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The entry in base units: bytes, seconds, FLOP/s and their quotients."""
         shown = self.entry.model_dump(mode="json", exclude_none=True)
         return {"value": shown.pop("value"), "written": self.written, **shown}
 
 
 @dataclass(frozen=True, slots=True)
-class ProfilePage:
+class ProfilePage(PlainData):
     """A profile and its entries, in the file's order of sections."""
+
+    json_fields: ClassVar = keys(
+        """name=profile.name description=profile.description calibrated=evidence.judged evidence
+        num_entries num_fitted validated_on entries=entries_by_name"""
+    )
 
     profile: HardwareProfile
     entries: tuple[ShownEntry, ...]
     validated_on: ValidatedOn | None
     evidence: Evidence
 
-    def to_json(self) -> dict[str, Any]:
-        """The profile's header and its entries by their dotted names."""
-        header = ("name", "description")
-        entries = {f"{entry.section}.{entry.name}": entry.to_json() for entry in self.entries}
-        counts = {
-            "num_entries": len(self.entries),
-            "num_fitted": sum(shown.entry.fitted_on is not None for shown in self.entries),
-        }
-        facts = {name: getattr(self.profile, name) for name in header}
-        errors = self.validated_on and self.validated_on.model_dump(mode="json")
-        evidence = {"calibrated": self.evidence.judged, "evidence": self.evidence.to_json()}
-        return facts | evidence | counts | {"validated_on": errors, "entries": entries}
+    @property
+    def num_entries(self) -> int:
+        """Number of entries."""
+        return len(self.entries)
+
+    @property
+    def num_fitted(self) -> int:
+        """Number of entries that were fitted to measurements."""
+        return sum(shown.entry.fitted_on is not None for shown in self.entries)
+
+    @property
+    def entries_by_name(self) -> dict[str, Any]:
+        """The entries by their dotted names."""
+        return {f"{shown.section}.{shown.name}": shown.facts for shown in self.entries}
 
 
 def load_page(name_or_path: str | pathlib.Path) -> ProfilePage:

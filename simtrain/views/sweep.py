@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
 
+from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.strict_yaml import as_scalar
 from simtrain.iteration.report.remarks import mfu_remarks
 from simtrain.scenario import REASONS
@@ -23,40 +24,61 @@ from simtrain.views.view import Cell, Column, Row, Sentences, Table, View
 _MAX_ROWS = 40
 
 
-def summary_json(
-    plan: Plan, folder: SweepFolder, shard: Shard, progress: Progress
-) -> dict[str, Any]:
-    """The summary as JSON, in full precision."""
-    counts, best = progress.counts, progress.counts.best
-    # Order of keys: the index, the point, then its results.
-    point = {"index": best.index, "point": plan.cells(best.index)} if best else {}
-    return {
-        "name": plan.name,
-        "out": str(folder.path),
-        "shard": str(shard),
-        "num_parts": progress.num_parts,
-        "num_parts_found": progress.found,
-        "damaged_parts": list(progress.damaged),
-        "num_parts_lost_with_workers": progress.num_lost,
-        "num_points": progress.num_points,
-        "num_rows": counts.num_rows,
-        "ok": counts.ok,
-        "does_not_fit": counts.does_not_fit,
-        "illegal": dict(counts.illegal),
-        "excluded": {plan.constraints[one]: count for one, count in counts.excluded.items()},
-        "best": point | asdict(best) if best else None,
-    }
+@dataclass(frozen=True, slots=True)
+class Summary(PlainData):
+    """What a sweep computed.
+
+    Args:
+        plan: the sweep.
+        folder: its results.
+        shard: the share of its parts that was computed.
+        progress: counts of parts and points.
+    """
+
+    json_fields: ClassVar = keys(
+        """name=plan.name out=folder.path shard=shard_text num_parts=progress.num_parts
+        num_parts_found=progress.found damaged_parts=progress.damaged
+        num_parts_lost_with_workers=progress.num_lost num_points=progress.num_points
+        num_rows=progress.counts.num_rows ok=progress.counts.ok
+        does_not_fit=progress.counts.does_not_fit illegal=progress.counts.illegal excluded
+        best"""
+    )
+
+    plan: Plan
+    folder: SweepFolder
+    shard: Shard
+    progress: Progress
+
+    @property
+    def shard_text(self) -> str:
+        """The shard as --shard has it."""
+        return str(self.shard)
+
+    @property
+    def excluded(self) -> dict[str, int]:
+        """Number of points that each constraint excludes."""
+        excluded = self.progress.counts.excluded
+        return {self.plan.constraints[place]: number for place, number in excluded.items()}
+
+    @property
+    def best(self) -> dict[str, Any] | None:
+        """The index, the axes and the results of the best point."""
+        best = self.progress.counts.best
+        if best is None:
+            return None
+        return {"index": best.index, "point": self.plan.cells(best.index)} | asdict(best)
 
 
-def summary_view(plan: Plan, folder: SweepFolder, shard: Shard, progress: Progress) -> View:
+def summary_view(summary: Summary) -> View:
     """The summary: how many points there are of each kind, the best, and where results are."""
+    plan, shard, progress = summary.plan, summary.shard, summary.progress
     shared = f", shard {shard}" if shard.count > 1 else ""
     points, parts = counted(progress.num_points, "point"), counted(progress.num_parts, "part")
     head = f"{plan.name}{shared}: {points} in {parts}"
     columns = Column("num_points", "", COUNT), Column("kind", "", TEXT)
     rows = [Row(line) for line in _lines(plan, progress)]
     counts = Table("counts", "", columns, rows, layout="list")
-    said = [*_remarks(plan, folder, progress)]
+    said = [*_remarks(plan, summary.folder, progress)]
     return View([Sentences([head], style=None), counts, Sentences(said, style=None)])
 
 

@@ -66,7 +66,7 @@ def test_run_json_equals_the_result_of_simulate(arguments: tuple[str, ...]) -> N
     assert data.pop("without_effect") == {}
     assert data.pop("remarks") == [sentence_json(one) for one in remarks_on(result)]
     assert data.pop("settings") == json.loads(json.dumps(settings_of(result.scenario)))
-    assert data.pop("evidence") == evidence_for(result).to_json()
+    assert data.pop("evidence") == evidence_for(result).to_dict()
     errors = validated_on(result.scenario.cluster)
     assert errors and data.pop("validated_on") == errors.model_dump(exclude={"version"})
     assert data == result.to_dict()

@@ -97,7 +97,7 @@ def test_json_calls_a_machine_calibrated_only_if_iterations_judged_it() -> None:
         errors = validated_on(name)
         data = json.loads(call("profile", "show", name, "--json").stdout)
         assert data["calibrated"] is bool(errors and errors.measured_runs)
-        assert data["evidence"] == evidence(name).to_json()
+        assert data["evidence"] == evidence(name).to_dict()
 
 
 def test_run_and_cost_name_the_evidence_in_one_line(tmp_path: pathlib.Path) -> None:

@@ -61,7 +61,7 @@ def test_a_value_outside_its_limit_is_listed_as_a_miss() -> None:
     missed = sample(101, Limit.exactly(100))
     assert not missed.ok
     assert missed.misses == ("bytes of it, 22B: 101 bytes (allowed: exact)",)
-    assert missed.to_json()["rows"][0]["within"] is False
+    assert missed.to_dict()["rows"][0]["within"] is False
     assert sample(101, None).ok and sample(101, None).num_judged == 0
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
+from simtrain.base.plain_data import PlainData, keys
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.memory.buffers import (
     FP32_GRADIENTS,
@@ -43,7 +44,7 @@ A margin below this error is less than a prediction can tell.
 
 
 @dataclass(frozen=True, slots=True)
-class StageMemory:
+class StageMemory(PlainData):
     """Peak memory of a stage's rank.
 
     Args:
@@ -56,6 +57,11 @@ class StageMemory:
         peak_op: op at the peak.
         peak_time_s: start of the action; None if the iteration was not simulated.
     """
+
+    json_fields: ClassVar = keys(
+        """stage peak_bytes peak_time_s peak_action=peak_name peak_op components_bytes
+        buffers_bytes"""
+    )
 
     stage: int
     states: ModelStates
@@ -88,7 +94,7 @@ class StageMemory:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class MemoryReport:
+class MemoryReport(PlainData):
     """Peaks of all stages, compared with the memory of a GPU.
 
     Args:
@@ -97,6 +103,8 @@ class MemoryReport:
         reserve_bytes: the part of each stage's `allocator_bytes` that driver, CUDA context and NCCL
             take; the rest is the allocator's fragmentation.
     """
+
+    json_fields: ClassVar = keys("capacity_bytes fits is_close reserve_bytes stages")
 
     capacity_bytes: int
     stages: tuple[StageMemory, ...]
@@ -135,27 +143,6 @@ class MemoryReport:
     def is_close(self) -> bool:
         """Whether the free or missing memory is less than predictions can tell."""
         return is_close(self.fullest.peak_bytes, self.capacity_bytes)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data, in bytes."""
-        return {
-            "capacity_bytes": self.capacity_bytes,
-            "fits": self.fits,
-            "is_close": self.is_close,
-            "reserve_bytes": self.reserve_bytes,
-            "stages": [
-                {
-                    "stage": stage.stage,
-                    "peak_bytes": stage.peak_bytes,
-                    "peak_time_s": stage.peak_time_s,
-                    "peak_action": stage.peak_name,
-                    "peak_op": stage.peak_op,
-                    "components_bytes": stage.components_bytes,
-                    "buffers_bytes": stage.buffers_bytes,
-                }
-                for stage in self.stages
-            ],
-        }
 
 
 def memory_report(

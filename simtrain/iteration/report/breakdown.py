@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
+from simtrain.base.plain_data import PlainData, keys
 from simtrain.iteration.programs.parts import (
     BucketPart,
     IterationPart,
@@ -23,12 +24,19 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Breakdown:
+class Breakdown(PlainData):
     """Time by cause. Communication fields count exposed time only.
 
     `tensor_communication_s` is the time of all collectives in passes, except data-parallel ones. In
     `launch_s`, the GPU waits for kernel launches. `bubble_s` is the remaining idle time.
     """
+
+    json_fields: ClassVar = keys(
+        """compute=compute_s recompute=recompute_s launch=launch_s
+        tensor_communication=tensor_communication_s
+        pipeline_communication=pipeline_communication_s
+        data_communication=data_communication_s bubble=bubble_s optimizer=optimizer_s"""
+    )
 
     compute_s: float = 0.0
     recompute_s: float = 0.0

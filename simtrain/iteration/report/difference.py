@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
+from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.wording import Number, Sentence, joined_sentences
 from simtrain.errors import InputError
 from simtrain.iteration.report.breakdown import CAUSE_LABELS, Breakdown
@@ -17,12 +18,16 @@ _LABELS = "name", "description"
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(PlainData):
     """Difference of the iteration time of `other` from that of `base`.
 
     The causes are the parts of the breakdown, as means over the stages. On every stage the parts
     add up to the iteration time, so the causes add up to the difference.
     """
+
+    json_fields: ClassVar = keys(
+        "difference_s causes_s reason reason_numbers has_same_model tokens_ratio changed_fields"
+    )
 
     base: Result
     other: Result
@@ -79,18 +84,19 @@ class Difference:
         )
         return other / base
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data, in full precision."""
-        reason = Sentence(self.time, ": ", self.causes, " (percent of the first's time)")
-        return {
-            "difference_s": self.difference_s,
-            "causes_s": self.causes_s,
-            "reason": str(reason),
-            "reason_numbers": reason.numbers_json(),
-            "has_same_model": self.has_same_model,
-            "tokens_ratio": self.tokens_ratio,
-            "changed_fields": {name: list(both) for name, both in self.changed_fields.items()},
-        }
+    @property
+    def reason(self) -> str:
+        """Why the other is slower or faster, in a sentence."""
+        return str(self._reason)
+
+    @property
+    def reason_numbers(self) -> list[dict[str, Any]]:
+        """The numbers in the reason, with their places, in full precision."""
+        return self._reason.numbers_json()
+
+    @property
+    def _reason(self) -> Sentence:
+        return Sentence(self.time, ": ", self.causes, " (percent of the first's time)")
 
 
 def compare(*results: Result) -> tuple[Difference, ...]:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from simtrain.base.plain_data import PlainData, keys
 from simtrain.durations.bottlenecks import Bottleneck, BottleneckFinder, Limit
 from simtrain.durations.collectives import wire_bytes
 from simtrain.durations.model import DurationModel
 from simtrain.hardware.entries import entry_of
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.programs.parts import SynchronizationPart, TransferPart
-from simtrain.iteration.report.breakdown import Breakdown, breakdown_by_name
+from simtrain.iteration.report.breakdown import Breakdown
 from simtrain.iteration.report.rows import Records, Rows
 from simtrain.iteration.report.stage_ops import OpKey, OpSeconds, OpWork, stage_ops
 from simtrain.scenario.software import load_stack
@@ -45,7 +46,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Operator:
+class Operator(PlainData):
     """Equal ops of an iteration on one rank of a stage, with sums over all of them.
 
     Args:
@@ -62,6 +63,12 @@ class Operator:
         basis: source of the main entry: fitted to measurements, or published; or extrapolated,
             outside the range that the profile was fitted on.
     """
+
+    json_fields: ClassVar = keys(
+        """op=name phase cause shape count flops model_flops bytes=num_bytes alone_s total_s
+        exposed_s hidden_s flops_per_s bytes_per_s limit entry=bottleneck.entry entries=shares
+        basis"""
+    )
 
     name: str
     phase: Phase
@@ -95,30 +102,15 @@ class Operator:
         """Achieved bytes/s."""
         return self.num_bytes / self.total_s if self.total_s else 0.0
 
-    def to_dict(self, iteration_time_s: float) -> dict[str, Any]:
-        """Plain data, in full precision."""
-        bottleneck = self.bottleneck
-        return {
-            "op": self.name,
-            "phase": str(self.phase),
-            "cause": self.cause,
-            "shape": self.shape,
-            "count": self.count,
-            "flops": self.flops,
-            "model_flops": self.model_flops,
-            "bytes": self.num_bytes,
-            "alone_s": self.alone_s,
-            "total_s": self.total_s,
-            "exposed_s": self.exposed_s,
-            "hidden_s": self.hidden_s,
-            "share": self.exposed_s / iteration_time_s,
-            "flops_per_s": self.flops_per_s,
-            "bytes_per_s": self.bytes_per_s,
-            "limit": str(bottleneck.limit) if bottleneck else None,
-            "entry": bottleneck.entry if bottleneck else None,
-            "entries": bottleneck.shares if bottleneck else {},
-            "basis": self.basis,
-        }
+    @property
+    def limit(self) -> str | None:
+        """What limits the operator."""
+        return str(self.bottleneck.limit) if self.bottleneck else None
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The share of the time that is proportional to each profile entry."""
+        return self.bottleneck.shares if self.bottleneck else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,12 +122,17 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Operators(Rows):
+class Operators(Rows, PlainData):
     """All operators of a stage, sorted by exposed time.
 
     Their exposed times, the wait for kernel launches and the bubble add up to the iteration time.
     The exposed times of a cause add up to this cause in the stage's breakdown.
     """
+
+    json_fields: ClassVar = keys(
+        """stage is_slowest num_stages iteration_time_s breakdown_s=breakdown operators
+        entries=sources limits"""
+    )
 
     stage: int
     is_slowest: bool
@@ -170,22 +167,16 @@ class Operators(Rows):
         slowed_s = math.fsum(row.total_s - row.alone_s for row in kernels)
         return slowed_s if slowed_s > 1e-9 * self.iteration_time_s else 0.0
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data, in full precision."""
-        return {
-            "stage": self.stage,
-            "is_slowest": self.is_slowest,
-            "num_stages": self.num_stages,
-            "iteration_time_s": self.iteration_time_s,
-            "breakdown_s": breakdown_by_name(self.breakdown),
-            "operators": self.records(),
-            "entries": {name: asdict(one) for name, one in self.sources.items()},
-            "limits": asdict(self.limits),
-        }
-
     def records(self) -> Records:
         """Return a dictionary per operator."""
-        return [row.to_dict(self.iteration_time_s) for row in self.rows]
+        return [
+            row.to_dict() | {"share": row.exposed_s / self.iteration_time_s} for row in self.rows
+        ]
+
+    @property
+    def operators(self) -> Records:
+        """The operators as plain data; `share` is of the iteration."""
+        return self.records()
 
 
 def slowest_stage(result: Result) -> int:

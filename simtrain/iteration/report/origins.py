@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
+from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.wording import Number, Sentence, name, with_whole_numbers
 from simtrain.iteration.report.breakdown import CAUSE_LABELS
 from simtrain.iteration.report.operators import (
@@ -30,7 +31,7 @@ _LEAST_SHARE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(PlainData):
     """A number, and the numbers that it is computed from.
 
     Args:
@@ -44,6 +45,14 @@ class Origin:
         operator: the operator, if the number is an operator's time.
     """
 
+    json_fields: ClassVar = keys(
+        """name value unit remark=remark_text remark_numbers entries=used_entries parts=named_parts shape=operator.shape
+        count=operator.count basis=operator.basis limit entry=operator.bottleneck.entry"""
+    )
+    json_omits_none: ClassVar = frozenset(
+        "remark remark_numbers entries parts shape count basis limit entry".split()
+    )
+
     name: str
     value: float
     unit: Literal["s", "B", "FLOP", "FLOP/s", ""]
@@ -52,35 +61,42 @@ class Origin:
     entries: dict[str, float] = field(default_factory=dict)
     operator: Operator | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data, in full precision."""
-        about = {"name": self.name, "value": self.value, "unit": self.unit}
-        about |= {"remark": str(self.remark)} if self.remark else {}
-        if isinstance(self.remark, Sentence):
-            about["remark_numbers"] = self.remark.numbers_json()
-        about |= {"entries": self.entries} if self.entries else {}
-        about |= {"parts": [part.to_dict() for part in self.parts]} if self.parts else {}
-        if one := self.operator:
-            bottleneck = one.bottleneck
-            about |= {"shape": one.shape, "count": one.count, "basis": one.basis}
-            about |= (
-                {"limit": str(bottleneck.limit), "entry": bottleneck.entry} if bottleneck else {}
-            )
-        return about
+    @property
+    def remark_text(self) -> str | None:
+        """The formula or meaning."""
+        return str(self.remark) if self.remark else None
+
+    @property
+    def remark_numbers(self) -> list[dict[str, Any]] | None:
+        """The numbers in the remark, with their places, in full precision."""
+        return self.remark.numbers_json() if isinstance(self.remark, Sentence) else None
+
+    @property
+    def used_entries(self) -> dict[str, float] | None:
+        """The fraction that is proportional to each profile entry behind the number."""
+        return self.entries or None
+
+    @property
+    def named_parts(self) -> tuple[Origin, ...] | None:
+        """The numbers that it is computed from."""
+        return self.parts or None
+
+    @property
+    def limit(self) -> str | None:
+        """What limits the operator."""
+        bottleneck = self.operator and self.operator.bottleneck
+        return str(bottleneck.limit) if bottleneck else None
 
 
 @dataclass(frozen=True, slots=True)
-class Explained:
+class Explained(PlainData):
     """A figure with its origins, and the entries that these name."""
+
+    json_fields: ClassVar = keys("scenario **origin sources")
 
     scenario: str
     origin: Origin
     sources: dict[str, Source]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data, in full precision."""
-        entries = {name: asdict(one) for name, one in self.sources.items()}
-        return {"scenario": self.scenario} | self.origin.to_dict() | {"sources": entries}
 
 
 def explain_figure(result: Result, figure: FigureName) -> Explained:

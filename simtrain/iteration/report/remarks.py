@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
+from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.strict_yaml import data_of, leaves
 from simtrain.base.wording import Number, Sentence, sentence_json
 from simtrain.hardware.contradictions import SET_IN_SCENARIO
@@ -23,23 +25,43 @@ _OF_OTHERS = ValidatedOn(
 )
 
 
-def run_json(
-    result: Result, without_effect: Mapping[str, str], warnings: Sequence[Sentence] = ()
-) -> dict[str, Any]:
-    """Return what `simtrain run --json` prints, without `made_with`.
+@dataclass(frozen=True, slots=True)
+class RunReport(PlainData):
+    """What `simtrain run --json` prints: a result, and what is said of it.
 
     Args:
         result: the simulated iteration.
-        without_effect: remarks on settings that change nothing (`no_effect`).
+        without_effect: remarks on settings that change nothing (`unused_settings`), by field.
         warnings: more remarks, which are not of the result alone (`unaligned_gather`).
     """
-    return result.to_dict() | {
-        "remarks": [sentence_json(one) for one in (*remarks_on(result), *warnings)],
-        "without_effect": dict(without_effect),
-        "settings": settings_of(result.scenario),
-        "evidence": evidence_for(result).to_json(),
-        "validated_on": _validated_on(result),
-    }
+
+    json_fields: ClassVar = keys(
+        "**result remarks without_effect settings evidence validated_on=errors"
+    )
+
+    result: Result
+    without_effect: Mapping[str, str]
+    warnings: Sequence[Sentence] = ()
+
+    @property
+    def remarks(self) -> list[dict[str, Any]]:
+        """Remarks on the result, each with the exact values of its numbers."""
+        return [sentence_json(text) for text in (*remarks_on(self.result), *self.warnings)]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All settings of the scenario by their dotted names, with defaults resolved."""
+        return settings_of(self.result.scenario)
+
+    @property
+    def evidence(self) -> Evidence:
+        """What predictions with the profile rest on."""
+        return evidence_for(self.result)
+
+    @property
+    def errors(self) -> dict[str, Any] | None:
+        """The profile's errors against measured iterations, if it has a file of them."""
+        return _validated_on(self.result)
 
 
 def evidence_for(result: Result) -> Evidence:

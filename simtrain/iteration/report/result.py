@@ -6,8 +6,9 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
+from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.wording import with_whole_numbers
 from simtrain.errors import InputError, Location, did_you_mean, wrong_type
 from simtrain.hardware.profile import HardwareProfile
@@ -33,13 +34,23 @@ _FRAMES: tuple[FrameName, ...] = get_args(FrameName)
 
 # No slots: a cached property needs the dictionary of its object.
 @dataclass(frozen=True)
-class Result:
+class Result(PlainData):
     """One simulated iteration. Its parts are computed at their first use.
 
     Args:
         iteration: the timeline with its tasks, their durations, the plan and the machine.
         recompute_choice: with `recompute: auto`, the chosen recompute and the reason.
     """
+
+    json_fields: ClassVar = keys(
+        """scenario=scenario.name strategy=scenario.strategy
+        attention_backend=scenario.attention_backend software=scenario.software.stack
+        cluster=scenario.cluster num_parameters num_active_parameters
+        num_gpus=scenario.num_gpus num_simulated_ranks iteration_time_s tokens_per_s mfu hfu
+        host_bound mfu_by_peak model_flops hardware_flops breakdown_s stages_s=stages
+        memory=memory_report recompute_choice extrapolated extrapolated_compute
+        warnings=warning_texts"""
+    )
 
     iteration: IterationTimeline
     recompute_choice: str | None = None
@@ -271,6 +282,11 @@ class Result:
         return getattr(self, table).frame()
 
     @property
+    def warning_texts(self) -> list[str]:
+        """The warnings as plain text."""
+        return [*map(str, self.warnings)]
+
+    @property
     def warnings(self) -> tuple[str, ...]:
         """Reasons why the real iteration is slower than the simulated one, a sentence each.
 
@@ -287,35 +303,6 @@ class Result:
             "GPU, the matrix products of attention are slower than simulated (not modelled)."
         )
         return (with_whole_numbers(words),)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data, in full precision."""
-        return {
-            "scenario": self.scenario.name,
-            "strategy": self.scenario.strategy,
-            "attention_backend": self.scenario.attention_backend,
-            "software": self.scenario.software.stack,
-            "cluster": self.scenario.cluster,
-            "num_parameters": self.num_parameters,
-            "num_active_parameters": self.num_active_parameters,
-            "num_gpus": self.scenario.num_gpus,
-            "num_simulated_ranks": self.num_simulated_ranks,
-            "iteration_time_s": self.iteration_time_s,
-            "tokens_per_s": self.tokens_per_s,
-            "mfu": self.mfu,
-            "hfu": self.hfu,
-            "host_bound": self.host_bound,
-            "mfu_by_peak": self.mfu_by_peak,
-            "model_flops": self.model_flops,
-            "hardware_flops": self.hardware_flops,
-            "breakdown_s": self.breakdown_s,
-            "stages_s": [breakdown_by_name(stage) for stage in self.stages],
-            "memory": self.memory.to_json(),
-            "recompute_choice": self.recompute_choice and str(self.recompute_choice),
-            "extrapolated": list(self.extrapolated),
-            "extrapolated_compute": self.extrapolated_compute,
-            "warnings": [*map(str, self.warnings)],
-        }
 
 
 def check_is_result(value: object) -> None:

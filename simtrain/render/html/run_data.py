@@ -13,7 +13,7 @@ from simtrain.base.wording import Sentence
 from simtrain.hardware.entries import entries_of
 from simtrain.iteration.report.activities import ACTIVITIES, Bars
 from simtrain.iteration.report.origins import FIGURES, explain_figure
-from simtrain.iteration.report.remarks import run_json
+from simtrain.iteration.report.remarks import RunReport
 from simtrain.iteration.report.result import Result
 from simtrain.studies.sensitivity import ResourceCurve
 
@@ -50,12 +50,12 @@ def run_data(run: ReportedRun) -> dict[str, Any]:
     result = run.result
     return {
         "name": run.name,
-        "result": run_json(result, run.without_effect, run.warnings),
+        "result": RunReport(result, run.without_effect, run.warnings).to_dict(),
         "fullest_stage": result.memory.fullest.stage,
         "operators": result.operators().to_dict(),
         "explained": {name: explain_figure(result, name).to_dict() for name in FIGURES},
         "profile": _profile(result),
-        "curves": [curve.to_json() for curve in run.curves],
+        "curves": [curve.to_dict() for curve in run.curves],
         "timeline": timeline_data(result),
         "memory_over_time": memory_data(result),
     }

@@ -77,10 +77,10 @@ def _data(results: Results, column: str) -> dict[str, Any]:
             }
             for panel in results.panels
         ],
-        "heat_map": heat.to_json() if heat else None,
-        "fronts": fronts.to_json() if fronts else {},
-        "scaling": curves.to_json() if curves else {},
-        "scaling_efficiency": curves.efficiency_json() if curves else {},
+        "heat_map": heat.to_dict() if heat else None,
+        "fronts": fronts.fronts if fronts else {},
+        "scaling": curves.throughput if curves else {},
+        "scaling_efficiency": curves.efficiency if curves else {},
         "scaling_points": _fastest(results) if curves else {},
         "points": {},
         "profiles": _profiles(results),
@@ -115,7 +115,7 @@ def _profiles(results: Results) -> dict[str, Any]:
     for name, digest in results.header.profiles.items():
         try:
             if profile_sha256(name) == digest:
-                found[name] = load_page(name).to_json()
+                found[name] = load_page(name).to_dict()
         except (InputError, OSError):
             continue
     return found

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from numbers import Real
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from simtrain.errors import InputError, Location
 from simtrain.units import DAY_S, Price, UnitError, parse_money, parse_price, parse_tokens
@@ -43,10 +43,6 @@ class Limits:
     def time_s(self) -> float | None:
         """Maximum training time, in seconds."""
         return None if self.days is None else self.days * DAY_S
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data."""
-        return {"days": self.days, "budget": asdict(self.budget) if self.budget else None}
 
 
 NO_LIMITS = Limits()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 from simtrain.base.entry import Entry
+from simtrain.base.plain_data import PlainData, keys
 from simtrain.hardware.evidence import Evidence, evidence_of
 from simtrain.hardware.profile import HardwareProfile, RunningCosts
 from simtrain.iteration.report.result import Result, check_is_result
@@ -15,7 +17,7 @@ from simtrain.units import DAY_S, HOUR_S, Price, four_digits
 
 
 @dataclass(frozen=True, slots=True)
-class TrainingCost:
+class TrainingCost(PlainData):
     """Cost of training on `num_tokens` in whole iterations.
 
     Args:
@@ -29,6 +31,12 @@ class TrainingCost:
         missing: profile entries that are missing.
         evidence: what predictions with the profile rest on.
     """
+
+    json_fields: ClassVar = keys(
+        """scenario cluster num_gpus num_tokens num_iterations iteration_time_s goodput time_s
+        gpu_hours price currency gpu_energy_j node_energy_j sources missing evidence
+        calibrated=evidence.judged assumptions"""
+    )
 
     scenario: str | None
     cluster: str
@@ -47,19 +55,30 @@ class TrainingCost:
     missing: tuple[str, ...]
     evidence: Evidence
 
+    @property
+    def assumptions(self) -> tuple[str, str]:
+        """What the cost takes for granted, in sentences."""
+        return assumptions(self.goodput)
+
     def __repr__(self) -> str:
         price = "" if self.price is None else f", {self.price:,.0f} {self.currency}"
         figures = f"{four_digits(self.time_s / DAY_S)} days, {self.gpu_hours:,.0f} GPU-hours{price}"
         return f"<TrainingCost {self.scenario or 'unnamed'}: {figures}>"
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain data, in full precision."""
-        return asdict(self) | {
-            "calibrated": self.evidence.judged,
-            "evidence": self.evidence.to_json(),
-            "missing": list(self.missing),
-            "assumptions": list(assumptions(self.goodput)),
-        }
+
+@dataclass(frozen=True, slots=True)
+class TrainingCosts(PlainData):
+    """Costs of several scenarios that train on the same tokens.
+
+    Args:
+        num_tokens: number of training tokens.
+        goodput: share of the training time spent in iterations.
+        costs: one for each scenario.
+    """
+
+    num_tokens: int
+    goodput: float
+    costs: Sequence[TrainingCost]
 
 
 def assumptions(goodput: float) -> tuple[str, str]:

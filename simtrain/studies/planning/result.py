@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import ClassVar, Literal
 
+from simtrain.base.plain_data import PlainData, keys
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.scenario import Scenario
 from simtrain.studies.cost import Limits, TrainingCost
 from simtrain.studies.planning.layout import Combination, LayoutResult
 from simtrain.studies.search.explorer import Candidate
-from simtrain.studies.search.result import candidate_json
 from simtrain.units import DAY_S, format_seconds, four_digits
 
 PlanObjective = Literal["time", "cost"]
@@ -22,7 +22,7 @@ Miss = Literal["days", "budget", "no price"]
 
 
 @dataclass(frozen=True, slots=True)
-class PlanRow:
+class PlanRow(PlainData):
     """A cluster with a number of GPUs: its best layout and training cost.
 
     Args:
@@ -32,6 +32,11 @@ class PlanRow:
         cost: time, price and energy of the training run; None without a layout.
         misses: limits that the row misses.
     """
+
+    json_fields: ClassVar = keys(
+        """cluster num_gpus status=layout.status meets_limits misses exact=layout.exact
+        gap=layout.gap layout=best cost problems=layout.problems"""
+    )
 
     cluster: str
     num_gpus: int
@@ -91,7 +96,7 @@ class PlanRow:
 
 
 @dataclass(frozen=True, slots=True)
-class TrainingPlan:
+class TrainingPlan(PlainData):
     """A plan: rows sorted by its objective, the best first.
 
     Args:
@@ -105,6 +110,11 @@ class TrainingPlan:
         shared_overrides: whether the scenario overrides the profiles of several clusters.
         stopped: whether the time budget or an interrupt ended searches early.
     """
+
+    json_fields: ClassVar = keys(
+        """scenario num_tokens goodput limits objective fastest=fastest_place
+        cheapest=cheapest_place num_nodes=added_nodes stopped rows"""
+    )
 
     scenario: str | None
     num_tokens: int
@@ -132,6 +142,19 @@ class TrainingPlan:
         return best_row(priced, "cost")
 
     @property
+    def fastest_place(self) -> int | None:
+        """The index of the fastest row that meets the limits."""
+        return self._place(self.fastest)
+
+    @property
+    def cheapest_place(self) -> int | None:
+        """The index of the cheapest row that meets the limits."""
+        return self._place(self.cheapest)
+
+    def _place(self, row: PlanRow | None) -> int | None:
+        return next((place for place, other in enumerate(self.rows) if other is row), None)
+
+    @property
     def costs(self) -> list[TrainingCost]:
         """The costs of all rows with a layout."""
         return [row.cost for row in self.rows if row.cost]
@@ -142,22 +165,6 @@ class TrainingPlan:
         if weaker is None:
             return []
         return [cost for cost in self.costs if weaker.evidence.is_weaker_than(cost.evidence)]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data in full precision; `fastest` and `cheapest` are indices of rows."""
-        places = {id(row): place for place, row in enumerate(self.rows)}
-        return {
-            "scenario": self.scenario,
-            "num_tokens": self.num_tokens,
-            "goodput": self.goodput,
-            "limits": self.limits.to_json(),
-            "objective": self.objective,
-            "fastest": places.get(id(self.fastest)),
-            "cheapest": places.get(id(self.cheapest)),
-            "num_nodes": dict(self.added_nodes),
-            "stopped": self.stopped,
-            "rows": [_row_json(row) for row in self.rows],
-        }
 
 
 def best_row(rows: Iterable[PlanRow], objective: PlanObjective) -> PlanRow | None:
@@ -174,22 +181,3 @@ def _misses(limits: Limits, cost: TrainingCost) -> Iterator[Miss]:
             yield "no price"
         elif cost.price > limits.budget.amount:
             yield "budget"
-
-
-def _row_json(row: PlanRow) -> dict[str, Any]:
-    layout = row.layout
-    return {
-        "cluster": row.cluster,
-        "num_gpus": row.num_gpus,
-        "status": layout.status.value,
-        "meets_limits": row.meets_limits,
-        "misses": list(row.misses),
-        "exact": layout.exact,
-        "gap": layout.gap,
-        "layout": candidate_json(row.best) if row.best else None,
-        "cost": row.cost.to_json() if row.cost else None,
-        "problems": [
-            {name: getattr(problem, name) for name in ("code", "message", "reason", "fix")}
-            for problem in layout.problems
-        ],
-    }

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
+from simtrain.base.plain_data import PlainData, keys
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.report.breakdown import Breakdown
 from simtrain.scenario import Scenario
@@ -28,8 +29,15 @@ Stop = Callable[[], Stopped | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(PlainData):
     """A point's scenario and its evaluation."""
+
+    json_fields: ClassVar = keys(
+        """configuration recompute num_gpus=scenario.num_gpus
+        iteration_time_s=run.iteration_time_s gpu_seconds tokens_per_s=run.tokens_per_s
+        mfu=run.mfu hfu=run.hfu peak_bytes=evaluation.peak_bytes
+        capacity_bytes=evaluation.capacity_bytes breakdown_s=breakdown"""
+    )
 
     scenario: Scenario
     evaluation: Evaluation
@@ -39,6 +47,18 @@ class Candidate:
         degrees = f"tp {split.tensor}, dp {split.data}, pp {split.pipeline}"
         figures = f"{format_seconds(self.iteration_time_s)}, {format_bytes(self.peak_bytes)}"
         return f"<Candidate {degrees}: {figures}>"
+
+    @property
+    def configuration(self) -> dict[str, Any]:
+        """The settings that the search chose, and the recompute that it was asked for."""
+        asked = self.scenario.recompute.model_dump(exclude_unset=True)
+        return Point.of(self.scenario)._asdict() | {"recompute": asked}
+
+    @property
+    def recompute(self) -> dict[str, Any]:
+        """The recompute policy; the chosen one if it was `auto`."""
+        chosen = self.evaluation.scenario.recompute
+        return {"strategy": chosen.strategy} | chosen.model_dump(exclude_defaults=True)
 
     @property
     def run(self) -> Run:

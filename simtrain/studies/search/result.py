@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import ClassVar
 
+from simtrain.base.plain_data import PlainData, keys
 from simtrain.hardware.evidence import Evidence, evidence_of
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.report.difference import causes_in_words, time_in_words
@@ -12,13 +13,22 @@ from simtrain.scenario import Scenario
 from simtrain.studies.search.explorer import Candidate, SearchOutcome
 from simtrain.studies.search.legality import LegalPoints
 from simtrain.studies.search.objective import Objective
-from simtrain.studies.search.space import Point
 from simtrain.studies.search.words import num_gpus_in_words
 from simtrain.units import HOUR_S, Price, format_bytes, format_seconds
 
 
 @dataclass(frozen=True, slots=True)
-class SearchResult:
+class RankedLayout(PlainData):
+    """A layout, and the price of a million tokens with it; None if the profile has no price."""
+
+    layout: Candidate
+    price_of_million_tokens: float | None
+
+    json_fields: ClassVar = keys("**layout price_of_million_tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult(PlainData):
     """The best layouts of a space, and what is proved about them.
 
     Args:
@@ -34,6 +44,20 @@ class SearchResult:
         varied: fields that have several values among the legal layouts.
         held: fields of a layout that have one value.
     """
+
+    json_fields: ClassVar = keys(
+        """scenario=base.name cluster=base.cluster gpus calibrated=evidence.judged evidence
+        objective limit_bytes currency=price.currency
+        num_configurations=legal.num_configurations num_legal num_illegal_by_rule
+        left_out_where_illegal=left_out varied held unproved_schedules
+        num_seen=outcome.num_seen num_fitting=outcome.num_fitting
+        num_bounded=outcome.num_bounded num_simulated=outcome.num_simulated exact
+        stopped=outcome.stopped num_unseen **bound gap reason best=best_layout
+        ranked=ranked_layouts"""
+    )
+
+    unproved_schedules: ClassVar[tuple[str, ...]] = ()
+    """Always empty: bounds hold for every schedule."""
 
     base: Scenario
     gpus: tuple[int, ...]
@@ -56,6 +80,11 @@ class SearchResult:
     def evidence(self) -> Evidence:
         """What predictions with the profile rest on."""
         return evidence_of(self.profile, self.base.cluster)
+
+    @property
+    def num_legal(self) -> int:
+        """Number of legal layouts."""
+        return len(self.legal.points)
 
     @property
     def num_unseen(self) -> int:
@@ -102,75 +131,29 @@ class SearchResult:
             return None
         return reason(self.outcome.best[0], self.outcome.best[1], self.objective)
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain data, in full precision; `best` is the first of `ranked`.
-
-        `recompute` of a ranked layout is the chosen policy if the layout has `auto`.
-        """
-        ranked = [
-            candidate_json(candidate) | {"price_of_million_tokens": self.price_of_tokens(candidate)}
-            for candidate in self.ranked
-        ]
-        return {
-            "scenario": self.base.name,
-            "cluster": self.base.cluster,
-            "gpus": list(self.gpus),
-            "calibrated": self.evidence.judged,
-            "evidence": self.evidence.to_json(),
-            "objective": self.objective.value,
-            "limit_bytes": self.limit_bytes,
-            "currency": self.price.currency if self.price else None,
-            "num_configurations": self.legal.num_configurations,
-            "num_legal": len(self.legal.points),
-            "num_illegal_by_rule": dict(sorted(self.legal.removed.items())),
-            "left_out_where_illegal": list(self.left_out),
-            "varied": list(self.varied),
-            "held": list(self.held),
-            # Always empty: bounds hold for every schedule.
-            "unproved_schedules": [],
-            "num_seen": self.outcome.num_seen,
-            "num_fitting": self.outcome.num_fitting,
-            "num_bounded": self.outcome.num_bounded,
-            "num_simulated": self.outcome.num_simulated,
-            "exact": self.exact,
-            "stopped": self.outcome.stopped,
-            "num_unseen": self.num_unseen,
-            **self._bound_json(),
-            "gap": self.gap,
-            "reason": self.reason,
-            "best": ranked[0],
-            "ranked": ranked,
-        }
-
-    def _bound_json(self) -> dict[str, float | None]:
-        """The proved bound, named after the objective's field."""
+    @property
+    def bound(self) -> dict[str, float | None]:
+        """The proved bound of the best, named after the objective's field."""
         field = self.objective.field
         bound = self.outcome.bound
         if self.objective is Objective.TOKENS_PER_S:
             return {f"upper_bound_{field}": None if bound is None else -bound}
         return {f"lower_bound_{field}": bound}
 
+    @property
+    def num_illegal_by_rule(self) -> dict[str, int]:
+        """Number of layouts that each rule forbids, by the rule's code."""
+        return dict(sorted(self.legal.removed.items()))
 
-def candidate_json(candidate: Candidate) -> dict[str, Any]:
-    """A layout and its results as plain data, in full precision."""
-    evaluation, run = candidate.evaluation, candidate.run
-    breakdown, chosen = asdict(candidate.breakdown), evaluation.scenario.recompute
-    return {
-        "configuration": {
-            **Point.of(candidate.scenario)._asdict(),
-            "recompute": candidate.scenario.recompute.model_dump(exclude_unset=True),
-        },
-        "recompute": {"strategy": chosen.strategy} | chosen.model_dump(exclude_defaults=True),
-        "num_gpus": candidate.scenario.num_gpus,
-        "iteration_time_s": run.iteration_time_s,
-        "gpu_seconds": candidate.gpu_seconds,
-        "tokens_per_s": run.tokens_per_s,
-        "mfu": run.mfu,
-        "hfu": run.hfu,
-        "peak_bytes": evaluation.peak_bytes,
-        "capacity_bytes": evaluation.capacity_bytes,
-        "breakdown_s": {name.removesuffix("_s"): seconds for name, seconds in breakdown.items()},
-    }
+    @property
+    def ranked_layouts(self) -> list[RankedLayout]:
+        """The ranked layouts with their prices."""
+        return [RankedLayout(each, self.price_of_tokens(each)) for each in self.ranked]
+
+    @property
+    def best_layout(self) -> RankedLayout:
+        """The first of the ranked layouts."""
+        return self.ranked_layouts[0]
 
 
 def reason(winner: Candidate, other: Candidate, objective: Objective) -> str:

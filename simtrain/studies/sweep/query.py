@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from simtrain.base.extras import require
+from simtrain.base.plain_data import PlainData, keys
 from simtrain.errors import InputError, Location
 from simtrain.iteration.report.rows import Records, Rows
 from simtrain.studies.sweep.folder import PLAN_FILE, SweepFolder
@@ -23,8 +24,10 @@ _QUERIES = frozenset({"SELECT", "EXPLAIN", "MULTI", "PRAGMA", "CALL"})
 
 
 @dataclass(frozen=True, slots=True)
-class Answer(Rows):
+class Answer(Rows, PlainData):
     """The result of a query; repeated column names get a number."""
+
+    json_fields: ClassVar = keys("rows=named_rows")
 
     columns: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
@@ -36,9 +39,10 @@ class Answer(Rows):
         """Return the rows as dicts by column; values that JSON cannot represent are None."""
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
-    def to_json(self) -> dict[str, Any]:
+    @property
+    def named_rows(self) -> Records:
         """The rows as objects by column; values that JSON cannot represent are null."""
-        return {"rows": self.records()}
+        return self.records()
 
 
 def query(folder: str | Path, sql: str) -> Answer:

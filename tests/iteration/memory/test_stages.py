@@ -300,7 +300,7 @@ def test_a_scenario_fits_if_its_fullest_stage_fits(scenario: Scenario, capacity_
     report = memory_of(scenario, **options)
     assert report.fits == all(peak <= capacity for peak in report.peaks_bytes)
     assert report.fits == (report.missing_bytes <= 0)
-    assert report.to_json()["fits"] == report.fits
+    assert report.to_dict()["fits"] == report.fits
 
 
 def test_more_recompute_needs_less_memory() -> None:

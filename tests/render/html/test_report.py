@@ -64,7 +64,7 @@ def test_sliders_read_points_that_the_engine_simulated(page: ParsedPage) -> None
     result = simtrain.simulate(
         simtrain.load_scenario(PRESENT, ["cluster=h100_sxm", "batch.global=16"])
     )
-    curves = [curve.to_json() for curve in resource_curves(result)]
+    curves = [curve.to_dict() for curve in resource_curves(result)]
     assert page.data["runs"][1]["curves"] == curves
     positions = [
         (curve["resource"], str(len(FACTORS) - 1), f"/runs/1/curves/{number}/points")

@@ -65,7 +65,7 @@ def test_goodput_divides_time_price_and_energy() -> None:
     assert slowed.num_iterations == whole.num_iterations
     for quantity in ("gpu_hours", "price", "gpu_energy_j", "node_energy_j"):
         assert getattr(slowed, quantity) == pytest.approx(1.25 * getattr(whole, quantity))
-    assert "take 20 % of the training time" in slowed.to_json()["assumptions"][0]
+    assert "take 20 % of the training time" in slowed.to_dict()["assumptions"][0]
 
 
 @pytest.mark.parametrize("goodput", [0.0, -0.5, 1.5, float("nan"), float("inf")])

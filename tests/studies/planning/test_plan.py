@@ -233,7 +233,7 @@ def test_workers_give_the_same_plan_and_an_error_if_they_die(
 ) -> None:
     """The test replaces worker processes by this process, which saves their start."""
     monkeypatch.setattr(searches, "local_executor", lambda number: SerialExecutor())
-    assert json.dumps(plan(workers=2).to_json()) == json.dumps(plan().to_json())
+    assert json.dumps(plan(workers=2).to_dict()) == json.dumps(plan().to_dict())
     monkeypatch.setattr(searches, "local_executor", lambda number: BrokenPool(2))
     with pytest.raises(InputError, match="--workers: E836 "):
         plan(workers=2)

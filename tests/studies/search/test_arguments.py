@@ -62,8 +62,8 @@ def test_details_of_recompute_are_reported(file: pathlib.Path) -> None:
     scenario, peak_bytes = scenario_with_auto(file)
     result = search(scenario, (4,), max_memory=f"{peak_bytes - 2**30} B", top=1)
     chosen = result.ranked[0].evaluation.scenario.recompute
-    assert RecomputePolicy(**result.to_json()["best"]["recompute"]) == chosen
-    assert result.to_json()["best"]["configuration"]["recompute"] == {"strategy": "auto"}
+    assert RecomputePolicy(**result.to_dict()["best"]["recompute"]) == chosen
+    assert result.to_dict()["best"]["configuration"]["recompute"] == {"strategy": "auto"}
     policy = {"strategy": "full", "method": "block", "num_layers": 2, "keep_microbatches": 1}
     fixed = holding(base(recompute=policy, parallelism={"pipeline": 2}), ("recompute",))
     first = notes(search(fixed, (4,), top=2))[0]
@@ -130,7 +130,7 @@ def test_the_remedy_names_fixed_fields() -> None:
 
 def test_the_page_has_columns_for_expert_and_context_parallelism() -> None:
     result = search(BASES["experts"], (4,), top=3, context=(1, 2), expert=(2,))
-    best = result.to_json()["best"]["configuration"]
+    best = result.to_dict()["best"]["configuration"]
     assert best["expert"] == 2 and best["expert_tensor"] in (1, best["tensor"])
     headings = [column.heading for column in search_view(result).tables["layouts"].columns]
     assert {"ex-\npert", "expert\ntensor"} <= {*headings} and "con-\ntext" not in headings

@@ -170,7 +170,7 @@ def test_several_numbers_of_gpus_are_ranked_together() -> None:
 
 def test_fewer_trials_than_layouts_are_not_exact() -> None:
     first, second = (search(BASES["narrow"], (4,), max_trials=30, top=3) for _ in range(2))
-    assert first.to_json() == second.to_json()
+    assert first.to_dict() == second.to_dict()
     assert not first.exact
     assert first.outcome.num_simulated == first.outcome.num_seen == 30 < len(first.legal.points)
     places = [brute_force("narrow", Objective.TIME).index(one.scenario) for one in first.ranked]

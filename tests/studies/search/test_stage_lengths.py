@@ -125,7 +125,7 @@ def test_a_layout_has_no_lengths() -> None:
 
 def test_the_result_names_what_was_varied_and_held() -> None:
     result = search(BASES["prime"], (4,), top=1)
-    data = json.loads(json.dumps(result.to_json()))
+    data = json.loads(json.dumps(result.to_dict()))
     lengths = {"parallelism.first_stage_layers", "parallelism.last_stage_layers"}
     assert lengths <= {*data["varied"]}
     assert {"memory.zero_stage", "precision", "attention_backend", "overlap"} <= {*data["held"]}

@@ -83,7 +83,7 @@ def test_the_best_never_gets_worse_with_time() -> None:
 def test_a_search_stopped_after_the_bounds_says_how_far_the_optimum_can_be() -> None:
     result = stopped(9)
     assert (result.outcome.stopped, result.exact) == ("interrupt", False)
-    data = result.to_json()
+    data = result.to_dict()
     assert data["stopped"] == "interrupt" and data["num_unseen"] > 0
     assert 0 < data["lower_bound_iteration_time_s"] < data["best"]["iteration_time_s"]
     last = search_view(result).sentences[-1]
@@ -97,7 +97,7 @@ def test_a_search_stopped_before_all_bounds_are_known_proves_nothing() -> None:
     result = stopped(0)
     assert (result.outcome.num_seen, result.num_unseen, len(result.ranked)) == (1, 68, 1)
     assert (result.outcome.bound, result.outcome.num_proved) == (None, 0)
-    data = result.to_json()
+    data = result.to_dict()
     assert (data["exact"], data["stopped"], data["gap"]) == (False, "interrupt", None)
     assert data["lower_bound_iteration_time_s"] is None
     last = search_view(result).sentences[-1]
@@ -137,10 +137,10 @@ def test_a_search_stopped_after_the_ranking_is_exact() -> None:
 
 
 def test_a_finished_search_is_not_stopped() -> None:
-    data = search(BASES["narrow"], (4,), top=1, seconds=1e6).to_json()
+    data = search(BASES["narrow"], (4,), top=1, seconds=1e6).to_dict()
     assert (data["exact"], data["stopped"], data["num_unseen"], data["gap"]) == (True, None, 0, 0)
     assert data["lower_bound_iteration_time_s"] == data["best"]["iteration_time_s"]
-    fastest = search(BASES["narrow"], (4,), "tokens_per_s", top=1).to_json()
+    fastest = search(BASES["narrow"], (4,), "tokens_per_s", top=1).to_dict()
     assert fastest["upper_bound_tokens_per_s"] == fastest["best"]["tokens_per_s"]
 
 
@@ -160,7 +160,7 @@ def test_the_error_of_a_stopped_search_counts_unevaluated_layouts() -> None:
 def test_a_stopped_search_with_trials_has_no_bound() -> None:
     result = search(BASES["narrow"], (4,), max_trials=30, interrupted=interrupt_at_call(4))
     assert result.outcome.num_seen == 5 and result.outcome.stopped == "interrupt"
-    data = result.to_json()
+    data = result.to_dict()
     assert data["lower_bound_iteration_time_s"] is None and data["gap"] is None
     last = search_view(result).sentences[-1]
     assert last.startswith("Interrupted. Best found: simulated 5 layouts of 69; ")
@@ -177,7 +177,7 @@ def test_an_invalid_budget_is_an_error(seconds: float) -> None:
 
 @pytest.mark.slow
 def test_workers_do_not_change_the_result() -> None:
-    one, two = (search(BASES["overlapped"], (4,), workers=number).to_json() for number in (1, 2))
+    one, two = (search(BASES["overlapped"], (4,), workers=number).to_dict() for number in (1, 2))
     assert json.dumps(one) == json.dumps(two)
 
 

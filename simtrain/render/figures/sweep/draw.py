@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+from simtrain.base.plain_data import PlainData, keys
 from simtrain.render.figures.style import write_figure
 from simtrain.render.figures.subject import footer, with_changes
 from simtrain.render.figures.sweep.heat_map import HeatMap, draw_heat_map, heat_map
@@ -22,8 +23,13 @@ _DEFAULTS = ("tokens_per_s", "mfu", "iteration_time_s")
 
 
 @dataclass(frozen=True, slots=True)
-class Plots:
+class Plots(PlainData):
     """The written files, the data of the figures, and why a figure was not drawn."""
+
+    json_fields: ClassVar = keys(
+        """pictures=files left_out value time_unit=pareto.unit fronts scaling=throughput
+        scaling_efficiency=efficiency heat_map num_points"""
+    )
 
     files: tuple[Path, ...]
     value: str
@@ -33,20 +39,20 @@ class Plots:
     heat_map: HeatMap | None
     num_points: dict[str, int]
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain data, in full precision."""
-        fronts, curves = self.pareto, self.scaling
-        return {
-            "pictures": [str(file) for file in self.files],
-            "left_out": self.left_out,
-            "value": self.value,
-            "time_unit": fronts.unit if fronts else None,
-            "fronts": fronts.to_json() if fronts else {},
-            "scaling": curves.to_json() if curves else {},
-            "scaling_efficiency": curves.efficiency_json() if curves else {},
-            "heat_map": self.heat_map.to_json() if self.heat_map else None,
-            "num_points": self.num_points,
-        }
+    @property
+    def fronts(self) -> dict[str, Any]:
+        """The Pareto front of each panel."""
+        return self.pareto.fronts if self.pareto else {}
+
+    @property
+    def throughput(self) -> dict[str, Any]:
+        """Tokens per second by number of GPUs, for each panel."""
+        return self.scaling.throughput if self.scaling else {}
+
+    @property
+    def efficiency(self) -> dict[str, Any]:
+        """The throughput as a share of linear scaling, for each panel."""
+        return self.scaling.efficiency if self.scaling else {}
 
 
 def compared_column(results: Results, value: str | None = None) -> str:

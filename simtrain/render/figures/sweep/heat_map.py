@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.strict_yaml import as_scalar
 from simtrain.errors import InputError, Location
 from simtrain.render.figures import style
@@ -33,8 +34,10 @@ _MOST_RULES, _NOTE_CHARACTERS = 4, 125
 
 
 @dataclass(frozen=True)
-class HeatMap:
+class HeatMap(PlainData):
     """A heat map of one column over two axes of a sweep."""
+
+    json_fields: ClassVar = keys("x y value best_over=folded panels")
 
     results: Results
     x: str
@@ -76,21 +79,16 @@ class HeatMap:
                 words[place] = TOO_BIG if row["status"] == DOES_NOT_FIT else ILLEGAL
         return words
 
-    def to_json(self) -> dict[str, Any]:
+    @property
+    def panels(self) -> dict[str, Any]:
         """The cells of the panels in full precision, row by row from the top.
 
         A cell has the values of both axes, and the value, index and folded axes of its best point,
         or the reason why no point ran.
         """
-        return {
-            "x": self.x,
-            "y": self.y,
-            "value": self.value,
-            "best_over": self.folded,
-            "panels": {as_scalar(panel): self._cells_json(panel) for panel in self.results.panels},
-        }
+        return {as_scalar(panel): self._cells(panel) for panel in self.results.panels}
 
-    def _cells_json(self, panel: Cell) -> list[dict[str, Any]]:
+    def _cells(self, panel: Cell) -> list[dict[str, Any]]:
         best, reasons = self.best(panel), self.reasons(panel)
         found: list[dict[str, Any]] = []
         for y in reversed(self.results.values(self.y)):

@@ -63,7 +63,8 @@ class Pareto:
         shown = rows.select(["index", "peak_bytes", "time", *self.results.axes])
         return list(shown.take(found).to_pylist()) if found else []
 
-    def to_json(self) -> dict[str, Any]:
+    @property
+    def fronts(self) -> dict[str, Any]:
         """The fronts of the panels, in full precision."""
         return {as_scalar(panel): self.front(panel) for panel in self.results.panels}
 

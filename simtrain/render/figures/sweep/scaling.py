@@ -37,16 +37,18 @@ class Scaling:
     results: Results
     curves: dict[Cell, dict[int, float]]
 
-    def to_json(self) -> dict[str, Any]:
-        """The curves, in full precision."""
-        return _json(self.curves)
+    @property
+    def throughput(self) -> dict[str, Any]:
+        """Tokens per second by number of GPUs, for each panel."""
+        return _named(self.curves)
 
-    def efficiency_json(self) -> dict[str, Any]:
-        """The throughput as a share of linear scaling, in full precision."""
-        return _json({panel: efficiency(curve) for panel, curve in self.curves.items()})
+    @property
+    def efficiency(self) -> dict[str, Any]:
+        """The throughput as a share of linear scaling, for each panel."""
+        return _named({panel: efficiency(curve) for panel, curve in self.curves.items()})
 
 
-def _json(curves: Mapping[Cell, dict[int, float]]) -> dict[str, Any]:
+def _named(curves: Mapping[Cell, dict[int, float]]) -> dict[str, Any]:
     return {
         as_scalar(panel): {str(count): value for count, value in curve.items()}
         for panel, curve in curves.items()

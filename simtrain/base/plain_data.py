@@ -1,0 +1,106 @@
+"""Values as plain data for JSON, by one function for all of them.
+
+A dataclass becomes an object with a key for each field. If its keys are not its fields, the class
+says so in `json_fields`: keys, and the attributes that they come from. Attributes of attributes
+have dots, and are null if one on the way is None. `"**name"` puts the keys of an attribute among
+the keys of the object. The documents describe the keys by the docstrings of these attributes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from pathlib import PurePath
+from typing import Any, ClassVar
+
+from pydantic import BaseModel
+
+from simtrain.base.wording import Sentence
+
+SCHEMA_VERSION = 1
+"""Counts up when a key of a command's JSON is removed or changes its meaning."""
+SPLICED = "**"
+"""Prefix of attributes whose keys stand among those of the object."""
+
+
+def keys(text: str) -> dict[str, str]:
+    """Return `json_fields` from words such as "mfu", "cluster=scenario.cluster" or "**facts"."""
+    words = (word.partition("=") for word in text.split())
+    return {key: path or key.removeprefix(SPLICED) for key, _, path in words}
+
+
+class PlainData:
+    """A value that describes itself as plain data.
+
+    Its class may have `json_fields`, and `json_omits_none`: keys that are left out if null.
+    """
+
+    __slots__ = ()
+    json_fields: ClassVar[Mapping[str, str]]
+    json_omits_none: ClassVar[frozenset[str]] = frozenset()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data, in full precision, as JSON has it."""
+        return _object(self)
+
+
+def plain_data(value: Any) -> Any:
+    """Return a value as data of the types that JSON has, in full precision.
+
+    Raises:
+        TypeError: the value has no plain data.
+        ValueError: a number is not finite.
+    """
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(f"JSON has no number {value}")
+        return float(value)
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Sentence):
+        return {"text": str(value), "numbers": value.numbers_json()}
+    if isinstance(value, str | PurePath):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(plain_data(key)): plain_data(item) for key, item in value.items()}
+    if isinstance(value, PlainData) or dataclasses.is_dataclass(value):
+        return _object(value)
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if isinstance(value, Iterable):
+        return [plain_data(item) for item in value]
+    raise TypeError(f"{type(value).__name__} has no plain data")
+
+
+def _object(value: Any) -> dict[str, Any]:
+    """Return the keys and values of an object."""
+    data: dict[str, Any] = {}
+    left_out = value.json_omits_none if isinstance(value, PlainData) else frozenset()
+    for key, path in json_fields(type(value)).items():
+        item = plain_data(attribute(value, path))
+        if key.startswith(SPLICED):
+            data |= item or {}
+        elif item is not None or key not in left_out:
+            data[key] = item
+    return data
+
+
+def json_fields(cls: type) -> Mapping[str, str]:
+    """Return the keys of a class's objects, and the attributes that they come from."""
+    declared: Mapping[str, str] | None = getattr(cls, "json_fields", None)
+    if declared is not None:
+        return declared
+    return {field.name: field.name for field in dataclasses.fields(cls)}
+
+
+def attribute(value: Any, path: str) -> Any:
+    """Return the attribute at a path with dots; None if one on the way is None."""
+    for name in path.split("."):
+        if value is None:
+            return None
+        value = getattr(value, name)
+    return value
