@@ -177,7 +177,12 @@ parse_watts = _reader(POWER)
 
 
 class Price(BaseModel):
-    """A price per hour, in a currency with its three-letter code (ISO 4217)."""
+    """A price per hour.
+
+    Args:
+        per_hour: the amount.
+        currency: its three-letter code (ISO 4217).
+    """
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 

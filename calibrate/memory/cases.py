@@ -28,8 +28,10 @@ THRESHOLD = 0.03
 class HeldBytes:
     """Bytes of tensors on one rank.
 
-    `states` are held between iterations, `kept` by a forward pass in addition; `peak` includes
-    both.
+    Args:
+        states: held between iterations.
+        kept: held by a forward pass in addition.
+        peak: the most, with both.
     """
 
     states: int
@@ -114,7 +116,14 @@ def all_cases() -> list[Case]:
 
 @dataclass(frozen=True, slots=True)
 class Row(PlainData):
-    """A measured and simulated case; `reserved_bytes` is the memory that CUDA's allocator took."""
+    """A measured and simulated case.
+
+    Args:
+        name: the model.
+        recompute: its recompute.
+        measured, simulated: bytes at three moments.
+        reserved_bytes: memory that CUDA's allocator took; None on cpu.
+    """
 
     json_fields: ClassVar = keys(
         """name recompute measured_bytes=measured simulated_bytes=simulated reserved_bytes
@@ -140,7 +149,12 @@ class Row(PlainData):
 
 @dataclass(frozen=True)
 class MemoryComparison(ErrorStatistics, PlainData):
-    """All cases on a device; `counted` names the way of measuring there."""
+    """All cases on a device.
+
+    Args:
+        counted: the way of measuring there.
+        rows: the cases.
+    """
 
     json_fields: ClassVar = keys(
         "counted cases=rows mean_abs_error max_abs_error threshold=max_threshold ok"

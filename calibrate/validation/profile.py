@@ -41,8 +41,13 @@ _COUNTED = {"layers": "layer passes", "iterations": "iterations", "memory": "mem
 class Validation(PlainData):
     """Predictions of a profile compared with one folder of measurements; no part is empty.
 
-    `num_fitted` counts the records left out because a fit may have used them. `uncertainty` is the
-    relative error that the profile says nine of ten times stay below.
+    Args:
+        profile: its name.
+        device: the device that was measured.
+        parts: the pairs of numbers.
+        num_fitted: records left out because a fit may have used them.
+        warnings: why the comparison may be unfair.
+        uncertainty: relative error that the profile says nine of ten times stay below.
     """
 
     json_fields: ClassVar = keys(

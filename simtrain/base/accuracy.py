@@ -10,7 +10,12 @@ from typing import Self
 
 
 class ErrorStatistics(ABC):
-    """Statistics of relative errors, and their thresholds (None: no threshold)."""
+    """Statistics of relative errors, and their thresholds.
+
+    Args:
+        mean_threshold: largest mean of |error|; None if there is none.
+        max_threshold: largest |error| of one pair; None if there is none.
+    """
 
     mean_threshold: float | None
     max_threshold: float | None

@@ -224,6 +224,10 @@ class HardwareProfile(Strict):
     Offloading needs `host_link`, and fused attention needs `fused_attention`. `intra_node` is
     required with several GPUs per node, `inter_node` with several nodes. `uncertainty` is the
     relative error that nine of ten times stay below, as the profile's own fit has it.
+
+    Args:
+        name: name of the machine.
+        description: what the machine is, and where its numbers come from.
     """
 
     version: Literal[1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import textwrap
 
 from pydantic import BaseModel
 
@@ -16,9 +17,12 @@ def summary(section: type[BaseModel]) -> str:
     return inspect.getdoc(section).partition("\n")[0]  # type: ignore[union-attr]
 
 
-def descriptions(section: type[BaseModel]) -> dict[str, str]:
-    """Return the description of each field in a section's docstring, by field name."""
+def descriptions(section: type) -> dict[str, str]:
+    """Return the description of each field in a class's docstring, by field name."""
     doc = inspect.getdoc(section) or ""
+    head, _, arguments = doc.partition("\nArgs:\n")
+    arguments, _, _ = arguments.partition("\n\n")
+    doc = f"{head}\n{textwrap.dedent(arguments)}"
     return {
         name: " ".join(text.split())
         for names, text in _ENTRY.findall(doc)

@@ -24,7 +24,15 @@ from simtrain.units import format_bytes, format_seconds
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Figures of one simulated iteration; `breakdown` is the mean over stages, if requested."""
+    """Figures of one simulated iteration.
+
+    Args:
+        iteration_time_s: time of the iteration.
+        tokens_per_s: tokens of the global batch per second.
+        mfu: model FLOPs utilization, relative to the bf16 peak.
+        hfu: hardware FLOPs utilization, which counts recompute.
+        breakdown: time by cause, the mean over stages, if requested.
+    """
 
     iteration_time_s: float
     tokens_per_s: float

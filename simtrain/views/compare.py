@@ -60,7 +60,12 @@ class ScenarioColumn(PlainData):
 
 @dataclass(frozen=True, slots=True)
 class NamedDifference(PlainData):
-    """Why `other` is slower or faster than `base`; both by name."""
+    """Why one scenario is slower or faster than another.
+
+    Args:
+        base, other: names of both.
+        difference: the causes.
+    """
 
     json_fields: ClassVar = keys("base other **difference")
 

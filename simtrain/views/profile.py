@@ -44,7 +44,14 @@ class ShownEntry:
 
 @dataclass(frozen=True, slots=True)
 class ProfilePage(PlainData):
-    """A profile and its entries, in the file's order of sections."""
+    """A profile and its entries, in the file's order of sections.
+
+    Args:
+        profile: the profile.
+        entries: its entries.
+        validated_on: errors of predicted iterations against measured ones; None if unknown.
+        evidence: what predictions with the profile rest on.
+    """
 
     json_fields: ClassVar = keys(
         """name=profile.name description=profile.description calibrated=evidence.judged evidence

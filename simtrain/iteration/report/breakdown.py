@@ -27,8 +27,15 @@ if TYPE_CHECKING:
 class Breakdown(PlainData):
     """Time by cause. Communication fields count exposed time only.
 
-    `tensor_communication_s` is the time of all collectives in passes, except data-parallel ones. In
-    `launch_s`, the GPU waits for kernel launches. `bubble_s` is the remaining idle time.
+    Args:
+        compute_s: kernels of forward and backward passes.
+        recompute_s: kernels that compute dropped activations again.
+        launch_s: time for which the GPU waits for kernel launches.
+        tensor_communication_s: all collectives in passes, except data-parallel ones.
+        pipeline_communication_s: messages between stages.
+        data_communication_s: gathers of parameters and reductions of gradients.
+        bubble_s: the remaining idle time.
+        optimizer_s: the optimizer step.
     """
 
     json_fields: ClassVar = keys(

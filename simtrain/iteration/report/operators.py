@@ -37,7 +37,14 @@ HOST_ISSUE, SLOWDOWN = "host.issue", "overlap.slowdown"
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """An entry of a profile or of a software stack that a time depends on."""
+    """An entry of a profile or of a software stack that a time depends on.
+
+    Args:
+        entry: its dotted name.
+        value: in base units.
+        source: where the value comes from.
+        fitted_on: measurements that it was fitted to; None if it was copied.
+    """
 
     entry: str
     value: Any
@@ -115,7 +122,12 @@ class Operator(PlainData):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of a GPU: its memory bandwidth, and its peak by data type of products."""
+    """Limits of a GPU.
+
+    Args:
+        memory_bandwidth_bytes_per_s: of HBM.
+        peak_flops_per_s: by data type of products.
+    """
 
     memory_bandwidth_bytes_per_s: float
     peak_flops_per_s: dict[str, float]
@@ -127,6 +139,16 @@ class Operators(Rows, PlainData):
 
     Their exposed times, the wait for kernel launches and the bubble add up to the iteration time.
     The exposed times of a cause add up to this cause in the stage's breakdown.
+
+    Args:
+        stage: its number.
+        is_slowest: whether the other stages wait for it.
+        num_stages: number of pipeline stages.
+        iteration_time_s: time of the iteration.
+        breakdown: the stage's time by cause.
+        rows: the operators.
+        sources: the profile entries that they depend on, by name.
+        limits: of a GPU.
     """
 
     json_fields: ClassVar = keys(

@@ -90,7 +90,13 @@ class Origin(PlainData):
 
 @dataclass(frozen=True, slots=True)
 class Explained(PlainData):
-    """A figure with its origins, and the entries that these name."""
+    """A figure with its origins, and the entries that these name.
+
+    Args:
+        scenario: name of the scenario.
+        origin: the figure.
+        sources: the profile entries behind it, by name.
+    """
 
     json_fields: ClassVar = keys("scenario **origin sources")
 

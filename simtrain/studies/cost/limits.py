@@ -16,7 +16,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """An amount of money; a `currency` of None means the currency of the prices."""
+    """An amount of money.
+
+    Args:
+        amount: in the currency.
+        currency: None means the currency of the prices.
+    """
 
     amount: float
     currency: str | None = None
@@ -25,6 +30,10 @@ class Budget:
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Maximum days and price of a training run; None means no limit.
+
+    Args:
+        days: most days of training.
+        budget: most money.
 
     Raises:
         InputError: `days` is not finite and positive (E849).

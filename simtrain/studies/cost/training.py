@@ -21,9 +21,17 @@ class TrainingCost(PlainData):
     """Cost of training on `num_tokens` in whole iterations.
 
     Args:
+        scenario: name of the scenario.
+        cluster: name or path of the hardware profile.
+        num_gpus: number of GPUs.
+        num_tokens: number of training tokens.
+        num_iterations: number of iterations.
+        iteration_time_s: time of one.
         goodput: share of the training time that iterations take; failures, checkpoints and
             evaluations take the rest.
         time_s: the training time.
+        gpu_hours: GPUs times the training time.
+        currency: of the price; None without one.
         price: total price in `currency`; None if the profile has no price.
         gpu_energy_j: energy of the GPU boards; None if unknown.
         node_energy_j: energy of the GPUs' share of their nodes; None if unknown.

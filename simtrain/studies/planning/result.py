@@ -35,7 +35,7 @@ class PlanRow(PlainData):
 
     json_fields: ClassVar = keys(
         """cluster num_gpus status=layout.status meets_limits misses exact=layout.exact
-        gap=layout.gap layout=best cost problems=layout.problems"""
+        gap=layout.gap layout=best cost problems"""
     )
 
     cluster: str
@@ -64,6 +64,12 @@ class PlanRow(PlainData):
     def best(self) -> Candidate | None:
         """The best layout, if any was found."""
         return self.layout.best
+
+    @property
+    def problems(self) -> list[dict[str, str | None]]:
+        """Why there is no layout: code, message, reason and fix of each problem."""
+        names = ("code", "message", "reason", "fix")
+        return [{name: getattr(each, name) for name in names} for each in self.layout.problems]
 
     @property
     def meets_limits(self) -> bool:

@@ -19,7 +19,12 @@ from simtrain.units import HOUR_S, Price, format_bytes, format_seconds
 
 @dataclass(frozen=True, slots=True)
 class RankedLayout(PlainData):
-    """A layout, and the price of a million tokens with it; None if the profile has no price."""
+    """A layout of a ranking.
+
+    Args:
+        layout: the layout and its figures.
+        price_of_million_tokens: in the profile's currency; None if the profile has no price.
+    """
 
     layout: Candidate
     price_of_million_tokens: float | None

@@ -34,7 +34,11 @@ _OTHER_FOLDER = "give another folder, or remove this one if its results are no l
 
 @dataclass(frozen=True, slots=True)
 class SweepFolder:
-    """A folder with the results of one sweep."""
+    """A folder with the results of one sweep.
+
+    Args:
+        path: the folder.
+    """
 
     path: Path
 

@@ -43,6 +43,7 @@ class Plan:
 
     Args:
         base: the name of the default base scenario.
+        name: the name of the sweep.
         bases: the data of all base scenarios by name.
         constants: named numbers that constraints use.
         report: columns of the results.

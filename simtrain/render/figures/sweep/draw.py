@@ -24,7 +24,17 @@ _DEFAULTS = ("tokens_per_s", "mfu", "iteration_time_s")
 
 @dataclass(frozen=True, slots=True)
 class Plots(PlainData):
-    """The written files, the data of the figures, and why a figure was not drawn."""
+    """The written files, the data of the figures, and why a figure was not drawn.
+
+    Args:
+        files: pictures that were written.
+        value: column that the heat map shows.
+        pareto: the front of time and memory.
+        scaling: throughput by number of GPUs.
+        left_out: why a figure was not drawn, by its name.
+        heat_map: the cells of the heat map.
+        num_points: number of points by status.
+    """
 
     json_fields: ClassVar = keys(
         """pictures=files left_out value time_unit=pareto.unit fronts scaling=throughput

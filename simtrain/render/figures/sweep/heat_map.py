@@ -35,7 +35,13 @@ _MOST_RULES, _NOTE_CHARACTERS = 4, 125
 
 @dataclass(frozen=True)
 class HeatMap(PlainData):
-    """A heat map of one column over two axes of a sweep."""
+    """A heat map of one column over two axes of a sweep.
+
+    Args:
+        results: the sweep's results.
+        x, y: names of the axes.
+        value: the column.
+    """
 
     json_fields: ClassVar = keys("x y value best_over=folded panels")
 

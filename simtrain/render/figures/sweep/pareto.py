@@ -37,7 +37,13 @@ _SAME = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Pareto:
-    """Rows of points that ran, with a column `time` in `unit`."""
+    """Points that ran.
+
+    Args:
+        results: the sweep's results.
+        rows: a row per point, with a column `time`.
+        unit: unit of `time`.
+    """
 
     results: Results
     rows: pyarrow.Table

@@ -1,0 +1,224 @@
+"""The reference page of JSON: the keys of every command's output, from the classes themselves."""
+
+import importlib
+import inspect
+import types
+import typing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, Union
+
+from pydantic import BaseModel
+
+from calibrate.memory.cases import MemoryComparison
+from calibrate.validation.profile import Validation
+from simtrain.base.plain_data import SCHEMA_VERSION, SPLICED, PlainData, json_fields
+from simtrain.base.wording import Sentence
+from simtrain.iteration.memory.report import MemoryReport
+from simtrain.iteration.report.operators import Operators
+from simtrain.iteration.report.origins import Explained
+from simtrain.iteration.report.remarks import RunReport
+from simtrain.paper.entries import AllTargets, Reproduction, TimeComparison
+from simtrain.render.figures.sweep.draw import Plots
+from simtrain.scenario.field_docs import descriptions
+from simtrain.studies.cost import TrainingCost, TrainingCosts
+from simtrain.studies.planning import TrainingPlan
+from simtrain.studies.search import SearchResult
+from simtrain.studies.sweep.query import Answer
+from simtrain.views.compare import Comparison
+from simtrain.views.profile import ProfilePage
+from simtrain.views.sweep import Summary
+
+COMMANDS: dict[str, type] = {
+    "run": RunReport,
+    "run --ops": Operators,
+    "memory": MemoryReport,
+    "cost": TrainingCost,
+    "cost of several scenarios": TrainingCosts,
+    "compare": Comparison,
+    "explain SCENARIO FIGURE": Explained,
+    "search": SearchResult,
+    "plan": TrainingPlan,
+    "sweep": Summary,
+    "query": Answer,
+    "plot": Plots,
+    "profile show": ProfilePage,
+    "reproduce table4, table5, dp530b": TimeComparison,
+    "reproduce of other targets": Reproduction,
+    "reproduce all": AllTargets,
+    "calibrate validate": Validation,
+    "calibrate memory": MemoryComparison,
+}
+"""The class of each command's output."""
+
+_HEAD = f"""\
+# JSON
+
+With `--json`, commands print one object in full precision. Units are in the names of keys, and times are in seconds,
+memory in bytes, shares are fractions of 1. `schema_version` is {SCHEMA_VERSION}; it counts up when a key is removed or
+changes its meaning. Keys may be added at any time. `made_with` has the version of simtrain, and the name and the
+SHA-256 of the hardware profile. Python has the same data: `simtrain.simulate(scenario).to_dict()`.
+
+An error prints an object too: `schema_version`, `exit_code`, and `errors`, each with its `code`, `message`, `place`
+(a file with a line, or a part of the command line), `reason` and `fix`; null where there is none. The exit code is
+2, and 3 if a scenario does not fit in memory. The text for people is on stderr as without `--json`.
+
+"""
+_TYPES: dict[Any, str] = {
+    bool: "true or false",
+    int: "integer",
+    float: "number",
+    str: "text",
+    Path: "text",
+    None: "null",
+    type(None): "null",
+    Any: "any",
+    Sentence: "sentence",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key of an object: its type in words, what it is, and the classes of its values."""
+
+    name: str
+    type_text: str
+    meaning: str
+    classes: tuple[type, ...]
+
+
+def json_page() -> str:
+    """Return the page: a section per command, then one per class that several commands have."""
+    parts = [_HEAD]
+    waiting: list[type] = []
+    for command, cls in COMMANDS.items():
+        parts.append(f"## {command}\n\n{_summary(cls)}\n\n{_table(cls)}\n")
+        waiting += [each for key in keys_of(cls) for each in key.classes]
+    parts.append("## Objects in other objects\n\n")
+    done = set(COMMANDS.values())
+    while waiting:
+        cls = waiting.pop(0)
+        if cls not in done:
+            done.add(cls)
+            parts.append(f"### {cls.__name__}\n\n{_summary(cls)}\n\n{_table(cls)}\n")
+            waiting += [each for key in keys_of(cls) for each in key.classes]
+    return "\n".join(part.rstrip("\n") + "\n" for part in parts)
+
+
+def _table(cls: type) -> str:
+    lines = ["| key | type | meaning |", "|---|---|---|"]
+    lines += [f"| `{key.name}` | {key.type_text} | {key.meaning} |" for key in keys_of(cls)]
+    return "\n".join(lines)
+
+
+def _summary(cls: type) -> str:
+    return (inspect.getdoc(cls) or "").partition("\n\n")[0].replace("\n", " ")
+
+
+def keys_of(cls: type) -> list[Key]:
+    """Return the keys of a class's objects, those of spliced objects among them."""
+    return [*_keys(cls)]
+
+
+def _keys(cls: type) -> Iterator[Key]:
+    for name, path in json_fields(cls).items():
+        annotation, meaning = _described(cls, path)
+        if name.startswith(SPLICED) and (inner := [*_classes(annotation)]):
+            yield from keys_of(inner[0])
+            continue
+        shown = "..." if name.startswith(SPLICED) else name
+        yield Key(shown, _type_text(annotation), meaning, tuple(_classes(annotation)))
+
+
+def _described(cls: type, path: str) -> tuple[Any, str]:
+    """Return the type of an attribute and what its docstring says; its parents may be None."""
+    annotation: Any = cls
+    meaning, may_be_none = "", False
+    for name in path.split("."):
+        owner = next(iter(_members(annotation)))
+        annotation, meaning = _attribute(owner, name)
+        last_may = type(None) in typing.get_args(annotation)
+        may_be_none = may_be_none or last_may
+    if may_be_none and type(None) not in typing.get_args(annotation):
+        annotation = annotation | None
+    return annotation, meaning
+
+
+def _attribute(cls: type, name: str) -> tuple[Any, str]:
+    """Return the type and the meaning of a field or a property."""
+    static = inspect.getattr_static(cls, name, None)
+    if isinstance(static, property | cached_property):
+        function = static.fget if isinstance(static, property) else static.func
+        doc = inspect.getdoc(function) or ""
+        return _hints(function)["return"], doc.partition("\n\n")[0].replace("\n", " ")
+    owner = next(base for base in cls.__mro__ if name in base.__dict__.get("__annotations__", {}))
+    text = descriptions(owner).get(name, "")
+    if not text:
+        inner = next(iter(_classes(_hints(owner)[name])), None)
+        text = _summary(inner) if inner else ""
+    return _hints(owner)[name], text[:1].upper() + text[1:]
+
+
+def _hints(thing: Any) -> dict[str, Any]:
+    """Return annotations; names that only type checkers import are looked up in all classes."""
+    names: dict[str, Any] = {}
+    while True:
+        try:
+            return typing.get_type_hints(thing, localns=names)
+        except NameError as error:
+            names[error.name] = _named(error.name)
+
+
+def _named(name: str) -> Any:
+    """Return a class of simtrain, or another package, by its name."""
+    waiting: list[type] = [PlainData, BaseModel, object]
+    for cls in (each for base in waiting for each in base.__subclasses__()):
+        if cls.__name__ == name and cls.__module__.startswith(("simtrain", "calibrate")):
+            return cls
+    return importlib.import_module(name)
+
+
+def _members(annotation: Any) -> Iterator[type]:
+    """Yield the classes of a type, without None."""
+    if typing.get_origin(annotation) in (Union, types.UnionType):
+        for part in typing.get_args(annotation):
+            yield from _members(part)
+    elif isinstance(annotation, type) and annotation is not type(None):
+        yield annotation
+
+
+def _classes(annotation: Any) -> Iterator[type]:
+    """Yield the classes with keys in a type: alone, in lists, or as values of mappings."""
+    for part in typing.get_args(annotation):
+        yield from _classes(part)
+    if isinstance(annotation, type) and (
+        issubclass(annotation, PlainData) or _is_dataclass(annotation)
+    ):
+        yield annotation
+
+
+def _is_dataclass(cls: type) -> bool:
+    return hasattr(cls, "__dataclass_fields__")
+
+
+def _type_text(annotation: Any) -> str:
+    """Return a type in words."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (Union, types.UnionType):
+        return " or ".join(dict.fromkeys(map(_type_text, arguments)))
+    if origin is Literal:
+        return " or ".join(f'"{value}"' for value in arguments)
+    if origin in (dict, Mapping):
+        return f"object: {_type_text(arguments[1])} by name"
+    if origin in (list, tuple, Sequence, Iterable):
+        return f"list: {_type_text(arguments[0])}"
+    if annotation in _TYPES:
+        return _TYPES[annotation]
+    if next(_classes(annotation), None):
+        return f"[{annotation.__name__}](#{annotation.__name__.lower()})"
+    values = (
+        [f'"{member.value}"' for member in annotation] if hasattr(annotation, "__members__") else []
+    )
+    return " or ".join(values) or ("object" if issubclass(annotation, BaseModel) else "text")
