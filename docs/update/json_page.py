@@ -56,14 +56,16 @@ COMMANDS: dict[str, type] = {
 _HEAD = f"""\
 # JSON
 
-With `--json`, commands print one object in full precision. Units are in the names of keys, and times are in seconds,
-memory in bytes, shares are fractions of 1. `schema_version` is {SCHEMA_VERSION}; it counts up when a key is removed or
-changes its meaning. Keys may be added at any time. `made_with` has the version of simtrain, and the name and the
-SHA-256 of the hardware profile. Python has the same data: `simtrain.simulate(scenario).to_dict()`.
+With `--json`, commands print one object in full precision. Units are in the names of keys: times
+are in seconds, memory is in bytes, shares are fractions of 1. `schema_version` is {SCHEMA_VERSION};
+it counts up when a key is removed or changes its meaning. Keys may be added at any time.
+`made_with` has the version of simtrain, and the name and the SHA-256 of the hardware profile.
+Python has the same data: `simtrain.simulate(scenario).to_dict()`.
 
-An error prints an object too: `schema_version`, `exit_code`, and `errors`, each with its `code`, `message`, `place`
-(a file with a line, or a part of the command line), `reason` and `fix`; null where there is none. The exit code is
-2, and 3 if a scenario does not fit in memory. The text for people is on stderr as without `--json`.
+An error prints an object too: `schema_version`, `exit_code` and `errors`, each with `code`,
+`message`, `place` (a file, or a part of the command line), `line`, `column`, `reason` and `fix`,
+null where there is none. The exit code is 3 if a scenario does not fit in memory, else 2. stderr
+has the text for people, as without `--json`.
 
 """
 _TYPES: dict[Any, str] = {
@@ -81,12 +83,21 @@ _TYPES: dict[Any, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key of an object: its type in words, what it is, and the classes of its values."""
+    """A key of an object.
+
+    Args:
+        name: the key.
+        type_text: type of its value in words.
+        meaning: what it is.
+        classes: classes of its value, or of values in it.
+        is_optional: the key may be absent.
+    """
 
     name: str
     type_text: str
     meaning: str
     classes: tuple[type, ...]
+    is_optional: bool
 
 
 def json_page() -> str:
@@ -129,7 +140,11 @@ def _keys(cls: type) -> Iterator[Key]:
             yield from keys_of(inner[0])
             continue
         shown = "..." if name.startswith(SPLICED) else name
-        yield Key(shown, _type_text(annotation), meaning, tuple(_classes(annotation)))
+        is_optional = name in getattr(cls, "json_omits_none", ())
+        type_text = _type_text(annotation)
+        if is_optional:
+            type_text = type_text.replace(" or null", ", or absent")
+        yield Key(shown, type_text, meaning, tuple(_classes(annotation)), is_optional)
 
 
 def _described(cls: type, path: str) -> tuple[Any, str]:
@@ -153,7 +168,7 @@ def _attribute(cls: type, name: str) -> tuple[Any, str]:
         function = static.fget if isinstance(static, property) else static.func
         doc = inspect.getdoc(function) or ""
         return _hints(function)["return"], doc.partition("\n\n")[0].replace("\n", " ")
-    owner = next(base for base in cls.__mro__ if name in base.__dict__.get("__annotations__", {}))
+    owner = next(base for base in cls.__mro__ if name in inspect.get_annotations(base))
     text = descriptions(owner).get(name, "")
     if not text:
         inner = next(iter(_classes(_hints(owner)[name])), None)
@@ -168,13 +183,13 @@ def _hints(thing: Any) -> dict[str, Any]:
         try:
             return typing.get_type_hints(thing, localns=names)
         except NameError as error:
-            names[error.name] = _named(error.name)
+            name = str(error.name)
+            names[name] = _named(name)
 
 
 def _named(name: str) -> Any:
     """Return a class of simtrain, or another package, by its name."""
-    waiting: list[type] = [PlainData, BaseModel, object]
-    for cls in (each for base in waiting for each in base.__subclasses__()):
+    for cls in [*PlainData.__subclasses__(), *BaseModel.__subclasses__(), *object.__subclasses__()]:
         if cls.__name__ == name and cls.__module__.startswith(("simtrain", "calibrate")):
             return cls
     return importlib.import_module(name)

@@ -17,6 +17,7 @@ from docs.update import (
     what_ifs,
 )
 from docs.update.documents import text_of
+from docs.update.json_page import json_page
 from docs.update.markers import Marked, marked, replaced
 from docs.update.request import Generator, Request
 from simtrain.render.explanations import errors_document
@@ -42,6 +43,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/reference/errors.md": lambda: errors_document(explanations().values()),
     "docs/reference/commands.md": commands.help_page,
     "docs/reference/scenario.md": commands.scenario_page,
+    "docs/reference/json.md": json_page,
 }
 """Documents that are generated completely."""
 

@@ -6,6 +6,7 @@ import codecs
 import errno
 import gc
 import io
+import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +18,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from simtrain.commands.completion import complete_in_bash, is_requested_by_bash
-from simtrain.commands.shared import INTERRUPTED, emit
+from simtrain.commands.shared import INTERRUPTED, emit, emit_data
 from simtrain.commands.usage import Usage, is_usage_error
 from simtrain.errors import InputError, SimtrainError
 
@@ -185,12 +186,33 @@ def run_app(app: Callable[[], None]) -> None:
     except (SimtrainError, OSError) as error:
         problem = error if isinstance(error, SimtrainError) else _problem_of_system(error)
         emit(f"{problem}\n", sys.stderr)
+        if "--json" in sys.argv and isinstance(problem, InputError):
+            emit_data(json.dumps(_error_data(problem), indent=2) + "\n")
         raise SystemExit(problem.exit_code) from None
     finally:
         # Skip Python's collection at exit, which takes a fifth of a search. With duckdb it must
         # run: duckdb reports objects that are still alive as leaks.
         if "duckdb" not in sys.modules:
             gc.freeze()
+
+
+def _error_data(error: InputError) -> dict[str, Any]:
+    """Return an error as JSON has it; `place` is a file or a part of the command line."""
+    from simtrain.base.plain_data import SCHEMA_VERSION
+
+    errors = [
+        {
+            "code": problem.code,
+            "message": problem.message,
+            "place": problem.location and problem.location.file,
+            "line": problem.location and problem.location.line,
+            "column": problem.location and problem.location.column,
+            "reason": problem.reason,
+            "fix": problem.fix,
+        }
+        for problem in error.problems
+    ]
+    return {"schema_version": SCHEMA_VERSION, "exit_code": error.exit_code, "errors": errors}
 
 
 def _problem_of_system(error: OSError) -> InputError:

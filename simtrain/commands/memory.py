@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from functools import partial
+
+import typer
 
 from simtrain.commands.output import CsvOption, MarkdownOption, Output, TableOption, show
 from simtrain.commands.shared import (
@@ -10,8 +13,10 @@ from simtrain.commands.shared import (
     OutOption,
     ScenarioArgument,
     SetOption,
+    emit,
     status,
 )
+from simtrain.errors import DoesNotFitError
 
 
 def memory(
@@ -49,4 +54,9 @@ def memory(
     show(output, result.memory_report, view, loaded.cluster)
     if not result.memory.fits:
         with status("searching for a change that makes it fit") as show_status:
-            check_fits(loaded, result.memory, show_status)
+            try:
+                check_fits(loaded, result.memory, show_status)
+            except DoesNotFitError as error:
+                # The result is printed already: the error follows it on stderr alone.
+                emit(f"{error}\n", sys.stderr)
+                raise typer.Exit(error.exit_code) from None

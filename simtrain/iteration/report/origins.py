@@ -46,11 +46,22 @@ class Origin(PlainData):
     """
 
     json_fields: ClassVar = keys(
-        """name value unit remark=remark_text remark_numbers entries=used_entries parts=named_parts shape=operator.shape
-        count=operator.count basis=operator.basis limit entry=operator.bottleneck.entry"""
+        """name value unit remark=remark_text remark_numbers entries=used_entries
+        parts=named_parts shape=operator.shape count=operator.count basis=operator.basis limit
+        entry=operator.bottleneck.entry"""
     )
     json_omits_none: ClassVar = frozenset(
-        "remark remark_numbers entries parts shape count basis limit entry".split()
+        [
+            "remark",
+            "remark_numbers",
+            "entries",
+            "parts",
+            "shape",
+            "count",
+            "basis",
+            "limit",
+            "entry",
+        ]
     )
 
     name: str

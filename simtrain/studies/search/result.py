@@ -61,9 +61,6 @@ class SearchResult(PlainData):
         ranked=ranked_layouts"""
     )
 
-    unproved_schedules: ClassVar[tuple[str, ...]] = ()
-    """Always empty: bounds hold for every schedule."""
-
     base: Scenario
     gpus: tuple[int, ...]
     objective: Objective
@@ -144,6 +141,11 @@ class SearchResult(PlainData):
         if self.objective is Objective.TOKENS_PER_S:
             return {f"upper_bound_{field}": None if bound is None else -bound}
         return {f"lower_bound_{field}": bound}
+
+    @property
+    def unproved_schedules(self) -> tuple[str, ...]:
+        """Always empty: bounds hold for every schedule."""
+        return ()
 
     @property
     def num_illegal_by_rule(self) -> dict[str, int]:
