@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import re
 import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -218,6 +219,12 @@ def _is_dataclass(cls: type) -> bool:
     return hasattr(cls, "__dataclass_fields__")
 
 
+def _anchor(cls: type) -> str:
+    """Return the anchor of a class's section, which may be that of a command."""
+    heading = next((name for name, top in COMMANDS.items() if top is cls), cls.__name__)
+    return re.sub(r"[^\w\s-]", "", heading.lower()).replace(" ", "-")
+
+
 def _type_text(annotation: Any) -> str:
     """Return a type in words."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
@@ -232,7 +239,7 @@ def _type_text(annotation: Any) -> str:
     if annotation in _TYPES:
         return _TYPES[annotation]
     if next(_classes(annotation), None):
-        return f"[{annotation.__name__}](#{annotation.__name__.lower()})"
+        return f"[{annotation.__name__}](#{_anchor(annotation)})"
     values = (
         [f'"{member.value}"' for member in annotation] if hasattr(annotation, "__members__") else []
     )

@@ -151,4 +151,4 @@ def _counts(option: str, written: list[str], example: str) -> tuple[int, ...]:
 def _as_json(result: SearchResult, files: list[Path]) -> dict[str, Any]:
     data = result.to_dict()
     with_files(data["ranked"], files)
-    return data
+    return data | {"best": data["ranked"][0]}

@@ -11,6 +11,7 @@ from hashlib import sha256
 import pytest
 
 import simtrain
+from simtrain.base.plain_data import SCHEMA_VERSION
 from simtrain.base.resources import find_profile
 from simtrain.base.wording import sentence_json
 from simtrain.commands.app import similar_characters
@@ -63,6 +64,7 @@ def test_run_json_equals_the_result_of_simulate(arguments: tuple[str, ...]) -> N
         "profile": result.scenario.cluster,
         "profile_sha256": sha256(profile.read_bytes()).hexdigest(),
     }
+    assert data.pop("schema_version") == SCHEMA_VERSION
     assert data.pop("without_effect") == {}
     assert data.pop("remarks") == [sentence_json(one) for one in remarks_on(result)]
     assert data.pop("settings") == json.loads(json.dumps(settings_of(result.scenario)))

@@ -72,7 +72,7 @@ def test_every_key_has_a_meaning() -> None:
     [
         ("run missing", "E101", None, 2),
         ("run gpt2_1_5b --set batch.micro=0", "E204", "--set batch.micro=0", 2),
-        ("run gpt2_1_5b --wrong", "E902", "--wrong", 2),
+        ("run gpt2_1_5b --wrong", "E902", "simtrain run --wrong", 2),
         ("run gpt2_1_5b --set batch.micro=256 --set batch.global=256", "E601", None, 3),
     ],
 )

@@ -121,7 +121,7 @@ class Operator(PlainData):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class GpuLimits:
     """Limits of a GPU.
 
     Args:
@@ -163,7 +163,7 @@ class Operators(Rows, PlainData):
     breakdown: Breakdown
     rows: tuple[Operator, ...]
     sources: dict[str, Source]
-    limits: Limits
+    limits: GpuLimits
 
     def __repr__(self) -> str:
         time = format_seconds(self.iteration_time_s)
@@ -255,11 +255,11 @@ def _operator(key: OpKey, seconds: OpSeconds, result: Result, find: BottleneckFi
     )
 
 
-def _limits(profile: HardwareProfile, product_type: str) -> Limits:
+def _limits(profile: HardwareProfile, product_type: str) -> GpuLimits:
     """Return the limits for bf16 and for the data type of the products of linear layers."""
     peaks = {name: profile.peak_flops(name) for name in dict.fromkeys(("bf16", product_type))}
     known = {name: peak for name, peak in peaks.items() if peak}
-    return Limits(profile.gpu.memory_bandwidth.value, known)
+    return GpuLimits(profile.gpu.memory_bandwidth.value, known)
 
 
 def source_of(name: str, result: Result) -> Source:

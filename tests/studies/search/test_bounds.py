@@ -291,7 +291,7 @@ def test_a_search_of_a_new_schedule_is_exact(zero_bubble: Scenario) -> None:
     result = search(zero_bubble, (4,), top=5)
     ranked = [(one.run.iteration_time_s, one.evaluation.peak_bytes) for one in result.ranked]
     assert ranked == sorted(expected)[:5]
-    assert result.exact and result.to_json()["unproved_schedules"] == []
+    assert result.exact and result.to_dict()["unproved_schedules"] == []
 
 
 def test_weight_gradients_can_run_after_the_last_input_gradient(zero_bubble: Scenario) -> None:
