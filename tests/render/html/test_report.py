@@ -32,9 +32,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> ParsedPage:
 
 
 def printed(*arguments: str) -> dict[str, Any]:
-    """Return the JSON that a command prints, without `made_with`."""
+    """Return the JSON that a command prints, without what all commands add."""
     found: dict[str, Any] = json.loads(call(*arguments, *OPTIONS, "--json").stdout)
-    found.pop("made_with")
+    del found["made_with"], found["schema_version"]
     return found
 
 
