@@ -43,7 +43,9 @@ _TELL_EVERY = 64
 """Points between two updates of the progress bar; a new best updates it at once."""
 
 _STRIDE = 61
-"""Distance between points that are bounded one after another: a prime, to vary all coordinates."""
+"""Distance between points that are bounded one after another, while no point is known to fit: a
+prime, to vary all coordinates.
+"""
 
 
 def search_all(
@@ -128,11 +130,13 @@ class _Search:
             Why the search stopped before all points had bounds; it does not before one may fit.
         """
         stopped: Stopped | None = None
-        # The first points come from all parts of the space, so that one of them is likely to fit.
+        # Neighbours share most of their work. Without an answer yet, the first points come from all
+        # parts of the space, so that one of them is likely to fit.
+        stride = 1 if self.taken else _STRIDE
         numbers = (
             number
-            for first in range(_STRIDE)
-            for number in range(first, len(self.points), _STRIDE)
+            for first in range(stride)
+            for number in range(first, len(self.points), stride)
             if number not in self.taken
         )
         for done, number in enumerate(numbers):
