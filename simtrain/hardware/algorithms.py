@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
@@ -135,3 +135,11 @@ class Collectives(Strict):
             f"{choice} needs the entry collectives.{choice}, which is missing",
             f"add collectives.{choice}, or write auto or ring",
         )
+
+
+ALGORITHMS_WITH_STEPS = tuple(
+    name
+    for name, field in Collectives.model_fields.items()
+    if Protocols in get_args(field.annotation)
+)
+"""Names of the algorithms whose protocols have latencies per step."""

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from simtrain.base.wording import Number, Sentence
+from simtrain.hardware.algorithms import ALGORITHMS_WITH_STEPS
 from simtrain.hardware.entries import with_changed
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.units import format_seconds
 
 _COLLECTIVES = "all_reduce", "all_gather", "reduce_scatter", "all_to_all"
-_ALGORITHMS = "ring", "tree", "hierarchical"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ RESOURCES = {
         times=(
             *("intra_node.point_to_point.latency", "collectives.switch.latency"),
             *(f"intra_node.{name}.*.latency" for name in _COLLECTIVES),
-            *(f"collectives.{name}.*.node_step" for name in _ALGORITHMS),
+            *(f"collectives.{name}.*.node_step" for name in ALGORITHMS_WITH_STEPS),
         ),
         amount=_nvlink_latency,
     ),
@@ -125,8 +125,8 @@ RESOURCES = {
         "network latencies",
         times=(
             *("inter_node.step_latency", "inter_node.point_to_point.latency"),
-            *(f"collectives.{name}.*.base_latency" for name in _ALGORITHMS),
-            *(f"collectives.{name}.*.network_step" for name in _ALGORITHMS),
+            *(f"collectives.{name}.*.base_latency" for name in ALGORITHMS_WITH_STEPS),
+            *(f"collectives.{name}.*.network_step" for name in ALGORITHMS_WITH_STEPS),
         ),
         amount=_network_latency,
     ),
