@@ -20,10 +20,10 @@ def exposed_seconds(timeline: Timeline, streams: Iterable[int]) -> Floats:
     exposed_s, busy = np.zeros(len(start_s)), np.zeros((0, 2))
     for stream in streams:
         tasks = np.flatnonzero(timeline.program.graph.stream_of == stream)
-        own = np.stack([start_s[tasks], end_s[tasks]], axis=1)
-        hidden_s = np.diff(busy_before(own, busy), axis=1)[:, 0]
-        exposed_s[tasks] = (own[:, 1] - own[:, 0] - hidden_s).clip(0.0)
-        busy = union_of(np.concatenate([busy, own]))
+        intervals = np.stack([start_s[tasks], end_s[tasks]], axis=1)
+        hidden_s = np.diff(busy_before(intervals, busy), axis=1)[:, 0]
+        exposed_s[tasks] = (intervals[:, 1] - intervals[:, 0] - hidden_s).clip(0.0)
+        busy = union_of(np.concatenate([busy, intervals]))
     return exposed_s
 
 
@@ -33,8 +33,8 @@ def busy_before(moments_s: Floats, busy: Floats) -> Floats:
         return np.zeros_like(moments_s)
     so_far_s = np.cumsum(busy[:, 1] - busy[:, 0])
     values = np.stack([np.append(0.0, so_far_s[:-1]), so_far_s], axis=1)
-    found: Floats = np.interp(moments_s, busy.ravel(), values.ravel())
-    return found
+    busy_s: Floats = np.interp(moments_s, busy.ravel(), values.ravel())
+    return busy_s
 
 
 def union_of(intervals: Floats) -> Floats:

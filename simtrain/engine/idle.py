@@ -8,7 +8,7 @@ from simtrain.engine.compiled import Floats, Ints
 
 
 def idle_seconds(
-    own: Ints,
+    streams: Ints,
     others: Ints,
     category_of: Ints,
     queue_starts: Ints,
@@ -20,9 +20,9 @@ def idle_seconds(
     """Return the time for which streams are idle while others run, by category of the others.
 
     Args:
-        own: [n], the streams whose idle time is measured.
+        streams: [n], the streams whose idle time is measured.
         others: [n, m], the streams that each of them may wait for, sorted by category. A short row
-            is padded with the own stream, which never runs in its own gaps.
+            is padded with the idle stream itself, which never runs in its own gaps.
         category_of: [n, m], the categories of `others`, from 0 to categories - 1.
         queue_starts, queue: the tasks of each stream, as in `TaskGraph.queue`.
         start_s, end_s: [tasks].
@@ -31,16 +31,16 @@ def idle_seconds(
     Returns:
         [n, categories], in seconds.
 
-    The loop walks through the gaps between the tasks of each own stream. At each moment of a gap it
+    The loop walks through the gaps between the tasks of each stream. At each moment of a gap it
     charges the first category that runs a task, until the task ends or a task of an earlier
     category starts. It skips tasks of zero duration.
     """
-    seconds = np.zeros((len(own), np.max(category_of) + 1))
-    for row in range(len(own)):
+    seconds = np.zeros((len(streams), np.max(category_of) + 1))
+    for row in range(len(streams)):
         heads = [queue_starts[other] for other in others[row]]
         now_s = 0.0
-        own_end = queue_starts[own[row] + 1]
-        for place in range(queue_starts[own[row]], own_end + 1):
+        own_end = queue_starts[streams[row] + 1]
+        for place in range(queue_starts[streams[row]], own_end + 1):
             gap_end_s = start_s[queue[place]] if place < own_end else makespan_s
             if place < own_end and end_s[queue[place]] == gap_end_s:
                 continue

@@ -63,16 +63,16 @@ def runs_loops_compiled(engine: Engine, num_tasks: int = 0) -> bool:
 
 
 def find_idle_seconds(
-    timeline: Timeline, own: Ints, others: Ints, category_of: Ints, engine: Engine
+    timeline: Timeline, streams: Ints, others: Ints, category_of: Ints, engine: Engine
 ) -> Floats:
     """Return the time for which streams are idle while others run (`idle_seconds`)."""
     graph, makespan_s = timeline.program.graph, np.float64(timeline.makespan_s)
     times = timeline.start_s, timeline.end_s, makespan_s
     arrays, is_compiled = (*graph.queue, *times), runs_loops_compiled(engine)
-    found: Floats = run_loop(
-        idle_seconds, (own, others, category_of, *arrays), is_compiled=is_compiled
+    idle_s: Floats = run_loop(
+        idle_seconds, (streams, others, category_of, *arrays), is_compiled=is_compiled
     )
-    return found
+    return idle_s
 
 
 def run_loops(program: Program, start_s: Floats, end_s: Floats, *, is_compiled: bool) -> None:

@@ -196,12 +196,12 @@ def run_sharing(
                     and load_starts[running[stream]] < load_starts[running[stream] + 1]
                 ]
                 tasks = [running[stream] for stream in sharing]
-                found = find_slowdowns(capacity, load_starts, link, load, weight, tasks)
+                slowdowns = find_slowdowns(capacity, load_starts, link, load, weight, tasks)
                 for place, stream in enumerate(sharing):
-                    if found[place] != slowdown[stream]:
+                    if slowdowns[place] != slowdown[stream]:
                         left_s[stream] -= (now_s - begun_s[stream]) / slowdown[stream]
-                        begun_s[stream], slowdown[stream] = now_s, found[place]
-                        finish_s[stream] = now_s + max(left_s[stream], 0.0) * found[place]
+                        begun_s[stream], slowdown[stream] = now_s, slowdowns[place]
+                        finish_s[stream] = now_s + max(left_s[stream], 0.0) * slowdowns[place]
             now_s = math.inf
             for stream in streams:
                 now_s = min(now_s, finish_s[stream])

@@ -69,13 +69,13 @@ def _check_products(profile: HardwareProfile) -> None:
     """Check that no product is faster than the peak of its data type."""
     in_situ_speed = profile.gemm.in_situ_speed.value
     rates = {"gemm": (profile.gemm, "gpu.peak_flops")} | {
-        f"gemm.by_dtype.{dtype}": (own, f"gemm.by_dtype.{dtype}.peak_flops")
-        for dtype, own in profile.gemm.by_dtype
-        if own
+        f"gemm.by_dtype.{dtype}": (gemm, f"gemm.by_dtype.{dtype}.peak_flops")
+        for dtype, gemm in profile.gemm.by_dtype
+        if gemm
     }
-    for section, (own, peak_name) in rates.items():
+    for section, (gemm, peak_name) in rates.items():
         peak = entry_of(profile, peak_name).value
-        mainloop, sustained = own.mainloop_flops.value, own.sustained_flops.value
+        mainloop, sustained = gemm.mainloop_flops.value, gemm.sustained_flops.value
         reached, highest = mainloop * in_situ_speed, format_decimal(peak, "FLOP/s")
         if reached > peak:
             product = format_decimal(reached, "FLOP/s")

@@ -24,10 +24,10 @@ def entries_of(section: BaseModel, prefix: str = "") -> Iterator[tuple[str, Entr
 
 def entry_of(section: BaseModel, name: str) -> Entry[Any]:
     """Return the entry with a dotted name; the profile must have it."""
-    found: Any = section
+    value: Any = section
     for part in name.split("."):
-        found = getattr(found, part)
-    return found  # type: ignore[no-any-return]
+        value = getattr(value, part)
+    return value  # type: ignore[no-any-return]
 
 
 def with_changed(section: Section, name: str, change: Callable[[Any], Any]) -> Section:
@@ -42,17 +42,17 @@ def with_changed(section: Section, name: str, change: Callable[[Any], Any]) -> S
     return _changed(section, name.split("."), change)  # type: ignore[no-any-return]
 
 
-def _changed(found: Any, path: list[str], change: Callable[[Any], Any]) -> Any:
-    if found is None:
+def _changed(value: Any, path: list[str], change: Callable[[Any], Any]) -> Any:
+    if value is None:
         return None
-    if isinstance(found, Entry):
-        return found.model_copy(update={"value": _changed(found.value, path, change)})
+    if isinstance(value, Entry):
+        return value.model_copy(update={"value": _changed(value.value, path, change)})
     if not path:
-        return change(found)
+        return change(value)
     head, *rest = path
-    if isinstance(found, list):
-        return [_changed(item, rest, change) for item in found]
-    names = type(found).model_fields if head == "*" else [head]
-    return found.model_copy(
-        update={name: _changed(getattr(found, name), rest, change) for name in names}
+    if isinstance(value, list):
+        return [_changed(item, rest, change) for item in value]
+    names = type(value).model_fields if head == "*" else [head]
+    return value.model_copy(
+        update={name: _changed(getattr(value, name), rest, change) for name in names}
     )

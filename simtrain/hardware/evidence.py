@@ -87,7 +87,8 @@ def evidence_of(profile: HardwareProfile, cluster: str) -> Evidence:
     ]
     num_fitted = sum(entry.fitted_on is not None for entry in entries.values())
     errors = validated_on(cluster)
-    num_runs = sum(one.num_runs for one in errors.measured_runs) if errors and not changed else 0
+    groups = errors.measured_runs if errors and not changed else ()
+    num_runs = sum(group.num_runs for group in groups)
     if not profile.calibrated or not num_fitted:
         level = EvidenceLevel.DATASHEET
     elif errors and errors.doubt:
@@ -114,8 +115,8 @@ def _words(
         yield f"fitted on kernels and collectives ({num_fitted} entries)"
     if num_runs and errors:
         runs = errors.measured_runs
-        mean = sum(one.num_runs * one.mean_error for one in runs) / num_runs
-        worst = max((one.worst_error for one in runs), key=abs)
+        mean = sum(group.num_runs * group.mean_error for group in runs) / num_runs
+        worst = max((group.worst_error for group in runs), key=abs)
         errors_in_words = f"mean |error| {error_text(mean)}, worst {error_text(worst)}"
         yield f"judged on {num_runs} measured iterations, {errors_in_words}"
     elif changed:
@@ -127,4 +128,4 @@ def _words(
 
 def sentences_of(evidence: Iterable[Evidence]) -> list[str]:
     """Return a line for each profile, in order and without repetitions."""
-    return list(dict.fromkeys(one.sentence for one in evidence))
+    return list(dict.fromkeys(profile_evidence.sentence for profile_evidence in evidence))

@@ -262,8 +262,8 @@ class HardwareProfile(Strict):
         """Speed of matrix products of a data type; None if the profile has no entry."""
         if dtype == "bf16":
             return self.gemm
-        found: DtypeGemm | None = getattr(self.gemm.by_dtype, dtype)
-        return found
+        rates: DtypeGemm | None = getattr(self.gemm.by_dtype, dtype)
+        return rates
 
     @property
     def product_types(self) -> tuple[str, ...]:
