@@ -173,7 +173,7 @@ def run_app(app: Callable[[], None]) -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="similar")
     # Commands create many objects and few cycles; by default, collecting takes a sixth of a search.
-    gc.set_threshold(50_000)
+    gc.set_threshold(200_000)
     # No command multiplies large matrices, and numpy takes 0.05 s longer to start its threads.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # pydantic would look for plugins in the metadata of every installed package.
