@@ -90,6 +90,15 @@ def test_every_value_prints_on_a_short_line(rows: Any) -> None:
         (lambda: simtrain.write_trace(SCENARIO, "x.json"), "is not a Result"),
         (lambda: SCENARIO.replace(4), 'write scenario.replace({"parallelism.tensor": 4})'),
         (lambda: RESULT.frame(4), 'a result has no table "4"'),
+        (lambda: simtrain.compare([RESULT, RESULT]), "write compare(*results)"),
+        (lambda: simtrain.load_scenario("gpt2_1_5b", 3), "overrides are a int, not a list"),
+        (lambda: simtrain.plot_timeline(RESULT, stages=3), "write stages=[3]"),
+        (lambda: simtrain.plot_timeline(RESULT, window_s=3), "write window_s=(0.0, 0.5)"),
+        (lambda: simtrain.resource_curves(RESULT, 3), "write factors=(0.5, 1.0, 2.0)"),
+        (lambda: simtrain.query(3, "select 1"), "an object of type int is not a path"),
+        (lambda: simtrain.sweep("interleave", 3), "an object of type int is not a path"),
+        (lambda: simtrain.write_trace(RESULT, 3), "an object of type int is not a path"),
+        (lambda: simtrain.plan(SCENARIO, "1B", ["h100_sxm"], [8], days="x"), "days is 'x'"),
     ],
 )
 def test_an_argument_of_a_wrong_type_is_an_error_of_simtrain(

@@ -9,7 +9,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from simtrain.base.extras import require
-from simtrain.errors import InputError, Location
+from simtrain.errors import InputError, Location, wrong_type
+
+
+def as_path(value: object) -> Path:
+    """Return a path from Python; refuse another object (E114)."""
+    if not isinstance(value, (str, os.PathLike)):
+        raise wrong_type(value, "path", 'write a path as text, such as "results"')
+    return Path(value)
 
 
 def make_folder(folder: Path, what: str, option: str = "--out") -> None:

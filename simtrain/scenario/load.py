@@ -31,7 +31,7 @@ def load_unchecked(path_or_name: str | pathlib.Path, overrides: Iterable[str] = 
     Raises:
         InputError: every problem of the file, the overrides and single values.
     """
-    if isinstance(overrides, (str, Mapping)):
+    if isinstance(overrides, (str, Mapping)) or not isinstance(overrides, Iterable):
         message = f"overrides are a {type(overrides).__name__}, not a list of texts"
         fix = 'write ["recompute=full"], or load the scenario and .replace({"recompute": "full"})'
         raise InputError.of("E112", message, Location("overrides"), fix)

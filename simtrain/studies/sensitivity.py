@@ -151,6 +151,9 @@ def resource_curves(
         The curves of the resources that change the iteration at any factor.
     """
     check_is_result(result)
+    if not isinstance(factors, Sequence) or not factors:
+        fix = "write factors=(0.5, 1.0, 2.0)"
+        raise InputError.of("E114", f"factors is {factors!r}, not a list of numbers", fix=fix)
     plans, machine = [result.plan], result.seconds.machine
 
     @functools.cache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
@@ -127,6 +127,12 @@ def check_selection(
     Raises:
         InputError: a stage does not exist, or the window shows nothing of the iteration (E118).
     """
+    if not isinstance(stages, Iterable | None):
+        message = f"stages is {stages!r}, not a list"
+        raise InputError.of("E118", message, Location("stages"), f"write stages=[{stages}]")
+    if window_s is not None and not (isinstance(window_s, Sequence) and len(window_s) == 2):
+        message = f"window_s is {window_s!r:.80}, not a start and an end"
+        raise InputError.of("E118", message, Location("window"), "write window_s=(0.0, 0.5)")
     known, last = range(result.num_stages), result.num_stages - 1
     chosen = [*(known if stages is None else stages)]
     wrong = [stage for stage in chosen if stage not in known]

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.wording import Number, Sentence, joined_sentences
-from simtrain.errors import InputError
+from simtrain.errors import InputError, wrong_type
 from simtrain.iteration.report.breakdown import CAUSE_LABELS, Breakdown
 from simtrain.iteration.report.remarks import settings_of
 from simtrain.iteration.report.result import Result, check_is_result
@@ -106,6 +106,8 @@ def compare(*results: Result) -> tuple[Difference, ...]:
         InputError: there are fewer than two results (E843), or an argument is no result (E114).
     """
     for result in results:
+        if isinstance(result, list | tuple):
+            raise wrong_type(result, "Result", "write compare(*results)")
         check_is_result(result)
     if len(results) < 2:
         message = f"a comparison needs two results, not {len(results)}"

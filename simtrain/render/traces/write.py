@@ -11,7 +11,7 @@ from typing import IO
 import numpy as np
 
 from simtrain.base.extras import require
-from simtrain.base.output_folder import check_suffix, make_folder, replacing, writing_to
+from simtrain.base.output_folder import as_path, check_suffix, make_folder, replacing, writing_to
 from simtrain.engine.compiled import Flags
 from simtrain.errors import InputError, Location
 from simtrain.iteration.report.activities import check_selection
@@ -64,7 +64,7 @@ def write_trace(
             folder has traces of other ranks (E113).
     """
     check_is_result(result)
-    file = Path(file)
+    file = as_path(file)
     check_trace_file(file)
     passes = TracedPasses.of(result)
     detailed = _detailed(result, passes, microbatches, window_s)

@@ -44,9 +44,11 @@ class Limits:
 
     def __post_init__(self) -> None:
         """Check the number of days."""
-        if self.days is not None and not 0 < self.days < math.inf:
+        days = self.days
+        if days is not None and not (isinstance(days, Real) and 0 < days < math.inf):
             fix = "write a finite number above 0, such as 30"
-            raise InputError.of("E849", f"{self.days:g} days", Location("--days"), fix)
+            message = f"{days:g} days" if isinstance(days, Real) else f"days is {days!r}"
+            raise InputError.of("E849", message, Location("--days"), fix)
 
     @property
     def time_s(self) -> float | None:

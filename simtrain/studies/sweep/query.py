@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from simtrain.base.extras import require
+from simtrain.base.output_folder import as_path
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.errors import InputError, Location
 from simtrain.iteration.report.rows import Records, Rows
@@ -57,7 +58,7 @@ def query(folder: str | Path, sql: str) -> Answer:
     require("a query", "duckdb", "pyarrow")
     import duckdb
 
-    files = _parts(Path(folder))
+    files = _parts(as_path(folder))
     with duckdb.connect() as connection:
         connection.read_parquet(files, hive_partitioning=False).create_view(_TABLE)
         _allow_only(connection, files)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from simtrain.base.output_folder import as_path
 from simtrain.errors import InputError, Location
 from simtrain.studies.sweep.axes import describe_point
 from simtrain.studies.sweep.counts import Counts
@@ -102,7 +103,7 @@ def sweep(
         InputError: the file, an override or a base scenario is wrong, the folder cannot be written
             to, or duckdb or pyarrow is not installed.
     """
-    folder = SweepFolder(Path(out))
+    folder = SweepFolder(as_path(out))
     plan = folder.open(load_plan(file, overrides))
     run_sweep(plan, folder, partial(local_executor, workers), 1 if workers < 2 else 2 * workers)
     return query(folder.path, 'select * from results order by "index"')
