@@ -46,8 +46,10 @@ def test_a_scenario_that_does_not_fit_is_refused_with_json_too(
 ) -> None:
     monkeypatch.setattr(simulation, "cheapest_change", lambda *arguments: None)
     outcome = call("run", *TOO_MUCH, "--json")
-    assert (outcome.exit_code, outcome.stdout) == (3, "")
+    assert outcome.exit_code == 3
     assert outcome.stderr.startswith("E601 ") and "--set" not in outcome.stderr
+    (error,) = json.loads(outcome.stdout)["errors"]
+    assert (error["code"], error["place"]) == ("E601", None)
 
 
 def advised(outcome: Outcome) -> list[str]:
