@@ -16,7 +16,8 @@ from simtrain.base.version import VERSION as __version__  # noqa: F401 (`__all__
 # For type checkers and editors; `_HOMES` says the same to Python.
 if TYPE_CHECKING:
     from simtrain import models as models
-    from simtrain.base.resources import list_profiles, list_scenarios
+    from simtrain.base.resources import list_profiles as profiles  # noqa: F401 (see `_HOMES`)
+    from simtrain.base.resources import list_scenarios as scenarios  # noqa: F401
     from simtrain.errors import DoesNotFitError as DoesNotFitError
     from simtrain.errors import InputError as InputError
     from simtrain.errors import SimtrainError as SimtrainError
@@ -34,13 +35,10 @@ if TYPE_CHECKING:
     from simtrain.studies.planning.run import plan as plan
     from simtrain.studies.search.run import search as search
     from simtrain.studies.sensitivity import resource_curves as resource_curves
-    from simtrain.studies.sensitivity import sensitivity_of
+    from simtrain.studies.sensitivity import sensitivity as sensitivity
     from simtrain.studies.simulation import simulate as simulate
     from simtrain.studies.sweep.query import query as query
     from simtrain.studies.sweep.run import sweep as sweep
-
-    profiles, scenarios = list_profiles, list_scenarios
-    sensitivity = sensitivity_of
 
 _HOMES = {
     "Difference": "simtrain.iteration.report.difference.Difference",
@@ -62,7 +60,7 @@ _HOMES = {
     "resource_curves": "simtrain.studies.sensitivity.resource_curves",
     "scenarios": "simtrain.base.resources.list_scenarios",
     "search": "simtrain.studies.search.run.search",
-    "sensitivity": "simtrain.studies.sensitivity.sensitivity_of",
+    "sensitivity": "simtrain.studies.sensitivity.sensitivity",
     "simulate": "simtrain.studies.simulation.simulate",
     "sweep": "simtrain.studies.sweep.run.sweep",
     "write_trace": "simtrain.render.traces.write.write_trace",

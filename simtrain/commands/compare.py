@@ -108,20 +108,22 @@ def load_compared(
 
 
 def scenario_column(
-    name: str, scenario: Scenario, allow_oom: bool, sensitivity: bool
+    name: str, scenario: Scenario, allow_oom: bool, with_sensitivity: bool
 ) -> ScenarioColumn:
-    """Simulate a scenario, and also with better hardware if `sensitivity` is true."""
-    from simtrain.studies.sensitivity import sensitivity_of
+    """Simulate a scenario, and also with better hardware if wanted."""
+    from simtrain.studies.sensitivity import sensitivity
     from simtrain.views.compare import ScenarioColumn
 
     result = simulate_with_status(scenario, allow_oom)
-    if not sensitivity:
+    if not with_sensitivity:
         return ScenarioColumn(name, result)
     with status(f"simulating {name} on better hardware") as show_status:
         return ScenarioColumn(
             name,
             result,
-            sensitivity_of(scenario, on_progress=lambda one: show_status(f"{name}, {one}")),
+            sensitivity(
+                scenario, on_progress=lambda description: show_status(f"{name}, {description}")
+            ),
         )
 
 

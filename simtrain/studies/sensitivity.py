@@ -196,7 +196,7 @@ def _label(resource: Resource, factor: float, profile: HardwareProfile) -> Sente
     return Sentence(words, ", ", amount) if amount else words
 
 
-def sensitivity_of(
+def sensitivity(
     scenario: Scenario,
     profile: HardwareProfile | None = None,
     factor: float = FACTOR,

@@ -13,7 +13,7 @@ from simtrain.hardware.load import load_profile
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.hardware.upgrades import RESOURCES, with_more
 from simtrain.scenario import Scenario, load_scenario
-from simtrain.studies.sensitivity import FACTORS, resource_curves, sensitivity_of
+from simtrain.studies.sensitivity import FACTORS, resource_curves, sensitivity
 from simtrain.studies.simulation import simulate
 from tests.helpers.command_line import ROOT
 from tests.helpers.expert_models import moe
@@ -89,27 +89,27 @@ def test_compute_without_latencies_depends_on_two_resources() -> None:
     faster = with_more(ideal, [RESOURCES["tensor_cores"], RESOURCES["memory_bandwidth"]], 1.1)
     before_s = simulate(alone, ideal).iteration_time_s
     assert simulate(alone, faster).iteration_time_s == pytest.approx(before_s / 1.1, rel=1e-12)
-    saved = sensitivity_of(alone, ideal).saved
+    saved = sensitivity(alone, ideal).saved
     idle = {"nvlink_bandwidth", "network_bandwidth", "host", "host_link", *LATENCIES}
     assert {name for name in saved if not saved[name]} == idle | {"memory_capacity"}
 
 
 def test_one_node_gains_nothing_from_the_network() -> None:
-    saved = sensitivity_of(ON_ONE_NODE).saved
+    saved = sensitivity(ON_ONE_NODE).saved
     assert saved["network_bandwidth"] == saved["network_latencies"] == 0
     assert saved["tensor_cores"] > saved["nvlink_bandwidth"] > 0
     assert list(saved.values()) == sorted(saved.values(), reverse=True)
 
 
 def test_two_nodes_gain_from_the_network() -> None:
-    saved = sensitivity_of(small({"tensor": 8, "pipeline": 1, "data": 2})).saved
+    saved = sensitivity(small({"tensor": 8, "pipeline": 1, "data": 2})).saved
     assert saved["network_bandwidth"] > saved["network_latencies"] > 0
 
 
 @pytest.mark.parametrize("software", [{}, {"stack": "megatron_2022", "host_issue": "300 us"}])
 def test_a_host_bound_iteration_gains_from_the_host(software: dict[str, str]) -> None:
     scenario = small({"tensor": 8, "pipeline": 1}, software=software)
-    saved = sensitivity_of(scenario, changed(a100(), host__issue=300e-6)).saved
+    saved = sensitivity(scenario, changed(a100(), host__issue=300e-6)).saved
     assert saved["host"] == max(saved.values()) > 0.05
 
 
@@ -120,14 +120,14 @@ def test_more_memory_saves_time_only_with_recompute_auto() -> None:
     )
     need = simulate(small({"tensor": 2, "pipeline": 4}, model={"num_layers": 16}), a100()).memory
     tight = changed(a100(), gpu__memory_capacity=int(0.95 * need.fullest.peak_bytes))
-    fixed, chosen = sensitivity_of(full, tight), sensitivity_of(auto, tight)
+    fixed, chosen = sensitivity(full, tight), sensitivity(auto, tight)
     assert fixed.saved["memory_capacity"] == 0 < chosen.saved["memory_capacity"]
     assert fixed.auto_recompute_s == (
         chosen.iteration_time_s,
         chosen.with_more_s["memory_capacity"],
     )
     assert "With recompute: auto" in fixed.memory_remark and chosen.auto_recompute_s is None
-    none = sensitivity_of(ON_ONE_NODE)
+    none = sensitivity(ON_ONE_NODE)
     assert none.auto_recompute_s is None and "nothing is recomputed" in none.memory_remark
 
 
