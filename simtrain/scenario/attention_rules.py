@@ -27,12 +27,18 @@ ATTENTION_RULES: list[Rule] = [
         "softmax does not support a window (fused_softmax.py)",
         {"attention_backend": ["fused"], "model.attention_window": [None]},
         fields=("model.attention_window", "attention_backend"),
+        what="An attention window is combined with unfused attention.",
+        fix="Set attention_backend to fused, or remove model.attention_window.",
+        example="model: {attention_window: 512}",
     ),
     rule_against(
         "E336",
         "without model.attention_window, every layer attends to all tokens",
         {"model.full_attention_every": [None], "model.attention_window": []},
         lambda one: one.model.full_attention_every and not one.model.attention_window,
+        what="full_attention_every is set in a model without an attention window.",
+        fix="Set model.attention_window, or remove model.full_attention_every.",
+        example="model: {full_attention_every: 2}",
     ),
     rule_against(
         "E337",
@@ -43,6 +49,11 @@ ATTENTION_RULES: list[Rule] = [
         },
         lambda one: (
             one.model.full_attention_every and one.model.full_attention_every > one.model.num_layers
+        ),
+        what="full_attention_every is larger than the number of layers.",
+        fix="Set model.full_attention_every to at most model.num_layers, or remove it.",
+        example=(
+            "model: {attention_window: 512, full_attention_every: 1000}\nattention_backend: fused"
         ),
     ),
     rule_against(
@@ -57,6 +68,12 @@ ATTENTION_RULES: list[Rule] = [
             one.model.latent_attention
             and one.model.num_query_groups != one.model.num_attention_heads
         ),
+        what="Latent attention is combined with query groups.",
+        fix="Remove model.num_query_groups.",
+        example=(
+            "model: {latent_attention: {kv_lora_rank: 512}, num_query_groups: 8}\n"
+            "attention_backend: fused"
+        ),
     ),
 ]
 _rule = registering(ATTENTION_RULES)
@@ -64,7 +81,13 @@ _rule = registering(ATTENTION_RULES)
 _MOST_CHANNELS, _CHANNELS_STEP = 256, 8
 
 
-@_rule("E330", "fused kernels support heads of 8, 16, ... 256 channels (FlashAttention-2, cuDNN)")
+@_rule(
+    "E330",
+    "fused kernels support heads of 8, 16, ... 256 channels (FlashAttention-2, cuDNN)",
+    what="Fused attention kernels do not support this head size.",
+    fix="Change the number of heads or their channels, or set attention_backend to unfused.",
+    example=("model: {num_attention_heads: 16}\nattention_backend: fused"),
+)
 def _fused_heads(scenario: Scenario) -> Violation | None:
     model = scenario.model
     if scenario.attention_backend != "fused":
@@ -119,6 +142,11 @@ def _near_channels(channels: int) -> list[int]:
     "E343",
     "latent attention adds no biases to queries, keys and values, and takes its head sizes from "
     "model.latent_attention",
+    what="Fields of plain attention are set together with latent attention.",
+    fix="Remove model.kv_channels and model.qkv_biases.",
+    example=(
+        "model: {latent_attention: {kv_lora_rank: 512}, kv_channels: 128}\nattention_backend: fused"
+    ),
 )
 def _latent_attention_reads(scenario: Scenario) -> Violation | None:
     model = scenario.model

@@ -19,7 +19,7 @@ from simtrain.scenario.section import IN_PYTHON
 from simtrain.scenario.userbuffer_rules import userbuffer_node_rule
 from simtrain.scenario.violation import Rule
 
-_EVERY_RULE = (
+EVERY_RULE = (
     *RULES,
     size_rule(1, 1),
     NO_HOST_LINK,
@@ -27,7 +27,8 @@ _EVERY_RULE = (
     products_rule(()),
     userbuffer_node_rule(1),
 )
-REASONS = {rule.code: rule.reason for rule in _EVERY_RULE}
+"""The rules of the framework and, for any cluster, those of clusters."""
+REASONS = {rule.code: rule.reason for rule in EVERY_RULE}
 """The reason of each rule by its code, including the rules of clusters."""
 
 

@@ -45,6 +45,9 @@ COMBINATION_RULES = [
         "least 2 ranks",
         {"parallelism.sequence_parallel": [False], "parallelism.tensor": numbers_of_ranks},
         lambda one: one.parallelism.tensor < 2 and one.parallelism.sequence_parallel,
+        what="Sequence parallelism is on without tensor parallelism.",
+        fix="Set parallelism.sequence_parallel to false, or parallelism.tensor to 2 or more.",
+        example="parallelism: {sequence_parallel: true}",
     ),
     rule_against(
         "E309",
@@ -52,6 +55,9 @@ COMBINATION_RULES = [
         "nothing to interleave",
         {"parallelism.interleave": [1], "parallelism.pipeline": numbers_of_stages},
         lambda one: one.parallelism.pipeline < 2 and one.num_chunks != 1,
+        what="A pipeline with a single stage is interleaved.",
+        fix="Set parallelism.interleave to 1, or parallelism.pipeline to 2 or more.",
+        example="parallelism: {interleave: 3}",
     ),
     rule_against(
         "E310",
@@ -67,18 +73,30 @@ COMBINATION_RULES = [
         ),
         "parallelism.pipeline is 2, but the interleaved schedule with blocking transfers needs "
         "more than 2 stages",
+        what="The interleaved schedule runs on two stages with blocking transfers.",
+        fix=(
+            "Set parallelism.pipeline to 3 or more, overlap.pipeline to true, or "
+            "parallelism.interleave to 1."
+        ),
+        example="parallelism: {pipeline: 2, interleave: 3}",
     ),
     rule_against(
         "E312",
         "interleaved schedules need at least 2 chunks per stage",
         {"schedule": _named(has_chunks=False), "parallelism.interleave": numbers_of_chunks},
         lambda one: one.schedule in _named(has_chunks=True) and one.num_chunks < 2,
+        what="The interleaved schedule has a single chunk per stage.",
+        fix="Write schedule: 1f1b, or set parallelism.interleave to 2 or more.",
+        example=("parallelism: {pipeline: 4}\nschedule: interleaved"),
     ),
     rule_against(
         "E313",
         f"{' and '.join(sorted(_named(has_chunks=False), reverse=True))} run one chunk per stage",
         {"schedule": _named(has_chunks=True), "parallelism.interleave": [1]},
         lambda one: one.schedule in _named(has_chunks=False) and one.num_chunks != 1,
+        what="The schedule gpipe or 1f1b has several chunks per stage.",
+        fix="Write schedule: interleaved, or set parallelism.interleave to 1.",
+        example=("parallelism: {pipeline: 4, interleave: 2}\nschedule: 1f1b"),
     ),
     rule_against(
         "E314",
@@ -86,6 +104,9 @@ COMBINATION_RULES = [
         "tensor-parallel ranks",
         {"parallelism.scatter_gather": [False], "parallelism.sequence_parallel": [False]},
         lambda one: one.parallelism.sequence_parallel and one.parallelism.scatter_gather,
+        what="scatter_gather is on together with sequence parallelism.",
+        fix="Remove parallelism.scatter_gather.",
+        example="parallelism: {tensor: 8, sequence_parallel: true, scatter_gather: true}",
     ),
     rule_against(
         "E315",
@@ -95,6 +116,9 @@ COMBINATION_RULES = [
             "precision.compute": [],
         },
         lambda one: one.precision.gradients not in ("fp32", _weights(one)),
+        what="Gradients have a different 16-bit dtype than the weights.",
+        fix="Set precision.gradients to fp32 or to precision.compute.",
+        example="precision: {compute: bf16, gradients: fp16}",
     ),
     rule_against(
         "E316",
@@ -103,6 +127,9 @@ COMBINATION_RULES = [
         {"overlap.pipeline": [False], "parallelism.interleave": numbers_of_chunks},
         lambda one: one.overlaps_pipeline and not _may_overlap(one),
         fields=("overlap.pipeline", "schedule"),
+        what="Pipeline transfers overlap in a schedule that supports only blocking transfers.",
+        fix="Set overlap.pipeline to false, or parallelism.interleave to 2 or more.",
+        example=("parallelism: {pipeline: 4}\noverlap: {pipeline: true}"),
     ),
     rule_against(
         "E320",
@@ -110,6 +137,9 @@ COMBINATION_RULES = [
         "needs at least 2 ranks",
         {"recompute.distribute": [False], "parallelism.tensor": numbers_of_ranks},
         lambda one: one.parallelism.tensor < 2 and one.recompute.distribute,
+        what="recompute.distribute is on without tensor parallelism.",
+        fix="Set recompute.distribute to false, or parallelism.tensor to 2 or more.",
+        example="recompute: {strategy: full, distribute: true}",
     ),
     rule_against(
         "E321",
@@ -117,12 +147,21 @@ COMBINATION_RULES = [
         "the tensor-parallel ranks",
         {"recompute.distribute": [False], "parallelism.sequence_parallel": [False]},
         lambda one: one.parallelism.sequence_parallel and one.recompute.distribute,
+        what="recompute.distribute is on together with sequence parallelism.",
+        fix="Set recompute.distribute or parallelism.sequence_parallel to false.",
+        example=(
+            "parallelism: {tensor: 8, sequence_parallel: true}\n"
+            "recompute: {strategy: full, distribute: true}"
+        ),
     ),
     rule_for_one_of(
         "E322",
         "keep_microbatches exempts some microbatches from recompute; without recompute it has no "
         "effect",
         {"recompute.keep_microbatches": [0], "recompute.strategy": ["selective", "full"]},
+        what="keep_microbatches is set, but nothing is recomputed.",
+        fix=("Remove recompute.keep_microbatches, or set recompute.strategy to selective or full."),
+        example=("parallelism: {pipeline: 4}\nrecompute: {keep_microbatches: 2}"),
     ),
     rule_against(
         "E323",
@@ -130,6 +169,9 @@ COMBINATION_RULES = [
         "microbatch",
         {"recompute.keep_microbatches": [0], "parallelism.pipeline": numbers_of_stages},
         lambda one: one.parallelism.pipeline < 2 and one.recompute.keep_microbatches,
+        what="keep_microbatches is set for a pipeline with a single stage.",
+        fix="Remove recompute.keep_microbatches, or set parallelism.pipeline to 2 or more.",
+        example="recompute: {strategy: full, keep_microbatches: 1}",
     ),
     rule_against(
         "E325",
@@ -143,6 +185,12 @@ COMBINATION_RULES = [
         lambda one: (
             one.parallelism.pipeline != 1 and one.memory.zero_stage > 1 and not one.fully_shards
         ),
+        what="ZeRO stage 2 or 3 is combined with a pipeline.",
+        fix=(
+            "Set memory.zero_stage to 1 or parallelism.pipeline to 1, or use stage 3 with "
+            "software torchtitan and memory.reduce_every_microbatch false."
+        ),
+        example=("parallelism: {pipeline: 4, data: 2}\nmemory: {zero_stage: 2}"),
     ),
     rule_against(
         "E326",
@@ -153,12 +201,18 @@ COMBINATION_RULES = [
             "parallelism.data": lambda one: near_divisors(1, one.batch.global_, at_least=2),
         },
         lambda one: one.parallelism.data * one.parallelism.context < 2 and one.memory.zero_stage,
+        what="ZeRO has a single rank to shard states over.",
+        fix="Set memory.zero_stage to 0, or parallelism.data to 2 or more.",
+        example="memory: {zero_stage: 1}",
     ),
     rule_for_one_of(
         "E344",
         "multi-token prediction supports only rope or no position embedding (Megatron-LM's "
         "arguments.py)",
         {"model.position_embedding": ["rope", "none"], "model.mtp_num_layers": [0]},
+        what="Multi-token prediction is combined with learned position embeddings.",
+        fix="Set model.position_embedding to rope or none.",
+        example="model: {mtp_num_layers: 1}",
     ),
     rule_for_one_of(
         "E345",
@@ -167,6 +221,12 @@ COMBINATION_RULES = [
         {"recompute.num_layers": [1], "recompute.method": ["block"], "model.mtp_num_layers": [0]},
         lambda one: one.model.mtp_num_layers and one.recompute.strategy == "full",
         fields=("recompute.num_layers", "model.mtp_num_layers"),
+        what="Multi-token prediction is combined with recompute units of several layers.",
+        fix="Set recompute.num_layers to 1, or recompute.method to block.",
+        example=(
+            "model: {mtp_num_layers: 1, position_embedding: rope}\n"
+            "recompute: {strategy: full, num_layers: 2}"
+        ),
     ),
 ]
 
@@ -177,6 +237,12 @@ NO_HOST_LINK = rule_for_one_of(
     {"memory.offload_optimizer": [False], "cluster": []},
     message="memory.offload_optimizer is true, but the profile of {one.cluster} has no section "
     "host_link",
+    what=("The optimizer is offloaded, but the profile does not describe the link to the host."),
+    fix=(
+        "Set memory.offload_optimizer to false, choose another cluster, or add a section "
+        "host_link to the profile."
+    ),
+    example=("memory: {offload_optimizer: true}\ncluster: trn1"),
 )
 NO_FUSED_ATTENTION = rule_for_one_of(
     "E331",
@@ -185,5 +251,11 @@ NO_FUSED_ATTENTION = rule_for_one_of(
     {"attention_backend": ["unfused"], "cluster": []},
     message="attention_backend is fused, but the profile of {one.cluster} has no section "
     "fused_attention",
+    what="Attention is fused, but the profile has no measurements of fused attention.",
+    fix=(
+        "Set attention_backend to unfused (its kernels are slower), choose another cluster,"
+        " or measure it: python -m calibrate measure."
+    ),
+    example=("attention_backend: fused\ncluster: trn1"),
 )
 """Rules that apply if the profile of the cluster lacks a section."""

@@ -35,17 +35,28 @@ CONTEXT_RULES: list[Rule] = [
         {"attention_backend": ["fused"], "parallelism.context": [1]},
         lambda one: one.parallelism.context > 1 and one.attention_backend != "fused",
         fields=("parallelism.context", "attention_backend"),
+        what="Context parallelism is combined with unfused attention.",
+        fix="Set attention_backend to fused.",
+        example="parallelism: {context: 2}",
     ),
     rule_against(
         "E351",
         "a single context-parallel rank holds whole sequences and communicates nothing",
         {"parallelism.context_communication": ["p2p"], "parallelism.context": _several},
         lambda one: one.parallelism.context < 2 and one.parallelism.context_communication != "p2p",
+        what="context_communication is set for a single context-parallel rank.",
+        fix="Remove parallelism.context_communication, or set parallelism.context to 2 or more.",
+        example="parallelism: {context_communication: a2a}",
     ),
     rule_for_one_of(
         "E352",
         "only a2a+p2p splits the context-parallel group into subgroups",
         {"parallelism.context_a2a": [None], "parallelism.context_communication": [_HIERARCHICAL]},
+        what="context_a2a is set, but context_communication has no subgroups.",
+        fix=(
+            "Remove parallelism.context_a2a, or set parallelism.context_communication to a2a+p2p."
+        ),
+        example=("parallelism: {context: 4, context_a2a: 2}\nattention_backend: fused"),
     ),
     rule_for_one_of(
         "E357",
@@ -54,6 +65,13 @@ CONTEXT_RULES: list[Rule] = [
         {"parallelism.context_communication": ["a2a"], "model.attention_window": [None]},
         lambda one: one.parallelism.context > 1,
         fields=("model.attention_window", "parallelism.context_communication"),
+        what=(
+            "An attention window is combined with a context_communication that does not support it."
+        ),
+        fix="Set parallelism.context_communication to a2a, or remove model.attention_window.",
+        example=(
+            "model: {attention_window: 512}\nparallelism: {context: 2}\nattention_backend: fused"
+        ),
     ),
     rule_for_one_of(
         "E358",
@@ -64,12 +82,27 @@ CONTEXT_RULES: list[Rule] = [
             "model.latent_attention": [None],
         },
         lambda one: one.parallelism.context > 1,
+        what=(
+            "Latent attention is combined with a context_communication that does not support it."
+        ),
+        fix="Set parallelism.context_communication to p2p or a2a+p2p.",
+        example=(
+            "model: {latent_attention: {kv_lora_rank: 512}}\n"
+            "parallelism: {context: 2, context_communication: a2a}\n"
+            "attention_backend: fused"
+        ),
     ),
 ]
 _rule = registering(CONTEXT_RULES)
 
 
-@_rule("E353", "each context-parallel rank holds two slices of every sequence, all of equal length")
+@_rule(
+    "E353",
+    "each context-parallel rank holds two slices of every sequence, all of equal length",
+    what="The sequence cannot be split into two equal slices per context-parallel rank.",
+    fix="Set model.seq_length to a multiple of 2 x parallelism.context.",
+    example=("model: {seq_length: 2050}\nparallelism: {context: 4}\nattention_backend: fused"),
+)
 def _sequence_split_by_context(scenario: Scenario) -> Violation | None:
     length, ranks = scenario.model.seq_length, scenario.parallelism.context
     if ranks == 1 or length % (_SLICES * ranks) == 0:
@@ -88,6 +121,13 @@ def _sequence_split_by_context(scenario: Scenario) -> Violation | None:
     "E354",
     "sequence parallelism shards the tokens of a context-parallel rank over its tensor-parallel "
     "ranks",
+    what="Tensor-parallel ranks cannot shard the tokens of a context-parallel rank evenly.",
+    fix="Set model.seq_length to a multiple of parallelism.tensor x parallelism.context.",
+    example=(
+        "model: {seq_length: 1936}\n"
+        "parallelism: {tensor: 8, sequence_parallel: true, context: 4}\n"
+        "attention_backend: fused"
+    ),
 )
 def _part_split_by_tensor(scenario: Scenario) -> Violation | None:
     split, length = scenario.parallelism, scenario.model.seq_length
@@ -109,6 +149,12 @@ def _part_split_by_tensor(scenario: Scenario) -> Violation | None:
 @_rule(
     "E355",
     "a2a+p2p needs several all-to-all subgroups of at least 2 ranks each, with rings between them",
+    what="context_a2a is not a divisor of the context-parallel ranks.",
+    fix=(
+        "Set parallelism.context_a2a to a divisor of parallelism.context other than 1 and "
+        "parallelism.context."
+    ),
+    example=("parallelism: {context: 8, context_communication: a2a+p2p}\nattention_backend: fused"),
 )
 def _neighbours_divide_context(scenario: Scenario) -> Violation | None:
     split = scenario.parallelism
@@ -130,7 +176,16 @@ def _neighbours_divide_context(scenario: Scenario) -> Violation | None:
     )
 
 
-@_rule("E356", "the all-to-all gives each context-parallel rank whole query and key heads")
+@_rule(
+    "E356",
+    "the all-to-all gives each context-parallel rank whole query and key heads",
+    what="The all-to-all of context parallelism cannot give each rank whole heads.",
+    fix="Reduce parallelism.context, or set parallelism.context_communication to p2p.",
+    example=(
+        "parallelism: {tensor: 16, context: 8, context_communication: a2a}\n"
+        "attention_backend: fused"
+    ),
+)
 def _heads_split_by_context(scenario: Scenario) -> Violation | None:
     split, groups = scenario.parallelism, scenario.model.num_query_groups
     field = {"a2a": "context", _HIERARCHICAL: "context_a2a"}.get(split.context_communication)

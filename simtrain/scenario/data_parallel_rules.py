@@ -63,6 +63,13 @@ DATA_PARALLEL_RULES = [
         "parameters are gathered in the buckets of the overlapped gradient reduction "
         "(--overlap-param-gather needs --overlap-grad-reduce)",
         {"overlap.parameter_gather": [False], "overlap.data_parallel": [True]},
+        what=(
+            "The gather of parameters overlaps with compute, but the gradient reduction does not."
+        ),
+        fix="Set overlap.data_parallel to true, or overlap.parameter_gather to false.",
+        example=(
+            "memory: {zero_stage: 1}\nparallelism: {data: 2}\noverlap: {parameter_gather: true}"
+        ),
     ),
     rule_for_one_of(
         "E361",
@@ -70,6 +77,9 @@ DATA_PARALLEL_RULES = [
         "forward pass; stage 0 gathers nothing, stage 2 gathers all parameters after the "
         "optimizer, and stage 3 gathers them within every pass",
         {"overlap.parameter_gather": [False], "memory.zero_stage": [1]},
+        what="The gather of parameters overlaps with compute without the distributed optimizer.",
+        fix="Set memory.zero_stage to 1, or overlap.parameter_gather to false.",
+        example="overlap: {data_parallel: true, parameter_gather: true}",
     ),
     rule_against(
         "E362",
@@ -84,6 +94,9 @@ DATA_PARALLEL_RULES = [
         lambda one: one.overlap.gradient_buckets != "layer" and not one.reduces_in_buckets,
         "overlap.gradient_buckets is {one.overlap.gradient_buckets}, but gradients are not reduced "
         "in buckets",
+        what="gradient_buckets is set, but gradients are not reduced in buckets.",
+        fix="Set overlap.data_parallel to true, or remove overlap.gradient_buckets.",
+        example="overlap: {gradient_buckets: megatron}",
     ),
     rule_against(
         "E363",
@@ -101,6 +114,15 @@ DATA_PARALLEL_RULES = [
         ),
         "overlap.align_gradient_reduction is true, but there are no two stages that overlap the "
         "gradient reduction with the backward pass",
+        what=(
+            "align_gradient_reduction is set, but no two stages overlap the gradient reduction "
+            "with the backward pass."
+        ),
+        fix=(
+            "Remove overlap.align_gradient_reduction, or set overlap.data_parallel to true and "
+            "parallelism.pipeline to 2 or more."
+        ),
+        example="overlap: {data_parallel: true, align_gradient_reduction: true}",
     ),
     rule_against(
         "E364",
@@ -117,6 +139,11 @@ DATA_PARALLEL_RULES = [
         ),
         "overlap.align_parameter_gather is true, but no interleaved chunks overlap the gather of "
         "parameters with forward passes",
+        what=(
+            "align_parameter_gather is set with a schedule that does not gather parameters ahead."
+        ),
+        fix="Remove overlap.align_parameter_gather, or set parallelism.interleave to 2 or more.",
+        example="overlap: {align_parameter_gather: true}",
     ),
     rule_against(
         "E365",
@@ -131,12 +158,18 @@ DATA_PARALLEL_RULES = [
         ),
         "memory.shard_over is {one.memory.shard_over}, which cannot shard states over "
         "parallelism.data ({one.parallelism.data}) replicas",
+        what="States cannot be sharded over this number of replicas.",
+        fix="Set memory.shard_over to a divisor of parallelism.data, 2 or more.",
+        example=("parallelism: {data: 4}\nmemory: {zero_stage: 1, shard_over: 3}"),
     ),
     rule_against(
         "E366",
         "without ZeRO (or the distributed optimizer), every replica holds all states unsharded",
         {"memory.shard_over": [None], "memory.zero_stage": [1]},
         lambda one: one.memory.shard_over is not None and not one.memory.zero_stage,
+        what="shard_over is set, but states are not sharded.",
+        fix="Set memory.zero_stage to 1 or more, or remove memory.shard_over.",
+        example=("parallelism: {data: 4}\nmemory: {shard_over: 2}"),
     ),
     rule_against(
         "E367",
@@ -147,6 +180,12 @@ DATA_PARALLEL_RULES = [
             and not (one.memory.zero_stage == 3 and one.overlap.data_parallel)
         ),
         "overlap.prefetch is {one.overlap.prefetch}, but no parameters are gathered during compute",
+        what="prefetch is set, but no gather of parameters overlaps with compute.",
+        fix=(
+            "Remove overlap.prefetch, or set memory.zero_stage to 3 and overlap.data_parallel "
+            "to true."
+        ),
+        example=("parallelism: {data: 4}\noverlap: {prefetch: 2}"),
     ),
     rule_against(
         "E368",
@@ -160,6 +199,9 @@ DATA_PARALLEL_RULES = [
         ),
         "memory.reshard_after_forward is set while memory.zero_stage is {one.memory.zero_stage} "
         "and schedule is {one.schedule}",
+        what="reshard_after_forward is set, but parameters are not gathered for each pass.",
+        fix="Remove memory.reshard_after_forward, or set memory.zero_stage to 3.",
+        example="memory: {reshard_after_forward: false}",
     ),
     rule_against(
         "E369",
@@ -169,12 +211,21 @@ DATA_PARALLEL_RULES = [
         _cannot_reshard,
         "memory.reshard_after_forward is {one.memory.reshard_after_forward}, which is not a proper "
         "divisor (2 or more) of the ranks that shard parameters",
+        what="Parameters cannot be resharded over this number of ranks after the forward pass.",
+        fix=(
+            "Set memory.reshard_after_forward to true, or to a divisor of the ranks that shard "
+            "parameters: 2 or more, but not all of them."
+        ),
+        example=("parallelism: {data: 4}\nmemory: {zero_stage: 3, reshard_after_forward: 3}"),
     ),
     rule_for_one_of(
         "E370",
         "without sharded gradients (stages 0 and 1), gradients are always reduced only after the "
         "last microbatch",
         {"memory.reduce_every_microbatch": [True], "memory.zero_stage": [2, 3]},
+        what="reduce_every_microbatch is false, but gradients are not sharded.",
+        fix="Remove memory.reduce_every_microbatch, or set memory.zero_stage to 2 or 3.",
+        example="memory: {reduce_every_microbatch: false}",
     ),
     rule_against(
         "E379",
@@ -182,6 +233,14 @@ DATA_PARALLEL_RULES = [
         "reduces them once (stage.py, perform_reduce_grad)",
         {"memory.reduce_every_microbatch": [False], "parallelism.pipeline": [1]},
         lambda one: _fully_shards_pipeline(one) and one.memory.reduce_every_microbatch,
+        what="PyTorch's fully_shard reduces gradients after every microbatch of a pipeline.",
+        fix="Set memory.reduce_every_microbatch to false.",
+        example=(
+            "parallelism: {pipeline: 4, data: 2}\n"
+            "model: {tied_embeddings: false}\n"
+            "memory: {zero_stage: 3}\n"
+            "software: torchtitan"
+        ),
     ),
     rule_against(
         "E397",
@@ -191,6 +250,13 @@ DATA_PARALLEL_RULES = [
         lambda one: _fully_shards_pipeline(one) and one.model.shares_embedding,
         "model.tied_embeddings or multi-token prediction makes the first and the last of "
         "{one.parallelism.pipeline} stages share an embedding that fully_shard shards",
+        what="PyTorch's fully_shard shards an embedding that two pipeline stages share.",
+        fix="Set model.tied_embeddings to false, or parallelism.pipeline to 1.",
+        example=(
+            "parallelism: {pipeline: 4, data: 2}\n"
+            "memory: {zero_stage: 3, reduce_every_microbatch: false}\n"
+            "software: torchtitan"
+        ),
     ),
     rule_against(
         "E398",
@@ -198,6 +264,14 @@ DATA_PARALLEL_RULES = [
         {"memory.reshard_after_forward": [False, True], "parallelism.pipeline": [1]},
         lambda one: (
             _fully_shards_pipeline(one) and not isinstance(one.memory.reshard_after_forward, bool)
+        ),
+        what="Parameters are resharded over fewer ranks between the passes of a pipeline.",
+        fix="Set memory.reshard_after_forward to true or false.",
+        example=(
+            "parallelism: {pipeline: 4, data: 4}\n"
+            "model: {tied_embeddings: false}\n"
+            "memory: {zero_stage: 3, reduce_every_microbatch: false, reshard_after_forward: 2}\n"
+            "software: torchtitan"
         ),
     ),
     rule_against(
@@ -209,5 +283,12 @@ DATA_PARALLEL_RULES = [
         "memory.offload_optimizer is true while the software stack shards parameters with "
         "fully_shard",
         ("memory.offload_optimizer", "software.stack"),
+        what="Optimizer states are offloaded with PyTorch's fully_shard.",
+        fix="Set memory.offload_optimizer to false, or software.fully_shard to false.",
+        example=(
+            "parallelism: {data: 4}\n"
+            "memory: {zero_stage: 3, offload_optimizer: true}\n"
+            "software: torchtitan"
+        ),
     ),
 ]

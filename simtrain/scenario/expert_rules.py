@@ -41,7 +41,13 @@ def _has_experts(scenario: Scenario) -> bool:
     return scenario.model.experts is not None
 
 
-@_rule("E470", "expert parallelism shards only the weights of experts")
+@_rule(
+    "E470",
+    "expert parallelism shards only the weights of experts",
+    what="Expert parallelism is set in a model without experts.",
+    fix="Remove the setting, or add model.experts.",
+    example="parallelism: {expert: 2}",
+)
 def _expert_parallelism_needs_experts(scenario: Scenario) -> Violation | None:
     defaults = {"expert": 1, "expert_tensor": None, "expert_dispatch": "all_to_all"}
     changed = {
@@ -57,7 +63,16 @@ def _expert_parallelism_needs_experts(scenario: Scenario) -> Violation | None:
     return Violation(message, {**values, "model.experts": []})
 
 
-@_rule("E471", "every expert-parallel rank holds the same whole number of experts")
+@_rule(
+    "E471",
+    "every expert-parallel rank holds the same whole number of experts",
+    what="parallelism.expert does not divide the number of experts.",
+    fix="Set parallelism.expert to a divisor of model.experts.num.",
+    example=(
+        "model: {biases: false, experts: {num: 6, top_k: 2, ffn_hidden_size: 4096}}\n"
+        "parallelism: {data: 4, expert: 4}"
+    ),
+)
 def _experts_split_by_ranks(scenario: Scenario) -> Violation | None:
     if scenario.model.experts is None:
         return None
@@ -65,7 +80,14 @@ def _experts_split_by_ranks(scenario: Scenario) -> Violation | None:
 
 
 @_rule(
-    "E472", "the ranks of a stage hold a whole number of copies of all experts (parallel_state.py)"
+    "E472",
+    "the ranks of a stage hold a whole number of copies of all experts (parallel_state.py)",
+    what="The ranks of a stage do not hold a whole number of copies of all experts.",
+    fix="Set parallelism.expert x expert_tensor to a divisor of tensor x context x data.",
+    example=(
+        "model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4096}}\n"
+        "parallelism: {data: 4, expert: 8}"
+    ),
 )
 def _stage_split_by_experts(scenario: Scenario) -> Violation | None:
     split, ranks = scenario.parallelism, scenario.parallelism.mesh().size("tp", "cp", "dp")
@@ -88,21 +110,49 @@ def _stage_split_by_experts(scenario: Scenario) -> Violation | None:
     )
 
 
-@_rule("E473", "the ranks of an expert shard its weights by columns")
+@_rule(
+    "E473",
+    "the ranks of an expert shard its weights by columns",
+    what="The ranks of an expert cannot shard its weights evenly.",
+    fix="Set model.experts.ffn_hidden_size to a multiple of parallelism.expert_tensor.",
+    example=(
+        "model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4097}}\n"
+        "parallelism: {tensor: 2, sequence_parallel: true, data: 4, expert: 4}"
+    ),
+)
 def _expert_split_by_tensor(scenario: Scenario) -> Violation | None:
     if scenario.model.experts is None:
         return None
     return not_a_multiple(scenario, "model.experts.ffn_hidden_size", "parallelism.expert_tensor")
 
 
-@_rule("E474", "tensor parallelism shards the weights of the shared expert by columns")
+@_rule(
+    "E474",
+    "tensor parallelism shards the weights of the shared expert by columns",
+    what="Tensor-parallel ranks cannot shard the shared expert evenly.",
+    fix="Set model.experts.shared_ffn_hidden_size to a multiple of parallelism.tensor.",
+    example=(
+        "model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4096, "
+        "shared_ffn_hidden_size: 4097}}\n"
+        "parallelism: {tensor: 2, sequence_parallel: true, data: 4, expert: 4}"
+    ),
+)
 def _shared_split_by_tensor(scenario: Scenario) -> Violation | None:
     if scenario.model.experts is None:
         return None
     return not_a_multiple(scenario, "model.experts.shared_ffn_hidden_size")
 
 
-@_rule("E475", "the router sends a token to top_k different experts")
+@_rule(
+    "E475",
+    "the router sends a token to top_k different experts",
+    what="top_k is larger than the number of experts.",
+    fix="Set model.experts.top_k to at most model.experts.num.",
+    example=(
+        "model: {biases: false, experts: {num: 8, ffn_hidden_size: 4096, top_k: 9}}\n"
+        "parallelism: {data: 4, expert: 4}"
+    ),
+)
 def _top_k_within_experts(scenario: Scenario) -> Violation | None:
     experts = scenario.model.experts
     if experts is None or experts.top_k <= experts.num:
@@ -116,6 +166,15 @@ def _top_k_within_experts(scenario: Scenario) -> Violation | None:
 @_rule(
     "E493",
     "a token goes to equally many experts of each of its groups, which have equally many experts",
+    what="The groups of experts do not fit the numbers of experts.",
+    fix=(
+        "Set router_groups to a divisor of the experts, and router_group_top_k to a divisor"
+        " of top_k; or remove both."
+    ),
+    example=(
+        "model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4096, "
+        "router_groups: 3, router_group_top_k: 1}}"
+    ),
 )
 def _groups_have_the_chosen_experts(scenario: Scenario) -> Violation | None:
     experts = scenario.model.experts
@@ -144,7 +203,17 @@ def _groups_have_the_chosen_experts(scenario: Scenario) -> Violation | None:
     return Violation(f"{written}, but a token goes to {top_k} of {num} experts", values)
 
 
-@_rule("E476", "at least one layer must have experts; otherwise the section has no effect")
+@_rule(
+    "E476",
+    "at least one layer must have experts; otherwise the section has no effect",
+    what="No layer of the model has experts.",
+    fix=("Change model.experts.first_dense_layers or layer_frequency, or remove model.experts."),
+    example=(
+        "model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4096, "
+        "first_dense_layers: 48}}\n"
+        "parallelism: {data: 4, expert: 4}"
+    ),
+)
 def _some_layer_has_experts(scenario: Scenario) -> Violation | None:
     experts, layers = scenario.model.experts, scenario.model.num_layers
     if experts is None or any(map(experts.has_layer, range(layers))):
@@ -164,6 +233,13 @@ def _some_layer_has_experts(scenario: Scenario) -> Violation | None:
     "E477",
     "model.ffn_hidden_size is the size of a dense MLP; the size of an expert is "
     "model.experts.ffn_hidden_size",
+    what="The size of a dense MLP is set, but every layer has experts.",
+    fix="Remove model.ffn_hidden_size.",
+    example=(
+        "model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4096}, "
+        "ffn_hidden_size: 8192}\n"
+        "parallelism: {data: 4, expert: 4}"
+    ),
 )
 def _dense_size_is_read(scenario: Scenario) -> Violation | None:
     model = scenario.model
@@ -180,6 +256,13 @@ def _dense_size_is_read(scenario: Scenario) -> Violation | None:
     "E478",
     "in this order of ranks, Megatron-LM needs as many replicas of the experts as of the rest of "
     "the model (parallel_state.py)",
+    what=("The order of ranks needs as many replicas of the experts as of the rest of the model."),
+    fix="Set placement.order to tp-cp-ep-dp-pp, or parallelism.expert to 1.",
+    example=(
+        "model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4096}}\n"
+        "parallelism: {data: 4, expert: 4, pipeline: 2}\n"
+        "placement: {order: tp-cp-ep-pp-dp}"
+    ),
 )
 def _replicas_before_stages(scenario: Scenario) -> Violation | None:
     split, mesh = scenario.parallelism, scenario.parallelism.mesh()
@@ -202,6 +285,16 @@ def _replicas_before_stages(scenario: Scenario) -> Violation | None:
     "E479",
     "resharding to a smaller group is simulated only if experts and the rest of the model have "
     "equally many replicas",
+    what=(
+        "memory.reshard_after_forward is a number, and experts have fewer or more replicas "
+        "than the rest of the model."
+    ),
+    fix="Set memory.reshard_after_forward to true or false, or parallelism.expert to 1.",
+    example=(
+        "model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4096}}\n"
+        "parallelism: {data: 4, expert: 4}\n"
+        "memory: {zero_stage: 3, reshard_after_forward: 2}"
+    ),
 )
 def _one_resharding_group(scenario: Scenario) -> Violation | None:
     mesh, reshards = scenario.parallelism.mesh(), scenario.memory.reshard_after_forward
@@ -235,17 +328,35 @@ EXPERT_RULES += [
             lambda one, _: one.parallelism.tensor > 1 and not one.parallelism.sequence_parallel
         ),
         fields=("parallelism.tensor", "parallelism.sequence_parallel"),
+        what="Experts are combined with tensor parallelism, but without sequence parallelism.",
+        fix="Set parallelism.sequence_parallel to true.",
+        example=(
+            "model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4096}}\n"
+            "parallelism: {data: 4, expert: 4, tensor: 2}"
+        ),
     ),
     rule_for_one_of(
         "E492",
         "Megatron-LM adds a bias only to sigmoid scores",
         {"model.experts.router_score": ["sigmoid"], "model.experts.router_bias": [False]},
         _has_experts,
+        what="A router with softmax scores has a bias.",
+        fix="Set model.experts.router_score to sigmoid, or remove model.experts.router_bias.",
+        example=(
+            "model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4096, "
+            "router_bias: true}}"
+        ),
     ),
     rule_for_one_of(
         "E481",
         "biases of experts are not simulated",
         {"model.biases": [False], "model.experts": [None]},
+        what="A model with experts has biases.",
+        fix="Set model.biases to false.",
+        example=(
+            "model: {experts: {num: 8, top_k: 2, ffn_hidden_size: 4096}}\n"
+            "parallelism: {data: 4, expert: 4}"
+        ),
     ),
     rule_for_one_of(
         "E482",
@@ -253,12 +364,29 @@ EXPERT_RULES += [
         "(transformer_config.py)",
         {"parallelism.expert_dispatch": ["all_to_all"], "model.experts.capacity_factor": [None]},
         _has_experts,
+        what="capacity_factor is set with a dispatch that never drops tokens.",
+        fix=(
+            "Set parallelism.expert_dispatch to all_to_all, or remove "
+            "model.experts.capacity_factor."
+        ),
+        example=(
+            "model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4096, "
+            "capacity_factor: 1.0}}\n"
+            "parallelism: {data: 4, expert: 4, expert_dispatch: all_gather}"
+        ),
     ),
     rule_for_one_of(
         "E483",
         "a capacity factor pads every expert to the same load",
         {"model.experts.imbalance": [1.0], "model.experts.capacity_factor": [None]},
         _has_experts,
+        what="capacity_factor is combined with an imbalance.",
+        fix="Remove model.experts.imbalance or model.experts.capacity_factor.",
+        example=(
+            "model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4096, "
+            "capacity_factor: 1.0, imbalance: 2.0}}\n"
+            "parallelism: {data: 4, expert: 4}"
+        ),
     ),
     rule_against(
         "E484",
@@ -269,6 +397,13 @@ EXPERT_RULES += [
             "parallelism.expert": [],
         },
         _if_experts(lambda one, experts: experts.imbalance > one.parallelism.expert),
+        what="The imbalance gives an expert-parallel rank more than all tokens.",
+        fix="Set model.experts.imbalance to at most parallelism.expert.",
+        example=(
+            "model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4096, "
+            "imbalance: 4.5}}\n"
+            "parallelism: {data: 4, expert: 4}"
+        ),
     ),
     rule_against(
         "E485",
@@ -278,6 +413,13 @@ EXPERT_RULES += [
             lambda one, experts: (
                 experts.router_dtype == "bf16" and one.precision.compute not in ("bf16", "fp8")
             )
+        ),
+        what="The router computes in bf16 in a model with another dtype.",
+        fix="Set model.experts.router_dtype to fp32.",
+        example=(
+            "model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4096}}\n"
+            "parallelism: {data: 4, expert: 4}\n"
+            "precision: {compute: fp16}"
         ),
     ),
     rule_against(
@@ -296,6 +438,16 @@ EXPERT_RULES += [
         _if_experts(lambda one, _: one.memory.shard_over and _splits_experts(one)),
         "memory.shard_over is {one.memory.shard_over} replicas, which do not hold a whole number "
         "of copies of the experts (parallelism.expert is {one.parallelism.expert})",
+        what="The ranks that shard states do not hold a whole number of copies of the experts.",
+        fix=(
+            "Set memory.shard_over so that shard_over x tensor x context is a multiple of "
+            "parallelism.expert x expert_tensor."
+        ),
+        example=(
+            "model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4096}}\n"
+            "parallelism: {data: 4, expert: 4}\n"
+            "memory: {zero_stage: 1, shard_over: 2}"
+        ),
     ),
     rule_against(
         "E488",
@@ -303,6 +455,13 @@ EXPERT_RULES += [
         {"model.experts.shared_gate": [False], "model.experts.shared_ffn_hidden_size": []},
         _if_experts(
             lambda one, experts: experts.shared_gate and not experts.shared_ffn_hidden_size
+        ),
+        what="A gate scales a shared expert that does not exist.",
+        fix="Remove model.experts.shared_gate, or set model.experts.shared_ffn_hidden_size.",
+        example=(
+            "model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4096, "
+            "shared_gate: true}}\n"
+            "parallelism: {data: 4, expert: 4}"
         ),
     ),
     rule_against(
@@ -320,5 +479,15 @@ EXPERT_RULES += [
         ),
         "overlap.shared_expert is true, but the model has no shared expert or the dispatch is not "
         "all_to_all",
+        what="A shared expert overlaps with all-to-alls, but one of the two does not exist.",
+        fix=(
+            "Remove overlap.shared_expert, or set model.experts.shared_ffn_hidden_size and "
+            "parallelism.expert_dispatch: all_to_all."
+        ),
+        example=(
+            "model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4096}}\n"
+            "parallelism: {data: 4, expert: 4}\n"
+            "overlap: {shared_expert: true}"
+        ),
     ),
 ]

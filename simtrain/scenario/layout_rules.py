@@ -25,6 +25,12 @@ _ORDER = re.compile("Et+m*L")
     "E339",
     "every stage has equally many chunks, pipeline x interleave in all; a single stage holds all "
     "layers",
+    what=("The chunks of a pipeline layout do not fill the stages, or there is a single stage."),
+    fix=(
+        "Set parallelism.interleave to the number of chunks (separated by |) divided by "
+        "parallelism.pipeline, or remove parallelism.layout."
+    ),
+    example='parallelism: {pipeline: 4, layout: "Et*5|(t*6|)*6t*7L"}',
 )
 def _chunks_fill_stages(scenario: Scenario) -> Violation | None:
     split = scenario.parallelism
@@ -45,7 +51,16 @@ def _chunks_fill_stages(scenario: Scenario) -> Violation | None:
     )
 
 
-@_rule("E359", "a model is one embedding (E), its layers (t), token prediction (m), one loss (L)")
+@_rule(
+    "E359",
+    "a model is one embedding (E), its layers (t), token prediction (m), one loss (L)",
+    what="The letters of a pipeline layout are not those of a model, in its order.",
+    fix=(
+        "Begin the layout with the only E (embedding), end it with the only L (output layer"
+        " and loss), and write t (layers) before m (multi-token prediction)."
+    ),
+    example='parallelism: {pipeline: 2, layout: "t*24|t*24"}',
+)
 def _blocks_in_order(scenario: Scenario) -> Violation | None:
     layout = scenario.parallelism.layout
     if layout is None or _has_order(scenario):
@@ -60,7 +75,13 @@ def _has_order(scenario: Scenario) -> bool:
     return _ORDER.fullmatch("".join(scenario.parallelism.layout_chunks)) is not None
 
 
-@_rule("E396", "a layout places every layer of the model")
+@_rule(
+    "E396",
+    "a layout places every layer of the model",
+    what="A pipeline layout has more or fewer layers than the model.",
+    fix=("Write one t for each of model.num_layers and one m for each of model.mtp_num_layers."),
+    example='parallelism: {pipeline: 2, layout: "Et*20|t*24L"}',
+)
 def _all_layers_are_placed(scenario: Scenario) -> Violation | None:
     text = "".join(scenario.parallelism.layout_chunks)
     wrong = [
@@ -82,6 +103,14 @@ def _all_layers_are_placed(scenario: Scenario) -> Violation | None:
     "E490",
     "all modules of token prediction (m) are in one chunk: the last chunk of a stage, but not of "
     "the first stage, whose chunks have another copy of the embedding",
+    what=(
+        "A pipeline layout has token prediction in a chunk where Megatron-Core does not allow it."
+    ),
+    fix="Move every m into one chunk: the last chunk of any stage except the first.",
+    example=(
+        "model: {mtp_num_layers: 2, position_embedding: rope}\n"
+        'parallelism: {pipeline: 4, layout: "Et*24|t*24|m|mL"}'
+    ),
 )
 def _prediction_is_in_one_chunk(scenario: Scenario) -> Violation | None:
     split = scenario.parallelism
@@ -112,6 +141,19 @@ def _beside_loss(chunks: tuple[str, ...]) -> str:
     "if token prediction (m) and the loss (L) are in different chunks, Megatron-Core exchanges the "
     "shape of each message first; simtrain simulates that for its interleaved schedule and without "
     "a gather on the receiver, or with blocking transfers",
+    what=(
+        "Token prediction is apart from the loss, while transfers overlap in a way that "
+        "simtrain does not simulate."
+    ),
+    fix=(
+        "Set parallelism.scatter_gather to false, use the interleaved schedule, set "
+        "overlap.pipeline to false, or move m into the chunk of L."
+    ),
+    example=(
+        "model: {mtp_num_layers: 1, position_embedding: rope}\n"
+        'parallelism: {tensor: 2, pipeline: 4, interleave: 2, layout: "Et*8|(t*8|)*5m|L"}\n'
+        "overlap: {pipeline: true}"
+    ),
 )
 def _shapes_are_exchanged(scenario: Scenario) -> Violation | None:
     split, chunks = scenario.parallelism, scenario.parallelism.layout_chunks
@@ -136,7 +178,13 @@ def _shapes_are_exchanged(scenario: Scenario) -> Violation | None:
     )
 
 
-@_rule("E491", "a layout places every layer, also those of the first and last stage")
+@_rule(
+    "E491",
+    "a layout places every layer, also those of the first and last stage",
+    what="A pipeline layout is combined with first_stage_layers or last_stage_layers.",
+    fix="Remove first_stage_layers and last_stage_layers, or the layout.",
+    example='parallelism: {pipeline: 2, first_stage_layers: 20, layout: "Et*20|t*28L"}',
+)
 def _layout_is_alone(scenario: Scenario) -> Violation | None:
     own = written_layers(scenario)
     if scenario.parallelism.layout is None or not own:

@@ -47,6 +47,9 @@ PRECISION_RULES: list[Rule] = [
         "E393",
         "a recipe sets how numbers are scaled to fp8; it has no effect in other dtypes",
         {"precision.fp8_recipe": ["delayed"], "precision.compute": ["fp8"]},
+        what="fp8_recipe is set, but precision.compute is not fp8.",
+        fix="Remove precision.fp8_recipe, or set precision.compute to fp8.",
+        example="precision: {fp8_recipe: tensorwise}",
     ),
     rule_against(
         "E394",
@@ -66,16 +69,33 @@ PRECISION_RULES: list[Rule] = [
         ),
         "software.stack is {one.software.stack}, which is not simulated in fp8 or with narrow "
         "optimizer states",
+        what=(
+            "fp8 or narrow optimizer states are combined with a software stack that does not "
+            "support them."
+        ),
+        fix=(
+            "Set software to megatron_core (or torchtitan_compiled for fp8), or use bf16 and "
+            "fp32 optimizer states."
+        ),
+        example=("precision: {compute: fp8}\nsoftware: torchtitan"),
     ),
     rule_for_one_of(
         "E382",
         "TF32 applies only to fp32 products on tensor cores",
         {"precision.tf32": [False], "precision.compute": ["fp32"]},
+        what="TF32 is on, but products are not in fp32.",
+        fix="Set precision.tf32 to false, or precision.compute to fp32.",
+        example="precision: {tf32: true}",
     ),
     rule_for_one_of(
         "E383",
         "weights are stored or gathered in fp8 only for fp8 products",
         {"precision.fp8_parameters": [False], "precision.compute": ["fp8"]},
+        what="Weights are in fp8, but products are not.",
+        fix="Remove precision.fp8_parameters, or set precision.compute to fp8.",
+        example=(
+            "parallelism: {data: 2}\nmemory: {zero_stage: 1}\nprecision: {fp8_parameters: true}"
+        ),
     ),
     rule_against(
         "E384",
@@ -89,6 +109,11 @@ PRECISION_RULES: list[Rule] = [
         lambda one: one.precision.fp8_parameters and not _casts_shards(one),
         "precision.fp8_parameters is true while memory.zero_stage is {one.memory.zero_stage} and "
         "software.stack is {one.software.stack}",
+        what="Weights are in fp8 with a ZeRO stage or framework that does not support it.",
+        fix=(
+            "Set memory.zero_stage to 1 or 3 (torchtitan: 3), or remove precision.fp8_parameters."
+        ),
+        example=("precision: {compute: fp8, fp8_parameters: true}\nsoftware: megatron_core"),
     ),
     rule_for_one_of(
         "E385",
@@ -98,12 +123,23 @@ PRECISION_RULES: list[Rule] = [
             "precision.fp8_parameters": [False],
             "precision.fp8_recipe": ["blockwise", "tensorwise", "delayed"],
         },
+        what="Weights are in fp8 with the recipe mxfp8.",
+        fix="Remove precision.fp8_parameters, or choose another precision.fp8_recipe.",
+        example=(
+            "parallelism: {data: 2}\n"
+            "memory: {zero_stage: 1}\n"
+            "precision: {compute: fp8, fp8_parameters: true, fp8_recipe: mxfp8}\n"
+            "software: megatron_core"
+        ),
     ),
     rule_against(
         "E387",
         "fused attention kernels support only 16-bit numbers (FlashAttention, cuDNN)",
         {"attention_backend": ["unfused"], "precision.compute": ["bf16"]},
         lambda one: one.precision.compute == "fp32" and one.attention_backend == "fused",
+        what="Fused attention is combined with fp32.",
+        fix="Set attention_backend to unfused, or precision.compute to bf16.",
+        example=("precision: {compute: fp32}\nattention_backend: fused"),
     ),
     rule_against(
         "E388",
@@ -118,6 +154,12 @@ PRECISION_RULES: list[Rule] = [
         "{one.precision.exp_avg_sq} and {one.precision.main_parameters}, while memory has "
         "zero_stage {one.memory.zero_stage} and offload_optimizer {one.memory.offload_optimizer}",
         tuple(_FP32_STATES),
+        what="Narrow optimizer states are combined with an optimizer that does not support them.",
+        fix=(
+            "Set memory.zero_stage to 1 and memory.offload_optimizer to false, or set exp_avg, "
+            "exp_avg_sq and main_parameters to fp32."
+        ),
+        example="precision: {exp_avg: bf16}",
     ),
     rule_against(
         "E389",
@@ -140,6 +182,15 @@ PRECISION_RULES: list[Rule] = [
         "{one.precision.fp8_parameters}, while exp_avg, exp_avg_sq and main_parameters are "
         "{one.precision.exp_avg}, {one.precision.exp_avg_sq} and {one.precision.main_parameters}",
         ("precision.main_parameters", "precision.exp_avg", "precision.exp_avg_sq"),
+        what="Narrow optimizer states are combined with a precision that does not support them.",
+        fix=(
+            "Set precision.compute to bf16, or set exp_avg, exp_avg_sq and main_parameters to fp32."
+        ),
+        example=(
+            "parallelism: {data: 2}\n"
+            "memory: {zero_stage: 1}\n"
+            "precision: {compute: fp16, main_parameters: remainder}"
+        ),
     ),
 ]
 _rule = registering(PRECISION_RULES)
@@ -149,6 +200,9 @@ _rule = registering(PRECISION_RULES)
     "E395",
     "torchao's fp8 is simulated only with the tensorwise recipe, in dense models without tensor "
     "parallelism",
+    what="torchao's fp8 is combined with a setting for which it is not simulated.",
+    fix="Apply the fix in the error message, or set software to megatron_core.",
+    example=("precision: {compute: fp8, fp8_recipe: blockwise}\nsoftware: torchtitan_compiled"),
 )
 def _torchao_for_dense_layers(scenario: Scenario) -> Violation | None:
     if scenario.fp8_recipe != "torchao" or scenario.software.stack != "torchtitan_compiled":
@@ -175,7 +229,16 @@ def _torchao_for_dense_layers(scenario: Scenario) -> Violation | None:
 
 
 @_rule(
-    "E390", "the sizes of fp8 products must be multiples of 16, or of the recipe's scaling block"
+    "E390",
+    "the sizes of fp8 products must be multiples of 16, or of the recipe's scaling block",
+    what="A size is not a multiple of the size that fp8 products need.",
+    fix="Apply the fix in the error message.",
+    example=(
+        "model: {seq_length: 2049}\n"
+        "batch: {micro: 1}\n"
+        "precision: {compute: fp8}\n"
+        "software: megatron_core"
+    ),
 )
 def _fp8_gemm_sizes(scenario: Scenario) -> Violation | None:
     recipe = scenario.precision.fp8_recipe
@@ -283,7 +346,20 @@ def products_rule(supported: Collection[str]) -> Rule:
         "the time of a product follows from the profile's entry for its dtype; A100 has no fp8 "
         "tensor cores, and mxfp8 needs Blackwell"
     )
-    return Rule("E391", reason, check)
+    return Rule(
+        "E391",
+        reason,
+        check,
+        what=(
+            "The profile of the cluster has no products in this data type. Both gradients of an"
+            " fp32 router need TF32."
+        ),
+        fix=(
+            "Set precision.compute to bf16, choose another precision.fp8_recipe, set "
+            "model.experts.router_dtype to bf16, or choose another cluster."
+        ),
+        example=("precision: {compute: fp8}\nsoftware: megatron_core"),
+    )
 
 
 def _fp32_router_products(scenario: Scenario, supported: Collection[str]) -> Violation | None:

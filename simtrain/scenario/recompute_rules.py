@@ -68,12 +68,18 @@ RECOMPUTE_RULES: list[Rule] = [
             and one.recompute.strategy != "none"
         ),
         "recompute.strategy is {one.recompute.strategy} while software.cuda_graphs is true",
+        what="Recompute is combined with CUDA graphs of whole layers.",
+        fix="Set recompute to none, or software.cuda_graphs to false.",
+        example=("software: {cuda_graphs: true}\nrecompute: selective"),
     ),
     rule_for_one_of(
         "E346",
         "only selective recompute reads recompute.modules",
         {"recompute.strategy": ["selective"], "recompute.modules": [DEFAULT_MODULES]},
         fields=("recompute.modules", "recompute.strategy"),
+        what="Modules to recompute are listed with a strategy other than selective.",
+        fix="Set recompute.strategy to selective, or remove recompute.modules.",
+        example="recompute: {strategy: full, modules: [mlp]}",
     ),
     rule_against(
         "E348",
@@ -85,6 +91,17 @@ RECOMPUTE_RULES: list[Rule] = [
             "overlap.shared_expert": [False],
         },
         lambda one: _recomputes(one, {"shared_experts"}) and one.overlap.shared_expert,
+        what="A shared expert is recomputed, but also overlaps with the all-to-alls.",
+        fix=(
+            "Remove shared_experts from recompute.modules, or set overlap.shared_expert to false."
+        ),
+        example=(
+            "model: {experts: {num: 8, top_k: 2, ffn_hidden_size: 512, shared_ffn_hidden_size: "
+            "512},\n"
+            "        biases: false, activation: swiglu, hidden_dropout: 0}\n"
+            "overlap: {shared_expert: true}\n"
+            "recompute: {modules: [shared_experts]}"
+        ),
     ),
     rule_against(
         "E349",
@@ -98,6 +115,18 @@ RECOMPUTE_RULES: list[Rule] = [
         },
         lambda one: one.precision.compute == "fp8" and _recomputes(one, _NOT_IN_FP8),
         "recompute.modules contains layernorm or moe_act while precision.compute is fp8",
+        what="Norms or activations of experts are recomputed in fp8.",
+        fix=(
+            "Remove layernorm and moe_act from recompute.modules, or set precision.compute to bf16."
+        ),
+        example=(
+            "precision: {compute: fp8}\n"
+            "cluster: h100_sxm\n"
+            "model: {experts: {num: 8, top_k: 2, ffn_hidden_size: 512}, biases: false, "
+            "activation: swiglu,\n"
+            "        hidden_dropout: 0}\n"
+            "recompute: {modules: [moe_act]}"
+        ),
     ),
 ]
 _rule = registering(RECOMPUTE_RULES)
@@ -109,7 +138,13 @@ def _recomputes(scenario: Scenario, modules: set[Module]) -> set[Module]:
     return modules & {*policy.modules} if policy.strategy == "selective" else set()
 
 
-@_rule("E347", "the model has no such module, so recomputing it would have no effect")
+@_rule(
+    "E347",
+    "the model has no such module, so recomputing it would have no effect",
+    what="A module to recompute does not exist in the model.",
+    fix="Remove the module from recompute.modules.",
+    example="recompute: {modules: [core_attention, moe]}",
+)
 def _modules_exist(scenario: Scenario) -> Violation | None:
     absent = absent_modules(scenario)
     named = _recomputes(scenario, {*absent})

@@ -51,7 +51,13 @@ _RULES: list[Rule] = [
 _rule = registering(_RULES)
 
 
-@_rule("E301", "tensor parallelism gives each rank whole attention heads")
+@_rule(
+    "E301",
+    "tensor parallelism gives each rank whole attention heads",
+    what="parallelism.tensor does not divide the attention heads.",
+    fix="Set parallelism.tensor to a divisor of model.num_attention_heads.",
+    example="parallelism: {tensor: 128}",
+)
 def _heads_split_by_tensor(scenario: Scenario) -> Violation | None:
     return not_divided(scenario, "parallelism.tensor", "model.num_attention_heads")
 
@@ -60,6 +66,9 @@ def _heads_split_by_tensor(scenario: Scenario) -> Violation | None:
     "E302",
     "every attention head has hidden_size / num_attention_heads channels, unless "
     "model.kv_channels is set",
+    what="The number of attention heads does not divide the hidden size.",
+    fix="Change model.hidden_size or model.num_attention_heads, or set model.kv_channels.",
+    example="model: {hidden_size: 6150}",
 )
 def _hidden_split_by_heads(scenario: Scenario) -> Violation | None:
     model = scenario.model
@@ -71,6 +80,9 @@ def _hidden_split_by_heads(scenario: Scenario) -> Violation | None:
 @_rule(
     "E333",
     "every group has the same number of query heads, which share one key head and one value head",
+    what="The number of query groups does not divide the attention heads.",
+    fix="Set model.num_query_groups to a divisor of model.num_attention_heads.",
+    example="model: {num_query_groups: 6}",
 )
 def _heads_split_by_groups(scenario: Scenario) -> Violation | None:
     return not_divided(scenario, "model.num_query_groups", "model.num_attention_heads")
@@ -80,6 +92,9 @@ def _heads_split_by_groups(scenario: Scenario) -> Violation | None:
     "E334",
     "each tensor-parallel rank has whole query groups; query groups shared by ranks are not "
     "simulated",
+    what="parallelism.tensor does not divide the query groups.",
+    fix="Set parallelism.tensor to a divisor of model.num_query_groups.",
+    example=("model: {num_query_groups: 4}\nparallelism: {tensor: 8}"),
 )
 def _groups_split_by_tensor(scenario: Scenario) -> Violation | None:
     model = scenario.model
@@ -88,7 +103,19 @@ def _groups_split_by_tensor(scenario: Scenario) -> Violation | None:
     return not_divided(scenario, "parallelism.tensor", "model.num_query_groups")
 
 
-@_rule("E335", "each of t tensor-parallel ranks sends or saves 1/t of an activation")
+@_rule(
+    "E335",
+    "each of t tensor-parallel ranks sends or saves 1/t of an activation",
+    what="Tensor-parallel ranks cannot send or save equal shares of an activation.",
+    fix=(
+        "Change model.seq_length or batch.micro, or set parallelism.scatter_gather or "
+        "recompute.distribute to false."
+    ),
+    example=(
+        "model: {num_attention_heads: 5, kv_channels: 128, ffn_hidden_size: 24580}\n"
+        "parallelism: {tensor: 5, pipeline: 4}"
+    ),
+)
 def _activations_split_by_tensor(scenario: Scenario) -> Violation | None:
     split = scenario.parallelism
     sends = split.scatter_gather and split.pipeline > 1
@@ -106,7 +133,11 @@ def _activations_split_by_tensor(scenario: Scenario) -> Violation | None:
 
 
 @_rule(
-    "E303", "tensor parallelism shards the weights of the MLP by columns (core/utils.py, divide)"
+    "E303",
+    "tensor parallelism shards the weights of the MLP by columns (core/utils.py, divide)",
+    what="parallelism.tensor does not divide the columns of the MLP.",
+    fix="Set model.ffn_hidden_size to a multiple of parallelism.tensor.",
+    example=("model: {ffn_hidden_size: 16385}\nparallelism: {tensor: 4}"),
 )
 def _ffn_split_by_tensor(scenario: Scenario) -> Violation | None:
     if not scenario.model.has_dense_layers:
@@ -114,7 +145,16 @@ def _ffn_split_by_tensor(scenario: Scenario) -> Violation | None:
     return not_a_multiple(scenario, "model.ffn_hidden_size")
 
 
-@_rule("E304", "tensor parallelism shards the rows of the embedding (VocabParallelEmbedding)")
+@_rule(
+    "E304",
+    "tensor parallelism shards the rows of the embedding (VocabParallelEmbedding)",
+    what="parallelism.tensor does not divide the vocabulary.",
+    fix=(
+        "Set model.vocab_size to the padded vocabulary: Megatron-LM pads it to a multiple "
+        "of 128 x parallelism.tensor."
+    ),
+    example=("model: {vocab_size: 50257}\nparallelism: {tensor: 8}"),
+)
 def _vocab_split_by_tensor(scenario: Scenario) -> Violation | None:
     divisor = _VOCAB_DIVISOR * scenario.parallelism.tensor
     padded = -(-scenario.model.vocab_size // divisor) * divisor
@@ -124,7 +164,16 @@ def _vocab_split_by_tensor(scenario: Scenario) -> Violation | None:
     )
 
 
-@_rule("E307", "sequence parallelism gives each of t tensor-parallel ranks 1/t of every sequence")
+@_rule(
+    "E307",
+    "sequence parallelism gives each of t tensor-parallel ranks 1/t of every sequence",
+    what="Sequence parallelism cannot shard the sequence evenly.",
+    fix=(
+        "Set model.seq_length to a multiple of parallelism.tensor, or "
+        "parallelism.sequence_parallel to false."
+    ),
+    example=("model: {seq_length: 2047}\nparallelism: {tensor: 8, sequence_parallel: true}"),
+)
 def _sequence_split_by_tensor(scenario: Scenario) -> Violation | None:
     if not scenario.parallelism.sequence_parallel:
         return None
@@ -136,7 +185,13 @@ def _sequence_split_by_tensor(scenario: Scenario) -> Violation | None:
     )
 
 
-@_rule("E306", "every data-parallel replica runs the same whole number of microbatches")
+@_rule(
+    "E306",
+    "every data-parallel replica runs the same whole number of microbatches",
+    what="The global batch is not a whole number of microbatches per replica.",
+    fix="Set batch.global to a multiple of batch.micro x parallelism.data.",
+    example="batch: {global: 66}",
+)
 def _batch_split_by_microbatches(scenario: Scenario) -> Violation | None:
     batch, micro, data = scenario.batch.global_, scenario.batch.micro, scenario.parallelism.data
     if batch % (micro * data) == 0:
@@ -163,7 +218,16 @@ def _runs_in_groups(scenario: Scenario) -> bool:
     return scenario.num_chunks > 1 and scenario.schedule_family.group_size(2) > 1
 
 
-@_rule("E311", "the interleaved schedule runs microbatches in groups of one per stage")
+@_rule(
+    "E311",
+    "the interleaved schedule runs microbatches in groups of one per stage",
+    what=(
+        "The number of microbatches per replica is not a multiple of the number of stages, "
+        "as interleaving needs."
+    ),
+    fix="Change batch.global, batch.micro or parallelism.pipeline.",
+    example=("batch: {global: 60}\nparallelism: {pipeline: 8, interleave: 3}"),
+)
 def _microbatches_split_by_stages(scenario: Scenario) -> Violation | None:
     if not _runs_in_groups(scenario) or _batch_split_by_microbatches(scenario):
         return None
@@ -182,7 +246,13 @@ def _microbatches_split_by_stages(scenario: Scenario) -> Violation | None:
     )
 
 
-@_rule("E318", "only full recompute reads method, num_layers and distribute")
+@_rule(
+    "E318",
+    "only full recompute reads method, num_layers and distribute",
+    what="Settings of full recompute are set with another strategy.",
+    fix="Set recompute.strategy to full, or remove the settings.",
+    example="recompute: {strategy: selective, method: block, num_layers: 2}",
+)
 def _units_need_full(scenario: Scenario) -> Violation | None:
     policy = scenario.recompute
     changed = {
@@ -199,7 +269,13 @@ def _units_need_full(scenario: Scenario) -> Violation | None:
     )
 
 
-@_rule("E319", "a unit of full recompute consists of layers of one chunk")
+@_rule(
+    "E319",
+    "a unit of full recompute consists of layers of one chunk",
+    what="A unit of full recompute has more layers than a chunk.",
+    fix="Set recompute.num_layers to at most the number of layers per chunk.",
+    example=("parallelism: {pipeline: 8}\nrecompute: {strategy: full, num_layers: 7}"),
+)
 def _units_fit_chunks(scenario: Scenario) -> Violation | None:
     policy = scenario.recompute
     if policy.strategy != "full" or policy.num_layers == 1:
@@ -214,7 +290,13 @@ def _units_fit_chunks(scenario: Scenario) -> Violation | None:
     )
 
 
-@_rule("E324", "a stage cannot exempt more microbatches from recompute than it has outstanding")
+@_rule(
+    "E324",
+    "a stage cannot exempt more microbatches from recompute than it has outstanding",
+    what="keep_microbatches is larger than the number of outstanding microbatches.",
+    fix=("Set recompute.keep_microbatches to at most the number in the error message, or to auto."),
+    example=("parallelism: {pipeline: 4}\nrecompute: {strategy: full, keep_microbatches: 5}"),
+)
 def _kept_are_outstanding(scenario: Scenario) -> Violation | None:
     kept = scenario.recompute.keep_microbatches
     # Without recompute, and on a single stage, only 0 is legal: E322 and E323 say so.
@@ -243,7 +325,16 @@ def _most_outstanding(scenario: Scenario) -> int:
     return scenario.schedule_family.most_outstanding(*sizes)
 
 
-@_rule("E332", "simtrain keeps every pass of every stage in memory, at some hundred bytes each")
+@_rule(
+    "E332",
+    "simtrain keeps every pass of every stage in memory, at some hundred bytes each",
+    what="The iteration has more passes than simtrain can keep in memory.",
+    fix=(
+        "Reduce batch.global. Beyond a few microbatches per stage, the time of an iteration"
+        " grows in proportion to it."
+    ),
+    example="batch: {micro: 1, global: 1048576}",
+)
 def _passes_can_be_laid_out(scenario: Scenario) -> Violation | None:
     chunks = scenario.parallelism.pipeline * scenario.num_chunks
     microbatches, most = scenario.num_microbatches, _MOST_PASSES // chunks
@@ -288,4 +379,14 @@ def size_rule(gpus_per_node: int, num_nodes: int) -> Rule:
             },
         )
 
-    return Rule("E317", "every rank of the job needs one GPU", check)
+    return Rule(
+        "E317",
+        "every rank of the job needs one GPU",
+        check,
+        what="The scenario needs more GPUs than the cluster has.",
+        fix=(
+            "Reduce parallelism, choose a larger cluster, or raise its number of nodes: "
+            "hardware: {cluster: {num_nodes: 100}}."
+        ),
+        example=("parallelism: {data: 8192}\nbatch: {micro: 4, global: 32768}"),
+    )

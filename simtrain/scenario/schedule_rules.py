@@ -20,6 +20,15 @@ _NAMED = [*NAMED]
 @_rule(
     "E414",
     "a schedule's file has one line per stage, and the actions of each microbatch on each chunk",
+    what=(
+        "The file of a schedule has other numbers of stages, chunks or microbatches than "
+        "the scenario."
+    ),
+    fix=(
+        "Set parallelism.pipeline, parallelism.interleave and batch.global to the numbers "
+        "of the file, or write another file."
+    ),
+    example="A file with four lines, and parallelism.pipeline 8.",
 )
 def _file_has_the_sizes_of_the_pipeline(scenario: Scenario) -> Violation | None:
     schedule, split = scenario.schedule_file, scenario.parallelism
@@ -58,6 +67,9 @@ SCHEDULE_RULES += [
         ),
         "overlap.pipeline is false, but {one.schedule} is not a schedule of Megatron-LM",
         ("schedule",),
+        what="A schedule from a file runs with blocking transfers.",
+        fix="Set overlap.pipeline to true, or name a schedule.",
+        example="A zero-bubble schedule, and overlap.pipeline false.",
     ),
     rule_against(
         "E416",
@@ -67,6 +79,9 @@ SCHEDULE_RULES += [
         lambda one: one.aligns_gradient_reduction and not one.schedule_family.aligns_reductions,
         "overlap.align_gradient_reduction is true, but {one.schedule} is not a schedule of "
         "Megatron-LM",
+        what="A schedule from a file is combined with overlap.align_gradient_reduction.",
+        fix="Remove overlap.align_gradient_reduction, or name a schedule.",
+        example="A zero-bubble schedule, and overlap.align_gradient_reduction true.",
     ),
     rule_against(
         "E417",
@@ -79,5 +94,8 @@ SCHEDULE_RULES += [
             and one.schedule_file.splits_backwards
         ),
         "memory.zero_stage is {one.memory.zero_stage}, but {one.schedule} splits backward passes",
+        what="A schedule with split backward passes is combined with ZeRO stage 2 or 3.",
+        fix="Set memory.zero_stage to 1 or 0, or write each I and W as one B.",
+        example="A zero-bubble schedule, and memory.zero_stage 3.",
     ),
 ]

@@ -106,7 +106,13 @@ def _is_used(name: str, scenario: Scenario) -> object:
     return (use.is_used or has_one_of(use.values))(scenario)
 
 
-@_rule("E380", "an entry that has no effect in a scenario is probably a mistake")
+@_rule(
+    "E380",
+    "an entry that has no effect in a scenario is probably a mistake",
+    what="An entry of the software stack has no effect in this scenario.",
+    fix="Remove the entry, or apply the fix in the error message.",
+    example="software: {fused_rotary: false}",
+)
 def _entries_are_used(scenario: Scenario) -> Violation | None:
     unused = {
         f"software.{name}": use
@@ -122,7 +128,13 @@ def _entries_are_used(scenario: Scenario) -> Violation | None:
     return Violation(message, values, tuple(unused))
 
 
-@_rule("E381", "a fused cross entropy subtracts the maximum in the kernel of the exponentials")
+@_rule(
+    "E381",
+    "a fused cross entropy subtracts the maximum in the kernel of the exponentials",
+    what="in_place_cross_entropy is set, but the cross entropy is fused.",
+    fix=("Remove memory.in_place_cross_entropy, or set software.fused_cross_entropy to false."),
+    example=("memory: {in_place_cross_entropy: true}\nsoftware: {fused_cross_entropy: true}"),
+)
 def _loss_keeps_fp32_logits(scenario: Scenario) -> Violation | None:
     field = "memory.in_place_cross_entropy"
     is_fused = scenario.facts.kernels.fused_cross_entropy

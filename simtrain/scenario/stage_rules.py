@@ -49,6 +49,12 @@ def numbers_of_chunks(scenario: Scenario) -> Iterable[int]:
     "E305",
     "without a layout, all chunks have equally many layers, except on a stage with "
     "first_stage_layers or last_stage_layers",
+    what="The chunks of the pipeline cannot have equally many layers.",
+    fix=(
+        "Change model.num_layers, parallelism.pipeline or parallelism.interleave, or set "
+        "parallelism.first_stage_layers, last_stage_layers or layout."
+    ),
+    example="parallelism: {pipeline: 5}",
 )
 def _layers_split_by_chunks(scenario: Scenario) -> Violation | None:
     split, layers, own = scenario.parallelism, scenario.model.num_layers, _own_layers(scenario)
@@ -102,7 +108,13 @@ def _sum_in_words(own: dict[str, int]) -> str:
     return f"{' + '.join(own)} ({total})"
 
 
-@_rule("E327", "a single pipeline stage holds all layers")
+@_rule(
+    "E327",
+    "a single pipeline stage holds all layers",
+    what="first_stage_layers or last_stage_layers is set for a pipeline with a single stage.",
+    fix="Remove the setting, or set parallelism.pipeline to 2 or more.",
+    example="parallelism: {last_stage_layers: 12}",
+)
 def _own_layers_need_pipeline(scenario: Scenario) -> Violation | None:
     own = written_layers(scenario)
     if not own or scenario.parallelism.pipeline > 1:
@@ -113,7 +125,15 @@ def _own_layers_need_pipeline(scenario: Scenario) -> Violation | None:
     )
 
 
-@_rule("E328", "all chunks of a stage have equally many layers")
+@_rule(
+    "E328",
+    "all chunks of a stage have equally many layers",
+    what="The layers of the first or last stage cannot be split evenly over its chunks.",
+    fix=("Set first_stage_layers and last_stage_layers to multiples of parallelism.interleave."),
+    example=(
+        "model: {num_layers: 49}\nparallelism: {pipeline: 4, interleave: 3, last_stage_layers: 13}"
+    ),
+)
 def _own_layers_split_by_chunks(scenario: Scenario) -> Violation | None:
     own, chunks = _own_layers(scenario), scenario.parallelism.interleave
     uneven = {field: layers for field, layers in own.items() if layers % chunks}

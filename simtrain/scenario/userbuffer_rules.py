@@ -18,6 +18,9 @@ USERBUFFER_RULES = [
         "userbuffers pipeline the all-gathers and reduce-scatters of sequence parallelism "
         "(--tp-comm-overlap needs --sequence-parallel)",
         {"overlap.userbuffers": [False], "parallelism.sequence_parallel": [True]},
+        what="Userbuffers are on without sequence parallelism.",
+        fix="Set parallelism.sequence_parallel to true, or overlap.userbuffers to false.",
+        example=("parallelism: {tensor: 8}\noverlap: {userbuffers: true, tensor_parallel: true}"),
     ),
     rule_against(
         "E371",
@@ -25,6 +28,12 @@ USERBUFFER_RULES = [
         {"overlap.userbuffers": [False], "overlap.tensor_parallel": [True]},
         lambda one: one.overlap.userbuffers and not one.overlaps_tensor_parallel,
         "overlap.userbuffers is true while tensor-parallel collectives do not overlap",
+        what="Userbuffers are on, but tensor-parallel collectives do not overlap.",
+        fix="Set overlap.tensor_parallel to true, or overlap.userbuffers to false.",
+        example=(
+            "parallelism: {tensor: 8, sequence_parallel: true}\n"
+            "overlap: {userbuffers: true, tensor_parallel: false}"
+        ),
     ),
     rule_against(
         "E372",
@@ -38,6 +47,14 @@ USERBUFFER_RULES = [
         f"model.hidden_size is {{one.model.hidden_size}}, not a multiple of {_NUM_SPLITS}, while "
         "overlap.userbuffers is true",
         ("model.hidden_size", "overlap.userbuffers"),
+        what="Userbuffers cannot split a product of this hidden size into chunks.",
+        fix="Set model.hidden_size to a multiple of 4, or overlap.userbuffers to false.",
+        example=(
+            "model: {hidden_size: 6146, num_attention_heads: 7, kv_channels: 128, "
+            "ffn_hidden_size: 24584, vocab_size: 51205, seq_length: 2051}\n"
+            "parallelism: {tensor: 7, sequence_parallel: true}\n"
+            "overlap: {userbuffers: true, tensor_parallel: true}"
+        ),
     ),
     rule_for_one_of(
         "E373",
@@ -45,6 +62,14 @@ USERBUFFER_RULES = [
         "has none for the blockwise recipe",
         {"overlap.userbuffers": [False], "precision.fp8_recipe": ["delayed", "tensorwise"]},
         lambda one: one.precision.compute == "fp8",
+        what="Userbuffers are on with an fp8 recipe that they do not support.",
+        fix=("Set precision.fp8_recipe to delayed or tensorwise, or overlap.userbuffers to false."),
+        example=(
+            "parallelism: {tensor: 8, sequence_parallel: true}\n"
+            "overlap: {userbuffers: true, tensor_parallel: true}\n"
+            "precision: {compute: fp8, fp8_recipe: blockwise}\n"
+            "software: megatron_core"
+        ),
     ),
     rule_against(
         "E374",
@@ -55,12 +80,26 @@ USERBUFFER_RULES = [
             one.overlap.userbuffers and (one.model.latent_attention or one.model.mtp_num_layers)
         ),
         "overlap.userbuffers is true together with latent attention or multi-token prediction",
+        what="Userbuffers are on with latent attention or multi-token prediction.",
+        fix="Set overlap.userbuffers to false.",
+        example=(
+            "model: {mtp_num_layers: 1, position_embedding: rope}\n"
+            "parallelism: {tensor: 8, sequence_parallel: true}\n"
+            "overlap: {userbuffers: true, tensor_parallel: true}"
+        ),
     ),
     rule_against(
         "E376",
         "Megatron-LM allocates userbuffers with 16-bit elements, which cannot hold fp32",
         {"overlap.userbuffers": [False], "precision.compute": ["bf16", "fp16"]},
         lambda one: one.overlap.userbuffers and one.precision.compute == "fp32",
+        what="Userbuffers are on with fp32.",
+        fix="Set precision.compute to bf16, or overlap.userbuffers to false.",
+        example=(
+            "parallelism: {tensor: 8, sequence_parallel: true}\n"
+            "overlap: {userbuffers: true, tensor_parallel: true}\n"
+            "precision: {compute: fp32}"
+        ),
     ),
 ]
 
@@ -87,4 +126,12 @@ def userbuffer_node_rule(nvlink_gpus: int) -> Rule:
         "E375",
         "each rank writes to the userbuffers of its tensor-parallel peers over NVLink",
         check,
+        what="Userbuffers are on, but the tensor-parallel ranks span several nodes.",
+        fix=(
+            "Set parallelism.tensor to at most the GPUs of a node, or overlap.userbuffers to false."
+        ),
+        example=(
+            "parallelism: {tensor: 16, sequence_parallel: true}\n"
+            "overlap: {userbuffers: true, tensor_parallel: true}"
+        ),
     )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Protocol
 
 from simtrain.base.strict_yaml import as_scalar
 from simtrain.scenario.nearest import near_divisors, near_multiples
@@ -42,27 +42,44 @@ Condition = Callable[[Scenario], object]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule of the framework.
+    """A rule of the framework, and what `simtrain explain` says about it.
 
     Args:
         code: the error code.
         reason: why the rule exists, as a clause without a full stop.
         check: returns the violation by a scenario, or None.
+        what: what is wrong, without the values of a scenario, as a sentence.
+        fix: how to fix it, as a sentence; an error names the nearest legal values instead.
+        example: lines of YAML that break this rule, and no other, in a legal scenario.
     """
 
     code: str
     reason: str
     check: Check
+    what: str
+    fix: str
+    example: str
 
 
-def registering(table: list[Rule]) -> Callable[[str, str], Callable[[Check], Check]]:
-    """Return a decorator that adds the decorated check to `table`, with a code and a reason."""
+class RuleDecorator(Protocol):
+    """A function that takes the fields of a `Rule` and returns a decorator of its check."""
 
-    def rule(code: str, reason: str) -> Callable[[Check], Check]:
-        """Return a decorator that registers a check with its code and reason."""
+    def __call__(
+        self, code: str, reason: str, *, what: str, fix: str, example: str
+    ) -> Callable[[Check], Check]:
+        """Return the decorator of a check."""
+
+
+def registering(table: list[Rule]) -> RuleDecorator:
+    """Return a decorator that adds the decorated check to `table` as a `Rule`."""
+
+    def rule(
+        code: str, reason: str, *, what: str, fix: str, example: str
+    ) -> Callable[[Check], Check]:
+        """Return a decorator that registers a check with its code and explanation."""
 
         def register(check: Check) -> Check:
-            table.append(Rule(code, reason, check))
+            table.append(Rule(code, reason, check, what, fix, example))
             return check
 
         return register
@@ -77,11 +94,15 @@ def rule_against(
     is_broken: Condition,
     message: str = "",
     fields: tuple[str, ...] = (),
+    *,
+    what: str,
+    fix: str,
+    example: str,
 ) -> Rule:
     """Return a rule that refuses a combination of settings.
 
     Args:
-        code, reason: as in `Rule`.
+        code, reason, what, fix, example: as in `Rule`.
         values, fields: as in `Violation`.
         is_broken: true for a scenario with the refused combination.
         message: what is wrong, with {one} for the scenario; by default, it names the first two
@@ -98,7 +119,7 @@ def rule_against(
         said = message.format(one=scenario) or _conflict(scenario, *fields, *values)
         return Violation(said, to_try, fields)
 
-    return Rule(code, reason, check)
+    return Rule(code, reason, check, what, fix, example)
 
 
 def rule_for_one_of(
@@ -108,6 +129,10 @@ def rule_for_one_of(
     when: Condition = lambda one: True,
     message: str = "",
     fields: tuple[str, ...] = (),
+    *,
+    what: str,
+    fix: str,
+    example: str,
 ) -> Rule:
     """Return a rule that at least one of the fields has one of its values.
 
@@ -115,11 +140,19 @@ def rule_for_one_of(
         values: all legal values of each field. Searches read the fields in this order; the one
             that they vary most, or last (`search.space.Point`), should be the last.
         when: true for the scenarios to which the rule applies.
-        code, reason, message, fields: as in `rule_against`.
+        code, reason, message, fields, what, fix, example: as in `rule_against`.
     """
     is_legal = has_one_of(values)
     return rule_against(
-        code, reason, values, lambda one: when(one) and not is_legal(one), message, fields
+        code,
+        reason,
+        values,
+        lambda scenario: when(scenario) and not is_legal(scenario),
+        message,
+        fields,
+        what=what,
+        fix=fix,
+        example=example,
     )
 
 

@@ -70,7 +70,8 @@ def first_remedies(scenario: Scenario) -> list[Scenario]:
 
 def test_an_error_that_no_single_value_fixes_names_several_fields() -> None:
     values = {"batch.micro": [2], "model.num_layers": [8]}
-    rule = rule_against("E399", "a test", values, lambda one: True)
+    words = {"what": "A test.", "fix": "None.", "example": ""}
+    rule = rule_against("E399", "a test", values, lambda scenario: True, **words)
     with pytest.raises(InputError) as caught:
         check_scenario(scenario_of(MINIMAL), [rule])
     fix = "change several of these fields together: batch.micro, model.num_layers"

@@ -1,7 +1,7 @@
 """Explanations of error codes: what is wrong, why it is an error, how to fix it, and an example.
 
-The TOML files of this package contain the entries, one file per hundred codes. The reason of a
-scenario rule is in its definition (`simtrain.scenario.REASONS`), not in a TOML file.
+A rule of scenarios explains itself (`simtrain.scenario.violation.Rule`). The TOML files of this
+package contain the other codes, one file per hundred.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from simtrain.errors import InputError, did_you_mean
-from simtrain.scenario import REASONS
+from simtrain.scenario.check import EVERY_RULE
 
 _FOLDER = Path(__file__).parent
 TITLES = {
@@ -57,20 +57,20 @@ class Explanation:
 @functools.cache
 def explanations() -> dict[str, Explanation]:
     """Load every explanation by its code, sorted by code."""
-    found: dict[str, dict[str, str]] = {}
-    for digit in TITLES:
-        found |= tomllib.loads((_FOLDER / f"e{digit}.toml").read_text(encoding="utf-8"))
-    return {
-        code: Explanation(
-            code, entry["what"], entry.get("why") or _reason(code), entry["fix"], entry["example"]
-        )
-        for code, entry in sorted(found.items())
-    }
+    of_rules = [
+        Explanation(rule.code, rule.what, _sentence(rule.reason), rule.fix, rule.example)
+        for rule in EVERY_RULE
+    ]
+    of_others = [
+        Explanation(code, **entry)
+        for file in _FOLDER.glob("*.toml")
+        for code, entry in tomllib.loads(file.read_text(encoding="utf-8")).items()
+    ]
+    return {each.code: each for each in sorted(of_rules + of_others, key=lambda it: it.code)}
 
 
-def _reason(code: str) -> str:
-    reason = REASONS[code]
-    return f"{reason[0].upper()}{reason[1:]}."
+def _sentence(clause: str) -> str:
+    return f"{clause[0].upper()}{clause[1:]}."
 
 
 def explain(code: str) -> Explanation:

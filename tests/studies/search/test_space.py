@@ -69,7 +69,10 @@ def test_points_outside_of_the_enumeration_are_illegal(
 def new_rule(breaks: Callable[[Scenario], object]) -> Rule:
     """Return a rule that refuses the scenarios for which `breaks` is true."""
     violation = Violation("broken", {"batch.micro": []})
-    return Rule("E399", "for a test", lambda scenario: violation if breaks(scenario) else None)
+    words = {"what": "A test.", "fix": "None.", "example": ""}
+    return Rule(
+        "E399", "for a test", lambda scenario: violation if breaks(scenario) else None, **words
+    )
 
 
 @pytest.mark.slow
