@@ -35,7 +35,9 @@ ATTENTION_RULES: list[Rule] = [
         "E336",
         "without model.attention_window, every layer attends to all tokens",
         {"model.full_attention_every": [None], "model.attention_window": []},
-        lambda one: one.model.full_attention_every and not one.model.attention_window,
+        lambda scenario: (
+            scenario.model.full_attention_every and not scenario.model.attention_window
+        ),
         what="full_attention_every is set in a model without an attention window.",
         fix="Set model.attention_window, or remove model.full_attention_every.",
         example="model: {full_attention_every: 2}",
@@ -44,11 +46,15 @@ ATTENTION_RULES: list[Rule] = [
         "E337",
         "at least one layer must attend to all tokens; otherwise the setting has no effect",
         {
-            "model.full_attention_every": lambda one: [max(2, one.model.num_layers), None],
+            "model.full_attention_every": lambda scenario: [
+                max(2, scenario.model.num_layers),
+                None,
+            ],
             "model.num_layers": [],
         },
-        lambda one: (
-            one.model.full_attention_every and one.model.full_attention_every > one.model.num_layers
+        lambda scenario: (
+            scenario.model.full_attention_every
+            and scenario.model.full_attention_every > scenario.model.num_layers
         ),
         what="full_attention_every is larger than the number of layers.",
         fix="Set model.full_attention_every to at most model.num_layers, or remove it.",
@@ -61,12 +67,12 @@ ATTENTION_RULES: list[Rule] = [
         "latent attention computes separate keys and values for every head (Megatron-LM's "
         "arguments.py)",
         {
-            "model.num_query_groups": lambda one: [one.model.num_attention_heads],
+            "model.num_query_groups": lambda scenario: [scenario.model.num_attention_heads],
             "model.latent_attention": [None],
         },
-        lambda one: (
-            one.model.latent_attention
-            and one.model.num_query_groups != one.model.num_attention_heads
+        lambda scenario: (
+            scenario.model.latent_attention
+            and scenario.model.num_query_groups != scenario.model.num_attention_heads
         ),
         what="Latent attention is combined with query groups.",
         fix="Remove model.num_query_groups.",

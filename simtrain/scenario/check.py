@@ -69,7 +69,7 @@ def check_scenario(
     violations = [(rule, rule.check(scenario)) for rule in rules]
     broken = [(rule, violation) for rule, violation in violations if violation]
     if broken:
-        raise InputError(problem_of(scenario, *one, kept or rules) for one in broken)
+        raise InputError(problem_of(scenario, *violated, kept or rules) for violated in broken)
     if rules is RULES:
         _LEGAL.add(scenario)
 

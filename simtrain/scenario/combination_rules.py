@@ -44,7 +44,7 @@ COMBINATION_RULES = [
         "sequence parallelism shards each sequence over the tensor-parallel group, which needs at "
         "least 2 ranks",
         {"parallelism.sequence_parallel": [False], "parallelism.tensor": numbers_of_ranks},
-        lambda one: one.parallelism.tensor < 2 and one.parallelism.sequence_parallel,
+        lambda scenario: scenario.parallelism.tensor < 2 and scenario.parallelism.sequence_parallel,
         what="Sequence parallelism is on without tensor parallelism.",
         fix="Set parallelism.sequence_parallel to false, or parallelism.tensor to 2 or more.",
         example="parallelism: {sequence_parallel: true}",
@@ -54,7 +54,7 @@ COMBINATION_RULES = [
         "interleaving alternates between the chunks of several stages; a pipeline of one stage has "
         "nothing to interleave",
         {"parallelism.interleave": [1], "parallelism.pipeline": numbers_of_stages},
-        lambda one: one.parallelism.pipeline < 2 and one.num_chunks != 1,
+        lambda scenario: scenario.parallelism.pipeline < 2 and scenario.num_chunks != 1,
         what="A pipeline with a single stage is interleaved.",
         fix="Set parallelism.interleave to 1, or parallelism.pipeline to 2 or more.",
         example="parallelism: {interleave: 3}",
@@ -64,12 +64,14 @@ COMBINATION_RULES = [
         "with two stages, the next and the previous stage are the same rank, and batched sends and "
         "receives to one rank are ambiguous",
         {
-            "parallelism.pipeline": lambda one: numbers_of_stages(one, at_least=3),
+            "parallelism.pipeline": lambda scenario: numbers_of_stages(scenario, at_least=3),
             "overlap.pipeline": [True],
             "parallelism.interleave": [1],
         },
-        lambda one: (
-            one.parallelism.pipeline == 2 and one.num_chunks != 1 and not one.overlaps_pipeline
+        lambda scenario: (
+            scenario.parallelism.pipeline == 2
+            and scenario.num_chunks != 1
+            and not scenario.overlaps_pipeline
         ),
         "parallelism.pipeline is 2, but the interleaved schedule with blocking transfers needs "
         "more than 2 stages",
@@ -84,7 +86,7 @@ COMBINATION_RULES = [
         "E312",
         "interleaved schedules need at least 2 chunks per stage",
         {"schedule": _named(has_chunks=False), "parallelism.interleave": numbers_of_chunks},
-        lambda one: one.schedule in _named(has_chunks=True) and one.num_chunks < 2,
+        lambda scenario: scenario.schedule in _named(has_chunks=True) and scenario.num_chunks < 2,
         what="The interleaved schedule has a single chunk per stage.",
         fix="Write schedule: 1f1b, or set parallelism.interleave to 2 or more.",
         example=("parallelism: {pipeline: 4}\nschedule: interleaved"),
@@ -93,7 +95,7 @@ COMBINATION_RULES = [
         "E313",
         f"{' and '.join(sorted(_named(has_chunks=False), reverse=True))} run one chunk per stage",
         {"schedule": _named(has_chunks=True), "parallelism.interleave": [1]},
-        lambda one: one.schedule in _named(has_chunks=False) and one.num_chunks != 1,
+        lambda scenario: scenario.schedule in _named(has_chunks=False) and scenario.num_chunks != 1,
         what="The schedule gpipe or 1f1b has several chunks per stage.",
         fix="Write schedule: interleaved, or set parallelism.interleave to 1.",
         example=("parallelism: {pipeline: 4, interleave: 2}\nschedule: 1f1b"),
@@ -103,7 +105,9 @@ COMBINATION_RULES = [
         "with sequence parallelism, the output of a stage is already sharded over the "
         "tensor-parallel ranks",
         {"parallelism.scatter_gather": [False], "parallelism.sequence_parallel": [False]},
-        lambda one: one.parallelism.sequence_parallel and one.parallelism.scatter_gather,
+        lambda scenario: (
+            scenario.parallelism.sequence_parallel and scenario.parallelism.scatter_gather
+        ),
         what="scatter_gather is on together with sequence parallelism.",
         fix="Remove parallelism.scatter_gather.",
         example="parallelism: {tensor: 8, sequence_parallel: true, scatter_gather: true}",
@@ -112,10 +116,12 @@ COMBINATION_RULES = [
         "E315",
         "gradients are accumulated in fp32 or in the dtype of the weights",
         {
-            "precision.gradients": lambda one: list(dict.fromkeys([_weights(one), "fp32"])),
+            "precision.gradients": lambda scenario: list(
+                dict.fromkeys([_weights(scenario), "fp32"])
+            ),
             "precision.compute": [],
         },
-        lambda one: one.precision.gradients not in ("fp32", _weights(one)),
+        lambda scenario: scenario.precision.gradients not in ("fp32", _weights(scenario)),
         what="Gradients have a different 16-bit dtype than the weights.",
         fix="Set precision.gradients to fp32 or to precision.compute.",
         example="precision: {compute: bf16, gradients: fp16}",
@@ -125,7 +131,7 @@ COMBINATION_RULES = [
         "Megatron-LM overlaps pipeline transfers only in the interleaved schedule; the other "
         "schedules raise an error",
         {"overlap.pipeline": [False], "parallelism.interleave": numbers_of_chunks},
-        lambda one: one.overlaps_pipeline and not _may_overlap(one),
+        lambda scenario: scenario.overlaps_pipeline and not _may_overlap(scenario),
         fields=("overlap.pipeline", "schedule"),
         what="Pipeline transfers overlap in a schedule that supports only blocking transfers.",
         fix="Set overlap.pipeline to false, or parallelism.interleave to 2 or more.",
@@ -136,7 +142,7 @@ COMBINATION_RULES = [
         "the saved input of a recomputed unit is sharded over the tensor-parallel group, which "
         "needs at least 2 ranks",
         {"recompute.distribute": [False], "parallelism.tensor": numbers_of_ranks},
-        lambda one: one.parallelism.tensor < 2 and one.recompute.distribute,
+        lambda scenario: scenario.parallelism.tensor < 2 and scenario.recompute.distribute,
         what="recompute.distribute is on without tensor parallelism.",
         fix="Set recompute.distribute to false, or parallelism.tensor to 2 or more.",
         example="recompute: {strategy: full, distribute: true}",
@@ -146,7 +152,7 @@ COMBINATION_RULES = [
         "with sequence parallelism, the saved input of a recomputed unit is already sharded over "
         "the tensor-parallel ranks",
         {"recompute.distribute": [False], "parallelism.sequence_parallel": [False]},
-        lambda one: one.parallelism.sequence_parallel and one.recompute.distribute,
+        lambda scenario: scenario.parallelism.sequence_parallel and scenario.recompute.distribute,
         what="recompute.distribute is on together with sequence parallelism.",
         fix="Set recompute.distribute or parallelism.sequence_parallel to false.",
         example=(
@@ -168,7 +174,7 @@ COMBINATION_RULES = [
         "the schedule of a single stage (forward_backward_no_pipelining) recomputes every "
         "microbatch",
         {"recompute.keep_microbatches": [0], "parallelism.pipeline": numbers_of_stages},
-        lambda one: one.parallelism.pipeline < 2 and one.recompute.keep_microbatches,
+        lambda scenario: scenario.parallelism.pipeline < 2 and scenario.recompute.keep_microbatches,
         what="keep_microbatches is set for a pipeline with a single stage.",
         fix="Remove recompute.keep_microbatches, or set parallelism.pipeline to 2 or more.",
         example="recompute: {strategy: full, keep_microbatches: 1}",
@@ -182,8 +188,10 @@ COMBINATION_RULES = [
             "parallelism.pipeline": [1],
             "software.fully_shard": [True],
         },
-        lambda one: (
-            one.parallelism.pipeline != 1 and one.memory.zero_stage > 1 and not one.fully_shards
+        lambda scenario: (
+            scenario.parallelism.pipeline != 1
+            and scenario.memory.zero_stage > 1
+            and not scenario.fully_shards
         ),
         what="ZeRO stage 2 or 3 is combined with a pipeline.",
         fix=(
@@ -198,9 +206,14 @@ COMBINATION_RULES = [
         "there is only one",
         {
             "memory.zero_stage": [0],
-            "parallelism.data": lambda one: near_divisors(1, one.batch.global_, at_least=2),
+            "parallelism.data": lambda scenario: near_divisors(
+                1, scenario.batch.global_, at_least=2
+            ),
         },
-        lambda one: one.parallelism.data * one.parallelism.context < 2 and one.memory.zero_stage,
+        lambda scenario: (
+            scenario.parallelism.data * scenario.parallelism.context < 2
+            and scenario.memory.zero_stage
+        ),
         what="ZeRO has a single rank to shard states over.",
         fix="Set memory.zero_stage to 0, or parallelism.data to 2 or more.",
         example="memory: {zero_stage: 1}",
@@ -219,7 +232,7 @@ COMBINATION_RULES = [
         "full recompute checkpoints each module of multi-token prediction alone, as a unit of one "
         "layer (multi_token_prediction.py)",
         {"recompute.num_layers": [1], "recompute.method": ["block"], "model.mtp_num_layers": [0]},
-        lambda one: one.model.mtp_num_layers and one.recompute.strategy == "full",
+        lambda scenario: scenario.model.mtp_num_layers and scenario.recompute.strategy == "full",
         fields=("recompute.num_layers", "model.mtp_num_layers"),
         what="Multi-token prediction is combined with recompute units of several layers.",
         fix="Set recompute.num_layers to 1, or recompute.method to block.",
@@ -235,8 +248,8 @@ NO_HOST_LINK = rule_for_one_of(
     "the time of an offloaded optimizer follows from the profile's host_link.bandwidth and "
     "host_link.adam_bandwidth",
     {"memory.offload_optimizer": [False], "cluster": []},
-    message="memory.offload_optimizer is true, but the profile of {one.cluster} has no section "
-    "host_link",
+    message="memory.offload_optimizer is true, but the profile of {scenario.cluster} has no "
+    "section host_link",
     what=("The optimizer is offloaded, but the profile does not describe the link to the host."),
     fix=(
         "Set memory.offload_optimizer to false, choose another cluster, or add a section "
@@ -249,7 +262,7 @@ NO_FUSED_ATTENTION = rule_for_one_of(
     "the time of fused attention follows from the profile's section fused_attention; measure and "
     "fit it with python -m calibrate measure and python -m calibrate fit",
     {"attention_backend": ["unfused"], "cluster": []},
-    message="attention_backend is fused, but the profile of {one.cluster} has no section "
+    message="attention_backend is fused, but the profile of {scenario.cluster} has no section "
     "fused_attention",
     what="Attention is fused, but the profile has no measurements of fused attention.",
     fix=(

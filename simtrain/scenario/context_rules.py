@@ -33,7 +33,7 @@ CONTEXT_RULES: list[Rule] = [
         "E350",
         "Transformer Engine supports context parallelism only in fused attention",
         {"attention_backend": ["fused"], "parallelism.context": [1]},
-        lambda one: one.parallelism.context > 1 and one.attention_backend != "fused",
+        lambda scenario: scenario.parallelism.context > 1 and scenario.attention_backend != "fused",
         fields=("parallelism.context", "attention_backend"),
         what="Context parallelism is combined with unfused attention.",
         fix="Set attention_backend to fused.",
@@ -43,7 +43,9 @@ CONTEXT_RULES: list[Rule] = [
         "E351",
         "a single context-parallel rank holds whole sequences and communicates nothing",
         {"parallelism.context_communication": ["p2p"], "parallelism.context": _several},
-        lambda one: one.parallelism.context < 2 and one.parallelism.context_communication != "p2p",
+        lambda scenario: (
+            scenario.parallelism.context < 2 and scenario.parallelism.context_communication != "p2p"
+        ),
         what="context_communication is set for a single context-parallel rank.",
         fix="Remove parallelism.context_communication, or set parallelism.context to 2 or more.",
         example="parallelism: {context_communication: a2a}",
@@ -63,7 +65,7 @@ CONTEXT_RULES: list[Rule] = [
         "a window needs a2a, which gives each rank whole sequences; Transformer Engine refuses a "
         "window with p2p, and all_gather with a window is not simulated",
         {"parallelism.context_communication": ["a2a"], "model.attention_window": [None]},
-        lambda one: one.parallelism.context > 1,
+        lambda scenario: scenario.parallelism.context > 1,
         fields=("model.attention_window", "parallelism.context_communication"),
         what=(
             "An attention window is combined with a context_communication that does not support it."
@@ -81,7 +83,7 @@ CONTEXT_RULES: list[Rule] = [
             "parallelism.context_communication": ["p2p", _HIERARCHICAL],
             "model.latent_attention": [None],
         },
-        lambda one: one.parallelism.context > 1,
+        lambda scenario: scenario.parallelism.context > 1,
         what=(
             "Latent attention is combined with a context_communication that does not support it."
         ),
@@ -163,9 +165,9 @@ def _neighbours_divide_context(scenario: Scenario) -> Violation | None:
     proper = divisors(split.context)[1:-1]
     if split.context_a2a in proper:
         return None
-    given = "not set" if split.context_a2a is None else str(split.context_a2a)
+    written = "not set" if split.context_a2a is None else str(split.context_a2a)
     return Violation(
-        f"parallelism.context_a2a is {given}, but must be a divisor of parallelism.context other "
+        f"parallelism.context_a2a is {written}, but must be a divisor of parallelism.context other "
         f"than 1 and {split.context}",
         {
             "parallelism.context_a2a": proper,
@@ -199,7 +201,7 @@ def _heads_split_by_context(scenario: Scenario) -> Violation | None:
     nearest: Iterable[int] = near_divisors(ranks, heads)
     if field == "context_a2a":
         both = near_divisors(ranks, gcd(heads, split.context), at_least=2)
-        nearest = (one for one in both if one < split.context)
+        nearest = (size for size in both if size < split.context)
     return Violation(
         f"parallelism.{field} is {ranks}, which does not divide the {heads} key heads per "
         f"tensor-parallel rank (model.num_query_groups {groups} / parallelism.tensor "

@@ -20,8 +20,8 @@ def _several_replicas(scenario: Scenario) -> Iterable[int]:
 
 def _replicas(scenario: Scenario) -> Iterable[int]:
     """Legal values of memory.shard_over, the nearest first."""
-    given, data = scenario.memory.shard_over or 2, scenario.parallelism.data
-    return near_divisors(given, data, at_least=_least_replicas(scenario))
+    nearby, data = scenario.memory.shard_over or 2, scenario.parallelism.data
+    return near_divisors(nearby, data, at_least=_least_replicas(scenario))
 
 
 def _least_replicas(scenario: Scenario) -> int:
@@ -40,7 +40,7 @@ def _resharding_ranks(scenario: Scenario) -> Iterable[object]:
     divides = sharding_ranks(scenario)
     reshards = scenario.memory.reshard_after_forward
     near = near_divisors(int(reshards), divides, at_least=2)
-    return [*(one for one in near if one < divides), True]
+    return [*(size for size in near if size < divides), True]
 
 
 def _cannot_reshard(scenario: Scenario) -> bool:
@@ -91,9 +91,11 @@ DATA_PARALLEL_RULES = [
             "memory.zero_stage": [1, 0],
             "parallelism.data": _several_replicas,
         },
-        lambda one: one.overlap.gradient_buckets != "layer" and not one.reduces_in_buckets,
-        "overlap.gradient_buckets is {one.overlap.gradient_buckets}, but gradients are not reduced "
-        "in buckets",
+        lambda scenario: (
+            scenario.overlap.gradient_buckets != "layer" and not scenario.reduces_in_buckets
+        ),
+        "overlap.gradient_buckets is {scenario.overlap.gradient_buckets}, but gradients are "
+        "not reduced in buckets",
         what="gradient_buckets is set, but gradients are not reduced in buckets.",
         fix="Set overlap.data_parallel to true, or remove overlap.gradient_buckets.",
         example="overlap: {gradient_buckets: megatron}",
@@ -108,9 +110,9 @@ DATA_PARALLEL_RULES = [
             "parallelism.pipeline": numbers_of_stages,
             "parallelism.data": _several_replicas,
         },
-        lambda one: (
-            one.aligns_gradient_reduction
-            and (one.parallelism.pipeline < 2 or not one.reduces_in_buckets)
+        lambda scenario: (
+            scenario.aligns_gradient_reduction
+            and (scenario.parallelism.pipeline < 2 or not scenario.reduces_in_buckets)
         ),
         "overlap.align_gradient_reduction is true, but there are no two stages that overlap the "
         "gradient reduction with the backward pass",
@@ -133,9 +135,11 @@ DATA_PARALLEL_RULES = [
             "overlap.parameter_gather": [True],
             "parallelism.interleave": numbers_of_chunks,
         },
-        lambda one: (
-            one.aligns_parameter_gather
-            and not (one.overlap.parameter_gather and one.schedule_family.gathers_by_chunk)
+        lambda scenario: (
+            scenario.aligns_parameter_gather
+            and not (
+                scenario.overlap.parameter_gather and scenario.schedule_family.gathers_by_chunk
+            )
         ),
         "overlap.align_parameter_gather is true, but no interleaved chunks overlap the gather of "
         "parameters with forward passes",
@@ -148,16 +152,19 @@ DATA_PARALLEL_RULES = [
     rule_against(
         "E365",
         "states are sharded over groups of replicas of equal size, each with at least 2 ranks",
-        {"memory.shard_over": lambda one: [*_replicas(one), None], "parallelism.data": []},
-        lambda one: (
-            one.memory.shard_over is not None
+        {
+            "memory.shard_over": lambda scenario: [*_replicas(scenario), None],
+            "parallelism.data": [],
+        },
+        lambda scenario: (
+            scenario.memory.shard_over is not None
             and (
-                one.memory.shard_over < _least_replicas(one)
-                or one.parallelism.data % one.memory.shard_over != 0
+                scenario.memory.shard_over < _least_replicas(scenario)
+                or scenario.parallelism.data % scenario.memory.shard_over != 0
             )
         ),
-        "memory.shard_over is {one.memory.shard_over}, which cannot shard states over "
-        "parallelism.data ({one.parallelism.data}) replicas",
+        "memory.shard_over is {scenario.memory.shard_over}, which cannot shard states over "
+        "parallelism.data ({scenario.parallelism.data}) replicas",
         what="States cannot be sharded over this number of replicas.",
         fix="Set memory.shard_over to a divisor of parallelism.data, 2 or more.",
         example=("parallelism: {data: 4}\nmemory: {zero_stage: 1, shard_over: 3}"),
@@ -166,7 +173,7 @@ DATA_PARALLEL_RULES = [
         "E366",
         "without ZeRO (or the distributed optimizer), every replica holds all states unsharded",
         {"memory.shard_over": [None], "memory.zero_stage": [1]},
-        lambda one: one.memory.shard_over is not None and not one.memory.zero_stage,
+        lambda scenario: scenario.memory.shard_over is not None and not scenario.memory.zero_stage,
         what="shard_over is set, but states are not sharded.",
         fix="Set memory.zero_stage to 1 or more, or remove memory.shard_over.",
         example=("parallelism: {data: 4}\nmemory: {shard_over: 2}"),
@@ -175,11 +182,12 @@ DATA_PARALLEL_RULES = [
         "E367",
         "only gathers that overlap with compute can run ahead of it",
         {"overlap.prefetch": [1], "memory.zero_stage": [3], "overlap.data_parallel": [True]},
-        lambda one: (
-            one.overlap.prefetch != 1
-            and not (one.memory.zero_stage == 3 and one.overlap.data_parallel)
+        lambda scenario: (
+            scenario.overlap.prefetch != 1
+            and not (scenario.memory.zero_stage == 3 and scenario.overlap.data_parallel)
         ),
-        "overlap.prefetch is {one.overlap.prefetch}, but no parameters are gathered during compute",
+        "overlap.prefetch is {scenario.overlap.prefetch}, but no parameters are gathered "
+        "during compute",
         what="prefetch is set, but no gather of parameters overlaps with compute.",
         fix=(
             "Remove overlap.prefetch, or set memory.zero_stage to 3 and overlap.data_parallel "
@@ -192,13 +200,13 @@ DATA_PARALLEL_RULES = [
         "only stage 3 gathers parameters for each pass and can keep them until the backward pass; "
         "with gpipe, other forward passes run in between",
         {"memory.reshard_after_forward": [True], "memory.zero_stage": [3], "schedule": ["1f1b"]},
-        lambda one: (
-            one.memory.reshard_after_forward is not True
-            and not (one.memory.zero_stage == 3 and one.schedule_family.alternates)
-            and not _fully_shards_pipeline(one)
+        lambda scenario: (
+            scenario.memory.reshard_after_forward is not True
+            and not (scenario.memory.zero_stage == 3 and scenario.schedule_family.alternates)
+            and not _fully_shards_pipeline(scenario)
         ),
-        "memory.reshard_after_forward is set while memory.zero_stage is {one.memory.zero_stage} "
-        "and schedule is {one.schedule}",
+        "memory.reshard_after_forward is set while memory.zero_stage is "
+        "{scenario.memory.zero_stage} and schedule is {scenario.schedule}",
         what="reshard_after_forward is set, but parameters are not gathered for each pass.",
         fix="Remove memory.reshard_after_forward, or set memory.zero_stage to 3.",
         example="memory: {reshard_after_forward: false}",
@@ -209,8 +217,8 @@ DATA_PARALLEL_RULES = [
         "size, with at least 2 ranks and fewer than those that shard it otherwise",
         {"memory.reshard_after_forward": _resharding_ranks, "memory.shard_over": []},
         _cannot_reshard,
-        "memory.reshard_after_forward is {one.memory.reshard_after_forward}, which is not a proper "
-        "divisor (2 or more) of the ranks that shard parameters",
+        "memory.reshard_after_forward is {scenario.memory.reshard_after_forward}, which is "
+        "not a proper divisor (2 or more) of the ranks that shard parameters",
         what="Parameters cannot be resharded over this number of ranks after the forward pass.",
         fix=(
             "Set memory.reshard_after_forward to true, or to a divisor of the ranks that shard "
@@ -232,7 +240,9 @@ DATA_PARALLEL_RULES = [
         "torch.distributed.pipelining accumulates the gradients of all microbatches and then "
         "reduces them once (stage.py, perform_reduce_grad)",
         {"memory.reduce_every_microbatch": [False], "parallelism.pipeline": [1]},
-        lambda one: _fully_shards_pipeline(one) and one.memory.reduce_every_microbatch,
+        lambda scenario: (
+            _fully_shards_pipeline(scenario) and scenario.memory.reduce_every_microbatch
+        ),
         what="PyTorch's fully_shard reduces gradients after every microbatch of a pipeline.",
         fix="Set memory.reduce_every_microbatch to false.",
         example=(
@@ -247,9 +257,9 @@ DATA_PARALLEL_RULES = [
         "torchtitan does not support tied embeddings in a pipeline: the first and the last stage "
         "hold separate parameters",
         {"model.tied_embeddings": [False], "parallelism.pipeline": [1]},
-        lambda one: _fully_shards_pipeline(one) and one.model.shares_embedding,
+        lambda scenario: _fully_shards_pipeline(scenario) and scenario.model.shares_embedding,
         "model.tied_embeddings or multi-token prediction makes the first and the last of "
-        "{one.parallelism.pipeline} stages share an embedding that fully_shard shards",
+        "{scenario.parallelism.pipeline} stages share an embedding that fully_shard shards",
         what="PyTorch's fully_shard shards an embedding that two pipeline stages share.",
         fix="Set model.tied_embeddings to false, or parallelism.pipeline to 1.",
         example=(
@@ -262,8 +272,9 @@ DATA_PARALLEL_RULES = [
         "E398",
         "resharding to a smaller group between the passes of a pipeline is not simulated",
         {"memory.reshard_after_forward": [False, True], "parallelism.pipeline": [1]},
-        lambda one: (
-            _fully_shards_pipeline(one) and not isinstance(one.memory.reshard_after_forward, bool)
+        lambda scenario: (
+            _fully_shards_pipeline(scenario)
+            and not isinstance(scenario.memory.reshard_after_forward, bool)
         ),
         what="Parameters are resharded over fewer ranks between the passes of a pipeline.",
         fix="Set memory.reshard_after_forward to true or false.",
@@ -279,7 +290,7 @@ DATA_PARALLEL_RULES = [
         "fully_shard offloads parameters and gradients together with the optimizer states "
         "(CPUOffloadPolicy), which is not simulated",
         {"memory.offload_optimizer": [False], "software.fully_shard": [False]},
-        lambda one: one.fully_shards and one.memory.offload_optimizer,
+        lambda scenario: scenario.fully_shards and scenario.memory.offload_optimizer,
         "memory.offload_optimizer is true while the software stack shards parameters with "
         "fully_shard",
         ("memory.offload_optimizer", "software.stack"),

@@ -34,7 +34,9 @@ _rule = registering(EXPERT_RULES)
 
 def _if_experts(is_broken: Callable[[Scenario, Experts], object]) -> Callable[[Scenario], object]:
     """Restrict a condition to models with experts."""
-    return lambda one: one.model.experts is not None and is_broken(one, one.model.experts)
+    return lambda scenario: (
+        scenario.model.experts is not None and is_broken(scenario, scenario.model.experts)
+    )
 
 
 def _has_experts(scenario: Scenario) -> bool:
@@ -91,14 +93,15 @@ def _experts_split_by_ranks(scenario: Scenario) -> Violation | None:
 )
 def _stage_split_by_experts(scenario: Scenario) -> Violation | None:
     split, ranks = scenario.parallelism, scenario.parallelism.mesh().size("tp", "cp", "dp")
-    own = split.expert * split.ranks_of_expert
-    if scenario.model.experts is None or ranks % own == 0:
+    per_expert_group = split.expert * split.ranks_of_expert
+    if scenario.model.experts is None or ranks % per_expert_group == 0:
         return None
     per_replica = ranks // split.data
-    needed = own // gcd(own, per_replica)
+    needed = per_expert_group // gcd(per_expert_group, per_replica)
     tensors = divisors(gcd(ranks // gcd(ranks, split.expert), split.tensor))
     return Violation(
-        f"parallelism.expert x expert_tensor is {split.expert} x {split.ranks_of_expert} = {own}, "
+        f"parallelism.expert x expert_tensor is {split.expert} x {split.ranks_of_expert} = "
+        f"{per_expert_group}, "
         f"which does not divide the {ranks} ranks of a stage (tensor x context x data)",
         {
             "parallelism.expert": near_divisors(
@@ -325,7 +328,9 @@ EXPERT_RULES += [
         "assigns (arguments.py)",
         {"parallelism.sequence_parallel": [True], "parallelism.tensor": [1]},
         _if_experts(
-            lambda one, _: one.parallelism.tensor > 1 and not one.parallelism.sequence_parallel
+            lambda scenario, _: (
+                scenario.parallelism.tensor > 1 and not scenario.parallelism.sequence_parallel
+            )
         ),
         fields=("parallelism.tensor", "parallelism.sequence_parallel"),
         what="Experts are combined with tensor parallelism, but without sequence parallelism.",
@@ -393,10 +398,10 @@ EXPERT_RULES += [
         "the most loaded of n expert-parallel ranks has at most all tokens, which is n times the "
         "mean",
         {
-            "model.experts.imbalance": lambda one: [float(one.parallelism.expert)],
+            "model.experts.imbalance": lambda scenario: [float(scenario.parallelism.expert)],
             "parallelism.expert": [],
         },
-        _if_experts(lambda one, experts: experts.imbalance > one.parallelism.expert),
+        _if_experts(lambda scenario, experts: experts.imbalance > scenario.parallelism.expert),
         what="The imbalance gives an expert-parallel rank more than all tokens.",
         fix="Set model.experts.imbalance to at most parallelism.expert.",
         example=(
@@ -410,8 +415,8 @@ EXPERT_RULES += [
         "the router computes in the dtype of the model or in fp32",
         {"model.experts.router_dtype": ["fp32"], "precision.compute": ["bf16"]},
         _if_experts(
-            lambda one, experts: (
-                experts.router_dtype == "bf16" and one.precision.compute not in ("bf16", "fp8")
+            lambda scenario, experts: (
+                experts.router_dtype == "bf16" and scenario.precision.compute not in ("bf16", "fp8")
             )
         ),
         what="The router computes in bf16 in a model with another dtype.",
@@ -427,17 +432,18 @@ EXPERT_RULES += [
         "the ranks that shard one copy of the other states hold whole copies of the experts "
         "(torchtitan's efsdp is fsdp x tp / (ep x etp))",
         {
-            "memory.shard_over": lambda one: [
-                *near_divisors(one.memory.shard_over or 2, one.parallelism.data, 2),
+            "memory.shard_over": lambda scenario: [
+                *near_divisors(scenario.memory.shard_over or 2, scenario.parallelism.data, 2),
                 None,
             ],
-            "parallelism.expert": lambda one: near_divisors(
-                one.parallelism.expert, one.parallelism.expert
+            "parallelism.expert": lambda scenario: near_divisors(
+                scenario.parallelism.expert, scenario.parallelism.expert
             ),
         },
-        _if_experts(lambda one, _: one.memory.shard_over and _splits_experts(one)),
-        "memory.shard_over is {one.memory.shard_over} replicas, which do not hold a whole number "
-        "of copies of the experts (parallelism.expert is {one.parallelism.expert})",
+        _if_experts(lambda scenario, _: scenario.memory.shard_over and _splits_experts(scenario)),
+        "memory.shard_over is {scenario.memory.shard_over} replicas, which do not hold a "
+        "whole number "
+        "of copies of the experts (parallelism.expert is {scenario.parallelism.expert})",
         what="The ranks that shard states do not hold a whole number of copies of the experts.",
         fix=(
             "Set memory.shard_over so that shard_over x tensor x context is a multiple of "
@@ -454,7 +460,7 @@ EXPERT_RULES += [
         "the gate scales the output of the shared expert",
         {"model.experts.shared_gate": [False], "model.experts.shared_ffn_hidden_size": []},
         _if_experts(
-            lambda one, experts: experts.shared_gate and not experts.shared_ffn_hidden_size
+            lambda scenario, experts: experts.shared_gate and not experts.shared_ffn_hidden_size
         ),
         what="A gate scales a shared expert that does not exist.",
         fix="Remove model.experts.shared_gate, or set model.experts.shared_ffn_hidden_size.",
@@ -469,12 +475,12 @@ EXPERT_RULES += [
         "the shared expert overlaps with the all-to-alls of the routed experts "
         "(transformer_config.py)",
         {"overlap.shared_expert": [False], "parallelism.expert_dispatch": ["all_to_all"]},
-        lambda one: (
-            one.overlap.shared_expert
+        lambda scenario: (
+            scenario.overlap.shared_expert
             and (
-                one.model.experts is None
-                or not one.model.experts.shared_ffn_hidden_size
-                or one.parallelism.expert_dispatch != "all_to_all"
+                scenario.model.experts is None
+                or not scenario.model.experts.shared_ffn_hidden_size
+                or scenario.parallelism.expert_dispatch != "all_to_all"
             )
         ),
         "overlap.shared_expert is true, but the model has no shared expert or the dispatch is not "

@@ -35,7 +35,7 @@ def scenario_schema() -> dict[str, Any]:
 
 def _sections(section: type[BaseModel]) -> set[type[BaseModel]]:
     inside = (section_of(section, name) for name in section.model_fields)
-    return {section}.union(*(_sections(one) for one in inside if one is not None))
+    return {section}.union(*(_sections(kind) for kind in inside if kind is not None))
 
 
 def _describe(schema: dict[str, Any], section: type[BaseModel]) -> None:

@@ -186,10 +186,10 @@ def _shapes_are_exchanged(scenario: Scenario) -> Violation | None:
     example='parallelism: {pipeline: 2, first_stage_layers: 20, layout: "Et*20|t*28L"}',
 )
 def _layout_is_alone(scenario: Scenario) -> Violation | None:
-    own = written_layers(scenario)
-    if scenario.parallelism.layout is None or not own:
+    fields = written_layers(scenario)
+    if scenario.parallelism.layout is None or not fields:
         return None
     return Violation(
-        f"parallelism.layout is set together with {' and '.join(own)}",
-        {field: [None] for field in (*own, _LAYOUT)},
+        f"parallelism.layout is set together with {' and '.join(fields)}",
+        {field: [None] for field in (*fields, _LAYOUT)},
     )

@@ -106,7 +106,7 @@ class Parallelism(Section):
         Empty for a single stage, which holds all layers.
         """
         ends = {0: self.first_stage_layers, self.pipeline - 1: self.last_stage_layers}
-        return {stage: own for stage, own in ends.items() if own and self.pipeline > 1}
+        return {stage: layers for stage, layers in ends.items() if layers and self.pipeline > 1}
 
     @property
     def layout_chunks(self) -> tuple[str, ...]:
@@ -122,10 +122,10 @@ class Parallelism(Section):
         """Layers of a stage: the number set for it, or an equal share of the remaining layers."""
         if self.layout is not None:
             return sum(self.layout_layers[stage :: self.pipeline])
-        own = self.own_stage_layers
-        if stage in own:
-            return own[stage]
-        return (num_layers - sum(own.values())) // (self.pipeline - len(own))
+        written = self.own_stage_layers
+        if stage in written:
+            return written[stage]
+        return (num_layers - sum(written.values())) // (self.pipeline - len(written))
 
     def mesh(self, domains: Domains = 8, order: RankOrder = "tp-cp-ep-dp-pp") -> Mesh:
         """Return the mesh of ranks on a machine with these `domains`, numbered in this `order`."""

@@ -78,7 +78,7 @@ def layers_of_layout(layout: str) -> tuple[int, ...]:
 
 def layout_of_chunks(chunks: Iterable[str]) -> str:
     """Return the layout with these letters in its chunks, with runs as t*4 and (t*4|)*3."""
-    *others, last = (re.sub("t{2,}", lambda found: f"t*{len(found[0])}", chunk) for chunk in chunks)
+    *others, last = (re.sub("t{2,}", lambda match: f"t*{len(match[0])}", chunk) for chunk in chunks)
     runs = ((chunk, len([*same])) for chunk, same in itertools.groupby(others))
     texts = (f"({chunk}|)*{times}" if times > 2 else f"{chunk}|" * times for chunk, times in runs)
     return "".join(texts) + last
@@ -90,8 +90,8 @@ def checked_layout(layout: str) -> str:
     return layout
 
 
-def _repeated(found: re.Match[str]) -> str:
-    text, times = found.groups()
+def _repeated(match: re.Match[str]) -> str:
+    text, times = match.groups()
     if len(times) > len(str(_MOST_REPETITIONS)) or int(times) > _MOST_REPETITIONS:
         raise FieldError((), f"*{times} repeats more than {_MOST_REPETITIONS} times", _FIX)
     return text * int(times)

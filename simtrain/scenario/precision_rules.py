@@ -60,14 +60,17 @@ PRECISION_RULES: list[Rule] = [
             "precision.compute": ["bf16"],
             **_FP32_STATES,
         },
-        lambda one: (
+        lambda scenario: (
             (
-                one.precision.compute == "fp8"
-                and not one.software.stack.startswith(("megatron", "torchtitan_compiled"))
+                scenario.precision.compute == "fp8"
+                and not scenario.software.stack.startswith(("megatron", "torchtitan_compiled"))
             )
-            or (one.precision.narrow_states and not one.software.stack.startswith("megatron"))
+            or (
+                scenario.precision.narrow_states
+                and not scenario.software.stack.startswith("megatron")
+            )
         ),
-        "software.stack is {one.software.stack}, which is not simulated in fp8 or with narrow "
+        "software.stack is {scenario.software.stack}, which is not simulated in fp8 or with narrow "
         "optimizer states",
         what=(
             "fp8 or narrow optimizer states are combined with a software stack that does not "
@@ -106,9 +109,9 @@ PRECISION_RULES: list[Rule] = [
             "memory.zero_stage": [1, 3],
             "software.fully_shard": [None],
         },
-        lambda one: one.precision.fp8_parameters and not _casts_shards(one),
-        "precision.fp8_parameters is true while memory.zero_stage is {one.memory.zero_stage} and "
-        "software.stack is {one.software.stack}",
+        lambda scenario: scenario.precision.fp8_parameters and not _casts_shards(scenario),
+        "precision.fp8_parameters is true while memory.zero_stage is "
+        "{scenario.memory.zero_stage} and software.stack is {scenario.software.stack}",
         what="Weights are in fp8 with a ZeRO stage or framework that does not support it.",
         fix=(
             "Set memory.zero_stage to 1 or 3 (torchtitan: 3), or remove precision.fp8_parameters."
@@ -136,7 +139,9 @@ PRECISION_RULES: list[Rule] = [
         "E387",
         "fused attention kernels support only 16-bit numbers (FlashAttention, cuDNN)",
         {"attention_backend": ["unfused"], "precision.compute": ["bf16"]},
-        lambda one: one.precision.compute == "fp32" and one.attention_backend == "fused",
+        lambda scenario: (
+            scenario.precision.compute == "fp32" and scenario.attention_backend == "fused"
+        ),
         what="Fused attention is combined with fp32.",
         fix="Set attention_backend to unfused, or precision.compute to bf16.",
         example=("precision: {compute: fp32}\nattention_backend: fused"),
@@ -146,13 +151,14 @@ PRECISION_RULES: list[Rule] = [
         "narrow states need the precision-aware optimizer, which works only with the distributed "
         "optimizer (memory.zero_stage 1) on the GPU",
         {"memory.zero_stage": [1], "memory.offload_optimizer": [False], **_FP32_STATES},
-        lambda one: (
-            one.precision.narrow_states
-            and (one.memory.zero_stage != 1 or one.memory.offload_optimizer)
+        lambda scenario: (
+            scenario.precision.narrow_states
+            and (scenario.memory.zero_stage != 1 or scenario.memory.offload_optimizer)
         ),
-        "precision.exp_avg, exp_avg_sq and main_parameters are {one.precision.exp_avg}, "
-        "{one.precision.exp_avg_sq} and {one.precision.main_parameters}, while memory has "
-        "zero_stage {one.memory.zero_stage} and offload_optimizer {one.memory.offload_optimizer}",
+        "precision.exp_avg, exp_avg_sq and main_parameters are {scenario.precision.exp_avg}, "
+        "{scenario.precision.exp_avg_sq} and {scenario.precision.main_parameters}, while "
+        "memory has zero_stage {scenario.memory.zero_stage} and offload_optimizer "
+        "{scenario.memory.offload_optimizer}",
         tuple(_FP32_STATES),
         what="Narrow optimizer states are combined with an optimizer that does not support them.",
         fix=(
@@ -171,16 +177,17 @@ PRECISION_RULES: list[Rule] = [
             "precision.exp_avg_sq": ["fp32"],
             "precision.fp8_parameters": [False],
         },
-        lambda one: (
-            (one.precision.compute == "fp32" and one.precision.narrow_states)
+        lambda scenario: (
+            (scenario.precision.compute == "fp32" and scenario.precision.narrow_states)
             or (
-                one.precision.main_parameters == "remainder"
-                and (one.precision.compute == "fp16" or one.precision.fp8_parameters)
+                scenario.precision.main_parameters == "remainder"
+                and (scenario.precision.compute == "fp16" or scenario.precision.fp8_parameters)
             )
         ),
-        "precision.compute is {one.precision.compute}, with fp8_parameters "
-        "{one.precision.fp8_parameters}, while exp_avg, exp_avg_sq and main_parameters are "
-        "{one.precision.exp_avg}, {one.precision.exp_avg_sq} and {one.precision.main_parameters}",
+        "precision.compute is {scenario.precision.compute}, with fp8_parameters "
+        "{scenario.precision.fp8_parameters}, while exp_avg, exp_avg_sq and main_parameters are "
+        "{scenario.precision.exp_avg}, {scenario.precision.exp_avg_sq} and "
+        "{scenario.precision.main_parameters}",
         ("precision.main_parameters", "precision.exp_avg", "precision.exp_avg_sq"),
         what="Narrow optimizer states are combined with a precision that does not support them.",
         fix=(
@@ -214,9 +221,9 @@ def _torchao_for_dense_layers(scenario: Scenario) -> Violation | None:
         "model.latent_attention": None,
     }
     for field, value in legal.items():
-        if (found := attrgetter(field)(scenario)) != value:
+        if (written := attrgetter(field)(scenario)) != value:
             return Violation(
-                f"{field} is {shown(found)} while precision.compute is fp8 and software.stack is "
+                f"{field} is {shown(written)} while precision.compute is fp8 and software.stack is "
                 f"{scenario.software.stack}",
                 {
                     field: [value],
@@ -253,7 +260,9 @@ def _fp8_gemm_sizes(scenario: Scenario) -> Violation | None:
             f"not a multiple of {divisor} as the recipe {recipe} needs",
             {
                 field: near_multiples(value, shards * divisor),
-                "precision.fp8_recipe": [one for one, by in divisors.items() if local % by == 0],
+                "precision.fp8_recipe": [
+                    recipe for recipe, by in divisors.items() if local % by == 0
+                ],
                 "precision.compute": ["bf16"],
             },
             (field,),

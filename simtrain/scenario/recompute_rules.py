@@ -32,12 +32,15 @@ _NEEDS: Mapping[Module, tuple[Callable[[Scenario], object], str]] = {
         _has_norm,
         "each norm is fused into a linear layer (software.norm_in_linear) or feeds two branches",
     ),
-    "mla_up_proj": (lambda one: one.model.latent_attention, "the model has no latent attention"),
-    "mlp": (lambda one: one.model.has_dense_layers, "all layers have experts"),
-    "moe": (lambda one: one.model.experts, "the model has no experts"),
-    "moe_act": (lambda one: one.model.experts, "the model has no experts"),
+    "mla_up_proj": (
+        lambda scenario: scenario.model.latent_attention,
+        "the model has no latent attention",
+    ),
+    "mlp": (lambda scenario: scenario.model.has_dense_layers, "all layers have experts"),
+    "moe": (lambda scenario: scenario.model.experts, "the model has no experts"),
+    "moe_act": (lambda scenario: scenario.model.experts, "the model has no experts"),
     "shared_experts": (
-        lambda one: one.model.experts and one.model.experts.shared_ffn_hidden_size,
+        lambda scenario: scenario.model.experts and scenario.model.experts.shared_ffn_hidden_size,
         "the model has no shared expert",
     ),
 }
@@ -51,7 +54,7 @@ def absent_modules(scenario: Scenario) -> dict[Module, str]:
 
 def _without(scenario: Scenario, modules: set[Module]) -> dict[str, list[object]]:
     """Return the values that remove these modules from recompute."""
-    others = [one for one in scenario.recompute.modules if one not in modules]
+    others = [module for module in scenario.recompute.modules if module not in modules]
     if not others:
         return {"recompute": ["none"]}
     return {"recompute.modules": [others]}
@@ -62,12 +65,12 @@ RECOMPUTE_RULES: list[Rule] = [
         "E338",
         "Megatron-LM captures whole layers in CUDA graphs only without recompute",
         {"recompute.strategy": ["none"], "software.cuda_graphs": [False]},
-        lambda one: (
-            one.facts.cuda_graphs
-            and one.software.stack.startswith("megatron")
-            and one.recompute.strategy != "none"
+        lambda scenario: (
+            scenario.facts.cuda_graphs
+            and scenario.software.stack.startswith("megatron")
+            and scenario.recompute.strategy != "none"
         ),
-        "recompute.strategy is {one.recompute.strategy} while software.cuda_graphs is true",
+        "recompute.strategy is {scenario.recompute.strategy} while software.cuda_graphs is true",
         what="Recompute is combined with CUDA graphs of whole layers.",
         fix="Set recompute to none, or software.cuda_graphs to false.",
         example=("software: {cuda_graphs: true}\nrecompute: selective"),
@@ -85,12 +88,14 @@ RECOMPUTE_RULES: list[Rule] = [
         "E348",
         "Megatron-LM cannot recompute a shared expert that overlaps with the all-to-alls",
         {
-            "recompute.modules": lambda one: _without(one, {"shared_experts"}).get(
+            "recompute.modules": lambda scenario: _without(scenario, {"shared_experts"}).get(
                 "recompute.modules", []
             ),
             "overlap.shared_expert": [False],
         },
-        lambda one: _recomputes(one, {"shared_experts"}) and one.overlap.shared_expert,
+        lambda scenario: (
+            _recomputes(scenario, {"shared_experts"}) and scenario.overlap.shared_expert
+        ),
         what="A shared expert is recomputed, but also overlaps with the all-to-alls.",
         fix=(
             "Remove shared_experts from recompute.modules, or set overlap.shared_expert to false."
@@ -108,12 +113,12 @@ RECOMPUTE_RULES: list[Rule] = [
         "Megatron-LM refuses these modules with delayed scaling; with other recipes, linear layers "
         "save 16-bit inputs and cast them again, which is not simulated",
         {
-            "recompute.modules": lambda one: _without(one, _NOT_IN_FP8).get(
+            "recompute.modules": lambda scenario: _without(scenario, _NOT_IN_FP8).get(
                 "recompute.modules", []
             ),
             "precision.compute": ["bf16"],
         },
-        lambda one: one.precision.compute == "fp8" and _recomputes(one, _NOT_IN_FP8),
+        lambda scenario: scenario.precision.compute == "fp8" and _recomputes(scenario, _NOT_IN_FP8),
         "recompute.modules contains layernorm or moe_act while precision.compute is fp8",
         what="Norms or activations of experts are recomputed in fp8.",
         fix=(
@@ -150,5 +155,5 @@ def _modules_exist(scenario: Scenario) -> Violation | None:
     named = _recomputes(scenario, {*absent})
     if not named:
         return None
-    reasons = (f"{one}, but {absent[one]}" for one in MODULES if one in named)
+    reasons = (f"{module}, but {absent[module]}" for module in MODULES if module in named)
     return Violation(f"recompute.modules contains {'; '.join(reasons)}", _without(scenario, named))

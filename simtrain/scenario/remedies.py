@@ -74,9 +74,9 @@ def suggest_together(
     before = broken_codes(scenario, rules)
 
     def left(state: Scenario) -> list[Violation]:
-        new = [one for one in rules if one.code not in before]
-        found = (one.check(state) for one in (rule, *new))
-        return [violation for violation in found if violation]
+        new = [other for other in rules if other.code not in before]
+        violations = (checked.check(state) for checked in (rule, *new))
+        return [violation for violation in violations if violation]
 
     def further(state: Scenario, changes: dict[str, object]) -> Iterator[dict[str, object]]:
         """Yield the changes with one more, for each field and value that a violation names."""

@@ -41,11 +41,11 @@ def _file_has_the_sizes_of_the_pipeline(scenario: Scenario) -> Violation | None:
         "parallelism.interleave": (schedule.num_chunks, split.interleave),
         "batch.global": (batch, scenario.batch.global_),
     }
-    wrong = {field: one for field, (one, other) in sizes.items() if one != other}
+    wrong = {field: size for field, (size, other) in sizes.items() if size != other}
     if not wrong:
         return None
     counts = f"{schedule.num_stages} stages x {schedule.num_chunks} chunks"
-    values: Mapping[str, Iterable[object]] = {field: [one] for field, one in wrong.items()}
+    values: Mapping[str, Iterable[object]] = {field: [size] for field, size in wrong.items()}
     return Violation(
         f"{scenario.schedule} has {counts} and {schedule.num_microbatches} microbatches, but the "
         f"scenario has {split.pipeline} x {split.interleave} and {scenario.num_microbatches}",
@@ -60,12 +60,12 @@ SCHEDULE_RULES += [
         "Megatron-LM's schedules say which messages share a blocking exchange; other orders run in "
         "PyTorch's runtime, which does not block",
         {"overlap.pipeline": [True], "schedule": _NAMED},
-        lambda one: (
-            one.parallelism.pipeline > 1
-            and not one.overlaps_pipeline
-            and not one.schedule_family.blocks
+        lambda scenario: (
+            scenario.parallelism.pipeline > 1
+            and not scenario.overlaps_pipeline
+            and not scenario.schedule_family.blocks
         ),
-        "overlap.pipeline is false, but {one.schedule} is not a schedule of Megatron-LM",
+        "overlap.pipeline is false, but {scenario.schedule} is not a schedule of Megatron-LM",
         ("schedule",),
         what="A schedule from a file runs with blocking transfers.",
         fix="Set overlap.pipeline to true, or name a schedule.",
@@ -76,8 +76,10 @@ SCHEDULE_RULES += [
         "Megatron-LM says for its own schedules when a stage starts to reduce gradients at the "
         "same time as the others",
         {"overlap.align_gradient_reduction": [False], "schedule": _NAMED},
-        lambda one: one.aligns_gradient_reduction and not one.schedule_family.aligns_reductions,
-        "overlap.align_gradient_reduction is true, but {one.schedule} is not a schedule of "
+        lambda scenario: (
+            scenario.aligns_gradient_reduction and not scenario.schedule_family.aligns_reductions
+        ),
+        "overlap.align_gradient_reduction is true, but {scenario.schedule} is not a schedule of "
         "Megatron-LM",
         what="A schedule from a file is combined with overlap.align_gradient_reduction.",
         fix="Remove overlap.align_gradient_reduction, or name a schedule.",
@@ -88,12 +90,13 @@ SCHEDULE_RULES += [
         "simtrain does not simulate when ZeRO stages 2 and 3 reduce the gradients of a backward "
         "pass whose halves (I and W) are apart",
         {"memory.zero_stage": [1, 0], "schedule": _NAMED},
-        lambda one: (
-            one.memory.zero_stage > 1
-            and one.schedule_file is not None
-            and one.schedule_file.splits_backwards
+        lambda scenario: (
+            scenario.memory.zero_stage > 1
+            and scenario.schedule_file is not None
+            and scenario.schedule_file.splits_backwards
         ),
-        "memory.zero_stage is {one.memory.zero_stage}, but {one.schedule} splits backward passes",
+        "memory.zero_stage is {scenario.memory.zero_stage}, but {scenario.schedule} splits "
+        "backward passes",
         what="A schedule with split backward passes is combined with ZeRO stage 2 or 3.",
         fix="Set memory.zero_stage to 1 or 0, or write each I and W as one B.",
         example="A zero-bubble schedule, and memory.zero_stage 3.",

@@ -182,8 +182,8 @@ class Scenario(Section):
         replaced = list(origin.replaced)
         # Unchanged sections stay objects: pydantic does not validate them again.
         data = {name: vars(self)[name] for name in self.model_fields_set}
-        for name, given in changes.items():
-            path, value = tuple(name.split(".")), data_of(given, only_set=True)
+        for name, change in changes.items():
+            path, value = tuple(name.split(".")), data_of(change, only_set=True)
             if name in MEANT_BY_A_WORD and not isinstance(value, dict):
                 value = {MEANT_BY_A_WORD[name]: value}
             if path[0] in data:
@@ -251,14 +251,14 @@ class Scenario(Section):
     @property
     def in_place_cross_entropy(self) -> bool:
         """Whether the loss subtracts the maximum of the fp32 logits in place."""
-        own = self.memory.in_place_cross_entropy
-        return self.facts.in_place_cross_entropy if own is None else own
+        written = self.memory.in_place_cross_entropy
+        return self.facts.in_place_cross_entropy if written is None else written
 
     @property
     def overlaps_tensor_parallel(self) -> bool:
         """Whether tensor-parallel collectives overlap with the products of the backward pass."""
-        own = self.overlap.tensor_parallel
-        return self.facts.overlap_tensor_parallel if own is None else own
+        written = self.overlap.tensor_parallel
+        return self.facts.overlap_tensor_parallel if written is None else written
 
     @property
     def overlaps_pipeline(self) -> bool:

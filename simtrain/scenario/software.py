@@ -156,6 +156,6 @@ def facts_of(name: str, overrides: Mapping[str, Any]) -> Facts:
         InputError: no stack has this name.
     """
     facts = {**load_stack(name).facts, **overrides}
-    own = {field.name: facts.pop(field.name) for field in fields(Kernels)}
-    kernels = Kernels(**{name: value for name, value in own.items() if value is not None})
+    of_kernels = {field.name: facts.pop(field.name) for field in fields(Kernels)}
+    kernels = Kernels(**{name: value for name, value in of_kernels.items() if value is not None})
     return Facts(kernels, **facts)

@@ -58,7 +58,7 @@ _USES = {
     "fused_activation": _Use(
         "a GeLU without bias is always one kernel",
         {"model.biases": [True]},
-        lambda one: one.model.biases or one.model.activation != "gelu",
+        lambda scenario: scenario.model.biases or scenario.model.activation != "gelu",
     ),
     "fused_dropout_add": _Use(
         "the model adds neither biases nor dropout to its residuals",
@@ -68,7 +68,7 @@ _USES = {
     "cross_entropy_fusion": _Use(
         "the cross entropy is not fused",
         {"software.fused_cross_entropy": [True]},
-        lambda one: one.facts.kernels.fused_cross_entropy,
+        lambda scenario: scenario.facts.kernels.fused_cross_entropy,
     ),
     "norm_in_linear": _Use(
         "this scenario recomputes nothing that depends on fusing norms into linear layers",
@@ -79,23 +79,25 @@ _USES = {
     "fused_gradient_accumulation": _Use(
         "fully_shard adds no gradients up before it reduces them",
         {"memory.reduce_every_microbatch": [False]},
-        lambda one: not (one.fully_shards and one.reduces_every_microbatch),
+        lambda scenario: not (scenario.fully_shards and scenario.reduces_every_microbatch),
     ),
     "fully_shard": _Use(
         "parameters are not sharded (memory.zero_stage 3)", {"memory.zero_stage": [3]}
     ),
     "expert_workspaces": _Use(
-        "the model has no experts", {"model.experts": []}, lambda one: one.model.experts is not None
+        "the model has no experts",
+        {"model.experts": []},
+        lambda scenario: scenario.model.experts is not None,
     ),
     "cublas_workspace": _Use(
         "PyTorch keeps no workspaces",
         {"software.torch_workspaces": [2]},
-        lambda one: one.facts.torch_workspaces > 0,
+        lambda scenario: scenario.facts.torch_workspaces > 0,
     ),
     "host_issue": _Use(
         "CUDA graphs launch whole passes",
         {"software.cuda_graphs": [False]},
-        lambda one: not one.facts.cuda_graphs or _posts_messages(one),
+        lambda scenario: not scenario.facts.cuda_graphs or _posts_messages(scenario),
     ),
 }
 """The use of each entry; all other entries always have an effect."""

@@ -105,13 +105,13 @@ class Software(Section):
     @property
     def overridden(self) -> dict[str, Any]:
         """The entries that this scenario overrides, in base units."""
-        found = {name: value for name, value in vars(self).items() if value is not None}
-        del found["stack"]
+        written = {name: value for name, value in vars(self).items() if value is not None}
+        del written["stack"]
         if self.host_issue is not None:
-            found["host_issue"] = parse_non_negative_seconds(self.host_issue)
+            written["host_issue"] = parse_non_negative_seconds(self.host_issue)
         if self.cublas_workspace is not None:
-            found["cublas_workspace"] = parse_bytes(self.cublas_workspace)
-        return found
+            written["cublas_workspace"] = parse_bytes(self.cublas_workspace)
+        return written
 
     @property
     def facts(self) -> Facts:

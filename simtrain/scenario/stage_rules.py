@@ -33,11 +33,11 @@ def _own_layers(scenario: Scenario) -> dict[str, int]:
 
 def numbers_of_stages(scenario: Scenario, at_least: int = 2) -> Iterable[int]:
     """Numbers of stages that divide the layers, the nearest first."""
-    own = written_layers(scenario).values()
-    rest = scenario.model.num_layers - sum(own)
+    written = written_layers(scenario).values()
+    rest = scenario.model.num_layers - sum(written)
     if rest == 0:
-        return [len(own)]
-    return near_divisors(scenario.parallelism.pipeline, max(1, rest), at_least, beyond=len(own))
+        return [len(written)]
+    return near_divisors(scenario.parallelism.pipeline, max(1, rest), at_least, beyond=len(written))
 
 
 def numbers_of_chunks(scenario: Scenario) -> Iterable[int]:
@@ -57,22 +57,23 @@ def numbers_of_chunks(scenario: Scenario) -> Iterable[int]:
     example="parallelism: {pipeline: 5}",
 )
 def _layers_split_by_chunks(scenario: Scenario) -> Violation | None:
-    split, layers, own = scenario.parallelism, scenario.model.num_layers, _own_layers(scenario)
+    split, layers, written = scenario.parallelism, scenario.model.num_layers, _own_layers(scenario)
     if split.layout is not None:
         return None
-    stages, rest = split.pipeline - len(own), layers - sum(own.values())
+    stages, rest = split.pipeline - len(written), layers - sum(written.values())
     chunks = stages * split.interleave
     if (rest > 0 and rest % chunks == 0) if stages else rest == 0:
         return None
     product = f"({stages} x {split.interleave} = {chunks})"
     if stages == 0:
         message = (
-            f"{_sum_in_words(own)}, but model.num_layers is {layers} and there are no other stages"
+            f"{_sum_in_words(written)}, but model.num_layers is {layers} and there are no other "
+            "stages"
         )
-    elif own:
+    elif written:
         message = (
-            f"model.num_layers ({layers}) minus {_sum_in_words(own)} leaves {rest} for {stages} "
-            f"stage{'s' * (stages > 1)}, not a positive multiple of these stages x "
+            f"model.num_layers ({layers}) minus {_sum_in_words(written)} leaves {rest} for "
+            f"{stages} stage{'s' * (stages > 1)}, not a positive multiple of these stages x "
             f"parallelism.interleave {product}"
         )
     else:
@@ -80,11 +81,13 @@ def _layers_split_by_chunks(scenario: Scenario) -> Violation | None:
             f"model.num_layers is {layers}, not a multiple of parallelism.pipeline x interleave "
             f"{product}"
         )
-    values: dict[str, Iterable[object]] = {field: _own_numbers(scenario, field) for field in own}
+    values: dict[str, Iterable[object]] = {
+        field: _own_numbers(scenario, field) for field in written
+    }
     total = layers - rest
     values["model.num_layers"] = near_multiples(layers, chunks, total) if stages else [total]
     values["parallelism.pipeline"] = (
-        numbers_of_stages(scenario) if own else near_divisors(stages, layers)
+        numbers_of_stages(scenario) if written else near_divisors(stages, layers)
     )
     if stages:
         values["parallelism.interleave"] = near_divisors(split.interleave, max(1, rest))
@@ -93,19 +96,19 @@ def _layers_split_by_chunks(scenario: Scenario) -> Violation | None:
 
 def _own_numbers(scenario: Scenario, field: str) -> Iterator[int | None]:
     """Yield layers of one end that leave an equal share for the other stages; finally, None."""
-    split, own = scenario.parallelism, written_layers(scenario)
-    available = scenario.model.num_layers - sum(own.values()) + own[field]
-    if step := (split.pipeline - len(own)) * split.interleave:
-        yield from near_multiples(own[field], -step, start=available)
+    split, written = scenario.parallelism, written_layers(scenario)
+    available = scenario.model.num_layers - sum(written.values()) + written[field]
+    if step := (split.pipeline - len(written)) * split.interleave:
+        yield from near_multiples(written[field], -step, start=available)
     else:
         yield available
     yield None
 
 
-def _sum_in_words(own: dict[str, int]) -> str:
-    numbers = " + ".join(map(str, own.values()))
-    total = f"{numbers} = {sum(own.values())}" if len(own) > 1 else numbers
-    return f"{' + '.join(own)} ({total})"
+def _sum_in_words(written: dict[str, int]) -> str:
+    numbers = " + ".join(map(str, written.values()))
+    total = f"{numbers} = {sum(written.values())}" if len(written) > 1 else numbers
+    return f"{' + '.join(written)} ({total})"
 
 
 @_rule(
@@ -116,12 +119,13 @@ def _sum_in_words(own: dict[str, int]) -> str:
     example="parallelism: {last_stage_layers: 12}",
 )
 def _own_layers_need_pipeline(scenario: Scenario) -> Violation | None:
-    own = written_layers(scenario)
-    if not own or scenario.parallelism.pipeline > 1:
+    written = written_layers(scenario)
+    if not written or scenario.parallelism.pipeline > 1:
         return None
     return Violation(
-        f"{are(own)} set while parallelism.pipeline is {scenario.parallelism.pipeline}",
-        {field: [None] for field in own} | {"parallelism.pipeline": numbers_of_stages(scenario)},
+        f"{are(written)} set while parallelism.pipeline is {scenario.parallelism.pipeline}",
+        {field: [None] for field in written}
+        | {"parallelism.pipeline": numbers_of_stages(scenario)},
     )
 
 
@@ -135,15 +139,15 @@ def _own_layers_need_pipeline(scenario: Scenario) -> Violation | None:
     ),
 )
 def _own_layers_split_by_chunks(scenario: Scenario) -> Violation | None:
-    own, chunks = _own_layers(scenario), scenario.parallelism.interleave
-    uneven = {field: layers for field, layers in own.items() if layers % chunks}
+    written, chunks = _own_layers(scenario), scenario.parallelism.interleave
+    uneven = {field: layers for field, layers in written.items() if layers % chunks}
     if not uneven:
         return None
     values = {field: _whole_chunks(scenario, field) for field in uneven}
     return Violation(
         f"{are(f'{field} ({layers})' for field, layers in uneven.items())} not a multiple of "
         f"parallelism.interleave ({chunks})",
-        values | {"parallelism.interleave": near_divisors(chunks, gcd(*own.values()))},
+        values | {"parallelism.interleave": near_divisors(chunks, gcd(*written.values()))},
     )
 
 

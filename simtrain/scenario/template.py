@@ -45,26 +45,26 @@ def template() -> str:
 
 
 def _lines(
-    section: type[BaseModel], values: Mapping[str, Any], given: Mapping[str, Any], indent: str
+    section: type[BaseModel], values: Mapping[str, Any], shown: Mapping[str, Any], indent: str
 ) -> Iterator[str]:
     texts = descriptions(section)
     names = [name_in_files(section, field) for field in section.model_fields]
     # YAML reads a section without fields as null.
-    given = given or {names[0]: values[names[0]]}
+    shown = shown or {names[0]: values[names[0]]}
     for field, name, before in zip(section.model_fields, names, ["", *names], strict=False):
         inside = section_of(section, field)
         if isinstance(values[name], dict) and inside is not None:
             yield ""
             yield from _comment(summary(inside), indent)
             yield f"{indent}{name}:"
-            yield from _lines(inside, values[name], given.get(name, {}), indent + "  ")
+            yield from _lines(inside, values[name], shown.get(name, {}), indent + "  ")
             continue
         if not indent:
             yield ""
         # Adjacent fields with the same description print it once.
         if texts[name] != texts.get(before):
             yield from _comment(capitalized(texts[name]), indent)
-        mark = "" if name in given else "#"
+        mark = "" if name in shown else "#"
         yield f"{indent}{mark}{name}: {_written(values[name])}"
 
 

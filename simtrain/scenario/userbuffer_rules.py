@@ -26,7 +26,7 @@ USERBUFFER_RULES = [
         "E371",
         "userbuffers overlap the collectives of the backward pass too",
         {"overlap.userbuffers": [False], "overlap.tensor_parallel": [True]},
-        lambda one: one.overlap.userbuffers and not one.overlaps_tensor_parallel,
+        lambda scenario: scenario.overlap.userbuffers and not scenario.overlaps_tensor_parallel,
         "overlap.userbuffers is true while tensor-parallel collectives do not overlap",
         what="Userbuffers are on, but tensor-parallel collectives do not overlap.",
         fix="Set overlap.tensor_parallel to true, or overlap.userbuffers to false.",
@@ -41,11 +41,13 @@ USERBUFFER_RULES = [
         f"hidden_size / {_NUM_SPLITS} columns",
         {
             "overlap.userbuffers": [False],
-            "model.hidden_size": lambda one: near_multiples(one.model.hidden_size, _NUM_SPLITS),
+            "model.hidden_size": lambda scenario: near_multiples(
+                scenario.model.hidden_size, _NUM_SPLITS
+            ),
         },
-        lambda one: one.overlap.userbuffers and one.model.hidden_size % _NUM_SPLITS,
-        f"model.hidden_size is {{one.model.hidden_size}}, not a multiple of {_NUM_SPLITS}, while "
-        "overlap.userbuffers is true",
+        lambda scenario: scenario.overlap.userbuffers and scenario.model.hidden_size % _NUM_SPLITS,
+        f"model.hidden_size is {{scenario.model.hidden_size}}, not a multiple of "
+        f"{_NUM_SPLITS}, while overlap.userbuffers is true",
         ("model.hidden_size", "overlap.userbuffers"),
         what="Userbuffers cannot split a product of this hidden size into chunks.",
         fix="Set model.hidden_size to a multiple of 4, or overlap.userbuffers to false.",
@@ -61,7 +63,7 @@ USERBUFFER_RULES = [
         "userbuffers are simulated for recipes with one scale per tensor; Transformer Engine "
         "has none for the blockwise recipe",
         {"overlap.userbuffers": [False], "precision.fp8_recipe": ["delayed", "tensorwise"]},
-        lambda one: one.precision.compute == "fp8",
+        lambda scenario: scenario.precision.compute == "fp8",
         what="Userbuffers are on with an fp8 recipe that they do not support.",
         fix=("Set precision.fp8_recipe to delayed or tensorwise, or overlap.userbuffers to false."),
         example=(
@@ -76,8 +78,9 @@ USERBUFFER_RULES = [
         "latent attention and multi-token prediction have projections without userbuffers, "
         "which is not simulated",
         {"overlap.userbuffers": [False], "model.mtp_num_layers": [0]},
-        lambda one: (
-            one.overlap.userbuffers and (one.model.latent_attention or one.model.mtp_num_layers)
+        lambda scenario: (
+            scenario.overlap.userbuffers
+            and (scenario.model.latent_attention or scenario.model.mtp_num_layers)
         ),
         "overlap.userbuffers is true together with latent attention or multi-token prediction",
         what="Userbuffers are on with latent attention or multi-token prediction.",
@@ -92,7 +95,7 @@ USERBUFFER_RULES = [
         "E376",
         "Megatron-LM allocates userbuffers with 16-bit elements, which cannot hold fp32",
         {"overlap.userbuffers": [False], "precision.compute": ["bf16", "fp16"]},
-        lambda one: one.overlap.userbuffers and one.precision.compute == "fp32",
+        lambda scenario: scenario.overlap.userbuffers and scenario.precision.compute == "fp32",
         what="Userbuffers are on with fp32.",
         fix="Set precision.compute to bf16, or overlap.userbuffers to false.",
         example=(

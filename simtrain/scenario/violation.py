@@ -105,7 +105,7 @@ def rule_against(
         code, reason, what, fix, example: as in `Rule`.
         values, fields: as in `Violation`.
         is_broken: true for a scenario with the refused combination.
-        message: what is wrong, with {one} for the scenario; by default, it names the first two
+        message: what is wrong, with {scenario} for the scenario; by default, it names the first two
             fields.
     """
 
@@ -116,7 +116,7 @@ def rule_against(
         to_try = {
             field: ways(scenario) if callable(ways) else ways for field, ways in values.items()
         }
-        said = message.format(one=scenario) or _conflict(scenario, *fields, *values)
+        said = message.format(scenario=scenario) or _conflict(scenario, *fields, *values)
         return Violation(said, to_try, fields)
 
     return Rule(code, reason, check, what, fix, example)
@@ -126,7 +126,7 @@ def rule_for_one_of(
     code: str,
     reason: str,
     values: Mapping[str, Collection[object]],
-    when: Condition = lambda one: True,
+    when: Condition = lambda scenario: True,
     message: str = "",
     fields: tuple[str, ...] = (),
     *,

@@ -55,7 +55,7 @@ def bucket_ops(
     options: StepOptions,
     buckets: GradientBuckets,
     number: int,
-    held: Parameters | None,
+    of_stage: Parameters | None,
     *,
     gathers: bool,
 ) -> tuple[Op, ...]:
@@ -65,15 +65,15 @@ def bucket_ops(
         options: options of the optimizer step.
         buckets: buckets of the chunk.
         number: of the bucket, in the order of the backward pass.
-        held: parameters of the stage if this is its last bucket, else None.
+        of_stage: parameters of the stage if this is its last bucket, else None.
         gathers: return the gather.
     """
     elements, experts = buckets.parameters[number], buckets.experts[number]
     in_fp8 = buckets.in_fp8[number]
-    if held and not buckets.holds_root:
-        elements += held.root
-        experts += held.root_experts
-        in_fp8 += held.root_in_fp8
+    if of_stage and not buckets.holds_root:
+        elements += of_stage.root
+        experts += of_stage.root_experts
+        in_fp8 += of_stage.root_in_fp8
     if not elements:
         return ()
     if gathers:
@@ -131,13 +131,19 @@ def _filled_buckets(chunk: Chunk, microbatch: Microbatch, least: int | None) -> 
         if place == len(layers) or (least is not None and total >= least):
             ends.append(place)
             total = 0
-    slices = [slice(*one) for one in itertools.pairwise(ends)]
-    buckets = [[*itertools.chain.from_iterable(layers[one])] for one in slices]
+    slices = [slice(*pair) for pair in itertools.pairwise(ends)]
+    buckets = [[*itertools.chain.from_iterable(layers[part])] for part in slices]
     return GradientBuckets(
-        tuple(one.stop - one.start for one in slices),
-        tuple(sum(one.elements for one in bucket) for bucket in buckets),
-        tuple(sum(one.elements for one in bucket if one.is_expert) for bucket in buckets),
-        tuple(sum(one.elements for one in bucket if one.in_fp8) for bucket in buckets),
+        tuple(part.stop - part.start for part in slices),
+        tuple(sum(parameter.elements for parameter in bucket) for bucket in buckets),
+        tuple(
+            sum(parameter.elements for parameter in bucket if parameter.is_expert)
+            for bucket in buckets
+        ),
+        tuple(
+            sum(parameter.elements for parameter in bucket if parameter.in_fp8)
+            for bucket in buckets
+        ),
         holds_root=True,
     )
 

@@ -72,15 +72,15 @@ class Parameters:
 @functools.lru_cache(maxsize=8192)
 def parameters(chunks: tuple[Chunk, ...], microbatch: Microbatch) -> Parameters:
     """Count the parameters of a rank that holds these chunks; tied parameters count once."""
-    held: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     total = root = partial_sums = experts = in_fp8 = root_experts = root_in_fp8 = 0
     for block, times in chain.from_iterable(chunk.runs for chunk in chunks):
         for parameter in record(block, microbatch).parameters:
             number = times * parameter.elements
             if parameter.tied:
-                if parameter.tied in held:
+                if parameter.tied in numbers:
                     continue
-                held[parameter.tied] = number
+                numbers[parameter.tied] = number
             total += number
             partial_sums += number if parameter.is_whole else 0
             experts += number if parameter.is_expert else 0
@@ -89,7 +89,7 @@ def parameters(chunks: tuple[Chunk, ...], microbatch: Microbatch) -> Parameters:
                 root += number
                 root_experts += number if parameter.is_expert else 0
                 root_in_fp8 += number if parameter.in_fp8 else 0
-    tied = sum(held.values())
+    tied = sum(numbers.values())
     of_root = root_experts, root_in_fp8
     return Parameters(total, root, tied, partial_sums, experts, in_fp8, *of_root)
 

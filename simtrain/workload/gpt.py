@@ -100,11 +100,11 @@ class TransformerLayer:
         shared = self.parallel_attention_mlp == "one_norm"
         feeds_mlp = self.experts is None
         feeds_attention = self.latent_attention is None and (feeds_mlp or not shared)
-        given = self._norm(tape, x, "attention", feeds_products=feeds_attention)
-        y = self._attention(tape, given)
+        normed = self._norm(tape, x, "attention", feeds_products=feeds_attention)
+        y = self._attention(tape, normed)
         if not shared:
-            given = self._norm(tape, x, "MLP", feeds_products=feeds_mlp)
-        return self._add(tape, (y, self._mlp(tape, given)), x, "attention and MLP")
+            normed = self._norm(tape, x, "MLP", feeds_products=feeds_mlp)
+        return self._add(tape, (y, self._mlp(tape, normed)), x, "attention and MLP")
 
     def _after_norm(
         self, tape: Tape, x: Tensor, label: str, branch: _Branch, *, feeds_products: bool
@@ -113,8 +113,8 @@ class TransformerLayer:
         if feeds_products and _norm_is_in_linear(tape):
             return branch(tape, self._norm(tape, x, label, feeds_products=True))
         with tape.region(LAYERNORM) as region:
-            given = self._norm(tape, x, label, feeds_products=feeds_products)
-        y = region.discarded_after = branch(tape, given)
+            normed = self._norm(tape, x, label, feeds_products=feeds_products)
+        y = region.discarded_after = branch(tape, normed)
         return y
 
     def _norm(self, tape: Tape, x: Tensor, label: str, *, feeds_products: bool) -> Tensor:

@@ -152,15 +152,15 @@ def _gradient_norm(options: StepOptions, parameters: Parameters) -> tuple[Op, ..
 
     With offload, the host converts and unscales them.
     """
-    held = _held(options, parameters, from_stage=1)
-    fp32, given = held * FP32_BYTES, held * options.shard_gradient_bytes
+    num_held = _held(options, parameters, from_stage=1)
+    fp32, gradient_bytes = num_held * FP32_BYTES, num_held * options.shard_gradient_bytes
     ops: list[Op] = []
     reads_given = options.offloads or options.narrow_states
     if options.shard_gradient_bytes != FP32_BYTES and not reads_given:
-        ops.append(_stream("gradient to fp32", given, fp32))
+        ops.append(_stream("gradient to fp32", gradient_bytes, fp32))
     if options.unscales and not options.offloads:
         ops.append(_stream("gradient unscale and check", fp32, fp32))
-    ops.append(_stream("gradient norm", given if reads_given else fp32, 0))
+    ops.append(_stream("gradient norm", gradient_bytes if reads_given else fp32, 0))
     return tuple(ops)
 
 
@@ -172,12 +172,12 @@ def _norm_reduction(options: StepOptions, parameters: Parameters) -> tuple[Op, .
     if options.zero_stage:
         groups = [options.everyone] * len(groups)
     name = "gradient norm all-reduce"
-    return tuple(_all_reduce(name, FP32_BYTES, one) for one in groups if one.num_ranks > 1)
+    return tuple(_all_reduce(name, FP32_BYTES, group) for group in groups if group.num_ranks > 1)
 
 
 def _update(options: StepOptions, parameters: Parameters) -> tuple[Op, ...]:
-    held = _held(options, parameters, from_stage=1)
-    fp32, model = held * FP32_BYTES, held * options.element_bytes
+    num_held = _held(options, parameters, from_stage=1)
+    fp32, model = num_held * FP32_BYTES, num_held * options.element_bytes
     gradients = _held(options, parameters, from_stage=2) * options.shard_gradient_bytes
     zero = _stream("gradient zero", 0, gradients)
     if options.offloads:
@@ -189,10 +189,13 @@ def _update(options: StepOptions, parameters: Parameters) -> tuple[Op, ...]:
         )
     casts = _shard_casts(options, parameters)
     if options.narrow_states:
-        given, states = held * options.gradient_bytes, held * sum(options.state_bytes)
+        gradient_bytes, states = (
+            num_held * options.gradient_bytes,
+            num_held * sum(options.state_bytes),
+        )
         rest = model if options.state_bytes[0] < FP32_BYTES else 0
-        adam = _stream("Adam", given + states + rest, states + model)
-        return (_stream("gradient clip", given, given), adam, *casts, zero)
+        adam = _stream("Adam", gradient_bytes + states + rest, states + model)
+        return (_stream("gradient clip", gradient_bytes, gradient_bytes), adam, *casts, zero)
     update = (
         _stream("gradient clip", fp32, fp32),
         *_adam(options, fp32),
@@ -212,11 +215,11 @@ def _shard_casts(options: StepOptions, parameters: Parameters) -> tuple[Op, ...]
     if not options.keeps_fp8:
         return ()
     recipe, number = RECIPES[options.fp8_recipe], parameters.in_fp8
-    held = options.held(number, parameters.experts, from_stage=1)
-    cast = _stream("weights to fp8", 2 * held, recipe.weight_bytes(held))
+    num_held = options.held(number, parameters.experts, from_stage=1)
+    cast = _stream("weights to fp8", 2 * num_held, recipe.weight_bytes(num_held))
     if recipe.dtype == "fp8" and not recipe.finds_largest:
         return (cast,)
-    return (_stream("weights largest", held * FP32_BYTES, 0), cast)
+    return (_stream("weights largest", num_held * FP32_BYTES, 0), cast)
 
 
 def _shard_scales(options: StepOptions, parameters: Parameters) -> tuple[Op, ...]:
@@ -227,8 +230,8 @@ def _shard_scales(options: StepOptions, parameters: Parameters) -> tuple[Op, ...
     """
     if not options.keeps_fp8:
         return ()
-    held = options.held(parameters.in_fp8, from_stage=1)
-    largest = _stream("weights largest", held * FP32_BYTES, 0)
+    num_held = options.held(parameters.in_fp8, from_stage=1)
+    largest = _stream("weights largest", num_held * FP32_BYTES, 0)
     return (largest, _all_reduce("weights largest all-reduce", FP32_BYTES, options.data))
 
 

@@ -51,13 +51,13 @@ def _wrong_block(layer: Any) -> str:
 def _check_output(layer: Block, place: int, microbatch: Microbatch) -> None:
     """Check that a layer returns hidden states, which the next layer or stage receives."""
     recording = record(layer, microbatch)
-    given, result = recording.block_input, recording.block_output
+    block_input, result = recording.block_input, recording.block_output
     if isinstance(result, Tensor):
-        if (result.rows, result.width) == (given.rows, given.width):
+        if (result.rows, result.width) == (block_input.rows, block_input.width):
             return
         returned = f"a tensor of {result.rows} x {result.width}"
     else:
         returned = "nothing" if result is None else f"an object of type {type(result).__name__}"
     message = f"forward of layers[{place}] returns {returned}"
-    fix = f"return a tensor of {given.rows} x {given.width}, the shape of its input"
+    fix = f"return a tensor of {block_input.rows} x {block_input.width}, the shape of its input"
     raise InputError.of("E505", message, fix=fix)

@@ -29,14 +29,14 @@ from simtrain.workload.work import CollectiveKind
 
 
 @functools.lru_cache(maxsize=1024)
-def record_pass(one: Pass) -> PassRecord:
+def record_pass(pass_: Pass) -> PassRecord:
     """Record the ops of a pass in issue order."""
-    if one.kind == "R" and one.options.sharding:
-        return _reduction(one, one.options.sharding)
-    outline = _outline(one.chunk, one.kind, one.recompute)
-    segments = [key.segment(one.kind, one.options) for key in outline.keys]
-    if one.options.sharding:
-        return _sharded(one, one.options.sharding, outline, segments)
+    if pass_.kind == "R" and pass_.options.sharding:
+        return _reduction(pass_, pass_.options.sharding)
+    outline = _outline(pass_.chunk, pass_.kind, pass_.recompute)
+    segments = [key.segment(pass_.kind, pass_.options) for key in outline.keys]
+    if pass_.options.sharding:
+        return _sharded(pass_, pass_.options.sharding, outline, segments)
     issued = tuple([segments[placed.key] for placed in outline.segments])
     return PassRecord(issued, outline.owners, outline.layer_ends)
 
@@ -183,20 +183,20 @@ def _block_groups(chunk: Chunk, recompute: RecomputePolicy) -> list[_BlockGroup]
 
 
 def _sharded(
-    one: Pass, sharding: Sharding, outline: _PassOutline, segments: Sequence[Segment]
+    pass_: Pass, sharding: Sharding, outline: _PassOutline, segments: Sequence[Segment]
 ) -> PassRecord:
     """Record a pass with the collectives of ZeRO between its segments.
 
     Blocks with parameters wait for the root unit's gather. Input gradients (`I`) leave nothing to
     reduce, and weight gradients (`W`) need no parameters. `segments` belong to `outline.keys`.
     """
-    batch, builder = one.options.microbatch, PassBuilder(one.options.overlap)
-    reduces = one.kind in ("B", "W")
+    batch, builder = pass_.options.microbatch, PassBuilder(pass_.options.overlap)
+    reduces = pass_.kind in ("B", "W")
     placed_layers = [placed.layer for placed in outline.segments if placed.layer is not None]
     layers = dict.fromkeys(placed_layers)
-    used = [] if one.kind == "W" else [ROOT, *layers]
-    shards = ShardedPass(builder, one, sharding, used)
-    if one.kind != "F":
+    used = [] if pass_.kind == "W" else [ROOT, *layers]
+    shards = ShardedPass(builder, pass_, sharding, used)
+    if pass_.kind != "F":
         shards.need(ROOT)
     if reduces:
         shards.begin(ROOT)
@@ -219,15 +219,15 @@ def _sharded(
     return builder.record(shards.gathered_bytes, shards.bucket_bytes)
 
 
-def _reduction(one: Pass, sharding: Sharding) -> PassRecord:
+def _reduction(pass_: Pass, sharding: Sharding) -> PassRecord:
     """Record the reduction of a chunk's gradients, unit after unit.
 
     All parameters of the chunk are still unsharded. Source: PyTorch's pipeline stages
     (`perform_reduce_grad`).
     """
-    builder, units = PassBuilder(one.options.overlap), [ROOT, *range(one.chunk.num_layers)]
+    builder, units = PassBuilder(pass_.options.overlap), [ROOT, *range(pass_.chunk.num_layers)]
     sharding = replace(sharding, unsharded_until_backward=True)
-    shards = ShardedPass(builder, one, sharding, units)
+    shards = ShardedPass(builder, pass_, sharding, units)
     for unit in units:
         shards.reduce(unit)
     shards.finish()

@@ -61,10 +61,10 @@ def subgraphs_of(
         return next((region for region in inner if region.name in names), node)
 
     subgraphs = []
-    for one, group in itertools.groupby(nodes, key=region_or_self):
+    for key, group in itertools.groupby(nodes, key=region_or_self):
         members = tuple(group)
-        if isinstance(one, Region):
-            subgraphs.append(Subgraph(members, one, subgraphs_of(members, names, one)))
+        if isinstance(key, Region):
+            subgraphs.append(Subgraph(members, key, subgraphs_of(members, names, key)))
         else:
             subgraphs.append(Subgraph(members))
     return tuple(subgraphs)

@@ -147,10 +147,10 @@ class _Backward:
     def run_backward(self, subgraphs: Sequence[Subgraph], versions: TensorVersions) -> None:
         """Run subgraphs backward, last first, and recompute what they have discarded."""
         for subgraph in reversed(subgraphs):
-            for one in subgraphs:
-                if one.discarded_after in subgraph.outputs:
-                    self.recompute(one, versions.within(one))
-                    versions.use_recomputed(one)
+            for other in subgraphs:
+                if other.discarded_after in subgraph.outputs:
+                    self.recompute(other, versions.within(other))
+                    versions.use_recomputed(other)
             if subgraph.region is None:
                 self.run_node_backward(subgraph.nodes[0], versions)
                 continue
@@ -169,8 +169,8 @@ class _Backward:
 
     def recompute(self, subgraph: Subgraph, versions: TensorVersions) -> None:
         """Recompute a subgraph, between the backward pass of later nodes and its own."""
-        first, own = self.order.position, {*subgraph.nodes}
-        used_later = [y for y in subgraph.outputs if not self.users[y] <= own]
+        first, nodes = self.order.position, {*subgraph.nodes}
+        used_later = [y for y in subgraph.outputs if not self.users[y] <= nodes]
         block_output = self.recording.block_output
         ready = [y for y in subgraph.outputs if y in used_later or y == block_output]
         if subgraph.discarded_after:
@@ -179,9 +179,9 @@ class _Backward:
         ends = run_forward(self.order, subgraph.subgraphs, versions, _as_recompute, waiting_bytes)
         if self.order.position == first:
             return
-        for one, end in zip(subgraph.subgraphs, ends, strict=True):
+        for inner, end in zip(subgraph.subgraphs, ends, strict=True):
             if subgraph.discarded_after:
-                save(self.order, end - 1, [versions(y) for y in one.outputs if y in used_later])
+                save(self.order, end - 1, [versions(y) for y in inner.outputs if y in used_later])
         saved = self.order.saved_since(first)
         for tensor in map(versions, subgraph.inputs):
             if tensor not in saved:

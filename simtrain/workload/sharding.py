@@ -74,14 +74,14 @@ class ShardedPass:
     """
 
     def __init__(
-        self, order: PassBuilder, one: Pass, sharding: Sharding, used: Iterable[int]
+        self, order: PassBuilder, pass_: Pass, sharding: Sharding, used: Iterable[int]
     ) -> None:
-        self.order, self.sharding, self.batch = order, sharding, one.options.microbatch
-        self.overlaps = "dp" in one.options.overlap.asynchronous
-        self.is_forward = one.kind == "F"
+        self.order, self.sharding, self.batch = order, sharding, pass_.options.microbatch
+        self.overlaps = "dp" in pass_.options.overlap.asynchronous
+        self.is_forward = pass_.kind == "F"
         self.parts = {
-            unit: _parts(sharding, held, gathers_fp8=self.batch.fp8_weights == "gathered")
-            for unit, held in unit_parameters(one.chunk, self.batch).items()
+            unit: _parts(sharding, parameters, gathers_fp8=self.batch.fp8_weights == "gathered")
+            for unit, parameters in unit_parameters(pass_.chunk, self.batch).items()
         }
         self.upcoming: list[int] = []
         self.gathered: set[_Part] = set()
@@ -162,9 +162,9 @@ class ShardedPass:
         sharding, groups = self.sharding, part.groups
         num_bytes = part.elements * self.batch.gradient_bytes
         if sharding.fully_shards:
-            given = part.elements * self._given_bytes
+            gradient_bytes = part.elements * self._given_bytes
             self._count_buckets(num_bytes)
-            self.order.compute(_pass_over("gradient copy in", given, num_bytes))
+            self.order.compute(_pass_over("gradient copy in", gradient_bytes, num_bytes))
         else:
             self.order.compute(_pass_over("gradient average", num_bytes, num_bytes))
         phase, work = Phase.WEIGHT_GRADIENT, (CollectiveKind.REDUCE_SCATTER, num_bytes, groups.data)
@@ -230,9 +230,9 @@ class ShardedPass:
     def _add_reduced(self, part: _Part) -> None:
         """Add a reduced gradient to the rank's fp32 shard; without accumulation, only cast it."""
         shard = -(-part.elements // part.groups.data.num_ranks)
-        given, adds = self.batch.gradient_bytes, self.sharding.accumulates
-        if adds or given != FP32_BYTES:
-            read, group = given + FP32_BYTES * adds, part.groups.last_group
+        gradient_bytes, adds = self.batch.gradient_bytes, self.sharding.accumulates
+        if adds or gradient_bytes != FP32_BYTES:
+            read, group = gradient_bytes + FP32_BYTES * adds, part.groups.last_group
             name, phase = "gradient accumulate", Phase.WEIGHT_GRADIENT
             op = _pass_over(name, read * shard, FP32_BYTES * shard, phase, stream_group=group)
             self.order.compute(op)
@@ -254,20 +254,20 @@ class ShardedPass:
 
     def _count_buckets(self, copied_bytes: int = 0) -> None:
         """Update the peak of unsharded gradients and of buffers that are reduced or filled."""
-        held = sum(part.elements for part in self.whole) * self._given_bytes + copied_bytes
+        held_bytes = sum(part.elements for part in self.whole) * self._given_bytes + copied_bytes
         if self.sharding.fully_shards and self.overlaps:
             reduced = sum(part.elements for part, _ in self._reducing)
-            held += reduced * self.batch.gradient_bytes
-        self.bucket_bytes = max(self.bucket_bytes, held)
+            held_bytes += reduced * self.batch.gradient_bytes
+        self.bucket_bytes = max(self.bucket_bytes, held_bytes)
 
     def _count_gathered(self) -> None:
-        held = sum(map(self._gathered_bytes, self.gathered))
+        held_bytes = sum(map(self._gathered_bytes, self.gathered))
         if self._buffer is not None:
-            held += self._gathered_bytes(self._buffer)
+            held_bytes += self._gathered_bytes(self._buffer)
         for part in self.resharded:
             if group := part.groups.reshard_group:
-                held += self._gathered_bytes(part, group.num_ranks)
-        self.gathered_bytes = max(self.gathered_bytes, held)
+                held_bytes += self._gathered_bytes(part, group.num_ranks)
+        self.gathered_bytes = max(self.gathered_bytes, held_bytes)
 
     def _gathered_bytes(self, part: _Part, ranks: int = 1) -> int:
         """Bytes of gathered parameters, or of the shard of one of `ranks` ranks."""
@@ -280,16 +280,20 @@ class ShardedPass:
         return shard * self.batch.gradient_bytes
 
 
-def _parts(sharding: Sharding, held: Parameters, *, gathers_fp8: bool) -> tuple[_Part, ...]:
+def _parts(sharding: Sharding, parameters: Parameters, *, gathers_fp8: bool) -> tuple[_Part, ...]:
     """Return the parts of a unit that have parameters, those of experts last.
 
     If weights are gathered in fp8, all of the experts are.
     """
-    groups, experts, in_fp8 = sharding.expert_groups, held.experts, held.in_fp8 * gathers_fp8
+    groups, experts, in_fp8 = (
+        sharding.expert_groups,
+        parameters.experts,
+        parameters.in_fp8 * gathers_fp8,
+    )
     if groups is None or not experts:
-        return (_Part(held.total, in_fp8, sharding.groups),) if held.total else ()
+        return (_Part(parameters.total, in_fp8, sharding.groups),) if parameters.total else ()
     of_experts = experts if in_fp8 else 0
-    rest = _Part(held.total - experts, in_fp8 - of_experts, sharding.groups)
+    rest = _Part(parameters.total - experts, in_fp8 - of_experts, sharding.groups)
     return (*((rest,) if rest.elements else ()), _Part(experts, of_experts, groups))
 
 

@@ -75,7 +75,9 @@ class StepOptions:
         memory, split, precision = scenario.memory, scenario.parallelism, scenario.precision
         of_experts = scenario.expert_mesh(mesh)
         expert_data, expert_replicate_group = expert_groups(scenario, mesh)
-        replicas = max(one.data_group.num_ranks for one in (mesh, of_experts) if one)
+        replicas = max(
+            each_mesh.data_group.num_ranks for each_mesh in (mesh, of_experts) if each_mesh
+        )
         reduces = replicas > 1 and memory.zero_stage < 2
         buckets = reduces and scenario.overlap.data_parallel
         return shared(

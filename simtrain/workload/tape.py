@@ -314,9 +314,9 @@ class Recording:
 def record(block: Block, microbatch: Microbatch) -> Recording:
     """Record a block's forward pass."""
     tape = Tape(microbatch)
-    given = tape.tensor("block input", microbatch.local_tokens, microbatch.hidden)
-    result = block.forward(tape, given)
+    block_input = tape.tensor("block input", microbatch.local_tokens, microbatch.hidden)
+    result = block.forward(tape, block_input)
     nodes = tuple(tape.nodes)
     # Functions of nodes refer to the tape. Without this cycle, Python frees a recording at once.
     tape.nodes.clear()
-    return Recording(nodes, tuple(tape.parameters), given, result, tape._num_tensors)
+    return Recording(nodes, tuple(tape.parameters), block_input, result, tape._num_tensors)

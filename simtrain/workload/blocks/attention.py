@@ -98,11 +98,11 @@ def core_attention(
         return _unfused(core, query_key, value, drops_out=drops_out)
 
 
-def _over_context(core: AttentionCore, context: Context, given: tuple[Tensor, ...]) -> Tensor:
+def _over_context(core: AttentionCore, context: Context, inputs: tuple[Tensor, ...]) -> Tensor:
     """Record fused attention under context parallelism.
 
     First, ranks of `context.heads` exchange tokens for heads. Then, ranks of `context.keys`
-    exchange keys and values of their remaining heads. `given` are queries and keys, and values.
+    exchange keys and values of their remaining heads. `inputs` are queries and keys, and values.
     """
     heads, keys = context.heads, context.keys
     part = replace(
@@ -115,13 +115,13 @@ def _over_context(core: AttentionCore, context: Context, given: tuple[Tensor, ..
         message = "attention with a window cannot exchange keys and values between ranks"
         raise InputError.of("E508", message, fix="set parallelism.context_communication to a2a")
     if heads.num_ranks > 1:
-        given = tokens_for_heads(core, heads, given)
+        inputs = tokens_for_heads(core, heads, inputs)
     if keys.num_ranks == 1:
-        y = _fused(part, given[:-1], given[-1])
+        y = _fused(part, inputs[:-1], inputs[-1])
     elif context.gathers:
-        y = gathered_attention(part, keys, given)
+        y = gathered_attention(part, keys, inputs)
     else:
-        y = ring_attention(part, keys, given, saves_output=heads.num_ranks == 1)
+        y = ring_attention(part, keys, inputs, saves_output=heads.num_ranks == 1)
     if heads.num_ranks == 1:
         return y
     return heads_for_tokens(core, y, heads, back_again=keys.num_ranks > 1)
@@ -133,12 +133,12 @@ def _fused(core: AttentionCore, query_key: tuple[Tensor, ...], value: Tensor) ->
     inputs = *query_key, value
     saved = *inputs, output, log_sum_exp
     work = core.kernel(core.seq_length, core.seq_length, is_backward=False)
-    held = work.tensors_bytes + work.log_sum_exp_bytes
-    forward = Op(name, work, Phase.FORWARD, saved, holds_bytes=held)
+    held_bytes = work.tensors_bytes + work.log_sum_exp_bytes
+    forward = Op(name, work, Phase.FORWARD, saved, holds_bytes=held_bytes)
     work = core.kernel(core.seq_length, core.seq_length, is_backward=True)
-    held = 2 * work.tensors_bytes + work.workspace_bytes + work.log_sum_exp_bytes
+    held_bytes = 2 * work.tensors_bytes + work.workspace_bytes + work.log_sum_exp_bytes
     phase = Phase.INPUT_GRADIENT
-    backward = Op(f"{name} gradient", work, phase, reads=saved, holds_bytes=held)
+    backward = Op(f"{name} gradient", work, phase, reads=saved, holds_bytes=held_bytes)
     core.tape.record(name, inputs, (output,), (forward,), (backward,))
     return output
 
@@ -188,13 +188,13 @@ def _softmax(core: AttentionCore, scores: Tensor) -> Tensor:
     """
     tape, y, size = core.tape, _scores(core, "softmax output"), scores.num_bytes
     if tape.microbatch.kernels.fused_softmax:
-        held, family = 2 * size, KernelFamily.SOFTMAX
+        held_bytes, family = 2 * size, KernelFamily.SOFTMAX
         softmax = elementwise(
-            "softmax", size // 2, size, saves=(y,), holds_bytes=held, family=family
+            "softmax", size // 2, size, saves=(y,), holds_bytes=held_bytes, family=family
         )
         forward: Ops = (softmax,)
         backward: Ops = (
-            gradient("softmax", size, size, reads=(y,), holds_bytes=held, family=family),
+            gradient("softmax", size, size, reads=(y,), holds_bytes=held_bytes, family=family),
         )
     else:
         mask_bytes = scores.rows // core.heads * scores.width * MASK_BYTES

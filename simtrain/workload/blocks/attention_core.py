@@ -130,5 +130,5 @@ class AttentionCore:
         batch, (m, n, k) = self.tape.microbatch, sizes
         size, number = batch.element_bytes, batch.sequences * self.heads
         work = Gemm(m, n, k, number, size, size, dtype=batch.dtype)
-        held = size * number * (m * k + k * n + m * n)
-        return Op(name, work, phase, saves, reads, held, buffer_bytes=buffer_bytes)
+        held_bytes = size * number * (m * k + k * n + m * n)
+        return Op(name, work, phase, saves, reads, held_bytes, buffer_bytes=buffer_bytes)

@@ -30,7 +30,7 @@ _BACK = Phase.INPUT_GRADIENT
 
 
 def ring_attention(
-    core: AttentionCore, group: Group, given: tuple[Tensor, ...], *, saves_output: bool = True
+    core: AttentionCore, group: Group, inputs: tuple[Tensor, ...], *, saves_output: bool = True
 ) -> Tensor:
     """Record ring attention: blocks of keys and values are sent around a ring of ranks.
 
@@ -42,7 +42,7 @@ def ring_attention(
     Args:
         core: the rank's heads.
         group: the ranks of the ring.
-        given: queries and keys, and values.
+        inputs: queries and keys, and values.
         saves_output: the backward pass reads the saved output; otherwise it receives the output
             with its gradient.
 
@@ -50,9 +50,9 @@ def ring_attention(
         The output.
     """
     output, log_sum_exp = core.output(), core.log_sum_exp()
-    saved = (*given, log_sum_exp, output) if saves_output else (*given, log_sum_exp)
-    ring = _Ring(core, group, given, saved, saves_output)
-    core.tape.record("ring attention", given, (output,), ring.forward, ring.backward)
+    saved = (*inputs, log_sum_exp, output) if saves_output else (*inputs, log_sum_exp)
+    ring = _Ring(core, group, inputs, saved, saves_output)
+    core.tape.record("ring attention", inputs, (output,), ring.forward, ring.backward)
     return output
 
 
@@ -62,7 +62,7 @@ class _Ring:
 
     core: AttentionCore
     group: Group
-    given: tuple[Tensor, ...]
+    inputs: tuple[Tensor, ...]
     saved: tuple[Tensor, ...]
     saves_output: bool
 
@@ -73,11 +73,13 @@ class _Ring:
 
     def forward(self, order: IssueOrder) -> None:
         """Send blocks of keys and values one step ahead of the kernels that read them."""
-        core, given, num_ranks, block = self.core, self.given, self.group.num_ranks, self.block
+        core, inputs, num_ranks, block = self.core, self.inputs, self.group.num_ranks, self.block
         size, rows = core.output_bytes, core.row_bytes
         send = _send("keys and values to next", block, self.group)
-        held = core.query_bytes + 2 * block
-        join = elementwise("keys and values joined", block, block, saves=given, holds_bytes=held)
+        held_bytes = core.query_bytes + 2 * block
+        join = elementwise(
+            "keys and values joined", block, block, saves=inputs, holds_bytes=held_bytes
+        )
         order.compute(join)
         sends = [order.launch(send)]
         for step in range(num_ranks):
@@ -86,18 +88,22 @@ class _Ring:
                 sends.append(order.launch(send))
             if step:
                 order.wait(sends[step - 1])
-            held += size + rows + (block if step + 1 < num_ranks else 0)
+            held_bytes += size + rows + (block if step + 1 < num_ranks else 0)
             work = self._kernel(is_own=step == 0, is_backward=False)
-            order.compute(Op("fused attention", work, Phase.FORWARD, given, holds_bytes=held))
+            order.compute(
+                Op("fused attention", work, Phase.FORWARD, inputs, holds_bytes=held_bytes)
+            )
             name = "log-sum-exp correction" if step else "log-sum-exp copy"
             read = 2 * rows if step else rows
-            order.compute(elementwise(name, read, rows, saves=given, holds_bytes=held + rows))
-        held += rows + size
+            order.compute(
+                elementwise(name, read, rows, saves=inputs, holds_bytes=held_bytes + rows)
+            )
+        held_bytes += rows + size
         for step in range(num_ranks):
             read = 2 * rows + (2 * size if step else size)
-            saves = self.saved if step + 1 == num_ranks else given
+            saves = self.saved if step + 1 == num_ranks else inputs
             order.compute(
-                elementwise("output correction", read, size, saves=saves, holds_bytes=held)
+                elementwise("output correction", read, size, saves=saves, holds_bytes=held_bytes)
             )
 
     def backward(self, order: IssueOrder) -> None:
@@ -105,8 +111,10 @@ class _Ring:
         core, num_ranks, block = self.core, self.group.num_ranks, self.block
         query, size = core.query_bytes, core.output_bytes
         # Gradients of queries and output, and send and receive buffers of a block with gradient.
-        held = query + size + 4 * block + (0 if self.saves_output else size)
-        order.compute(elementwise("keys and values copied", block, block, _BACK, holds_bytes=held))
+        held_bytes = query + size + 4 * block + (0 if self.saves_output else size)
+        order.compute(
+            elementwise("keys and values copied", block, block, _BACK, holds_bytes=held_bytes)
+        )
         for step in range(num_ranks):
             is_first, is_own = step == 0, step + 1 == num_ranks
             name = "keys and values to previous" if is_first else "with gradients to previous"
@@ -115,7 +123,7 @@ class _Ring:
             send = order.launch(_send(name, sent, self.group, _BACK))
             work = self._kernel(is_own=is_own, is_backward=True)
             parts = _key_parts(core, work)
-            made = held + query + sum(parts.values())
+            made = held_bytes + query + sum(parts.values())
             order.compute(_kernel_gradient(work, self.saved if is_own else (), made))
             order.compute(_sum("query", query, made, is_first=is_first))
             order.wait(send)
@@ -127,7 +135,7 @@ class _Ring:
         return self.core.kernel(queries, keys, is_causal=is_own, is_backward=is_backward)
 
 
-def gathered_attention(core: AttentionCore, group: Group, given: tuple[Tensor, ...]) -> Tensor:
+def gathered_attention(core: AttentionCore, group: Group, inputs: tuple[Tensor, ...]) -> Tensor:
     """Record attention to keys and values that are all-gathered first, with exposed collectives.
 
     Each of the rank's two slices has a kernel, which attends to the keys up to the slice's end.
@@ -136,76 +144,80 @@ def gathered_attention(core: AttentionCore, group: Group, given: tuple[Tensor, .
     """
     output = core.output()
     slices = core.tape.tensor("output by slice", output.rows, output.width)
-    saved = (*given, slices, core.log_sum_exp())
+    saved = (*inputs, slices, core.log_sum_exp())
     query, size, half = core.query_bytes, core.output_bytes, core.seq_length // 2
     whole = {"key": group.num_ranks * core.key_bytes, "value": group.num_ranks * core.value_bytes}
     gathered = sum(whole.values())
     ends = group.num_ranks * half, (group.num_ranks + 1) * half
 
-    def gather(held: int, phase: Phase, saves: tuple[Tensor, ...]) -> Iterator[Op]:
+    def gather(held_bytes: int, phase: Phase, saves: tuple[Tensor, ...]) -> Iterator[Op]:
         """Gather keys and values, and put their tokens in order."""
-        held += gathered
+        held_bytes += gathered
         for name, num_bytes in whole.items():
             work = CollectiveKind.ALL_GATHER, num_bytes, group
-            yield collective(f"{name}s gather", *work, phase, saves=saves, holds_bytes=held)
+            yield collective(f"{name}s gather", *work, phase, saves=saves, holds_bytes=held_bytes)
         for name, num_bytes in whole.items():
-            sizes, held_too = (num_bytes, num_bytes), held + num_bytes
+            sizes, held_too = (num_bytes, num_bytes), held_bytes + num_bytes
             yield elementwise(f"{name}s in order", *sizes, phase, saves=saves, holds_bytes=held_too)
 
     def forward() -> Iterator[Op]:
         """Gather, and run a kernel and a copy of its output for each half of the queries."""
-        own = query + core.key_bytes + core.value_bytes
-        yield from gather(own, Phase.FORWARD, given)
-        held = own + gathered + 2 * size + core.row_bytes
-        for end, saves in zip(ends, (given, saved), strict=True):
+        local_bytes = query + core.key_bytes + core.value_bytes
+        yield from gather(local_bytes, Phase.FORWARD, inputs)
+        held_bytes = local_bytes + gathered + 2 * size + core.row_bytes
+        for end, saves in zip(ends, (inputs, saved), strict=True):
             work = core.kernel(half, end, is_backward=False)
-            yield Op("fused attention", work, Phase.FORWARD, saves, holds_bytes=held)
-            yield elementwise("output copy", size // 2, size // 2, saves=saves, holds_bytes=held)
+            yield Op("fused attention", work, Phase.FORWARD, saves, holds_bytes=held_bytes)
+            yield elementwise(
+                "output copy", size // 2, size // 2, saves=saves, holds_bytes=held_bytes
+            )
 
     def backward() -> Iterator[Op]:
         """Gather again, and reduce-scatter the gradients of keys and values."""
-        held = query + size + gathered
-        yield elementwise("key and value gradients zero", 0, gathered, _BACK, holds_bytes=held)
-        yield from gather(held, _BACK, ())
+        held_bytes = query + size + gathered
+        yield elementwise(
+            "key and value gradients zero", 0, gathered, _BACK, holds_bytes=held_bytes
+        )
+        yield from gather(held_bytes, _BACK, ())
         for end, reads in zip(ends, ((), saved), strict=True):
             work = core.kernel(half, end, is_backward=True)
             parts = _key_parts(core, work)
-            made = held + gathered + query // 2 + sum(parts.values())
+            made = held_bytes + gathered + query // 2 + sum(parts.values())
             yield _kernel_gradient(work, reads, made)
             yield _sum("query", query // 2, made, is_first=True)
             for name, num_bytes in parts.items():
                 yield _sum(name, num_bytes, made)
         for name, num_bytes in whole.items():
-            sizes, held_too = (num_bytes, num_bytes), held + num_bytes
+            sizes, held_too = (num_bytes, num_bytes), held_bytes + num_bytes
             yield elementwise(f"{name} gradients in order", *sizes, _BACK, holds_bytes=held_too)
         for name, num_bytes in whole.items():
             scatter = CollectiveKind.REDUCE_SCATTER, num_bytes, group
-            yield collective(f"{name} gradients scatter", *scatter, _BACK, holds_bytes=held)
+            yield collective(f"{name} gradients scatter", *scatter, _BACK, holds_bytes=held_bytes)
 
     name = "attention to gathered keys"
-    core.tape.record(name, given, (output,), [*forward()], [*backward()])
+    core.tape.record(name, inputs, (output,), [*forward()], [*backward()])
     return output
 
 
 def tokens_for_heads(
-    core: AttentionCore, group: Group, given: tuple[Tensor, ...]
+    core: AttentionCore, group: Group, inputs: tuple[Tensor, ...]
 ) -> tuple[Tensor, ...]:
     """Exchange tokens for heads: from own tokens of all heads to all tokens of some heads.
 
-    `given` are queries and keys, and values; `core` has the rank's heads before the exchange.
+    `inputs` are queries and keys, and values; `core` has the rank's heads before the exchange.
     """
     parts = {"query": core.query_bytes, "key": core.key_bytes, "value": core.value_bytes}
     gradients = {f"{name} gradient": size for name, size in parts.items()}
     num_ranks = group.num_ranks
     taken = tuple(
         core.tape.tensor(f"{x.name} of heads", x.rows * num_ranks, x.width // num_ranks)
-        for x in given
+        for x in inputs
     )
     core.tape.record(
         "tokens for heads",
-        given,
+        inputs,
         taken,
-        lambda order: _all_to_all(order, parts, group, reads=given),
+        lambda order: _all_to_all(order, parts, group, reads=inputs),
         lambda order: _all_to_all(order, gradients, group, _BACK),
     )
     return taken
@@ -246,7 +258,7 @@ def _all_to_all(
     while other tensors are in flight.
     """
     # Input, packed and received tensors.
-    held, sizes = 3 * sum(parts.values()), [*parts.items()]
+    held_bytes, sizes = 3 * sum(parts.values()), [*parts.items()]
     sends: list[Handle | None] = []
     for place in range(len(sizes) + 2):
         if 0 < place <= len(sizes):
@@ -257,11 +269,11 @@ def _all_to_all(
         if place > 1:
             name, size = sizes[place - 2]
             order.wait(sends[place - 2])
-            op = elementwise(f"{name} in order", size, size, phase, holds_bytes=held + size)
+            op = elementwise(f"{name} in order", size, size, phase, holds_bytes=held_bytes + size)
             order.compute(op.replace(saves=saves))
         if place < len(sizes):
             name, size = sizes[place]
-            op = elementwise(f"{name} packed", size, size, phase, holds_bytes=held)
+            op = elementwise(f"{name} packed", size, size, phase, holds_bytes=held_bytes)
             order.compute(op.replace(reads=reads))
 
 
@@ -273,8 +285,8 @@ def _key_parts(core: AttentionCore, work: FusedAttention) -> dict[str, int]:
 
 def _kernel_gradient(work: FusedAttention, reads: tuple[Tensor, ...], held_bytes: int) -> Op:
     """Return a backward kernel; the last one `reads` the saved tensors."""
-    held = held_bytes + work.workspace_bytes + sum(tensor.num_bytes for tensor in reads)
-    return Op("fused attention gradient", work, _BACK, reads=reads, holds_bytes=held)
+    all_held_bytes = held_bytes + work.workspace_bytes + sum(tensor.num_bytes for tensor in reads)
+    return Op("fused attention gradient", work, _BACK, reads=reads, holds_bytes=all_held_bytes)
 
 
 def _sum(of: str, num_bytes: int, held_bytes: int, *, is_first: bool = False) -> Op:

@@ -65,9 +65,10 @@ def unpermute(tape: Tape, x: Tensor, order_of: Tensor, rows: int) -> Tensor:
 def sort_chunks(tape: Tape, tensors: tuple[Tensor, ...], name: str) -> tuple[Tensor, ...]:
     """Record a kernel that reorders rows by rank or by expert; return the reordered tensors."""
     outputs = tuple(
-        tape.tensor(f"{one.name} sorted", one.rows, one.width, one.element_bytes) for one in tensors
+        tape.tensor(f"{tensor.name} sorted", tensor.rows, tensor.width, tensor.element_bytes)
+        for tensor in tensors
     )
-    size = sum(one.num_bytes for one in tensors)
+    size = sum(tensor.num_bytes for tensor in tensors)
     forward, backward = elementwise(name, size, size), gradient(name, size, size)
     tape.record(name, tensors, outputs, (forward,), (backward,))
     return outputs

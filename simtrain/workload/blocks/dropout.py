@@ -39,13 +39,17 @@ def dropout_add(
     branches = branches if isinstance(branches, tuple) else (branches,)
     y = tape.tensor(f"{label} output with residual", residual.rows, residual.width)
     mask = tape.tensor(f"{label} dropout mask", residual.rows, residual.width, MASK_BYTES)
-    name, size, given = f"{label} dropout", y.num_bytes, sum(one.num_bytes for one in branches)
+    name, size, branches_bytes = (
+        f"{label} dropout",
+        y.num_bytes,
+        sum(branch.num_bytes for branch in branches),
+    )
     masked = size + mask.num_bytes
     backward: Ops = (gradient(name, masked, size, reads=(mask,)),)
     if tape.microbatch.kernels.fused_dropout_add:
         # The residual is not counted: the block's norm saves it as its input.
-        sizes, held = (given + residual.num_bytes, masked), given + masked
-        fused = elementwise(f"{name} and residual", *sizes, saves=(mask,), holds_bytes=held)
+        sizes, held_bytes = (branches_bytes + residual.num_bytes, masked), branches_bytes + masked
+        fused = elementwise(f"{name} and residual", *sizes, saves=(mask,), holds_bytes=held_bytes)
         forward: Ops = (fused,)
     else:
         drop = elementwise(name, size, masked, saves=(mask,))
@@ -86,8 +90,10 @@ def add(
 
 def _add_residual(branches: tuple[Tensor, ...], residual: Tensor, label: str) -> Op:
     """Return the kernel that adds branches to the residual, which the block's norm saves."""
-    given, size = sum(branch.num_bytes for branch in branches), residual.num_bytes
-    return elementwise(f"{label} sum", given + size, size, holds_bytes=given + size)
+    branches_bytes, size = sum(branch.num_bytes for branch in branches), residual.num_bytes
+    return elementwise(
+        f"{label} sum", branches_bytes + size, size, holds_bytes=branches_bytes + size
+    )
 
 
 def _branch_sum(branches: tuple[Tensor, ...], label: str, *, bias: bool) -> Ops:

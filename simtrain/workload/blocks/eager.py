@@ -132,5 +132,5 @@ def _gradient(
     wait_bytes: int = 0,
 ) -> Op:
     """Return a backward kernel during which `wait_bytes` of other gradients exist."""
-    held = read_bytes + write_bytes + wait_bytes
-    return gradient(name, read_bytes, write_bytes, reads=reads, holds_bytes=held)
+    held_bytes = read_bytes + write_bytes + wait_bytes
+    return gradient(name, read_bytes, write_bytes, reads=reads, holds_bytes=held_bytes)

@@ -134,16 +134,16 @@ class _ExpertLayer:
         tape, mlp, tensor = self.tape, self.mlp, self.tape.microbatch.tensor
         whole = all_gather(tape, x, tensor, "shared expert gather")
         load, routed, order = self._permute_local(x, routing)
-        one = ExpertLoad(1, whole.rows, whole.rows, whole.rows)
+        shared_load = ExpertLoad(1, whole.rows, whole.rows, whole.rows)
         width = (1 + mlp.gated) * mlp.shared_ffn // tensor.num_ranks
 
         def begin() -> tuple[Tensor, ...]:
-            y = grouped_linear(tape, whole, width, one, "shared expert up", is_expert=False)
+            y = grouped_linear(tape, whole, width, shared_load, "shared expert up", is_expert=False)
             return (activation(tape, y, f"shared {mlp.kernel}", gated=mlp.gated),)
 
         def end() -> tuple[Tensor, ...]:
             down = "shared expert down"
-            return (grouped_linear(tape, hidden, x.width, one, down, is_expert=False),)
+            return (grouped_linear(tape, hidden, x.width, shared_load, down, is_expert=False),)
 
         name = "dispatch and shared expert"
         (*received, hidden) = overlap_exchange(
@@ -222,17 +222,17 @@ class _ExpertLayer:
         """Multiply `y` by a sigmoid of each token, if there is a gate."""
         if not self.mlp.shared_gate:
             return y
-        tape, given, size = self.tape, x.num_bytes, y.num_bytes
+        tape, input_bytes, size = self.tape, x.num_bytes, y.num_bytes
         z = tape.tensor("gated shared expert", y.rows, y.width)
         gate = tape.tensor("shared gate", x.rows, 1)
         forward = (
-            elementwise("shared gate", given, gate.num_bytes, saves=(x, gate)),
+            elementwise("shared gate", input_bytes, gate.num_bytes, saves=(x, gate)),
             elementwise("shared gate product", size, z.num_bytes, saves=(y,)),
         )
-        name, sizes = "shared gate weight gradient", (given, x.width * x.element_bytes)
+        name, sizes = "shared gate weight gradient", (input_bytes, x.width * x.element_bytes)
         backward = (
-            gradient("shared gate product", given + size, size, reads=(y, gate)),
-            gradient("shared gate", gate.num_bytes, given, reads=(gate,)),
+            gradient("shared gate product", input_bytes + size, size, reads=(y, gate)),
+            gradient("shared gate", gate.num_bytes, input_bytes, reads=(gate,)),
             elementwise(name, *sizes, Phase.WEIGHT_GRADIENT, reads=(x,)),
         )
         weight = Parameter(x.width, is_whole=True)

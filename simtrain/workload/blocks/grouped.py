@@ -106,8 +106,8 @@ def weighted_activation(
 ) -> Tensor:
     """Record the activation times the token's probability, in one kernel; saves both inputs."""
     y = tape.tensor(f"{name} output", x.rows, x.width // (1 + gated))
-    saved, given = (x, probabilities), x.num_bytes + probabilities.num_bytes
-    forward = elementwise(name, given, y.num_bytes, saves=saved)
-    backward = gradient(name, given + y.num_bytes, given, reads=saved)
+    saved, input_bytes = (x, probabilities), x.num_bytes + probabilities.num_bytes
+    forward = elementwise(name, input_bytes, y.num_bytes, saves=saved)
+    backward = gradient(name, input_bytes + y.num_bytes, input_bytes, reads=saved)
     tape.record(name, saved, (y,), (forward,), (backward,))
     return y

@@ -82,9 +82,9 @@ def _rotated_query(tape: Tape, query: Tensor, heads: int, sizes: LatentAttention
     """Rotate the positional channels of each head in place."""
     y = tape.tensor("rotated query", query.rows, query.width)
     part = query.num_bytes * sizes.qk_pos_emb_head_dim // sizes.query_size
-    name, held = "query rotation", query.num_bytes
-    forward = elementwise(name, part, part, holds_bytes=held)
-    backward = gradient(name, part, part, holds_bytes=held)
+    name, held_bytes = "query rotation", query.num_bytes
+    forward = elementwise(name, part, part, holds_bytes=held_bytes)
+    backward = gradient(name, part, part, holds_bytes=held_bytes)
     tape.record(name, (query,), (y,), (forward,), (backward,))
     return y
 
@@ -95,8 +95,8 @@ def _key_and_value(
     """Keys with the rotated part that heads share, and values."""
     key = tape.tensor("key", key_value.rows, heads * sizes.query_size)
     value = tape.tensor("value", key_value.rows, heads * sizes.v_head_dim)
-    given, made = key_value.num_bytes + position.num_bytes, key.num_bytes + value.num_bytes
+    input_bytes, made = key_value.num_bytes + position.num_bytes, key.num_bytes + value.num_bytes
     name = "key rotation"
-    forward, backward = elementwise(name, given, made), gradient(name, made, given)
+    forward, backward = elementwise(name, input_bytes, made), gradient(name, made, input_bytes)
     tape.record(name, (key_value, position), (key, value), (forward,), (backward,))
     return key, value

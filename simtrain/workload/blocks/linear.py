@@ -73,8 +73,8 @@ def column_linear(
     y = tape.tensor(output_name or f"{name} output", batch.tokens, ops.outputs)
     adds_bias = bias and not skip_bias_add
     layer = _ColumnParallel(ops, x, y, label or name, adds_bias, has_userbuffers)
-    held = _parameters(ops, bias=bias, tied=tied) if holds_weight else ()
-    return ops.record(tape, x, y, (layer.forward, layer.backward), *held)
+    parameters = _parameters(ops, bias=bias, tied=tied) if holds_weight else ()
+    return ops.record(tape, x, y, (layer.forward, layer.backward), *parameters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,10 +188,10 @@ class _RowParallel:
             kind, name = CollectiveKind.REDUCE_SCATTER, f"{self.label} ḡ"
         if batch.sequence_parallel and order.overlap.userbuffers:
             # The userbuffer contains everything except this rank's rows of the sum.
-            held = batch.local_bytes
-            chunk = ops.product(column_chunks=NUM_SPLITS).replace(holds_bytes=held)
+            held_bytes = batch.local_bytes
+            chunk = ops.product(column_chunks=NUM_SPLITS).replace(holds_bytes=held_bytes)
             scattered = kind, num_bytes // NUM_SPLITS, batch.tensor
-            multiply_scattered(order, chunk, collective(name, *scattered, holds_bytes=held))
+            multiply_scattered(order, chunk, collective(name, *scattered, holds_bytes=held_bytes))
         else:
             order.compute(ops.product())
             order.block(collective(name, kind, num_bytes, batch.tensor))

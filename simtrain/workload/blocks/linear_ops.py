@@ -83,15 +83,17 @@ class LinearOps:
         X is a saved tensor, or a gathered copy of one in the global buffer. So only Y counts.
         """
         rows, columns = self.rows // row_chunks, self.outputs // column_chunks
-        work, held = self._work(rows, columns, self.inputs), self.output_bytes
-        return Op(self.name, work, Phase.FORWARD, self.saved, holds_bytes=held, counts_saved=False)
+        work, held_bytes = self._work(rows, columns, self.inputs), self.output_bytes
+        return Op(
+            self.name, work, Phase.FORWARD, self.saved, holds_bytes=held_bytes, counts_saved=False
+        )
 
     def input_gradient(self, row_chunks: int = 1) -> Op:
         """Return dX = dY Aᵀ, or one of its equal chunks."""
         work = self._work(self.rows // row_chunks, self.inputs, self.outputs, "NN")
-        held = self.output_bytes + self.input_bytes
+        held_bytes = self.output_bytes + self.input_bytes
         name, phase = f"{self.name} input gradient", Phase.INPUT_GRADIENT
-        return Op(name, work, phase, holds_bytes=held, counts_saved=False)
+        return Op(name, work, phase, holds_bytes=held_bytes, counts_saved=False)
 
     def weight_gradient(self) -> Iterator[Op]:
         """Yield dA += Xᵀ dY, which the product itself adds to the gradient buffer.
@@ -106,21 +108,21 @@ class LinearOps:
         adds = batch.adds_gradients and not self._fuses_sum
         once, buffer = self.weights * batch.element_bytes, self.weights * batch.gradient_bytes
         waiting = once if adds else 0
-        held = self.rows * self.outputs * self._operand_bytes + self.input_bytes + waiting
+        held_bytes = self.rows * self.outputs * self._operand_bytes + self.input_bytes + waiting
         work = self._weight_work()
-        yield Op(name, work, phase, reads=self.saved, holds_bytes=held, counts_saved=False)
+        yield Op(name, work, phase, reads=self.saved, holds_bytes=held_bytes, counts_saved=False)
         if adds:
-            held, family = self.input_bytes + once, KernelFamily.STREAM
+            held_bytes, family = self.input_bytes + once, KernelFamily.STREAM
             sizes = once + buffer, buffer
-            yield elementwise(f"{name} sum", *sizes, phase, holds_bytes=held, family=family)
+            yield elementwise(f"{name} sum", *sizes, phase, holds_bytes=held_bytes, family=family)
 
     def record(
-        self, tape: Tape, x: Tensor, y: Tensor, passes: tuple[Steps, Steps], *held: Parameter
+        self, tape: Tape, x: Tensor, y: Tensor, passes: tuple[Steps, Steps], *parameters: Parameter
     ) -> Tensor:
         """Record the layer's forward and backward pass and its parameters; return its output."""
         deferred = self.operand_bytes(self.rows * self.outputs)
         tape.record(
-            self.name, (x,), (y,), *passes, parameters=held, deferred_gradient_bytes=deferred
+            self.name, (x,), (y,), *passes, parameters=parameters, deferred_gradient_bytes=deferred
         )
         return y
 

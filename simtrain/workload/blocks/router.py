@@ -174,8 +174,8 @@ def _product(tape: Tape, x: Tensor, logits: Tensor) -> None:
     batch, rows, hidden, experts = tape.microbatch, x.rows, x.width, logits.width
     sizes = batch.element_bytes, logits.element_bytes
     work = Gemm(rows, experts, hidden, 1, *sizes, dtype=batch.dtype)
-    held = logits.num_bytes
-    forward = Op("router", work, Phase.FORWARD, (x,), holds_bytes=held, counts_saved=False)
+    logits_bytes = logits.num_bytes
+    forward = Op("router", work, Phase.FORWARD, (x,), holds_bytes=logits_bytes, counts_saved=False)
     tape.record(
         "router product",
         (x,),
@@ -183,7 +183,7 @@ def _product(tape: Tape, x: Tensor, logits: Tensor) -> None:
         (forward,),
         (*_product_gradients(batch, x, logits),),
         parameters=(Parameter(experts * hidden, is_whole=True),),
-        deferred_gradient_bytes=held,
+        deferred_gradient_bytes=logits_bytes,
     )
 
 
@@ -197,21 +197,23 @@ def _product_gradients(batch: Microbatch, x: Tensor, logits: Tensor) -> Iterator
     once, buffer = batch.element_bytes * weights, batch.gradient_bytes * weights
     dtype: ProductType = "tf32" if casts else batch.dtype
     inputs, of_weight = Phase.INPUT_GRADIENT, Phase.WEIGHT_GRADIENT
-    held = logits.num_bytes + wide
+    held_bytes = logits.num_bytes + wide
     if casts:
         yield elementwise("router weight cast", once, size * weights, inputs)
     work = Gemm(rows, hidden, experts, 1, size, size, dtype=dtype, layout="NN")
     name = "router input gradient"
-    yield Op(name, work, inputs, holds_bytes=held, counts_saved=False)
+    yield Op(name, work, inputs, holds_bytes=held_bytes, counts_saved=False)
     if casts:
         yield elementwise("router cast", x.num_bytes, wide, of_weight, reads=(x,))
     work = Gemm(experts, hidden, rows, 1, size, size, dtype=dtype, layout="NT")
     name = "router weight gradient"
-    yield Op(name, work, of_weight, reads=(x,), holds_bytes=held + wide * casts, counts_saved=False)
+    yield Op(
+        name, work, of_weight, reads=(x,), holds_bytes=held_bytes + wide * casts, counts_saved=False
+    )
     if casts:
         yield elementwise("router input gradient cast", wide, x.num_bytes, inputs)
         yield elementwise(f"{name} cast", size * weights, once, of_weight)
     if batch.adds_gradients:
-        held, family = x.num_bytes + once, KernelFamily.STREAM
+        held_bytes, family = x.num_bytes + once, KernelFamily.STREAM
         moved = once + buffer, buffer
-        yield elementwise(f"{name} sum", *moved, of_weight, holds_bytes=held, family=family)
+        yield elementwise(f"{name} sum", *moved, of_weight, holds_bytes=held_bytes, family=family)

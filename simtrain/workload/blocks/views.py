@@ -29,7 +29,7 @@ def join_views(tape: Tape, x: Tensor, views: tuple[Tensor, ...], name: str) -> N
 
 def concat(tape: Tape, parts: tuple[Tensor, ...], name: str) -> Tensor:
     """Record the concatenation of tensors. Their gradients are views of its gradient."""
-    return _joined(tape, parts, tape.tensor(name, parts[0].rows, sum(one.width for one in parts)))
+    return _joined(tape, parts, tape.tensor(name, parts[0].rows, sum(part.width for part in parts)))
 
 
 def split_rows(tape: Tape, x: Tensor, number: int, name: str) -> tuple[Tensor, ...]:
@@ -42,7 +42,7 @@ def split_rows(tape: Tape, x: Tensor, number: int, name: str) -> tuple[Tensor, .
 
 def concat_rows(tape: Tape, parts: tuple[Tensor, ...], name: str) -> Tensor:
     """Record the concatenation of tensors of equal width, row after row."""
-    return _joined(tape, parts, tape.tensor(name, sum(one.rows for one in parts), parts[0].width))
+    return _joined(tape, parts, tape.tensor(name, sum(part.rows for part in parts), parts[0].width))
 
 
 def copy(tape: Tape, x: Tensor, name: str) -> Tensor:

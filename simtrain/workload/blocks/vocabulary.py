@@ -75,13 +75,13 @@ def cross_entropy(tape: Tape, logits: Tensor, *, in_place: bool = True) -> None:
         return
     kept = tape.tensor("logits", logits.rows, logits.width, FP32_BYTES)
     is_fp32 = logits.element_bytes == FP32_BYTES
-    given, fp32 = 0 if is_fp32 else logits.num_bytes, kept.num_bytes
+    logits_bytes, fp32 = 0 if is_fp32 else logits.num_bytes, kept.num_bytes
     family = KernelFamily.CROSS_ENTROPY
 
-    both = given + fp32
+    both = logits_bytes + fp32
     shifted = both if in_place else both + fp32
     steps = (
-        ("logits to fp32", given, fp32, both, None),
+        ("logits to fp32", logits_bytes, fp32, both, None),
         ("logits maximum", fp32, 0, both, "maximum"),
         ("logits minus maximum", fp32, fp32, shifted, "target"),
         ("exponentials", fp32, fp32, shifted, None),
@@ -89,9 +89,11 @@ def cross_entropy(tape: Tape, logits: Tensor, *, in_place: bool = True) -> None:
         ("softmax of logits", fp32, fp32, shifted, None),
     )
     forward = []
-    for name, read_bytes, write_bytes, held, reduced in steps[is_fp32:]:
+    for name, read_bytes, write_bytes, held_bytes, reduced in steps[is_fp32:]:
         saves, sizes = (kept,) if name == "softmax of logits" else (), (read_bytes, write_bytes)
-        forward.append(elementwise(name, *sizes, saves=saves, holds_bytes=held, family=family))
+        forward.append(
+            elementwise(name, *sizes, saves=saves, holds_bytes=held_bytes, family=family)
+        )
         if reduced:
             token_sum = CollectiveKind.ALL_REDUCE, batch.tokens * FP32_BYTES, batch.tensor
             forward.append(collective(f"cross entropy {reduced}", *token_sum))
@@ -101,7 +103,7 @@ def cross_entropy(tape: Tape, logits: Tensor, *, in_place: bool = True) -> None:
     reads = (kept,) if is_fp32 else ()
     backward = [gradient("cross entropy", fp32, fp32, reads=reads, holds_bytes=0, family=family)]
     if not is_fp32:
-        sizes, phase = (fp32, given), Phase.INPUT_GRADIENT
+        sizes, phase = (fp32, logits_bytes), Phase.INPUT_GRADIENT
         backward.append(
             elementwise("logits from fp32", *sizes, phase, reads=(kept,), family=family)
         )
@@ -116,15 +118,15 @@ def _native_fusion(tape: Tape, logits: Tensor) -> None:
     together. The fp32 logits stay until the loss is computed, beside the exponentials, which are
     saved. The gradient is computed in the compute type.
     """
-    batch, given = tape.microbatch, logits.num_bytes
+    batch, logits_bytes = tape.microbatch, logits.num_bytes
     kept = tape.tensor("softmax of logits", logits.rows, logits.width, FP32_BYTES)
     fp32, token_bytes = kept.num_bytes, batch.tokens * FP32_BYTES
     is_fp32 = logits.element_bytes == FP32_BYTES
     converted, family = 0 if is_fp32 else fp32, KernelFamily.CROSS_ENTROPY
-    both, all_reduce = given + converted, CollectiveKind.ALL_REDUCE
+    both, all_reduce = logits_bytes + converted, CollectiveKind.ALL_REDUCE
     most = both + fp32
     forward = [
-        elementwise("logits maximum", given, converted, holds_bytes=both, family=family),
+        elementwise("logits maximum", logits_bytes, converted, holds_bytes=both, family=family),
         collective("cross entropy maximum", all_reduce, token_bytes, batch.tensor),
         elementwise("exponentials", fp32, fp32, holds_bytes=most, family=family),
         collective("cross entropy target and sum", all_reduce, 2 * token_bytes, batch.tensor),
@@ -132,7 +134,7 @@ def _native_fusion(tape: Tape, logits: Tensor) -> None:
     ]
     if batch.context:
         forward.append(_loss_sum(batch.context.group))
-    backward = gradient("cross entropy", fp32, given, reads=(kept,), family=family)
+    backward = gradient("cross entropy", fp32, logits_bytes, reads=(kept,), family=family)
     tape.record("cross entropy", (logits,), (), forward, (backward,))
 
 
