@@ -1,16 +1,12 @@
 """A schedule is added with a class in a new file and its place in the registry, nothing else."""
 
 import json
-import os
 import pathlib
-import shutil
-import subprocess
-import sys
 
 import pytest
 
 from simtrain.schedules import Action, one_f_one_b
-from tests.helpers.command_line import ROOT
+from tests.helpers.checkout import Checkout
 
 pytestmark = pytest.mark.slow
 
@@ -64,58 +60,39 @@ def zero_bubble_csv(stages: int, microbatches: int) -> str:
 
 
 @pytest.fixture(scope="module")
-def checkout(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     """A copy of the project with one more schedule."""
-    copy = tmp_path_factory.mktemp("checkout")
-    for folder in (
-        *("simtrain", "calibrate"),
-        *("scenarios", "hw_profiles", "software_stacks", "sweeps"),
-    ):
-        shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    schedules = copy / "simtrain" / "schedules"
-    (schedules / "zero_bubble.py").write_text(NEW_FILE, "utf-8")
-    registry = schedules / "registry.py"
-    text = registry.read_text("utf-8")
-    text = text.replace(
-        "\n\nFAMILIES", "\nfrom simtrain.schedules.zero_bubble import ZeroBubble\n\nFAMILIES"
-    )
-    registry.write_text(text.replace("Interleaved(), ", "Interleaved(), ZeroBubble(), "), "utf-8")
+    copy = Checkout.copy(tmp_path_factory.mktemp("checkout"))
+    copy.add("simtrain/schedules/zero_bubble.py", NEW_FILE)
+    registry = "simtrain/schedules/registry.py"
+    line = "from simtrain.schedules.zero_bubble import ZeroBubble\n"
+    copy.replace(registry, "\n\nFAMILIES", f"\n{line}\n\nFAMILIES")
+    copy.replace(registry, "Interleaved(), ", "Interleaved(), ZeroBubble(), ")
     return copy
-
-
-def printed(checkout: pathlib.Path, *words: str) -> str:
-    """Run a command of the copy, and return what it prints."""
-    command = [sys.executable, "-m", "simtrain", *words]
-    environment = os.environ | {"PYTHONPATH": str(checkout)}
-    done = subprocess.run(
-        command, cwd=checkout, env=environment, capture_output=True, text=True, encoding="utf-8"
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def settings(schedule: str) -> list[str]:
     """Return the options of a run with a schedule."""
-    return [word for one in (*SETTINGS, f"schedule={schedule}") for word in ("--set", one)]
+    return [word for setting in (*SETTINGS, f"schedule={schedule}") for word in ("--set", setting)]
 
 
-def test_a_named_schedule_takes_as_long_as_its_order_in_a_file(checkout: pathlib.Path) -> None:
-    file = checkout / "order.csv"
+def test_a_named_schedule_takes_as_long_as_its_order_in_a_file(checkout: Checkout) -> None:
+    file = checkout.folder / "order.csv"
     file.write_text(zero_bubble_csv(*SIZES), "utf-8")
     named, of_file = (
-        json.loads(printed(checkout, "run", "gpt2_1_5b", *settings(name), "--json"))
+        json.loads(checkout.call("run", "gpt2_1_5b", *settings(name), "--json"))
         for name in ("zero_bubble", str(file))
     )
     assert named["iteration_time_s"] == of_file["iteration_time_s"]
     assert named["memory"]["stages"] == of_file["memory"]["stages"]
 
 
-def test_commands_know_a_new_schedule(checkout: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_commands_know_a_new_schedule(checkout: Checkout, tmp_path: pathlib.Path) -> None:
     options = settings("zero_bubble")
-    assert printed(checkout, "schedule", "gpt2_1_5b", *options, "--csv") == zero_bubble_csv(*SIZES)
-    assert "Schedule zero_bubble" in printed(checkout, "schedule", "gpt2_1_5b", *options)
+    assert checkout.call("schedule", "gpt2_1_5b", *options, "--csv") == zero_bubble_csv(*SIZES)
+    assert "Schedule zero_bubble" in checkout.call("schedule", "gpt2_1_5b", *options)
     trace = tmp_path / "trace.json"
-    printed(checkout, "run", "gpt2_1_5b", *options, "--trace", str(trace))
+    checkout.call("run", "gpt2_1_5b", *options, "--trace", str(trace))
     assert json.loads(trace.read_text("utf-8"))["traceEvents"]
-    searched = printed(checkout, "search", "gpt2_1_5b", "--gpus", "8", "--top", "1", *options)
+    searched = checkout.call("search", "gpt2_1_5b", "--gpus", "8", "--top", "1", *options)
     assert "Exact among" in searched
