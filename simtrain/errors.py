@@ -49,7 +49,7 @@ class Location:
 
 def did_you_mean(name: str, known: Iterable[str], least: float = 0.6) -> str:
     """Return "did you mean NAME? ", to begin a fix, or "" if no similarity is at least `least`."""
-    by_lower_case = {one.lower(): one for one in known}
+    by_lower_case = {name.lower(): name for name in known}
     similar = difflib.get_close_matches(name.lower(), by_lower_case, n=1, cutoff=least)
     return f"did you mean {by_lower_case[similar[0]]}? " if similar else ""
 

@@ -122,7 +122,7 @@ def _unknown_name(name: str, kind: str, location: Location | None) -> InputError
 def _similar_machine(name: str, known: list[str]) -> str:
     """Suggest a profile whose name is misspelt or cut short; others are different machines."""
     lower = name.lower()
-    begins = [one for one in known if one.startswith(lower)]
+    begins = [name for name in known if name.startswith(lower)]
     if question := did_you_mean(name, begins) or did_you_mean(name, known, _SAME_MACHINE):
         return question
     similar = did_you_mean(name, known).removeprefix("did you mean ").removesuffix("? ")

@@ -51,7 +51,7 @@ class Sentence(str):
 
 def joined_sentences(separator: str, sentences: Iterable[str]) -> Sentence:
     """Join texts as `str.join` does, and keep their numbers."""
-    return Sentence(*[word for one in sentences for word in (separator, one)][1:])
+    return Sentence(*[word for sentence in sentences for word in (separator, sentence)][1:])
 
 
 def with_whole_numbers(text: str) -> Sentence:

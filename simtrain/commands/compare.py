@@ -71,7 +71,7 @@ def compare(
         message = "a single scenario with --no-sensitivity leaves nothing to show"
         fix = "add a scenario or --change, or remove --no-sensitivity"
         raise InputError.of("E843", message, Location("--no-sensitivity"), fix)
-    columns = [scenario_column(name, one, allow_oom, sensitivity) for name, one in loaded]
+    columns = [scenario_column(name, scenario, allow_oom, sensitivity) for name, scenario in loaded]
     comparison = Comparison(columns, differences_between(columns))
     show(
         output,
@@ -99,10 +99,12 @@ def load_compared(
         copy = load_scenario(scenarios[0], [*overrides, *changes])
     except InputError as error:
         # Changes are applied like --set, but were written after --change.
-        places = {Location(f"--set {one}"): Location(f"--change {one}") for one in changes}
+        places = {Location(f"--set {change}"): Location(f"--change {change}") for change in changes}
         raise InputError(
-            replace(one, location=places.get(one.location, one.location)) if one.location else one
-            for one in error.problems
+            replace(problem, location=places.get(problem.location, problem.location))
+            if problem.location
+            else problem
+            for problem in error.problems
         ) from None
     return [*loaded, (" ".join([scenarios[0], *changes]), copy)]
 
@@ -131,4 +133,4 @@ def differences_between(columns: Sequence[ScenarioColumn]) -> tuple[Difference, 
     """Compare the other scenarios with the first; a single one has no differences."""
     from simtrain.iteration.report.difference import compare as compare_with_first
 
-    return compare_with_first(*(one.result for one in columns)) if len(columns) > 1 else ()
+    return compare_with_first(*(column.result for column in columns)) if len(columns) > 1 else ()

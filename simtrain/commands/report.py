@@ -101,7 +101,7 @@ def _of_iterations(
     from simtrain.views.compare import Comparison
 
     loaded = load_compared(scenarios, overrides or [], changes or [])
-    columns = [scenario_column(name, one, True, sensitivity) for name, one in loaded]
+    columns = [scenario_column(name, scenario, True, sensitivity) for name, scenario in loaded]
     curves = [_curves_of(column) if sensitivity else () for column in columns]
     with status("writing the report"):
         runs = [
@@ -123,4 +123,6 @@ def _curves_of(column: ScenarioColumn) -> tuple[ResourceCurve, ...]:
 
     name = column.name
     with status(f"simulating {name} on other clusters") as show_status:
-        return resource_curves(column.result, on_progress=lambda one: show_status(f"{name}, {one}"))
+        return resource_curves(
+            column.result, on_progress=lambda description: show_status(f"{name}, {description}")
+        )

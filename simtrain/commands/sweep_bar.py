@@ -55,6 +55,6 @@ def sweep_bar(plan: Plan) -> Iterator[Callable[[Progress], None]]:
         with bar:
             yield update
     except KeyboardInterrupt:
-        found = f"{last.done} of {last.num_parts} parts are on disk"
-        emit(f"interrupted: {found}; run the same command to resume\n", sys.stderr)
+        on_disk = f"{last.done} of {last.num_parts} parts are on disk"
+        emit(f"interrupted: {on_disk}; run the same command to resume\n", sys.stderr)
         raise typer.Exit(INTERRUPTED) from None

@@ -117,19 +117,19 @@ class BottleneckFinder:
         now_s = seconds(self.model)
         if now_s == 0:
             return None
-        found: list[tuple[float, str, Limit]] = []
+        limits: list[tuple[float, str, Limit]] = []
         for name, limit, changed in self._changed:
             share = abs(math.log(seconds(changed) / now_s) / math.log1p(_CHANGE))
             if share > _LEAST_SHARE:
-                found.append((share, name, limit))
-        if not found:
+                limits.append((share, name, limit))
+        if not limits:
             return None
-        most = max(share for share, _, _ in found)
-        _, entry, limit = next(one for one in found if one[0] > most - _EQUAL)
+        most = max(share for share, _, _ in limits)
+        _, entry, limit = next(candidate for candidate in limits if candidate[0] > most - _EQUAL)
         shares: dict[str, float] = defaultdict(float)
-        for share, name, _ in found:
+        for share, name, _ in limits:
             shares[name] += share
-        return Bottleneck(limit, entry, dict(sorted(shares.items(), key=lambda one: -one[1])))
+        return Bottleneck(limit, entry, dict(sorted(shares.items(), key=lambda share: -share[1])))
 
     @cached_property
     def _changed(self) -> list[tuple[str, Limit, DurationModel]]:
@@ -142,7 +142,7 @@ class BottleneckFinder:
         ]
         return [
             (name, limit, DurationModel(with_changed(profile, name, _constant(changed))))
-            for place, name, value in sorted(ranked, key=lambda one: one[0])
+            for place, name, value in sorted(ranked, key=lambda item: item[0])
             for changed, limit in _changes(value, _LIMITS[place][1])
         ]
 
@@ -173,5 +173,5 @@ def _changed_item(item: BaseModel, fields: Iterable[str]) -> BaseModel:
 
 def _changed(value: Any) -> Any:
     if isinstance(value, list):
-        return [_changed(one) for one in value]
+        return [_changed(entry) for entry in value]
     return None if value is None else value * (1 + _CHANGE)

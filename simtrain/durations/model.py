@@ -41,10 +41,10 @@ class DurationModel:
 
     def gemm_machine(self, dtype: ProductType) -> GemmMachine:
         """The numbers for matrix products of a data type."""
-        found = self._machines.get(dtype)
-        if found is None:
-            found = self._machines[dtype] = GemmMachine.of(self.profile, dtype)
-        return found
+        machine = self._machines.get(dtype)
+        if machine is None:
+            machine = self._machines[dtype] = GemmMachine.of(self.profile, dtype)
+        return machine
 
     def seconds(self, work: Work) -> float:
         """Time of one piece of work."""
@@ -101,10 +101,10 @@ class DurationModel:
 
     def _bandwidth(self, work: Elementwise) -> float:
         memory, family = self.profile.memory_bound, work.family
-        own: KernelBandwidths | None = getattr(memory.kernels, family.value, None)
-        found = own and (own.backward if work.is_backward else own.forward)
+        of_family: KernelBandwidths | None = getattr(memory.kernels, family.value, None)
+        measured = of_family and (of_family.backward if work.is_backward else of_family.forward)
         default = memory.stream_bandwidth if family.streams else memory.fused_bandwidth
-        return (found or default).value
+        return (measured or default).value
 
     def _host_bytes_per_s(self, resource: HostResource) -> float:
         """One GPU's share while all GPUs of the node use the resource."""

@@ -61,16 +61,16 @@ class Draft:
 
     def origin(self, *names: str, otherwise: str = "") -> str:
         """Return a comment with the names and lines of the settings that are given."""
-        given = [setting for name in names if (setting := self.given(name))]
-        if not given:
+        settings = [setting for name in names if (setting := self.given(name))]
+        if not settings:
             return otherwise or self.default
-        words = ", ".join(setting.spelled for setting in given)
-        lines = {one.place.line for one in given if one.place and one.place.line}
+        words = ", ".join(setting.spelled for setting in settings)
+        lines = {setting.place.line for setting in settings if setting.place and setting.place.line}
         return f"{words}, line {', '.join(map(str, sorted(lines)))}" if lines else words
 
     def place(self, *names: str) -> Location | None:
         """Return the position of the first setting that is given."""
-        return next((found.place for name in names if (found := self.given(name))), None)
+        return next((setting.place for name in names if (setting := self.given(name))), None)
 
     def set(
         self, name: str, value: Any, *settings: str, otherwise: str = "", detail: str = ""
@@ -100,7 +100,11 @@ class Draft:
 
     def override(self, name: str) -> int | None:
         """Return the integer that --set assigns to a field, or None."""
-        values = [one.partition("=")[2] for one in self.overrides if path_of(one) == _path(name)]
+        values = [
+            override.partition("=")[2]
+            for override in self.overrides
+            if path_of(override) == _path(name)
+        ]
         return int(values[-1]) if values and values[-1].strip().isdecimal() else None
 
     def note(self, source: str | Setting, text: str, place: Location | None = None) -> None:
@@ -147,9 +151,9 @@ class Draft:
             if setting is None or name not in effects or not effects[name].applies(setting.value):
                 continue
             refining = [
-                one.spelled
-                for one in self.settings.values()
-                if (details or {}).get(one.name) == name != one.name
+                setting.spelled
+                for setting in self.settings.values()
+                if (details or {}).get(setting.name) == name != setting.name
             ]
             refined = f" (with {', '.join(refining)})" if refining else ""
             self.note(setting, effects[name].text + refined)
@@ -169,7 +173,9 @@ class Draft:
         for override in self.overrides:
             document = apply_overrides(spell_out_words(document), [override])
             path = path_of(override)
-            kept = {one: self.comments[one] for one in self.comments if one[: len(path)] != path}
+            kept = {
+                field: self.comments[field] for field in self.comments if field[: len(path)] != path
+            }
             self.comments = kept | {path: "--set"}
         document = spell_out_words(document)
         written = {".".join(map(str, path)) for path, _ in leaves(document.data)}

@@ -80,7 +80,8 @@ def unknown_settings(
     """
     names = [setting.spelled for setting in settings]
     lines = [
-        f" (line {one.place.line})" if one.place and one.place.line else "" for one in settings
+        f" (line {setting.place.line})" if setting.place and setting.place.line else ""
+        for setting in settings
     ]
     if len(settings) == 1:
         question = did_you_mean(names[0][:_MAX_NAME], sorted(known))

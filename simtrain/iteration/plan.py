@@ -141,7 +141,7 @@ class Plan:
     def steps(self) -> tuple[StepOps, ...]:
         """The different optimizer steps, in the order of their first stages."""
         different = dict.fromkeys(self.stage_parameters)
-        return tuple(step_ops(self.step_options, one) for one in different)
+        return tuple(step_ops(self.step_options, parameters) for parameters in different)
 
     @cached_property
     def order(self) -> PipelineOrder:
@@ -212,10 +212,10 @@ class Plan:
         return collective("gather on receive", *gather)
 
     def bucket_ops(
-        self, chunk: int, bucket: int, held: Parameters | None, *, gathers: bool = False
+        self, chunk: int, bucket: int, of_stage: Parameters | None, *, gathers: bool = False
     ) -> tuple[Op, ...]:
         """Return `buckets.bucket_ops` for a chunk, by its number among the different ones."""
-        return bucket_ops(self.step_options, self.buckets[chunk], bucket, held, gathers=gathers)
+        return bucket_ops(self.step_options, self.buckets[chunk], bucket, of_stage, gathers=gathers)
 
     def pass_of(self, action: Action) -> Pass:
         """Return the pass that an action runs."""
@@ -266,8 +266,8 @@ class Plan:
         less = None if in_pipeline else replace(sharding, reduces=False)
         options = shared(replace(self.options, sharding=less))
         return {
-            key: replace(one, options=options)
-            for key, one in self.passes.items()
+            key: replace(pass_, options=options)
+            for key, pass_ in self.passes.items()
             if in_pipeline or key[1] == "B"
         }
 
@@ -283,8 +283,8 @@ class Plan:
 
     def different_passes(self) -> Iterator[tuple[Pass, int]]:
         """Yield the different passes of a replica, and the number of each."""
-        for key, one in self.passes.items():
-            yield one, self.num_passes[key]
+        for key, pass_ in self.passes.items():
+            yield pass_, self.num_passes[key]
 
     @cached_property
     def num_passes(self) -> Counter[tuple[int, Kind, bool]]:
@@ -307,12 +307,12 @@ class Plan:
         """Count the passes of a schedule in which only some backward passes are split."""
         schedule, numbers = self.schedule, np.array(self.model_chunks.numbers)
         columns = numbers[schedule.virtual_stage], schedule.kind, self.order.saves_all
-        found, counts = np.unique(np.stack(columns), axis=1, return_counts=True)
+        combinations, counts = np.unique(np.stack(columns), axis=1, return_counts=True)
         return Counter(
             {
                 (number, KINDS[kind], bool(saves_all)): count
                 for (number, kind, saves_all), count in zip(
-                    found.T.tolist(), counts.tolist(), strict=True
+                    combinations.T.tolist(), counts.tolist(), strict=True
                 )
             }
         )

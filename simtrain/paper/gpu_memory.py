@@ -23,12 +23,12 @@ def fig1(progress: Progress | None = None) -> Reproduction:
         states[model], embeddings[model] = layers, ends
         for strategy in (BASELINE, PRESENT):
             labels, plan = (model, strategy), paper_plan(paper_scenario(model, strategy))
-            activations[labels] = held = replayed_bytes(plan, 0)
+            activations[labels] = activations_bytes = replayed_bytes(plan, 0)
             paper = float(Formulas.of(plan.scenario).first_stage_bytes)
             equations[labels] = paper, _layers_bytes(plan)
             fits = strategy == PRESENT
             limit = Limit(highest=capacity) if fits else Limit(lowest=capacity)
-            totals[labels] = Entry(labels, None, layers + ends + held, limit)
+            totals[labels] = Entry(labels, None, layers + ends + activations_bytes, limit)
     return reproduction(
         "fig1",
         states=states,

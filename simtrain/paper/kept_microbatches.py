@@ -52,7 +52,7 @@ def appendix_c(progress: Progress | None = None) -> AppendixC:
         kept |= {(model, name): value for name, value in _kept(results[model, KEEPING].plan)}
     example = simulate(_example())
     windows = most_outstanding(example.plan.schedule).tolist()
-    found = reproduction(
+    tables = reproduction(
         "appendix-c",
         utilization={case: result.mfu for case, result in results.items()},
         gains=gains,
@@ -62,7 +62,7 @@ def appendix_c(progress: Progress | None = None) -> AppendixC:
             for stage, window in enumerate(windows)
         },
     )
-    return AppendixC(found.title, found.sections, tuple(_passes(example)))
+    return AppendixC(tables.title, tables.sections, tuple(_passes(example)))
 
 
 def _kept(plan: Plan) -> Iterator[tuple[str, int]]:
@@ -72,7 +72,7 @@ def _kept(plan: Plan) -> Iterator[tuple[str, int]]:
     yield "forward passes outstanding on the first stage", outstanding[0]
     yield "kept of these", kept[0]
     yield "stages", len(kept)
-    whole = sum(one == most for one, most in zip(kept, outstanding, strict=True))
+    whole = sum(number == most for number, most in zip(kept, outstanding, strict=True))
     yield "stages without recompute", whole
 
 

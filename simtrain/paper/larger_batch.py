@@ -51,16 +51,16 @@ def freed_memory(
     on_progress: Progress | None = None,
 ) -> dict[str, FreedMemory]:
     """Compute the memory of each variant, and simulate the variants that fit."""
-    found = {}
+    freed = {}
     for model in reported(models, on_progress, lambda name: f"batches of {name}"):
         capacity = simulate_memory(paper_scenario(model, "full")).capacity_bytes
         batches: list[Variant] = []
         pipelines: list[Variant] = []
         for strategy in STRATEGIES:
-            batches += [_variant(strategy, one) for one in _microbatches(model, strategy, sizes)]
-            pipelines += [_variant(strategy, one) for one in _pipelines(model, strategy)]
-        found[model] = FreedMemory(capacity, tuple(batches), tuple(pipelines))
-    return found
+            batches += [_variant(strategy, size) for size in _microbatches(model, strategy, sizes)]
+            pipelines += [_variant(strategy, stages) for stages in _pipelines(model, strategy)]
+        freed[model] = FreedMemory(capacity, tuple(batches), tuple(pipelines))
+    return freed
 
 
 def _microbatches(model: str, strategy: str, sizes: Sequence[int]) -> Iterator[Scenario]:

@@ -21,8 +21,8 @@ only the simulation can determine.
 @functools.cache
 def published(target: str) -> dict[str, Any]:
     """Return title and sections of a target from published.yaml."""
-    found: dict[str, Any] = _file()[target]
-    return found
+    entries: dict[str, Any] = _file()[target]
+    return entries
 
 
 @functools.cache
@@ -57,14 +57,14 @@ def _entry(
     about: dict[str, Any], labels: tuple[str, ...], ours: float | tuple[float, float]
 ) -> Entry:
     unit, rule = UNITS[about["unit"]], about.get("limit")
-    found: Any = about.get("paper", {})
+    entry: Any = about.get("paper", {})
     scale = 1 if unit.name == "fraction" else unit.scale
     paper, simulated = ours if isinstance(ours, tuple) else (None, ours)
     for label in labels:
-        found = found.get(label, {})
-    if isinstance(found, dict):
-        found, rule = found.get("value"), found.get("limit", rule)
-    paper = paper if found is None else found * scale
+        entry = entry.get(label, {})
+    if isinstance(entry, dict):
+        entry, rule = entry.get("value"), entry.get("limit", rule)
+    paper = paper if entry is None else entry * scale
     limit = None if paper is None else _limit(rule, paper)
     return Entry(labels, paper, simulated, limit)
 

@@ -79,14 +79,14 @@ def layer_times(model: str, length: int = 2048, *, sequence_parallel: bool) -> d
     )
     scenarios = {name: paper_scenario(model, name, *overrides) for name in RECOMPUTES}
     saving, profile = scenarios["none"], profile_of(scenarios["none"])
-    durations, found = DurationModel(profile), {}
+    durations, times = DurationModel(profile), {}
     _, saving_backward = simulate_layer(saving, profile)
     model_flops = sum(map(total_flops, layer_ops(saving)))
     for recompute, scenario in scenarios.items():
         forward, backward = simulate_layer(scenario, profile)
         forward_ops, backward_ops = layer_ops(scenario)
         ops = [*forward_ops, *backward_ops]
-        found[recompute] = LayerTime(
+        times[recompute] = LayerTime(
             forward_s=forward.duration_s,
             backward_s=saving_backward.duration_s,
             recompute_s=backward.duration_s - saving_backward.duration_s,
@@ -96,4 +96,4 @@ def layer_times(model: str, length: int = 2048, *, sequence_parallel: bool) -> d
             num_ops=len(ops),
             num_extrapolated=sum(durations.is_extrapolated(op.work) for op in ops),
         )
-    return found
+    return times

@@ -12,7 +12,9 @@ def fig8(progress: Progress | None = None) -> Reproduction:
     """Simulate one layer per model: baseline, full recompute, and present work."""
     times, overheads = {}, {}
     for model in reported(MODELS, progress):
-        whole, sharded = (layer_times(model, sequence_parallel=one) for one in (False, True))
+        whole, sharded = (
+            layer_times(model, sequence_parallel=is_sharded) for is_sharded in (False, True)
+        )
         bars = {BASELINE: whole["none"], "full": whole["full"], PRESENT: sharded["selective"]}
         for strategy, layer in bars.items():
             times[model, strategy, "forward"] = layer.forward_s

@@ -33,10 +33,10 @@ def fig9(progress: Progress | None = None) -> Reproduction:
     }
     # Under 1F1B: the step between consecutive stages, and the spike on the first stage.
     formulas = Formulas.of(_plan(WHOLE, True).scenario)
-    held = [curves[WHOLE, DEALLOCATED, str(stage)] for stage in range(formulas.p - 1)]
-    steps = [before - after for before, after in itertools.pairwise(held[1:])]
+    first_stages = [curves[WHOLE, DEALLOCATED, str(stage)] for stage in range(formulas.p - 1)]
+    steps = [before - after for before, after in itertools.pairwise(first_stages[1:])]
     step = float(formulas.layer_bytes * formulas.layers / formulas.p)
-    spike = float(formulas.embedding_dropout_bytes), held[0] - held[1] - steps[0]
+    spike = float(formulas.embedding_dropout_bytes), first_stages[0] - first_stages[1] - steps[0]
     shape = {
         "smallest step from one stage to the next": (step, min(steps)),
         "largest step from one stage to the next": (step, max(steps)),

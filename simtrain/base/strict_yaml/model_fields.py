@@ -79,7 +79,7 @@ def names_of(model_class: type[BaseModel], last: str) -> tuple[str, ...]:
 def settable_names(model_class: type[BaseModel]) -> list[str]:
     """Dotted names of all fields of a model that are no sections themselves."""
     names = list(_dotted_names(model_class))
-    return [name for name in names if not any(one.startswith(f"{name}.") for one in names)]
+    return [name for name in names if not any(other.startswith(f"{name}.") for other in names)]
 
 
 def _dotted_names(annotation: Any) -> Iterator[str]:
@@ -93,8 +93,8 @@ def _annotation_inside(annotation: Any, part: str | int) -> Any:
     arguments = typing.get_args(annotation)
     origin = typing.get_origin(annotation)
     if origin in (typing.Union, types.UnionType, typing.Annotated):
-        found = (_annotation_inside(argument, part) for argument in arguments)
-        return next((one for one in found if one is not None), None)
+        annotations = (_annotation_inside(argument, part) for argument in arguments)
+        return next((annotation for annotation in annotations if annotation is not None), None)
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return arguments[1]
     if isinstance(origin, type) and issubclass(origin, (list, tuple)):

@@ -173,7 +173,7 @@ def similar_names_advice(path: pathlib.Path) -> str:
         return f"the folder {folder} cannot be read either: check the path"
     similar = difflib.get_close_matches(path.name, names)
     if similar:
-        return f"did you mean {' or '.join(str(folder / one) for one in similar)}?"
+        return f"did you mean {' or '.join(str(folder / name) for name in similar)}?"
     suffixes = (".yaml", ".yml") if path.suffix in ("", ".yaml", ".yml") else (path.suffix,)
     candidates = [str(folder / name) for name in names if name.endswith(suffixes)]
     if not candidates:

@@ -185,9 +185,9 @@ def _explain_unknown_key(refusal: _Refusal) -> Problem:
     if not 0 < len(elsewhere) <= _MOST_NAMES:
         elsewhere = tuple(map(refusal.in_full, similar))
     question = f"did you mean {' or '.join(elsewhere)}? " if elsewhere else ""
-    own, whole = (other_names(refusal.model_class, path) for path in (refusal.path[:-1], ()))
-    if instead := own.get(key) or whole.get(key):
-        is_own = key in own and instead.split()[0].rstrip(",:") in legal
+    of_section, whole = (other_names(refusal.model_class, path) for path in (refusal.path[:-1], ()))
+    if instead := of_section.get(key) or whole.get(key):
+        is_own = key in of_section and instead.split()[0].rstrip(",:") in legal
         verb = "" if instead.startswith("remove") else "write "
         question = f"{verb}{refusal.in_full(instead) if is_own else instead}. "
     where, keys = f"in {refusal.home}", f"The keys of {refusal.home}"
@@ -223,8 +223,8 @@ def _expecting(
         value = refusal.detail["input"]
         kind = type(value)
         the_type = "" if kind in _WORDS else f"the {_TYPES.get(kind, kind.__name__)} "
-        found = the_type + as_written(value)
-        message = f"{refusal.name} must be {expected}, not {found}"
+        value_text = the_type + as_written(value)
+        message = f"{refusal.name} must be {expected}, not {value_text}"
         meant = hint(value) or refusal.example
         return refusal.at_value("E203", message, f"write {meant or expected}")
 

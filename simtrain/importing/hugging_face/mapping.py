@@ -258,9 +258,9 @@ class _ConfigDraft(Draft):
         layers = self.value("model.num_layers")
         if not (isinstance(layers, int) and isinstance(dense, list) and isinstance(step, int)):
             return 0, 1
-        pattern = [one not in dense and (one + 1) % step == 0 for one in range(layers)]
-        if found := dense_and_frequency(pattern):
-            return found
+        pattern = [layer not in dense and (layer + 1) % step == 0 for layer in range(layers)]
+        if numbers := dense_and_frequency(pattern):
+            return numbers
         key = "mlp_only_layers" if dense else "decoder_sparse_step"
         raise InputError.of(
             "E878",
@@ -304,7 +304,7 @@ class _ConfigDraft(Draft):
         """Set the window, and the layers without a window."""
         every = self.value("model.full_attention_every")
         if isinstance(every, list):
-            has_window = [one == "sliding_attention" for one in every]
+            has_window = [kind == "sliding_attention" for kind in every]
             if not any(has_window):
                 return
             every = None if all(has_window) else full_attention_every(has_window)

@@ -34,8 +34,8 @@ class MegatronDraft(Draft):
             overrides=overrides,
         )
         refuse_other_models(source)
-        unknown = [one for one in source.arguments.values() if one.name not in KNOWN]
-        names = {one.spelled for one in unknown}
+        unknown = [argument for argument in source.arguments.values() if argument.name not in KNOWN]
+        names = {argument.spelled for argument in unknown}
         known = KNOWN
         if any(name.startswith("--") for name in names):
             known = {f"--{name.replace('_', '-')}" for name in KNOWN | SPELLINGS.keys()}

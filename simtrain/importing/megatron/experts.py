@@ -33,9 +33,9 @@ def set_mlp(draft: MegatronDraft, size: int, comment: str) -> None:
     draft.set("model.experts.num", experts, "num_experts")
     top_k = draft.integer("moe_router_topk") or 2
     draft.set("model.experts.top_k", top_k, "moe_router_topk")
-    own = draft.integer("moe_ffn_hidden_size")
-    if own is not None:
-        draft.set("model.experts.ffn_hidden_size", own, "moe_ffn_hidden_size")
+    ffn_hidden_size = draft.integer("moe_ffn_hidden_size")
+    if ffn_hidden_size is not None:
+        draft.set("model.experts.ffn_hidden_size", ffn_hidden_size, "moe_ffn_hidden_size")
     else:
         draft.set_because("model.experts.ffn_hidden_size", size, comment)
     draft.copy_integers("moe_shared_expert_intermediate_size")
@@ -60,13 +60,13 @@ def _layers(draft: MegatronDraft) -> tuple[int, int]:
         raise wrong(argument, "must be a number, or a list such as ([0]*3+[1]*58)") from None
     if not isinstance(pattern, list) or len(pattern) != layers or not {*pattern} <= {0, 1}:
         raise wrong(argument, f"must contain 0 or 1 for each of the {layers} layers")
-    found = dense_and_frequency([one == 1 for one in pattern])
-    if found is None:
+    numbers = dense_and_frequency([layer == 1 for layer in pattern])
+    if numbers is None:
         raise wrong(
             argument,
             "must start with dense layers, followed by experts in every layer or every nth layer",
         )
-    return found
+    return numbers
 
 
 def _list(node: ast.expr, longest: int) -> int | list[int]:
@@ -75,7 +75,7 @@ def _list(node: ast.expr, longest: int) -> int | list[int]:
         case ast.Constant(value=int(number)):
             return number
         case ast.List(elts=elements):
-            return [ast.literal_eval(one) for one in elements]
+            return [ast.literal_eval(element) for element in elements]
         case ast.BinOp(left=left, op=ast.Add(), right=right):
             sides = _list(left, longest), _list(right, longest)
             return sides[0] + sides[1]  # type: ignore[operator]

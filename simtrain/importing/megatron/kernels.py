@@ -43,8 +43,8 @@ def set_software(draft: MegatronDraft) -> None:
     if draft.data["recompute"]["strategy"] != "none" and draft.given("cuda_graph_scope"):
         return
     for name in _GRAPHS:
-        found = draft.known(name)
-        if found and found.value not in ("none", "False"):
+        setting = draft.known(name)
+        if setting and setting.value not in ("none", "False"):
             draft.set("software.cuda_graphs", True, name)
 
 

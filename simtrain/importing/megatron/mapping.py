@@ -74,7 +74,9 @@ def import_megatron(
         set_expert_parallelism,
     ):
         set_section(draft)
-    effects = {name: one for name, one in NOT_MODELLED.items() if not _is_neutral(draft, name)}
+    effects = {
+        name: effect for name, effect in NOT_MODELLED.items() if not _is_neutral(draft, name)
+    }
     # A log prints all details of all arguments.
     draft.note_effects(effects, {} if draft.is_printed else DETAILS)
     return draft.finished(_REQUIRED)

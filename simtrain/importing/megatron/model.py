@@ -125,12 +125,12 @@ def _set_window(draft: MegatronDraft) -> None:
     if sizes[1] == "-1":
         return
     every = draft.known("window_attn_skip_freq")
-    found = _full_attention_every(draft, every) if every else None
-    if found == 1:
+    step = _full_attention_every(draft, every) if every else None
+    if step == 1:
         return
     draft.set("model.attention_window", int(sizes[1]) + 1, "window_size")
-    if found:
-        draft.set("model.full_attention_every", found, "window_attn_skip_freq")
+    if step:
+        draft.set("model.full_attention_every", step, "window_attn_skip_freq")
 
 
 def _full_attention_every(draft: MegatronDraft, argument: Setting) -> int | None:
@@ -144,8 +144,8 @@ def _full_attention_every(draft: MegatronDraft, argument: Setting) -> int | None
         raise wrong(argument, f"must be a number, or 0 or 1 for each of the {layers} layers")
     if len({*pattern}) < 2:
         return 1 if "0" in pattern else None
-    if found := full_attention_every([one == "1" for one in pattern]):
-        return found
+    if step := full_attention_every([layer == "1" for layer in pattern]):
+        return step
     raise wrong(argument, "must skip every nth layer; other patterns are not modelled")
 
 

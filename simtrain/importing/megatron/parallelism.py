@@ -60,10 +60,10 @@ def _set_context(draft: MegatronDraft) -> None:
     (communication,) = (_CONTEXT_COMMUNICATION[name] for name in names)
     draft.set("parallelism.context_communication", communication, "cp_comm_type")
     sizes = "hierarchical_context_parallel_sizes"
-    if communication == "a2a+p2p" and (given := draft.known(sizes)):
-        neighbours, *_ = [*listed(given), ""]
+    if communication == "a2a+p2p" and (setting := draft.known(sizes)):
+        neighbours, *_ = [*listed(setting), ""]
         if not neighbours.isdecimal():
-            raise wrong(given, "must be a list of sizes")
+            raise wrong(setting, "must be a list of sizes")
         draft.set("parallelism.context_a2a", int(neighbours), sizes)
 
 
@@ -79,10 +79,10 @@ def set_stages(draft: MegatronDraft) -> None:
     }
     accounted = {end: draft.flag(account) for end, (_, account) in ends.items()}
     slots = (draft.layers or 0) + sum(accounted.values())
-    for end, (own, account) in ends.items():
+    for end, (argument, account) in ends.items():
         field = f"parallelism.{end}_stage_layers"
-        if layers := draft.integer(own):
-            draft.set(field, layers, own)
+        if layers := draft.integer(argument):
+            draft.set(field, layers, argument)
         elif accounted[end] and chunks > 1:
             draft.note(draft.settings[account], "one chunk of the stage has one layer less")
         elif accounted[end] and draft.pipeline > 1:
@@ -139,7 +139,7 @@ def set_replicas(draft: MegatronDraft) -> None:
         return
     ranks = draft.tensor * draft.pipeline * draft.context
     launcher = draft.launcher.values()
-    place = next((one.place for one in launcher), draft.place("world_size"))
+    place = next((setting.place for setting in launcher), draft.place("world_size"))
     if world % ranks:
         raise InputError.of(
             "E872",
@@ -158,15 +158,18 @@ def _world(draft: MegatronDraft) -> tuple[int | None, str]:
     if world := draft.integer("world_size"):
         return world, draft.origin("world_size")
     launcher = [draft.launcher.get(name) for name in ("nproc_per_node", "nnodes")]
-    given = [one for one in launcher if one]
-    for one in given:
-        if one.unknown:
-            message, fix = f"{one.spelled} is {one.unknown}", "add --set parallelism.data=..., "
-            raise unknown_value(message, one.unknown, one.place, fix)
-    counts = [converted(one, int, "an integer") for one in given]
+    settings = [setting for setting in launcher if setting]
+    for setting in settings:
+        if setting.unknown:
+            message, fix = (
+                f"{setting.spelled} is {setting.unknown}",
+                "add --set parallelism.data=..., ",
+            )
+            raise unknown_value(message, setting.unknown, setting.place, fix)
+    counts = [converted(setting, int, "an integer") for setting in settings]
     if len(counts) < 2:
         return None, ""
-    return counts[0] * counts[1], " x ".join(one.spelled for one in given)
+    return counts[0] * counts[1], " x ".join(setting.spelled for setting in settings)
 
 
 def set_batch(draft: MegatronDraft) -> None:

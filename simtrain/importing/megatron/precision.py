@@ -37,14 +37,14 @@ def set_precision(draft: MegatronDraft) -> None:
 def _set_weights(draft: MegatronDraft) -> bool:
     """Set whether the distributed optimizer or Megatron-FSDP keeps weights in fp8; return it."""
     names = "fp8_param_gather", "fp8_param"
-    given = draft.given(names[0]) or draft.given(names[1])
-    if given is None or not any(map(draft.flag, names)):
+    setting = draft.given(names[0]) or draft.given(names[1])
+    if setting is None or not any(map(draft.flag, names)):
         return False
     if draft.data["memory"]["zero_stage"] not in (1, 3):
         return False
     if draft.data["precision"]["fp8_recipe"] == "mxfp8" or draft.flag("use_torch_fsdp2"):
         text = "weights gathered and kept in fp8: fewer bytes; the scenario has bf16"
-        draft.note(given, text)
+        draft.note(setting, text)
         return False
     draft.set("precision.fp8_parameters", True, *names)
     return True

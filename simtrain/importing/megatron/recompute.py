@@ -36,10 +36,10 @@ def set_recompute(draft: MegatronDraft) -> None:
 def _set_modules(draft: MegatronDraft) -> None:
     argument = draft.known("recompute_modules")
     named = listed(argument) if argument else ["core_attn"]
-    if argument and (unknown := [one for one in named if one not in _MODULES]):
+    if argument and (unknown := [name for name in named if name not in _MODULES]):
         says = f"has {unknown[0]}, which is not modelled; write some of {', '.join(_MODULES)}"
         raise wrong(argument, says)
-    modules = {_MODULES[one] for one in named}
+    modules = {_MODULES[name] for name in named}
     if draft.flag("moe_layer_recompute"):
         modules.add("moe")
     ignored = modules & _ignored(draft)
@@ -50,14 +50,14 @@ def _set_modules(draft: MegatronDraft) -> None:
             text = "less memory, but inputs are cast to fp8 twice"
             draft.note(f"--recompute-modules {module} with fp8", text)
         ignored |= unmodelled
-    found = [module for module in MODULES if module in modules - ignored]
+    recomputed = [module for module in MODULES if module in modules - ignored]
     names = ("recompute_modules", "moe_layer_recompute")
-    if not found:
+    if not recomputed:
         comment = f"{draft.origin(*names)}: none of these modules is recomputed"
         draft.set_because("recompute.strategy", "none", comment, draft.place(*names))
-    elif found != [*DEFAULT_MODULES]:
+    elif recomputed != [*DEFAULT_MODULES]:
         detail = f"not {', '.join(sorted(ignored))}, which no layer has" if ignored else ""
-        draft.set("recompute.modules", found, *names, detail=detail)
+        draft.set("recompute.modules", recomputed, *names, detail=detail)
 
 
 def _ignored(draft: MegatronDraft) -> set[str]:

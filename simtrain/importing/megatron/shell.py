@@ -327,7 +327,9 @@ class _Shell:
     def _case(self, node: Case) -> bool | None:
         text = known_text(self._joined(node.word), is_empty=True)
         for number, (patterns, body) in enumerate(node.branches):
-            matches = [None if text is None else self._matches(text, one) for one in patterns]
+            matches = [
+                None if text is None else self._matches(text, pattern) for pattern in patterns
+            ]
             if None in matches or node.falls_through or self.loops:
                 bodies = [body for _, body in node.branches[number:]]
                 for _ in bodies if node.falls_through else [None]:
@@ -406,8 +408,8 @@ class _Shell:
             self._taint(node.source, may_be_arguments=True)
             return None
         prefix: list[str] = []
-        while words and (found := _ASSIGNMENT.match(words[0].start)):
-            prefix.append(found[1])
+        while words and (assignment := _ASSIGNMENT.match(words[0].start)):
+            prefix.append(assignment[1])
             words = words[1:]
         assignments = node.words[: len(prefix)]
         if not words:
@@ -421,7 +423,7 @@ class _Shell:
         if literal in _DECLARATIONS and not self._function(literal):
             return self._declare(literal, words[1:], node.source)
         arguments = self.fields(words)
-        while arguments and all(one.state is State.ABSENT for one in arguments[0]):
+        while arguments and all(segment.state is State.ABSENT for segment in arguments[0]):
             arguments = arguments[1:]
         if not arguments:
             return None
@@ -468,16 +470,16 @@ class _Shell:
 
     def _child(self, text: Text) -> None:
         """Interpret an argument that is a script, as of `bash -c "torchrun ..."`."""
-        written = "".join(one.text for one in text if one.state is State.KNOWN)
+        written = "".join(segment.text for segment in text if segment.state is State.KNOWN)
         if ".py" in written and " --" in written:
             self._subshell(self._parsed([text]), is_opaque=True)
 
     def _parsed(self, texts: Iterable[Text]) -> Node:
         """Parse texts that a command evaluates, with blanks between them."""
         pieces = [
-            (one.text, one.offset, one.state is State.KNOWN)
+            (segment.text, segment.offset, segment.state is State.KNOWN)
             for text in texts
-            for one in (*text, Segment(" ", text[-1].offset if text else 0))
+            for segment in (*text, Segment(" ", text[-1].offset if text else 0))
         ]
         return evaluated_text(pieces, self.lines).parse()
 
@@ -515,7 +517,7 @@ class _Shell:
         old = self.scope.binding(name)
         if word.elements is not None:
             elements = tuple(self.fields(word.elements))
-            has_index = any(one.start.startswith("[") for one in word.elements)
+            has_index = any(element.start.startswith("[") for element in word.elements)
             if has_index or (appends and isinstance(old, Unknown)):
                 self._bind(name, Unknown(True))
             elif appends and isinstance(old, Value):
@@ -765,7 +767,7 @@ class _Shell:
     def _text(self, parts: Iterable[Part]) -> Text:
         fields = _Fields(False, False, False)
         self._expand(parts, fields, quoted=True)
-        return tuple(one for text in fields.finish() for one in text)
+        return tuple(segment for text in fields.finish() for segment in text)
 
     def _expand(
         self, parts: Iterable[Part], fields: _Fields, quoted: bool, in_operand: bool = False
@@ -975,7 +977,7 @@ def known_text(text: Text, is_empty: bool = False) -> str | None:
     """
     if is_empty:
         text = tuple(segment for segment in text if segment.state is not State.ABSENT)
-    return None if any(one.state is not State.KNOWN for one in text) else _written(text)
+    return None if any(segment.state is not State.KNOWN for segment in text) else _written(text)
 
 
 def _written(text: Text) -> str:
@@ -991,9 +993,9 @@ def _emptiness(text: Text) -> bool | None:
 
 
 def _argument(text: Text) -> Argument:
-    unknown = next((one for one in text if one.state is not State.KNOWN), None)
+    unknown = next((segment for segment in text if segment.state is not State.KNOWN), None)
     offset = text[0].offset if text else 0
-    is_several = any(one.state is State.ARGUMENTS for one in text)
+    is_several = any(segment.state is State.ARGUMENTS for segment in text)
     return Argument(_written(text), offset, unknown.text if unknown else None, is_several)
 
 
@@ -1005,7 +1007,7 @@ def _parameters(arguments: list[Text]) -> _Binding:
 
 def _has_flags(text: Text) -> bool:
     written = f" {_written(text)}"
-    return " -" in written or any(one.state is State.ARGUMENTS for one in text)
+    return " -" in written or any(segment.state is State.ARGUMENTS for segment in text)
 
 
 def _may_be_arguments(binding: _Binding | None) -> bool:

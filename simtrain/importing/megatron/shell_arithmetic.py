@@ -41,15 +41,15 @@ def evaluate(formula: str, value_of: Callable[[str], int | None]) -> int | None:
     if "++" in formula or "--" in formula:
         return None
     while at < len(formula):
-        found = _TOKEN.match(formula, at)
+        token = _TOKEN.match(formula, at)
         # Bash reads 010 as octal.
-        if not found or (found[1] and found[1] != "0" and found[1].startswith("0")):
+        if not token or (token[1] and token[1] != "0" and token[1].startswith("0")):
             return None
-        value = value_of(found[2]) if found[2] else int(found[1]) if found[1] else found[3]
+        value = value_of(token[2]) if token[2] else int(token[1]) if token[1] else token[3]
         if value is None:
             return None
         tokens.append(value)
-        at = found.end()
+        at = token.end()
     try:
         value, rest = _binary(tokens, 0, 0)
     except (_Unsupported, ZeroDivisionError):

@@ -365,10 +365,10 @@ class Parser:
         """Parse redirections; return their texts."""
         texts = []
         self._skip_blanks()
-        while found := _REDIRECTION.match(self.script, self.at):
-            self.at = found.end()
+        while match := _REDIRECTION.match(self.script, self.at):
+            self.at = match.end()
             self._skip_blanks()
-            operator = found[0].lstrip("0123456789")
+            operator = match[0].lstrip("0123456789")
             if operator in ("<<", "<<-"):
                 delimiter = _DELIMITER.match(self.script, self.at)
                 if not delimiter:
@@ -379,7 +379,7 @@ class Parser:
                 self.pending.append((word, is_raw, operator == "<<-"))
             else:
                 self._word()
-            texts.append(self.script[found.start() : self.at])
+            texts.append(self.script[match.start() : self.at])
             self._skip_blanks()
         return tuple(texts)
 
@@ -591,9 +591,9 @@ class Parser:
         self._nest(self.at)
         while self.at < len(script) and script[self.at] not in ends:
             char, start, origin = script[self.at], self.at, self._origin()
-            if found := plain.match(script, start):
-                self.at = found.end()
-                parts.append(Literal(found[0], origin, quoted))
+            if match := plain.match(script, start):
+                self.at = match.end()
+                parts.append(Literal(match[0], origin, quoted))
             elif char == "'" and not quoted:
                 self.at = self._find("'", start + 1)
                 parts.append(Literal(script[start + 1 : self.at], origin + 1, True))
@@ -649,33 +649,33 @@ class Parser:
         if not quoted and script.startswith('$"', start):
             self.at += 1
             return Literal("", offset, True)
-        if found := _PARAMETER.match(script, start + 1):
-            self.at = found.end()
-            if found[1] and re.match(r"(?:\\\n)+\w", script[self.at : self.at + 9]):
+        if match := _PARAMETER.match(script, start + 1):
+            self.at = match.end()
+            if match[1] and re.match(r"(?:\\\n)+\w", script[self.at : self.at + 9]):
                 raise self._error("a name that continues on the next line is not read", start)
-            return Variable(script[start : self.at], offset, quoted, found[0])
+            return Variable(script[start : self.at], offset, quoted, match[0])
         self.at += 1
         return Literal("$", offset, True)
 
     def _skip_ansi(self) -> None:
         """Skip the text of $'...', in which a backslash escapes a quote."""
-        found = _ANSI.match(self.script, self.at)
-        if not found:
+        match = _ANSI.match(self.script, self.at)
+        if not match:
             raise self._unended("$'", self.at)
-        self.at = found.end()
+        self.at = match.end()
 
     def _braces(self, start: int, offset: int, quoted: bool) -> Variable:
         script = self.script
-        found = _BRACES.match(script, start + 2)
-        name, index, operator = (found[1], found[2] or "", found[3]) if found else ("", "", None)
-        self.at = found.end() if found else start + 2
+        match = _BRACES.match(script, start + 2)
+        name, index, operator = (match[1], match[2] or "", match[3]) if match else ("", "", None)
+        self.at = match.end() if match else start + 2
         # Single quotes are quotes in patterns, such as "${A%'x'}", but not in "${A:-'x'}".
         operand = self._parts("}", quoted and operator is not None)
         if self.at >= len(script):
             raise self._unended("${", start)
         self.at += 1
         source = script[start : self.at]
-        if not found:
+        if not match:
             name = next(iter(re.findall(NAME, source)), source)
         return Variable(source, offset, quoted, name, index, operator, tuple(operand))
 
@@ -720,8 +720,8 @@ class Parser:
     # -------------------------------------------------------------------------------------- tokens
 
     def _skip_blanks(self) -> None:
-        if found := _BLANK.match(self.script, self.at):
-            self.at = found.end()
+        if match := _BLANK.match(self.script, self.at):
+            self.at = match.end()
 
     def _skip_lines(self) -> None:
         self._skip_blanks()
@@ -729,10 +729,10 @@ class Parser:
             pass
 
     def _operator(self) -> str | None:
-        found = _OPERATOR.match(self.script, self.at)
-        if found and found[0] == "&" and _REDIRECTION.match(self.script, self.at):
+        match = _OPERATOR.match(self.script, self.at)
+        if match and match[0] == "&" and _REDIRECTION.match(self.script, self.at):
             return None
-        return found[0] if found else None
+        return match[0] if match else None
 
     def _take(self, *operators: str) -> str | None:
         """Skip one of the operators and the blanks after it; return it, or None."""
@@ -746,8 +746,8 @@ class Parser:
         return operator
 
     def _keyword(self) -> str | None:
-        found = _KEYWORD.match(self.script, self.at)
-        return found[0] if found else None
+        match = _KEYWORD.match(self.script, self.at)
+        return match[0] if match else None
 
     def _skip_keyword(self) -> str:
         keyword = self._keyword() or ""

@@ -78,7 +78,7 @@ def _begins_with_argument(text: str) -> bool:
 
 def _without_comments(text: str) -> str:
     """Replace comments with blanks, which keeps offsets."""
-    return re.sub(r"(?<!\S)#[^\n]*", lambda found: " " * len(found[0]), text)
+    return re.sub(r"(?<!\S)#[^\n]*", lambda comment: " " * len(comment[0]), text)
 
 
 def _header_prefix(line: str) -> str | None:
@@ -116,14 +116,14 @@ _WITHOUT_BRACKETS = dict.fromkeys(map(ord, "[]',"), " ")
 
 def _training_command(script: str, lines: Lines) -> tuple[list[Argument], list[Argument]]:
     """Return the words of the launcher and of Megatron-LM in the command that starts training."""
-    found = []
+    launches = []
     for words in commands_of(script, lines):
         at = next((at for at, word in enumerate(words) if word.text.endswith(".py")), -1)
         if words[0].text not in ("echo", "printf") and any(map(_is_megatron, words[at + 1 :])):
-            found.append((words[: at + 1], words[at + 1 :]))
-    if len(found) == 1:
-        return found[0]
-    message = f"{len(found) or 'no'} commands with arguments of Megatron-LM"
+            launches.append((words[: at + 1], words[at + 1 :]))
+    if len(launches) == 1:
+        return launches[0]
+    message = f"{len(launches) or 'no'} commands with arguments of Megatron-LM"
     fix = "import the script that starts torchrun, or import the arguments alone as one text"
     raise InputError.of("E875", message, Location(lines.file), fix)
 
@@ -158,8 +158,8 @@ def _given(words: Iterable[Argument], lines: Lines) -> Iterator[Setting]:
             flags[-1][2].append(word)
     for flag, word, values in flags:
         name, value_alone = _named(flag)
-        value = " ".join(one.text for one in values) if values else str(value_alone)
-        unknown = next((one.unknown for one in values if one.unknown), None)
+        value = " ".join(word.text for word in values) if values else str(value_alone)
+        unknown = next((value.unknown for value in values if value.unknown), None)
         yield Setting(name, flag, value, _place(lines, word), unknown)
 
 
@@ -197,12 +197,12 @@ def _place(lines: Lines, word: Argument) -> Location:
 
 def _launched(words: list[Argument], lines: Lines) -> dict[str, Setting]:
     """Return the launcher's arguments that set the number of ranks."""
-    found: dict[str, Setting] = {}
+    settings: dict[str, Setting] = {}
     for word, following in zip_longest(words, words[1:]):
         flag, equals, value = word.text.partition("=")
         if match := _LAUNCHER.fullmatch(flag):
             name = match[1].replace("-", "_")
             source = word if equals or not following else following
             value = value if equals or not following else following.text
-            found[name] = Setting(name, flag, value, _place(lines, word), source.unknown)
-    return found
+            settings[name] = Setting(name, flag, value, _place(lines, word), source.unknown)
+    return settings

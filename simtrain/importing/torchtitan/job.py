@@ -40,8 +40,8 @@ class JobDraft(Draft):
         known = {*MAPPED, *NOT_MODELLED, *WITHOUT_EFFECT}
         passed_over = {*WITHOUT_EFFECT_SECTIONS, *DETAILS}
         unknown = [
-            one
-            for key, one in self.settings.items()
+            setting
+            for key, setting in self.settings.items()
             if key not in known and key.partition(".")[0] not in passed_over
         ]
         self.refuse_unknown(unknown, "key", "a torchtitan job", known, ignore_unknown)

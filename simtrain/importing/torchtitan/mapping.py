@@ -275,10 +275,10 @@ class _Mapping(JobDraft):
     def _fp8(self) -> None:
         """Set fp8 if torchao's converter is modelled; note what is not."""
         key, data = "model.converters", self.data
-        given = self[key].split(",") if isinstance(self[key], str) else self[key]
-        if not isinstance(given, list):
+        values = self[key].split(",") if isinstance(self[key], str) else self[key]
+        if not isinstance(values, list):
             raise self.wrong(key, "must be a list", 'write ["float8"] or []')
-        names = [str(name) for name in given if name]
+        names = [str(name) for name in values if name]
         if not names:
             return
         recipe = self._float8_key("recipe_name")

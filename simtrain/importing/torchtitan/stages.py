@@ -23,10 +23,10 @@ def chunks_of_sizes(sizes: Sequence[int]) -> list[str]:
 
 def _chunks_between(points: Any, num_layers: int) -> list[str]:
     """Return the chunks that begin with these layers, after a first one; none if out of order."""
-    found = [_LAYER.fullmatch(str(name)) for name in points] if isinstance(points, list) else []
-    starts = [int(one[1]) for one in found if one]
+    matches = [_LAYER.fullmatch(str(name)) for name in points] if isinstance(points, list) else []
+    starts = [int(match[1]) for match in matches if match]
     sizes = [end - start for start, end in pairwise([0, *starts, num_layers])]
-    return chunks_of_sizes(sizes) if found and all(found) and min(sizes[1:]) > 0 else []
+    return chunks_of_sizes(sizes) if matches and all(matches) and min(sizes[1:]) > 0 else []
 
 
 def _chunks_of_modules(parts: Any, num_layers: int) -> list[str]:

@@ -39,7 +39,7 @@ GATHERED_PARAMETERS, GRADIENT_BUCKET = "gathered parameters", "gradient bucket"
 
 
 def buffers_of(
-    plan: Plan, held: Parameters, global_bytes: int, chunks: Sequence[int] = (0,)
+    plan: Plan, parameters: Parameters, global_bytes: int, chunks: Sequence[int] = (0,)
 ) -> tuple[Buffers, Buffers]:
     """Return a rank's buffers during passes (at their peak) and during the optimizer step.
 
@@ -52,11 +52,11 @@ def buffers_of(
     options = plan.step_options
     gathered, bucket = _exchanged_bytes(plan, chunks)
     copied = options.shard_gradient_bytes != FP32_BYTES and not options.narrow_states
-    fp32_bytes = options.held(held.total, held.experts, from_stage=1) * FP32_BYTES
+    fp32_bytes = options.held(parameters.total, parameters.experts, from_stage=1) * FP32_BYTES
     is_on_host = options.offloads
     always = {
         USERBUFFERS: registered_bytes(plan.microbatch) if plan.options.overlap.userbuffers else 0,
-        FP8_WEIGHTS: options.fp8_copies_bytes(held.in_fp8),
+        FP8_WEIGHTS: options.fp8_copies_bytes(parameters.in_fp8),
     }
     running = {
         GLOBAL: global_bytes,
@@ -91,8 +91,8 @@ def _exchanged_bytes(plan: Plan, chunks: Sequence[int]) -> tuple[int, int]:
     if not plan.options.sharding:
         return 0, 0
     passes = [
-        (chunk, *_unsharded_bytes(_of_one_sequence(one)))
-        for (chunk, *_), one in plan.passes.items()
+        (chunk, *_unsharded_bytes(_of_one_sequence(pass_)))
+        for (chunk, *_), pass_ in plan.passes.items()
         if chunk in chunks
     ]
     if not plan.reductions:
@@ -105,14 +105,14 @@ def _exchanged_bytes(plan: Plan, chunks: Sequence[int]) -> tuple[int, int]:
     return whole + max(0, beside), max(bucket for _, bucket in ends.values())
 
 
-def _of_one_sequence(one: Pass) -> Pass:
+def _of_one_sequence(pass_: Pass) -> Pass:
     """Return the pass with the sizes that do not affect parameters removed, to share the cache."""
-    batch = replace(one.options.microbatch, sequences=1, sequence_parallel=False)
-    return replace(one, options=replace(one.options, microbatch=batch))
+    batch = replace(pass_.options.microbatch, sequences=1, sequence_parallel=False)
+    return replace(pass_, options=replace(pass_.options, microbatch=batch))
 
 
 @functools.lru_cache(maxsize=4096)
-def _unsharded_bytes(one: Pass) -> tuple[int, int]:
+def _unsharded_bytes(pass_: Pass) -> tuple[int, int]:
     """Return the peaks of gathered parameters and of unreduced gradients in a pass."""
-    record = record_pass(one)
+    record = record_pass(pass_)
     return record.gathered_bytes, record.bucket_bytes

@@ -42,7 +42,7 @@ class MemoryReplay:
     def of(cls, plan: Plan) -> MemoryReplay:
         """Replay the schedule of a plan and add up the tensors that its passes save and free."""
         order, most = plan.order, 0
-        passes = {key: pass_memory(one) for key, one in plan.passes.items()}
+        passes = {key: pass_memory(pass_) for key, pass_ in plan.passes.items()}
         # Both arrays have the axes [chunk, saves_all, kind] and a value for each kind of pass:
         # `change` is the growth of the saved tensors, `beyond` the memory above them at the peak.
         shape = max(order.chunks) + 1, 2, len(KINDS)
@@ -62,10 +62,10 @@ class MemoryReplay:
         if most * len(order.schedule.kind) < np.iinfo(np.int64).max:
             change, beyond = change.astype(np.int64), beyond.astype(np.int64)
         places, is_forward = _places(order)
-        own = change.ravel()[places]
+        growth = change.ravel()[places]
         # Each stage ends with 0 bytes, so one cumulative sum covers all stages.
-        after = np.cumsum(own)
-        running = after - np.where(is_forward, 0, own)
+        after = np.cumsum(growth)
+        running = after - np.where(is_forward, 0, growth)
         return cls(order, passes, running, beyond.ravel()[places], after)
 
     @property

@@ -195,7 +195,9 @@ def memory_curve(
     rank = _StageRank.of(plan, profile, replay, stage)
     actions = _actions(plan, stage)
     dynamic = np.stack([replay.dynamic_bytes[actions], replay.after_bytes[actions]], axis=1)
-    running = [rank.held_bytes(rank.buffers, one) for one in (0, *dynamic.ravel().tolist())]
+    running = [
+        rank.held_bytes(rank.buffers, saved_bytes) for saved_bytes in (0, *dynamic.ravel().tolist())
+    ]
     tasks, timeline = iteration.tasks, iteration.timeline
     starts_s, ends_s = timeline.start_s[tasks.first[actions]], timeline.end_s[tasks.last[actions]]
     times_s = np.stack([starts_s, ends_s], axis=1).ravel().tolist()
@@ -224,14 +226,16 @@ class _StageRank:
         cls, plan: Plan, profile: HardwareProfile, replay: MemoryReplay, stage: int
     ) -> _StageRank:
         """Read the model states and buffers of a stage's rank from the plan and the replay."""
-        held = plan.stage_parameters[stage]
+        parameters = plan.stage_parameters[stage]
         chunks = plan.model_chunks.numbers[stage :: plan.mesh.pp]
         global_bytes = max(
             memory.buffer_bytes for (chunk, *_), memory in replay.passes.items() if chunk in chunks
         )
-        states = model_states(plan.step_options, held.total, held.experts, held.in_fp8)
+        states = model_states(
+            plan.step_options, parameters.total, parameters.experts, parameters.in_fp8
+        )
         workspaces = {WORKSPACES: sum(workspaces_bytes(plan, profile.memory))}
-        running, stepping = buffers_of(plan, held, global_bytes, chunks)
+        running, stepping = buffers_of(plan, parameters, global_bytes, chunks)
         return cls(profile, stage, states, running | workspaces, stepping | workspaces)
 
     def held_bytes(self, buffers: Buffers, dynamic_bytes: int = 0) -> int:

@@ -38,16 +38,16 @@ def model_states(
         num_fp8: parameters that are weights of fp8 products.
     """
 
-    def held(from_stage: int) -> int:
+    def num_held(from_stage: int) -> int:
         return options.held(num_parameters, num_expert, from_stage=from_stage)
 
     of_experts = num_expert if num_fp8 else 0
     return ModelStates(
         parameters_bytes=options.weights_bytes(
-            held(3), options.held(num_fp8, of_experts, from_stage=3)
+            num_held(3), options.held(num_fp8, of_experts, from_stage=3)
         ),
         gradients_bytes=num_parameters * options.gradient_bytes
         if options.keeps_gradients
-        else held(2) * options.shard_gradient_bytes,
-        optimizer_bytes=0 if options.offloads else sum(options.state_bytes) * held(1),
+        else num_held(2) * options.shard_gradient_bytes,
+        optimizer_bytes=0 if options.offloads else sum(options.state_bytes) * num_held(1),
     )

@@ -42,25 +42,25 @@ class PassMemory:
     buffer_bytes: int
 
 
-def pass_memory(one: Pass) -> PassMemory:
+def pass_memory(pass_: Pass) -> PassMemory:
     """Return the memory of a pass. A backward pass starts with the tensors of its forward pass.
 
     Tensors that ZeRO gathers and reduces count as buffers (`memory.buffers`).
     """
-    options = one.options
+    options = pass_.options
     if options.sharding:
         options = PassOptions(options.microbatch, options.overlap)
-    return _replayed(Pass(one.chunk, one.kind, one.recompute, options))[0]
+    return _replayed(Pass(pass_.chunk, pass_.kind, pass_.recompute, options))[0]
 
 
 @functools.lru_cache(maxsize=16384)
-def _replayed(one: Pass) -> tuple[PassMemory, Live]:
+def _replayed(pass_: Pass) -> tuple[PassMemory, Live]:
     """Return the memory of a pass, and the tensors that remain after it."""
     live: Live = {}
-    if one.kind != "F":
-        before: PassKind = "I" if one.kind == "W" else "F"
-        live = _replayed(Pass(one.chunk, before, one.recompute, one.options))[1]
-    return replay(record_pass(one), live, counts_left=one.kind == "F")
+    if pass_.kind != "F":
+        before: PassKind = "I" if pass_.kind == "W" else "F"
+        live = _replayed(Pass(pass_.chunk, before, pass_.recompute, pass_.options))[1]
+    return replay(record_pass(pass_), live, counts_left=pass_.kind == "F")
 
 
 def replay(
@@ -134,9 +134,9 @@ def _replay_segment(segment: Segment, saved: Tensors, recomputed: Tensors) -> _E
             recomputed_tensors |= new
             recomputed_bytes += _total_bytes(new)
         own_bytes = _total_bytes({*op.saves, *frees})
-        held = live_bytes + op.working_bytes(own_bytes) + waiting_bytes
-        if held > peak_bytes:
-            peak_bytes, peak_recomputed_bytes, peak_op = held, recomputed_bytes, op.name
+        held_bytes = live_bytes + op.working_bytes(own_bytes) + waiting_bytes
+        if held_bytes > peak_bytes:
+            peak_bytes, peak_recomputed_bytes, peak_op = held_bytes, recomputed_bytes, op.name
         live_bytes -= _total_bytes(live.intersection(frees))
         recomputed_bytes -= _total_bytes(recomputed_tensors.intersection(frees))
         live.difference_update(frees)

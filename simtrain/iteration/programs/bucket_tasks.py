@@ -90,8 +90,8 @@ def aligned_gather_waits(
     """
     schedule, starters = spans.schedule, np.full(len(spans.cut), -1, np.int32)
     for stage in range(schedule.num_stages):
-        own = np.arange(*schedule.rank_starts[stage : stage + 2])
-        forwards = own[schedule.kind[own] == _FORWARD]
+        actions = np.arange(*schedule.rank_starts[stage : stage + 2])
+        forwards = actions[schedule.kind[actions] == _FORWARD]
         (places,) = np.nonzero(schedule.rank[spans.cut] == stage)
         begins = np.searchsorted(forwards, spans.cut[places])
         starters[places[2:]] = forwards[begins[1:-1] - stage]
@@ -113,14 +113,14 @@ def aligned_reduction_starts(pipeline: PipelineTasks, spans: BucketSpans) -> Int
     if not FAMILIES[schedule.name].reduces_by_chunk:
         starts: Ints = np.where(stages == 0, spans.tasks, ends[stages])
         return starts
-    found = np.empty(len(spans.actions), np.int32)
+    waited_for = np.empty(len(spans.actions), np.int32)
     for stage in range(schedule.num_stages):
-        own = np.arange(*schedule.rank_starts[stage : stage + 2])
-        backwards = own[schedule.kind[own] != _FORWARD]
+        actions = np.arange(*schedule.rank_starts[stage : stage + 2])
+        backwards = actions[schedule.kind[actions] != _FORWARD]
         later = np.searchsorted(backwards, spans.actions[stages == stage]) + stage
         tasks = np.append(pipeline.last[backwards], ends[stage])
-        found[stages == stage] = tasks[np.minimum(later, len(backwards))]
-    return found
+        waited_for[stages == stage] = tasks[np.minimum(later, len(backwards))]
+    return waited_for
 
 
 def spread(values: Ints, counts: Ints) -> tuple[Ints, Ints]:

@@ -181,7 +181,9 @@ def structure_of(plan: Plan) -> IterationStructure:
     neighbours = [(stage, stage + 1) for stage in range(last)] + [(last, 0)]
     num_buckets = None
     if plan.has_buckets:
-        num_buckets = tuple(len(plan.buckets[one].parameters) for one in plan.model_chunks.numbers)
+        num_buckets = tuple(
+            len(plan.buckets[number].parameters) for number in plan.model_chunks.numbers
+        )
     return IterationStructure(
         plan.order,
         steps=number_distinct(plan.stage_parameters),

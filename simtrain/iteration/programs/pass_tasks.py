@@ -42,7 +42,7 @@ _KINDS = ("launch", *Phase)
 # Arguments of `idle_seconds` for exposed communication: category 0 are collectives that are not
 # data-parallel, category 1 are data-parallel ones.
 _OWN = np.array([STREAMS.index(COMPUTE)], np.int32)
-_OTHERS = np.array([[STREAMS.index(one) for one in (COMMUNICATION, DATA, SHARDS)]], np.int32)
+_OTHERS = np.array([[STREAMS.index(stream) for stream in (COMMUNICATION, DATA, SHARDS)]], np.int32)
 _PART_OF = np.array([[0, 1, 1]], np.int32)
 
 
@@ -134,8 +134,10 @@ def pass_program(record: PassRecord, machine: PassMachine) -> Program:
 def _of_ops(record: PassRecord, value: Callable[[Work], float]) -> Floats:
     """Return [ops], a value of each op's work."""
     different = dict.fromkeys(record.segments)
-    found = {one: np.array([value(op.work) for op in one.ops], float) for one in different}
-    return np.concatenate([found[segment] for segment in record.segments])
+    values = {
+        segment: np.array([value(op.work) for op in segment.ops], float) for segment in different
+    }
+    return np.concatenate([values[segment] for segment in record.segments])
 
 
 @functools.lru_cache(maxsize=4096)

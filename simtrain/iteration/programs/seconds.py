@@ -62,14 +62,14 @@ class Machine:
     def __reduce__(self) -> tuple[Any, ...]:
         return Machine, (self.model, self.engine)  # a copy fills its own caches
 
-    def time(self, one: Pass) -> PassTime:
+    def time(self, pass_: Pass) -> PassTime:
         """Return the time of a pass by cause; equal passes are simulated once."""
-        return self._times.get(one, self._run)
+        return self._times.get(pass_, self._run)
 
-    def timeline(self, one: Pass) -> Timeline:
+    def timeline(self, pass_: Pass) -> Timeline:
         """When each op of a pass runs and is launched: task 2i launches op i, task 2i + 1."""
-        machine = self.pass_machine(one.options.launch_s)
-        return simulate(pass_program(record_pass(one), machine), self.engine)
+        machine = self.pass_machine(pass_.options.launch_s)
+        return simulate(pass_program(record_pass(pass_), machine), self.engine)
 
     def op_seconds(self, ops: Iterable[Op]) -> float:
         """Return the time of ops that run one after another."""
@@ -87,9 +87,9 @@ class Machine:
         """Return what determines the time of a pass, with its launch time or the profile's."""
         return PassMachine(self.model.seconds, self.host_issue_s(launch_s), self.model.device_load)
 
-    def _run(self, one: Pass) -> PassTime:
-        machine = self.pass_machine(one.options.launch_s)
-        return simulate_pass(record_pass(one), machine, self.engine)
+    def _run(self, pass_: Pass) -> PassTime:
+        machine = self.pass_machine(pass_.options.launch_s)
+        return simulate_pass(record_pass(pass_), machine, self.engine)
 
     def _run_step(self, step: tuple[StepOptions, Parameters]) -> dict[str, float]:
         return {name: self.op_seconds(ops) for name, ops in step_ops(*step).items()}
@@ -116,7 +116,7 @@ class IterationSeconds:
     @classmethod
     def of(cls, plan: Plan, machine: Machine) -> IterationSeconds:
         """Simulate each different pass of a plan once."""
-        passes = {part: machine.time(one) for part, one in passes_of(plan)}
+        passes = {part: machine.time(pass_) for part, pass_ in passes_of(plan)}
         options, different = plan.step_options, dict.fromkeys(plan.stage_parameters)
         steps = tuple(machine.step_seconds(options, parameters) for parameters in different)
         return cls(plan, machine, structure_of(plan), passes, steps)
@@ -153,7 +153,7 @@ class IterationSeconds:
             case OptimizerPart(name=name, step=step):
                 if step is None:
                     numbers = range(len(self.steps))
-                    step = max(numbers, key=lambda one: self.steps[one].get(name, 0.0))
+                    step = max(numbers, key=lambda number: self.steps[number].get(name, 0.0))
                 return self.plan.steps[step].get(name, ())
 
     def adapter_load(self, part: IterationPart) -> float:
@@ -182,7 +182,8 @@ class IterationSeconds:
         skips do not. Otherwise FLOPs of the model (paper, Appendix A).
         """
         per_replica = sum(
-            times * pass_flops(one)[int(recompute)] for one, times in self.plan.different_passes()
+            times * pass_flops(pass_)[int(recompute)]
+            for pass_, times in self.plan.different_passes()
         )
         return per_replica * self.plan.mesh.size("tp", "cp", "dp")
 
@@ -198,8 +199,8 @@ class IterationSeconds:
         The time is that of all passes of a replica, with each kernel alone.
         """
         total_s = extrapolated_s = 0.0
-        for one, times in self.plan.different_passes():
-            for segment, number in Counter(record_pass(one).segments).items():
+        for pass_, times in self.plan.different_passes():
+            for segment, number in Counter(record_pass(pass_).segments).items():
                 kernels = [op.work for op in segment.ops if stream_of(op) is Stream.COMPUTE]
                 for work in kernels:
                     work_s = times * number * self.machine.model.seconds(work)
@@ -209,9 +210,9 @@ class IterationSeconds:
 
     def all_ops(self) -> Iterator[Op]:
         """Yield every different op of the iteration, some of them several times."""
-        passes = [one for one, _ in self.plan.different_passes()]
-        for one in (*passes, *self.plan.reductions.values()):
-            for segment in set(record_pass(one).segments):
+        passes = [pass_ for pass_, _ in self.plan.different_passes()]
+        for pass_ in (*passes, *self.plan.reductions.values()):
+            for segment in set(record_pass(pass_).segments):
                 yield from segment.ops
         for step in self.plan.steps:
             yield from itertools.chain.from_iterable(step.values())
@@ -232,19 +233,19 @@ class IterationSeconds:
         return ends_s[end] - ends_s[first]
 
     def _bucket_ops(self, part: BucketPart) -> tuple[Op, ...]:
-        held = [*dict.fromkeys(self.plan.stage_parameters)][part.step]
-        last = held if part.is_last else None
+        of_stage = [*dict.fromkeys(self.plan.stage_parameters)][part.step]
+        last = of_stage if part.is_last else None
         return self.plan.bucket_ops(part.chunk, part.number, last, gathers=part.gathers)
 
 
 def passes_of(plan: Plan) -> Iterator[tuple[PassPart, Pass]]:
     """Yield the different passes of a plan, with the parts of the iteration."""
-    for of, one in plan.passes.items():
-        yield PassPart(*of), one
-    for of, one in plan.passes_skipping_sync.items():
-        yield PassPart(*of, skips_sync=True), one
-    for chunk, one in plan.reductions.items():
-        yield PassPart(chunk, "R", saves_all=False), one
+    for of, pass_ in plan.passes.items():
+        yield PassPart(*of), pass_
+    for of, pass_ in plan.passes_skipping_sync.items():
+        yield PassPart(*of, skips_sync=True), pass_
+    for chunk, pass_ in plan.reductions.items():
+        yield PassPart(chunk, "R", saves_all=False), pass_
 
 
 def whole_pass(part: PassPart) -> PassPart:
@@ -272,9 +273,9 @@ def _bytes_out_of_a_node(op: Op) -> float:
 
 
 @functools.lru_cache(maxsize=4096)
-def pass_flops(one: Pass) -> tuple[int, int]:
+def pass_flops(pass_: Pass) -> tuple[int, int]:
     """Return the FLOPs of a pass: of the model (paper, Appendix A), and those that run."""
-    numbers = Counter(record_pass(one).segments)
+    numbers = Counter(record_pass(pass_).segments)
     counts = [(number, *_segment_flops(segment)) for segment, number in numbers.items()]
     return (
         sum(number * model for number, model, _ in counts),

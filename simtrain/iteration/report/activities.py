@@ -105,7 +105,7 @@ class Bars:
 
     def where(self, chosen: Ints | Flags) -> Bars:
         """The bars of an index or a mask."""
-        return Bars(*(getattr(self, one.name)[chosen] for one in fields(self)))
+        return Bars(*(getattr(self, field.name)[chosen] for field in fields(self)))
 
     def _cut(self, share: Floats) -> Bars:
         """Cut bars into recompute, the given share of each, and what follows it."""
@@ -115,7 +115,7 @@ class Bars:
         first.activity[:], first.end_s[:] = ACTIVITIES.index(RECOMPUTE), moment_s[cut]
         first.microbatch[:] = -1
         self.start_s[cut] = moment_s[cut]
-        names = (one.name for one in fields(self))
+        names = (field.name for field in fields(self))
         return Bars(*(np.concatenate([getattr(self, n), getattr(first, n)]) for n in names))
 
 
@@ -166,11 +166,13 @@ def _placed(result: Result) -> tuple[Ints, Ints, Ints]:
     num_stages, graph = result.num_stages, result.iteration.tasks.graph
     group, stage = np.divmod(graph.stream_of, num_stages)
     task = np.flatnonzero(group < len(_ROWS))
-    found = [(task, stage[task], _ROWS[group[task]])]
+    bars = [(task, stage[task], _ROWS[group[task]])]
     for number in np.flatnonzero(group >= len(_ROWS)).tolist():
         members = shared_stages(result, graph.stream(number))
-        found.append((np.full(len(members), number), np.array(members), np.full(len(members), OWN)))
-    tasks, stages, rows = (np.concatenate(one).astype(np.int32) for one in zip(*found, strict=True))
+        bars.append((np.full(len(members), number), np.array(members), np.full(len(members), OWN)))
+    tasks, stages, rows = (
+        np.concatenate(column).astype(np.int32) for column in zip(*bars, strict=True)
+    )
     return tasks, stages, rows
 
 

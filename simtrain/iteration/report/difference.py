@@ -79,8 +79,8 @@ class Difference(PlainData):
     def tokens_ratio(self) -> float:
         """Tokens per iteration of `other`, divided by those of `base`."""
         base, other = (
-            one.scenario.batch.global_ * one.scenario.model.seq_length
-            for one in (self.base, self.other)
+            result.scenario.batch.global_ * result.scenario.model.seq_length
+            for result in (self.base, self.other)
         )
         return other / base
 
@@ -127,8 +127,10 @@ def causes_in_words(breakdown: Breakdown, other: Breakdown) -> Sentence:
         ((part_s - seconds[name]) / total_s, CAUSE_LABELS[name])
         for name, part_s in asdict(breakdown).items()
     ]
-    differences.sort(key=lambda one: -abs(one[0]))
-    shown = [one for one in differences if abs(one[0]) >= _MIN_SHARE] or differences[:1]
+    differences.sort(key=lambda difference: -abs(difference[0]))
+    shown = [
+        difference for difference in differences if abs(difference[0]) >= _MIN_SHARE
+    ] or differences[:1]
     return joined_sentences(", ", (_words(share, label) for share, label in shown))
 
 

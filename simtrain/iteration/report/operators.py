@@ -175,12 +175,14 @@ class Operators(Rows, PlainData):
 
     def by_limit(self) -> list[tuple[Limit, tuple[Operator, ...]]]:
         """Return the operators by limit, the limit with the most exposed time first."""
-        found: dict[Limit, list[Operator]] = {}
+        rows_of: dict[Limit, list[Operator]] = {}
         for row in self.rows:
             if row.bottleneck and row.exposed_s:
-                found.setdefault(row.bottleneck.limit, []).append(row)
-        sums = {limit: math.fsum(row.exposed_s for row in rows) for limit, rows in found.items()}
-        return [(limit, tuple(found[limit])) for limit in sorted(sums, key=lambda one: -sums[one])]
+                rows_of.setdefault(row.bottleneck.limit, []).append(row)
+        sums = {limit: math.fsum(row.exposed_s for row in rows) for limit, rows in rows_of.items()}
+        return [
+            (limit, tuple(rows_of[limit])) for limit in sorted(sums, key=lambda limit: -sums[limit])
+        ]
 
     @property
     def slowed_s(self) -> float:
@@ -211,9 +213,9 @@ def operators_of(result: Result, stage: int) -> Operators:
     find = BottleneckFinder(result.seconds.machine.model)
     ops = stage_ops(result.iteration, stage).items()
     rows = [_operator(key, seconds, result, find) for key, seconds in ops]
-    rows.sort(key=lambda one: (-one.exposed_s, -one.total_s))
+    rows.sort(key=lambda row: (-row.exposed_s, -row.total_s))
     bottlenecks = [row.bottleneck for row in rows if row.bottleneck]
-    entries = {HOST_ISSUE, SLOWDOWN}.union(*(one.shares for one in bottlenecks))
+    entries = {HOST_ISSUE, SLOWDOWN}.union(*(bottleneck.shares for bottleneck in bottlenecks))
     return Operators(
         stage=stage,
         is_slowest=stage == slowest_stage(result),
@@ -265,11 +267,11 @@ def _limits(profile: HardwareProfile, product_type: str) -> GpuLimits:
 def source_of(name: str, result: Result) -> Source:
     """Return the source of a profile entry; the host's time may be the software stack's."""
     scenario = result.scenario
-    if name == HOST_ISSUE and (own := scenario.host_issue_s) is not None:
+    if name == HOST_ISSUE and (issue_s := scenario.host_issue_s) is not None:
         stack = load_stack(scenario.software.stack)
         if scenario.software.host_issue is None and stack.host_issue:
-            return Source(name, own, f"{stack.host_issue.source} (software stack {stack.name})")
-        return Source(name, own, "software.host_issue of the scenario")
+            return Source(name, issue_s, f"{stack.host_issue.source} (software stack {stack.name})")
+        return Source(name, issue_s, "software.host_issue of the scenario")
     entry = entry_of(result.profile, name)
     return Source(name, entry.model_dump(mode="json")["value"], entry.source, entry.fitted_on)
 

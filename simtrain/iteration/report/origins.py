@@ -135,8 +135,8 @@ def _entries(origin: Origin) -> set[str]:
 
 def _iteration_time(result: Result) -> Origin:
     table = result.operators()
-    found = [_of_cause(table, name, label) for name, label in CAUSE_LABELS.items()]
-    parts = _sorted([one for one in found if one.value > 1e-9 * table.iteration_time_s])
+    causes = [_of_cause(table, name, label) for name, label in CAUSE_LABELS.items()]
+    parts = _sorted([cause for cause in causes if cause.value > 1e-9 * table.iteration_time_s])
     remark: str = "where it goes"
     if table.num_stages > 1:
         remark = with_whole_numbers(
@@ -224,7 +224,7 @@ def _peak_memory(result: Result) -> Origin:
     }
     parts = [
         Origin(name, size, "B", parts=_sorted(inside.get(name, ())))
-        for name, size in sorted(components.items(), key=lambda one: -one[1])
+        for name, size in sorted(components.items(), key=lambda item: -item[1])
         if size
     ]
     remark = Sentence(
@@ -241,4 +241,4 @@ def _peak_memory(result: Result) -> Origin:
 
 
 def _sorted(parts: Sequence[Origin]) -> tuple[Origin, ...]:
-    return tuple(sorted(parts, key=lambda one: -one.value))
+    return tuple(sorted(parts, key=lambda part: -part.value))

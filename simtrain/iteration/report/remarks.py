@@ -71,10 +71,10 @@ def evidence_for(result: Result) -> Evidence:
 
 def _validated_on(result: Result) -> dict[str, Any] | None:
     """Return the profile's errors against measured iterations; None if it has no file of errors."""
-    found = validated_on(result.scenario.cluster)
-    if found and found.measured_runs and not evidence_for(result).judged:
-        found = _OF_OTHERS
-    return found.model_dump(mode="json", exclude={"version"}) if found else None
+    validation = validated_on(result.scenario.cluster)
+    if validation and validation.measured_runs and not evidence_for(result).judged:
+        validation = _OF_OTHERS
+    return validation.model_dump(mode="json", exclude={"version"}) if validation else None
 
 
 def settings_of(scenario: Scenario) -> dict[str, Any]:
@@ -114,8 +114,8 @@ def _peaks_without_rates(result: Result) -> Iterator[str]:
 
 def mfu_remarks(scenarios: Iterable[Scenario]) -> list[str]:
     """Say to which peak MFU is relative, if products run in another data type than bf16."""
-    found = {one.precision.linear_product_type: None for one in scenarios}
-    others = ", ".join(name for name in found if name != "bf16")
+    types = {scenario.precision.linear_product_type: None for scenario in scenarios}
+    others = ", ".join(name for name in types if name != "bf16")
     return [f"MFU is relative to the bf16 peak, also for products in {others}."] if others else []
 
 

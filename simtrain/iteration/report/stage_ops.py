@@ -101,9 +101,9 @@ def _own_ops(iteration: IterationTimeline, stage: int) -> Iterator[_Ops]:
             continue
         match part:
             case PassPart(span=None | 0):
-                one = seconds.pass_of(part)
-                times_s = seconds_of_ops(seconds.machine.timeline(one))
-                for op, op_s, op_exposed_s in zip(record_pass(one).ops, *times_s, strict=True):
+                pass_ = seconds.pass_of(part)
+                times_s = seconds_of_ops(seconds.machine.timeline(pass_))
+                for op, op_s, op_exposed_s in zip(record_pass(pass_).ops, *times_s, strict=True):
                     key = OpKey(op.name, op.phase, op.work, _field_of(op))
                     yield key, number, number * op_s, number * op_exposed_s
             case SynchronizationPart():
@@ -122,9 +122,9 @@ def _concurrent_ops(iteration: IterationTimeline, stage: int) -> Iterator[_Ops]:
     streams, total_s = tasks.concurrent_streams(stage), timeline.end_s - timeline.start_s
     exposed_s = exposed_seconds(timeline, (stage, *streams))
     for place, stream in enumerate(streams):
-        own = np.flatnonzero(tasks.graph.stream_of == stream)
-        for number in np.unique(tasks.part_of[own]).tolist():
-            equal = own[tasks.part_of[own] == number]
+        on_stream = np.flatnonzero(tasks.graph.stream_of == stream)
+        for number in np.unique(tasks.part_of[on_stream]).tolist():
+            equal = on_stream[tasks.part_of[on_stream] == number]
             sums = float(total_s[equal].sum()), float(exposed_s[equal].sum())
             match tasks.parts[number]:
                 case TransferPart() as part:

@@ -81,7 +81,7 @@ class BreakdownView(_View, Breakdown):
     def records(self) -> Records:
         """Return a row per stage, with its seconds by cause."""
         stages = enumerate(self._result.stages)
-        return [{"stage": stage} | breakdown_by_name(one) for stage, one in stages]
+        return [{"stage": stage} | breakdown_by_name(breakdown) for stage, breakdown in stages]
 
     def plot(self) -> Figure:
         """Plot the time of each stage by cause; see `simtrain.plot_breakdown`."""
