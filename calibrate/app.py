@@ -275,8 +275,8 @@ def nccl_tests(
 
 def _words(paths: Iterable[Path], options: Iterable[tuple[str, object]]) -> str:
     """The words of a command that repeats what was done."""
-    given = [f"{option} {shlex.quote(str(value))}" for option, value in options if value]
-    return " ".join([*(shlex.quote(path.as_posix()) for path in paths), *given])
+    written = [f"{option} {shlex.quote(str(value))}" for option, value in options if value]
+    return " ".join([*(shlex.quote(path.as_posix()) for path in paths), *written])
 
 
 def _write(fitted: Fit, text: str, output: Path | None) -> None:

@@ -63,7 +63,7 @@ def measured_attention(
         op = FusedAttention(r.heads, r.seq_length, r.head_size, way == "backward")
         timed.append((op, getattr(r, way).median_s))
     machine, shown = _fit(ways, profile)
-    section = _rates(machine, profile, [measured(origin, found) for found in shown])
+    section = _rates(machine, profile, [measured(origin, comparison) for comparison in shown])
     points = f"{origin}, {len(records)} points: {shown[0].title}"
     return section | {"valid_shapes": _range_entry(ways[0], points)}, shown
 
@@ -110,7 +110,9 @@ def training_attention(figures: TrainingAttentionFigures, profile: HardwareProfi
     both = figures.forward, figures.backward
     ways = [_timed(each.points, way) for each, way in zip(both, _WAYS, strict=True)]
     machine, shown = _fit(ways, profile)
-    evidence = [published(each.source, found) for each, found in zip(both, shown, strict=True)]
+    evidence = [
+        published(each.source, comparison) for each, comparison in zip(both, shown, strict=True)
+    ]
     data = _rates(machine, profile, evidence)
     for way in _WAYS:
         pairs = sizes.pairs(way)

@@ -86,10 +86,14 @@ class Base:
             ("inter_node", ("collectives",), ("num_nodes", "levels")),
         ):
             if section not in data and section in self.data:
-                own = self.data["cluster"]
+                cluster_of_base = self.data["cluster"]
                 names = [name for name in (section, *others) if name in self.data]
                 taken |= {name: self.copied(self.data[name]) for name in names}
-                cluster |= {name: self.copied(own[name]) for name in of_cluster if own.get(name)}
+                cluster |= {
+                    name: self.copied(cluster_of_base[name])
+                    for name in of_cluster
+                    if cluster_of_base.get(name)
+                }
         if not taken:
             return data
         what = " and ".join(taken)

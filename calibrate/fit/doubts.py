@@ -132,7 +132,7 @@ def _disturbed(records: Sequence[Measurement], places: set[int]) -> list[tuple[f
     others = [each.others for each in conditions if each.others is not None]
     references = [each.reference_s for each in conditions if each.reference_s is not None]
     usual_others, usual_s = median(others or [0.0]), median(references or [1.0])
-    found = []
+    entries = []
     for place in places:
         record, doubts = records[place], list[tuple[float, str]]()
         for time in (value for _, value in record if isinstance(value, Timing)):
@@ -150,8 +150,8 @@ def _disturbed(records: Sequence[Measurement], places: set[int]) -> list[tuple[f
                 doubts.append((1.5, "the first record of its process"))
         worst, reason = max(doubts, default=(0.0, ""))
         if worst > 1:
-            found.append((worst, place, reason))
-    return found
+            entries.append((worst, place, reason))
+    return entries
 
 
 def _name(record: Measurement) -> str:

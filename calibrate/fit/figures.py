@@ -157,7 +157,7 @@ class Collectives(Strict):
     def curves(self) -> dict[CollectiveKind, list[CollectiveCurveFigures]]:
         """The curves of each measured kind of collective."""
         kinds = (*RING_COLLECTIVES, CollectiveKind.ALL_TO_ALL)
-        return {kind: found for kind in kinds if (found := getattr(self, kind.value))}
+        return {kind: figures for kind in kinds if (figures := getattr(self, kind.value))}
 
 
 class LayerFigures(Strict):

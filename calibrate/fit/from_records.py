@@ -118,8 +118,8 @@ class _Parts:
         self.origin, self.gaps = origin_of(header), dict[str, str]()
         memory = sheet.memory_bandwidth.value if sheet else None
         flops = sheet.peak_flops.value if sheet else None
-        found = _of(records, schema.KernelRecord)
-        self.kernels = kernels = self.attempt("memory_bound", lambda: KernelFit(found, memory))
+        of_kernels = _of(records, schema.KernelRecord)
+        self.kernels = kernels = self.attempt("memory_bound", lambda: KernelFit(of_kernels, memory))
         gemms, copied = _of(records, schema.GemmRecord), base.profile.memory_bound.fused_bandwidth
         moving = kernels.memory_bytes_per_s if kernels else copied.value
         dtype = header.compute if any(r.dtype == header.compute for r in gemms) else None

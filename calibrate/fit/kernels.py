@@ -116,9 +116,9 @@ def host_section(records: Sequence[HostRecord], origin: str) -> tuple[Data, list
         ("bandwidth", "copies between GPU and host", ("to_device", "to_host")),
         ("adam_bandwidth", _HOST_WORK["adam"], ("adam",)),
     ):
-        found = [record for record in records if record.what in kinds]
-        rate = round_significant(median(map(rate_of, found)))
-        shown.append(_times(title, found, (rate, 0.0)))
+        chosen = [record for record in records if record.what in kinds]
+        rate = round_significant(median(map(rate_of, chosen)))
+        shown.append(_times(title, chosen, (rate, 0.0)))
         section[name] = measured(origin, shown[-1], ", all ranks at once")(giga(rate))
     return section, shown
 
@@ -150,10 +150,10 @@ class PublishedKernels:
         for section in (figures.kernels, *figures.further_kernels):
             for name, way, points in section.ways():
                 title = f"{name.replace('_', ' ')} {way}"
-                fraction, found = _fraction(title, section, points, self.latency_s)
+                fraction, compared = _fraction(title, section, points, self.latency_s)
                 named = self.section.setdefault("kernels", {}).setdefault(name, {})
-                named[way] = bandwidth(fraction, section, found)
-                self.comparisons.append(found)
+                named[way] = bandwidth(fraction, section, compared)
+                self.comparisons.append(compared)
 
 
 def _fraction(

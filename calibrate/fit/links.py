@@ -54,8 +54,8 @@ class LinkFit:
         return {
             "bandwidth": entry(giga(self.bandwidth), source),
             **{
-                kind.value: measured(origin, found)(curves)
-                for kind, (curves, found) in self.curves.items()
+                kind.value: measured(origin, points)(curves)
+                for kind, (curves, points) in self.curves.items()
             },
             "in_situ_speed": entry(1.0, "collectives as measured alone: no layer was fitted"),
             **(self.transfer_section(origin) if self.transfers.rows else {}),
@@ -88,9 +88,9 @@ def fit_links(
     kinds = RING_COLLECTIVES + ((_ALL_TO_ALL,) if has_exchanges else ())
     figures, gaps = dict[CollectiveKind, list[CollectiveCurveFigures]](), dict[str, str]()
     for kind in kinds:
-        found, why = _figures(alone, kind)
-        if found:
-            figures[kind] = found
+        curves_of_kind, why = _figures(alone, kind)
+        if curves_of_kind:
+            figures[kind] = curves_of_kind
         elif kind is not _ALL_TO_ALL:
             gaps[kind.value] = why
     sent = _times(alone, TRANSFER, 2)
@@ -100,7 +100,7 @@ def fit_links(
     if not figures and not sent:
         return None
     bandwidth = link_bytes_per_s or _fastest(figures, sent)
-    curves = {kind: fit_curves(found, kind, bandwidth) for kind, found in figures.items()}
+    curves = {kind: fit_curves(curve, kind, bandwidth) for kind, curve in figures.items()}
     if not sent:
         none = microseconds("transfers between two ranks", ())
         return LinkFit(bandwidth, curves, 0.0, 1.0, none, gaps)
@@ -143,13 +143,16 @@ def fit_slowdown(records: Sequence[OverlapRecord]) -> tuple[float, Comparison]:
     The slowdown of a record is the mean of the two, and never below 0. The fit is at most 1: above
     it, they compete for more than the device that they share. Without records it is 0.
     """
-    found = []
+    slowdowns = []
     for r in records:
         pairs = (r.compute_alone, r.compute_beside), (r.collective_alone, r.collective_beside)
         longer = fmean(beside.median_s / alone.median_s - 1 for alone, beside in pairs)
-        found.append(max(0.0, longer))
-    slowdown = min(1.0, round_significant(median(found or [0.0])))
-    rows = ((r.what, 1 + one, 1 + slowdown) for r, one in zip(records, found, strict=True))
+        slowdowns.append(max(0.0, longer))
+    slowdown = min(1.0, round_significant(median(slowdowns or [0.0])))
+    rows = (
+        (r.what, 1 + slowdown_of_run, 1 + slowdown)
+        for r, slowdown_of_run in zip(records, slowdowns, strict=True)
+    )
     title = "products and collectives beside each other"
     return slowdown, Comparison.of(title, "times as long", rows)
 
@@ -167,10 +170,10 @@ def _figures(
     records: Sequence[CollectiveRecord], kind: CollectiveKind
 ) -> tuple[list[CollectiveCurveFigures], str]:
     """The times of a kind, by group size, for groups of enough sizes; or why there are none."""
-    own = [record for record in records if record.op == kind or kind is not _ALL_TO_ALL]
-    found, why = [], f"no {kind} was measured"
-    for num_ranks in sorted({record.num_ranks for record in own}):
-        times = [(size, seconds * 1e6) for size, seconds in _times(own, kind.value, num_ranks)]
+    of_kind = [record for record in records if record.op == kind or kind is not _ALL_TO_ALL]
+    curves, why = [], f"no {kind} was measured"
+    for num_ranks in sorted({record.num_ranks for record in of_kind}):
+        times = [(size, seconds * 1e6) for size, seconds in _times(of_kind, kind.value, num_ranks)]
         large = sum(size >= SMALLEST_BYTES for size, _ in times)
         what = f"sizes of {kind} over {num_ranks} ranks"
         if len(times) < NUM_SIZES:
@@ -178,8 +181,8 @@ def _figures(
         elif large < LARGE_SIZES:
             why = _too_few(f"{what} from {SMALLEST_BYTES} bytes on", large, LARGE_SIZES)
         else:
-            found.append(CollectiveCurveFigures(num_ranks=num_ranks, times=times))
-    return found, why
+            curves.append(CollectiveCurveFigures(num_ranks=num_ranks, times=times))
+    return curves, why
 
 
 def _too_few(what: str, number: int, needed: int) -> str:

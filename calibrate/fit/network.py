@@ -74,24 +74,24 @@ class Crossings:
 
     def __init__(self, what: str, timed: Mapping[Load, Sequence[_Crossing]]) -> None:
         self.what = what
-        self.timed = timed = {load: found for load, found in timed.items() if found}
+        self.timed = timed = {load: crossings for load, crossings in timed.items() if crossings}
         highest = [
-            links.highest_rate([(c.wire_bytes, c.seconds) for c in found])
-            for found in timed.values()
+            links.highest_rate([(c.wire_bytes, c.seconds) for c in crossings])
+            for crossings in timed.values()
         ]
-        latency_s = min(c.seconds / c.steps for found in timed.values() for c in found)
+        latency_s = min(c.seconds / c.steps for crossings in timed.values() for c in crossings)
 
         def errors(x: Sequence[float]) -> list[float]:
             """Return the log ratios of predicted to measured seconds."""
             latency, *rates = (math.exp(value) for value in x)
             return [
                 math.log(crossing.model(latency, rate) / crossing.seconds)
-                for rate, found in zip(rates, timed.values(), strict=True)
-                for crossing in found
+                for rate, crossings in zip(rates, timed.values(), strict=True)
+                for crossing in crossings
             ]
 
         limits = [math.log(value) for value in (2 * latency_s, *(1.001 * rate for rate in highest))]
-        found = least_squares(
+        crossings = least_squares(
             errors,
             [math.log(0.7) + limit for limit in limits],
             bounds=([limit - 10 for limit in limits], limits),
@@ -99,7 +99,7 @@ class Crossings:
             f_scale=_OUTLIER,
             **dict.fromkeys(("xtol", "ftol", "gtol"), 1e-12),
         )
-        latency, *rates = (math.exp(float(value)) for value in found.x)
+        latency, *rates = (math.exp(float(value)) for value in crossings.x)
         self.latency_s = round_significant(latency)
         self.rates = dict(zip(timed, rates, strict=True))
 
@@ -131,7 +131,7 @@ class NetworkFit:
             Crossings("collectives", rings),
             Crossings("transfers", sent),
         )
-        used = [record for found in series.values() for record in found]
+        used = [record for records in series.values() for record in records]
         self.num_nodes, self.step_latency_s = max(r.num_nodes for r in used), self._rings.latency_s
         self.num_adapters, self.adapter_bytes_per_s = _adapters(
             [line.rates for line in both], per_node
@@ -285,8 +285,8 @@ def _adapters(rates: Sequence[Mapping[Load, float]], per_node: int) -> tuple[int
     A rank alone reaches the rate of one adapter. A node has as many as its ranks reach together,
     and at most one for each rank.
     """
-    found = [(load, rate) for by_load in rates for load, rate in by_load.items()]
-    node = max(rate if load is Load.ALONE else per_node * rate for load, rate in found)
-    one = max((rate for load, rate in found if load is Load.ALONE), default=0.0)
-    count = min(round(node / one), per_node) if one else per_node
-    return count, round_up(max(one, node / count))
+    measured = [(load, rate) for by_load in rates for load, rate in by_load.items()]
+    node = max(rate if load is Load.ALONE else per_node * rate for load, rate in measured)
+    rate_alone = max((rate for load, rate in measured if load is Load.ALONE), default=0.0)
+    count = min(round(node / rate_alone), per_node) if rate_alone else per_node
+    return count, round_up(max(rate_alone, node / count))

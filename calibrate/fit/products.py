@@ -232,8 +232,8 @@ def _layout_speeds(products: Rated, machine: GemmMachine) -> LayoutSpeeds:
 
 
 def _by_layout(products: Rated, machine: GemmMachine) -> Comparison:
-    found = [pair for pair in products if pair[0].layout]
-    return replace(rates("", machine, found), title="products by layout")
+    with_layout = [pair for pair in products if pair[0].layout]
+    return replace(rates("", machine, with_layout), title="products by layout")
 
 
 def _fit_fp8(products: Rated, machine: GemmMachine, datasheet_flops: float | None) -> DtypeFit:

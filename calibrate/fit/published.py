@@ -137,8 +137,8 @@ def _fit_accumulation(figures: Figures, shapes: GemmMachine) -> tuple[GemmMachin
         tflops,
     )
     overhead_s = round_significant(fitted.accumulate_overhead_s)
-    found = rates("matrix products by layout", fitted, products)
-    return shapes.replace(accumulate_overhead_s=overhead_s), found
+    comparison = rates("matrix products by layout", fitted, products)
+    return shapes.replace(accumulate_overhead_s=overhead_s), comparison
 
 
 def _rated(points: Sequence[tuple[int, int, int, float]]) -> list[tuple[BlasGemm, float]]:
@@ -177,11 +177,11 @@ def fit_dtypes(
     `latency_s` is the time of a small kernel, `machine` that of 16-bit products.
     """
     by_dtype: Data = {}
-    found: list[Comparison] = []
+    all_comparisons: list[Comparison] = []
     for dtype, products in figures.gemm_by_dtype.items():
         if products.points:
             by_dtype[dtype], *comparisons = _fit_dtype(dtype, products, latency_s, machine)
-            found += comparisons
+            all_comparisons += comparisons
         else:
             ratio = products.peak_flops.value / figures.datasheet.gpu.peak_flops.value
             source = "scaled from 16-bit products by the ratio of the peaks: no published products"
@@ -190,7 +190,7 @@ def fit_dtypes(
                 "mainloop_flops": entry(tera(ratio * machine.mainloop_flops, "FLOP/s"), source),
                 "sustained_flops": entry(tera(ratio * machine.sustained_flops, "FLOP/s"), source),
             }
-    return by_dtype, found
+    return by_dtype, all_comparisons
 
 
 def _peak(figures: DtypeProducts) -> Data:
@@ -262,7 +262,7 @@ def fit_figures(path: pathlib.Path) -> Fit:
     products = ProductFit(figures, kernels.fraction)
     by_dtype, of_dtypes = fit_dtypes(figures, kernels.latency_s, products.machine)
     bandwidth, timed = figures.datasheet.intra_node.bandwidth.value, figures.collectives
-    curves = {kind: fit_curves(found, kind, bandwidth) for kind, found in timed.curves.items()}
+    curves = {kind: fit_curves(curve, kind, bandwidth) for kind, curve in timed.curves.items()}
     largest = curves[CollectiveKind.ALL_REDUCE][0][-1]
     elsewhere = other_times(figures.all_reduce_elsewhere.points, largest, bandwidth)
     data: Data = {
@@ -278,8 +278,8 @@ def fit_figures(path: pathlib.Path) -> Fit:
         "overlap": {},
         "intra_node": sheet["intra_node"]
         | {
-            kind.value: published(timed.source, found)(each)
-            for kind, (each, found) in curves.items()
+            kind.value: published(timed.source, points)(each)
+            for kind, (each, points) in curves.items()
         },
         **{name: sheet[name] for name in _OPTIONAL if name in sheet},
     }

@@ -37,16 +37,18 @@ def datasheet_of(device: str) -> Datasheet | None:
     return next((sheet for sheet in sheets if device in sheet.devices), None)
 
 
-def require(what: str, found: int, needed: int, only: str) -> None:
+def require(what: str, measured: int, needed: int, only: str) -> None:
     """Refuse to fit too few points; `only` is the part of a measurement that gives more.
 
     Raises:
         InputError: E720, fewer than `needed`.
     """
-    if found < needed:
+    if measured < needed:
         reason = f"a fit needs {needed} or more"
         fix = f"finish the measurement ({only}): run python -m calibrate measure in the same folder"
-        raise InputError.of(TOO_FEW, f"{found} measured {what} are too few", fix=fix, reason=reason)
+        raise InputError.of(
+            TOO_FEW, f"{measured} measured {what} are too few", fix=fix, reason=reason
+        )
 
 
 def far_off(fitted: Sequence[Comparison]) -> list[str]:

@@ -119,8 +119,8 @@ def measure(what: Case, device: str) -> tuple[HeldBytes, int | None]:
         iteration()
         states = memory.held_bytes
         memory.reset_peak()
-        held = iteration()
-    measured = HeldBytes(states - before, held - states, memory.peak_bytes - before)
+        held_bytes = iteration()
+    measured = HeldBytes(states - before, held_bytes - states, memory.peak_bytes - before)
     return measured, memory.reserved_bytes
 
 
@@ -137,22 +137,22 @@ def _training(what: Case, device: str, memory: Memory) -> Callable[[], int]:
     def microbatch() -> int:
         """Run a microbatch; return the bytes that it holds before its backward pass."""
         if what.whole:  # tokens and labels
-            given = [torch.randint(model.vocab_size, tokens, device=device) for _ in range(2)]
-            loss = module(*given)
+            inputs = [torch.randint(model.vocab_size, tokens, device=device) for _ in range(2)]
+            loss = module(*inputs)
         else:
             size = *tokens, model.hidden_size
-            given = [torch.randn(size, dtype=torch.bfloat16, device=device, requires_grad=True)]
-            loss = _SentOn.apply(module(*given))
-        del given
+            inputs = [torch.randn(size, dtype=torch.bfloat16, device=device, requires_grad=True)]
+            loss = _SentOn.apply(module(*inputs))
+        del inputs
         loss = loss / what.scenario.num_microbatches
-        held = memory.held_bytes
+        held_bytes = memory.held_bytes
         loss.backward()
-        return held
+        return held_bytes
 
     def iteration() -> int:
-        held = [microbatch() for _ in range(what.scenario.num_microbatches)]
+        held_bytes = [microbatch() for _ in range(what.scenario.num_microbatches)]
         optimizer.step()
-        return held[-1]
+        return held_bytes[-1]
 
     return iteration
 

@@ -167,16 +167,16 @@ def _writing(path: Path) -> Iterator[None]:
         raise InputError.of("E713", message, Location(str(path)), fix, reason) from error
 
 
-def _check_same_machine(path: Path, found: Header, header: Header) -> None:
+def _check_same_machine(path: Path, other: Header, header: Header) -> None:
     """Raise InputError if two headers differ in a fact that every time depends on."""
     facts = {"ranks": "num_ranks", "nodes": "num_nodes", "multiprocessors or threads": "num_sms"}
     pairs = [
-        (name, getattr(found, field), getattr(header, field))
+        (name, getattr(other, field), getattr(header, field))
         for name, field in ({"device": "device", "backend": "backend"} | facts).items()
     ]
-    pairs.append(("torch", found.software.get("torch"), header.software.get("torch")))
+    pairs.append(("torch", other.software.get("torch"), header.software.get("torch")))
     if not header.trial:  # the data type was asked for, so that it must be the file's
-        pairs.append(("data type", found.compute, header.compute))
+        pairs.append(("data type", other.compute, header.compute))
     differences = [f"{name} {was} there, {now} here" for name, was, now in pairs if was != now]
     if differences:
         message = "the folder holds the measurements of another machine"

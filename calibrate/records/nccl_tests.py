@@ -76,7 +76,7 @@ def read_log(
         InputError: E711, as `read_nccl_tests`, or the output does not say what is not given.
     """
     text = read_text(path, _MOST_BYTES)
-    hosts = [(found["host"], found["device"].strip()) for found in _RANK.finditer(text)]
+    hosts = [(match["host"], match["device"].strip()) for match in _RANK.finditer(text)]
     named = _STARTING.search(text)
     tests = [named[1]] if named else [name for name in _OPS if name in path.stem.replace("-", "_")]
     op = op or (_OPS.get(tests[0]) if tests else None)
@@ -144,14 +144,14 @@ def read_nccl_tests(
 
 
 def _text_rows(path: Path, text: str) -> Iterator[_Row]:
-    found = _ITERATIONS.search(text)
+    match = _ITERATIONS.search(text)
     for number, line in enumerate(text.splitlines(), 1):
         fields = line.split()
         if not fields or not fields[0].isdigit():
             continue
         if len(fields) < _COLUMNS:
             raise _wrong(path, number, f"has {len(fields)} columns", "copy the rows as printed")
-        yield number, int(found[1]) if found else 1, (fields[0], *fields[5:8])
+        yield number, int(match[1]) if match else 1, (fields[0], *fields[5:8])
 
 
 def _json_rows(path: Path, text: str) -> Iterator[_Row]:

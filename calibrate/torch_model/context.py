@@ -97,10 +97,10 @@ class _RingAttention(torch.autograd.Function):
             rows, columns = ring.attending(step, query.shape[1])
             following = ring.shift(block, -1) if step else None
             of_rows = [each[:, rows] for each in (gradient, query, output, log_sum_exp)]
-            found = _attend_back(*of_rows, *block[:, :, columns], is_causal=step == 0)
-            of_query[:, rows] += found[0]
+            gradients_of_step = _attend_back(*of_rows, *block[:, :, columns], is_causal=step == 0)
+            of_query[:, rows] += gradients_of_step[0]
             gradients = torch.zeros_like(block)
-            gradients[:, :, columns] = torch.stack(found[1:])
+            gradients[:, :, columns] = torch.stack(gradients_of_step[1:])
             if arriving:
                 gradients += arriving()
             if following:
@@ -142,15 +142,15 @@ def _attend_back(
     is_causal: bool,
 ) -> Tensors:
     """Gradients of queries, keys and values; `output` and `rows` belong to all keys."""
-    given = [each.unsqueeze(0) for each in (gradient, query, key, value, output, rows)]
-    given[-1] = given[-1].contiguous()
+    inputs = [each.unsqueeze(0) for each in (gradient, query, key, value, output, rows)]
+    inputs[-1] = inputs[-1].contiguous()
     if query.is_cuda:
         # Without dropout nothing reads the seed and the offset.
         lengths = None, None, query.shape[1], key.shape[1]
         seed = torch.empty(2, dtype=torch.uint64, device=query.device)
         parts = aten._scaled_dot_product_flash_attention_backward(
-            *given, *lengths, 0.0, is_causal, seed, seed
+            *inputs, *lengths, 0.0, is_causal, seed, seed
         )
     else:
-        parts = aten._scaled_dot_product_flash_attention_for_cpu_backward(*given, 0.0, is_causal)
+        parts = aten._scaled_dot_product_flash_attention_for_cpu_backward(*inputs, 0.0, is_causal)
     return tuple(part.squeeze(0) for part in parts)

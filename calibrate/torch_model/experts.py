@@ -39,11 +39,11 @@ class ExpertsMLP(nn.Module):
         super().__init__()
         assert shape.experts is not None, "a layer with experts"
         self.group, self.num, self.top_k = group, shape.experts.num, shape.experts.top_k
-        own, ffn = self.num // group.size, shape.experts.ffn_hidden_size
+        num_local, ffn = self.num // group.size, shape.experts.ffn_hidden_size
         self.norm = RmsNorm(shape.hidden)
         self.router_weight = weight(self.num, shape.hidden)
-        self.experts_up_weight = weight(own, 2 * ffn, shape.hidden)
-        self.experts_down_weight = weight(own, shape.hidden, ffn)
+        self.experts_up_weight = weight(num_local, 2 * ffn, shape.hidden)
+        self.experts_down_weight = weight(num_local, shape.hidden, ffn)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """[s or s/t, b, h] to the same."""
@@ -156,8 +156,8 @@ class _GroupedLinear(torch.autograd.Function):
 def _products(rows: Tensor, weights: Tensor, sizes: list[int]) -> Tensor:
     """Multiply each expert's rows by its weight [inputs, outputs], into one tensor."""
     output = rows.new_empty(rows.shape[0], weights.shape[-1])
-    for given, matrix, made in zip(rows.split(sizes), weights, output.split(sizes), strict=True):
-        torch.mm(given, matrix, out=made)
+    for part, matrix, made in zip(rows.split(sizes), weights, output.split(sizes), strict=True):
+        torch.mm(part, matrix, out=made)
     return output
 
 

@@ -55,12 +55,12 @@ class Stage(nn.Module):
             self.final_norm = norm_of(shape)
         self.layers = LayerStack(shape, num_layers, recompute, group)
 
-    def forward(self, given: Tensor, labels: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, labels: Tensor | None = None) -> Tensor:
         """Map tokens [s, b], or the stage before's output, to this stage's output.
 
         Outputs are [s or s/t, b, h]; with labels, the mean loss, a scalar in fp32 or finer.
         """
-        hidden: Tensor = self.layers(self._embedded(given) if self.first else given)
+        hidden: Tensor = self.layers(self._embedded(x) if self.first else x)
         if labels is None:
             return hidden
         # Megatron-LM holds the 16-bit logits, too, until it has the loss.
@@ -106,8 +106,8 @@ def look_up(tokens: Tensor, table: Tensor, group: TensorGroup) -> Tensor:
     """Look up tokens [s, b] in the ranks' parts [v/t, h] of a table: [s or s/t, b, h]."""
     if group.size == 1:
         return functional.embedding(tokens, table)
-    own, elsewhere = _own(tokens, table.shape[0], group)
-    rows = functional.embedding(own, table).masked_fill(elsewhere[..., None], 0)
+    local, elsewhere = _own(tokens, table.shape[0], group)
+    rows = functional.embedding(local, table).masked_fill(elsewhere[..., None], 0)
     return sum_over_ranks(rows, group)
 
 
@@ -131,8 +131,8 @@ class _CrossEntropy(torch.autograd.Function):
     def forward(ctx: Any, logits: Tensor, labels: Tensor, group: TensorGroup) -> Tensor:
         """Return the loss of each token, with the softmax in the place of the logits."""
         shifted = logits.sub_(group.maximum(logits.amax(dim=-1, keepdim=True)))
-        own, elsewhere = _own(labels, logits.shape[-1], group)
-        target = shifted.gather(-1, own[..., None])[..., 0].masked_fill_(elsewhere, 0)
+        local, elsewhere = _own(labels, logits.shape[-1], group)
+        target = shifted.gather(-1, local[..., None])[..., 0].masked_fill_(elsewhere, 0)
         group.all_reduce(target).wait()
         softmax = shifted.exp_()
         total = group.all_reduce(softmax.sum(dim=-1)).wait()
@@ -146,9 +146,9 @@ class _CrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         """Return the gradient in the place of the softmax."""
         softmax, labels = ctx.saved_tensors
-        own, elsewhere = _own(labels, softmax.shape[-1], ctx.group)
+        local, elsewhere = _own(labels, softmax.shape[-1], ctx.group)
         minus_one = elsewhere.to(softmax.dtype).sub_(1)
-        softmax.scatter_add_(-1, own[..., None], minus_one[..., None])
+        softmax.scatter_add_(-1, local[..., None], minus_one[..., None])
         return softmax.mul_(gradient[..., None]), None, None
 
 

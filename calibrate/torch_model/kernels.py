@@ -20,16 +20,16 @@ _EPSILON = 1e-5
 _BASE = 10000.0
 
 
-def kernel(compute: Compute, *given: Any) -> Tensors:
+def kernel(compute: Compute, *inputs: Any) -> Tensors:
     """Run a function of a tensor and further arguments as one kernel.
 
     On a GPU it is compiled to one. Elsewhere torch runs it op by op, and the tensors between its
     ops do not count as memory.
     """
-    if given[0].is_cuda:
-        return _compiled(compute)(*given)
+    if inputs[0].is_cuda:
+        return _compiled(compute)(*inputs)
     with _disable_current_modes():
-        results = compute(*given)
+        results = compute(*inputs)
     return tuple(result.view(result.shape) for result in results)
 
 
@@ -70,8 +70,8 @@ class _Kernel(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """Run the kernel of the gradients."""
-        found = kernel(ctx.gradients, gradient, *ctx.saved_tensors, *ctx.constants)
-        return None, None, None, None, *found, *(None,) * (ctx.num_inputs - len(found))
+        gradients = kernel(ctx.gradients, gradient, *ctx.saved_tensors, *ctx.constants)
+        return None, None, None, None, *gradients, *(None,) * (ctx.num_inputs - len(gradients))
 
 
 @cache

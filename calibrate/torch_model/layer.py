@@ -64,15 +64,15 @@ class TransformerLayer(nn.Sequential):
     ) -> None:
         super().__init__()
         self.group, self.recompute = group or TensorGroup(), recompute
-        own, given = (
+        of_shape, of_group = (
             f"t={size}, sequence_parallel={sequence}"
             for size, sequence in (
                 (shape.tensor, shape.sequence_parallel),
                 (self.group.size, self.group.sequence_parallel),
             )
         )
-        if own != given:
-            raise ValueError(f"the layer is divided for {own}, but its group has {given}")
+        if of_shape != of_group:
+            raise ValueError(f"the layer is divided for {of_shape}, but its group has {of_group}")
         self.attention = Attention(shape, self.group, selective=recompute is Recompute.SELECTIVE)
         self.mlp = (ExpertsMLP if shape.experts else MLP)(shape, self.group)
 

@@ -163,22 +163,22 @@ class Training:
         return list(zip(*words, strict=True))
 
     def _forward(self, action: Action, tokens: Tensor, labels: Tensor) -> Tensor | float:
-        given = tokens if self.stage.first else self._arrived.pop(action).requires_grad_()
-        output: Tensor = self.stage(given, labels if self.stage.last else None)
+        x = tokens if self.stage.first else self._arrived.pop(action).requires_grad_()
+        output: Tensor = self.stage(x, labels if self.stage.last else None)
         if self.stage.last:
             output = output / self.scenario.num_microbatches
-        self._kept[action.microbatch] = given, output
+        self._kept[action.microbatch] = x, output
         if self.stage.last:
             return output.detach()
         self._unsent[action] = output.detach()
         return 0.0
 
     def _backward(self, action: Action) -> None:
-        given, output = self._kept.pop(action.microbatch)
+        x, output = self._kept.pop(action.microbatch)
         output.backward(None if self.stage.last else self._arrived.pop(action))
         if not self.stage.first:
-            assert given.grad is not None, "the stage's input is where its gradients end"
-            self._unsent[action] = given.grad
+            assert x.grad is not None, "the stage's input is where its gradients end"
+            self._unsent[action] = x.grad
 
     def _exchange(self, exchange: Exchange) -> None:
         """Post all sends and receives together, and wait for all."""

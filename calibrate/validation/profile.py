@@ -165,8 +165,8 @@ def validate_profile(
         ("iterations", "s", ("iteration",), None, limits.iterations_worst),
         ("memory", "bytes", ("peak",), None, limits.memory_worst),
     ):
-        if found := [row for row in rows if row.labels[-1] in whats]:
-            parts.append(Comparison(title, unit, found, *thresholds))
+        if chosen := [row for row in rows if row.labels[-1] in whats]:
+            parts.append(Comparison(title, unit, chosen, *thresholds))
     num_fitted = len(records) - len(held_out) - len(iterations)
     says = profile.uncertainty.value if profile.uncertainty else None
     return Validation(profile.name, header.device, parts, num_fitted, warnings, says)
@@ -256,8 +256,8 @@ def draw_validation(validation: Validation, limits: Limits) -> Figure:
     for what, (marker, colour) in _MARKS.items():
         points = [(1e3 * row.measured, 100 * row.error) for row in rows if row.labels[-1] == what]
         if points:
-            found = zip(*points, strict=True)
-            axes.plot(*found, marker, color=colour, ms=4, mfc="none", label=what)
+            coordinates = zip(*points, strict=True)
+            axes.plot(*coordinates, marker, color=colour, ms=4, mfc="none", label=what)
     set_logarithmic(axes.xaxis, [1e3 * row.measured for row in rows])
     axes.set_xlabel("measured time, ms")
     axes.set_ylabel("error of the predicted time, %")

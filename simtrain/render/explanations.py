@@ -19,20 +19,22 @@ sequences of 2048 tokens, microbatches of 4 and a global batch of 64.
 """
 
 
-def explanation_page(one: Explanation, width: int) -> str:
+def explanation_page(explanation: Explanation, width: int) -> str:
     """Format one entry, wrapped to `width` columns."""
     parts = [
-        _hanging(f"{one.code}  {one.what}", width),
-        _hanging(f"why:  {one.why}", width),
-        _hanging(f"fix:  {one.fix}", width),
-        "example:\n" + textwrap.indent(one.example, " " * 6),
+        _hanging(f"{explanation.code}  {explanation.what}", width),
+        _hanging(f"why:  {explanation.why}", width),
+        _hanging(f"fix:  {explanation.fix}", width),
+        "example:\n" + textwrap.indent(explanation.example, " " * 6),
     ]
     return "\n".join(parts) + "\n"
 
 
 def code_list(every: Iterable[Explanation], width: int) -> str:
     """List all codes with their meaning, wrapped to `width` columns."""
-    return "".join(_hanging(f"{one.code}  {one.what}", width) + "\n" for one in every)
+    return "".join(
+        _hanging(f"{explanation.code}  {explanation.what}", width) + "\n" for explanation in every
+    )
 
 
 def _hanging(text: str, width: int) -> str:
@@ -44,13 +46,16 @@ def errors_document(every: Iterable[Explanation]) -> str:
     """Build the reference page of all entries in Markdown."""
     parts = [_HEAD]
     title = ""
-    for one in every:
-        if TITLES[one.code[1]] != title:
-            title = TITLES[one.code[1]]
-            parts.append(f"## E{one.code[1]}xx: {title}\n")
-        parts.append(f"### {one.code}\n\n{one.what}\n\n- Why: {one.why}\n- Fix: {one.fix}\n")
-        if one.is_text:
-            parts.append(f"```\n{one.example}\n```\n")
+    for explanation in every:
+        if TITLES[explanation.code[1]] != title:
+            title = TITLES[explanation.code[1]]
+            parts.append(f"## E{explanation.code[1]}xx: {title}\n")
+        parts.append(
+            f"### {explanation.code}\n\n{explanation.what}\n\n- Why: {explanation.why}\n- "
+            f"Fix: {explanation.fix}\n"
+        )
+        if explanation.is_text:
+            parts.append(f"```\n{explanation.example}\n```\n")
         else:
-            parts.append(f"Example: {one.example}\n")
+            parts.append(f"Example: {explanation.example}\n")
     return "\n".join(parts)

@@ -77,10 +77,10 @@ def letters_of_slices(bars: Bars, stage: int, end_s: float, num_slices: int) -> 
 def _seconds_of_slices(bars: Bars, stage: int, end_s: float, num_slices: int) -> Floats:
     """[activities and idle, slices], seconds of a stage's own stream."""
     edges_s = np.linspace(0.0, end_s, num_slices + 1)
-    own = bars.where((bars.stage == stage) & (bars.row == OWN))
+    of_stream = bars.where((bars.stage == stage) & (bars.row == OWN))
     seconds = []
     for number in range(len(ACTIVITIES)):
-        of_kind = own.where(own.activity == number)
+        of_kind = of_stream.where(of_stream.activity == number)
         of_kind = of_kind.where(np.argsort(of_kind.start_s, kind="stable"))
         # The seconds of this activity before each moment grow from the start to the end of a bar.
         times_s = np.stack([of_kind.start_s, of_kind.end_s], axis=1).ravel()

@@ -129,7 +129,7 @@ def choose(
     runs = [(trial, simulate(trial.plan)) for trial in fitting or least]
     chosen, run = min(runs, key=lambda pair: pair[1].iteration_time_s)
     ran = {id(trial): run for trial, run in runs}
-    return Choice(chosen, run, tuple(replace(one, run=ran.get(id(one))) for one in trials))
+    return Choice(chosen, run, tuple(replace(trial, run=ran.get(id(trial))) for trial in trials))
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,13 +148,13 @@ class _Search(Generic[R]):
 
     def strategies(self) -> Iterator[Trial[R]]:
         """Try all candidates for the fastest; the last resorts only if none of them fits."""
-        found = [self.trial(RecomputePolicy())]
-        if not found[0].memory.fits:
-            found += [self.keeping_most(RecomputePolicy(strategy="selective"))]
-            found += self.smallest_block()
-            found += [self.keeping_most(RecomputePolicy(strategy="full"))]
-        yield from found
-        if not any(trial.memory.fits for trial in found):
+        trials = [self.trial(RecomputePolicy())]
+        if not trials[0].memory.fits:
+            trials += [self.keeping_most(RecomputePolicy(strategy="selective"))]
+            trials += self.smallest_block()
+            trials += [self.keeping_most(RecomputePolicy(strategy="full"))]
+        yield from trials
+        if not any(trial.memory.fits for trial in trials):
             yield from map(self.trial, self.last_resorts())
 
     def keeping_most(self, policy: RecomputePolicy) -> Trial[R]:

@@ -97,8 +97,8 @@ class Evaluator:
         profile = checked_profile(scenario, machine.model.profile)
         if is_open(scenario):
 
-            def plan_of(one: Scenario, kept: tuple[int, ...] | None) -> Plan:
-                return _plan(one, machine, kept)
+            def plan_of(variant: Scenario, kept: tuple[int, ...] | None) -> Plan:
+                return _plan(variant, machine, kept)
 
             choice = choose(scenario, profile, plan_of, lambda plan: self._run(plan, machine))
             return self._evaluation(choice.chosen.plan, machine, choice.run)

@@ -87,8 +87,8 @@ def cheapest_change(
 
     for sets in (_without_more_gpus(scenario), *_with_more_gpus(scenario)):
         outcomes = map(outcome, sets)
-        if found := [remedy for remedy in outcomes if remedy]:
-            return min(found, key=lambda remedy: (remedy.cost_gpu_s, len(remedy.changes)))
+        if remedies := [remedy for remedy in outcomes if remedy]:
+            return min(remedies, key=lambda remedy: (remedy.cost_gpu_s, len(remedy.changes)))
     return None
 
 
@@ -154,17 +154,19 @@ def does_not_fit(
 def _advice(remedy: Remedy[Result] | None) -> str:
     if remedy is None:
         return "none of the changes tried is enough: use GPUs with more memory, or more GPUs"
-    found = remedy.run
-    time = f"{format_seconds(found.iteration_time_s)} on {counted(remedy.scenario.num_gpus, 'GPU')}"
+    run = remedy.run
+    time = f"{format_seconds(run.iteration_time_s)} on {counted(remedy.scenario.num_gpus, 'GPU')}"
     changes, chosen = remedy.changes, ""
-    if found.recompute_choice:
-        words = found.recompute_choice.splitlines()[0].removesuffix(f" ({choose.FASTEST})")
+    if run.recompute_choice:
+        words = run.recompute_choice.splitlines()[0].removesuffix(f" ({choose.FASTEST})")
         # A strategy can be written in the scenario; a choice that differs by stage cannot.
         if words in get_args(Strategy) and _AUTO in changes:
-            changes = tuple(("recompute", words) if one == _AUTO else one for one in changes)
+            changes = tuple(
+                ("recompute", words) if change == _AUTO else change for change in changes
+            )
         else:
             chosen = f", where recompute=auto chooses {words}"
     return (
         f"the cheapest change that fits is {_options(changes)}{chosen}: "
-        f"{gib(found.memory.fullest.peak_bytes)} GiB, {time}"
+        f"{gib(run.memory.fullest.peak_bytes)} GiB, {time}"
     )

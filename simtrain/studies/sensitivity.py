@@ -68,7 +68,7 @@ class Sensitivity(PlainData):
         """Share of the iteration time that more of each resource saves, the largest first."""
         now_s = self.iteration_time_s
         shares = {name: 1 - more_s / now_s for name, more_s in self.with_more_s.items()}
-        return dict(sorted(shares.items(), key=lambda one: -one[1]))
+        return dict(sorted(shares.items(), key=lambda share: -share[1]))
 
     @property
     def memory_remark(self) -> str:
@@ -128,7 +128,9 @@ class ResourceCurve(PlainData):
         return RESOURCES[self.resource].label
 
     def __repr__(self) -> str:
-        points = (f"{one.factor:g}: {format_seconds(one.iteration_time_s)}" for one in self.points)
+        points = (
+            f"{point.factor:g}: {format_seconds(point.iteration_time_s)}" for point in self.points
+        )
         return f"<ResourceCurve {self.resource}: {', '.join(points)}>"
 
 
@@ -245,15 +247,15 @@ def sensitivity(
 def _plans(scenario: Scenario, profile: HardwareProfile, engine: Engine) -> list[Plan]:
     """Return the scenario's plan, or with `recompute: auto` a plan per strategy that fits."""
 
-    def plan_of(one: Scenario, kept: tuple[int, ...] | None = None) -> Plan:
-        return Plan.of(one, profile.cluster.domains, kept)
+    def plan_of(variant: Scenario, kept: tuple[int, ...] | None = None) -> Plan:
+        return Plan.of(variant, profile.cluster.domains, kept)
 
     if not is_open(scenario):
         return [plan_of(scenario)]
     machine = Machine(DurationModel(profile), engine)
     choice = choose(scenario, profile, plan_of, lambda plan: simulate_iteration(plan, machine))
     # A faster resource can change the fastest of these plans, but not which plans fit.
-    return [one.plan for one in choice.trials if one.memory.fits] or [choice.chosen.plan]
+    return [trial.plan for trial in choice.trials if trial.memory.fits] or [choice.chosen.plan]
 
 
 def _time_s(plans: list[Plan], machine: Machine) -> float:

@@ -49,8 +49,8 @@ def simulate(
     machine = _machine(scenario, profile, engine)
     profile = checked_profile(scenario, machine.model.profile)
 
-    def plan_of(one: Scenario, kept: tuple[int, ...] | None = None) -> Plan:
-        return Plan.of(one, profile.cluster.domains, kept, layers)
+    def plan_of(variant: Scenario, kept: tuple[int, ...] | None = None) -> Plan:
+        return Plan.of(variant, profile.cluster.domains, kept, layers)
 
     def run(plan: Plan) -> Result:
         return simulate_iteration(plan, machine)

@@ -132,11 +132,13 @@ def _name(name: str, group: int) -> str:
 def _side_by_side(columns: dict[str, ScenarioColumn], group: int) -> Table:
     results = [column.result for column in columns.values()]
     rows = [
-        Row(("iteration time", *(format_seconds(one.iteration_time_s) for one in results))),
-        Row(("tokens per second", *(f"{one.tokens_per_s:,.0f}" for one in results))),
-        Row(("MFU", *(f"{one.mfu:.1%}" for one in results))),
-        Row(("peak memory", *(format_bytes(one.memory.fullest.peak_bytes) for one in results))),
-        Row(("GPUs", *(f"{one.scenario.num_gpus:,}" for one in results))),
+        Row(("iteration time", *(format_seconds(result.iteration_time_s) for result in results))),
+        Row(("tokens per second", *(f"{result.tokens_per_s:,.0f}" for result in results))),
+        Row(("MFU", *(f"{result.mfu:.1%}" for result in results))),
+        Row(
+            ("peak memory", *(format_bytes(result.memory.fullest.peak_bytes) for result in results))
+        ),
+        Row(("GPUs", *(f"{result.scenario.num_gpus:,}" for result in results))),
     ]
     data = [
         {
@@ -165,9 +167,12 @@ def _fields(results: Sequence[Result]) -> dict[str, list[str]]:
     """Return the values of each field in which any scenario differs from the first."""
     first, *others = results
     changed = [Difference(first, other).changed_fields for other in others]
-    values_of_first = {name: both[0] for one in changed for name, both in one.items()}
+    values_of_first = {name: both[0] for fields in changed for name, both in fields.items()}
     return {
-        name: [_written(value), *(_written(one.get(name, (None, value))[1]) for one in changed)]
+        name: [
+            _written(value),
+            *(_written(fields.get(name, (None, value))[1]) for fields in changed),
+        ]
         for name, value in values_of_first.items()
     }
 
@@ -283,17 +288,19 @@ def _resources(columns: dict[str, ScenarioColumn], group: int) -> Table:
 
 
 def _remarks(named: dict[str, ScenarioColumn]) -> Iterable[str]:
-    if any(one.sensitivity for one in named.values()):
+    if any(column.sensitivity for column in named.values()):
         yield (
             f"{FACTOR - 1:.0%} better: bandwidths, rates and memory times {FACTOR}; latencies and "
             f"the host's time per kernel divided by {FACTOR}. Each iteration is simulated again."
         )
-    yield from mfu_remarks(one.result.scenario for one in named.values())
-    for name, one in named.items():
-        if one.sensitivity:
-            yield f"{name}: {one.sensitivity.memory_remark}"
-    for name, one in named.items():
-        if not one.result.memory.fits:
+    yield from mfu_remarks(column.result.scenario for column in named.values())
+    for name, column in named.items():
+        if column.sensitivity:
+            yield f"{name}: {column.sensitivity.memory_remark}"
+    for name, column in named.items():
+        if not column.result.memory.fits:
             yield f"{name} does not fit in memory."
-    results = [one.result for one in named.values()]
-    yield from sentences_of(evidence_of(one.profile, one.scenario.cluster) for one in results)
+    results = [column.result for column in named.values()]
+    yield from sentences_of(
+        evidence_of(result.profile, result.scenario.cluster) for result in results
+    )

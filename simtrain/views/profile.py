@@ -110,11 +110,11 @@ def _validation_lines(errors: ValidatedOn | None) -> list[str]:
     if errors is None:
         return ["Validated on: compared with no measured iteration that simtrain knows of."]
     lines = [f"Validated on: {errors.summary}"]
-    for one in errors.measured_runs:
+    for runs in errors.measured_runs:
         lines.append(
-            f"- {one.runs}. Runs: {one.num_runs}, mean |error| {error_text(one.mean_error)}, "
-            f"worst {error_text(one.worst_error)}, with {one.software}. {one.remark}. "
-            f"Source: {one.source}."
+            f"- {runs.runs}. Runs: {runs.num_runs}, mean |error| {error_text(runs.mean_error)}, "
+            f"worst {error_text(runs.worst_error)}, with {runs.software}. {runs.remark}. "
+            f"Source: {runs.source}."
         )
     return lines
 

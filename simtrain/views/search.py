@@ -31,16 +31,16 @@ _COLUMNS = 14
 
 def search_view(result: SearchResult) -> View:
     """Rank the best layouts and say whether they are proved to be the best."""
-    cells = _without_idle_columns([_row(one, result) for one in result.ranked])
+    cells = _without_idle_columns([_row(layout, result) for layout in result.ranked])
     columns = [
         Column("rank", "", NUMBER),
         *(Column(name, name, TEXT if name in _TEXTS else NUMBER) for name in cells[0]),
     ]
     rows = [Row([rank, *row.values()]) for rank, row in enumerate(cells, start=1)]
-    data = [{"rank": rank} | _record(one) for rank, one in enumerate(result.ranked, start=1)]
+    data = [{"rank": rank} | _record(layout) for rank, layout in enumerate(result.ranked, start=1)]
     # Dense, to fit 80 columns.
     table = Table("layouts", _title(result), columns, rows, layout="dense", data=data)
-    said = [*mfu_remarks(one.scenario for one in result.ranked), *_notes(result)]
+    said = [*mfu_remarks(layout.scenario for layout in result.ranked), *_notes(result)]
     return View([table, Sentences(said, style=None)])
 
 
@@ -172,7 +172,7 @@ def _notes(result: SearchResult) -> list[str]:
 def _margin(result: SearchResult) -> list[str]:
     """Name the best layout with memory to spare, if number 1 has little."""
     comfortable = _COMFORTABLE * result.limit_bytes
-    free_bytes = [result.limit_bytes - one.evaluation.peak_bytes for one in result.ranked]
+    free_bytes = [result.limit_bytes - layout.evaluation.peak_bytes for layout in result.ranked]
     if free_bytes[0] >= comfortable:
         return []
     said = f"Number 1 leaves only {gib(free_bytes[0])} GiB free"
@@ -208,7 +208,7 @@ def _certainty(result: SearchResult) -> str:
         Objective.MEMORY: "smaller than " + format_bytes(round(outcome.bound)),
         Objective.TOKENS_PER_S: f"faster than {-outcome.bound:,.0f} tokens/s",
     }[result.objective]
-    found = {
+    best_s = {
         Objective.TIME: format_seconds(best.run.iteration_time_s),
         Objective.COST: four_digits(best.gpu_seconds),
         Objective.MEMORY: format_bytes(best.evaluation.peak_bytes),
@@ -216,7 +216,7 @@ def _certainty(result: SearchResult) -> str:
     }[result.objective]
     percent = f"{100 * result.gap:.{0 if result.gap >= 0.1 else 1}f} %"
     gap = f"at most {percent} from the optimum"
-    return f"{said}no other can be {limit} (best found {found}: {gap})."
+    return f"{said}no other can be {limit} (best found {best_s}: {gap})."
 
 
 def _recompute_in_detail(ranked: Sequence[Candidate]) -> dict[str, list[str]]:

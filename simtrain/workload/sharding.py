@@ -68,7 +68,7 @@ class ShardedPass:
 
     Args:
         order: receives the ops.
-        one: the pass.
+        pass_: the pass.
         sharding: what is sharded, and over which ranks.
         used: units in the order in which the pass first uses their parameters.
     """

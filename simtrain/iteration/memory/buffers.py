@@ -45,7 +45,7 @@ def buffers_of(
 
     Args:
         plan: the iteration.
-        held: parameters of the rank.
+        parameters: parameters of the rank.
         global_bytes: bytes that ops need of the global buffer.
         chunks: numbers of its chunks among the different ones.
     """

@@ -74,10 +74,10 @@ def draw_curves(axes: Axes, result: Result, stages: Sequence[int]) -> None:
     for place, (colour, line) in zip(places, _LINES, strict=False):
         stage = stages[place]
         curve = result.memory_curve(stage)
-        held = [num_bytes / GIB for num_bytes in (*curve.held_bytes, curve.held_bytes[-1])]
+        held_gib = [num_bytes / GIB for num_bytes in (*curve.held_bytes, curve.held_bytes[-1])]
         times_s = (*curve.times_s, result.iteration_time_s)
         name = f"stage {stage}"
-        axes.step(times_s, held, line, where="post", color=colour, linewidth=0.9, label=name)
+        axes.step(times_s, held_gib, line, where="post", color=colour, linewidth=0.9, label=name)
 
 
 def draw_capacity(axes: Axes, result: Result) -> None:

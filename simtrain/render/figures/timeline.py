@@ -137,23 +137,23 @@ def _draw_bars(
     last_chunk = max(int(bars.chunk.max(initial=0)), 1)
     handles: list[Artist] = []
     for number, (activity, (colour, hatch)) in enumerate(FILLS.items()):
-        own = bars.activity == number
-        white = _CHUNK_WHITE * np.maximum(bars.chunk[own], 0)[:, np.newaxis] / last_chunk
+        of_activity = bars.activity == number
+        white = _CHUNK_WHITE * np.maximum(bars.chunk[of_activity], 0)[:, np.newaxis] / last_chunk
         fills = np.array(to_rgb(colour)) * (1 - white) + white
         # Bars narrower than a line are drawn as wide as a line.
-        outlined = has_outline[own, np.newaxis]
+        outlined = has_outline[of_activity, np.newaxis]
         collection = PolyCollection(
-            corners[own],
+            corners[of_activity],
             facecolors=fills,
             edgecolors=np.where(outlined, 0.0, fills),
-            linewidths=_LINE_POINTS * (outlined[:, 0] | (bars.row[own] != OWN)),
+            linewidths=_LINE_POINTS * (outlined[:, 0] | (bars.row[of_activity] != OWN)),
             hatch=(hatch or None) if is_detailed else None,
             rasterized=not is_detailed,
             snap=False,
         )
         collection.set_hatchcolor(style.BLACK)
         axes.add_collection(collection, autolim=False)
-        if own.any():
+        if of_activity.any():
             handles.append(Patch(fc=colour, hatch=hatch if is_detailed else "", label=activity))
     handles.append(Patch(fc=_IDLE, label="idle"))
     for handle in handles:

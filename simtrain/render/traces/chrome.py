@@ -62,8 +62,10 @@ def _of_stage(events: TraceEvents, stage: int) -> Iterator[str]:
     for thread in events.threads(stage):
         yield _metadata(rank, "thread_name", thread, name=THREADS[thread])
         yield _metadata(rank, "thread_sort_index", thread, sort_index=thread)
-    for one in events.slices(stage):
-        yield _slice(one, rank, _CATEGORIES[one.kind], gpu if one.kind in _ON_GPU else None)
+    for slice_ in events.slices(stage):
+        yield _slice(
+            slice_, rank, _CATEGORIES[slice_.kind], gpu if slice_.kind in _ON_GPU else None
+        )
     for arrow in events.arrows(stage):
         head = f'"cat": "transfer", "name": "transfer", "id": {arrow.transfer}'
         receiver = events.place(arrow.receiver)[0]
@@ -88,13 +90,13 @@ def _critical_path(events: TraceEvents) -> Iterator[str]:
     process = events.result.scenario.num_gpus  # one more than the last rank
     yield _metadata(process, "process_name", name="critical path")
     yield _metadata(process, "process_sort_index", sort_index=-1)
-    for one in events.critical_path():
-        yield _slice(one, process, "critical_path", None)
+    for slice_ in events.critical_path():
+        yield _slice(slice_, process, "critical_path", None)
 
 
-def _slice(one: Slice, process: int, category: str, gpu: int | None) -> str:
+def _slice(slice_: Slice, process: int, category: str, gpu: int | None) -> str:
     """Return the event of a slice as JSON. `gpu` is None for events outside GPU streams."""
-    thread, kind, name, start_ns, end_ns, number = one
+    thread, kind, name, start_ns, end_ns, number = slice_
     if gpu is not None:
         name = _ON_GPU[kind] + name
     elif kind is Kind.LAUNCH:

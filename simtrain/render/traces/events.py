@@ -92,9 +92,9 @@ class TraceEvents:
         """
         result, timeline = self.result, self.result.timeline
         starts, queue = timeline.program.graph.queue
-        own = queue[starts[stage] : starts[stage + 1]]
-        rates = self._rates_percent[result.iteration.tasks.part_of[own]]
-        times = np.stack([timeline.start_s[own], timeline.end_s[own]], axis=1).ravel()
+        of_stage = queue[starts[stage] : starts[stage + 1]]
+        rates = self._rates_percent[result.iteration.tasks.part_of[of_stage]]
+        times = np.stack([timeline.start_s[of_stage], timeline.end_s[of_stage]], axis=1).ravel()
         values = np.stack([rates, np.zeros(len(rates))], axis=1).ravel()
         return _counter(np.append(0.0, times), np.append(0.0, values))
 

@@ -102,9 +102,9 @@ class PassSlices:
             communication: tasks of the iteration that communicate on its other streams.
         """
         stream_of = self.result.iteration.tasks.graph.stream_of
-        own = np.flatnonzero(stream_of[self.passes.first] == stage)
-        sums = self._sums(own[~self.detailed[own]], communication)
-        for number in own.tolist():
+        of_stage = np.flatnonzero(stream_of[self.passes.first] == stage)
+        sums = self._sums(of_stage[~self.detailed[of_stage]], communication)
+        for number in of_stage.tolist():
             yield from self._details(number) if self.detailed[number] else sums[number]
 
     def _details(self, number: int) -> Iterator[Slice]:
@@ -114,13 +114,13 @@ class PassSlices:
         which it ends.
         """
         timeline, first, last = self.result.timeline, self.passes.first, self.passes.last
-        own = slice(int(first[number]), int(last[number]) + 1)
-        inside = self._inside_of(self._whole(self.result.iteration.tasks.part_of[own.start]))
-        ends_s = np.cumsum(timeline.program.duration_s[own])
-        begins_s = ends_s - timeline.program.duration_s[own]
+        ops = slice(int(first[number]), int(last[number]) + 1)
+        inside = self._inside_of(self._whole(self.result.iteration.tasks.part_of[ops.start]))
+        ends_s = np.cumsum(timeline.program.duration_s[ops])
+        begins_s = ends_s - timeline.program.duration_s[ops]
         span = np.searchsorted(ends_s, inside.timeline.end_s * (1 - 1e-12))
-        shift_s = (timeline.start_s[own] - begins_s)[np.minimum(span, len(ends_s) - 1)]
-        limits = nanoseconds(np.array([timeline.start_s[own][0], timeline.end_s[own][-1]]))
+        shift_s = (timeline.start_s[ops] - begins_s)[np.minimum(span, len(ends_s) - 1)]
+        limits = nanoseconds(np.array([timeline.start_s[ops][0], timeline.end_s[ops][-1]]))
         starts = np.clip(nanoseconds(inside.timeline.start_s + shift_s), *limits).tolist()
         ends = np.clip(nanoseconds(inside.timeline.end_s + shift_s), *limits).tolist()
         base, graph = self._base(number), inside.timeline.program.graph
@@ -136,29 +136,29 @@ class PassSlices:
         place, later = spread(np.arange(len(passes)), self.passes.last[passes] - first + 1)
         task = first[place] + later
         parts, of_part = np.unique(part_of[task], return_inverse=True)
-        wholes = [self._whole(one) for one in parts.tolist()]
+        wholes = [self._whole(part) for part in parts.tolist()]
         different = [*dict.fromkeys(wholes)]
         before_s = np.append(0.0, np.cumsum(timeline.program.duration_s[task]))[:-1]
         spans = Spans(
             passes[place],
-            np.array([different.index(one) for one in wholes])[of_part],
+            np.array([different.index(whole) for whole in wholes])[of_part],
             timeline.start_s[task],
             timeline.end_s[task],
             before_s - before_s[later == 0][place],
         )
         outside = np.stack([timeline.start_s[communication], timeline.end_s[communication]], axis=1)
-        found = sum_up(spans, [self._inside_of(one).sums for one in different], outside)
-        names = [_NAMES[wholes[one].kind] for one in of_part[later == 0].tolist()]
+        seconds = sum_up(spans, [self._inside_of(whole).sums for whole in different], outside)
+        names = [_NAMES[wholes[part].kind] for part in of_part[later == 0].tolist()]
         name_of = dict(zip(passes.tolist(), names, strict=True))
-        slices: dict[int, list[Slice]] = {one: [] for one in name_of}
-        for kind, intervals in zip(KINDS, found, strict=True):
+        slices: dict[int, list[Slice]] = {owner: [] for owner in name_of}
+        for kind, intervals in zip(KINDS, seconds, strict=True):
             thread, what = _SUMS[kind]
             for owner, start_ns, end_ns in zip(*intervals, strict=True):
-                own, name = slices[owner], f"{name_of[owner]} {what}"
-                number = self._base(owner) + len(own)
-                own.append(Slice(thread, kind, name, start_ns, end_ns, number))
-        for own in slices.values():  # communication and copies share a thread
-            own.sort(key=attrgetter("start_ns"))
+                of_owner, name = slices[owner], f"{name_of[owner]} {what}"
+                number = self._base(owner) + len(of_owner)
+                of_owner.append(Slice(thread, kind, name, start_ns, end_ns, number))
+        for of_owner in slices.values():  # communication and copies share a thread
+            of_owner.sort(key=attrgetter("start_ns"))
         return slices
 
     def _whole(self, part: int) -> PassPart:
@@ -168,10 +168,13 @@ class PassSlices:
     def _inside_of(self, whole: PassPart) -> _Inside:
         if whole not in self._inside:
             seconds = self.result.seconds
-            one = seconds.pass_of(whole)
-            kinds, timeline = [*map(_kind_of, record_pass(one).ops)], seconds.machine.timeline(one)
+            pass_ = seconds.pass_of(whole)
+            kinds, timeline = (
+                [*map(_kind_of, record_pass(pass_).ops)],
+                seconds.machine.timeline(pass_),
+            )
             sums = PassSums.of(timeline.start_s[1::2], timeline.end_s[1::2], kinds)
-            with_launches = [one for kind in kinds for one in (Kind.LAUNCH, kind)]
+            with_launches = [each for kind in kinds for each in (Kind.LAUNCH, kind)]
             self._inside[whole] = _Inside(timeline, with_launches, sums)
         return self._inside[whole]
 

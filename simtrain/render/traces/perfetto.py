@@ -31,7 +31,7 @@ def write_perfetto(events: TraceEvents, target: IO[bytes]) -> None:
         for arrow in events.arrows(stage):
             needs[arrow.consumer].append(arrow.transfer)
     path = writer.track("critical path")
-    writer.slices(((path, one) for one in events.critical_path()), {})
+    writer.slices(((path, slice_) for slice_ in events.critical_path()), {})
     nodes: dict[int, int] = {}
     for stage in stages:
         rank, node, gpu = events.place(stage)
@@ -44,7 +44,7 @@ def write_perfetto(events: TraceEvents, target: IO[bytes]) -> None:
             is_inside = thread in PASS_THREADS
             above = tracks[STAGE_THREAD] if is_inside else parent
             tracks[thread] = writer.track(THREADS[thread], above)
-        writer.slices(((tracks[one.thread], one) for one in events.slices(stage)), needs)
+        writer.slices(((tracks[slice_.thread], slice_) for slice_ in events.slices(stage)), needs)
         memory = writer.track("memory", parent, {"unit": "UNIT_SIZE_BYTES"})
         writer.counter(memory, events.memory_bytes(stage))
         utilization = writer.track("FLOPs utilization", parent, {"unit_name": "%"})
@@ -105,7 +105,7 @@ class _Writer:
             if thread in SEND_THREADS:
                 event.flow_ids.append(number + 1)  # 0 is no flow
             elif number in needs:
-                event.terminating_flow_ids.extend(one + 1 for one in needs[number])
+                event.terminating_flow_ids.extend(need + 1 for need in needs[number])
             packet = add(trusted_packet_sequence_id=_SEQUENCE, timestamp=end_ns)
             event = packet.track_event
             event.type, event.track_uuid = self.end, track

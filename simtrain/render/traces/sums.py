@@ -45,10 +45,12 @@ class PassSums:
         """Sum up a pass, given the start, the end and the kind of each of its ops."""
         intervals = np.stack([start_s, end_s], axis=1)
         is_kernel, is_collective, is_copy = (
-            np.array([one is kind for one in kinds], np.bool_) for kind in KINDS
+            np.array([other is kind for other in kinds], np.bool_) for kind in KINDS
         )
         chosen = is_kernel, is_collective, ~is_copy, slice(None)
-        compute, communication, either, everything = (union_of(intervals[one]) for one in chosen)
+        compute, communication, either, everything = (
+            union_of(intervals[kinds]) for kinds in chosen
+        )
         return cls((compute, communication, either, everything))
 
     def seconds_before(self, moments_s: Floats) -> Floats:
@@ -90,10 +92,10 @@ def sum_up(
     """
     span, is_forward, start_s, end_s = _pieces(spans, union_of(communication).ravel())
     seconds, from_s = np.zeros((5, len(span))), spans.offset_s[span] - spans.start_s[span]
-    for place, one in enumerate(sums):
-        own = np.flatnonzero(spans.sums[span] == place)
-        before_s = one.seconds_before(np.stack([start_s[own], end_s[own]]) + from_s[own])
-        seconds[1:, own] = (before_s[:, 1] - before_s[:, 0]).clip(0.0)
+    for place, sum_ in enumerate(sums):
+        of_sum = np.flatnonzero(spans.sums[span] == place)
+        before_s = sum_.seconds_before(np.stack([start_s[of_sum], end_s[of_sum]]) + from_s[of_sum])
+        seconds[1:, of_sum] = (before_s[:, 1] - before_s[:, 0]).clip(0.0)
     # Where each sum begins, counted from the start of the piece or, in reverse, from its end.
     length_s = end_s - start_s
     edges_s = np.minimum(np.cumsum(seconds, axis=0), length_s)

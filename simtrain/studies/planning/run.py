@@ -115,18 +115,20 @@ def plan_training(
         training_cost, num_tokens=num_tokens, goodput=goodput, price_per_hour=price
     )
     combinations = [Combination(name, number) for name in names for number in dict.fromkeys(gpus)]
-    found = {one: PlanRow(*one, NOT_SEARCHED) for one in combinations}
+    row_of = {combination: PlanRow(*combination, NOT_SEARCHED) for combination in combinations}
 
     def report(phase: str) -> None:
         """Report the current search and the best row so far."""
-        num_done = sum(row.layout is not NOT_SEARCHED for row in found.values())
-        best = best_row(found.values(), objective)
+        num_done = sum(row.layout is not NOT_SEARCHED for row in row_of.values())
+        best = best_row(row_of.values(), objective)
         on_progress(phase, num_done, len(combinations), str(best or ""))
 
     layouts = search_layouts(bases, combinations, workers, seconds, interrupted, report)
-    for one, layout in layouts:
-        found[one] = PlanRow.of(one, layout, profiles[one.cluster], limits, cost_of)
-    rows = [*found.values()]
+    for combination, layout in layouts:
+        row_of[combination] = PlanRow.of(
+            combination, layout, profiles[combination.cluster], limits, cost_of
+        )
+    rows = [*row_of.values()]
     if not any(row.best for row in rows):
         raise no_layout(rows, seconds)
     return TrainingPlan(

@@ -46,10 +46,16 @@ def search_layouts(
     start_s, num_finished = time.monotonic(), 0
     remaining, running = deque(combinations), dict[Future[LayoutResult], Combination]()
 
-    def search_here(base: Scenario, one: Combination, budget_s: float | None) -> LayoutResult:
+    def search_here(
+        base: Scenario, combination: Combination, budget_s: float | None
+    ) -> LayoutResult:
         """Search in this process and report the phases of the search."""
         return best_layout(
-            base, one.num_gpus, budget_s, interrupted, lambda phase, *_: report(f"{one}: {phase}")
+            base,
+            combination.num_gpus,
+            budget_s,
+            interrupted,
+            lambda phase, *_: report(f"{combination}: {phase}"),
         )
 
     def may_begin(budget_s: float | None) -> bool:
@@ -66,8 +72,10 @@ def search_layouts(
                 if not may_begin(budget_s):
                     remaining.clear()
                     break
-                one = remaining.popleft()
-                running[executor.submit(search_one, bases[one.cluster], one, budget_s)] = one
+                combination = remaining.popleft()
+                running[
+                    executor.submit(search_one, bases[combination.cluster], combination, budget_s)
+                ] = combination
             if not running:
                 return
             for finished in wait(running, _POLL_S, FIRST_COMPLETED).done:
@@ -90,10 +98,12 @@ def _budget_s(seconds: float | None, start_s: float, num_rounds: float) -> float
     return max(remaining_s / max(num_rounds, 1), _MIN_BUDGET_S)
 
 
-def _search_in_worker(base: Scenario, one: Combination, budget_s: float | None) -> LayoutResult:
+def _search_in_worker(
+    base: Scenario, combination: Combination, budget_s: float | None
+) -> LayoutResult:
     """Search in a worker; Ctrl-C ends the search with the best layout so far."""
     presses = _ctrl_c_presses()
-    return best_layout(base, one.num_gpus, budget_s, lambda: bool(presses))
+    return best_layout(base, combination.num_gpus, budget_s, lambda: bool(presses))
 
 
 @functools.cache

@@ -102,11 +102,11 @@ def describe_point(cells: Mapping[str, Cell]) -> str:
 
 
 def _type_of(values: Sequence[Any]) -> type[Any]:
-    found = {type(value) for value in values if value is not None}
+    types = {type(value) for value in values if value is not None}
     fits = all(abs(value) <= LARGEST for value in values if isinstance(value, int))
-    if len(found) == 1 and found <= {*_SCALARS} and fits:
-        return found.pop()
-    return float if found == {int, float} and fits else str
+    if len(types) == 1 and types <= {*_SCALARS} and fits:
+        return types.pop()
+    return float if types == {int, float} and fits else str
 
 
 def location_of(document: Document, axis: Axis, position: int, path: Path) -> Location | None:

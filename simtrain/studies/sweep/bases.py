@@ -26,20 +26,22 @@ def base_documents(
         fix = "add base: table5_175b_present, or the path of a scenario file"
         place = document.positions.of_key(())
         raise InputError.of("E805", "the sweep has no base scenario", place, fix)
-    found: dict[str, Document] = {}
+    documents: dict[str, Document] = {}
     if isinstance(written, dict):
         name = str(written.get("name") or default_name)
         place = document.positions.of_value(BASE)
-        own = with_paths_beside(section(document, BASE), place.file if place else "")
-        found[name] = _with_overrides(own, overrides)
+        fields = with_paths_beside(section(document, BASE), place.file if place else "")
+        documents[name] = _with_overrides(fields, overrides)
     elif written is not None:
         location = document.positions.of_value(BASE)
         on_axes.insert(0, (_name(written, location), location))
-    for one, location in on_axes:
-        path = beside(one, location.file) if location else one
-        found[one] = _with_overrides(read_scenario(find_scenario(path, location)), overrides)
+    for name_or_path, location in on_axes:
+        path = beside(name_or_path, location.file) if location else name_or_path
+        documents[name_or_path] = _with_overrides(
+            read_scenario(find_scenario(path, location)), overrides
+        )
     _refuse_unused_base(document, axes)
-    return next(iter(found)), found
+    return next(iter(documents)), documents
 
 
 def _named_on_axes(
@@ -98,7 +100,7 @@ def refuse_overridden_axes(overrides: Sequence[str], axes: Sequence[Axis]) -> No
         raise InputError(problems)
 
 
-def overlaps(one: Path, other: Path) -> bool:
+def overlaps(path: Path, other: Path) -> bool:
     """Whether one of two fields contains the other."""
-    depth = min(len(one), len(other))
-    return one[:depth] == other[:depth]
+    depth = min(len(path), len(other))
+    return path[:depth] == other[:depth]

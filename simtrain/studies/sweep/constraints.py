@@ -242,7 +242,7 @@ class _Reader:
             case ast.Name() | ast.Attribute():
                 return self.name(node)
             case ast.BoolOp(op, values):
-                decide, parts = _DECISIONS[type(op)], [self.read(one, below) for one in values]
+                decide, parts = _DECISIONS[type(op)], [self.read(value, below) for value in values]
                 return lambda scenario: decide(_truth(part(scenario)) for part in parts)
             case ast.UnaryOp(op, operand) if type(op) in _UNARY:
                 change, inner = _UNARY[type(op)], self.read(operand, below)
@@ -254,10 +254,13 @@ class _Reader:
                     compute(_number(first(scenario)), _number(second(scenario)))
                 )
             case ast.Compare(left, ops, right) if all(type(op) in _COMPARISONS for op in ops):
-                return _comparisons(ops, [self.read(one, below) for one in [left, *right]])
+                return _comparisons(ops, [self.read(operand, below) for operand in [left, *right]])
             case ast.Call(ast.Name(id), args, []) if id in _FUNCTIONS and len(args) > 1:
-                function, numbers = _FUNCTIONS[id], [self.read(one, below) for one in args]
-                return lambda scenario: function(*(_number(one(scenario)) for one in numbers))
+                function, numbers = (
+                    _FUNCTIONS[id],
+                    [self.read(argument, below) for argument in args],
+                )
+                return lambda scenario: function(*(_number(number(scenario)) for number in numbers))
         fix = "use numbers, names, + - * / // % **, comparisons, and, or, not, min(a, b), max(a, b)"
         raise self.refuse(node, f'has "{ast.unparse(node)}", which is not allowed', fix)
 

@@ -76,10 +76,10 @@ class Counts:
         return cls(data["ok"], data["does_not_fit"], data["illegal"], excluded, best)
 
 
-def better(one: BestPoint | None, other: BestPoint | None) -> BestPoint | None:
+def better(point: BestPoint | None, other: BestPoint | None) -> BestPoint | None:
     """Return the better of two points, or the earlier one if they are equal."""
-    found = [best for best in (one, other) if best]
-    return min(found, key=_rank, default=None)
+    points = [best for best in (point, other) if best]
+    return min(points, key=_rank, default=None)
 
 
 def _rank(best: BestPoint) -> tuple[float, int]:
@@ -87,6 +87,6 @@ def _rank(best: BestPoint) -> tuple[float, int]:
     return sign * best.value, best.index
 
 
-def _add_counts(one: Mapping[Key, int], other: Mapping[Key, int]) -> dict[Key, int]:
+def _add_counts(counts: Mapping[Key, int], other: Mapping[Key, int]) -> dict[Key, int]:
     """Add two mappings of counts, key by key, in sorted order of keys."""
-    return dict(sorted((Counter(one) + Counter(other)).items()))
+    return dict(sorted((Counter(counts) + Counter(other)).items()))

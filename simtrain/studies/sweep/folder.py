@@ -122,7 +122,7 @@ class SweepFolder:
 
     def _refuse_other(self, known: Mapping[str, Any], plan: Plan, part_size: int | None) -> None:
         if known["versions"] != plan.versions:
-            made, now = (version_words(one) for one in (known["versions"], plan.versions))
+            made, now = (version_words(versions) for versions in (known["versions"], plan.versions))
             message = f"the results here were made with {made}, this is {now}"
             raise self._error("E821", message, _OTHER_FOLDER)
         if known["hash"] != plan.digest:
@@ -175,8 +175,8 @@ class SweepFolder:
         with self._writing():
             for file in self.parts.glob(".part-*"):
                 # Other programs' hidden files are not ours to remove.
-                found = _UNFINISHED.fullmatch(file.name)
-                if found and int(found[1]) in numbers:
+                match = _UNFINISHED.fullmatch(file.name)
+                if match and int(match[1]) in numbers:
                     file.unlink(missing_ok=True)
 
     @contextmanager

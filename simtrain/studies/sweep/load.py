@@ -76,7 +76,7 @@ def load_plan(
         name=file.name or path.stem,
         description=file.description,
         base=base,
-        bases={name: {"name": name} | one.data for name, one in bases.items()},
+        bases={name: {"name": name} | base.data for name, base in bases.items()},
         # The value as written, because pydantic converts 64 to 64.0.
         constants=document.data.get("constants", {}),
         axes=axes,
@@ -194,7 +194,10 @@ def _check_that_some_point_is_left(plan: Plan, positions: Positions) -> None:
         if removed_by is None:
             return
         removed[removed_by] += 1
-    counts = (f'"{plan.constraints[one]}" removed {removed[one]}' for one in sorted(removed))
+    counts = (
+        f'"{plan.constraints[constraint]}" removed {removed[constraint]}'
+        for constraint in sorted(removed)
+    )
     message = f"none of the {plan.num_points} points of the grid satisfies all constraints"
     fix = "relax a constraint, or change the values of an axis"
     place = positions.of_key(("constraints",))

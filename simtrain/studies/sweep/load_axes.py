@@ -51,7 +51,7 @@ def _conflicts(document: Document, axes: Sequence[Axis]) -> Iterator[Problem]:
                 document.positions.of_key(("axes", second.name)),
                 fix="rename one of them; SQL ignores case",
             )
-        common = [one for one in second.paths for other in first.paths if overlaps(one, other)]
+        common = [path for path in second.paths for other in first.paths if overlaps(path, other)]
         if common:
             yield Problem(
                 "E804",
@@ -149,7 +149,7 @@ class _Reader:
     def integers(self, kind: str, bounds: Any, count: int) -> list[int]:
         """Return the bounds as `count` integers."""
         if isinstance(bounds, list) and len(bounds) == count:
-            integers = [one for one in bounds if type(one) is int]
+            integers = [bound for bound in bounds if type(bound) is int]
             if len(integers) == count:
                 return integers
         example = {2: "[1, 8]: from, to", 3: "[2, 8, 2]: from, to (inclusive), step"}[count]
@@ -179,7 +179,7 @@ class _Reader:
             if not new:
                 message = f"{self.name}: {label} sets no field of {name}"
                 raise self.refuse("E803", message, _EXAMPLE, label, name)
-            if any(overlaps(one, other) for one, _ in new for other, _ in set_here):
+            if any(overlaps(path, other) for path, _ in new for other, _ in set_here):
                 message = f"{self.name}: {label} sets {name} twice"
                 raise InputError.of("E804", message, key, "keep one of the two")
             set_here.extend(new)

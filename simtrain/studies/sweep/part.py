@@ -65,8 +65,8 @@ def run_part(plan: Plan, number: int) -> Part:
             kept.append((index, scenario))
         else:
             excluded[removed_by] += 1
-    found = {index: _row(scenario, plan.has_costs) for index, scenario in sorted(kept, key=_alike)}
-    rows = [{"index": index} | plan.cells(index) | found[index] for index, _ in kept]
+    cells = {index: _row(scenario, plan.has_costs) for index, scenario in sorted(kept, key=_alike)}
+    rows = [{"index": index} | plan.cells(index) | cells[index] for index, _ in kept]
     counts = _counts(rows, excluded, plan.objective)
     return Part(number, _encoded(plan, number, rows, counts), counts)
 
@@ -216,11 +216,11 @@ def decoded(
         # No threads: Arrow's threads can abort the process if they still run at exit.
         table = file.read(use_threads=False)
         about = json.loads(table.schema.metadata[_METADATA_KEY])
-        found = about["sweep"], about["part"], about["part_size"]
+        recorded = about["sweep"], about["part"], about["part_size"]
         counts = Counts.from_json(about["counts"])
     except (pyarrow.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
         raise PartError(f"it cannot be read: {error}") from error
-    if found != (sweep, number, part_size):
+    if recorded != (sweep, number, part_size):
         raise PartError("it belongs to another part or to another sweep")
     # Checksums cover only the values; writing the table again checks the rest of the bytes.
     if is_same_writer and _file_of(table) != content:

@@ -103,11 +103,11 @@ class Plan:
 
     def positions(self, index: int) -> tuple[int, ...]:
         """The position of a point on each axis."""
-        found = []
+        positions = []
         for axis in reversed(self.axes):
             index, position = divmod(index, len(axis))
-            found.append(position)
-        return tuple(reversed(found))
+            positions.append(position)
+        return tuple(reversed(positions))
 
     def cells(self, index: int) -> dict[str, Cell]:
         """The axes' values at a point, by column."""
@@ -125,7 +125,7 @@ class Plan:
     def settings(self, index: int) -> list[Assignment]:
         """What the axes set at a point: fields, and its base."""
         places = zip(self.axes, self.positions(index), strict=True)
-        return [one for axis, position in places for one in axis.assignments(position)]
+        return [setting for axis, position in places for setting in axis.assignments(position)]
 
     def readable_constraints(self) -> tuple[Constraint, ...]:
         """Parse the constraints; the result cannot be pickled."""

@@ -88,8 +88,8 @@ def _answer(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[list[str],
         raise ValueError(f"it has {len(statements)} statements; write one per call")
     if (kind := statements[0].type.name) not in _QUERIES:
         raise ValueError(f"{kind} is not a query; write a statement that returns rows")
-    found = connection.execute(statements[0])
-    return [one[0] for one in found.description or ()], found.fetchall()
+    answer = connection.execute(statements[0])
+    return [column[0] for column in answer.description or ()], answer.fetchall()
 
 
 def _allow_only(connection: duckdb.DuckDBPyConnection, files: Sequence[str]) -> None:
@@ -121,12 +121,12 @@ def _distinct(names: Sequence[str]) -> Iterator[str]:
     taken = set(names)
     seen: set[str] = set()
     for name in names:
-        given, number = name, 1
-        while given in seen or (number > 1 and given in taken):
+        free_name, number = name, 1
+        while free_name in seen or (number > 1 and free_name in taken):
             number += 1
-            given = f"{name}_{number}"
-        seen.add(given)
-        yield given
+            free_name = f"{name}_{number}"
+        seen.add(free_name)
+        yield free_name
 
 
 def _plain(value: Any) -> Any:
@@ -139,7 +139,7 @@ def _plain(value: Any) -> Any:
         case bool() | int() | str() | None:
             return value
         case list() | tuple():
-            return [_plain(one) for one in value]
+            return [_plain(element) for element in value]
         case dict():
-            return {str(key): _plain(one) for key, one in value.items()}
+            return {str(key): _plain(element) for key, element in value.items()}
     return str(value)

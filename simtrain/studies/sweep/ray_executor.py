@@ -61,7 +61,7 @@ def on_node(needs: Needs, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwar
     A node with other versions is refused (E853): its parts would differ in their bytes.
     """
     if (here := versions()) != needs.versions:
-        has, wanted = (version_words(one) for one in (here, needs.versions))
+        has, wanted = (version_words(versions) for versions in (here, needs.versions))
         message = f"a node of the cluster has {has}; this machine has {wanted}"
         fix = "install the same versions on every node"
         raise InputError.of("E853", message, fix=fix)

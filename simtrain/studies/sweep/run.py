@@ -197,7 +197,7 @@ class _Dispatcher:
 
     def may_begin(self, number: int, in_flight: Collection[int], num_in_flight: int) -> bool:
         """Whether a part may start now; parts lost repeatedly run alone."""
-        alone = any(self.deaths[one] > _DEATHS_TOGETHER for one in (number, *in_flight))
+        alone = any(self.deaths[part] > _DEATHS_TOGETHER for part in (number, *in_flight))
         return len(in_flight) < (1 if alone else num_in_flight)
 
     def collect(self, in_flight: dict[Future[Part], int]) -> list[int]:

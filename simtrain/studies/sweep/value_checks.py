@@ -69,7 +69,7 @@ def _scenario(
 ) -> Scenario:
     """The scenario at a point, with the position of each value in the file."""
     places = list(zip(axes, chosen, strict=True))
-    settings = [one for axis, position in places for one in axis.assignments(position)]
+    settings = [setting for axis, position in places for setting in axis.assignments(position)]
     built = bases[base_of(settings, base)]
     for axis, position in places:
         for path, value in axis.assignments(position):

@@ -39,10 +39,10 @@ def draw_fig1(bars: Reproduction) -> Figure:
     states, ends = bars.section("states"), bars.section("embeddings")
     activations, totals = bars.section("activations"), bars.section("totals")
     groups: dict[str, list[Bar]] = {}
-    for held in activations.entries:
-        model, strategy = held.labels
-        read = (states.entry(model).paper or 0) + (held.paper or 0)
-        sizes = states.value(model), ends.value(model), held.simulated
+    for entry in activations.entries:
+        model, strategy = entry.labels
+        read = (states.entry(model).paper or 0) + (entry.paper or 0)
+        sizes = states.value(model), ends.value(model), entry.simulated
         parts = {name: size / GIB for name, size in zip(_FILLS, sizes, strict=True)}
         text = f"{sum(parts.values()):.1f}"
         groups.setdefault(model, []).append(Bar(parts, text, SHORT[strategy], read / GIB))
@@ -66,9 +66,9 @@ def draw_fig9(curves: Reproduction) -> Figure:
     stages = [int(stage) for stage in section.names("stage")]
     for axes, layout in zip(panels, (WHOLE, SPLIT), strict=True):
         for outputs, colour, marker in ((KEPT, VERMILLION, "s"), (DEALLOCATED, BLUE, "o")):
-            held = [section.value(layout, outputs, str(stage)) / GIB for stage in stages]
+            values_gib = [section.value(layout, outputs, str(stage)) / GIB for stage in stages]
             label = f"outputs {outputs}"
-            axes.plot(stages, held, marker, ls="-", color=colour, ms=3, lw=1, label=label)
+            axes.plot(stages, values_gib, marker, ls="-", color=colour, ms=3, lw=1, label=label)
         first = [section.value(layout, outputs, "0") / GIB for outputs in (KEPT, DEALLOCATED)]
         saved = f"{first[0]:.2f} and {first[1]:.2f} GiB, {first[0] - first[1]:.2f} GiB saved"
         axes.set(ylim=(0, 1.05 * top), xlabel="pipeline stage")
@@ -93,9 +93,9 @@ def draw_zero(example: Reproduction) -> Figure:
     for stage, (label, colour, marker) in styles.items():
         entries = [entry for entry in section.entries if entry.labels[0] == stage]
         replicas = [int(entry.labels[1]) for entry in entries]
-        held = [entry.simulated / 1e9 for entry in entries]
-        axes.plot(replicas, held, marker, ls="-", color=colour, ms=5, lw=1.2, label=label)
-        annotate(axes, f"{held[-1]:.2f}", (replicas[-1], held[-1]), (0, 6))
+        values_gb = [entry.simulated / 1e9 for entry in entries]
+        axes.plot(replicas, values_gb, marker, ls="-", color=colour, ms=5, lw=1.2, label=label)
+        annotate(axes, f"{values_gb[-1]:.2f}", (replicas[-1], values_gb[-1]), (0, 6))
     axes.axhline(SMALL_GPU_GB, color=VERMILLION, ls="--", label=f"GPU with {SMALL_GPU_GB} GB")
     paper = example.section("parts").entry(ALL_STATES).paper or 0
     axes.plot(1, paper / 1e9, "D", ms=6, mfc="white", mec=BLACK, label="24 GB in the paper's text")

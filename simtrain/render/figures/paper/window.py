@@ -33,15 +33,15 @@ def draw_window(appendix: AppendixC) -> Figure:
     from matplotlib.patches import Patch
 
     figure, axes = new_axes(7.5, 2.9)
-    stages = sorted({one.stage for one in appendix.example})
-    for one in appendix.example:
-        colour, hatch, _ = _FILLS[one.action.kind, one.saves_all]
-        start_ms, duration_ms = 1e3 * one.start_s, 1e3 * (one.end_s - one.start_s)
-        bar = axes.barh(one.stage, duration_ms, 0.9, start_ms, color=colour, hatch=hatch)
+    stages = sorted({span.stage for span in appendix.example})
+    for span in appendix.example:
+        colour, hatch, _ = _FILLS[span.action.kind, span.saves_all]
+        start_ms, duration_ms = 1e3 * span.start_s, 1e3 * (span.end_s - span.start_s)
+        bar = axes.barh(span.stage, duration_ms, 0.9, start_ms, color=colour, hatch=hatch)
         bar.patches[0].set(edgecolor=BLACK, linewidth=0.4)
         axes.annotate(
-            str(one.action.microbatch + 1),
-            (1e3 * ((one.start_s + one.end_s) / 2), one.stage),
+            str(span.action.microbatch + 1),
+            (1e3 * ((span.start_s + span.end_s) / 2), span.stage),
             ha="center",
             va="center",
             fontsize=SMALL,
@@ -50,7 +50,7 @@ def draw_window(appendix: AppendixC) -> Figure:
     axes.set_yticks(stages, [f"stage {stage}" for stage in stages])
     axes.invert_yaxis()
     axes.tick_params(axis="y", length=0)
-    axes.set_xlim(0, 1.01e3 * max(one.end_s for one in appendix.example))
+    axes.set_xlim(0, 1.01e3 * max(span.end_s for span in appendix.example))
     axes.set_xlabel("time, ms (microbatches are numbered from 1)")
     axes.set_title("Appendix C: one outstanding microbatch per stage saves everything")
     handles: list[Artist] = [

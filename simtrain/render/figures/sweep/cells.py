@@ -73,10 +73,12 @@ def wrapped(details: Collection[str], values: AxisPair, columns: int) -> list[st
     """
     most = int(_cell_points(values, columns) / (_CHARACTER * _DETAIL_SIZE))
     cells = len(values[0]) * len(values[1])
-    found = [wrap(detail, most) for detail in details]
-    lines = [detail.splitlines() for detail in found]
-    fit = all(len(one) <= _DETAIL_LINES and all(len(line) <= most for line in one) for one in lines)
-    return found if fit and cells <= _MOST_CELLS else []
+    wrapped = [wrap(detail, most) for detail in details]
+    lines = [detail.splitlines() for detail in wrapped]
+    fit = all(
+        len(text) <= _DETAIL_LINES and all(len(line) <= most for line in text) for text in lines
+    )
+    return wrapped if fit and cells <= _MOST_CELLS else []
 
 
 def _label(axes: Axes, across: Sequence[Cell], up: Sequence[Cell], cell_points: float) -> None:

@@ -53,33 +53,33 @@ class HeatMap(PlainData):
     @cached_property
     def folded(self) -> list[str]:
         """The other axes that vary independently; each cell shows the best over them."""
-        taken, found = [self.x, self.y], []
+        taken, names = [self.x, self.y], []
         for name in self.results.varying():
             if name not in taken:
                 before = self.results.combinations(*taken)
                 if self.results.combinations(*taken, name) > before:
-                    found.append(name)
+                    names.append(name)
                     taken.append(name)
-        return found
+        return names
 
     def best(self, panel: Cell) -> dict[Place, dict[str, Any]]:
         """The best point that ran at each (x, y): its value, index, and folded axes, by column."""
         rows, names = self.results.ranked(panel, self.value), [self.value, "index", *self.folded]
         first = group(rows, [self.x, self.y]).aggregate([(name, "first") for name in names])
-        found = {
+        cells = {
             (row[self.x], row[self.y]): {name: row[f"{name}_first"] for name in names}
             for row in first.to_pylist()
         }
         ran = self.results.of_panel(panel, self.results.ran)
         in_order = group(ran, [self.x, self.y]).aggregate([]).to_pylist()
-        return {(row[self.x], row[self.y]): found[row[self.x], row[self.y]] for row in in_order}
+        return {(row[self.x], row[self.y]): cells[row[self.x], row[self.y]] for row in in_order}
 
     def reasons(self, panel: Cell) -> dict[Place, str]:
         """Why no point ran at (x, y): too big for memory if any point is, otherwise illegal."""
         rows = self.results.of_panel(panel, self.results.table)
-        found = group(rows, [self.x, self.y, "status"]).aggregate([])
+        statuses = group(rows, [self.x, self.y, "status"]).aggregate([])
         words: dict[Place, str] = {}
-        for row in found.to_pylist():
+        for row in statuses.to_pylist():
             place = row[self.x], row[self.y]
             if row["status"] == DOES_NOT_FIT or place not in words:
                 words[place] = TOO_BIG if row["status"] == DOES_NOT_FIT else ILLEGAL
@@ -96,7 +96,7 @@ class HeatMap(PlainData):
 
     def _cells(self, panel: Cell) -> list[dict[str, Any]]:
         best, reasons = self.best(panel), self.reasons(panel)
-        found: list[dict[str, Any]] = []
+        cells: list[dict[str, Any]] = []
         for y in reversed(self.results.values(self.y)):
             for x in self.results.values(self.x):
                 cell: dict[str, Any] = {"x": x, "y": y}
@@ -104,8 +104,8 @@ class HeatMap(PlainData):
                     cell |= {"value": found_best.pop(self.value), **found_best}
                 else:
                     cell |= {"reason": reasons.get((x, y), ABSENT)}
-                found.append(cell)
-        return found
+                cells.append(cell)
+        return cells
 
     def rules(self) -> list[str]:
         """Codes of the rules that illegal points break."""
@@ -167,12 +167,12 @@ def draw_heat_map(picture: HeatMap) -> Figure:
     results = picture.results
     best = {panel: picture.best(panel) for panel in results.panels}
     values = {
-        panel: {place: one[picture.value] for place, one in cells.items()}
+        panel: {place: row[picture.value] for place, row in cells.items()}
         for panel, cells in best.items()
     }
     shares = {panel: _shares(picture.value, cells) for panel, cells in values.items()}
     reasons = {panel: picture.reasons(panel) for panel in results.panels}
-    least = min(share for one in shares.values() for share in one.values())
+    least = min(share for of_panel in shares.values() for share in of_panel.values())
     choices, described = _choices(picture, best)
     across, up = results.values(picture.x), results.values(picture.y)
     columns = min(len(results.panels), COLUMNS)
@@ -206,9 +206,9 @@ def _shares(value: str, cells: Mapping[Place, float]) -> dict[Place, float]:
         return {}
     if value in LARGER_IS_BETTER:
         top = max(cells.values())
-        return {place: one / top for place, one in cells.items()}
+        return {place: value / top for place, value in cells.items()}
     top = min(cells.values())
-    return {place: top / one if one else 1.0 for place, one in cells.items()}
+    return {place: top / value if value else 1.0 for place, value in cells.items()}
 
 
 def _choices(
@@ -219,18 +219,20 @@ def _choices(
     Returns the text by (panel, x, y), and the note's description of each folded axis. An axis with
     the same value at every best point appears in the note only.
     """
-    chosen = {(panel, *at): one for panel, cells in best.items() for at, one in cells.items()}
-    values = {name: {short_words(one[name]) for one in chosen.values()} for name in picture.folded}
-    described = {
-        name: f"always {next(iter(found))}" if len(found) == 1 else "value not shown"
-        for name, found in values.items()
+    chosen = {(panel, *at): cell for panel, cells in best.items() for at, cell in cells.items()}
+    values = {
+        name: {short_words(cell[name]) for cell in chosen.values()} for name in picture.folded
     }
-    differing = [name for name, found in values.items() if len(found) > 1]
+    described = {
+        name: f"always {next(iter(choices))}" if len(choices) == 1 else "value not shown"
+        for name, choices in values.items()
+    }
+    differing = [name for name, choices in values.items() if len(choices) > 1]
     axes = picture.results.values(picture.x), picture.results.values(picture.y)
     columns = min(len(picture.results.panels), COLUMNS)
     while differing:
         details = [
-            ", ".join(_choice(name, one[name]) for name in differing) for one in chosen.values()
+            ", ".join(_choice(name, cell[name]) for name in differing) for cell in chosen.values()
         ]
         if lines := wrapped(details, axes, columns):
             described |= dict.fromkeys(differing, "named")
@@ -267,15 +269,15 @@ def _reason_notes(
         for place, reason in reasons[panel].items()
         if place not in values[panel]
     }
-    found = []
+    lines = []
     if ILLEGAL in words:
         rules = picture.rules()
         codes = ", ".join(rules[:_MOST_RULES]) + (", …" if len(rules) > _MOST_RULES else "")
         broken = f"breaks {'rule' if len(rules) == 1 else 'rules'} {codes}" if codes else "illegal"
-        found.append(f"{ILLEGAL}: {broken} (simtrain explain CODE)")
+        lines.append(f"{ILLEGAL}: {broken} (simtrain explain CODE)")
     if TOO_BIG in words:
-        found.append(f"{TOO_BIG}: does not fit in the GPU's memory")
+        lines.append(f"{TOO_BIG}: does not fit in the GPU's memory")
     size = len(results.values(picture.x)) * len(results.values(picture.y))
     if any(len(reasons[panel]) < size for panel in results.panels):
-        found.append("empty: not in the sweep")
-    return ["; ".join(found)] if found else []
+        lines.append("empty: not in the sweep")
+    return ["; ".join(lines)] if lines else []

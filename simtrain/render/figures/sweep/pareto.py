@@ -60,14 +60,14 @@ class Pareto:
         """
         order = [("peak_bytes", "ascending"), ("time", "ascending"), ("index", "ascending")]
         rows = self.of_panel(panel).sort_by(order)
-        found, least = [], float("inf")
+        front, least = [], float("inf")
         for at, time in enumerate(rows["time"].to_pylist()):
             if time < least:
-                found.append(at)
+                front.append(at)
                 least = time
         # pyarrow cannot take an empty list of rows.
         shown = rows.select(["index", "peak_bytes", "time", *self.results.axes])
-        return list(shown.take(found).to_pylist()) if found else []
+        return list(shown.take(front).to_pylist()) if front else []
 
     @property
     def fronts(self) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def pareto(results: Results) -> Pareto | None:
     rows = results.ran
     times, rates, gpus = (rows[name] for name in ("iteration_time_s", "tokens_per_s", "num_gpus"))
     tokens, counts = (
-        compute.min_max(one).as_py() for one in (compute.multiply(times, rates), gpus)
+        compute.min_max(column).as_py() for column in (compute.multiply(times, rates), gpus)
     )
     alike = tokens["max"] - tokens["min"] <= _SAME * tokens["max"]
     if alike and counts["max"] == counts["min"]:
@@ -108,9 +108,9 @@ def draw_pareto(picture: Pareto) -> Figure:
         labels += _draw_panel(axes, picture, panel, fronts[panel])
     figure.suptitle(f"{results.name}: time and memory", fontsize=10)
     handles = {
-        str(one.get_label()): one
+        str(handle.get_label()): handle
         for axes in all_axes
-        for one in axes.get_legend_handles_labels()[0]
+        for handle in axes.get_legend_handles_labels()[0]
     }
     style.legend_of(figure, list(handles.values()), columns=3)
     separate_labels(figure, labels)
@@ -171,8 +171,10 @@ def _draw_panel(
 
 def _draw_capacity(axes: Axes, rows: pyarrow.Table, sizes: list[float]) -> None:
     """Draw GPU capacities near the points; if all points have one size, start the axis at zero."""
-    found = rows["capacity_bytes"].unique().to_pylist() if _CAPACITY in rows.column_names else []
-    for capacity in sorted(num_bytes / GIB for num_bytes in found if num_bytes):
+    capacities = (
+        rows["capacity_bytes"].unique().to_pylist() if _CAPACITY in rows.column_names else []
+    )
+    for capacity in sorted(num_bytes / GIB for num_bytes in capacities if num_bytes):
         if sizes and capacity < _NEAR * max(sizes):
             label = f"capacity, {capacity:.4g} GiB"
             axes.axvline(capacity, color=style.VERMILLION, ls="--", lw=1, label=label)

@@ -72,7 +72,7 @@ class Results:
     def counts_by_status(self) -> dict[str, int]:
         """Number of points by status."""
         counts = self.table["status"].value_counts().to_pylist()
-        return {one["values"]: one["counts"] for one in counts}
+        return {values["values"]: values["counts"] for values in counts}
 
     def has(self, *names: str) -> bool:
         """Whether all these columns were reported."""
@@ -82,10 +82,10 @@ class Results:
         """Values of an axis: null first, numbers ascending, text in the grid's order."""
         first = group(self.table, [axis]).aggregate([("index", "min")]).to_pylist()
         ordered = sorted(first, key=lambda row: row["index_min"])
-        found = [row[axis] for row in ordered]
-        if any(isinstance(value, str) for value in found):
-            return found
-        return sorted(found, key=lambda value: (value is not None, value))
+        values = [row[axis] for row in ordered]
+        if any(isinstance(value, str) for value in values):
+            return values
+        return sorted(values, key=lambda value: (value is not None, value))
 
     @property
     def panels(self) -> list[Cell]:
@@ -131,8 +131,8 @@ def group(rows: pyarrow.Table, by: list[str]) -> pyarrow.TableGroupBy:
 def best_values(rows: pyarrow.Table, by: list[str], value: str) -> dict[tuple[Cell, ...], float]:
     """Return the best value of a column for each combination of the axes `by`."""
     how = "max" if value in LARGER_IS_BETTER else "min"
-    found = group(rows, by).aggregate([(value, how)]).to_pylist()
-    return {tuple(row[name] for name in by): row[f"{value}_{how}"] for row in found}
+    groups = group(rows, by).aggregate([(value, how)]).to_pylist()
+    return {tuple(row[name] for name in by): row[f"{value}_{how}"] for row in groups}
 
 
 def effect(results: Results, axis: str, value: str) -> float:
@@ -141,7 +141,7 @@ def effect(results: Results, axis: str, value: str) -> float:
     of_panels = (
         best_values(results.of_panel(panel, ran), [axis], value) for panel in results.panels
     )
-    return max(_ratio(list(found.values())) for found in of_panels if found)
+    return max(_ratio(list(values.values())) for values in of_panels if values)
 
 
 def _ratio(values: list[float]) -> float:

@@ -76,8 +76,8 @@ def scaling(results: Results) -> Scaling | None:
     ran = results.ran
     curves: dict[Cell, dict[int, float]] = {}
     for panel in results.panels:
-        found = best_values(results.of_panel(panel, ran), ["num_gpus"], "tokens_per_s")
-        counts = sorted((count, rate) for (count,), rate in found.items() if isinstance(count, int))
+        rates = best_values(results.of_panel(panel, ran), ["num_gpus"], "tokens_per_s")
+        counts = sorted((count, rate) for (count,), rate in rates.items() if isinstance(count, int))
         if len(counts) > 1:
             curves[panel] = dict(counts)
     return Scaling(results, curves) if curves else None
