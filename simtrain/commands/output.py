@@ -116,5 +116,6 @@ def _table(output: Output, view: View) -> Any:
     if not tables:
         message, fix = "this result has no table", "write --json, or --markdown without --table"
         raise InputError.of("E119", message, Location("--csv"), fix)
-    message = f'there is no table "{name}"{did_you_mean(name, tables)}'
-    raise InputError.of("E119", message, Location("--table"), f"write one of: {', '.join(tables)}")
+    message = f'there is no table "{name}"'
+    fix = f"{did_you_mean(name, tables)}the tables are: {', '.join(tables)}"
+    raise InputError.of("E119", message, Location("--table"), fix)

@@ -123,11 +123,12 @@ class PassSlices:
         limits = nanoseconds(np.array([timeline.start_s[ops][0], timeline.end_s[ops][-1]]))
         starts = np.clip(nanoseconds(inside.timeline.start_s + shift_s), *limits).tolist()
         ends = np.clip(nanoseconds(inside.timeline.end_s + shift_s), *limits).tolist()
-        base, graph = self._base(number), inside.timeline.program.graph
+        first_number, graph = self._first_number(number), inside.timeline.program.graph
         for task, stream in enumerate(graph.stream_of.tolist()):
             thread, name = THREADS.index(STREAMS[stream]), graph.name_of(task)
             kind = inside.kinds[task]
-            yield Slice(thread, kind, name, starts[task], ends[task], base + task // 2)
+            # The tasks of an op are its launch and itself; both have the number of the op.
+            yield Slice(thread, kind, name, starts[task], ends[task], first_number + task // 2)
 
     def _sums(self, passes: Ints, communication: list[int]) -> dict[int, list[Slice]]:
         """Return the sums of passes of a stage, by pass."""
@@ -155,7 +156,7 @@ class PassSlices:
             thread, what = _SUMS[kind]
             for owner, start_ns, end_ns in zip(*intervals, strict=True):
                 of_owner, name = slices[owner], f"{name_of[owner]} {what}"
-                number = self._base(owner) + len(of_owner)
+                number = self._first_number(owner) + len(of_owner)
                 of_owner.append(Slice(thread, kind, name, start_ns, end_ns, number))
         for of_owner in slices.values():  # communication and copies share a thread
             of_owner.sort(key=attrgetter("start_ns"))
@@ -169,18 +170,17 @@ class PassSlices:
         if whole not in self._inside:
             seconds = self.result.seconds
             pass_ = seconds.pass_of(whole)
-            kinds, timeline = (
-                [*map(_kind_of, record_pass(pass_).ops)],
-                seconds.machine.timeline(pass_),
-            )
+            kinds = [_kind_of(op) for op in record_pass(pass_).ops]
+            timeline = seconds.machine.timeline(pass_)
             sums = PassSums.of(timeline.start_s[1::2], timeline.end_s[1::2], kinds)
             with_launches = [each for kind in kinds for each in (Kind.LAUNCH, kind)]
             self._inside[whole] = _Inside(timeline, with_launches, sums)
         return self._inside[whole]
 
-    def _base(self, number: int) -> int:
+    def _first_number(self, pass_number: int) -> int:
         """Return the first number of the slices inside a pass, above those of all tasks."""
-        return self.result.timeline.program.num_tasks + (number << 20)
+        # A pass has fewer than 2**20 slices.
+        return self.result.timeline.program.num_tasks + (pass_number << 20)
 
 
 def _kind_of(op: Op) -> Kind:
