@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 import simtrain
 from simtrain.iteration.plan import Plan
 from simtrain.studies.evaluation import Evaluator
+from simtrain.studies.objectives.registry import OBJECTIVES
 from simtrain.studies.search import search
 from simtrain.studies.search.explorer import Explorer
 from simtrain.studies.search.legality import legal_points
-from simtrain.studies.search.objective import Objective
 from simtrain.studies.search.space import Space
 
 SCENARIO, GPUS = "table5_175b_present", 64
@@ -58,7 +58,7 @@ def simulate_all_that_fit(scenario: simtrain.Scenario) -> tuple[int, list[float]
     space = Space(scenario, (GPUS,))
     evaluator = Evaluator()
     profile = evaluator.profile_of(space.base)
-    explorer = Explorer(space, evaluator, Objective.TIME, profile.gpu.memory_capacity.value)
+    explorer = Explorer(space, evaluator, OBJECTIVES["time"], profile.gpu.memory_capacity.value)
     gaps = []
     for point in legal_points(space).points:
         if run := explorer.evaluation(point).run:

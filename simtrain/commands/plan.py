@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,6 +19,7 @@ from simtrain.commands.shared import (
     shipped_profiles,
     with_files,
 )
+from simtrain.studies.objectives.registry import DEFAULT, OF_TRAININGS, TrainingObjectiveName
 
 if TYPE_CHECKING:
     from simtrain.studies.planning import TrainingPlan
@@ -48,7 +49,12 @@ PriceOption = Annotated[
     typer.Option("--price", help='Price per GPU on all clusters: "2.5 USD/h".'),
 ]
 ObjectiveOption = Annotated[
-    Literal["time", "cost"], typer.Option(help="Sort by training time or by price.")
+    TrainingObjectiveName,
+    typer.Option(
+        help="Sort by "
+        + " or by ".join(objective.training_text for objective in OF_TRAININGS.values())
+        + "."
+    ),
 ]
 WorkersOption = Annotated[
     int | None,
@@ -69,7 +75,7 @@ def plan(
     budget: BudgetOption = None,
     goodput: GoodputOption = 1.0,
     price: PriceOption = None,
-    objective: ObjectiveOption = "time",
+    objective: ObjectiveOption = DEFAULT,
     overrides: SetOption = None,
     out: ScenarioFolderOption = None,
     seconds: SecondsOption = None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,6 +18,7 @@ from simtrain.commands.shared import (
     with_files,
 )
 from simtrain.errors import InputError, Location
+from simtrain.studies.objectives.registry import DEFAULT, OBJECTIVES, ObjectiveName
 
 if TYPE_CHECKING:
     from simtrain.studies.search import SearchResult
@@ -42,10 +43,11 @@ ExpertOption = Annotated[
     ),
 ]
 ObjectiveOption = Annotated[
-    Literal["time", "cost", "memory", "tokens_per_s"],
+    ObjectiveName,
     typer.Option(
-        help="Quantity to minimise (tokens_per_s: to maximise). Cost is GPU-seconds per iteration; "
-        "with one number of GPUs it ranks layouts like time."
+        help="Rank by: "
+        + "; ".join(f"{name} ({objective.text})" for name, objective in OBJECTIVES.items())
+        + "."
     ),
 ]
 MaxMemoryOption = Annotated[
@@ -77,7 +79,7 @@ def search(
     gpus: GpusOption,
     context: ContextOption = None,
     expert: ExpertOption = None,
-    objective: ObjectiveOption = "time",
+    objective: ObjectiveOption = DEFAULT,
     max_memory: MaxMemoryOption = None,
     overrides: SetOption = None,
     top: Annotated[int, typer.Option("--top", min=1, help="Length of the ranking.")] = 10,
@@ -108,8 +110,8 @@ def search(
     from simtrain.commands.interrupts import first_interrupt
     from simtrain.commands.progress import progress_bar
     from simtrain.scenario import load_unchecked
-    from simtrain.studies.search import Objective, write_scenarios
     from simtrain.studies.search import search as search_layouts
+    from simtrain.studies.search import write_scenarios
     from simtrain.studies.search.files import names_of_ranks, prepare_folder
     from simtrain.views.search import search_view
 
@@ -121,7 +123,7 @@ def search(
         result = search_layouts(
             loaded,
             _counts("--gpus", gpus, "256,512"),
-            Objective(objective),
+            objective,
             context=None if context is None else _counts("--context", [context], "1,2,4"),
             expert=None if expert is None else _counts("--expert", [expert], "1,8"),
             max_memory=max_memory,

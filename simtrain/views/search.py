@@ -9,10 +9,9 @@ from simtrain.iteration.report.remarks import mfu_remarks
 from simtrain.scenario import Scenario
 from simtrain.studies.choose import policy_words
 from simtrain.studies.search.explorer import Candidate
-from simtrain.studies.search.objective import Objective
 from simtrain.studies.search.result import SearchResult
 from simtrain.studies.search.words import in_words, num_gpus_in_words
-from simtrain.units import counted, format_bytes, format_seconds, four_digits, gib
+from simtrain.units import counted, format_bytes, format_seconds, gib
 from simtrain.views.kinds import NUMBER, TEXT
 from simtrain.views.view import Column, Row, Sentences, Table, View
 
@@ -47,7 +46,7 @@ def search_view(result: SearchResult) -> View:
 def _title(result: SearchResult) -> str:
     return (
         f"{result.base.name} on {num_gpus_in_words(result.gpus)} of {result.base.cluster}, "
-        f"by {result.objective.value}, within {format_bytes(result.limit_bytes)} per GPU"
+        f"by {result.objective.name}, within {format_bytes(result.limit_bytes)} per GPU"
     )
 
 
@@ -77,10 +76,6 @@ def _record(candidate: Candidate) -> dict[str, Any]:
 def _row(candidate: Candidate, result: SearchResult) -> dict[str, str]:
     """Return the cells of a layout, by column."""
     scenario, split, run = candidate.scenario, candidate.scenario.parallelism, candidate.run
-    objectives = {
-        Objective.COST: _cost(candidate, result),
-        Objective.TOKENS_PER_S: {"tokens/s": f"{run.tokens_per_s:,.0f}"},
-    }
     return {
         **({_GPUS: str(scenario.num_gpus)} if len(result.gpus) > 1 else {}),
         _TENSOR: str(split.tensor),
@@ -95,7 +90,7 @@ def _row(candidate: Candidate, result: SearchResult) -> dict[str, str]:
         _SEQUENCE: "yes" if split.sequence_parallel else "",
         "ZeRO": str(scenario.memory.zero_stage),
         "time": format_seconds(run.iteration_time_s),
-        **objectives.get(result.objective, {}),
+        **result.objective.column(candidate, result),
         "MFU": f"{run.mfu:.1%}",
         "peak\nGiB": gib(candidate.evaluation.peak_bytes),
         _FREE: gib(result.limit_bytes - candidate.evaluation.peak_bytes),
@@ -132,14 +127,6 @@ def _without_idle_columns(rows: list[dict[str, str]]) -> list[dict[str, str]]:
         {narrower.get(name, name): cell for name, cell in row.items() if not left_out.get(name)}
         for row in rows
     ]
-
-
-def _cost(candidate: Candidate, result: SearchResult) -> dict[str, str]:
-    """Price of a million tokens; GPU-seconds per iteration if the profile has no price."""
-    price = result.price_of_tokens(candidate)
-    if result.price is None or price is None:
-        return {"GPU-\nseconds": four_digits(candidate.gpu_seconds)}
-    return {f"{result.price.currency}/\nM tok.": four_digits(price)}
 
 
 def _notes(result: SearchResult) -> list[str]:
@@ -201,22 +188,12 @@ def _certainty(result: SearchResult) -> str:
     if outcome.num_proved:
         numbers = "number 1" if outcome.num_proved == 1 else f"numbers 1 to {outcome.num_proved}"
         return f"{said}no other is better than {numbers}."
-    best = result.ranked[0]
-    limit = {
-        Objective.TIME: "faster than " + format_seconds(outcome.bound),
-        Objective.COST: f"cheaper than {four_digits(outcome.bound)} GPU-seconds",
-        Objective.MEMORY: "smaller than " + format_bytes(round(outcome.bound)),
-        Objective.TOKENS_PER_S: f"faster than {-outcome.bound:,.0f} tokens/s",
-    }[result.objective]
-    best_s = {
-        Objective.TIME: format_seconds(best.run.iteration_time_s),
-        Objective.COST: four_digits(best.gpu_seconds),
-        Objective.MEMORY: format_bytes(best.evaluation.peak_bytes),
-        Objective.TOKENS_PER_S: f"{best.run.tokens_per_s:,.0f}",
-    }[result.objective]
+    objective = result.objective
+    limit = f"{objective.better} than {objective.words(outcome.bound)}"
+    best = objective.words(objective.key(result.ranked[0].evaluation)[0])
     percent = f"{100 * result.gap:.{0 if result.gap >= 0.1 else 1}f} %"
     gap = f"at most {percent} from the optimum"
-    return f"{said}no other can be {limit} (best found {best_s}: {gap})."
+    return f"{said}no other can be {limit} (best found {best}: {gap})."
 
 
 def _recompute_in_detail(ranked: Sequence[Candidate]) -> dict[str, list[str]]:

@@ -11,6 +11,7 @@ from simtrain.base.strict_yaml import as_scalar
 from simtrain.iteration.report.remarks import mfu_remarks
 from simtrain.scenario import REASONS
 from simtrain.studies.cost.of_tokens import COST_COLUMNS
+from simtrain.studies.objectives.registry import OBJECTIVES
 from simtrain.studies.sweep.axes import describe_point
 from simtrain.studies.sweep.counts import BestPoint
 from simtrain.studies.sweep.folder import SweepFolder
@@ -112,13 +113,16 @@ def best_words(best: BestPoint) -> str:
     """Describe the best point in one line, including the objective."""
     time = format_seconds(best.iteration_time_s)
     figures = f"{best.tokens_per_s:,.0f} tokens/s, {time}, MFU {best.mfu:.1%}"
-    if best.objective in ("tokens_per_s", "iteration_time_s", "mfu"):
+    if hasattr(best, best.objective):
         return f"best {best.objective}: {figures}"
     return f"best {best.objective}: {_figure(best.objective, best.value)}, at {figures}"
 
 
 def _figure(column: str, value: float) -> str:
     """Format a value of a result column."""
+    objective = next((each for each in OBJECTIVES.values() if each.field == column), None)
+    if objective:
+        return objective.words(-value if objective.is_maximised else value)
     if column.endswith("_bytes"):
         return format_bytes(value)
     if column.endswith("_s"):

@@ -16,7 +16,8 @@ from typing import Self
 
 from tests.helpers.command_line import ROOT
 
-_FOLDERS = "simtrain", "calibrate", "scenarios", "hw_profiles", "software_stacks", "sweeps"
+_CODE = "simtrain", "calibrate", "docs/update"
+_DATA = "scenarios", "hw_profiles", "software_stacks", "sweeps"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class Checkout:
     def copy(cls, folder: pathlib.Path) -> Self:
         """Copy the project to a folder that exists."""
         ignore = shutil.ignore_patterns("__pycache__")
-        for name in _FOLDERS:
+        for name in (*_CODE, *_DATA):
             shutil.copytree(ROOT / name, folder / name, ignore=ignore)
         return cls(folder)
 

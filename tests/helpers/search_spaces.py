@@ -8,8 +8,8 @@ from simtrain.errors import Location
 from simtrain.scenario import RULES, Scenario
 from simtrain.scenario.section import Origin
 from simtrain.studies.evaluation import Evaluator
+from simtrain.studies.objectives.registry import OBJECTIVES
 from simtrain.studies.search.explorer import Explorer
-from simtrain.studies.search.objective import Objective
 from simtrain.studies.search.space import Point, Space
 
 EVALUATOR = Evaluator()
@@ -137,6 +137,6 @@ def point(*dense: Any, context: int = 1, expert: int = 1, shared: int | None = N
 def every(name: str) -> tuple[Explorer, tuple[Point, ...]]:
     """Return all legal points of a space, and an explorer to evaluate them."""
     searched = space(name)
-    explorer = Explorer(searched, EVALUATOR, Objective.TIME, limit_bytes=2**60)
+    explorer = Explorer(searched, EVALUATOR, OBJECTIVES["time"], limit_bytes=2**60)
     legal = [point for point in all_points(searched) if not broken(searched.scenario(point))]
     return explorer, tuple(legal)

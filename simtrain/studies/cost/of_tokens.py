@@ -6,10 +6,11 @@ from simtrain.hardware.profile import HardwareProfile, RunningCosts
 from simtrain.units import DAY_S, HOUR_S
 
 _TOKENS = 10**9
+PRICE_COLUMN = "price_per_1e9_tokens"
 COST_COLUMNS = (
     "days_per_1e9_tokens",
     "gpu_hours_per_1e9_tokens",
-    "price_per_1e9_tokens",
+    PRICE_COLUMN,
     "gpu_energy_j_per_1e9_tokens",
     "node_energy_j_per_1e9_tokens",
 )

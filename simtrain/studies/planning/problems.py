@@ -22,7 +22,6 @@ def check_plan(
     gpus: Sequence[int],
     workers: int,
     seconds: float | None,
-    objective: str,
 ) -> None:
     """Check the arguments of `plan_training` (E834); a cluster without a name is E101."""
     if not isinstance(clusters, Iterable) or isinstance(clusters, str):
@@ -30,9 +29,6 @@ def check_plan(
         raise InputError.of("E834", f"clusters is {clusters!r}, not a list", fix=fix)
     check_counts(gpus, 1, None, workers, {})
     check_budget(seconds)
-    if objective not in ("time", "cost"):
-        fix = "write time or cost"
-        raise InputError.of("E834", f"objective is {objective!r}", fix=fix)
     if not clusters or not all(clusters):
         fix = "write profiles separated by commas: --cluster a100_sxm4_80gb,h100_sxm"
         raise InputError.of("E101", "the name of a cluster is empty", Location("--cluster"), fix)

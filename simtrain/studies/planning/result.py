@@ -10,12 +10,13 @@ from simtrain.base.plain_data import PlainData, keys
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.scenario import Scenario
 from simtrain.studies.cost import Limits, TrainingCost
+from simtrain.studies.objectives.cost import Cost
+from simtrain.studies.objectives.objective import Key, Objective
+from simtrain.studies.objectives.registry import TrainingObjectiveName
+from simtrain.studies.objectives.time import Time
 from simtrain.studies.planning.layout import Combination, LayoutResult
 from simtrain.studies.search.explorer import Candidate
 from simtrain.units import DAY_S, format_seconds, four_digits
-
-PlanObjective = Literal["time", "cost"]
-"""Quantity that sorts the rows: training time or price."""
 
 Miss = Literal["days", "budget", "no price"]
 """A limit that a row misses. "no price": there is a budget, but the price is unknown."""
@@ -88,17 +89,11 @@ class PlanRow(PlainData):
         iteration = format_seconds(self.cost.iteration_time_s)
         return f"{name}: {four_digits(days)} days{amount} ({iteration} per iteration)"
 
-    def key(self, objective: PlanObjective) -> tuple[bool, float, float]:
-        """Return the sort key: by training time or by price.
-
-        Rows without a price come after rows with one, and rows without a layout last.
-        """
+    def key(self, objective: Objective) -> tuple[bool, Key]:
+        """Return the sort key by an objective; rows without a layout are last."""
         if self.cost is None:
-            return True, 0.0, 0.0
-        price, time_s = self.cost.price, self.cost.time_s
-        if objective == "time":
-            return False, time_s, self.cost.gpu_hours if price is None else price
-        return False, float("inf") if price is None else price, time_s
+            return True, (0.0, 0.0)
+        return False, objective.training_key(self.cost)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +113,7 @@ class TrainingPlan(PlainData):
     """
 
     json_fields: ClassVar = keys(
-        """scenario num_tokens goodput limits objective fastest=fastest_place
+        """scenario num_tokens goodput limits objective=objective_name fastest=fastest_place
         cheapest=cheapest_place num_nodes=added_nodes stopped rows"""
     )
 
@@ -126,7 +121,7 @@ class TrainingPlan(PlainData):
     num_tokens: int
     goodput: float
     limits: Limits
-    objective: PlanObjective
+    objective: Objective
     rows: tuple[PlanRow, ...]
     added_nodes: Mapping[str, int]
     shared_overrides: bool
@@ -137,15 +132,20 @@ class TrainingPlan(PlainData):
         return f"<TrainingPlan {name}: {len(self.rows)} rows; {best or 'none meets the limits'}>"
 
     @property
+    def objective_name(self) -> TrainingObjectiveName:
+        """Sorts the rows."""
+        return self.objective.name
+
+    @property
     def fastest(self) -> PlanRow | None:
         """The fastest row that meets the limits."""
-        return best_row(self.rows, "time")
+        return best_row(self.rows, Time())
 
     @property
     def cheapest(self) -> PlanRow | None:
         """The cheapest row that meets the limits; rows without a price do not count."""
         priced = [row for row in self.rows if row.cost and row.cost.currency]
-        return best_row(priced, "cost")
+        return best_row(priced, Cost())
 
     @property
     def fastest_place(self) -> int | None:
@@ -173,7 +173,7 @@ class TrainingPlan(PlainData):
         return [cost for cost in self.costs if weaker.evidence.is_weaker_than(cost.evidence)]
 
 
-def best_row(rows: Iterable[PlanRow], objective: PlanObjective) -> PlanRow | None:
+def best_row(rows: Iterable[PlanRow], objective: Objective) -> PlanRow | None:
     """Return the first of the best rows that meet the limits, if any does."""
     met = (row for row in rows if row.meets_limits)
     return min(met, key=lambda row: row.key(objective), default=None)

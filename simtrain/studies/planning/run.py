@@ -11,9 +11,10 @@ from simtrain.hardware.load import profile_of
 from simtrain.scenario import Scenario, check_values
 from simtrain.studies.cost import Limits, read_budget, read_price, read_tokens, training_cost
 from simtrain.studies.cost.limits import NO_LIMITS, check_goodput
+from simtrain.studies.objectives.registry import DEFAULT, OF_TRAININGS, objective_of
 from simtrain.studies.planning.layout import NOT_SEARCHED, Combination
 from simtrain.studies.planning.problems import check_currencies, check_plan, no_layout
-from simtrain.studies.planning.result import PlanObjective, PlanRow, TrainingPlan, best_row
+from simtrain.studies.planning.result import PlanRow, TrainingPlan, best_row
 from simtrain.studies.planning.searches import search_layouts
 from simtrain.studies.search.explorer import ProgressCallback
 from simtrain.units import Price
@@ -29,7 +30,7 @@ def plan(
     budget: str | None = None,
     goodput: float = 1.0,
     price: str | None = None,
-    objective: PlanObjective = "time",
+    objective: str = DEFAULT,
     workers: int = 1,
     seconds: float | None = None,
 ) -> TrainingPlan:
@@ -68,7 +69,7 @@ def plan_training(
     limits: Limits = NO_LIMITS,
     goodput: float = 1.0,
     price: Price | None = None,
-    objective: PlanObjective = "time",
+    objective: str = DEFAULT,
     workers: int = 1,
     seconds: float | None = None,
     interrupted: Callable[[], bool] = lambda: False,
@@ -87,7 +88,7 @@ def plan_training(
         limits: maximum days and price.
         goodput: share of the training time spent in iterations.
         price: price per GPU-hour, instead of each profile's.
-        objective: sorts the rows.
+        objective: name of the objective that sorts the rows.
         workers: processes, each searching one combination at a time. Their number does not change
             the plan. A script with several workers needs `if __name__ == "__main__":`, because
             workers import it.
@@ -105,7 +106,8 @@ def plan_training(
     """
     check_values(base)
     check_goodput(goodput)
-    check_plan(clusters, gpus, workers, seconds, objective)
+    check_plan(clusters, gpus, workers, seconds)
+    sorts_by = objective_of(objective, OF_TRAININGS)
     names = tuple(dict.fromkeys(clusters))
     num_nodes = {name: _num_nodes_needed(base, name, max(gpus)) for name in names}
     bases = {name: _on_cluster(base, name, num_nodes[name]) for name in names}
@@ -120,7 +122,7 @@ def plan_training(
     def report(phase: str) -> None:
         """Report the current search and the best row so far."""
         num_done = sum(row.layout is not NOT_SEARCHED for row in row_of.values())
-        best = best_row(row_of.values(), objective)
+        best = best_row(row_of.values(), sorts_by)
         on_progress(phase, num_done, len(combinations), str(best or ""))
 
     layouts = search_layouts(bases, combinations, workers, seconds, interrupted, report)
@@ -136,8 +138,8 @@ def plan_training(
         num_tokens=num_tokens,
         goodput=goodput,
         limits=limits,
-        objective=objective,
-        rows=tuple(sorted(rows, key=lambda row: row.key(objective))),
+        objective=sorts_by,
+        rows=tuple(sorted(rows, key=lambda row: row.key(sorts_by))),
         added_nodes={name: number for name, number in num_nodes.items() if number is not None},
         shared_overrides=bool(base.hardware) and len(names) > 1,
         stopped=any(not row.layout.exact for row in rows),

@@ -20,6 +20,7 @@ from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from simtrain.studies.objectives.objective import Key
 from simtrain.studies.search.explorer import (
     Explorer,
     ProgressCallback,
@@ -27,7 +28,6 @@ from simtrain.studies.search.explorer import (
     Stop,
     Stopped,
 )
-from simtrain.studies.search.objective import Key
 from simtrain.studies.search.space import Point
 from simtrain.studies.search.words import in_short
 from simtrain.studies.search.workers import StopRequestedError, Workers

@@ -12,8 +12,8 @@ from simtrain.iteration.report.breakdown import Breakdown
 from simtrain.scenario import Scenario
 from simtrain.studies.choose import is_open
 from simtrain.studies.evaluation import Evaluation, Evaluator, Run
+from simtrain.studies.objectives.objective import Key, Objective
 from simtrain.studies.search.bounds import Bounds
-from simtrain.studies.search.objective import Key, Objective
 from simtrain.studies.search.space import Point, Space
 from simtrain.units import format_bytes, format_seconds
 from simtrain.workload.recompute import SAVE_ALL

@@ -127,7 +127,7 @@ def _origin(path: Path) -> str:
 
 def _description(result: SearchResult, rank: int, candidate: Candidate) -> str:
     return (
-        f"number {rank} by {result.objective.value} on "
+        f"number {rank} by {result.objective.name} on "
         f"{num_gpus_in_words([candidate.scenario.num_gpus])}: "
         f"{format_seconds(candidate.run.iteration_time_s)}, "
         f"{format_bytes(candidate.evaluation.peak_bytes)} at its peak"

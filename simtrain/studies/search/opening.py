@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from simtrain.hardware.profile import HardwareProfile
+from simtrain.studies.objectives.objective import Key
 from simtrain.studies.search.explorer import Explorer, ProgressCallback, Stop
 from simtrain.studies.search.legality import legal_points, rules_on
-from simtrain.studies.search.objective import Key
 from simtrain.studies.search.space import Point
 from simtrain.studies.search.words import in_short
 

@@ -10,7 +10,6 @@ from simtrain.hardware.profile import HardwareProfile
 from simtrain.scenario import REASONS, Scenario
 from simtrain.studies.search.explorer import Explorer, SearchOutcome
 from simtrain.studies.search.legality import LegalPoints, legal_points, rules_on
-from simtrain.studies.search.objective import Objective
 from simtrain.studies.search.space import FIELDS, Point, Space
 from simtrain.studies.search.words import as_options, num_gpus_in_words
 from simtrain.units import UnitError, format_bytes, parse_bytes
@@ -22,14 +21,6 @@ _NEAR = 16
 
 class SearchStoppedError(DoesNotFitError):
     """A search was stopped before it found a layout that fits."""
-
-
-def objective_of(written: Objective | str) -> Objective:
-    """Look up an objective by name; refuse an unknown one (E834)."""
-    if written not in list(Objective):
-        fix = f"write one of {', '.join(Objective)}"
-        raise InputError.of("E834", f"objective is {written!r}", fix=fix)
-    return Objective(written)
 
 
 def check_schedule(base: Scenario) -> None:

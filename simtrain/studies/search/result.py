@@ -10,9 +10,10 @@ from simtrain.hardware.evidence import Evidence, evidence_of
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.report.difference import causes_in_words, time_in_words
 from simtrain.scenario import Scenario
+from simtrain.studies.objectives.objective import Objective
+from simtrain.studies.objectives.registry import ObjectiveName
 from simtrain.studies.search.explorer import Candidate, SearchOutcome
 from simtrain.studies.search.legality import LegalPoints
-from simtrain.studies.search.objective import Objective
 from simtrain.studies.search.words import num_gpus_in_words
 from simtrain.units import HOUR_S, Price, format_bytes, format_seconds
 
@@ -39,7 +40,7 @@ class SearchResult(PlainData):
     Args:
         base: the scenario that was searched.
         gpus: the numbers of GPUs that were searched.
-        objective: quantity by which the layouts are ranked.
+        objective: ranks the layouts.
         limit_bytes: the largest peak that fits.
         legal: the legal layouts.
         outcome: counts and bounds of the search.
@@ -52,7 +53,7 @@ class SearchResult(PlainData):
 
     json_fields: ClassVar = keys(
         """scenario=base.name cluster=base.cluster gpus calibrated=evidence.judged evidence
-        objective limit_bytes currency=price.currency
+        objective=objective_name limit_bytes currency=price.currency
         num_configurations=legal.num_configurations num_legal num_illegal_by_rule
         left_out_where_illegal=left_out varied held unproved_schedules
         num_seen=outcome.num_seen num_fitting=outcome.num_fitting
@@ -72,6 +73,11 @@ class SearchResult(PlainData):
     left_out: tuple[str, ...] = ()
     varied: tuple[str, ...] = ()
     held: tuple[str, ...] = ()
+
+    @property
+    def objective_name(self) -> ObjectiveName:
+        """Quantity by which the layouts are ranked."""
+        return self.objective.name
 
     @property
     def exact(self) -> bool:
@@ -136,11 +142,10 @@ class SearchResult(PlainData):
     @property
     def bound(self) -> dict[str, float | None]:
         """The proved bound of the best, named after the objective's field."""
-        field = self.objective.field
+        side = "upper" if self.objective.is_maximised else "lower"
         bound = self.outcome.bound
-        if self.objective is Objective.TOKENS_PER_S:
-            return {f"upper_bound_{field}": None if bound is None else -bound}
-        return {f"lower_bound_{field}": bound}
+        quantity = None if bound is None else self.objective.quantity(bound)
+        return {f"{side}_bound_{self.objective.field}": quantity}
 
     @property
     def unproved_schedules(self) -> tuple[str, ...]:
@@ -172,7 +177,7 @@ def reason(winner: Candidate, other: Candidate, objective: Objective) -> str:
     memory = _memory(winner, other)
     if key == other_key:
         return "equal in every ranked figure"
-    if objective is Objective.MEMORY:
+    if objective.ranks_memory:
         return memory if key[0] < other_key[0] else f"as small, and {_time(winner, other)}"
     if key[0] == other_key[0]:
         return f"as fast, and {memory}"

@@ -10,11 +10,11 @@ from simtrain.base.garbage_collector import without_garbage_collection
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.scenario import Scenario, check_scenario, check_values
 from simtrain.studies.evaluation import Evaluator
+from simtrain.studies.objectives.registry import DEFAULT, objective_of
 from simtrain.studies.search import problems
 from simtrain.studies.search.exhaustive import search_all
 from simtrain.studies.search.explorer import Explorer, ProgressCallback, Stopped
 from simtrain.studies.search.legality import LegalPoints, legal_points, rules_of_base, rules_on
-from simtrain.studies.search.objective import Objective
 from simtrain.studies.search.opening import simulate_promising
 from simtrain.studies.search.result import SearchResult
 from simtrain.studies.search.sampling import search_samples
@@ -27,7 +27,7 @@ from simtrain.studies.simulation import checked_profile
 def search(
     base: Scenario,
     gpus: Sequence[int],
-    objective: Objective | str = Objective.TIME,
+    objective: str = DEFAULT,
     *,
     context: Sequence[int] | None = None,
     expert: Sequence[int] | None = None,
@@ -50,7 +50,7 @@ def search(
     Args:
         base: model, global batch and cluster.
         gpus: numbers of GPUs to search.
-        objective: the quantity to minimise (tokens per second: to maximise).
+        objective: name of the objective.
         context: numbers of context-parallel ranks. By default 1; for sequences of 32,768 tokens or
             more, or if the scenario has several ranks, all that leave 4,096 tokens per rank.
         expert: numbers of expert-parallel ranks. By default all that divide the model's experts.
@@ -80,7 +80,7 @@ def search(
     stop = _stop_check(seconds, interrupted)
     check_values(base)
     problems.check_schedule(base)
-    objective = problems.objective_of(objective)
+    ranks_by = objective_of(objective)
     degrees = {"context": context, "expert": expert}
     problems.check_counts(gpus, top, max_trials, workers, degrees)
     gpus = tuple(gpus)
@@ -94,7 +94,7 @@ def search(
     if max_memory is not None:
         space = space.within(max_memory)
     check_scenario(base, rules_of_base(space))
-    explorer = Explorer(space, evaluator, objective, limit_bytes)
+    explorer = Explorer(space, evaluator, ranks_by, limit_bytes)
     # Before all layouts are listed, which takes seconds if they are many.
     opening = [] if max_trials else simulate_promising(explorer, profile, on_progress, stop)
     legal = _legal_points(space, profile)
@@ -120,7 +120,7 @@ def search(
     return SearchResult(
         base,
         space.gpus,
-        objective,
+        ranks_by,
         limit_bytes,
         legal,
         outcome,

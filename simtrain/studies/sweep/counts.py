@@ -7,10 +7,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
+from simtrain.studies.objectives.registry import OBJECTIVES
+
 Key = TypeVar("Key", str, int)
 
-
-MORE_IS_BETTER = frozenset({"tokens_per_s", "mfu", "hfu"})
+MORE_IS_BETTER = frozenset(
+    {"mfu", "hfu", *(each.field for each in OBJECTIVES.values() if each.is_maximised)}
+)
 """Objectives to maximise; all others are minimised."""
 
 

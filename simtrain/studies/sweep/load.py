@@ -17,6 +17,7 @@ from simtrain.base.provenance import profile_sha256
 from simtrain.base.resources import find_sweep
 from simtrain.base.strict_yaml import Positions, validate
 from simtrain.errors import InputError, Location, Problem, did_you_mean
+from simtrain.studies.cost.of_tokens import PRICE_COLUMN
 from simtrain.studies.sweep.axes import Axis
 from simtrain.studies.sweep.bases import base_documents, refuse_overridden_axes
 from simtrain.studies.sweep.constraints import ConstraintError, is_field, read_constraint
@@ -98,7 +99,7 @@ def load_plan(
     )
     clusters, currencies = check_values(document, axes, base, bases)
     plan = replace(plan, profiles={name: profile_sha256(name) for name in clusters})
-    if plan.objective == "price_per_1e9_tokens" and len(currencies) > 1:
+    if plan.objective == PRICE_COLUMN and len(currencies) > 1:
         _refuse(_several_currencies(currencies, document.positions))
     _check_that_some_point_is_left(plan, document.positions)
     return plan

@@ -19,6 +19,7 @@ from simtrain.errors import InputError
 from simtrain.scenario import RULES, Scenario
 from simtrain.studies.cost.of_tokens import cost_of_tokens
 from simtrain.studies.evaluation import Evaluation, Evaluator
+from simtrain.studies.objectives.registry import OBJECTIVES
 from simtrain.studies.sweep.axes import LARGEST, Cell, describe_point
 from simtrain.studies.sweep.constraints import Constraint, ConstraintError
 from simtrain.studies.sweep.counts import BestPoint, Counts, better
@@ -128,6 +129,8 @@ def _results(evaluation: Evaluation) -> Row:
         "capacity_bytes": evaluation.capacity_bytes,
     }
     if run := evaluation.run:
+        figures = evaluation.scenario, run.iteration_time_s, evaluation.peak_bytes
+        row |= {each.field: each.quantity(each.value(*figures)) for each in OBJECTIVES.values()}
         row |= {name: getattr(run, name) for name in ("iteration_time_s", "tokens_per_s")}
         row |= {"mfu": run.mfu, "hfu": run.hfu}
         row |= {name: getattr(run.breakdown, name.partition("_")[2]) for name in BREAKDOWN}

@@ -20,6 +20,7 @@ from simtrain.errors import Location
 from simtrain.iteration.report.breakdown import Breakdown
 from simtrain.scenario import Scenario
 from simtrain.studies.cost.of_tokens import COST_COLUMNS
+from simtrain.studies.objectives import registry
 from simtrain.studies.sweep.axes import Axis, Cell, cell
 from simtrain.studies.sweep.constraints import Constraint, Number, read_constraint
 from simtrain.studies.sweep.fields import BASE, Assignment, base_of
@@ -31,7 +32,8 @@ REPORTED_BY_DEFAULT = (
     *("iteration_time_s", "tokens_per_s", "mfu", "hfu"),
     *("peak_bytes", "capacity_bytes", "num_gpus", *BREAKDOWN),
 )
-REPORTABLE = (*REPORTED_BY_DEFAULT, *COST_COLUMNS)
+_OF_SEARCHES = tuple(objective.field for objective in registry.OBJECTIVES.values())
+REPORTABLE = tuple(dict.fromkeys((*REPORTED_BY_DEFAULT, *COST_COLUMNS, *_OF_SEARCHES)))
 OBJECTIVES = tuple(name for name in REPORTABLE if name != "capacity_bytes")
 # Parts are small enough to share and to lose, and large enough to be worth a file.
 _FEWEST_POINTS, _MOST_POINTS, _PARTS_WANTED = 16, 1000, 100

@@ -11,7 +11,7 @@ import simtrain
 from simtrain.errors import DoesNotFitError, InputError
 from simtrain.scenario import RecomputePolicy, Scenario, load_unchecked
 from simtrain.studies.evaluation import Evaluator
-from simtrain.studies.search import Objective, SearchResult, search, write_scenarios
+from simtrain.studies.search import SearchResult, search, write_scenarios
 from simtrain.studies.search.words import num_gpus_in_words
 from simtrain.views.search import search_view
 from tests.helpers.command_line import call, refused
@@ -93,11 +93,6 @@ def test_a_limit_above_the_gpus_memory_is_an_error() -> None:
 def test_invalid_arguments_are_errors(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=f"^E834 {message}"):
         search(BASES["narrow"], **arguments)
-
-
-def test_an_objective_can_be_a_string() -> None:
-    result = search(BASES["narrow"], (4,), "memory", top=1)
-    assert result == search(BASES["narrow"], (4,), Objective.MEMORY, top=1)
 
 
 def remedy(scenario: Scenario, max_memory: str) -> str:

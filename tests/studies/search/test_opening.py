@@ -5,10 +5,10 @@ import re
 import pytest
 
 from simtrain.scenario import load_unchecked
+from simtrain.studies.objectives.registry import OBJECTIVES
 from simtrain.studies.search import SearchResult, search
 from simtrain.studies.search.explorer import Explorer
 from simtrain.studies.search.legality import legal_points
-from simtrain.studies.search.objective import Objective
 from simtrain.studies.search.opening import simulate_promising
 from simtrain.views.search import search_view
 from tests.helpers.search_spaces import BASES, EVALUATOR, all_points, space
@@ -45,11 +45,11 @@ def test_an_opening_skips_layouts_that_do_not_fit() -> None:
     searched = space("narrow")
     points = legal_points(searched).points
     peaks = sorted(EVALUATOR.peak_bytes(searched.scenario(one)) for one in points)
-    explorer = Explorer(searched, EVALUATOR, Objective.TIME, peaks[0])
+    explorer = Explorer(searched, EVALUATOR, OBJECTIVES["time"], peaks[0])
     profile = EVALUATOR.profile_of(searched.base)
     found = simulate_promising(explorer, profile, silent, lambda: None)
     assert [explorer.peak_bytes(one) for one in found] in ([], [peaks[0]])
-    explorer = Explorer(searched, EVALUATOR, Objective.TIME, peaks[0] - 1)
+    explorer = Explorer(searched, EVALUATOR, OBJECTIVES["time"], peaks[0] - 1)
     assert simulate_promising(explorer, profile, silent, lambda: None) == []
 
 

@@ -17,7 +17,8 @@ from simtrain.iteration.plan import Plan
 from simtrain.iteration.report.breakdown import Breakdown
 from simtrain.scenario import Scenario
 from simtrain.studies.evaluation import Evaluation, Evaluator, Run
-from simtrain.studies.search import Objective, SearchResult, search, write_scenarios
+from simtrain.studies.objectives.registry import OBJECTIVES
+from simtrain.studies.search import SearchResult, search, write_scenarios
 from simtrain.studies.search.bounds import Bounds
 from simtrain.studies.search.exhaustive import search_all
 from simtrain.studies.search.explorer import Candidate, Explorer
@@ -34,10 +35,10 @@ GIB = 2**30
 
 
 @functools.cache
-def brute_force(name: str, objective: Objective) -> list[Scenario]:
+def brute_force(name: str, objective: str) -> list[Scenario]:
     """Return all legal layouts, the best first, without bounds."""
     explorer, points = every(name)
-    key = objective.key
+    key = OBJECTIVES[objective].key
     ranked = sorted(points, key=lambda point: key(explorer.evaluation(point)))
     return [explorer.space.scenario(point) for point in ranked]
 
@@ -50,21 +51,21 @@ def peaks_bytes(scenarios: list[Scenario]) -> list[int]:
 @pytest.mark.parametrize(
     ("name", "objective"),
     [
-        ("narrow", Objective.TIME),
-        ("narrow", Objective.MEMORY),
-        ("overlapped", Objective.TIME),
-        ("uneven", Objective.MEMORY),
-        ("prime", Objective.TIME),
-        ("offloaded", Objective.TOKENS_PER_S),
-        ("experts", Objective.TIME),
-        ("long", Objective.TIME),
-        ("gpipe", Objective.COST),
-        ("fp8", Objective.TIME),
-        ("token prediction in a layout", Objective.TIME),
-        ("interleaved", Objective.TIME),
+        ("narrow", "time"),
+        ("narrow", "memory"),
+        ("overlapped", "time"),
+        ("uneven", "memory"),
+        ("prime", "time"),
+        ("offloaded", "tokens_per_s"),
+        ("experts", "time"),
+        ("long", "time"),
+        ("gpipe", "cost"),
+        ("fp8", "time"),
+        ("token prediction in a layout", "time"),
+        ("interleaved", "time"),
     ],
 )
-def test_search_equals_brute_force(name: str, objective: Objective) -> None:
+def test_search_equals_brute_force(name: str, objective: str) -> None:
     expected = brute_force(name, objective)
     result = search(BASES[name], (4,), objective, top=7)
     assert [found.scenario for found in result.ranked] == expected[:7]
@@ -110,7 +111,7 @@ def large(
     searched = Space(simtrain.load_scenario("table5_175b_present"), (64,))
     bounds = QuickBounds(EVALUATOR.machine_of(searched.base))
     evaluator = FakeEvaluator(bounds, time_s)
-    explorer = Explorer(searched, evaluator, Objective.TIME, limit_bytes)
+    explorer = Explorer(searched, evaluator, OBJECTIVES["time"], limit_bytes)
     explorer.bounds = bounds
     return evaluator, explorer, legal_points(searched).points
 
@@ -137,7 +138,7 @@ def test_search_of_a_large_space_equals_brute_force() -> None:
 
 
 def test_a_memory_limit_keeps_the_order_of_layouts_that_fit() -> None:
-    every_one = brute_force("narrow", Objective.TIME)
+    every_one = brute_force("narrow", "time")
     peaks = peaks_bytes(every_one)
     limit = sorted(peaks)[len(peaks) // 2]
     fitting = [scenario for scenario, peak in zip(every_one, peaks, strict=True) if peak <= limit]
@@ -148,18 +149,19 @@ def test_a_memory_limit_keeps_the_order_of_layouts_that_fit() -> None:
 
 
 def test_objectives_of_time_increase_with_time() -> None:
-    for objective in (Objective.TIME, Objective.COST, Objective.TOKENS_PER_S):
-        values = [objective.of_time(BASES["plain"], time_s) for time_s in (0.5, 1.0, 2.0)]
-        assert values == sorted(set(values))
+    for objective in OBJECTIVES.values():
+        if not objective.ranks_memory:
+            values = [objective.value(BASES["plain"], time_s, 1) for time_s in (0.5, 1.0, 2.0)]
+            assert values == sorted(set(values))
     # 4 sequences of 512 tokens in half a second
-    assert Objective.TOKENS_PER_S.of_time(BASES["plain"], 0.5) == -4096
+    assert OBJECTIVES["tokens_per_s"].value(BASES["plain"], 0.5, 1) == -4096
 
 
 def test_several_numbers_of_gpus_are_ranked_together() -> None:
     """Fewer GPUs win by GPU-seconds, because no layout scales perfectly; more GPUs win by time."""
     cheapest, fastest = (
         search(BASES["narrow"], (4, 1), objective, top=1).ranked[0]
-        for objective in (Objective.COST, Objective.TIME)
+        for objective in ("cost", "time")
     )
     assert (cheapest.scenario.num_gpus, fastest.scenario.num_gpus) == (1, 4)
     assert cheapest.gpu_seconds == cheapest.run.iteration_time_s < fastest.gpu_seconds
@@ -173,7 +175,7 @@ def test_fewer_trials_than_layouts_are_not_exact() -> None:
     assert first.to_dict() == second.to_dict()
     assert not first.exact
     assert first.outcome.num_simulated == first.outcome.num_seen == 30 < len(first.legal.points)
-    places = [brute_force("narrow", Objective.TIME).index(one.scenario) for one in first.ranked]
+    places = [brute_force("narrow", "time").index(one.scenario) for one in first.ranked]
     assert places == sorted(places)
 
 
@@ -199,7 +201,7 @@ def test_as_many_trials_as_layouts_are_exact() -> None:
 
 
 def test_proposals_that_do_not_fit_are_not_ranked() -> None:
-    limit = sorted(peaks_bytes(brute_force("narrow", Objective.MEMORY)))[40]
+    limit = sorted(peaks_bytes(brute_force("narrow", "memory")))[40]
     result = search(BASES["narrow"], (4,), max_trials=40, max_memory=f"{limit} B")
     assert 0 < result.outcome.num_fitting < result.outcome.num_seen
     assert all(found.evaluation.peak_bytes <= limit for found in result.ranked)
@@ -211,7 +213,7 @@ def test_proposals_that_do_not_fit_are_not_ranked() -> None:
 
 
 def test_if_nothing_fits_the_error_names_the_smallest_excess() -> None:
-    least = brute_force("narrow", Objective.MEMORY)[0]
+    least = brute_force("narrow", "memory")[0]
     least_peak = EVALUATOR.peak_bytes(least)
     with pytest.raises(DoesNotFitError) as caught:
         search(BASES["narrow"], (4,), max_memory="1 GiB")
@@ -257,7 +259,7 @@ def found(peak_bytes: int, num_gpus: int = 1, **parts: float) -> Candidate:
 def test_the_reason_names_the_parts_that_differ() -> None:
     winner = found(GIB, compute_s=8.0, bubble_s=1.3, data_communication_s=0.24)
     other = found(GIB, compute_s=8.0, bubble_s=2.0, data_communication_s=0.0)
-    text = reason(winner, other, Objective.TIME)
+    text = reason(winner, other, OBJECTIVES["time"])
     assert re.findall(r"([\d.]+) % (less|more)", text) == [
         *(("4.6", "less"), ("7.0", "less"), ("2.4", "more")),
     ]
@@ -266,23 +268,25 @@ def test_the_reason_names_the_parts_that_differ() -> None:
 
 def test_the_reason_of_a_small_difference_is_its_largest_part() -> None:
     winner, other = (found(GIB, compute_s=8.0, bubble_s=bubble) for bubble in (2.0, 2.04))
-    assert reason(winner, other, Objective.TIME).startswith("0.4 % less time: 0.4 % less bubble (")
+    assert reason(winner, other, OBJECTIVES["time"]).startswith(
+        "0.4 % less time: 0.4 % less bubble ("
+    )
 
 
 def test_the_reason_of_equal_objectives_is_another_difference() -> None:
     small, large = found(GIB, compute_s=1.0), found(3 * GIB, compute_s=1.0)
-    assert reason(small, large, Objective.TIME) == "as fast, and 2 GiB less at the peak"
-    assert reason(small, large, Objective.MEMORY) == "2 GiB less at the peak"
-    assert reason(small, small, Objective.COST) == "equal in every ranked figure"
+    assert reason(small, large, OBJECTIVES["time"]) == "as fast, and 2 GiB less at the peak"
+    assert reason(small, large, OBJECTIVES["memory"]) == "2 GiB less at the peak"
+    assert reason(small, small, OBJECTIVES["cost"]) == "equal in every ranked figure"
     fast = found(GIB, compute_s=0.5)
-    assert reason(fast, small, Objective.MEMORY).startswith(
+    assert reason(fast, small, OBJECTIVES["memory"]).startswith(
         "as small, and 50 % less time: 50 % less compute ("
     )
 
 
 def test_the_reason_names_different_numbers_of_gpus() -> None:
     few, many = found(GIB, 2, compute_s=1.5), found(GIB, 4, compute_s=1.0)
-    assert reason(few, many, Objective.COST).startswith(
+    assert reason(few, many, OBJECTIVES["cost"]).startswith(
         "2 GPUs instead of 4, 50 % more time: 50 % more compute ("
     )
 

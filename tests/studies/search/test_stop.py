@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 import simtrain
 from simtrain.commands.interrupts import first_interrupt
 from simtrain.errors import DoesNotFitError, InputError
-from simtrain.studies.search import Objective, SearchResult, search
+from simtrain.studies.objectives.objective import Key
+from simtrain.studies.objectives.registry import OBJECTIVES
+from simtrain.studies.search import SearchResult, search
 from simtrain.studies.search.exhaustive import search_all
-from simtrain.studies.search.objective import Key
 from simtrain.studies.search.space import Point
 from simtrain.studies.search.workers import StopRequestedError, Workers
 from simtrain.views.search import search_view
@@ -40,21 +41,21 @@ def interrupt_at_call(number: int) -> Callable[[], bool]:
     return lambda: next(count) >= number
 
 
-def stopped(number: int, objective: Objective = Objective.TIME, top: int = 3) -> SearchResult:
+def stopped(number: int, objective: str = "time", top: int = 3) -> SearchResult:
     return search(BASES["narrow"], (4,), objective, top=top, interrupted=interrupt_at_call(number))
 
 
-def values(name: str, objective: Objective) -> list[float]:
+def values(name: str, objective: str) -> list[float]:
     """Return the objective of all legal layouts, the best first."""
     explorer, points = every(name)
-    return sorted(objective.key(explorer.evaluation(point))[0] for point in points)
+    return sorted(OBJECTIVES[objective].key(explorer.evaluation(point))[0] for point in points)
 
 
 @settings(max_examples=20)
-@given(st.integers(1, 400), st.sampled_from(list(Objective)))
-def test_bound_and_gap_hold_whenever_a_search_stops(number: int, objective: Objective) -> None:
+@given(st.integers(1, 400), st.sampled_from(list(OBJECTIVES)))
+def test_bound_and_gap_hold_whenever_a_search_stops(number: int, objective: str) -> None:
     result, all_values = stopped(number, objective), values("narrow", objective)
-    found = [objective.key(one.evaluation)[0] for one in result.ranked]
+    found = [OBJECTIVES[objective].key(one.evaluation)[0] for one in result.ranked]
     bound, gap = result.outcome.bound, result.gap
     assert found and (bound is None) == (gap is None)
     if bound is None or gap is None:
@@ -63,7 +64,7 @@ def test_bound_and_gap_hold_whenever_a_search_stops(number: int, objective: Obje
         return
     assert bound <= all_values[0] <= found[0]
     assert gap >= 0
-    if objective is Objective.TOKENS_PER_S:
+    if OBJECTIVES[objective].is_maximised:
         assert -all_values[0] <= -found[0] * (1 + gap) * (1 + 1e-12)
     else:
         assert found[0] <= all_values[0] * (1 + gap) * (1 + 1e-12)

@@ -1,0 +1,38 @@
+"""All objectives. A new one is a class in a file of its own and a place here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from simtrain.errors import InputError
+from simtrain.studies.objectives.cost import Cost
+from simtrain.studies.objectives.memory import Memory
+from simtrain.studies.objectives.objective import Objective
+from simtrain.studies.objectives.time import Time
+from simtrain.studies.objectives.tokens_per_s import TokensPerSecond
+
+OBJECTIVES: dict[str, Objective] = {
+    objective.name: objective for objective in (Time(), Cost(), Memory(), TokensPerSecond())
+}
+"""The objectives by name. The first is the default."""
+OF_TRAININGS: dict[str, Objective] = {
+    name: objective for name, objective in OBJECTIVES.items() if objective.training_text
+}
+"""The objectives that sort trainings."""
+DEFAULT = next(iter(OBJECTIVES))
+
+if TYPE_CHECKING:
+    ObjectiveName = str
+    TrainingObjectiveName = str
+else:
+    # Commands and documents list the values of these types.
+    ObjectiveName = Literal[tuple(OBJECTIVES)]
+    TrainingObjectiveName = Literal[tuple(OF_TRAININGS)]
+
+
+def objective_of(name: str, objectives: dict[str, Objective] = OBJECTIVES) -> Objective:
+    """Look up an objective by name; refuse an unknown one (E834)."""
+    if not isinstance(name, str) or name not in objectives:
+        fix = f"write one of {', '.join(objectives)}"
+        raise InputError.of("E834", f"objective is {name!r}", fix=fix)
+    return objectives[name]
