@@ -58,12 +58,14 @@ def error_codes(typed: str) -> list[str]:
 
 
 def settable_fields(typed: str) -> list[str]:
-    """Return what --set can begin with: fields of a scenario, and values of its cluster."""
+    """Return what --set can begin with: fields of a scenario, clusters and software stacks."""
+    from simtrain.base.resources import list_stacks
     from simtrain.base.strict_yaml.model_fields import settable_names
     from simtrain.scenario import Scenario
 
     names = [f"{name}=" for name in settable_names(Scenario)]
     names += [f"cluster={name}" for name in shipped_profiles("")]
+    names += [f"software={name}" for name in list_stacks()]
     return [name for name in names if name.startswith(typed)]
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from operator import attrgetter
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 from simtrain.scenario.model import LatentAttention
 from simtrain.scenario.nearest import near_multiples
 from simtrain.scenario.parallelism import Parallelism
 from simtrain.scenario.schema import Scenario
+from simtrain.scenario.software import Fp8Library, stacks_with
 from simtrain.scenario.violation import (
     Rule,
     Violation,
@@ -42,6 +43,13 @@ def _casts_shards(scenario: Scenario) -> bool:
     return scenario.memory.zero_stage in (1, 3) and not scenario.fully_shards
 
 
+def _stacks_with_precision(scenario: Scenario) -> list[str]:
+    """Return the stacks that have the scenario's fp8 products or narrow optimizer states."""
+    if scenario.precision.narrow_states:
+        return stacks_with("narrow_optimizer_states", True)
+    return stacks_with("fp8_library", *set(get_args(Fp8Library)) - {"none"})
+
+
 PRECISION_RULES: list[Rule] = [
     rule_for_one_of(
         "E393",
@@ -56,19 +64,13 @@ PRECISION_RULES: list[Rule] = [
         "fp8 is simulated as in Transformer Engine or in torchao with torch.compile; narrow "
         "optimizer states are simulated as in Transformer Engine",
         {
-            "software.stack": ["megatron_core", "megatron_2022", "torchtitan_compiled"],
+            "software.stack": _stacks_with_precision,
             "precision.compute": ["bf16"],
             **_FP32_STATES,
         },
         lambda scenario: (
-            (
-                scenario.precision.compute == "fp8"
-                and not scenario.software.stack.startswith(("megatron", "torchtitan_compiled"))
-            )
-            or (
-                scenario.precision.narrow_states
-                and not scenario.software.stack.startswith("megatron")
-            )
+            (scenario.precision.compute == "fp8" and scenario.facts.fp8_library == "none")
+            or (scenario.precision.narrow_states and not scenario.facts.narrow_optimizer_states)
         ),
         "software.stack is {scenario.software.stack}, which is not simulated in fp8 or with narrow "
         "optimizer states",
@@ -212,7 +214,7 @@ _rule = registering(PRECISION_RULES)
     example=("precision: {compute: fp8, fp8_recipe: blockwise}\nsoftware: torchtitan_compiled"),
 )
 def _torchao_for_dense_layers(scenario: Scenario) -> Violation | None:
-    if scenario.fp8_recipe != "torchao" or scenario.software.stack != "torchtitan_compiled":
+    if scenario.fp8_recipe != "torchao":
         return None
     legal = {
         "precision.fp8_recipe": "tensorwise",
@@ -227,7 +229,7 @@ def _torchao_for_dense_layers(scenario: Scenario) -> Violation | None:
                 f"{scenario.software.stack}",
                 {
                     field: [value],
-                    "software.stack": ["megatron_core"],
+                    "software.stack": stacks_with("fp8_library", "transformer_engine"),
                     "precision.compute": ["bf16"],
                 },
                 (field,),

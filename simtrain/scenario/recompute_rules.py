@@ -67,7 +67,7 @@ RECOMPUTE_RULES: list[Rule] = [
         {"recompute.strategy": ["none"], "software.cuda_graphs": [False]},
         lambda scenario: (
             scenario.facts.cuda_graphs
-            and scenario.software.stack.startswith("megatron")
+            and not scenario.facts.recompute_in_cuda_graphs
             and scenario.recompute.strategy != "none"
         ),
         "recompute.strategy is {scenario.recompute.strategy} while software.cuda_graphs is true",

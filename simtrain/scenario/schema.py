@@ -343,7 +343,7 @@ class Scenario(Section):
     @property
     def uses_torchao(self) -> bool:
         """Whether fp8 products run as in torchao instead of Transformer Engine."""
-        return self.software.stack.startswith("torchtitan")
+        return self.facts.fp8_library == "torchao"
 
     @property
     def fp8_weights(self) -> Fp8Weights:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from simtrain.base.entry import CountOrZero, Entry, Positive, Strict, Text
-from simtrain.base.resources import find_stack
+from simtrain.base.resources import find_stack, list_stacks
 from simtrain.base.strict_yaml import load_document, validate
 from simtrain.units import Bytes, NonNegativeSeconds
 
@@ -17,6 +17,7 @@ DEFAULT_STACK = "megatron_2022"
 
 AttentionBackend = Literal["unfused", "fused"]
 CrossEntropyFusion = Literal["native", "te"]
+Fp8Library = Literal["none", "transformer_engine", "torchao"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,10 @@ class Stack(Strict):
             for the layouts that can have them.
         cuda_graphs: each pass is captured once and launched as a graph, so no kernel waits for the
             host.
+        fp8_library: the library whose fp8 products and casts are simulated; none if the stack has
+            no fp8.
+        narrow_optimizer_states: Adam can hold its states in fewer than 32 bits.
+        recompute_in_cuda_graphs: captured passes may recompute.
         fully_shard: ZeRO stage 3 is PyTorch's fully_shard. Shards are the fp32 master weights,
             kernels copy into and out of the collectives' buffers, and in a pipeline gradients are
             reduced after the last backward pass.
@@ -98,6 +103,9 @@ class Stack(Strict):
     align_gradient_reduction: Entry[bool]
     align_parameter_gather: Entry[bool]
     cuda_graphs: Entry[bool]
+    fp8_library: Entry[Fp8Library]
+    narrow_optimizer_states: Entry[bool]
+    recompute_in_cuda_graphs: Entry[bool]
     fully_shard: Entry[bool]
     torch_workspaces: Entry[CountOrZero]
     linear_workspaces: Entry[CountOrZero]
@@ -130,6 +138,9 @@ class Facts:
     align_gradient_reduction: bool
     align_parameter_gather: bool
     cuda_graphs: bool
+    fp8_library: Fp8Library
+    narrow_optimizer_states: bool
+    recompute_in_cuda_graphs: bool
     fully_shard: bool
     torch_workspaces: int
     linear_workspaces: int
@@ -147,6 +158,13 @@ def load_stack(name: str) -> Stack:
     """
     document = load_document(find_stack(name))
     return validate(Stack, document.data, document.positions)
+
+
+def stacks_with(entry: str, *values: object) -> list[str]:
+    """Return the stacks whose entry has one of some values; those that assume it are last."""
+    entries = {name: getattr(load_stack(name), entry) for name in list_stacks()}
+    names = [name for name, fact in entries.items() if fact.value in values]
+    return sorted(names, key=lambda name: "assumed" in entries[name].source)
 
 
 def facts_of(name: str, overrides: Mapping[str, Any]) -> Facts:
