@@ -118,7 +118,8 @@ class Plan:
     @cached_property
     def stage_parameters(self) -> tuple[Parameters, ...]:
         """Parameters of one rank of each stage."""
-        return stage_parameters(self.model_chunks, self.mesh.pp, self.microbatch)
+        virtual_stages = self.scenario.stage_placement.virtual_stages
+        return stage_parameters(self.model_chunks, virtual_stages, self.microbatch)
 
     @property
     def num_parameters(self) -> int:

@@ -27,6 +27,17 @@ def _named(*, has_chunks: bool) -> list[str]:
     return [name for name, family in NAMED.items() if family.has_chunks is has_chunks]
 
 
+def _names_for(num_chunks: int) -> list[str]:
+    """Names of schedules that may give each stage so many chunks."""
+    return [name for name, family in NAMED.items() if family.allows_chunks(num_chunks)]
+
+
+def _exact_chunks() -> list[str]:
+    """Words for the schedules that allow one number of chunks above 1."""
+    exact = {name: family.num_chunks for name, family in NAMED.items()}
+    return [f"{name} needs {number}" for name, number in exact.items() if number]
+
+
 def _may_overlap(scenario: Scenario) -> bool:
     """Whether the pipeline's runtime can send messages beside compute; that of files always can."""
     return scenario.schedule_file is not None or scenario.schedule_family.overlaps
@@ -84,9 +95,15 @@ COMBINATION_RULES = [
     ),
     rule_against(
         "E312",
-        "interleaved schedules need at least 2 chunks per stage",
-        {"schedule": _named(has_chunks=False), "parallelism.interleave": numbers_of_chunks},
-        lambda scenario: scenario.schedule in _named(has_chunks=True) and scenario.num_chunks < 2,
+        "; ".join(["interleaved schedules need at least 2 chunks per stage", *_exact_chunks()]),
+        {
+            "schedule": lambda scenario: _names_for(scenario.num_chunks),
+            "parallelism.interleave": numbers_of_chunks,
+        },
+        lambda scenario: (
+            scenario.schedule in _named(has_chunks=True)
+            and not scenario.schedule_family.allows_chunks(scenario.num_chunks)
+        ),
         what="The interleaved schedule has a single chunk per stage.",
         fix="Write schedule: 1f1b, or set parallelism.interleave to 2 or more.",
         example=("parallelism: {pipeline: 4}\nschedule: interleaved"),
@@ -94,7 +111,10 @@ COMBINATION_RULES = [
     rule_against(
         "E313",
         f"{' and '.join(sorted(_named(has_chunks=False), reverse=True))} run one chunk per stage",
-        {"schedule": _named(has_chunks=True), "parallelism.interleave": [1]},
+        {
+            "schedule": lambda scenario: _names_for(scenario.num_chunks),
+            "parallelism.interleave": [1],
+        },
         lambda scenario: scenario.schedule in _named(has_chunks=False) and scenario.num_chunks != 1,
         what="The schedule gpipe or 1f1b has several chunks per stage.",
         fix="Write schedule: interleaved, or set parallelism.interleave to 1.",

@@ -116,15 +116,16 @@ def _prediction_is_in_one_chunk(scenario: Scenario) -> Violation | None:
     split = scenario.parallelism
     chunks, stages = split.layout_chunks, split.pipeline
     places = [place for place, chunk in enumerate(chunks) if "m" in chunk]
-    earliest = len(chunks) - stages + 1
     if not places or len(chunks) != stages * split.interleave or not _has_order(scenario):
         return None
-    if len(places) == 1 and places[0] >= earliest:
+    virtual_stages = scenario.stage_placement.virtual_stages[1:]
+    allowed = sorted(last for *_, last in virtual_stages)
+    if not allowed or (len(places) == 1 and places[0] in allowed):
         return None
     listed = " and ".join(str(place + 1) for place in places)
     return Violation(
         f"parallelism.layout has m in chunk{'s' * (len(places) > 1)} {listed} of {len(chunks)}; m "
-        f"may be in one of the chunks {earliest + 1} to {len(chunks)}",
+        f"may be in one of the chunks {allowed[0] + 1} to {allowed[-1] + 1}",
         {_LAYOUT: [_beside_loss(chunks), None]},
     )
 

@@ -119,9 +119,7 @@ class Parallelism(Section):
         return layers_of_layout(self.layout) if self.layout is not None else ()
 
     def layers_of_stage(self, stage: int, num_layers: int) -> int:
-        """Layers of a stage: the number set for it, or an equal share of the remaining layers."""
-        if self.layout is not None:
-            return sum(self.layout_layers[stage :: self.pipeline])
+        """Layers of a stage without a layout: its own number, or an equal share of the rest."""
         written = self.own_stage_layers
         if stage in written:
             return written[stage]

@@ -54,6 +54,12 @@ def _file_has_the_sizes_of_the_pipeline(scenario: Scenario) -> Violation | None:
     )
 
 
+def _splits_backwards(scenario: Scenario) -> bool:
+    """Whether some backward passes are split into input and weight gradients."""
+    schedule = scenario.schedule_file or scenario.schedule_family
+    return schedule.splits_backwards
+
+
 SCHEDULE_RULES += [
     rule_against(
         "E415",
@@ -90,11 +96,7 @@ SCHEDULE_RULES += [
         "simtrain does not simulate when ZeRO stages 2 and 3 reduce the gradients of a backward "
         "pass whose halves (I and W) are apart",
         {"memory.zero_stage": [1, 0], "schedule": _NAMED},
-        lambda scenario: (
-            scenario.memory.zero_stage > 1
-            and scenario.schedule_file is not None
-            and scenario.schedule_file.splits_backwards
-        ),
+        lambda scenario: scenario.memory.zero_stage > 1 and _splits_backwards(scenario),
         "memory.zero_stage is {scenario.memory.zero_stage}, but {scenario.schedule} splits "
         "backward passes",
         what="A schedule with split backward passes is combined with ZeRO stage 2 or 3.",

@@ -41,6 +41,7 @@ from simtrain.schedules.family import ScheduleFamily
 from simtrain.schedules.files import ScheduleVersion, read_schedule
 from simtrain.schedules.registry import FAMILIES, NAMED, default_name
 from simtrain.schedules.schedule import Schedule
+from simtrain.schedules.stage_placement import StagePlacement
 
 STACK_DEFAULTS = {
     "memory.in_place_cross_entropy": "in_place_cross_entropy",
@@ -372,6 +373,16 @@ class Scenario(Section):
         return ScheduleVersion.of(self.schedule) if family.is_of_file else family.name
 
     @property
+    def stage_placement(self) -> StagePlacement:
+        """The pipeline stage (rank) of each virtual stage."""
+        sizes = self.parallelism.pipeline, self.num_chunks
+        schedule = self.schedule_file
+        # A rule refuses a file of other sizes (E414).
+        if schedule is not None and (schedule.num_stages, schedule.num_chunks) == sizes:
+            return schedule.placement
+        return self.schedule_family.placement(*sizes)
+
+    @property
     def reduces_every_microbatch(self) -> bool:
         """Whether each backward pass reduces gradients, with ZeRO stage 2 or 3.
 
@@ -387,6 +398,10 @@ class Scenario(Section):
 
     def layers_of_stage(self, stage: int) -> int:
         """Layers of a stage: the number set for it, or an equal share of the remaining layers."""
+        layers = self.parallelism.layout_layers
+        if layers:
+            placed = zip(layers, self.stage_placement.ranks, strict=False)
+            return sum(number for number, rank in placed if rank == stage)
         return self.parallelism.layers_of_stage(stage, self.model.num_layers)
 
     @property
@@ -401,7 +416,7 @@ class Scenario(Section):
         sizes = [self.layers_of_stage(min(1, last)) // split.interleave] * split.pipeline
         for end in (0, last):
             sizes[end] = self.layers_of_stage(end) // split.interleave
-        return tuple(sizes) * split.interleave
+        return tuple(sizes[rank] for rank in self.stage_placement.ranks)
 
     @property
     def chunk_contents(self) -> ChunkContents:
@@ -414,10 +429,10 @@ class Scenario(Section):
     @property
     def embedding_stages(self) -> tuple[int, ...]:
         """The stages that hold the table of the embedding (`get_embedding_ranks`)."""
-        stages, model = self.parallelism.pipeline, self.model
-        holders = {0, stages - 1} if model.tied_embeddings else {0}
+        ranks, model = self.stage_placement.ranks, self.model
+        holders = {ranks[0], ranks[-1]} if model.tied_embeddings else {ranks[0]}
         if model.mtp_num_layers:
-            holders.add((self.chunk_contents.prediction or 0) % stages)
+            holders.add(ranks[self.chunk_contents.prediction or 0])
         return tuple(sorted(holders))
 
     @property

@@ -24,6 +24,7 @@ from simtrain.schedules.registry import (
 )
 from simtrain.schedules.schedule import Schedule
 from simtrain.schedules.slots import time_slots
+from simtrain.schedules.stage_placement import StagePlacement, back_and_forth, looped
 from simtrain.schedules.window import most_outstanding, save_all_actions
 
 __all__ = [
@@ -40,14 +41,17 @@ __all__ = [
     "Schedule",
     "ScheduleFamily",
     "ScheduleVersion",
+    "StagePlacement",
     "Step",
     "asynchronous_slots",
+    "back_and_forth",
     "blocking_slots",
     "blocking_steps",
     "build",
     "default_name",
     "gpipe",
     "interleaved",
+    "looped",
     "most_outstanding",
     "one_f_one_b",
     "read_schedule",

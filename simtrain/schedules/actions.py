@@ -21,7 +21,8 @@ class Action(NamedTuple):
     """One pass of a rank: one microbatch through one of its chunks.
 
     Args:
-        virtual_stage: the chunk's position in the whole pipeline: chunk * num_stages + rank.
+        virtual_stage: the chunk's position in the whole pipeline; the schedule's placement has
+            its rank.
         kind: F (forward), B (full backward), I (input gradient only) or W (weight gradient only).
         microbatch: counted from 0.
 

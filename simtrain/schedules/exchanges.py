@@ -62,7 +62,7 @@ class Messages:
     def of(cls, schedule: Schedule) -> Self:
         """List the messages of a schedule.
 
-        Virtual stages on the same rank (num_stages = 1) send nothing. With Megatron's
+        Neighbouring virtual stages on the same rank send nothing. With Megatron's
         overlap_p2p_comm, no action waits for a send and each action waits only for its own input,
         so this list is all that the program needs.
         """
@@ -76,7 +76,8 @@ class Messages:
         consumers[where] = places
         following = where[0] + np.where(is_forward[places], 1, -1)
         consumer = consumers[following, where[1], where[2]]
-        travels = (consumer >= 0) & (schedule.num_stages > 1)
+        # The last comparison is without meaning where there is no consumer.
+        travels = (consumer >= 0) & (schedule.rank[consumer] != schedule.rank[places])
         return cls(schedule, places[travels].astype(np.int32), consumer[travels])
 
     def __len__(self) -> int:
@@ -103,6 +104,13 @@ class Messages:
         """The virtual stage before the boundary that each message crosses."""
         boundary: Ints = self.schedule.virtual_stage[self.producer] - 1 + self.goes_forward
         return boundary
+
+    @property
+    def step(self) -> Ints:
+        """1 for each message to the next rank of the ring, -1 for one to the previous rank."""
+        steps = np.array(self.schedule.placement.steps, np.int32)[self.boundary]
+        step: Ints = np.where(self.goes_forward, steps, -steps)
+        return step
 
     @property
     def goes_forward(self) -> Ints:

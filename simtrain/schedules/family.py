@@ -14,6 +14,7 @@ from typing import ClassVar
 from simtrain.errors import Problem
 from simtrain.schedules.exchanges import ExchangeSlots, Messages
 from simtrain.schedules.schedule import Schedule
+from simtrain.schedules.stage_placement import StagePlacement, looped
 from simtrain.schedules.window import most_outstanding
 
 
@@ -30,6 +31,8 @@ class ScheduleFamily(ABC):
     """Whether a file has the order of its actions."""
     has_chunks: ClassVar[bool] = False
     """Whether each stage has several chunks; otherwise it has one."""
+    num_chunks: ClassVar[int | None] = None
+    """The only number of chunks that a stage can have, if there is only one above 1."""
     splits_backwards: ClassVar[bool] = False
     """Whether backward passes are split into input and weight gradients (I and W)."""
     blocks: ClassVar[bool] = True
@@ -55,6 +58,17 @@ class ScheduleFamily(ABC):
     def build(self, p: int, m: int, n: int) -> Schedule:
         """Return the order of actions of legal sizes."""
 
+    def placement(self, p: int, m: int) -> StagePlacement:
+        """Return the rank of each virtual stage; by default, they loop over the ranks.
+
+        Any m is asked for, also if `allows_chunks` refuses it.
+        """
+        return looped(p, m)
+
+    def allows_chunks(self, m: int) -> bool:
+        """Return whether a scenario may give each stage m chunks."""
+        return (m > 1) is self.has_chunks and self.num_chunks in (None, m)
+
     def problems(self, p: int, m: int, n: int) -> Iterator[Problem]:
         """Yield why no schedule has these sizes; nothing if it has one."""
         counts = {"stages": p, "chunks per stage": m, "microbatches": n}
@@ -67,6 +81,13 @@ class ScheduleFamily(ABC):
                 f"schedule {self.name} with {m} chunks per stage",
                 reason="only interleaved schedules give a stage more than one chunk",
                 fix="use the interleaved schedule, or one chunk per stage",
+            )
+        if self.num_chunks not in (None, m):
+            yield Problem(
+                "E412",
+                f"schedule {self.name} with {m} chunks per stage",
+                reason=f"it places {self.num_chunks} chunks on each stage",
+                fix=f"use {self.num_chunks} chunks per stage",
             )
 
     def group_size(self, p: int) -> int:

@@ -20,6 +20,7 @@ from simtrain.schedules.from_file import OrderOfFile
 from simtrain.schedules.registry import NAMED, build
 from simtrain.schedules.schedule import Schedule, cells_of
 from simtrain.schedules.slots import time_slots
+from simtrain.schedules.stage_placement import StagePlacement, common_placements
 
 _MOST_SHOWN = 4
 _MOST_BYTES = 16 << 20  # 1,024 stages of 1,024 microbatches
@@ -55,13 +56,19 @@ def read_schedule(version: ScheduleVersion) -> Schedule:
     """
     file = version.file
     text = read_text(Path(file), _MOST_BYTES)
-    schedule = Schedule.from_csv(text, OrderOfFile.name, file)
+    schedule = Schedule.from_csv(text, OrderOfFile.name, file, _placements)
     slots = time_slots(schedule)
     if (slots < 0).any():
         raise _deadlock(schedule, slots.tolist(), text, file)
     sizes = schedule.num_stages, schedule.num_chunks, schedule.num_microbatches
     same = (one for one in _named(*sizes) if replace(one, name=schedule.name) == schedule)
     return next(same, schedule)
+
+
+def _placements(p: int, m: int) -> Iterator[StagePlacement]:
+    """Yield the placements that the order of a file can have."""
+    yield from common_placements(p, m)
+    yield from (family.placement(p, m) for family in NAMED.values())
 
 
 def _named(p: int, m: int, n: int) -> Iterator[Schedule]:

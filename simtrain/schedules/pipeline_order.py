@@ -11,6 +11,7 @@ from simtrain.schedules.actions import KINDS, Kind
 from simtrain.schedules.files import ScheduleVersion, read_schedule
 from simtrain.schedules.registry import NAMED, build
 from simtrain.schedules.schedule import Schedule
+from simtrain.schedules.stage_placement import StagePlacement
 from simtrain.schedules.window import save_all_actions
 
 
@@ -37,6 +38,14 @@ class PipelineOrder:
         """The actions of each stage."""
         sizes = self.num_stages, self.num_chunks, self.num_microbatches
         return schedule_of(self.schedule_name, *sizes)
+
+    @property
+    def placement(self) -> StagePlacement:
+        """The rank of each virtual stage."""
+        name = self.schedule_name
+        if isinstance(name, ScheduleVersion):
+            return self.schedule.placement
+        return NAMED[name].placement(self.num_stages, self.num_chunks)
 
     @property
     def kinds(self) -> tuple[Kind, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from simtrain.errors import InputError, Location, Problem
 from simtrain.schedules.actions import KINDS, Action
+from simtrain.schedules.stage_placement import StagePlacement, common_placements
 
 Ints = NDArray[np.signedinteger[Any]]
 
@@ -22,10 +23,10 @@ Ints = NDArray[np.signedinteger[Any]]
 class Schedule:
     """The ordered actions of each rank.
 
-    Virtual stage v is on rank v mod num_stages and is that rank's chunk v div num_stages. The
-    family of this `name` says how ranks exchange messages (`registry.FAMILIES`).
+    The family of this `name` says how ranks exchange messages (`registry.FAMILIES`).
 
     Args:
+        placement: the rank of each virtual stage.
         rank_starts: index of each rank's first action, shape [rank + 1]; rank r has the actions
             `rank_starts[r]:rank_starts[r + 1]`.
         virtual_stage, microbatch: of each action, shape [action].
@@ -33,8 +34,7 @@ class Schedule:
     """
 
     name: str
-    num_stages: int
-    num_chunks: int
+    placement: StagePlacement
     num_microbatches: int
     rank_starts: Ints = field(repr=False)
     virtual_stage: Ints = field(repr=False)
@@ -45,8 +45,7 @@ class Schedule:
     def of(
         cls,
         name: str,
-        num_stages: int,
-        num_chunks: int,
+        placement: StagePlacement,
         num_microbatches: int,
         ranks: Sequence[Sequence[Action]],
     ) -> Self:
@@ -58,7 +57,7 @@ class Schedule:
         ]
         starts = np.cumsum([0, *map(len, ranks)]).astype(np.int32)
         actions = np.array(columns, np.int32).reshape(-1, 3).T
-        return cls(name, num_stages, num_chunks, num_microbatches, starts, *actions)
+        return cls(name, placement, num_microbatches, starts, *actions)
 
     def __repr__(self) -> str:
         sizes = f"{self.num_stages} stages, {self.num_chunks} chunks"
@@ -87,13 +86,19 @@ class Schedule:
         return np.repeat(np.arange(self.num_stages, dtype=np.int32), np.diff(self.rank_starts))
 
     @property
+    def num_stages(self) -> int:
+        """Number of ranks, each of which is a stage of the pipeline."""
+        return self.placement.num_ranks
+
+    @property
+    def num_chunks(self) -> int:
+        """Number of chunks per rank."""
+        return self.placement.num_chunks
+
+    @property
     def num_virtual_stages(self) -> int:
         """Number of chunks in the whole pipeline."""
-        return self.num_stages * self.num_chunks
-
-    def rank_of(self, virtual_stage: int) -> int:
-        """The rank that holds a virtual stage."""
-        return virtual_stage % self.num_stages
+        return self.placement.num_virtual_stages
 
     def to_csv(self) -> str:
         """Write one line per rank, without a header: PyTorch's compute-only schedule format."""
@@ -121,8 +126,22 @@ class Schedule:
         return bool((self.kind > KINDS.index("B")).any())
 
     @classmethod
-    def from_csv(cls, text: str, name: str, file: str = "schedule.csv") -> Self:
+    def from_csv(
+        cls,
+        text: str,
+        name: str,
+        file: str = "schedule.csv",
+        placements: Callable[[int, int], Iterable[StagePlacement]] = common_placements,
+    ) -> Self:
         """Read and validate the text of `to_csv`; empty cells (PyTorch's idle slots) are skipped.
+
+        Args:
+            text: a line per rank.
+            name: of the schedule.
+            file: named by errors.
+            placements: returns the placements that the schedule can have for numbers of ranks and
+                chunks per rank. The first that fits its actions is chosen; otherwise the first one
+                says which actions are misplaced.
 
         Raises:
             InputError: a cell is not an action, or the schedule does not pass `validate` (with
@@ -133,13 +152,12 @@ class Schedule:
         actions = [action for rank in ranks for action in rank]
         if not actions:
             raise InputError([_no_action(file)])
-        schedule = cls.of(
-            name=name,
-            num_stages=len(ranks),
-            num_chunks=max(action.virtual_stage for action in actions) // len(ranks) + 1,
-            num_microbatches=max(action.microbatch for action in actions) + 1,
-            ranks=ranks,
-        )
+        # Fewer chunks than a mistyped number may say: no virtual stage is without actions.
+        most_chunks = max(1, len(actions) // len(ranks))
+        num_chunks = max(action.virtual_stage for action in actions) // len(ranks) + 1
+        candidates = placements(len(ranks), min(num_chunks, most_chunks))
+        num_microbatches = max(action.microbatch for action in actions) + 1
+        schedule = cls.of(name, _fitting(candidates, ranks), num_microbatches, ranks)
         problems = [*schedule._located_problems(file, lines)]
         if problems:
             raise InputError(problems)
@@ -196,17 +214,19 @@ class Schedule:
         return (
             0 <= action.virtual_stage < self.num_virtual_stages
             and 0 <= action.microbatch < self.num_microbatches
-            and self.rank_of(action.virtual_stage) == rank
+            and self.placement.ranks[action.virtual_stage] == rank
         )
 
     def _misplaced(self, action: Action, rank: int) -> Problem:
-        stages = range(rank, self.num_virtual_stages, self.num_stages)
+        stages, fix = self.placement.virtual_stages[rank], "correct its numbers"
+        if action.virtual_stage in range(self.num_virtual_stages):
+            fix = f"move it to rank {self.placement.ranks[action.virtual_stage]}, or {fix}"
         return Problem(
             code="E404",
             message=f"{action} does not belong on rank {rank}",
             reason=f"rank {rank} of {self.num_stages} holds virtual stages {list(stages)} "
             f"and microbatches 0 to {self.num_microbatches - 1}",
-            fix=f"move it to rank {self.rank_of(action.virtual_stage)}, or correct its numbers",
+            fix=fix,
         )
 
     def _needed_on_same_rank(self, action: Action, done: set[Action]) -> Iterator[Action]:
@@ -222,13 +242,13 @@ class Schedule:
                 backward = action._replace(virtual_stage=stage + 1, kind="B")
                 split = backward._replace(kind="I")
                 needed.append(split if split in done else backward)
-        same_rank = self.rank_of(stage)
+        rank_of = self.placement.ranks
         for other in needed:
-            if self.rank_of(other.virtual_stage) == same_rank and other not in done:
+            if rank_of[other.virtual_stage] == rank_of[stage] and other not in done:
                 yield other
 
     def _unfinished(self, rank: int, done: set[Action]) -> Iterator[Problem]:
-        for stage in range(rank, self.num_virtual_stages, self.num_stages):
+        for stage in self.placement.virtual_stages[rank]:
             for microbatch in range(self.num_microbatches):
                 forward, full, input_gradient, weight_gradient = (
                     Action(stage, kind, microbatch) in done for kind in ("F", "B", "I", "W")
@@ -243,6 +263,18 @@ class Schedule:
                         fix=f"write {stage}F{microbatch} and {stage}B{microbatch} once each on "
                         f"the line of rank {rank}",
                     )
+
+
+def _fitting(
+    placements: Iterable[StagePlacement], ranks: Sequence[Sequence[Action]]
+) -> StagePlacement:
+    """Return the first placement whose ranks are those of all actions; else the first one."""
+    stages = [{action.virtual_stage for action in rank} for rank in ranks]
+    first, *others = placements
+    for placement in (first, *others):
+        if all(map(set.issubset, stages, placement.virtual_stages)):
+            return placement
+    return first
 
 
 def cells_of(line: str) -> Iterator[tuple[int, str]]:

@@ -30,13 +30,15 @@ class WarmupFamily(ScheduleFamily):
         chunk, microbatch = _turns(m, n, p if self.has_chunks else n)
         forward = np.where(turns < num_warmup, turns, 2 * turns - num_warmup)
         backward = np.where(turns < m * n - num_warmup, num_warmup + 2 * turns + 1, m * n + turns)
+        placement = self.placement(p, m)
+        virtual_stages = np.array(placement.virtual_stages)
         actions = np.empty((3, p, 2 * m * n), np.int32)
         for place, kind, chunks in ((forward, "F", chunk), (backward, "B", m - 1 - chunk)):
-            actions[0, ranks, place] = chunks * p + ranks
+            actions[0, ranks, place] = virtual_stages[ranks, chunks]
             actions[1, ranks, place] = KINDS.index(kind)
             actions[2, ranks, place] = microbatch
         starts = np.arange(p + 1, dtype=np.int32) * (2 * m * n)
-        return Schedule(self.name, p, m, n, starts, *actions.reshape(3, -1))
+        return Schedule(self.name, placement, n, starts, *actions.reshape(3, -1))
 
     def most_outstanding(self, p: int, m: int, n: int) -> int:
         """Return the warm-up forwards of the first stage, and the one of its first pair."""

@@ -59,10 +59,16 @@ def cut_into_chunks(
 
 @functools.lru_cache(maxsize=4096)
 def stage_parameters(
-    model: ModelChunks, num_stages: int, microbatch: Microbatch
+    model: ModelChunks, virtual_stages: tuple[tuple[int, ...], ...], microbatch: Microbatch
 ) -> tuple[Parameters, ...]:
-    """Count the parameters of one rank of each stage."""
-    stages = [model.numbers[stage::num_stages] for stage in range(num_stages)]
+    """Count the parameters of one rank of each stage.
+
+    Args:
+        model: the chunks.
+        virtual_stages: [stages], the virtual stages of each stage.
+        microbatch: the hidden states of a microbatch on one rank.
+    """
+    stages = [tuple(model.numbers[number] for number in numbers) for numbers in virtual_stages]
     found = {
         held: parameters(tuple(model.different[number] for number in held), microbatch)
         for held in set(stages)

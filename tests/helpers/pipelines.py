@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from simtrain.engine import Program, Task
-from simtrain.iteration.programs.pipeline import PipelineTasks, link_streams, stage_streams
+from simtrain.iteration.programs.pipeline import PipelineTasks
+from simtrain.iteration.programs.streams import link_streams, stage_streams
 from simtrain.schedules import Action, Message, Schedule
 
 
@@ -43,10 +44,8 @@ def pipeline_program(
     )
     assert np.array_equal(tasks.first, tasks.last)
     forward, backward = link_streams(num_stages, 1), link_streams(num_stages, -1)
-    streams = [
-        (forward if message.producer.kind == "F" else backward)[message.sender]
-        for message in tasks.messages
-    ]
+    ends = zip(tasks.messages.sender.tolist(), tasks.messages.step.tolist(), strict=True)
+    streams = [(forward if step > 0 else backward)[sender] for sender, step in ends]
     streams += np.repeat(stage_streams(num_stages), np.diff(tasks.own_starts)).tolist()
     # Name, kind and seconds of each task.
     found: dict[int, tuple[str, str, float]] = {}

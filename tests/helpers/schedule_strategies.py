@@ -1,8 +1,24 @@
 """Hypothesis strategies for schedules."""
 
+import random
+
 from hypothesis import strategies as st
 
-from simtrain.schedules import NAMED, Schedule, build
+from simtrain.schedules import (
+    NAMED,
+    Action,
+    Schedule,
+    StagePlacement,
+    back_and_forth,
+    build,
+    looped,
+)
+
+
+def placements() -> st.SearchStrategy[StagePlacement]:
+    """Draw a placement of up to 3 chunks on each of up to 4 ranks."""
+    kinds = st.sampled_from([looped, back_and_forth])
+    return st.builds(lambda kind, p, m: kind(p, m), kinds, st.integers(1, 4), st.integers(1, 3))
 
 
 def schedules() -> st.SearchStrategy[Schedule]:
@@ -20,3 +36,28 @@ def schedules() -> st.SearchStrategy[Schedule]:
         groups=st.integers(1, 3),
         n=st.integers(1, 12),
     )
+
+
+def random_order(placement: StagePlacement, n: int, seed: int) -> Schedule:
+    """Return random actions that can run; some backward passes are split."""
+    choice, num_stages = random.Random(seed), placement.num_virtual_stages
+    splits = {
+        (stage, microbatch): choice.random() < choice.choice((0, 0.5, 1))
+        for stage in range(num_stages)
+        for microbatch in range(n)
+    }
+    ready = [Action(0, "F", microbatch) for microbatch in range(n)]
+    ranks: list[list[Action]] = [[] for _ in range(placement.num_ranks)]
+    while ready:
+        action = ready.pop(choice.randrange(len(ready)))
+        stage, kind, microbatch = action
+        ranks[placement.ranks[stage]].append(action)
+        if kind == "F" and stage + 1 < num_stages:
+            ready.append(Action(stage + 1, "F", microbatch))
+        elif kind == "F" or (kind in ("B", "I") and stage > 0):
+            following = stage if kind == "F" else stage - 1
+            is_split = splits[following, microbatch]
+            ready.append(Action(following, "I" if is_split else "B", microbatch))
+        if kind == "I":
+            ready.append(Action(stage, "W", microbatch))
+    return Schedule.of("random", placement, n, ranks)

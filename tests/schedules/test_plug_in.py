@@ -7,6 +7,7 @@ import pytest
 
 from simtrain.schedules import Action, one_f_one_b
 from tests.helpers.checkout import Checkout
+from tests.helpers.v_shaped import VShaped
 
 pytestmark = pytest.mark.slow
 
@@ -37,8 +38,9 @@ class ZeroBubble(ScheduleFamily):
                     waiting.append(action._replace(kind="W"))
                     line += [waiting.pop(0)] if len(waiting) > stage else []
             ranks.append(line + waiting)
-        return Schedule.of(self.name, p, m, n, ranks)
+        return Schedule.of(self.name, self.placement(p, m), n, ranks)
 '''
+V_SHAPED_FILE = pathlib.Path(__file__).parents[1] / "helpers" / "v_shaped.py"
 SIZES = 4, 8
 SETTINGS = ("parallelism.pipeline=4", "batch.micro=1", "batch.global=8", "overlap.pipeline=true")
 
@@ -61,19 +63,24 @@ def zero_bubble_csv(stages: int, microbatches: int) -> str:
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    """A copy of the project with one more schedule."""
+    """A copy of the project with two more schedules."""
     copy = Checkout.copy(tmp_path_factory.mktemp("checkout"))
-    copy.add("simtrain/schedules/zero_bubble.py", NEW_FILE)
     registry = "simtrain/schedules/registry.py"
-    line = "from simtrain.schedules.zero_bubble import ZeroBubble\n"
-    copy.replace(registry, "\n\nFAMILIES", f"\n{line}\n\nFAMILIES")
-    copy.replace(registry, "Interleaved(), ", "Interleaved(), ZeroBubble(), ")
+    for file, name, text in (
+        ("zero_bubble", "ZeroBubble", NEW_FILE),
+        ("v_shaped", "VShaped", V_SHAPED_FILE.read_text("utf-8")),
+    ):
+        copy.add(f"simtrain/schedules/{file}.py", text)
+        line = f"from simtrain.schedules.{file} import {name}"
+        copy.replace(registry, "\n\nFAMILIES", f"\n{line}\n\nFAMILIES")
+        copy.replace(registry, "OrderOfFile())", f"{name}(), OrderOfFile())")
     return copy
 
 
-def settings(schedule: str) -> list[str]:
+def settings(schedule: str, *more: str) -> list[str]:
     """Return the options of a run with a schedule."""
-    return [word for setting in (*SETTINGS, f"schedule={schedule}") for word in ("--set", setting)]
+    written = *SETTINGS, f"schedule={schedule}", *more
+    return [word for setting in written for word in ("--set", setting)]
 
 
 def test_a_named_schedule_takes_as_long_as_its_order_in_a_file(checkout: Checkout) -> None:
@@ -96,3 +103,53 @@ def test_commands_know_a_new_schedule(checkout: Checkout, tmp_path: pathlib.Path
     assert json.loads(trace.read_text("utf-8"))["traceEvents"]
     searched = checkout.call("search", "gpt2_1_5b", "--gpus", "8", "--top", "1", *options)
     assert "Exact among" in searched
+
+
+V_SHAPED = settings("v_shaped", "parallelism.interleave=2")
+
+
+def test_commands_know_a_new_placement(checkout: Checkout) -> None:
+    csv = checkout.call("schedule", "gpt2_1_5b", *V_SHAPED, "--csv")
+    assert csv == VShaped().build(4, 2, 8).to_csv()
+    grid = checkout.call("schedule", "gpt2_1_5b", *V_SHAPED)
+    assert "Schedule v_shaped, 2 chunks per stage" in grid and "    0 0F0 0F1" in grid
+    searched = checkout.call("search", "gpt2_1_5b", "--gpus", "8", "--top", "1", *V_SHAPED)
+    assert "Exact among" in searched
+    wrong = settings("v_shaped", "parallelism.interleave=3")
+    error = checkout.refused("run", "gpt2_1_5b", *wrong)
+    assert "E312" in error and "v_shaped needs 2" in error
+    assert "parallelism.interleave: 2" in error
+
+
+def test_the_first_rank_of_a_v_has_both_ends_of_the_model(
+    checkout: Checkout, tmp_path: pathlib.Path
+) -> None:
+    """It needs no all-reduce of a tied embedding, and the middle ranks hold equally much."""
+    loop = settings("interleaved", "parallelism.interleave=2")
+    traces, results = [], []
+    for number, options in enumerate((V_SHAPED, loop)):
+        trace = tmp_path / f"{number}.json"
+        printed = checkout.call("run", "gpt2_1_5b", *options, "--json", "--trace", str(trace))
+        results.append(json.loads(printed))
+        traces.append(trace.read_text("utf-8"))
+    assert "embedding gradient all-reduce" not in traces[0]
+    assert "embedding gradient all-reduce" in traces[1]
+    (first, *others), (one_end, *middle, _) = (
+        [stage["components_bytes"]["optimizer"] for stage in result["memory"]["stages"]]
+        for result in results
+    )
+    assert len({*others, *middle}) == 1 and first > one_end > others[0]
+    simpy = checkout.call("run", "gpt2_1_5b", *V_SHAPED, "--json", "--engine", "simpy")
+    assert json.loads(simpy)["iteration_time_s"] == results[0]["iteration_time_s"]
+
+
+def test_files_can_have_the_order_of_a_new_placement(checkout: Checkout) -> None:
+    file = checkout.folder / "v.csv"
+    file.write_text(VShaped().build(4, 2, 8).to_csv(), "utf-8")
+    of_file = settings(str(file), "parallelism.interleave=2")
+    named, read = (
+        json.loads(checkout.call("run", "gpt2_1_5b", *options, "--json"))
+        for options in (V_SHAPED, of_file)
+    )
+    assert named["iteration_time_s"] == read["iteration_time_s"]
+    assert named["memory"]["stages"] == read["memory"]["stages"]

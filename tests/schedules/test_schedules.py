@@ -14,6 +14,7 @@ from simtrain.schedules import (
     build,
     gpipe,
     interleaved,
+    looped,
     most_outstanding,
     one_f_one_b,
 )
@@ -193,7 +194,7 @@ def test_errors_name_the_first_problem_and_the_line_of_each_rank() -> None:
 
 def test_ranks_and_stages_must_agree() -> None:
     with pytest.raises(InputError, match="3 stages, but actions for 2 ranks"):
-        Schedule.of("1f1b", 3, 1, 2, one_f_one_b(2, 2).ranks).validate()
+        Schedule.of("1f1b", looped(3, 1), 2, one_f_one_b(2, 2).ranks).validate()
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from simtrain.iteration.memory.working import pass_memory
 from simtrain.iteration.plan import PipelineOrder, Plan
 from simtrain.iteration.run_plan import simulate_iteration
 from simtrain.scenario import Scenario
-from simtrain.schedules import Action, Kind, Schedule
+from simtrain.schedules import Action, Kind, Schedule, looped
 from simtrain.workload.ops import total_flops
 from simtrain.workload.passes import Pass
 from simtrain.workload.record import record_pass
@@ -129,7 +129,7 @@ class _Split(PipelineOrder):
     def schedule(self) -> Schedule:
         ranks = ("0F0 0F1 0I0 0W0 0I1 0W1", "1F0 1I0 1F1 1I1 1W0 1W1")
         actions = [[*map(Action.parse, rank.split())] for rank in ranks]
-        return Schedule.of("1f1b", 2, 1, 2, actions)
+        return Schedule.of("1f1b", looped(2, 1), 2, actions)
 
     @property
     def kinds(self) -> tuple[Kind, ...]:

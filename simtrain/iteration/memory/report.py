@@ -227,7 +227,8 @@ class _StageRank:
     ) -> _StageRank:
         """Read the model states and buffers of a stage's rank from the plan and the replay."""
         parameters = plan.stage_parameters[stage]
-        chunks = plan.model_chunks.numbers[stage :: plan.mesh.pp]
+        virtual_stages = plan.order.placement.virtual_stages[stage]
+        chunks = tuple(plan.model_chunks.numbers[number] for number in virtual_stages)
         global_bytes = max(
             memory.buffer_bytes for (chunk, *_), memory in replay.passes.items() if chunk in chunks
         )

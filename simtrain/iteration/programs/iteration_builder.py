@@ -34,8 +34,14 @@ from simtrain.iteration.programs.parts import (
     PassPart,
     ReceiveGatherPart,
 )
-from simtrain.iteration.programs.pipeline import PipelineTasks, link_streams, stage_streams
+from simtrain.iteration.programs.pipeline import PipelineTasks
 from simtrain.iteration.programs.recent_cache import RecentCache
+from simtrain.iteration.programs.streams import (
+    BUCKETS,
+    NUM_GROUPS,
+    links_of_messages,
+    stream_names,
+)
 from simtrain.iteration.programs.sync_skips import actions_skipping_sync
 from simtrain.schedules import KINDS
 
@@ -82,18 +88,19 @@ class _Builder:
         self.add_gathers(pipeline)
         self.add_reductions(pipeline)
         if self.structure.reduces_after:
-            for chunks in np.array(self.structure.order.chunks).reshape(-1, num_stages):
+            virtual_stages = np.array(self.schedule.placement.virtual_stages)
+            for chunks in np.array(self.structure.order.chunks)[virtual_stages.T]:
                 parts = self.parts(lambda chunk: PassPart(chunk, "R", saves_all=False), chunks)
                 self.last = self.add(self.stages, parts)
         for field in ("average", "data_reduction", "sequence_parallel"):
             self.add_step(field)
-        holders = self.stages[self.has("embedding")]
+        holders, shared_streams = self.stages[self.has("embedding")], NUM_GROUPS * num_stages
         if len(holders):
-            self.add_barrier_all_reduce("embedding", holders, 4 * num_stages)
+            self.add_barrier_all_reduce("embedding", holders, shared_streams)
         self.add_step("to_host")
         norms = self.add_step("norm")
         # All ranks wait for the norm over all stages.
-        self.add_barrier_all_reduce("norm_reduction", self.stages, 4 * num_stages + 1)
+        self.add_barrier_all_reduce("norm_reduction", self.stages, shared_streams + 1)
         self.add_step("update")
         self.add_step("parameter_gather")
         self.add_step("weight_cast")
@@ -103,13 +110,7 @@ class _Builder:
         waits = awaited >= 0
         names, kinds = zip(*map(label_of, self.numbers), strict=True)
         graph = TaskGraph(
-            (
-                *stage_streams(num_stages),
-                *link_streams(num_stages, 1),
-                *link_streams(num_stages, -1),
-                *(f"data {stage}" for stage in range(num_stages)),
-                *("embedding", "model"),
-            ),
+            stream_names(num_stages),
             streams,
             *rows_of(self.num_tasks, waiting[waits], awaited[waits]),
             kinds,
@@ -166,11 +167,12 @@ class _Builder:
         def put(where: Any, part: Ints, subject: Any = -1) -> None:
             columns[1, where], columns[2, where] = part, subject
 
-        sender, goes_back = tasks.messages.sender, 1 - tasks.messages.goes_forward
+        sender, step = tasks.messages.sender, tasks.messages.step
         messages, own = np.arange(len(sender)), slice(len(sender), None)
-        columns[0, messages] = (1 + goes_back) * num_stages + sender
+        columns[0, messages] = links_of_messages(sender, step, num_stages)
         columns[0, own] = np.repeat(self.stages, np.diff(tasks.own_starts))
-        crossed = np.array(structure.levels_crossed)[(sender - goes_back) % num_stages]
+        lower_end = np.where(step > 0, sender, tasks.messages.receiver)
+        crossed = np.array(structure.levels_crossed)[lower_end]
         states = np.array(structure.sent_states)[tasks.messages.boundary]
         transfers = self.parts(structure.transfer, tasks.num_sends, crossed, states)
         put(messages, transfers, messages)
@@ -200,7 +202,8 @@ class _Builder:
             return
         is_aligned = self.structure.aligns_gather
         spans = BucketSpans.of(self.schedule, pipeline, self.first_forwards, is_reversed=is_aligned)
-        is_of_first_chunk = self.schedule.virtual_stage[spans.actions] < len(self.stages)
+        chunks = np.array(self.schedule.placement.chunks)
+        is_of_first_chunk = chunks[self.schedule.virtual_stage[spans.actions]] == 0
         is_last = (spans.numbers == 0) & is_of_first_chunk
         numbers = pipeline.last[spans.actions] - spans.tasks
         gathers = self.add_bucket_tasks(spans, numbers, is_last, gathers=True)
@@ -231,7 +234,7 @@ class _Builder:
 
         stages, chunks = spans.stages, self.chunk[spans.actions]
         parts = self.parts(bucket, chunks, numbers, self.steps[stages], is_last)
-        return self.add(3 * len(self.stages) + stages, parts, spans.actions)
+        return self.add(BUCKETS * len(self.stages) + stages, parts, spans.actions)
 
     def has(self, field: str) -> Flags:
         """Return [stages], whether each stage's optimizer step has a field."""

@@ -21,7 +21,15 @@ from simtrain.iteration.programs.parts import (
     SynchronizationPart,
     TransferPart,
 )
+from simtrain.iteration.programs.streams import (
+    BUCKETS,
+    LINK_STEPS,
+    NUM_GROUPS,
+    TO_NEXT,
+    TO_PREVIOUS,
+)
 from simtrain.schedules import Messages
+from simtrain.schedules.stage_placement import ring_neighbour
 
 if TYPE_CHECKING:
     from simtrain.iteration.programs.seconds import IterationSeconds
@@ -127,8 +135,9 @@ class IterationTasks:
         """Return the loads on adapters: outgoing links of all stages, then incoming links."""
         loaded = np.flatnonzero(load > 0)
         group, sender = np.divmod(self.graph.stream_of[loaded], self.num_stages)
-        receiver = (sender + np.array([0, 1, -1, 0])[group]) % self.num_stages
-        links = np.stack([sender, self.num_stages + receiver], axis=1).astype(np.int32)
+        receiver = ring_neighbour(sender, LINK_STEPS[group], self.num_stages)
+        ends = [sender, self.num_stages + receiver]
+        links = np.stack(ends, axis=1).astype(np.int32)
         weight = 1 / np.where(load > 0, load, 1.0)
         starts = starts_of(2 * (load > 0))
         capacity = np.ones(2 * self.num_stages)
@@ -145,7 +154,7 @@ class IterationTasks:
     def concurrent_streams(self, stage: int) -> tuple[int, ...]:
         """Return the streams that a stage may wait for, in the order of `idle_seconds`.
 
-        Transfers forward (out, in), transfers backward (out, in), embedding, buckets, norm.
+        Links to the next stage (out, in) and the previous one, embedding, buckets, norm.
         """
         own, others, _ = self.waits
         return tuple(dict.fromkeys(one for one in others[stage].tolist() if one != own[stage]))
@@ -153,13 +162,16 @@ class IterationTasks:
     @cached_property
     def waits(self) -> tuple[Ints, Ints, Ints]:
         """Compute streams, streams that each stage may wait for, and their categories."""
-        stages = np.arange(self.num_stages, dtype=np.int32)
-        forward, backward, data, embedding = (number * self.num_stages for number in (1, 2, 3, 4))
+        num_stages, stages = self.num_stages, np.arange(self.num_stages, dtype=np.int32)
+        embedding = NUM_GROUPS * num_stages
         others = (
-            *(forward + stages, forward + np.roll(stages, 1)),
-            *(backward + stages, backward + np.roll(stages, -1)),
+            TO_NEXT * num_stages + stages,
+            TO_NEXT * num_stages + ring_neighbour(stages, -1, num_stages),
+            TO_PREVIOUS * num_stages + stages,
+            TO_PREVIOUS * num_stages + ring_neighbour(stages, 1, num_stages),
             np.where(self.holds_embedding, embedding, stages),
-            *(data + stages, np.full_like(stages, embedding + 1)),
+            BUCKETS * num_stages + stages,
+            np.full_like(stages, embedding + 1),
         )
         part_of = np.tile(np.array([0, 0, 0, 0, 0, 1, 2], np.int32), (len(stages), 1))
         return stages, np.stack(others, axis=1).astype(np.int32), part_of

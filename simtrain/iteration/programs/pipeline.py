@@ -148,24 +148,6 @@ def _slots_of(messages: Messages, *, overlaps: bool, exchanges_shapes: bool) -> 
     return shape_slots(messages) if exchanges_shapes else asynchronous_slots(messages)
 
 
-def stage_streams(num_stages: int) -> list[str]:
-    """Return the names of the stages' compute streams."""
-    return [f"stage {stage}" for stage in range(num_stages)]
-
-
-def link_streams(num_stages: int, step: int) -> list[str]:
-    """Return the names of the links on which each stage sends forward (step 1) or backward (-1).
-
-    The wrap-around is a separate link, even between two stages: Megatron-LM gives it another
-    communicator.
-    """
-    ends = [(stage, stage + step) for stage in range(num_stages)]
-    return [
-        f"{'link' if 0 <= end < num_stages else 'wrap'} {stage}->{end % num_stages}"
-        for stage, end in ends
-    ]
-
-
 def _inverse(numbers: Ints, size: int) -> Ints:
     """Return the places of distinct numbers below `size`, in increasing order of the numbers."""
     places = np.full(size, -1, np.int32)

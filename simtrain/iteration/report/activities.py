@@ -156,7 +156,7 @@ def _passes(result: Result) -> Ints:
     numbers = np.full((2, tasks.graph.num_tasks), -1, np.int32)
     counts = tasks.last - tasks.first + 1
     begins, offsets = spread(tasks.first, counts)
-    chunk = schedule.virtual_stage // result.num_stages
+    chunk = np.array(schedule.placement.chunks)[schedule.virtual_stage]
     numbers[:, begins + offsets] = np.repeat(np.stack([chunk, schedule.microbatch]), counts, axis=1)
     return numbers
 

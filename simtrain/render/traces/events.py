@@ -31,6 +31,7 @@ from simtrain.render.traces.slices import (
     nanoseconds,
 )
 from simtrain.schedules import Messages
+from simtrain.schedules.stage_placement import ring_neighbour
 
 Counter: TypeAlias = tuple[list[int], list[float]]
 """Times in nanoseconds, and the value from each time on."""
@@ -142,7 +143,7 @@ class TraceEvents:
             group, stage = divmod(stream, num_stages)
             if group < len(groups):
                 for step, thread in groups[group]:
-                    found[(stage + step) % num_stages].append((task, thread))
+                    found[ring_neighbour(stage, step, num_stages)].append((task, thread))
             else:
                 name = graph.streams[stream]
                 for member in shared_stages(self.result, name):

@@ -15,7 +15,8 @@ Nanoseconds: TypeAlias = NDArray[np.int64]
 
 STAGE, SENDS, RECEIVES = "stage", "sends", "receives"
 GROUPS = (
-    # For each group of streams: threads, and offsets from the stream's stage to the thread's stage.
+    # For each group of streams (programs/streams.py): threads, and steps along the ring of stages
+    # from the stream's stage to the thread's. Forward is towards the next stage.
     ((0, STAGE),),
     ((0, f"{SENDS} forward"), (1, f"{RECEIVES} forward")),
     ((0, f"{SENDS} backward"), (-1, f"{RECEIVES} backward")),

@@ -209,9 +209,8 @@ class _Ranks(NamedTuple):
 @functools.lru_cache(maxsize=4096)
 def _ranks(name: str | ScheduleVersion, p: int, m: int, n: int) -> _Ranks:
     schedule = schedule_of(name, p, m, n)
-    rank = np.searchsorted(schedule.rank_starts, schedule.first_forwards, side="right") - 1
     first_rank = schedule.kind[: schedule.rank_starts[1]]
     return _Ranks(
-        tuple(tuple(np.flatnonzero(rank == number).tolist()) for number in range(p)),
+        schedule.placement.virtual_stages,
         int(np.cumsum(_WAITING[first_rank]).max()),
     )

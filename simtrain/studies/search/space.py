@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.scenario.nearest import divisors
 from simtrain.scenario.section import Section
-from simtrain.schedules import default_name
+from simtrain.schedules import NAMED, default_name
 from simtrain.studies.choose import is_open
 from simtrain.studies.search.conditional import conditional_values
 from simtrain.studies.search.stage_lengths import (
@@ -102,6 +102,7 @@ class Space:
         self._asked = context, expert
         self._contexts = self._choices("context", context, self._contexts_by_default)
         self._experts = self._choices("expert", expert, self._experts_by_default)
+        self._schedule_is_held = _is_overridden(base, "schedule")
         self._all_splits = [split for number in self.gpus for split in self._splits(number)]
         self._cuts = functools.cache(self._stage_cuts)
         self._others = {
@@ -115,10 +116,9 @@ class Space:
         }
         self.axes = tuple(name for name in Point._fields if self._varies(name))
         """Coordinates that points set; the base determines the others."""
-        self._schedule_is_held = _is_overridden(base, "schedule")
         self._section = functools.cache(self._new_section)
         self.values: dict[str, Any] = {
-            "schedule": self.schedule,
+            "schedule": lambda point: self._schedule(point.interleave),
             "parallelism": {"scatter_gather": self._scatter_gather},
         }
         """Fields that differ between points, each as a function of the point."""
@@ -270,7 +270,10 @@ class Space:
             return [written]
         if num_stages == 1 or self._has_layout(num_stages * interleave):
             return [EVEN]
-        lengths = lengths_to_try(layers, num_stages, interleave, self._model_end)
+        schedule = self._schedule(interleave)
+        family = self.base.schedule_family if schedule == self.base.schedule else NAMED[schedule]
+        placement = family.placement(num_stages, interleave)
+        lengths = lengths_to_try(layers, placement, self._model_end)
         if num_stages == split.pipeline:
             explicit = explicit_lengths(written, layers, num_stages)
             lengths += [explicit] if explicit and explicit not in lengths else []
@@ -344,12 +347,11 @@ class Space:
         is_off = "scatter_gather" in split.model_fields_set and not split.scatter_gather
         return not (point.sequence_parallel or is_off)
 
-    def schedule(self, point: Point) -> str:
-        """The schedule for the point's number of chunks, unless it was overridden."""
-        family = self.base.schedule_family
-        if self._schedule_is_held or family.has_chunks is (point.interleave > 1):
+    def _schedule(self, num_chunks: int) -> str:
+        """The schedule for a number of chunks per stage, unless it was overridden."""
+        if self._schedule_is_held or self.base.schedule_family.allows_chunks(num_chunks):
             return self.base.schedule
-        return default_name(point.interleave)
+        return default_name(num_chunks)
 
 
 def _is_overridden(scenario: Scenario, field: str) -> bool:

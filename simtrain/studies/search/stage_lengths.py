@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from simtrain.iteration.plan import microbatch_of, overlap_of
 from simtrain.scenario import Parallelism, Scenario
+from simtrain.schedules import StagePlacement
 from simtrain.workload.chunk import Chunk, chunk_of
 from simtrain.workload.gpt import gpt_blocks
 from simtrain.workload.model_chunks import cut_into_chunks
@@ -35,7 +36,7 @@ EVEN = StageLengths(None, None)
 
 
 def lengths_to_try(
-    num_layers: int, num_stages: int, num_chunks: int, model_end: float
+    num_layers: int, placement: StagePlacement, model_end: float
 ) -> list[StageLengths]:
     """List the lengths of the first and last stage that a search tries on several stages.
 
@@ -45,9 +46,10 @@ def lengths_to_try(
 
     Args:
         num_layers: layers of the model.
-        num_stages, num_chunks: stages of the pipeline (at least 2), and chunks of each stage.
+        placement: at least 2 stages of the pipeline, and their chunks.
         model_end: work of the loss and of token prediction, in layers.
     """
+    num_stages, num_chunks = placement.num_ranks, placement.num_chunks
     if num_layers % num_stages == 0:
         return [EVEN]
     share = num_layers / num_stages
@@ -56,7 +58,8 @@ def lengths_to_try(
     for first, middle, last in _cuts(num_layers, num_stages, num_chunks):
         if max(first, middle, last) > most:
             continue
-        stages = first, *[middle] * (num_stages - 2), last + model_end
+        stages: list[float] = [first, *[middle] * (num_stages - 2), last]
+        stages[placement.ranks[-1]] += model_end
         # The sum of squares orders cuts with equal fullest stages.
         loads[StageLengths(first, last)] = max(stages), sum(layers**2 for layers in stages)
     fullest = min((full for full, _ in loads.values()), default=0.0)

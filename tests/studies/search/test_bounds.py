@@ -2,7 +2,6 @@
 
 import pathlib
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,7 +14,14 @@ from simtrain.iteration.memory.report import peak_bytes
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.run_plan import run_iteration
 from simtrain.scenario import RULES, RecomputePolicy, Scenario, load_scenario
-from simtrain.schedules import NAMED, Action, Schedule, ScheduleFamily, one_f_one_b
+from simtrain.schedules import (
+    NAMED,
+    Action,
+    Schedule,
+    ScheduleFamily,
+    StagePlacement,
+    one_f_one_b,
+)
 from simtrain.schedules.registry import FAMILIES
 from simtrain.studies.search import search
 from simtrain.studies.search.bounds import Bounds
@@ -23,8 +29,9 @@ from simtrain.studies.search.legality import legal_points
 from simtrain.studies.search.space import Space
 from simtrain.studies.sweep import load_plan
 from simtrain.workload.gpt import gpt_blocks
-from tests.helpers.schedule_strategies import schedules
+from tests.helpers.schedule_strategies import placements, random_order, schedules
 from tests.helpers.search_spaces import BASES, EVALUATOR, base, holding, space
+from tests.helpers.v_shaped import VShaped
 
 
 def plan_of(scenario: Scenario) -> Plan:
@@ -188,31 +195,6 @@ def test_own_layers_are_not_below_their_bounds() -> None:
 # ------------------------------------------------------------------------- schedules
 
 
-def random_order(p: int, m: int, n: int, seed: int) -> Schedule:
-    """Return random actions that can run; some backward passes are split."""
-    choice, num_stages = random.Random(seed), p * m
-    splits = {
-        (stage, microbatch): choice.random() < choice.choice((0, 0.5, 1))
-        for stage in range(num_stages)
-        for microbatch in range(n)
-    }
-    ready = [Action(0, "F", microbatch) for microbatch in range(n)]
-    ranks: list[list[Action]] = [[] for _ in range(p)]
-    while ready:
-        action = ready.pop(choice.randrange(len(ready)))
-        stage, kind, microbatch = action
-        ranks[stage % p].append(action)
-        if kind == "F" and stage + 1 < num_stages:
-            ready.append(Action(stage + 1, "F", microbatch))
-        elif kind == "F" or (kind in ("B", "I") and stage > 0):
-            following = stage if kind == "F" else stage - 1
-            is_split = splits[following, microbatch]
-            ready.append(Action(following, "I" if is_split else "B", microbatch))
-        if kind == "I":
-            ready.append(Action(stage, "W", microbatch))
-    return Schedule.of("random", p, m, n, ranks)
-
-
 def scenario_of(schedule: Schedule, file: pathlib.Path, **sections: Any) -> Scenario:
     """Return a scenario that runs a schedule from a file."""
     file.write_text(schedule.to_csv())
@@ -226,12 +208,12 @@ def scenario_of(schedule: Schedule, file: pathlib.Path, **sections: Any) -> Scen
 
 
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.integers(1, 4), st.sampled_from([1, 2, 3]), st.integers(1, 5), st.integers(0, 2**20))
+@given(placements(), st.integers(1, 5), st.integers(0, 2**20))
 def test_no_random_order_is_below_its_bounds(
-    tmp_path: pathlib.Path, p: int, m: int, n: int, seed: int
+    tmp_path: pathlib.Path, placement: StagePlacement, n: int, seed: int
 ) -> None:
-    sections = {"overlap": {"data_parallel": bool(seed % 2)}}
-    check(plan_of(scenario_of(random_order(p, m, n, seed), tmp_path / "order.csv", **sections)))
+    schedule, overlap = random_order(placement, n, seed), {"data_parallel": bool(seed % 2)}
+    check(plan_of(scenario_of(schedule, tmp_path / "order.csv", overlap=overlap)))
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -259,28 +241,42 @@ class ZeroBubble(ScheduleFamily):
                     waiting.append(action._replace(kind="W"))
                     line += [waiting.pop(0)] if len(waiting) > stage else []
             ranks.append(line + waiting)
-        return Schedule.of(self.name, p, m, n, ranks)
+        return Schedule.of(self.name, self.placement(p, m), n, ranks)
 
 
-@pytest.fixture
-def zero_bubble(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scenario]:
-    """Add a schedule by name; yield a scenario with it."""
+def add(monkeypatch: pytest.MonkeyPatch, family: ScheduleFamily, interleave: int) -> Scenario:
+    """Add a schedule by name; return a scenario with it."""
     for families in (FAMILIES, NAMED):
-        monkeypatch.setitem(families, ZeroBubble.name, ZeroBubble())
+        monkeypatch.setitem(families, family.name, family)
     # The type of the field lists the shipped names.
     monkeypatch.setattr("simtrain.studies.search.run.check_values", lambda scenario: None)
     fields = ("schedule",), ("parallelism", "interleave"), ("memory", "zero_stage")
     scenario = base(
         model={"num_layers": 8, "hidden_size": 1024, "tied_embeddings": False},
         batch={"global": 8},
+        parallelism={"pipeline": 2, "interleave": interleave},
         overlap={"pipeline": True},
     )
-    yield holding(scenario.model_copy(update={"schedule": ZeroBubble.name}), *fields)
+    return holding(scenario.model_copy(update={"schedule": family.name}), *fields)
 
 
-def test_a_search_of_a_new_schedule_is_exact(zero_bubble: Scenario) -> None:
+@pytest.fixture
+def zero_bubble(monkeypatch: pytest.MonkeyPatch) -> Scenario:
+    """Add a schedule with split backward passes."""
+    return add(monkeypatch, ZeroBubble(), interleave=1)
+
+
+@pytest.fixture
+def v_shaped(monkeypatch: pytest.MonkeyPatch) -> Scenario:
+    """Add a schedule with another placement."""
+    return add(monkeypatch, VShaped(), interleave=2)
+
+
+@pytest.mark.parametrize("added", ["zero_bubble", "v_shaped"])
+def test_a_search_of_a_new_schedule_is_exact(added: str, request: pytest.FixtureRequest) -> None:
     """The schedule declares nothing about its bounds."""
-    layouts = Space(zero_bubble, (4,))
+    scenario: Scenario = request.getfixturevalue(added)
+    layouts = Space(scenario, (4,))
     expected = []
     for point in legal_points(layouts).points:
         layout = layouts.scenario(point)
@@ -288,7 +284,7 @@ def test_a_search_of_a_new_schedule_is_exact(zero_bubble: Scenario) -> None:
         evaluation = EVALUATOR.evaluate(layout)
         assert evaluation.run is not None
         expected.append((evaluation.run.iteration_time_s, evaluation.peak_bytes))
-    result = search(zero_bubble, (4,), top=5)
+    result = search(scenario, (4,), top=5)
     ranked = [(one.run.iteration_time_s, one.evaluation.peak_bytes) for one in result.ranked]
     assert ranked == sorted(expected)[:5]
     assert result.exact and result.to_dict()["unproved_schedules"] == []

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simtrain.scenario import Scenario, load_scenario
+from simtrain.schedules import looped
 from simtrain.studies.search import search
 from simtrain.studies.search.legality import legal_points
 from simtrain.studies.search.space import Space
@@ -34,7 +35,7 @@ def lengths(searched: Space, num_stages: int) -> set[tuple[int | None, int | Non
 def test_lengths_leave_whole_chunks_of_equal_length_between(
     num_layers: int, num_stages: int, num_chunks: int, model_end: float
 ) -> None:
-    found = lengths_to_try(num_layers, num_stages, num_chunks, model_end)
+    found = lengths_to_try(num_layers, looped(num_stages, num_chunks), model_end)
     assert len(found) == len({*found}) <= 2
     if num_layers % num_stages == 0:
         assert found == [EVEN]
@@ -62,15 +63,15 @@ def test_lengths_leave_whole_chunks_of_equal_length_between(
 def test_the_last_stage_has_fewer_layers_for_the_loss(
     num_layers: int, num_stages: int, model_end: float, expected: tuple[int, int]
 ) -> None:
-    found = lengths_to_try(num_layers, num_stages, 1, model_end)
+    found = lengths_to_try(num_layers, looped(num_stages, 1), model_end)
     best = found[0] if found else None
     assert best == expected or (num_layers == 7 and model_end == 5.0)
 
 
 def test_stages_that_cannot_be_close_to_even_are_not_tried() -> None:
     """61 layers in 32 stages leave 31 layers for the first and last one."""
-    assert lengths_to_try(61, 32, 1, 0.0) == []
-    assert lengths_to_try(61, 4, 2, 0.0) == []
+    assert lengths_to_try(61, looped(32, 1), 0.0) == []
+    assert lengths_to_try(61, looped(4, 2), 0.0) == []
 
 
 def test_empty_lengths_are_the_share_of_the_other_stages() -> None:
