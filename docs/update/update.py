@@ -14,6 +14,7 @@ from docs.update import (
     recompute,
     simulations,
     stacks,
+    trace_formats,
     what_ifs,
 )
 from docs.update.documents import text_of
@@ -29,6 +30,7 @@ GENERATORS: dict[str, Generator] = {
     **recompute.GENERATORS,
     **papers.GENERATORS,
     **stacks.GENERATORS,
+    **trace_formats.GENERATORS,
     **fit_errors.GENERATORS,
     **fp8_gains.GENERATORS,
     **network_errors.GENERATORS,

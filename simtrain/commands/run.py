@@ -20,6 +20,7 @@ from simtrain.commands.shared import (
     simulate_with_status,
     status,
 )
+from simtrain.render.traces.formats.registry import FORMATS, format_of
 
 if TYPE_CHECKING:
     from simtrain.iteration.report.result import Result
@@ -39,8 +40,9 @@ TraceOption = Annotated[
     Path | None,
     typer.Option(
         "--trace",
-        help="Write a trace for Perfetto: .pftrace, .json.gz or .json; or a folder with a "
-        "Chrome trace per rank. .csv: the schedule in PyTorch's format.",
+        help="Write a trace. "
+        + "".join(f"{' or '.join(each.suffixes)}: {each.text}. " for each in FORMATS)
+        + "A folder: a Chrome trace per rank.",
     ),
 ]
 TraceMicrobatchesOption = Annotated[
@@ -90,8 +92,8 @@ def run(
     of_kernels = {"--trace-microbatches": trace_microbatches, "--trace-window": trace_window}
     if trace is None:
         refuse(of_kernels, "is only for --trace", "add --trace FILE")
-    elif trace.suffix.lower() == ".csv":
-        refuse(of_kernels, "has no effect on a schedule, which has no kernels")
+    elif (trace_format := format_of(trace)) and not trace_format.has_kernels:
+        refuse(of_kernels, f"has no effect on {trace_format.text}, which has no kernels")
     microbatches = parse_numbers(trace_microbatches, "--trace-microbatches")
     window_s = parse_window_s(trace_window, "--trace-window")
     if trace:

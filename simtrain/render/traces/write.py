@@ -18,10 +18,9 @@ from simtrain.iteration.report.activities import check_selection
 from simtrain.iteration.report.result import Result, check_is_result
 from simtrain.render.traces.chrome import write_chrome
 from simtrain.render.traces.events import TraceEvents
+from simtrain.render.traces.formats.registry import SUFFIXES, format_of
 from simtrain.render.traces.passes import PassSlices, TracedPasses
-from simtrain.render.traces.perfetto import write_perfetto
 
-_SUFFIXES = (".pftrace", ".json.gz", ".json", ".csv")
 _OPTION = "--trace"
 _COMPRESSION = 3
 """Level of zlib: files are 10 % larger than at the default level, in a third of the time."""
@@ -34,11 +33,11 @@ def check_trace_file(file: Path) -> None:
         InputError: the suffix is unknown (E117), or its format needs a missing package (E701).
     """
     if file.suffix or not file.name:  # the empty path is the current folder
-        check_suffix(file, _SUFFIXES, "traces")
-    if _ends_with(file, ".pftrace"):
-        require(
-            "a .pftrace", "perfetto", instead=", or write a .json.gz, which Perfetto also opens"
-        )
+        check_suffix(file, SUFFIXES, "traces")
+    trace_format = format_of(file)
+    if trace_format and trace_format.package:
+        instead = f", or write {trace_format.instead}"
+        require(f"a {trace_format.suffixes[0]}", trace_format.package, instead=instead)
 
 
 def write_trace(
@@ -51,9 +50,8 @@ def write_trace(
 
     Args:
         result: the iteration.
-        file: `.pftrace` for Perfetto's own format, `.json` or `.json.gz` for a Chrome trace of all
-            ranks, `.csv` for the schedule in the format of PyTorch's pipelining, or a folder for a
-            Chrome trace of each rank.
+        file: a file whose suffix says the format (`.pftrace`, `.json.gz`, `.json`, `.csv`, see
+            `render.traces.formats`), or a folder for a Chrome trace of each rank.
         microbatches: passes of these microbatches show their kernels and collectives.
         window_s: passes that run in this window show them. With `microbatches` too, a pass must
             match both.
@@ -70,7 +68,8 @@ def write_trace(
     detailed = _detailed(result, passes, microbatches, window_s)
     events = TraceEvents(result, PassSlices(result, passes, detailed))
     stages = range(result.num_stages)
-    if not file.suffix:
+    trace_format = format_of(file)
+    if trace_format is None:
         make_folder(file, "traces", _OPTION)
         files = [file / f"rank_{events.place(stage)[0]}.json.gz" for stage in stages]
         _check_no_other_rank(file, files)
@@ -79,12 +78,7 @@ def write_trace(
                 write_chrome(events, [stage], target, critical_path=False)
         return
     with _opened(file) as target:
-        if _ends_with(file, ".csv"):
-            target.write(result.plan.schedule.to_csv().encode())
-        elif _ends_with(file, ".pftrace"):
-            write_perfetto(events, target)
-        else:
-            write_chrome(events, stages, target, critical_path=True)
+        trace_format.write(events, target)
 
 
 def _check_no_other_rank(folder: Path, files: Sequence[Path]) -> None:
@@ -95,16 +89,12 @@ def _check_no_other_rank(folder: Path, files: Sequence[Path]) -> None:
         raise InputError.of("E113", message, Location(str(others[0])), fix)
 
 
-def _ends_with(file: Path, suffix: str) -> bool:
-    return file.name.lower().endswith(suffix)
-
-
 @contextmanager
 def _opened(file: Path) -> Iterator[IO[bytes]]:
     with writing_to(file, "a trace", _OPTION), ExitStack() as stack:
         unfinished = stack.enter_context(replacing(file))
         target: IO[bytes] = stack.enter_context(unfinished.open("wb"))
-        if _ends_with(file, ".gz"):
+        if file.suffix.lower() == ".gz":
             # Without a name and a time, equal traces are equal files.
             target = stack.enter_context(
                 gzip.GzipFile("", "wb", _COMPRESSION, target, mtime=0)  # type: ignore[arg-type]
