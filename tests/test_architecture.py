@@ -55,7 +55,11 @@ ROOMS: dict[str, set[str]] = {
 }
 # Files that import, in functions, a room listed below their own. `plot` of a result draws figures,
 # and figures read results.
-DEFERRED = {"simtrain/iteration/report/views.py": {"render"}}
+DEFERRED = {
+    "simtrain/iteration/report/views.py": {"render"},
+    # A file of another tool is recognised by its importer.
+    "simtrain/base/file_kinds.py": {"importing"},
+}
 # The front of the package may import every room.
 FRONT = {"__init__", "__main__"}
 CALIBRATION = LOWEST | {

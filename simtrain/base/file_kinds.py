@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from simtrain.base.strict_yaml import Document, parse_document, read_text
 from simtrain.errors import InputError, Location
+
+if TYPE_CHECKING:
+    from simtrain.base.strict_yaml import Document
 
 MOST_BYTES_OF_LOG = 64 << 20  # a log is long; its arguments are at the beginning
 
@@ -28,32 +31,21 @@ class FileKind:
     command: str
     other: re.Pattern[str] = re.compile("")
 
+    def sign_in(self, text: str) -> re.Match[str] | None:
+        """Return the sign in the text of a file of this kind; None in another text."""
+        sign = self.sign.search(text)
+        return sign if sign and self.other.search(text) else None
+
+
+def import_line(name: str) -> str:
+    """Return what to do with a file that an importer reads."""
+    return f"simtrain import {name} {{file}} --out scenario.yaml"
+
 
 def _line(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern, re.MULTILINE)
 
 
-SHELL = FileKind(
-    "a shell script",
-    _line(r"\A#![^\n]*sh\b|^#SBATCH |^(?:torchrun|srun) |^export [A-Za-z_]\w*="),
-    "simtrain import megatron {file} --out scenario.yaml",
-)
-LOG = FileKind(
-    "a log of Megatron-LM",
-    _line(r"^[^\n-]{0,80}-{5,} arguments -{5,}"),
-    "simtrain import megatron {file} --out scenario.yaml",
-)
-HUGGING_FACE = FileKind(
-    "a config of a model on Hugging Face",
-    re.compile(r'"(?:model_type|architectures)"\s{0,8}:'),
-    "simtrain import hf {file} --out scenario.yaml",
-    re.compile(r"\A\s{0,99}\{"),
-)
-TORCHTITAN = FileKind(
-    "a job of torchtitan",
-    _line(r"^\[(?:job|model|training|parallelism|optimizer|profiling|metrics)\][ \t]*$"),
-    "simtrain import torchtitan {file} --out scenario.yaml",
-)
 PROFILE = FileKind(
     "a hardware profile",
     _line(r"^gpu[ \t]*:"),
@@ -66,17 +58,19 @@ SCENARIO = FileKind(
     _line(r"^model[ \t]*:"),
     "simtrain run {file}; or write a sweep with base: {file}",
 )
-KINDS = SHELL, LOG, HUGGING_FACE, TORCHTITAN, PROFILE, SWEEP, SCENARIO
+_SHIPPED = PROFILE, SWEEP, SCENARIO
 
 
-def load_kind(path: Path, kind: FileKind) -> Document:
-    """Read a YAML or JSON file of a kind.
+def load_kind(path: Path, *kinds: FileKind) -> Document:
+    """Read a YAML or JSON file of one of some kinds.
 
     Raises:
         InputError: the file is of another kind (E116), or cannot be read.
     """
+    from simtrain.base.strict_yaml import parse_document, read_text
+
     text = read_text(path)
-    refuse_other_kinds(text, str(path), kind)
+    refuse_other_kinds(text, str(path), *kinds)
     return parse_document(text, str(path))
 
 
@@ -85,11 +79,17 @@ def refuse_other_kinds(text: str, file: str, *kinds: FileKind) -> None:
 
     A text without a sign of any kind passes: its reader says what is wrong with it.
     """
-    signs = [(kind, kind.sign.search(text)) for kind in KINDS]
-    matches = [(kind, sign) for kind, sign in signs if sign and kind.other.search(text)]
-    if not matches or any(kind in kinds for kind, _ in matches):
+    if any(kind.sign_in(text) for kind in kinds):
         return
-    kind, sign = matches[0]
+    # An importer knows its files. Most files are of the expected kind, and need none.
+    from simtrain.importing.importers.registry import IMPORTERS
+
+    others = [kind for importer in IMPORTERS for kind in importer.kinds]
+    for kind in (*others, *_SHIPPED):
+        if sign := kind.sign_in(text):
+            break
+    else:
+        return
     line = text.count("\n", 0, sign.start()) + 1
     place = Location(file, line, 1, text.split("\n")[line - 1])
     message = f"this is {kind.noun}, not {kinds[0].noun}"

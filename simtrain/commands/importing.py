@@ -1,7 +1,8 @@
-"""`simtrain import`: `megatron`, `hf` and `torchtitan`."""
+"""`simtrain import`: a command for each importer."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,8 @@ import typer
 
 from simtrain.commands.app import App
 from simtrain.commands.shared import SetOption, print_or_write
+from simtrain.importing.importers.importer import Importer
+from simtrain.importing.importers.registry import IMPORTERS
 
 import_app = App(
     help="Convert a training script, a log or a model's config to a scenario.",
@@ -25,73 +28,29 @@ IgnoreOption = Annotated[
 ]
 
 
-# Without this setting typer would parse quoted Megatron-LM arguments ("--...") as options.
-@import_app.command("megatron", context_settings={"ignore_unknown_options": True})
-def write_megatron_scenario(
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="SOURCE",
-            help="Shell script that starts Megatron-LM, file with its arguments, log of a run, or "
-            "the arguments themselves in quotes.",
-        ),
-    ],
-    out: OutOption = None,
-    overrides: SetOption = None,
-    ignore_unknown: IgnoreOption = False,
-) -> None:
-    """Convert the arguments of Megatron-LM to a scenario.
+def _command_of(importer: Importer) -> Callable[..., None]:
+    """Return the function of an importer's command."""
 
-    A comment on each field names the argument that it comes from. The first lines list the
-    arguments that are not modelled, with their effect. A script is parsed, not run. An unknown
-    argument is an error.
+    def write_scenario(
+        source: str,
+        out: OutOption = None,
+        overrides: SetOption = None,
+        ignore_unknown: IgnoreOption = False,
+    ) -> None:
+        """Convert a source to a scenario."""
+        _, text = importer.read(source, overrides or (), ignore_unknown=ignore_unknown)
+        _print_or_write(text, out)
 
-    Example: simtrain import megatron train.sh --out scenario.yaml --set cluster=h100_sxm
-    """
-    from simtrain.importing import import_megatron
-
-    _print_or_write(import_megatron(source, overrides or (), ignore_unknown=ignore_unknown)[1], out)
+    argument = typer.Argument(metavar=importer.metavar, help=importer.argument)
+    write_scenario.__annotations__["source"] = Annotated[str, argument]
+    write_scenario.__doc__ = importer.text
+    return write_scenario
 
 
-@import_app.command("hf")
-def write_hugging_face_scenario(
-    config: Annotated[str, typer.Argument(metavar="CONFIG", help="config.json of a model.")],
-    out: OutOption = None,
-    overrides: SetOption = None,
-    ignore_unknown: IgnoreOption = False,
-) -> None:
-    """Convert the config of a model on Hugging Face to a scenario.
-
-    A comment on each field names the key that it comes from. A config does not contain the batch,
-    the parallelism or the cluster: they have default values unless --set sets them.
-
-    Example: simtrain import hf config.json --set parallelism.tensor=8 --set batch.global=256
-    """
-    from simtrain.importing import import_hugging_face
-
-    _print_or_write(
-        import_hugging_face(config, overrides or (), ignore_unknown=ignore_unknown)[1], out
-    )
-
-
-@import_app.command("torchtitan")
-def write_torchtitan_scenario(
-    job: Annotated[str, typer.Argument(metavar="JOB", help="TOML file of a torchtitan job.")],
-    out: OutOption = None,
-    overrides: SetOption = None,
-    ignore_unknown: IgnoreOption = False,
-) -> None:
-    """Convert the job file of torchtitan to a scenario.
-
-    A comment on each field names the key that it comes from. A job does not contain its number of
-    GPUs: if its sharding degree is -1, add --set parallelism.data. The sizes of a model's flavor
-    come from the scenario of this model that comes with simtrain.
-
-    Example: simtrain import torchtitan job.toml --set parallelism.data=16 --set cluster=h100_sxm
-    """
-    from simtrain.importing import import_torchtitan
-
-    _print_or_write(import_torchtitan(job, overrides or (), ignore_unknown=ignore_unknown)[1], out)
+for _importer in IMPORTERS:
+    # With this setting typer does not parse quoted arguments ("--...") as options.
+    _settings = {"ignore_unknown_options": True} if _importer.reads_options else {}
+    import_app.command(_importer.name, context_settings=_settings)(_command_of(_importer))
 
 
 def _print_or_write(text: str, out: Path | None) -> None:

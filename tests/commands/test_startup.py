@@ -111,7 +111,10 @@ def test_help_imports_only_the_modules_of_commands(imported: dict[str, set[str]]
     rooms = {name for name in ours if not name.startswith("simtrain.commands.")}
     base = {f"simtrain.base{name}" for name in ("", ".extras", ".version")}
     # Options of commands list the objects of registries.
-    registries = "simtrain.studies.objectives", "simtrain.render.traces.formats"
+    registries = (
+        *("simtrain.studies.objectives", "simtrain.render.traces.formats", "simtrain.importing"),
+        "simtrain.base.file_kinds",
+    )
     listed = {name for name in rooms if name.startswith(registries)}
     packages = {"simtrain.studies", "simtrain.render", "simtrain.render.traces"}
     assert rooms - listed - packages == base | {"simtrain", "simtrain.commands", "simtrain.errors"}

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from simtrain.importing import import_megatron
+from simtrain.importing.megatron.mapping import import_megatron
 
 BASE = (
     "--num-layers 24 --hidden-size 1024 --num-attention-heads 16 --seq-length 2048 "

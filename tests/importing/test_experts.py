@@ -7,8 +7,10 @@ import pytest
 
 from simtrain import models
 from simtrain.errors import InputError
-from simtrain.importing import import_hugging_face, import_megatron, import_torchtitan
+from simtrain.importing.hugging_face.mapping import import_hugging_face
 from simtrain.importing.layer_patterns import dense_and_frequency
+from simtrain.importing.megatron.mapping import import_megatron
+from simtrain.importing.torchtitan.mapping import import_torchtitan
 from simtrain.scenario import load_scenario
 from simtrain.scenario.experts import Experts
 from simtrain.studies.simulation import simulate_memory

@@ -8,8 +8,8 @@ import pytest
 
 from simtrain import models
 from simtrain.errors import InputError
-from simtrain.importing import import_hugging_face
 from simtrain.importing.hugging_face.keys import FAMILIES, NOT_MODELLED, WITHOUT_EFFECT
+from simtrain.importing.hugging_face.mapping import import_hugging_face
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.scenario.model import LatentAttention
 from tests.helpers.command_line import refused

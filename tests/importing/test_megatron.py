@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simtrain.errors import InputError
-from simtrain.importing import import_megatron
 from simtrain.importing.megatron.arguments import (
     DETAILS,
     KNOWN,
@@ -19,6 +18,7 @@ from simtrain.importing.megatron.arguments import (
     USERBUFFERS,
     WITHOUT_EFFECT,
 )
+from simtrain.importing.megatron.mapping import import_megatron
 from simtrain.scenario import Software, load_scenario
 from tests.helpers.command_line import call
 from tests.helpers.imported import BASE, GPT, GPT_SCENARIO, LLAMA, text_of, written

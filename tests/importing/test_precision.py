@@ -1,6 +1,6 @@
 """Imports of Megatron-LM's arguments of data types."""
 
-from simtrain.importing import import_megatron
+from simtrain.importing.megatron.mapping import import_megatron
 from tests.helpers.imported import BASE
 from tests.helpers.mapped_arguments import DISTRIBUTED
 

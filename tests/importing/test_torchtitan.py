@@ -6,8 +6,8 @@ import pytest
 
 from simtrain import models
 from simtrain.errors import InputError
-from simtrain.importing import import_torchtitan
 from simtrain.importing.torchtitan.keys import MAPPED, MODELS, NOT_MODELLED, WITHOUT_EFFECT
+from simtrain.importing.torchtitan.mapping import import_torchtitan
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.schedules import interleaved
 from simtrain.studies.simulation import simulate_memory

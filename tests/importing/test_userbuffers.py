@@ -2,8 +2,8 @@
 
 import pytest
 
-from simtrain.importing import import_megatron
 from simtrain.importing.megatron.arguments import USERBUFFERS
+from simtrain.importing.megatron.mapping import import_megatron
 from tests.helpers.imported import BASE
 
 ON = "--tensor-model-parallel-size 2 --sequence-parallel --tp-comm-overlap"

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from simtrain.base.file_kinds import HUGGING_FACE, load_kind
+from simtrain.base.file_kinds import load_kind
 from simtrain.base.strict_yaml import Document, as_scalar
 from simtrain.errors import InputError, Location, did_you_mean
 from simtrain.importing.draft import DEFAULT, Draft, padded_vocabulary
@@ -20,6 +20,7 @@ from simtrain.importing.hugging_face.keys import (
     WITHOUT_EFFECT,
     Family,
 )
+from simtrain.importing.importers.hugging_face import HuggingFace
 from simtrain.importing.layer_patterns import dense_and_frequency, full_attention_every
 from simtrain.importing.settings import Setting
 from simtrain.scenario import Scenario
@@ -46,7 +47,7 @@ def import_hugging_face(
         message = "there is no such file; it reads like the name of a model on Hugging Face"
         fix = f"hf download {file} config.json --local-dir . && simtrain import hf config.json"
         raise InputError.of("E101", message, Location(file), fix)
-    document = load_kind(Path(file), HUGGING_FACE)
+    document = load_kind(Path(file), *HuggingFace.kinds)
     family = _family(document, file)
     draft = _ConfigDraft(document, family, file, tuple(overrides), ignore_unknown)
     draft.set_all()

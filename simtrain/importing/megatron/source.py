@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 
-from simtrain.base.file_kinds import LOG, MOST_BYTES_OF_LOG, SHELL, refuse_other_kinds
+from simtrain.base.file_kinds import MOST_BYTES_OF_LOG, refuse_other_kinds
 from simtrain.base.strict_yaml import read_text
 from simtrain.errors import InputError, Location
+from simtrain.importing.importers.megatron import Megatron
 from simtrain.importing.megatron.arguments import KNOWN, SPELLINGS
 from simtrain.importing.megatron.shell import Argument, commands_of, words_of
 from simtrain.importing.megatron.shell_syntax import Lines
@@ -48,7 +49,7 @@ def read_source(text_or_file: str) -> Source:
     else:
         text = read_text(Path(text_or_file), MOST_BYTES_OF_LOG)
         text, file = text.replace("\r\n", "\n"), text_or_file
-        refuse_other_kinds(text, file, SHELL, LOG)
+        refuse_other_kinds(text, file, *Megatron.kinds)
     lines = Lines(text, file)
     launcher, script = list[Argument](), None
     is_printed = any(_header_prefix(line) is not None for line in lines.lines)

@@ -60,8 +60,9 @@ class _Mapping(JobDraft):
         self._expert_parallelism()
         self._batch(self._replicas())
         self._recompute()
-        compiles = [key for key in ("training.compile", "compile.enable") if self[key]]
-        self.set("software", "torchtitan_compiled" if compiles else "torchtitan", *compiles)
+        self.compile_keys = [key for key in ("training.compile", "compile.enable") if self[key]]
+        stack = "torchtitan_compiled" if self.compile_keys else "torchtitan"
+        self.set("software", stack, *self.compile_keys)
         self._precision()
         self.set_because("overlap.data_parallel", True, _ALWAYS)
         self._asynchronous_tensor_parallel()
@@ -285,7 +286,7 @@ class _Mapping(JobDraft):
         reasons = {
             f"{', '.join(names)} is not torchao's float8": not {*names} <= {*FLOAT8_CONVERTERS},
             f"the recipe is {self[recipe]}": self[recipe] not in (None, "tensorwise"),
-            "the model is not compiled": data["software"] != "torchtitan_compiled",
+            "the model is not compiled": not self.compile_keys,
             "the job uses tensor parallelism": self.tensor > 1,
             "the model has experts": "experts" in data["model"],
             "the model has latent attention": "latent_attention" in data["model"],

@@ -1,0 +1,1 @@
+"""What `simtrain import` reads: each importer is an object in a file of its own."""

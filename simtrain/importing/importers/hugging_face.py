@@ -1,0 +1,44 @@
+"""Configs of models on Hugging Face."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from simtrain.base.file_kinds import FileKind, import_line
+from simtrain.importing.importers.importer import Importer
+
+if TYPE_CHECKING:
+    from simtrain.scenario import Scenario
+
+
+class HuggingFace(Importer):
+    """The config.json of a model."""
+
+    name = "hf"
+    metavar = "CONFIG"
+    argument = "config.json of a model."
+    text = """Convert the config of a model on Hugging Face to a scenario.
+
+    A comment on each field names the key that it comes from. A config does not contain the batch,
+    the parallelism or the cluster: they have default values unless --set sets them.
+
+    Example: simtrain import hf config.json --set parallelism.tensor=8 --set batch.global=256
+    """
+    kinds = (
+        FileKind(
+            "a config of a model on Hugging Face",
+            re.compile(r'"(?:model_type|architectures)"\s{0,8}:'),
+            import_line(name),
+            re.compile(r"\A\s{0,99}\{"),
+        ),
+    )
+
+    def read(
+        self, source: str, overrides: Iterable[str] = (), *, ignore_unknown: bool = False
+    ) -> tuple[Scenario, str]:
+        """Return the scenario of a source, and the text of its file."""
+        from simtrain.importing.hugging_face.mapping import import_hugging_face
+
+        return import_hugging_face(source, overrides, ignore_unknown=ignore_unknown)

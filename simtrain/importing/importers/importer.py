@@ -1,0 +1,48 @@
+"""What an importer answers: its command, the files that it recognises, and their scenario.
+
+Modules of importers import scenarios in functions or for types only: `--help` lists the importers,
+and files of another kind are recognised by them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from simtrain.base.file_kinds import FileKind
+    from simtrain.scenario import Scenario
+
+
+class Importer(ABC):
+    """Converts what another tool reads or writes to a scenario."""
+
+    name: ClassVar[str]
+    """Its command: `simtrain import NAME`."""
+    metavar: ClassVar[str]
+    """What the command's help calls its argument."""
+    argument: ClassVar[str]
+    """What the argument is."""
+    text: ClassVar[str]
+    """Help of the command, with an example."""
+    kinds: ClassVar[tuple[FileKind, ...]]
+    """The kinds of files that it reads. Errors about other files name the first."""
+    reads_options: ClassVar[bool] = False
+    """Whether the argument can be the options of another tool, which begin with "--"."""
+
+    @abstractmethod
+    def read(
+        self, source: str, overrides: Iterable[str] = (), *, ignore_unknown: bool = False
+    ) -> tuple[Scenario, str]:
+        """Return the scenario of a source, and the text of its file.
+
+        Args:
+            source: the argument of the command, mostly a path.
+            overrides: fields to set, such as "parallelism.tensor=8".
+            ignore_unknown: whether to leave out what simtrain does not know, and list it in the
+                first lines of the file.
+
+        Raises:
+            InputError: the source cannot be read, or has unknown or invalid settings.
+        """

@@ -1,0 +1,55 @@
+"""Megatron-LM's arguments."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from simtrain.base.file_kinds import FileKind, import_line
+from simtrain.importing.importers.importer import Importer
+
+if TYPE_CHECKING:
+    from simtrain.scenario import Scenario
+
+
+class Megatron(Importer):
+    """The arguments of Megatron-LM: as text, in a shell script, or in a log."""
+
+    name = "megatron"
+    metavar = "SOURCE"
+    argument = (
+        "Shell script that starts Megatron-LM, file with its arguments, log of a run, or the "
+        "arguments themselves in quotes."
+    )
+    text = """Convert the arguments of Megatron-LM to a scenario.
+
+    A comment on each field names the argument that it comes from. The first lines list the
+    arguments that are not modelled, with their effect. A script is parsed, not run. An unknown
+    argument is an error.
+
+    Example: simtrain import megatron train.sh --out scenario.yaml --set cluster=h100_sxm
+    """
+    kinds = (
+        FileKind(
+            "a shell script",
+            re.compile(
+                r"\A#![^\n]*sh\b|^#SBATCH |^(?:torchrun|srun) |^export [A-Za-z_]\w*=", re.MULTILINE
+            ),
+            import_line(name),
+        ),
+        FileKind(
+            "a log of Megatron-LM",
+            re.compile(r"^[^\n-]{0,80}-{5,} arguments -{5,}", re.MULTILINE),
+            import_line(name),
+        ),
+    )
+    reads_options = True
+
+    def read(
+        self, source: str, overrides: Iterable[str] = (), *, ignore_unknown: bool = False
+    ) -> tuple[Scenario, str]:
+        """Return the scenario of a source, and the text of its file."""
+        from simtrain.importing.megatron.mapping import import_megatron
+
+        return import_megatron(source, overrides, ignore_unknown=ignore_unknown)

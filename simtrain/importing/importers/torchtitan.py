@@ -1,0 +1,47 @@
+"""Jobs of torchtitan."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from simtrain.base.file_kinds import FileKind, import_line
+from simtrain.importing.importers.importer import Importer
+
+if TYPE_CHECKING:
+    from simtrain.scenario import Scenario
+
+
+class Torchtitan(Importer):
+    """The TOML file of a job."""
+
+    name = "torchtitan"
+    metavar = "JOB"
+    argument = "TOML file of a torchtitan job."
+    text = """Convert the job file of torchtitan to a scenario.
+
+    A comment on each field names the key that it comes from. A job does not contain its number of
+    GPUs: if its sharding degree is -1, add --set parallelism.data. The sizes of a model's flavor
+    come from the scenario of this model that comes with simtrain.
+
+    Example: simtrain import torchtitan job.toml --set parallelism.data=16 --set cluster=h100_sxm
+    """
+    kinds = (
+        FileKind(
+            "a job of torchtitan",
+            re.compile(
+                r"^\[(?:job|model|training|parallelism|optimizer|profiling|metrics)\][ \t]*$",
+                re.MULTILINE,
+            ),
+            import_line(name),
+        ),
+    )
+
+    def read(
+        self, source: str, overrides: Iterable[str] = (), *, ignore_unknown: bool = False
+    ) -> tuple[Scenario, str]:
+        """Return the scenario of a source, and the text of its file."""
+        from simtrain.importing.torchtitan.mapping import import_torchtitan
+
+        return import_torchtitan(source, overrides, ignore_unknown=ignore_unknown)

@@ -1,0 +1,90 @@
+"""An importer is added with a class in a new file and its place in the registry, nothing else."""
+
+import pathlib
+
+import pytest
+
+from tests.helpers.checkout import Checkout
+
+pytestmark = pytest.mark.slow
+
+NEW_FILE = '''
+"""Jobs of a made-up trainer: lines of a name and a number."""
+
+import re
+from pathlib import Path
+
+from simtrain.base.file_kinds import FileKind, import_line, refuse_other_kinds
+from simtrain.importing.importers.importer import Importer
+
+FIELDS = {"LAYERS": "model.num_layers", "WIDTH": "model.hidden_size", "TP": "parallelism.tensor"}
+
+
+class Toy(Importer):
+    """Lines such as LAYERS 24."""
+
+    name = "toy"
+    metavar = "TOYJOB"
+    argument = "Job of the toy trainer."
+    text = """Convert a toy job to a scenario.
+
+    Example: simtrain import toy toy.job --set cluster=h100_sxm
+    """
+    kinds = (
+        FileKind("a toy job", re.compile(r"^LAYERS [0-9]", re.MULTILINE), import_line(name)),
+    )
+
+    def read(self, source, overrides=(), *, ignore_unknown=False):
+        """Return the scenario and its text."""
+        from simtrain.scenario import load_scenario
+
+        text = Path(source).read_text("utf-8")
+        refuse_other_kinds(text, source, *self.kinds)
+        words = dict(line.split() for line in text.splitlines())
+        settings = [f"{FIELDS[name]}={value}" for name, value in words.items()]
+        scenario = load_scenario("gpt3_175b", [*settings, *overrides])
+        return scenario, "".join(f"# {setting}\\n" for setting in settings)
+'''
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """A copy of the project with one more importer."""
+    copy = Checkout.copy(tmp_path_factory.mktemp("checkout"))
+    copy.add("simtrain/importing/importers/toy.py", NEW_FILE)
+    registry = "simtrain/importing/importers/registry.py"
+    line = "from simtrain.importing.importers.toy import Toy\n"
+    copy.replace(registry, "\n\nIMPORTERS", f"\n{line}\n\nIMPORTERS")
+    copy.replace(registry, "Torchtitan())", "Torchtitan(), Toy())")
+    return copy
+
+
+@pytest.fixture
+def job(tmp_path: pathlib.Path) -> str:
+    """A file for the new importer."""
+    file = tmp_path / "toy.job"
+    file.write_text("LAYERS 96\nTP 4\n", "utf-8")
+    return str(file)
+
+
+def test_a_new_importer_has_a_command(checkout: Checkout, job: str) -> None:
+    assert "parallelism.tensor=4" in checkout.call("import", "toy", job)
+    assert "toy" in checkout.call("import", "--help")
+    assert "Job of the toy trainer." in checkout.call("import", "toy", "--help")
+    assert "simtrain import toy toy.job" in checkout.refused("import", "toy")
+    assert "import toy" in checkout.refused("import", "toi", job)
+
+
+def test_files_of_a_new_importer_are_recognised(checkout: Checkout, job: str) -> None:
+    for command in ("run", job), ("import", "torchtitan", job), ("sweep", job, "--out", "out"):
+        error = checkout.refused(*command)
+        assert "E116 this is a toy job" in error and f"simtrain import toy {job}" in error
+    assert "this is a scenario, not a toy job" in checkout.refused(
+        "import", "toy", str(checkout.folder / "scenarios" / "gpt2_1_5b.yaml")
+    )
+
+
+def test_documents_list_a_new_importer(checkout: Checkout) -> None:
+    checkout.add("README.md", "")  # it has the files that commands in documents read
+    code = "from docs.update.commands import help_page; print(help_page())"
+    assert "simtrain import toy" in checkout.spawn("-c", code).stdout
