@@ -24,16 +24,24 @@ class Resource:
 
     Args:
         label: what pages call it.
+        text: what its entries are, for the documents.
         rates: entries that "10 % more" multiplies by 1.1; names as for `with_changed`.
         times: entries that it divides by 1.1.
         amount: returns the main entry of a profile that has the resource, as text: "312 TFLOP/s in
             bf16". The text is empty if no single entry stands for the resource.
+        is_capacity: whether it decides what fits, and no duration: more of it changes an iteration
+            only if simtrain chooses the recompute.
+        divides_host_issue: whether it also divides the host time per kernel of a scenario or of a
+            software stack.
     """
 
     label: str
+    text: str
     rates: tuple[str, ...] = ()
     times: tuple[str, ...] = ()
     amount: Callable[[HardwareProfile], Sentence] = lambda profile: Sentence()
+    is_capacity: bool = False
+    divides_host_issue: bool = False
 
 
 def _compute(profile: HardwareProfile) -> Sentence:
@@ -82,6 +90,7 @@ def _time(seconds: float, of: str) -> Sentence:
 RESOURCES = {
     "tensor_cores": Resource(
         "tensor cores",
+        "rates of matrix products and of fused attention, in every data type",
         rates=(
             *("gpu.peak_flops", "gemm.mainloop_flops", "gemm.sustained_flops"),
             *("gemm.by_dtype.*.peak_flops", "gemm.by_dtype.*.mainloop_flops"),
@@ -91,15 +100,19 @@ RESOURCES = {
     ),
     "memory_bandwidth": Resource(
         "memory bandwidth",
+        "bandwidths of memory-bound kernels, and of the operands of products",
         rates=(
             *("gpu.memory_bandwidth", "gemm.operand_bandwidth", "memory_bound.fused_bandwidth"),
             *("memory_bound.stream_bandwidth", "memory_bound.kernels.*.*"),
         ),
         amount=_memory,
     ),
-    "memory_capacity": Resource("memory capacity", rates=("gpu.memory_capacity",)),
+    "memory_capacity": Resource(
+        "memory capacity", "what fits", rates=("gpu.memory_capacity",), is_capacity=True
+    ),
     "kernel_latencies": Resource(
         "kernel latencies",
+        "latency of a kernel, overhead of a tile of a product",
         times=(
             *("memory_bound.kernel_latency", "gemm.tile_overhead", "gemm.accumulate_overhead"),
             "gemm.by_dtype.*.tile_overhead",
@@ -107,10 +120,11 @@ RESOURCES = {
         amount=_kernel_latency,
     ),
     "nvlink_bandwidth": Resource(
-        "NVLink bandwidth", rates=("intra_node.bandwidth",), amount=_nvlink
+        "NVLink bandwidth", "links inside a node", rates=("intra_node.bandwidth",), amount=_nvlink
     ),
     "nvlink_latencies": Resource(
         "NVLink latencies",
+        "latencies of links and collectives inside a node",
         times=(
             *("intra_node.point_to_point.latency", "collectives.switch.latency"),
             *(f"intra_node.{name}.*.latency" for name in _COLLECTIVES),
@@ -119,10 +133,14 @@ RESOURCES = {
         amount=_nvlink_latency,
     ),
     "network_bandwidth": Resource(
-        "network bandwidth", rates=("inter_node.adapter_bandwidth",), amount=_network
+        "network bandwidth",
+        "adapters of a node",
+        rates=("inter_node.adapter_bandwidth",),
+        amount=_network,
     ),
     "network_latencies": Resource(
         "network latencies",
+        "steps and transfers between nodes",
         times=(
             *("inter_node.step_latency", "inter_node.point_to_point.latency"),
             *(f"collectives.{name}.*.base_latency" for name in ALGORITHMS_WITH_STEPS),
@@ -130,10 +148,23 @@ RESOURCES = {
         ),
         amount=_network_latency,
     ),
-    "host": Resource("host speed", rates=("host_link.adam_bandwidth",), times=("host.issue",)),
-    "host_link": Resource("link to the host", rates=("host_link.bandwidth",), amount=_host_link),
+    "host": Resource(
+        "host speed",
+        "time to launch a kernel (also that of a software stack), Adam on the host",
+        rates=("host_link.adam_bandwidth",),
+        times=("host.issue",),
+        divides_host_issue=True,
+    ),
+    "host_link": Resource(
+        "link to the host",
+        "copies of an offloaded optimizer",
+        rates=("host_link.bandwidth",),
+        amount=_host_link,
+    ),
 }
-"""The resources by the names of JSON. `host.issue` can be a software stack's; see `sensitivity`."""
+"""The resources by the names of JSON."""
+CAPACITIES = tuple(resource for resource in RESOURCES.values() if resource.is_capacity)
+"""The resources that decide what fits."""
 
 
 def with_more(

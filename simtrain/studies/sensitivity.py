@@ -19,7 +19,7 @@ from simtrain.durations.model import DurationModel
 from simtrain.engine import Engine
 from simtrain.errors import InputError
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.hardware.upgrades import RESOURCES, Resource, with_more
+from simtrain.hardware.upgrades import CAPACITIES, RESOURCES, Resource, with_more
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.seconds import Machine
 from simtrain.iteration.report.breakdown import Breakdown
@@ -34,7 +34,6 @@ FACTOR = 1.1
 """Default change of a resource: rates times this factor, latencies divided by it."""
 FACTORS = 0.5, 0.75, 1.0, 1.5, 2.0, 4.0
 """Default factors of `resource_curves`."""
-_MEMORY, _HOST = "memory_capacity", "host"
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +162,7 @@ def resource_curves(
         """Return the result with `factor` times as much of a resource."""
         if factor == 1:
             return result
-        (plan,), faster = _with_more(plans, result.profile, name, factor, machine.engine)
+        (plan,), faster = _with_more(plans, result.profile, RESOURCES[name], factor, machine.engine)
         return simulate_iteration(plan, faster)
 
     def has_effect(name: str) -> bool:
@@ -222,23 +221,25 @@ def sensitivity(
         fix = "write a number above 0, such as 1.1"
         raise InputError.of("E114", f"factor is {factor!r}", fix=fix)
     base = checked_profile(scenario, profile)
-    larger = with_more(base, [RESOURCES[_MEMORY]], factor)
     plans = _plans(scenario, base, engine)
     now_s = _time_s(plans, Machine(DurationModel(base), engine))
 
     def time_with_more_s(name: str) -> float:
         """Return the iteration time with more of one resource."""
-        on_progress(f"more of: {RESOURCES[name].label}")
-        changed = _with_more(plans, base, name, factor, engine)
-        if name != _MEMORY:
-            return _time_s(*changed)
-        # Memory changes only the choice of `recompute: auto`.
-        return _time_s(_plans(scenario, larger, engine), changed[1]) if is_open(scenario) else now_s
+        resource = RESOURCES[name]
+        on_progress(f"more of: {resource.label}")
+        if not resource.is_capacity:
+            return _time_s(*_with_more(plans, base, resource, factor, engine))
+        if not is_open(scenario):
+            return now_s
+        larger = with_more(base, [resource], factor)
+        return _time_s(_plans(scenario, larger, engine), Machine(DurationModel(larger), engine))
 
     times = {name: time_with_more_s(name) for name in RESOURCES}
     strategy, auto_s = scenario.recompute.strategy, None
     if not is_open(scenario) and strategy != "none":
         on_progress("recompute: auto")
+        larger = with_more(base, CAPACITIES, factor)
         auto_s = _auto_recompute_s(scenario, (base, larger), engine)
     strategy = "auto" if is_open(scenario) else strategy
     return Sensitivity(now_s, times, strategy, auto_s, factor)
@@ -264,11 +265,15 @@ def _time_s(plans: list[Plan], machine: Machine) -> float:
 
 
 def _with_more(
-    plans: list[Plan], profile: HardwareProfile, name: str, factor: float, engine: Engine
+    plans: list[Plan],
+    profile: HardwareProfile,
+    resource: Resource,
+    factor: float,
+    engine: Engine,
 ) -> tuple[list[Plan], Machine]:
     """Return the plans and the machine with `factor` times as much of one resource."""
-    machine = Machine(DurationModel(with_more(profile, [RESOURCES[name]], factor)), engine)
-    if name == _HOST:
+    machine = Machine(DurationModel(with_more(profile, [resource], factor)), engine)
+    if resource.divides_host_issue:
         plans = [_with_faster_host(plan, factor) for plan in plans]
     return plans, machine
 
