@@ -34,7 +34,7 @@ ROOMS: dict[str, set[str]] = {
         *("durations", "engine"),
     },
     "studies": {
-        *("errors", "units", "base", "schedules", "scenario", "hardware", "workload"),
+        *("errors", "units", "base", "schedules", "scenario", "importing", "hardware", "workload"),
         *("durations", "engine", "iteration"),
     },
     "paper": {

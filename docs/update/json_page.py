@@ -14,7 +14,7 @@ from typing import Any, Literal, Union
 from pydantic import BaseModel
 
 from calibrate.memory.cases import MemoryComparison
-from calibrate.validation.profile import Validation
+from calibrate.validation.profile import Validation as ProfileValidation
 from simtrain.base.plain_data import SCHEMA_VERSION, SPLICED, PlainData, json_fields
 from simtrain.base.wording import Sentence
 from simtrain.iteration.memory.report import MemoryReport
@@ -28,6 +28,7 @@ from simtrain.studies.cost import TrainingCost, TrainingCosts
 from simtrain.studies.planning import TrainingPlan
 from simtrain.studies.search import SearchResult
 from simtrain.studies.sweep.query import Answer
+from simtrain.studies.validation import Validation
 from simtrain.views.compare import Comparison
 from simtrain.views.profile import ProfilePage
 from simtrain.views.sweep import Summary
@@ -45,11 +46,12 @@ COMMANDS: dict[str, type] = {
     "sweep": Summary,
     "query": Answer,
     "plot": Plots,
+    "validate": Validation,
     "profile show": ProfilePage,
     "reproduce table4, table5, dp530b": TimeComparison,
     "reproduce of other targets": Reproduction,
     "reproduce all": AllTargets,
-    "calibrate validate": Validation,
+    "calibrate validate": ProfileValidation,
     "calibrate memory": MemoryComparison,
 }
 """The class of each command's output."""

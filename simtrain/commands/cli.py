@@ -30,6 +30,7 @@ _PANELS = {
         "sweeps": f"{_COMMANDS}.sweep:sweeps",
         "query": f"{_COMMANDS}.sweep:query",
         "plot": f"{_COMMANDS}.plot:plot",
+        "validate": f"{_COMMANDS}.validate:validate",
     },
     "Look up": {
         "explain": f"{_COMMANDS}.explain:explain",

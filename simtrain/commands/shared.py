@@ -50,6 +50,13 @@ def shipped_profiles(typed: str) -> list[str]:
     return [name for name in list_profiles() if name.startswith(typed)]
 
 
+def shipped_stacks(typed: str) -> list[str]:
+    """Return the shipped software stacks whose names begin with the typed text, for completion."""
+    from simtrain.base.resources import list_stacks
+
+    return [name for name in list_stacks() if name.startswith(typed)]
+
+
 def error_codes(typed: str) -> list[str]:
     """Return the codes of errors that begin with the typed text, for completion."""
     from simtrain.scenario.explanations import explanations

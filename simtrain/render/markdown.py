@@ -21,7 +21,7 @@ from simtrain.views.view import (
 
 def markdown_text(view: View) -> str:
     """Return a view as Markdown, without pictures."""
-    blocks = filter(None, map(_written, view.parts))
+    blocks = filter(None, map(_written, view.shown))
     return "\n\n".join(blocks) + "\n"
 
 

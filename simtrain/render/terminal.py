@@ -51,9 +51,7 @@ def terminal_page(view: View, width: int | None = None) -> Group:
     """
     drawn: list[RenderableType] = []
     before: Part | None = None
-    for part in view.parts:
-        if isinstance(part, Sentences) and not part.texts:
-            continue
+    for part in view.shown:
         if before is not None and (_stands_apart(before) or _stands_apart(part)):
             drawn.append("")
         drawn.append(_drawn(part, width))

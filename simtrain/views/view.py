@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -165,6 +165,16 @@ class View:
     """What a result says, in order."""
 
     parts: Sequence[Part]
+
+    @property
+    def shown(self) -> Iterator[Part]:
+        """The parts that people see: a list of remarks or a framed table may be empty."""
+        for part in self.parts:
+            if isinstance(part, Sentences) and not part.texts:
+                continue
+            if isinstance(part, Table) and part.layout == "fitted" and not part.rows:
+                continue
+            yield part
 
     @property
     def tables(self) -> dict[str, Table]:

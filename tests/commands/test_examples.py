@@ -25,6 +25,10 @@ CONFIG = {
     "vocab_size": 32000,
     "tie_word_embeddings": False,
 }
+RUNS = """\
+layers,hidden,heads,seq,gpus,global_batch,iteration_s
+24,1024,16,1024,8,32,0.1
+"""
 LONG = {"explore", "calibrate measure", "calibrate fit", "calibrate validate", "calibrate memory"}
 """Commands that take more than three seconds; other tests run them."""
 MEASURED = {"calibrate nccl-tests"}
@@ -46,6 +50,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     (folder / "train.sh").write_text(GPT, "utf-8")
     (folder / "config.json").write_text(json.dumps(CONFIG), "utf-8")
     (folder / "job.toml").write_text(JOB, "utf-8")
+    (folder / "runs.csv").write_text(RUNS, "utf-8")
     shutil.copy(find_profile("h100_sxm"), folder / "my_cluster.yaml")
     return folder
 

@@ -131,7 +131,7 @@ def test_every_command_is_shown() -> None:
             "plan",
         ),
         *("sweep", "sweeps", "query", "plot", "import", "init", "schema"),
-        *("explain", "compare", "timeline", "report", "explore"),
+        *("validate", "explain", "compare", "timeline", "report", "explore"),
     }
     targets = {command.split()[2] for command in commands("simtrain reproduce")}
     assert targets == set(get_args(Target))

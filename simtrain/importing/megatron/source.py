@@ -52,7 +52,7 @@ def read_source(text_or_file: str) -> Source:
         refuse_other_kinds(text, file, *Megatron.kinds)
     lines = Lines(text, file)
     launcher, script = list[Argument](), None
-    is_printed = any(_header_prefix(line) is not None for line in lines.lines)
+    is_printed = prints_arguments(lines.lines)
     if is_printed:
         settings = _printed(lines)
     elif _begins_with_argument(text):
@@ -69,6 +69,11 @@ def read_source(text_or_file: str) -> Source:
     if not arguments:
         raise InputError.of("E875", "the source has no arguments", Location(file), "add arguments")
     return Source(file, arguments, _launched(launcher, lines), script, is_printed)
+
+
+def prints_arguments(lines: Iterable[str]) -> bool:
+    """Return whether the lines are those of a log in which Megatron-LM prints its arguments."""
+    return any(_header_prefix(line) is not None for line in lines)
 
 
 def _begins_with_argument(text: str) -> bool:

@@ -1,0 +1,86 @@
+"""`simtrain validate`."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from simtrain.commands.output import CsvOption, MarkdownOption, Output, TableOption, show
+from simtrain.commands.shared import JsonOption, SetOption, shipped_profiles, shipped_stacks
+from simtrain.errors import InputError
+
+RunsArgument = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="RUNS", help="Tables of runs (CSV), or logs of Megatron-LM with their arguments."
+    ),
+]
+ClusterOption = Annotated[
+    str,
+    typer.Option(
+        "--cluster",
+        help="Hardware profile of the machine that was measured.",
+        autocompletion=shipped_profiles,
+    ),
+]
+SoftwareOption = Annotated[
+    str | None,
+    typer.Option(
+        "--software",
+        help="Software stack of runs whose table has no column for it.",
+        autocompletion=shipped_stacks,
+    ),
+]
+PlotOption = Annotated[
+    Path | None,
+    typer.Option("--plot", help="Picture of predicted against measured times, such as runs.svg."),
+]
+
+
+def validate(
+    runs: RunsArgument,
+    cluster: ClusterOption,
+    software: SoftwareOption = None,
+    overrides: SetOption = None,
+    picture: PlotOption = None,
+    as_json: JsonOption = False,
+    as_csv: CsvOption = False,
+    as_markdown: MarkdownOption = False,
+    table: TableOption = None,
+) -> None:
+    """Simulate measured runs and compare times, memory, and what fits.
+
+    Each line of a table is a run: its model, layout, batch, and the measured time or peak. Columns
+    have common names, such as num_layers or layers, tp, micro_batch, iteration_s, peak_mem_gb, or
+    the names of fields. docs/how_to/validate.md lists them. A run that cannot be simulated is
+    counted and says why; --csv --table runs lists all. Exits with 2 if no run can be simulated.
+
+    Example: simtrain validate runs.csv --cluster h100_sxm --software megatron_core
+    """
+    from simtrain.base.output_folder import check_writable
+    from simtrain.commands.progress import progress_bar
+    from simtrain.importing.runs import RunSettings, read_runs
+    from simtrain.render.figures.style import check_picture_file, write_picture
+    from simtrain.render.figures.subject import footer_of
+    from simtrain.render.figures.validation import plot_validation
+    from simtrain.studies.validation import validate_runs
+    from simtrain.views.validation import validation_view
+
+    output = Output(as_json, as_csv, as_markdown, table)
+    if picture:
+        check_picture_file(picture)
+        check_writable(picture, "a picture", "--plot")
+    measured = read_runs(runs, RunSettings(cluster, software, tuple(overrides or ())))
+    with progress_bar() as show_progress:
+        validation = validate_runs(
+            measured, cluster, lambda done, total: show_progress("simulating", done, total)
+        )
+    if picture:
+        names = ", ".join(file.name for file in runs)
+        write_picture(plot_validation(validation), picture, footer_of(names, cluster))
+    show(output, validation, partial(validation_view, validation), cluster)
+    if not validation.num_simulated:
+        raise typer.Exit(InputError.exit_code)

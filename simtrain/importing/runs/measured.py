@@ -1,0 +1,68 @@
+"""A measured iteration, as a table or a log has it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from simtrain.errors import InputError
+from simtrain.scenario import Scenario
+
+
+@dataclass(frozen=True, slots=True)
+class RunSettings:
+    """What the command line says about all runs.
+
+    Args:
+        cluster: the hardware profile on which they are simulated.
+        software: the software stack of runs whose table does not name one; by default that of
+            scenarios.
+        overrides: fields to set in every run, such as "overlap.data_parallel=true".
+    """
+
+    cluster: str
+    software: str | None = None
+    overrides: tuple[str, ...] = ()
+
+    @property
+    def assignments(self) -> list[str]:
+        """The overrides, after the cluster and the software stack."""
+        stack = [f"software.stack={self.software}"] if self.software else []
+        return [f"cluster={self.cluster}", *stack, *self.overrides]
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredRun:
+    """An iteration that someone ran, or tried to.
+
+    Args:
+        name: its name in the source; the line if it has none.
+        model: the model's name; runs of one model are ranked together.
+        file: the source.
+        line: where it is in the source, from 1.
+        scenario: the same iteration as a scenario; None if it cannot be simulated.
+        iteration_time_s: the measured time; None if it was not measured.
+        peak_bytes: the largest measured peak of a GPU; None if it was not measured.
+        ran: whether the run had enough memory.
+        refusal: why it cannot be simulated, "" if it can.
+        assumed: facts that the source does not have, and what stands for them.
+    """
+
+    name: str
+    model: str
+    file: str
+    line: int
+    scenario: Scenario | None = None
+    iteration_time_s: float | None = None
+    peak_bytes: float | None = None
+    ran: bool = True
+    refusal: str = ""
+    assumed: Sequence[str] = ()
+
+
+def in_one_line(error: InputError) -> str:
+    """Return the first problem of an error as one line: code, message and remedy."""
+    problem, *others = error.problems
+    more = f" (and {len(others)} more)" if others else ""
+    fix = f"; {problem.fix}" if problem.fix else ""
+    return " ".join(f"{problem.code} {problem.message}{fix}{more}".split())

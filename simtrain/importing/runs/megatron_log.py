@@ -1,0 +1,56 @@
+"""Read a log of Megatron-LM as one measured run: its arguments, iterations and peak memory."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from dataclasses import replace
+from pathlib import Path
+
+from simtrain.base.file_kinds import MOST_BYTES_OF_LOG
+from simtrain.base.strict_yaml import read_text
+from simtrain.errors import InputError, Location
+from simtrain.importing.megatron.mapping import import_megatron
+from simtrain.importing.megatron.source import prints_arguments
+from simtrain.importing.runs.measured import MeasuredRun, RunSettings, in_one_line
+
+_ITERATION = re.compile(r"elapsed time per iteration \(ms\): *([0-9.]+)")
+_PEAK = re.compile(r"\| *max allocated: *([0-9.]+)")
+_MEGABYTE = 1 << 20
+"""Megatron-LM's report_memory divides by 1024 twice (megatron/training/utils.py)."""
+_WARM_UP = 5
+"""First lines of iterations, which include compilation and first allocations."""
+
+
+def is_log(file: Path) -> bool:
+    """Return whether a file is a log of Megatron-LM with printed arguments."""
+    return prints_arguments(read_text(file, MOST_BYTES_OF_LOG).splitlines())
+
+
+def read_log(file: Path, settings: RunSettings) -> MeasuredRun:
+    """Read a log; its time is the median of its iterations but the first five, if it has more.
+
+    Raises:
+        InputError: the file cannot be read, or has no time of an iteration (E892).
+    """
+    text = read_text(file, MOST_BYTES_OF_LOG)
+    times_s = [1e-3 * float(match[1]) for match in _ITERATION.finditer(text)]
+    num_lines = text.count("\n") + 1
+    if not times_s:
+        message = "the log has no line with 'elapsed time per iteration (ms)'"
+        fix = "give a log that is not cut before its first iterations (--log-interval)"
+        raise InputError.of("E892", message, Location(str(file), num_lines), fix)
+    peaks = [float(match[1]) for match in _PEAK.finditer(text)]
+    run = MeasuredRun(
+        file.stem,
+        file.stem,
+        str(file),
+        1,
+        iteration_time_s=statistics.median(times_s[_WARM_UP:] or times_s),
+        peak_bytes=max(peaks) * _MEGABYTE if peaks else None,
+    )
+    try:
+        scenario, _ = import_megatron(str(file), settings.assignments, ignore_unknown=True)
+    except InputError as error:
+        return replace(run, refusal=in_one_line(error))
+    return replace(run, scenario=scenario)

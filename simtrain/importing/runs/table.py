@@ -1,0 +1,390 @@
+"""Read tables of measured runs (CSV), one run a line."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from simtrain.base.resources import list_profiles
+from simtrain.base.strict_yaml import Document, apply_overrides, read_text
+from simtrain.base.strict_yaml.document import Place, Positions
+from simtrain.base.strict_yaml.model_fields import settable_names
+from simtrain.errors import InputError, Location, did_you_mean
+from simtrain.importing.megatron.mapping import import_megatron
+from simtrain.importing.runs import columns
+from simtrain.importing.runs.columns import (
+    COLUMN_OF,
+    NOT_PRINTED,
+    Fields,
+    Measurement,
+    UnreadableCell,
+    spelled,
+    without_remark,
+)
+from simtrain.importing.runs.measured import MeasuredRun, RunSettings, in_one_line
+from simtrain.importing.runs.model_facts import gated_facts, model_facts
+from simtrain.scenario import Scenario
+from simtrain.scenario.words import spell_out_words
+
+_MOST_BYTES = 64 << 20
+_REQUIRED = tuple(
+    f"model.{name}" for name in ("num_layers", "hidden_size", "num_attention_heads", "seq_length")
+)
+_SIZES = (
+    "tensor_model_parallel_size",
+    "pipeline_model_parallel_size",
+    "context_parallel_size",
+)
+_RANKS = tuple(f"parallelism.{axis}" for axis in ("tensor", "context", "pipeline"))
+_GATED = ("swiglu", "geglu")
+
+
+class _RefusedRow(Exception):
+    """A row that cannot be simulated; the message says why."""
+
+
+def read_table(file: Path, settings: RunSettings) -> list[MeasuredRun]:
+    """Read every row of a table; a row that cannot be simulated says why.
+
+    Args:
+        file: a CSV file whose first line names its columns (`columns.RUN_COLUMNS`).
+        settings: what the command line says about all runs.
+
+    Raises:
+        InputError: the file cannot be read, is empty, or lacks a column (E891).
+    """
+    table = _Table.of(file, read_text(file, _MOST_BYTES))
+    seen: dict[tuple[str, ...], int] = {}
+    return [table.run(number, cells, settings, seen) for number, cells in table.rows]
+
+
+@dataclass(frozen=True)
+class _Table:
+    """The cells of a table.
+
+    Args:
+        file: its file.
+        headings: names of the columns, spelled as `columns.spelled` does.
+        rows: the line of each row, and its cells.
+    """
+
+    file: Path
+    headings: Sequence[str]
+    rows: Sequence[tuple[int, list[str]]]
+
+    @classmethod
+    def of(cls, file: Path, text: str) -> _Table:
+        """Split a text into cells, and check that the columns can describe a run."""
+        # A comment has no comma: "# GPUs,..." is a heading.
+        comments = re.match(r"(?:[ \t]*(?:#[^,\n]*)?\n)*", text)
+        num_comments = comments[0].count("\n") if comments else 0
+        lines = csv.reader(io.StringIO(text[comments.end() if comments else 0 :]))
+        headings = [spelled(heading) for heading in next(lines, [])]
+        rows = [
+            (lines.line_num + num_comments, cells) for cells in lines if any(map(str.strip, cells))
+        ]
+        place = Location(str(file), 1 + num_comments, 1, ",".join(headings))
+        if not rows:
+            fix = "write a line of column names, and a line for each run"
+            raise InputError.of("E891", "the table has no runs", place, fix)
+        if repeated := sorted({name for name in headings if name and headings.count(name) > 1}):
+            fix = "give each column another name"
+            raise InputError.of("E891", f"columns are repeated: {', '.join(repeated)}", place, fix)
+        _check_columns(headings, place)
+        return cls(file, headings, rows)
+
+    def run(
+        self,
+        line: int,
+        cells: list[str],
+        settings: RunSettings,
+        seen: dict[tuple[str, ...], int],
+    ) -> MeasuredRun:
+        """Read a row; `seen` has the lines of earlier rows by their cells."""
+        row = _Row({name: cell.strip() for name, cell in zip(self.headings, cells, strict=False)})
+        name = row.first(columns.NAMES) or f"line {line}"
+        model = row.first(columns.MODELS) or ""
+        run = MeasuredRun(name, model, str(self.file), line)
+        try:
+            if len(cells) > len(self.headings):
+                raise _RefusedRow(f"{len(cells)} cells for {len(self.headings)} columns")
+            key = tuple(cell for title, cell in row.cells.items() if title not in columns.NAMES)
+            if key in seen:
+                raise _RefusedRow(f"the same as line {seen[key]}")
+            seen[key] = line
+            row.check_hardware(settings.cluster)
+            measured = replace(
+                run,
+                iteration_time_s=row.measured(columns.TIMES),
+                peak_bytes=row.measured(columns.PEAKS),
+                ran=row.first(columns.OUTCOMES).lower() not in columns.OUT_OF_MEMORY,
+            )
+            location = Location(str(self.file), line)
+            scenario, assumed = row.scenario(model, settings, location)
+            measured = replace(measured, scenario=scenario, assumed=assumed)
+            rate = row.number(columns.TOKENS_PER_S_PER_GPU)
+            if measured.iteration_time_s is None and rate is not None:
+                tokens = scenario.batch.global_ * scenario.model.seq_length
+                measured = replace(measured, iteration_time_s=tokens / (rate * scenario.num_gpus))
+            if measured.ran and measured.iteration_time_s is None and measured.peak_bytes is None:
+                raise _RefusedRow("neither a time nor a peak was measured")
+        except _RefusedRow as refused:
+            return replace(run, refusal=str(refused))
+        except InputError as error:
+            return replace(run, refusal=in_one_line(error))
+        return measured
+
+
+def _check_columns(headings: Sequence[str], place: Location) -> None:
+    """Refuse a table whose columns cannot describe a run, and dotted names of no field."""
+    fields = settable_names(Scenario)
+    unknown = [name for name in headings if "." in name and name not in fields]
+    if unknown:
+        fix = f"{did_you_mean(unknown[0], fields)}write the name of a field, or remove the column"
+        raise InputError.of("E891", f"{unknown[0]} is no field of a scenario", place, fix)
+    measured = {name for kind in (*columns.TIMES, *columns.PEAKS) for name in kind.names}
+    measured |= {*columns.TOKENS_PER_S_PER_GPU, *columns.OUTCOMES}
+    wanted = {"a measured time or peak, such as iteration_time_s": measured}
+    if not {*columns.ARGUMENTS} & {*headings}:
+        for field in _REQUIRED:
+            column = next(column for column in columns.RUN_COLUMNS if field in _fields_of(column))
+            names = column.names
+            wanted[f"{field}, such as {names[0]}"] = {field, *names}
+        wanted["batch.global, such as global_batch"] = {
+            *("batch.global", "global_batch", "global_batch_size", "gbs"),
+            *columns.MICROBATCHES,
+        }
+    missing = [what for what, names in wanted.items() if not names & {*headings}]
+    if missing:
+        message = f"the table has no column for {'; none for '.join(missing)}"
+        fix = "add the column, or give an existing one its name"
+        raise InputError.of("E891", message, place, fix)
+
+
+def _fields_of(column: columns.RunColumn) -> set[str]:
+    try:
+        return {*column.fields("1")}
+    except UnreadableCell:
+        return set()
+
+
+@dataclass(frozen=True)
+class _Row:
+    """The cells of a row by the names of their columns."""
+
+    cells: Mapping[str, str]
+
+    def first(self, names: Sequence[str]) -> str:
+        """Return the first cell with text in columns of these names; "" if none has any."""
+        return next((self.cells[name] for name in names if self.cells.get(name)), "")
+
+    def number(self, names: Sequence[str]) -> float | None:
+        """Read the number above 0 in a column of these names."""
+        for name in names:
+            if text := self.cells.get(name):
+                number: float = _read(name, text, columns.positive)
+                return number
+        return None
+
+    def measured(self, kinds: Sequence[Measurement]) -> float | None:
+        """Return a measured figure in seconds or bytes; None if it was not measured."""
+        for kind in kinds:
+            if (number := self.number(kind.names)) is not None:
+                return number * kind.factor
+        return None
+
+    def check_hardware(self, cluster: str) -> None:
+        """Refuse a row of another machine than the profile's."""
+        if machine := self.first(columns.HARDWARE):
+            profile = profile_named(machine)
+            # Who has a profile of their own knows which machine it is of.
+            if cluster in list_profiles() and profile != cluster:
+                which = f"whose profile is {profile}" if profile else "of which there is no profile"
+                raise _RefusedRow(f"measured on {machine}, {which}")
+
+    def scenario(
+        self, model: str, settings: RunSettings, location: Location
+    ) -> tuple[Scenario, list[str]]:
+        """Return the row as a scenario, and what was assumed."""
+        if arguments := self.first(columns.ARGUMENTS):
+            return self._from_arguments(arguments, settings), []
+        fields, assumed = self._fields(model)
+        if settings.software:
+            fields.setdefault("software.stack", settings.software)
+        document = _document(fields, location)
+        for assignment in (f"cluster={settings.cluster}", *settings.overrides):
+            document = apply_overrides(spell_out_words(document), [assignment])
+        return Scenario.from_document(spell_out_words(document)), assumed
+
+    def _from_arguments(self, text: str, settings: RunSettings) -> Scenario:
+        """Import Megatron-LM's arguments; the table has the number of GPUs."""
+        try:
+            arguments = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise _RefusedRow(f"args_json is not JSON: {error}") from None
+        if not isinstance(arguments, dict):
+            raise _RefusedRow("args_json must be an object of arguments")
+        words = " ".join(_option(str(name), value) for name, value in arguments.items())
+        overrides = settings.assignments
+        if gpus := self.first(columns.GPUS):
+            values = {name.replace("-", "_"): value for name, value in arguments.items()}
+            ranks = math.prod(
+                _read(name, str(values.get(name, 1)), columns.integer) for name in _SIZES
+            )
+            data, rest = divmod(_read("gpus", gpus, columns.integer), ranks)
+            if rest or not data:
+                raise _RefusedRow(f"{gpus} GPUs are not a multiple of {ranks} ranks of a replica")
+            overrides = [f"parallelism.data={data}", *overrides]
+        return import_megatron(words, overrides, ignore_unknown=True)[0]
+
+    def _fields(self, model: str) -> tuple[Fields, list[str]]:
+        """Return the fields that the row sets, and what was assumed."""
+        fields, assumed = Fields(), list[str]()
+        for name, text in self.cells.items():
+            if not text or NOT_PRINTED.search(text):
+                continue
+            if "." in name:
+                fields[name] = _yaml_value(name, text)
+            elif column := COLUMN_OF.get(name):
+                cell = text if column.reads_remark else without_remark(text)
+                fields |= _read(name, cell, column.fields)
+        fields = self._switches() | fields
+        self._add_model(fields, model, assumed)
+        self._add_ranks(fields)
+        self._add_batch(fields)
+        _add_layout(fields, assumed)
+        for name in (*_REQUIRED, "batch.global"):
+            if name not in fields:
+                raise _RefusedRow(f"{name} is not printed")
+        if "model.vocab_size" not in fields:
+            assumed.append("the vocabulary is not printed: simtrain's default")
+        return fields, assumed
+
+    def _switches(self) -> Fields:
+        """Return the switches in the notes, such as "ub_tp_comm_overlap on"."""
+        fields = Fields()
+        for notes in filter(None, map(self.cells.get, columns.NOTES)):
+            for name, value in re.findall(r"\b([a-z_]{4,40}) (on|off)\b", notes):
+                column = COLUMN_OF.get(name)
+                if column and column.is_switch:
+                    fields |= column.fields(value)
+        return fields
+
+    def _add_model(self, fields: Fields, model: str, assumed: list[str]) -> None:
+        """Add what the table does not say of the model."""
+        gated = self.first(columns.GATED)
+        is_gated = _read("gated_mlp", gated, columns.switch) if gated else None
+        facts, of = model_facts(model)
+        if not of and is_gated:
+            facts, of = gated_facts()
+        for name, value in facts.items():
+            fields.setdefault(f"model.{name}", value)
+        if of:
+            assumed.append(f"what the table does not say of {model or 'the model'}: as {of}")
+        activation = fields.get("model.activation", "gelu")
+        if is_gated is not None and is_gated != (activation in _GATED):
+            fields["model.activation"] = "swiglu" if is_gated else "gelu"
+
+    def _add_ranks(self, fields: Fields) -> None:
+        """Add the number of replicas, or check it against the number of GPUs."""
+        gpus = self.first(columns.GPUS)
+        if not gpus:
+            return
+        count = _read("gpus", gpus, columns.integer)
+        ranks = math.prod(fields.get(name, 1) for name in _RANKS)
+        data = fields.setdefault("parallelism.data", count // ranks)
+        if data * ranks != count:
+            product = f"tensor x context x pipeline x data is {data * ranks}"
+            raise _RefusedRow(f"{count} GPUs, but {product}")
+
+    def _add_batch(self, fields: Fields) -> None:
+        """Add the microbatch, and the global batch of a number of microbatches."""
+        micro = fields.setdefault("batch.micro", 1)
+        if "batch.global" not in fields and (text := self.first(columns.MICROBATCHES)):
+            number = _read("microbatches", text, columns.integer)
+            fields["batch.global"] = number * micro * fields.get("parallelism.data", 1)
+
+
+def _add_layout(fields: Fields, assumed: list[str]) -> None:
+    """Count embedding and loss as layers if only so the layers divide over the chunks."""
+    chunks = fields.get("parallelism.pipeline", 1) * fields.get("parallelism.interleave", 1)
+    layers = fields.get("model.num_layers", 0)
+    share, rest = divmod(layers + 2, chunks)
+    if chunks < 2 or layers % chunks == 0 or rest or share < 2:
+        return
+    sizes = [share - 1, *[share] * (chunks - 2), share - 1]
+    fields["parallelism.layout"] = "|".join(
+        "E" * (chunk == 0) + "t" * size + "L" * (chunk == chunks - 1)
+        for chunk, size in enumerate(sizes)
+    )
+    assumed.append("embedding and loss count as a layer each, because the layers do not divide")
+
+
+def _read(name: str, text: str, read: Any) -> Any:
+    """Read a cell, and say which one is unreadable."""
+    try:
+        return read(text)
+    except UnreadableCell as error:
+        raise _RefusedRow(f'{name} is "{text}", but {error}') from None
+
+
+def _yaml_value(name: str, text: str) -> Any:
+    """Return the value of a cell as YAML has it, as --set reads it."""
+    value: Any = apply_overrides(Document({}, Positions()), [f"{name}={text}"]).data
+    for part in name.split("."):
+        value = value[part]
+    return value
+
+
+def _document(fields: Fields, location: Location) -> Document:
+    """Return fields as the document of a scenario, all at one place."""
+    data: dict[str, Any] = {}
+    places: dict[tuple[str | int, ...], Place] = {}
+    for name, value in fields.items():
+        *sections, last = path = name.split(".")
+        inside = data
+        for section in sections:
+            inside = inside.setdefault(section, {})
+        inside[last] = value
+        for depth in range(1, len(path) + 1):
+            places[tuple(path[:depth])] = Place(location, location)
+    return Document(data, Positions(places))
+
+
+def _option(name: str, value: Any) -> str:
+    """Return an argument as a command line has it; "true" is a flag alone."""
+    text = str(value).strip()
+    flag = f"--{name.lstrip('-')}"
+    return flag if text.lower() == "true" else f"{flag} {' '.join(map(shlex.quote, text.split()))}"
+
+
+def profile_named(machine: str) -> str | None:
+    """Return the shipped profile of a machine such as "h100-sxm" or "A100 80GB"; None if none is.
+
+    Letters and digits of the machine's name must begin those of the profile's, or the other way
+    round, up to the form and the size of the memory.
+    """
+    words = re.findall(r"[a-z]+\d*|\d+", machine.lower())
+    for profile in list_profiles():
+        if set(_machine_words(words)) == set(_machine_words(profile.split("_"))):
+            return profile
+    return None
+
+
+def _machine_words(words: Sequence[str]) -> Iterator[str]:
+    """Yield the words that tell machines apart: the GPU, its memory and its form."""
+    text = "".join(words)
+    if gpu := re.search(r"gb\d{3}|[abhlv]\d{2,3}|mi\d{3}|trn\d|gh\d{3}", text):
+        yield gpu[0]
+        if memory := re.search(r"40g|96g", text):
+            yield memory[0]
+        if form := re.search(r"pcie|nvl", text):
+            yield form[0]

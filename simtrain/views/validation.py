@@ -1,0 +1,147 @@
+"""Predictions beside measured runs: `simtrain validate`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from simtrain.studies.validation import Errors, ValidatedRun, Validation
+from simtrain.units import counted
+from simtrain.views.kinds import COUNT, NUMBER, SECONDS, SHARE, SIGNED_SHARE, TEXT, WHOLE_TEXT
+from simtrain.views.view import Column, Row, Table, Verdict, View, remarks
+
+_WORST = 8
+_MOST_CLASSES, _LEAST_RUNS = 8, 5
+_MOST_REASONS = 12
+_STATISTICS = (
+    Column("num", "runs", COUNT),
+    Column("mean_abs_error", "mean |error|", SHARE, "of predicted / measured - 1"),
+    Column("median_error", "median |error|", SHARE),
+    Column("bias", "bias", SIGNED_SHARE, "the mean error; below zero if predictions are too low"),
+    Column("p5", "5 %", SIGNED_SHARE, "5 % of the errors are below"),
+    Column("p25", "25 %", SIGNED_SHARE, "25 % of the errors are below"),
+    Column("p75", "75 %", SIGNED_SHARE, "75 % of the errors are below"),
+    Column("p95", "95 %", SIGNED_SHARE, "95 % of the errors are below"),
+    Column("within_10_percent", "within 10 %", SHARE, "the share of runs"),
+    Column("worst_error", "worst", SIGNED_SHARE, "the error with the largest |error|"),
+)
+_ALL = (
+    *("name", "model", "file", "line", "measured_s", "simulated_s", "error"),
+    *("could_account_for_it", "measured_peak_bytes", "simulated_peak_bytes", "peak_error"),
+    *("ran", "fits", "refusal"),
+)
+_FIRST_OMITTED = ("p25", "p75", "median_error", "p5", "p95", "within_10_percent")
+
+
+def validation_view(validation: Validation) -> View:
+    """Errors of times and peaks, the worst runs, errors by setting, and what was not simulated."""
+    return View(
+        [
+            _statistics(validation),
+            _worst(validation),
+            _by_setting(validation),
+            _refusals(validation.refused),
+            remarks(_remarks(validation)),
+            _verdict(validation),
+        ]
+    )
+
+
+def _statistics(validation: Validation) -> Table:
+    kinds = {"iteration time": validation.time_errors, "peak memory": validation.peak_errors}
+    rows = [Row((name, *_cells(errors))) for name, errors in kinds.items() if errors.num]
+    columns = (Column("figure", "", WHOLE_TEXT), *_STATISTICS)
+    title = f"Errors of predictions with {validation.cluster}"
+    return Table("errors", title, columns, rows, optional=_FIRST_OMITTED)
+
+
+def _cells(errors: Errors) -> list[float | None]:
+    return [getattr(errors, column.name) for column in _STATISTICS]
+
+
+def _worst(validation: Validation) -> Table:
+    """The runs with the largest errors; in CSV, every run in the order of the sources."""
+    columns = (
+        Column("name", "run", TEXT),
+        Column("model", "model", TEXT),
+        Column("measured_s", "measured", SECONDS),
+        Column("simulated_s", "simulated", SECONDS),
+        Column("error", "error", SIGNED_SHARE, "of predicted / measured - 1"),
+        Column(
+            "could_account_for_it",
+            "could account for it",
+            TEXT,
+            "the smallest cause that takes the excess; compute if the prediction is too fast",
+        ),
+    )
+    names = [column.name for column in columns]
+    cells = [Row([getattr(row, name) for name in names]) for row in validation.worst[:_WORST]]
+    data = [{name: getattr(row, name) for name in _ALL} for row in validation.rows]
+    return Table("runs", "The largest errors", columns, cells, optional=("model",), data=data)
+
+
+def _by_setting(validation: Validation) -> Table:
+    """The settings whose runs have the largest errors; in CSV, all."""
+    columns = (Column("setting", "setting", TEXT), Column("value", "", NUMBER), *_STATISTICS)
+    classes = [part for part in validation.by_setting if part.errors.num >= _LEAST_RUNS]
+    classes.sort(key=lambda part: -(part.errors.mean_abs_error or 0.0))
+    rows = [
+        Row((part.setting, part.value, *_cells(part.errors))) for part in classes[:_MOST_CLASSES]
+    ]
+    data = [
+        {"setting": part.setting, "value": part.value}
+        | {column.name: getattr(part.errors, column.name) for column in _STATISTICS}
+        for part in validation.by_setting
+    ]
+    title = f"Settings with the largest errors, of at least {_LEAST_RUNS} runs each"
+    return Table("settings", title, columns, rows, optional=_FIRST_OMITTED, data=data)
+
+
+def _refusals(rows: Sequence[ValidatedRun]) -> Table:
+    """Reasons why runs could not be simulated; in CSV, every run with its own."""
+    groups: dict[str, list[ValidatedRun]] = {}
+    for row in rows:
+        groups.setdefault(re.sub(r"\d[\d,.]*", "N", row.refusal), []).append(row)
+    most_first = sorted(groups.values(), key=lambda group: -len(group))
+    columns = (
+        Column("num", "runs", COUNT),
+        Column("line", "first line", NUMBER),
+        Column("refusal", "why it was not simulated", TEXT),
+    )
+    shown = [
+        Row((len(group), group[0].line, group[0].refusal)) for group in most_first[:_MOST_REASONS]
+    ]
+    data = [{"file": row.file, "line": row.line, "refusal": row.refusal} for row in rows]
+    return Table("refused", "Not simulated", columns, shown, data=data)
+
+
+def _remarks(validation: Validation) -> Iterator[str]:
+    yield "Error: predicted / measured - 1, below zero if the prediction is too fast or too small."
+    if (correlation := validation.rank_correlation) is not None:
+        yield f"Rank correlation of tokens per second and GPU within each model: {correlation:.3f}."
+    if validation.num_ran:
+        yield (
+            f"Of {counted(validation.num_ran, 'run')} that ran, {validation.num_ran_and_fit} are "
+            "predicted to fit."
+        )
+    if validation.num_out_of_memory:
+        yield (
+            f"Of {counted(validation.num_out_of_memory, 'run')} that ran out of memory, "
+            f"{validation.num_out_of_memory_and_does_not_fit} are predicted not to fit."
+        )
+    assumed: dict[str, int] = {}
+    for row in validation.simulated:
+        for what in row.assumed:
+            assumed[what] = assumed.get(what, 0) + 1
+    for what, count in sorted(assumed.items(), key=lambda item: -item[1]):
+        yield f"Assumed for {counted(count, 'run')}: {what}."
+
+
+def _verdict(validation: Validation) -> Verdict:
+    """The closing line: the mean error, and how many rows it is of."""
+    of = f"{validation.num_simulated} of {counted(validation.num_rows, 'row')} simulated"
+    if not validation.num_simulated:
+        return Verdict(False, of)
+    kinds = {"mean |error|": validation.time_errors, "of peaks": validation.peak_errors}
+    words = [f"{name} {e.mean_abs_error:.1%}" for name, e in kinds.items() if e.mean_abs_error]
+    return Verdict(True, ", ".join([*words, of]))

@@ -1,0 +1,62 @@
+"""`simtrain validate` on the table of its how-to."""
+
+import json
+import pathlib
+
+import pytest
+
+from docs.update.documents import write_files
+from tests.helpers.command_line import call, refused
+
+pytestmark = pytest.mark.slow
+WORDS = "validate", "runs.csv", "--cluster", "h100_sxm", "--software", "megatron_core"
+
+
+@pytest.fixture
+def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    """The working directory, with the table."""
+    write_files(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_json_has_the_figures_and_every_run(folder: pathlib.Path) -> None:
+    printed = json.loads(call(*WORDS, "--json").stdout)
+    assert (printed["num_rows"], printed["num_simulated"], printed["num_refused"]) == (6, 6, 0)
+    errors = [row["simulated_s"] / row["measured_s"] - 1 for row in printed["rows"]]
+    assert printed["mean_abs_error"] == pytest.approx(sum(map(abs, errors)) / 6, rel=1e-12)
+    assert {"median_error", "rank_correlation", "within_10_percent"} <= printed.keys()
+    assert printed["rows"][0]["settings"]["GPUs"] == 32
+
+
+def test_csv_has_every_run_in_order(folder: pathlib.Path) -> None:
+    lines = call(*WORDS, "--csv", "--table", "runs").stdout.splitlines()
+    assert lines[0].startswith("name,model,file,line,measured_s,simulated_s,error")
+    assert [line.split(",")[3] for line in lines[1:]] == ["3", "4", "5", "6", "7", "8"]
+
+
+def test_a_picture_is_drawn(folder: pathlib.Path) -> None:
+    assert call(*WORDS, "--plot", "runs.svg").exit_code == 0
+    text = (folder / "runs.svg").read_text("utf-8")
+    assert call(*WORDS, "--plot", "runs.svg").exit_code == 0
+    assert (folder / "runs.svg").read_text("utf-8") == text
+    assert "E117" in refused(*WORDS, "--plot", "runs.xls")
+
+
+def test_a_table_without_any_legal_run_exits_with_2(folder: pathlib.Path) -> None:
+    table = (
+        pathlib.Path("runs.csv")
+        .read_text("utf-8")
+        .replace(",8192,", ",0,")
+        .replace(",4096,", ",0,")
+    )
+    pathlib.Path("runs.csv").write_text(table, "utf-8")
+    outcome = call(*WORDS)
+    assert outcome.exit_code == 2
+    assert "FAILED: 0 of 6 rows simulated" in outcome.stdout
+    assert "must be a whole number from 1" in outcome.stdout
+
+
+def test_an_unknown_profile_is_refused(folder: pathlib.Path) -> None:
+    assert "E101" in refused("validate", "runs.csv", "--cluster", "h100_sxn")
+    assert "E101" in refused("validate", "missing.csv", "--cluster", "h100_sxm")

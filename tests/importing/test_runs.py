@@ -1,0 +1,230 @@
+"""Tables and logs of measured runs become scenarios, and what cannot says why."""
+
+import json
+import pathlib
+
+import pytest
+
+from simtrain.errors import InputError
+from simtrain.importing.runs import MeasuredRun, RunSettings, read_runs
+from simtrain.importing.runs.table import profile_named
+from tests.importing.test_megatron import PRINTED
+
+H100 = RunSettings("h100_sxm", "megatron_core")
+OURS = {
+    "model.num_layers": "32",
+    "model.hidden_size": "4096",
+    "model.num_attention_heads": "32",
+    "model.seq_length": "4096",
+    "batch.global": "64",
+    "iteration_time_s": "2.5",
+}
+
+
+def runs_of(
+    folder: pathlib.Path, *rows: dict[str, str], settings: RunSettings = H100
+) -> list[MeasuredRun]:
+    """Write rows with the columns of the first one, and read them."""
+    lines = [",".join(rows[0])] + [",".join(row.values()) for row in rows]
+    file = folder / "runs.csv"
+    file.write_text("\n".join(lines) + "\n", "utf-8")
+    return read_runs([file], settings)
+
+
+def refusal(folder: pathlib.Path, **cells: str) -> str:
+    """Return why a run with these cells is not simulated."""
+    (run,) = runs_of(folder, OURS | {name.replace("__", "."): cell for name, cell in cells.items()})
+    assert run.scenario is None
+    return run.refusal
+
+
+def test_common_names_mean_the_same_fields(tmp_path: pathlib.Path) -> None:
+    layout = {"parallelism.tensor": "4", "parallelism.pipeline": "2", "parallelism.data": "2"}
+    ours = OURS | layout | {"batch.micro": "2", "memory.zero_stage": "1"}
+    published = {
+        "layers": "32", "hidden": "4096", "heads": "32", "seq": "4096", "global_batch": "64",
+        "tp": "4", "pp": "2", "gpus": "16", "micro_batch": "2", "iteration_s": "2.5",
+        "zero_or_fsdp_stage": "1 (distributed optimizer)",
+    }  # fmt: skip
+    megatron = {
+        "num_layers": "32", "hidden_size": "4096", "num_attention_heads": "32",
+        "seq_length": "4096", "global_batch_size": "64", "tensor_model_parallel_size": "4",
+        "pipeline_model_parallel_size": "2", "world_size": "16", "micro_batch_size": "2",
+        "use_distributed_optimizer": "True", "elapsed time per iteration (ms)": "2500",
+    }  # fmt: skip
+    vtrain = {
+        "# layers": "32", "hidden size": "4096", "attention heads": "32", "sequence length": "4096",
+        "global batch": "64", "tensor parallelism": "4", "pipeline parallelism": "2",
+        "# GPUs": "16", "micro batch": "2", "iteration time (ms)": "2500", "zero_stage": "1",
+    }  # fmt: skip
+    read = [runs_of(tmp_path, row)[0] for row in (ours, published, megatron, vtrain)]
+    assert [run.refusal for run in read] == [""] * 4
+    first, *others = [run.scenario for run in read]
+    assert first is not None and first.num_gpus == 16
+    assert all(scenario == first for scenario in others)
+    assert {run.iteration_time_s for run in read} == {2.5}
+
+
+def test_a_rate_of_tokens_is_a_time(tmp_path: pathlib.Path) -> None:
+    row = {name: cell for name, cell in OURS.items() if name != "iteration_time_s"}
+    (run,) = runs_of(tmp_path, row | {"gpus": "4", "tokens_per_s_per_gpu": "8192"})
+    assert run.iteration_time_s == 64 * 4096 / (8192 * 4)
+
+
+def test_the_model_has_what_its_name_says(tmp_path: pathlib.Path) -> None:
+    """Llama's activation and norms come from its name; a printed cell wins."""
+    names = "Llama-3.1 8B", "Llama2-34B", "Yet another 7B", "Yet another gated 7B"
+    gated = "", "", "", "true"
+    rows = [
+        OURS
+        | {"model": name, "gated_mlp": is_gated, "vocab": "64000", "iteration_time_s": f"{number}"}
+        for number, (name, is_gated) in enumerate(zip(names, gated, strict=True), start=1)
+    ]
+    models = [run.scenario.model for run in runs_of(tmp_path, *rows) if run.scenario]
+    assert [model.activation for model in models] == ["swiglu", "swiglu", "gelu", "swiglu"]
+    assert [model.normalization for model in models] == ["rms_norm"] * 2 + [
+        "layer_norm",
+        "rms_norm",
+    ]
+    assert [model.num_query_groups for model in models] == [8, 32, 32, 32]
+    assert {model.vocab_size for model in models} == {64000}
+
+
+def test_layers_that_divide_only_with_embedding_and_loss_are_a_layout(
+    tmp_path: pathlib.Path,
+) -> None:
+    """6 layers on 2 ranks of 2 chunks: 8 slots, with 1, 2, 2 and 1 layers."""
+    row = OURS | {"model.num_layers": "6", "pp": "2", "vpp": "2"}
+    (run,) = runs_of(tmp_path, row)
+    assert run.scenario is not None
+    assert run.scenario.parallelism.layout == "Et|tt|tt|tL"
+    assert any("embedding and loss" in what for what in run.assumed)
+
+
+def test_notes_may_have_switches(tmp_path: pathlib.Path) -> None:
+    row = OURS | {
+        "tp": "8",
+        "sp": "true",
+        "notes": "GA=64; ub_tp_comm_overlap on; the rest is prose",
+    }
+    (run,) = runs_of(tmp_path, row)
+    assert run.scenario is not None and run.scenario.overlap.userbuffers
+
+
+def test_settings_of_the_command_line_win(tmp_path: pathlib.Path) -> None:
+    settings = RunSettings("h100_sxm", "torchtitan", ("model.vocab_size=32000",))
+    (run,) = runs_of(tmp_path, OURS | {"vocab": "64000"}, settings=settings)
+    assert run.scenario is not None
+    assert run.scenario.model.vocab_size == 32000
+    assert (run.scenario.cluster, run.scenario.software.stack) == ("h100_sxm", "torchtitan")
+
+
+@pytest.mark.parametrize(
+    ("cells", "words"),
+    [
+        ({"iteration_time_s": "-3"}, 'iteration_time_s is "-3", but must be a number above 0'),
+        ({"iteration_time_s": "nan"}, 'iteration_time_s is "nan", but must be a number above 0'),
+        ({"iteration_time_s": "fast"}, 'iteration_time_s is "fast", but must be a number above 0'),
+        ({"iteration_time_s": ""}, "neither a time nor a peak was measured"),
+        ({"tp": "2.5"}, 'tp is "2.5", but must be a whole number from 1'),
+        ({"sp": "perhaps"}, 'sp is "perhaps", but must be true or false'),
+        ({"recompute": "selective-op"}, "must be one of none, full, selective"),
+        ({"zero_stage": "HSDP"}, 'zero_stage is "HSDP", but must be a stage from 0 to 3'),
+        ({"gpus": "6", "tp": "4"}, "6 GPUs, but tensor x context x pipeline x data is 4"),
+        ({"hardware": "a100-80g"}, "measured on a100-80g, whose profile is a100_sxm4_80gb"),
+        ({"hardware": "gb300"}, "measured on gb300, of which there is no profile"),
+        ({"model__hidden_size": ""}, "model.hidden_size is not printed"),
+        ({"overlap__userbuffers": "soon"}, "E203"),
+        ({"args_json": "{"}, "args_json is not JSON"),
+    ],
+)  # fmt: skip
+def test_a_row_that_cannot_be_simulated_says_why(
+    tmp_path: pathlib.Path, cells: dict[str, str], words: str
+) -> None:
+    assert words in refusal(tmp_path, **cells)
+
+
+def test_repeated_and_too_long_lines_are_named(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "runs.csv"
+    line = ",".join(OURS.values())
+    file.write_text(f"# my runs\n{','.join(OURS)}\n{line}\n\n{line}\n{line},8\n", "utf-8")
+    first, second, third = read_runs([file], H100)
+    assert (first.refusal, first.line) == ("", 3)
+    assert (second.refusal, second.line) == ("the same as line 3", 5)
+    assert third.refusal == "7 cells for 6 columns"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "the table has no runs"),
+        (",".join(OURS), "the table has no runs"),
+        ("layers,hidden\n1,2\n", "no column for a measured time or peak, such as iteration_time_s"),
+        ("layers,layers\n1,2\n", "columns are repeated: layers"),
+        ("model.num_layer,hidden\n1,2\n", "model.num_layer is no field of a scenario"),
+    ],
+)
+def test_a_bad_table_is_refused(tmp_path: pathlib.Path, text: str, words: str) -> None:
+    file = tmp_path / "runs.csv"
+    file.write_text(text, "utf-8")
+    with pytest.raises(InputError) as caught:
+        read_runs([file], H100)
+    assert "E891" in str(caught.value) and words in str(caught.value)
+
+
+def test_arguments_of_megatron_replace_other_columns(tmp_path: pathlib.Path) -> None:
+    arguments = {
+        "num-layers": "24", "hidden-size": "1024", "num-attention-heads": "16",
+        "seq-length": "1024", "micro-batch-size": "4", "global-batch-size": "32", "bf16": "true",
+        "tensor-model-parallel-size": "2", "a-flag-of-tomorrow": "true",
+        "max-position-embeddings": "1024",
+    }  # fmt: skip
+    file = tmp_path / "runs.csv"
+    cell = json.dumps(arguments).replace('"', '""')
+    file.write_text(f'gpus,mem_max_allocated_bytes,args_json\n8,1e9,"{cell}"\n', "utf-8")
+    (run,) = read_runs([file], H100)
+    assert run.refusal == ""
+    assert run.scenario is not None and run.peak_bytes == 1e9
+    assert (run.scenario.parallelism.tensor, run.scenario.parallelism.data) == (2, 4)
+    assert run.scenario.cluster == "h100_sxm"
+
+
+LINES = "".join(
+    f" iteration {number}/ 100 | elapsed time per iteration (ms): {time_ms} | loss: 1.0 |\n"
+    for number, time_ms in enumerate([9000, 2000, 1500, 1400, 1300, 1210.5, 1200, 1190.5], start=1)
+)
+MEMORY = "[Rank 0] (after 1 iterations) memory (MB) | allocated: 10.0 | max allocated: 2048.5 |\n"
+
+
+def test_a_log_is_one_run(tmp_path: pathlib.Path) -> None:
+    """The median of the iterations after the first five, and Megatron's MB of 2^20 bytes."""
+    file = tmp_path / "train.log"
+    file.write_text(PRINTED + LINES + MEMORY, "utf-8")
+    (run,) = read_runs([file], RunSettings("a100_sxm4_80gb"))
+    assert run.refusal == ""
+    assert (run.name, run.iteration_time_s, run.peak_bytes) == ("train", 1.2, 2048.5 * 2**20)
+    assert run.scenario is not None and run.scenario.num_gpus == 16
+
+
+def test_a_log_that_is_cut_is_refused(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "train.log"
+    file.write_text(PRINTED, "utf-8")
+    with pytest.raises(InputError, match=r"E892 the log has no line with 'elapsed time"):
+        read_runs([file], RunSettings("a100_sxm4_80gb"))
+
+
+@pytest.mark.parametrize(
+    ("machine", "profile"),
+    [
+        ("h100-sxm", "h100_sxm"),
+        ("NVIDIA H100 80GB HBM3", "h100_sxm"),
+        ("A100-SXM4-80GB", "a100_sxm4_80gb"),
+        ("a100-40g", None),
+        ("H100 PCIe", None),
+        ("gb200", None),
+        ("B200", "b200_sxm"),
+        ("unknown", None),
+    ],
+)
+def test_machines_have_profiles(machine: str, profile: str | None) -> None:
+    assert profile_named(machine) == profile
