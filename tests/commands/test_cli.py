@@ -20,7 +20,7 @@ from simtrain.iteration.report.remarks import evidence_for, remarks_on, settings
 from simtrain.paper import times
 from simtrain.scenario import load_scenario
 from simtrain.schedules import Schedule, build
-from tests.helpers.command_line import ROOT, call, commands, refused, spawn
+from tests.helpers.command_line import ROOT, call, refused, spawn
 from tests.helpers.scenario_texts import edited
 
 PIPELINED = (
@@ -253,20 +253,6 @@ def test_an_error_in_a_file_shows_its_position(command: str, tmp_path: pathlib.P
 
 
 # -------------------------------------------------------------------------------------- the shell
-
-
-OF_SWEEPS = {"sweep", "sweeps", "query", "plot"}
-
-
-def test_simtrain_has_these_commands() -> None:
-    of_profiles = {f"profile {name}" for name in ("list", "show", "check")}
-    imports = {f"import {source}" for source in ("megatron", "hf", "torchtitan")}
-    others = {"run", "memory", "reproduce", "schedule", "cost", "search", "plan"} | OF_SWEEPS
-    others |= {"scenarios", "init", "schema", "explain", "compare", "timeline", "report"}
-    others |= {"explore"}
-    parts = ("measure", "nccl-tests", "fit", "validate", "memory")
-    calibration = {f"calibrate {part}" for part in parts}
-    assert set(commands()) == others | of_profiles | imports | calibration
 
 
 @pytest.mark.slow
