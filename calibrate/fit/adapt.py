@@ -15,6 +15,7 @@ from calibrate.records.schema import CollectiveRecord
 from simtrain.base.accuracy import Comparison
 from simtrain.durations.collectives import curve_for, ring_seconds
 from simtrain.errors import InputError
+from simtrain.hardware.algorithms import FALLBACK
 from simtrain.hardware.links import IntraNode
 from simtrain.workload.work import Collective
 
@@ -115,7 +116,7 @@ def _network_entries(
     errors = rings.errors(Load.WHOLE, rate, f", {Load.WHOLE}")
     made = measured(origin, errors)
     entries: dict[str, Any] = {"whole_node_efficiency": made(efficiency)}
-    if "ring" not in base.data.get("collectives", {}):
+    if FALLBACK.name not in base.data.get("collectives", {}):
         entries["step_latency"] = made(micro(rings.latency_s))
     return entries, [errors]
 

@@ -28,7 +28,8 @@ from calibrate.fit.entry import (
 from calibrate.fit.requirements import LARGE_SIZES, NUM_SIZES, Datasheet
 from calibrate.records.schema import CollectiveRecord, Header, name_of
 from simtrain.base.accuracy import Comparison
-from simtrain.durations.collectives import network_seconds, wire_bytes
+from simtrain.durations.collectives import wire_bytes
+from simtrain.hardware.algorithms.ring import ring_over_network_s, ring_passes
 from simtrain.workload.work import RING_COLLECTIVES, Collective, CollectiveKind
 
 _OUTLIER = 0.1
@@ -265,11 +266,12 @@ def ring_crossing(node: NodeLinks | None, record: CollectiveRecord) -> _Crossing
     kind, on_node = CollectiveKind(record.op), record.num_ranks // record.num_nodes
     op = links.measured_collective(kind, record.array_bytes, record.num_ranks, record.num_nodes)
     inside_s = 0.0 if node is None or on_node == 1 else node.ring_seconds(op, on_node)
-    steps = (2 if kind is CollectiveKind.ALL_REDUCE else 1) * (record.num_ranks - 1)
+    steps = ring_passes(kind) * (record.num_ranks - 1)
+    ring = op.kind, op.array_bytes, op.group.num_ranks
     sent, time_s = wire_bytes(op) / on_node, record.time.median_s
 
     def seconds(latency_s: float, rate: float) -> float:
-        return max(inside_s, network_seconds(op, latency_s, on_node * rate))
+        return max(inside_s, ring_over_network_s(*ring, latency_s, on_node * rate))
 
     return _Crossing(name_of(record), time_s, steps, sent, seconds)
 

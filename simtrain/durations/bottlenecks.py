@@ -20,7 +20,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from simtrain.durations.model import DurationModel
-from simtrain.hardware.algorithms import Protocol
+from simtrain.hardware.algorithms import ALGORITHMS, Protocol
 from simtrain.hardware.cluster import Level
 from simtrain.hardware.entries import entries_of, with_changed
 from simtrain.hardware.links import CollectiveCurve
@@ -67,7 +67,11 @@ _LIMITS = (
     ("intra_node.all_*", Limit.LINK),
     ("intra_node.reduce_scatter", Limit.LINK),
     ("intra_node.point_to_point.efficiency", Limit.LINK),
-    ("collectives.switch.*", Limit.LINK),
+    *(
+        (f"collectives.{name}.*", Limit.LINK)
+        for name, algorithm in ALGORITHMS.items()
+        if algorithm.limits_node_links
+    ),
     ("intra_node.*", Limit.LINK),
     ("collectives.*", Limit.NETWORK),
     ("inter_node.*efficiency", Limit.NETWORK),

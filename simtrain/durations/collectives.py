@@ -2,10 +2,10 @@
 
 Inside a node, a collective takes a latency plus a ring's wire bytes over the link's bandwidth times
 an efficiency. The efficiency comes from a measured curve over array sizes, which includes the
-library's choice of algorithm. Across nodes, the fastest of the closed forms in `algorithms` is
-used; a profile without a section `collectives` has only rings, every step of which crosses the
-network. All groups of the job are assumed to communicate at the same time: ranks share the adapters
-of their node and the uplinks of each wider level.
+library's choice of algorithm. Across nodes, the fastest of the algorithms in
+`hardware.algorithms` is used; a profile without a section `collectives` has only rings, every step
+of which crosses the network. All groups of the job are assumed to communicate at the same time:
+ranks share the adapters of their node and the uplinks of each wider level.
 """
 
 from __future__ import annotations
@@ -13,21 +13,12 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from functools import partial
 
 from simtrain.base.mesh import Group
-from simtrain.durations.algorithms import (
-    Steps,
-    all_to_all_s,
-    hierarchical_s,
-    ring_bytes,
-    ring_over_nodes_s,
-    ring_passes,
-    switch_s,
-    switch_tree_s,
-    tree_s,
-)
-from simtrain.hardware.algorithms import Protocols, SwitchReduction
+from simtrain.durations.all_to_all import all_to_all_s
+from simtrain.hardware.algorithms import FALLBACK, NetworkLinks, NodeLinks
+from simtrain.hardware.algorithms.choice import AUTO, available
+from simtrain.hardware.algorithms.ring import ring_bytes
 from simtrain.hardware.links import CollectiveCurve, Curves
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.workload.ops import Op
@@ -137,64 +128,71 @@ def _levels_left(group: Group) -> int:
 def _chosen(op: Collective, profile: HardwareProfile, seconds: dict[str, float]) -> float:
     """Time of the profile's chosen algorithm: the fastest by default, a ring if unavailable."""
     table = profile.collectives
-    choice = "ring" if table is None else table.choice(op.kind.value, op.array_bytes)
-    return min(seconds.values()) if choice == "auto" else seconds.get(choice, seconds["ring"])
+    choice = FALLBACK.name if table is None else table.choice(op.kind.value, op.array_bytes)
+    if choice == AUTO:
+        return min(seconds.values())
+    return seconds.get(choice, seconds[FALLBACK.name])
 
 
 def _in_node(op: Collective, profile: HardwareProfile) -> dict[str, float]:
     """Time by algorithm inside a node: the measured curve, and the switch in larger nodes."""
-    num_ranks, table = op.group.num_ranks, profile.collectives
-    seconds = {"ring": _intra_node_seconds(op, num_ranks, profile)}
-    if op.kind is CollectiveKind.ALL_REDUCE and table and table.switch:
-        reached = _switch_bytes_per_s(table.switch, num_ranks, profile)
-        if reached is not None:
-            latency_s = table.switch.latency.value
-            seconds["switch"] = switch_s(op.array_bytes, num_ranks, latency_s, reached)
-    return seconds
+    links = _Node(op, op.group.num_ranks, profile)
+    times = (
+        (algorithm.name, algorithm.in_node_s(entry, links))
+        for algorithm, entry in available(profile.collectives)
+        if op.kind in algorithm.kinds or algorithm is FALLBACK
+    )
+    return {name: time_s for name, time_s in times if time_s is not None}
 
 
 def _across_nodes(op: Collective, profile: HardwareProfile) -> dict[str, float]:
     """Time by algorithm for a group on several nodes."""
-    kind, size, group, table = op.kind, op.array_bytes, op.group, profile.collectives
-    inside_s = _intra_node_seconds(op, group.ranks_per_node, profile)
-    rate, step_s = _rate_out_of_a_node(group, profile), profile.network.step_latency.value
-    if table is None or table.ring is None:
-        seconds = {"ring": max(inside_s, network_seconds(op, step_s, rate))}
-    else:
-        rings_s = (
-            ring_over_nodes_s(kind, size, group, one, rate) for one in _steps(table.ring, step_s)
-        )
-        seconds = {"ring": max(inside_s, min(rings_s))}
-    if table is None:
-        return seconds
-    if table.hierarchical and group.ranks_per_node > 1:
-        seconds["hierarchical"] = min(
-            hierarchical_s(kind, size, group, one, rate, partial(_of_a_node, op, profile))
-            for one in _steps(table.hierarchical, step_s)
-        )
-    if kind is not CollectiveKind.ALL_REDUCE:
-        return seconds
-    if table.tree:
-        trees_s = (tree_s(size, group, one, rate) for one in _steps(table.tree, step_s))
-        seconds["tree"] = max(inside_s, min(trees_s))
-    if table.switch and group.ranks_per_node > 1:
-        node_s = _switch_node_bytes_s(op, table.switch, profile)
-        latency_s = table.switch.latency.value
-        seconds["switch"] = switch_tree_s(size, group.num_nodes, latency_s, step_s, rate, node_s)
-    return seconds
+    group = op.group
+    links = NetworkLinks(
+        op.kind,
+        op.array_bytes,
+        group,
+        profile.network.step_latency.value,
+        _rate_out_of_a_node(group, profile),
+        _intra_node_seconds(op, group.ranks_per_node, profile),
+        _Node(op, group.ranks_per_node, profile),
+    )
+    times = (
+        (algorithm.name, algorithm.across_nodes_s(entry, links))
+        for algorithm, entry in available(profile.collectives)
+        if op.kind in algorithm.kinds
+    )
+    return {name: time_s for name, time_s in times if time_s is not None}
 
 
-def _steps(protocols: Protocols, step_latency_s: float) -> list[Steps]:
-    """The latencies of each protocol of an algorithm."""
-    return [
-        Steps(
-            one.base_latency,
-            one.node_step,
-            step_latency_s if one.network_step is None else one.network_step,
-            one.efficiency,
-        )
-        for one in protocols.value
-    ]
+class _Node(NodeLinks):
+    """A collective of some ranks on one node of a profile's machine."""
+
+    def __init__(self, op: Collective, num_ranks: int, profile: HardwareProfile) -> None:
+        self.kind, self.array_bytes, self.num_ranks = op.kind, op.array_bytes, num_ranks
+        self._op, self._profile = op, profile
+
+    def measured_s(self, kind: str) -> float:
+        """Return the time of a kind of collective on the same array, by the measured curves."""
+        if kind == self.kind and self._op.group.inside_one_node:
+            return _intra_node_seconds(self._op, self.num_ranks, self._profile)
+        return _of_a_node(self._op, self._profile, CollectiveKind(kind))
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Bandwidth of a GPU's NVLink, one way."""
+        return _link_bytes_per_s(self._profile)
+
+    @property
+    def all_reduce_latency_s(self) -> float:
+        """Latency of a measured all-reduce."""
+        curves = self._profile.links.all_reduce.value
+        return curve_for(curves, self.num_ranks).latency
+
+    @property
+    def most_ranks_measured(self) -> int:
+        """Ranks of the largest measured all-reduce."""
+        return self._profile.links.all_reduce.value[-1].num_ranks
 
 
 def _of_a_node(op: Collective, profile: HardwareProfile, kind: CollectiveKind) -> float:
@@ -202,27 +200,6 @@ def _of_a_node(op: Collective, profile: HardwareProfile, kind: CollectiveKind) -
     num_ranks = op.group.ranks_per_node
     one_node = Group(op.group.axes, num_ranks, num_ranks)
     return _intra_node_seconds(Collective(kind, op.array_bytes, one_node), num_ranks, profile)
-
-
-def _switch_bytes_per_s(
-    switch: SwitchReduction, num_ranks: int, profile: HardwareProfile
-) -> float | None:
-    """Bandwidth of a switch's all-reduce per GPU; None if nodes of this size were measured."""
-    if switch.efficiency is None or num_ranks <= profile.links.all_reduce.value[-1].num_ranks:
-        return None
-    return _link_bytes_per_s(profile) * switch.efficiency.value
-
-
-def _switch_node_bytes_s(
-    op: Collective, switch: SwitchReduction, profile: HardwareProfile
-) -> float:
-    """An all-reduce of the ranks on one node without its latency, as measured or by the switch."""
-    num_ranks = op.group.ranks_per_node
-    reached = _switch_bytes_per_s(switch, num_ranks, profile)
-    if reached is not None:
-        return switch_s(op.array_bytes, num_ranks, 0.0, reached)
-    latency_s = curve_for(profile.links.all_reduce.value, num_ranks).latency
-    return _of_a_node(op, profile, CollectiveKind.ALL_REDUCE) - latency_s
 
 
 def _all_to_all_seconds(op: Collective, profile: HardwareProfile) -> float:
@@ -284,12 +261,6 @@ def ring_seconds(op: Collective, curve: CollectiveCurve, bandwidth_bytes_per_s: 
     """Time of a measured ring: latency, plus wire bytes over the curve's fraction of the link."""
     reached = bandwidth_bytes_per_s * _efficiency(curve, op.array_bytes)
     return curve.latency + wire_bytes(op) / reached
-
-
-def network_seconds(op: Collective, step_latency_s: float, bandwidth_bytes_per_s: float) -> float:
-    """Time of a ring whose every step crosses the network."""
-    latency_s = ring_passes(op.kind) * (op.group.num_ranks - 1) * step_latency_s
-    return latency_s + wire_bytes(op) / bandwidth_bytes_per_s
 
 
 def _curves(kind: CollectiveKind, profile: HardwareProfile) -> Curves:

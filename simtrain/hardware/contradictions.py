@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from simtrain.base.strict_yaml import FieldError
+from simtrain.hardware.algorithms.choice import available
 from simtrain.hardware.entries import entries_of, entry_of
 from simtrain.units import format_bytes, format_decimal
 
@@ -141,18 +142,12 @@ def _check_reserve(profile: HardwareProfile) -> None:
 
 
 def _check_collectives(profile: HardwareProfile) -> None:
-    """Check that no collective is faster than its link and that switch.efficiency applies."""
+    """Check that no collective is faster than its link, and each algorithm's entry."""
     if (links := profile.intra_node) is None:
         return
-    switch = profile.collectives and profile.collectives.switch
     measured, nvlink = links.all_reduce.value[-1].num_ranks, profile.cluster.nvlink_gpus
-    if switch and switch.efficiency and nvlink <= measured:
-        raise FieldError(
-            ("collectives", "switch", "efficiency", "value"),
-            f"no node has more GPUs ({nvlink}) than the largest measured all_reduce "
-            f"({measured} ranks), whose curve already includes NCCL's choice",
-            "remove efficiency, or add cluster.gpus_per_nvlink_domain",
-        )
+    for algorithm, entry in available(profile.collectives):
+        algorithm.check(entry, measured, nvlink)
     in_situ_speed = links.in_situ_speed.value
     for kind in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all"):
         if (curves := getattr(links, kind)) is None:

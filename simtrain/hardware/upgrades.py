@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from simtrain.base.wording import Number, Sentence
-from simtrain.hardware.algorithms import ALGORITHMS_WITH_STEPS
+from simtrain.hardware.algorithms import ALGORITHMS
 from simtrain.hardware.entries import with_changed
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.units import format_seconds
@@ -126,9 +126,13 @@ RESOURCES = {
         "NVLink latencies",
         "latencies of links and collectives inside a node",
         times=(
-            *("intra_node.point_to_point.latency", "collectives.switch.latency"),
+            "intra_node.point_to_point.latency",
             *(f"intra_node.{name}.*.latency" for name in _COLLECTIVES),
-            *(f"collectives.{name}.*.node_step" for name in ALGORITHMS_WITH_STEPS),
+            *(
+                f"collectives.{name}.{latency}"
+                for name, algorithm in ALGORITHMS.items()
+                for latency in algorithm.node_latencies
+            ),
         ),
         amount=_nvlink_latency,
     ),
@@ -143,8 +147,11 @@ RESOURCES = {
         "steps and transfers between nodes",
         times=(
             *("inter_node.step_latency", "inter_node.point_to_point.latency"),
-            *(f"collectives.{name}.*.base_latency" for name in ALGORITHMS_WITH_STEPS),
-            *(f"collectives.{name}.*.network_step" for name in ALGORITHMS_WITH_STEPS),
+            *(
+                f"collectives.{name}.{latency}"
+                for name, algorithm in ALGORITHMS.items()
+                for latency in algorithm.network_latencies
+            ),
         ),
         amount=_network_latency,
     ),

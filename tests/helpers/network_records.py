@@ -3,7 +3,7 @@
 from calibrate.fit.links import LinkFit, measured_collective
 from calibrate.fit.network import Load
 from calibrate.records.schema import CollectiveRecord, Measurement
-from simtrain.durations.collectives import network_seconds
+from simtrain.hardware.algorithms.ring import ring_over_network_s
 from simtrain.workload.work import RING_COLLECTIVES
 from tests.helpers.measured_records import took
 
@@ -45,7 +45,7 @@ def _seconds(
     on_node, found = num_ranks // 2, []
     for kind in RING_COLLECTIVES:
         op = measured_collective(kind, size, num_ranks, num_nodes=2)
-        seconds = network_seconds(op, STEP_S, on_node * share)
+        seconds = ring_over_network_s(kind, size, num_ranks, STEP_S, on_node * share)
         inside_s = 0.0 if node is None or on_node == 1 else node.ring_seconds(op, on_node)
         found.append((kind.value, max(seconds, inside_s)))
     rate = ALONE if load is Load.ALONE else sent

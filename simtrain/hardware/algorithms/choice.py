@@ -1,48 +1,23 @@
-"""Section `collectives` of a hardware profile: algorithms of collectives across nodes."""
+"""Section `collectives` of a hardware profile: its library's algorithms, and how one is chosen."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self, get_args
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, Tag, create_model, model_validator
 
-from simtrain.base.entry import Entry, Fraction, Strict, Text
+from simtrain.base.entry import Entry, Strict
 from simtrain.base.strict_yaml import FieldError
-from simtrain.units import Bytes, NonNegativeSeconds
+from simtrain.hardware.algorithms.algorithm import CollectiveAlgorithm, Kind
+from simtrain.hardware.algorithms.registry import ALGORITHMS, FALLBACK
+from simtrain.units import Bytes
 
-Choice = Literal["auto", "ring", "tree", "hierarchical", "switch"]
-Kind = Literal["all_reduce", "all_gather", "reduce_scatter"]
-_ALL_REDUCE_ONLY = ("tree", "switch")
-
-
-class Protocol(Strict):
-    """Latencies and efficiency of one NCCL protocol (LL, LL128, Simple).
-
-    A collective takes `base_latency` once, `node_step` for each step between GPUs of a node and
-    `network_step` (by default `inter_node.step_latency`) for each step between nodes. It reaches
-    `efficiency` of the group's bandwidth.
-    """
-
-    name: Text
-    base_latency: NonNegativeSeconds
-    node_step: NonNegativeSeconds
-    network_step: NonNegativeSeconds | None = None
-    efficiency: Fraction
-
-
-Protocols = Entry[Annotated[list[Protocol], Field(min_length=1)]]
-
-
-class SwitchReduction(Strict):
-    """All-reduces performed in the NVLink switch (NVLink SHARP, NCCL's NVLS and NVLSTree).
-
-    `latency` is the latency inside a node. `efficiency` is the reached fraction of a GPU's NVLink
-    in nodes with more GPUs than any measured all-reduce. Smaller nodes do not need it: the measured
-    curve already includes the algorithm that NCCL chose.
-    """
-
-    latency: Entry[NonNegativeSeconds]
-    efficiency: Entry[Fraction] | None = None
+AUTO = "auto"
+if TYPE_CHECKING:
+    Choice: TypeAlias = str
+else:
+    Choice = Literal[(AUTO, *ALGORITHMS)]  # so that errors list the names
 
 
 class Rule(Strict):
@@ -54,13 +29,15 @@ class Rule(Strict):
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
-        if self.algorithm in _ALL_REDUCE_ONLY and self.kind != "all_reduce":
-            raise FieldError(
-                ("algorithm",),
-                f"only an all_reduce can use {self.algorithm}; this rule is for {self.kind}",
-                "write ring, hierarchical or auto, or kind: all_reduce",
-            )
-        return self
+        if self.algorithm == AUTO or self.kind in ALGORITHMS[self.algorithm].kinds:
+            return self
+        kinds = " or ".join(ALGORITHMS[self.algorithm].kinds)
+        others = [name for name, other in ALGORITHMS.items() if self.kind in other.kinds]
+        raise FieldError(
+            ("algorithm",),
+            f"only an {kinds} can use {self.algorithm}; this rule is for {self.kind}",
+            f"write {', '.join(others)} or {AUTO}, or kind: {kinds}",
+        )
 
 
 # A word or a list of rules. The discriminator picks one first, so a wrong value gives one error.
@@ -71,7 +48,7 @@ _WordOrRules = Annotated[
 ]
 
 
-class Collectives(Strict):
+class _Section(Strict):
     """The algorithms available to collectives across nodes, and how one is chosen.
 
     An algorithm without an entry is not available, except `ring`, which by default takes
@@ -83,15 +60,11 @@ class Collectives(Strict):
     """
 
     algorithm: Entry[_WordOrRules] | None = None
-    ring: Protocols | None = None
-    tree: Protocols | None = None
-    hierarchical: Protocols | None = None
-    switch: SwitchReduction | None = None
 
     def choice(self, kind: str, array_bytes: float) -> Choice:
         """The chosen algorithm for a collective of this kind and size, or auto."""
         if self.algorithm is None:
-            return "auto"
+            return AUTO
         if isinstance(self.algorithm.value, str):
             return self.algorithm.value
         fitting = (
@@ -99,14 +72,16 @@ class Collectives(Strict):
             for rule in self.algorithm.value
             if rule.kind == kind and (rule.up_to is None or array_bytes <= rule.up_to)
         )
-        return next(fitting, "auto")
+        return next(fitting, AUTO)
 
     @model_validator(mode="after")
     def _available(self) -> Self:
         """Check that each chosen algorithm has an entry and that each rule can apply."""
         if not self.model_fields_set:
             raise FieldError(
-                (), "names no algorithm", "add an entry such as collectives.ring, or leave it out"
+                (),
+                "names no algorithm",
+                f"add an entry such as collectives.{FALLBACK.name}, or leave it out",
             )
         if self.algorithm is None:
             return self
@@ -128,18 +103,37 @@ class Collectives(Strict):
         return self
 
     def _check_available(self, choice: Choice, path: tuple[str | int, ...]) -> None:
-        if choice in ("auto", "ring") or getattr(self, choice) is not None:
+        if choice == AUTO or not ALGORITHMS[choice].needs_entry:
+            return
+        if getattr(self, choice) is not None:
             return
         raise FieldError(
             path,
             f"{choice} needs the entry collectives.{choice}, which is missing",
-            f"add collectives.{choice}, or write auto or ring",
+            f"add collectives.{choice}, or write {AUTO} or {FALLBACK.name}",
         )
 
 
-ALGORITHMS_WITH_STEPS = tuple(
-    name
-    for name, field in Collectives.model_fields.items()
-    if Protocols in get_args(field.annotation)
-)
-"""Names of the algorithms whose protocols have latencies per step."""
+if TYPE_CHECKING:
+
+    class Collectives(_Section):
+        """The section, with an entry for each algorithm by its name, or None."""
+
+        def __getattr__(self, name: str) -> Any: ...
+
+else:
+    Collectives = create_model(
+        "Collectives",
+        __base__=_Section,
+        __module__=__name__,
+        __doc__=_Section.__doc__,
+        **{name: (algorithm.entry_type | None, None) for name, algorithm in ALGORITHMS.items()},
+    )
+
+
+def available(section: Collectives | None) -> Iterator[tuple[CollectiveAlgorithm[Any], Any]]:
+    """Yield the algorithms of a profile's section, or of none, with their entries."""
+    for name, algorithm in ALGORITHMS.items():
+        entry = None if section is None else getattr(section, name)
+        if entry is not None or not algorithm.needs_entry:
+            yield algorithm, entry

@@ -1,0 +1,26 @@
+"""Algorithms of collectives: each is one object that says its entries, its time and its links."""
+
+from simtrain.hardware.algorithms.algorithm import (
+    KINDS,
+    CollectiveAlgorithm,
+    Kind,
+    NetworkLinks,
+    NodeLinks,
+)
+from simtrain.hardware.algorithms.choice import Collectives, Rule
+from simtrain.hardware.algorithms.protocols import Protocol, Protocols
+from simtrain.hardware.algorithms.registry import ALGORITHMS, FALLBACK
+
+__all__ = [
+    "ALGORITHMS",
+    "FALLBACK",
+    "KINDS",
+    "CollectiveAlgorithm",
+    "Collectives",
+    "Kind",
+    "NetworkLinks",
+    "NodeLinks",
+    "Protocol",
+    "Protocols",
+    "Rule",
+]
