@@ -187,6 +187,7 @@ def test_arguments_of_megatron_replace_other_columns(tmp_path: pathlib.Path) -> 
     assert run.scenario is not None and run.peak_bytes == 1e9
     assert (run.scenario.parallelism.tensor, run.scenario.parallelism.data) == (2, 4)
     assert run.scenario.cluster == "h100_sxm"
+    assert run.assumed == ["--a-flag-of-tomorrow is not a known argument of Megatron-LM: left out"]
 
 
 LINES = "".join(

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from simtrain.importing.runs.measured import PeakOf
+
 Fields = dict[str, Any]
 """Values by the fields of a scenario."""
 
@@ -200,10 +202,17 @@ COLUMN_OF = {name: column for column in RUN_COLUMNS for name in column.names}
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """A column with a measured figure: its names, and the factor to seconds or bytes."""
+    """A column with a measured figure.
+
+    Args:
+        names: its names.
+        factor: from its unit to seconds or bytes.
+        of: of a peak, what it is the peak of.
+    """
 
     names: tuple[str, ...]
     factor: float = 1.0
+    of: PeakOf = PeakOf.GPU
 
 
 TIMES = (
@@ -215,11 +224,13 @@ TIMES = (
 )
 """Columns of iteration times, the first with a value counts."""
 PEAKS = (
-    Measurement(("peak_bytes", "mem_max_allocated_bytes", "max_allocated_bytes")),
+    Measurement(("peak_bytes",)),
+    Measurement(("mem_max_allocated_bytes",), of=PeakOf.LAST_STAGE),  # Megatron-LM's scalar
+    Measurement(("max_allocated_bytes", "max_memory_allocated"), of=PeakOf.TENSORS),
     Measurement(("peak_mem_gb", "peak_memory_gb"), 1e9),
     Measurement(("peak_mem_gib", "peak_memory_gib"), 2.0**30),
 )
-"""Columns of the largest peak of a GPU."""
+"""Columns of peaks of memory, the first with a value counts."""
 TOKENS_PER_S_PER_GPU = ("tokens_per_s_per_gpu", "tokens_per_gpu_per_s")
 NAMES = ("id", "name", "case", "run")
 MODELS = ("model_name", "model")

@@ -4,9 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 
 from simtrain.errors import InputError
 from simtrain.scenario import Scenario
+
+
+class PeakOf(Enum):
+    """What a measured peak of memory is the peak of."""
+
+    GPU = "gpu"
+    """All memory in use on the fullest GPU, with driver, CUDA context and fragmentation."""
+    TENSORS = "tensors"
+    """Allocated tensors on the fullest GPU (torch.cuda.max_memory_allocated)."""
+    LAST_STAGE = "last_stage"
+    """Allocated tensors on the last stage: Megatron-LM's last rank writes its logs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +54,8 @@ class MeasuredRun:
         line: where it is in the source, from 1.
         scenario: the same iteration as a scenario; None if it cannot be simulated.
         iteration_time_s: the measured time; None if it was not measured.
-        peak_bytes: the largest measured peak of a GPU; None if it was not measured.
+        peak_bytes: the measured peak of memory; None if it was not measured.
+        peak_of: what it is the peak of.
         ran: whether the run had enough memory.
         refusal: why it cannot be simulated, "" if it can.
         assumed: facts that the source does not have, and what stands for them.
@@ -55,6 +68,7 @@ class MeasuredRun:
     scenario: Scenario | None = None
     iteration_time_s: float | None = None
     peak_bytes: float | None = None
+    peak_of: PeakOf = PeakOf.GPU
     ran: bool = True
     refusal: str = ""
     assumed: Sequence[str] = ()

@@ -10,9 +10,9 @@ from pathlib import Path
 from simtrain.base.file_kinds import MOST_BYTES_OF_LOG
 from simtrain.base.strict_yaml import read_text
 from simtrain.errors import InputError, Location
-from simtrain.importing.megatron.mapping import import_megatron
 from simtrain.importing.megatron.source import prints_arguments
-from simtrain.importing.runs.measured import MeasuredRun, RunSettings, in_one_line
+from simtrain.importing.runs.arguments import import_arguments
+from simtrain.importing.runs.measured import MeasuredRun, PeakOf, RunSettings, in_one_line
 
 _ITERATION = re.compile(r"elapsed time per iteration \(ms\): *([0-9.]+)")
 _PEAK = re.compile(r"\| *max allocated: *([0-9.]+)")
@@ -48,9 +48,10 @@ def read_log(file: Path, settings: RunSettings) -> MeasuredRun:
         1,
         iteration_time_s=statistics.median(times_s[_WARM_UP:] or times_s),
         peak_bytes=max(peaks) * _MEGABYTE if peaks else None,
+        peak_of=PeakOf.TENSORS,
     )
     try:
-        scenario, _ = import_megatron(str(file), settings.assignments, ignore_unknown=True)
+        scenario, assumed = import_arguments(str(file), settings.assignments)
     except InputError as error:
         return replace(run, refusal=in_one_line(error))
-    return replace(run, scenario=scenario)
+    return replace(run, scenario=scenario, assumed=assumed)

@@ -18,8 +18,8 @@ from simtrain.base.strict_yaml import Document, apply_overrides, read_text
 from simtrain.base.strict_yaml.document import Place, Positions
 from simtrain.base.strict_yaml.model_fields import settable_names
 from simtrain.errors import InputError, Location, did_you_mean
-from simtrain.importing.megatron.mapping import import_megatron
 from simtrain.importing.runs import columns
+from simtrain.importing.runs.arguments import import_arguments
 from simtrain.importing.runs.columns import (
     COLUMN_OF,
     NOT_PRINTED,
@@ -29,7 +29,7 @@ from simtrain.importing.runs.columns import (
     spelled,
     without_remark,
 )
-from simtrain.importing.runs.measured import MeasuredRun, RunSettings, in_one_line
+from simtrain.importing.runs.measured import MeasuredRun, PeakOf, RunSettings, in_one_line
 from simtrain.importing.runs.model_facts import gated_facts, model_facts
 from simtrain.scenario import Scenario
 from simtrain.scenario.words import spell_out_words
@@ -121,10 +121,12 @@ class _Table:
                 raise _RefusedRow(f"the same as line {seen[key]}")
             seen[key] = line
             row.check_hardware(settings.cluster)
+            peak_bytes, peak_of = row.measured(columns.PEAKS)
             measured = replace(
                 run,
-                iteration_time_s=row.measured(columns.TIMES),
-                peak_bytes=row.measured(columns.PEAKS),
+                iteration_time_s=row.measured(columns.TIMES)[0],
+                peak_bytes=peak_bytes,
+                peak_of=peak_of,
                 ran=row.first(columns.OUTCOMES).lower() not in columns.OUT_OF_MEMORY,
             )
             location = Location(str(self.file), line)
@@ -194,12 +196,12 @@ class _Row:
                 return number
         return None
 
-    def measured(self, kinds: Sequence[Measurement]) -> float | None:
-        """Return a measured figure in seconds or bytes; None if it was not measured."""
+    def measured(self, kinds: Sequence[Measurement]) -> tuple[float | None, PeakOf]:
+        """Return a figure in seconds or bytes, None if it was not measured, and what it is of."""
         for kind in kinds:
             if (number := self.number(kind.names)) is not None:
-                return number * kind.factor
-        return None
+                return number * kind.factor, kind.of
+        return None, PeakOf.GPU
 
     def check_hardware(self, cluster: str) -> None:
         """Refuse a row of another machine than the profile's."""
@@ -215,7 +217,7 @@ class _Row:
     ) -> tuple[Scenario, list[str]]:
         """Return the row as a scenario, and what was assumed."""
         if arguments := self.first(columns.ARGUMENTS):
-            return self._from_arguments(arguments, settings), []
+            return self._from_arguments(arguments, settings)
         fields, assumed = self._fields(model)
         if settings.software:
             fields.setdefault("software.stack", settings.software)
@@ -224,7 +226,7 @@ class _Row:
             document = apply_overrides(spell_out_words(document), [assignment])
         return Scenario.from_document(spell_out_words(document)), assumed
 
-    def _from_arguments(self, text: str, settings: RunSettings) -> Scenario:
+    def _from_arguments(self, text: str, settings: RunSettings) -> tuple[Scenario, list[str]]:
         """Import Megatron-LM's arguments; the table has the number of GPUs."""
         try:
             arguments = json.loads(text)
@@ -243,7 +245,7 @@ class _Row:
             if rest or not data:
                 raise _RefusedRow(f"{gpus} GPUs are not a multiple of {ranks} ranks of a replica")
             overrides = [f"parallelism.data={data}", *overrides]
-        return import_megatron(words, overrides, ignore_unknown=True)[0]
+        return import_arguments(words, overrides)
 
     def _fields(self, model: str) -> tuple[Fields, list[str]]:
         """Return the fields that the row sets, and what was assumed."""
@@ -287,6 +289,11 @@ class _Row:
             facts, of = gated_facts()
         for name, value in facts.items():
             fields.setdefault(f"model.{name}", value)
+        experts = fields.get("model.experts")
+        if experts and not experts.get("first_dense_layers") and "model.ffn_hidden_size" in fields:
+            # Without dense layers, the width that a table prints is that of an expert.
+            width = fields.pop("model.ffn_hidden_size")
+            fields["model.experts"] = experts | {"ffn_hidden_size": width}
         if of:
             assumed.append(f"what the table does not say of {model or 'the model'}: as {of}")
         activation = fields.get("model.activation", "gelu")

@@ -28,7 +28,9 @@ class ValidatedRun(PlainData):
         evaluation: the prediction; None if the run could not be simulated.
         refusal: why it could not, "" if it could.
         measured_s: measured iteration time; None if it was not measured.
-        measured_peak_bytes: measured peak of a GPU; None if it was not measured.
+        measured_peak_bytes: measured peak of memory; None if it was not measured.
+        simulated_peak_bytes: what is predicted for it, with or without memory outside tensors, on
+            the fullest or on the last stage, as it was measured.
         ran: whether the run had enough memory.
         assumed: facts that the source does not have, and what stands for them.
     """
@@ -47,6 +49,7 @@ class ValidatedRun(PlainData):
     refusal: str
     measured_s: float | None
     measured_peak_bytes: float | None
+    simulated_peak_bytes: int | None
     ran: bool
     assumed: Sequence[str]
 
@@ -75,11 +78,6 @@ class ValidatedRun(PlainData):
         if self.breakdown is None:
             return None
         return {name.removesuffix("_s"): getattr(self.breakdown, name) for name in CAUSE_LABELS}
-
-    @property
-    def simulated_peak_bytes(self) -> int | None:
-        """Predicted peak of the fullest stage."""
-        return self.evaluation.peak_bytes if self.evaluation else None
 
     @property
     def peak_error(self) -> float | None:

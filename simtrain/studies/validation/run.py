@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from simtrain.errors import InputError
-from simtrain.importing.runs.measured import MeasuredRun, in_one_line
+from simtrain.importing.runs.measured import MeasuredRun, PeakOf, in_one_line
 from simtrain.studies.evaluation import Evaluation, Evaluator
+from simtrain.studies.simulation import simulate_memory
 from simtrain.studies.validation.result import ValidatedRun, Validation
 
 
@@ -37,12 +38,22 @@ def validate_runs(
                 refusal,
                 run.iteration_time_s,
                 run.peak_bytes,
+                _peak_bytes(run.peak_of, evaluation) if run.peak_bytes is not None else None,
                 run.ran,
                 run.assumed,
             )
         )
     on_progress(len(runs), len(runs))
     return Validation(cluster, rows)
+
+
+def _peak_bytes(peak_of: PeakOf, evaluation: Evaluation | None) -> int | None:
+    """Return the predicted peak of what was measured."""
+    if evaluation is None or peak_of is PeakOf.GPU:
+        return evaluation.peak_bytes if evaluation else None
+    stages = simulate_memory(evaluation.scenario).stages
+    tensors_bytes = [stage.peak_bytes - stage.allocator_bytes for stage in stages]
+    return tensors_bytes[-1] if peak_of is PeakOf.LAST_STAGE else max(tensors_bytes)
 
 
 def _evaluated(run: MeasuredRun, evaluator: Evaluator) -> tuple[Evaluation | None, str]:

@@ -23,7 +23,7 @@ def run_with(
     parts |= {"compute_s": 0.9 * simulated_s, "data_communication_s": 0.1 * simulated_s}
     run = Run(simulated_s, 1.0, 0.5, 0.5, Breakdown(**parts))
     evaluation = Evaluation(SCENARIO, 10 if fits else 30, 20, run)
-    return ValidatedRun("", model, "f", 1, evaluation, "", measured_s, None, ran, ())
+    return ValidatedRun("", model, "f", 1, evaluation, "", measured_s, None, None, ran, ())
 
 
 def test_statistics_by_hand() -> None:
@@ -104,6 +104,23 @@ def test_a_prediction_of_ours_has_no_error(tmp_path: pathlib.Path) -> None:
         math.isclose(sum((row.breakdown_s or {}).values()), row.simulated_s or 0.0)
         for row in validation.rows
     )
+
+
+def test_an_allocated_peak_is_that_of_tensors(tmp_path: pathlib.Path) -> None:
+    """Without the allocator's allowance; Megatron-LM's scalar is of the last stage."""
+    head, cells = "layers,hidden,heads,seq,pp,gpus,global_batch", "24,1024,16,1024,4,4,8"
+    peaks = {}
+    for name in ("max_allocated_bytes", "mem_max_allocated_bytes"):
+        file = tmp_path / "runs.csv"
+        file.write_text(f"{head},{name}\n{cells},1e9\n", "utf-8")
+        runs = read_runs([file], RunSettings("h100_sxm"))
+        (row,) = validate_runs(runs, "h100_sxm").rows
+        assert row.evaluation is not None
+        peaks[name] = row.simulated_peak_bytes
+        stages = simulate(row.evaluation.scenario).memory.stages
+    tensors = [stage.peak_bytes - stage.allocator_bytes for stage in stages]
+    assert tensors[0] > tensors[-1]
+    assert peaks == {"max_allocated_bytes": tensors[0], "mem_max_allocated_bytes": tensors[-1]}
 
 
 def test_an_illegal_run_is_refused_with_its_rule(tmp_path: pathlib.Path) -> None:
