@@ -159,5 +159,5 @@ def slots_of_blocks(messages: Messages, block: Any, joins: Any) -> ExchangeSlots
     starts = 3 * (schedule.rank_starts + np.arange(schedule.num_stages + 1, dtype=np.int32))
     receive = starts[schedule.rank] + 3 * block
     send = receive + np.where(joins, 3, 2)
-    found = starts, receive + 1, send[messages.producer], receive[messages.consumer]
-    return ExchangeSlots(*(one.astype(np.int32) for one in found))
+    slots = starts, receive + 1, send[messages.producer], receive[messages.consumer]
+    return ExchangeSlots(*(numbers.astype(np.int32) for numbers in slots))

@@ -61,7 +61,7 @@ def read_schedule(version: ScheduleVersion) -> Schedule:
     if (slots < 0).any():
         raise _deadlock(schedule, slots.tolist(), text, file)
     sizes = schedule.num_stages, schedule.num_chunks, schedule.num_microbatches
-    same = (one for one in _named(*sizes) if replace(one, name=schedule.name) == schedule)
+    same = (named for named in _named(*sizes) if replace(named, name=schedule.name) == schedule)
     return next(same, schedule)
 
 

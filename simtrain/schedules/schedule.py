@@ -51,9 +51,9 @@ class Schedule:
     ) -> Self:
         """Build a schedule from a list of actions per rank."""
         columns = [
-            (one.virtual_stage, KINDS.index(one.kind), one.microbatch)
+            (action.virtual_stage, KINDS.index(action.kind), action.microbatch)
             for rank in ranks
-            for one in rank
+            for action in rank
         ]
         starts = np.cumsum([0, *map(len, ranks)]).astype(np.int32)
         actions = np.array(columns, np.int32).reshape(-1, 3).T
@@ -107,18 +107,18 @@ class Schedule:
     @cached_property
     def last_backwards(self) -> Ints:
         """[virtual stages], the last action of each one that computes weight gradients: B or W."""
-        found = np.zeros(self.num_virtual_stages, np.int32)
+        last = np.zeros(self.num_virtual_stages, np.int32)
         places = np.flatnonzero((self.kind == KINDS.index("B")) | (self.kind == KINDS.index("W")))
-        np.maximum.at(found, self.virtual_stage[places], places)
-        return found
+        np.maximum.at(last, self.virtual_stage[places], places)
+        return last
 
     @cached_property
     def first_forwards(self) -> Ints:
         """[virtual stages], the first forward pass of each one."""
-        found = np.full(self.num_virtual_stages, len(self.kind), np.int32)
+        first = np.full(self.num_virtual_stages, len(self.kind), np.int32)
         places = np.flatnonzero(self.kind == KINDS.index("F"))
-        np.minimum.at(found, self.virtual_stage[places], places)
-        return found
+        np.minimum.at(first, self.virtual_stage[places], places)
+        return first
 
     @property
     def splits_backwards(self) -> bool:

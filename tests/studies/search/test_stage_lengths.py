@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simtrain.scenario import Scenario, load_scenario
-from simtrain.schedules import looped
+from simtrain.schedules import back_and_forth, looped
 from simtrain.studies.search import search
 from simtrain.studies.search.legality import legal_points
 from simtrain.studies.search.space import Space
@@ -134,3 +134,9 @@ def test_the_result_names_what_was_varied_and_held() -> None:
     last = search_view(result).sentences[-1]
     assert last.startswith(f"Exact among {data['num_legal']} layouts: ")
     assert "Varied: tensor, pipeline, " in last and "Held: " in last
+
+
+def test_a_v_has_the_end_of_the_model_on_its_first_stage() -> None:
+    """Its first stage has as many layers as the last one of a loop, and the other way round."""
+    loop, v = (lengths_to_try(42, placement(4, 2), 2.0) for placement in (looped, back_and_forth))
+    assert loop and [(last, first) for first, last in loop] == [*v]
