@@ -62,7 +62,7 @@ class MemoryReplay:
         if most * len(order.schedule.kind) < np.iinfo(np.int64).max:
             change, beyond = change.astype(np.int64), beyond.astype(np.int64)
         places, is_forward = _places(order)
-        growth = change.ravel()[places]
+        growth: Bytes = np.subtract(change.ravel()[places], _turning_bytes(plan))
         # Each stage ends with 0 bytes, so one cumulative sum covers all stages.
         after = np.cumsum(growth)
         running = after - np.where(is_forward, 0, growth)
@@ -96,6 +96,22 @@ def _output_bytes(plan: Plan, chunk: int) -> int:
         return 0
     states = plan.contents.sent_states[plan.model_chunks.numbers.index(chunk)]
     return states * plan.microbatch.local_bytes
+
+
+def _turning_bytes(plan: Plan) -> Bytes | int:
+    """Return [actions], growth by outputs that are inputs of the rank's next chunk, or 0 without.
+
+    The next chunk saves them, so they do not stay twice.
+    """
+    steps = np.append(plan.order.placement.steps, 1)
+    if steps.all():
+        return 0
+    schedule, chunks = plan.schedule, np.array(plan.order.chunks)
+    outputs = np.array([_output_bytes(plan, chunk) for chunk in range(chunks.max() + 1)])
+    outputs = np.where(steps == 0, outputs[chunks], 0)
+    signs = np.array([{"F": 1, "B": -1, "I": -1, "W": 0}[kind] for kind in KINDS])
+    growth: Bytes = signs[schedule.kind] * outputs[schedule.virtual_stage]
+    return growth
 
 
 @functools.lru_cache(maxsize=512)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from benchmarks.random_programs import times_by_engine
 from simtrain.engine import simulate
+from simtrain.iteration.memory.replay import MemoryReplay
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.run_plan import run_iteration
 from simtrain.scenario import Scenario
@@ -91,6 +92,27 @@ def test_the_first_rank_of_a_v_has_embedding_and_head(tmp_path: pathlib.Path, ti
     assert sum(stage.total for stage in looped_plan.stage_parameters) == (
         plan.num_parameters + copies
     )
+
+
+def test_an_output_for_the_same_rank_is_kept_once(tmp_path: pathlib.Path) -> None:
+    """The chunk after the turn saves it as its input; other outputs stay if they are not freed."""
+    schedule = VShaped().build(2, 2, 1)
+    kept, freed = (
+        MemoryReplay.of(
+            plan_of(
+                scenario_of(
+                    schedule, tmp_path / "order.csv", memory={"deallocate_outputs": deallocates}
+                )
+            )
+        ).after_bytes
+        for deallocates in (False, True)
+    )
+    output = 512 * 512 * 2
+    actions = map(str, map(schedule.action, range(len(kept))))
+    assert dict(zip(actions, (kept - freed).tolist(), strict=True)) == {
+        **{"0F0": output, "3F0": output, "3B0": output, "0B0": 0},
+        **{"1F0": 0, "2F0": output, "2B0": 0, "1B0": 0},
+    }
 
 
 def test_layers_of_a_layout_are_on_the_ranks_of_the_v(tmp_path: pathlib.Path) -> None:
