@@ -164,6 +164,7 @@ def test_auto_chooses_a_recompute_that_fits() -> None:
     assert result.memory.fits
     assert result.recompute_choice is not None
     assert result.recompute_choice.splitlines()[0].endswith("(the fastest that fits)")
+    assert type(result.to_dict()["recompute_choice"]) is str
     page = call("run", "table5_22b_full", "--set", "recompute=auto").stdout
     assert f"Recompute chosen: {result.recompute_choice.splitlines()[0]}" in page
 

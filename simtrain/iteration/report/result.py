@@ -48,12 +48,17 @@ class Result(PlainData):
         cluster=scenario.cluster num_parameters num_active_parameters
         num_gpus=scenario.num_gpus num_simulated_ranks iteration_time_s tokens_per_s mfu hfu
         host_bound mfu_by_peak model_flops hardware_flops breakdown_s stages_s=stages
-        memory=memory_report recompute_choice extrapolated extrapolated_compute
-        warnings=warning_texts"""
+        memory=memory_report recompute_choice=recompute_choice_text extrapolated
+        extrapolated_compute warnings=warning_texts"""
     )
 
     iteration: IterationTimeline
     recompute_choice: str | None = None
+
+    @property
+    def recompute_choice_text(self) -> str | None:
+        """With `recompute: auto`, the chosen recompute and the reason."""
+        return None if self.recompute_choice is None else str(self.recompute_choice)
 
     @cached_property
     def memory_report(self) -> MemoryReport:
