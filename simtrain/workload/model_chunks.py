@@ -69,11 +69,11 @@ def stage_parameters(
         microbatch: the hidden states of a microbatch on one rank.
     """
     stages = [tuple(model.numbers[number] for number in numbers) for numbers in virtual_stages]
-    found = {
-        held: parameters(tuple(model.different[number] for number in held), microbatch)
-        for held in set(stages)
+    parameters_of = {
+        chunks: parameters(tuple(model.different[number] for number in chunks), microbatch)
+        for chunks in set(stages)
     }
-    return tuple(found[held] for held in stages)
+    return tuple(parameters_of[chunks] for chunks in stages)
 
 
 def number_distinct(values: Sequence[Any]) -> tuple[int, ...]:

@@ -144,8 +144,8 @@ class _Builder:
         rows = np.stack(np.unravel_index(present, shape), axis=1).tolist()
         for code, row in zip(present.tolist(), rows, strict=True):
             numbers[code] = self.numbers.setdefault(make(*row), len(self.numbers))
-        found: Ints = numbers[codes]
-        return found
+        part_numbers: Ints = numbers[codes]
+        return part_numbers
 
     def add_pipeline(self) -> PipelineTasks:
         """Add messages, actions, synchronizations of hosts and gathers of receivers."""
@@ -168,9 +168,9 @@ class _Builder:
             columns[1, where], columns[2, where] = part, subject
 
         sender, step = tasks.messages.sender, tasks.messages.step
-        messages, own = np.arange(len(sender)), slice(len(sender), None)
+        messages, of_stage = np.arange(len(sender)), slice(len(sender), None)
         columns[0, messages] = links_of_messages(sender, step, num_stages)
-        columns[0, own] = np.repeat(self.stages, np.diff(tasks.own_starts))
+        columns[0, of_stage] = np.repeat(self.stages, np.diff(tasks.own_starts))
         lower_end = np.where(step > 0, sender, tasks.messages.receiver)
         crossed = np.array(structure.levels_crossed)[lower_end]
         states = np.array(structure.sent_states)[tasks.messages.boundary]
@@ -180,7 +180,9 @@ class _Builder:
         actions, numbers = spread(np.arange(len(num_parts)), num_parts)
         is_cut, is_forward = np.isin(actions, cut), self.is_forward[actions]
         sync_skips = actions_skipping_sync(schedule, structure.sync_skips)
-        passes = (one[actions] for one in (self.chunk, schedule.kind, self.saves_all, sync_skips))
+        passes = (
+            column[actions] for column in (self.chunk, schedule.kind, self.saves_all, sync_skips)
+        )
         # Order of the parts: whole forward passes, whole backward passes, then spans.
         parts = self.parts(_pass_part, is_cut, is_forward == is_cut, numbers, *passes)
         put(tasks.first[actions] + numbers, parts, actions)
@@ -239,7 +241,7 @@ class _Builder:
     def has(self, field: str) -> Flags:
         """Return [stages], whether each stage's optimizer step has a field."""
         fields = self.structure.step_fields
-        present: Flags = np.array([field in one for one in fields])[self.steps]
+        present: Flags = np.array([field in names for names in fields])[self.steps]
         return present
 
     def add_step(self, field: str) -> Ints:

@@ -147,8 +147,8 @@ class IterationTasks:
     def num_parts(self) -> NDArray[np.int64]:
         """[stages, parts], number of tasks of each part on the compute stream of each stage."""
         shape = self.num_stages, len(self.parts)
-        own = np.flatnonzero(self.graph.stream_of < self.num_stages)
-        numbers = self.graph.stream_of[own] * shape[1] + self.part_of[own]
+        of_stages = np.flatnonzero(self.graph.stream_of < self.num_stages)
+        numbers = self.graph.stream_of[of_stages] * shape[1] + self.part_of[of_stages]
         return np.bincount(numbers, minlength=shape[0] * shape[1]).reshape(shape)
 
     def concurrent_streams(self, stage: int) -> tuple[int, ...]:
@@ -156,8 +156,10 @@ class IterationTasks:
 
         Links to the next stage (out, in) and the previous one, embedding, buckets, norm.
         """
-        own, others, _ = self.waits
-        return tuple(dict.fromkeys(one for one in others[stage].tolist() if one != own[stage]))
+        own_stream, others, _ = self.waits
+        return tuple(
+            dict.fromkeys(other for other in others[stage].tolist() if other != own_stream[stage])
+        )
 
     @cached_property
     def waits(self) -> tuple[Ints, Ints, Ints]:

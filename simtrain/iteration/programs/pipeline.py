@@ -152,5 +152,5 @@ def _inverse(numbers: Ints, size: int) -> Ints:
     """Return the places of distinct numbers below `size`, in increasing order of the numbers."""
     places = np.full(size, -1, np.int32)
     places[numbers] = np.arange(len(numbers))
-    found: Ints = places[places >= 0]
-    return found
+    in_use: Ints = places[places >= 0]
+    return in_use

@@ -53,14 +53,16 @@ class Axis:
         if not self.is_logarithmic:
             rough = (self.high - self.low) / 6
             power = 10.0 ** math.floor(math.log10(rough))
-            step = power * next(one for one in _STEPS if one * power >= rough * (1 - 1e-9))
+            step = power * next(
+                candidate for candidate in _STEPS if candidate * power >= rough * (1 - 1e-9)
+            )
             first = math.ceil(self.low / step - 1e-9)
             last = math.floor(self.high / step + 1e-9)
             return [number * step for number in range(first, last + 1)]
         powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
         steps = _STEPS[:3] if len(powers) <= _FEW + 1 else _STEPS[:1]
-        found = [step * 10.0**power for power in powers for step in steps]
-        return [one for one in found if self.low * (1 - 1e-9) <= one <= self.high * (1 + 1e-9)]
+        ticks = [step * 10.0**power for power in powers for step in steps]
+        return [tick for tick in ticks if self.low * (1 - 1e-9) <= tick <= self.high * (1 + 1e-9)]
 
 
 def linear_axis(values: Sequence[float], label: str) -> Axis:

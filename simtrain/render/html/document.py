@@ -84,8 +84,10 @@ def document_text(document: Document) -> str:
     file once.
     """
     sections = document.sections
-    styles = dict.fromkeys(["base.css", *(name for one in sections for name in one.styles)])
-    scripts = dict.fromkeys(["base.js", *(name for one in sections for name in one.scripts)])
+    styles = dict.fromkeys(["base.css", *(name for section in sections for name in section.styles)])
+    scripts = dict.fromkeys(
+        ["base.js", *(name for section in sections for name in section.scripts)]
+    )
     head = element(
         "head",
         element("meta", charset="utf-8"),
@@ -127,7 +129,10 @@ def _section(section: Section) -> Html:
 
 
 def _contents(sections: Sequence[Section]) -> Html:
-    links = (element("li", element("a", one.title, href=f"#{one.anchor}")) for one in sections)
+    links = (
+        element("li", element("a", section.title, href=f"#{section.anchor}"))
+        for section in sections
+    )
     return element("nav", element("ul", *links), aria_label="Sections")
 
 

@@ -33,7 +33,7 @@ def element(tag: str, *children: str, **attributes: str | bool) -> Html:
 
 def joined(*children: str, separator: str = "") -> Html:
     """Concatenate text with a separator between the parts, and escape what is not `Html`."""
-    parts = (one if isinstance(one, Html) else escape(one) for one in children)
+    parts = (child if isinstance(child, Html) else escape(child) for child in children)
     return Html(escape(separator).join(parts))
 
 
@@ -95,11 +95,11 @@ def table(
         rows: cells; the first cell of a row is its heading.
         attributes: attributes of the `<table>` element.
     """
-    cells = [joined(one) for one in headings]
-    classes = ["number" if one.startswith(_TO_THE_RIGHT) else "text" for one in cells]
+    cells = [joined(heading) for heading in headings]
+    classes = ["number" if heading.startswith(_TO_THE_RIGHT) else "text" for heading in cells]
     head = (
-        element("th", Html(one.removeprefix(_TO_THE_RIGHT)), scope="col", class_=kind)
-        for one, kind in zip(cells, classes, strict=True)
+        element("th", Html(heading.removeprefix(_TO_THE_RIGHT)), scope="col", class_=kind)
+        for heading, kind in zip(cells, classes, strict=True)
     )
     whole = element(
         "table",
@@ -116,5 +116,5 @@ def _row(cells: Sequence[str], classes: Sequence[str]) -> Html:
     return element(
         "tr",
         element("th", first, scope="row", class_=classes[0]),
-        *(element("td", one, class_=kind) for one, kind in zip(others, classes[1:], strict=True)),
+        *(element("td", cell, class_=kind) for cell, kind in zip(others, classes[1:], strict=True)),
     )

@@ -52,10 +52,10 @@ class Figures:
     @property
     def value(self) -> Any:
         """Data of this part."""
-        found = self.data
+        value = self.data
         for key in self.path:
-            found = found[key]
-        return found
+            value = value[key]
+        return value
 
     @property
     def pointer(self) -> str:
@@ -95,9 +95,9 @@ class Figures:
         for place, number in enumerate(numbers):
             words.append(text[end : number["start"]])
             end = number["start"] + len(number["text"])
-            found = self.at(numbers_key, place, "value")
+            exact = self.at(numbers_key, place, "value")
             is_name = isinstance(number["value"], str)
-            words.append(found.words if is_name else found.number(lambda _: number["text"]))  # noqa: B023
+            words.append(exact.words if is_name else exact.number(lambda _: number["text"]))  # noqa: B023
         return joined(*words, text[end:])
 
     @property

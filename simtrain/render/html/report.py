@@ -38,7 +38,7 @@ def report_document(
     data = {
         "runs": [run_data(run) for run in runs],
         "comparison": comparison,
-        "made_with": [provenance(one) for one in clusters],
+        "made_with": [provenance(cluster) for cluster in clusters],
         "number_sources": [*map(asdict, NUMBER_SOURCES)],
     }
     figures = Figures(data)

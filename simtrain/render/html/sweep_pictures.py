@@ -28,29 +28,33 @@ def heat_map_panel(heat: Figures, cells: Figures, shown: Format, larger_is_bette
         shown: shows the value of a cell.
         larger_is_better: whether the best value is the largest.
     """
-    values = [one["value"] for one in cells.value if one.get("value") is not None]
+    values = [cell_data["value"] for cell_data in cells.value if cell_data.get("value") is not None]
     best = (max if larger_is_better else min)(values, default=0.0)
 
-    def cell(one: Figures) -> Html:
+    def cell(figures: Figures) -> Html:
         """Build a cell, shaded by its value in proportion to the best."""
-        value = one.value.get("value")
+        value = figures.value.get("value")
         if value is None:
-            return element("td", one.value.get("reason", ""), class_="empty")
+            return element("td", figures.value.get("reason", ""), class_="empty")
         share = (value / best if larger_is_better else best / value) if best and value else 1.0
         folded = [
-            joined(name.rpartition(".")[2].replace("_", " "), " ", one.at(name).setting)
+            joined(name.rpartition(".")[2].replace("_", " "), " ", figures.at(name).setting)
             for name in heat.value["best_over"]
         ]
         words = element("small", joined(*folded, separator=", ")) if folded else ""
         is_best = {"class_": "best"} if value == best else {}
-        return element("td", shown(one.at("value")), words, style=f"--share:{share:.4f}", **is_best)
+        return element(
+            "td", shown(figures.at("value")), words, style=f"--share:{share:.4f}", **is_best
+        )
 
-    rows = [[*row] for _, row in groupby(cells.each(), lambda one: one.value["y"])]
+    rows = [
+        [*row] for _, row in groupby(cells.each(), lambda cell_figures: cell_figures.value["y"])
+    ]
     body = [
         element("tr", element("th", row[0].at("y").setting, scope="row"), *map(cell, row))
         for row in rows
     ]
-    headings = (element("th", one.at("x").setting, scope="col") for one in rows[0])
+    headings = (element("th", place.at("x").setting, scope="col") for place in rows[0])
     corner = element("th", heat.at("y").words, " \\ ", heat.at("x").words, class_="corner")
     table = element(
         "table",
@@ -69,25 +73,27 @@ def pareto_panel(pareto: Pareto, panel: Any, front: Figures) -> Html:
     wide = max(times) > _LOGARITHMIC * min(times)
     y_axis = (logarithmic_axis if wide else linear_axis)(times, pareto.unit)
     chart = Chart(linear_axis(sizes, "peak memory per GPU, GiB"), y_axis)
-    points = [(one["peak_bytes"] / GIB, one["time"]) for one in front.value]
+    points = [(point["peak_bytes"] / GIB, point["time"]) for point in front.value]
     # From a point to the next larger one, less memory than that of the larger helps nothing.
     steps = [corner for old, new in pairwise(points) for corner in (old, (new[0], old[1]))]
     shown, on_front = [*zip(sizes, times, strict=True)][:_MOST_MARKS], {*points}
     others = [
-        chart.mark(one, "circle", 3.0, class_="other-mark") for one in shown if one not in on_front
+        chart.mark(point, "circle", 3.0, class_="other-mark")
+        for point in shown
+        if point not in on_front
     ]
     marks = [
-        joined(_front_mark(chart, point, one), _ordinal(chart, point, number))
-        for number, (point, one) in enumerate(zip(points, front.each(), strict=True), start=1)
+        joined(_front_mark(chart, point, figure), _ordinal(chart, point, number))
+        for number, (point, figure) in enumerate(zip(points, front.each(), strict=True), start=1)
     ]
     line = chart.line([*steps, *points[-1:]], class_="front")
     label = "Peak memory and time of the points; the table below lists the Pareto front."
     return element("figure", chart.picture(label, *others, line, *marks))
 
 
-def _front_mark(chart: Chart, point: tuple[float, float], one: Figures) -> Html:
-    time = one.at("time").number(four_digits)
-    words = "peak memory ", one.at("peak_bytes").bytes, ", time ", time
+def _front_mark(chart: Chart, point: tuple[float, float], figures: Figures) -> Html:
+    time = figures.at("time").number(four_digits)
+    words = "peak memory ", figures.at("peak_bytes").bytes, ", time ", time
     return chart.mark(point, "circle", 5.0, *words, class_="mark front-mark")
 
 
@@ -98,7 +104,9 @@ def _ordinal(chart: Chart, point: tuple[float, float], number: int) -> Html:
 
 def scaling_picture(curves: Figures, names: Sequence[Html]) -> Html:
     """Draw the best tokens per second by GPUs; dashed lines are linear scaling."""
-    series = [{int(count): rate for count, rate in one.items()} for one in curves.value.values()]
+    series = [
+        {int(count): rate for count, rate in curve.items()} for curve in curves.value.values()
+    ]
     ideals = [_linear_scaling(curve) for curve in series]
     counts = [float(count) for curve in series for count in curve]
     rates = [rate for curve in (*series, *ideals) for rate in curve.values()]
@@ -109,10 +117,10 @@ def scaling_picture(curves: Figures, names: Sequence[Html]) -> Html:
         colour, shape = SERIES[at % len(SERIES)]
         drawn.append(chart.line([*ideal.items()], class_="ideal", stroke=colour))
         drawn.append(chart.line([*curve.items()], class_="curve", stroke=colour))
-        for one in figures.each():
-            count = int(one.path[-1])
-            words = one.key, " GPUs: ", one.count, " tokens per second"
-            drawn.append(chart.mark((count, one.value), shape, 4.5, *words, fill=colour))
+        for rate_figure in figures.each():
+            count = int(rate_figure.path[-1])
+            words = rate_figure.key, " GPUs: ", rate_figure.count, " tokens per second"
+            drawn.append(chart.mark((count, rate_figure.value), shape, 4.5, *words, fill=colour))
         entries.append((swatch(colour), names[at] or "best"))
     entries.append(("", "dashed: linear scaling from the fewest GPUs"))
     label = "Best tokens per second by number of GPUs; the table below lists the numbers."

@@ -91,13 +91,13 @@ def _data(results: Results, column: str) -> dict[str, Any]:
 
 def _fastest(results: Results) -> dict[str, dict[str, dict[str, int]]]:
     """Return the index of the fastest point of each panel and number of GPUs."""
-    found = {}
+    fastest_of = {}
     for panel in results.panels:
         rows = results.ranked(panel, "tokens_per_s").select(["num_gpus", "index"]).to_pylist()
         # The last of equal keys stays, so the fastest point comes last.
         fastest = {str(row["num_gpus"]): {"index": row["index"]} for row in reversed(rows)}
-        found[as_scalar(panel)] = fastest
-    return found
+        fastest_of[as_scalar(panel)] = fastest
+    return fastest_of
 
 
 def _indices(part: Any) -> Iterator[int]:
@@ -111,14 +111,14 @@ def _indices(part: Any) -> Iterator[int]:
 
 def _profiles(results: Results) -> dict[str, Any]:
     """Return the sweep's hardware profiles with their entries, if their files are unchanged."""
-    found: dict[str, Any] = {}
+    pages: dict[str, Any] = {}
     for name, digest in results.header.profiles.items():
         try:
             if profile_sha256(name) == digest:
-                found[name] = load_page(name).to_dict()
+                pages[name] = load_page(name).to_dict()
         except (InputError, OSError):
             continue
-    return found
+    return pages
 
 
 def _section(anchor: str, title: str, body: Html) -> Section:
@@ -127,7 +127,10 @@ def _section(anchor: str, title: str, body: Html) -> Section:
 
 def _lead(figures: Figures) -> Html:
     counts = figures.at("num_points")
-    shown = (joined(counts.at(one).count, f" {_STATUS.get(one, one)}") for one in counts.value)
+    shown = (
+        joined(counts.at(status).count, f" {_STATUS.get(status, status)}")
+        for status in counts.value
+    )
     return element(
         "p",
         "Points of the sweep: ",
@@ -139,8 +142,10 @@ def _lead(figures: Figures) -> Html:
 def _foot(figures: Figures) -> Html:
     made = figures.at("made_with")
     profiles = (
-        element("p", "hardware profile ", one.key, " · SHA-256 ", element("code", one.words))
-        for one in made.at("profiles").each()
+        element(
+            "p", "hardware profile ", profile.key, " · SHA-256 ", element("code", profile.words)
+        )
+        for profile in made.at("profiles").each()
     )
     return joined(element("p", "simtrain ", made.at("simtrain").words), *profiles)
 
@@ -159,7 +164,7 @@ def _winners(figures: Figures, results: Results, column: str) -> Section:
             continue
         best = panel.at("points", 0)
         axes = [best.at(name) for name in results.varying()]
-        place = joined(*(joined(one.key, " ", one.setting) for one in axes), separator=", ")
+        place = joined(*(joined(axis.key, " ", axis.setting) for axis in axes), separator=", ")
         label = joined(panel.at("name").words, " ", title_of(column))
         cards.append(card(label, _number(best.at(column), column), place))
     body = element("div", *cards, class_="cards")
@@ -170,9 +175,9 @@ def _heat_map(figures: Figures, column: str) -> Section:
     heat, is_larger = figures.at("heat_map"), column in LARGER_IS_BETTER
     blocks: list[str] = []
     for panel, cells in zip(figures.at("panels").each(), heat.at("panels").each(), strict=True):
-        drawn = heat_map_panel(heat, cells, lambda one: _number(one, column), is_larger)
+        drawn = heat_map_panel(heat, cells, lambda cell: _number(cell, column), is_larger)
         blocks += [_title(panel), drawn]
-    over = joined(*(one.words for one in heat.at("best_over").each()), separator=", ")
+    over = joined(*(axis.words for axis in heat.at("best_over").each()), separator=", ")
     best = element("p", "Each cell has the best over ", over, ".", class_="soft") if over else ""
     better = "Higher" if is_larger else "Lower"
     note = element("p", f"{better} is better. The best cell is bold.", class_="soft")
@@ -209,7 +214,7 @@ def _front(front: Figures, results: Results, unit: str) -> Html:
 
 def _scaling(figures: Figures) -> Section:
     curves = figures.at("scaling")
-    of_name = {one.value["name"]: one.at("name").words for one in figures.at("panels").each()}
+    of_name = {panel.value["name"]: panel.at("name").words for panel in figures.at("panels").each()}
     names = [of_name[str(name)] for name in curves.value]
     blocks = [scaling_picture(curves, names)]
     shares = figures.at("scaling_efficiency").each()
@@ -253,9 +258,11 @@ def _sources(figures: Figures) -> Section:
     """Build the section: the entries of each hardware profile, with their sources."""
     blocks: list[Html] = []
     caption = "Entries of the hardware profile"
-    for one in figures.at("profiles").each():
-        entries = entries_table(caption, one.at("entries").each(), f"entries-{len(blocks)}")
-        summary = element("summary", one.at("name").words, ": ", one.at("description").words)
+    for profile in figures.at("profiles").each():
+        entries = entries_table(caption, profile.at("entries").each(), f"entries-{len(blocks)}")
+        summary = element(
+            "summary", profile.at("name").words, ": ", profile.at("description").words
+        )
         blocks.append(element("details", summary, entries))
     words = "Times depend on the entries of hardware profiles, and these on their sources."
     if not blocks:

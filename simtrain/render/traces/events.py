@@ -137,18 +137,18 @@ class TraceEvents:
     def _by_stage(self) -> list[list[tuple[int, int]]]:
         """[stages] tasks with their threads. Tasks of several stages are listed for each."""
         num_stages, graph = self.result.num_stages, self.result.timeline.program.graph
-        found: list[list[tuple[int, int]]] = [[] for _ in range(num_stages)]
+        tasks_of: list[list[tuple[int, int]]] = [[] for _ in range(num_stages)]
         groups = [[(step, THREADS.index(name)) for step, name in group] for group in GROUPS]
         for task, stream in enumerate(graph.stream_of.tolist()):
             group, stage = divmod(stream, num_stages)
             if group < len(groups):
                 for step, thread in groups[group]:
-                    found[ring_neighbour(stage, step, num_stages)].append((task, thread))
+                    tasks_of[ring_neighbour(stage, step, num_stages)].append((task, thread))
             else:
                 name = graph.streams[stream]
                 for member in shared_stages(self.result, name):
-                    found[member].append((task, THREADS.index(name)))
-        return found
+                    tasks_of[member].append((task, THREADS.index(name)))
+        return tasks_of
 
 
 def _kind_of(part: IterationPart) -> Kind:

@@ -73,8 +73,8 @@ def write_trace(
         make_folder(file, "traces", _OPTION)
         files = [file / f"rank_{events.place(stage)[0]}.json.gz" for stage in stages]
         _check_no_other_rank(file, files)
-        for stage, own in zip(stages, files, strict=True):
-            with _opened(own) as target:
+        for stage, stage_file in zip(stages, files, strict=True):
+            with _opened(stage_file) as target:
                 write_chrome(events, [stage], target, critical_path=False)
         return
     with _opened(file) as target:
@@ -115,10 +115,10 @@ def _detailed(
     if microbatches is not None:
         wanted = [*microbatches]
         last = result.plan.schedule.num_microbatches - 1
-        for one in wanted:
-            if not 0 <= one <= last:
+        for stage in wanted:
+            if not 0 <= stage <= last:
                 fix = f"choose from 0 to {last}" if last else "choose 0, the only one"
-                message, place = f"there is no microbatch {one}", Location("microbatches")
+                message, place = f"there is no microbatch {stage}", Location("microbatches")
                 raise InputError.of("E118", message, place, fix)
         chosen &= np.isin(passes.microbatch, wanted)
     if window_s is not None:

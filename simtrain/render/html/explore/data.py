@@ -51,7 +51,7 @@ def explore_data(
     }
     return {
         "models": {model: sizes_of(scenario) for model, scenario in table3.items()},
-        "pipelines": {model: one.parallelism.pipeline for model, one in table3.items()},
+        "pipelines": {model: scenario.parallelism.pipeline for model, scenario in table3.items()},
         "sliders": sliders(),
         "tensors": {
             name: {"kind": kind, "block": block, "role": role}
@@ -95,8 +95,8 @@ def _octaves(first: int, last: int, steps: int) -> list[int]:
 
 def _terms(sequence_parallel: bool, recompute: str) -> list[dict[str, Any]]:
     """Return the terms in the order in which a layer creates its tensors."""
-    found = layer_terms(sequence_parallel=sequence_parallel, recompute=recompute)
-    terms = {term.tensor: term for term in found}
+    layer = layer_terms(sequence_parallel=sequence_parallel, recompute=recompute)
+    terms = {term.tensor: term for term in layer}
     return [
         {
             "tensor": name,
@@ -110,11 +110,11 @@ def _terms(sequence_parallel: bool, recompute: str) -> list[dict[str, Any]]:
 
 def _crossings(model: str) -> dict[str, float]:
     """Return the sequence lengths from which the attention core exceeds the rest, by split."""
-    sizes, found = sizes_of(paper_scenario(model, BASELINE)), {}
+    sizes, lengths = sizes_of(paper_scenario(model, BASELINE)), {}
     for split, sequence_parallel in SPLITS.items():
         terms = layer_terms(sequence_parallel=sequence_parallel, recompute="none")
-        found[split] = float(crossing_length(terms, sizes))
-    return found
+        lengths[split] = float(crossing_length(terms, sizes))
+    return lengths
 
 
 def _strategy(name: str) -> dict[str, str]:
@@ -126,8 +126,8 @@ def _strategy(name: str) -> dict[str, str]:
 
 def _shares(model: str) -> dict[str, float]:
     """Return the bytes of a layer for each strategy as a share of the baseline (Figure 7)."""
-    held = {name: saved_bytes(paper_scenario(model, name)) for name in STRATEGIES}
-    return {name: num_bytes / held[BASELINE] for name, num_bytes in held.items()}
+    saved = {name: saved_bytes(paper_scenario(model, name)) for name in STRATEGIES}
+    return {name: num_bytes / saved[BASELINE] for name, num_bytes in saved.items()}
 
 
 def _tax(

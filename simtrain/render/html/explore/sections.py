@@ -192,7 +192,7 @@ def _table4(figures: Figures) -> Html:
             simulated.at("recompute_s"),
             paper.at(name, "backward"),
         )
-        rows.append((text, *(one.number(_milliseconds) for one in numbers)))
+        rows.append((text, *(number.number(_milliseconds) for number in numbers)))
     headings = ("strategy", ">forward", ">paper", ">backward", ">+ recompute", ">paper: both")
     return table("Table 4: one layer of the 22B model, simulated and measured, ms", headings, rows)
 

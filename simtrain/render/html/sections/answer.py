@@ -51,7 +51,7 @@ def _trust(runs: list[Figures]) -> Html:
 
 def _trust_of(run: Figures) -> Iterator[tuple[str, ...]]:
     result, profile = run.at("result"), run.at("profile")
-    shapes = joined(*(one.words for one in result.at("extrapolated").each()), separator=", ")
+    shapes = joined(*(shape.words for shape in result.at("extrapolated").each()), separator=", ")
     name = profile.at("name")
     yield (
         "Extrapolated",
@@ -77,12 +77,15 @@ def _trust_of(run: Figures) -> Iterator[tuple[str, ...]]:
         yield "Note", remark.sentence("text")
 
 
-def _validated_on(found: Figures) -> Html:
+def _validated_on(validated: Figures) -> Html:
     """State the errors of predicted iteration times against measured ones."""
-    if not found.value:
+    if not validated.value:
         return joined(_NOT_VALIDATED)
-    runs = [element("li", *_measured_runs(one)) for one in found.at("measured_runs").each()]
-    return joined(found.at("summary").words, element("ul", *runs) if runs else "")
+    runs = [
+        element("li", *_measured_runs(measured))
+        for measured in validated.at("measured_runs").each()
+    ]
+    return joined(validated.at("summary").words, element("ul", *runs) if runs else "")
 
 
 def _measured_runs(runs: Figures) -> Iterator[str]:
@@ -98,8 +101,8 @@ def _utilization(result: Figures) -> Iterator[str]:
     by_peak = result.at("mfu_by_peak").value
     others = [result.at("mfu_by_peak", name) for name in by_peak if name != "bf16"]
     yield from ("of the bf16 peak, " if others else "", "HFU ", result.at("hfu").percent)
-    for one in others:
-        yield from ("; MFU ", one.percent, f" of the {one.path[-1]} peak")
+    for mfu in others:
+        yield from ("; MFU ", mfu.percent, f" of the {mfu.path[-1]} peak")
 
 
 def _memory_card(run: Figures) -> Html:

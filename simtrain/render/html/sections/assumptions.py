@@ -22,9 +22,11 @@ def assumptions_section(runs: Figures) -> Section:
 
 def _assumptions(run: Figures) -> Html:
     result = run.at("result")
-    unused = [element("li", one.words) for one in result.at("without_effect").each()]
+    unused = [element("li", remark.words) for remark in result.at("without_effect").each()]
     listed = element("ul", *unused) if unused else ""
-    rows = [(element("code", one.key), one.setting) for one in result.at("settings").each()]
+    rows = [
+        (element("code", setting.key), setting.setting) for setting in result.at("settings").each()
+    ]
     caption = "Settings of the scenario, with defaults resolved"
     facts = element(
         "p",

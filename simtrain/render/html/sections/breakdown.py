@@ -63,5 +63,7 @@ def _range(result: Figures, name: str) -> Html:
     stages = result.at("stages_s")
     if len(stages.value) == 1:
         return Html()
-    of_stages = sorted((stage.at(name) for stage in stages.each()), key=lambda one: one.value)
+    of_stages = sorted(
+        (stage.at(name) for stage in stages.each()), key=lambda seconds: seconds.value
+    )
     return joined(of_stages[0].seconds, " to ", of_stages[-1].seconds)

@@ -15,7 +15,7 @@ from simtrain.units import format_seconds, four_digits
 def comparison_section(compared: Figures) -> Section:
     """Build the section: causes of differences, critical paths, and what to buy first."""
     scenarios = [*compared.at("scenarios").each()]
-    parts = [_difference(one) for one in compared.at("differences").each()]
+    parts = [_difference(difference) for difference in compared.at("differences").each()]
     parts.append(_critical_paths(scenarios))
     if scenarios[0].value["with_more"]:
         parts.append(_resources(scenarios))
@@ -23,9 +23,9 @@ def comparison_section(compared: Figures) -> Section:
     return Section("comparison", title, joined(*parts), ("comparison.css",))
 
 
-def _difference(one: Figures) -> Html:
-    record = one.value
-    causes, whole = one.at("causes_s"), one.at("difference_s")
+def _difference(difference: Figures) -> Html:
+    record = difference.value
+    causes, whole = difference.at("causes_s"), difference.at("difference_s")
     largest = max(*map(abs, record["causes_s"].values()), 1e-12)
     rows: list[tuple[str, ...]] = [
         (CAUSE_LABELS[f"{name}_s"], _signed(causes.at(name)), _bar(value / largest))
@@ -35,14 +35,14 @@ def _difference(one: Figures) -> Html:
     rows.append(("iteration", _signed(whole), ""))
     fields = [
         (element("code", both.key), *(value.setting for value in both.each()))
-        for both in one.at("changed_fields").each()
+        for both in difference.at("changed_fields").each()
     ]
-    base_name, other_name = one.at("base").words, one.at("other").words
-    words = [one.sentence("reason"), "."]
+    base_name, other_name = difference.at("base").words, difference.at("other").words
+    words = [difference.sentence("reason"), "."]
     if not record["has_same_model"]:
         words.append(" These are different models: their iterations do different work.")
     if record["tokens_ratio"] != 1:
-        ratio = one.at("tokens_ratio").number(four_digits)
+        ratio = difference.at("tokens_ratio").number(four_digits)
         words += [" An iteration trains ", ratio, " times as many tokens as the first."]
     caption = "Causes of the difference, mean over the stages; they add up to the difference."
     return joined(
@@ -69,14 +69,20 @@ def _bar(share: float) -> Html:
 
 
 def _critical_paths(scenarios: Sequence[Figures]) -> Html:
-    kinds = dict.fromkeys(kind for one in scenarios for kind in one.value["critical_path_s"])
+    kinds = dict.fromkeys(
+        kind for scenario in scenarios for kind in scenario.value["critical_path_s"]
+    )
     ranked = sorted(
-        kinds, key=lambda kind: -max(one.value["critical_path_s"].get(kind, 0) for one in scenarios)
+        kinds,
+        key=lambda kind: (
+            -max(scenario.value["critical_path_s"].get(kind, 0) for scenario in scenarios)
+        ),
     )
     rows: list[tuple[str, ...]] = [
-        (KIND_LABELS[kind], *(_seconds_of(kind, one) for one in scenarios)) for kind in ranked
+        (KIND_LABELS[kind], *(_seconds_of(kind, scenario) for scenario in scenarios))
+        for kind in ranked
     ]
-    rows.append(("iteration", *(one.at("iteration_time_s").seconds for one in scenarios)))
+    rows.append(("iteration", *(scenario.at("iteration_time_s").seconds for scenario in scenarios)))
     headings = ("kind of task", *_names(scenarios))
     caption = "Time of the tasks on the critical path, by kind; they run one after another"
     title = element("h3", "Critical path")
@@ -91,13 +97,13 @@ def _seconds_of(kind: str, scenario: Figures) -> str:
 
 def _names(scenarios: Sequence[Figures]) -> list[Html]:
     """Return a heading of a column of numbers for each scenario."""
-    return [joined(">", one.at("name").words) for one in scenarios]
+    return [joined(">", scenario.at("name").words) for scenario in scenarios]
 
 
 def _resources(scenarios: Sequence[Figures]) -> Html:
-    saved = [one.at("with_more", "saved") for one in scenarios]
+    saved = [scenario.at("with_more", "saved") for scenario in scenarios]
     rows = [
-        (RESOURCES[name].label, *(one.at(name).number("{:.2%}".format) for one in saved))
+        (RESOURCES[name].label, *(shares.at(name).number("{:.2%}".format) for shares in saved))
         for name in saved[0].value
     ]
     factor = scenarios[0].at("with_more", "factor").number("{:g}".format)

@@ -24,7 +24,7 @@ def memory_section(runs: Figures) -> Section:
 def _memory(run: Figures) -> Html:
     memory = run.at("result", "memory")
     capacity = memory.at("capacity_bytes")
-    scale = max(capacity.value, *(one["peak_bytes"] for one in memory.at("stages").value))
+    scale = max(capacity.value, *(stage["peak_bytes"] for stage in memory.at("stages").value))
     rows = [_row(stage, capacity, scale) for stage in memory.at("stages").each()]
     caption = joined(
         "Peak memory of a GPU of each stage. The mark shows the capacity of a GPU, ",

@@ -27,7 +27,10 @@ def operators_section(runs: Figures) -> Section:
 def _operators(run: Figures) -> Html:
     operators = run.at("operators")
     total = operators.at("iteration_time_s")
-    rows = [_row(number, one, total) for number, one in enumerate(operators.at("operators").each())]
+    rows = [
+        _row(number, operator, total)
+        for number, operator in enumerate(operators.at("operators").each())
+    ]
     stage = operators.at("stage").count
     caption = joined(
         "Operators of one rank of stage ", stage, ", the slowest. Select a heading to sort."
@@ -52,40 +55,40 @@ def _remainder(operators: Figures) -> Html:
     )
 
 
-def _row(number: int, one: Figures, total: Figures) -> tuple[str, ...]:
-    record = one.value
-    hidden = one.at("hidden_s").seconds if record["hidden_s"] > 0.001 * total.value else ""
+def _row(number: int, operator: Figures, total: Figures) -> tuple[str, ...]:
+    record = operator.value
+    hidden = operator.at("hidden_s").seconds if record["hidden_s"] > 0.001 * total.value else ""
     return (
-        one.at("op").words,
-        one.at("phase").words,
-        one.at("shape").words,
-        one.at("count").count,
-        one.at("exposed_s").seconds,
-        one.at("share").percent,
+        operator.at("op").words,
+        operator.at("phase").words,
+        operator.at("shape").words,
+        operator.at("count").count,
+        operator.at("exposed_s").seconds,
+        operator.at("share").percent,
         hidden,
-        one.at("flops").number("{:.4g}".format) if record["flops"] else "",
-        one.at("bytes").bytes if record["bytes"] else "",
-        _rate(one),
+        operator.at("flops").number("{:.4g}".format) if record["flops"] else "",
+        operator.at("bytes").bytes if record["bytes"] else "",
+        _rate(operator),
         record["limit"] or "",
-        joined(*_entries(one)),
+        joined(*_entries(operator)),
         record["basis"],
     )
 
 
-def _rate(one: Figures) -> Html:
-    record = one.value
+def _rate(operator: Figures) -> Html:
+    record = operator.value
     if record["flops"]:
-        return one.at("flops_per_s").number(lambda rate: f"{four_digits(rate / 1e12)} TFLOP/s")
+        return operator.at("flops_per_s").number(lambda rate: f"{four_digits(rate / 1e12)} TFLOP/s")
     if record["bytes"]:
-        return one.at("bytes_per_s").number(lambda rate: f"{four_digits(rate / 1e9)} GB/s")
+        return operator.at("bytes_per_s").number(lambda rate: f"{four_digits(rate / 1e9)} GB/s")
     return Html()
 
 
-def _entries(one: Figures) -> Iterator[Html]:
+def _entries(operator: Figures) -> Iterator[Html]:
     """Yield the profile entries and their shares of the time, with links to their sources."""
-    run = one.path[1]
-    for share in one.at("entries").each():
+    run = operator.path[1]
+    for share in operator.at("entries").each():
         name = share.path[-1]
-        if share.value >= 0.005 or name == one.value["entry"]:
+        if share.value >= 0.005 or name == operator.value["entry"]:
             link = element("a", share.key, href=f"#entry-{run}-{name}")
             yield element("span", link, " ", share.percent, " ", class_="entry")

@@ -70,7 +70,7 @@ def _picture(points: list[Figures], limits: Figures) -> Html:
     intensities = [op.value["flops"] / op.value["bytes"] for op in points]
     rates = [op.value["flops_per_s"] for op in points]
     low, high = _powers([*intensities, *(peak / bandwidth for peak in peaks.values())])
-    least, most = (one / 1e12 for one in _powers([*rates, *peaks.values()]))
+    least, most = (rate / 1e12 for rate in _powers([*rates, *peaks.values()]))
     chart = Chart(
         Axis(low, high, "arithmetic intensity, FLOP per byte", is_logarithmic=True),
         Axis(least, most, "reached rate, TFLOP/s", is_logarithmic=True),

@@ -138,7 +138,7 @@ def _picture(curves: list[Figures]) -> Html:
     entries: list[tuple[str, str]] = []
     for curve, (colour, shape) in zip(curves, cycle(SERIES)):
         label = curve.at("label").words
-        places = [(one["factor"], one["iteration_time_s"]) for one in curve.value["points"]]
+        places = [(point["factor"], point["iteration_time_s"]) for point in curve.value["points"]]
         lines.append(chart.line(places, class_="curve", stroke=colour))
         for point, place in zip(curve.at("points").each(), places, strict=True):
             # All curves meet at factor 1, where marks would hide one another.

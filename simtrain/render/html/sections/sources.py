@@ -36,12 +36,14 @@ def entries_table(caption: str, entries: Iterable[Figures], anchor: str) -> Html
     """Return a table of profile entries. The id of an entry is its name after `anchor`."""
     rows = [
         (
-            element("code", one.key, id=f"{anchor}-{one.path[-1]}"),
-            _entry_value(one),
-            one.at("source").words,
-            one.at("fitted_on").words if one.value.get("fitted_on") else "not fitted: published",
+            element("code", entry.key, id=f"{anchor}-{entry.path[-1]}"),
+            _entry_value(entry),
+            entry.at("source").words,
+            entry.at("fitted_on").words
+            if entry.value.get("fitted_on")
+            else "not fitted: published",
         )
-        for one in entries
+        for entry in entries
     ]
     headings = ("entry", "value", "source", "fitted on")
     return table(caption, headings, rows, class_="entries")
@@ -51,8 +53,8 @@ def entries_of_run(run: Figures) -> list[Figures]:
     """Return all profile entries in the operators and explained figures of a run, by name."""
     lists = [run.at("operators", "entries")]
     lists += [explained.at("sources") for explained in run.at("explained").each()]
-    found = {str(entry.path[-1]): entry for entries in lists for entry in entries.each()}
-    return [found[name] for name in sorted(found)]
+    entry_of = {str(entry.path[-1]): entry for entries in lists for entry in entries.each()}
+    return [entry_of[name] for name in sorted(entry_of)]
 
 
 def _entry_value(entry: Figures) -> str:
@@ -76,8 +78,10 @@ def _part(origin: Figures) -> Html:
     words += [*_remark(origin), " "]
     if "entries" in record:
         entries = (
-            joined(element("a", one.key, href=f"#entry-{run}-{one.path[-1]}"), " ", one.percent)
-            for one in origin.at("entries").each()
+            joined(
+                element("a", entry.key, href=f"#entry-{run}-{entry.path[-1]}"), " ", entry.percent
+            )
+            for entry in origin.at("entries").each()
         )
         words.append(element("span", "from ", joined(*entries, separator=", "), class_="soft"))
     if "parts" in record:
