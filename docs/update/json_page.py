@@ -24,6 +24,7 @@ from simtrain.iteration.report.remarks import RunReport
 from simtrain.paper.entries import AllTargets, Reproduction, TimeComparison
 from simtrain.render.figures.sweep.draw import Plots
 from simtrain.scenario.field_docs import descriptions
+from simtrain.scenario.resolved import ResolvedSettings
 from simtrain.studies.cost import TrainingCost, TrainingCosts
 from simtrain.studies.planning import TrainingPlan
 from simtrain.studies.search import SearchResult
@@ -36,6 +37,7 @@ from simtrain.views.sweep import Summary
 COMMANDS: dict[str, type] = {
     "run": RunReport,
     "run --ops": Operators,
+    "run --explain-settings": ResolvedSettings,
     "memory": MemoryReport,
     "cost": TrainingCost,
     "cost of several scenarios": TrainingCosts,

@@ -33,6 +33,12 @@ EngineOption = Annotated[
 OpsOption = Annotated[
     bool, typer.Option("--ops", help="List the operators of one stage instead of the report.")
 ]
+ExplainSettingsOption = Annotated[
+    bool,
+    typer.Option(
+        "--explain-settings", help="Say what decides each setting, instead of simulating."
+    ),
+]
 StageOption = Annotated[
     int | None, typer.Option("--stage", help="Stage of --ops. Default: the slowest.")
 ]
@@ -71,6 +77,7 @@ def run(
     trace: TraceOption = None,
     trace_microbatches: TraceMicrobatchesOption = None,
     trace_window: TraceWindowOption = None,
+    explain_settings: ExplainSettingsOption = False,
 ) -> None:
     """Simulate one training iteration: its time, where the time goes, and memory per GPU.
 
@@ -78,6 +85,9 @@ def run(
 
     With --ops, prints each operator's count, shape, FLOPs, bytes, seconds and bottleneck, and the
     entry of the hardware profile that its time comes from. The rows add up to the breakdown.
+
+    With --explain-settings, says whether --set, the scenario's file, its software stack or
+    simtrain's default decides each setting, with the stack's source.
 
     Example: simtrain run table5_175b_present --set parallelism.interleave=1
 
@@ -87,6 +97,10 @@ def run(
     from simtrain.scenario import load_scenario
 
     output = Output(as_json, as_csv, as_markdown, table)
+    if explain_settings:
+        refuse({"--ops": ops, "--trace": trace}, "has no effect with --explain-settings")
+        _show_settings(load_scenario(scenario, overrides or ()), output)
+        return
     if not ops:
         refuse({"--stage": stage is not None}, "is only for --ops", "add --ops")
     of_kernels = {"--trace-microbatches": trace_microbatches, "--trace-window": trace_window}
@@ -111,6 +125,14 @@ def run(
         _show_operators(result, stage, output)
     else:
         _show_result(loaded, result, output)
+
+
+def _show_settings(scenario: Scenario, output: Output) -> None:
+    from simtrain.scenario.resolved import resolved_settings
+    from simtrain.views.settings import settings_view
+
+    resolved = resolved_settings(scenario)
+    show(output, resolved, partial(settings_view, resolved), scenario.cluster)
 
 
 def _show_operators(result: Result, stage: int | None, output: Output) -> None:

@@ -7,7 +7,7 @@ The fields define the format of scenario files. This module refuses invalid sing
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import AfterValidator, Discriminator, Field, PrivateAttr, Tag, ValidationError
 
@@ -43,14 +43,28 @@ from simtrain.schedules.registry import FAMILIES, NAMED, default_name
 from simtrain.schedules.schedule import Schedule
 from simtrain.schedules.stage_placement import StagePlacement
 
+
+class StackDefault(NamedTuple):
+    """The default of a field: an entry of the software stack, and the property that resolves it."""
+
+    entry: str
+    resolved: str
+
+
 STACK_DEFAULTS = {
-    "memory.in_place_cross_entropy": "in_place_cross_entropy",
-    "overlap.tensor_parallel": "overlaps_tensor_parallel",
-    "overlap.pipeline": "overlaps_pipeline",
-    "overlap.align_gradient_reduction": "aligns_gradient_reduction",
-    "overlap.align_parameter_gather": "aligns_parameter_gather",
+    "memory.in_place_cross_entropy": StackDefault(
+        "in_place_cross_entropy", "in_place_cross_entropy"
+    ),
+    "overlap.tensor_parallel": StackDefault("overlap_tensor_parallel", "overlaps_tensor_parallel"),
+    "overlap.pipeline": StackDefault("overlap_pipeline", "overlaps_pipeline"),
+    "overlap.align_gradient_reduction": StackDefault(
+        "align_gradient_reduction", "aligns_gradient_reduction"
+    ),
+    "overlap.align_parameter_gather": StackDefault(
+        "align_parameter_gather", "aligns_parameter_gather"
+    ),
 }
-"""Fields whose default is the software stack's, each with the property that resolves it."""
+"""Fields whose default is the software stack's."""
 
 _SCHEDULE_SUFFIX = ".csv"
 _LABELS = "name", "description"
@@ -293,7 +307,7 @@ class Scenario(Section):
     @property
     def stack_defaults(self) -> dict[str, bool]:
         """The fields whose default is the software stack's, with defaults resolved."""
-        return {field: getattr(self, name) for field, name in STACK_DEFAULTS.items()}
+        return {field: getattr(self, of.resolved) for field, of in STACK_DEFAULTS.items()}
 
     @property
     def reduces_in_buckets(self) -> bool:

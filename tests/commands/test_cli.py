@@ -16,9 +16,10 @@ from simtrain.base.resources import find_profile
 from simtrain.base.wording import sentence_json
 from simtrain.commands.app import similar_characters
 from simtrain.hardware.validated_on import validated_on
-from simtrain.iteration.report.remarks import evidence_for, remarks_on, settings_of
+from simtrain.iteration.report.remarks import evidence_for, remarks_on
 from simtrain.paper import times
 from simtrain.scenario import load_scenario
+from simtrain.scenario.resolved import settings_of
 from simtrain.schedules import Schedule, build
 from tests.helpers.command_line import ROOT, call, refused, spawn
 from tests.helpers.scenario_texts import edited

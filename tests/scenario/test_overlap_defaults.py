@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from simtrain.base.resources import list_stacks
-from simtrain.iteration.report.remarks import settings_of
 from simtrain.scenario import Scenario, check_scenario
+from simtrain.scenario.resolved import settings_of
 from simtrain.studies.simulation import simulate
 
 INTERLEAVED: dict[str, Any] = {"pipeline": 4, "interleave": 2, "data": 2}

@@ -9,8 +9,8 @@ from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.wording import Number, Sentence, joined_sentences
 from simtrain.errors import InputError, wrong_type
 from simtrain.iteration.report.breakdown import CAUSE_LABELS, Breakdown
-from simtrain.iteration.report.remarks import settings_of
 from simtrain.iteration.report.result import Result, check_is_result
+from simtrain.scenario.resolved import settings_of
 
 _MIN_SHARE = 0.005
 """Smallest cause that a sentence mentions, as a share of the base's iteration time."""

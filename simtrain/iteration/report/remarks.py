@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from simtrain.base.plain_data import PlainData, keys
-from simtrain.base.strict_yaml import data_of, leaves
 from simtrain.base.wording import Number, Sentence, sentence_json
 from simtrain.hardware.contradictions import SET_IN_SCENARIO
 from simtrain.hardware.entries import entries_of
@@ -15,6 +14,7 @@ from simtrain.hardware.evidence import Evidence, evidence_of
 from simtrain.hardware.validated_on import ValidatedOn, validated_on
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario
+from simtrain.scenario.resolved import settings_of
 
 HOST_BOUND = 0.05
 """Share of an iteration spent waiting for launches above which a remark mentions it."""
@@ -75,12 +75,6 @@ def _validated_on(result: Result) -> dict[str, Any] | None:
     if validation and validation.measured_runs and not evidence_for(result).judged:
         validation = _OF_OTHERS
     return validation.model_dump(mode="json", exclude={"version"}) if validation else None
-
-
-def settings_of(scenario: Scenario) -> dict[str, Any]:
-    """Return all settings of a scenario by their dotted names, with defaults resolved."""
-    values = {".".join(map(str, path)): value for path, value in leaves(data_of(scenario))}
-    return values | scenario.stack_defaults
 
 
 def _other_peaks(result: Result) -> Iterator[Sentence]:

@@ -175,7 +175,8 @@ def _bounded(value: Any) -> Number:
 
 
 def _field(name: str, path: str) -> Evaluate:
-    read = operator.attrgetter(STACK_DEFAULTS.get(path, path))
+    resolved = STACK_DEFAULTS[path].resolved if path in STACK_DEFAULTS else path
+    read = operator.attrgetter(resolved)
 
     def evaluate(scenario: Scenario) -> Value:
         """Return the value of the field in a scenario."""
