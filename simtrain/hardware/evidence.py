@@ -69,6 +69,15 @@ class Evidence(PlainData):
         return _STRENGTHS.index(self.level) < _STRENGTHS.index(other.level)
 
 
+def changed_entries(profile: HardwareProfile) -> list[str]:
+    """Return the entries that a scenario changes and durations depend on."""
+    return [
+        name
+        for name, entry in entries_of(profile)
+        if entry.source == SET_IN_SCENARIO and not name.startswith(_WITHOUT_SECONDS)
+    ]
+
+
 def evidence_of(profile: HardwareProfile, cluster: str) -> Evidence:
     """Collect the evidence for a profile from its entries and its file of errors.
 
@@ -79,12 +88,7 @@ def evidence_of(profile: HardwareProfile, cluster: str) -> Evidence:
     Raises:
         InputError: there is no such profile, or its file of errors is bad.
     """
-    entries = dict(entries_of(profile))
-    changed = [
-        name
-        for name, entry in entries.items()
-        if entry.source == SET_IN_SCENARIO and not name.startswith(_WITHOUT_SECONDS)
-    ]
+    entries, changed = dict(entries_of(profile)), changed_entries(profile)
     num_fitted = sum(entry.fitted_on is not None for entry in entries.values())
     errors = validated_on(cluster)
     groups = errors.measured_runs if errors and not changed else ()

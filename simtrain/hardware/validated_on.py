@@ -7,13 +7,35 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from simtrain.base.entry import Count, NonNegative, Strict, Text
 from simtrain.base.resources import find_profile
 from simtrain.base.strict_yaml import load_document, validate
+
+Quantile = Annotated[float, Field(gt=-1)]
+DataType = Literal["bf16", "fp16", "fp32", "fp8"]
+
+
+class Quantiles(Strict):
+    """Quantiles of errors: 90 % of further errors are between p5 and p95, 50 % between p25 and p75.
+
+    Of n sorted errors they are numbers floor(q (n + 1)) and ceil(q (n + 1)), so that the intervals
+    hold for runs that did not set them (split conformal prediction, Vovk et al. 2005).
+    """
+
+    p5: Quantile
+    p25: Quantile
+    p75: Quantile
+    p95: Quantile
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if not self.p5 <= self.p25 <= self.p75 <= self.p95:
+            raise ValueError("must be in order: p5 <= p25 <= p75 <= p95")
+        return self
 
 
 class MeasuredRuns(Strict):
@@ -25,6 +47,9 @@ class MeasuredRuns(Strict):
         mean_error: mean of |error|.
         worst_error: the error with the largest |error|; below zero if the prediction is too fast.
         software: software stack of the predictions.
+        data_types: data types of their matrix products; bf16 by default.
+        has_experts: whether their models have experts.
+        quantiles: quantiles of their errors; None if there are too few.
         remark: what may have made these errors smaller or larger than those of other runs.
         source: where the measurements and all their errors are.
     """
@@ -34,6 +59,9 @@ class MeasuredRuns(Strict):
     mean_error: NonNegative
     worst_error: Annotated[float, Field(gt=-1)]
     software: Text
+    data_types: list[DataType] = Field(default=["bf16"], min_length=1)
+    has_experts: bool = False
+    quantiles: Quantiles | None = None
     remark: Text
     source: Text
 
@@ -47,12 +75,16 @@ class ValidatedOn(Strict):
         doubt: how sources of the profile contradict each other, as half a sentence; None if they
             agree. Reports call a profile with a doubt uncertain.
         measured_runs: the iterations and their errors.
+        other_software: iterations of software that simtrain has no stack for, predicted with the
+            stack that comes nearest; no evidence for any stack, but a measure of how far off
+            predictions without one are.
     """
 
     version: Literal[1]
     summary: Text
     doubt: Text | None = None
     measured_runs: list[MeasuredRuns]
+    other_software: MeasuredRuns | None = None
 
 
 def error_text(error: float) -> str:

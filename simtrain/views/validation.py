@@ -119,6 +119,11 @@ def _remarks(validation: Validation) -> Iterator[str]:
     yield "Error: predicted / measured - 1, below zero if the prediction is too fast or too small."
     if (correlation := validation.rank_correlation) is not None:
         yield f"Rank correlation of tokens per second and GPU within each model: {correlation:.3f}."
+    if (coverage := validation.interval_coverage) is not None:
+        yield (
+            f"90 % intervals contain {coverage:.0%} of the measured times, 50 % intervals "
+            f"{validation.half_interval_coverage or 0.0:.0%}."
+        )
     if validation.num_ran:
         yield (
             f"Of {counted(validation.num_ran, 'run')} that ran, {validation.num_ran_and_fit} are "

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal, get_args
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.wording import with_whole_numbers
 from simtrain.errors import InputError, Location, did_you_mean, wrong_type
+from simtrain.hardware.interval import Interval
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.memory.report import (
     MemoryCurve,
@@ -22,6 +23,7 @@ from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.iteration_tasks import IterationTimeline
 from simtrain.iteration.programs.seconds import IterationSeconds
 from simtrain.iteration.report.breakdown import Breakdown, breakdown_by_name, stage_breakdowns
+from simtrain.iteration.report.interval import predicted_interval
 from simtrain.iteration.report.operators import Operators, operators_of, slowest_stage
 from simtrain.iteration.report.views import BreakdownView, MemoryView, TimelineView
 from simtrain.scenario import Scenario
@@ -43,7 +45,7 @@ class Result(PlainData):
     """
 
     json_fields: ClassVar = keys(
-        """scenario=scenario.name strategy=scenario.strategy
+        """scenario=scenario.name strategy=scenario.strategy interval_s=interval
         attention_backend=scenario.attention_backend software=scenario.software.stack
         cluster=scenario.cluster num_parameters num_active_parameters
         num_gpus=scenario.num_gpus num_simulated_ranks iteration_time_s tokens_per_s mfu hfu
@@ -54,6 +56,11 @@ class Result(PlainData):
 
     iteration: IterationTimeline
     recompute_choice: str | None = None
+
+    @cached_property
+    def interval(self) -> Interval:
+        """Where the measured time lies, from how far off predictions of its kind were."""
+        return predicted_interval(self.scenario, self.profile, self.iteration_time_s)
 
     @property
     def recompute_choice_text(self) -> str | None:

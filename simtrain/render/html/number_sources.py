@@ -54,6 +54,8 @@ NUMBER_SOURCES = (
         f"{_RUN}/result",
         {
             "/iteration_time_s": "The end of the last task of the simulated timeline.",
+            r"/interval_s/\w+": "A quantile of the measured time, from the errors of other "
+            "predictions of its kind.",
             "/mfu": _MFU,
             r"/mfu_by_peak/\w+": "Model FLOPs / (GPUs × peak FLOP/s of this data type × iteration "
             "time).",

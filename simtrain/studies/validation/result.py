@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from simtrain.base.plain_data import PlainData, keys
+from simtrain.hardware.interval import Interval
 from simtrain.iteration.report.breakdown import CAUSE_LABELS, Breakdown
 from simtrain.studies.evaluation import Evaluation
 
@@ -31,12 +32,13 @@ class ValidatedRun(PlainData):
         measured_peak_bytes: measured peak of memory; None if it was not measured.
         simulated_peak_bytes: what is predicted for it, with or without memory outside tensors, on
             the fullest or on the last stage, as it was measured.
+        interval: where the measured time is predicted to lie; None without a prediction.
         ran: whether the run had enough memory.
         assumed: facts that the source does not have, and what stands for them.
     """
 
     json_fields: ClassVar = keys(
-        """name model file line refusal measured_s simulated_s error breakdown_s
+        """name model file line refusal measured_s simulated_s interval_s=interval error breakdown_s
         could_account_for_it measured_peak_bytes simulated_peak_bytes peak_error ran fits settings
         assumed"""
     )
@@ -50,6 +52,7 @@ class ValidatedRun(PlainData):
     measured_s: float | None
     measured_peak_bytes: float | None
     simulated_peak_bytes: int | None
+    interval: Interval | None
     ran: bool
     assumed: Sequence[str]
 
@@ -231,6 +234,7 @@ class Validation(PlainData):
 
     json_fields: ClassVar = keys(
         """cluster num_rows num_simulated num_refused **time_errors rank_correlation
+        interval_coverage half_interval_coverage
         memory=peak_errors num_ran num_ran_and_fit num_out_of_memory
         num_out_of_memory_and_does_not_fit by_setting rows"""
     )
@@ -299,6 +303,24 @@ class Validation(PlainData):
         return sum(correlation * num for correlation, num in known) / sum(num for _, num in known)
 
     @property
+    def interval_coverage(self) -> float | None:
+        """Share of the runs with a measured time whose 90 % interval contains it."""
+        return _coverage(
+            row.interval.has(row.measured_s)
+            for row in self.timed
+            if row.interval and row.measured_s
+        )
+
+    @property
+    def half_interval_coverage(self) -> float | None:
+        """Share of the runs with a measured time whose 50 % interval contains it."""
+        return _coverage(
+            row.interval.has_in_half(row.measured_s)
+            for row in self.timed
+            if row.interval and row.measured_s
+        )
+
+    @property
     def num_ran(self) -> int:
         """Number of simulated rows that had enough memory."""
         return sum(row.ran for row in self.simulated)
@@ -322,6 +344,11 @@ class Validation(PlainData):
     def by_setting(self) -> list[ErrorClass]:
         """Errors by the values of each setting that has several."""
         return [*_classes(self.timed)]
+
+
+def _coverage(contained: Iterable[bool]) -> float | None:
+    values = [*contained]
+    return sum(values) / len(values) if values else None
 
 
 def _rank_correlation(rows: Sequence[ValidatedRun]) -> tuple[float | None, int]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from simtrain.errors import InputError
+from simtrain.hardware.interval import Interval
 from simtrain.importing.runs.measured import MeasuredRun, PeakOf, in_one_line
+from simtrain.iteration.report.interval import predicted_interval
 from simtrain.studies.evaluation import Evaluation, Evaluator
 from simtrain.studies.simulation import simulate_memory
 from simtrain.studies.validation.result import ValidatedRun, Validation
@@ -39,12 +41,20 @@ def validate_runs(
                 run.iteration_time_s,
                 run.peak_bytes,
                 _peak_bytes(run.peak_of, evaluation) if run.peak_bytes is not None else None,
+                _interval(evaluation, evaluator),
                 run.ran,
                 run.assumed,
             )
         )
     on_progress(len(runs), len(runs))
     return Validation(cluster, rows)
+
+
+def _interval(evaluation: Evaluation | None, evaluator: Evaluator) -> Interval | None:
+    if evaluation is None or evaluation.run is None:
+        return None
+    profile = evaluator.profile_of(evaluation.scenario)
+    return predicted_interval(evaluation.scenario, profile, evaluation.run.iteration_time_s)
 
 
 def _peak_bytes(peak_of: PeakOf, evaluation: Evaluation | None) -> int | None:

@@ -22,13 +22,21 @@ def answer_section(runs: Figures) -> Section:
 def _answer(run: Figures) -> Html:
     result = run.at("result")
     cards = (
-        card("Iteration time", result.at("iteration_time_s").seconds),
+        card("Iteration time", result.at("iteration_time_s").seconds, _interval(result)),
         card("Tokens per second", result.at("tokens_per_s").count),
         card("MFU", result.at("mfu").percent, joined(*_utilization(result))),
         _memory_card(run),
         card("GPUs", result.at("num_gpus").count, result.at("cluster").words),
     )
     return element("div", *cards, class_="cards")
+
+
+def _interval(result: Figures) -> Html:
+    """Say where the measured time lies, as far as comparisons with other runs tell."""
+    interval = result.at("interval_s")
+    return joined(
+        "nine of ten runs: ", interval.at("p5").seconds, " to ", interval.at("p95").seconds
+    )
 
 
 def _trust(runs: list[Figures]) -> Html:

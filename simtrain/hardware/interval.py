@@ -1,0 +1,165 @@
+"""Where the measured time of a prediction lies, from how far off predictions of its kind were.
+
+The errors are those of measured runs by machine, software stack, data type and kind of model, which
+`hw_profiles/validated_on` lists. Where no runs of the same kind were compared, the nearest kind
+counts, and each respect in which it differs makes the interval twice as wide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from simtrain.base.plain_data import PlainData, keys
+from simtrain.base.resources import list_profiles
+from simtrain.hardware.validated_on import DataType, MeasuredRuns, Quantiles, validated_on
+
+_FEW = 20
+_SIXTEEN_BITS = frozenset(("bf16", "fp16"))
+_LEAST_ERROR = -0.9
+"""A run takes at most ten times as long as predicted, however wide the interval is."""
+_LOWER, _UPPER = ("p5", "p25"), ("p75", "p95")
+
+
+@dataclass(frozen=True, slots=True)
+class RunKind:
+    """A kind of runs: those whose predictions are about as far off.
+
+    Args:
+        cluster: the hardware profile.
+        software: the software stack.
+        data_type: the data type of matrix products.
+        has_experts: whether the model has experts.
+        is_changed: whether the scenario changes entries of the profile, which makes it another one.
+    """
+
+    cluster: str
+    software: str
+    data_type: DataType
+    has_experts: bool
+    is_changed: bool = False
+
+    def __str__(self) -> str:
+        model = "experts" if self.has_experts else "dense"
+        changed = " as changed" if self.is_changed else ""
+        return f"{self.software} on {Path(self.cluster).stem}{changed}, {self.data_type}, {model}"
+
+
+@dataclass(frozen=True, slots=True)
+class Interval(PlainData):
+    """Where the measured time lies: from p5_s to p95_s in 90 % of runs, p25_s to p75_s in 50 %.
+
+    Args:
+        p5_s, p25_s, p75_s, p95_s: times.
+        basis: the runs that it follows from, as a clause.
+    """
+
+    json_fields: ClassVar = keys("p5=p5_s p25=p25_s p75=p75_s p95=p95_s basis")
+
+    p5_s: float
+    p25_s: float
+    p75_s: float
+    p95_s: float
+    basis: str
+
+    def has(self, time_s: float) -> bool:
+        """Whether the 90 % interval contains a time."""
+        return self.p5_s <= time_s <= self.p95_s
+
+    def has_in_half(self, time_s: float) -> bool:
+        """Whether the 50 % interval contains a time."""
+        return self.p25_s <= time_s <= self.p75_s
+
+
+def interval_of(time_s: float, kind: RunKind) -> Interval:
+    """Return the interval of a predicted time.
+
+    Raises:
+        InputError: there is no such profile, or a file of errors is bad.
+    """
+    groups = [*_groups(kind)]
+    least = min(group.distance for group in groups)
+    nearest = [group for group in groups if group.distance == least]
+    width = 2 ** nearest[0].differences
+    # The widest of equally near groups counts.
+    p5, p25 = (width * min(getattr(group.quantiles, name) for group in nearest) for name in _LOWER)
+    p75, p95 = (width * max(getattr(group.quantiles, name) for group in nearest) for name in _UPPER)
+    return Interval(
+        time_s / (1 + p95),
+        time_s / (1 + p75),
+        time_s / (1 + max(p25, _LEAST_ERROR)),
+        time_s / (1 + max(p5, _LEAST_ERROR)),
+        _basis(nearest, kind),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Measured runs, compared with a kind.
+
+    Args:
+        runs: the runs.
+        cluster: their machine.
+        is_other_software: whether their software is none of the stacks.
+        differences: in how many other respects they differ from the kind.
+    """
+
+    runs: MeasuredRuns
+    cluster: str
+    is_other_software: bool
+    differences: int
+
+    @property
+    def distance(self) -> tuple[bool, int]:
+        """How little the runs say about the kind, to be compared with others."""
+        return self.is_other_software, self.differences
+
+    @property
+    def quantiles(self) -> Quantiles:
+        """Quantiles of the errors; of few runs, twice their mean and their worst |error|."""
+        if self.runs.quantiles and self.runs.num_runs >= _FEW:
+            return self.runs.quantiles
+        half, whole = 2 * self.runs.mean_error, 2 * abs(self.runs.worst_error)
+        return Quantiles(
+            p5=max(-whole, _LEAST_ERROR), p25=max(-half, _LEAST_ERROR), p75=half, p95=whole
+        )
+
+
+def _groups(kind: RunKind) -> Iterator[_Group]:
+    """Yield all measured runs that may say something about a kind."""
+    for cluster in dict.fromkeys([kind.cluster, *list_profiles()]):
+        errors = validated_on(cluster)
+        if errors is None:
+            continue
+        for runs in errors.measured_runs:
+            if runs.software == kind.software:
+                yield _Group(runs, cluster, False, _differences(runs, cluster, kind))
+        if errors.other_software:
+            others = errors.other_software
+            yield _Group(others, cluster, True, _differences(others, cluster, kind))
+
+
+def _differences(runs: MeasuredRuns, cluster: str, kind: RunKind) -> int:
+    """Count machine, data type and kind of model if they differ; 16-bit types are alike."""
+    types = {*runs.data_types}
+    same_type = kind.data_type in types or (types | {kind.data_type}) <= _SIXTEEN_BITS
+    same_machine = cluster == kind.cluster and not kind.is_changed
+    return (not same_machine) + (not same_type) + (runs.has_experts != kind.has_experts)
+
+
+def _basis(groups: Sequence[_Group], kind: RunKind) -> str:
+    """Say which runs the interval follows from, and how much wider it is than theirs."""
+    num_runs = sum(group.runs.num_runs for group in groups)
+    machines = " and ".join(dict.fromkeys(Path(group.cluster).stem for group in groups))
+    if groups[0].distance == (False, 0):
+        return f"{num_runs} measured runs of {kind}"
+    software = "other software" if groups[0].is_other_software else kind.software
+    types = ", ".join(dict.fromkeys(name for group in groups for name in group.runs.data_types))
+    width = 2 ** groups[0].differences
+    wider = f", {width} times as wide" if width > 1 else ""
+    return (
+        f"no run of {kind} was compared; as {num_runs} of {software} on {machines} ({types}, dense)"
+        f"{wider}"
+    )
