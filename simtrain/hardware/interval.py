@@ -15,6 +15,7 @@ from typing import ClassVar
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.resources import list_profiles
 from simtrain.hardware.validated_on import DataType, MeasuredRuns, Quantiles, validated_on
+from simtrain.units import format_seconds
 
 _FEW = 20
 _SIXTEEN_BITS = frozenset(("bf16", "fp16"))
@@ -63,6 +64,16 @@ class Interval(PlainData):
     p75_s: float
     p95_s: float
     basis: str
+
+    @property
+    def ends(self) -> str:
+        """The ends of the 90 % interval in words."""
+        return f"{format_seconds(self.p5_s)} to {format_seconds(self.p95_s)}"
+
+    @property
+    def sentence(self) -> str:
+        """The 90 % interval and its basis, to follow predicted times."""
+        return f"90 % interval of the iteration time: {self.ends} ({self.basis})."
 
     def has(self, time_s: float) -> bool:
         """Whether the 90 % interval contains a time."""

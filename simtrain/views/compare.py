@@ -46,8 +46,9 @@ class ScenarioColumn(PlainData):
     """
 
     json_fields: ClassVar = keys(
-        """name iteration_time_s=result.iteration_time_s tokens_per_s=result.tokens_per_s
-        mfu=result.mfu peak_bytes=result.memory_report.fullest.peak_bytes
+        """name iteration_time_s=result.iteration_time_s interval_s=result.interval
+        tokens_per_s=result.tokens_per_s mfu=result.mfu
+        peak_bytes=result.memory_report.fullest.peak_bytes
         capacity_bytes=result.memory_report.capacity_bytes num_gpus=result.scenario.num_gpus
         breakdown_s=result.breakdown_s critical_path_s=result.critical_path_s
         with_more=sensitivity"""
@@ -133,6 +134,7 @@ def _side_by_side(columns: dict[str, ScenarioColumn], group: int) -> Table:
     results = [column.result for column in columns.values()]
     rows = [
         Row(("iteration time", *(format_seconds(result.iteration_time_s) for result in results))),
+        Row(("90 % interval", *(result.interval.ends for result in results))),
         Row(("tokens per second", *(f"{result.tokens_per_s:,.0f}" for result in results))),
         Row(("MFU", *(f"{result.mfu:.1%}" for result in results))),
         Row(

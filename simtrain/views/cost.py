@@ -54,6 +54,7 @@ def _duration(time_s: float) -> str:
 
 def _notes(cost: TrainingCost) -> Iterator[str]:
     yield cost.evidence.sentence
+    yield cost.interval.sentence
     yield from _tokens_note(cost)
     yield from assumptions(cost.goodput)
     for name, source in cost.sources.items():

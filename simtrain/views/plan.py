@@ -121,6 +121,8 @@ def _notes(plan: TrainingPlan, out: Path | None) -> Iterator[str]:
     if plan.cheapest and plan.cheapest is not plan.fastest:
         yield f"Cheapest: {_row(plan.cheapest)}{_doubt(plan.cheapest, plan)}."
     yield from sentences_of(cost.evidence for cost in plan.costs)
+    if plan.fastest and plan.fastest.cost:
+        yield f"Fastest: {plan.fastest.cost.interval.sentence}"
     yield from _close_to_capacity(plan)
     yield from _reasons(plan)
     for cluster, num_nodes in plan.added_nodes.items():

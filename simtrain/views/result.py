@@ -44,18 +44,11 @@ def _headline(result: Result) -> Facts:
             ("software", _stack(result)),
             ("cluster", f"{scenario.cluster}, GPUs used: {scenario.num_gpus}"),
             ("iteration time", format_seconds(result.iteration_time_s)),
-            ("90 % interval", _interval(result)),
+            ("90 % interval", f"{result.interval.ends}: {result.interval.basis}"),
             ("tokens per second", f"{result.tokens_per_s:,.0f}"),
             ("MFU / HFU", f"{result.mfu:.1%} / {result.hfu:.1%}{_peak(result)}"),
         )
     )
-
-
-def _interval(result: Result) -> str:
-    """Where the measured time lies, and which runs say so."""
-    interval = result.interval
-    ends = f"{format_seconds(interval.p5_s)} to {format_seconds(interval.p95_s)}"
-    return f"{ends}: {interval.basis}"
 
 
 def _peak(result: Result) -> str:

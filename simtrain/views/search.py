@@ -152,6 +152,7 @@ def _notes(result: SearchResult) -> list[str]:
         counts,
         *left_out,
         result.evidence.sentence,
+        f"Number 1: {result.interval.sentence}",
         f"{_certainty(result)} {varied}",
     ]
 

@@ -9,7 +9,9 @@ from typing import ClassVar
 from simtrain.base.entry import Entry
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.hardware.evidence import Evidence, evidence_of
+from simtrain.hardware.interval import Interval
 from simtrain.hardware.profile import HardwareProfile, RunningCosts
+from simtrain.iteration.report.interval import predicted_interval
 from simtrain.iteration.report.result import Result, check_is_result
 from simtrain.scenario import Scenario
 from simtrain.studies.cost.limits import check_goodput, read_price, read_tokens
@@ -38,10 +40,12 @@ class TrainingCost(PlainData):
         sources: source of each profile entry that was used.
         missing: profile entries that are missing.
         evidence: what predictions with the profile rest on.
+        interval: where the measured time of an iteration lies.
     """
 
     json_fields: ClassVar = keys(
-        """scenario cluster num_gpus num_tokens num_iterations iteration_time_s goodput time_s
+        """scenario cluster num_gpus num_tokens num_iterations iteration_time_s
+        interval_s=interval goodput time_s
         gpu_hours price currency gpu_energy_j node_energy_j sources missing evidence
         calibrated=evidence.judged assumptions"""
     )
@@ -62,6 +66,7 @@ class TrainingCost(PlainData):
     sources: dict[str, str]
     missing: tuple[str, ...]
     evidence: Evidence
+    interval: Interval
 
     @property
     def assumptions(self) -> tuple[str, str]:
@@ -179,4 +184,5 @@ def training_cost(
         sources=sources,
         missing=tuple(name for name in entries if name not in sources),
         evidence=evidence_of(profile, scenario.cluster),
+        interval=predicted_interval(scenario, profile, iteration_time_s),
     )

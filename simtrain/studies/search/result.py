@@ -7,8 +7,10 @@ from typing import ClassVar
 
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.hardware.evidence import Evidence, evidence_of
+from simtrain.hardware.interval import Interval
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.report.difference import causes_in_words, time_in_words
+from simtrain.iteration.report.interval import predicted_interval
 from simtrain.scenario import Scenario
 from simtrain.studies.objectives.objective import Objective
 from simtrain.studies.objectives.registry import ObjectiveName
@@ -59,7 +61,7 @@ class SearchResult(PlainData):
         num_seen=outcome.num_seen num_fitting=outcome.num_fitting
         num_bounded=outcome.num_bounded num_simulated=outcome.num_simulated exact
         stopped=outcome.stopped num_unseen **bound gap reason best=best_layout
-        ranked=ranked_layouts"""
+        interval_s=interval ranked=ranked_layouts"""
     )
 
     base: Scenario
@@ -88,6 +90,12 @@ class SearchResult(PlainData):
     def evidence(self) -> Evidence:
         """What predictions with the profile rest on."""
         return evidence_of(self.profile, self.base.cluster)
+
+    @property
+    def interval(self) -> Interval:
+        """Where the measured time of the best layout lies."""
+        best = self.ranked[0]
+        return predicted_interval(best.scenario, self.profile, best.run.iteration_time_s)
 
     @property
     def num_legal(self) -> int:
