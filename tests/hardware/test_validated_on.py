@@ -55,6 +55,8 @@ def test_the_errors_on_h100_are_those_of_the_table_by_model() -> None:
     assert number == str(sum(one.num_runs for one in runs))
     mean_error = sum(one.num_runs * one.mean_error for one in runs) / int(number)
     assert mean == text(mean_error, 1)
+    readme = (ROOT / "README.md").read_text("utf-8")
+    assert f"On {number} iterations" in readme and f"\n{mean} in the mean" in readme
     assert round(max(one.worst_error for one in runs), 2) == round(float(worst[1:-2]) / 100, 2)
 
 
