@@ -8,7 +8,7 @@ import pytest
 
 from tests.helpers.checkout import Checkout
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.ci]
 
 NEW_FILE = pathlib.Path(__file__).parents[1] / "helpers" / "recursive_doubling.py"
 NAME = "recursive_doubling"

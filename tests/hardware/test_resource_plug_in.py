@@ -7,7 +7,7 @@ import pytest
 
 from tests.helpers.checkout import Checkout
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.ci]
 
 ENTRY = """\
     "gpu_clock": Resource(

@@ -6,7 +6,7 @@ import pytest
 
 from tests.helpers.checkout import Checkout
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.ci]
 
 NEW_FILE = '''
 """Jobs of a made-up trainer: lines of a name and a number."""

@@ -6,7 +6,7 @@ import pytest
 
 from tests.helpers.checkout import Checkout
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.ci]
 
 NEW_FILE = '''
 """A rule of a framework that trains at most 16 layers."""

@@ -7,7 +7,7 @@ import pytest
 from tests.helpers.checkout import Checkout
 from tests.helpers.command_line import ROOT
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.ci]
 
 RUN = ("run", "llama3_8b", "--json", "--set")
 FP8 = ("--set", "precision.compute=fp8")
