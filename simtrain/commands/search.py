@@ -56,6 +56,14 @@ MaxMemoryOption = Annotated[
         "--max-memory", help="Memory limit per GPU, such as 40GiB. Default: the GPU's capacity."
     ),
 ]
+MarginOption = Annotated[
+    str | None,
+    typer.Option(
+        "--margin",
+        help="Memory per GPU that stays free, such as 4GiB: for fragmentation, or because "
+        "predicted peaks are a few percent off. Default: none.",
+    ),
+]
 TrialsOption = Annotated[
     int | None,
     typer.Option(
@@ -81,6 +89,7 @@ def search(
     expert: ExpertOption = None,
     objective: ObjectiveOption = DEFAULT,
     max_memory: MaxMemoryOption = None,
+    margin: MarginOption = None,
     overrides: SetOption = None,
     top: Annotated[int, typer.Option("--top", min=1, help="Length of the ranking.")] = 10,
     out: ScenarioFolderOption = None,
@@ -127,6 +136,7 @@ def search(
             context=None if context is None else _counts("--context", [context], "1,2,4"),
             expert=None if expert is None else _counts("--expert", [expert], "1,8"),
             max_memory=max_memory,
+            margin=margin,
             top=top,
             max_trials=trials,
             workers=workers,

@@ -113,15 +113,40 @@ def check_gpus(gpus: tuple[int, ...], profile: HardwareProfile, name: str) -> No
         raise InputError(problems)
 
 
-def memory_limit(written: str | None, profile: HardwareProfile, name: str) -> int:
-    """Return the limit of the peak in bytes; by default, and at most (E833), the GPU's capacity."""
+def memory_limit(
+    max_memory: str | None, margin: str | None, profile: HardwareProfile, name: str
+) -> int:
+    """Return the limit of the peak in bytes: the GPU's capacity or less, without the margin (E833).
+
+    Args:
+        max_memory, margin: as for `search`.
+        profile: the hardware profile.
+        name: its name.
+    """
+    limit_bytes = _highest_peak(max_memory, profile, name)
+    if margin is None:
+        return limit_bytes
+    place = Location("--margin")
+    margin_bytes = _bytes_of(margin, place)
+    if margin_bytes < limit_bytes:
+        return limit_bytes - margin_bytes
+    message = f"a margin of {margin} leaves nothing of {format_bytes(limit_bytes)}"
+    raise InputError.of("E833", message, place, fix="write less, such as 4GiB")
+
+
+def _bytes_of(written: str, place: Location) -> int:
+    try:
+        return parse_bytes(written)
+    except UnitError as error:
+        raise InputError.of("E833", str(error), place, fix=error.fix) from error
+
+
+def _highest_peak(written: str | None, profile: HardwareProfile, name: str) -> int:
+    """Return --max-memory in bytes; by default, and at most, the GPU's capacity."""
     capacity_bytes, place = profile.gpu.memory_capacity.value, Location("--max-memory")
     if written is None:
         return capacity_bytes
-    try:
-        limit_bytes = parse_bytes(written)
-    except UnitError as error:
-        raise InputError.of("E833", str(error), place, fix=error.fix) from error
+    limit_bytes = _bytes_of(written, place)
     if limit_bytes <= capacity_bytes:
         return limit_bytes
     capacity = format_bytes(capacity_bytes)

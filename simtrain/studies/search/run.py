@@ -32,6 +32,7 @@ def search(
     context: Sequence[int] | None = None,
     expert: Sequence[int] | None = None,
     max_memory: str | None = None,
+    margin: str | None = None,
     top: int = 10,
     max_trials: int | None = None,
     workers: int = 1,
@@ -45,7 +46,7 @@ def search(
 
     Fields that were changed after the base was loaded or built (`load_unchecked` with overrides,
     `Scenario.replace`) keep their values. If one of these leaves recompute open (`auto`), it is
-    chosen to fit in `max_memory`.
+    chosen to fit in what `max_memory` and `margin` leave.
 
     Args:
         base: model, global batch and cluster.
@@ -56,6 +57,7 @@ def search(
         expert: numbers of expert-parallel ranks. By default all that divide the model's experts.
             Each expert is sharded over all tensor-parallel ranks, over none, or as in the scenario.
         max_memory: limit of the peak per GPU ("40 GiB"), at most the GPU's capacity.
+        margin: memory of this limit that stays free ("4 GiB"); by default none.
         top: length of the ranking.
         max_trials: if more layouts than this are legal, an optimizer proposes this many; the
             result is then not exact.
@@ -88,11 +90,12 @@ def search(
     evaluator = evaluator or Evaluator()
     profile = evaluator.profile_of(base)
     problems.check_gpus(gpus, profile, base.cluster)
-    limit_bytes = problems.memory_limit(max_memory, profile, base.cluster)
+    limit_bytes = problems.memory_limit(max_memory, margin, profile, base.cluster)
     space = Space(base, gpus, context, expert)
     problems.check_degrees(space, degrees)
-    if max_memory is not None:
-        space = space.within(max_memory)
+    limit = max_memory if margin is None else f"{limit_bytes} B"
+    if limit is not None:
+        space = space.within(limit)
     check_scenario(base, rules_of_base(space))
     explorer = Explorer(space, evaluator, ranks_by, limit_bytes)
     # Before all layouts are listed, which takes seconds if they are many.

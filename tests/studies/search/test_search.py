@@ -240,6 +240,12 @@ def test_more_gpus_than_the_cluster_has_are_an_error() -> None:
 
 
 def test_a_memory_limit_without_unit_is_an_error() -> None:
+    with pytest.raises(InputError, match=r'--margin: E833 "4"'):
+        search(BASES["narrow"], (4,), margin="4")
+    with pytest.raises(
+        InputError, match=r"--margin: E833 a margin of 2 GiB leaves nothing of 2.*GiB"
+    ):
+        search(BASES["narrow"], (4,), max_memory="2 GiB", margin="2 GiB")
     with pytest.raises(InputError, match=r'--max-memory: E833 "80"'):
         search(BASES["narrow"], (4,), max_memory="80")
 
@@ -254,6 +260,15 @@ def found(peak_bytes: int, num_gpus: int = 1, **parts: float) -> Candidate:
     breakdown = Breakdown(**parts)
     run = Run(breakdown.total_s, 1.0, 0.5, 0.5, breakdown)
     return Candidate(scenario, Evaluation(scenario, peak_bytes, 80 * GIB, run))
+
+
+def test_a_margin_is_a_lower_limit() -> None:
+    least = search(BASES["narrow"], (4,), "memory", top=1).ranked[0].evaluation.peak_bytes
+    limit, margin = least + 2**30, 2**29
+    narrow = search(BASES["narrow"], (4,), top=5, max_memory=f"{limit} B", margin=f"{margin} B")
+    assert narrow.limit_bytes == limit - margin
+    lower = search(BASES["narrow"], (4,), top=5, max_memory=f"{limit - margin} B")
+    assert narrow.to_dict() == lower.to_dict()
 
 
 def test_the_reason_names_the_parts_that_differ() -> None:
