@@ -43,9 +43,9 @@ class RunKind:
     is_changed: bool = False
 
     def __str__(self) -> str:
-        model = "experts" if self.has_experts else "dense"
         changed = " as changed" if self.is_changed else ""
-        return f"{self.software} on {Path(self.cluster).stem}{changed}, {self.data_type}, {model}"
+        machine, model = f"{Path(self.cluster).stem}{changed}", _model(self.has_experts)
+        return f"{self.software} on {machine}, {self.data_type}, {model}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,10 +167,15 @@ def _basis(groups: Sequence[_Group], kind: RunKind) -> str:
     if groups[0].distance == (False, 0):
         return f"{num_runs} measured runs of {kind}"
     software = "other software" if groups[0].is_other_software else kind.software
-    types = ", ".join(dict.fromkeys(name for group in groups for name in group.runs.data_types))
+    types = dict.fromkeys(name for group in groups for name in group.runs.data_types)
+    models = dict.fromkeys(_model(group.runs.has_experts) for group in groups)
     width = 2 ** groups[0].differences
     wider = f", {width} times as wide" if width > 1 else ""
+    which = ", ".join([*types, *models])
     return (
-        f"no run of {kind} was compared; as {num_runs} of {software} on {machines} ({types}, dense)"
-        f"{wider}"
+        f"no run of {kind} was compared; as {num_runs} of {software} on {machines} ({which}){wider}"
     )
+
+
+def _model(has_experts: bool) -> str:
+    return "experts" if has_experts else "dense"

@@ -40,6 +40,7 @@ def test_a_picture_is_drawn(folder: pathlib.Path) -> None:
     text = (folder / "runs.svg").read_text("utf-8")
     assert call(*WORDS, "--plot", "runs.svg").exit_code == 0
     assert (folder / "runs.svg").read_text("utf-8") == text
+    assert "mathdefault" not in text  # labels of ticks are plain numbers
     assert "E117" in refused(*WORDS, "--plot", "runs.xls")
 
 

@@ -5,8 +5,10 @@ import pathlib
 
 import pytest
 
+from docs.update.documents import text_of
 from simtrain.errors import InputError
 from simtrain.importing.runs import MeasuredRun, RunSettings, read_runs
+from simtrain.importing.runs.columns import RUN_COLUMNS
 from simtrain.importing.runs.table import profile_named
 from tests.importing.test_megatron import PRINTED
 
@@ -221,6 +223,8 @@ def test_a_log_that_is_cut_is_refused(tmp_path: pathlib.Path) -> None:
         ("NVIDIA H100 80GB HBM3", "h100_sxm"),
         ("A100-SXM4-80GB", "a100_sxm4_80gb"),
         ("a100-40g", None),
+        ("h100-95g", None),
+        ("H200 141GB", "h200_sxm"),
         ("H100 PCIe", None),
         ("gb200", None),
         ("B200", "b200_sxm"),
@@ -229,3 +233,13 @@ def test_a_log_that_is_cut_is_refused(tmp_path: pathlib.Path) -> None:
 )
 def test_machines_have_profiles(machine: str, profile: str | None) -> None:
     assert profile_named(machine) == profile
+
+
+def test_columns_that_are_not_read_are_named(tmp_path: pathlib.Path) -> None:
+    (run,) = runs_of(tmp_path, OURS | {"params_b": "7", "notes": "quiet"})
+    assert run.assumed[-1] == "these columns, which are not read, do not matter: params_b"
+
+
+def test_the_how_to_names_every_column() -> None:
+    page = text_of("docs/how_to/validate.md")
+    assert [column.names[0] for column in RUN_COLUMNS if f"`{column.names[0]}`" not in page] == []

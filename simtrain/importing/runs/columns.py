@@ -242,6 +242,17 @@ GATED = ("gated_mlp", "swiglu")
 MICROBATCHES = ("microbatches", "num_microbatches")
 ARGUMENTS = ("args_json",)
 OUT_OF_MEMORY = frozenset({"oom", "out of memory", "out_of_memory", "does_not_fit"})
+OTHERS = frozenset(
+    name
+    for names in (
+        *(NAMES, MODELS, GPUS, HARDWARE, OUTCOMES, NOTES, GATED, MICROBATCHES, ARGUMENTS),
+        *(TOKENS_PER_S_PER_GPU, *(kind.names for kind in (*TIMES, *PEAKS))),
+    )
+    for name in names
+)
+"""Columns that are read but set no field by themselves."""
+KNOWN = OTHERS | COLUMN_OF.keys()
+"""All columns that are read, besides fields of a scenario by their names."""
 
 
 def spelled(heading: str) -> str:

@@ -45,6 +45,8 @@ _SIZES = (
 )
 _RANKS = tuple(f"parallelism.{axis}" for axis in ("tensor", "context", "pipeline"))
 _GATED = ("swiglu", "geglu")
+_USUAL_GB = {"a100": (80,), "h100": (80,), "h200": (141,), "b200": (180, 192)}
+"""Memory of the form of a GPU that the shipped profile describes, as vendors print it."""
 
 
 class _RefusedRow(Exception):
@@ -79,6 +81,17 @@ class _Table:
     file: Path
     headings: Sequence[str]
     rows: Sequence[tuple[int, list[str]]]
+
+    @property
+    def unread(self) -> list[str]:
+        """Say which columns are not read; with arguments, no other column of settings is."""
+        known = {*columns.KNOWN} if not {*columns.ARGUMENTS} & {*self.headings} else columns.OTHERS
+        unread = [name for name in self.headings if name and name not in known and "." not in name]
+        return (
+            [f"these columns, which are not read, do not matter: {', '.join(unread)}"]
+            if unread
+            else []
+        )
 
     @classmethod
     def of(cls, file: Path, text: str) -> _Table:
@@ -131,6 +144,7 @@ class _Table:
             )
             location = Location(str(self.file), line)
             scenario, assumed = row.scenario(model, settings, location)
+            assumed += self.unread
             measured = replace(measured, scenario=scenario, assumed=assumed)
             rate = row.number(columns.TOKENS_PER_S_PER_GPU)
             if measured.iteration_time_s is None and rate is not None:
@@ -376,22 +390,24 @@ def _option(name: str, value: Any) -> str:
 def profile_named(machine: str) -> str | None:
     """Return the shipped profile of a machine such as "h100-sxm" or "A100 80GB"; None if none is.
 
-    Letters and digits of the machine's name must begin those of the profile's, or the other way
-    round, up to the form and the size of the memory.
+    Both must be of the same GPU, in the same form, with the GPU's usual memory unless both name
+    another size.
     """
-    words = re.findall(r"[a-z]+\d*|\d+", machine.lower())
+    of_machine = {*_machine_words(machine.lower())}
     for profile in list_profiles():
-        if set(_machine_words(words)) == set(_machine_words(profile.split("_"))):
+        if of_machine == {*_machine_words(profile.replace("_", " "))}:
             return profile
     return None
 
 
-def _machine_words(words: Sequence[str]) -> Iterator[str]:
-    """Yield the words that tell machines apart: the GPU, its memory and its form."""
-    text = "".join(words)
-    if gpu := re.search(r"gb\d{3}|[abhlv]\d{2,3}|mi\d{3}|trn\d|gh\d{3}", text):
-        yield gpu[0]
-        if memory := re.search(r"40g|96g", text):
-            yield memory[0]
-        if form := re.search(r"pcie|nvl", text):
-            yield form[0]
+def _machine_words(text: str) -> Iterator[str]:
+    """Yield what tells machines apart: the GPU, an unusual size of its memory, its form."""
+    gpu = re.search(r"g[bh]\d{3}|[abhlv]\d{2,3}|mi\d{3}|trn\d", text)
+    if gpu is None:
+        return
+    yield gpu[0]
+    memory = re.search(r"\b(\d{2,3}) ?gi?b?\b", text)
+    if memory and int(memory[1]) not in _USUAL_GB.get(gpu[0], ()):
+        yield memory[1]
+    if form := re.search(r"pcie|nvl", text):
+        yield form[0]

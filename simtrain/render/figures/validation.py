@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from simtrain.render.figures.labels import set_logarithmic
 from simtrain.render.figures.style import BLACK, BLUE, GREY, VERMILLION, draw_grid_lines, new_axes
-from simtrain.studies.validation import Validation
+from simtrain.studies.validation import CLOSE, Validation
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-_CLOSE = 0.10
 
 
 def plot_validation(validation: Validation) -> Figure:
@@ -22,7 +21,7 @@ def plot_validation(validation: Validation) -> Figure:
         points = [
             (run.measured_s, run.simulated_s)
             for run in runs
-            if (abs(run.error or 0.0) <= _CLOSE) is is_close
+            if (abs(run.error or 0.0) <= CLOSE) is is_close
         ]
         if points:
             axes.plot(
@@ -35,11 +34,13 @@ def plot_validation(validation: Validation) -> Figure:
             )
     times_s = [time_s for run in runs for time_s in (run.measured_s, run.simulated_s) if time_s]
     if times_s:
-        ends = 0.8 * min(times_s), 1.25 * max(times_s)
+        set_logarithmic(axes.xaxis, times_s)
+        set_logarithmic(axes.yaxis, times_s)
+        ends = axes.get_xlim()
         axes.plot(ends, ends, color=BLACK, linewidth=0.8)
-        for factor in (1 - _CLOSE, 1 + _CLOSE):
+        for factor in (1 - CLOSE, 1 + CLOSE):
             axes.plot(ends, [factor * end for end in ends], "--", color=GREY, linewidth=0.8)
-        axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
+        axes.set(aspect="equal")
         axes.legend(frameon=False)
     axes.set(
         xlabel="measured iteration time, s",

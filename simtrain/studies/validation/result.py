@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,11 +10,11 @@ import numpy as np
 
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.hardware.interval import Interval
-from simtrain.iteration.report.breakdown import CAUSE_LABELS, Breakdown
+from simtrain.iteration.report.breakdown import CAUSE_LABELS, Breakdown, breakdown_by_name
 from simtrain.studies.evaluation import Evaluation
 
-_CLOSE = 0.10
-_COMMUNICATION = ("tensor_communication_s", "pipeline_communication_s", "data_communication_s")
+CLOSE = 0.10
+"""A prediction is close if its |error| is at most this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class ValidatedRun(PlainData):
         """Predicted time by cause, the mean over the stages."""
         if self.breakdown is None:
             return None
-        return {name.removesuffix("_s"): getattr(self.breakdown, name) for name in CAUSE_LABELS}
+        return breakdown_by_name(self.breakdown)
 
     @property
     def peak_error(self) -> float | None:
@@ -115,6 +115,12 @@ class ValidatedRun(PlainData):
             "data type": scenario.precision.compute,
             "recompute": scenario.recompute.strategy,
         }
+
+    @property
+    def ranked_with(self) -> Hashable:
+        """What runs of one model have in common: its name, or else its layers and width."""
+        model = self.evaluation.scenario.model if self.evaluation else None
+        return self.model or (model and (model.num_layers, model.hidden_size))
 
     @property
     def could_account_for_it(self) -> str | None:
@@ -195,7 +201,7 @@ class Errors(PlainData):
     @property
     def within_10_percent(self) -> float | None:
         """Share of predictions within 10 % of the measurement."""
-        return float(np.mean(np.abs(self.errors) <= _CLOSE)) if self.errors else None
+        return float(np.mean(np.abs(self.errors) <= CLOSE)) if self.errors else None
 
     @property
     def worst_error(self) -> float | None:
@@ -293,9 +299,9 @@ class Validation(PlainData):
 
         The order is that of tokens per second and GPU, because runs of a model differ in batch.
         """
-        models: dict[str, list[ValidatedRun]] = {}
+        models: dict[Hashable, list[ValidatedRun]] = {}
         for row in self.timed:
-            models.setdefault(row.model, []).append(row)
+            models.setdefault(row.ranked_with, []).append(row)
         groups = [_rank_correlation(rows) for rows in models.values() if len(rows) > 2]
         known = [(correlation, num) for correlation, num in groups if correlation is not None]
         if not known:
