@@ -22,16 +22,18 @@ from tests.helpers.command_line import ROOT, spawn
 from tests.helpers.sweep_files import BASE, files_of, plan_of, run
 
 pytestmark = [pytest.mark.slow, pytest.mark.ci]
-# 20 * 30 points in 60 parts, so the node dies long before the sweep ends.
-NUM_PARTS, PART_SIZE = 60, 10
+# 80 * 30 points in 240 parts, so the node joins and dies long before the sweep ends.
+NUM_PARTS, PART_SIZE = 240, 10
 SWEEP = f"""{BASE}\
 axes:
-  model.vocab_size: {{range: [512, {512 * 20}, 512]}}
+  model.vocab_size: {{range: [512, {512 * 80}, 512]}}
   parallelism.tensor: [1, 2, 4]
   parallelism.pipeline: [1, 2, 3, 4, 6]
   batch.micro: [1, 2]
 """
 NUM_BEFORE, NUM_BETWEEN = 5, 5
+BUSY = b"ray::on_node"
+"""Name of a worker's process while it computes a part."""
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0"}
 NODE = ("--block", "--num-cpus=1", "--object-store-memory=100000000", "--disable-usage-stats")
 
@@ -76,9 +78,25 @@ def kill(node: "subprocess.Popen[str]") -> None:
 
 def workers_of(node: "subprocess.Popen[str]") -> list[int]:
     """Return the busy and idle workers of a node; Ray's agents have other names."""
-    lines = ((pid, pathlib.Path(f"/proc/{pid}/cmdline")) for pid in processes_below(node.pid))
-    names = ((pid, path.read_bytes() if path.exists() else b"") for pid, path in lines)
-    return [pid for pid, name in names if name.startswith((b"ray::on_node", b"ray::IDLE"))]
+    pids = processes_below(node.pid)
+    return [pid for pid in pids if name_of(pid).startswith((BUSY, b"ray::IDLE"))]
+
+
+def name_of(pid: int) -> bytes:
+    path = pathlib.Path(f"/proc/{pid}/cmdline")
+    return path.read_bytes() if path.exists() else b""
+
+
+def stop_with_part(node: "subprocess.Popen[str]") -> bool:
+    """Stop the workers of a node if one of them has a part, which it keeps until it is killed."""
+    pids = workers_of(node)
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    if any(name_of(pid).startswith(BUSY) for pid in pids):
+        return True
+    for pid in pids:
+        os.kill(pid, signal.SIGCONT)
+    return False
 
 
 @contextmanager
@@ -133,10 +151,7 @@ def test_a_node_that_dies_loses_only_its_current_part(
         return len(list(parts.glob("part-*"))) if parts.exists() else 0
 
     with sweep(tmp_path, address, "--workers", "2") as process:
-        until(lambda: num_parts() >= NUM_BEFORE and bool(workers_of(node)), process)
-        for pid in workers_of(node):
-            # A stopped worker still has its part when the node is killed.
-            os.kill(pid, signal.SIGSTOP)
+        until(lambda: num_parts() >= NUM_BEFORE and stop_with_part(node), process)
         reached = num_parts() + NUM_BETWEEN
         until(lambda: num_parts() >= reached, process)
         assert num_parts() < NUM_PARTS / 2
