@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -83,9 +84,13 @@ def _of_sweep(folder: Path) -> Document:
     from simtrain.render.html.sweep_report import sweep_document
     from simtrain.studies.sweep.recorded import RecordedSweep
 
-    require("simtrain report --sweep", "pyarrow")
+    require("simtrain report --sweep", "pyarrow", "matplotlib")
     results, recorded = load_results(folder), RecordedSweep.of(folder)
-    return sweep_document(results, recorded.point if recorded else None)
+    return (
+        sweep_document(results, recorded.extrapolated_compute)
+        if recorded
+        else (sweep_document(results))
+    )
 
 
 def _of_iterations(
@@ -94,8 +99,7 @@ def _of_iterations(
     changes: list[str] | None,
     sensitivity: bool,
 ) -> Document:
-    from simtrain.render.html.report import report_document
-    from simtrain.render.html.run_data import ReportedRun
+    from simtrain.render.html.report import ReportedRun, report_document
     from simtrain.studies.unaligned_gather import unaligned_gather_warnings
     from simtrain.studies.unused_settings import settings_without_effect
     from simtrain.views.compare import Comparison
@@ -108,13 +112,42 @@ def _of_iterations(
             ReportedRun(
                 column.name,
                 column.result,
-                settings_without_effect(scenario),
+                arguments,
                 points,
-                unaligned_gather_warnings(column.result),
+                (
+                    *unaligned_gather_warnings(column.result),
+                    *settings_without_effect(scenario).values(),
+                ),
             )
-            for column, (_, scenario), points in zip(columns, loaded, curves, strict=True)
+            for column, (_, scenario), points, arguments in zip(
+                columns, loaded, curves, _arguments(scenarios, overrides, changes), strict=True
+            )
         ]
-        return report_document(runs, Comparison(columns, differences_between(columns)).to_dict())
+        # A single scenario without better hardware leaves nothing to compare.
+        is_compared = sensitivity or len(columns) > 1
+        comparison = Comparison(columns, differences_between(columns)) if is_compared else None
+        compared = shlex.join(
+            [
+                *scenarios,
+                *_options("--set", overrides),
+                *_options("--change", changes),
+                *([] if sensitivity else ["--no-sensitivity"]),
+            ]
+        )
+        return report_document(runs, comparison, compared)
+
+
+def _arguments(
+    scenarios: list[str], overrides: list[str] | None, changes: list[str] | None
+) -> list[str]:
+    """Return the arguments of `simtrain run` for each loaded scenario, in order."""
+    same = _options("--set", overrides)
+    copies = [[scenarios[0], *same, *_options("--set", changes)]] if changes else []
+    return [shlex.join(words) for words in ([[name, *same] for name in scenarios] + copies)]
+
+
+def _options(option: str, values: list[str] | None) -> list[str]:
+    return [word for value in values or () for word in (option, value)]
 
 
 def _curves_of(column: ScenarioColumn) -> tuple[ResourceCurve, ...]:

@@ -167,6 +167,7 @@ def query(
     as_json: JsonOption = False,
     as_csv: CsvOption = False,
     as_markdown: MarkdownOption = False,
+    table: TableOption = None,
 ) -> None:
     """Query the results of a sweep with SQL, also while the sweep is running.
 
@@ -177,7 +178,7 @@ def query(
     from simtrain.studies.sweep.query import query as run_query
     from simtrain.views.sweep import answer_view
 
-    output = Output(as_json, as_csv, as_markdown)
+    output = Output(as_json, as_csv, as_markdown, table)
     answer = run_query(folder, sql)
     # A table cut to the width would show wrong numbers; columns beyond it follow below.
     show(output, answer, lambda: answer_view(answer), width=_FULL_WIDTH)

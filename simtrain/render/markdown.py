@@ -15,6 +15,7 @@ from simtrain.views.view import (
     Table,
     Verdict,
     View,
+    fact_text,
     text_of,
 )
 
@@ -67,7 +68,7 @@ def _(part: Table) -> str:
 
 @_written.register
 def _(part: Facts) -> str:
-    return "\n".join(f"- **{name}**: {value}" for name, value in part.rows)
+    return "\n".join(f"- **{name}**: {fact_text(value)}" for name, value in part.rows)
 
 
 @_written.register

@@ -32,6 +32,7 @@ from simtrain.views.view import (
     TimelinePicture,
     Verdict,
     View,
+    fact_text,
     text_of,
     value_of,
 )
@@ -298,22 +299,26 @@ class ContinuedTable:
 
 @dataclass(frozen=True)
 class Bar:
-    """A bar with a length proportional to a share of 1; all bars of a column have one scale."""
+    """A bar with a length proportional to a share of 1; all bars of a column have one scale.
+
+    Bars of shares below 0 are lighter.
+    """
 
     share: float
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Fill the share of the column's width."""
-        yield Text("█" * round(options.max_width * min(self.share, 1)), no_wrap=True)
+        length = round(options.max_width * min(abs(self.share), 1))
+        yield Text(("░" if self.share < 0 else "█") * length, no_wrap=True)
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
         """Allow a narrow column; all its bars are scaled alike."""
         return Measurement(_LEAST_BAR, _BAR_WIDTH)
 
 
-def properties(rows: Iterable[tuple[str, str]]) -> RichTable:
+def properties(rows: Iterable[tuple[str, str | Cell]]) -> RichTable:
     """Return names in bold and their values."""
     grid = RichTable.grid(padding=(0, 2))
     for name, value in rows:
-        grid.add_row(Text(name, style="bold"), Text(value))
+        grid.add_row(Text(name, style="bold"), Text(fact_text(value)))
     return grid

@@ -16,7 +16,7 @@ from simtrain.iteration.report.difference import Difference
 from simtrain.iteration.report.remarks import mfu_remarks
 from simtrain.iteration.report.result import Result
 from simtrain.studies.sensitivity import FACTOR, Sensitivity
-from simtrain.units import format_bytes, format_seconds, four_digits
+from simtrain.units import format_bytes, four_digits
 from simtrain.views.kinds import (
     BAR,
     FINE_SHARE,
@@ -26,6 +26,7 @@ from simtrain.views.kinds import (
     SIGNED_SHARE,
     TEXT,
 )
+from simtrain.views.result import iteration_time, token_rate
 from simtrain.views.view import Cell, Column, Facts, Part, Row, Sentences, Table, View, remarks
 
 _MOST_OTHERS = 3
@@ -133,14 +134,12 @@ def _name(name: str, group: int) -> str:
 def _side_by_side(columns: dict[str, ScenarioColumn], group: int) -> Table:
     results = [column.result for column in columns.values()]
     rows = [
-        Row(("iteration time", *(format_seconds(result.iteration_time_s) for result in results))),
+        Row(("iteration time", *map(iteration_time, results))),
         Row(("90 % interval", *(result.interval.ends for result in results))),
-        Row(("tokens per second", *(f"{result.tokens_per_s:,.0f}" for result in results))),
-        Row(("MFU", *(f"{result.mfu:.1%}" for result in results))),
-        Row(
-            ("peak memory", *(format_bytes(result.memory.fullest.peak_bytes) for result in results))
-        ),
-        Row(("GPUs", *(f"{result.scenario.num_gpus:,}" for result in results))),
+        Row(("tokens per second", *map(token_rate, results))),
+        Row(("MFU", *(Cell(result.mfu, f"{result.mfu:.1%}") for result in results))),
+        Row(("peak memory", *(_peak_memory(result) for result in results))),
+        Row(("GPUs", *(_gpus(result) for result in results))),
     ]
     data = [
         {
@@ -154,8 +153,17 @@ def _side_by_side(columns: dict[str, ScenarioColumn], group: int) -> Table:
         }
         for letter, column in columns.items()
     ]
-    headings = [Column("figure", "", TEXT), *(Column(name, name, NUMBER) for name in columns)]
+    headings = [Column("", "", TEXT), *(Column("", name, NUMBER) for name in columns)]
     return Table(_name("scenarios", group), "Side by side", headings, rows, data=data)
+
+
+def _peak_memory(result: Result) -> Cell:
+    peak_bytes = result.memory.fullest.peak_bytes
+    return Cell(peak_bytes, format_bytes(peak_bytes))
+
+
+def _gpus(result: Result) -> Cell:
+    return Cell(result.scenario.num_gpus, f"{result.scenario.num_gpus:,}")
 
 
 def _changed_fields(columns: dict[str, ScenarioColumn], group: int) -> Table:
@@ -186,6 +194,7 @@ def _written(value: object) -> str:
 def _causes(letter: str, difference: Difference) -> Table:
     base_s, other_s = difference.base.breakdown_s, difference.other.breakdown_s
     total_s, other_total_s = difference.base.iteration_time_s, difference.other.iteration_time_s
+    largest_s = max(_ROUNDING * total_s, *map(abs, difference.causes_s.values()))
     rows = [
         Row(
             (
@@ -193,6 +202,7 @@ def _causes(letter: str, difference: Difference) -> Table:
                 _time(base_s[name], total_s),
                 _time(other_s[name], other_total_s),
                 *_change(cause_s, total_s),
+                cause_s / largest_s,
             )
         )
         for name, cause_s in difference.causes_s.items()
@@ -204,6 +214,7 @@ def _causes(letter: str, difference: Difference) -> Table:
         Column(f"{letter}_s", letter, SECONDS, "the mean over the stages"),
         Column("difference_s", "difference", SIGNED_SECONDS),
         Column("share", "of A", SIGNED_SHARE, "of the first scenario's iteration time"),
+        Column("", "", BAR),
     )
     change = _change(difference.difference_s, total_s)
     return Table(
@@ -211,7 +222,8 @@ def _causes(letter: str, difference: Difference) -> Table:
         f"Why {letter} differs from A (mean over stages)",
         columns,
         rows,
-        end=Row(("iteration", total_s, other_total_s, *change)),
+        end=Row(("iteration", total_s, other_total_s, *change, None)),
+        optional=("",),
     )
 
 

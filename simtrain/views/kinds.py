@@ -17,17 +17,20 @@ class Kind:
         text: the text of a value; None reads as nothing.
         is_number: aligned to the right, on one line.
         is_whole: text on one line.
-        is_bar: shares of 1, drawn as bars where a medium can.
+        is_bar: shares of 1, drawn as bars where a medium can; below 0 to the left.
+        is_entry: names of entries of a hardware profile, which a page links to.
     """
 
     text: Callable[[Any], str]
     is_number: bool = True
     is_whole: bool = False
     is_bar: bool = False
+    is_entry: bool = False
 
 
 TEXT = Kind(str, is_number=False)
 WHOLE_TEXT = Kind(str, is_number=False, is_whole=True)
+ENTRY = Kind(str, is_number=False, is_whole=True, is_entry=True)
 NUMBER = Kind(str)
 COUNT = Kind("{:,}".format)
 ROUNDED = Kind("{:,.0f}".format)

@@ -9,19 +9,19 @@ from typing import Any
 from simtrain.iteration.report.breakdown import CAUSE_LABELS
 from simtrain.iteration.report.operators import HOST_ISSUE, Operator, Operators
 from simtrain.units import format_seconds, four_digits
-from simtrain.views.kinds import BYTES, COUNT, SECONDS, SHARE, TEXT, WHOLE_TEXT, Kind
+from simtrain.views.kinds import BYTES, COUNT, ENTRY, SECONDS, SHARE, TEXT, WHOLE_TEXT, Kind
 from simtrain.views.view import Cell, Column, Facts, Row, Table, View, remarks
 
 LEAST_SHARE = 1e-3
 """Operators below this share of the iteration are one row for each cause."""
 _FLOPS = Kind(lambda flops: f"{four_digits(flops / 1e12)} TFLOP")
 _COLUMNS = (
-    Column("name", "op", TEXT),
+    Column("op", "op", TEXT),
     Column("phase", "pass", TEXT, "F forward, I input gradients, W weight gradients, R recompute"),
     Column("count", "count", COUNT, "how often one rank runs the op"),
     Column("shape", "shape", TEXT),
     Column("flops", "FLOPs", _FLOPS, "of all runs"),
-    Column("num_bytes", "bytes", BYTES, "that all runs read and write, or send"),
+    Column("bytes", "bytes", BYTES, "that all runs read and write, or send"),
     Column("exposed_s", "time", SECONDS, "seconds by which the iteration is longer for the op"),
     Column(
         "hidden_s",
@@ -32,11 +32,11 @@ _COLUMNS = (
     Column("share", "%", SHARE, "of the iteration"),
     Column("rate", "rate", Kind(str), "FLOP/s if arithmetic limits the op, else bytes/s"),
     Column("limit", "limit", WHOLE_TEXT),
-    Column("entry", "profile entry", WHOLE_TEXT, "the entry that the time follows from"),
+    Column("entry", "profile entry", ENTRY, "the entry that the time follows from"),
     Column("basis", "basis", TEXT),
 )
 _NAMES = [column.name for column in _COLUMNS]
-_OPTIONAL = ("num_bytes", "flops", "basis", "entry", "shape", "count", "phase", "hidden_s")
+_OPTIONAL = ("bytes", "flops", "basis", "entry", "shape", "count", "phase", "hidden_s")
 _ROUNDING = 1e-9
 _PASSES = {"forward": "F", "input_gradient": "I", "weight_gradient": "W", "recompute": "R"}
 
@@ -104,7 +104,8 @@ def _of_cause(operators: Sequence[Operator], table: Operators) -> Iterator[Row]:
     if others := [row for row in operators if row.total_s < least_s]:
         time_s, hidden_s = sum(row.exposed_s for row in others), sum(row.hidden_s for row in others)
         count = sum(row.count for row in others)
-        yield _row(f"  {len(others)} smaller", time_s, table, hidden_s, count=count)
+        smaller = _row(f"  {len(others)} smaller", time_s, table, hidden_s, count=count)
+        yield Row(smaller.cells, "soft")
 
 
 def _operator_row(row: Operator, table: Operators) -> Row:
@@ -118,7 +119,7 @@ def _operator_row(row: Operator, table: Operators) -> Row:
         count=row.count,
         shape=row.shape,
         flops=row.flops or None,
-        num_bytes=row.num_bytes or None,
+        bytes=row.num_bytes or None,
         rate=rate_of(row),
         limit=str(row.bottleneck.limit) if row.bottleneck else "",
         entry=row.bottleneck.entry if row.bottleneck else "",
@@ -129,7 +130,7 @@ def _operator_row(row: Operator, table: Operators) -> Row:
 def _row(op: str, time_s: float, table: Operators, hidden_s: float = 0.0, /, **more: Any) -> Row:
     """Return a row with the cells that all rows have, and more by the names of their columns."""
     cells = more | {
-        "name": op,
+        "op": op,
         "exposed_s": time_s,
         "hidden_s": hidden_s if hidden_s > LEAST_SHARE * time_s else Cell(hidden_s, ""),
         "share": time_s / table.iteration_time_s,

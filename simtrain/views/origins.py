@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+from simtrain.base.wording import Number, Sentence
 from simtrain.iteration.report.operators import Operator, Source
 from simtrain.iteration.report.origins import Explained, Origin
 from simtrain.units import format_bytes, format_seconds, four_digits
+from simtrain.views.kinds import TEXT
 from simtrain.views.operators import rate_of
-from simtrain.views.view import Branch, Part, Sentences, View
+from simtrain.views.view import Branch, Cell, Column, Part, Row, Sentences, Table, View
 
 _LEAST_PART = 0.005
 """Parts below this one are not shown."""
@@ -16,8 +19,7 @@ _LEAST_PART = 0.005
 
 def origins_view(explained: Explained, profile: str) -> View:
     """The figure, what it is computed from, and the profile entries with their sources."""
-    origin = explained.origin
-    figure = Branch(origin.name, _said(origin, origin), _parts(origin, origin))
+    figure = figure_branch(explained.origin)
     parts: list[Part] = [Sentences([f"{explained.scenario}:"], style=None), figure]
     if explained.sources:
         entries = [
@@ -26,6 +28,27 @@ def origins_view(explained: Explained, profile: str) -> View:
         ]
         parts.append(Branch("", f"Entries of the hardware profile {profile}", entries))
     return View(parts)
+
+
+def figure_branch(origin: Origin) -> Branch:
+    """A figure and what it is computed from."""
+    return Branch(origin.name, _said(origin, origin), _parts(origin, origin))
+
+
+def entries_table(sources: Iterable[Source], profile: str) -> Table:
+    """Entries of a hardware profile with what their values come from."""
+    columns = (
+        Column("entry", "entry", TEXT),
+        Column("value", "value", TEXT, "in the profile"),
+        Column("source", "source", TEXT),
+        Column("fitted_on", "fitted on", TEXT),
+    )
+    rows = []
+    for source in sorted(sources, key=lambda source: source.entry):
+        value = Cell(source.value, shown_value(source.entry, source.value))
+        fitted_on = source.fitted_on or "not fitted: published"
+        rows.append(Row((source.entry, value, source.source, fitted_on), entry=source.entry))
+    return Table("entries", f"Entries of the hardware profile {profile}", columns, rows)
 
 
 def _parts(origin: Origin, whole: Origin) -> list[Branch]:
@@ -47,12 +70,13 @@ def _used(origin: Origin) -> Branch:
     return Branch("", f"from {words}", is_soft=True)
 
 
-def _said(origin: Origin, whole: Origin) -> str:
-    text = f" = {_value(origin)}"
+def _said(origin: Origin, whole: Origin) -> Sentence:
+    words: list[str | Number] = [" = ", Number(origin.value, _value(origin))]
     if origin.unit and origin is not whole:
-        text += f" ({origin.value / whole.value:.1%})"
+        share = origin.value / whole.value
+        words += [" (", Number(share, f"{share:.1%}"), ")"]
     remark = _about(origin.operator) if origin.operator else origin.remark
-    return f"{text}: {remark}" if remark else text
+    return Sentence(*words, *([": ", remark] if remark else []))
 
 
 def _value(origin: Origin) -> str:

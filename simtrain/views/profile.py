@@ -99,13 +99,13 @@ def load_page(name_or_path: str | pathlib.Path) -> ProfilePage:
 def profile_view(page: ProfilePage) -> View:
     """Show the profile's evidence, and one table per section."""
     profile = page.profile
-    said = [profile.description, page.evidence.sentence, *_validation_lines(page.validated_on)]
+    said = [profile.description, page.evidence.sentence, *validation_lines(page.validated_on)]
     sections = groupby(page.entries, key=lambda entry: entry.section)
     tables = [_section_table(section, [*entries]) for section, entries in sections]
     return View([Heading(profile.name), Sentences(said, style=None), *tables])
 
 
-def _validation_lines(errors: ValidatedOn | None) -> list[str]:
+def validation_lines(errors: ValidatedOn | None) -> list[str]:
     """State the errors of predicted iteration times against measured ones."""
     if errors is None:
         return ["Validated on: compared with no measured iteration that simtrain knows of."]
@@ -129,7 +129,8 @@ def _section_table(section: str, entries: list[ShownEntry]) -> Table:
     for shown in entries:
         fitted_on = f"\nfitted on: {shown.entry.fitted_on}" if shown.entry.fitted_on else ""
         value = Cell(str(shown.written), _shown(shown))
-        rows.append(Row((shown.name, value, shown.entry.source + fitted_on)))
+        text = shown.entry.source + fitted_on
+        rows.append(Row((shown.name, value, text), entry=f"{section}.{shown.name}"))
     return Table(section, section, columns, rows, widths=(3, 4, 7))
 
 

@@ -12,26 +12,36 @@ from simtrain.scenario.recompute_section import DEFAULT_MODULES
 from simtrain.units import format_seconds
 from simtrain.views.kinds import BAR, NUMBER, SECONDS, SHARE, TEXT
 from simtrain.views.memory import memory_verdict, peak_remarks, peaks_table
-from simtrain.views.view import Column, Facts, Row, Table, TimelinePicture, View, remarks
+from simtrain.views.view import (
+    Cell,
+    Column,
+    Facts,
+    Row,
+    Sentences,
+    Table,
+    TimelinePicture,
+    View,
+    remarks,
+)
 
 
 def result_view(result: Result, more: Iterable[str] = ()) -> View:
     """Show time, breakdown and memory; `more` has further remarks, on settings."""
     memory = result.memory
-    said = [*peak_remarks(memory), *remarks_on(result), *_extrapolation(result), *more]
     return View(
         [
-            _headline(result),
-            _breakdown(result),
+            headline(result),
+            breakdown_table(result),
             peaks_table(memory),
             TimelinePicture(result),
-            remarks([*said, evidence_for(result).sentence]),
+            result_remarks(result, more),
             memory_verdict(memory),
         ]
     )
 
 
-def _headline(result: Result) -> Facts:
+def headline(result: Result) -> Facts:
+    """The settings, the iteration time with its interval, and the rates."""
     scenario = result.scenario
     fused = ["fused attention"] if scenario.attention_backend == "fused" else []
     modules = scenario.recompute.modules
@@ -43,12 +53,22 @@ def _headline(result: Result) -> Facts:
             ("parameters", result.parameters_in_words),
             ("software", _stack(result)),
             ("cluster", f"{scenario.cluster}, GPUs used: {scenario.num_gpus}"),
-            ("iteration time", format_seconds(result.iteration_time_s)),
+            ("iteration time", iteration_time(result)),
             ("90 % interval", f"{result.interval.ends}: {result.interval.basis}"),
-            ("tokens per second", f"{result.tokens_per_s:,.0f}"),
+            ("tokens per second", token_rate(result)),
             ("MFU / HFU", f"{result.mfu:.1%} / {result.hfu:.1%}{_peak(result)}"),
         )
     )
+
+
+def iteration_time(result: Result) -> Cell:
+    """The iteration time."""
+    return Cell(result.iteration_time_s, format_seconds(result.iteration_time_s))
+
+
+def token_rate(result: Result) -> Cell:
+    """Tokens per second."""
+    return Cell(result.tokens_per_s, f"{result.tokens_per_s:,.0f}")
 
 
 def _peak(result: Result) -> str:
@@ -63,7 +83,7 @@ def _stack(result: Result) -> str:
     return f"{software.stack} ({overridden}: the scenario's)" if overridden else software.stack
 
 
-def _breakdown(result: Result) -> Table:
+def breakdown_table(result: Result) -> Table:
     """Time by cause: mean over the stages, and the range between stages."""
     total_s = result.iteration_time_s
     parts = []
@@ -92,6 +112,12 @@ def _breakdown(result: Result) -> Table:
         optional=("min to max\nover stages", ""),
         data=[dict(zip(names, part, strict=True)) for part in parts],
     )
+
+
+def result_remarks(result: Result, more: Iterable[str] = ()) -> Sentences:
+    """What the figures rest on and leave out; `more` has further remarks, on settings."""
+    said = [*peak_remarks(result.memory), *remarks_on(result), *_extrapolation(result), *more]
+    return remarks([*said, evidence_for(result).sentence])
 
 
 def _extrapolation(result: Result) -> list[str]:

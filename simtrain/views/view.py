@@ -44,10 +44,18 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row: one value or `Cell` for each column."""
+    """A row of a table.
+
+    Args:
+        cells: one value or `Cell` for each column.
+        style: how the row reads.
+        entry: the entry of a hardware profile that the row is about; columns of kind `ENTRY` lead
+            to it.
+    """
 
     cells: Sequence[Any]
     style: Style | None = None
+    entry: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +105,9 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Names and what is said of each, one a line."""
+    """Names and what is said of each, one a line; a `Cell` has the exact value of its text."""
 
-    rows: Sequence[tuple[str, str]]
+    rows: Sequence[tuple[str, str | Cell]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +128,7 @@ class Sentences:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A tree: a name, what is said of it, and its parts."""
+    """A tree: a name, what is said of it (a `Sentence` knows its numbers), and its parts."""
 
     name: str
     text: str = ""
@@ -186,6 +194,11 @@ class View:
         """Sentences and remarks, in order."""
         texts = (part.texts for part in self.parts if isinstance(part, Sentences))
         return [text for group in texts for text in group]
+
+
+def fact_text(fact: str | Cell) -> str:
+    """Return the text of a fact."""
+    return fact.text if isinstance(fact, Cell) else fact
 
 
 def text_of(cell: Any, column: Column) -> str:

@@ -61,7 +61,8 @@ class RunReport(PlainData):
     @property
     def errors(self) -> dict[str, Any] | None:
         """The profile's errors against measured iterations, if it has a file of them."""
-        return _validated_on(self.result)
+        validation = validation_for(self.result)
+        return validation.model_dump(mode="json", exclude={"version"}) if validation else None
 
 
 def evidence_for(result: Result) -> Evidence:
@@ -69,12 +70,12 @@ def evidence_for(result: Result) -> Evidence:
     return evidence_of(result.profile, result.scenario.cluster)
 
 
-def _validated_on(result: Result) -> dict[str, Any] | None:
+def validation_for(result: Result) -> ValidatedOn | None:
     """Return the profile's errors against measured iterations; None if it has no file of errors."""
     validation = validated_on(result.scenario.cluster)
     if validation and validation.measured_runs and not evidence_for(result).judged:
-        validation = _OF_OTHERS
-    return validation.model_dump(mode="json", exclude={"version"}) if validation else None
+        return _OF_OTHERS
+    return validation
 
 
 def _other_peaks(result: Result) -> Iterator[Sentence]:

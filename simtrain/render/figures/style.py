@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import io
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -210,6 +211,17 @@ def save(figure: Figure, files: Iterable[Path]) -> None:
         metadata = _NO_DATE[file.suffix.removeprefix(".").lower()]
         with replacing(file) as unfinished:
             figure.savefig(unfinished, dpi=_DOTS_PER_INCH, metadata=metadata)
+
+
+def svg_text(figure: Figure) -> str:
+    """Return a figure as SVG with real text and without a background, for a page."""
+    import matplotlib
+
+    with styled(), io.StringIO() as text:
+        _fix_layout(figure)
+        matplotlib.rcParams["svg.fonttype"] = "none"
+        figure.savefig(text, format="svg", metadata=_NO_DATE["svg"], transparent=True)
+        return text.getvalue()
 
 
 def _fix_layout(figure: Figure) -> None:

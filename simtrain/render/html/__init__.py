@@ -1,5 +1,6 @@
 """Reports as HTML files that open from disk without a network.
 
-`document` writes sections, data, styles and scripts to one file. `report` lists the sections of a
-report on simulated iterations; `sections` has one file for each. `assets` has styles and scripts.
+`document` writes sections, styles and scripts to one file. `view` renders the parts of views.
+`report` and `sweep_report` list the sections of reports: views, and pictures that pages draw
+themselves. `assets` has styles and scripts.
 """

@@ -65,11 +65,6 @@ class Axis:
         return [tick for tick in ticks if self.low * (1 - 1e-9) <= tick <= self.high * (1 + 1e-9)]
 
 
-def linear_axis(values: Sequence[float], label: str) -> Axis:
-    """Return an axis from zero to a little above the largest value."""
-    return Axis(0.0, 1.06 * max(values), label)
-
-
 def logarithmic_axis(values: Sequence[float], label: str) -> Axis:
     """Return a logarithmic axis with a margin around all values."""
     return Axis(min(values) / 1.15, 1.15 * max(values), label, is_logarithmic=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from simtrain.base.output_folder import check_suffix, write_text
-from simtrain.render.html.elements import Html, element, joined, plain_text
+from simtrain.render.html.elements import Html, element, json_text
 
 ASSETS = Path(__file__).parent / "assets"
 SUFFIXES = (".html", ".htm")
@@ -44,7 +43,7 @@ class Document:
     """An HTML document.
 
     Args:
-        title: title and first heading; `<title>` has its text alone.
+        title: title and first heading.
         lead: text below the title.
         sections: sections in order. A navigation bar at the top links to each.
         data: data in full precision. Scripts read them as `simtrain.data`.
@@ -94,7 +93,7 @@ def document_text(document: Document) -> str:
         element("meta", http_equiv="Content-Security-Policy", content=_POLICY),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name="color-scheme", content="light dark"),
-        element("title", plain_text(joined(document.title))),
+        element("title", document.title),
         *(element("style", asset(name)) for name in styles),
     )
     body = element(
@@ -114,12 +113,6 @@ def document_text(document: Document) -> str:
 def asset(name: str) -> Html:
     """Return the text of a style or script of `assets`."""
     return Html("\n" + (ASSETS / name).read_text(encoding="utf-8"))
-
-
-def json_text(data: Mapping[str, Any]) -> Html:
-    """Return data as JSON for a `<script>` element. Escaped `<` cannot end the element early."""
-    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return Html(text.replace("<", "\\u003c"))
 
 
 def _section(section: Section) -> Html:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
-from html import escape, unescape
+import json
+from collections.abc import Iterable, Mapping
+from html import escape
+from typing import Any
 
-_TO_THE_RIGHT = escape(">")
 _EMPTY = {"input", "meta", "link", "br", "hr", "col"}
 
 
@@ -44,27 +44,27 @@ def _attribute(name: str, value: str | bool) -> str:
     return f' {written}="{escape(value)}"'
 
 
-def attribute(name: str, *words: str) -> dict[str, str]:
-    """Return an attribute of plain text, such as a title, with the numbers in it.
+def number(value: Any, text: str) -> Html:
+    """Return a number as people read it, with its exact value; text is only escaped.
 
-    The text is the value of the attribute. Another attribute, `data-title` for a title, has the
-    same words as HTML, if they contain numbers.
+    Scripts find exact values in `<data>` elements: a selected number shows its own.
     """
-    html = joined(*words)
-    plain = {name: plain_text(html)}
-    return plain | {f"data_{name}": html} if "data-" in html else plain
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return joined(text)
+    return element("data", text, value=repr(value))
 
 
-def plain_text(html: Html) -> str:
-    """Return the text of HTML without its elements."""
-    return unescape(re.sub(r"<[^>]*>", "", html))
+def json_text(data: Mapping[str, Any]) -> Html:
+    """Return data as JSON for a `<script>` element. Escaped `<` cannot end the element early."""
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return Html(text.replace("<", "\\u003c"))
 
 
-def card(label: str, value: str, remark: str = "") -> Html:
-    """Return a card with a number in large type."""
+def card(label: str, value: str, remark: str = "", meaning: str = "") -> Html:
+    """Return a card with a number in large type; `meaning` says what the number is."""
     parts = {"label": label, "value": value, "remark": remark}
     blocks = (element("div", text, class_=name) for name, text in parts.items())
-    return element("div", *blocks, class_="card")
+    return element("div", *blocks, class_="card", data_meaning=meaning or label)
 
 
 def swatch(fill: str) -> Html:
@@ -79,42 +79,5 @@ def legend(entries: Iterable[tuple[str, str]]) -> Html:
 
 def scroll_box(content: Html, label: str) -> Html:
     """Return content in a box that scrolls sideways on narrow screens, so it takes the focus."""
-    name = attribute("aria_label", label)
-    return element("div", content, class_="scroll", tabindex="0", role="region", **name)
-
-
-def table(
-    caption: str, headings: Sequence[str], rows: Iterable[Sequence[str]], **attributes: str
-) -> Html:
-    """Return a table in a box that scrolls sideways on narrow screens.
-
-    Args:
-        caption: what the table shows.
-        headings: headings of the columns; a leading ">" (or, in HTML, "&gt;") aligns the column to
-            the right.
-        rows: cells; the first cell of a row is its heading.
-        attributes: attributes of the `<table>` element.
-    """
-    cells = [joined(heading) for heading in headings]
-    classes = ["number" if heading.startswith(_TO_THE_RIGHT) else "text" for heading in cells]
-    head = (
-        element("th", Html(heading.removeprefix(_TO_THE_RIGHT)), scope="col", class_=kind)
-        for heading, kind in zip(cells, classes, strict=True)
-    )
-    whole = element(
-        "table",
-        element("caption", caption),
-        element("thead", element("tr", *head)),
-        element("tbody", *(_row(cells, classes) for cells in rows)),
-        **attributes,
-    )
-    return scroll_box(whole, caption)
-
-
-def _row(cells: Sequence[str], classes: Sequence[str]) -> Html:
-    first, *others = cells
-    return element(
-        "tr",
-        element("th", first, scope="row", class_=classes[0]),
-        *(element("td", cell, class_=kind) for cell, kind in zip(others, classes[1:], strict=True)),
-    )
+    place = {"tabindex": "0", "role": "region", "aria_label": label}
+    return element("div", content, class_="scroll", **place)

@@ -1,93 +1,223 @@
-"""Build the report on simulated iterations from its data and sections."""
+"""The report on simulated iterations: the views of several commands, and pictures, on one page."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from simtrain.base.provenance import provenance
+from simtrain.iteration.report.operators import Source
+from simtrain.iteration.report.origins import FIGURES, Explained, explain_figure
+from simtrain.iteration.report.remarks import validation_for
+from simtrain.iteration.report.result import Result
+from simtrain.render.html import roofline, sliders, timeline
+from simtrain.render.html.bars import breakdown_bar, memory_bars
 from simtrain.render.html.document import Document, Section
-from simtrain.render.html.elements import Html, element, joined
-from simtrain.render.html.figures import Figures
-from simtrain.render.html.number_sources import NUMBER_SOURCES
-from simtrain.render.html.run_data import ReportedRun, run_data
-from simtrain.render.html.sections.answer import answer_section
-from simtrain.render.html.sections.assumptions import assumptions_section
-from simtrain.render.html.sections.breakdown import breakdown_section
-from simtrain.render.html.sections.comparison import comparison_section
-from simtrain.render.html.sections.memory import memory_section
-from simtrain.render.html.sections.operators import operators_section
-from simtrain.render.html.sections.roofline import roofline_section
-from simtrain.render.html.sections.sliders import sliders_section
-from simtrain.render.html.sections.sources import sources_section
-from simtrain.render.html.sections.timeline import timeline_section
+from simtrain.render.html.elements import Html, card, element, joined, number
+from simtrain.render.html.view import printed_by, view_html
+from simtrain.scenario.resolved import resolved_settings
+from simtrain.studies.sensitivity import ResourceCurve
+from simtrain.units import format_bytes
+from simtrain.views.compare import Comparison, compare_view
+from simtrain.views.memory import memory_verdict, memory_view
+from simtrain.views.operators import operators_view
+from simtrain.views.origins import entries_table, figure_branch
+from simtrain.views.profile import validation_lines
+from simtrain.views.result import (
+    breakdown_table,
+    headline,
+    iteration_time,
+    result_remarks,
+    token_rate,
+)
+from simtrain.views.settings import settings_view
+from simtrain.views.view import Sentences, View
+
+_NOT_MODELLED = (
+    "Differences between GPUs and between runs, congestion between jobs, failures, checkpoints, "
+    "data loading, and Python work on the host other than launching kernels."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedRun:
+    """An iteration of a report.
+
+    Args:
+        name: the name by which the user referred to the scenario.
+        result: its simulation.
+        arguments: what follows `simtrain run` to simulate it again; by default the name.
+        curves: the same iteration with less and more of each resource (`resource_curves`). Without
+            them, the report has no sliders.
+        remarks: more remarks, on settings.
+    """
+
+    name: str
+    result: Result
+    arguments: str = ""
+    curves: Sequence[ResourceCurve] = ()
+    remarks: Sequence[str] = ()
+
+    def command(self, name: str, figure: str = "") -> str:
+        """Return the command of a view, such as `simtrain memory llama3_70b`."""
+        return " ".join(filter(None, ("simtrain", name, self.arguments or self.name, figure)))
+
+    @property
+    def run_command(self) -> str:
+        """The command that simulates the iteration."""
+        return self.command("run") + (" --allow-oom" if not self.result.memory.fits else "")
 
 
 def report_document(
-    runs: Sequence[ReportedRun], comparison: Mapping[str, Any] | None = None
+    runs: Sequence[ReportedRun], comparison: Comparison | None = None, compared: str = ""
 ) -> Document:
     """Build the report on one or several iterations.
 
     Args:
         runs: the iterations.
-        comparison: data that `simtrain compare --json` prints about them. Without it, no section
-            says what the time depends on. Without curves of all runs, no section has sliders.
+        comparison: the iterations side by side, and with better hardware. Without it, no section
+            says what the time depends on.
+        compared: what follows `simtrain compare` to compute it again; by default the names.
     """
-    clusters = dict.fromkeys(run.result.scenario.cluster for run in runs)
-    data = {
-        "runs": [run_data(run) for run in runs],
-        "comparison": comparison,
-        "made_with": [provenance(cluster) for cluster in clusters],
-        "number_sources": [*map(asdict, NUMBER_SOURCES)],
-    }
-    figures = Figures(data)
-    names = [run.at("name").words for run in figures.at("runs").each()]
-    title = joined(*names, separator=" against ")
-    return Document(title, _lead(runs), _sections(figures), data, _foot(figures))
+    names = [run.name for run in runs]
+    lead = "One training iteration" if len(runs) == 1 else "Training iterations"
+    words = f"{lead}, simulated by simtrain. Select a number to see its exact value and source."
+    sections = [*_sections(runs, comparison, compared or " ".join(names))]
+    return Document(" against ".join(names), element("p", words), sections, foot=_foot(runs))
 
 
-def _sections(figures: Figures) -> list[Section]:
-    runs, compared = figures.at("runs"), figures.at("comparison")
-    first = [breakdown_section(runs)]
-    if compared.value:
-        # Whoever compares asks first for the difference.
-        place = 0 if compared.value["differences"] else 1
-        first.insert(place, comparison_section(compared))
-    if all(run["curves"] for run in runs.value):
-        first.append(sliders_section(runs))
-    return [
-        answer_section(runs),
-        *first,
-        *(
-            section(runs)
-            for section in (
-                timeline_section,
-                memory_section,
-                operators_section,
-                roofline_section,
-                sources_section,
-                assumptions_section,
-            )
-        ),
-    ]
-
-
-def _lead(runs: Sequence[ReportedRun]) -> Html:
-    words = "One training iteration" if len(runs) == 1 else "Training iterations"
-    return element(
-        "p", f"{words}, simulated by simtrain. Select a number to see its exact value and source."
-    )
-
-
-def _foot(figures: Figures) -> Html:
-    lines = (
-        element(
-            "p",
-            *("simtrain ", made.at("simtrain").words, " · hardware profile "),
-            *(made.at("profile").words, " · SHA-256 "),
-            element("code", made.at("profile_sha256").words),
-        )
-        for made in figures.at("made_with").each()
-    )
+def _foot(runs: Sequence[ReportedRun]) -> Html:
+    lines = []
+    for cluster in dict.fromkeys(run.result.scenario.cluster for run in runs):
+        made = provenance(cluster)
+        digest = element("code", made["profile_sha256"])
+        words = f"simtrain {made['simtrain']} · hardware profile {made['profile']} · SHA-256 "
+        lines.append(element("p", words, digest))
     return joined(*lines)
+
+
+def _sections(
+    runs: Sequence[ReportedRun], comparison: Comparison | None, compared: str
+) -> Iterator[Section]:
+    def of_each(build: Callable[[ReportedRun], Html]) -> Html:
+        """Build a part for each run, below the run's name if there are several."""
+        if len(runs) == 1:
+            return build(runs[0])
+        return joined(*(joined(element("h3", run.name), build(run)) for run in runs))
+
+    breakdown = of_each(_breakdown)
+    middle = [Section("breakdown", "Where the time goes", breakdown, ("breakdown.css",))]
+    if comparison:
+        # Whoever compares asks first for the difference.
+        place = 0 if comparison.differences else 1
+        title = "Comparison" if len(runs) > 1 else "What the time depends on"
+        body = view_html(compare_view(comparison), f"simtrain compare {compared} --allow-oom")
+        middle.insert(place, Section("comparison", title, body))
+    yield Section("answer", "Answer", of_each(_answer), ("answer.css",))
+    yield from middle
+    if all(run.curves for run in runs):
+        introduction = element("p", sliders.INTRODUCTION)
+        blocks = of_each(lambda run: sliders.sliders(run.curves, _anchor(runs, run), run.name))
+        title = "A faster or slower cluster"
+        body = joined(introduction, blocks)
+        yield Section("sliders", title, body, sliders.STYLES, sliders.SCRIPTS)
+    figures = timeline.timelines({run.name: run.result for run in runs})
+    title = "Timeline and memory over time"
+    yield Section("timeline", title, figures, timeline.STYLES, timeline.SCRIPTS)
+    yield Section("memory", "Memory", of_each(_memory), ("memory.css",))
+    blocks = of_each(lambda run: _operators(run, _scope(runs, run)))
+    yield Section("operators", "Operators and their sources", blocks, scripts=("sort.js",))
+    pictures = of_each(lambda run: roofline.roofline(run.result.operators()))
+    yield Section("roofline", "Roofline", pictures, roofline.STYLES)
+    blocks = of_each(lambda run: _sources(run, _scope(runs, run)))
+    yield Section("sources", "Sources", blocks, ("sources.css",), ("sources.js",))
+    yield Section("assumptions", "Assumptions", of_each(_assumptions))
+
+
+def _anchor(runs: Sequence[ReportedRun], run: ReportedRun) -> str:
+    return f"sliders-{runs.index(run)}"
+
+
+def _scope(runs: Sequence[ReportedRun], run: ReportedRun) -> str:
+    """Return the prefix of the ids of a run's profile entries."""
+    return f"{runs.index(run)}-"
+
+
+def _answer(run: ReportedRun) -> Html:
+    """The main figures as cards, then the settings, what the figures rest on, and what fits."""
+    result = run.result
+    memory, time, rate = result.memory, iteration_time(result), token_rate(result)
+    peak_bytes = memory.fullest.peak_bytes
+    others = (
+        f"{mfu:.1%} of the {dtype} peak"
+        for dtype, mfu in result.mfu_by_peak.items()
+        if dtype != "bf16"
+    )
+    fits, style = ("fits", "good") if memory.fits else ("does not fit", "bad")
+    within = joined(
+        element("strong", fits, class_=style), f" in {format_bytes(memory.capacity_bytes)}"
+    )
+    cards = (
+        card(
+            "Iteration time",
+            number(time.value, time.text),
+            f"90 % interval: {result.interval.ends}",
+            "The end of the last task of the simulated timeline.",
+        ),
+        card("Tokens per second", number(rate.value, rate.text)),
+        card(
+            "MFU",
+            number(result.mfu, f"{result.mfu:.1%}"),
+            "; ".join([f"HFU {result.hfu:.1%}", *others]),
+            "Model FLOPs / (GPUs × peak FLOP/s of bf16 × iteration time).",
+        ),
+        card("Peak memory", number(peak_bytes, format_bytes(peak_bytes)), within),
+        card("GPUs", f"{result.scenario.num_gpus:,}", result.scenario.cluster),
+    )
+    said = result_remarks(result, run.remarks)
+    view = View([headline(result), memory_verdict(memory), said])
+    figures = printed_by(run.run_command, element("div", *cards, class_="cards"))
+    return joined(figures, view_html(view, run.run_command))
+
+
+def _breakdown(run: ReportedRun) -> Html:
+    table = view_html(View([breakdown_table(run.result)]), run.run_command)
+    return joined(breakdown_bar(run.result), table)
+
+
+def _memory(run: ReportedRun) -> Html:
+    report = run.result.memory
+    return joined(memory_bars(report), view_html(memory_view(report), run.command("memory")))
+
+
+def _operators(run: ReportedRun, scope: str) -> Html:
+    view = operators_view(run.result.operators(), run.name)
+    return view_html(view, f"{run.run_command} --ops", scope)
+
+
+def _sources(run: ReportedRun, scope: str) -> Html:
+    """The parts of each figure, and what all profile entries behind them rest on."""
+    explained = {name: explain_figure(run.result, name) for name in FIGURES}
+    trees = (
+        printed_by(run.command("explain", name), view_html(View([figure_branch(each.origin)])))
+        for name, each in explained.items()
+    )
+    entries = entries_table(_entries(run.result, explained.values()), run.result.profile.name)
+    errors = Sentences(validation_lines(validation_for(run.result)), style=None)
+    return joined(*trees, view_html(View([errors, entries]), scope=scope))
+
+
+def _entries(result: Result, explained: Iterable[Explained]) -> list[Source]:
+    sources = dict(result.operators().sources)
+    for each in explained:
+        sources |= each.sources
+    return [*sources.values()]
+
+
+def _assumptions(run: ReportedRun) -> Html:
+    not_modelled = element("p", element("strong", "Not modelled: "), _NOT_MODELLED)
+    view = settings_view(resolved_settings(run.result.scenario))
+    # The command prints the scenario's `recompute: auto`, not what simtrain chose for it.
+    command = "" if run.result.recompute_choice else f"{run.command('run')} --explain-settings"
+    settings = view_html(view, command)
+    return joined(not_modelled, element("details", element("summary", "All settings"), settings))

@@ -7,8 +7,7 @@ import pytest
 
 from simtrain.iteration.report.result import Result
 from simtrain.render.html.document import write_document
-from simtrain.render.html.report import report_document
-from simtrain.render.html.run_data import ReportedRun
+from simtrain.render.html.report import ReportedRun, report_document
 from simtrain.studies.sensitivity import ResourceCurve, resource_curves
 from simtrain.studies.simulation import simulate
 from tests.helpers.browser import Browser, chromium
@@ -39,6 +38,6 @@ def page(
 ) -> pathlib.Path:
     """Write one report on all cases."""
     file = tmp_path_factory.mktemp("report") / "report.html"
-    runs = [ReportedRun(name, result, {}, curves[name]) for name, result in results.items()]
+    runs = [ReportedRun(name, result, curves=curves[name]) for name, result in results.items()]
     write_document(report_document(runs), file)
     return file

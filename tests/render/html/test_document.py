@@ -7,8 +7,7 @@ import pytest
 
 from simtrain.errors import InputError
 from simtrain.render.html.document import ASSETS, Document, Section, document_text, write_document
-from simtrain.render.html.elements import Html, element, joined, table
-from simtrain.render.html.figures import Figures
+from simtrain.render.html.elements import Html, element, joined, number
 from tests.render.html.pages import parsed
 
 EVIL = "</script><img src=x onerror=alert(1)>&\"'"
@@ -32,21 +31,12 @@ def test_attributes_and_tables_are_valid_html() -> None:
         '<p data-at="/x" class="a" hidden>&lt;<b></p>'
     )
     assert element("br") == "<br>"
-    page = parsed(table("Times", ["op", ">time"], [("gemm", "1 s")]))
-    assert [about["scope"] for about, _ in page.of("th")] == ["col", "col", "row"]
-    assert page.of("td") == [({"class": "number"}, "1 s")]
 
 
-def test_a_number_states_its_place_and_exact_value() -> None:
-    figures = Figures({"a/b": [{"time_s": 0.1 + 0.2}, {"time_s": 0.6}]}).at("a/b")
-    (about, text), *others = parsed(figures.at(0, "time_s").seconds).of("data")
-    assert (about, text) == (
-        {"value": "0.30000000000000004", "data-at": "/a~1b/0/time_s"},
-        "300 ms",
-    )
-    assert not others
-    share = figures.at(0, "time_s").share_of(figures.at(1, "time_s"))
-    assert parsed(share).of("data")[0][0]["data-of"] == "/a~1b/1/time_s"
+def test_a_number_has_its_exact_value_and_text_has_none() -> None:
+    (only,) = parsed(number(0.1 + 0.2, "300 ms")).of("data")
+    assert only == ({"value": "0.30000000000000004"}, "300 ms")
+    assert number("2 < 3", "2 < 3") == "2 &lt; 3" and number(True, "true") == "true"
 
 
 def test_every_style_and_script_is_part_of_the_file_and_loads_nothing() -> None:

@@ -1,7 +1,6 @@
-"""Every number that a report shows or reads aloud has its exact value and its source."""
+"""Every number of a page has its exact value, and is printed by the command that the page names."""
 
 import functools
-import json
 import pathlib
 from collections.abc import Iterator
 from typing import Any
@@ -11,116 +10,91 @@ import pytest
 import simtrain.studies.evaluation  # binds the function that the fixture replaces
 import simtrain.studies.sensitivity
 import simtrain.studies.simulation
+from simtrain.base.strict_yaml.model_fields import data_of
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario
 from tests.helpers.command_line import call
-from tests.render.html.numbers import data_of, is_rounded, read, source_of, value_at, wrong_numbers
+from tests.render.html.printed_tables import (
+    TableReader,
+    is_rounded,
+    printed_csv,
+    read_tables,
+    wrong_numbers,
+)
 
 pytestmark = pytest.mark.slow
 
-Page = tuple[tuple[str, ...], tuple[str, ...]]
-PAGES: dict[str, Page] = {
+PAGES: dict[str, tuple[str, ...]] = {
     "two scenarios": (
-        ("table4_full", "table4_selective_sequence"),
-        ("cluster=h100_sxm", "batch.global=16"),
+        *("table4_full", "table4_selective_sequence"),
+        *("--set", "cluster=h100_sxm", "--set", "batch.global=16"),
     ),
-    "experts": (("qwen3_30b_a3b",), ("batch.global=64",)),
-    "fp8": (("llama3_8b",), ("precision.compute=fp8", "batch.global=32")),
-    "chosen recompute": (("gpt2_1_5b",), ("recompute=auto", "hardware.gpu.memory_capacity=30 GiB")),
+    "experts": ("qwen3_30b_a3b", "--set", "batch.global=64", "--no-sensitivity"),
+    "fp8": (
+        *("llama3_8b", "--set", "precision.compute=fp8", "--set", "batch.global=32"),
+        *("--change", "batch.micro=2", "--no-sensitivity"),
+    ),
+    "does not fit": (
+        *("gpt2_1_5b", "--set", "hardware.gpu.memory_capacity=4 GiB", "--no-sensitivity"),
+    ),
+    "chosen recompute": (
+        *("gpt2_1_5b", "--set", "recompute=auto", "--no-sensitivity"),
+        *("--set", "hardware.gpu.memory_capacity=30 GiB"),
+    ),
 }
-"""Scenarios and settings of each page. One page says what to buy first."""
-WITH_SENSITIVITY = "two scenarios"
+"""Arguments of `simtrain report`. One page says what to buy first."""
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _simulated_once() -> Iterator[None]:
     """Simulate each scenario once for all commands that this module runs."""
-    simulate, found = simtrain.studies.simulation.simulate, dict[str, Result]()
+    simulate, results = simtrain.studies.simulation.simulate, dict[str, Result]()
 
     @functools.wraps(simulate)
     def once(scenario: Scenario, *arguments: Any, **named: Any) -> Result:
         if arguments or "profile" in named:  # the key does not contain all entries of a profile
             return simulate(scenario, *arguments, **named)
-        key = repr((scenario, named))
-        if key not in found:
-            found[key] = simulate(scenario, *arguments, **named)
-        return found[key]
+        key = repr((data_of(scenario), named))
+        if key not in results:
+            results[key] = simulate(scenario, *arguments, **named)
+        return results[key]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(simtrain.studies.simulation, "simulate", once)
         yield
 
 
-@functools.cache
-def page(name: str, folder: pathlib.Path) -> str:
-    """Write a report, and return its HTML."""
-    scenarios, settings = PAGES[name]
-    file = folder / f"{name.replace(' ', '_')}.html"
-    without = [] if name == WITH_SENSITIVITY else ["--no-sensitivity"]
-    outcome = call("report", *scenarios, *options(settings), *without, "-o", str(file))
+def page(arguments: tuple[str, ...], folder: pathlib.Path) -> TableReader:
+    """Write a report, and read its numbers."""
+    file = folder / "report.html"
+    outcome = call("report", *arguments, "-o", str(file))
     assert (outcome.exit_code, outcome.stderr) == (0, "")
-    return file.read_text("utf-8")
-
-
-def options(settings: tuple[str, ...]) -> list[str]:
-    """Return settings as options of a command."""
-    return [word for setting in settings for word in ("--set", setting)]
-
-
-@functools.cache
-def printed(command: str, settings: tuple[str, ...]) -> Any:
-    """Return the JSON that a command prints."""
-    words = command.split()
-    may_not_fit = ["--allow-oom"] if words[0] in ("run", "compare") else []
-    given = [] if words[0] == "profile" else [*options(settings), *may_not_fit]
-    outcome = call(*words, *given, "--json")
-    assert outcome.exit_code == 0, outcome.stderr
-    return json.loads(outcome.stdout)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    return tmp_path_factory.mktemp("reports")
+    return read_tables(file.read_text("utf-8"))
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_every_number_on_a_page_equals_its_data_exactly(name: str, folder: pathlib.Path) -> None:
-    text = page(name, folder)
-    reader, data = read(text), data_of(text)
-    assert len(reader.shown) > 300
-    assert wrong_numbers(reader, data) == []
-
-
-@pytest.mark.parametrize("name", PAGES)
-def test_every_number_equals_that_of_the_command_that_its_source_names(
-    name: str, folder: pathlib.Path
+def test_every_number_of_a_table_is_printed_by_its_command(
+    name: str, tmp_path: pathlib.Path
 ) -> None:
-    text = page(name, folder)
-    data, (scenarios, settings) = data_of(text), PAGES[name]
-    for pointer in {place for one in read(text).shown for place in one.pointers}:
-        source, place = source_of(pointer, data)
-        if not source["command"]:
-            continue
-        run = data["runs"][int(pointer.split("/")[2])] if pointer.startswith("/runs/") else None
-        command = source["command"].replace("FIGURE", pointer.split("/")[4] if run else "")
-        command = command.replace("CLUSTER", run["profile"]["name"] if run else "")
-        names = run["name"] if run else " ".join(scenarios)
-        expected = value_at(printed(command.replace("X", names), settings), place)
-        assert value_at(data, pointer) == expected, pointer
+    reader = page(PAGES[name], tmp_path)
+    commands = {table.command.split()[1] for table in reader.tables if table.command}
+    assert {"run", "memory"} <= commands
+    assert len(reader.numbers) > 250
+    assert wrong_numbers(reader, printed_csv) == []
 
 
-def test_a_number_without_source_is_found() -> None:
-    text = '<p>7 <data value="0.5" data-at="/a">0.5</data></p><i title="8 s"></i><p>bf16</p>'
-    assert read(text).unmarked == ["p: 7 ", "i title: 8 s"]
-    assert wrong_numbers(read('<data value="0.5" data-at="/a">0.5</data>'), {"a": 0.5}) == []
-    for wrong in (
-        '<data value="0.5" data-at="/a">0.6</data>',
-        '<data value="0.5" data-at="/b">0.5</data>',
-        '<data value="0.50000000001" data-at="/a">0.5</data>',
-        '<span data-text="/a">0.50</span>',
-        '<i title="5" data-title="<data value=1 data-at=/a>6</data>"></i>',
-    ):
-        assert len(wrong_numbers(read(wrong), {"a": 0.5})) == 1, wrong
+def test_a_wrong_number_is_noticed() -> None:
+    html = (
+        '<div data-command="simtrain x"><table data-table="t"><thead><tr>'
+        '<th data-name="time_s">time</th></tr></thead><tbody><tr><td>'
+        '<data value="0.5">{}</data></td></tr></tbody></table></div>'
+    )
+    right = read_tables(html.format("500.0 ms"))
+    assert wrong_numbers(right, lambda command, name: "time_s\n0.5\n") == []
+    (wrong,) = wrong_numbers(right, lambda command, name: "time_s\n0.50001\n")
+    assert "simtrain x t time_s" in wrong
+    (wrong,) = wrong_numbers(read_tables(html.format("0.6 s")), lambda *_: "time_s\n0.5\n")
+    assert "not rounded" in wrong
 
 
 @pytest.mark.parametrize(
@@ -128,5 +102,5 @@ def test_a_number_without_source_is_found() -> None:
     [("37.84 s", 37.844), ("12%", 0.1249), ("1,234", 1234.4), ("2 µs", 2e-6), ("4 GiB", 2**32)],
 )
 def test_a_rounded_text_is_within_half_of_its_last_digit(text: str, value: float) -> None:
-    assert is_rounded(text, value)
-    assert not is_rounded(text, 1.05 * value)
+    assert is_rounded(value, text)
+    assert not is_rounded(1.05 * value, text)

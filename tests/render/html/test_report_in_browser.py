@@ -9,13 +9,12 @@ import pytest
 
 from simtrain.iteration.report.activities import ACTIVITIES, Bars
 from simtrain.render.html.document import write_document
-from simtrain.render.html.report import report_document
-from simtrain.render.html.run_data import ReportedRun
+from simtrain.render.html.report import ReportedRun, report_document
 from simtrain.studies.sensitivity import resource_curves
 from tests.helpers.browser import Browser, chromium, needs_chromium
 from tests.helpers.toys import run, small
 from tests.render.html.moving import moved
-from tests.render.html.numbers import data_of, read, wrong_numbers
+from tests.render.html.printed_tables import is_rounded
 
 pytestmark = [pytest.mark.slow, pytest.mark.ci, needs_chromium]
 
@@ -51,7 +50,7 @@ return sums;
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     file: pathlib.Path = tmp_path_factory.mktemp("report") / "report.html"
-    reported = ReportedRun("small", RESULT, {}, resource_curves(RESULT))
+    reported = ReportedRun("small", RESULT, curves=resource_curves(RESULT))
     write_document(report_document([reported]), file)
     with chromium(tmp_path_factory.mktemp("chromium")) as started:
         started.open(file)
@@ -89,53 +88,72 @@ def test_many_bars_have_the_colours_of_single_bars_on_average(browser: Browser) 
 
 def test_selecting_a_number_shows_its_value_and_source(browser: Browser) -> None:
     script = """
-      document.querySelector(".cards data").click();
+      document.querySelector(args[0]).click();
       return document.getElementById("source").textContent;
     """
-    words = browser.run(script)
+    words = browser.run(script, ".cards data")
     assert repr(RESULT.iteration_time_s) in words
-    assert "simtrain run small --json" in words
-    assert "/runs/0/result/iteration_time_s" in words
+    assert "The end of the last task" in words and "simtrain run small" in words
+    words = browser.run(script, "#breakdown table data")
+    assert repr(RESULT.breakdown.compute_s) in words and "the mean over the stages" in words
+    assert "simtrain run small --csv --table breakdown in the column time_s" in words
+    words = browser.run(script, "#operators tr:has(a.entry) data")
+    assert "Profile entry: " in words and "Row: " in words
 
 
-def test_the_keyboard_reaches_every_number_of_a_table_and_of_a_picture(browser: Browser) -> None:
+def test_the_keyboard_reaches_every_number_of_a_table(browser: Browser) -> None:
     script = """
-      document.querySelector(args[0]).focus();
+      document.querySelector("#breakdown .scroll").focus();
       const press = (key) => document.activeElement.dispatchEvent(
         new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true }));
-      args[1].forEach(press);
+      args[0].forEach(press);
       const card = document.getElementById("source");
       return { words: card.hidden ? "" : card.textContent, tag: document.activeElement.className };
     """
     arrows = ["Enter", "ArrowRight", "ArrowDown", "ArrowLeft"]
-    for region, place in (
-        ("#breakdown .scroll", "/runs/0/result/iteration_time_s"),
-        ("#roofline .chart-box", "/runs/0/operators/operators/"),
-    ):
-        found = browser.run(script, region, [*arrows, "Enter"])
-        assert place in found["words"]
-        found = browser.run(script, region, [*arrows, "Enter", "Escape", "Escape"])
-        assert found["words"] == "" and found["tag"] in region
+    assert "--table breakdown" in browser.run(script, [*arrows, "Enter"])["words"]
+    state = browser.run(script, [*arrows, "Enter", "Escape", "Escape"])
+    assert state == {"words": "", "tag": "scroll"}
 
 
-def test_every_number_that_scripts_show_has_its_value_and_its_source(browser: Browser) -> None:
+def test_tables_sort_and_restore_their_order(browser: Browser) -> None:
+    script = """
+      const table = document.querySelector("#operators table"), { rows } = table.tBodies[0];
+      const before = [...rows].map((row) => row.textContent);
+      const headings = [...table.tHead.rows[0].cells];
+      const column = headings.findIndex((cell) => cell.dataset.name === "count");
+      const orders = [1, 2, 3].map(() => {
+        headings[column].firstChild.click();
+        return [...rows].filter((row) => !row.hidden).map((row) => [
+          row.textContent, Number(row.cells[column].querySelector("data")?.value ?? -1)]);
+      });
+      return { before, orders };
+    """
+    outcome = browser.run(script)
+    falling, rising, restored = outcome["orders"]
+    counts = [count for _, count in falling if count >= 0]
+    assert len(counts) > 5 and counts == sorted(counts, reverse=True)
+    assert [count for _, count in rising if count >= 0] == sorted(counts)
+    assert [text for text, _ in restored] == outcome["before"] and len(falling) < len(restored)
+
+
+def test_profile_entries_link_to_their_sources(browser: Browser) -> None:
+    script = """
+      const links = [...document.querySelectorAll("a.entry")];
+      const isBroken = (link) => !document.getElementById(decodeURIComponent(link.hash.slice(1)));
+      return [links.length, links.filter(isBroken).map((link) => link.hash)];
+    """
+    count, broken = browser.run(script)
+    assert count > 5 and broken == []
+
+
+def test_numbers_that_scripts_show_are_exact(browser: Browser) -> None:
     press(browser, "Escape", "0", "ArrowDown")
-    for selected in (".cards data", ".chart .mark", ".stack [data-title]", ".readout data"):
-        script = """
-          const found = document.querySelector(args[0]);
-          found.dispatchEvent(new MouseEvent("click", { bubbles: true }));
-          return document.documentElement.outerHTML;
-        """
-        page = browser.run(script, selected)
-        shown = read(page)
-        assert sum(one.about.get("data-at", "") != "" for one in shown.shown) > 100
-        assert wrong_numbers(shown, data_of(page)) == []
-    assert any("columns/start_s" in one.about.get("data-at", "") for one in shown.shown)
     moved(browser, 0, "tensor_cores", 0)
-    page = browser.run("""
-        document.querySelector("form.sliders output data").click();
-        return document.documentElement.outerHTML;
-    """)
-    reader = read(page)
-    assert wrong_numbers(reader, data_of(page)) == []
-    assert any("/curves/0/points/0/mfu" in one.about.get("data-at", "") for one in reader.shown)
+    script = """
+      return [...document.querySelectorAll(args[0])]
+        .map((number) => [Number(number.value), number.textContent]);
+    """
+    for places in (".readout data", ".lines data", "form.sliders data"):
+        numbers = browser.run(script, places)
+        assert numbers and all(is_rounded(*number) for number in numbers), (places, numbers)

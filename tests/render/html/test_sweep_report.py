@@ -1,24 +1,23 @@
 """Reports on sweeps: best points, charts, sources of numbers, and refused options."""
 
-import functools
-import json
 import pathlib
-import shlex
-from typing import Any
+import re
 
 import pytest
 
 from simtrain.render.figures.sweep import load_results
+from simtrain.render.figures.sweep.listing import MOST_POINTS
 from simtrain.render.figures.sweep.pareto import pareto
-from simtrain.render.html.sweep_report import MOST_POINTS
 from simtrain.studies.simulation import simulate
 from simtrain.studies.sweep import load_plan
 from tests.helpers.command_line import call, refused
 from tests.helpers.made_results import nothing, ran, row, write_results
-from tests.render.html.numbers import data_of, read, source_of, value_at, wrong_numbers
 from tests.render.html.pages import parsed
+from tests.render.html.printed_tables import printed_csv, read_tables, wrong_numbers
 
 pytestmark = pytest.mark.slow
+
+EVIL = "<full>"
 
 
 @pytest.fixture
@@ -26,9 +25,9 @@ def folder(tmp_path: pathlib.Path) -> pathlib.Path:
     """Write results of a sweep over two axes: three of four points ran, the second
     is the fastest.
     """
-    rates = {("none", 1): 300.0, ("none", 2): 400.0, ("<full>", 1): 100.0}
+    rates = {("none", 1): 300.0, ("none", 2): 400.0, (EVIL, 1): 100.0}
     rows = []
-    for strategy in ("none", "<full>"):
+    for strategy in ("none", EVIL):
         for micro in (1, 2):
             rate = rates.get((strategy, micro))
             results = ran(rate, 10 * micro, num_gpus=8 * micro) if rate else nothing("does_not_fit")
@@ -42,20 +41,32 @@ def test_the_best_points_come_first_with_the_sweeps_numbers(folder: pathlib.Path
     assert (outcome.exit_code, outcome.stdout) == (0, f"{file}\n")
     text = file.read_text("utf-8")
     page = parsed(text)
-    (panel,) = page.data["panels"]
-    assert [point["tokens_per_s"] for point in panel["points"]] == [400.0, 300.0, 100.0]
-    results = load_results(folder)
-    fronts = pareto(results)
-    assert fronts and page.data["fronts"] == fronts.fronts
-    assert page.data["num_points"] == {"ok": 3, "does_not_fit": 1}
-    assert wrong_numbers(read(text), page.data) == []
+    (points,) = [table for table in read_tables(text).tables if table.name == "answer"]
+    assert [value for value, _ in points.numbers["tokens_per_s"]] == [400.0, 300.0, 100.0]
+    fronts = pareto(load_results(folder))
+    (front,) = [table for table in read_tables(text).tables if table.name == "front"]
+    assert fronts and [value for value, _ in front.numbers["peak_bytes"]] == [
+        row["peak_bytes"] for row in fronts.front("")
+    ]
+    assert "3 ran, 1 do not fit in memory" in " ".join(words for _, words in page.of("p"))
     titles = [title for _, title in page.of("h2")]
     assert titles[0] == "Best point" and titles[-2:] == ["Best points", "Sources"]
-    assert len(titles) == 6 and len(page.of("svg")) == 2
+    assert len(titles) == 6 and len(page.of("svg")) == 3
     ids = [about["id"] for _, about, _ in page.elements if "id" in about]
     assert len(ids) == len({*ids})
-    assert [text for about, text in page.of("td") if about.get("class") == "best"] == ["400"]
-    assert [text for about, text in page.of("td") if about.get("class") == "empty"] == ["too big"]
+    assert {"400", "too big"} <= {words.strip() for _, words in page.of("text")}
+    assert EVIL in {words.strip() for _, words in page.of("text")} and not page.of("img")
+
+
+def test_pictures_follow_the_theme_and_have_their_own_ids(folder: pathlib.Path) -> None:
+    file = folder.parent / "sweep.html"
+    call("report", "--sweep", str(folder), "-o", str(file))
+    drawings = re.findall(r"<svg .*?</svg>", file.read_text("utf-8"), re.DOTALL)
+    for text in drawings:
+        assert "#000000" not in text and "currentColor" in text
+        ids = re.findall(r'\bid="([^"]*)"', text)
+        references = re.findall(r'(?:href="#|url\(#)([^")]*)', text)
+        assert references and {*references} <= {*ids}
 
 
 SWEEP = """
@@ -77,60 +88,44 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return folder / "small"
 
 
-def test_every_number_of_a_sweep_equals_that_of_the_command_of_its_source(
-    swept: pathlib.Path,
+def test_every_number_of_a_sweep_is_printed_by_its_command(
+    swept: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(swept.parent)
     file = swept.parent / "small.html"
-    assert call("report", "--sweep", str(swept), "-o", str(file)).exit_code == 0
-    text = file.read_text("utf-8")
-    reader, data = read(text), data_of(text)
-    assert wrong_numbers(reader, data) == [] and len(reader.shown) > 200
-    followed = 0
-    for pointer in sorted({place for one in reader.shown for place in one.pointers}):
-        source, place = source_of(pointer, data)
-        if not source["command"]:
-            continue
-        words = source["command"].replace("FIGURE", pointer.split("/")[2])
-        if "INDEX" in words:
-            index = value_at(data, pointer.rpartition("/")[0])["index"]
-            words = words.replace("INDEX", str(index))
-        assert value_at(data, pointer) == value_at(printed(words, swept), place), pointer
-        followed += 1
-    assert followed > 100
+    assert call("report", "--sweep", "small", "-o", str(file)).exit_code == 0
+    reader = read_tables(file.read_text("utf-8"))
+    commands = {table.command.split()[1] for table in reader.tables if table.command}
+    assert commands == {"plot", "query", "profile"} and len(reader.numbers) > 60
+    assert wrong_numbers(reader, printed_csv) == []
 
 
-@functools.cache
-def printed(command: str, folder: pathlib.Path) -> Any:
-    """Return the JSON that a command prints."""
-    outcome = call(*shlex.split(command.replace("FOLDER", str(folder))), "--json")
-    assert outcome.exit_code == 0, outcome.stderr
-    return json.loads(outcome.stdout)
-
-
-def test_data_of_points_equal_their_simulation(swept: pathlib.Path) -> None:
+def test_points_say_what_share_of_their_time_is_extrapolated(swept: pathlib.Path) -> None:
     file = swept.parent / "points.html"
     call("report", "--sweep", str(swept), "-o", str(file))
-    data = data_of(file.read_text("utf-8"))
+    (points,) = [
+        table for table in read_tables(file.read_text("utf-8")).tables if table.name == "answer"
+    ]
     plan = load_plan(swept.parent / "small.yaml")
-    assert len(data["points"]) == 4
-    for index, point in data["points"].items():
-        scenario = plan.scenario(int(index))
-        result = simulate(scenario)
-        assert point["extrapolated_compute"] == result.extrapolated_compute
-        assert point["profile"] == "h100_sxm" and point["base"] == plan.base
-        assert point["settings"]["batch.micro"] == scenario.batch.micro
-    assert data["profiles"]["h100_sxm"]["entries"]["gpu.peak_flops"]["source"]
-    index = data["scaling_points"][""]["2"]["index"]
-    assert data["points"][str(index)]["settings"]["parallelism.tensor"] == 2
+    indices = [int(value) for value, _ in points.numbers["index"]]
+    shares = [value for value, _ in points.numbers[""]]
+    assert len(indices) == 4
+    assert shares == [simulate(plan.scenario(index)).extrapolated_compute for index in indices]
 
 
 def test_a_large_sweep_lists_its_best_points_only(tmp_path: pathlib.Path) -> None:
-    rows = [row(one, {"batch.micro": one}, **ran(1.0 + one, 1)) for one in range(MOST_POINTS + 5)]
+    rows = [
+        row(place, {"batch.micro": place}, **ran(1.0 + place, 1))
+        for place in range(MOST_POINTS + 5)
+    ]
     file = tmp_path / "sweep.html"
     results = write_results(tmp_path / "results", rows, part_size=1000)
     assert call("report", "--sweep", str(results), "-o", str(file)).exit_code == 0
-    (panel,) = parsed(file.read_text("utf-8")).data["panels"]
-    assert len(panel["points"]) == MOST_POINTS and panel["points"][0]["index"] == MOST_POINTS + 4
+    (points,) = [
+        table for table in read_tables(file.read_text("utf-8")).tables if table.name == "answer"
+    ]
+    indices = [value for value, _ in points.numbers["index"]]
+    assert len(indices) == MOST_POINTS and indices[0] == MOST_POINTS + 4
 
 
 @pytest.mark.parametrize(

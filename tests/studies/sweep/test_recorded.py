@@ -39,11 +39,8 @@ def test_each_point_has_the_scenario_of_the_plan(tmp_path: pathlib.Path, plan: P
     for index in range(plan.num_points):
         assert recorded.plan.scenario(index) == plan.scenario(index)
     for index in (0, 5, 9):
-        point = recorded.point(index)
         expected = simulate(plan.scenario(index)).extrapolated_compute
-        assert point["extrapolated_compute"] == expected
-        assert point["settings"]["batch.micro"] == plan.scenario(index).batch.micro
-        assert (point["base"], point["profile"]) == (plan.base, plan.scenario(index).cluster)
+        assert recorded.extrapolated_compute(index) == expected
 
 
 def test_points_of_a_changed_profile_have_no_extrapolation(
@@ -55,8 +52,8 @@ def test_points_of_a_changed_profile_have_no_extrapolation(
     recorded = RecordedSweep.of(tmp_path)
     assert recorded
     for index in range(0, plan.num_points, 6):
-        point = recorded.point(index)
-        assert (point["extrapolated_compute"] is None) == (point["profile"] == "h100_sxm")
+        is_changed = plan.scenario(index).cluster == "h100_sxm"
+        assert (recorded.extrapolated_compute(index) is None) == is_changed
 
 
 def test_a_folder_without_a_plan_has_no_scenarios(tmp_path: pathlib.Path) -> None:

@@ -19,6 +19,8 @@ _FIGURE_POINTS, _LABEL_POINTS = 460, 24
 _TICK_SIZE, _DETAIL_SIZE = 8, 5.5
 _CHARACTER = 0.58
 """Estimated mean width of a character as a share of the font size."""
+_DARK = "#111111"
+"""Text on light cells; pages draw black in the colour of their theme."""
 _Y_LABEL_CHARACTERS, _DETAIL_LINES = 18, 2
 
 Place = tuple[Cell, Cell]
@@ -120,7 +122,7 @@ def _write(
 ) -> None:
     """Write a cell's text and the detail below; the best cell's text is bold."""
     text, detail = texts
-    colour = "#666666" if share is None else "black" if share > middle else "white"
+    colour = "#666666" if share is None else _DARK if share > middle else "white"
     weight = "bold" if share == 1 else "normal"
     how: dict[str, Any] = {"color": colour, "ha": "center", "textcoords": "offset points"}
     axes.annotate(

@@ -5,18 +5,6 @@ const simtrain = {
   // The data of the page in full precision.
   data: JSON.parse(document.getElementById("data").textContent),
 
-  // Returns the value at a JSON pointer, such as "/runs/0/result/mfu".
-  at(pointer) {
-    const keys = pointer.split("/").slice(1);
-    return keys.reduce((found, key) => found[key.replaceAll("~1", "/").replaceAll("~0", "~")], this.data);
-  },
-
-  // Returns a key as a part of a JSON pointer.
-  escaped(key) { return key.replaceAll("~", "~0").replaceAll("/", "~1"); },
-
-  // Formats a setting as YAML writes it.
-  scalar(value) { return Array.isArray(value) ? `[${value.map(this.scalar, this).join(", ")}]` : String(value); },
-
   // Formats a value with four digits, in the largest unit in which it is at least 1.
   scaled(value, units) {
     const [name, size] = units.find(([, size]) => Math.abs(value) >= size) ?? units.at(-1);
@@ -67,26 +55,22 @@ const simtrain = {
     return { found, step };
   },
 
-  // Returns a <data> element with a number in full precision and its rounded text. `place` has the
-  // pointer `at` of the value in the data, and `minus` of a value that is subtracted from it.
-  number(value, text, place) {
-    const element = this.element("data", { value }, text);
-    Object.assign(element.dataset, place);
-    return element;
-  },
+  // Returns a <data> element with a number in full precision and its rounded text.
+  number(value, text) { return this.element("data", { value }, text); },
 
   // Writes a text with its numbers (`sentence_json`) into an element.
-  writeSentence(element, pointer) {
-    const { text, numbers } = this.at(pointer);
+  writeSentence(element, { text, numbers }) {
     let end = 0;
     element.replaceChildren();
-    numbers.forEach((number, place) => {
-      const at = `${pointer}/numbers/${place}/value`;
-      element.append(text.slice(end, number.start), this.number(number.value, number.text, { at }));
+    for (const number of numbers) {
+      element.append(text.slice(end, number.start), this.number(number.value, number.text));
       end = number.start + number.text.length;
-    });
+    }
     element.append(text.slice(end));
   },
+
+  // Returns the data that an element contains for its script.
+  dataOf(element) { return JSON.parse(element.querySelector('script[type="application/json"]').textContent); },
 
   // Decodes an array that `packing.packed` wrote into a typed array.
   async array({ dtype, zlib }) {

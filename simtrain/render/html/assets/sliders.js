@@ -3,23 +3,18 @@
 "use strict";
 
 for (const form of document.querySelectorAll("form.sliders")) {
-  const { time, change, mfu } = form.elements;
+  const { time, change, mfu } = form.elements, { curves } = simtrain.dataOf(form);
   const inputs = [...form.querySelectorAll("input")];
   const bars = form.querySelector(".two-bars"), bar = bars.querySelector(".chosen");
   const marks = [...form.parentElement.querySelectorAll("[data-point]")];
 
   const describe = (input) => {
     const output = input.nextElementSibling;
-    simtrain.writeSentence(output, `${input.dataset.points}/${input.value}/label`);
+    simtrain.writeSentence(output, curves[input.name][input.value].label);
     input.setAttribute("aria-valuetext", output.textContent);
-    input.dataset.ariaValuetext = output.innerHTML;
   };
 
-  // Writes a number of the data into an element, as `text` formats it.
-  const write = (element, at, text) => {
-    const value = simtrain.at(at);
-    element.replaceChildren(simtrain.number(value, text(value), { at }));
-  };
+  const write = (element, value, text) => element.replaceChildren(simtrain.number(value, text));
   const changeText = (value) =>
     Math.abs(value) < 1e-9 ? "none" : `${(100 * Math.abs(value)).toFixed(2)}% ${value < 0 ? "shorter" : "longer"}`;
 
@@ -27,13 +22,14 @@ for (const form of document.querySelectorAll("form.sliders")) {
   const show = (input) => {
     for (const other of inputs) if (other !== input) other.value = form.dataset.base;
     inputs.forEach(describe);
-    const pointer = `${input.dataset.points}/${input.value}`, point = simtrain.at(pointer);
-    write(time, `${pointer}/iteration_time_s`, (value) => simtrain.seconds(value));
-    write(change, `${pointer}/change`, changeText);
-    write(mfu, `${pointer}/mfu`, (value) => simtrain.percent(value));
+    const point = curves[input.name][input.value], place = `${input.name} ${input.value}`;
+    write(time, point.iteration_time_s, simtrain.seconds(point.iteration_time_s));
+    write(change, point.change, changeText(point.change));
+    write(mfu, point.mfu, simtrain.percent(point.mfu));
     for (const cell of form.querySelectorAll("[data-cause]")) {
       const name = cell.dataset.cause;
-      write(cell, `${pointer}/${name === "iteration" ? "iteration_time_s" : `breakdown_s/${name}`}`, (value) => simtrain.seconds(value));
+      const seconds = name === "iteration" ? point.iteration_time_s : point.breakdown_s[name];
+      write(cell, seconds, simtrain.seconds(seconds));
     }
     bar.style.width = `${100 * point.iteration_time_s / Number(bars.dataset.longest)}%`;
     for (const part of bar.children) {
@@ -41,7 +37,7 @@ for (const form of document.querySelectorAll("form.sliders")) {
       part.style.flexGrow = seconds;
       part.hidden = seconds === 0;
     }
-    for (const mark of marks) mark.classList.toggle("chosen", mark.dataset.point === pointer);
+    for (const mark of marks) mark.classList.toggle("chosen", mark.dataset.point === place);
   };
 
   form.addEventListener("input", ({ target }) => show(target));

@@ -8,8 +8,8 @@
   const COLOURS = ["#56b4e9", "#f0e442", "#e69f00", "#cc79a7", "#d55e00", "#009e73"]; // by activity
   const ROWS = 3, LEFT = 62, AXIS = 22, MEMORY = 130, MANY = 6000;
   const figures = [...document.querySelectorAll("figure.timeline")];
-  const runs = figures.map((one) => simtrain.data.runs[Number(one.dataset.run)]);
-  const end = Math.max(...runs.map((run) => run.result.iteration_time_s));
+  const runs = figures.map(simtrain.dataOf);
+  const end = Math.max(...runs.map((run) => run.iteration_time_s));
   const view = { start: 0, end };
   const charts = [];
   let waiting = false;
@@ -58,9 +58,9 @@
   class Chart {
     constructor(figure, run, bars, memory) {
       Object.assign(this, { figure, run, bars, memory, stage: null, bar: null });
-      this.num = run.timeline.num_stages;
-      this.first = run.timeline.first;
-      this.seconds = run.result.iteration_time_s;
+      this.num = run.num_stages;
+      this.first = run.first;
+      this.seconds = run.iteration_time_s;
       this.canvas = figure.querySelector(".bars");
       this.below = figure.querySelector(".memory");
       this.readout = figure.querySelector(".readout");
@@ -250,8 +250,8 @@
 
     drawMemory() {
       const context = this.context(this.below, MEMORY + AXIS), { time_s, held_bytes } = this.memory;
-      const capacity = this.run.result.memory.capacity_bytes, first = this.run.memory_over_time.first;
-      const peaks = this.run.result.memory.stages.map((one) => one.peak_bytes);
+      const capacity = this.run.memory.capacity_bytes, first = this.run.memory.first;
+      const peaks = this.run.memory.peaks_bytes;
       const most = 1.08 * Math.max(capacity, ...peaks);
       const y = (bytes) => MEMORY - (MEMORY - 6) * bytes / most;
       const soft = simtrain.style("--soft"), ink = simtrain.style("--ink");
@@ -267,7 +267,7 @@
         context.fillText(`${gib} GiB`, LEFT - 8, Math.max(y(gib * 2 ** 30), 8));
       }
       const last = this.num - 1;
-      const fullest = this.run.fullest_stage;
+      const fullest = this.run.memory.fullest_stage;
       const shown = [...new Set(this.stage === null ? [0, fullest, last] : [fullest, this.stage])];
       const isDark = channels(simtrain.style("--card"))[0] < 128;
       const styles = [[isDark ? "#56b4e9" : "#0072b2", [], "solid"], ["#e69f00", [6, 3], "dashed"], [ink, [2, 3], "dotted"]];
@@ -319,13 +319,12 @@
       const written = String(lines);
       if (written === this.written) return;
       this.written = written;
-      const result = `/runs/${this.figure.dataset.run}/result/memory`;
       const item = (colour, dash, ...words) => simtrain.element("li", {},
         simtrain.element("span", { class: "line", style: { "border-top": `2px ${dash} ${colour}` } }), ...words);
       this.figure.querySelector(".lines").replaceChildren(
         ...lines.map(([stage, colour, , dash]) => item(colour, dash,
-          "stage ", simtrain.number(stage, stage, { at: `${result}/stages/${stage}/stage` }), stage === fullest ? ", the fullest" : "")),
-        item("var(--bad)", "dashed", "capacity ", simtrain.number(capacity, simtrain.bytes(capacity), { at: `${result}/capacity_bytes` })));
+          "stage ", simtrain.number(stage, stage), stage === fullest ? ", the fullest" : "")),
+        item("var(--bad)", "dashed", "capacity ", simtrain.number(capacity, simtrain.bytes(capacity))));
     }
 
     lane(bar) { return search(this.first, 0, this.first.length, bar + 1) - 1; }
@@ -348,17 +347,15 @@
       return null;
     }
 
-    // Returns the words about a bar. Each number states its value and its place in the data.
+    // Returns the words about a bar. Each number has its exact value.
     describe(bar) {
       const lane = this.lane(bar), stage = Math.floor(lane / ROWS), { start_s, end_s, activity, microbatch, chunk } = this.bars;
-      const run = `/runs/${this.figure.dataset.run}`;
-      const place = (name) => `${run}/timeline/columns/${name}/${bar}`;
-      const exact = (name) => simtrain.number(this.bars[name][bar], simtrain.exact(this.bars[name][bar]), { at: place(name) });
-      const words = ["Stage ", simtrain.number(stage, stage, { at: `${run}/result/memory/stages/${stage}/stage` }), `: ${this.run.timeline.activities[activity[bar]]}`];
+      const exact = (name) => simtrain.number(this.bars[name][bar], simtrain.exact(this.bars[name][bar]));
+      const words = ["Stage ", simtrain.number(stage, stage), `: ${this.run.activities[activity[bar]]}`];
       if (microbatch[bar] >= 0) words.push(" of microbatch ", exact("microbatch"));
       if (microbatch[bar] >= 0 && this.fills[0].length > 1) words.push(", chunk ", exact("chunk"));
-      const seconds = end_s[bar] - start_s[bar], between = { at: place("end_s"), minus: place("start_s") };
-      const length = simtrain.number(seconds, simtrain.seconds(seconds), between);
+      const seconds = end_s[bar] - start_s[bar];
+      const length = simtrain.number(seconds, simtrain.seconds(seconds));
       return [...words, ", ", length, ", from ", exact("start_s"), " to ", exact("end_s"), " s."];
     }
 
@@ -438,7 +435,7 @@
     Object.entries(packed).map(async ([name, column]) => [name, await simtrain.array(column)])));
   simtrain.timeline.ready = Promise.all(figures.map(async (figure, number) => {
     const run = runs[number];
-    const [bars, memory] = await Promise.all([columns(run.timeline.columns), columns(run.memory_over_time.columns)]);
+    const [bars, memory] = await Promise.all([columns(run.columns), columns(run.memory.columns)]);
     charts[number] = new Chart(figure, run, bars, memory);
   })).then(drawNow);
   simtrain.onTheme(redraw);

@@ -13,7 +13,6 @@ from simtrain.render.html.document import Document
 from simtrain.render.html.elements import Html, element
 from simtrain.render.html.explore.data import explore_data
 from simtrain.render.html.explore.sections import SECTIONS
-from simtrain.render.html.figures import Figures
 
 TITLE = "Explore: reducing activation recomputation"
 
@@ -33,8 +32,7 @@ def explore_document(
         on_progress: called after each simulated model.
     """
     data = explore_data(models, lengths, microbatches, on_progress)
-    figures = Figures(data)
-    return Document(TITLE, _LEAD, [section(figures) for section in SECTIONS], data, _foot(data))
+    return Document(TITLE, _LEAD, [section(data) for section in SECTIONS], data, _foot(data))
 
 
 _LEAD = Html(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
 from simtrain.paper.models import BASELINE, MODELS, PRESENT
 from simtrain.render.html.document import Section
-from simtrain.render.html.elements import Html, element, joined, table
+from simtrain.render.html.elements import Html, element, joined
 from simtrain.render.html.explore.controls import (
     answer,
     bench,
@@ -15,7 +18,9 @@ from simtrain.render.html.explore.controls import (
     sliders,
     switch,
 )
-from simtrain.render.html.figures import Figures
+from simtrain.render.html.view import view_html
+from simtrain.views.kinds import COUNT, SHARE, TEXT, Kind
+from simtrain.views.view import Column, Row, Table, View
 
 RECOMPUTE = {"none": "nothing", "selective": "selective", "full": "full"}
 STEPS = {
@@ -34,6 +39,15 @@ STRATEGIES = {
 }
 
 
+Data = Mapping[str, Any]
+"""The data of the page (`explore_data`)."""
+_TOKENS, _MILLISECONDS = Kind("{:,.1f}".format), Kind(lambda time_s: f"{1e3 * time_s:.1f}")
+
+
+def _table(name: str, title: str, columns: Sequence[Column], rows: Iterable[Sequence[Any]]) -> Html:
+    return view_html(View([Table(name, title, columns, [*map(Row, rows)])]))
+
+
 def _section(name: str, title: str, introduction: str, *parts: Html) -> Section:
     """Build a section that begins with HTML, and whose script has its name."""
     scripts = ("explore/state.js", "explore/draw.js", f"explore/{name}.js")
@@ -41,9 +55,9 @@ def _section(name: str, title: str, introduction: str, *parts: Html) -> Section:
     return Section(name, title, body, ("explore/explore.css",), scripts)
 
 
-def layer(figures: Figures) -> Section:
+def layer(data: Data) -> Section:
     """Build section 1: the bytes of a layer, tensor by tensor (paper, Section 4)."""
-    values = figures.at("sliders").value
+    values = data["sliders"]
     return _section(
         "layer",
         "1. Activations of one layer",
@@ -77,18 +91,19 @@ along the sequence (Equation 4). Selective recompute drops the tensors that grow
     )
 
 
-def crossing(figures: Figures) -> Section:
+def crossing(data: Data) -> Section:
     """Build section 2: the length at which the attention core exceeds the rest (Section 5)."""
-    values, lengths = figures.at("sliders").value, figures.at("crossings")
+    values, lengths = data["sliders"], data["crossings"]
+    columns = (
+        Column("model", "model", TEXT),
+        Column("a", "a", COUNT, "attention heads"),
+        Column("h", "h", COUNT, "the hidden size"),
+        Column("sequence", "everything divided by t", _TOKENS, "with sequence parallelism"),
+        Column("tensor", "tensor parallel alone", _TOKENS, "without sequence parallelism"),
+    )
     rows = [
-        (
-            model,
-            figures.at("models", model, "a").count,
-            figures.at("models", model, "h").count,
-            lengths.at(model, "sequence").number("{:,.1f}".format),
-            lengths.at(model, "tensor").number("{:,.1f}".format),
-        )
-        for model in MODELS
+        (model, sizes["a"], sizes["h"], lengths[model]["sequence"], lengths[model]["tensor"])
+        for model, sizes in data["models"].items()
     ]
     return _section(
         "crossing",
@@ -109,21 +124,18 @@ crossing to the left, a larger hidden size moves it to the right.</p>""",
                 "undivided (dashed line), so the crossing is at a longer sequence.",
             ),
         ),
-        table(
-            "Sequence length at the crossing, in tokens",
-            ("model", ">a", ">h", ">everything divided by t", ">tensor parallel alone"),
-            rows,
-        ),
+        _table("crossings", "Sequence length at the crossing, in tokens", columns, rows),
     )
 
 
-def ladder(figures: Figures) -> Section:
+def ladder(data: Data) -> Section:
     """Build section 3: bytes of a layer for each strategy, relative to the baseline (Figure 7)."""
-    shares, values = figures.at("shares"), figures.at("sliders").value
-    rows = [
-        (STRATEGIES[name], *(shares.at(model, name).percent for model in MODELS))
-        for name in STRATEGIES
-    ]
+    shares, values = data["shares"], data["sliders"]
+    columns = (
+        Column("strategy", "strategy", TEXT),
+        *(Column(model, model, SHARE, "bytes of a layer / the baseline's") for model in MODELS),
+    )
+    rows = [(text, *(shares[model][name] for model in MODELS)) for name, text in STRATEGIES.items()]
     return _section(
         "ladder",
         "3. Memory of each strategy",
@@ -139,13 +151,13 @@ Figure 7).</p>""",
                 "Activations of one layer on one GPU. 100% is tensor parallelism alone.",
             ),
         ),
-        table("Figure 7: share of the baseline", ("strategy", *(f">{m}" for m in MODELS)), rows),
+        _table("shares", "Figure 7: share of the baseline", columns, rows),
     )
 
 
-def tax(figures: Figures) -> Section:
+def tax(data: Data) -> Section:
     """Build section 4: time of a layer with and without recompute (Table 4, Figure 8)."""
-    lengths = figures.at("lengths").value
+    lengths = data["lengths"]
     return _section(
         "tax",
         "4. Time of recompute",
@@ -174,32 +186,35 @@ to which the hardware profile was fitted, and Section 6.2 for 530B and 1T.</p>""
                 "any length.",
             ),
         ),
-        _table4(figures),
+        _table4(data),
     )
 
 
-def _table4(figures: Figures) -> Html:
-    paper, ours = figures.at("paper", "table4_s"), figures.at("tax", "22B")
-    where = figures.at("lengths").value.index(figures.at("models", "22B", "s").value)
+def _table4(data: Data) -> Html:
+    """Build the times of a layer of the 22B model, simulated and measured."""
+    paper, simulated = data["paper"]["table4_s"], data["tax"]["22B"]
+    where = data["lengths"].index(data["models"]["22B"]["s"])
+    columns = (
+        Column("strategy", "strategy", TEXT),
+        Column("forward_s", "forward", _MILLISECONDS),
+        Column("paper_forward_s", "paper", _MILLISECONDS, "measured"),
+        Column("backward_s", "backward", _MILLISECONDS),
+        Column("recompute_s", "+ recompute", _MILLISECONDS),
+        Column("paper_backward_s", "paper: both", _MILLISECONDS, "measured, with recompute"),
+    )
     rows = []
     for name, text in STRATEGIES.items():
-        strategy = figures.at("strategies", name).value
-        simulated = ours.at(strategy["split"], strategy["recompute"], where)
-        numbers = (
-            simulated.at("forward_s"),
-            paper.at(name, "forward"),
-            simulated.at("backward_s"),
-            simulated.at("recompute_s"),
-            paper.at(name, "backward"),
-        )
-        rows.append((text, *(number.number(_milliseconds) for number in numbers)))
-    headings = ("strategy", ">forward", ">paper", ">backward", ">+ recompute", ">paper: both")
-    return table("Table 4: one layer of the 22B model, simulated and measured, ms", headings, rows)
+        strategy, measured = data["strategies"][name], paper[name]
+        layer = simulated[strategy["split"]][strategy["recompute"]][where]
+        backward = layer["backward_s"], layer["recompute_s"], measured["backward"]
+        rows.append((text, layer["forward_s"], measured["forward"], *backward))
+    title = "Table 4: one layer of the 22B model, simulated and measured, ms"
+    return _table("table4", title, columns, rows)
 
 
-def freed(figures: Figures) -> Section:
+def freed(data: Data) -> Section:
     """Build section 5: larger microbatches or fewer stages in the freed memory."""
-    sizes = figures.at("microbatches").value
+    sizes = data["microbatches"]
     return _section(
         "freed",
         "5. Uses of the freed memory",
@@ -242,7 +257,7 @@ iteration.</p>""",
     )
 
 
-def sources(figures: Figures) -> Section:
+def sources(data: Data) -> Section:
     """Build the last section: the sources of the numbers."""
     return Section(
         "sources",
@@ -264,10 +279,6 @@ model.</p>"""
         ("explore/explore.css",),
         ("explore/start.js",),
     )
-
-
-def _milliseconds(time_s: float) -> str:
-    return f"{1e3 * time_s:.1f}"
 
 
 SECTIONS = (layer, crossing, ladder, tax, freed, sources)

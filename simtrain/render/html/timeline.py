@@ -1,0 +1,104 @@
+"""Timeline of an iteration and its memory over time: two canvases with a common time axis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from simtrain.base.packed_arrays import packed
+from simtrain.iteration.report.activities import ACTIVITIES, Bars
+from simtrain.iteration.report.result import Result
+from simtrain.render.figures.timeline import FILLS
+from simtrain.render.html.elements import Html, element, joined, json_text, legend, swatch
+
+STYLES, SCRIPTS = ("timeline.css",), ("timeline.js",)
+"""Files of `assets` that the figure needs."""
+NUM_ROWS = 3
+"""Rows of a stage: its passes, its transfers, its buckets."""
+_HELP = (
+    "Drag to move. Turn the wheel with Ctrl, or pinch, to zoom. Keys: + and − zoom, zero shows the "
+    "whole iteration, Shift with the left or right arrow moves. Up and down select a stage, left "
+    "and right a bar. Bars thinner than a pixel mix their colours in proportion to their time."
+)
+_MEANING = "A bar of the simulated timeline. simtrain run X --trace FILE writes the same tasks."
+_BUTTONS = (
+    ("in", "+", "Zoom in"),
+    ("out", "\u2212", "Zoom out"),
+    ("all", "Whole iteration", "Show the whole iteration"),
+)
+
+
+def timelines(results: Mapping[str, Result]) -> Html:
+    """Return a figure for each iteration, by name. All show the same window of time."""
+    fills = {name: FILLS[name][0] for name in ACTIVITIES} | {"idle": "var(--track)"}
+    colours = legend((swatch(colour), name) for name, colour in fills.items())
+    figures = (timeline_figure(result, name) for name, result in results.items())
+    return joined(colours, *figures, element("p", _HELP, class_="soft screen-only"))
+
+
+def timeline_figure(result: Result, name: str = "") -> Html:
+    """Return the figure of an iteration, with the data that its script draws."""
+    name = name or result.scenario.name or "the iteration"
+    words = (
+        f"Timeline of {name} with its bars. Pipeline stages: {result.num_stages}. "
+        "Use the arrow keys to read bars one by one."
+    )
+    buttons = (
+        element("button", text, type="button", data_zoom=zoom, aria_label=label)
+        for zoom, text, label in _BUTTONS
+    )
+    bars = {"role": "application", "aria_roledescription": "timeline", "aria_label": words}
+    peaks = f"Memory of stages of {name} over time. The section Memory lists the peaks."
+    return element(
+        "figure",
+        element("figcaption", name),
+        element("div", *buttons, class_="tools screen-only"),
+        element("canvas", class_="bars", tabindex="0", **bars),
+        element("canvas", class_="memory", role="img", aria_label=peaks),
+        element("ul", class_="legend lines"),
+        element("p", class_="readout", role="status", aria_live="polite"),
+        element("script", json_text(timeline_data(result)), type="application/json"),
+        class_="timeline",
+        data_meaning=_MEANING,
+    )
+
+
+def timeline_data(result: Result) -> dict[str, Any]:
+    """Return the bars and the memory of an iteration, in full precision.
+
+    Bars are sorted by lane and start. Lane `3 * stage + row` is a row of a stage; its bars begin at
+    index `first[lane]`. The memory of a stage begins at index `memory["first"][stage]`.
+    """
+    bars = Bars.of(result)
+    lanes = NUM_ROWS * bars.stage + bars.row
+    order = np.lexsort((bars.start_s, lanes))
+    bars, lanes = bars.where(order), lanes[order]
+    first = np.searchsorted(lanes, np.arange(NUM_ROWS * result.num_stages + 1))
+    types = {"activity": "u1", "chunk": "i2", "microbatch": "i4", "start_s": "f8", "end_s": "f8"}
+    return {
+        "num_stages": result.num_stages,
+        "iteration_time_s": result.iteration_time_s,
+        "activities": list(ACTIVITIES),
+        "first": first.tolist(),
+        "columns": {
+            name: packed(getattr(bars, name).astype(dtype)) for name, dtype in types.items()
+        },
+        "memory": _memory_data(result),
+    }
+
+
+def _memory_data(result: Result) -> dict[str, Any]:
+    """Return the memory of all stages over time, their peaks and the capacity of a GPU."""
+    report = result.memory
+    curves = [result.memory_curve(stage) for stage in range(result.num_stages)]
+    times_s = np.concatenate([np.array(curve.times_s) for curve in curves])
+    held_bytes = np.concatenate([np.array(curve.held_bytes, np.float64) for curve in curves])
+    return {
+        "first": [0, *np.cumsum([len(curve.times_s) for curve in curves]).tolist()],
+        "columns": {"time_s": packed(times_s), "held_bytes": packed(held_bytes)},
+        "peaks_bytes": [stage.peak_bytes for stage in report.stages],
+        "fullest_stage": report.fullest.stage,
+        "capacity_bytes": report.capacity_bytes,
+    }

@@ -1,0 +1,187 @@
+"""Renders views as HTML. Each number keeps its exact value, and names what prints it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+from simtrain.base.wording import Sentence
+from simtrain.render.html.elements import Html, element, joined, number, scroll_box
+from simtrain.render.html.timeline import timeline_figure
+from simtrain.schedules import time_slots
+from simtrain.views.view import (
+    Branch,
+    Cell,
+    Column,
+    Facts,
+    Heading,
+    Row,
+    SchedulePicture,
+    Sentences,
+    Style,
+    Table,
+    TimelinePicture,
+    Verdict,
+    View,
+    text_of,
+    value_of,
+)
+
+
+def view_html(view: View, command: str = "", scope: str = "") -> Html:
+    """Return the parts of a view.
+
+    Args:
+        view: the view.
+        command: the command that prints the view; a selected number names it. "" if none does.
+        scope: prefix of the ids of profile entries, if a page shows several profiles.
+    """
+    parts = joined(*(_html(part, scope) for part in view.shown))
+    if not command:
+        return element("div", parts)
+    note = element("p", "The same in a terminal: ", element("code", command), class_="command")
+    return printed_by(command, joined(parts, note))
+
+
+def printed_by(command: str, content: Html) -> Html:
+    """Return content whose numbers a command prints."""
+    return element("div", content, data_command=command)
+
+
+@functools.singledispatch
+def _html(part: Any, scope: str) -> Html:
+    raise TypeError(f"{type(part).__name__} is not a part of a view")
+
+
+@_html.register
+def _(part: Facts, scope: str) -> Html:
+    rows = (
+        joined(element("dt", name), element("dd", _fact(value), data_meaning=name))
+        for name, value in part.rows
+    )
+    return element("dl", *rows, class_="facts")
+
+
+def _fact(fact: str | Cell) -> Html:
+    return number(fact.value, fact.text) if isinstance(fact, Cell) else sentence_html(fact)
+
+
+@_html.register
+def _(part: Heading, scope: str) -> Html:
+    return element("h3", part.text)
+
+
+@_html.register
+def _(part: Sentences, scope: str) -> Html:
+    return joined(*(element("p", sentence_html(text), **_class(part.style)) for text in part.texts))
+
+
+def sentence_html(text: str) -> Html:
+    """Return text with the numbers that it knows."""
+    words: list[str] = []
+    end = 0
+    for start, exact in text.numbers if isinstance(text, Sentence) else ():
+        words += [text[end:start], number(exact.value, exact.text)]
+        end = start + len(exact.text)
+    return joined(*words, str(text)[end:])
+
+
+@_html.register
+def _(part: Branch, scope: str) -> Html:
+    words = element("strong", part.name), sentence_html(part.text)
+    children = (_leaf(branch) for branch in part.parts)
+    return element("details", element("summary", *words), element("ul", *children))
+
+
+def _leaf(branch: Branch) -> Html:
+    words = joined(element("strong", branch.name), sentence_html(branch.text))
+    text = element("span", words, **_class("soft" if branch.is_soft else None))
+    return element("li", text, element("ul", *map(_leaf, branch.parts)) if branch.parts else "")
+
+
+@_html.register
+def _(part: Verdict, scope: str) -> Html:
+    style = "bad" if not part.is_ok else "doubt" if part.doubt else "good"
+    return element("p", element("strong", part.text, class_=style))
+
+
+@_html.register
+def _(part: TimelinePicture, scope: str) -> Html:
+    return timeline_figure(part.result)
+
+
+@_html.register
+def _(part: SchedulePicture, scope: str) -> Html:
+    """Return a row for each stage and a column for each time slot."""
+    schedule, slots = part.schedule, time_slots(part.schedule).tolist()
+    rows = []
+    for rank in range(schedule.num_stages):
+        actions = range(*schedule.rank_starts[rank : rank + 2].tolist())
+        names = {slots[action]: str(schedule.action(action)) for action in actions}
+        cells = (element("td", names.get(slot, "")) for slot in range(max(slots) + 1))
+        rows.append(element("tr", element("th", f"{rank}", scope="row"), *cells))
+    return scroll_box(element("table", *rows), "Schedule")
+
+
+@_html.register
+def _(part: Table, scope: str) -> Html:
+    has_headings = any(column.heading for column in part.columns)
+    head = element("thead", element("tr", *map(_heading, part.columns))) if has_headings else ""
+    body = element("tbody", *(_row(row, part.columns, scope) for row in part.rows))
+    foot = element("tfoot", _row(part.end, part.columns, scope)) if part.end else ""
+    caption = element("caption", part.title) if part.title else ""
+    table = element("table", caption, head, body, foot, data_table=part.name)
+    return scroll_box(table, part.title or part.name)
+
+
+def _heading(column: Column) -> Html:
+    text = " ".join(column.heading.replace("-\n", "").split())
+    meaning = {"data_meaning": column.meaning, "title": column.meaning} if column.meaning else {}
+    name = {"data_name": column.name} if column.name else {}
+    return element("th", text, scope="col", class_=_alignment(column), **name, **meaning)
+
+
+def _alignment(column: Column) -> str:
+    return "number" if column.kind.is_number else "shares" if column.kind.is_bar else "text"
+
+
+def _row(row: Row, columns: Sequence[Column], scope: str) -> Html:
+    anchor = {"id": f"entry-{scope}{row.entry}"} if row.entry else {}
+    pairs = zip(row.cells, columns, strict=True)
+    (first, first_column), *others = pairs
+    return element(
+        "tr",
+        element("th", _cell(first, first_column, scope), scope="row", **_cell_class(first_column)),
+        *(
+            element("td", _cell(cell, column, scope), **_cell_class(column))
+            for cell, column in others
+        ),
+        **anchor,
+        **_class(row.style),
+    )
+
+
+def _cell_class(column: Column) -> dict[str, str]:
+    return {"class_": _alignment(column)}
+
+
+def _class(style: Style | None) -> dict[str, str]:
+    return {"class_": style} if style else {}
+
+
+def _cell(cell: Any, column: Column, scope: str) -> Html:
+    value, text = value_of(cell), text_of(cell, column).strip()
+    if column.kind.is_bar:
+        return Html() if value is None else _bar(value)
+    if column.kind.is_entry and value:
+        return element("a", text, href=f"#entry-{scope}{value}", class_="entry")
+    shown = number(value, text) if text else Html()
+    style = cell.style if isinstance(cell, Cell) else None
+    return element("span", shown, class_=style) if style else shown
+
+
+def _bar(share: float) -> Html:
+    """Return a bar of a share of 1. All bars of a column have one scale."""
+    width = f"width:{100 * min(abs(share), 1):.3f}%"
+    return element("div", style=width, class_="less" if share < 0 else "share", aria_hidden="true")
