@@ -45,7 +45,7 @@ ROOMS: dict[str, set[str]] = {
         *("units", "base", "schedules", "scenario", "hardware", "iteration", "studies", "paper"),
     },
     "render": {
-        *("errors", "units", "base", "schedules", "scenario", "hardware", "workload", "engine"),
+        *("errors", "units", "base", "schedules", "scenario", "workload", "engine"),
         *("iteration", "studies", "paper", "views"),
     },
     "commands": {
@@ -57,6 +57,8 @@ ROOMS: dict[str, set[str]] = {
 # and figures read results.
 DEFERRED = {
     "simtrain/iteration/report/views.py": {"render"},
+    # A notebook asks a result how it reads.
+    "simtrain/iteration/report/result.py": {"views", "render"},
     # A file of another tool is recognised by its importer.
     "simtrain/base/file_kinds.py": {"importing"},
 }

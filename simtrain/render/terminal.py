@@ -299,17 +299,13 @@ class ContinuedTable:
 
 @dataclass(frozen=True)
 class Bar:
-    """A bar with a length proportional to a share of 1; all bars of a column have one scale.
-
-    Bars of shares below 0 are lighter.
-    """
+    """A bar with a length proportional to a share of 1; all bars of a column have one scale."""
 
     share: float
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Fill the share of the column's width."""
-        length = round(options.max_width * min(abs(self.share), 1))
-        yield Text(("░" if self.share < 0 else "█") * length, no_wrap=True)
+        yield Text("█" * round(options.max_width * min(self.share, 1)), no_wrap=True)
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
         """Allow a narrow column; all its bars are scaled alike."""

@@ -194,7 +194,6 @@ def _written(value: object) -> str:
 def _causes(letter: str, difference: Difference) -> Table:
     base_s, other_s = difference.base.breakdown_s, difference.other.breakdown_s
     total_s, other_total_s = difference.base.iteration_time_s, difference.other.iteration_time_s
-    largest_s = max(_ROUNDING * total_s, *map(abs, difference.causes_s.values()))
     rows = [
         Row(
             (
@@ -202,7 +201,6 @@ def _causes(letter: str, difference: Difference) -> Table:
                 _time(base_s[name], total_s),
                 _time(other_s[name], other_total_s),
                 *_change(cause_s, total_s),
-                cause_s / largest_s,
             )
         )
         for name, cause_s in difference.causes_s.items()
@@ -214,7 +212,6 @@ def _causes(letter: str, difference: Difference) -> Table:
         Column(f"{letter}_s", letter, SECONDS, "the mean over the stages"),
         Column("difference_s", "difference", SIGNED_SECONDS),
         Column("share", "of A", SIGNED_SHARE, "of the first scenario's iteration time"),
-        Column("", "", BAR),
     )
     change = _change(difference.difference_s, total_s)
     return Table(
@@ -222,8 +219,7 @@ def _causes(letter: str, difference: Difference) -> Table:
         f"Why {letter} differs from A (mean over stages)",
         columns,
         rows,
-        end=Row(("iteration", total_s, other_total_s, *change, None)),
-        optional=("",),
+        end=Row(("iteration", total_s, other_total_s, *change)),
     )
 
 

@@ -17,7 +17,8 @@ class Kind:
         text: the text of a value; None reads as nothing.
         is_number: aligned to the right, on one line.
         is_whole: text on one line.
-        is_bar: shares of 1, drawn as bars where a medium can; below 0 to the left.
+        is_bar: shares of 1, drawn as bars where a medium can.
+        is_change: signed shares, which a page also draws as bars to the left and right.
         is_entry: names of entries of a hardware profile, which a page links to.
     """
 
@@ -26,6 +27,7 @@ class Kind:
     is_whole: bool = False
     is_bar: bool = False
     is_entry: bool = False
+    is_change: bool = False
 
 
 TEXT = Kind(str, is_number=False)
@@ -41,7 +43,7 @@ ENERGY = Kind(format_energy)
 FOUR_DIGITS = Kind(four_digits)
 SHARE = Kind("{:.1%}".format)
 FINE_SHARE = Kind("{:.2%}".format)
-SIGNED_SHARE = Kind("{:+.1%}".format)
+SIGNED_SHARE = Kind("{:+.1%}".format, is_change=True)
 BAR = Kind(lambda _: "", is_number=False, is_bar=True)
 
 

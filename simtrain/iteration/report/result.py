@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from html import escape
 from typing import Any, ClassVar, Literal, get_args
 
 from simtrain.base.plain_data import PlainData, keys
@@ -268,16 +267,11 @@ class Result(PlainData):
         return f"<Result {name}: {time}, " + ", ".join(f"{k} {v}" for k, v in others) + ">"
 
     def _repr_html_(self) -> str:
-        """Return the summary and the breakdown as an HTML table, for notebooks."""
-        figures = self.summary
-        for name, seconds in self.breakdown_s.items():
-            share = seconds / self.iteration_time_s
-            figures[name] = f"{format_seconds(seconds)} ({share:.1%})"
-        rows = (
-            f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>"
-            for name, value in figures.items()
-        )
-        return f"<table>{''.join(rows)}</table>"
+        """Return what `simtrain run` prints as HTML, for notebooks."""
+        from simtrain.render.html.notebook import notebook_html
+        from simtrain.views.result import result_view
+
+        return notebook_html(result_view(self))
 
     def frame(self, table: FrameName) -> Any:
         """Return a table as a pandas.DataFrame.

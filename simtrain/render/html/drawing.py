@@ -33,7 +33,7 @@ def drawing(figure: Figure, name: str, label: str) -> Html:
     # Ids of matplotlib are unique in a file, not in a page with several files.
     text = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", text)
     attributes = element("svg", role="img", aria_label=label).removesuffix("></svg>")
-    text = _SIZE.sub(lambda found: f"{attributes} {found.group(1)}>", text, count=1)
+    text = _SIZE.sub(lambda head: f"{attributes} {head.group(1)}>", text, count=1)
     # On narrow screens it scrolls sideways, so the keyboard must reach it.
     return element(
         "figure",

@@ -177,11 +177,20 @@ def _cell(cell: Any, column: Column, scope: str) -> Html:
     if column.kind.is_entry and value:
         return element("a", text, href=f"#entry-{scope}{value}", class_="entry")
     shown = number(value, text) if text else Html()
+    if column.kind.is_change and value:
+        return joined(_change(value), shown)
     style = cell.style if isinstance(cell, Cell) else None
     return element("span", shown, class_=style) if style else shown
 
 
 def _bar(share: float) -> Html:
     """Return a bar of a share of 1. All bars of a column have one scale."""
-    width = f"width:{100 * min(abs(share), 1):.3f}%"
-    return element("div", style=width, class_="less" if share < 0 else "share", aria_hidden="true")
+    width = f"width:{100 * min(share, 1):.3f}%"
+    return element("div", style=width, class_="share", aria_hidden="true")
+
+
+def _change(share: float) -> Html:
+    """Return a bar from the middle to the left for less, and to the right for more."""
+    width = f"width:{100 * min(abs(share), 0.5):.3f}%"
+    bar = element("span", class_="less" if share < 0 else "more", style=width)
+    return element("span", bar, class_="change", aria_hidden="true")

@@ -5,6 +5,7 @@ import dataclasses
 import io
 import json
 import pickle
+import re
 import sys
 import types
 from dataclasses import asdict
@@ -20,6 +21,7 @@ from simtrain.render.terminal import terminal_page
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.search import search
 from simtrain.views.result import result_view
+from simtrain.views.view import text_of
 from tests.helpers.toys import a100, run, small
 
 RESULT = run(small())
@@ -42,16 +44,21 @@ def test_the_repr_of_a_result_is_one_line() -> None:
         assert figure in line
 
 
-def test_a_notebook_shows_a_table_of_every_part() -> None:
+def test_a_notebook_shows_what_the_command_prints() -> None:
     html = RESULT._repr_html_()
-    assert html.startswith("<table><tr><th>") and html.endswith("</table>")
-    for name in (*RESULT.summary, *RESULT.breakdown_s):
-        assert f"<th>{name}</th>" in html
+    text = " ".join(re.sub("<[^>]*>", " ", html).split())
+    view = result_view(RESULT)
+    for name in ("breakdown", "peaks"):
+        table = view.tables[name]
+        assert table.title in text
+        assert all(text_of(row.cells[0], table.columns[0]) in text for row in table.rows)
+    assert all(sentence in text for sentence in view.sentences)
+    assert "<canvas" not in html
 
 
 def test_names_are_escaped_in_html() -> None:
     scenario = RESULT.scenario.replace({"name": "<b>&"})
-    assert "<td>&lt;b&gt;&amp;</td>" in run(scenario)._repr_html_()
+    assert "&lt;b&gt;&amp;" in run(scenario)._repr_html_()
 
 
 def test_plain_data_is_json() -> None:

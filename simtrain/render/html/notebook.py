@@ -1,0 +1,17 @@
+"""A view in a notebook: its tables and words, without pictures that need scripts."""
+
+from __future__ import annotations
+
+from simtrain.render.html.document import asset
+from simtrain.render.html.elements import element
+from simtrain.render.html.view import view_html
+from simtrain.views.view import SchedulePicture, TimelinePicture, View
+
+_PICTURES = TimelinePicture, SchedulePicture
+
+
+def notebook_html(view: View) -> str:
+    """Return a view with its styles, which touch nothing else in the notebook."""
+    parts = [part for part in view.parts if not isinstance(part, _PICTURES)]
+    styles = element("style", asset("notebook.css"))
+    return str(element("div", styles, view_html(View(parts)), class_="simtrain"))
