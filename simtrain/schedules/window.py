@@ -34,13 +34,14 @@ def save_all_actions(schedule: Schedule, num_saving_all: Sequence[int]) -> NDArr
         schedule: the schedule.
         num_saving_all: for each rank, the number of forward passes per window that save everything.
     """
+    if not any(num_saving_all):
+        return np.zeros(len(schedule.kind), np.bool_)
     saving = np.zeros((schedule.num_virtual_stages, schedule.num_microbatches), np.bool_)
-    if any(num_saving_all):
-        is_forward = schedule.kind == KINDS.index("F")
-        number = _counted(schedule, is_forward) - 1
-        window = most_outstanding(schedule)[schedule.rank]
-        is_saving = is_forward & (number % window < np.array(num_saving_all)[schedule.rank])
-        saving[schedule.virtual_stage[is_saving], schedule.microbatch[is_saving]] = True
+    is_forward = schedule.kind == KINDS.index("F")
+    number = _counted(schedule, is_forward) - 1
+    window = most_outstanding(schedule)[schedule.rank]
+    is_saving = is_forward & (number % window < np.array(num_saving_all)[schedule.rank])
+    saving[schedule.virtual_stage[is_saving], schedule.microbatch[is_saving]] = True
     saves_all: NDArray[np.bool_] = saving[schedule.virtual_stage, schedule.microbatch]
     return saves_all
 

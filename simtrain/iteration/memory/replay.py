@@ -45,8 +45,7 @@ class MemoryReplay:
         passes = {key: pass_memory(pass_) for key, pass_ in plan.passes.items()}
         # Both arrays have the axes [chunk, saves_all, kind] and a value for each kind of pass:
         # `change` is the growth of the saved tensors, `beyond` the memory above them at the peak.
-        shape = max(order.chunks) + 1, 2, len(KINDS)
-        change, beyond = np.zeros(shape, object), np.zeros(shape, object)
+        change, beyond = np.zeros((2, *_shape(order)), object)
         for (chunk, kind, saves_all), memory in passes.items():
             place, output = (chunk, int(saves_all), KINDS.index(kind)), _output_bytes(plan, chunk)
             # I leaves the tensors that W reads. W and B leave nothing.
@@ -81,9 +80,9 @@ class MemoryReplay:
 
     def memory(self, place: int) -> PassMemory:
         """Return the memory of the pass that an action runs."""
-        schedule = self.order.schedule
-        chunk = self.order.chunks[schedule.virtual_stage[place]]
-        return self.passes[chunk, KINDS[schedule.kind[place]], bool(self.order.saves_all[place])]
+        shape, (places, _) = _shape(self.order), _places(self.order)
+        chunk, saves_all, kind = np.unravel_index(places[place], shape)
+        return self.passes[int(chunk), KINDS[kind], bool(saves_all)]
 
 
 def _output_bytes(plan: Plan, chunk: int) -> int:
@@ -118,4 +117,10 @@ def _turning_bytes(plan: Plan) -> Bytes | int:
 def _places(order: PipelineOrder) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return each action's flat index in [chunk, saves_all, kind], and whether it is forward."""
     kinds, chunks = order.schedule.kind, np.array(order.chunks)[order.schedule.virtual_stage]
-    return len(KINDS) * (2 * chunks + order.saves_all) + kinds, kinds == KINDS.index("F")
+    places = np.ravel_multi_index((chunks, order.saves_all, kinds), _shape(order))
+    return places, kinds == KINDS.index("F")
+
+
+def _shape(order: PipelineOrder) -> tuple[int, int, int]:
+    """Return the number of chunks, of values of `saves_all` and of kinds that actions can have."""
+    return max(order.chunks) + 1, 2, len(KINDS)
