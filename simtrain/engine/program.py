@@ -68,7 +68,7 @@ class TaskGraph:
     name_of: Callable[[int], str] = "task {}".format
 
     def __post_init__(self) -> None:
-        waiting = np.repeat(np.arange(self.num_tasks), np.diff(self.after_starts))
+        waiting = np.repeat(np.arange(self.num_tasks, dtype=np.int32), np.diff(self.after_starts))
         bad = (self.after < 0) | (self.after >= self.num_tasks) | (self.after == waiting)
         if bad.any():
             pairs = zip(waiting[bad].tolist(), self.after[bad].tolist(), strict=True)
@@ -96,9 +96,10 @@ class TaskGraph:
     @cached_property
     def previous(self) -> Ints:
         """The task before each task on its stream; -1 for none."""
-        previous, queue = np.full(self.num_tasks, -1, np.int32), self.queue[1]
-        same = np.diff(self.stream_of[queue]) == 0
-        previous[queue[1:][same]] = queue[:-1][same]
+        starts, queue = self.queue
+        previous = np.empty(self.num_tasks, np.int32)
+        previous[queue[1:]] = queue[:-1]
+        previous[queue[starts[:-1][np.diff(starts) > 0]]] = -1
         return previous
 
     @cached_property
@@ -203,13 +204,16 @@ class Program:
 
 def starts_of(counts: Any) -> Ints:
     """Return the start of each row of a ragged array, and the end of the last row."""
-    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    starts = np.zeros(len(counts) + 1, np.int32)
+    np.cumsum(counts, out=starts[1:])
+    return starts
 
 
 def rows_of(num_rows: int, row_of: Ints, values: Ints) -> tuple[Ints, Ints]:
     """Group values by row: return the starts of the rows, and the values in row order (stable)."""
     by_row = np.argsort(row_of, kind="stable")
-    return starts_of(np.bincount(row_of, minlength=num_rows)), values[by_row].astype(np.int32)
+    starts = starts_of(np.bincount(row_of, minlength=num_rows))
+    return starts, values[by_row].astype(np.int32, copy=False)
 
 
 def _numbered(names: list[str]) -> tuple[tuple[str, ...], Ints]:

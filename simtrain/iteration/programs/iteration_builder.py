@@ -76,15 +76,16 @@ class _Builder:
         self.numbers: dict[IterationPart, int] = {}
         self.num_tasks = 0
         self.columns: list[tuple[Ints, Ints, Ints]] = []
-        # Waiting tasks, and the tasks that they wait for; -1 for none.
-        self.waits: list[tuple[Any, Any]] = []
+        # Waiting tasks, and the tasks that they wait for.
+        self.waits: list[tuple[Ints, Ints]] = []
 
     def build(self) -> IterationTasks:
         """Add all tasks."""
         num_stages, pipeline = len(self.stages), self.add_pipeline()
         # Each stage's last task, and a task on another stream that its next task waits for (-1:
         # none).
-        self.last, self.awaited_elsewhere = pipeline.own_starts[1:] - 1, np.full(num_stages, -1)
+        self.last = pipeline.own_starts[1:] - 1
+        self.awaited_elsewhere = np.full(num_stages, -1, np.int32)
         self.add_gathers(pipeline)
         self.add_reductions(pipeline)
         if self.structure.reduces_after:
@@ -107,12 +108,11 @@ class _Builder:
 
         streams, part_of, subjects = map(np.concatenate, zip(*self.columns, strict=True))
         waiting, awaited = map(np.concatenate, zip(*self.waits, strict=True))
-        waits = awaited >= 0
         names, kinds = zip(*map(label_of, self.numbers), strict=True)
         graph = TaskGraph(
             stream_names(num_stages),
             streams,
-            *rows_of(self.num_tasks, waiting[waits], awaited[waits]),
+            *rows_of(self.num_tasks, waiting, awaited),
             kinds,
             part_of,
             TaskNames(pipeline.messages, names, part_of, subjects),
@@ -131,14 +131,22 @@ class _Builder:
     def add(self, stream: Any, part: Any, subject: Any = -1) -> Ints:
         """Add tasks with these columns, at least one of them an array; return their numbers."""
         columns = np.broadcast_arrays(stream, part, subject)
-        self.columns.append(tuple(column.astype(np.int32) for column in columns))  # type: ignore[arg-type]
+        self.columns.append(tuple(column.astype(np.int32, copy=False) for column in columns))  # type: ignore[arg-type]
         first, self.num_tasks = self.num_tasks, self.num_tasks + len(columns[0])
         return np.arange(first, self.num_tasks, dtype=np.int32)
+
+    def add_waits(self, waiting: Ints, awaited: Ints) -> None:
+        """Let tasks wait for other tasks; -1 for none."""
+        exists = awaited >= 0
+        self.waits.append((waiting[exists], awaited[exists]))
 
     def parts(self, make: Callable[..., IterationPart], *columns: NDArray[Any]) -> Ints:
         """Return the number of each row's part; `make` makes a part from each different row."""
         shape = [int(column.max(initial=0)) + 1 for column in columns]
-        codes = np.ravel_multi_index([column.astype(np.intp) for column in columns], shape)
+        codes = np.zeros(columns[0].shape, np.intp)
+        for column, size in zip(columns, shape, strict=True):
+            if size > 1:
+                codes = size * codes + column
         count = np.bincount(codes)
         numbers, present = np.zeros(len(count), np.int32), np.flatnonzero(count)
         rows = np.stack(np.unravel_index(present, shape), axis=1).tolist()
@@ -187,7 +195,7 @@ class _Builder:
         parts = self.parts(_pass_part, is_cut, is_forward == is_cut, numbers, *passes)
         put(tasks.first[actions] + numbers, parts, actions)
 
-        farthest = np.zeros_like(tasks.num_messages)
+        farthest = np.zeros(len(tasks.num_messages), crossed.dtype)
         for exchange in (tasks.sent_in, tasks.received_in):
             np.maximum.at(farthest, exchange, crossed[: len(exchange)])
         synchronizing = self.parts(structure.synchronization, tasks.num_messages, farthest)
@@ -249,7 +257,7 @@ class _Builder:
         stages = self.stages[self.has(field)]
         parts = self.parts(lambda step: OptimizerPart(field, step), self.steps[stages])
         tasks = self.add(stages, parts)
-        self.waits.append((tasks, self.awaited_elsewhere[stages]))
+        self.add_waits(tasks, self.awaited_elsewhere[stages])
         self.last[stages], self.awaited_elsewhere[stages] = tasks, -1
         return tasks
 
@@ -258,7 +266,7 @@ class _Builder:
         part = self.numbers.setdefault(OptimizerPart(field), len(self.numbers))
         (task,) = self.add([stream], part)
         awaited = np.concatenate([self.last[stages], self.awaited_elsewhere[stages]])
-        self.waits.append((np.full_like(awaited, task), awaited))
+        self.add_waits(np.full_like(awaited, task), awaited)
         self.awaited_elsewhere[stages] = task
 
 

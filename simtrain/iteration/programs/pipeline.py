@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simtrain.engine.compiled import Ints
+from simtrain.engine.program import starts_of
 from simtrain.schedules import (
     ExchangeSlots,
     Messages,
@@ -84,11 +85,15 @@ class PipelineTasks:
         send, receive = slots.send, slots.receive
         # Tasks in each slot of each stage: an action, or an exchange and the gathers after it.
         num_slots = slots.starts[-1]
-        num_in_slot = np.bincount(np.concatenate([send, receive]), minlength=num_slots)
+        num_sent, num_received = (
+            np.bincount(slot, minlength=num_slots).astype(np.int32) for slot in (send, receive)
+        )
+        num_in_slot = num_sent + num_received
+        is_exchange = (num_in_slot > 0) & blocks
         sizes = np.bincount(slots.action, num_parts, num_slots).astype(np.int32)
-        sizes += (num_in_slot > 0) * blocks
-        sizes += np.bincount(receive, minlength=num_slots) * gathers_on_receive
-        begins = (len(messages) + np.cumsum(sizes) - sizes).astype(np.int32)
+        sizes += is_exchange + num_received * gathers_on_receive
+        bounds = len(messages) + starts_of(sizes)
+        begins = bounds[:-1]
 
         second = np.flatnonzero(slots.action[1:] == slots.action[:-1]) + 1
         first = begins[slots.action]
@@ -99,7 +104,8 @@ class PipelineTasks:
             at = receive[by_consumer]
             receive_gathers[by_consumer] = begins[at] + (not overlaps)
             receive_gathers[by_consumer[1:][at[1:] == at[:-1]]] += 1
-        exchanges = np.flatnonzero(num_in_slot)[: None if blocks else 0]
+        exchanges = np.flatnonzero(is_exchange)
+        number_of_exchange = np.cumsum(is_exchange) - 1
 
         # The receiver's next task waits for the message: synchronization, gather, or action.
         numbers = np.arange(len(messages), dtype=np.int32)
@@ -123,14 +129,14 @@ class PipelineTasks:
         waiting, awaited = map(np.concatenate, zip(*waits, strict=True))
         return cls(
             messages,
-            np.ones(len(messages), np.int32) if overlaps else np.bincount(send)[send],
-            np.append(begins, begins[-1] + sizes[-1])[slots.starts],
+            np.ones(len(messages), np.int32) if overlaps else num_sent[send],
+            bounds[slots.starts],
             first,
             last,
             begins[exchanges],
             num_in_slot[exchanges],
-            np.searchsorted(exchanges, send if blocks else send[:0]),
-            np.searchsorted(exchanges, receive if blocks else receive[:0]),
+            number_of_exchange[send if blocks else send[:0]],
+            number_of_exchange[receive if blocks else receive[:0]],
             receive_gathers,
             waiting,
             awaited,
