@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ from simtrain.base.strict_yaml import (
 from simtrain.base.strict_yaml.document import Place
 from simtrain.errors import InputError, Location, Problem
 from simtrain.importing.settings import Effect, Setting, unknown_settings
+from simtrain.importing.table import Table
 from simtrain.scenario import Scenario, check_scenario
 from simtrain.scenario.words import spell_out_words
 
@@ -37,6 +38,7 @@ class Draft:
         file: the imported file.
         what: its kind, such as "Megatron-LM's arguments".
         default: the comment of values that the framework has by default.
+        table: what becomes of each word of the source.
         settings: the settings of the source, by name.
         overrides: assignments of --set.
         data: the fields, as nested sections.
@@ -48,6 +50,7 @@ class Draft:
     file: str
     what: str
     default: str
+    table: Table
     settings: Mapping[str, Setting]
     overrides: tuple[str, ...] = ()
     data: dict[str, Any] = field(default_factory=dict)
@@ -115,48 +118,55 @@ class Draft:
         line = f", line {place.line}" if place and place.line else ""
         self.notes.append(f"{words}{line}: {text}")
 
-    def refuse_unknown(
-        self,
-        unknown: Sequence[Setting],
-        kind: str,
-        source: str,
-        known: Collection[str],
-        ignore: bool,
-    ) -> None:
-        """Raise an error that names all unknown settings, or note them if they are ignored.
+    def value(self, name: str) -> Any:
+        """Return the value of a word as the fields have it, or the table's default."""
+        setting, word = self.given(name), self.table.mapped[name]
+        return word.default if setting is None else setting.value
+
+    def copy(self, *names: str) -> None:
+        """Set the field of each word whose value differs from the table's default."""
+        for name in names:
+            word, value = self.table.mapped[name], self.value(name)
+            if value != word.default:
+                self.set(word.field, value, name)
+
+    def refuse_unknown(self, ignore: bool, suggested: Collection[str] = ()) -> None:
+        """Raise an error that names all settings that the table does not have, or note them.
 
         Args:
-            unknown: the settings that are in none of the importer's tables.
-            kind: "argument" or "key".
-            source: what they are settings of, such as "Megatron-LM".
-            known: the known names, to suggest similar ones.
-            ignore: whether to go on without the unknown settings.
+            ignore: whether to note them and go on.
+            suggested: names that are suggested for similar ones; by default the table's words.
         """
+        table = self.table
+        unknown = [setting for name, setting in self.settings.items() if name not in table]
         if unknown and not ignore:
-            raise InputError([unknown_settings(unknown, kind, source, known)])
+            names = suggested or table.words
+            raise InputError([unknown_settings(unknown, table.kind, table.source, names)])
         for setting in unknown:
             self.note(setting, "ignored: simtrain does not know it, nor its effect")
 
-    def note_effects(
-        self, effects: Mapping[str, Effect], details: Mapping[str, str] | None = None
-    ) -> None:
+    def note_effects(self, effects: Mapping[str, Effect] | None = None) -> None:
         """Note each setting with an effect that is not modelled, in the order of the source.
 
         Args:
-            effects: the effect of each setting.
-            details: settings that only refine another one, each with that one.
+            effects: the effect of each setting; by default the table's.
         """
+        effects = self.table.not_modelled if effects is None else effects
         for name in self.settings:
             setting = self.given(name)
             if setting is None or name not in effects or not effects[name].applies(setting.value):
                 continue
-            refining = [
+            details = [
                 setting.spelled
                 for setting in self.settings.values()
-                if (details or {}).get(setting.name) == name != setting.name
+                if self.refined_by(setting.name) == name != setting.name
             ]
-            refined = f" (with {', '.join(refining)})" if refining else ""
+            refined = f" (with {', '.join(details)})" if details else ""
             self.note(setting, effects[name].text + refined)
+
+    def refined_by(self, name: str) -> str:
+        """Return the word that a word of the source only refines, or ""."""
+        return self.table.refined_by(name)
 
     def finished(self, required: Mapping[str, str]) -> tuple[Scenario, str]:
         """Return the scenario after overrides and checks, and the text of its file.

@@ -47,7 +47,7 @@ def test_a_mapped_argument_is_named_beside_its_field() -> None:
         if example:
             flag = next(word for word in reversed(example.split()) if word.startswith("--"))
             lines = [line for line in text_of(f"{BASE} {example}").splitlines() if flag in line]
-            field = MAPPED[name].rpartition(".")[2]
+            field = MAPPED[name].field.rpartition(".")[2]
             assert field in [line.split(":")[0].split()[-1] for line in lines], name
 
 

@@ -7,90 +7,92 @@ defaults of optional keys.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from simtrain.importing.settings import Effect
+from simtrain.importing.table import Table, Word
 
+_DTYPES = {"bfloat16": "bf16", "float16": "fp16"}
 _MAPPED_BY_ALL = {
-    "vocab_size": "model.vocab_size",
-    "tie_word_embeddings": "model.tied_embeddings",
-    "torch_dtype": "precision.compute",
-    "dtype": "precision.compute",
+    "vocab_size": Word("model.vocab_size"),
+    "tie_word_embeddings": Word("model.tied_embeddings"),
+    "torch_dtype": Word("precision.compute", values=_DTYPES),
+    "dtype": Word("precision.compute", values=_DTYPES),
 }
 _MAPPED_BY_MOST = _MAPPED_BY_ALL | {
-    "num_hidden_layers": "model.num_layers",
-    "hidden_size": "model.hidden_size",
-    "num_attention_heads": "model.num_attention_heads",
-    "max_position_embeddings": "model.seq_length",
-    "attention_dropout": "model.attention_dropout",
-    "hidden_dropout": "model.hidden_dropout",
+    "num_hidden_layers": Word("model.num_layers"),
+    "hidden_size": Word("model.hidden_size"),
+    "num_attention_heads": Word("model.num_attention_heads"),
+    "max_position_embeddings": Word("model.seq_length"),
+    "attention_dropout": Word("model.attention_dropout"),
+    "hidden_dropout": Word("model.hidden_dropout"),
 }
 _MAPPED = _MAPPED_BY_MOST | {
-    "num_key_value_heads": "model.num_query_groups",
-    "sliding_window": "model.attention_window",
-    "layer_types": "model.full_attention_every",
-    "sliding_window_pattern": "model.full_attention_every",
-    "head_dim": "model.kv_channels",
-    "intermediate_size": "model.ffn_hidden_size",
-    "hidden_act": "model.activation",
-    "hidden_activation": "model.activation",
-    "attention_bias": "model.qkv_biases",
-    "mlp_bias": "model.biases",
+    "num_key_value_heads": Word("model.num_query_groups"),
+    "sliding_window": Word("model.attention_window"),
+    "layer_types": Word("model.full_attention_every"),
+    "sliding_window_pattern": Word("model.full_attention_every"),
+    "head_dim": Word("model.kv_channels"),
+    "intermediate_size": Word("model.ffn_hidden_size"),
+    "hidden_act": Word("model.activation"),
+    "hidden_activation": Word("model.activation"),
+    "attention_bias": Word("model.qkv_biases"),
+    "mlp_bias": Word("model.biases"),
 }
 _MAPPED_LATENT = _MAPPED | {
-    "q_lora_rank": "model.latent_attention.q_lora_rank",
-    "kv_lora_rank": "model.latent_attention.kv_lora_rank",
-    "qk_nope_head_dim": "model.latent_attention.qk_head_dim",
-    "qk_rope_head_dim": "model.latent_attention.qk_pos_emb_head_dim",
-    "v_head_dim": "model.latent_attention.v_head_dim",
-    "num_nextn_predict_layers": "model.mtp_num_layers",
+    "q_lora_rank": Word("model.latent_attention.q_lora_rank"),
+    "kv_lora_rank": Word("model.latent_attention.kv_lora_rank"),
+    "qk_nope_head_dim": Word("model.latent_attention.qk_head_dim"),
+    "qk_rope_head_dim": Word("model.latent_attention.qk_pos_emb_head_dim"),
+    "v_head_dim": Word("model.latent_attention.v_head_dim"),
+    "num_nextn_predict_layers": Word("model.mtp_num_layers"),
 }
 _EXPERTS_OF_QWEN = {
-    "num_experts": "model.experts.num",
-    "num_experts_per_tok": "model.experts.top_k",
-    "moe_intermediate_size": "model.experts.ffn_hidden_size",
-    "shared_expert_intermediate_size": "model.experts.shared_ffn_hidden_size",
-    "decoder_sparse_step": "model.experts.layer_frequency",
-    "mlp_only_layers": "model.experts.first_dense_layers",
+    "num_experts": Word("model.experts.num"),
+    "num_experts_per_tok": Word("model.experts.top_k"),
+    "moe_intermediate_size": Word("model.experts.ffn_hidden_size"),
+    "shared_expert_intermediate_size": Word("model.experts.shared_ffn_hidden_size"),
+    "decoder_sparse_step": Word("model.experts.layer_frequency"),
+    "mlp_only_layers": Word("model.experts.first_dense_layers"),
 }
 _EXPERTS_OF_DEEPSEEK = {
-    "n_routed_experts": "model.experts.num",
-    "num_experts_per_tok": "model.experts.top_k",
-    "moe_intermediate_size": "model.experts.ffn_hidden_size",
-    "n_shared_experts": "model.experts.shared_ffn_hidden_size",
-    "first_k_dense_replace": "model.experts.first_dense_layers",
-    "moe_layer_freq": "model.experts.layer_frequency",
-    "scoring_func": "model.experts.router_score",
-    "topk_method": "model.experts.router_bias",
-    "n_group": "model.experts.router_groups",
-    "topk_group": "model.experts.router_group_top_k",
+    "n_routed_experts": Word("model.experts.num"),
+    "num_experts_per_tok": Word("model.experts.top_k"),
+    "moe_intermediate_size": Word("model.experts.ffn_hidden_size"),
+    "n_shared_experts": Word("model.experts.shared_ffn_hidden_size"),
+    "first_k_dense_replace": Word("model.experts.first_dense_layers"),
+    "moe_layer_freq": Word("model.experts.layer_frequency"),
+    "scoring_func": Word("model.experts.router_score"),
+    "topk_method": Word("model.experts.router_bias"),
+    "n_group": Word("model.experts.router_groups"),
+    "topk_group": Word("model.experts.router_group_top_k"),
 }
 _EXPERTS_OF_MIXTRAL = {
-    "num_local_experts": "model.experts.num",
-    "num_experts_per_tok": "model.experts.top_k",
-    "intermediate_size": "model.experts.ffn_hidden_size",
+    "num_local_experts": Word("model.experts.num"),
+    "num_experts_per_tok": Word("model.experts.top_k"),
+    "intermediate_size": Word("model.experts.ffn_hidden_size"),
 }
 LATENT_FIELDS = tuple(
-    field.removeprefix("model.")
-    for field in _MAPPED_LATENT.values()
-    if field.startswith("model.latent_attention.")
+    word.field.removeprefix("model.")
+    for word in _MAPPED_LATENT.values()
+    if word.field.startswith("model.latent_attention.")
 )
 _MAPPED_GPT2 = _MAPPED_BY_ALL | {
-    "n_layer": "model.num_layers",
-    "n_embd": "model.hidden_size",
-    "n_head": "model.num_attention_heads",
-    "n_inner": "model.ffn_hidden_size",
-    "n_positions": "model.seq_length",
-    "activation_function": "model.activation",
-    "attn_pdrop": "model.attention_dropout",
-    "resid_pdrop": "model.hidden_dropout",
+    "n_layer": Word("model.num_layers"),
+    "n_embd": Word("model.hidden_size"),
+    "n_head": Word("model.num_attention_heads"),
+    "n_inner": Word("model.ffn_hidden_size"),
+    "n_positions": Word("model.seq_length"),
+    "activation_function": Word("model.activation"),
+    "attn_pdrop": Word("model.attention_dropout"),
+    "resid_pdrop": Word("model.hidden_dropout"),
 }
 _MAPPED_FALCON = _MAPPED_BY_MOST | {
-    "num_kv_heads": "model.num_query_groups",
-    "ffn_hidden_size": "model.ffn_hidden_size",
-    "activation": "model.activation",
-    "parallel_attn": "model.parallel_attention_mlp",
+    "num_kv_heads": Word("model.num_query_groups"),
+    "ffn_hidden_size": Word("model.ffn_hidden_size"),
+    "activation": Word("model.activation"),
+    "parallel_attn": Word("model.parallel_attention_mlp"),
 }
 
 
@@ -101,12 +103,12 @@ class Family:
     Args:
         defaults: default values of optional keys.
         fixed: fields of `model` that all models of the family share.
-        mapped: the field that each key sets.
+        mapped: the keys that set fields, without their defaults.
     """
 
     defaults: dict[str, Any]
     fixed: dict[str, Any]
-    mapped: Mapping[str, str] = field(default_factory=lambda: _MAPPED)
+    mapped: Mapping[str, Word] = field(default_factory=lambda: _MAPPED)
 
 
 _GATED = {
@@ -147,7 +149,7 @@ FAMILIES: dict[str, Family] = {
     "gpt_neox": Family(
         {"tie_word_embeddings": False, "hidden_act": "gelu", "use_parallel_residual": True},
         _PLAIN | _BIASED,
-        _MAPPED | {"use_parallel_residual": "model.parallel_attention_mlp"},
+        _MAPPED | {"use_parallel_residual": Word("model.parallel_attention_mlp")},
     ),
     "falcon": Family(
         {
@@ -177,7 +179,7 @@ FAMILIES: dict[str, Family] = {
         | {"num_experts": 60, "num_experts_per_tok": 4, "moe_intermediate_size": 1408}
         | {"shared_expert_intermediate_size": 5632},
         _GATED | {"qkv_biases": True},
-        _MAPPED | _EXPERTS_OF_QWEN | {"qkv_bias": "model.qkv_biases"},
+        _MAPPED | _EXPERTS_OF_QWEN | {"qkv_bias": Word("model.qkv_biases")},
     ),
     "qwen3_moe": Family(
         _UNTIED
@@ -236,3 +238,17 @@ _WITHOUT_EFFECT = """
     multi_query new_decoder_architecture num_ln_in_parallel_attn
 """
 WITHOUT_EFFECT = frozenset(_WITHOUT_EFFECT.split())
+
+
+def table_of(family: Family) -> Table:
+    """Return the table of the configs of a family."""
+    return Table(
+        kind="key",
+        source="this model's config",
+        mapped={
+            key: replace(word, default=family.defaults.get(key))
+            for key, word in family.mapped.items()
+        },
+        not_modelled=NOT_MODELLED,
+        without_effect=WITHOUT_EFFECT,
+    )

@@ -17,15 +17,13 @@ from simtrain.importing.hugging_face.keys import (
     LATENT_FIELDS,
     NOT_MODELLED,
     PLAIN_ACTIVATIONS,
-    WITHOUT_EFFECT,
     Family,
+    table_of,
 )
 from simtrain.importing.importers.hugging_face import HuggingFace
 from simtrain.importing.layer_patterns import dense_and_frequency, full_attention_every
 from simtrain.importing.settings import Setting
 from simtrain.scenario import Scenario
-
-_DTYPES = {"bfloat16": "bf16", "float16": "fp16"}
 
 
 def import_hugging_face(
@@ -96,42 +94,40 @@ class _ConfigDraft(Draft):
             file=file,
             what=f"Hugging Face's config in {file}",
             default="default of transformers",
+            table=(table := table_of(family)),
             settings={
                 key: Setting(key, key, value, places.of_value((key,)))
+                if key in table
+                else Setting(key, f'"{key}"', value, places.of_key((key,)))
                 for key, value in document.data.items()
             },
             overrides=overrides,
         )
         self.config, self.family = document.data, family
-        self.keys = {field: key for key, field in reversed([*family.mapped.items()])}
-        known = {*family.mapped, *NOT_MODELLED, *WITHOUT_EFFECT}
-        unknown = [
-            Setting(key, f'"{key}"', value, places.of_key((key,)))
-            for key, value in self.config.items()
-            if key not in known
-        ]
-        self.refuse_unknown(unknown, "key", "this model's config", known, ignore_unknown)
+        self.keys = {word.field: key for key, word in reversed([*table.mapped.items()])}
+        self.refuse_unknown(ignore_unknown)
         names = ("num_layers", "hidden_size", "num_attention_heads", "seq_length")
         self.required = {f"model.{name}": f'"{self.keys[f"model.{name}"]}"' for name in names}
 
     def key(self, field: str) -> str | None:
         """Return the key of the config that sets a field, or None."""
-        keys = (key for key, mapped in self.family.mapped.items() if mapped == field)
-        return next((key for key in keys if self.config.get(key) is not None), None)
+        return next((key for key in self._keys(field) if self.config.get(key) is not None), None)
 
     def value(self, field: str) -> Any:
         """Return the value of a field's key, or the default of the family."""
         if key := self.key(field):
             return self.config[key]
-        defaults = self.family.defaults
-        keys = (key for key, mapped in self.family.mapped.items() if mapped == field)
-        return next((defaults[key] for key in keys if key in defaults), None)
+        defaults = (self.table.mapped[key].default for key in self._keys(field))
+        return next((default for default in defaults if default is not None), None)
+
+    def _keys(self, field: str) -> list[str]:
+        return [key for key, word in self.table.mapped.items() if word.field == field]
 
     def set_by_key(self, field: str, value: Any, otherwise: str = "") -> None:
         """Set a field, with the name and line of its key as comment."""
         self.set(field, value, self.key(field) or "", otherwise=otherwise)
 
-    def copy(self, *fields: str) -> None:
+    def copy_by_key(self, *fields: str) -> None:
         """Set each field to the value of its key, if it has one."""
         for field in fields:
             if (value := self.value(field)) is not None:
@@ -142,7 +138,8 @@ class _ConfigDraft(Draft):
         self._model()
         self._counts()
         self.set_because("attention_backend", "fused", DEFAULT)
-        dtype = _DTYPES.get(str(self.value("precision.compute")))
+        dtypes = self.table.mapped["dtype"].values
+        dtype = dtypes.get(str(self.value("precision.compute")))
         if dtype:
             self.set_by_key("precision.compute", dtype)
         else:
@@ -150,7 +147,7 @@ class _ConfigDraft(Draft):
         if dtype == "fp16" and "experts" in self.data["model"]:
             comment = "a router in fp16 is not modelled"
             self.set_because("model.experts.router_dtype", "fp32", comment)
-        self.note_effects(NOT_MODELLED)
+        self.note_effects()
 
     def _counts(self) -> None:
         """Set parallelism and batch to defaults: a config only describes a model."""
@@ -164,17 +161,17 @@ class _ConfigDraft(Draft):
 
     def _model(self) -> None:
         kind = self.config["model_type"]
-        self.copy("model.num_layers", "model.hidden_size", "model.num_attention_heads")
+        self.copy_by_key("model.num_layers", "model.hidden_size", "model.num_attention_heads")
         self._attention()
         if self._set_experts():
             hidden, field = self.value("model.hidden_size"), "model.ffn_hidden_size"
             if self.value(field) is None and isinstance(hidden, int):
                 self.set_because(field, 4 * hidden, "default of transformers: 4 h")
-            self.copy(field)
+            self.copy_by_key(field)
         if key := self.key("model.seq_length"):
             detail = "the longest sequence of the model"
             self.set("model.seq_length", self.config[key], key, detail=detail)
-        self.copy("model.tied_embeddings")
+        self.copy_by_key("model.tied_embeddings")
         self._activation()
         for name, value in (self.family.fixed | self._biases()).items():
             self.set_by_key(f"model.{name}", value, f"as all models of {kind}")
@@ -209,7 +206,7 @@ class _ConfigDraft(Draft):
         if key is None or not self.config.get(key, self.value("model.experts.num")):
             return True
         size_field = "model.experts.ffn_hidden_size"
-        self.copy("model.experts.num", "model.experts.top_k", size_field)
+        self.copy_by_key("model.experts.num", "model.experts.top_k", size_field)
         shared_field = "model.experts.shared_ffn_hidden_size"
         shared, size = self.value(shared_field), self.value(size_field)
         if self.keys.get(shared_field) == "n_shared_experts":
@@ -236,7 +233,7 @@ class _ConfigDraft(Draft):
         if method == "noaux_tc" and score == "sigmoid":
             self.set_by_key("model.experts.router_bias", True)
         if method in ("noaux_tc", "group_limited_greedy") and all(groups) and groups[0] != 1:
-            self.copy("model.experts.router_groups", "model.experts.router_group_top_k")
+            self.copy_by_key("model.experts.router_groups", "model.experts.router_group_top_k")
 
     def _set_layers_of_experts(self) -> bool:
         """Set which layers have experts; return whether at least one has none."""

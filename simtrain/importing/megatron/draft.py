@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from simtrain.errors import InputError
 from simtrain.importing.draft import Draft
-from simtrain.importing.megatron.arguments import KNOWN, MAPPED, SPELLINGS
+from simtrain.importing.megatron.arguments import KNOWN, MAPPED, SPELLINGS, TABLE
 from simtrain.importing.megatron.other_models import refuse_other_models
 from simtrain.importing.megatron.source import TEXT, Source, unknown_value
 from simtrain.importing.settings import Setting
@@ -30,18 +30,18 @@ class MegatronDraft(Draft):
             file=source.file,
             what=f"Megatron-LM's arguments{where}",
             default="default of Megatron-LM",
+            table=TABLE,
             settings=source.arguments,
             overrides=overrides,
         )
         refuse_other_models(source)
-        unknown = [argument for argument in source.arguments.values() if argument.name not in KNOWN]
-        names = {argument.spelled for argument in unknown}
-        known = KNOWN
+        names = {setting.spelled for setting in self.settings.values() if setting.name not in TABLE}
+        known: Collection[str] = KNOWN
         if any(name.startswith("--") for name in names):
             known = {f"--{name.replace('_', '-')}" for name in KNOWN | SPELLINGS.keys()}
         if any(name.startswith("--no-") for name in names):
-            known |= {f"--no-{name.replace('_', '-')}" for name in KNOWN}
-        self.refuse_unknown(unknown, "argument", "Megatron-LM", known, ignore_unknown)
+            known = {*known} | {f"--no-{name.replace('_', '-')}" for name in KNOWN}
+        self.refuse_unknown(ignore_unknown, known)
         self.launcher, self.is_printed = source.launcher, source.is_printed
         self.tensor = self._size("parallelism.tensor", "tensor_model_parallel_size")
         self.pipeline = self._size("parallelism.pipeline", "pipeline_model_parallel_size")
@@ -77,25 +77,36 @@ class MegatronDraft(Draft):
         argument = self.known(name)
         return None if argument is None else converted(argument, float, "a number")
 
-    def flag(self, name: str, default: bool = False) -> bool:
-        """Return whether a flag is on."""
+    def flag(self, name: str) -> bool:
+        """Return whether a flag is on; a flag that sets no field is off by default."""
         argument = self.known(name)
         if argument is None:
-            return default
+            return name in MAPPED and MAPPED[name].default is True
         if argument.value not in ("True", "False"):
             raise wrong(argument, "takes no value")
         return bool(argument.value == "True")
 
-    def choice(self, name: str, values: Collection[str], default: str) -> str:
-        """Return the value of an argument, one of `values`, or the default if it is not set."""
-        argument = self.known(name)
+    def choice(self, name: str, default: str | None = None) -> Any:
+        """Return our value for one of the values in the table.
+
+        Args:
+            name: the argument.
+            default: Megatron-LM's value without the argument, if other arguments determine it.
+        """
+        argument, word = self.known(name), MAPPED[name]
         if argument is None:
-            return default
+            return word.values[default or word.default]
         # Logs print members of enumerations, such as AttnBackend.auto.
         value: str = argument.value.rpartition(".")[2]
-        if value not in values:
-            raise wrong(argument, f"must be one of {', '.join(values)}")
-        return value
+        if value not in word.values:
+            raise wrong(argument, f"must be one of {', '.join(word.values)}")
+        return word.values[value]
+
+    def value(self, name: str) -> Any:
+        """Return the value of a flag, or of an integer argument."""
+        if isinstance(self.table.mapped[name].default, bool):
+            return self.flag(name)
+        return self.integer(name) or 0
 
     @property
     def is_local(self) -> bool:
@@ -103,23 +114,9 @@ class MegatronDraft(Draft):
         implementation = self.known("transformer_impl")
         return implementation is not None and implementation.value == "local"
 
-    def copy_integers(self, *names: str) -> None:
-        """Set the field of each integer argument that is set and not 0."""
-        for name in names:
-            if value := self.integer(name):
-                self.set(MAPPED[name], value, name)
-
-    def copy_flags(self, *names: str) -> None:
-        """Set the field of each flag that is on."""
-        for name in names:
-            if self.flag(name):
-                self.set(MAPPED[name], True, name)
-
-    def copy_flags_off(self, *names: str) -> None:
-        """Set the field of each flag that is off, of flags that are on by default."""
-        for name in names:
-            if not self.flag(name, True):
-                self.set(MAPPED[name], False, name)
+    def refined_by(self, name: str) -> str:
+        """Return the argument that an argument only refines; a log prints all of both."""
+        return "" if self.is_printed else super().refined_by(name)
 
     def first_given(self, name: str) -> str:
         """Return the name if it is set, or else its older form for encoders."""
@@ -146,10 +143,10 @@ def converted(argument: Setting, kind: Callable[[str], Number], words: str) -> N
 
 def wrong(argument: Setting, says: str) -> InputError:
     """Return the error about the value of an argument."""
-    field = MAPPED.get(argument.name)
+    word = MAPPED.get(argument.name)
     return InputError.of(
         "E872",
         f"{argument.words} {says}",
         argument.place,
-        "correct the argument" + (f", which sets {field}" if field else ""),
+        "correct the argument" + (f", which sets {word.field}" if word else ""),
     )

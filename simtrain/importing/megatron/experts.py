@@ -7,12 +7,6 @@ import ast
 from simtrain.importing.layer_patterns import dense_and_frequency
 from simtrain.importing.megatron.draft import MegatronDraft, wrong
 
-_DISPATCH = {
-    "allgather": "all_gather",
-    "alltoall": "all_to_all",
-    "flex": "all_to_all",
-    "alltoall_seq": "all_to_all",
-}
 _FUSIONS = ("moe_grouped_gemm", "moe_permute_fusion", "moe_router_fusion")
 
 
@@ -38,7 +32,7 @@ def set_mlp(draft: MegatronDraft, size: int, comment: str) -> None:
         draft.set("model.experts.ffn_hidden_size", ffn_hidden_size, "moe_ffn_hidden_size")
     else:
         draft.set_because("model.experts.ffn_hidden_size", size, comment)
-    draft.copy_integers("moe_shared_expert_intermediate_size")
+    draft.copy("moe_shared_expert_intermediate_size")
     if dense:
         draft.set("model.experts.first_dense_layers", dense, "moe_layer_freq")
     if frequency > 1:
@@ -105,16 +99,15 @@ def set_expert_parallelism(draft: MegatronDraft) -> None:
     """Set expert parallelism, the token dispatch and the router."""
     if not draft.integer("num_experts"):
         return
-    draft.copy_integers("expert_model_parallel_size", "expert_tensor_parallel_size")
+    draft.copy("expert_model_parallel_size", "expert_tensor_parallel_size")
     if draft.flag("use_torch_fsdp2") and draft.data["parallelism"].get("expert", 1) > 1:
         # arguments.py refuses this; Megatron-FSDP shards experts over their own replicas.
         fsdp = draft.settings["use_torch_fsdp2"]
         raise wrong(fsdp, "cannot be combined with expert parallelism")
     name = "moe_token_dispatcher_type"
-    dispatch = _DISPATCH[draft.choice(name, _DISPATCH, "allgather")]
-    draft.set("parallelism.expert_dispatch", dispatch, name)
+    draft.set("parallelism.expert_dispatch", draft.choice(name), name)
     _set_router(draft)
-    draft.copy_flags("moe_shared_expert_overlap")
+    draft.copy("moe_shared_expert_overlap")
     missing = [name for name in _FUSIONS if not draft.flag(name)]
     if missing:
         words = ", ".join(f"--{name.replace('_', '-')}" for name in missing)
@@ -126,7 +119,7 @@ def _set_router(draft: MegatronDraft) -> None:
     compute = draft.data["precision"]["compute"]
     field, name = "model.experts.router_dtype", "moe_router_dtype"
     if argument := draft.known(name):
-        if draft.choice(name, ("fp32", "fp64"), "fp32") == "fp64":
+        if draft.choice(name) == "fp64":
             draft.note(argument, "a slower router; the scenario has fp32")
         draft.set(field, "fp32", name)
     elif compute in ("fp16", "fp32"):
@@ -135,7 +128,6 @@ def _set_router(draft: MegatronDraft) -> None:
             draft.note("a router in fp16", "smaller products; the scenario has fp32")
     name = "moe_router_score_function"
     if draft.known(name):
-        score = draft.choice(name, ("softmax", "sigmoid"), "softmax")
-        draft.set("model.experts.router_score", score, name)
-    draft.copy_flags("moe_router_enable_expert_bias")
-    draft.copy_integers("moe_router_num_groups", "moe_router_group_topk")
+        draft.set("model.experts.router_score", draft.choice(name), name)
+    draft.copy("moe_router_enable_expert_bias")
+    draft.copy("moe_router_num_groups", "moe_router_group_topk")

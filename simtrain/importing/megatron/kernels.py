@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from simtrain.importing.megatron.draft import MegatronDraft
 
-_BACKENDS = {
-    "auto": "fused",
-    "flash": "fused",
-    "fused": "fused",
-    "unfused": "unfused",
-    "local": "unfused",
-}
 _GRAPHS = ("enable_cuda_graph", "external_cuda_graph", "cuda_graph_impl")
 
 
 def set_attention_backend(draft: MegatronDraft) -> None:
     """Set whether attention is fused."""
     names = "attention_backend", "use_flash_attn", "transformer_impl"
-    backend = _BACKENDS[draft.choice("attention_backend", _BACKENDS, "auto")]
+    backend = draft.choice("attention_backend")
     if draft.is_local and not draft.given("attention_backend"):
         backend = "fused" if draft.flag("use_flash_attn") else "unfused"
     otherwise = "default of Megatron-LM: auto, a fused kernel"
@@ -37,8 +30,8 @@ def set_software(draft: MegatronDraft) -> None:
         "bias_dropout_fusion": biases or model["hidden_dropout"] > 0,
         "gradient_accumulation_fusion": True,
     }
-    draft.copy_flags_off(*filter(matters.get, matters))
-    draft.copy_flags("cross_entropy_loss_fusion")
+    draft.copy(*filter(matters.get, matters))
+    draft.copy("cross_entropy_loss_fusion")
     # With --cuda-graph-scope, recomputed kernels run outside of CUDA graphs.
     if draft.data["recompute"]["strategy"] != "none" and draft.given("cuda_graph_scope"):
         return
@@ -52,8 +45,7 @@ def set_cross_entropy(draft: MegatronDraft) -> None:
     """Set the kernels of a fused loss; Megatron-LM's own are the default."""
     if draft.flag("cross_entropy_loss_fusion"):
         name = "cross_entropy_fusion_impl"
-        kernels = draft.choice(name, ("native", "te"), "native")
-        draft.set("software.cross_entropy_fusion", kernels, name)
+        draft.set("software.cross_entropy_fusion", draft.choice(name), name)
 
 
 def set_workspaces(draft: MegatronDraft) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from simtrain.importing.megatron.arguments import DETAILS, NOT_MODELLED
+from simtrain.importing.megatron.arguments import NOT_MODELLED
 from simtrain.importing.megatron.draft import MegatronDraft
 from simtrain.importing.megatron.experts import set_expert_parallelism
 from simtrain.importing.megatron.kernels import (
@@ -77,8 +77,7 @@ def import_megatron(
     effects = {
         name: effect for name, effect in NOT_MODELLED.items() if not _is_neutral(draft, name)
     }
-    # A log prints all details of all arguments.
-    draft.note_effects(effects, {} if draft.is_printed else DETAILS)
+    draft.note_effects(effects)
     return draft.finished(_REQUIRED)
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from simtrain.importing.megatron.draft import MegatronDraft, wrong
 
-_STRATEGIES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
-"""The sharding strategies of Megatron-FSDP, with the ZeRO stages that shard the same states."""
 _FSDP = ("use_megatron_fsdp", "use_custom_fsdp")
 _NO_PIPELINE = "ZeRO stages 2 and 3 in a pipeline are not modelled: the scenario has stage 1"
 
@@ -36,9 +34,9 @@ def set_memory(draft: MegatronDraft) -> None:
         detail = f"{data} replicas / {instances}"
         draft.set("memory.shard_over", data // instances, name, detail=detail)
     name = "torch_fsdp2_reshard_after_forward"
-    if draft.data["memory"]["zero_stage"] == 3 and not draft.flag(name, True):
+    if draft.data["memory"]["zero_stage"] == 3 and not draft.flag(name):
         draft.set("memory.reshard_after_forward", False, name)
-    draft.copy_flags("optimizer_cpu_offload")
+    draft.copy("optimizer_cpu_offload")
 
 
 def zero_stage(draft: MegatronDraft) -> tuple[int, tuple[str, ...]]:
@@ -47,5 +45,5 @@ def zero_stage(draft: MegatronDraft) -> tuple[int, tuple[str, ...]]:
         return 3, ("use_torch_fsdp2",)
     if any(map(draft.flag, _FSDP)):
         name = "data_parallel_sharding_strategy"
-        return _STRATEGIES[draft.choice(name, _STRATEGIES, "no_shard")], (*_FSDP, name)
+        return draft.choice(name), (*_FSDP, name)
     return int(draft.flag("use_distributed_optimizer")), ("use_distributed_optimizer",)

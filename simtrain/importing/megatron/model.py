@@ -11,8 +11,6 @@ from simtrain.importing.megatron.draft import MegatronDraft, listed, wrong
 from simtrain.importing.megatron.experts import set_mlp
 from simtrain.importing.settings import Setting
 
-_NORMS = {"LayerNorm": "layer_norm", "RMSNorm": "rms_norm"}
-_POSITIONS = {"learned_absolute": "learned", "rope": "rope", "none": "none"}
 # Megatron-LM's defaults (arguments.py).
 _LATENT_SIZES = {
     "q_lora_rank": None,
@@ -48,12 +46,12 @@ def set_model(draft: MegatronDraft) -> None:
         if draft.flag("group_query_attention"):
             draft.set("model.num_query_groups", groups, *names)
     _set_window(draft)
-    draft.copy_integers("mtp_num_layers")
+    draft.copy("mtp_num_layers")
     is_latent = draft.flag("multi_latent_attention")
     if is_latent:
         _set_latent_attention(draft)
     else:
-        draft.copy_integers("kv_channels")
+        draft.copy("kv_channels")
     swiglu = draft.flag("swiglu")
     if ffn := draft.integer("ffn_hidden_size"):
         set_mlp(draft, ffn, draft.origin("ffn_hidden_size"))
@@ -70,14 +68,13 @@ def set_model(draft: MegatronDraft) -> None:
     draft.set("model.tied_embeddings", not draft.flag(name), name)
     squared = "squared_relu" if draft.flag("squared_relu") else "gelu"
     draft.set("model.activation", "swiglu" if swiglu else squared, "swiglu", "squared_relu")
-    norm = draft.choice("normalization", _NORMS, "LayerNorm")
-    draft.set("model.normalization", _NORMS[norm], "normalization")
+    draft.set("model.normalization", draft.choice("normalization"), "normalization")
     draft.set("model.qk_norm", draft.flag("qk_layernorm"), "qk_layernorm")
     names = "position_embedding_type", "use_rotary_position_embeddings"
     default = "rope" if draft.flag(names[1]) else "learned_absolute"
-    positions = _POSITIONS[draft.choice(names[0], _POSITIONS, default)]
+    positions = draft.choice(names[0], default)
     draft.set("model.position_embedding", positions, *names)
-    biases = draft.flag("add_bias_linear", True)
+    biases = draft.flag("add_bias_linear")
     draft.set("model.biases", biases, "add_bias_linear")
     qkv_biases = not is_latent and (biases or draft.flag("add_qkv_bias"))
     draft.set("model.qkv_biases", qkv_biases, "add_bias_linear", "add_qkv_bias")

@@ -16,7 +16,7 @@ def set_overlap(draft: MegatronDraft) -> None:
     """
     interleaves = "interleave" in draft.data["parallelism"]
     if interleaves:
-        draft.copy_flags_off("overlap_p2p_comm")
+        draft.copy("overlap_p2p_comm")
     if draft.flag("tp_comm_overlap"):
         _set_userbuffers(draft)
     _set_data_parallel(draft, interleaves)
@@ -27,7 +27,7 @@ def _set_userbuffers(draft: MegatronDraft) -> None:
     if text := _unmodelled_userbuffers(draft):
         draft.note(draft.settings["tp_comm_overlap"], text)
         return
-    draft.copy_flags("tp_comm_overlap")
+    draft.copy("tp_comm_overlap")
     draft.note_effects(USERBUFFERS)
 
 
@@ -61,10 +61,10 @@ def _set_data_parallel(draft: MegatronDraft, interleaves: bool) -> None:
         return
     gathers = stage == 1 and draft.flag("overlap_param_gather")
     if gathers:
-        draft.copy_flags("overlap_param_gather")
+        draft.copy("overlap_param_gather")
     buckets = draft.integer("ddp_bucket_size") or "megatron"
     draft.set("overlap.gradient_buckets", buckets, "ddp_bucket_size")
     if draft.pipeline > 1:
-        draft.copy_flags_off("align_grad_reduce")
+        draft.copy("align_grad_reduce")
     if gathers and interleaves:
-        draft.copy_flags_off("align_param_gather")
+        draft.copy("align_param_gather")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from simtrain.errors import InputError
 from simtrain.importing.draft import DEFAULT
+from simtrain.importing.megatron.arguments import MAPPED
 from simtrain.importing.megatron.draft import MegatronDraft, converted, listed, wrong
 from simtrain.importing.megatron.source import unknown_value
 from simtrain.importing.settings import Setting
@@ -17,14 +18,6 @@ _NOT_WITH_LAYOUT = (
     "num_layers_per_virtual_pipeline_stage",
     "num_virtual_stages_per_pipeline_rank",
 )
-_CONTEXT_COMMUNICATION = {
-    "p2p": "p2p",
-    "allgather": "all_gather",
-    "all_gather": "all_gather",
-    "a2a": "a2a",
-    "a2a+p2p": "a2a+p2p",
-}
-"""The values of --cp-comm-type; Transformer Engine writes all_gather, and --help allgather."""
 
 
 def set_parallelism(draft: MegatronDraft) -> None:
@@ -54,10 +47,11 @@ def _set_context(draft: MegatronDraft) -> None:
     draft.set("parallelism.context", draft.context, "context_parallel_size")
     way = draft.known("cp_comm_type")
     names = {*listed(way)} if way else {"p2p"}
-    if way and (len(names) > 1 or not names <= _CONTEXT_COMMUNICATION.keys()):
-        one_of = ", ".join(_CONTEXT_COMMUNICATION)
+    values = MAPPED["cp_comm_type"].values
+    if way and (len(names) > 1 or not names <= values.keys()):
+        one_of = ", ".join(values)
         raise wrong(way, f"must be one of {one_of}, and the same for all layers")
-    (communication,) = (_CONTEXT_COMMUNICATION[name] for name in names)
+    (communication,) = (values[name] for name in names)
     draft.set("parallelism.context_communication", communication, "cp_comm_type")
     sizes = "hierarchical_context_parallel_sizes"
     if communication == "a2a+p2p" and (setting := draft.known(sizes)):

@@ -5,16 +5,13 @@ from __future__ import annotations
 from simtrain.importing.megatron.arguments import MAPPED
 from simtrain.importing.megatron.draft import MegatronDraft
 
-_RECIPES = ("delayed", "tensorwise", "blockwise", "mxfp8")
-
 
 def set_precision(draft: MegatronDraft) -> None:
     """Set the dtypes of products, gradients, weights and optimizer states."""
     bf16, fp16, fp8 = draft.flag("bf16"), draft.flag("fp16"), draft.given("fp8")
     if fp8:
         draft.set("precision.compute", "fp8", "fp8")
-        recipe = draft.choice("fp8_recipe", _RECIPES, "delayed")
-        draft.set("precision.fp8_recipe", recipe, "fp8_recipe")
+        draft.set("precision.fp8_recipe", draft.choice("fp8_recipe"), "fp8_recipe")
     elif bf16 or fp16:
         name = "bf16" if bf16 else "fp16"
         draft.set("precision.compute", name, name)
@@ -63,7 +60,7 @@ def _set_narrow_states(draft: MegatronDraft, *, keeps_fp32: bool) -> None:
         argument = draft.known(name)
         dtype = argument.value.rpartition(".")[2] if argument else "fp32"
         if dtype in ("bf16", "bfloat16"):
-            draft.set(MAPPED[name], "bf16", name)
+            draft.set(MAPPED[name].field, "bf16", name)
         elif argument and dtype not in ("fp32", "float32"):
             draft.note(argument, "narrower optimizer states: less memory; the scenario has fp32")
     main = draft.known("main_params_dtype")

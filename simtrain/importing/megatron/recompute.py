@@ -14,7 +14,7 @@ def set_recompute(draft: MegatronDraft) -> None:
     """Set the strategy, its modules or units, and the microbatches without recompute."""
     names = ["recompute_granularity", "recompute_activations"]
     default = "selective" if draft.flag("recompute_activations") else "none"
-    strategy = draft.choice("recompute_granularity", ("full", "selective", "none"), default)
+    strategy = draft.choice("recompute_granularity", default)
     if (flag := draft.given("moe_layer_recompute")) and draft.flag("moe_layer_recompute"):
         # transformer_config.py converts this deprecated flag to a module.
         if strategy == "full":
@@ -25,12 +25,12 @@ def set_recompute(draft: MegatronDraft) -> None:
     if strategy == "selective":
         _set_modules(draft)
     if strategy == "full":
-        method = draft.choice("recompute_method", ("uniform", "block"), "uniform")
+        method = draft.choice("recompute_method")
         draft.set("recompute.method", method, "recompute_method")
         layers = draft.integer("recompute_num_layers")
         draft.set("recompute.num_layers", layers or 1, "recompute_num_layers")
-        draft.copy_flags("distribute_saved_activations")
-    draft.copy_integers("num_microbatches_with_partial_activation_checkpoints")
+        draft.copy("distribute_saved_activations")
+    draft.copy("num_microbatches_with_partial_activation_checkpoints")
 
 
 def _set_modules(draft: MegatronDraft) -> None:

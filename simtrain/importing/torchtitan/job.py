@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,7 @@ from simtrain.errors import InputError, Location
 from simtrain.importing.draft import Draft
 from simtrain.importing.importers.torchtitan import Torchtitan
 from simtrain.importing.settings import Setting
-from simtrain.importing.torchtitan.keys import (
-    DETAILS,
-    MAPPED,
-    NOT_MODELLED,
-    WITHOUT_EFFECT,
-    WITHOUT_EFFECT_SECTIONS,
-)
+from simtrain.importing.torchtitan.keys import TABLE
 
 _HEADER = re.compile(r"\s*\[\s*([\w.-]+)\s*\]")
 _DEEP = re.compile(r"(?:\.[^.=\n]{1,100}){60}")
@@ -35,17 +29,11 @@ class JobDraft(Draft):
             file=file,
             what=f"torchtitan's job in {file}",
             default="default of torchtitan",
+            table=TABLE,
             settings=_settings(file),
             overrides=overrides,
         )
-        known = {*MAPPED, *NOT_MODELLED, *WITHOUT_EFFECT}
-        passed_over = {*WITHOUT_EFFECT_SECTIONS, *DETAILS}
-        unknown = [
-            setting
-            for key, setting in self.settings.items()
-            if key not in known and key.partition(".")[0] not in passed_over
-        ]
-        self.refuse_unknown(unknown, "key", "a torchtitan job", known, ignore_unknown)
+        self.refuse_unknown(ignore_unknown)
 
     def __getitem__(self, key: str) -> Any:
         """Return the value of a key, or its default."""
@@ -53,7 +41,8 @@ class JobDraft(Draft):
 
     def setting(self, key: str) -> Setting:
         """Return a key with its value or its default."""
-        return self.given(key) or Setting(key, key, MAPPED.get(key), Location(self.file))
+        default = word.default if (word := self.table.mapped.get(key)) else None
+        return self.given(key) or Setting(key, key, default, Location(self.file))
 
     def count(self, key: str, *, or_rest: bool = False, least: int = 1) -> int:
         """Return the value of a key: an integer of at least `least`, or -1 if `or_rest`.
@@ -67,15 +56,15 @@ class JobDraft(Draft):
         also, sign = ", or -1" if or_rest else "", "positive" if least else "non-negative"
         raise self.wrong(key, f"must be a {sign} integer{also}", f"write {least} or more{also}")
 
-    def choice(self, key: str, values: Collection[str], what: str = "is not modelled") -> str:
-        """Return the value of a key: one of some words.
+    def choice(self, key: str, what: str = "is not modelled") -> Any:
+        """Return our value for one of the values in the table.
 
         Raises:
-            InputError: the value is not one of them.
+            InputError: the table does not have the value.
         """
-        value = self[key]
+        value, values = self[key], self.table.mapped[key].values
         if isinstance(value, str) and value in values:
-            return value
+            return values[value]
         *others, last = values
         raise self.wrong(key, what, f"write {', '.join(others)} or {last}")
 

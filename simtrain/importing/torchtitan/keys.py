@@ -5,9 +5,8 @@ Source: torchtitan/config/job_config.py and models/*/__init__.py of pytorch/torc
 
 from __future__ import annotations
 
-from typing import Any
-
 from simtrain.importing.settings import Effect
+from simtrain.importing.table import Table, Word, as_they_are
 from simtrain.schedules import NAMED, default_name
 
 MODELS = {
@@ -35,42 +34,52 @@ FILE_SCHEDULES = {
 }
 """For other schedules that a job with a schedule's file may name, one with as many chunks."""
 
-ROTATE_METHODS = {"allgather": "all_gather", "alltoall": "p2p"}
+_ROTATE_METHODS = {"allgather": "all_gather", "alltoall": "p2p"}
 """Our names of the rotate methods; alltoall passes keys and values to the next rank."""
 
-MAPPED: dict[str, Any] = {
-    "model.name": "llama3",
-    "model.flavor": "debugmodel",
-    "training.local_batch_size": 8,
-    "training.batch_size": None,
-    "training.global_batch_size": -1,
-    "training.seq_len": 2048,
-    "training.mixed_precision_param": "bfloat16",
-    "model.converters": [],
-    "parallelism.data_parallel_replicate_degree": 1,
-    "parallelism.data_parallel_shard_degree": -1,
-    "parallelism.fsdp_reshard_after_forward": "default",
-    "parallelism.tensor_parallel_degree": 1,
-    "parallelism.enable_async_tensor_parallel": False,
-    "parallelism.pipeline_parallel_degree": 1,
-    "parallelism.pipeline_parallel_schedule": "1F1B",
-    "parallelism.pipeline_parallel_schedule_csv": "",
-    "parallelism.pipeline_parallel_layers_per_stage": None,
-    "parallelism.pipeline_parallel_microbatch_size": 1,
-    "parallelism.pipeline_parallel_first_stage_less_layers": 1,
-    "parallelism.pipeline_parallel_last_stage_less_layers": 1,
-    "parallelism.pipeline_parallel_split_points": [],
-    "parallelism.module_fqns_per_model_part": [],
-    "parallelism.expert_parallel_degree": 1,
-    "parallelism.expert_tensor_parallel_degree": 1,
-    "parallelism.context_parallel_degree": 1,
-    "parallelism.context_parallel_rotate_method": "allgather",
-    "training.compile": None,
-    "compile.enable": None,
-    "activation_checkpoint.mode": "selective",
-    "activation_checkpoint.selective_ac_option": "2",
+MAPPED: dict[str, Word] = {
+    "model.name": Word("model", "llama3"),
+    "model.flavor": Word("model", "debugmodel"),
+    "training.local_batch_size": Word("batch.micro", 8),
+    "training.batch_size": Word("batch.micro"),
+    "training.global_batch_size": Word("batch.global", -1),
+    "training.seq_len": Word("model.seq_length", 2048),
+    "training.mixed_precision_param": Word("precision.compute", "bfloat16"),
+    "model.converters": Word("precision.compute", []),
+    "parallelism.data_parallel_replicate_degree": Word("parallelism.data", 1),
+    "parallelism.data_parallel_shard_degree": Word("memory.zero_stage", -1),
+    "parallelism.fsdp_reshard_after_forward": Word(
+        "memory.reshard_after_forward", "default", as_they_are("default", "always", "never")
+    ),
+    "parallelism.tensor_parallel_degree": Word("parallelism.tensor", 1),
+    "parallelism.enable_async_tensor_parallel": Word("overlap.tensor_parallel", False),
+    "parallelism.pipeline_parallel_degree": Word("parallelism.pipeline", 1),
+    "parallelism.pipeline_parallel_schedule": Word("schedule", "1F1B"),
+    "parallelism.pipeline_parallel_schedule_csv": Word("schedule", ""),
+    "parallelism.pipeline_parallel_layers_per_stage": Word("parallelism.interleave"),
+    "parallelism.pipeline_parallel_microbatch_size": Word("batch.micro", 1),
+    "parallelism.pipeline_parallel_first_stage_less_layers": Word(
+        "parallelism.first_stage_layers", 1
+    ),
+    "parallelism.pipeline_parallel_last_stage_less_layers": Word(
+        "parallelism.last_stage_layers", 1
+    ),
+    "parallelism.pipeline_parallel_split_points": Word("parallelism.layout", []),
+    "parallelism.module_fqns_per_model_part": Word("parallelism.layout", []),
+    "parallelism.expert_parallel_degree": Word("parallelism.expert", 1),
+    "parallelism.expert_tensor_parallel_degree": Word("parallelism.expert_tensor", 1),
+    "parallelism.context_parallel_degree": Word("parallelism.context", 1),
+    "parallelism.context_parallel_rotate_method": Word(
+        "parallelism.context_communication", "allgather", _ROTATE_METHODS
+    ),
+    "training.compile": Word("software"),
+    "compile.enable": Word("software"),
+    "activation_checkpoint.mode": Word(
+        "recompute.strategy", "selective", as_they_are("none", "full", "selective")
+    ),
+    "activation_checkpoint.selective_ac_option": Word("recompute.num_layers", "2"),
 }
-"""The default of each key that sets fields; None if the key has no default."""
+"""The keys that set fields."""
 
 NOT_MODELLED: dict[str, Effect] = {
     "optimizer.name": Effect("an optimizer with other states", ("AdamW", "Adam")),
@@ -89,24 +98,12 @@ NOT_MODELLED: dict[str, Effect] = {
     "validation.enabled": Effect("forward passes between iterations", ("False",)),
 }
 
-DETAILS = {
-    "float8": "model.converters",
-    "mx": "model.converters",
-    "quantize": "model.converters",
-    "fault_tolerance": "fault_tolerance.enable",
-    "validation": "validation.enabled",
-}
-"""Sections whose keys refine one key, and have no effect without it."""
-
 FLOAT8_CONVERTERS = ("float8", "quantize.linear.float8")
 """Names of the converter to torchao's float8, and of its section."""
 
-_SECTIONS = (
+_SECTIONS_WITHOUT_EFFECT = (
     "job profiling metrics lr_scheduler checkpoint comm memory_estimation experimental debug"
 )
-WITHOUT_EFFECT_SECTIONS = frozenset(_SECTIONS.split())
-"""Sections whose keys affect neither the time nor the memory of an iteration."""
-
 _WITHOUT_EFFECT = """
     model.tokenizer_path model.print_after_conversion model.hf_assets_path model.norm_type
     optimizer.lr optimizer.beta1 optimizer.beta2 optimizer.eps optimizer.weight_decay
@@ -118,3 +115,19 @@ _WITHOUT_EFFECT = """
     activation_checkpoint.early_stop
 """
 WITHOUT_EFFECT = frozenset(_WITHOUT_EFFECT.split())
+
+TABLE = Table(
+    kind="key",
+    source="a torchtitan job",
+    mapped=MAPPED,
+    not_modelled=NOT_MODELLED,
+    without_effect=WITHOUT_EFFECT,
+    sections=dict.fromkeys(_SECTIONS_WITHOUT_EFFECT.split(), "")
+    | {
+        "float8": "model.converters",
+        "mx": "model.converters",
+        "quantize": "model.converters",
+        "fault_tolerance": "fault_tolerance.enable",
+        "validation": "validation.enabled",
+    },
+)

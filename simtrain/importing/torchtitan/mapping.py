@@ -12,12 +12,9 @@ from simtrain import models
 from simtrain.errors import InputError
 from simtrain.importing.torchtitan.job import JobDraft
 from simtrain.importing.torchtitan.keys import (
-    DETAILS,
     FILE_SCHEDULES,
     FLOAT8_CONVERTERS,
     MODELS,
-    NOT_MODELLED,
-    ROTATE_METHODS,
     SCHEDULES,
 )
 from simtrain.importing.torchtitan.stages import SPLITS, chunks_of_sizes
@@ -67,8 +64,7 @@ class _Mapping(JobDraft):
         self.set_because("overlap.data_parallel", True, _ALWAYS)
         self._asynchronous_tensor_parallel()
         self._fp8()
-        details = {key: DETAILS.get(key.partition(".")[0], "") for key in self.settings}
-        self.note_effects(NOT_MODELLED, details)
+        self.note_effects()
 
     def _model(self) -> None:
         keys = "model.name", "model.flavor"
@@ -102,8 +98,7 @@ class _Mapping(JobDraft):
         if (context := self.count("parallelism.context_parallel_degree")) > 1:
             self.set("parallelism.context", context, "parallelism.context_parallel_degree")
             key = "parallelism.context_parallel_rotate_method"
-            method = ROTATE_METHODS[self.choice(key, ROTATE_METHODS)]
-            self.set("parallelism.context_communication", method, key)
+            self.set("parallelism.context_communication", self.choice(key), key)
             text = "another order of communication and attention, with fewer kernels"
             self.note(self.setting(key), text)
         if self.pipeline == 1:
@@ -220,7 +215,7 @@ class _Mapping(JobDraft):
         """Set resharding and the gradient reduction, which depend on the pipeline."""
         key = "parallelism.fsdp_reshard_after_forward"
         stays = {"default": self.pipeline > 1, "always": False, "never": True}
-        if stays[self.choice(key, stays, "is not a policy")]:
+        if stays[self.choice(key, "is not a policy")]:
             self.set("memory.reshard_after_forward", False, key)
         if self.pipeline > 1:
             text = f"{_ALWAYS} in a pipeline"
@@ -244,7 +239,7 @@ class _Mapping(JobDraft):
 
     def _recompute(self) -> None:
         keys = "activation_checkpoint.mode", "activation_checkpoint.selective_ac_option"
-        mode, option = self.choice(keys[0], ("none", "full", "selective")), self[keys[1]]
+        mode, option = self.choice(keys[0]), self[keys[1]]
         if mode != "selective":
             self.set("recompute.strategy", mode, keys[0])
             return
