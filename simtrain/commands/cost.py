@@ -60,7 +60,12 @@ def cost(
     results = [simulate_with_status(scenario, allow_oom) for scenario in loaded]
     costs = [
         training_cost(
-            result.scenario, result.profile, result.iteration_time_s, num_tokens, goodput=goodput
+            result.scenario,
+            result.profile,
+            result.iteration_time_s,
+            num_tokens,
+            extrapolated=result.extrapolated_compute,
+            goodput=goodput,
         )
         for result in results
     ]

@@ -39,6 +39,16 @@ PlotOption = Annotated[
     typer.Option("--plot", help="Picture of predicted against measured times, such as runs.svg."),
 ]
 
+ErrorsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--errors-to",
+        help="Write the errors by kind of runs. As validated_on/NAME.yaml beside NAME.yaml, they "
+        "give the intervals of predictions with that profile.",
+        metavar="FILE.yaml",
+    ),
+]
+
 
 def validate(
     runs: RunsArgument,
@@ -46,6 +56,7 @@ def validate(
     software: SoftwareOption = None,
     overrides: SetOption = None,
     picture: PlotOption = None,
+    errors_to: ErrorsOption = None,
     as_json: JsonOption = False,
     as_csv: CsvOption = False,
     as_markdown: MarkdownOption = False,
@@ -60,27 +71,32 @@ def validate(
 
     Example: simtrain validate runs.csv --cluster h100_sxm --software megatron_core
     """
-    from simtrain.base.output_folder import check_writable
+    from simtrain.base.output_folder import check_suffix, check_writable, write_text
     from simtrain.commands.progress import progress_bar
     from simtrain.importing.runs import RunSettings, read_runs
     from simtrain.render.figures.style import check_picture_file, write_picture
     from simtrain.render.figures.subject import footer_of
     from simtrain.render.figures.validation import plot_validation
-    from simtrain.studies.validation import validate_runs
+    from simtrain.studies.validation import error_classes, errors_text, validate_runs
     from simtrain.views.validation import validation_view
 
     output = Output(as_json, as_csv, as_markdown, table)
     if picture:
         check_picture_file(picture)
         check_writable(picture, "a picture", "--plot")
+    if errors_to:
+        check_suffix(errors_to, (".yaml", ".yml"), "errors")
+        check_writable(errors_to, "the errors", "--errors-to")
     measured = read_runs(runs, RunSettings(cluster, software, tuple(overrides or ())))
     with progress_bar() as show_progress:
         validation = validate_runs(
             measured, cluster, lambda done, total: show_progress("simulating", done, total)
         )
+    names = ", ".join(file.name for file in runs)
     if picture:
-        names = ", ".join(file.name for file in runs)
         write_picture(plot_validation(validation), picture, footer_of(names, cluster))
+    if errors_to:
+        write_text(errors_to, errors_text(error_classes(validation, names)), "the errors")
     show(output, validation, partial(validation_view, validation), cluster)
     if not validation.num_simulated:
         raise typer.Exit(InputError.exit_code)

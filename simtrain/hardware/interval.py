@@ -2,7 +2,9 @@
 
 The errors are those of measured runs by machine, software stack, data type and kind of model, which
 `hw_profiles/validated_on` lists. Where no runs of the same kind were compared, the nearest kind
-counts, and each respect in which it differs makes the interval twice as wide.
+counts, and each respect in which it differs makes the interval twice as wide. Another machine
+counts twice if its profile rests on datasheets or on sources that contradict each other. Kernel
+time that is extrapolated counts twice.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import ClassVar
 
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.resources import list_profiles
-from simtrain.hardware.validated_on import DataType, MeasuredRuns, Quantiles, validated_on
+from simtrain.hardware.validated_on import DataType, MeasuredRuns, Nodes, Quantiles, validated_on
 from simtrain.units import format_seconds
 
 _FEW = 20
@@ -33,19 +35,23 @@ class RunKind:
         software: the software stack.
         data_type: the data type of matrix products.
         has_experts: whether the model has experts.
+        nodes: whether it runs on one node or on several.
         is_changed: whether the scenario changes entries of the profile, which makes it another one.
+        is_doubtful: whether the profile rests on datasheets or on contradicting sources.
     """
 
     cluster: str
     software: str
     data_type: DataType
     has_experts: bool
+    nodes: Nodes = "several"
     is_changed: bool = False
+    is_doubtful: bool = False
 
     def __str__(self) -> str:
         changed = " as changed" if self.is_changed else ""
         machine, model = f"{Path(self.cluster).stem}{changed}", _model(self.has_experts)
-        return f"{self.software} on {machine}, {self.data_type}, {model}"
+        return f"{self.software} on {machine}, {self.data_type}, {model}, {_nodes(self.nodes)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,21 +60,29 @@ class Interval(PlainData):
 
     Args:
         p5_s, p25_s, p75_s, p95_s: times.
+        least_difference: the smallest difference of two predictions of this kind that can be told,
+            as a share: the errors of 90 % of pairs of runs differ by less.
         basis: the runs that it follows from, as a clause.
     """
 
-    json_fields: ClassVar = keys("p5=p5_s p25=p25_s p75=p75_s p95=p95_s basis")
+    json_fields: ClassVar = keys("p5=p5_s p25=p25_s p75=p75_s p95=p95_s least_difference basis")
 
     p5_s: float
     p25_s: float
     p75_s: float
     p95_s: float
+    least_difference: float
     basis: str
 
     @property
     def ends(self) -> str:
         """The ends of the 90 % interval in words."""
         return f"{format_seconds(self.p5_s)} to {format_seconds(self.p95_s)}"
+
+    @property
+    def half_ends(self) -> str:
+        """The ends of the 50 % interval in words."""
+        return f"{format_seconds(self.p25_s)} to {format_seconds(self.p75_s)}"
 
     @property
     def sentence(self) -> str:
@@ -84,8 +98,47 @@ class Interval(PlainData):
         return self.p25_s <= time_s <= self.p75_s
 
 
-def interval_of(time_s: float, kind: RunKind) -> Interval:
-    """Return the interval of a predicted time.
+@dataclass(frozen=True, slots=True)
+class ErrorRange:
+    """How far off predictions of a kind are expected to be (predicted / measured - 1).
+
+    Args:
+        p5, p25, p75, p95: quantiles of the errors.
+        least_difference: as in `Interval`.
+        basis: the runs that they follow from, as a clause.
+    """
+
+    p5: float
+    p25: float
+    p75: float
+    p95: float
+    least_difference: float
+    basis: str
+
+    def around(self, time_s: float, extrapolated: float = 0.0) -> Interval:
+        """Return the interval of a predicted time.
+
+        Args:
+            time_s: the predicted time.
+            extrapolated: share of its kernel time for shapes outside the range that the profile was
+                fitted on.
+        """
+        width = 1 + extrapolated
+        errors = self.p5, self.p25, self.p75, self.p95
+        p5, p25, p75, p95 = (max(width * error, _LEAST_ERROR) for error in errors)
+        also = f"; {extrapolated:.0%} of kernel time is extrapolated" * (extrapolated >= 0.005)
+        return Interval(
+            time_s / (1 + p95),
+            time_s / (1 + p75),
+            time_s / (1 + p25),
+            time_s / (1 + p5),
+            width * self.least_difference,
+            self.basis + also,
+        )
+
+
+def errors_of(kind: RunKind) -> ErrorRange:
+    """Return how far off predictions of a kind are expected to be.
 
     Raises:
         InputError: there is no such profile, or a file of errors is bad.
@@ -97,13 +150,8 @@ def interval_of(time_s: float, kind: RunKind) -> Interval:
     # The widest of equally near groups counts.
     p5, p25 = (width * min(getattr(group.quantiles, name) for group in nearest) for name in _LOWER)
     p75, p95 = (width * max(getattr(group.quantiles, name) for group in nearest) for name in _UPPER)
-    return Interval(
-        time_s / (1 + p95),
-        time_s / (1 + p75),
-        time_s / (1 + max(p25, _LEAST_ERROR)),
-        time_s / (1 + max(p5, _LEAST_ERROR)),
-        _basis(nearest, kind),
-    )
+    difference = width * max(group.least_difference for group in nearest)
+    return ErrorRange(p5, p25, p75, p95, difference, _basis(nearest, kind))
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +185,13 @@ class _Group:
             p5=max(-whole, _LEAST_ERROR), p25=max(-half, _LEAST_ERROR), p75=half, p95=whole
         )
 
+    @property
+    def least_difference(self) -> float:
+        """What 90 % of pairs' errors are below; without pairs, half of the errors' range."""
+        if self.runs.pairs:
+            return self.runs.pairs.p90
+        return (self.quantiles.p95 - self.quantiles.p5) / 2
+
 
 def _groups(kind: RunKind) -> Iterator[_Group]:
     """Yield all measured runs that may say something about a kind."""
@@ -153,11 +208,13 @@ def _groups(kind: RunKind) -> Iterator[_Group]:
 
 
 def _differences(runs: MeasuredRuns, cluster: str, kind: RunKind) -> int:
-    """Count machine, data type and kind of model if they differ; 16-bit types are alike."""
+    """Count machine, data type, kind of model and nodes if they differ; 16-bit types are alike."""
     types = {*runs.data_types}
     same_type = kind.data_type in types or (types | {kind.data_type}) <= _SIXTEEN_BITS
     same_machine = cluster == kind.cluster and not kind.is_changed
-    return (not same_machine) + (not same_type) + (runs.has_experts != kind.has_experts)
+    other_machine = (not same_machine) * (1 + kind.is_doubtful)
+    other_model = runs.has_experts != kind.has_experts
+    return other_machine + (not same_type) + other_model + (runs.nodes not in (None, kind.nodes))
 
 
 def _basis(groups: Sequence[_Group], kind: RunKind) -> str:
@@ -171,10 +228,15 @@ def _basis(groups: Sequence[_Group], kind: RunKind) -> str:
     models = dict.fromkeys(_model(group.runs.has_experts) for group in groups)
     width = 2 ** groups[0].differences
     wider = f", {width} times as wide" if width > 1 else ""
-    which = ", ".join([*types, *models])
+    nodes = dict.fromkeys(_nodes(group.runs.nodes) for group in groups if group.runs.nodes)
+    which = ", ".join([*types, *models, *nodes])
     return (
         f"no run of {kind} was compared; as {num_runs} of {software} on {machines} ({which}){wider}"
     )
+
+
+def _nodes(nodes: Nodes) -> str:
+    return "one node" if nodes == "one" else "several nodes"
 
 
 def _model(has_experts: bool) -> str:

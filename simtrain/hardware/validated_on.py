@@ -17,13 +17,16 @@ from simtrain.base.strict_yaml import load_document, validate
 
 Quantile = Annotated[float, Field(gt=-1)]
 DataType = Literal["bf16", "fp16", "fp32", "fp8"]
+Nodes = Literal["one", "several"]
 
 
 class Quantiles(Strict):
     """Quantiles of errors: 90 % of further errors are between p5 and p95, 50 % between p25 and p75.
 
-    Of n sorted errors they are numbers floor(q (n + 1)) and ceil(q (n + 1)), so that the intervals
-    hold for runs that did not set them (split conformal prediction, Vovk et al. 2005).
+    Each error is divided by 1 + the extrapolated share of its kernel time, because intervals are
+    that much wider. Of n sorted errors they are numbers floor(q (n + 1)) and ceil(q (n + 1)), so
+    that the intervals hold for runs that did not set them (split conformal prediction, Vovk et al.
+    2005).
     """
 
     p5: Quantile
@@ -38,6 +41,20 @@ class Quantiles(Strict):
         return self
 
 
+class PairErrors(Strict):
+    """How far off the ratio of two predicted times is, for pairs of runs of one model.
+
+    Args:
+        num_pairs: number of pairs.
+        p50, p90: quantiles of ratio of predicted / ratio of measured times - 1, above or equal to 0
+            because each pair counts in the order that gives that.
+    """
+
+    num_pairs: Count
+    p50: NonNegative
+    p90: NonNegative
+
+
 class MeasuredRuns(Strict):
     """Measured iterations, and the errors of their predicted times (predicted / measured - 1).
 
@@ -49,7 +66,9 @@ class MeasuredRuns(Strict):
         software: software stack of the predictions.
         data_types: data types of their matrix products; bf16 by default.
         has_experts: whether their models have experts.
+        nodes: whether they ran on one node or on several; None for both.
         quantiles: quantiles of their errors; None if there are too few.
+        pairs: errors of ratios; None if there are too few pairs.
         remark: what may have made these errors smaller or larger than those of other runs.
         source: where the measurements and all their errors are.
     """
@@ -61,7 +80,9 @@ class MeasuredRuns(Strict):
     software: Text
     data_types: list[DataType] = Field(default=["bf16"], min_length=1)
     has_experts: bool = False
+    nodes: Nodes | None = None
     quantiles: Quantiles | None = None
+    pairs: PairErrors | None = None
     remark: Text
     source: Text
 

@@ -32,6 +32,7 @@ class Run:
         mfu: model FLOPs utilization, relative to the bf16 peak.
         hfu: hardware FLOPs utilization, which counts recompute.
         breakdown: time by cause, the mean over stages, if requested.
+        extrapolated: share of kernel time for shapes outside the fitted range, if requested.
     """
 
     iteration_time_s: float
@@ -39,6 +40,7 @@ class Run:
     mfu: float
     hfu: float
     breakdown: Breakdown | None
+    extrapolated: float | None = None
 
     def __repr__(self) -> str:
         return f"<Run: {format_seconds(self.iteration_time_s)}, MFU {self.mfu:.1%}>"
@@ -78,12 +80,14 @@ class Evaluator:
     Args:
         allow_oom: also simulate scenarios that do not fit in memory.
         breakdowns: compute breakdowns of time; evaluation is faster without.
+        extrapolation: compute the extrapolated share of kernel time.
         engine: as for `simulate`; all give bit-identical results.
         machines: caches profiles and durations.
     """
 
     allow_oom: bool = False
     breakdowns: bool = True
+    extrapolation: bool = False
     engine: Engine = "auto"
     machines: Machines = field(default_factory=Machines, repr=False)
 
@@ -168,6 +172,7 @@ class Evaluator:
             seconds.flops(recompute=False) / (peak_flops * iteration_time_s),
             seconds.flops(recompute=True) / (peak_flops * iteration_time_s),
             mean_breakdown(stage_breakdowns(iteration)) if self.breakdowns else None,
+            seconds.extrapolated_compute() if self.extrapolation else None,
         )
 
 

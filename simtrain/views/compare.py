@@ -241,6 +241,11 @@ def _sentences(letter: str, difference: Difference) -> list[str]:
     sentences = [
         f"{letter} takes {difference.time} than A: {difference.causes} (percent of A's time)."
     ]
+    if not difference.can_be_told:
+        sentences.append(
+            "This difference is less than predictions can tell: they tell "
+            f"{difference.least_difference:.1%} or more."
+        )
     if not difference.has_same_model:
         sentences.append(f"{letter} and A train different models.")
     if difference.tokens_ratio != 1:

@@ -49,7 +49,7 @@ _MOMENT = Column("peak_name", "peak\nduring", TEXT, "the pass or the step that h
 def memory_view(report: MemoryReport) -> View:
     """Every stage's peak by component, and the buffers of the fullest stage."""
     buffers = [_buffers(report.fullest)] if report.fullest.buffers_bytes else []
-    said = remarks([*peak_remarks(report), _outside_tensors(report)])
+    said = remarks([*peak_remarks(report), _outside_tensors(report), _interval(report)])
     return View([_components(report), said, *buffers, memory_verdict(report)])
 
 
@@ -109,6 +109,15 @@ def memory_verdict(report: MemoryReport) -> Verdict:
     if report.is_close:
         return Verdict(True, f"{of_capacity}; fits by {gib(free)} GiB, {limits}", doubt="CLOSE")
     return Verdict(True, f"{of_capacity}, {gib(free)} GiB free")
+
+
+def _interval(report: MemoryReport) -> str:
+    """Say where the measured peak lies."""
+    interval = report.peak_interval
+    return (
+        f"90 % interval of the peak of stage {report.fullest.stage}: {gib(interval.p5_bytes)} to "
+        f"{gib(interval.p95_bytes)} GiB, as cases of Megatron-Core's tests."
+    )
 
 
 def _outside_tensors(report: MemoryReport) -> str:

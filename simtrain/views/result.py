@@ -54,11 +54,16 @@ def headline(result: Result) -> Facts:
             ("software", _stack(result)),
             ("cluster", f"{scenario.cluster}, GPUs used: {scenario.num_gpus}"),
             ("iteration time", iteration_time(result)),
-            ("90 % interval", f"{result.interval.ends}: {result.interval.basis}"),
+            ("90 % interval", _interval(result)),
             ("tokens per second", token_rate(result)),
             ("MFU / HFU", f"{result.mfu:.1%} / {result.hfu:.1%}{_peak(result)}"),
         )
     )
+
+
+def _interval(result: Result) -> str:
+    interval = result.interval
+    return f"{interval.ends} (50 %: {interval.half_ends}); {interval.basis}"
 
 
 def iteration_time(result: Result) -> Cell:

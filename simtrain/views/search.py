@@ -136,6 +136,7 @@ def _notes(result: SearchResult) -> list[str]:
         for words, numbers in _recompute_in_detail(result.ranked).items()
     ]
     why = [f"Number 1 compared with number 2: {result.reason}."] if result.reason else []
+    alike = _alike(result)
     margin = _margin(result)
     counts = (
         f"Of {result.legal.num_configurations:,} layouts, {legal:,} are legal; "
@@ -148,12 +149,26 @@ def _notes(result: SearchResult) -> list[str]:
     return [
         *recompute,
         *why,
+        *alike,
         *margin,
         counts,
         *left_out,
         result.evidence.sentence,
         f"Number 1: {result.interval.sentence}",
         f"{_certainty(result)} {varied}",
+    ]
+
+
+def _alike(result: SearchResult) -> list[str]:
+    """Say which layouts are as fast as the best, as far as predictions can tell."""
+    least = result.interval.least_difference
+    times_s = [layout.run.iteration_time_s for layout in result.ranked]
+    num_alike = sum(time_s <= (1 + least) * min(times_s) for time_s in times_s)
+    if num_alike < 2:
+        return []
+    return [
+        f"{num_alike} of these layouts are as fast as the fastest, as far as predictions can tell "
+        f"({least:.1%} or more)."
     ]
 
 

@@ -8,9 +8,12 @@ from typing import Any, ClassVar
 
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.strict_yaml import as_scalar
+from simtrain.hardware.interval import Interval
+from simtrain.iteration.report.interval import predicted_interval
 from simtrain.iteration.report.remarks import mfu_remarks
 from simtrain.scenario import REASONS
 from simtrain.studies.cost.of_tokens import COST_COLUMNS
+from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.objectives.registry import OBJECTIVES
 from simtrain.studies.sweep.axes import describe_point
 from simtrain.studies.sweep.counts import BestPoint
@@ -42,7 +45,7 @@ class Summary(PlainData):
         num_parts_lost_with_workers=progress.num_lost num_points=progress.num_points
         num_rows=progress.counts.num_rows ok=progress.counts.ok
         does_not_fit=progress.counts.does_not_fit illegal=progress.counts.illegal excluded
-        best"""
+        best interval_s=interval"""
     )
 
     plan: Plan
@@ -69,6 +72,16 @@ class Summary(PlainData):
             return None
         return {"index": best.index, "point": self.plan.cells(best.index)} | asdict(best)
 
+    @property
+    def interval(self) -> Interval | None:
+        """Where the measured iteration time of the best point lies."""
+        best = self.progress.counts.best
+        if best is None:
+            return None
+        evaluator, scenario = Evaluator(), self.plan.scenario(best.index)
+        share, profile = evaluator.extrapolated_compute(scenario), evaluator.profile_of(scenario)
+        return predicted_interval(scenario, profile, best.iteration_time_s, share)
+
 
 def summary_view(summary: Summary) -> View:
     """The summary: how many points there are of each kind, the best, and where results are."""
@@ -79,7 +92,7 @@ def summary_view(summary: Summary) -> View:
     columns = Column("num_points", "", COUNT), Column("kind", "", TEXT)
     rows = [Row(line) for line in _lines(plan, progress)]
     counts = Table("counts", "", columns, rows, layout="list")
-    said = [*_remarks(plan, summary.folder, progress)]
+    said = [*_remarks(summary)]
     return View([Sentences([head], style=None), counts, Sentences(said, style=None)])
 
 
@@ -94,10 +107,13 @@ def _lines(plan: Plan, progress: Progress) -> Iterator[tuple[int, str]]:
         yield number, f"excluded by {plan.constraints[constraint]}"
 
 
-def _remarks(plan: Plan, folder: SweepFolder, progress: Progress) -> Iterator[str]:
+def _remarks(summary: Summary) -> Iterator[str]:
+    plan, folder, progress = summary.plan, summary.folder, summary.progress
     if best := progress.counts.best:
         yield f"{best_words(best)} ({describe_point(plan.cells(best.index))})"
         yield from mfu_remarks([plan.scenario(best.index)])
+    if summary.interval:
+        yield summary.interval.sentence
     if progress.found:
         yield f"{counted(progress.found, 'part')} found on disk"
     if progress.damaged:

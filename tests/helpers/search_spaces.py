@@ -12,7 +12,7 @@ from simtrain.studies.objectives.registry import OBJECTIVES
 from simtrain.studies.search.explorer import Explorer
 from simtrain.studies.search.space import Point, Space
 
-EVALUATOR = Evaluator()
+EVALUATOR = Evaluator(extrapolation=True)
 MODEL = {"num_layers": 4, "hidden_size": 512, "num_attention_heads": 8, "seq_length": 512}
 
 

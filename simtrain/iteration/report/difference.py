@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
@@ -9,6 +10,7 @@ from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.wording import Number, Sentence, joined_sentences
 from simtrain.errors import InputError, wrong_type
 from simtrain.iteration.report.breakdown import CAUSE_LABELS, Breakdown
+from simtrain.iteration.report.interval import run_kind
 from simtrain.iteration.report.result import Result, check_is_result
 from simtrain.scenario.resolved import settings_of
 
@@ -26,7 +28,8 @@ class Difference(PlainData):
     """
 
     json_fields: ClassVar = keys(
-        "difference_s causes_s reason reason_numbers has_same_model tokens_ratio changed_fields"
+        """difference_s causes_s reason reason_numbers has_same_model tokens_ratio
+        least_difference can_be_told changed_fields"""
     )
 
     base: Result
@@ -83,6 +86,31 @@ class Difference(PlainData):
             for result in (self.base, self.other)
         )
         return other / base
+
+    @property
+    def least_difference(self) -> float:
+        """The smallest difference of times per token that predictions can tell, as a share.
+
+        For runs of one model and kind, what the ratios of 90 % of pairs were off by; for others, as
+        if their errors had nothing in common.
+        """
+        kinds = [run_kind(each.scenario, each.profile) for each in (self.base, self.other)]
+        intervals = self.base.interval, self.other.interval
+        if self.has_same_model and kinds[0] == kinds[1]:
+            return max(interval.least_difference for interval in intervals)
+        times_s = self.base.iteration_time_s, self.other.iteration_time_s
+        return math.hypot(
+            *(
+                (interval.p95_s - interval.p5_s) / (2 * time_s)
+                for interval, time_s in zip(intervals, times_s, strict=True)
+            )
+        )
+
+    @property
+    def can_be_told(self) -> bool:
+        """Whether the times per token differ by more than predictions can tell."""
+        ratio = self.other.iteration_time_s / self.base.iteration_time_s / self.tokens_ratio
+        return math.expm1(abs(math.log(ratio))) > self.least_difference
 
     @property
     def reason(self) -> str:

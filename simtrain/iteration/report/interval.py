@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
-from simtrain.hardware.evidence import changed_entries
-from simtrain.hardware.interval import Interval, RunKind, interval_of
+from simtrain.hardware.evidence import EvidenceLevel, changed_entries, evidence_of
+from simtrain.hardware.interval import Interval, RunKind, errors_of
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.scenario import Scenario
 
+_DOUBTFUL = EvidenceLevel.DATASHEET, EvidenceLevel.UNCERTAIN
 
-def predicted_interval(scenario: Scenario, profile: HardwareProfile, time_s: float) -> Interval:
-    """Return where the measured time lies, from how far off predictions of its kind were."""
-    kind = RunKind(
+
+def predicted_interval(
+    scenario: Scenario, profile: HardwareProfile, time_s: float, extrapolated: float = 0.0
+) -> Interval:
+    """Return where the measured time lies, from how far off predictions of its kind were.
+
+    Args:
+        scenario: the scenario.
+        profile: its hardware profile, with the scenario's overrides.
+        time_s: its predicted iteration time.
+        extrapolated: share of its kernel time for shapes outside the fitted range.
+    """
+    return errors_of(run_kind(scenario, profile)).around(time_s, extrapolated)
+
+
+def run_kind(scenario: Scenario, profile: HardwareProfile) -> RunKind:
+    """Return the kind of runs that a scenario belongs to."""
+    return RunKind(
         scenario.cluster,
         scenario.software.stack,
         scenario.precision.compute,
         scenario.model.experts is not None,
+        "one" if scenario.num_gpus <= profile.cluster.gpus_per_node.value else "several",
         is_changed=bool(changed_entries(profile)),
+        is_doubtful=evidence_of(profile, scenario.cluster).level in _DOUBTFUL,
     )
-    return interval_of(time_s, kind)

@@ -59,7 +59,9 @@ class Result(PlainData):
     @cached_property
     def interval(self) -> Interval:
         """Where the measured time lies, from how far off predictions of its kind were."""
-        return predicted_interval(self.scenario, self.profile, self.iteration_time_s)
+        return predicted_interval(
+            self.scenario, self.profile, self.iteration_time_s, self.extrapolated_compute
+        )
 
     @property
     def recompute_choice_text(self) -> str | None:

@@ -132,6 +132,7 @@ def cost(
         result.profile,
         result.iteration_time_s,
         read_tokens(str(tokens)),
+        extrapolated=result.extrapolated_compute,
         goodput=goodput,
         price_per_hour=None if price is None else read_price(price),
     )
@@ -143,12 +144,15 @@ def training_cost(
     iteration_time_s: float,
     num_tokens: int,
     *,
+    extrapolated: float = 0.0,
     goodput: float = 1.0,
     price_per_hour: Price | None = None,
 ) -> TrainingCost:
     """Compute the cost of `num_tokens` from the simulated iteration time.
 
     Args:
+        extrapolated: share of the kernel time for shapes outside the fitted range, which widens the
+            interval.
         goodput: share of the training time that iterations take, above 0 and at most 1.
         price_per_hour: price of a GPU, instead of the profile's.
 
@@ -184,5 +188,5 @@ def training_cost(
         sources=sources,
         missing=tuple(name for name in entries if name not in sources),
         evidence=evidence_of(profile, scenario.cluster),
-        interval=predicted_interval(scenario, profile, iteration_time_s),
+        interval=predicted_interval(scenario, profile, iteration_time_s, extrapolated),
     )

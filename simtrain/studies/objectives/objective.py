@@ -35,6 +35,8 @@ class Objective(ABC):
     """Whether larger quantities are better; the number to minimise is then the negative."""
     ranks_memory: ClassVar[bool] = False
     """Whether it ranks by peak memory, and equal peaks by time; otherwise the reverse."""
+    needs_extrapolation: ClassVar[bool] = False
+    """Whether it reads the extrapolated share of an evaluation's kernel time."""
     training_text: ClassVar[str] = ""
     """By what it sorts trainings; empty if it sorts none."""
 

@@ -8,11 +8,13 @@ from simtrain.errors import InputError
 from simtrain.studies.objectives.cost import Cost
 from simtrain.studies.objectives.memory import Memory
 from simtrain.studies.objectives.objective import Objective
+from simtrain.studies.objectives.robust import Robust
 from simtrain.studies.objectives.time import Time
 from simtrain.studies.objectives.tokens_per_s import TokensPerSecond
 
 OBJECTIVES: dict[str, Objective] = {
-    objective.name: objective for objective in (Time(), Cost(), Memory(), TokensPerSecond())
+    objective.name: objective
+    for objective in (Time(), Cost(), Memory(), TokensPerSecond(), Robust())
 }
 """The objectives by name. The first is the default."""
 OF_TRAININGS: dict[str, Objective] = {

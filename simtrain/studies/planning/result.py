@@ -8,8 +8,8 @@ from typing import ClassVar, Literal
 
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.scenario import Scenario
 from simtrain.studies.cost import Limits, TrainingCost
+from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.objectives.cost import Cost
 from simtrain.studies.objectives.objective import Key, Objective
 from simtrain.studies.objectives.registry import TrainingObjectiveName
@@ -52,13 +52,14 @@ class PlanRow(PlainData):
         layout: LayoutResult,
         profile: HardwareProfile,
         limits: Limits,
-        cost_of: Callable[[Scenario, HardwareProfile, float], TrainingCost],
+        cost_of: Callable[..., TrainingCost],
     ) -> PlanRow:
         """Add the training cost of a layout and the limits that it misses."""
         if layout.best is None:
             return cls(*combination, layout)
         best = layout.best
-        cost = cost_of(best.scenario, profile, best.run.iteration_time_s)
+        share = Evaluator().extrapolated_compute(best.evaluation.scenario)
+        cost = cost_of(best.scenario, profile, best.run.iteration_time_s, extrapolated=share)
         return cls(*combination, layout, cost, tuple(_misses(limits, cost)))
 
     @property

@@ -12,6 +12,7 @@ from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.report.difference import causes_in_words, time_in_words
 from simtrain.iteration.report.interval import predicted_interval
 from simtrain.scenario import Scenario
+from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.objectives.objective import Objective
 from simtrain.studies.objectives.registry import ObjectiveName
 from simtrain.studies.search.explorer import Candidate, SearchOutcome
@@ -95,7 +96,8 @@ class SearchResult(PlainData):
     def interval(self) -> Interval:
         """Where the measured time of the best layout lies."""
         best = self.ranked[0]
-        return predicted_interval(best.scenario, self.profile, best.run.iteration_time_s)
+        share = Evaluator().extrapolated_compute(best.evaluation.scenario)
+        return predicted_interval(best.scenario, self.profile, best.run.iteration_time_s, share)
 
     @property
     def num_legal(self) -> int:

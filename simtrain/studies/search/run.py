@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from simtrain.base.garbage_collector import without_garbage_collection
 from simtrain.hardware.profile import HardwareProfile
@@ -87,7 +88,7 @@ def search(
     problems.check_counts(gpus, top, max_trials, workers, degrees)
     gpus = tuple(gpus)
     problems.check_budget(seconds)
-    evaluator = evaluator or Evaluator()
+    evaluator = replace(evaluator or Evaluator(), extrapolation=ranks_by.needs_extrapolation)
     profile = evaluator.profile_of(base)
     problems.check_gpus(gpus, profile, base.cluster)
     limit_bytes = problems.memory_limit(max_memory, margin, profile, base.cluster)

@@ -19,6 +19,7 @@ from simtrain.errors import InputError
 from simtrain.scenario import RULES, Scenario
 from simtrain.studies.cost.of_tokens import cost_of_tokens
 from simtrain.studies.evaluation import Evaluation, Evaluator
+from simtrain.studies.objectives.objective import Objective
 from simtrain.studies.objectives.registry import OBJECTIVES
 from simtrain.studies.sweep.axes import LARGEST, Cell, describe_point
 from simtrain.studies.sweep.constraints import Constraint, ConstraintError
@@ -66,7 +67,7 @@ def run_part(plan: Plan, number: int) -> Part:
             kept.append((index, scenario))
         else:
             excluded[removed_by] += 1
-    cells = {index: _row(scenario, plan.has_costs) for index, scenario in sorted(kept, key=_alike)}
+    cells = {index: _row(scenario, plan) for index, scenario in sorted(kept, key=_alike)}
     rows = [{"index": index} | plan.cells(index) | cells[index] for index, _ in kept]
     counts = _counts(rows, excluded, plan.objective)
     return Part(number, _encoded(plan, number, rows, counts), counts)
@@ -99,38 +100,39 @@ def _alike(point: tuple[int, Scenario]) -> tuple[object, ...]:
 
 
 @functools.cache
-def _evaluator() -> Evaluator:
+def _evaluator(extrapolation: bool) -> Evaluator:
     """One evaluator per process, so its caches live across parts."""
-    return Evaluator()
+    return Evaluator(extrapolation=extrapolation)
 
 
-def _row(scenario: Scenario, has_costs: bool = False) -> Row:
+def _row(scenario: Scenario, plan: Plan) -> Row:
     """The result columns of one point, without the axes; costs only if they are needed."""
+    objectives = [objective for objective in OBJECTIVES.values() if objective.field in plan.report]
+    evaluator = _evaluator(any(objective.needs_extrapolation for objective in objectives))
     start: Row = {"num_gpus": scenario.num_gpus}
     # Check the rules first: building an error with remedies takes far longer than a code.
     broken = next((rule.code for rule in RULES if rule.check(scenario)), None)
     if broken:
         return start | {"status": ILLEGAL, "rule": broken}
     try:
-        evaluation = _evaluator().evaluate(scenario)
+        evaluation = evaluator.evaluate(scenario)
     except InputError as error:
         return start | {"status": ILLEGAL, "rule": error.problems[0].code}
-    row = start | _results(evaluation)
-    if has_costs and (run := evaluation.run):
-        profile = _evaluator().profile_of(scenario)
+    row = start | _results(evaluation, objectives)
+    if plan.has_costs and (run := evaluation.run):
+        profile = evaluator.profile_of(scenario)
         row |= cost_of_tokens(scenario.num_gpus, run.tokens_per_s, profile)
     return row
 
 
-def _results(evaluation: Evaluation) -> Row:
+def _results(evaluation: Evaluation, objectives: Sequence[Objective]) -> Row:
     row: Row = {
         "status": OK if evaluation.run else DOES_NOT_FIT,
         "peak_bytes": evaluation.peak_bytes,
         "capacity_bytes": evaluation.capacity_bytes,
     }
     if run := evaluation.run:
-        figures = evaluation.scenario, run.iteration_time_s, evaluation.peak_bytes
-        row |= {each.field: each.quantity(each.value(*figures)) for each in OBJECTIVES.values()}
+        row |= {each.field: each.quantity(each.key(evaluation)[0]) for each in objectives}
         row |= {name: getattr(run, name) for name in ("iteration_time_s", "tokens_per_s")}
         row |= {"mfu": run.mfu, "hfu": run.hfu}
         row |= {name: getattr(run.breakdown, name.partition("_")[2]) for name in BREAKDOWN}

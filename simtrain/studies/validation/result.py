@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from simtrain.base.plain_data import PlainData, keys
-from simtrain.hardware.interval import Interval
+from simtrain.hardware.interval import Interval, RunKind
 from simtrain.iteration.report.breakdown import CAUSE_LABELS, Breakdown, breakdown_by_name
 from simtrain.studies.evaluation import Evaluation
 
@@ -32,15 +32,17 @@ class ValidatedRun(PlainData):
         measured_peak_bytes: measured peak of memory; None if it was not measured.
         simulated_peak_bytes: what is predicted for it, with or without memory outside tensors, on
             the fullest or on the last stage, as it was measured.
-        interval: where the measured time is predicted to lie; None without a prediction.
+        kind: the kind of runs that it belongs to; None without a prediction.
+        extrapolated: share of its kernel time for shapes outside the fitted range.
+        interval: where the measured time is predicted to lie.
         ran: whether the run had enough memory.
         assumed: facts that the source does not have, and what stands for them.
     """
 
     json_fields: ClassVar = keys(
-        """name model file line refusal measured_s simulated_s interval_s=interval error breakdown_s
-        could_account_for_it measured_peak_bytes simulated_peak_bytes peak_error ran fits settings
-        assumed"""
+        """name model file line refusal measured_s simulated_s interval_s=interval extrapolated
+        error breakdown_s could_account_for_it measured_peak_bytes simulated_peak_bytes peak_error
+        ran fits settings assumed"""
     )
 
     name: str
@@ -52,6 +54,8 @@ class ValidatedRun(PlainData):
     measured_s: float | None
     measured_peak_bytes: float | None
     simulated_peak_bytes: int | None
+    kind: RunKind | None
+    extrapolated: float | None
     interval: Interval | None
     ran: bool
     assumed: Sequence[str]

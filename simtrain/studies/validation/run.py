@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from simtrain.errors import InputError
-from simtrain.hardware.interval import Interval
+from simtrain.hardware.interval import Interval, RunKind, errors_of
 from simtrain.importing.runs.measured import MeasuredRun, PeakOf, in_one_line
-from simtrain.iteration.report.interval import predicted_interval
+from simtrain.iteration.report.interval import run_kind
 from simtrain.studies.evaluation import Evaluation, Evaluator
 from simtrain.studies.simulation import simulate_memory
 from simtrain.studies.validation.result import ValidatedRun, Validation
@@ -41,7 +41,7 @@ def validate_runs(
                 run.iteration_time_s,
                 run.peak_bytes,
                 _peak_bytes(run.peak_of, evaluation) if run.peak_bytes is not None else None,
-                _interval(evaluation, evaluator),
+                *_interval(evaluation, evaluator),
                 run.ran,
                 run.assumed,
             )
@@ -50,11 +50,16 @@ def validate_runs(
     return Validation(cluster, rows)
 
 
-def _interval(evaluation: Evaluation | None, evaluator: Evaluator) -> Interval | None:
+def _interval(
+    evaluation: Evaluation | None, evaluator: Evaluator
+) -> tuple[RunKind | None, float | None, Interval | None]:
+    """Return the kind, the extrapolated share, and where the measured time is predicted to lie."""
     if evaluation is None or evaluation.run is None:
-        return None
-    profile = evaluator.profile_of(evaluation.scenario)
-    return predicted_interval(evaluation.scenario, profile, evaluation.run.iteration_time_s)
+        return None, None, None
+    scenario, time_s = evaluation.scenario, evaluation.run.iteration_time_s
+    share = evaluator.extrapolated_compute(scenario)
+    kind = run_kind(scenario, evaluator.profile_of(scenario))
+    return kind, share, errors_of(kind).around(time_s, share)
 
 
 def _peak_bytes(peak_of: PeakOf, evaluation: Evaluation | None) -> int | None:

@@ -16,6 +16,7 @@ from simtrain.commands import shared
 from simtrain.errors import DoesNotFitError, InputError
 from simtrain.scenario import Scenario, load_scenario, load_unchecked
 from simtrain.studies.cost import Budget, Limits, read_budget, training_cost
+from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.planning import PlanRow, TrainingPlan, plan_training, read_gpus, searches
 from simtrain.studies.planning.files import names_of_rows
 from simtrain.studies.search import search
@@ -67,7 +68,10 @@ def test_a_row_equals_search_and_cost(cluster: str, num_gpus: int) -> None:
     assert row.best is not None and row.layout.exact and row.layout.gap == 0
     assert row.best.scenario == best.scenario
     assert row.best.run.iteration_time_s == time_s
-    assert row.cost == training_cost(best.scenario, result.profile, time_s, TOKENS, goodput=0.8)
+    share = Evaluator().extrapolated_compute(best.scenario)
+    assert row.cost == training_cost(
+        best.scenario, result.profile, time_s, TOKENS, extrapolated=share, goodput=0.8
+    )
 
 
 def test_days_price_and_energy_by_hand() -> None:

@@ -23,7 +23,7 @@ def run_with(
     parts |= {"compute_s": 0.9 * simulated_s, "data_communication_s": 0.1 * simulated_s}
     run = Run(simulated_s, 1.0, 0.5, 0.5, Breakdown(**parts))
     evaluation = Evaluation(SCENARIO, 10 if fits else 30, 20, run)
-    return ValidatedRun("", model, "f", 1, evaluation, "", measured_s, None, None, None, ran, ())
+    return ValidatedRun("", model, "f", 1, evaluation, "", measured_s, *[None] * 5, ran, ())
 
 
 def test_statistics_by_hand() -> None:
