@@ -119,16 +119,19 @@ class Draft:
         self.notes.append(f"{words}{line}: {text}")
 
     def value(self, name: str) -> Any:
-        """Return the value of a word as the fields have it, or the table's default."""
+        """Return our value of a word that sets a field, or the table's default."""
         setting, word = self.given(name), self.table.mapped[name]
-        return word.default if setting is None else setting.value
+        return word.our_default if setting is None else setting.value
+
+    def fill(self, *names: str) -> None:
+        """Set the field of each word to its value or the table's default."""
+        for name in names:
+            self.set(self.table.mapped[name].field, self.value(name), name)
 
     def copy(self, *names: str) -> None:
         """Set the field of each word whose value differs from the table's default."""
-        for name in names:
-            word, value = self.table.mapped[name], self.value(name)
-            if value != word.default:
-                self.set(word.field, value, name)
+        mapped = self.table.mapped
+        self.fill(*(name for name in names if self.value(name) != mapped[name].our_default))
 
     def refuse_unknown(self, ignore: bool, suggested: Collection[str] = ()) -> None:
         """Raise an error that names all settings that the table does not have, or note them.

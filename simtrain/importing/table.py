@@ -25,6 +25,11 @@ class Word:
     default: Any = None
     values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
+    @property
+    def our_default(self) -> Any:
+        """Our value for the default."""
+        return self.values[self.default] if self.values and self.default else self.default
+
 
 @dataclasses.dataclass(frozen=True)
 class Table:

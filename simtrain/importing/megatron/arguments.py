@@ -74,8 +74,8 @@ MAPPED: dict[str, Word] = {
     "use_rotary_position_embeddings": Word("model.position_embedding", default=False),
     "add_bias_linear": Word("model.biases", default=True),
     "add_qkv_bias": Word("model.qkv_biases", default=False),
-    "hidden_dropout": Word("model.hidden_dropout"),
-    "attention_dropout": Word("model.attention_dropout"),
+    "hidden_dropout": Word("model.hidden_dropout", default=0.1),
+    "attention_dropout": Word("model.attention_dropout", default=0.1),
     "untie_embeddings_and_output_weights": Word("model.tied_embeddings", default=False),
     "tensor_model_parallel_size": Word("parallelism.tensor"),
     "sequence_parallel": Word("parallelism.sequence_parallel", default=False),
@@ -94,7 +94,7 @@ MAPPED: dict[str, Word] = {
     "cp_comm_type": Word("parallelism.context_communication", "p2p", _CONTEXT_COMMUNICATION),
     "hierarchical_context_parallel_sizes": Word("parallelism.context_a2a"),
     "num_experts": Word("model.experts.num"),
-    "moe_router_topk": Word("model.experts.top_k"),
+    "moe_router_topk": Word("model.experts.top_k", default=2),
     "moe_ffn_hidden_size": Word("model.experts.ffn_hidden_size"),
     "moe_shared_expert_intermediate_size": Word("model.experts.shared_ffn_hidden_size", default=0),
     "moe_layer_freq": Word("model.experts.first_dense_layers"),
@@ -124,7 +124,7 @@ MAPPED: dict[str, Word] = {
     "recompute_modules": Word("recompute.modules"),
     "moe_layer_recompute": Word("recompute.modules", default=False),
     "recompute_method": Word("recompute.method", "uniform", as_they_are("uniform", "block")),
-    "recompute_num_layers": Word("recompute.num_layers"),
+    "recompute_num_layers": Word("recompute.num_layers", default=1),
     "distribute_saved_activations": Word("recompute.distribute", default=False),
     "num_microbatches_with_partial_activation_checkpoints": Word(
         "recompute.keep_microbatches", default=0

@@ -11,6 +11,7 @@ from simtrain.importing.megatron.arguments import KNOWN, MAPPED, SPELLINGS, TABL
 from simtrain.importing.megatron.other_models import refuse_other_models
 from simtrain.importing.megatron.source import TEXT, Source, unknown_value
 from simtrain.importing.settings import Setting
+from simtrain.importing.table import Word
 
 Number = TypeVar("Number", int, float)
 
@@ -103,10 +104,18 @@ class MegatronDraft(Draft):
         return word.values[value]
 
     def value(self, name: str) -> Any:
-        """Return the value of a flag, or of an integer argument."""
-        if isinstance(self.table.mapped[name].default, bool):
-            return self.flag(name)
-        return self.integer(name) or 0
+        """Return our value of an argument; the default in the table has its type."""
+        match self.table.mapped[name]:
+            case Word(values=values) if values:
+                return self.choice(name)
+            case Word(default=bool()):
+                return self.flag(name)
+            case Word(default=float(default)):
+                return default if (number := self.decimal(name)) is None else number
+            case Word(default=None):
+                return self.integer(name)
+            case Word(default=default):
+                return self.integer(name) or default
 
     @property
     def is_local(self) -> bool:

@@ -24,9 +24,7 @@ def set_mlp(draft: MegatronDraft, size: int, comment: str) -> None:
         draft.set_because("model.ffn_hidden_size", size, comment, draft.place("ffn_hidden_size"))
     if experts is None:
         return
-    draft.set("model.experts.num", experts, "num_experts")
-    top_k = draft.integer("moe_router_topk") or 2
-    draft.set("model.experts.top_k", top_k, "moe_router_topk")
+    draft.fill("num_experts", "moe_router_topk")
     ffn_hidden_size = draft.integer("moe_ffn_hidden_size")
     if ffn_hidden_size is not None:
         draft.set("model.experts.ffn_hidden_size", ffn_hidden_size, "moe_ffn_hidden_size")
@@ -104,8 +102,7 @@ def set_expert_parallelism(draft: MegatronDraft) -> None:
         # arguments.py refuses this; Megatron-FSDP shards experts over their own replicas.
         fsdp = draft.settings["use_torch_fsdp2"]
         raise wrong(fsdp, "cannot be combined with expert parallelism")
-    name = "moe_token_dispatcher_type"
-    draft.set("parallelism.expert_dispatch", draft.choice(name), name)
+    draft.fill("moe_token_dispatcher_type")
     _set_router(draft)
     draft.copy("moe_shared_expert_overlap")
     missing = [name for name in _FUSIONS if not draft.flag(name)]

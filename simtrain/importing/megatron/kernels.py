@@ -44,8 +44,7 @@ def set_software(draft: MegatronDraft) -> None:
 def set_cross_entropy(draft: MegatronDraft) -> None:
     """Set the kernels of a fused loss; Megatron-LM's own are the default."""
     if draft.flag("cross_entropy_loss_fusion"):
-        name = "cross_entropy_fusion_impl"
-        draft.set("software.cross_entropy_fusion", draft.choice(name), name)
+        draft.fill("cross_entropy_fusion_impl")
 
 
 def set_workspaces(draft: MegatronDraft) -> None:

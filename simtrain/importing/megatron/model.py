@@ -68,8 +68,7 @@ def set_model(draft: MegatronDraft) -> None:
     draft.set("model.tied_embeddings", not draft.flag(name), name)
     squared = "squared_relu" if draft.flag("squared_relu") else "gelu"
     draft.set("model.activation", "swiglu" if swiglu else squared, "swiglu", "squared_relu")
-    draft.set("model.normalization", draft.choice("normalization"), "normalization")
-    draft.set("model.qk_norm", draft.flag("qk_layernorm"), "qk_layernorm")
+    draft.fill("normalization", "qk_layernorm")
     names = "position_embedding_type", "use_rotary_position_embeddings"
     default = "rope" if draft.flag(names[1]) else "learned_absolute"
     positions = draft.choice(names[0], default)
@@ -78,9 +77,7 @@ def set_model(draft: MegatronDraft) -> None:
     draft.set("model.biases", biases, "add_bias_linear")
     qkv_biases = not is_latent and (biases or draft.flag("add_qkv_bias"))
     draft.set("model.qkv_biases", qkv_biases, "add_bias_linear", "add_qkv_bias")
-    for name in ("hidden_dropout", "attention_dropout"):
-        dropout = draft.decimal(name)
-        draft.set(f"model.{name}", 0.1 if dropout is None else dropout, name)
+    draft.fill("hidden_dropout", "attention_dropout")
 
 
 def _check_positions(draft: MegatronDraft, seq_length: int) -> None:

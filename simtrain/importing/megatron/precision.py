@@ -11,7 +11,7 @@ def set_precision(draft: MegatronDraft) -> None:
     bf16, fp16, fp8 = draft.flag("bf16"), draft.flag("fp16"), draft.given("fp8")
     if fp8:
         draft.set("precision.compute", "fp8", "fp8")
-        draft.set("precision.fp8_recipe", draft.choice("fp8_recipe"), "fp8_recipe")
+        draft.fill("fp8_recipe")
     elif bf16 or fp16:
         name = "bf16" if bf16 else "fp16"
         draft.set("precision.compute", name, name)

@@ -25,10 +25,7 @@ def set_recompute(draft: MegatronDraft) -> None:
     if strategy == "selective":
         _set_modules(draft)
     if strategy == "full":
-        method = draft.choice("recompute_method")
-        draft.set("recompute.method", method, "recompute_method")
-        layers = draft.integer("recompute_num_layers")
-        draft.set("recompute.num_layers", layers or 1, "recompute_num_layers")
+        draft.fill("recompute_method", "recompute_num_layers")
         draft.copy("distribute_saved_activations")
     draft.copy("num_microbatches_with_partial_activation_checkpoints")
 

@@ -44,6 +44,17 @@ class JobDraft(Draft):
         default = word.default if (word := self.table.mapped.get(key)) else None
         return self.given(key) or Setting(key, key, default, Location(self.file))
 
+    def value(self, key: str) -> Any:
+        """Return our value of a key; the default in the table has its type.
+
+        Raises:
+            InputError: the value is no count, or not one of the table's.
+        """
+        word = self.table.mapped[key]
+        if word.values:
+            return self.choice(key)
+        return self.count(key) if type(word.default) is int else self[key]
+
     def count(self, key: str, *, or_rest: bool = False, least: int = 1) -> int:
         """Return the value of a key: an integer of at least `least`, or -1 if `or_rest`.
 

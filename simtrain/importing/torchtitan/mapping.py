@@ -85,20 +85,19 @@ class _Mapping(JobDraft):
             # torchtitan has no modules of multi-token prediction.
             if field not in ("seq_length", "mtp_num_layers"):
                 self.set_because(f"model.{field}", value, f"{name} {flavor}: {shipped}")
-        self.set("model.seq_length", self.count("training.seq_len"), "training.seq_len")
+        self.fill("training.seq_len")
 
     def _parallelism(self) -> None:
-        self.set("parallelism.tensor", self.tensor, "parallelism.tensor_parallel_degree")
+        self.fill("parallelism.tensor_parallel_degree")
         if self.tensor > 1:
             self.set_because(
                 "parallelism.sequence_parallel", True, f"{_ALWAYS} with tensor parallelism"
             )
-        self.set("parallelism.pipeline", self.pipeline, "parallelism.pipeline_parallel_degree")
+        self.fill("parallelism.pipeline_parallel_degree")
         self.set_because("parallelism.scatter_gather", False, _ALWAYS)
-        if (context := self.count("parallelism.context_parallel_degree")) > 1:
-            self.set("parallelism.context", context, "parallelism.context_parallel_degree")
+        if self.count("parallelism.context_parallel_degree") > 1:
             key = "parallelism.context_parallel_rotate_method"
-            self.set("parallelism.context_communication", self.choice(key), key)
+            self.fill("parallelism.context_parallel_degree", key)
             text = "another order of communication and attention, with fewer kernels"
             self.note(self.setting(key), text)
         if self.pipeline == 1:
@@ -165,11 +164,8 @@ class _Mapping(JobDraft):
         """Set expert parallelism; torchtitan ignores it without experts."""
         keys = "parallelism.expert_parallel_degree", "parallelism.expert_tensor_parallel_degree"
         ranks = self.count(keys[0])
-        if "experts" not in self.data["model"]:
-            return
-        self.set("parallelism.expert", ranks, keys[0])
-        if ranks > 1:
-            self.set("parallelism.expert_tensor", self.count(keys[1]), keys[1])
+        if "experts" in self.data["model"]:
+            self.fill(*keys[: 2 if ranks > 1 else 1])
 
     def _chunks(self, key: str) -> int:
         """Return the chunks per rank; the default of torchtitan is 2."""
@@ -226,8 +222,7 @@ class _Mapping(JobDraft):
         local_key = older if self.given(older) else newer
         local = self.count(local_key)
         if self.pipeline > 1:
-            key = "parallelism.pipeline_parallel_microbatch_size"
-            self.set("batch.micro", self.count(key), key)
+            self.fill("parallelism.pipeline_parallel_microbatch_size")
         else:
             self.set("batch.micro", local, local_key)
         total = self.count("training.global_batch_size", or_rest=True)
