@@ -245,7 +245,8 @@ class FiguresOfParts(Strict):
     """Measurements that every file has: products, kernels and collectives, each alone.
 
     `small_kernels` is one kernel down to sizes that show its latency. `gemm_sustained` are products
-    that run long enough for power to limit the clock. `gemm_elsewhere` are products measured by
+    that run long enough for power to limit the clock; `gemm_power_limit` replaces their median if
+    another publication has products that run for longer. `gemm_elsewhere` are products measured by
     others, and `all_reduce_elsewhere` an all-reduce of the largest group: both are only compared
     with the fit, which shows how far such figures lie apart.
     """
@@ -261,6 +262,7 @@ class FiguresOfParts(Strict):
     further_kernels: list[Kernels] = Field(default_factory=list)
     small_kernels: Sourced[Annotated[list[SmallKernelTime], Field(min_length=4)]]
     gemm_sustained: Sourced[Annotated[list[Product], Field(min_length=5)]]
+    gemm_power_limit: Entry[FlopsPerSecond] | None = None
     gemm_elsewhere: Sourced[Annotated[list[Product], Field(min_length=1)]]
     collectives: Collectives
     all_reduce_elsewhere: Sourced[Annotated[list[CollectiveTime], Field(min_length=3)]]

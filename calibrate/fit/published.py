@@ -5,6 +5,7 @@ measurements of whole layers. Without published layers they come from the file's
 `taken_over`, each with its source.
 """
 
+import functools
 import math
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -108,6 +109,9 @@ class ProductFit:
                 ("matrix products measured elsewhere (not fitted)", figures.gemm_elsewhere),
             )
         )
+        if figures.gemm_power_limit:
+            # None of the products above runs for long enough to reach it.
+            self.machine = machine.replace(sustained_flops=figures.gemm_power_limit.value)
         self.valid_shapes = _range_entry([op for op, _ in shaped], figures.gemm.source)
         self.valid_batches = _range_entry([op for op, *_ in batches], figures.gemm_batched.source)
 
@@ -352,6 +356,8 @@ def _gemm(
         overhead, fraction = taken_over["accumulate_overhead"], taken_over["batched_fraction"]
     shapes = published(figures.gemm.source, fit.shapes)
     sustained = published(f"median of {figures.gemm_sustained.source}", fit.sustained)
+    if figures.gemm_power_limit:
+        sustained = functools.partial(entry, source=figures.gemm_power_limit.source)
     section = gemm_section(machine, shapes, sustained, overhead, fraction)
     return section | {"valid_shapes": fit.valid_shapes, "valid_batched_shapes": fit.valid_batches}
 
