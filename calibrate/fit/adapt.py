@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from calibrate.fit.base import Base
+from calibrate.fit.base import Base, describes
 from calibrate.fit.entry import Data, measured, micro, round_significant
 from calibrate.fit.links import TRANSFER, LinkFit, fit_links
 from calibrate.fit.network import Crossings, Load, load_of, ring_crossing
@@ -128,9 +128,10 @@ def _size_count(log: Log) -> str:
 
 def _warnings(base: Base, logs: Sequence[Log]) -> Iterator[str]:
     """Logs of another device than the base's, and records that change nothing."""
-    model, per_node = base.profile.name.split("_")[0], base.profile.cluster.gpus_per_node.value
+    per_node = base.profile.cluster.gpus_per_node.value
     for log in logs:
-        if log.device and model.upper() not in log.device.upper():
+        if log.device and not describes(base.profile.name, log.device):
+            model = base.profile.name.split("_")[0]
             yield f"{log.path} is of {log.device}, and {base.profile.name} describes {model}"
         first = log.records[0]
         if first.num_nodes > 1 and load_of(first, per_node) is not Load.WHOLE:

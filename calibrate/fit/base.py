@@ -1,6 +1,7 @@
 """The profile that gives the entries that were not measured, each with its source."""
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,14 @@ from simtrain.hardware.profile import HardwareProfile
 
 CPU_BASE = Path(__file__).parents[1] / "cpu_base.yaml"
 """A profile of two threads of a CPU, measured by `python -m calibrate measure --quick`."""
+
+
+def describes(profile: str, device: str) -> bool:
+    """Whether a profile's name is of a device's GPU and form: an H200 is no h20, nor of a gh200."""
+    model, *others = profile.upper().split("_")
+    is_card = "PCIE" in device.upper()
+    named = re.search(rf"(?<![A-Z]){model}(?!\d)", device.upper())
+    return named is not None and ("PCIE" in others) == is_card
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +60,11 @@ class Base:
 
         def distance(base: Base) -> tuple[bool, float]:
             """Return whether the device has another name, and how far its speed and memory are."""
-            model = base.profile.name.split("_")[0].upper()
             gpu, gemm = base.profile.gpu, base.profile.gemm
             far = abs(math.log(header.memory_bytes / gpu.memory_capacity.value))
             if fastest is not None:
                 far += abs(math.log(fastest / gemm.sustained_flops.value))
-            return model not in header.device.upper(), far
+            return not describes(base.profile.name, header.device), far
 
         return min(shipped, key=distance)
 

@@ -4,7 +4,7 @@ Kernels have two bandwidths, and the latency of each kernel; the host has one ba
 both ways, and one for Adam.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 
 import numpy as np
@@ -137,23 +137,38 @@ class PublishedKernels:
         self.latency_s, small = _latency(figures.small_kernels.points)
         self.comparisons = [kernels, small]
 
-        def bandwidth(fraction: float, section: Kernels, comparison: Comparison) -> Data:
-            source = f"{fraction:.3f} of the memory bandwidth, as {section.source}"
-            return published(source, comparison)(tera(fraction * memory, "B/s"))
-
         latency = published(figures.small_kernels.source, small)(micro(self.latency_s))
         self.section: Data = {
-            "fused_bandwidth": bandwidth(self.fraction, figures.kernels, kernels),
+            "fused_bandwidth": _bandwidth(self.fraction, memory, figures.kernels, kernels),
             "stream_bandwidth": stream_bandwidth,
             "kernel_latency": latency,
         }
-        for section in (figures.kernels, *figures.further_kernels):
-            for name, way, points in section.ways():
-                title = f"{name.replace('_', ' ')} {way}"
-                fraction, compared = _fraction(title, section, points, self.latency_s)
-                named = self.section.setdefault("kernels", {}).setdefault(name, {})
-                named[way] = bandwidth(fraction, section, compared)
-                self.comparisons.append(compared)
+        sections = figures.kernels, *figures.further_kernels
+        for name, way, made, compared in named_kernels(sections, memory, self.latency_s):
+            self.section.setdefault("kernels", {}).setdefault(name, {})[way] = made
+            self.comparisons.append(compared)
+
+
+def named_kernels(
+    sections: Iterable[Kernels], memory_bytes_per_s: float, latency_s: float
+) -> Iterator[tuple[str, str, Data, Comparison]]:
+    """Yield kernels with a bandwidth of their own: name, forward or backward, entry and errors.
+
+    Args:
+        sections: measured kernels.
+        memory_bytes_per_s: memory bandwidth of the profile's GPU.
+        latency_s: time of a small kernel.
+    """
+    for section in sections:
+        for name, way, points in section.ways():
+            title = f"{name.replace('_', ' ')} {way}"
+            fraction, compared = _fraction(title, section, points, latency_s)
+            yield name, way, _bandwidth(fraction, memory_bytes_per_s, section, compared), compared
+
+
+def _bandwidth(fraction: float, memory: float, section: Kernels, comparison: Comparison) -> Data:
+    source = f"{fraction:.3f} of the memory bandwidth, as {section.source}"
+    return published(source, comparison)(tera(fraction * memory, "B/s"))
 
 
 def _fraction(

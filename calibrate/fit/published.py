@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from calibrate.fit.attention import published_attention, training_attention
+from calibrate.fit.differences import fit_differences
 from calibrate.fit.entry import (
     Data,
     entry,
@@ -258,6 +259,8 @@ def fit_figures(path: pathlib.Path) -> Fit:
         InputError: the file cannot be read, or its values are too few or outside their ranges.
     """
     document = load_document(path)
+    if "base" in document.data:
+        return fit_differences(document)
     has_layers = _TAKEN_OVER not in document.data
     schema: type[Figures | FiguresWithoutLayers] = Figures if has_layers else FiguresWithoutLayers
     figures = validate(schema, document.data, document.positions)
