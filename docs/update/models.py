@@ -15,7 +15,7 @@ from simtrain.units import parse_tokens
 def parameters(request: Request) -> str:
     """Return the parameters of a scenario's model, in billions."""
     scenario = scenario_of(tuple(request.words))
-    plan = Plan.of(scenario, profile_of(scenario).cluster.domains)
+    plan = Plan.of(scenario, profile_of(scenario).cluster.domains_of(scenario.num_gpus))
     return f"{plan.num_parameters / 1e9:.1f}B"
 
 

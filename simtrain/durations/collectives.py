@@ -232,7 +232,7 @@ def _rate_out_of_a_node(group: Group, profile: HardwareProfile) -> float:
 
 
 def _network_efficiency(group: Group, profile: HardwareProfile) -> float:
-    alone = group.ranks_per_node == profile.cluster.nvlink_gpus
+    alone = profile.cluster.fills_domain(group.ranks_per_node)
     network = profile.network
     return (network.whole_node_efficiency if alone else network.concurrent_efficiency).value
 

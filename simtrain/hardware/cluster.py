@@ -8,6 +8,7 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from simtrain.base.entry import Count, Entry, Strict, Text
+from simtrain.base.mesh import Domains
 from simtrain.base.strict_yaml import FieldError
 
 
@@ -46,12 +47,35 @@ class Cluster(Strict):
         return (self.gpus_per_nvlink_domain or self.gpus_per_node).value
 
     @property
-    def domains(self) -> int | tuple[int, ...]:
-        """GPUs of an NVLink domain, and of each network level if there are any (`mesh.Domains`)."""
+    def domains(self) -> Domains:
+        """GPUs of an NVLink domain, and of each network level if there are any."""
         if self.levels is None:
             return self.nvlink_gpus
         per_node = self.gpus_per_node.value
         return (self.nvlink_gpus, *(per_node * level.nodes for level in self.levels.value))
+
+    def domains_of(self, num_gpus: int) -> Domains:
+        """GPUs of an NVLink domain that a job uses, and of each network level if there are any.
+
+        If a job does not fill domains of several nodes, a scheduler gives it as many nodes of each
+        as divide it equally, such as 16 of the 18 of a GB200 NVL72 for 64 nodes, so that groups of
+        ranks do not straddle domains (Slurm's --segment; NVIDIA-NeMo/Megatron-Bridge,
+        scripts/performance/utils/executors.py). If that is less than half of each domain, the
+        domains are filled instead.
+        """
+        whole, per_node = self.nvlink_gpus, self.gpus_per_node.value
+        if num_gpus <= whole or whole == per_node or self.levels:
+            return self.domains
+        parts = (part for part in range(whole, whole // 2, -per_node) if not num_gpus % part)
+        return next(parts, whole)
+
+    def fills_domain(self, num_ranks: int) -> bool:
+        """Whether a group with `num_ranks` in each NVLink domain leaves no room for another one.
+
+        A job may use only a part of a domain of several nodes (`domains_of`).
+        """
+        is_part = self.gpus_per_nvlink_domain and 2 * num_ranks > self.nvlink_gpus
+        return bool(is_part) or num_ranks == self.nvlink_gpus
 
     @property
     def oversubscriptions(self) -> tuple[float, ...]:

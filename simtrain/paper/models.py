@@ -28,4 +28,4 @@ def paper_scenario(model: str, strategy: str, *overrides: str) -> Scenario:
 
 def paper_plan(scenario: Scenario) -> Plan:
     """Build the plan of a scenario on its cluster."""
-    return Plan.of(scenario, profile_of(scenario).cluster.domains)
+    return Plan.of(scenario, profile_of(scenario).cluster.domains_of(scenario.num_gpus))

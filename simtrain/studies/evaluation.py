@@ -177,4 +177,4 @@ class Evaluator:
 
 
 def _plan(scenario: Scenario, machine: Machine, kept: tuple[int, ...] | None = None) -> Plan:
-    return Plan.of(scenario, machine.model.profile.cluster.domains, kept)
+    return Plan.of(scenario, machine.model.profile.cluster.domains_of(scenario.num_gpus), kept)

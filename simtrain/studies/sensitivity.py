@@ -249,7 +249,7 @@ def _plans(scenario: Scenario, profile: HardwareProfile, engine: Engine) -> list
     """Return the scenario's plan, or with `recompute: auto` a plan per strategy that fits."""
 
     def plan_of(variant: Scenario, kept: tuple[int, ...] | None = None) -> Plan:
-        return Plan.of(variant, profile.cluster.domains, kept)
+        return Plan.of(variant, profile.cluster.domains_of(variant.num_gpus), kept)
 
     if not is_open(scenario):
         return [plan_of(scenario)]

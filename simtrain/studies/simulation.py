@@ -50,7 +50,7 @@ def simulate(
     profile = checked_profile(scenario, machine.model.profile)
 
     def plan_of(variant: Scenario, kept: tuple[int, ...] | None = None) -> Plan:
-        return Plan.of(variant, profile.cluster.domains, kept, layers)
+        return Plan.of(variant, profile.cluster.domains_of(variant.num_gpus), kept, layers)
 
     def run(plan: Plan) -> Result:
         return simulate_iteration(plan, machine)
@@ -91,7 +91,7 @@ def simulate_fitting(
         return result
     machine = _machine(scenario, None, engine)
     profile = checked_profile(scenario, machine.model.profile)
-    plan = Plan.of(scenario, profile.cluster.domains)
+    plan = Plan.of(scenario, profile.cluster.domains_of(scenario.num_gpus))
     check_fits(scenario, memory_report(plan, profile), on_trial)
     return simulate_iteration(plan, machine)
 
@@ -123,7 +123,7 @@ def simulate_memory(scenario: Scenario, profile: HardwareProfile | None = None) 
     if is_open(scenario):
         return simulate(scenario, profile).memory
     profile = checked_profile(scenario, _machine(scenario, profile, "auto").model.profile)
-    return memory_report(Plan.of(scenario, profile.cluster.domains), profile)
+    return memory_report(Plan.of(scenario, profile.cluster.domains_of(scenario.num_gpus)), profile)
 
 
 def checked_profile(scenario: Scenario, profile: HardwareProfile | None = None) -> HardwareProfile:
@@ -153,6 +153,6 @@ def checked_profile(scenario: Scenario, profile: HardwareProfile | None = None) 
 
 def simulate_layer(scenario: Scenario, profile: HardwareProfile) -> tuple[PassTime, PassTime]:
     """Times of the forward and backward pass of one layer, without embedding and head."""
-    plan = Plan.of(scenario, profile.cluster.domains)
+    plan = Plan.of(scenario, profile.cluster.domains_of(scenario.num_gpus))
     machine = Machine(DurationModel(profile))
     return machine.time(plan.layers_pass(1, "F")), machine.time(plan.layers_pass(1, "B"))

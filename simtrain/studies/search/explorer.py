@@ -210,7 +210,7 @@ class Explorer:
         scenario = self.space.scenario(point)
         if self._is_open:
             scenario = scenario.model_copy(update={"recompute": SAVE_ALL})
-        return Plan.of(scenario, self._profile.cluster.domains)
+        return Plan.of(scenario, self._profile.cluster.domains_of(scenario.num_gpus))
 
     def assess(self, point: Point, *, bounded: bool) -> Assessment:
         """Compute a point's peak and, if it fits and `bounded` is set, a close bound of its key."""
