@@ -45,7 +45,19 @@ _SIZES = (
 )
 _RANKS = tuple(f"parallelism.{axis}" for axis in ("tensor", "context", "pipeline"))
 _GATED = ("swiglu", "geglu")
-_USUAL_GB = {"a100": (80,), "h100": (80,), "h200": (141,), "b200": (180, 192)}
+_USUAL_GB = {
+    "a100": (80,),
+    "h100": (80,),
+    "h200": (141,),
+    "h800": (80,),
+    "h20": (96,),
+    "gh200": (96,),
+    "b200": (180, 192),
+    "b300": (270, 279, 288),
+    "gb200": (186, 189, 192),
+    "gb300": (279, 284, 288),
+    "mi300": (192,),
+}
 """Memory of the form of a GPU that the shipped profile describes, as vendors print it."""
 
 
@@ -303,11 +315,15 @@ class _Row:
             facts, of = gated_facts()
         for name, value in facts.items():
             fields.setdefault(f"model.{name}", value)
-        experts = fields.get("model.experts")
+        if experts := fields.get("model.experts"):
+            experts = fields["model.experts"] = dict(experts)
         if experts and not experts.get("first_dense_layers") and "model.ffn_hidden_size" in fields:
-            # Without dense layers, the width that a table prints is that of an expert.
+            # Without dense layers, the width that a table prints is that of an expert; but some
+            # print the width of dense layers, which configurations have even if the model has none.
             width = fields.pop("model.ffn_hidden_size")
-            fields["model.experts"] = experts | {"ffn_hidden_size": width}
+            known = experts.setdefault("ffn_hidden_size", width)
+            if known != width:
+                assumed.append(f"experts are {known} wide as in {of}, not {width} as printed")
         if of:
             assumed.append(f"what the table does not say of {model or 'the model'}: as {of}")
         activation = fields.get("model.activation", "gelu")
@@ -409,5 +425,5 @@ def _machine_words(text: str) -> Iterator[str]:
     memory = re.search(r"\b(\d{2,3}) ?gi?b?\b", text)
     if memory and int(memory[1]) not in _USUAL_GB.get(gpu[0], ()):
         yield memory[1]
-    if form := re.search(r"pcie|nvl", text):
+    if form := re.search(r"pcie|nvl(?!\d)", text):
         yield form[0]
