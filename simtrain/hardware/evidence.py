@@ -22,7 +22,8 @@ class EvidenceLevel(Enum):
     """How strong the evidence for a profile is, from the weakest to the strongest.
 
     DATASHEET: no entry was fitted to a measurement.
-    UNCERTAIN: sources contradict each other, as the profile's `doubt` says.
+    UNCERTAIN: sources contradict each other, or important entries are those of another machine, as
+        the profile's `doubt` says.
     FITTED: fitted to kernels and collectives; no iteration was compared.
     JUDGED: predictions were compared with measured iterations.
     """
@@ -93,10 +94,10 @@ def evidence_of(profile: HardwareProfile, cluster: str) -> Evidence:
     errors = validated_on(cluster)
     groups = errors.measured_runs if errors and not changed else ()
     num_runs = sum(group.num_runs for group in groups)
-    if not profile.calibrated or not num_fitted:
-        level = EvidenceLevel.DATASHEET
-    elif errors and errors.doubt:
+    if profile.calibrated and errors and errors.doubt:
         level = EvidenceLevel.UNCERTAIN
+    elif not profile.calibrated or not num_fitted:
+        level = EvidenceLevel.DATASHEET
     else:
         level = EvidenceLevel.JUDGED if num_runs else EvidenceLevel.FITTED
     words = "; ".join(_words(level, errors, num_runs, f"{num_fitted} of {len(entries)}", changed))

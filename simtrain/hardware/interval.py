@@ -171,9 +171,9 @@ class _Group:
     differences: int
 
     @property
-    def distance(self) -> tuple[bool, int]:
+    def distance(self) -> tuple[bool, int, bool]:
         """How little the runs say about the kind, to be compared with others."""
-        return self.is_other_software, self.differences
+        return self.is_other_software, self.differences, self.runs.num_runs < _FEW
 
     @property
     def quantiles(self) -> Quantiles:
@@ -221,7 +221,7 @@ def _basis(groups: Sequence[_Group], kind: RunKind) -> str:
     """Say which runs the interval follows from, and how much wider it is than theirs."""
     num_runs = sum(group.runs.num_runs for group in groups)
     machines = " and ".join(dict.fromkeys(Path(group.cluster).stem for group in groups))
-    if groups[0].distance == (False, 0):
+    if groups[0].distance[:2] == (False, 0):
         return f"{num_runs} measured runs of {kind}"
     software = "other software" if groups[0].is_other_software else kind.software
     types = dict.fromkeys(name for group in groups for name in group.runs.data_types)

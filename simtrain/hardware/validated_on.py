@@ -93,8 +93,9 @@ class ValidatedOn(Strict):
     Args:
         version: version of this schema.
         summary: what was measured, or what the profile rests on instead.
-        doubt: how sources of the profile contradict each other, as half a sentence; None if they
-            agree. Reports call a profile with a doubt uncertain.
+        doubt: how sources of the profile contradict each other, or which entries are another
+            machine's, as half a sentence; None if they agree. Reports call a profile with a doubt
+            uncertain.
         measured_runs: the iterations and their errors.
         other_software: iterations of software that simtrain has no stack for, predicted with the
             stack that comes nearest; no evidence for any stack, but a measure of how far off

@@ -61,7 +61,7 @@ LONG = "a" * 300
         ("run mine", "did you mean mine.yaml?"),
         ("run dp530b --set cluster=H100", "did you mean h100_sxm?"),
         ("run dp530b --set cluster=h100_sxn", "did you mean h100_sxm?"),
-        ("run dp530b --set cluster=gb200", "fix: b200_sxm is a different machine. Known"),
+        ("run dp530b --set cluster=gb400", "fix: did you mean gb300? Known"),
         ("run dp530b --set model.num_layers=10001", "E204 model.num_layers is 10001"),
         ("run sweep.yaml", "sweep.yaml:1:1: E116 "),
         ("run sweep.yaml", "fix: simtrain sweep sweep.yaml --out results"),

@@ -134,7 +134,7 @@ def test_settings_of_the_command_line_win(tmp_path: pathlib.Path) -> None:
         ({"zero_stage": "HSDP"}, 'zero_stage is "HSDP", but must be a stage from 0 to 3'),
         ({"gpus": "6", "tp": "4"}, "6 GPUs, but tensor x context x pipeline x data is 4"),
         ({"hardware": "a100-80g"}, "measured on a100-80g, whose profile is a100_sxm4_80gb"),
-        ({"hardware": "gb300"}, "measured on gb300, of which there is no profile"),
+        ({"hardware": "h100-95g"}, "measured on h100-95g, of which there is no profile"),
         ({"model__hidden_size": ""}, "model.hidden_size is not printed"),
         ({"overlap__userbuffers": "soon"}, "E203"),
         ({"args_json": "{"}, "args_json is not JSON"),
@@ -226,13 +226,33 @@ def test_a_log_that_is_cut_is_refused(tmp_path: pathlib.Path) -> None:
         ("h100-95g", None),
         ("H200 141GB", "h200_sxm"),
         ("H100 PCIe", None),
-        ("gb200", None),
+        ("gb200", "gb200"),
+        ("NVIDIA GB300 NVL72 288GB", "gb300"),
+        ("GH200 96GB", "gh200"),
+        ("gh200-144g", None),
         ("B200", "b200_sxm"),
+        ("NVIDIA B300", "b300_sxm"),
+        ("h800-sxm", "h800_sxm"),
+        ("NVIDIA H20", "h20"),
+        ("A100 80GB PCIe", "a100_pcie"),
+        ("AMD Instinct MI300X", "mi300x"),
+        ("MI325X", None),
         ("unknown", None),
     ],
 )
 def test_machines_have_profiles(machine: str, profile: str | None) -> None:
     assert profile_named(machine) == profile
+
+
+def test_experts_of_a_known_model_keep_their_width(tmp_path: pathlib.Path) -> None:
+    """NVIDIA's summary prints 6,144 for Qwen3 30B: no layer of it is dense, experts have 768."""
+    moe = OURS | {"model": "Qwen3_30B_a3B", "ffn_hidden": "6144"}
+    (run,) = runs_of(tmp_path, moe)
+    assert run.scenario and run.scenario.model.experts
+    assert run.scenario.model.experts.ffn_hidden_size == 768
+    assert "experts are 768 wide as in qwen3_30b_a3b, not 6144 as printed" in run.assumed
+    (run,) = runs_of(tmp_path, moe | {"ffn_hidden": "768"})
+    assert not any("wide" in assumed for assumed in run.assumed)
 
 
 def test_columns_that_are_not_read_are_named(tmp_path: pathlib.Path) -> None:

@@ -1,0 +1,113 @@
+"""Profiles of machines that differ from another one in a few parts."""
+
+import pathlib
+import re
+
+import pytest
+
+from calibrate.fit.base import describes
+from calibrate.fit.published import fit_figures
+from calibrate.fit.result import profile_text
+from simtrain.base.resources import find_profile, list_profiles
+from simtrain.errors import InputError
+from simtrain.hardware.entries import entries_of
+from simtrain.hardware.load import load_profile
+from tests.helpers.command_line import ROOT
+
+FOLDER = ROOT / "calibrate/published"
+BASES = {
+    path.stem: base[1]
+    for path in sorted(FOLDER.glob("*.yaml"))
+    if (base := re.search(r"^base: (\w+)$", path.read_text("utf-8"), re.MULTILINE))
+}
+FILE = """\
+version: 1
+name: other
+description: another H100
+base: h100_sxm
+why: "it is nearly the same"
+entries:
+  gpu: {memory_capacity: {value: 94 GB, source: a test}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("device", "profiles"),
+    [
+        ("NVIDIA H200", ["h200_sxm"]),
+        ("NVIDIA H20", ["h20"]),
+        ("NVIDIA GH200 480GB", ["gh200"]),
+        ("NVIDIA GB200", ["gb200"]),
+        ("NVIDIA B200", ["b200_sxm"]),
+        ("NVIDIA A100-SXM4-80GB", ["a100_sxm4_80gb"]),
+        ("NVIDIA A100 80GB PCIe", ["a100_pcie"]),
+        ("AMD Instinct MI300X", ["mi300x"]),
+        ("NVIDIA H100 PCIe", []),
+    ],
+)
+def test_a_device_has_at_most_one_profile(device: str, profiles: list[str]) -> None:
+    assert [name for name in list_profiles() if describes(name, device)] == profiles
+
+
+def fitted(tmp_path: pathlib.Path, text: str) -> dict[str, object]:
+    """Fit a file of differences; return its entries by name."""
+    file = tmp_path / "other.yaml"
+    file.write_text(text, "utf-8")
+    return dict(entries_of(fit_figures(file).profile))
+
+
+@pytest.mark.parametrize("name", BASES)
+def test_the_shipped_profile_is_the_fit(name: str) -> None:
+    figures = f"calibrate/published/{name}.yaml"
+    text = profile_text(dict(fit_figures(ROOT / figures).data), figures)
+    assert text == find_profile(name).read_text("utf-8")
+
+
+@pytest.mark.parametrize("name", BASES)
+def test_an_entry_is_its_own_or_names_the_machine_that_it_comes_from(name: str) -> None:
+    """Other entries are fitted on this machine, or their sources are in the figures."""
+    base = dict(entries_of(load_profile(BASES[name])))
+    typed = (FOLDER / f"{name}.yaml").read_text("utf-8")
+    for path, entry in entries_of(load_profile(name)):
+        origin = f"copied from {BASES[name]}, ", f"scaled from {BASES[name]} by "
+        if entry.source.startswith(origin):
+            assert entry.fitted_on is None
+            assert entry.source.endswith(base[path].source)
+        elif path != "fused_attention.valid_shapes":
+            assert entry.fitted_on or entry.source in typed
+
+
+def test_other_entries_are_copied_and_none_counts_as_fitted(tmp_path: pathlib.Path) -> None:
+    entries, base = fitted(tmp_path, FILE), dict(entries_of(load_profile("h100_sxm")))
+    changed = {name for name, entry in entries.items() if entry.value != base[name].value}
+    assert changed == {"gpu.memory_capacity"}
+    assert entries["gemm.tiles"].source.startswith("copied from h100_sxm, it is nearly the same: ")
+    assert not any(entry.fitted_on for entry in entries.values())
+
+
+def test_entries_and_sections_scale_and_can_be_left_out(tmp_path: pathlib.Path) -> None:
+    scaled = 'scaled: [{entries: [memory_bound.kernels], factor: 0.5, why: "half of it"}]\n'
+    text = f"{FILE}{scaled}left_out: [gemm.by_dtype.fp8_block]\n"
+    entries, base = fitted(tmp_path, text), dict(entries_of(load_profile("h100_sxm")))
+    name = "memory_bound.kernels.softmax.forward"
+    assert entries[name].value == pytest.approx(0.5 * base[name].value, rel=1e-3)
+    assert entries[name].source.startswith("scaled from h100_sxm by 0.5, half of it: ")
+    gone = {*base} - {*entries}
+    assert gone and all(entry.startswith("gemm.by_dtype.fp8_block.") for entry in gone)
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        "left_out: [gemm.by_dtype.fp7]\n",
+        'scaled: [{entries: [gemm.speed], factor: 2, why: "x"}]\n',
+    ],
+)
+def test_a_name_that_is_no_entry_is_refused(tmp_path: pathlib.Path, section: str) -> None:
+    with pytest.raises(InputError, match="is no entry of the base"):
+        fitted(tmp_path, FILE + section)
+
+
+def test_an_impossible_value_is_refused(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(InputError):
+        fitted(tmp_path, FILE.replace("94 GB", "-94 GB"))

@@ -1,0 +1,104 @@
+"""Laws between shipped profiles of related machines, and NVLink domains of 72 GPUs."""
+
+import pytest
+
+from simtrain.hardware.entries import entries_of
+from simtrain.hardware.load import load_profile
+from simtrain.scenario import load_scenario
+from simtrain.scenario.parallelism import Parallelism
+from simtrain.studies.simulation import simulate
+
+RACKS = ("gb200", "gb300")
+PRODUCTS = ("bf16", "fp8")
+POWER_W = {"b200_sxm": 1000, "b300_sxm": 1100, "gb200": 1200, "gb300": 1400}
+
+
+def values(name: str) -> dict[str, object]:
+    return {path: entry.value for path, entry in entries_of(load_profile(name))}
+
+
+def test_an_h800_is_an_h100_but_for_the_bandwidth_of_nvlink() -> None:
+    h100, h800 = values("h100_sxm"), values("h800_sxm")
+    different = {path for path in h100 if h100[path] != h800[path]}
+    assert different == {"intra_node.bandwidth"}
+    assert h800["intra_node.bandwidth"] == 200e9
+
+
+def test_less_than_half_the_links_more_than_double_tensor_parallel_communication() -> None:
+    times = [
+        simulate(load_scenario("llama3_70b", [f"cluster={name}"])).to_dict()["breakdown_s"]
+        for name in ("h100_sxm", "h800_sxm")
+    ]
+    fast, slow = (time["tensor_communication"] for time in times)
+    assert slow > 2 * fast
+
+
+@pytest.mark.parametrize("data_type", PRODUCTS)
+def test_more_power_never_makes_long_products_slower(data_type: str) -> None:
+    rates = []
+    for name in sorted(POWER_W, key=POWER_W.__getitem__):
+        profile = load_profile(name)
+        products = profile.product_rates(data_type)
+        assert products and profile.running_costs
+        assert profile.running_costs.gpu_power.value == POWER_W[name]
+        peak = profile.peak_flops(data_type)
+        assert peak and products.sustained_flops.value < peak
+        rates.append(products.sustained_flops.value)
+    assert rates[0] < rates[-1]
+    # A B300's rate in fp8 was measured; a B200's follows from 16-bit products.
+    assert data_type == "fp8" or rates == sorted(rates)
+
+
+def test_long_products_of_a_b200_state_their_power_limit() -> None:
+    """Products of the profile's own points, a few milliseconds each, reach more."""
+    sustained = load_profile("b200_sxm").gemm.sustained_flops
+    assert sustained.source.startswith("limited by power to 1,000 W: ")
+    assert sustained.fitted_on is None
+    assert 1.05 < 1442e12 / sustained.value < 1.15
+
+
+@pytest.mark.parametrize("name", RACKS)
+def test_groups_of_8_stay_inside_a_domain_of_72(name: str) -> None:
+    cluster = load_profile(name).cluster
+    assert (cluster.gpus_per_node.value, cluster.nvlink_gpus) == (4, 72)
+    for data in (1, 9, 18, 32):
+        mesh = Parallelism(tensor=8, data=data).mesh(cluster.domains_of(8 * data))
+        assert mesh.group("tp").inside_one_node
+        assert mesh.group("dp").inside_one_node == (data <= 9)
+
+
+@pytest.mark.parametrize(
+    ("num_gpus", "part"),
+    [(8, 72), (72, 72), (128, 64), (144, 72), (256, 64), (1024, 64), (160, 40), (148, 72)],
+)
+def test_a_job_uses_equal_parts_of_domains(num_gpus: int, part: int) -> None:
+    """Parts of at least half a domain; 148 GPUs have none, and fill two domains and a node."""
+    assert load_profile("gb200").cluster.domains_of(num_gpus) == part
+
+
+def test_a_group_fills_a_part_of_a_domain_if_no_other_fits() -> None:
+    racks, nodes = load_profile("gb200").cluster, load_profile("h100_sxm").cluster
+    assert [racks.fills_domain(ranks) for ranks in (32, 36, 40, 64, 72)] == [False] * 2 + [True] * 3
+    assert [nodes.fills_domain(ranks) for ranks in (4, 6, 8)] == [False, False, True]
+
+
+def test_a_domain_of_one_node_is_never_cut() -> None:
+    cluster = load_profile("h100_sxm").cluster
+    assert {cluster.domains_of(num_gpus) for num_gpus in (6, 12, 20, 64)} == {8}
+
+
+@pytest.mark.parametrize("name", RACKS)
+def test_a_usual_scenario_runs_on_racks_and_on_domains_as_nodes(name: str) -> None:
+    scenario = load_scenario("llama3_70b", [f"cluster={name}"])
+    as_nodes = load_scenario(
+        "llama3_70b",
+        [
+            f"cluster={name}",
+            "hardware.cluster.gpus_per_node=72",
+            "hardware.inter_node.num_adapters=72",
+            "hardware.running_costs.node_power=130 kW",
+        ],
+    )
+    result = simulate(scenario)
+    assert result.iteration_time_s > 0
+    assert simulate(as_nodes).iteration_time_s == pytest.approx(result.iteration_time_s, rel=0.02)
