@@ -60,7 +60,7 @@ class Cluster(Strict):
         If a job does not fill domains of several nodes, a scheduler gives it as many nodes of each
         as divide it equally, such as 16 of the 18 of a GB200 NVL72 for 64 nodes, so that groups of
         ranks do not straddle domains (Slurm's --segment; NVIDIA-NeMo/Megatron-Bridge,
-        scripts/performance/utils/executors.py). If that is less than half of each domain, the
+        scripts/performance/utils/executors.py). If that is not more than half of each domain, the
         domains are filled instead.
         """
         whole, per_node = self.nvlink_gpus, self.gpus_per_node.value

@@ -72,7 +72,7 @@ def test_groups_of_8_stay_inside_a_domain_of_72(name: str) -> None:
     [(8, 72), (72, 72), (128, 64), (144, 72), (256, 64), (1024, 64), (160, 40), (148, 72)],
 )
 def test_a_job_uses_equal_parts_of_domains(num_gpus: int, part: int) -> None:
-    """Parts of at least half a domain; 148 GPUs have none, and fill two domains and a node."""
+    """Parts of more than half a domain; 148 GPUs have none, and fill two domains and a node."""
     assert load_profile("gb200").cluster.domains_of(num_gpus) == part
 
 
