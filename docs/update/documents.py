@@ -2,6 +2,7 @@
 
 import pathlib
 import re
+import shutil
 from dataclasses import dataclass
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -47,7 +48,8 @@ def blocks(document: str) -> list[Block]:
 
 
 def write_files(folder: pathlib.Path) -> None:
-    """Write the files that documents tell readers to write."""
+    """Write the files that documents tell readers to write, and tables of measured runs."""
+    shutil.copytree(ROOT / "docs/measured_runs", folder / "docs/measured_runs")
     for document in documents():
         for block in blocks(document):
             if block.file_name:

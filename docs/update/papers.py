@@ -3,13 +3,17 @@
 import functools
 
 from docs.update import paper_memory
+from docs.update.documents import ROOT
 from docs.update.request import Generator, Request, percent, signed_percent, table
 from simtrain import paper
+from simtrain.base.resources import list_profiles
 from simtrain.hardware.validated_on import error_text, validated_on
+from simtrain.importing.runs import RunSettings, read_runs
 from simtrain.paper.entries import Entry, Section, TimeComparison
 from simtrain.paper.layer_terms import crossing_length, layer_terms, sizes_of
 from simtrain.paper.models import PRESENT, paper_scenario
 from simtrain.paper.times import DATA_PARALLEL_530B_S
+from simtrain.studies.validation import CLOSE, Validation, validate_runs
 
 MEMORY = ("fig1", "fig7", "fig8", "fig9", "appendix-c", "zero")
 HEAD = ["model", "strategy", "paper", "simulated", "error"]
@@ -102,15 +106,71 @@ def measured_runs(request: Request) -> str:
     """Return the errors that reports state for a profile: `measured_runs a100_sxm4_80gb`."""
     errors = validated_on(request.text)
     assert errors is not None, request.text
-    headings = ["runs", "number", "software stack", "mean \\|error\\|", "worst", "remark"]
+    headings = ["runs", "number", "software stack", "mean \\|error\\|", "worst", "seen", "remark"]
     rows = [
         [
             *(one.runs, str(one.num_runs), f"`{one.software}`", _words(one.mean_error)),
-            *(_words(one.worst_error), one.remark),
+            *(_words(one.worst_error), one.seen, one.remark),
         ]
         for one in errors.measured_runs
     ]
     return table(headings, rows)
+
+
+def judged(request: Request) -> str:
+    """Return the errors of all profiles by class of runs: `judged`."""
+    headings = [
+        "machine",
+        "software",
+        "runs",
+        "number",
+        "mean \\|error\\|",
+        "worst",
+        "in 90 %",
+        "seen",
+    ]
+    rows = []
+    for cluster in list_profiles():
+        errors = validated_on(cluster)
+        for runs in errors.measured_runs if errors else ():
+            coverage = "" if runs.coverage is None else f"{100 * runs.coverage:.0f} %"
+            figures = f"{runs.num_runs:,}", _words(runs.mean_error), _words(runs.worst_error)
+            software = f"`{runs.software}`"
+            rows.append([f"`{cluster}`", software, runs.runs, *figures, coverage, runs.seen])
+        if errors and (others := errors.other_software):
+            figures = f"{others.num_runs:,}", _words(others.mean_error), _words(others.worst_error)
+            software = f"others, as `{others.software}`"
+            rows.append([f"`{cluster}`", software, others.runs, *figures, "", others.seen])
+    return table(headings, rows)
+
+
+@functools.cache
+def _validation(name: str) -> Validation:
+    settings = RunSettings("h100_sxm", "megatron_core", ())
+    return validate_runs(read_runs([ROOT / f"docs/measured_runs/{name}.csv"], settings), "h100_sxm")
+
+
+def validated(request: Request) -> str:
+    """Return errors of a table of docs/measured_runs: `validated h100_dgxc number|mean|close`."""
+    name, which = request.words
+    errors = _validation(name).time_errors
+    assert errors.mean_abs_error is not None
+    match which:
+        case "number":
+            return str(errors.num)
+        case "mean":
+            return percent(errors.mean_abs_error, 1)
+    return str(sum(abs(error) <= CLOSE for error in errors.errors))
+
+
+def not_judged(request: Request) -> str:
+    """Return the profiles that were compared with no measured iteration: `not_judged`."""
+    names = []
+    for cluster in list_profiles():
+        errors = validated_on(cluster)
+        if errors is None or not errors.measured_runs:
+            names.append(f"`{cluster}`")
+    return ", ".join(names)
 
 
 def measured_error(request: Request) -> str:
@@ -134,7 +194,17 @@ def _words(error: float) -> str:
 GENERATORS: dict[str, Generator] = {
     one.__name__: one
     for one in (
-        *(table5, table5_error, table5_gains, dp530b, measured_runs, measured_error),
+        *(
+            table5,
+            table5_error,
+            table5_gains,
+            dp530b,
+            measured_runs,
+            measured_error,
+            judged,
+            not_judged,
+            validated,
+        ),
         *(memory, crossing),
     )
 }

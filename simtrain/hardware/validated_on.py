@@ -18,6 +18,7 @@ from simtrain.base.strict_yaml import load_document, validate
 Quantile = Annotated[float, Field(gt=-1)]
 DataType = Literal["bf16", "fp16", "fp32", "fp8"]
 Nodes = Literal["one", "several"]
+Seen = Literal["blind", "seen", "fitted"]
 
 
 class Quantiles(Strict):
@@ -69,6 +70,10 @@ class MeasuredRuns(Strict):
         nodes: whether they ran on one node or on several; None for both.
         quantiles: quantiles of their errors; None if there are too few.
         pairs: errors of ratios; None if there are too few pairs.
+        coverage: share of the runs inside the 90 % interval that the others set; None if there are
+            too few.
+        seen: `blind` if nothing was chosen after looking at the runs; `seen` if they drew attention
+            to something that has a source of its own; `fitted` if a number was fitted to them.
         remark: what may have made these errors smaller or larger than those of other runs.
         source: where the measurements and all their errors are.
     """
@@ -83,6 +88,8 @@ class MeasuredRuns(Strict):
     nodes: Nodes | None = None
     quantiles: Quantiles | None = None
     pairs: PairErrors | None = None
+    coverage: NonNegative | None = Field(default=None, le=1)
+    seen: Seen = "seen"
     remark: Text
     source: Text
 

@@ -105,6 +105,14 @@ def profile_view(page: ProfilePage) -> View:
     return View([Heading(profile.name), Sentences(said, style=None), *tables])
 
 
+_SEEN = {
+    "blind": "Blind: nothing was chosen after looking at them",
+    "seen": "Seen: no number is fitted to them",
+    "fitted": "Fitted: numbers of the software stack follow from them",
+}
+"""What a class of measured runs says about errors, by `MeasuredRuns.seen`."""
+
+
 def validation_lines(errors: ValidatedOn | None) -> list[str]:
     """State the errors of predicted iteration times against measured ones."""
     if errors is None:
@@ -113,7 +121,8 @@ def validation_lines(errors: ValidatedOn | None) -> list[str]:
     for runs in errors.measured_runs:
         lines.append(
             f"- {runs.runs}. Runs: {runs.num_runs}, mean |error| {error_text(runs.mean_error)}, "
-            f"worst {error_text(runs.worst_error)}, with {runs.software}. {runs.remark}. "
+            f"worst {error_text(runs.worst_error)}, with {runs.software}. {_SEEN[runs.seen]}; "
+            f"{runs.remark}. "
             f"Source: {runs.source}."
         )
     return lines

@@ -13,7 +13,7 @@ from simtrain.scenario import load_scenario
 from simtrain.studies.simulation import simulate
 from tests.helpers.command_line import call
 
-BASIS = "48 measured runs of megatron_core on h100_sxm, bf16, dense, several nodes"
+BASIS = "46 measured runs of megatron_core on h100_sxm, bf16, dense, several nodes"
 BF16 = RunKind("h100_sxm", "megatron_core", "bf16", has_experts=False)
 
 

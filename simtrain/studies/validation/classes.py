@@ -87,6 +87,7 @@ def _measured_runs(
         nodes=nodes,
         quantiles=_quantiles(rows),
         pairs=_pairs(rows),
+        coverage=_coverage(rows),
         remark=_REMARK,
         source=source,
     )
@@ -101,16 +102,41 @@ def _quantiles(rows: Sequence[ValidatedRun]) -> Quantiles | None:
     """Return the order statistics between which further errors are; None if there are few runs."""
     if len(rows) < _FEWEST_RUNS:
         return None
-    errors = sorted((row.error or 0.0) / (1 + (row.extrapolated or 0.0)) for row in rows)
+    errors = _normalised(rows)
+    names = "p5", "p25", "p75", "p95"
+    return Quantiles(
+        **{name: _digits(value) for name, value in zip(names, _ends(errors), strict=True)}
+    )
+
+
+def _normalised(rows: Sequence[ValidatedRun]) -> list[float]:
+    """Return the errors without what intervals are wider for, in ascending order."""
+    return sorted((row.error or 0.0) / (1 + (row.extrapolated or 0.0)) for row in rows)
+
+
+def _ends(errors: Sequence[float]) -> tuple[float, float, float, float]:
+    """Return the ends of the 90 % and the 50 % interval of errors in ascending order."""
     last = len(errors) - 1
 
     def low(share: float) -> float:
-        return _digits(errors[max(math.floor(share * (len(errors) + 1)) - 1, 0)])
+        return errors[max(math.floor(share * (len(errors) + 1)) - 1, 0)]
 
     def high(share: float) -> float:
-        return _digits(errors[min(math.ceil(share * (len(errors) + 1)) - 1, last)])
+        return errors[min(math.ceil(share * (len(errors) + 1)) - 1, last)]
 
-    return Quantiles(p5=low(0.05), p25=low(0.25), p75=high(0.75), p95=high(0.95))
+    return low(0.05), low(0.25), high(0.75), high(0.95)
+
+
+def _coverage(rows: Sequence[ValidatedRun]) -> float | None:
+    """Return the share of runs inside the 90 % interval that the other runs set."""
+    if len(rows) < _FEWEST_RUNS:
+        return None
+    errors = _normalised(rows)
+    num_inside = 0
+    for place, error in enumerate(errors):
+        low, *_, high = _ends([*errors[:place], *errors[place + 1 :]])
+        num_inside += low <= error <= high
+    return round(num_inside / len(errors), 3)
 
 
 def _pairs(rows: Sequence[ValidatedRun]) -> PairErrors | None:

@@ -122,9 +122,9 @@ class ValidatedRun(PlainData):
 
     @property
     def ranked_with(self) -> Hashable:
-        """What runs of one model have in common: its name, or else its layers and width."""
+        """What runs of one model have in common: its name, or else its width, and its layers."""
         model = self.evaluation.scenario.model if self.evaluation else None
-        return self.model or (model and (model.num_layers, model.hidden_size))
+        return model and (self.model or model.hidden_size, model.num_layers)
 
     @property
     def could_account_for_it(self) -> str | None:

@@ -1,0 +1,35 @@
+"""The errors that profiles state of runs in docs/measured_runs are those of today's predictions."""
+
+import pytest
+
+from simtrain.hardware.validated_on import validated_on
+from simtrain.importing.runs import RunSettings, read_runs
+from simtrain.studies.validation import error_classes, validate_runs
+from tests.helpers.command_line import ROOT
+
+pytestmark = pytest.mark.slow
+
+
+def test_the_stated_errors_are_those_of_the_shipped_runs() -> None:
+    """If a prediction moves, copy what `simtrain validate ... --errors-to FILE.yaml` writes."""
+    file = ROOT / "docs/measured_runs/h100_dgxc.csv"
+    runs = read_runs([file], RunSettings("h100_sxm", "megatron_core", ()))
+    validation = validate_runs(runs, "h100_sxm")
+    assert validation.num_rows == validation.num_simulated == 98
+    computed = {one.data_types[0]: one for one in error_classes(validation, "x").measured_runs}
+    stated = validated_on("h100_sxm")
+    assert stated
+    for runs_of_type in stated.measured_runs:
+        expected = computed[runs_of_type.data_types[0]]
+        names = ("num_runs", "mean_error", "worst_error", "quantiles", "pairs", "coverage")
+        for name in names:
+            assert getattr(runs_of_type, name) == getattr(expected, name), name
+
+
+def test_intervals_hold_90_percent_of_the_shipped_runs() -> None:
+    runs = read_runs(
+        [ROOT / "docs/measured_runs/h100_dgxc.csv"], RunSettings("h100_sxm", "megatron_core", ())
+    )
+    validation = validate_runs(runs, "h100_sxm")
+    assert 0.85 <= (validation.interval_coverage or 0.0) <= 0.95
+    assert 0.4 <= (validation.half_interval_coverage or 0.0) <= 0.6
