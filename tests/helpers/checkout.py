@@ -17,7 +17,7 @@ from typing import Self
 from tests.helpers.command_line import ROOT
 
 _CODE = "simtrain", "calibrate", "docs/update"
-_DATA = "scenarios", "hw_profiles", "software_stacks", "sweeps"
+_DATA = "scenarios", "hw_profiles", "software_stacks", "sweeps", "docs/measured_runs"
 
 
 @dataclass(frozen=True, slots=True)
