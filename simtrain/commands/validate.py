@@ -30,7 +30,8 @@ SoftwareOption = Annotated[
     str | None,
     typer.Option(
         "--software",
-        help="Software stack of runs whose table has no column for it.",
+        help="Software stack of runs whose table has no column for it. Default: the one with which "
+        "the machine's profile was compared first.",
         autocompletion=shipped_stacks,
     ),
 ]
@@ -73,6 +74,7 @@ def validate(
     """
     from simtrain.base.output_folder import check_suffix, check_writable, write_text
     from simtrain.commands.progress import progress_bar
+    from simtrain.hardware.validated_on import usual_stack
     from simtrain.importing.runs import RunSettings, read_runs
     from simtrain.render.figures.style import check_picture_file, write_picture
     from simtrain.render.figures.subject import footer_of
@@ -87,7 +89,8 @@ def validate(
     if errors_to:
         check_suffix(errors_to, (".yaml", ".yml"), "errors")
         check_writable(errors_to, "the errors", "--errors-to")
-    measured = read_runs(runs, RunSettings(cluster, software, tuple(overrides or ())))
+    settings = RunSettings(cluster, software, tuple(overrides or ()), usual_stack(cluster))
+    measured = read_runs(runs, settings)
     with progress_bar() as show_progress:
         validation = validate_runs(
             measured, cluster, lambda done, total: show_progress("simulating", done, total)

@@ -15,6 +15,7 @@ from simtrain.base.entry import Count, NonNegative, Strict, Text
 from simtrain.base.resources import find_profile
 from simtrain.base.strict_yaml import load_document, validate
 
+_NEWEST_STACK = "megatron_core"
 Quantile = Annotated[float, Field(gt=-1)]
 DataType = Literal["bf16", "fp16", "fp32", "fp8"]
 Nodes = Literal["one", "several"]
@@ -114,6 +115,16 @@ class ValidatedOn(Strict):
     doubt: Text | None = None
     measured_runs: list[MeasuredRuns]
     other_software: MeasuredRuns | None = None
+
+
+def usual_stack(cluster: str) -> str:
+    """Return the software stack that runs on a machine usually have: that of the first compared.
+
+    Raises:
+        InputError: as `validated_on`.
+    """
+    errors = validated_on(cluster)
+    return errors.measured_runs[0].software if errors and errors.measured_runs else _NEWEST_STACK
 
 
 def error_text(error: float) -> str:

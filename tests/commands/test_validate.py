@@ -6,7 +6,7 @@ import pathlib
 import pytest
 
 from docs.update.documents import write_files
-from tests.helpers.command_line import call, refused
+from tests.helpers.command_line import ROOT, call, refused
 
 pytestmark = pytest.mark.slow
 WORDS = "validate", "runs.csv", "--cluster", "h100_sxm", "--software", "megatron_core"
@@ -61,3 +61,14 @@ def test_a_table_without_any_legal_run_exits_with_2(folder: pathlib.Path) -> Non
 def test_an_unknown_profile_is_refused(folder: pathlib.Path) -> None:
     assert "E101" in refused("validate", "runs.csv", "--cluster", "h100_sxn")
     assert "E101" in refused("validate", "missing.csv", "--cluster", "h100_sxm")
+
+
+def test_without_software_the_usual_stack_of_the_machine_is_assumed(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "runs.csv"
+    lines = (ROOT / "docs/measured_runs/h100_dgxc.csv").read_text("utf-8").splitlines()
+    file.write_text("\n".join([lines[0], *lines[-3:]]) + "\n", "utf-8")
+    named = call("validate", str(file), "--cluster", "h100_sxm", "--software", "megatron_core")
+    assumed = call("validate", str(file), "--cluster", "h100_sxm")
+    note = "Assumed for 3 runs: software: megatron_core, which --software changes."
+    assert note in assumed.stdout and "software:" not in named.stdout
+    assert assumed.stdout.replace(f"{note}\n", "") == named.stdout

@@ -27,14 +27,16 @@ class RunSettings:
 
     Args:
         cluster: the hardware profile on which they are simulated.
-        software: the software stack of runs whose table does not name one; by default that of
-            scenarios.
+        software: the software stack of runs whose table does not name one.
         overrides: fields to set in every run, such as "overlap.data_parallel=true".
+        usual_software: the stack that is assumed if nothing names one; by default that of
+            scenarios.
     """
 
     cluster: str
     software: str | None = None
     overrides: tuple[str, ...] = ()
+    usual_software: str | None = None
 
     @property
     def assignments(self) -> list[str]:

@@ -245,8 +245,13 @@ class _Row:
         if arguments := self.first(columns.ARGUMENTS):
             return self._from_arguments(arguments, settings)
         fields, assumed = self._fields(model)
-        if settings.software:
-            fields.setdefault("software.stack", settings.software)
+        stack = settings.software or settings.usual_software
+        if stack and "software.stack" not in fields:
+            fields["software.stack"] = stack
+            is_named = settings.software or any(
+                override.startswith("software") for override in settings.overrides
+            )
+            assumed += [] if is_named else [f"software: {stack}, which --software changes"]
         document = _document(fields, location)
         for assignment in (f"cluster={settings.cluster}", *settings.overrides):
             document = apply_overrides(spell_out_words(document), [assignment])
