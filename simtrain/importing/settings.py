@@ -52,12 +52,15 @@ class Effect:
         active: if not empty, the only values with an effect.
         details: names of settings that refine this one and have no effect without it, separated
             by blanks.
+        is_large: whether time or memory of a measured run with it cannot be compared with a
+            prediction.
     """
 
     text: str
     neutral: tuple[str, ...] = ()
     details: str = ""
     active: tuple[str, ...] = ()
+    is_large: bool = False
 
     def applies(self, value: Any) -> bool:
         """Whether the setting has an effect with this value."""

@@ -303,7 +303,14 @@ NOT_MODELLED: dict[str, Effect] = {
     "variable_seq_lengths": Effect("microbatches of different lengths"),
     "rampup_batch_size": Effect("the first iterations have smaller batches"),
     "decoder_seq_length": Effect("the decoder has another sequence length"),
-    "cpu_offloading_num_layers": Effect("activations of some layers are kept on the host", ("0",)),
+    "cpu_offloading_num_layers": Effect(
+        "activations of some layers are kept on the host", ("0",), is_large=True
+    ),
+    "fine_grained_activation_offloading": Effect(
+        "activations of some modules are kept on the host",
+        details="offload_modules min_offloaded_tensor_size",
+        is_large=True,
+    ),
     "optimizer_offload_fraction": Effect(
         "the remaining optimizer states stay on the GPU", ("1.0", "1")
     ),
@@ -317,6 +324,7 @@ NOT_MODELLED: dict[str, Effect] = {
         """
         sgd_momentum muon_momentum muon_split_qkv muon_use_nesterov muon_scale_mode
         muon_fp32_matmul_prec muon_num_ns_steps muon_tp_mode muon_extra_scale_factor""",
+        is_large=True,
     ),
     "empty_unused_memory_level": Effect(
         "the allocator frees its cache in every iteration: slower", ("0",)

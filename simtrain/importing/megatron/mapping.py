@@ -30,7 +30,7 @@ from simtrain.importing.megatron.recompute import set_norms, set_recompute
 from simtrain.importing.megatron.source import read_source
 from simtrain.scenario import Scenario
 
-_REQUIRED = {
+REQUIRED = {
     "model.num_layers": "--num-layers",
     "model.hidden_size": "--hidden-size",
     "model.num_attention_heads": "--num-attention-heads",
@@ -52,6 +52,16 @@ def import_megatron(
     Raises:
         InputError: unreadable sources, unknown arguments, and values and combinations that
             Megatron-LM refuses.
+    """
+    return megatron_draft(text_or_file, overrides, ignore_unknown=ignore_unknown).finished(REQUIRED)
+
+
+def megatron_draft(
+    text_or_file: str, overrides: Iterable[str] = (), *, ignore_unknown: bool = False
+) -> MegatronDraft:
+    """Set the fields that the arguments decide, and note what is not modelled.
+
+    Arguments and errors are those of `import_megatron`.
     """
     draft = MegatronDraft(read_source(text_or_file), tuple(overrides), ignore_unknown)
     # Later sections read the fields of earlier ones; the file has the sections in this order.
@@ -78,7 +88,7 @@ def import_megatron(
         name: effect for name, effect in NOT_MODELLED.items() if not _is_neutral(draft, name)
     }
     draft.note_effects(effects)
-    return draft.finished(_REQUIRED)
+    return draft
 
 
 def _is_neutral(draft: MegatronDraft, name: str) -> bool:

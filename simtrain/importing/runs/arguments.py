@@ -1,27 +1,26 @@
-"""Import Megatron-LM's arguments of a measured run, and say which of them were left out."""
+"""Import Megatron-LM's arguments of a measured run, and say what of them is not modelled."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from simtrain.errors import InputError
-from simtrain.importing.megatron.mapping import import_megatron
+from simtrain.importing.megatron.arguments import NOT_MODELLED
+from simtrain.importing.megatron.mapping import REQUIRED, megatron_draft
 from simtrain.scenario import Scenario
-
-_UNKNOWN = "E871"
 
 
 def import_arguments(source: str, overrides: Sequence[str]) -> tuple[Scenario, list[str]]:
-    """Return the scenario of arguments or of a log, and which arguments were left out as unknown.
+    """Return the scenario of arguments or of a log, and what of the arguments is not modelled.
 
     Raises:
-        InputError: as `import_megatron`, but for unknown arguments.
+        InputError: as `import_megatron`, but for unknown arguments, which are noted; or an argument
+            has an effect so large that the run cannot be compared (E893).
     """
-    try:
-        return import_megatron(source, overrides)[0], []
-    except InputError as error:
-        unknown = [problem.message for problem in error.problems if problem.code == _UNKNOWN]
-        if not unknown:
-            raise
-    scenario, _ = import_megatron(source, overrides, ignore_unknown=True)
-    return scenario, [f"{message}: left out" for message in unknown]
+    draft = megatron_draft(source, overrides, ignore_unknown=True)
+    for name, effect in NOT_MODELLED.items():
+        setting = draft.given(name) if effect.is_large else None
+        if setting and effect.applies(setting.value):
+            message = f"{setting.words} is not modelled: {effect.text}"
+            raise InputError.of("E893", message, setting.place, "compare a run without it")
+    return draft.finished(REQUIRED)[0], draft.notes
