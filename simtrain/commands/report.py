@@ -100,8 +100,8 @@ def _of_iterations(
     sensitivity: bool,
 ) -> Document:
     from simtrain.render.html.report import ReportedRun, report_document
-    from simtrain.studies.unaligned_gather import unaligned_gather_warnings
     from simtrain.studies.unused_settings import settings_without_effect
+    from simtrain.studies.warnings import warnings_on
     from simtrain.views.compare import Comparison
 
     loaded = load_compared(scenarios, overrides or [], changes or [])
@@ -115,7 +115,7 @@ def _of_iterations(
                 arguments,
                 points,
                 (
-                    *unaligned_gather_warnings(column.result),
+                    *warnings_on(column.result),
                     *settings_without_effect(scenario).values(),
                 ),
             )

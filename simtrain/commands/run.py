@@ -145,12 +145,12 @@ def _show_operators(result: Result, stage: int | None, output: Output) -> None:
 
 def _show_result(scenario: Scenario, result: Result, output: Output) -> None:
     from simtrain.iteration.report.remarks import RunReport
-    from simtrain.studies.unaligned_gather import unaligned_gather_warnings
     from simtrain.studies.unused_settings import settings_without_effect
+    from simtrain.studies.warnings import warnings_on
     from simtrain.views.result import result_view
 
     unused = settings_without_effect(scenario)
-    warnings = unaligned_gather_warnings(result)
+    warnings = warnings_on(result)
     show(
         output,
         RunReport(result, unused, warnings),

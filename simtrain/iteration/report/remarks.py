@@ -32,7 +32,7 @@ class RunReport(PlainData):
     Args:
         result: the simulated iteration.
         without_effect: remarks on settings that change nothing (`unused_settings`), by field.
-        warnings: more remarks, which are not of the result alone (`unaligned_gather`).
+        warnings: more remarks, which are not of the result alone (`studies/warnings.py`).
     """
 
     json_fields: ClassVar = keys(
