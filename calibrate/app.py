@@ -28,7 +28,14 @@ from simtrain.commands.output import (
     show,
     show_view,
 )
-from simtrain.commands.shared import INTERRUPTED, MISSED, JsonOption
+from simtrain.commands.shared import (
+    INTERRUPTED,
+    MISSED,
+    JsonOption,
+    SetOption,
+    shipped_profiles,
+    shipped_stacks,
+)
 from simtrain.errors import InputError
 
 if TYPE_CHECKING:
@@ -271,6 +278,78 @@ def nccl_tests(
     options = (("--op", op), ("--ranks", ranks), ("--nodes", nodes), ("--base", base))
     fitted = adapt_links(Base.load(base), results, name or output.stem)
     _write(fitted, adapted_text(fitted.data, _words(logs, options)), output)
+
+
+@app.command("from-runs")
+def from_runs(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUNS",
+            help="Tables of runs (CSV), logs of Megatron-LM with their arguments; or, with "
+            "--iteration, one scenario.",
+        ),
+    ],
+    base: Annotated[
+        str, typer.Option(help="Profile to start from.", autocompletion=shipped_profiles)
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="File to write the fitted profile to.")
+    ],
+    iteration: Annotated[
+        str | None,
+        typer.Option(help="Measured time of the scenario's iteration, such as '12.4 s'."),
+    ] = None,
+    software: Annotated[
+        str | None,
+        typer.Option(
+            help="Software stack of runs that name none; by default the base's usual one.",
+            autocompletion=shipped_stacks,
+        ),
+    ] = None,
+    overrides: SetOption = None,
+    name: Annotated[
+        str | None, typer.Option(help="Name of the fitted profile; by default the file's.")
+    ] = None,
+) -> None:
+    """Fit a profile to measured iterations, near a base profile.
+
+    A few factors are fitted: on the host's time per kernel, the rates of products, of memory-bound
+    kernels and of collectives, inside a node and across nodes. Runs that are far off hardly count.
+    The result says which factors the runs determine, and its errors in cross-validation. They are
+    written to validated_on/ beside the profile, and give the intervals of later predictions.
+
+    Example: simtrain calibrate from-runs runs.csv --base h100_sxm -o my_cluster.yaml
+    """
+    from calibrate.records.runs import read_measured_runs
+    from simtrain.base.output_folder import check_suffix, check_writable, write_text
+    from simtrain.commands.progress import progress_bar
+    from simtrain.hardware.validated_on import usual_stack
+    from simtrain.importing.runs import RunSettings
+
+    check_suffix(output, (".yaml", ".yml"), "profiles")
+    check_writable(output, "a profile", "--output")
+    settings = RunSettings(base, software, tuple(overrides or ()), usual_stack(base))
+    measured = read_measured_runs(runs, settings, iteration)
+    require("fitting a profile", "scipy")
+    from calibrate.fit.from_runs import fit_runs
+    from calibrate.fit.result import fitted_to_runs_text
+    from calibrate.fit.run_errors import errors_of_fit
+    from simtrain.studies.validation import errors_text
+
+    files = ", ".join(file.name for file in runs)
+    with progress_bar() as show_progress:
+        fitted = fit_runs(base, measured, name or output.stem, files, show_progress)
+    options = [("--base", base), ("--iteration", iteration), ("--software", software)]
+    words = _words(runs, [*options, *(("--set", override) for override in overrides or ())])
+    write_text(output, fitted_to_runs_text(fitted.data, words), "a profile", "--output")
+    errors_file = output.parent / "validated_on" / f"{output.stem}.yaml"
+    errors_file.unlink(missing_ok=True)
+    errors = errors_of_fit(fitted, str(output.resolve()), base, files)
+    errors_file.parent.mkdir(exist_ok=True)
+    write_text(errors_file, errors_text(errors), "the errors")
+    show_view(Output(), fitted.view())
+    print(f"wrote {output} and {errors_file}")
 
 
 def _words(paths: Iterable[Path], options: Iterable[tuple[str, object]]) -> str:

@@ -66,7 +66,7 @@ DEFERRED = {
 FRONT = {"__init__", "__main__"}
 CALIBRATION = LOWEST | {
     *("scenario", "hardware", "workload", "durations", "schedules", "iteration", "studies"),
-    *("views", "render", "commands"),
+    *("importing", "views", "render", "commands"),
 }
 # Each package of calibrate and the packages that it imports, which are listed above it.
 CALIBRATE: dict[str, set[str]] = {

@@ -42,6 +42,11 @@ change the
 # logs or the base and adapt it again. Each entry has its value, its source, and what it was fitted
 # on."""
 
+_FROM_RUNS = """\
+change the
+# runs or the base and fit again. Each entry has its value, its source, and what it was fitted
+# on."""
+
 
 @dataclass(frozen=True, slots=True)
 class Unused:
@@ -119,6 +124,11 @@ def profile_text(data: dict[str, Any], source: str, *, measured: bool = False) -
 def adapted_text(data: dict[str, Any], source: str) -> str:
     """The text of a profile's file, adapted by the options and logs `source` of nccl-tests."""
     return _text_of(data, f"nccl-tests {source}", _ADAPTED)
+
+
+def fitted_to_runs_text(data: dict[str, Any], source: str) -> str:
+    """The text of a profile's file, fitted by the options and files `source` of from-runs."""
+    return _text_of(data, f"from-runs {source}", _FROM_RUNS)
 
 
 def _text_of(data: dict[str, Any], source: str, instead: str) -> str:

@@ -36,7 +36,7 @@ PRINTED = {
 WITHOUT_TABLES = {
     *("explain", "explore", "init", "report", "schedule", "schema", "timeline", "profile check"),
     *("import megatron", "import hf", "import torchtitan"),
-    *("calibrate fit", "calibrate measure", "calibrate nccl-tests"),
+    *("calibrate fit", "calibrate from-runs", "calibrate measure", "calibrate nccl-tests"),
 }
 """Commands that print no table, or write a file."""
 

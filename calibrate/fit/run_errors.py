@@ -1,0 +1,65 @@
+"""Errors of the runs that a profile is fitted to, from which its later intervals follow."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from calibrate.fit.from_runs import RunsFit
+from simtrain.hardware.validated_on import ValidatedOn, validated_on
+from simtrain.importing.runs.measured import MeasuredRun
+from simtrain.studies.validation import ValidatedRun, error_classes, validate_runs
+from simtrain.units import counted
+
+
+def errors_of_fit(fit: RunsFit, cluster: str, base: str, source: str) -> ValidatedOn:
+    """Return the errors of a fit's runs by kind, each as a fit without the run predicts it.
+
+    Errors of the runs that a fit has seen would be too small for other runs. What is doubtful about
+    the base stays so.
+
+    Args:
+        fit: the fit.
+        cluster: the file of its profile.
+        base: the base profile.
+        source: where the runs are.
+
+    Raises:
+        InputError: a file of errors is bad.
+    """
+    runs = [_on(cluster, run) for run in fit.runs]
+    validation = validate_runs(runs, cluster)
+    times_s = fit.held_out_s.tolist()
+    rows = [_with_time(row, time_s) for row, time_s in zip(validation.rows, times_s, strict=True)]
+    errors = error_classes(replace(validation, rows=rows), source)
+    if len(runs) > 1:
+        in_sample = f"{fit.comparison('the fit', fit.fitted_s).mean_abs_error:.1%}"
+        remark = f"cross-validated; the fit to all {len(runs)} runs has a mean of {in_sample}"
+    else:
+        remark = "the error of the base profile: one run cannot be cross-validated"
+    groups = [
+        group.model_copy(update={"seen": "fitted", "remark": remark})
+        for group in errors.measured_runs
+    ]
+    summary = f"{counted(len(runs), 'measured iteration')}, to which the profile is fitted."
+    before = validated_on(base)
+    return errors.model_copy(
+        update={
+            "summary": summary,
+            "measured_runs": groups,
+            "doubt": before.doubt if before else None,
+        }
+    )
+
+
+def _on(cluster: str, run: MeasuredRun) -> MeasuredRun:
+    """Return a run on another machine."""
+    assert run.scenario is not None, "only runs with a scenario are fitted"
+    return replace(run, scenario=run.scenario.replace({"cluster": cluster}))
+
+
+def _with_time(row: ValidatedRun, time_s: float) -> ValidatedRun:
+    """Return a row with another predicted time."""
+    evaluation = row.evaluation
+    assert evaluation is not None and evaluation.run is not None, "the fit simulated it"
+    run = replace(evaluation.run, iteration_time_s=time_s)
+    return replace(row, evaluation=replace(evaluation, run=run))

@@ -1,0 +1,228 @@
+"""Profiles fitted to measured iterations: of machines whose entries are known, and by command."""
+
+import itertools
+import pathlib
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from calibrate.fit.base import Base
+from calibrate.fit.factors import FACTORS, entries_to_fit, scaled_data, scaled_profile
+from calibrate.fit.from_runs import RunsFit, fit_runs
+from calibrate.fit.result import profile_of
+from simtrain.errors import InputError
+from simtrain.hardware.entries import entries_of
+from simtrain.hardware.load import load_profile
+from simtrain.hardware.validated_on import validated_on
+from simtrain.importing.runs import MeasuredRun
+from simtrain.scenario import Scenario, load_scenario
+from simtrain.studies.simulation import simulate
+from tests.helpers.command_line import call
+
+pytestmark = pytest.mark.slow
+
+BASE = "a100_sxm4_80gb"
+HOST, PRODUCTS = FACTORS[:2]
+TRUE = {HOST: np.log(4), PRODUCTS: np.log(0.95)}
+
+
+@cache
+def scenarios() -> tuple[Scenario, ...]:
+    """Return small runs, some limited by the host and some by the GPU."""
+    data: dict[str, Any] = {
+        "model": {"num_layers": 4, "num_attention_heads": 16, "seq_length": 1024},
+        "batch": {"global": 16},
+        "recompute": "full",
+    }
+    sizes = itertools.product((1024, 4096), (1, 4), (1, 2), (1, 2))
+    return tuple(
+        Scenario.model_validate(
+            data
+            | {"model": data["model"] | {"hidden_size": hidden}}
+            | {"batch": data["batch"] | {"micro": micro}}
+            | {"parallelism": {"tensor": tensor, "data": replicas}}
+        )
+        for hidden, micro, tensor, replicas in sizes
+    )
+
+
+@cache
+def true_seconds() -> tuple[float, ...]:
+    base = Base.load(BASE)
+    factors = [entries for entries in entries_to_fit(base) if entries.factor in TRUE]
+    profile = scaled_profile(base.profile, factors, [TRUE[each.factor] for each in factors])
+    return tuple(simulate(each, profile).iteration_time_s for each in scenarios())
+
+
+def runs(seed: int, num_wrong: int = 0, noise: float = 0.02, wrong: float = 3.0) -> Any:
+    """Return runs of the true machine with noise; the first `num_wrong` are far off."""
+    draw = np.random.default_rng(seed)
+    times_s = np.array(true_seconds()) * np.exp(draw.normal(0, noise, len(scenarios())))
+    times_s[:num_wrong] *= wrong
+    return [
+        MeasuredRun(f"run {number}", "", "runs.csv", 1 + number, scenario, float(time_s))
+        for number, (scenario, time_s) in enumerate(zip(scenarios(), times_s, strict=True))
+    ]
+
+
+def fitted_to(measured: list[MeasuredRun]) -> RunsFit:
+    return fit_runs(BASE, measured, "mine", "runs.csv")
+
+
+def logarithms(fit: RunsFit) -> dict[str, tuple[float, float]]:
+    return {
+        entries.factor.label: (value, deviation) for entries, value, deviation in fit.estimates()
+    }
+
+
+def test_the_factors_of_a_known_machine_are_within_their_intervals() -> None:
+    fit = fitted_to(runs(0))
+    for factor, true in TRUE.items():
+        value, deviation = logarithms(fit)[factor.label]
+        assert abs(value - true) <= 1.645 * deviation
+    assert fit.comparison("fit", fit.fitted_s).mean_abs_error < 0.03
+    assert fit.held_out.mean_abs_error < 0.05
+    assert fit.comparison("base", fit.before_s).mean_abs_error > 0.1
+
+
+def test_two_wrong_runs_do_not_harm() -> None:
+    fit = fitted_to(runs(0, num_wrong=2))
+    value, _ = logarithms(fit)[HOST.label]
+    assert value == pytest.approx(TRUE[HOST], abs=0.1)
+    assert np.argsort(fit.result.weights)[:2].tolist() == [0, 1]
+    assert np.median(np.abs(fit.held_out.errors)) < 0.06
+
+
+def test_what_the_runs_do_not_determine_stays_as_in_the_base() -> None:
+    fit = fitted_to(runs(0))
+    value, deviation = logarithms(fit)["rate across nodes"]
+    (entries,) = (each for each in fit.factors if each.factor.label == "rate across nodes")
+    assert value == pytest.approx(0)
+    assert deviation == pytest.approx(entries.width)
+
+
+def test_fitted_entries_name_the_runs_and_all_others_stay() -> None:
+    fit = fitted_to(runs(0))
+    before, after = (dict(entries_of(p)) for p in (load_profile(BASE), profile_of(fit.data)))
+    changed = {name for name, entry in after.items() if entry != before[name]}
+    assert "host.issue" in changed and "gpu.peak_flops" not in changed
+    for name in changed:
+        assert after[name].source.startswith("fitted to 16 runs of runs.csv")
+        assert before[name].source in after[name].source
+        assert (after[name].fitted_on or "").startswith("16 runs, mean |error|")
+    issue_s = after["host.issue"].value
+    assert issue_s == pytest.approx(4 * before["host.issue"].value, rel=0.1)
+
+
+def test_what_all_runs_set_becomes_an_entry() -> None:
+    (run, *_) = runs(0)
+    assert run.scenario is not None
+    changes = {"hardware.inter_node.num_adapters": 4}
+    measured = MeasuredRun("a", "", "", 1, run.scenario.replace(changes), run.iteration_time_s)
+    network = profile_of(fitted_to([measured]).data).network
+    assert network.num_adapters.value == 4
+    assert "set by all measured runs" in network.num_adapters.source
+
+
+def test_one_run_moves_a_profile_towards_it_and_keeps_the_error_of_the_base() -> None:
+    (run, *_) = runs(0)
+    fit = fitted_to([run])
+    before, after = (
+        abs(fit.comparison("", times).errors[0]) for times in (fit.before_s, fit.fitted_s)
+    )
+    assert after < before
+    assert fit.held_out_s.tolist() == fit.before_s.tolist()
+
+
+def test_no_factor_makes_an_illegal_profile() -> None:
+    base = Base.load(BASE)
+    for entries in entries_to_fit(base):
+        data = scaled_data(base.data, entries.factor, entries.upper, "trial", "trial")
+        profile_of(data)
+        assert entries.upper > 0 > entries.lower
+
+
+def test_errors_that_a_base_states_narrow_its_priors() -> None:
+    profile = load_profile(BASE)
+    assert PRODUCTS.width(profile) < PRODUCTS.default_width
+    name, *_ = PRODUCTS.entries
+    only_one = replace(PRODUCTS, entries=(name,))
+    speed = profile.gemm.in_situ_speed.model_copy(update={"fitted_on": None})
+    unstated = profile.model_copy(
+        update={"gemm": profile.gemm.model_copy(update={"in_situ_speed": speed})}
+    )
+    assert only_one.width(unstated) == PRODUCTS.default_width
+
+
+def table(path: pathlib.Path, measured: list[MeasuredRun]) -> pathlib.Path:
+    lines = ["num_layers,hidden,heads,seq,tp,dp,micro_batch,global_batch,iteration_s"]
+    for run in measured:
+        assert run.scenario is not None
+        split, batch, model = run.scenario.parallelism, run.scenario.batch, run.scenario.model
+        cells = (model.num_layers, model.hidden_size, 16, 1024, split.tensor, split.data)
+        lines.append(",".join(map(str, (*cells, batch.micro, batch.global_, run.iteration_time_s))))
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return path
+
+
+def test_the_command_writes_a_profile_and_the_errors_of_its_runs(tmp_path: pathlib.Path) -> None:
+    file, output = table(tmp_path / "runs.csv", runs(0)), tmp_path / "mine.yaml"
+    words = ("calibrate", "from-runs", str(file), "--base", BASE, "--software", "megatron_2022")
+    done = call(*words, "--set", "recompute=full", "-o", str(output))
+    assert done.exit_code == 0, done.stderr
+    assert "determined" in done.stdout and "cross-validated" in done.stdout
+    profile = load_profile(output)
+    assert profile.name == "mine"
+    assert "calibrate from-runs" in output.read_text(encoding="utf-8").splitlines()[2]
+    errors = validated_on(str(output))
+    assert errors is not None
+    (group,) = errors.measured_runs
+    assert (group.num_runs, group.seen) == (16, "fitted")
+    shown = call("run", "table5_22b_present", "--set", f"cluster={output}")
+    assert "judged on 16 measured iterations" in " ".join(shown.stdout.split())
+
+
+def test_the_command_fits_one_iteration_of_a_scenario(tmp_path: pathlib.Path) -> None:
+    output = tmp_path / "mine.yaml"
+    words = ("calibrate", "from-runs", "table5_22b_present", "--base", BASE)
+    done = call(*words, "--iteration", "1.3 s", "-o", str(output))
+    assert done.exit_code == 0, done.stderr
+    before, after = (
+        simulate(load_scenario("table5_22b_present", [f"cluster={cluster}"])).iteration_time_s
+        for cluster in (BASE, output)
+    )
+    assert before < after < 1.3
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("table5_22b_present",), "E725"),
+        (("table5_22b_present", "--iteration", "12"), "E725"),
+        (("nowhere.csv",), "E101"),
+        (("runs.csv", "--iteration", "12 s"), "E725"),
+        (("runs.csv", "--set", "model.vocab_size=-1"), "E724"),
+    ],
+)
+def test_wrong_words_are_refused(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], code: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    table(tmp_path / "runs.csv", runs(0)[:2])
+    done = call("calibrate", "from-runs", *words, "--base", BASE, "-o", "mine.yaml")
+    assert done.exit_code == 2
+    assert code in done.stderr
+    assert not (tmp_path / "mine.yaml").exists()
+
+
+def test_runs_that_cannot_be_simulated_are_left_out_and_say_why() -> None:
+    measured = runs(0)[:3]
+    refused = MeasuredRun("bad", "", "runs.csv", 9, refusal="E204 wrong")
+    fit = fitted_to([*measured, refused])
+    assert [run.name for run in fit.refused] == ["bad"]
+    assert len(fit.runs) == 3
+    with pytest.raises(InputError, match="E724"):
+        fitted_to([refused])
