@@ -146,6 +146,7 @@ CASES: dict[str, tuple[Changes, Any]] = {
     "software.linear_workspaces": ({}, 1),
     "software.expert_workspaces": (EXPERTS, 4),
     "software.cublas_workspace": ({"software.torch_workspaces": 2}, "4 MiB"),
+    "software.attention_kernel": (FUSED | {"cluster": "h100_sxm"}, "flash_attention_2"),
     "software.attention_speed": (FUSED, 0.5),
     "software.host_issue": ({}, "50 us"),
     "attention_backend": ({}, "fused"),

@@ -130,6 +130,13 @@ def training_attention(figures: TrainingAttentionFigures, profile: HardwareProfi
         name = f"{way}_softmax_channels"
         machine = replace(machine, **{name: channels})  # type: ignore[arg-type]
         data[name] = published(sizes.source, shown[-1])(channels)
+    if figures.flash_attention_2:
+        points = figures.flash_attention_2.points
+        ratio = round_significant(median(older / newest for _, older, newest in points))
+        rows = ((f"{tokens} tokens", older, ratio * newest) for tokens, older, newest in points)
+        shown.append(Comparison.of("FlashAttention-2, from the newest kernel", "TFLOP/s", rows))
+        evidence_of_older = published(figures.flash_attention_2.source, shown[-1])
+        data["flash_attention_2"] = evidence_of_older(ratio)
     seen = {name: list(ends) for name, ends in figures.common_ranges().items()}
     data["valid_shapes"] = entry(
         seen | {"head_size": [sizes.narrow, REFERENCE_HEAD_SIZE]},

@@ -212,12 +212,23 @@ class OtherAttention(Strict):
     backward: list[AttentionRate] = Field(default_factory=list)
 
 
+class OlderKernel(Strict):
+    """TFLOP/s of an older kernel and of the newest one at equal shapes, forward and backward."""
+
+    source: Text
+    points: Annotated[list[Row[tuple[Count, Positive, Positive]]], Field(min_length=4)]
+
+
 class TrainingAttentionFigures(Strict):
-    """Fused attention forward and backward by sequence length, with 128 channels per head."""
+    """Fused attention forward and backward by sequence length, with 128 channels per head.
+
+    `flash_attention_2` has tokens, TFLOP/s of FlashAttention-2, and TFLOP/s of the newest kernel.
+    """
 
     forward: TrainingRates
     backward: TrainingRates
     head_sizes: HeadSizes
+    flash_attention_2: OlderKernel | None = None
     elsewhere: OtherAttention
 
     def common_ranges(self) -> dict[str, tuple[int, int]]:

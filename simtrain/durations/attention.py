@@ -65,12 +65,14 @@ class AttentionMachine:
     latency_s: float
     forward_softmax_channels: float = 0.0
     backward_softmax_channels: float = 0.0
+    flash_attention_2: float = 1.0
 
     @classmethod
     def of(cls, profile: HardwareProfile, kernel: FusedAttention) -> Self:
         """Read the numbers from a profile."""
         peak = profile.gpu.peak_flops.value
         forward, backward = kernel.forward_softmax_channels, kernel.backward_softmax_channels
+        older = kernel.flash_attention_2
         return cls(
             forward_flops=kernel.forward_efficiency.value * peak,
             forward_half_length=kernel.forward_half_length.value,
@@ -81,6 +83,7 @@ class AttentionMachine:
             latency_s=profile.memory_bound.kernel_latency.value,
             forward_softmax_channels=forward.value if forward else 0.0,
             backward_softmax_channels=backward.value if backward else 0.0,
+            flash_attention_2=older.value if older else 1.0,
         )
 
 
@@ -99,7 +102,8 @@ def attention_seconds(op: FusedAttentionOp, machine: AttentionMachine) -> float:
         half_length = max(0.0, half_length - _BLOCK_ROWS)
     row_length = op.band / op.seq_length
     compute_s = op.flops / rate * (1 + (half_length + per_row) / row_length)
-    compute_s *= narrow_head_slowdown(op.mean_channels, softmax_channels) / op.speed
+    speed = op.speed * (machine.flash_attention_2 if op.kernel == "flash_attention_2" else 1.0)
+    compute_s *= narrow_head_slowdown(op.mean_channels, softmax_channels) / speed
     return machine.latency_s + max(compute_s, op.moved_bytes / machine.memory_bytes_per_s)
 
 

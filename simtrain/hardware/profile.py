@@ -150,7 +150,8 @@ class FusedAttention(Strict):
 
     `*_efficiency` is the fraction of the peak that long sequences approach, with heads of 128
     channels. A sequence of `*_half_length` tokens with many heads reaches half of that. With
-    `*_softmax_channels`, narrower heads are slower.
+    `*_softmax_channels`, narrower heads are slower. `flash_attention_2` is the speed of that older
+    kernel relative to this one; without it they are taken to be equally fast.
     """
 
     forward_efficiency: Entry[Fraction]
@@ -159,6 +160,7 @@ class FusedAttention(Strict):
     backward_half_length: Entry[NonNegative]
     forward_softmax_channels: Entry[NonNegative] | None = None
     backward_softmax_channels: Entry[NonNegative] | None = None
+    flash_attention_2: Entry[Positive] | None = None
     valid_shapes: Entry[AttentionRange]
 
 

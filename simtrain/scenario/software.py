@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
+
+from pydantic import Field
 
 from simtrain.base.entry import CountOrZero, Entry, Positive, Strict, Text
 from simtrain.base.resources import find_stack, list_stacks
@@ -17,6 +20,8 @@ DEFAULT_STACK = "megatron_2022"
 
 AttentionBackend = Literal["unfused", "fused"]
 CrossEntropyFusion = Literal["native", "te"]
+AttentionKernel = Literal["newest", "flash_attention_2"]
+"""The kernel of fused attention: the hardware profile's, or FlashAttention-2."""
 Fp8Library = Literal["none", "transformer_engine", "torchao"]
 
 
@@ -32,7 +37,9 @@ class Kernels:
         fused_dropout_add: bias, dropout and residual.
         fused_cross_entropy: the loss, by the kernels of `cross_entropy_fusion`.
         fused_gradient_accumulation: the weight-gradient product adds to the gradient itself.
-        attention_speed: speed of fused attention relative to the hardware profile's kernel.
+        attention_kernel: the kernel of fused attention. The hardware profile has the newest one,
+            and how fast FlashAttention-2 is beside it.
+        attention_speed: speed of fused attention relative to that kernel.
         norm_in_linear: a norm is part of the linear layer after it, if there is only one. Its
             kernel stays the same; recompute drops different tensors.
         cross_entropy_fusion: kernels of a fused loss. Megatron-LM's own (native) hold logits and
@@ -46,12 +53,14 @@ class Kernels:
     fused_dropout_add: bool = True
     fused_cross_entropy: bool = False
     fused_gradient_accumulation: bool = True
+    attention_kernel: AttentionKernel = "newest"
     attention_speed: float = 1.0
     norm_in_linear: bool = False
     cross_entropy_fusion: CrossEntropyFusion = "native"
 
 
 PAPER_KERNELS = Kernels()
+_WORD = re.compile(r"[a-z0-9_-]+")
 
 
 class Stack(Strict):
@@ -78,6 +87,8 @@ class Stack(Strict):
         expert_workspaces: workspaces that it keeps in addition for grouped products of experts.
         cublas_workspace: `CUBLAS_WORKSPACE_CONFIG`; by default PyTorch's choice for the GPU.
         host_issue: host time per kernel; by default the hardware profile's.
+        frameworks: what tables of measured runs call the software; words that a row must have.
+        attention_kernel: by default the newest.
         attention_speed: by default 1.
 
     The other fields are described in `Kernels`.
@@ -86,6 +97,7 @@ class Stack(Strict):
     version: Literal[1]
     name: Text
     description: Text
+    frameworks: list[Text] = Field(default_factory=list)
     fused_softmax: Entry[bool]
     fused_rotary: Entry[bool]
     fused_rms_norm: Entry[bool]
@@ -111,6 +123,7 @@ class Stack(Strict):
     linear_workspaces: Entry[CountOrZero]
     expert_workspaces: Entry[CountOrZero]
     cublas_workspace: Entry[Bytes] | None = None
+    attention_kernel: Entry[AttentionKernel] | None = None
     attention_speed: Entry[Positive] | None = None
     host_issue: Entry[NonNegativeSeconds] | None = None
 
@@ -165,6 +178,21 @@ def stacks_with(entry: str, *values: object) -> list[str]:
     entries = {name: getattr(load_stack(name), entry) for name in list_stacks()}
     names = [name for name, fact in entries.items() if fact.value in values]
     return sorted(names, key=lambda name: "assumed" in entries[name].source)
+
+
+def stack_of_framework(words: str) -> str | None:
+    """Return the stack of the framework that a text names, such as "torchtitan, eager".
+
+    Of several that it names, the one with the most words counts; None if it names none.
+    """
+    spoken = set(_WORD.findall(words.lower()))
+    named = {
+        framework: name
+        for name in list_stacks()
+        for framework in load_stack(name).frameworks
+        if spoken.issuperset(framework.split())
+    }
+    return named[max(named, key=lambda framework: len(framework.split()))] if named else None
 
 
 def facts_of(name: str, overrides: Mapping[str, Any]) -> Facts:

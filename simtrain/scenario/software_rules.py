@@ -50,6 +50,7 @@ _USES = {
     "fused_softmax": _Use(
         "fused attention has no separate softmax kernel", {"attention_backend": ["unfused"]}
     ),
+    "attention_kernel": _Use("attention is not fused", {"attention_backend": ["fused"]}),
     "attention_speed": _Use("attention is not fused", {"attention_backend": ["fused"]}),
     "fused_rotary": _Use(
         "the model has no rotary embedding", {"model.position_embedding": ["rope"]}

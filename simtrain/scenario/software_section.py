@@ -11,7 +11,13 @@ from simtrain.base.resources import list_stacks
 from simtrain.base.strict_yaml import FieldError
 from simtrain.errors import did_you_mean
 from simtrain.scenario.section import CountOrZero, Section
-from simtrain.scenario.software import DEFAULT_STACK, CrossEntropyFusion, Facts, facts_of
+from simtrain.scenario.software import (
+    DEFAULT_STACK,
+    AttentionKernel,
+    CrossEntropyFusion,
+    Facts,
+    facts_of,
+)
 from simtrain.units import parse_bytes, parse_non_negative_seconds
 
 
@@ -51,7 +57,9 @@ class Software(Section):
         for the host.
     fully_shard: true if memory.zero_stage 3 is PyTorch's fully_shard, which has fp32 shards that
         serve as master weights, and copies into and out of the buffers of collectives.
-    attention_speed: speed of fused attention relative to the kernel of the hardware profile.
+    attention_kernel: kernel of fused attention, newest (the hardware profile's) or
+        flash_attention_2.
+    attention_speed: speed of fused attention relative to that kernel.
     torch_workspaces: number of workspaces that PyTorch keeps for cuBLAS during the whole run.
     linear_workspaces: number of workspaces that Transformer Engine keeps for products of linear
         layers. The hardware profile has their size. Userbuffers need three times as many.
@@ -75,6 +83,7 @@ class Software(Section):
     fused_optimizer: bool | None = Field(default=None, examples=["false"])
     cuda_graphs: bool | None = Field(default=None, examples=["true"])
     fully_shard: bool | None = Field(default=None, examples=["true"])
+    attention_kernel: AttentionKernel | None = Field(default=None, examples=["flash_attention_2"])
     attention_speed: Annotated[float, Field(gt=0, le=4)] | None = Field(
         default=None, examples=[0.6]
     )

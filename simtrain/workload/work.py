@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Literal, TypeAlias
 
 from simtrain.base.mesh import Group
+from simtrain.scenario.software import AttentionKernel
 
 FP32_BYTES = 4
 
@@ -137,7 +138,8 @@ class FusedAttention:
         kv_length: keys of each head if a kernel computes a part of a longer sequence, without a
             window; None for `seq_length`. The queries are the last tokens of the keys.
         is_causal: a query attends to no later key. Otherwise all queries come after all keys.
-        speed: FLOP/s relative to the kernel of the hardware profile.
+        kernel: the kernel of the hardware profile, or an older one.
+        speed: FLOP/s relative to that kernel.
     """
 
     heads: int
@@ -150,6 +152,7 @@ class FusedAttention:
     window: int | None = None
     kv_length: int | None = None
     is_causal: bool = True
+    kernel: AttentionKernel = "newest"
     speed: float = 1.0
 
     @property

@@ -113,6 +113,33 @@ def test_notes_may_have_switches(tmp_path: pathlib.Path) -> None:
     assert run.scenario is not None and run.scenario.overlap.userbuffers
 
 
+def test_a_row_runs_on_the_stack_of_its_framework(tmp_path: pathlib.Path) -> None:
+    row = OURS | {"framework": "llm-foundry", "zero_stage": "3 (FSDP)", "dp": "8"}
+    (run,) = runs_of(tmp_path, row, settings=RunSettings("h100_sxm", None, (), "megatron_core"))
+    assert run.scenario is not None
+    assert run.scenario.software.stack == "llm_foundry"
+    assert run.scenario.overlap.data_parallel  # FSDP has no other way
+    assert "software of llm-foundry: llm_foundry, which --software changes" in run.assumed
+    (run,) = runs_of(tmp_path, row, settings=RunSettings("h100_sxm", "torchtitan"))
+    assert run.scenario is not None and run.scenario.software.stack == "torchtitan"
+    (run,) = runs_of(tmp_path, row | {"framework": "ours"}, settings=RunSettings("h100_sxm"))
+    assert run.scenario is not None and run.scenario.software.stack == "megatron_2022"
+
+
+def test_fp8_of_torchao_has_its_own_recipe(tmp_path: pathlib.Path) -> None:
+    row = OURS | {"framework": "torchtitan", "dtype": "fp8"}
+    (run,) = runs_of(tmp_path, row, settings=RunSettings("h100_sxm"))
+    assert run.scenario is not None and run.scenario.precision.fp8_recipe == "tensorwise"
+
+
+def test_notes_may_have_the_adapters_of_a_node(tmp_path: pathlib.Path) -> None:
+    row = OURS | {"notes": "micro_num 4; 4x100Gb RoCE per node"}
+    (run,) = runs_of(tmp_path, row)
+    assert run.scenario is not None
+    network = run.scenario.hardware["inter_node"]
+    assert network == {"num_adapters": 4, "adapter_bandwidth": "100 Gb/s"}
+
+
 def test_settings_of_the_command_line_win(tmp_path: pathlib.Path) -> None:
     settings = RunSettings("h100_sxm", "torchtitan", ("model.vocab_size=32000",))
     (run,) = runs_of(tmp_path, OURS | {"vocab": "64000"}, settings=settings)

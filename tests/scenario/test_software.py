@@ -2,21 +2,31 @@
 
 import functools
 import itertools
-from typing import Any
+from dataclasses import replace
+from typing import Any, get_args
 
 import pytest
 
 from simtrain.base.resources import list_stacks
+from simtrain.durations.model import DurationModel
 from simtrain.errors import InputError
+from simtrain.hardware.load import load_profile
+from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.seconds import Machine
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario, Software, load_scenario
-from simtrain.scenario.software import DEFAULT_STACK, Kernels, load_stack
+from simtrain.scenario.software import (
+    DEFAULT_STACK,
+    AttentionKernel,
+    Kernels,
+    load_stack,
+    stack_of_framework,
+)
 from simtrain.studies.simulation import simulate
 from simtrain.workload.ops import Op, Phase
 from simtrain.workload.passes import PassKind
-from simtrain.workload.work import Collective, Elementwise, Gemm
+from simtrain.workload.work import Collective, Elementwise, FusedAttention, Gemm
 from tests.helpers.command_line import call
 from tests.helpers.scenario_texts import MINIMAL, scenario_of
 from tests.helpers.small_layers import FFN, GPT, HEADS, LLAMA, ROWS, VOCAB, B, H, N, S, scenario
@@ -256,12 +266,52 @@ def test_attention_at_half_speed_takes_twice_the_time_beyond_its_latency() -> No
     assert kernel_s(0.5) - latency_s == pytest.approx(2 * (kernel_s(1.0) - latency_s))
 
 
+def test_flash_attention_2_takes_longer_by_the_profiles_ratio() -> None:
+    op = FusedAttention(64, 8192, 128)
+
+    def kernels_s(profile: HardwareProfile) -> list[float]:
+        model, latency_s = DurationModel(profile), profile.memory_bound.kernel_latency.value
+        kernels = get_args(AttentionKernel)
+        return [model.seconds(replace(op, kernel=kernel)) - latency_s for kernel in kernels]
+
+    h100 = load_profile("h100_sxm")
+    newest_s, older_s = kernels_s(h100)
+    assert h100.fused_attention and h100.fused_attention.flash_attention_2
+    assert h100.fused_attention.flash_attention_2.value < 1
+    assert older_s == pytest.approx(newest_s / h100.fused_attention.flash_attention_2.value)
+    newest_s, older_s = kernels_s(a100())  # whose newest kernel is FlashAttention-2
+    assert older_s == newest_s
+
+
 # ------------------------------------------------------------------------------------- stacks
+
+
+@pytest.mark.parametrize(
+    ("words", "stack"),
+    [
+        ("dgxc-benchmarking", "megatron_core"),
+        ("llm-foundry", "llm_foundry"),
+        ("torchtitan vanilla TP; bf16; compile", "torchtitan_compiled"),
+        ("torchtitan eager (no torch.compile)", "torchtitan"),
+        ("an eager description of something else", None),
+        ("", None),
+    ],
+)
+def test_the_stack_of_a_framework_is_the_one_with_most_of_its_words(
+    words: str, stack: str | None
+) -> None:
+    assert stack_of_framework(words) == stack
+
+
+def test_each_framework_has_one_stack() -> None:
+    names = [name for stack in list_stacks() for name in load_stack(stack).frameworks]
+    assert len(names) == len(set(names))
+    assert all(name == name.lower() for name in names)
 
 
 def test_the_default_stack_is_that_of_the_paper() -> None:
     facts = load_stack(DEFAULT_STACK).facts
-    assert facts.pop("attention_speed") is None
+    assert facts.pop("attention_speed") is facts.pop("attention_kernel") is None
     kernels = {name: facts.pop(name) for name in vars_of(Kernels()) if name in facts}
     assert Kernels(**kernels) == Kernels()
     assert facts == {
@@ -320,7 +370,11 @@ def result_of(software: tuple[tuple[str, Any], ...], model: str) -> Result:
     return simulate(scenario(models[model], dict(software), **sections))
 
 
-@pytest.mark.parametrize("entry", [name for name in Software.model_fields if name != "stack"])
+# The default machine's newest kernel is FlashAttention-2.
+_OTHERS = "stack", "attention_kernel"
+
+
+@pytest.mark.parametrize("entry", [name for name in Software.model_fields if name not in _OTHERS])
 def test_every_entry_moves_time_or_memory(entry: str) -> None:
     models = {"fused_dropout_add": "GPT", "expert_workspaces": "EXPERTS"}
     counts = dict.fromkeys(("torch_workspaces", "linear_workspaces", "expert_workspaces"), (0, 2))

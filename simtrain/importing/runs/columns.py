@@ -102,7 +102,10 @@ _NOT_STAGE = "must be a stage from 0 to 3, such as 1 or 1 within groups of 8"
 
 
 def _sharding(text: str) -> Fields:
-    """Read a ZeRO stage, and what its remark says about overlap: "1 (overlap grad reduce)"."""
+    """Read a ZeRO stage, and what its remark says about overlap.
+
+    Remarks: "1 (overlap grad reduce)", "3 (FSDP2)".
+    """
     value, _, remark = text.partition("(")
     match = _ZERO.fullmatch(value.strip())
     if match is None:
@@ -111,7 +114,8 @@ def _sharding(text: str) -> Fields:
     fields: Fields = {"memory.zero_stage": 0 if stage == "none" else int(stage)}
     if match["group"]:
         fields["memory.shard_over"] = int(match["group"])
-    if "overlap grad reduce" in remark:
+    # FSDP always gathers and reduces beside other layers' products.
+    if "overlap grad reduce" in remark or "FSDP" in remark:
         fields["overlap.data_parallel"] = True
     if "overlap" in remark and "param gather" in remark:
         fields["overlap.parameter_gather"] = True
@@ -238,6 +242,7 @@ GPUS = ("gpus", "num_gpus", "world_size")
 HARDWARE = ("hardware", "gpu", "cluster")
 OUTCOMES = ("outcome", "status")
 NOTES = ("notes", "note", "remark", "flag")
+FRAMEWORKS = ("framework", "software", "group")
 GATED = ("gated_mlp", "swiglu")
 MICROBATCHES = ("microbatches", "num_microbatches")
 ARGUMENTS = ("args_json",)
@@ -245,7 +250,18 @@ OUT_OF_MEMORY = frozenset({"oom", "out of memory", "out_of_memory", "does_not_fi
 OTHERS = frozenset(
     name
     for names in (
-        *(NAMES, MODELS, GPUS, HARDWARE, OUTCOMES, NOTES, GATED, MICROBATCHES, ARGUMENTS),
+        *(
+            NAMES,
+            MODELS,
+            GPUS,
+            HARDWARE,
+            OUTCOMES,
+            NOTES,
+            FRAMEWORKS,
+            GATED,
+            MICROBATCHES,
+            ARGUMENTS,
+        ),
         *(TOKENS_PER_S_PER_GPU, *(kind.names for kind in (*TIMES, *PEAKS))),
     )
     for name in names

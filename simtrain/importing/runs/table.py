@@ -32,6 +32,7 @@ from simtrain.importing.runs.columns import (
 from simtrain.importing.runs.measured import MeasuredRun, PeakOf, RunSettings, in_one_line
 from simtrain.importing.runs.model_facts import gated_facts, model_facts
 from simtrain.scenario import Scenario
+from simtrain.scenario.software import DEFAULT_STACK, load_stack, stack_of_framework
 from simtrain.scenario.words import spell_out_words
 
 _MOST_BYTES = 64 << 20
@@ -45,6 +46,9 @@ _SIZES = (
 )
 _RANKS = tuple(f"parallelism.{axis}" for axis in ("tensor", "context", "pipeline"))
 _GATED = ("swiglu", "geglu")
+_RECIPE_OF: dict[str, Fields] = {"torchao": {"precision.fp8_recipe": "tensorwise"}}
+"""What a library of fp8 does unless told otherwise, if it is not what scenarios do."""
+_ADAPTERS = re.compile(r"\b(?P<number>\d{1,2}) ?x ?(?P<gbits>\d{2,4}) ?Gb(?:it)?(?:/s|ps)?\b")
 _USUAL_GB = {
     "a100": (80,),
     "h100": (80,),
@@ -245,17 +249,28 @@ class _Row:
         if arguments := self.first(columns.ARGUMENTS):
             return self._from_arguments(arguments, settings)
         fields, assumed = self._fields(model)
-        stack = settings.software or settings.usual_software
-        if stack and "software.stack" not in fields:
-            fields["software.stack"] = stack
-            is_named = settings.software or any(
-                override.startswith("software") for override in settings.overrides
-            )
-            assumed += [] if is_named else [f"software: {stack}, which --software changes"]
+        self._add_software(fields, settings, assumed)
         document = _document(fields, location)
         for assignment in (f"cluster={settings.cluster}", *settings.overrides):
             document = apply_overrides(spell_out_words(document), [assignment])
         return Scenario.from_document(spell_out_words(document)), assumed
+
+    def _add_software(self, fields: Fields, settings: RunSettings, assumed: list[str]) -> None:
+        """Add the software stack: --software, the framework that the row names, the usual one."""
+        if settings.software:
+            fields.setdefault("software.stack", settings.software)
+        if any(override.startswith("software") for override in settings.overrides):
+            return
+        if "software.stack" not in fields:
+            framework = self.first(columns.FRAMEWORKS) or ""
+            named = stack_of_framework(f"{framework} {self.first(columns.NOTES) or ''}")
+            if stack := named or settings.usual_software:
+                fields["software.stack"] = stack
+                of = f" of {framework}" if named else ""
+                assumed.append(f"software{of}: {stack}, which --software changes")
+        if fields.get("precision.compute") == "fp8" and "precision.fp8_recipe" not in fields:
+            library = load_stack(fields.get("software.stack", DEFAULT_STACK)).fp8_library.value
+            fields |= _RECIPE_OF.get(library, {})
 
     def _from_arguments(self, text: str, settings: RunSettings) -> tuple[Scenario, list[str]]:
         """Import Megatron-LM's arguments; the table has the number of GPUs."""
@@ -302,9 +317,15 @@ class _Row:
         return fields, assumed
 
     def _switches(self) -> Fields:
-        """Return the switches in the notes, such as "ub_tp_comm_overlap on"."""
+        """Return what the notes say of settings.
+
+        Switches, such as "ub_tp_comm_overlap on", and adapters of a node, such as "4x100Gb RoCE".
+        """
         fields = Fields()
         for notes in filter(None, map(self.cells.get, columns.NOTES)):
+            if adapters := _ADAPTERS.search(notes):
+                fields["hardware.inter_node.num_adapters"] = int(adapters["number"])
+                fields["hardware.inter_node.adapter_bandwidth"] = f"{adapters['gbits']} Gb/s"
             for name, value in re.findall(r"\b([a-z_]{4,40}) (on|off)\b", notes):
                 column = COLUMN_OF.get(name)
                 if column and column.is_switch:

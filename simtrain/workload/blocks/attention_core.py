@@ -86,6 +86,7 @@ class AttentionCore:
             self.window,
             None if keys == queries else keys,
             is_causal,
+            batch.kernels.attention_kernel,
             batch.kernels.attention_speed,
         )
 
