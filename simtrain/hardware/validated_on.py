@@ -105,9 +105,9 @@ class ValidatedOn(Strict):
             machine's, as half a sentence; None if they agree. Reports call a profile with a doubt
             uncertain.
         measured_runs: the iterations and their errors.
-        other_software: iterations of software that simtrain has no stack for, predicted with the
-            stack that comes nearest; no evidence for any stack, but a measure of how far off
-            predictions without one are.
+        other_software: iterations of several frameworks, predicted with their stacks or with the
+            ones that come nearest; no evidence for any stack, but a measure of how far off
+            predictions with a stack are that was not judged on the machine.
     """
 
     version: Literal[1]

@@ -143,6 +143,7 @@ def test_entries_that_are_not_fitted_name_their_source(name: str) -> None:
             for way in WAYS
             for number in ("efficiency", "half_length", "softmax_channels")
         ),
+        "fused_attention.flash_attention_2",
     }
     for path in ("gemm.accumulate_overhead", "gemm.batched_fraction", "overlap.slowdown"):
         assert shown[path].source.startswith("taken over from the A100's fit: ")

@@ -140,6 +140,13 @@ def test_notes_may_have_the_adapters_of_a_node(tmp_path: pathlib.Path) -> None:
     assert network == {"num_adapters": 4, "adapter_bandwidth": "100 Gb/s"}
 
 
+@pytest.mark.parametrize(("printed", "schedule"), [("1F1B", "1f1b"), ("GPipe", "gpipe")])
+def test_notes_may_have_the_schedule(tmp_path: pathlib.Path, printed: str, schedule: str) -> None:
+    row = OURS | {"pp": "4", "notes": f"schedule={printed}; printed 14.8 samples/GPU/s"}
+    (run,) = runs_of(tmp_path, row)
+    assert run.scenario is not None and run.scenario.schedule == schedule
+
+
 def test_settings_of_the_command_line_win(tmp_path: pathlib.Path) -> None:
     settings = RunSettings("h100_sxm", "torchtitan", ("model.vocab_size=32000",))
     (run,) = runs_of(tmp_path, OURS | {"vocab": "64000"}, settings=settings)
@@ -163,6 +170,7 @@ def test_settings_of_the_command_line_win(tmp_path: pathlib.Path) -> None:
         ({"hardware": "a100-80g"}, "measured on a100-80g, whose profile is a100_sxm4_80gb"),
         ({"hardware": "h100-95g"}, "measured on h100-95g, of which there is no profile"),
         ({"model__hidden_size": ""}, "model.hidden_size is not printed"),
+        ({"notes": "schedule=ZB-2p; RoCE"}, 'schedule is "ZB-2p", but must be one of 1f1b, gpipe'),
         ({"overlap__userbuffers": "soon"}, "E203"),
         ({"args_json": "{"}, "args_json is not JSON"),
     ],

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from simtrain.importing.runs.measured import PeakOf
+from simtrain.schedules.interleaved import Interleaved
+from simtrain.schedules.registry import NAMED
 
 Fields = dict[str, Any]
 """Values by the fields of a scenario."""
@@ -126,6 +128,8 @@ def _distributed_optimizer(text: str) -> Fields:
     return {"memory.zero_stage": int(switch(text))}
 
 
+_SCHEDULES = {name: name for name in NAMED} | {"1f1b-i": Interleaved.name}
+"""Schedules by their names in tables, in lower case."""
 NOT_PRINTED = re.compile(r"not printed|recipe default", re.IGNORECASE)
 """Cells that say that their value is not known."""
 _RECOMPUTES = {"none": "none", "full": "full", "selective": "selective"}
@@ -199,6 +203,7 @@ RUN_COLUMNS = (
     RunColumn(("overlap_grad_reduce",), _of("overlap.data_parallel", switch), is_switch=True),
     RunColumn(("overlap_param_gather",), _of("overlap.parameter_gather", switch), is_switch=True),
     RunColumn(("software_stack", "stack"), _of("software.stack", str)),
+    RunColumn(("schedule", "base_schedule"), _choice("schedule", _SCHEDULES)),
 )
 """Columns that set fields. A column may also have the name of a field: `model.num_layers`."""
 COLUMN_OF = {name: column for column in RUN_COLUMNS for name in column.names}

@@ -48,6 +48,7 @@ _RANKS = tuple(f"parallelism.{axis}" for axis in ("tensor", "context", "pipeline
 _GATED = ("swiglu", "geglu")
 _RECIPE_OF: dict[str, Fields] = {"torchao": {"precision.fp8_recipe": "tensorwise"}}
 """What a library of fp8 does unless told otherwise, if it is not what scenarios do."""
+_SCHEDULE = re.compile(r"\bschedule=(?P<name>[\w-]+)")
 _ADAPTERS = re.compile(r"\b(?P<number>\d{1,2}) ?x ?(?P<gbits>\d{2,4}) ?Gb(?:it)?(?:/s|ps)?\b")
 _USUAL_GB = {
     "a100": (80,),
@@ -319,13 +320,16 @@ class _Row:
     def _switches(self) -> Fields:
         """Return what the notes say of settings.
 
-        Switches, such as "ub_tp_comm_overlap on", and adapters of a node, such as "4x100Gb RoCE".
+        Switches, such as "ub_tp_comm_overlap on"; the adapters of a node, such as "4x100Gb RoCE";
+        and the schedule, such as "schedule=1F1B".
         """
         fields = Fields()
         for notes in filter(None, map(self.cells.get, columns.NOTES)):
             if adapters := _ADAPTERS.search(notes):
                 fields["hardware.inter_node.num_adapters"] = int(adapters["number"])
                 fields["hardware.inter_node.adapter_bandwidth"] = f"{adapters['gbits']} Gb/s"
+            if schedule := _SCHEDULE.search(notes):
+                fields |= _read("schedule", schedule["name"], COLUMN_OF["schedule"].fields)
             for name, value in re.findall(r"\b([a-z_]{4,40}) (on|off)\b", notes):
                 column = COLUMN_OF.get(name)
                 if column and column.is_switch:
