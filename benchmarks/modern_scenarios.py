@@ -304,6 +304,7 @@ def _software(rng: random.Random, scenario: Values) -> Values:
     values["host_issue"] = ["0 s", "25 us"]
     if scenario["attention_backend"] == "fused":
         values["attention_speed"] = [0.5, 1.3]
+        values["attention_kernel"] = ["newest", "flash_attention_2"]
     for name in ("torch", "linear", *(["expert"] if "experts" in model else [])):
         values[f"{name}_workspaces"] = [1, 2]
     software = _sometimes(rng, 0.12, **values)
