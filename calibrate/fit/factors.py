@@ -41,12 +41,16 @@ class Factor:
         least_width: width of the prior, however small the stated errors are: two clusters of the
             same GPUs differ by that much.
         default_width: width if no entry states an error.
+        concerns_all: whether the time of every run depends on it. Its width is then at most a third
+            of the mean |error| of iterations that the base predicted earlier: a factor that is far
+            off would have added to that.
     """
 
     label: str
     entries: tuple[str, ...]
     least_width: float
     default_width: float
+    concerns_all: bool = False
 
     def names(self, profile: HardwareProfile) -> list[str]:
         """Return the entries of a profile that it changes; a scenario's own values stay."""
@@ -57,8 +61,13 @@ class Factor:
             and any(fnmatchcase(name, pattern) for pattern in self.entries)
         ]
 
-    def width(self, profile: HardwareProfile) -> float:
-        """Return the standard deviation of the prior of its logarithm."""
+    def width(self, profile: HardwareProfile, earlier_error: float) -> float:
+        """Return the standard deviation of the prior of its logarithm.
+
+        Args:
+            profile: the base profile.
+            earlier_error: mean |error| of iterations that it predicted.
+        """
         entries, stated = dict(entries_of(profile)), list[float]()
         if profile.uncertainty is not None:
             stated.append(math.log1p(profile.uncertainty.value) / _NORMAL_90)
@@ -67,7 +76,8 @@ class Factor:
                 continue  # another machine's errors
             percents = map(float, _STATED.findall(entries[name].fitted_on or ""))
             stated += [_MEAN_TO_DEVIATION * percent / 100 for percent in percents]
-        return max(self.least_width, *stated) if stated else self.default_width
+        width = max(self.least_width, *stated) if stated else self.default_width
+        return min(width, earlier_error / 3) if self.concerns_all else width
 
 
 FACTORS = (
@@ -81,14 +91,16 @@ FACTORS = (
         ),
         0.03,
         0.1,
+        concerns_all=True,
     ),
     Factor(
         "bandwidth of memory-bound kernels",
         ("memory_bound.*_bandwidth", "memory_bound.kernels.*"),
         0.05,
         0.15,
+        concerns_all=True,
     ),
-    Factor("rate of collectives inside a node", ("intra_node.in_situ_speed",), 0.1, 0.2),
+    Factor("rate of collectives inside a node", ("intra_node.in_situ_speed",), 0.1, 0.1),
     Factor("rate across nodes", ("inter_node.*efficiency",), 0.2, 0.2),
 )
 """What a fit to iterations may change. Latencies of kernels are not among them: the host's time per
@@ -115,10 +127,10 @@ class Entries:
         return -_MOST_WIDTHS * self.width
 
 
-def entries_to_fit(base: Base) -> list[Entries]:
-    """Return the factors that a profile has entries of."""
+def entries_to_fit(base: Base, earlier_error: float) -> list[Entries]:
+    """Return the factors that a profile has entries of; arguments are as for `Factor.width`."""
     fitted = [factor for factor in FACTORS if factor.names(base.profile)]
-    widths = [factor.width(base.profile) for factor in fitted]
+    widths = [factor.width(base.profile, earlier_error) for factor in fitted]
     return [
         Entries(factor, width, _largest(base.data, factor, _MOST_WIDTHS * width))
         for factor, width in zip(fitted, widths, strict=True)

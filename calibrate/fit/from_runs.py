@@ -33,6 +33,8 @@ _LEAST_CHANGE = 1e-3
 _LEAST_WEIGHT = 0.25
 """Runs of a smaller weight are listed: they are 4 and more times as far off as usual."""
 _NORMAL_90 = 1.645
+_MEAN_TO_DEVIATION = 1.25
+"""Standard deviation of normal errors over the mean of their absolute values."""
 _SET_BY_RUNS = "set by all measured runs of this machine"
 Progress = Callable[[str, int, int], None]
 
@@ -184,7 +186,8 @@ def fit_runs(
     """
     base = _with_common_settings(Base.load(cluster), runs)
     runs = _without_settings(runs)
-    factors = entries_to_fit(base)
+    earlier_error = _earlier_error(cluster)
+    factors = entries_to_fit(base, earlier_error)
     times = RunTimes(base.profile, runs, factors)
     if not times.runs:
         _refuse(times.refused)
@@ -194,7 +197,7 @@ def fit_runs(
         np.array([entries.width for entries in factors]),
         np.array([entries.lower for entries in factors]),
         np.array([entries.upper for entries in factors]),
-        _expected_scale(cluster),
+        _MEAN_TO_DEVIATION * earlier_error,
     )
     num_folds = min(_NUM_FOLDS, len(everything)) if len(everything) > 1 else 0
     on_progress("fitting", 0, 1 + num_folds)
@@ -235,8 +238,8 @@ def _refuse(refused: Sequence[MeasuredRun]) -> None:
     )
 
 
-def _expected_scale(cluster: str) -> float:
-    """Return the deviation of logarithms that earlier predictions with a profile had."""
+def _earlier_error(cluster: str) -> float:
+    """Return the mean |error| of earlier predictions with a profile."""
     errors = validated_on(cluster)
     groups = errors.measured_runs if errors else []
     num_runs = sum(group.num_runs for group in groups)

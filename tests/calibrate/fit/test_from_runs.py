@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 BASE = "a100_sxm4_80gb"
 HOST, PRODUCTS = FACTORS[:2]
-TRUE = {HOST: np.log(4), PRODUCTS: np.log(0.95)}
+TRUE = {HOST: np.log(4), PRODUCTS: np.log(0.97)}
 
 
 @cache
@@ -52,7 +52,7 @@ def scenarios() -> tuple[Scenario, ...]:
 @cache
 def true_seconds() -> tuple[float, ...]:
     base = Base.load(BASE)
-    factors = [entries for entries in entries_to_fit(base) if entries.factor in TRUE]
+    factors = [entries for entries in entries_to_fit(base, 0.1) if entries.factor in TRUE]
     profile = scaled_profile(base.profile, factors, [TRUE[each.factor] for each in factors])
     return tuple(simulate(each, profile).iteration_time_s for each in scenarios())
 
@@ -85,7 +85,7 @@ def test_the_factors_of_a_known_machine_are_within_their_intervals() -> None:
         assert abs(value - true) <= 1.645 * deviation
     assert fit.comparison("fit", fit.fitted_s).mean_abs_error < 0.03
     assert fit.held_out.mean_abs_error < 0.05
-    assert fit.comparison("base", fit.before_s).mean_abs_error > 0.1
+    assert fit.comparison("base", fit.before_s).mean_abs_error > 0.08
 
 
 def test_two_wrong_runs_do_not_harm() -> None:
@@ -139,7 +139,7 @@ def test_one_run_moves_a_profile_towards_it_and_keeps_the_error_of_the_base() ->
 
 def test_no_factor_makes_an_illegal_profile() -> None:
     base = Base.load(BASE)
-    for entries in entries_to_fit(base):
+    for entries in entries_to_fit(base, 0.1):
         data = scaled_data(base.data, entries.factor, entries.upper, "trial", "trial")
         profile_of(data)
         assert entries.upper > 0 > entries.lower
@@ -147,14 +147,15 @@ def test_no_factor_makes_an_illegal_profile() -> None:
 
 def test_errors_that_a_base_states_narrow_its_priors() -> None:
     profile = load_profile(BASE)
-    assert PRODUCTS.width(profile) < PRODUCTS.default_width
+    assert PRODUCTS.least_width < PRODUCTS.width(profile, 1.0) < PRODUCTS.default_width
+    assert PRODUCTS.width(profile, 0.03) == 0.01
     name, *_ = PRODUCTS.entries
     only_one = replace(PRODUCTS, entries=(name,))
     speed = profile.gemm.in_situ_speed.model_copy(update={"fitted_on": None})
     unstated = profile.model_copy(
         update={"gemm": profile.gemm.model_copy(update={"in_situ_speed": speed})}
     )
-    assert only_one.width(unstated) == PRODUCTS.default_width
+    assert only_one.width(unstated, 1.0) == PRODUCTS.default_width
 
 
 def table(path: pathlib.Path, measured: list[MeasuredRun]) -> pathlib.Path:
