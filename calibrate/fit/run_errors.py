@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from calibrate.fit.from_runs import RunsFit
-from simtrain.hardware.validated_on import ValidatedOn, validated_on
+from simtrain.hardware.validated_on import MeasuredRuns, ValidatedOn, validated_on
 from simtrain.importing.runs.measured import MeasuredRun
 from simtrain.studies.validation import ValidatedRun, error_classes, validate_runs
 from simtrain.units import counted
+
+_MEAN_OF_SCALE, _WORST_OF_SCALE = 0.37, 1.07
+"""Half of the quantiles 75 % and 95 % of Student's distribution with four degrees of freedom."""
 
 
 def errors_of_fit(fit: RunsFit, cluster: str, base: str, source: str) -> ValidatedOn:
@@ -37,7 +41,7 @@ def errors_of_fit(fit: RunsFit, cluster: str, base: str, source: str) -> Validat
     else:
         remark = "the error of the base profile: one run cannot be cross-validated"
     groups = [
-        group.model_copy(update={"seen": "fitted", "remark": remark})
+        _not_below(group.model_copy(update={"seen": "fitted", "remark": remark}), fit.result.scale)
         for group in errors.measured_runs
     ]
     summary = f"{counted(len(runs), 'measured iteration')}, to which the profile is fitted."
@@ -47,6 +51,30 @@ def errors_of_fit(fit: RunsFit, cluster: str, base: str, source: str) -> Validat
             "summary": summary,
             "measured_runs": groups,
             "doubt": before.doubt if before else None,
+        }
+    )
+
+
+def _not_below(group: MeasuredRuns, scale: float) -> MeasuredRuns:
+    """Return a group of few runs with errors as large as those of further runs must be expected.
+
+    Intervals are twice as wide as the errors of few runs, which may be small by chance.
+
+    Args:
+        group: measured runs and their errors.
+        scale: scale of the errors, by the fit's runs and by earlier ones of the base.
+    """
+    if group.quantiles is not None:
+        return group
+    mean, worst = group.mean_error, group.worst_error
+    mean = max(mean, _MEAN_OF_SCALE * scale)
+    worst = math.copysign(max(abs(worst), _WORST_OF_SCALE * scale), worst)
+    remark = f"{group.remark}; errors of few runs count as no smaller than expected of further ones"
+    return group.model_copy(
+        update={
+            "mean_error": round(mean, 4),
+            "worst_error": round(worst, 4),
+            "remark": remark,
         }
     )
 

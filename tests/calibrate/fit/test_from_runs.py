@@ -12,7 +12,8 @@ import pytest
 from calibrate.fit.base import Base
 from calibrate.fit.factors import FACTORS, entries_to_fit, scaled_data, scaled_profile
 from calibrate.fit.from_runs import RunsFit, fit_runs
-from calibrate.fit.result import profile_of
+from calibrate.fit.result import fitted_to_runs_text, profile_of
+from calibrate.fit.run_errors import errors_of_fit
 from simtrain.errors import InputError
 from simtrain.hardware.entries import entries_of
 from simtrain.hardware.load import load_profile
@@ -21,6 +22,7 @@ from simtrain.importing.runs import MeasuredRun
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.studies.simulation import simulate
 from tests.helpers.command_line import call
+from tests.importing.test_megatron import PRINTED
 
 pytestmark = pytest.mark.slow
 
@@ -137,6 +139,27 @@ def test_one_run_moves_a_profile_towards_it_and_keeps_the_error_of_the_base() ->
     assert fit.held_out_s.tolist() == fit.before_s.tolist()
 
 
+def test_a_single_run_that_was_predicted_exactly_gives_no_narrow_interval(
+    tmp_path: pathlib.Path,
+) -> None:
+    scenario, output = scenarios()[0], tmp_path / "mine.yaml"
+    time_s = simulate(scenario).iteration_time_s
+    fit = fitted_to([MeasuredRun("exact", "", "", 1, scenario, time_s)])
+    output.write_text(fitted_to_runs_text(fit.data, ""), encoding="utf-8")
+    (group,) = errors_of_fit(fit, str(output), BASE, "one run").measured_runs
+    assert group.num_runs == 1 and group.seen == "fitted"
+    # Half of the 90 % interval, which is twice as wide as the errors of few runs.
+    assert 2 * abs(group.worst_error) > 0.1
+
+
+def test_two_fits_to_different_runs_agree_within_the_sum_of_their_intervals() -> None:
+    measured = runs(0)
+    first, second = (logarithms(fitted_to(measured[start::2])) for start in (0, 1))
+    for label, (value, deviation) in first.items():
+        other, other_deviation = second[label]
+        assert abs(value - other) <= 1.645 * (deviation + other_deviation)
+
+
 def test_no_factor_makes_an_illegal_profile() -> None:
     base = Base.load(BASE)
     for entries in entries_to_fit(base, 0.1):
@@ -196,6 +219,16 @@ def test_the_command_fits_one_iteration_of_a_scenario(tmp_path: pathlib.Path) ->
         for cluster in (BASE, output)
     )
     assert before < after < 1.3
+
+
+def test_the_command_reads_a_log_of_megatron(tmp_path: pathlib.Path) -> None:
+    log, output = tmp_path / "train.log", tmp_path / "mine.yaml"
+    line = " iteration 1/ 100 | elapsed time per iteration (ms): 9000.0 | loss: 1.0 |\n"
+    log.write_text(PRINTED + line, encoding="utf-8")
+    done = call("calibrate", "from-runs", str(log), "--base", BASE, "-o", str(output))
+    assert done.exit_code == 0, done.stderr
+    assert "errors of 1 run" in done.stdout
+    assert "a run of train.log" in load_profile(output).description
 
 
 @pytest.mark.parametrize(
