@@ -120,6 +120,41 @@ def memory(
 
 
 @app.command()
+def check(
+    device: Annotated[
+        Device | None, typer.Option(help="Device to check; cuda if there is one.")
+    ] = None,
+    as_json: JsonOption = False,
+    as_csv: CsvOption = False,
+    as_markdown: MarkdownOption = False,
+    table: TableOption = None,
+) -> None:
+    """Check in ten seconds whether a machine is ready to be measured.
+
+    Devices and their access to each other, clocks under load, and the times of a product, a copy
+    and an all-reduce, against the shipped profile of the same device. Says what to do if one is
+    off.
+
+    Several GPUs: torchrun --nproc-per-node 8 -m calibrate check
+
+    Exits with 4 if something is off.
+
+    Example: simtrain calibrate check
+    """
+    output = Output(as_json, as_csv, as_markdown, table)
+    require("checking a machine", "torch")
+    import torch
+
+    from calibrate.benchmarks.check import check_machine
+
+    ranks, outcome = check_machine(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    if ranks.is_first:
+        show(output, outcome, outcome.view)
+    if not outcome.ok:
+        raise typer.Exit(MISSED)
+
+
+@app.command()
 def measure(
     out: Annotated[Path, typer.Option(help="Folder of the measurements; made, or continued.")],
     quick: Annotated[
