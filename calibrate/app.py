@@ -40,6 +40,7 @@ from simtrain.errors import InputError
 
 if TYPE_CHECKING:
     from calibrate.fit.result import Fit
+    from simtrain.iteration.report.result import Result
 
 _LIMITS = Limits()
 _QUICK_MINUTES = 2.0
@@ -173,6 +174,17 @@ def measure(
     only: Annotated[
         list[Part] | None, typer.Option(help="Measure only this part. May be repeated.")
     ] = None,
+    scenario: Annotated[
+        str | None,
+        typer.Option(
+            "--for",
+            metavar="<scenario>",
+            help="Divide the time by what an iteration of this scenario waits for.",
+        ),
+    ] = None,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Print what would be measured and how long, and stop.")
+    ] = False,
 ) -> None:
     """Measure this machine: matrix products, kernels, collectives, layers, training.
 
@@ -187,6 +199,7 @@ def measure(
     require("measuring a machine", "torch")
     import torch
 
+    from calibrate.benchmarks.measure import SHARES
     from calibrate.benchmarks.measure import measure as measure_machine
     from calibrate.benchmarks.products import multiplies_fp8
 
@@ -196,8 +209,15 @@ def measure(
     limit = default if minutes is None else minutes
     if not limit > 0:
         raise InputError.of("E904", f"--minutes is {minutes:g}", fix="write a number above 0")
+    from calibrate.benchmarks.plan import plan_measurement, weights_for
+
+    weights = weights_for(_simulated(scenario)) if scenario else SHARES
+    sizes = sizes_for(chosen, quick=quick)
+    if plan:
+        show_view(Output(), plan_measurement(out, chosen, sizes, parts, limit, weights).view())
+        return
     try:
-        run = measure_machine(out, chosen, sizes_for(chosen, quick=quick), parts, limit, dtype)
+        run = measure_machine(out, chosen, sizes, parts, limit, dtype, weights=weights)
     except KeyboardInterrupt as error:
         print(f"stopped; the same command measures what {out} lacks", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from error
@@ -385,6 +405,18 @@ def from_runs(
     write_text(errors_file, errors_text(errors), "the errors")
     show_view(Output(), fitted.view())
     print(f"wrote {output} and {errors_file}")
+
+
+def _simulated(scenario: str) -> Result:
+    """Simulate an iteration of a scenario, on its own cluster.
+
+    Raises:
+        InputError: as `simulate`.
+    """
+    from simtrain.scenario import load_scenario
+    from simtrain.studies.simulation import simulate
+
+    return simulate(load_scenario(scenario))
 
 
 def _words(paths: Iterable[Path], options: Iterable[tuple[str, object]]) -> str:

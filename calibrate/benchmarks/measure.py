@@ -43,7 +43,7 @@ _CONDITIONS = (
     *("clocks.sm", "clocks.mem", "clocks.max.sm"),
     *("temperature.gpu", "power.draw", "power.limit"),
 )
-_SHARES = {
+SHARES = {
     Part.PRODUCTS: 2,
     Part.KERNELS: 3,
     Part.COLLECTIVES: 2,
@@ -82,12 +82,13 @@ def measure(
     minutes: float = math.inf,
     dtype: Compute | None = None,
     clock: Callable[[], float] = time.monotonic,
+    weights: Mapping[Part, float] = SHARES,
 ) -> Measured:
     """Measure the points whose records `folder` lacks, on "cuda" or "cpu".
 
     Then measure the doubtful ones again: the machine may have been busy for a moment. After
-    `minutes` by the `clock` no further point begins; each part has its share of them. A trial
-    chooses the data type unless `dtype` is given.
+    `minutes` by the `clock` no further point begins; each part has its share of them, by its
+    weight. A trial chooses the data type unless `dtype` is given.
 
     Raises:
         InputError: E702, no GPU; E714, no NCCL; E715, another rank or torchrun died; E716, one
@@ -108,7 +109,7 @@ def measure(
         watch = Watch(sizes, timer)
         shares = [
             Share(
-                _SHARES[part],
+                weights[part],
                 [p for p in points_of([part], sizes, timer) if p.identity not in known],
             )
             for part in Part

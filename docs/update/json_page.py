@@ -13,6 +13,7 @@ from typing import Any, Literal, Union
 
 from pydantic import BaseModel
 
+from calibrate.benchmarks.check import SelfTest
 from calibrate.memory.cases import MemoryComparison
 from calibrate.validation.profile import Validation as ProfileValidation
 from simtrain.base.plain_data import SCHEMA_VERSION, SPLICED, PlainData, json_fields
@@ -55,6 +56,7 @@ COMMANDS: dict[str, type] = {
     "reproduce all": AllTargets,
     "calibrate validate": ProfileValidation,
     "calibrate memory": MemoryComparison,
+    "calibrate check": SelfTest,
 }
 """The class of each command's output."""
 
