@@ -15,7 +15,7 @@ from calibrate.benchmarks.measure import header
 from calibrate.benchmarks.products import product_runs
 from calibrate.benchmarks.ranks import Ranks, joined
 from calibrate.benchmarks.timing import Timer, random_data
-from calibrate.fit.base import describes
+from calibrate.records.device_names import describes
 from calibrate.records.schema import GemmWork
 from simtrain.base.mesh import Group
 from simtrain.base.plain_data import PlainData, keys

@@ -1,13 +1,13 @@
 """The profile that gives the entries that were not measured, each with its source."""
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from calibrate.fit.entry import Data
+from calibrate.records.device_names import describes
 from calibrate.records.schema import GemmRecord, Header, Measurement, rate_of
 from simtrain.base.resources import find_profile, list_profiles
 from simtrain.base.strict_yaml import load_document
@@ -16,14 +16,6 @@ from simtrain.hardware.profile import HardwareProfile
 
 CPU_BASE = Path(__file__).parents[1] / "cpu_base.yaml"
 """A profile of two threads of a CPU, measured by `python -m calibrate measure --quick`."""
-
-
-def describes(profile: str, device: str) -> bool:
-    """Whether a profile's name is of a device's GPU and form: an H200 is no h20, nor of a gh200."""
-    model, *others = profile.upper().split("_")
-    is_card = "PCIE" in device.upper()
-    named = re.search(rf"(?<![A-Z]){model}(?!\d)", device.upper())
-    return named is not None and ("PCIE" in others) == is_card
 
 
 @dataclass(frozen=True, slots=True)

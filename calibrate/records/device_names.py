@@ -1,0 +1,11 @@
+"""Profiles by the names that devices give themselves."""
+
+import re
+
+
+def describes(profile: str, device: str) -> bool:
+    """Whether a profile's name is of a device's GPU and form: an H200 is no h20, nor of a gh200."""
+    model, *others = profile.upper().split("_")
+    is_card = "PCIE" in device.upper()
+    named = re.search(rf"(?<![A-Z]){model}(?!\d)", device.upper())
+    return named is not None and ("PCIE" in others) == is_card
