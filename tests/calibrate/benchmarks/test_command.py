@@ -48,7 +48,7 @@ def test_more_processes_than_gpus_or_missing_nccl_are_refused(
 
 
 def test_an_interrupt_prints_how_to_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: object) -> None:
+    def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("calibrate.benchmarks.measure.measure", interrupted)
