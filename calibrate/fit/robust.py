@@ -10,7 +10,7 @@ highest posterior density (iteratively reweighted Gauss-Newton steps; Lange, Lit
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,12 +62,22 @@ class Estimate:
         deviations: standard deviations of their posterior, by linearisation.
         scale: scale of the errors.
         weights: how much each observation counts, from 0 to 1.25; shape (observations,).
+        ratios: the logarithms at the values; shape (observations,).
+        slopes: their derivatives by the parameters; shape (observations, parameters).
     """
 
     values: Floats
     deviations: Floats
     scale: float
     weights: Floats
+    ratios: Floats
+    slopes: Floats
+
+    def near(self, values: Floats, numbers: Sequence[int]) -> Floats:
+        """Return the logarithms of some observations at other values, by linearisation."""
+        kept = np.array(numbers)
+        ratios: Floats = self.ratios[kept] + self.slopes[kept] @ (values - self.values)
+        return ratios
 
 
 def estimate(problem: Problem, start: Floats | None = None) -> Estimate:
@@ -102,7 +112,7 @@ def estimate(problem: Problem, start: Floats | None = None) -> Estimate:
     num_observations = _WEIGHT_OF_SCALE + len(ratios)
     scale *= math.sqrt(num_observations / (num_observations - num_fitted))
     deviations = _deviations(problem, slopes, scale)
-    return Estimate(values, deviations, scale, _weights(ratios, scale))
+    return Estimate(values, deviations, scale, _weights(ratios, scale), ratios, slopes)
 
 
 def _start(problem: Problem) -> Floats:
