@@ -335,6 +335,37 @@ def nccl_tests(
     _write(fitted, adapted_text(fitted.data, _words(logs, options)), output)
 
 
+@app.command("from-trace")
+def from_trace(
+    traces: Annotated[
+        list[Path], typer.Argument(help="Traces of PyTorch's profiler: JSON, packed or not.")
+    ],
+    out: Annotated[Path, typer.Option(help="Folder of measurements; made, or added to.")],
+    gpus_per_node: Annotated[int, typer.Option(min=1, help="GPUs of a node.")] = 8,
+) -> None:
+    """Read products, attention and collectives from traces of your own runs.
+
+    `fit` makes a profile of them; what a trace does not have is copied from its --base. Kernels
+    inside a run are slower than alone, and collectives wait for the slowest rank: only the faster
+    half of their times counts. Shapes need record_shapes=True.
+
+    Example: simtrain calibrate from-trace rank0.json.gz --out my_trace
+    """
+    from calibrate.records.file import RecordFile, identity
+    from calibrate.records.kineto import read_trace
+    from simtrain.units import format_seconds
+
+    for path in traces:
+        trace = read_trace(path, gpus_per_node)
+        file = RecordFile(out, trace.header)
+        new = [record for record in trace.records if identity(record) not in file.known]
+        for record in new:
+            file.write(record)
+        print(f"{path}: {len(new)} records of {trace.header.device} added to {out}")
+        for reason, seconds in sorted(trace.left_out.items(), key=lambda item: -item[1]):
+            print(f"left out: {format_seconds(seconds)} of {reason}")
+
+
 @app.command("from-runs")
 def from_runs(
     runs: Annotated[

@@ -31,8 +31,8 @@ layers,hidden,heads,seq,gpus,global_batch,iteration_s
 """
 LONG = {"explore", "calibrate measure", "calibrate fit", "calibrate validate", "calibrate memory"}
 """Commands that take more than three seconds; other tests run them."""
-MEASURED = {"calibrate nccl-tests"}
-"""Commands that read what nccl-tests printed; tests/calibrate runs them."""
+MEASURED = {"calibrate nccl-tests", "calibrate from-trace"}
+"""Commands that read what other programs measured; tests/calibrate runs them."""
 
 
 def examples() -> dict[str, list[list[str]]]:
