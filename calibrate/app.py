@@ -335,6 +335,34 @@ def nccl_tests(
     _write(fitted, adapted_text(fitted.data, _words(logs, options)), output)
 
 
+@app.command()
+def products(
+    tables: Annotated[list[Path], typer.Argument(help="Tables of timed matrix products: CSV.")],
+    base: Annotated[Path, typer.Option(help="Profile of the GPU that they were timed on.")],
+    out: Annotated[Path, typer.Option(help="Folder of measurements; made, or added to.")],
+) -> None:
+    """Read matrix products from tables, such as those of cuBLAS benchmarks.
+
+    Columns: m, n, k; time_s, time_ms, time_us or tflops; and batch, layout (TN forward, NN input
+    gradient, NT weight gradient) and dtype if they are not those of a product forward in bf16.
+    `fit` with the same --base makes a profile: its products are the table's, all else the base's.
+
+    Example: simtrain calibrate products cublas.csv --base h100_sxm --out my_products
+    """
+    from calibrate.records.file import RecordFile, identity
+    from calibrate.records.product_tables import header_like, read_products
+    from simtrain.hardware.load import load_profile
+
+    header = header_like(load_profile(base), f"products {_words(tables, ())}")
+    read = {path: read_products(path) for path in tables}
+    file = RecordFile(out, header)
+    for path, records in read.items():
+        new = [record for record in records if identity(record) not in file.known]
+        for record in new:
+            file.write(record)
+        print(f"{path}: {len(new)} products added to {out}")
+
+
 @app.command("from-trace")
 def from_trace(
     traces: Annotated[

@@ -31,7 +31,7 @@ layers,hidden,heads,seq,gpus,global_batch,iteration_s
 """
 LONG = {"explore", "calibrate measure", "calibrate fit", "calibrate validate", "calibrate memory"}
 """Commands that take more than three seconds; other tests run them."""
-MEASURED = {"calibrate nccl-tests", "calibrate from-trace"}
+MEASURED = {"calibrate nccl-tests", "calibrate from-trace", "calibrate products"}
 """Commands that read what other programs measured; tests/calibrate runs them."""
 
 

@@ -37,7 +37,7 @@ WITHOUT_TABLES = {
     *("explain", "explore", "init", "report", "schedule", "schema", "timeline", "profile check"),
     *("import megatron", "import hf", "import torchtitan"),
     *("calibrate fit", "calibrate from-runs", "calibrate measure", "calibrate nccl-tests"),
-    "calibrate from-trace",
+    *("calibrate from-trace", "calibrate products"),
 }
 """Commands that print no table, or write a file."""
 
