@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar
@@ -11,7 +11,7 @@ from simtrain.base.plain_data import PlainData, keys
 from simtrain.hardware.contradictions import SET_IN_SCENARIO
 from simtrain.hardware.entries import entries_of
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.hardware.validated_on import ValidatedOn, error_text, validated_on
+from simtrain.hardware.validated_on import MeasuredRuns, ValidatedOn, error_text, validated_on
 
 _WITHOUT_SECONDS = ("running_costs.", "cluster.num_nodes")
 """Entries that no duration depends on: another price leaves the evidence as it is."""
@@ -79,12 +79,13 @@ def changed_entries(profile: HardwareProfile) -> list[str]:
     ]
 
 
-def evidence_of(profile: HardwareProfile, cluster: str) -> Evidence:
+def evidence_of(profile: HardwareProfile, cluster: str, software: str | None = None) -> Evidence:
     """Collect the evidence for a profile from its entries and its file of errors.
 
     Args:
         profile: the profile, with a scenario's overrides applied.
         cluster: its name or path.
+        software: the stack whose measured iterations count, if there are any; by default all.
 
     Raises:
         InputError: there is no such profile, or its file of errors is bad.
@@ -92,7 +93,8 @@ def evidence_of(profile: HardwareProfile, cluster: str) -> Evidence:
     entries, changed = dict(entries_of(profile)), changed_entries(profile)
     num_fitted = sum(entry.fitted_on is not None for entry in entries.values())
     errors = validated_on(cluster)
-    groups = errors.measured_runs if errors and not changed else ()
+    groups = errors.measured_runs if errors and not changed else []
+    groups = [group for group in groups if group.software == software] or groups
     num_runs = sum(group.num_runs for group in groups)
     if profile.calibrated and errors and errors.doubt:
         level = EvidenceLevel.UNCERTAIN
@@ -100,28 +102,28 @@ def evidence_of(profile: HardwareProfile, cluster: str) -> Evidence:
         level = EvidenceLevel.DATASHEET
     else:
         level = EvidenceLevel.JUDGED if num_runs else EvidenceLevel.FITTED
-    words = "; ".join(_words(level, errors, num_runs, f"{num_fitted} of {len(entries)}", changed))
+    words = "; ".join(_words(level, errors, groups, f"{num_fitted} of {len(entries)}", changed))
     return Evidence(cluster, level, num_runs, words)
 
 
 def _words(
     level: EvidenceLevel,
     errors: ValidatedOn | None,
-    num_runs: int,
+    groups: Sequence[MeasuredRuns],
     num_fitted: str,
     changed: list[str],
 ) -> Iterator[str]:
     """Yield the statements of a text of evidence."""
+    num_runs = sum(group.num_runs for group in groups)
     if level is EvidenceLevel.DATASHEET:
         yield "not calibrated, its numbers are a datasheet's"
     elif level is EvidenceLevel.UNCERTAIN and errors:
         yield f"uncertain, {errors.doubt}"
     elif not num_runs:
         yield f"fitted on kernels and collectives ({num_fitted} entries)"
-    if num_runs and errors:
-        runs = errors.measured_runs
-        mean = sum(group.num_runs * group.mean_error for group in runs) / num_runs
-        worst = max((group.worst_error for group in runs), key=abs)
+    if num_runs:
+        mean = sum(group.num_runs * group.mean_error for group in groups) / num_runs
+        worst = max((group.worst_error for group in groups), key=abs)
         errors_in_words = f"mean |error| {error_text(mean)}, worst {error_text(worst)}"
         yield f"judged on {num_runs} measured iterations, {errors_in_words}"
     elif changed:

@@ -317,5 +317,6 @@ def _remarks(named: dict[str, ScenarioColumn]) -> Iterable[str]:
             yield f"{name} does not fit in memory."
     results = [column.result for column in named.values()]
     yield from sentences_of(
-        evidence_of(result.profile, result.scenario.cluster) for result in results
+        evidence_of(result.profile, result.scenario.cluster, result.scenario.software.stack)
+        for result in results
     )

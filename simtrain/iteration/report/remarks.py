@@ -67,7 +67,7 @@ class RunReport(PlainData):
 
 def evidence_for(result: Result) -> Evidence:
     """Return what predictions with the result's hardware profile rest on."""
-    return evidence_of(result.profile, result.scenario.cluster)
+    return evidence_of(result.profile, result.scenario.cluster, result.scenario.software.stack)
 
 
 def validation_for(result: Result) -> ValidatedOn | None:

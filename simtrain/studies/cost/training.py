@@ -187,6 +187,6 @@ def training_cost(
         node_energy_j=node.value * num_nodes * time_s if node else None,
         sources=sources,
         missing=tuple(name for name in entries if name not in sources),
-        evidence=evidence_of(profile, scenario.cluster),
+        evidence=evidence_of(profile, scenario.cluster, scenario.software.stack),
         interval=predicted_interval(scenario, profile, iteration_time_s, extrapolated),
     )

@@ -90,7 +90,7 @@ class SearchResult(PlainData):
     @property
     def evidence(self) -> Evidence:
         """What predictions with the profile rest on."""
-        return evidence_of(self.profile, self.base.cluster)
+        return evidence_of(self.profile, self.base.cluster, self.base.software.stack)
 
     @property
     def interval(self) -> Interval:
