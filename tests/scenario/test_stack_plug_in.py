@@ -57,4 +57,4 @@ def test_a_remedy_names_a_stack_that_states_what_it_supports(checkout: Checkout)
     code = "from simtrain.scenario.software import stacks_with as s; print(s('fp8_library', "
     outcome = checkout.spawn("-c", f"{code}'transformer_engine'))").stdout
     # The paper's stack assumes its fp8.
-    assert outcome == "['megatron_core', 'nemo', 'megatron_2022']\n"
+    assert outcome == "['megatron_core', 'nemo', 'llm_foundry', 'megatron_2022']\n"
