@@ -247,6 +247,7 @@ GPUS = ("gpus", "num_gpus", "world_size")
 HARDWARE = ("hardware", "gpu", "cluster")
 OUTCOMES = ("outcome", "status")
 NOTES = ("notes", "note", "remark", "flag")
+SOURCES = ("source", "task")
 FRAMEWORKS = ("framework", "software", "group")
 GATED = ("gated_mlp", "swiglu")
 MICROBATCHES = ("microbatches", "num_microbatches")
@@ -262,6 +263,7 @@ OTHERS = frozenset(
             HARDWARE,
             OUTCOMES,
             NOTES,
+            SOURCES,
             FRAMEWORKS,
             GATED,
             MICROBATCHES,

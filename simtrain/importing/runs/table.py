@@ -48,6 +48,8 @@ _RANKS = tuple(f"parallelism.{axis}" for axis in ("tensor", "context", "pipeline
 _GATED = ("swiglu", "geglu")
 _RECIPE_OF: dict[str, Fields] = {"torchao": {"precision.fp8_recipe": "tensorwise"}}
 """What a library of fp8 does unless told otherwise, if it is not what scenarios do."""
+_LORA = re.compile(r"\blora\b", re.IGNORECASE)
+_FINE_TUNING = re.compile(r"\bsft\b", re.IGNORECASE)
 _SCHEDULE = re.compile(r"\bschedule=(?P<name>[\w-]+)")
 _ADAPTERS = re.compile(r"\b(?P<number>\d{1,2}) ?x ?(?P<gbits>\d{2,4}) ?Gb(?:it)?(?:/s|ps)?\b")
 _USUAL_GB = {
@@ -151,6 +153,7 @@ class _Table:
                 raise _RefusedRow(f"the same as line {seen[key]}")
             seen[key] = line
             row.check_hardware(settings.cluster)
+            row.check_weights()
             peak_bytes, peak_of = row.measured(columns.PEAKS)
             measured = replace(
                 run,
@@ -242,6 +245,15 @@ class _Row:
             if cluster in list_profiles() and profile != cluster:
                 which = f"whose profile is {profile}" if profile else "of which there is no profile"
                 raise _RefusedRow(f"measured on {machine}, {which}")
+
+    def check_weights(self) -> None:
+        """Refuse a row whose weights are frozen beside adapters: they have no gradients.
+
+        Text that names both LoRA and SFT describes a table of both kinds of runs, not the row.
+        """
+        for text in map(self.cells.get, (*columns.SOURCES, *columns.NOTES)):
+            if text and _LORA.search(text) and not _FINE_TUNING.search(text):
+                raise _RefusedRow("trains adapters alone (LoRA), without gradients of weights")
 
     def scenario(
         self, model: str, settings: RunSettings, location: Location
