@@ -9,6 +9,7 @@ import math
 import shlex
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -238,14 +239,14 @@ def validate(
     profile: Annotated[str, typer.Argument(help="Name or file of a hardware profile.")],
     measurements: Annotated[Path, typer.Argument(help="Folder that `measure` wrote.")],
     layers_mean: Annotated[
-        float, typer.Option(help="Largest mean |error| of layers, in percent.")
-    ] = 100 * _LIMITS.layers_mean,
+        float | None, typer.Option(help="Largest mean |error| of layers, in percent.")
+    ] = None,
     layers_worst: Annotated[
-        float, typer.Option(help="Largest |error| of a layer's pass, in percent.")
-    ] = 100 * _LIMITS.layers_worst,
+        float | None, typer.Option(help="Largest |error| of a layer's pass, in percent.")
+    ] = None,
     iterations_worst: Annotated[
-        float, typer.Option(help="Largest |error| of an iteration, in percent.")
-    ] = 100 * _LIMITS.iterations_worst,
+        float | None, typer.Option(help="Largest |error| of an iteration, in percent.")
+    ] = None,
     memory_worst: Annotated[
         float, typer.Option(help="Largest |error| of a memory peak, in percent.")
     ] = 100 * _LIMITS.memory_worst,
@@ -259,7 +260,8 @@ def validate(
 ) -> None:
     """Compare a profile's predictions with measured layers and iterations that no fit used.
 
-    Exits with 4 if an error is above its threshold.
+    Nine of ten times must be within the interval that the profile states; limits of layers or
+    iterations take its place. Exits with 4 if an error is above its limit.
 
     Example: simtrain calibrate validate my_node.yaml measured --out pictures
     """
@@ -269,9 +271,16 @@ def validate(
     from simtrain.hardware.load import load_profile
 
     output = Output(as_json, as_csv, as_markdown, table)
-    percent = layers_mean, layers_worst, iterations_worst, memory_worst
-    limits = Limits(*(value / 100 for value in percent))
-    validation = validate_profile(load_profile(profile), *read_records(measurements), limits)
+    loaded, memory = load_profile(profile), memory_worst / 100
+    chosen = layers_mean, layers_worst, iterations_worst
+    if chosen == (None, None, None):
+        limits = replace(Limits.of(loaded), memory_worst=memory)
+    else:
+        layers_mean, layers_worst, iterations_worst = (
+            None if percent is None else percent / 100 for percent in chosen
+        )
+        limits = Limits(layers_mean, layers_worst, iterations_worst, memory)
+    validation = validate_profile(loaded, *read_records(measurements), limits)
     if out is not None:
         make_picture_folder(out)
         write_validation_picture(validation, limits, out, profile)

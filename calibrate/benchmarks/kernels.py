@@ -24,6 +24,7 @@ from calibrate.benchmarks.timing import RandomData, Run, Timer, random_data, sum
 from calibrate.records.file import Point
 from calibrate.records.schema import AttentionRecord, HostRecord, KernelRecord, LaunchRecord
 from calibrate.torch_model.adam import MixedPrecisionAdam, fused_adam
+from calibrate.torch_model.gpt import cross_entropy
 from calibrate.torch_model.kernels import rms_norm, rotated, swiglu
 from calibrate.torch_model.layer import (
     bias_dropout_residual,
@@ -41,6 +42,7 @@ Shape = tuple[int, ...]
 _ROWS: Shape = (_WIDTH,)
 _WIDE_ROWS: Shape = (2 * _WIDTH,)
 _SCORES: Shape = (256, 256)
+_LOGITS: Shape = (1, _WIDTH)
 _BIAS: Shape = ()
 _NUM_LAUNCHES = 1000
 _NUM_LAUNCH_SAMPLES = 20
@@ -122,6 +124,10 @@ def _rotate(values: Tensor) -> Tensor:
     return rotated(values.unsqueeze(1), _HEAD_SIZE)
 
 
+def _loss(logits: Tensor) -> Tensor:
+    return cross_entropy(logits, logits.new_zeros(logits.shape[:-1], dtype=torch.long))
+
+
 def _bias_gelu(values: Tensor, bias: Tensor) -> Tensor:
     return functional.gelu(values.add_(bias), approximate="tanh")
 
@@ -152,6 +158,12 @@ def _adam_moves(element_bytes: int) -> float:
     return _ADAM_BYTES + 4 + cast
 
 
+def _loss_moves(element_bytes: int) -> float:
+    """Three passes over fp32 logits read and write, two only read; 16-bit logits are cast."""
+    cast = 4 + element_bytes if element_bytes < 4 else 0
+    return 3 * 8 + 2 * 4 + cast
+
+
 _KERNELS: dict[str, tuple[Moved, Prepare]] = {
     "layer norm": (_moves(2), _op(_layer_norm, _ROWS, _BIAS)),
     "layer norm gradient": (_moves(3), _backward(_layer_norm, _ROWS, _BIAS)),
@@ -167,6 +179,7 @@ _KERNELS: dict[str, tuple[Moved, Prepare]] = {
     "softmax": (_moves(1.5), _op(_softmax, _SCORES)),
     "softmax dropout": (_moves(2, 1), _op(dropout, _SCORES)),
     "softmax gradient": (_moves(2), _backward(_softmax, _SCORES)),
+    "cross entropy": (_loss_moves, _op(_loss, _LOGITS)),
     "copy": (_moves(2), _copy),
     "Adam step": (_adam_moves, _adam_step),
 }

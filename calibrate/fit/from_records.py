@@ -189,7 +189,7 @@ class _Parts:
         """The errors of the parts; some have no rows."""
         shown, fp8 = list[Comparison](), self.products.fp8 if self.products else None
         if kernels := self.kernels:
-            shown += [kernels.fused, kernels.stream]
+            shown += kernels.comparisons
         if products := self.products:
             shown += [products.shapes, products.accumulating, products.batched, products.sustained]
         shown += [*self.cluster.comparisons]
@@ -288,6 +288,7 @@ class _Parts:
             "fused_bandwidth": bandwidth,
             "stream_bandwidth": stream(tera(kernels.stream_bytes_per_s, "B/s")),
             "kernel_latency": fused(micro(kernels.latency_s)),
+            "kernels": kernels.section(self.origin, in_situ.kernels),
         }
 
     def _fused_bytes_per_s(self, kernels: KernelFit, in_situ: InSitu) -> float:

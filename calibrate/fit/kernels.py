@@ -1,9 +1,10 @@
 """Fits memory-bound kernels of GPUs, and the host of an offloaded optimizer.
 
-Kernels have two bandwidths, and the latency of each kernel; the host has one bandwidth for copies
+Kernels have the bandwidth of their kind, and one latency; the host has one bandwidth for copies
 both ways, and one for Adam.
 """
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 
@@ -15,7 +16,6 @@ from calibrate.fit.entry import (
     measured,
     micro,
     microseconds,
-    minimise,
     published,
     round_significant,
     tera,
@@ -34,12 +34,29 @@ _HOST_WORK = {
     "to_host": "copies to the host",
     "adam": "Adam steps of the host",
 }
+_FORWARD, _BACKWARD = ("forward",), ("backward",)
+_NAMED = {
+    "layer norm": ("layer_norm", _FORWARD),
+    "layer norm gradient": ("layer_norm", _BACKWARD),
+    "RMS norm": ("rms_norm", _FORWARD),
+    "RMS norm gradient": ("rms_norm", _BACKWARD),
+    "SwiGLU": ("swiglu", _FORWARD),
+    "SwiGLU gradient": ("swiglu", _BACKWARD),
+    "rotation": ("rotary", _FORWARD + _BACKWARD),
+    "softmax": ("softmax", _FORWARD),
+    "softmax gradient": ("softmax", _BACKWARD),
+    "softmax dropout": ("dropout", _FORWARD),
+    "dropout gradient": ("dropout", _BACKWARD),
+    "cross entropy": ("cross_entropy", _FORWARD + _BACKWARD),
+}
+"""Measured kernels with an entry in `memory_bound.kernels`. The gradient of a rotation is one too,
+and that of the loss is passes of the same kind."""
 _Line = tuple[float, float]
 """Bytes/s and seconds of latency."""
 
 
 class KernelFit:
-    """The bandwidth of fused kernels and the latency, then the bandwidth of copies and optimizers.
+    """The latency of a kernel, then bandwidths net of it: of kernels by name, fused ones, streams.
 
     The memory is the datasheet's, or else as fast as the fastest kernel: longer kernels might be
     faster, by an unknown amount. No other bandwidth is above it.
@@ -54,37 +71,53 @@ class KernelFit:
         fused, stream = ([r for r in records if r.family == each] for each in ("fused", "stream"))
         require("fused kernels", len(fused), _FUSED, "kernels")
         require("copies and optimizer steps", len(stream), _STREAM, "kernels")
-        limit = datasheet_bytes_per_s
-        self.memory_bytes_per_s = most = limit or max(map(rate_of, records))
-        # The search starts at the rate of the larger kernels and half the shortest time.
-        timed = [(record, record.time.median_s) for record in fused]
-        start, start_s = median(map(rate_of, _larger_half(fused))), 0.5 * min(s for _, s in timed)
-        bandwidth, latency_s = minimise(
-            lambda x: (min(x[0] * start, most), x[1] * start_s),
-            (1.0, 1.0),
-            timed,
-            _seconds,
-            digits=8,  # the line is rounded, not its ratio to the start
-        )
-        self.fused_bytes_per_s = min(round_significant(bandwidth), most)
-        self.latency_s = round_significant(latency_s, 3)
-        # The median rate beyond the latency of kernels that are not mostly latency.
-        long = [r for r in stream if r.time.median_s > 2 * self.latency_s]
+        self.memory_bytes_per_s = datasheet_bytes_per_s or max(map(rate_of, records))
+        self.latency_s = _latency_s(records)
+        others = [record for record in fused if record.name not in _NAMED] or fused
+        self.fused_bytes_per_s, self.fused = self._fit("fused kernels", others)
+        self.stream_bytes_per_s, self.stream = self._fit("copies and optimizer steps", stream)
+        named = {name: [r for r in fused if r.name == name] for name in _NAMED}
+        self.named = {name: self._fit(name, times) for name, times in named.items() if times}
+
+    def _fit(self, title: str, records: Sequence[KernelRecord]) -> tuple[float, Comparison]:
+        """The median rate beyond the latency, of kernels that are not mostly latency."""
+        long = [r for r in records if r.time.median_s > 2 * self.latency_s]
         rates = [r.num_bytes / (r.time.median_s - self.latency_s) for r in long]
-        rate = round_significant(median(rates or map(rate_of, stream)))
-        self.stream_bytes_per_s = min(rate, self.memory_bytes_per_s)
-        latency_s, title = self.latency_s, "copies and optimizer steps"
-        self.fused = _times("fused kernels", fused, (self.fused_bytes_per_s, latency_s))
-        self.stream = _times(title, stream, (self.stream_bytes_per_s, latency_s))
+        rate = round_significant(median(rates or map(rate_of, records)))
+        rate = min(rate, self.memory_bytes_per_s)
+        return rate, _times(title, records, (rate, self.latency_s))
+
+    def section(self, origin: str, speed: float) -> Data:
+        """Bandwidths of kernels by name, `speed` times those alone: `memory_bound.kernels`."""
+        section = dict[str, Data]()
+        for name, (rate, compared) in self.named.items():
+            kernel, ways = _NAMED[name]
+            made = measured(origin, compared)(tera(round_significant(rate * speed), "B/s"))
+            section.setdefault(kernel, {}).update(dict.fromkeys(ways, made))
+        return section
+
+    @property
+    def comparisons(self) -> list[Comparison]:
+        """The errors of all kernels."""
+        return [self.fused, self.stream, *(compared for _, compared in self.named.values())]
+
+
+def _latency_s(records: Sequence[KernelRecord]) -> float:
+    """The median over kernels of the time that the line through two sizes has for no bytes."""
+    intercepts = []
+    for name in sorted({record.name for record in records}):
+        sizes = sorted((r for r in records if r.name == name), key=lambda record: record.num_bytes)
+        for small, large in itertools.pairwise(sizes):
+            if large.num_bytes > small.num_bytes:
+                further_s = large.time.median_s - small.time.median_s
+                s_per_byte = further_s / (large.num_bytes - small.num_bytes)
+                intercepts.append(small.time.median_s - s_per_byte * small.num_bytes)
+    return round_significant(max(median(intercepts or [0.0]), 0.0), 3)
 
 
 def _seconds(record: KernelRecord | HostRecord, line: _Line) -> float:
     bandwidth, latency_s = line
     return latency_s + record.num_bytes / bandwidth
-
-
-def _larger_half(records: Sequence[KernelRecord]) -> Sequence[KernelRecord]:
-    return sorted(records, key=lambda record: record.num_bytes)[len(records) // 2 :]
 
 
 def _times(title: str, records: Iterable[KernelRecord | HostRecord], line: _Line) -> Comparison:

@@ -117,13 +117,28 @@ class Training:
         """Average gradients over replicas; sum those of parameters that several ranks share."""
         torch._foreach_div_(self.optimizer.gradients, float(self.scenario.parallelism.data))
         if self.place.tensor.sequence_parallel:
-            # Gradients of layer norms and some biases cover only this rank's tokens.
-            for name, parameter in self.stage.named_parameters():
-                if not _is_divided(name, self.place.tensor):
-                    self.place.tensor.all_reduce(parameter.main_grad).wait()  # type: ignore[attr-defined]
+            self._sum_undivided_gradients()
         if self.place.ends is not None and self.scenario.model.tied_embeddings:
             table = self.stage.words if self.stage.first else self.stage.output
             dist.all_reduce(table.main_grad, group=self.place.ends)  # type: ignore[attr-defined]
+
+    def _sum_undivided_gradients(self) -> None:
+        """Sum gradients that cover only this rank's tokens: of layer norms and some biases.
+
+        One all-reduce has them all (Megatron-LM, `_allreduce_non_tensor_model_parallel_grads`).
+        """
+        gradients: list[Tensor] = [
+            parameter.main_grad  # type: ignore[attr-defined]
+            for name, parameter in self.stage.named_parameters()
+            if not _is_divided(name, self.place.tensor)
+        ]
+        joined = torch.cat([gradient.flatten() for gradient in gradients])
+        self.place.tensor.all_reduce(joined).wait()
+        parts = joined.split([gradient.numel() for gradient in gradients])
+        torch._foreach_copy_(
+            gradients,
+            [part.view_as(gradient) for part, gradient in zip(parts, gradients, strict=True)],
+        )
 
     @torch.no_grad()
     def clip_gradients(self) -> None:

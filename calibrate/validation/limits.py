@@ -2,30 +2,45 @@
 
 import math
 from dataclasses import asdict, dataclass
+from typing import Self
 
 from simtrain.errors import InputError, Problem
+from simtrain.hardware.profile import HardwareProfile
 
 _FIX = "write a percentage of 0 or more"
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Largest |errors| that are OK, as fractions; `memory_worst` is that of a peak.
+    """Largest |errors| that are OK, as fractions; None is no limit.
+
+    Args:
+        layers_mean, layers_worst, iterations_worst: of times.
+        memory_worst: of a peak.
+        nine_of_ten: of nine of ten times, instead of the limits of times.
 
     Raises:
         InputError: E730, one is not a number, infinite or negative.
     """
 
-    layers_mean: float = 0.03
-    layers_worst: float = 0.08
-    iterations_worst: float = 0.05
+    layers_mean: float | None = 0.03
+    layers_worst: float | None = 0.08
+    iterations_worst: float | None = 0.05
     memory_worst: float = 0.03
+    nine_of_ten: float | None = None
+
+    @classmethod
+    def of(cls, profile: HardwareProfile) -> Self:
+        """What a profile says of itself, or the usual limits if it says nothing."""
+        if profile.uncertainty is None:
+            return cls()
+        return cls(None, None, None, nine_of_ten=profile.uncertainty.value)
 
     def __post_init__(self) -> None:
         problems = [
             Problem("E730", f"--{name.replace('_', '-')} is {100 * value:g} %", fix=_FIX)
             for name, value in asdict(self).items()
-            if not 0 <= value < math.inf
+            if value is not None and not 0 <= value < math.inf
         ]
         if problems:
             raise InputError(problems)

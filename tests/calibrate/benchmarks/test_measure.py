@@ -87,7 +87,7 @@ def identities(folder: Path) -> Counter[str]:
 def test_a_complete_file_has_every_point_once(complete: Path) -> None:
     found, records = read_records(complete)
     kinds = Counter(each.kind for each in records)
-    assert kinds == {"gemm": 27, "kernel": 16, "attention": 4, "launch": 1, "layer": 12}
+    assert kinds == {"gemm": 27, "kernel": 17, "attention": 4, "launch": 1, "layer": 12}
     assert max(identities(complete).values()) == 1
     assert (found.backend, found.num_ranks, found.num_sms) == ("none", 1, 1)
     assert found.software["torch"] == torch.__version__
@@ -173,14 +173,14 @@ def test_several_ranks_run_all_five_strategies() -> None:
 def test_measuring_again_adds_nothing(complete: Path) -> None:
     before = (complete / FILE_NAME).read_bytes()
     again = measure(complete, "cpu", TINY, UNTRAINED)
-    assert (again.num_before, again.num_added) == (60, 0)
+    assert (again.num_before, again.num_added) == (61, 0)
     assert (complete / FILE_NAME).read_bytes() == before
 
 
 def test_an_incomplete_last_line_is_measured_again(complete: Path, tmp_path: Path) -> None:
     whole = (complete / FILE_NAME).read_bytes()
     (tmp_path / FILE_NAME).write_bytes(whole[:-7])
-    assert len(read_records(tmp_path)[1]) == 59
+    assert len(read_records(tmp_path)[1]) == 60
     assert measure(tmp_path, "cpu", TINY, UNTRAINED).num_added == 1
     assert identities(tmp_path) == identities(complete)
 
@@ -376,7 +376,7 @@ def test_one_process_notes_that_collectives_are_left_out(
     options = ("--device", "cpu", "--dtype", "bf16")
     done = call("calibrate", "measure", "--out", str(complete), *options, *only)
     assert done.exit_code == 0
-    assert "0 records in bf16 added to 60" in done.stdout
+    assert "0 records in bf16 added to 61" in done.stdout
     assert "collectives left out" in done.stdout
     assert "fp8 products left out: they need a GPU" in done.stdout
 

@@ -18,6 +18,7 @@ from calibrate.records.schema import (
 from calibrate.validation.limits import Limits
 from calibrate.validation.profile import validate_profile
 from simtrain.base.accuracy import Comparison, Pair
+from simtrain.base.entry import Entry
 from simtrain.errors import InputError
 from tests.helpers.command_line import Outcome, call
 from tests.helpers.toys import a100
@@ -176,6 +177,19 @@ def test_a_missed_threshold_is_named_and_exits_with_4(tmp_path: pathlib.Path) ->
     _, _, words = done.stdout.partition("FAILED: a100_sxm4_80gb on ")
     assert " ".join(words.split()).endswith("; above the limit: iterations")
     assert validate(folder, "--iterations-worst", "10").exit_code == 0
+
+
+@pytest.mark.parametrize(("slower", "misses"), [(1.25, []), (1.6, ["more than one of ten times"])])
+def test_nine_of_ten_times_are_within_the_interval_that_a_profile_states(
+    slower: float, misses: list[str]
+) -> None:
+    stated = Entry(value=0.3, source="made up")
+    profile = a100().model_copy(update={"uncertainty": stated})
+    records = [layer_record(layer("none"), slower=slower), iteration_record(iteration("none"))]
+    found = validate_profile(profile, HEADER, records, Limits.of(profile))
+    # Two passes of a layer, of which one is slower, and one iteration.
+    assert found.num_within == ((2 if misses else 3), 3)
+    assert found.misses == misses
 
 
 def test_a_profile_of_another_device_warns(tmp_path: pathlib.Path) -> None:
