@@ -1,11 +1,15 @@
 """The limits of errors in a validation."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import asdict, dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from simtrain.errors import InputError, Problem
-from simtrain.hardware.profile import HardwareProfile
+
+if TYPE_CHECKING:
+    from simtrain.hardware.profile import HardwareProfile
 
 _FIX = "write a percentage of 0 or more"
 

@@ -219,15 +219,22 @@ def print_page(page: RenderableType, width: int | None = None) -> None:
     emit_data("".join(f"{line.rstrip()}\n" for line in capture.get().split("\n")[:-1]))
 
 
-def print_or_write(text: str, file: Path | None, note: str = "") -> None:
-    """Print a scenario, or write it to a new file; `note` follows the name of the file."""
+def print_or_write(text: str, file: Path | None, note: str = "", command: str = "") -> None:
+    """Print a scenario, or write it to a new file, and a command that runs it.
+
+    Args:
+        text: the scenario.
+        file: where to write it; None prints it.
+        note: words after the name of the file.
+        command: what to do with it; by default, run it.
+    """
     from simtrain.base.output_folder import write_new
 
     if file is None:
         emit_data(text)
         return
     write_new(file, text)
-    emit(f"Wrote {file}{note}. Run it with: simtrain run {file}\n")
+    emit(f"Wrote {file}{note}. Run it with: {command or f'simtrain run {file}'}\n")
 
 
 def with_files(rows: Iterable[dict[str, Any]], files: Iterable[Path]) -> None:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.helpers.command_line import call, refused
 from tests.helpers.imported import BASE, GPT, written
@@ -97,6 +98,14 @@ def test_errors_have_their_place_and_a_fix(case: str) -> None:
     errors = refused("import", "megatron", written("run.sh", source))
     assert errors.startswith(head)
     assert excerpt in errors and "fix:" in errors
+
+
+def test_a_number_of_gpus_completes_a_script() -> None:
+    split = f"{BASE} --tensor-model-parallel-size 2"
+    scenario = yaml.safe_load(call("import", "megatron", split, "--gpus", "8").stdout)
+    assert (scenario["parallelism"]["data"], scenario["parallelism"]["tensor"]) == (4, 2)
+    errors = refused("import", "megatron", split, "--gpus", "7")
+    assert errors.startswith("E880 --gpus is 7, not a multiple of") and "--gpus 8" in errors
 
 
 def test_the_command_writes_a_file_or_prints_it() -> None:

@@ -12,7 +12,7 @@ from simtrain.importing.hugging_face.keys import FAMILIES, NOT_MODELLED, WITHOUT
 from simtrain.importing.hugging_face.mapping import import_hugging_face
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.scenario.model import LatentAttention
-from tests.helpers.command_line import refused
+from tests.helpers.command_line import call, refused
 from tests.helpers.toys import plan_of
 
 SIZES = {
@@ -200,12 +200,34 @@ def test_attention_and_mlp_side_by_side(config: dict[str, Any], norms: str, grou
     assert (model.parallel_attention_mlp, model.num_query_groups) == (norms, groups)
 
 
+def test_the_command_asks_for_what_a_config_does_not_say() -> None:
+    config = json.dumps(of("llama", max_position_embeddings=1 << 17))
+    Path("config.json").write_text(config, encoding="utf-8")
+    words = call("import", "hf", "config.json", "--out", "x.yaml").stdout
+    _, _, command = words.strip().partition("Run it with: simtrain ")
+    assert command.startswith("search x.yaml --gpus 8 --set model.seq_length=8192 ")
+    assert call(*command.split()).exit_code == 0
+    assert call("import", "hf", "config.json", "--gpus", "4", "--out", "y.yaml").stdout.endswith(
+        "Run it with: simtrain run y.yaml\n"
+    )
+
+
 WRONG = {
     "another model": (
-        of("olmo", alibi=True),
-        'config.json:2:16: E877 model_type is "olmo", which cannot be imported; it has keys '
+        of("opt", alibi=True),
+        'config.json:2:16: E877 model_type is "opt", which cannot be imported; it has keys '
         "that are not modelled: alibi",
         "Supported types: llama, mistral, qwen2, qwen3, gemma, gpt2, gpt_neox, falcon",
+    ),
+    "a model with other layers": (
+        of("qwen3_next"),
+        'config.json:2:16: E877 model_type is "qwen3_next": simtrain has no linear attention',
+        "docs/how_to/write_a_layer.md",
+    ),
+    "a model of images without its text model": (
+        {"model_type": "llama4"},
+        'config.json:2:16: E873 "text_config" is missing',
+        "copy the model's whole config.json",
     ),
     "no type": (SIZES, "config.json:1:1: E877 model_type is missing", "Supported types"),
     "an unknown key": (

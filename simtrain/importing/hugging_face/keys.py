@@ -39,6 +39,7 @@ _MAPPED = _MAPPED_BY_MOST | {
     "hidden_activation": Word("model.activation"),
     "attention_bias": Word("model.qkv_biases"),
     "mlp_bias": Word("model.biases"),
+    "use_qk_norm": Word("model.qk_norm"),
 }
 _MAPPED_LATENT = _MAPPED | {
     "q_lora_rank": Word("model.latent_attention.q_lora_rank"),
@@ -67,6 +68,13 @@ _EXPERTS_OF_DEEPSEEK = {
     "topk_method": Word("model.experts.router_bias"),
     "n_group": Word("model.experts.router_groups"),
     "topk_group": Word("model.experts.router_group_top_k"),
+}
+_EXPERTS_OF_LLAMA4 = {
+    "num_local_experts": Word("model.experts.num"),
+    "num_experts_per_tok": Word("model.experts.top_k"),
+    "intermediate_size": Word("model.experts.ffn_hidden_size"),
+    "intermediate_size_mlp": Word("model.ffn_hidden_size"),
+    "interleave_moe_layer_step": Word("model.experts.layer_frequency"),
 }
 _EXPERTS_OF_MIXTRAL = {
     "num_local_experts": Word("model.experts.num"),
@@ -104,11 +112,15 @@ class Family:
         defaults: default values of optional keys.
         fixed: fields of `model` that all models of the family share.
         mapped: the keys that set fields, without their defaults.
+        differs: what the family's layers have beside these fields, and its effect.
+        shared_expert: a shared expert is as wide as a routed one, without a key of its own.
     """
 
     defaults: dict[str, Any]
     fixed: dict[str, Any]
     mapped: Mapping[str, Word] = field(default_factory=lambda: _MAPPED)
+    differs: Mapping[str, str] = field(default_factory=dict)
+    shared_expert: bool = False
 
 
 _GATED = {
@@ -129,6 +141,21 @@ _LATENT_DEFAULTS = _UNTIED | {
     "qk_rope_head_dim": 64,
     "v_head_dim": 128,
 }
+
+_GEMMA = {"tie_word_embeddings": True, "hidden_activation": "gelu_pytorch_tanh", "head_dim": 256}
+_ELEMENTWISE = "slightly more elementwise work"
+_MORE_NORMS = {"norms after attention and after the MLP too": _ELEMENTWISE}
+_GLM = _UNTIED | {"head_dim": 128, "attention_bias": True, "partial_rotary_factor": 0.5}
+_DEEPSEEK_V3_DEFAULTS = (
+    _LATENT_DEFAULTS
+    | {"num_nextn_predict_layers": 0, "first_k_dense_replace": 3}
+    | {"n_routed_experts": 256, "num_experts_per_tok": 8}
+    | {"n_shared_experts": 1, "moe_intermediate_size": 2048}
+    | {"scoring_func": "sigmoid", "topk_method": "noaux_tc", "n_group": 8, "topk_group": 4}
+)
+_DEEPSEEK_V3 = Family(
+    _DEEPSEEK_V3_DEFAULTS, _GATED | {"qk_norm": True}, _MAPPED_LATENT | _EXPERTS_OF_DEEPSEEK
+)
 
 FAMILIES: dict[str, Family] = {
     "llama": Family(_UNTIED, _GATED),
@@ -156,6 +183,7 @@ FAMILIES: dict[str, Family] = {
             "tie_word_embeddings": True,
             "activation": "gelu",
             "parallel_attn": True,
+            "max_position_embeddings": 2048,
             "hidden_dropout": 0,
             "attention_dropout": 0,
         },
@@ -194,16 +222,92 @@ FAMILIES: dict[str, Family] = {
         _GATED | {"qk_norm": True},
         _MAPPED_LATENT | _EXPERTS_OF_DEEPSEEK,
     ),
-    "deepseek_v3": Family(
-        _LATENT_DEFAULTS
-        | {"num_nextn_predict_layers": 0, "first_k_dense_replace": 3}
-        | {"n_routed_experts": 256, "num_experts_per_tok": 8}
-        | {"n_shared_experts": 1, "moe_intermediate_size": 2048}
-        | {"scoring_func": "sigmoid", "topk_method": "noaux_tc", "n_group": 8, "topk_group": 4},
+    "deepseek_v3": _DEEPSEEK_V3,
+    "kimi_k2": _DEEPSEEK_V3,
+    "gemma2": Family(
+        _GEMMA | {"sliding_window": 4096, "sliding_window_pattern": 2},
+        _GATED,
+        differs=_MORE_NORMS | {"attention scores and logits are capped by tanh": _ELEMENTWISE},
+    ),
+    "gemma3_text": Family(
+        _GEMMA | {"sliding_window": 4096, "sliding_window_pattern": 6},
         _GATED | {"qk_norm": True},
-        _MAPPED_LATENT | _EXPERTS_OF_DEEPSEEK,
+        differs=_MORE_NORMS,
+    ),
+    "gpt_oss": Family(
+        _UNTIED
+        | {"head_dim": 64, "sliding_window": 128, "sliding_window_pattern": 2}
+        | {"num_local_experts": 128, "num_experts_per_tok": 4, "attention_bias": True},
+        _GATED | {"qkv_biases": True},
+        _MAPPED | _EXPERTS_OF_MIXTRAL,
+        {"biases of experts, and sinks of attention": _ELEMENTWISE},
+    ),
+    # Its norms have no weights: the bytes of RMS norms.
+    "olmo": Family(_UNTIED, _GATED),
+    # Its norms follow attention and MLP, and are as many.
+    "olmo2": Family(_UNTIED, _GATED | {"qk_norm": True}),
+    "olmo3": Family(_UNTIED | {"sliding_window_pattern": 4}, _GATED | {"qk_norm": True}),
+    "olmoe": Family(
+        _UNTIED | {"num_experts": 64, "num_experts_per_tok": 8},
+        _GATED | {"qk_norm": True},
+        _MAPPED
+        | {key: word for key, word in _EXPERTS_OF_MIXTRAL.items() if key != "num_local_experts"}
+        | {"num_experts": Word("model.experts.num")},
+    ),
+    "phi3": Family(_UNTIED, _GATED, _MAPPED | {"resid_pdrop": Word("model.hidden_dropout")}),
+    "granite": Family(_UNTIED, _GATED),
+    "seed_oss": Family(_UNTIED | {"head_dim": 128}, _GATED | {"qkv_biases": True}),
+    "smollm3": Family(_UNTIED | {"tie_word_embeddings": True}, _GATED),
+    "starcoder2": Family(
+        {"tie_word_embeddings": True, "hidden_act": "gelu_pytorch_tanh", "sliding_window": 4096},
+        _PLAIN | _BIASED,
+        _MAPPED
+        | {"residual_dropout": Word("model.hidden_dropout"), "use_bias": Word("model.biases")},
+    ),
+    "glm": Family(_GLM, _GATED | {"qkv_biases": True}),
+    "glm4": Family(_GLM, _GATED | {"qkv_biases": True}, differs=_MORE_NORMS),
+    "glm4_moe": Family(
+        _UNTIED
+        | {"n_routed_experts": 128, "num_experts_per_tok": 8, "n_shared_experts": 1}
+        | {"moe_intermediate_size": 1408, "first_k_dense_replace": 1, "head_dim": 128}
+        | {"scoring_func": "sigmoid", "topk_method": "noaux_tc", "n_group": 1, "topk_group": 1},
+        _GATED,
+        _MAPPED | _EXPERTS_OF_DEEPSEEK | {"num_nextn_predict_layers": Word("model.mtp_num_layers")},
+    ),
+    "llama4_text": Family(
+        _UNTIED
+        | {"num_local_experts": 16, "num_experts_per_tok": 1, "interleave_moe_layer_step": 1}
+        | {"head_dim": 128, "intermediate_size": 8192, "intermediate_size_mlp": 16384},
+        _GATED | {"qk_norm": True},
+        {key: word for key, word in _MAPPED.items() if key not in ("layer_types",)}
+        | _EXPERTS_OF_LLAMA4,
+        {"attention in chunks of 8,192 tokens in most layers": "less work on longer sequences"},
+        shared_expert=True,
     ),
 }
+
+MISSING = {
+    "qwen3_next": "linear attention (Gated DeltaNet) in most layers",
+    "qwen3_5": "linear attention (Gated DeltaNet) in most layers",
+    "deepseek_v32": "sparse attention, whose indexer chooses tokens",
+    "nemotron_h": "state-space layers (Mamba-2)",
+    "bamba": "state-space layers (Mamba-2)",
+    "granitemoehybrid": "state-space layers (Mamba-2)",
+    "jamba": "state-space layers (Mamba)",
+    "mamba": "state-space layers (Mamba)",
+    "mamba2": "state-space layers (Mamba-2)",
+    "falcon_h1": "state-space layers (Mamba-2)",
+    "minimax_m1": "linear attention (lightning attention)",
+    "rwkv": "recurrent layers (RWKV)",
+    "bert": "an encoder",
+    "t5": "an encoder and attention to it",
+    "bloom": "a bias by relative position in attention (ALiBi)",
+    "mpt": "a bias by relative position in attention (ALiBi)",
+    "mllama": "attention to an encoder of images",
+}
+"""What simtrain has no blocks for, by model type."""
+TEXT_MODELS = {"llama4": "llama4_text", "gemma3": "gemma3_text"}
+"""Types of models that read images too, and the type of the text model in `text_config`."""
 
 _GELUS = ("gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh")
 GATED_ACTIVATIONS = {"silu": "swiglu", "swish": "swiglu", **dict.fromkeys(_GELUS, "geglu")}
@@ -215,11 +319,13 @@ NOT_MODELLED: dict[str, Effect] = {
     ),
     "alibi": Effect("a bias by relative position in attention"),
     "bias": Effect("biases in all linear layers: slightly more elementwise work"),
-    "use_qk_norm": Effect("norms of queries and keys: slightly more elementwise work"),
     "rotary_pct": Effect("the rotary embedding rotates fewer channels", ("1.0", "1")),
     "partial_rotary_factor": Effect("the rotary embedding rotates fewer channels", ("1.0", "1")),
     "add_cross_attention": Effect("attention to an encoder"),
     "quantization_config": Effect("quantized weights"),
+    "use_mrope": Effect("rotary embeddings of three axes"),
+    "clip_qkv": Effect("queries, keys and values are clipped: slightly more elementwise work"),
+    "no_rope_layers": Effect("some layers have no rotary embedding: slightly less work"),
 }
 
 _WITHOUT_EFFECT = """
@@ -236,6 +342,14 @@ _WITHOUT_EFFECT = """
     output_router_logits norm_topk_prob aux_loss_alpha
     routed_scaling_factor seq_aux ep_size use_sliding_window logit_scale
     multi_query new_decoder_architecture num_ln_in_parallel_attn
+    attn_logit_softcapping final_logit_softcapping query_pre_attn_scalar cache_implementation
+    rope_local_base_freq use_bidirectional_attention swiglu_limit initial_context_length
+    experts_per_token original_max_position_embeddings embedding_multiplier logits_scaling
+    residual_multiplier attention_multiplier no_rope_layer_interval norm_type norm_epsilon
+    embedding_dropout scale_embedding attn_temperature_tuning attn_scale floor_scale
+    for_llm_compressor attention_chunk_size moe_layers no_rope_scaling rope_interleave mlp_dropout
+    weight_tying use_mup vision_config text_config image_token_index
+    boi_token_index eoi_token_index mm_tokens_per_image eom_token_index
 """
 WITHOUT_EFFECT = frozenset(_WITHOUT_EFFECT.split())
 

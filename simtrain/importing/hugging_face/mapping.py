@@ -8,15 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from simtrain.base.file_kinds import load_kind
-from simtrain.base.strict_yaml import Document, as_scalar
+from simtrain.base.strict_yaml import Document, as_scalar, section
 from simtrain.errors import InputError, Location, did_you_mean
 from simtrain.importing.draft import DEFAULT, Draft, padded_vocabulary
 from simtrain.importing.hugging_face.keys import (
     FAMILIES,
     GATED_ACTIVATIONS,
     LATENT_FIELDS,
+    MISSING,
     NOT_MODELLED,
     PLAIN_ACTIVATIONS,
+    TEXT_MODELS,
     Family,
     table_of,
 )
@@ -46,10 +48,24 @@ def import_hugging_face(
         fix = f"hf download {file} config.json --local-dir . && simtrain import hf config.json"
         raise InputError.of("E101", message, Location(file), fix)
     document = load_kind(Path(file), *HuggingFace.kinds)
+    if str(document.data.get("model_type")) in TEXT_MODELS:
+        document = _text_model(document)
     family = _family(document, file)
     draft = _ConfigDraft(document, family, file, tuple(overrides), ignore_unknown)
     draft.set_all()
     return draft.finished(draft.required)
+
+
+def _text_model(document: Document) -> Document:
+    """Return the config of the text model in that of a model which reads images too."""
+    text, kind = document.data.get("text_config"), TEXT_MODELS[document.data["model_type"]]
+    if not isinstance(text, dict):
+        place = document.positions.of_value(("model_type",))
+        fix = "copy the model's whole config.json"
+        raise InputError.of("E873", '"text_config" is missing', place, fix)
+    inner = section(document, ("text_config",))
+    outer = {key: document.data[key] for key in ("torch_dtype", "dtype") if key in document.data}
+    return Document(outer | {"model_type": kind} | inner.data, inner.positions)
 
 
 def _family(document: Document, file: str) -> Family:
@@ -57,6 +73,14 @@ def _family(document: Document, file: str) -> Family:
     if isinstance(kind, str) and kind in FAMILIES:
         return FAMILIES[kind]
     place = document.positions.of_value(("model_type",)) or Location(file)
+    if missing := MISSING.get(str(kind)):
+        raise InputError.of(
+            "E877",
+            f'model_type is "{kind}": simtrain has no {missing}',
+            place,
+            "write the layer as blocks of your own: docs/how_to/write_a_layer.md",
+            "importing it as another type would give a wrong time and memory",
+        )
     keys = [key for key in document.data if key in NOT_MODELLED]
     has = f"; it has keys that are not modelled: {', '.join(keys)}" if keys else ""
     raise InputError.of(
@@ -168,17 +192,23 @@ class _ConfigDraft(Draft):
             if self.value(field) is None and isinstance(hidden, int):
                 self.set_because(field, 4 * hidden, "default of transformers: 4 h")
             self.copy_by_key(field)
-        if key := self.key("model.seq_length"):
+        if (length := self.value("model.seq_length")) is not None:
             detail = "the longest sequence of the model"
-            self.set("model.seq_length", self.config[key], key, detail=detail)
+            key = self.key("model.seq_length") or ""
+            self.set("model.seq_length", length, key, detail=detail, otherwise=DEFAULT)
         self.copy_by_key("model.tied_embeddings")
         self._activation()
-        for name, value in (self.family.fixed | self._biases()).items():
+        shared = self.family.fixed | self._biases()
+        if (normed := self.config.get("use_qk_norm")) is not None:
+            shared["qk_norm"] = normed
+        for name, value in shared.items():
             self.set_by_key(f"model.{name}", value, f"as all models of {kind}")
         for name in ("hidden_dropout", "attention_dropout"):
             dropout = self.value(f"model.{name}") or 0
             is_number = isinstance(dropout, int | float)
             self.set_by_key(f"model.{name}", float(dropout) if is_number else dropout)
+        for what, effect in self.family.differs.items():
+            self.note(what, effect)
         if isinstance(tokens := self.value("model.vocab_size"), int):
             tensor = self.override("parallelism.tensor") or 1
             padded, detail = padded_vocabulary(tokens, 128 * tensor)
@@ -209,12 +239,14 @@ class _ConfigDraft(Draft):
         self.copy_by_key("model.experts.num", "model.experts.top_k", size_field)
         shared_field = "model.experts.shared_ffn_hidden_size"
         shared, size = self.value(shared_field), self.value(size_field)
+        if self.family.shared_expert:
+            shared = size
         if self.keys.get(shared_field) == "n_shared_experts":
             shared = self.config.get("n_shared_experts", shared)
             if isinstance(shared, int) and isinstance(size, int):
                 shared *= size
         if shared:
-            self.set_by_key(shared_field, shared)
+            self.set_by_key(shared_field, shared, f"as all models of {self.config['model_type']}")
         kind = self.config["model_type"]
         if kind == "qwen2_moe" and shared:
             self.set_because("model.experts.shared_gate", True, f"as all models of {kind}")

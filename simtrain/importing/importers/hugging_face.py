@@ -19,6 +19,7 @@ class HuggingFace(Importer):
     name = "hf"
     metavar = "CONFIG"
     argument = "config.json of a model."
+    is_model = True
     text = """Convert the config of a model on Hugging Face to a scenario.
 
     A comment on each field names the key that it comes from. A config does not contain the batch,

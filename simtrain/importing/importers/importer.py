@@ -30,6 +30,8 @@ class Importer(ABC):
     """The kinds of files that it reads. Errors about other files name the first."""
     reads_options: ClassVar[bool] = False
     """Whether the argument can be the options of another tool, which begin with "--"."""
+    is_model: ClassVar[bool] = False
+    """Whether a source describes a model alone, without GPUs and batch."""
 
     @abstractmethod
     def read(
@@ -46,3 +48,30 @@ class Importer(ABC):
         Raises:
             InputError: the source cannot be read, or has unknown or invalid settings.
         """
+
+    def read_on(
+        self,
+        gpus: int,
+        source: str,
+        overrides: Iterable[str] = (),
+        *,
+        ignore_unknown: bool = False,
+    ) -> tuple[Scenario, str]:
+        """Return what `read` does, with as many replicas as run on a number of GPUs.
+
+        Raises:
+            InputError: as `read`; E880, no number of replicas has these GPUs.
+        """
+        from simtrain.errors import InputError
+
+        overrides = tuple(overrides)
+        scenario, _ = self.read(source, overrides, ignore_unknown=ignore_unknown)
+        split = scenario.parallelism
+        replica = split.tensor * split.context * split.pipeline
+        data, rest = divmod(gpus, replica)
+        if rest or not data:
+            words = f"--gpus is {gpus}, not a multiple of tensor x context x pipeline ({replica})"
+            nearest = max(round(gpus / replica), 1) * replica
+            raise InputError.of("E880", words, fix=f"write --gpus {nearest}, or --set another")
+        replicas = f"parallelism.data={data}"
+        return self.read(source, (*overrides, replicas), ignore_unknown=ignore_unknown)
