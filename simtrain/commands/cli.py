@@ -43,6 +43,7 @@ _PANELS = {
         "init": f"{_COMMANDS}.scenarios:init",
         "schema": f"{_COMMANDS}.scenarios:schema",
         "import": f"{_COMMANDS}.importing:import_app",
+        "export": f"{_COMMANDS}.exporting:export_app",
     },
     "Measure": {"calibrate": "calibrate.app:app"},
 }

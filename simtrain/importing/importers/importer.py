@@ -30,6 +30,8 @@ class Importer(ABC):
     """The kinds of files that it reads. Errors about other files name the first."""
     reads_options: ClassVar[bool] = False
     """Whether the argument can be the options of another tool, which begin with "--"."""
+    written: ClassVar[str] = ""
+    """Help of `simtrain export NAME`, with an example; "" if scenarios cannot be written for it."""
     is_model: ClassVar[bool] = False
     """Whether a source describes a model alone, without GPUs and batch."""
 
@@ -75,3 +77,10 @@ class Importer(ABC):
             raise InputError.of("E880", words, fix=f"write --gpus {nearest}, or --set another")
         replicas = f"parallelism.data={data}"
         return self.read(source, (*overrides, replicas), ignore_unknown=ignore_unknown)
+
+    def write(self, scenario: Scenario) -> str:
+        """Return the text from which `read` makes the scenario again.
+
+        Comments list the fields that the framework cannot say.
+        """
+        raise NotImplementedError(f"{self.name} has no help of `simtrain export`")

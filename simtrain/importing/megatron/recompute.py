@@ -5,7 +5,7 @@ from __future__ import annotations
 from simtrain.importing.megatron.draft import MegatronDraft, listed, wrong
 from simtrain.scenario.recompute_section import DEFAULT_MODULES, MODULES
 
-_MODULES = {"core_attn": "core_attention"} | {
+MODULE_NAMES = {"core_attn": "core_attention"} | {
     module: module for module in MODULES if module != "core_attention"
 }
 
@@ -33,10 +33,10 @@ def set_recompute(draft: MegatronDraft) -> None:
 def _set_modules(draft: MegatronDraft) -> None:
     argument = draft.known("recompute_modules")
     named = listed(argument) if argument else ["core_attn"]
-    if argument and (unknown := [name for name in named if name not in _MODULES]):
-        says = f"has {unknown[0]}, which is not modelled; write some of {', '.join(_MODULES)}"
+    if argument and (unknown := [name for name in named if name not in MODULE_NAMES]):
+        says = f"has {unknown[0]}, which is not modelled; write some of {', '.join(MODULE_NAMES)}"
         raise wrong(argument, says)
-    modules = {_MODULES[name] for name in named}
+    modules = {MODULE_NAMES[name] for name in named}
     if draft.flag("moe_layer_recompute"):
         modules.add("moe")
     ignored = modules & _ignored(draft)

@@ -1,0 +1,53 @@
+"""`simtrain export`: a command for each framework that a scenario can be written for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from simtrain.commands.app import App
+from simtrain.commands.shared import ScenarioArgument, SetOption, emit, emit_data
+from simtrain.importing.importers.importer import Importer
+from simtrain.importing.importers.registry import IMPORTERS
+
+export_app = App(
+    help="Write a scenario as a framework reads it, so that what was found can be run.",
+)
+
+
+@export_app.callback()
+def export() -> None:
+    """Keep the name of the framework, also while there is one."""
+
+
+def _command_of(importer: Importer) -> Callable[..., None]:
+    """Return the function of a framework's command."""
+
+    def write_source(
+        scenario: ScenarioArgument,
+        out: Annotated[
+            Path | None, typer.Option("--out", help="File to write. Default: print the text.")
+        ] = None,
+        overrides: SetOption = None,
+    ) -> None:
+        """Write a scenario for a framework."""
+        from simtrain.base.output_folder import write_new
+        from simtrain.scenario import load_scenario
+
+        text = importer.write(load_scenario(scenario, overrides or ()))
+        if out is None:
+            emit_data(text)
+            return
+        write_new(out, text)
+        emit(f"Wrote {out}. Read it back with: simtrain import {importer.name} {out}\n")
+
+    write_source.__doc__ = importer.written
+    return write_source
+
+
+for _importer in IMPORTERS:
+    if _importer.written:
+        export_app.command(_importer.name)(_command_of(_importer))

@@ -1,0 +1,82 @@
+"""`simtrain export`: what is written is imported as the same scenario."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from benchmarks.random_scenarios import random_scenario
+from simtrain.base.resources import list_scenarios
+from simtrain.errors import InputError
+from simtrain.importing.megatron.export import megatron_script
+from simtrain.importing.megatron.mapping import import_megatron
+from simtrain.scenario import Scenario, check_scenario, load_scenario
+from simtrain.studies.simulation import simulate
+from tests.helpers.command_line import call
+
+OLDER = ("parallelism.scatter_gather", "software.norm_in_linear")
+"""What Megatron-LM of 2022 did, which the arguments of today do not say."""
+
+
+def losses(script: str) -> list[str]:
+    """Return the fields that comments of a script list."""
+    lines = (line.removeprefix("# - ") for line in script.splitlines() if line.startswith("# - "))
+    return [line.partition(":")[0] for line in lines]
+
+
+def read_back(script: str, scenario: Scenario, tmp_path: Path) -> Scenario:
+    file = tmp_path / "train.sh"
+    file.write_text(script, "utf-8")
+    return import_megatron(str(file), [f"cluster={scenario.cluster}"])[0]
+
+
+@pytest.mark.parametrize("name", list_scenarios())
+def test_shipped_scenarios_survive_a_round_trip(name: str, tmp_path: Path) -> None:
+    scenario = load_scenario(name)
+    script = megatron_script(scenario)
+    assert {*losses(script)} <= {*OLDER}
+    again = read_back(script, scenario, tmp_path)
+    assert (again.model, again.batch) == (scenario.model, scenario.batch)
+    assert again.num_gpus == scenario.num_gpus
+    if not losses(script):
+        assert simulate(again).iteration_time_s == simulate(scenario).iteration_time_s
+
+
+@pytest.mark.slow
+def test_random_scenarios_survive_a_round_trip(tmp_path: Path) -> None:
+    """What the arguments can say comes back; exporting it again writes the same arguments."""
+    rng, num_whole, num_written = random.Random(1), 0, 0
+    for _ in range(150):
+        scenario = Scenario.model_validate(random_scenario(rng))
+        try:
+            check_scenario(scenario)
+            script = megatron_script(scenario)
+        except InputError:
+            continue
+        num_written += 1
+        again = read_back(script, scenario, tmp_path)
+        if not losses(script):
+            num_whole += 1
+            assert (again.model, again.parallelism) == (scenario.model, scenario.parallelism)
+            assert (again.recompute, again.memory) == (scenario.recompute, scenario.memory)
+        once_more = megatron_script(again)
+        assert losses(once_more) == []
+        assert read_back(once_more, again, tmp_path) == again
+    assert num_written > 50
+
+
+def test_the_command_writes_a_script_or_prints_it(tmp_path: Path) -> None:
+    printed = call("export", "megatron", "llama3_70b").stdout
+    assert "torchrun --nproc-per-node 8 --nnodes 8 pretrain_gpt.py" in printed
+    file = tmp_path / "train.sh"
+    done = call("export", "megatron", "llama3_70b", "--out", str(file))
+    assert done.stdout == f"Wrote {file}. Read it back with: simtrain import megatron {file}\n"
+    assert file.read_text("utf-8") == printed
+    assert "E113" in call("export", "megatron", "llama3_70b", "--out", str(file)).stderr
+
+
+def test_what_no_argument_says_is_listed() -> None:
+    window = "schedule=gpipe", "model.activation=geglu"
+    sets = [word for each in window for word in ("--set", each)]
+    script = call("export", "megatron", "llama3_8b", *sets).stdout
+    assert {"schedule", "model.activation"} <= {*losses(script)}
