@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,7 +25,7 @@ OutOption = Annotated[
 
 GpusOption = Annotated[
     int | None,
-    typer.Option("--gpus", min=1, help="Number of GPUs, for a source that does not say it."),
+    typer.Option("--gpus", min=1, help="Number of GPUs, in place of what the source says."),
 ]
 IgnoreOption = Annotated[
     bool,
@@ -51,8 +50,9 @@ def _command_of(importer: Importer) -> Callable[..., None]:
         ignore_unknown: IgnoreOption = False,
     ) -> None:
         """Convert a source to a scenario."""
-        read = importer.read if gpus is None else partial(importer.read_on, gpus)
-        scenario, text = read(source, overrides or (), ignore_unknown=ignore_unknown)
+        scenario, text = importer.read(
+            source, overrides or (), ignore_unknown=ignore_unknown, gpus=gpus
+        )
         num_notes = sum(line.startswith("# - ") for line in text.splitlines())
         notes = f"{num_notes} settings are" if num_notes != 1 else "1 setting is"
         is_open = importer.is_model and scenario.num_gpus == 1

@@ -18,7 +18,13 @@ from simtrain.base.strict_yaml import (
 )
 from simtrain.base.strict_yaml.document import Place
 from simtrain.errors import InputError, Location, Problem
-from simtrain.importing.settings import Effect, Setting, unknown_settings
+from simtrain.importing.settings import (
+    MAX_NAMES,
+    Effect,
+    Setting,
+    likely_effect,
+    unknown_settings,
+)
 from simtrain.importing.table import Table
 from simtrain.scenario import Scenario, check_scenario
 from simtrain.scenario.words import spell_out_words
@@ -45,6 +51,7 @@ class Draft:
         comments: the comment of each field, by its path.
         places: the position of each field in the source, by its path.
         notes: one sentence for each setting that is not modelled, with its effect.
+        replicas: the assignment that follows from --gpus, or "".
     """
 
     file: str
@@ -57,6 +64,7 @@ class Draft:
     comments: dict[tuple[str | int, ...], str] = field(default_factory=dict)
     places: dict[tuple[str | int, ...], Location] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    replicas: str = ""
 
     def given(self, name: str) -> Setting | None:
         """Return a setting if the source has a value for it."""
@@ -110,6 +118,26 @@ class Draft:
         ]
         return int(values[-1]) if values and values[-1].strip().isdecimal() else None
 
+    def use_gpus(self, gpus: int | None, ranks: int) -> None:
+        """Set the data-parallel replicas for a number of GPUs, as --set would.
+
+        Args:
+            gpus: the number of GPUs; None leaves the replicas to the source.
+            ranks: GPUs per replica of the model.
+
+        Raises:
+            InputError: the number of GPUs is not a multiple of the ranks.
+        """
+        if gpus is None:
+            return
+        data, rest = divmod(gpus, ranks)
+        if rest or not data:
+            message = f"--gpus is {gpus}, not a multiple of tensor x context x pipeline ({ranks})"
+            fix = f"write --gpus {max(round(gpus / ranks), 1) * ranks}, or --set another"
+            raise InputError.of("E880", message, fix=fix)
+        self.replicas = f"parallelism.data={data}"
+        self.overrides = (self.replicas, *self.overrides)
+
     def note(self, source: str | Setting, text: str, place: Location | None = None) -> None:
         """Add a note about a setting that is not modelled: its words and line, and its effect."""
         words = source
@@ -145,8 +173,10 @@ class Draft:
         if unknown and not ignore:
             names = suggested or table.words
             raise InputError([unknown_settings(unknown, table.kind, table.source, names)])
-        for setting in unknown:
-            self.note(setting, "ignored: simtrain does not know it, nor its effect")
+        for setting in unknown[:MAX_NAMES]:
+            self.note(setting, f"ignored: simtrain does not know it; {likely_effect(setting.name)}")
+        if (more := len(unknown) - MAX_NAMES) > 0:
+            self.note(f"{more:,} more {table.kind}s", "ignored: simtrain does not know them")
 
     def note_effects(self, effects: Mapping[str, Effect] | None = None) -> None:
         """Note each setting with an effect that is not modelled, in the order of the source.
@@ -189,7 +219,7 @@ class Draft:
             kept = {
                 field: self.comments[field] for field in self.comments if field[: len(path)] != path
             }
-            self.comments = kept | {path: "--set"}
+            self.comments = kept | {path: "--gpus" if override == self.replicas else "--set"}
         document = spell_out_words(document)
         written = {".".join(map(str, path)) for path, _ in leaves(document.data)}
         missing = [

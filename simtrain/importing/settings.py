@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,12 +10,24 @@ from typing import Any
 from simtrain.base.strict_yaml import as_scalar
 from simtrain.errors import Location, Problem, did_you_mean
 
-_MAX_NAMES = 40
-"""The most unknown settings that an error names."""
+MAX_NAMES = 40
+"""The most unknown settings that an error or a file names."""
 _MAX_SUGGESTIONS = 10
 """The most unknown settings for which an error suggests a name; each takes milliseconds."""
 _MAX_NAME = 100
 """The characters of a name that are compared with other names, which takes their square."""
+
+_LIKELY_EFFECTS = {
+    "probably without effect on time and memory": (
+        "adlr ckpt checkpoint data dataset eval exit load log logging lr path profile save seed "
+        "tensorboard tokenizer vocab wandb"
+    ),
+    "it may change the memory": "buffer cache dtype fsdp memory offload recompute shard sharding",
+    "it may change the time": (
+        "async backend comm fused fuser fusion graph graphs kernel nccl overlap sms stream streams"
+    ),
+}
+"""Effects, and the words in names of settings that suggest them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +83,13 @@ class Effect:
         return str(value) not in (*self.neutral, *off, "None", "[]", "")
 
 
+def likely_effect(name: str) -> str:
+    """Return the effect that the name of an unknown setting suggests."""
+    words = {*re.split(r"[^a-z0-9]+", name[:_MAX_NAME].lower())}
+    likely = (effect for effect, signs in _LIKELY_EFFECTS.items() if words & {*signs.split()})
+    return next(likely, "it may change the time or the memory")
+
+
 def unknown_settings(
     settings: Sequence[Setting], kind: str, source: str, known: Collection[str]
 ) -> Problem:
@@ -90,8 +110,8 @@ def unknown_settings(
         question = did_you_mean(names[0][:_MAX_NAME], sorted(known))
         message = f"{names[0]} is not a known {kind} of {source}"
     else:
-        listed = [name + line for name, line in zip(names, lines, strict=True)][:_MAX_NAMES]
-        more = f" and {len(names) - _MAX_NAMES:,} more" if len(names) > _MAX_NAMES else ""
+        listed = [name + line for name, line in zip(names, lines, strict=True)][:MAX_NAMES]
+        more = f" and {len(names) - MAX_NAMES:,} more" if len(names) > MAX_NAMES else ""
         message = f"{len(names):,} unknown {kind}s of {source}: {', '.join(listed)}{more}"
         questions = {
             name: did_you_mean(name[:_MAX_NAME], sorted(known)) for name in names[:_MAX_SUGGESTIONS]

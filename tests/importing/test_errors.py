@@ -77,7 +77,7 @@ WRONG = {
     "too few GPUs": (
         GPT.replace("NNODES:-2", "NNODES:-1").replace("-size 4 ", "-size 16 "),
         "run.sh:9:19: E872 8 GPUs (--nproc_per_node x --nnodes) are not a multiple of",
-        "launch a multiple of 32",
+        "add --gpus 32, or another multiple",
     ),
     "a batch that Megatron-LM refuses": (
         GPT.replace("--global-batch-size 64", "--global-batch-size 65"),

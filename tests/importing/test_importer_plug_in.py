@@ -34,7 +34,7 @@ class Toy(Importer):
         FileKind("a toy job", re.compile(r"^LAYERS [0-9]", re.MULTILINE), import_line(name)),
     )
 
-    def read(self, source, overrides=(), *, ignore_unknown=False):
+    def read(self, source, overrides=(), *, ignore_unknown=False, gpus=None):
         """Return the scenario and its text."""
         from simtrain.scenario import load_scenario
 

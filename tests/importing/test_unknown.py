@@ -85,6 +85,17 @@ def test_thousands_of_unknown_settings_get_a_bounded_error(monkeypatch: pytest.M
     assert len(searches) <= 10 and max(map(len, searches)) <= 100
 
 
+def test_what_is_left_out_is_listed_with_its_likely_effect_up_to_a_limit() -> None:
+    names = ("--save-new-way", "--fsdp-new-buffer", "--overlap-new", "--new-key")
+    flags = " ".join([*names, *(f"--unknown-{number} 3" for number in range(3000))])
+    _, text = import_megatron(f"{BASE} {flags}", ignore_unknown=True)
+    notes = [line for line in text.splitlines() if line.startswith("# - ")]
+    assert len(notes) < 50 and "2,964 more arguments: ignored" in notes[-1]
+    text = " ".join(text.replace("#   ", "").split())
+    for name, effect in zip(names, ("without effect", "memory", "time", "time or"), strict=True):
+        assert effect in text.partition(name)[2][:110]
+
+
 @pytest.mark.parametrize(
     ("command", "part"),
     [
@@ -99,6 +110,9 @@ def test_thousands_of_unknown_settings_get_a_bounded_error(monkeypatch: pytest.M
         ("pretrain_gpt.py --is-hybrid-model", "the Mamba layers"),
         ("pretrain_gpt.py --spec megatron.core.models.mamba.mamba_layer_specs", "the Mamba layers"),
         ("pretrain_gpt.py --decoder-num-layers 12", "a decoder"),
+        ("pretrain_gpt.py --export-model-type MambaModel", "the Mamba layers"),
+        ("pretrain_gpt.py --experimental-attention-variant dsa", "another kind of attention"),
+        ("pretrain_gpt.py --linear-attention-freq 4", "the linear attention layers"),
         ("pretrain_gpt.py --vision-pretraining", "the vision encoder"),
     ],
 )
@@ -114,7 +128,8 @@ def test_an_unknown_number_of_nodes_is_not_taken_for_one() -> None:
     script = written("run.sh", launch)
     with pytest.raises(InputError, match=r"E874 --nnodes is \$NODES") as caught:
         import_megatron(script)
-    assert "--set parallelism.data=" in str(caught.value)
+    assert "add --gpus N" in str(caught.value)
+    assert import_megatron(script, gpus=256)[0].num_gpus == 256
     assert import_megatron(script, ["parallelism.data=32"])[0].parallelism.data == 32
 
 

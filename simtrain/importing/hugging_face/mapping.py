@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -29,7 +30,11 @@ from simtrain.scenario import Scenario
 
 
 def import_hugging_face(
-    file: str, overrides: Iterable[str] = (), *, ignore_unknown: bool = False
+    file: str,
+    overrides: Iterable[str] = (),
+    *,
+    ignore_unknown: bool = False,
+    gpus: int | None = None,
 ) -> tuple[Scenario, str]:
     """Import a config.json; return the scenario and the text of its file.
 
@@ -38,6 +43,7 @@ def import_hugging_face(
         overrides: fields to set, such as "parallelism.tensor=8".
         ignore_unknown: whether to leave out keys that simtrain does not know. The first lines of
             the file list them.
+        gpus: the number of GPUs, which sets the data-parallel replicas.
 
     Raises:
         InputError: unreadable files, unsupported model types, unknown keys and invalid values.
@@ -52,6 +58,9 @@ def import_hugging_face(
         document = _text_model(document)
     family = _family(document, file)
     draft = _ConfigDraft(document, family, file, tuple(overrides), ignore_unknown)
+    axes = ("tensor", "pipeline", "context")
+    ranks = math.prod(draft.override(f"parallelism.{axis}") or 1 for axis in axes)
+    draft.use_gpus(gpus, ranks)
     draft.set_all()
     return draft.finished(draft.required)
 

@@ -37,9 +37,14 @@ class HuggingFace(Importer):
     )
 
     def read(
-        self, source: str, overrides: Iterable[str] = (), *, ignore_unknown: bool = False
+        self,
+        source: str,
+        overrides: Iterable[str] = (),
+        *,
+        ignore_unknown: bool = False,
+        gpus: int | None = None,
     ) -> tuple[Scenario, str]:
         """Return the scenario of a source, and the text of its file."""
         from simtrain.importing.hugging_face.mapping import import_hugging_face
 
-        return import_hugging_face(source, overrides, ignore_unknown=ignore_unknown)
+        return import_hugging_face(source, overrides, ignore_unknown=ignore_unknown, gpus=gpus)

@@ -37,7 +37,12 @@ class Importer(ABC):
 
     @abstractmethod
     def read(
-        self, source: str, overrides: Iterable[str] = (), *, ignore_unknown: bool = False
+        self,
+        source: str,
+        overrides: Iterable[str] = (),
+        *,
+        ignore_unknown: bool = False,
+        gpus: int | None = None,
     ) -> tuple[Scenario, str]:
         """Return the scenario of a source, and the text of its file.
 
@@ -46,37 +51,11 @@ class Importer(ABC):
             overrides: fields to set, such as "parallelism.tensor=8".
             ignore_unknown: whether to leave out what simtrain does not know, and list it in the
                 first lines of the file.
+            gpus: the number of GPUs, if the source does not say it or says another one.
 
         Raises:
             InputError: the source cannot be read, or has unknown or invalid settings.
         """
-
-    def read_on(
-        self,
-        gpus: int,
-        source: str,
-        overrides: Iterable[str] = (),
-        *,
-        ignore_unknown: bool = False,
-    ) -> tuple[Scenario, str]:
-        """Return what `read` does, with as many replicas as run on a number of GPUs.
-
-        Raises:
-            InputError: as `read`; E880, no number of replicas has these GPUs.
-        """
-        from simtrain.errors import InputError
-
-        overrides = tuple(overrides)
-        scenario, _ = self.read(source, overrides, ignore_unknown=ignore_unknown)
-        split = scenario.parallelism
-        replica = split.tensor * split.context * split.pipeline
-        data, rest = divmod(gpus, replica)
-        if rest or not data:
-            words = f"--gpus is {gpus}, not a multiple of tensor x context x pipeline ({replica})"
-            nearest = max(round(gpus / replica), 1) * replica
-            raise InputError.of("E880", words, fix=f"write --gpus {nearest}, or --set another")
-        replicas = f"parallelism.data={data}"
-        return self.read(source, (*overrides, replicas), ignore_unknown=ignore_unknown)
 
     def write(self, scenario: Scenario) -> str:
         """Return the text from which `read` makes the scenario again.

@@ -54,12 +54,17 @@ class Megatron(Importer):
     reads_options = True
 
     def read(
-        self, source: str, overrides: Iterable[str] = (), *, ignore_unknown: bool = False
+        self,
+        source: str,
+        overrides: Iterable[str] = (),
+        *,
+        ignore_unknown: bool = False,
+        gpus: int | None = None,
     ) -> tuple[Scenario, str]:
         """Return the scenario of a source, and the text of its file."""
         from simtrain.importing.megatron.mapping import import_megatron
 
-        return import_megatron(source, overrides, ignore_unknown=ignore_unknown)
+        return import_megatron(source, overrides, ignore_unknown=ignore_unknown, gpus=gpus)
 
     def write(self, scenario: Scenario) -> str:
         """Return a script that starts Megatron-LM."""

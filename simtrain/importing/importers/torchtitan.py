@@ -39,9 +39,14 @@ class Torchtitan(Importer):
     )
 
     def read(
-        self, source: str, overrides: Iterable[str] = (), *, ignore_unknown: bool = False
+        self,
+        source: str,
+        overrides: Iterable[str] = (),
+        *,
+        ignore_unknown: bool = False,
+        gpus: int | None = None,
     ) -> tuple[Scenario, str]:
         """Return the scenario of a source, and the text of its file."""
         from simtrain.importing.torchtitan.mapping import import_torchtitan
 
-        return import_torchtitan(source, overrides, ignore_unknown=ignore_unknown)
+        return import_torchtitan(source, overrides, ignore_unknown=ignore_unknown, gpus=gpus)

@@ -63,15 +63,17 @@ MAPPED: dict[str, Word] = {
     "tokenizer_type": Word("model.vocab_size"),
     "swiglu": Word("model.activation", default=False),
     "squared_relu": Word("model.activation", default=False),
+    "quick_geglu": Word("model.activation", default=False),
     "normalization": Word(
         "model.normalization", "LayerNorm", {"LayerNorm": "layer_norm", "RMSNorm": "rms_norm"}
     ),
     "qk_layernorm": Word("model.qk_norm", default=False),
     "position_embedding_type": Word(
         "model.position_embedding",
-        values={"learned_absolute": "learned", "rope": "rope", "none": "none"},
+        values={"learned_absolute": "learned", "rope": "rope", "yarn": "rope", "none": "none"},
     ),
     "use_rotary_position_embeddings": Word("model.position_embedding", default=False),
+    "enable_gpt_oss": Word("model.position_embedding", default=False),
     "add_bias_linear": Word("model.biases", default=True),
     "add_qkv_bias": Word("model.qkv_biases", default=False),
     "hidden_dropout": Word("model.hidden_dropout", default=0.1),
@@ -117,6 +119,7 @@ MAPPED: dict[str, Word] = {
     "use_tp_pp_dp_mapping": Word("placement.order", default=False),
     "micro_batch_size": Word("batch.micro"),
     "global_batch_size": Word("batch.global"),
+    "step_batch_size_schedule": Word("batch.global"),
     "recompute_activations": Word("recompute.strategy", default=False),
     "recompute_granularity": Word(
         "recompute.strategy", values=as_they_are("full", "selective", "none")
@@ -194,6 +197,16 @@ NOT_MODELLED: dict[str, Effect] = {
     "overlap_moe_expert_parallel_comm": Effect(
         "all-to-alls overlap with another microbatch: faster, but more memory"
     ),
+    "moe_flex_dispatcher_backend": Effect(
+        "other kernels for the all-to-alls: faster",
+        details="moe_hybridep_num_sms",
+    ),
+    "overlap_dispatch_backward_with_experts_wgrad": Effect(
+        "weight gradients of experts hide an all-to-all: faster"
+    ),
+    "moe_paged_stash": Effect(
+        "saved activations of experts in one buffer", details="moe_expert_rank_capacity_factor"
+    ),
     "moe_apply_probs_on_input": Effect(
         "router probabilities scale the inputs of experts instead of their outputs"
     ),
@@ -202,15 +215,22 @@ NOT_MODELLED: dict[str, Effect] = {
     ),
     "moe_extended_tp": Effect("each expert is sharded over all ranks of its group"),
     "use_fused_weighted_squared_relu": Effect("another kernel for the activation of experts"),
-    "quick_geglu": Effect(
-        "a gated MLP: 1.5 times the MLP's products",
-        details="activation_func_clamp_value glu_linear_offset",
-    ),
     "openai_gelu": Effect(_KERNEL),
     "max_position_embeddings": Effect("another size of the table of learned positions: memory"),
     "relative_attention_num_buckets": Effect("a bias by relative position in attention", ("32",)),
     "softmax_type": Effect("one more weight per head", ("vanilla",)),
     "qk_l2_norm": Effect("norms of queries and keys: more elementwise work"),
+    "moe_latent_size": Effect("experts between two projections: smaller products", is_large=True),
+    "enable_hyper_connections": Effect(
+        "several residual streams: more elementwise work, and more memory",
+        details="""
+        num_residual_streams mhc_sinkhorn_iterations mhc_init_gating_factor use_fused_mhc
+        recompute_hyper_connections""",
+        is_large=True,
+    ),
+    "attention_output_gate": Effect("a gate of each head's output: more columns of one product"),
+    "moe_shared_expert_gate": Effect("a gate of the shared expert: one more product of one column"),
+    "moe_router_force_biased": Effect("other numbers of tokens for the experts of a rank"),
     "apply_residual_connection_post_layernorm": Effect("more saved activations"),
     "no_rope_freq": Effect("layers without rotary embeddings"),
     "rotary_percent": Effect("the rotary embedding rotates fewer channels", ("1.0", "1")),
@@ -232,6 +252,21 @@ NOT_MODELLED: dict[str, Effect] = {
         langrl_external_server langrl_env_config""",
     ),
     "use_legacy_models": Effect("legacy layers, with other kernels"),
+    "engram_max_ngram_size": Effect(
+        "tables of n-grams: memory, lookups and all-to-alls",
+        details="""
+        engram_hash_table_min_sizes engram_embedding_dim_per_ngram engram_num_hash_heads_per_ngram
+        engram_layer_ids engram_target_layer_indices engram_table_backend engram_seed
+        engram_kernel_size""",
+        is_large=True,
+    ),
+    "export_kd_teacher_load": Effect(
+        "the forward pass of a teacher in every iteration",
+        details="export_kd_cfg export_kd_teacher_model_config export_kd_teacher_ckpt_format "
+        "teacher_model_config",
+        is_large=True,
+    ),
+    "export_quant_cfg": Effect("simulated quantization of weights and activations"),
     # Precision.
     "moe_router_padding_for_fp8": Effect(_PADDING),
     "moe_router_padding_for_quantization": Effect(_PADDING),
@@ -251,13 +286,32 @@ NOT_MODELLED: dict[str, Effect] = {
     "attention_softmax_in_fp32": Effect("an fp32 softmax in unfused attention: slower"),
     "apply_query_key_layer_scaling": Effect("an fp32 softmax in unfused attention: slower"),
     "fp16_lm_cross_entropy": Effect("the loss in fp16: half the memory of the logits"),
+    "megatron_fsdp_main_params_dtype": Effect(
+        "main parameters of Megatron-FSDP in another dtype: memory", ("fp32", "auto")
+    ),
+    "megatron_fsdp_main_grads_dtype": Effect(
+        "gradients of Megatron-FSDP are stored in another dtype: memory", ("auto",)
+    ),
+    "megatron_fsdp_grad_comm_dtype": Effect(
+        "gradients of Megatron-FSDP are reduced in another dtype: time", ("auto",)
+    ),
+    "te_precision_config_file": Effect("products of some layers in another precision"),
     "main_grads_dtype": Effect(
         "gradients stored in another dtype than they are reduced in", ("fp32", "torch.float32")
     ),
     # Kernels.
     "no_persist_layer_norm": Effect(_KERNEL),
+    "export_force_local_attention": Effect(
+        "attention without a fused kernel: slower, and more memory"
+    ),
+    "jit_fuser": Effect(_KERNEL, ("True",)),
+    "use_transformer_engine_op_fuser": Effect("fewer kernels per MLP: faster"),
+    "batch_invariant_mode": Effect("kernels with the same sums for any batch: slower"),
     "use_te_activation_func": Effect("another kernel for the activation"),
     "deterministic_mode": Effect("deterministic kernels: slower", active=("True",)),
+    "cuda_graph_modules": Effect(
+        "CUDA graphs of parts of a layer: the host launches the other kernels one by one"
+    ),
     "cuda_graph_scope": Effect(
         "CUDA graphs of parts of a layer: the host launches the other kernels one by one", ("full",)
     ),
@@ -291,7 +345,13 @@ NOT_MODELLED: dict[str, Effect] = {
     "distributed_backend": Effect("another library for all communication", ("nccl",)),
     "suggested_communication_unit_size": Effect("parameters are gathered in units of another size"),
     "fsdp_double_buffer": Effect(
-        "gathered parameters use two buffers that are never freed: more memory"
+        "gathered parameters use two buffers that are never freed: more memory",
+        details="fsdp_db_use_persist_buf_on_alloc_fail megatron_fsdp_max_pool_double_buffer",
+    ),
+    "use_megatron_fsdp_v2": Effect("another implementation of Megatron-FSDP"),
+    "megatron_fsdp_version": Effect("another implementation of Megatron-FSDP", ("1",)),
+    "outer_dp_sharding_strategy": Effect(
+        "replicas share the optimizer states: less memory", ("no_shard",)
     ),
     "enable_full_sharding_in_hsdp": Effect(
         "optimizer states are sharded over all replicas: less memory"
@@ -302,6 +362,13 @@ NOT_MODELLED: dict[str, Effect] = {
     "use_mp_args_from_checkpoint_args": Effect("the checkpoint sets the parallelism"),
     "variable_seq_lengths": Effect("microbatches of different lengths"),
     "rampup_batch_size": Effect("the first iterations have smaller batches"),
+    "dynamic_context_parallel": Effect(
+        "microbatches of different lengths over different numbers of ranks",
+        details="max_seqlen_per_dp_cp_rank min_dynamic_context_parallel_size",
+    ),
+    "sequence_packing": Effect(
+        "microbatches of several packed sequences", details="sequence_packing_scheduler"
+    ),
     "decoder_seq_length": Effect("the decoder has another sequence length"),
     "cpu_offloading_num_layers": Effect(
         "activations of some layers are kept on the host", ("0",), is_large=True
@@ -318,6 +385,14 @@ NOT_MODELLED: dict[str, Effect] = {
         "copies to and from the host overlap with the optimizer"
     ),
     "use_torch_optimizer_for_cpu_offload": Effect("another implementation of Adam on the host"),
+    "qk_clip": Effect(
+        "weights of queries and keys are scaled in every iteration",
+        details="qk_clip_alpha qk_clip_threshold",
+    ),
+    "use_layer_wise_distributed_optimizer": Effect(
+        "whole layers of optimizer states per rank: other communication",
+        is_large=True,
+    ),
     "optimizer": Effect(
         "an optimizer with other states and kernels",
         ("adam",),
@@ -339,6 +414,7 @@ NOT_MODELLED: dict[str, Effect] = {
 }
 
 _MAMBA = "the Mamba layers"
+_SPARSE = "attention with an index of the tokens that each query reads"
 _VISION = "the vision encoder"
 OTHER_MODELS: dict[str, Effect] = {
     "decoder_num_layers": Effect("a decoder with attention to an encoder"),
@@ -351,6 +427,27 @@ OTHER_MODELS: dict[str, Effect] = {
         details="""
         mamba_state_dim mamba_head_dim mamba_num_groups mamba_num_heads disable_mamba_mem_eff_path
         """,
+    ),
+    "export_model_type": Effect(_MAMBA, active=("MambaModel", "HybridModel")),
+    "experimental_attention_variant": Effect("another kind of attention"),
+    "linear_attention_type": Effect("the linear attention layers"),
+    "linear_attention_freq": Effect(
+        "the linear attention layers",
+        details="""
+        linear_conv_kernel_dim linear_key_head_dim linear_value_head_dim linear_num_key_heads
+        linear_num_value_heads""",
+    ),
+    "csa_window_size": Effect(
+        _SPARSE,
+        details="""
+        csa_compress_ratios csa_compress_ratio_for_c csa_compress_ratio_for_h
+        csa_compress_rotary_base o_groups o_lora_rank""",
+    ),
+    "dsa_indexer_topk": Effect(
+        _SPARSE,
+        details="""
+        dsa_indexer_n_heads dsa_indexer_head_dim dsa_indexer_loss_coeff dsa_indexer_precision
+        dsa_indexer_use_sparse_loss""",
     ),
     "retro_add_retriever": Effect(
         "the retrieval encoder",
@@ -414,6 +511,8 @@ SPELLINGS: dict[str, tuple[str, bool]] = {
     "no_delay_grad_reduce": ("align_grad_reduce", False),
     "delay_param_gather": ("align_param_gather", True),
     "disable_bias_linear": ("add_bias_linear", False),
+    "export_qk_l2_norm": ("qk_l2_norm", True),
+    "export_moe_apply_probs_on_input": ("moe_apply_probs_on_input", True),
     "no_position_embedding": ("add_position_embedding", False),
     "no_rope_fusion": ("apply_rope_fusion", False),
     "no_initialization": ("perform_initialization", False),

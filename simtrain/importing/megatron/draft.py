@@ -43,7 +43,7 @@ class MegatronDraft(Draft):
         if any(name.startswith("--no-") for name in names):
             known = {*known} | {f"--no-{name.replace('_', '-')}" for name in KNOWN}
         self.refuse_unknown(ignore_unknown, known)
-        self.launcher, self.is_printed = source.launcher, source.is_printed
+        self.launch, self.is_printed = source.launch, source.is_printed
         self.tensor = self._size("parallelism.tensor", "tensor_model_parallel_size")
         self.pipeline = self._size("parallelism.pipeline", "pipeline_model_parallel_size")
         self.context = self._size("parallelism.context", "context_parallel_size")

@@ -39,7 +39,11 @@ REQUIRED = {
 
 
 def import_megatron(
-    text_or_file: str, overrides: Iterable[str] = (), *, ignore_unknown: bool = False
+    text_or_file: str,
+    overrides: Iterable[str] = (),
+    *,
+    ignore_unknown: bool = False,
+    gpus: int | None = None,
 ) -> tuple[Scenario, str]:
     """Import Megatron-LM's arguments; return the scenario and the text of its file.
 
@@ -48,22 +52,29 @@ def import_megatron(
         overrides: fields to set, such as "cluster=h100_sxm".
         ignore_unknown: whether to leave out arguments that simtrain does not know. The first lines
             of the file list them.
+        gpus: the number of GPUs, if the source does not say it or says another one.
 
     Raises:
         InputError: unreadable sources, unknown arguments, and values and combinations that
             Megatron-LM refuses.
     """
-    return megatron_draft(text_or_file, overrides, ignore_unknown=ignore_unknown).finished(REQUIRED)
+    draft = megatron_draft(text_or_file, overrides, ignore_unknown=ignore_unknown, gpus=gpus)
+    return draft.finished(REQUIRED)
 
 
 def megatron_draft(
-    text_or_file: str, overrides: Iterable[str] = (), *, ignore_unknown: bool = False
+    text_or_file: str,
+    overrides: Iterable[str] = (),
+    *,
+    ignore_unknown: bool = False,
+    gpus: int | None = None,
 ) -> MegatronDraft:
     """Set the fields that the arguments decide, and note what is not modelled.
 
     Arguments and errors are those of `import_megatron`.
     """
     draft = MegatronDraft(read_source(text_or_file), tuple(overrides), ignore_unknown)
+    draft.use_gpus(gpus, draft.tensor * draft.pipeline * draft.context)
     # Later sections read the fields of earlier ones; the file has the sections in this order.
     for set_section in (
         set_model,

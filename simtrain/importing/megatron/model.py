@@ -31,6 +31,20 @@ Sources: OpenAI's encoder.json; Touvron et al. 2023, Section 2.2; meta-llama/lla
 (128,000 and 256 special tokens); Megatron-LM's tokenizer.py, which sets Mistral's.
 """
 
+_HUB_TOKENS = {
+    "meta-llama/Llama-2-": 32000,
+    "meta-llama/Llama-3": 128256,
+    "meta-llama/Meta-Llama-3": 128256,
+    "mistralai/Mixtral-8x7B-": 32000,
+    "Qwen/Qwen2.5-": 151665,
+    "Qwen/Qwen3-": 151669,
+    "deepseek-ai/DeepSeek-V3": 128815,
+}
+"""Tokens, with the added ones, of tokenizers on Hugging Face, by the start of their names.
+
+Source: their tokenizer.json.
+"""
+
 
 def set_model(draft: MegatronDraft) -> None:
     """Set the model's sizes and its layers."""
@@ -66,15 +80,21 @@ def set_model(draft: MegatronDraft) -> None:
         _check_positions(draft, seq_length)
     name = "untie_embeddings_and_output_weights"
     draft.set("model.tied_embeddings", not draft.flag(name), name)
-    squared = "squared_relu" if draft.flag("squared_relu") else "gelu"
-    draft.set("model.activation", "swiglu" if swiglu else squared, "swiglu", "squared_relu")
+    activations = {"swiglu": "swiglu", "quick_geglu": "geglu", "squared_relu": "squared_relu"}
+    activation = next((ours for name, ours in activations.items() if draft.flag(name)), "gelu")
+    draft.set("model.activation", activation, *activations)
     draft.fill("normalization", "qk_layernorm")
-    names = "position_embedding_type", "use_rotary_position_embeddings"
-    default = "rope" if draft.flag(names[1]) else "learned_absolute"
-    positions = draft.choice(names[0], default)
-    draft.set("model.position_embedding", positions, *names)
+    rotations = "use_rotary_position_embeddings", "enable_gpt_oss"
+    default = "rope" if any(map(draft.flag, rotations)) else "learned_absolute"
+    name = "position_embedding_type"
+    draft.set("model.position_embedding", draft.choice(name, default), name, *rotations)
     biases = draft.flag("add_bias_linear")
-    draft.set("model.biases", biases, "add_bias_linear")
+    if biases and "experts" in draft.data["model"]:
+        draft.note("no --disable-bias-linear", "biases of a model with experts: some kernels more")
+        comment = "biases of a model with experts are not modelled"
+        draft.set_because("model.biases", False, comment)
+    else:
+        draft.set("model.biases", biases, "add_bias_linear")
     qkv_biases = not is_latent and (biases or draft.flag("add_qkv_bias"))
     draft.set("model.qkv_biases", qkv_biases, "add_bias_linear", "add_qkv_bias")
     draft.fill("hidden_dropout", "attention_dropout")
@@ -105,6 +125,13 @@ def _set_latent_attention(draft: MegatronDraft) -> None:
         if size is not None:
             setting = name if draft.given(name) else "multi_latent_attention"
             draft.set(f"model.latent_attention.{name}", size, setting)
+
+
+def _hub_tokens(draft: MegatronDraft) -> int | None:
+    """Return the tokens of a tokenizer on Hugging Face; None for others."""
+    model = draft.given("tokenizer_model")
+    name = "" if model is None or model.unknown else model.value
+    return next((tokens for start, tokens in _HUB_TOKENS.items() if name.startswith(start)), None)
 
 
 def _set_window(draft: MegatronDraft) -> None:
@@ -154,7 +181,7 @@ def set_vocabulary(draft: MegatronDraft) -> None:
     tokenizer = draft.known("tokenizer_type")
     # GPT-2's tokenizer is the default of pretrain_gpt.py.
     kind = tokenizer.value if tokenizer else "GPT2BPETokenizer"
-    tokens = draft.integer("vocab_size") or _TOKENS.get(kind)
+    tokens = draft.integer("vocab_size") or _TOKENS.get(kind) or _hub_tokens(draft)
     if tokens is None:
         raise InputError.of(
             "E873",

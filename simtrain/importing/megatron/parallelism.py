@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from simtrain.errors import InputError
 from simtrain.importing.draft import DEFAULT
 from simtrain.importing.megatron.arguments import MAPPED
@@ -132,15 +134,14 @@ def set_replicas(draft: MegatronDraft) -> None:
         draft.set("parallelism.data", data, "data_parallel_size", otherwise=DEFAULT)
         return
     ranks = draft.tensor * draft.pipeline * draft.context
-    launcher = draft.launcher.values()
-    place = next((setting.place for setting in launcher), draft.place("world_size"))
+    place = next((setting.place for setting in draft.launch), draft.place("world_size"))
     if world % ranks:
         raise InputError.of(
             "E872",
             f"{world} GPUs ({names}) are not a multiple of tensor x pipeline x context "
             f"parallelism, {draft.tensor} x {draft.pipeline} x {draft.context} = {ranks}",
             place,
-            f"launch a multiple of {ranks} GPUs, or add --set parallelism.data=...",
+            f"add --gpus {ranks}, or another multiple of {ranks}",
             f"each replica of the model has {ranks} ranks",
         )
     comment = f"{names}: {world} GPUs / {ranks} per replica"
@@ -151,27 +152,37 @@ def _world(draft: MegatronDraft) -> tuple[int | None, str]:
     """Return the number of GPUs, if the source has it, and the arguments that set it."""
     if world := draft.integer("world_size"):
         return world, draft.origin("world_size")
-    launcher = [draft.launcher.get(name) for name in ("nproc_per_node", "nnodes")]
-    settings = [setting for setting in launcher if setting]
-    for setting in settings:
-        if setting.unknown:
-            message, fix = (
-                f"{setting.spelled} is {setting.unknown}",
-                "add --set parallelism.data=..., ",
-            )
-            raise unknown_value(message, setting.unknown, setting.place, fix)
-    counts = [converted(setting, int, "an integer") for setting in settings]
-    if len(counts) < 2:
+    for setting in draft.launch:
+        unknown, message = setting.unknown, f"{setting.spelled} is {setting.unknown}"
+        if unknown and unknown.startswith("$"):
+            raise unknown_value(message, unknown, setting.place, "add --gpus N, ")
+        if unknown:
+            raise InputError.of("E872", f"{message}, not a number", setting.place, "add --gpus N")
+    if not draft.launch:
         return None, ""
-    return counts[0] * counts[1], " x ".join(setting.spelled for setting in settings)
+    counts = [converted(setting, int, "an integer") for setting in draft.launch]
+    return math.prod(counts), " x ".join(setting.spelled for setting in draft.launch)
 
 
 def set_batch(draft: MegatronDraft) -> None:
     """Set the sizes of a microbatch and of the global batch."""
     micro = draft.override("batch.micro") or draft.integer("micro_batch_size") or 1
     draft.set("batch.micro", micro, "micro_batch_size", otherwise=DEFAULT)
+    schedule = draft.known("step_batch_size_schedule")
     if total := draft.integer("global_batch_size"):
         draft.set("batch.global", total, "global_batch_size")
+    elif schedule:
+        draft.set("batch.global", _largest_batch(schedule), schedule.name, detail="the largest")
     else:
         total = micro * draft.data["parallelism"]["data"]
         draft.set_because("batch.global", total, "default of Megatron-LM: micro x data")
+    if schedule and len(listed(schedule)) > 1:
+        draft.note(schedule, "the first iterations have smaller batches")
+
+
+def _largest_batch(schedule: Setting) -> int:
+    """Return the largest batch of a schedule such as 0:768 250B:1536: thresholds and batches."""
+    sizes = [step.rpartition(":")[2] for step in listed(schedule)]
+    if not sizes or not all(size.isdecimal() and len(size) < 10 for size in sizes):
+        raise wrong(schedule, "must be a list of thresholds and batches, such as 0:768 250B:1536")
+    return max(map(int, sizes))

@@ -11,10 +11,11 @@ from __future__ import annotations
 import fnmatch
 import operator
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import chain
+from types import MappingProxyType
 
 from simtrain.errors import InputError
 from simtrain.importing.megatron.shell_arithmetic import evaluate
@@ -53,6 +54,8 @@ _MAX_CALLS = 150
 
 _ASSIGNMENT = re.compile(rf"({NAME})(\+?)=")
 _ELEMENT = re.compile(rf"{NAME}\[")
+# An element of an array such as [0]*3+[1]*58, which sets no index, unlike [0]=3.
+_NO_INDEX = re.compile(r"\[[^]\[]*\](?!\+?=)")
 _IDENTIFIER = re.compile(NAME)
 _ASSIGNING = re.compile(r"=|\+\+|--")
 _GLOB = re.compile(r"[*?]|\[.*\]", re.DOTALL)
@@ -172,16 +175,44 @@ class Argument:
     may_be_arguments: bool = False
 
 
-def commands_of(script: str, lines: Lines) -> list[list[Argument]]:
+def commands_of(
+    script: str, lines: Lines, environment: Mapping[str, str] = MappingProxyType({})
+) -> list[list[Argument]]:
     """Return the expanded words of each command that a script runs or may run.
 
     Raises:
         InputError: the syntax is wrong or not supported, or the script exceeds a limit.
     """
+    return _interpreted(script, lines, environment).commands
+
+
+def values_of(
+    script: str, lines: Lines, environment: Mapping[str, str] = MappingProxyType({})
+) -> list[list[Argument]]:
+    """Return the words of each variable at the end of a script, or the commands in its text.
+
+    Raises:
+        InputError: as `commands_of`.
+    """
+    shell = _interpreted(script, lines, environment)
+    shell.ended, commands = "", list[list[Argument]]()
+    for name, binding in [*shell.scope.values.items()]:
+        if isinstance(binding, Value) and name.isidentifier():
+            shell.commands = []
+            for text in binding.elements:
+                shell.run_child(text)
+            words = Parser(f"${{{name}[@]}}", lines).words()
+            commands += shell.commands or [[_argument(text) for text in shell.fields(words)]]
+    return [words for words in commands if words]
+
+
+def _interpreted(script: str, lines: Lines, environment: Mapping[str, str]) -> _Shell:
     _check_length(script, lines)
     shell = _Shell(lines, is_batch_job=_BATCH_JOB.search(script) is not None)
+    for name, value in environment.items():
+        shell.scope.values[name] = Value(((Segment(value, 0),),))
     shell.run(Parser(script, lines).parse())
-    return shell.commands
+    return shell
 
 
 def words_of(text: str, lines: Lines) -> list[Argument]:
@@ -458,7 +489,7 @@ class _Shell:
                 self._taint(node.source, may_be_arguments=True)
             if name not in ("echo", "printf"):
                 for text in arguments:
-                    self._child(text)
+                    self.run_child(text)
         elif any(scope.is_opaque for scope in self.scope.scopes()):
             # It can be a function of a sourced file.
             self._forget()
@@ -468,7 +499,7 @@ class _Shell:
         if not any(argument.text.endswith(".py") for argument in self.commands[-1]):
             self._forget()
 
-    def _child(self, text: Text) -> None:
+    def run_child(self, text: Text) -> None:
         """Interpret an argument that is a script, as of `bash -c "torchrun ..."`."""
         written = "".join(segment.text for segment in text if segment.state is State.KNOWN)
         if ".py" in written and " --" in written:
@@ -517,7 +548,10 @@ class _Shell:
         old = self.scope.binding(name)
         if word.elements is not None:
             elements = tuple(self.fields(word.elements))
-            has_index = any(element.start.startswith("[") for element in word.elements)
+            has_index = any(
+                element.start.startswith("[") and not _NO_INDEX.match(element.start)
+                for element in word.elements
+            )
             if has_index or (appends and isinstance(old, Unknown)):
                 self._bind(name, Unknown(True))
             elif appends and isinstance(old, Value):
@@ -657,7 +691,7 @@ class _Shell:
         if arguments:
             self.commands[-1] = self.commands[-1][1:]
             for text in arguments:
-                self._child(text)
+                self.run_child(text)
             self.ended = "exit"
         return None
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import zip_longest
 from pathlib import Path
 
 from simtrain.base.file_kinds import MOST_BYTES_OF_LOG, refuse_other_kinds
@@ -13,27 +12,27 @@ from simtrain.base.strict_yaml import read_text
 from simtrain.errors import InputError, Location
 from simtrain.importing.importers.megatron import Megatron
 from simtrain.importing.megatron.arguments import KNOWN, SPELLINGS
-from simtrain.importing.megatron.shell import Argument, commands_of, words_of
+from simtrain.importing.megatron.launch import headers_of, launch_of, variables_of
+from simtrain.importing.megatron.shell import Argument, commands_of, values_of, words_of
 from simtrain.importing.megatron.shell_syntax import Lines
 from simtrain.importing.settings import Setting
 
 TEXT = "the arguments"
 """The file name in errors if the arguments are passed as text."""
 
-_LAUNCHER = re.compile(r"--?(nproc[-_]per[-_]node|nnodes)")
-
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The arguments of Megatron-LM and of the launcher (`nproc_per_node`, `nnodes`).
+    """The arguments of Megatron-LM, and the settings of its launch.
 
     A value is text: several values are separated by blanks, and a flag has "True" or "False".
-    `script` is the training script, such as pretrain_gpt.py, if the source names it.
+    `launch` has the settings whose product is the number of ranks, if the source says it. `script`
+    is the training script, such as pretrain_gpt.py, if the source names it.
     """
 
     file: str
     arguments: dict[str, Setting]
-    launcher: dict[str, Setting]
+    launch: tuple[Setting, ...] = ()
     script: Setting | None = None
     is_printed: bool = False
 
@@ -51,7 +50,7 @@ def read_source(text_or_file: str) -> Source:
         text, file = text.replace("\r\n", "\n"), text_or_file
         refuse_other_kinds(text, file, *Megatron.kinds)
     lines = Lines(text, file)
-    launcher, script = list[Argument](), None
+    launch, script = tuple[Setting, ...](), None
     is_printed = prints_arguments(lines.lines)
     if is_printed:
         settings = _printed(lines)
@@ -60,15 +59,12 @@ def read_source(text_or_file: str) -> Source:
         line = _without_comments(text).replace("\\\n", " \n").replace("\n", " ")
         settings = _given(words_of(line, lines), lines)
     else:
-        launcher, words = _training_command(text, lines)
+        launch, script, words = _training_command(text, lines)
         settings = _given(words, lines)
-        if launcher and launcher[-1].text.endswith(".py"):
-            name = launcher[-1].text
-            script = Setting("script", name, name, _place(lines, launcher[-1]))
     arguments = {argument.name: argument for argument in settings}
     if not arguments:
         raise InputError.of("E875", "the source has no arguments", Location(file), "add arguments")
-    return Source(file, arguments, _launched(launcher, lines), script, is_printed)
+    return Source(file, arguments, launch, script, is_printed)
 
 
 def prints_arguments(lines: Iterable[str]) -> bool:
@@ -120,18 +116,51 @@ def _printed(lines: Lines) -> Iterator[Setting]:
 _WITHOUT_BRACKETS = dict.fromkeys(map(ord, "[]',"), " ")
 
 
-def _training_command(script: str, lines: Lines) -> tuple[list[Argument], list[Argument]]:
-    """Return the words of the launcher and of Megatron-LM in the command that starts training."""
-    launches = []
-    for words in commands_of(script, lines):
-        at = next((at for at, word in enumerate(words) if word.text.endswith(".py")), -1)
-        if words[0].text not in ("echo", "printf") and any(map(_is_megatron, words[at + 1 :])):
-            launches.append((words[: at + 1], words[at + 1 :]))
-    if len(launches) == 1:
-        return launches[0]
-    message = f"{len(launches) or 'no'} commands with arguments of Megatron-LM"
-    fix = "import the script that starts torchrun, or import the arguments alone as one text"
-    raise InputError.of("E875", message, Location(lines.file), fix)
+def _training_command(
+    script: str, lines: Lines
+) -> tuple[tuple[Setting, ...], Setting | None, list[Argument]]:
+    """Return the launch, the training script and the arguments of the command that trains."""
+    headers = headers_of(script, lines)
+    environment = variables_of(headers)
+    commands = commands_of(script, lines, environment)
+    # A file of settings has the arguments in a variable alone, and a script that submits another
+    # one to Slurm has the command in a variable.
+    trainings = _trainings(commands) or _trainings(values_of(script, lines, environment))
+    for is_training in (_starts_script, _has_layers):
+        trainings = [*filter(is_training, trainings)] or trainings
+    if len(trainings) != 1:
+        message = f"{len(trainings) or 'no'} commands with arguments of Megatron-LM"
+        fix = "import the script that starts torchrun, or import the arguments alone as one text"
+        raise InputError.of("E875", message, Location(lines.file), fix)
+    (words,) = trainings
+    at = _script_at(words)
+    launch = launch_of(words[: at + 1], commands, headers, lines)
+    name = words[at].text
+    training = Setting("script", name, name, _place(lines, words[at])) if at >= 0 else None
+    return launch, training, words[at + 1 :]
+
+
+def _starts_script(words: list[Argument]) -> bool:
+    return _script_at(words) >= 0
+
+
+def _has_layers(words: list[Argument]) -> bool:
+    return any(word.text.partition("=")[0] == "--num-layers" for word in words)
+
+
+def _script_at(words: list[Argument]) -> int:
+    """Return the position of the training script among the words of a command, or -1."""
+    return next((at for at, word in enumerate(words) if word.text.endswith(".py")), -1)
+
+
+def _trainings(commands: Iterable[list[Argument]]) -> list[list[Argument]]:
+    """Return the commands with arguments of Megatron-LM."""
+    return [
+        words
+        for words in commands
+        if words[0].text not in ("echo", "printf")
+        and any(map(_is_megatron, words[_script_at(words) + 1 :]))
+    ]
 
 
 def _is_megatron(word: Argument) -> bool:
@@ -199,16 +228,3 @@ def unknown_value(message: str, name: str, place: Location | None, fix: str = ""
 
 def _place(lines: Lines, word: Argument) -> Location:
     return Location(TEXT) if lines.file == TEXT else lines.location(word.offset)
-
-
-def _launched(words: list[Argument], lines: Lines) -> dict[str, Setting]:
-    """Return the launcher's arguments that set the number of ranks."""
-    settings: dict[str, Setting] = {}
-    for word, following in zip_longest(words, words[1:]):
-        flag, equals, value = word.text.partition("=")
-        if match := _LAUNCHER.fullmatch(flag):
-            name = match[1].replace("-", "_")
-            source = word if equals or not following else following
-            value = value if equals or not following else following.text
-            settings[name] = Setting(name, flag, value, _place(lines, word), source.unknown)
-    return settings

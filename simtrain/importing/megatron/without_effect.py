@@ -13,7 +13,7 @@ _WITHOUT_EFFECT = """
     mtp_loss_scaling_factor cache_mla_latents mscale mscale_all_dim rotary_scaling_factor
     initial_loss_scale min_loss_scale loss_scale_window hysteresis calculate_per_token_loss
     disable_bf16_reduced_precision_matmul bert_binary_head cuda_graph_warmup_steps
-    fp8_margin fp8_interval
+    activation_func_clamp_value glu_linear_offset fp8_margin fp8_interval
     fp8_amax_history_len fp8_amax_compute_algo reuse_grad_buf_for_mxfp8_param_ag
 
     moe_grouped_gemm moe_permute_fusion moe_router_fusion moe_use_upcycling
@@ -35,6 +35,11 @@ _WITHOUT_EFFECT = """
     full_validation multiple_validation_sets eval_iters eval_interval test_mode skip_train
     sft sft_tokenizer_prompt_format
 
+    fim_data fim_rate fim_spm_rate dataloader_fast_cache_load dataloader_defer_npy_index_mmap
+    tokenizer_hf_use_fast tokenizer_hf_include_special_tokens finetune_hf_dataset
+    finetune_data_split phase_transition_iterations no_weight_decay_cond_type
+    apply_wd_to_qk_layernorm
+
     save save_interval persistent_save_interval save_retain_interval no_save_optim no_save_rng load
     init_model_with_meta_device no_load_optim load_main_params_from_ckpt no_load_rng
     strict_fsdp_dtensor_load finetune
@@ -50,7 +55,12 @@ _WITHOUT_EFFECT = """
     dist_ckpt_optim_fully_reshardable distrib_optim_fully_reshardable_mem_efficient replication
     replication_jump replication_factor adlr_autoresume adlr_autoresume_interval
 
-    log_interval log_throughput log_progress log_energy timing_log_option
+    async_strategy verify_integrity async_ckpt_use_cached_metadata
+    modelopt_enabled export_te_mcore_model export_legacy_megatron
+    export_default_te_spec export_kv_cache_quant export_real_quant_cfg
+
+    log_interval log_memory_interval log_max_attention_logit record_shapes
+    log_throughput log_progress log_energy timing_log_option
     barrier_with_L1_time barrier_with_level_1_timing tensorboard_dir tensorboard_log_interval
     tensorboard_queue_size log_timers_to_tensorboard log_loss_scale_to_tensorboard
     log_validation_ppl_to_tensorboard log_memory_to_tensorboard log_world_size_to_tensorboard
@@ -74,6 +84,7 @@ _WITHOUT_EFFECT = """
     tp_comm_bootstrap_backend
     inference_rng_tracker async_tensor_model_parallel_allreduce gradient_reduce_div_fusion
     ddp_average_in_collective ddp_pad_buckets_for_high_nccl_busbw disable_symmetric_registration
+    fsdp_manual_registration
     clone_scatter_output_in_embedding pin_cpu_grads pin_cpu_params manual_gc manual_gc_interval
     manual_gc_eval train_sync_interval decrease_batch_size_if_needed use_mcore_models
     deprecated_use_mcore_models enable_experimental params_dtype

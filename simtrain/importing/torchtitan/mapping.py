@@ -26,7 +26,11 @@ _ALWAYS = "as torchtitan always does"
 
 
 def import_torchtitan(
-    file: str, overrides: Iterable[str] = (), *, ignore_unknown: bool = False
+    file: str,
+    overrides: Iterable[str] = (),
+    *,
+    ignore_unknown: bool = False,
+    gpus: int | None = None,
 ) -> tuple[Scenario, str]:
     """Import a job; return the scenario and the text of its file.
 
@@ -35,23 +39,26 @@ def import_torchtitan(
         overrides: fields to set, such as "parallelism.data=16".
         ignore_unknown: whether to leave out keys that simtrain does not know. The first lines of
             the file list them.
+        gpus: the number of GPUs, which sets the data-parallel replicas.
 
     Raises:
         InputError: unreadable files; unknown keys, models and schedules; an undefined number of
             ranks; combinations that the framework refuses.
     """
     draft = _Mapping(file, tuple(overrides), ignore_unknown)
-    draft.set_all()
+    draft.set_all(gpus)
     return draft.finished({})
 
 
 class _Mapping(JobDraft):
     """Sets the fields of a scenario from the keys of a job, section by section."""
 
-    def set_all(self) -> None:
+    def set_all(self, gpus: int | None) -> None:
         """Set all fields."""
         self.tensor = self.count("parallelism.tensor_parallel_degree")
         self.pipeline = self.count("parallelism.pipeline_parallel_degree")
+        context = self.count("parallelism.context_parallel_degree")
+        self.use_gpus(gpus, self.tensor * self.pipeline * context)
         self._model()
         self._parallelism()
         self._expert_parallelism()
@@ -193,7 +200,7 @@ class _Mapping(JobDraft):
                 f"{keys[1]} is -1 (all remaining ranks), but the job does not contain the number "
                 "of ranks",
                 self.setting(keys[1]).place,
-                "add --set parallelism.data=16",
+                "add --gpus 128, the number of GPUs, or --set parallelism.data=16",
             )
         if shard == -1 and data is not None:
             shard = max(1, data // replicate)

@@ -1,0 +1,137 @@
+"""Read the number of ranks from a launch: Slurm's headers, and the options of srun and torchrun."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import zip_longest
+
+from simtrain.importing.megatron.shell import Argument
+from simtrain.importing.megatron.shell_syntax import Lines
+from simtrain.importing.settings import Setting
+
+_SLURM = {
+    "--nodes": "nodes",
+    "-N": "nodes",
+    "--ntasks-per-node": "tasks_per_node",
+    "--ntasks": "tasks",
+    "-n": "tasks",
+    "--gpus-per-node": "gpus_per_node",
+    "--gres": "gpus_per_node",
+    "--gpus": "gpus",
+    "-G": "gpus",
+}
+"""Options of sbatch and srun; mpirun shares some of them."""
+_MPI = {"-n": "tasks", "-np": "tasks"}
+_TORCHRUN = {"--nproc-per-node": "processes_per_node", "--nnodes": "nodes"}
+_STARTERS = {"srun": _SLURM, "mpirun": _MPI, "mpiexec": _MPI}
+"""Programs that start one process per rank or, for torchrun, one per node."""
+_TORCHRUN_NAMES = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
+_PYTHON = re.compile(r"(?:\S*/)?(?:python[\d.]*|bash|sh|torchrun)")
+_HEADER = re.compile(r"^#SBATCH[ \t]+(\S[^\n]*)", re.MULTILINE)
+_COUNT = re.compile(r"(?:gpu:|gres:gpu:)?(?:[A-Za-z][\w.-]*:)?(\d{1,7})")
+_ALL_GPUS = ("gpu", "auto")
+"""Values of --nproc-per-node that stand for all GPUs of a node."""
+_VARIABLES = {
+    "nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
+    "tasks": ("SLURM_NTASKS", "SLURM_NPROCS"),
+    "tasks_per_node": ("SLURM_NTASKS_PER_NODE",),
+    "gpus_per_node": ("SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"),
+}
+"""Variables that Slurm sets for a batch job."""
+
+
+def headers_of(script: str, lines: Lines) -> dict[str, Setting]:
+    """Return the settings of the `#SBATCH` lines of a script."""
+    words = []
+    for header in _HEADER.finditer(script):
+        for word in re.finditer(r"\S+", header[1]):
+            if word[0].startswith("#"):
+                break
+            words.append(Argument(word[0], header.start(1) + word.start()))
+    return _settings(words, _SLURM, lines)
+
+
+def variables_of(headers: Mapping[str, Setting]) -> dict[str, str]:
+    """Return the values of Slurm's variables in a job with these headers."""
+    counts = {name: setting.value for name, setting in headers.items() if not setting.unknown}
+    if {"nodes", "tasks_per_node"} <= counts.keys():
+        counts.setdefault("tasks", str(int(counts["nodes"]) * int(counts["tasks_per_node"])))
+    return {
+        variable: counts[name]
+        for name, variables in _VARIABLES.items()
+        for variable in variables
+        if name in counts
+    }
+
+
+def launch_of(
+    words: Sequence[Argument],
+    starters: Iterable[Sequence[Argument]],
+    headers: Mapping[str, Setting],
+    lines: Lines,
+) -> tuple[Setting, ...]:
+    """Return the settings whose product is the number of ranks; none if the launch does not say it.
+
+    Args:
+        words: the words before the arguments of Megatron-LM.
+        starters: the commands with srun or mpirun that may start them.
+        headers: the settings of Slurm's headers.
+        lines: the lines of the script.
+    """
+    settings = {**headers}
+    is_job = False
+    for command in (*starters, words):
+        if options := _STARTERS.get(command[0].text if command else ""):
+            is_job = True
+            settings |= _settings(_before_program(command), options, lines)
+    if any(word.text.endswith(_TORCHRUN_NAMES) for word in words):
+        torchrun = _settings(words, _TORCHRUN, lines)
+        processes = torchrun.get("processes_per_node")
+        nodes = torchrun.get("nodes") or (settings.get("nodes") if is_job else None)
+        if processes and processes.value in _ALL_GPUS:
+            unknown = replace(processes, unknown=processes.value)
+            processes = settings.get("gpus_per_node", unknown)
+        hides_options = any(word.may_be_arguments for word in words)
+        if not processes or (not nodes and hides_options):
+            return ()
+        return (processes, nodes) if nodes else (processes,)
+    for names in (("tasks",), ("tasks_per_node", "nodes"), ("gpus",), ("gpus_per_node", "nodes")):
+        if all(name in settings for name in names):
+            return tuple(settings[name] for name in names)
+    return ()
+
+
+def _before_program(command: Sequence[Argument]) -> Iterator[Argument]:
+    """Yield the options of srun or mpirun, which end at the program that they start."""
+    for word in command[1:]:
+        if _PYTHON.fullmatch(word.text):
+            return
+        yield word
+
+
+def _settings(
+    words: Iterable[Argument], options: Mapping[str, str], lines: Lines
+) -> dict[str, Setting]:
+    """Return the options among words, by our names; a value that is no number is unknown."""
+    settings: dict[str, Setting] = {}
+    words = [*words]
+    for word, following in zip_longest(words, words[1:]):
+        flag, equals, value = word.text.partition("=")
+        if flag[:2] in options and not flag.startswith("--") and flag not in options:
+            flag, equals, value = flag[:2], "=", flag[2:]  # -N4
+        name = options.get(flag) or options.get(f"--{flag.lstrip('-').replace('_', '-')}")
+        if not name or not flag.startswith("-"):
+            continue
+        source = word if equals or not following else following
+        value = value if equals or not following else following.text
+        count = _COUNT.fullmatch(value)
+        unknown = source.unknown
+        if count and not unknown:
+            value = count[1]
+        elif not unknown and value not in _ALL_GPUS:
+            unknown = value
+        if flag != "--gres" or unknown or "gpu" in source.text:
+            settings[name] = Setting(name, flag, value, lines.location(word.offset), unknown)
+    return settings
