@@ -19,6 +19,7 @@ import heapq
 from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from simtrain.studies.objectives.objective import Key
 from simtrain.studies.search.explorer import (
@@ -139,14 +140,22 @@ class _Search:
             for number in range(first, len(self.points), stride)
             if number not in self.taken
         )
-        for done, number in enumerate(numbers):
+        # A larger microbatch needs no less memory: what a smaller one refuses is not looked at.
+        refused = set[Point]()
+        for done, number in enumerate(sorted(numbers, key=lambda at: self.points[at].micro)):
             if done % _TELL_EVERY == 0:
                 self.on_progress("bounding", done, len(self.points), self.best_in_short)
                 if (self.ordered or self.best) and (stopped := self.stop()):
                     self.num_unbounded = len(self.points) - len(self.taken) - done
                     break
-            if (key := self.explorer.least_key(self.points[number])) is not None:
+            point = self.points[number]
+            alike = point._replace(micro=1)
+            if alike in refused:
+                continue
+            if (key := self.explorer.least_key(point)) is not None:
                 self.ordered.append((key, number))
+            else:
+                refused.add(alike)
         self.ordered.sort()
         return stopped
 
@@ -197,13 +206,30 @@ class _Search:
                 heapq.heappush(self.queue, (least_key, head[1]))
 
     def count(self) -> None:
-        """Count how many of the other points fit."""
+        """Count how many of the other points fit.
+
+        Of points that differ only in their microbatch, those up to a size fit: bisection finds it.
+        """
+        groups: dict[Point, list[Point]] = {}
         # Neighbours in the order of the space share most of their work.
-        others = [self.points[number] for number in sorted(place[1] for place in self.unseen)]
-        for assessment in self.workers.assessments(others, self.stop, bounded=False):
-            self.num_counted += 1
-            self.num_fitting += assessment.peak_bytes <= self.explorer.limit_bytes
-            self.report("counting what fits", self.next + self.num_counted)
+        for number in sorted(place[1] for place in self.unseen):
+            point = self.points[number]
+            groups.setdefault(point._replace(micro=1), []).append(point)
+        sizes = [sorted(group, key=attrgetter("micro")) for group in groups.values()]
+        spans = [(0, len(group)) for group in sizes]
+        while open_spans := [at for at, (low, high) in enumerate(spans) if low < high]:
+            middles = [sum(spans[at]) // 2 for at in open_spans]
+            points = [sizes[at][middle] for at, middle in zip(open_spans, middles, strict=True)]
+            assessments = self.workers.assessments(points, self.stop, bounded=False)
+            for at, middle, assessment in zip(open_spans, middles, assessments, strict=True):
+                low, high = spans[at]
+                if assessment.peak_bytes <= self.explorer.limit_bytes:
+                    spans[at] = middle + 1, high
+                    self.num_fitting += middle + 1 - low
+                else:
+                    spans[at] = low, middle
+                self.num_counted += high - low - (spans[at][1] - spans[at][0])
+                self.report("counting what fits", self.next + self.num_counted)
 
     @property
     def unseen(self) -> list[Place]:

@@ -149,6 +149,7 @@ class Explorer:
         self.bounds, self._profile = Bounds(machine), machine.model.profile
         self.evaluations: dict[Point, Evaluation] = {}
         self.peaks_bytes: dict[Point, int] = {}
+        self._held: dict[Point, bool] = {}
         self._evaluator = evaluator
         self._is_open = is_open(space.base)
 
@@ -190,12 +191,22 @@ class Explorer:
         return self._quick_key(point, self.bounds.estimate_s)
 
     def _quick_key(self, point: Point, seconds: Callable[[Plan], float]) -> Key | None:
-        plan, peak_bytes = self._plan(point), 0
-        for bound in (self.bounds.states_bytes, self._least_peak_bytes):
-            peak_bytes = bound(plan)
-            if peak_bytes > self.limit_bytes:
-                return None
+        # Layouts that differ only in what they keep of activations have the same states.
+        if not self._holds_states(point._replace(micro=1, recompute=SAVE_ALL)):
+            return None
+        plan = self._plan(point)
+        peak_bytes = self._least_peak_bytes(plan)
+        if peak_bytes > self.limit_bytes:
+            return None
         return self.objective.key_of(plan.scenario, seconds(plan), peak_bytes)
+
+    def _holds_states(self, point: Point) -> bool:
+        """Whether the model states of a point alone are within the limit."""
+        known = self._held.get(point)
+        if known is None:
+            states_bytes = self.bounds.states_bytes(self._plan(point))
+            known = self._held[point] = states_bytes <= self.limit_bytes
+        return known
 
     def least_peak_bytes(self, point: Point) -> int:
         """Lower bound of a point's peak memory."""
