@@ -40,6 +40,7 @@ class Setting:
         value: its value; of an argument, the text.
         place: position in the source.
         unknown: what its value depends on and the source does not contain, such as "$1".
+        reason: why it is unknown, such as "which line 12 sets in a loop".
     """
 
     name: str
@@ -47,6 +48,7 @@ class Setting:
     value: Any
     place: Location | None
     unknown: str | None = None
+    reason: str = ""
 
     @property
     def words(self) -> str:

@@ -39,6 +39,7 @@ def test_a_launch_says_the_number_of_gpus(launch: str) -> None:
 
 
 UNKNOWN = {
+    f"#SBATCH --nodes=\n#SBATCH --ntasks-per-node=8\nsrun python {TRAIN}": 'E872 --nodes is ""',
     f"#SBATCH --nodes=your_nodes --gres=gpu:8\nsrun python {TRAIN}": "E872 --nodes is your_nodes",
     f"torchrun --nproc_per_node gpu --nnodes 2 {TRAIN}": "E872 --nproc_per_node is gpu",
     f"torchrun --nproc_per_node $GPUS --nnodes 2 {TRAIN}": r"E874 --nproc_per_node is \$GPUS",
@@ -55,7 +56,9 @@ def test_a_number_of_gpus_that_is_unknown_is_asked_for(launch: str) -> None:
     assert import_megatron(script, gpus=64)[0].num_gpus == 64
 
 
-SETTINGS = f'A="{BASE} --save-interval 3"\nTP=2\n# --num-layers 7\nD="--split 99,1,0"\n'
+SETTINGS = (
+    f'X="x.py --a ("\nA="{BASE} --save-interval 3"\nTP=2\n# --num-layers 7\nD="--split 99,1,0"\n'
+)
 SUBMITTED = f"""ARGS=({BASE})
 COMMAND="cd x; python pretrain_gpt.py ${{ARGS[@]}}"
 sbatch <<END

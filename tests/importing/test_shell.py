@@ -25,8 +25,8 @@ ONE=(a "b c")
 ONE+=(d)
 X="e f"
 ALL=("${ONE[@]}" ${ONE[@]} "${ONE[*]}" $X "$X")
-NONE=()
-torchrun "${ALL[@]}" ${NONE[@]} "${NONE[@]}" pre"${ONE[@]}"post "$@" $*
+NONE=() L=([0]*3+[1]*58)
+torchrun "${ALL[@]}" ${NONE[@]} "${NONE[@]}" pre"${ONE[@]}"post "$@" $* "${L[@]}"
 """
 ARITHMETIC = """
 N=3 M=4
@@ -189,6 +189,27 @@ def test_the_values_of_these_lines_are_those_of_bash(tmp_path: Path) -> None:
 def test_an_unknown_word_names_what_it_depends_on(before: str, name: str) -> None:
     (word,) = launched(f"{before}\ntorchrun {'$1' if name == '$1' else '$N'}\n")
     assert word.unknown == name
+
+
+REASONS = {
+    "N=24\nfor I in 1 2; do\n  N=$I\ndone": "which line 3 sets in a loop",
+    "N=24\n\n[ -f x ] && N=48": "which line 3 sets under a condition that is not known",
+    "if [ -f x ]\nthen\n  N=1\nfi": "which line 1 sets under a condition that is not known",
+    "for N in 1 2\ndo\n  :\ndone": "which line 1 sets in a loop",
+    "N=1\n((N++))": "which line 2 sets in a way that is not read",
+    "N=1\nread M N": "which line 2 sets in a way that is not read",
+    "cat <<EOF\n${N:=3}\nEOF": "which line 1 sets in a way that is not read",
+    "N=1\n\nsource file": "which line 3 can change",
+    "N=1\nshopt -s extglob": "which line 2 can change",
+    "(source file)": "",
+    "M=1": "",
+}
+
+
+@pytest.mark.parametrize("script", REASONS)
+def test_an_unknown_word_says_which_line_makes_it_unknown(script: str) -> None:
+    (word,) = launched(f"{script}\ntorchrun $N\n")
+    assert (word.unknown, word.reason) == ("$N", REASONS[script])
 
 
 def test_an_option_that_a_condition_adds_can_be_several_arguments() -> None:

@@ -123,6 +123,16 @@ def test_other_models_are_not_imported_as_a_gpt(command: str, part: str) -> None
             import_megatron(script, ignore_unknown=ignores)
 
 
+def test_the_value_of_an_unknown_variable_can_be_set() -> None:
+    loop = "for I in 1 2; do\n  N=$I\ndone\n"
+    arguments = BASE.replace("--num-layers", "--num-layers $N --make-vocab-size-divisible-by")
+    script = written("run.sh", f"{loop}torchrun pretrain_gpt.py {arguments}\n")
+    with pytest.raises(InputError, match=r"E874 --num-layers is \$N, which line 2 sets in a loop"):
+        import_megatron(script)
+    scenario, text = import_megatron(script, ["model.num_layers=12"])
+    assert scenario.model.num_layers == 12 and "num_layers: 12                  # --set" in text
+
+
 def test_an_unknown_number_of_nodes_is_not_taken_for_one() -> None:
     launch = f"torchrun --nproc_per_node 8 --nnodes $NODES pretrain_gpt.py {BASE}\n"
     script = written("run.sh", launch)

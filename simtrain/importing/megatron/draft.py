@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from simtrain.errors import InputError
@@ -64,9 +65,15 @@ class MegatronDraft(Draft):
             InputError: the script does not define its value.
         """
         argument = self.given(name)
-        if argument and (unknown := argument.unknown):
-            raise unknown_value(f"{argument.spelled} is {unknown}", unknown, argument.place)
-        return argument
+        if argument is None or not (unknown := argument.unknown):
+            return argument
+        word, fix = MAPPED.get(name), ""
+        if word and not word.values and not isinstance(word.default, bool):
+            if (value := self.override(word.field)) is not None:
+                return replace(argument, value=str(value), unknown=None)
+            fix = f"add --set {word.field}=..., "
+        message = f"{argument.spelled} is {unknown}"
+        raise unknown_value(message, unknown, argument.place, fix, argument.reason)
 
     def integer(self, name: str) -> int | None:
         """Return the value of an integer argument, or None if it is not set."""

@@ -55,7 +55,7 @@ def headers_of(script: str, lines: Lines) -> dict[str, Setting]:
 
 def variables_of(headers: Mapping[str, Setting]) -> dict[str, str]:
     """Return the values of Slurm's variables in a job with these headers."""
-    counts = {name: setting.value for name, setting in headers.items() if not setting.unknown}
+    counts = {name: header.value for name, header in headers.items() if header.value.isdecimal()}
     if {"nodes", "tasks_per_node"} <= counts.keys():
         counts.setdefault("tasks", str(int(counts["nodes"]) * int(counts["tasks_per_node"])))
     return {
@@ -131,7 +131,8 @@ def _settings(
         if count and not unknown:
             value = count[1]
         elif not unknown and value not in _ALL_GPUS:
-            unknown = value
+            unknown = value or '""'
         if flag != "--gres" or unknown or "gpu" in source.text:
-            settings[name] = Setting(name, flag, value, lines.location(word.offset), unknown)
+            place = lines.location(word.offset)
+            settings[name] = Setting(name, flag, value, place, unknown, source.reason)
     return settings

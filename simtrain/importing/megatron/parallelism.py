@@ -155,7 +155,7 @@ def _world(draft: MegatronDraft) -> tuple[int | None, str]:
     for setting in draft.launch:
         unknown, message = setting.unknown, f"{setting.spelled} is {setting.unknown}"
         if unknown and unknown.startswith("$"):
-            raise unknown_value(message, unknown, setting.place, "add --gpus N, ")
+            raise unknown_value(message, unknown, setting.place, "add --gpus N, ", setting.reason)
         if unknown:
             raise InputError.of("E872", f"{message}, not a number", setting.place, "add --gpus N")
     if not draft.launch:

@@ -12,6 +12,7 @@ import fnmatch
 import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import chain
@@ -166,6 +167,8 @@ class Argument:
         text: the characters; of an unknown value, its name, such as "$1".
         offset: position in the source.
         unknown: the first unknown value in it, or None.
+        reason: why it is unknown, such as "which line 12 sets in a loop"; "" for names that the
+            script does not define.
         may_be_arguments: whether it can be several arguments, or none.
     """
 
@@ -173,6 +176,7 @@ class Argument:
     offset: int
     unknown: str | None = None
     may_be_arguments: bool = False
+    reason: str = ""
 
 
 def commands_of(
@@ -199,10 +203,11 @@ def values_of(
     for name, binding in [*shell.scope.values.items()]:
         if isinstance(binding, Value) and name.isidentifier():
             shell.commands = []
-            for text in binding.elements:
-                shell.run_child(text)
+            with suppress(InputError):  # The text is no script.
+                for text in binding.elements:
+                    shell.run_child(text)
             words = Parser(f"${{{name}[@]}}", lines).words()
-            commands += shell.commands or [[_argument(text) for text in shell.fields(words)]]
+            commands += shell.commands or [[shell.argument(text) for text in shell.fields(words)]]
     return [words for words in commands if words]
 
 
@@ -223,7 +228,7 @@ def words_of(text: str, lines: Lines) -> list[Argument]:
     """
     _check_length(text, lines)
     shell = _Shell(lines, has_patterns=False)
-    return [_argument(word) for word in shell.fields(Parser(text, lines).words())]
+    return [shell.argument(word) for word in shell.fields(Parser(text, lines).words())]
 
 
 def _check_length(text: str, lines: Lines) -> None:
@@ -249,8 +254,9 @@ class _Shell:
         commands: the words of the commands so far.
         loops: the number of loops around the current command; what they assign is unknown.
         ended: "exit" or "return" after the command of this name.
-        fixed: names that are read-only, and names with attributes that change what they are
-            assigned.
+        readonly: names that cannot be assigned.
+        attributed: names with attributes that change what they are assigned.
+        reasons: why names are unknown; that of "" is the reason for all other names.
     """
 
     lines: Lines
@@ -262,6 +268,7 @@ class _Shell:
     ended: str = ""
     readonly: set[str] = field(default_factory=set)
     attributed: set[str] = field(default_factory=set)
+    reasons: dict[str, str] = field(default_factory=dict)
     # For each call: names that are local, and names that a branch with a `return` assigns.
     frames: list[tuple[set[str], set[str]]] = field(default_factory=list)
     offset: int = 0
@@ -275,6 +282,8 @@ class _Shell:
         """Interpret a command; return whether it succeeds, or None if that is unknown."""
         self.depth += 1
         self.num_commands += 1
+        if isinstance(node, If | Loop | Case | Opaque):
+            self.offset = node.offset
         if self.depth > _MAX_CALLS or self.num_commands > MAX_COMMANDS:
             what = f"calls nested more than {_MAX_CALLS} deep"
             if self.depth <= _MAX_CALLS:
@@ -386,7 +395,7 @@ class _Shell:
         self.loops += 1
         # What an iteration assigns is unknown in the next.
         for number in range(2 if self.loops == 1 else 1):
-            num_commands = len(self.commands)
+            num_commands, self.offset = len(self.commands), node.offset
             self._taint(node.variable, may_be_arguments=True)
             if node.condition:
                 self.run(node.condition)
@@ -398,7 +407,7 @@ class _Shell:
 
     def _branch(self, nodes: list[Node | None]) -> None:
         """Interpret branches of which one runs, and keep what all of them agree on."""
-        scope, scopes, endings = self.scope, [], []
+        scope, scopes, endings, offset = self.scope, [], [], self.offset
         for node in nodes:
             self.scope = _Scope(scope, is_lost=scope.is_lost)
             if node:
@@ -413,12 +422,20 @@ class _Shell:
             self.ended = ""
         self.scope = scope
         if scopes:
-            self._merge(scopes)
+            self._merge(scopes, offset=offset)
         else:
             self.ended = "return" if "return" in endings else "exit"
 
-    def _merge(self, scopes: list[_Scope], local: Iterable[str] = ()) -> None:
-        """Assign to the current scope what the scopes of branches agree on."""
+    def _merge(
+        self, scopes: list[_Scope], local: Iterable[str] = (), offset: int | None = None
+    ) -> None:
+        """Assign to the current scope what the scopes of branches agree on.
+
+        Args:
+            scopes: the scopes.
+            local: names that are left out.
+            offset: position of the command that has the branches.
+        """
         names = {name for scope in scopes for name in scope.values}.difference(local)
         bindings = {name: [scope.binding(name) for scope in scopes] for name in sorted(names)}
         if any(scope.is_opaque for scope in scopes):
@@ -429,6 +446,8 @@ class _Shell:
             agrees = first is not None and all(other == first for other in others)
             unknown = Unknown(any(map(_may_be_arguments, (first, *others))))
             self.scope.values[name] = first if agrees and first else unknown
+            if not agrees and not any(isinstance(value, Unknown) for value in (first, *others)):
+                self._explain(name, "sets under a condition that is not known", offset)
 
     def _simple(self, node: Simple) -> bool | None:
         self._taint_redirections(node.redirections)
@@ -458,7 +477,7 @@ class _Shell:
             arguments = arguments[1:]
         if not arguments:
             return None
-        self.commands.append([_argument(text) for text in arguments])
+        self.commands.append([self.argument(text) for text in arguments])
         name = known_text(arguments[0])
         if name is None:
             self._unknown_command()
@@ -575,6 +594,35 @@ class _Shell:
         if self.loops or name in self.attributed or _SPECIAL.fullmatch(name):
             binding = Unknown(_may_be_arguments(binding))
         self.scope.values[name] = binding
+        self.reasons.pop(name, None)
+        if isinstance(binding, Unknown):
+            self._explain(
+                name, "sets in a loop" if self.loops else "sets in a way that is not read"
+            )
+
+    def _explain(self, name: str, text: str, offset: int | None = None) -> None:
+        """Note why a name is unknown from here on.
+
+        Args:
+            name: the name; "" for all others.
+            text: what its line does.
+            offset: position of the line; that of the current command by default.
+        """
+        line = self.lines.location(self.offset if offset is None else offset).line
+        self.reasons[name] = f"which line {line} {text}"
+
+    def argument(self, text: Text) -> Argument:
+        """Return a text as a word of a command."""
+        unknown = next((segment for segment in text if segment.state is not State.KNOWN), None)
+        offset = text[0].offset if text else 0
+        is_several = any(segment.state is State.ARGUMENTS for segment in text)
+        if unknown is None:
+            return Argument(_written(text), offset)
+        name = unknown.text.removeprefix("$").removesuffix("[@]")
+        is_opaque = self.scope.is_lost or any(scope.is_opaque for scope in self.scope.scopes())
+        others = self.reasons.get("", "") if is_opaque and name.isidentifier() else ""
+        reason = self.reasons.get(name, others)
+        return Argument(_written(text), offset, unknown.text, is_several, reason)
 
     def _taint(self, text: str, may_be_arguments: bool = False) -> None:
         """Make every name in a text unknown."""
@@ -597,10 +645,13 @@ class _Shell:
         self.scope.values.clear()
         self.scope.values.update(functions)
         self.scope.is_opaque = True
+        self.reasons.clear()
+        self._explain("", "can change")
 
     def _lose(self) -> None:
         """Make all names unknown, including those that are assigned later."""
         self.scope.is_lost = True
+        self._explain("", "can change")
 
     def _declare(self, builtin: str, words: tuple[Word, ...], source: str) -> bool | None:
         options = [word for word in words if word.start.startswith(("-", "+"))]
@@ -1024,13 +1075,6 @@ def _emptiness(text: Text) -> bool | None:
         return False
     states = {segment.state for segment in text if segment.text}
     return None if states - {State.KNOWN, State.ABSENT} else True
-
-
-def _argument(text: Text) -> Argument:
-    unknown = next((segment for segment in text if segment.state is not State.KNOWN), None)
-    offset = text[0].offset if text else 0
-    is_several = any(segment.state is State.ARGUMENTS for segment in text)
-    return Argument(_written(text), offset, unknown.text if unknown else None, is_several)
 
 
 def _parameters(arguments: list[Text]) -> _Binding:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 from simtrain.errors import InputError, Location
@@ -164,6 +164,7 @@ class If:
 
     branches: tuple[tuple[Node, Node], ...]
     otherwise: Node | None
+    offset: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -183,6 +184,7 @@ class Loop:
     is_until: bool = False
     variable: str = ""
     words: tuple[Word, ...] | None = None
+    offset: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -192,6 +194,7 @@ class Case:
     word: Word
     branches: tuple[tuple[tuple[Word, ...], Node], ...]
     falls_through: bool
+    offset: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -207,6 +210,7 @@ class Opaque:
     """A command that is not interpreted, such as `((...))`: it can assign any name in its text."""
 
     source: str
+    offset: int = 0
 
 
 Node = Simple | Test | Block | AndOr | Not | Subshells | If | Loop | Case | Function | Opaque
@@ -284,13 +288,13 @@ class Parser:
                 if ends:
                     raise self._error("the block that starts here is not closed", start)
                 break
-            command = self._list()
+            offset, command = self._origin(), self._list()
             operator = self._take(";", "&", "\n")
             commands.append(Subshells((command,)) if operator == "&" else command)
             if not operator and not self._ends(ends) and self.at < len(self.script):
                 raise self._unexpected()
             # A here-document can have expansions that assign.
-            commands += [Opaque(body) for body in self.bodies]
+            commands += [Opaque(body, offset) for body in self.bodies]
             self.bodies.clear()
         self.depth -= 1
         return Block(tuple(commands))
@@ -321,7 +325,7 @@ class Parser:
 
     def _command(self) -> Node:
         self._skip_blanks()
-        keyword = self._keyword()
+        offset, keyword = self._origin(), self._keyword()
         readers: dict[str | None, Callable[[], Node]] = {
             "if": self._if,
             "while": self._while,
@@ -343,6 +347,8 @@ class Parser:
             command = self._parenthesis()
         else:
             return self._simple()
+        if isinstance(command, If | Loop | Case | Opaque):
+            command = replace(command, offset=offset)
         redirections = self._redirections()
         return Block((command,), redirections) if redirections else command
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from simtrain.base.file_kinds import MOST_BYTES_OF_LOG, refuse_other_kinds
@@ -185,8 +185,7 @@ def _given(words: Iterable[Argument], lines: Lines) -> Iterator[Setting]:
     for word in words:
         if word.text.startswith("--"):
             flag, equals, value = word.text.partition("=")
-            inside = Argument(value, word.offset, word.unknown, word.may_be_arguments)
-            flags.append((flag, word, [inside] * bool(equals)))
+            flags.append((flag, word, [replace(word, text=value)] * bool(equals)))
         elif not flags or not _can_be_value(word, *flags[-1]):
             raise _loose(word, _place(lines, word))
         else:
@@ -194,8 +193,9 @@ def _given(words: Iterable[Argument], lines: Lines) -> Iterator[Setting]:
     for flag, word, values in flags:
         name, value_alone = _named(flag)
         value = " ".join(word.text for word in values) if values else str(value_alone)
-        unknown = next((value.unknown for value in values if value.unknown), None)
-        yield Setting(name, flag, value, _place(lines, word), unknown)
+        source = next((value for value in values if value.unknown), word)
+        unknown = source.unknown if values else None
+        yield Setting(name, flag, value, _place(lines, word), unknown, source.reason)
 
 
 def _can_be_value(word: Argument, flag: str, _: Argument, values: list[Argument]) -> bool:
@@ -207,19 +207,34 @@ def _can_be_value(word: Argument, flag: str, _: Argument, values: list[Argument]
 
 def _loose(word: Argument, place: Location) -> InputError:
     if word.unknown:
-        return unknown_value(f"{word.unknown} is among the arguments", word.unknown, place)
+        message = f"{word.unknown} is among the arguments"
+        return unknown_value(message, word.unknown, place, reason=word.reason)
     fix = 'start arguments with "--", and quote values with blanks'
     return InputError.of("E871", f'"{word.text}" does not belong to an argument', place, fix)
 
 
-def unknown_value(message: str, name: str, place: Location | None, fix: str = "") -> InputError:
-    """Return the error about a value that cannot be read from a script."""
+def unknown_value(
+    message: str, name: str, place: Location | None, fix: str = "", reason: str = ""
+) -> InputError:
+    """Return the error about a value that cannot be read from a script.
+
+    Args:
+        message: where the value is needed.
+        name: what it depends on, such as "$N" or "$(nproc)".
+        place: position of the argument.
+        fix: a remedy that this value has, followed by a comma.
+        reason: why it is unknown; by default that the file does not define it.
+    """
+    if name.startswith("$(("):
+        reason = reason or "which is not evaluated"
+    elif name.startswith("$("):
+        reason = reason or "which is the output of a program"
     if not name.startswith("$"):
         message = f"{message}, which depends on the files of a folder"
         return InputError.of("E874", message, place, f"put it in quotes: '{name}'")
     return InputError.of(
         "E874",
-        f"{message}, which the file does not define",
+        f"{message}, {reason or 'which the file does not define'}",
         place,
         f"set {name.removesuffix('[@]')} at the top of the file, without a condition on other "
         f"files or programs, {fix}or import the arguments alone as one text",
