@@ -59,8 +59,8 @@ WRONG = {
     ),
     "a missing script": (
         GPT.replace("pretrain_gpt.py", ""),
-        'run.sh:19:1: E871 "python" does not belong to an argument',
-        'start arguments with "--"',
+        "run.sh:19:1: E875 python starts no training script",
+        "import the script that starts torchrun",
     ),
     "a condition without a command": (
         "if !\n" + GPT,

@@ -19,6 +19,7 @@ from simtrain.importing.settings import Setting
 
 TEXT = "the arguments"
 """The file name in errors if the arguments are passed as text."""
+_OTHER_SCRIPT = "import the script that starts torchrun, or import the arguments alone as one text"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,15 +126,22 @@ def _training_command(
     commands = commands_of(script, lines, environment)
     # A file of settings has the arguments in a variable alone, and a script that submits another
     # one to Slurm has the command in a variable.
-    trainings = _trainings(commands) or _trainings(values_of(script, lines, environment))
+    trainings = _trainings(commands)
     for is_training in (_starts_script, _has_layers):
         trainings = [*filter(is_training, trainings)] or trainings
+    if not trainings:
+        # Nothing says how several variables belong together.
+        variables = _trainings(values_of(script, lines, environment))
+        trainings = [*filter(_starts_script, variables)] or variables
     if len(trainings) != 1:
         message = f"{len(trainings) or 'no'} commands with arguments of Megatron-LM"
-        fix = "import the script that starts torchrun, or import the arguments alone as one text"
-        raise InputError.of("E875", message, Location(lines.file), fix)
+        raise InputError.of("E875", message, Location(lines.file), _OTHER_SCRIPT)
     (words,) = trainings
     at = _script_at(words)
+    program = words[0]
+    if at < 0 and not (program.unknown or program.text.startswith("-")):
+        message = f"{program.text} starts no training script, whose name ends with .py"
+        raise InputError.of("E875", message, _place(lines, program), _OTHER_SCRIPT)
     launch = launch_of(words[: at + 1], commands, headers, lines)
     name = words[at].text
     training = Setting("script", name, name, _place(lines, words[at])) if at >= 0 else None
