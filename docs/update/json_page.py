@@ -26,6 +26,7 @@ from simtrain.paper.entries import AllTargets, Reproduction, TimeComparison
 from simtrain.render.figures.sweep.draw import Plots
 from simtrain.scenario.field_docs import descriptions
 from simtrain.scenario.resolved import ResolvedSettings
+from simtrain.studies.advice import Advice
 from simtrain.studies.cost import TrainingCost, TrainingCosts
 from simtrain.studies.planning import TrainingPlan
 from simtrain.studies.search import SearchResult
@@ -44,6 +45,7 @@ COMMANDS: dict[str, type] = {
     "cost of several scenarios": TrainingCosts,
     "compare": Comparison,
     "explain SCENARIO FIGURE": Explained,
+    "advise": Advice,
     "search": SearchResult,
     "plan": TrainingPlan,
     "sweep": Summary,

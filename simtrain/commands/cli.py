@@ -24,6 +24,7 @@ _PANELS = {
     },
     "Compare": {
         "compare": f"{_COMMANDS}.compare:compare",
+        "advise": f"{_COMMANDS}.advise:advise",
         "search": f"{_COMMANDS}.search:search",
         "plan": f"{_COMMANDS}.plan:plan",
         "sweep": f"{_COMMANDS}.sweep:sweep",

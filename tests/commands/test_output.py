@@ -24,6 +24,7 @@ PRINTED = {
     "compare table5_22b_full table5_22b_present": (
         "scenarios fields causes-B critical-path resources"
     ),
+    "advise gpt2_1_5b": "changes",
     "search gpt2_1_5b --gpus 1,2 --top 2": "layouts",
     "plan gpt2_1_5b --tokens 1B --gpus 1,2": "plan",
     "reproduce fig1": "1 2",
