@@ -9,7 +9,9 @@ from simtrain.importing.hugging_face.mapping import import_hugging_face
 from simtrain.iteration.plan import Plan
 
 ATTENTION = "num_attention_heads", "num_key_value_heads", "head_dim"
-MODELS: dict[str, tuple[str, float, tuple[int, ...], tuple[int | None, ...], dict[str, object]]] = {
+TIED: dict[str, object] = {"tie_word_embeddings": True}
+Sizes = tuple[int | None, ...]
+MODELS: dict[str, tuple[str, float, Sizes, Sizes, dict[str, object]]] = {
     # model_type, billions of parameters, (layers, width, MLP, vocabulary), heads, further keys
     "Llama 3.1 8B": ("llama", 8.03, (32, 4096, 14336, 128256), (32, 8, None), {}),
     "Llama 3.1 405B": ("llama", 405.9, (126, 16384, 53248, 128256), (128, 8, None), {}),
@@ -88,6 +90,68 @@ MODELS: dict[str, tuple[str, float, tuple[int, ...], tuple[int | None, ...], dic
         *("glm4_moe", 106.9, (46, 4096, 10944, 151552), (96, 8, 128)),
         {"use_qk_norm": False, "attention_bias": True},
     ),
+    "Llama 2 7B": ("llama", 6.74, (32, 4096, 11008, 32000), (32, 32, None), {}),
+    "Llama 2 13B": ("llama", 13.02, (40, 5120, 13824, 32000), (40, 40, None), {}),
+    "Llama 2 70B": ("llama", 68.98, (80, 8192, 28672, 32000), (64, 8, None), {}),
+    "Llama 3 70B": ("llama", 70.55, (80, 8192, 28672, 128256), (64, 8, None), {}),
+    "Llama 3.2 1B": ("llama", 1.236, (16, 2048, 8192, 128256), (32, 8, 64), TIED),
+    "Llama 3.2 3B": ("llama", 3.213, (28, 3072, 8192, 128256), (24, 8, 128), TIED),
+    "Code Llama 34B": ("llama", 33.74, (48, 8192, 22016, 32000), (64, 8, None), {}),
+    "TinyLlama 1.1B": ("llama", 1.10, (22, 2048, 5632, 32000), (32, 4, None), {}),
+    "SmolLM2 1.7B": ("llama", 1.711, (24, 2048, 8192, 49152), (32, 32, None), TIED),
+    "Mistral Nemo 12B": ("mistral", 12.25, (40, 5120, 14336, 131072), (32, 8, 128), {}),
+    "Mistral Small 24B": ("mistral", 23.57, (40, 5120, 32768, 131072), (32, 8, 128), {}),
+    "Mistral Large 2": ("mistral", 122.6, (88, 12288, 28672, 32768), (96, 8, None), {}),
+    "Qwen2.5 0.5B": ("qwen2", 0.494, (24, 896, 4864, 151936), (14, 2, None), TIED),
+    "Qwen2.5 1.5B": ("qwen2", 1.544, (28, 1536, 8960, 151936), (12, 2, None), TIED),
+    "Qwen2.5 3B": ("qwen2", 3.086, (36, 2048, 11008, 151936), (16, 2, None), TIED),
+    "Qwen2.5 7B": ("qwen2", 7.616, (28, 3584, 18944, 152064), (28, 4, None), {}),
+    "Qwen2.5 14B": ("qwen2", 14.77, (48, 5120, 13824, 152064), (40, 8, None), {}),
+    "Qwen2.5 32B": ("qwen2", 32.76, (64, 5120, 27648, 152064), (40, 8, None), {}),
+    "Qwen3 0.6B": ("qwen3", 0.596, (28, 1024, 3072, 151936), (16, 8, 128), TIED),
+    "Qwen3 1.7B": ("qwen3", 1.72, (28, 2048, 6144, 151936), (16, 8, 128), TIED),
+    "Qwen3 4B": ("qwen3", 4.02, (36, 2560, 9728, 151936), (32, 8, 128), TIED),
+    "Qwen3 8B": ("qwen3", 8.19, (36, 4096, 12288, 151936), (32, 8, 128), {}),
+    "Qwen3 14B": ("qwen3", 14.77, (40, 5120, 17408, 151936), (40, 8, 128), {}),
+    "Gemma 2B": ("gemma", 2.506, (18, 2048, 16384, 256000), (8, 1, 256), {}),
+    "Gemma 2 2B": ("gemma2", 2.614, (26, 2304, 9216, 256000), (8, 4, 256), {}),
+    "Gemma 3 1B": (
+        *("gemma3_text", 1.0, (26, 1152, 6912, 262144), (4, 1, 256)),
+        {"_sliding_window_pattern": 6},
+    ),
+    "Gemma 3 4B": ("gemma3", 3.88, (34, 2560, 10240, None), (None, None, None), {}),
+    "Gemma 3 12B": ("gemma3", 11.77, (48, 3840, 15360, None), (16, 8, 256), {}),
+    "Pythia 6.9B": ("gpt_neox", 6.857, (32, 4096, 16384, 50432), (32, None, None), {}),
+    "Pythia 12B": ("gpt_neox", 11.85, (36, 5120, 20480, 50688), (40, None, None), {}),
+    "OLMo 1B": ("olmo", 1.177, (16, 2048, 8192, 50304), (16, 16, None), TIED),
+    "OLMo 2 7B": ("olmo2", 7.30, (32, 4096, 11008, 100352), (32, 32, None), {}),
+    "OLMo 2 32B": ("olmo2", 32.23, (64, 5120, 27648, 100352), (40, 8, None), {}),
+    "Phi-3 medium": ("phi3", 13.96, (40, 5120, 17920, 32064), (40, 10, None), {}),
+    "Phi-4 mini": ("phi3", 3.836, (32, 3072, 8192, 200064), (24, 8, None), TIED),
+    "Granite 3 2B": ("granite", 2.534, (40, 2048, 8192, 49155), (32, 8, None), TIED),
+    "StarCoder2 3B": ("starcoder2", 3.03, (30, 3072, 12288, 49152), (24, 2, None), {}),
+    "StarCoder2 7B": ("starcoder2", 7.17, (32, 4608, 18432, 49152), (36, 4, None), {}),
+    "GLM-4 32B": ("glm4", 32.57, (61, 6144, 23040, 151552), (48, 2, 128), {}),
+    "Qwen1.5 MoE A2.7B": ("qwen2_moe", 14.32, (24, 2048, 5632, 151936), (16, 16, None), {}),
+    "DeepSeek-V2-Lite": (
+        *("deepseek_v2", 15.71, (27, 2048, 10944, 102400), (16, 16, None)),
+        {
+            "q_lora_rank": None,
+            "num_experts_per_tok": 6,
+            "moe_intermediate_size": 1408,
+            "first_k_dense_replace": 1,
+            "topk_method": "greedy",
+        },
+    ),
+    "GLM-4.5": (
+        *("glm4_moe", 355.0, (92, 5120, 12288, 151552), (96, 8, 128)),
+        {
+            "use_qk_norm": True,
+            "n_routed_experts": 160,
+            "moe_intermediate_size": 1536,
+            "first_k_dense_replace": 3,
+        },
+    ),
 }
 NESTED = "llama4", "gemma3"
 
@@ -99,8 +163,7 @@ def test_a_published_model_has_its_parameters(name: str, tmp_path: Path) -> None
         "num_hidden_layers": layers,
         "hidden_size": width,
         "intermediate_size": mlp,
-        "vocab_size": vocabulary,
-        "max_position_embeddings": 4096,
+        **({"vocab_size": vocabulary, "max_position_embeddings": 4096} if vocabulary else {}),
         **{key: value for key, value in zip(ATTENTION, heads, strict=True) if value},
         **further,
     }

@@ -33,6 +33,7 @@ _MAPPED = _MAPPED_BY_MOST | {
     "sliding_window": Word("model.attention_window"),
     "layer_types": Word("model.full_attention_every"),
     "sliding_window_pattern": Word("model.full_attention_every"),
+    "_sliding_window_pattern": Word("model.full_attention_every"),
     "head_dim": Word("model.kv_channels"),
     "intermediate_size": Word("model.ffn_hidden_size"),
     "hidden_act": Word("model.activation"),
@@ -230,7 +231,10 @@ FAMILIES: dict[str, Family] = {
         differs=_MORE_NORMS | {"attention scores and logits are capped by tanh": _ELEMENTWISE},
     ),
     "gemma3_text": Family(
-        _GEMMA | {"sliding_window": 4096, "sliding_window_pattern": 6},
+        # Published configs leave out what equals a default.
+        _GEMMA
+        | {"sliding_window": 4096, "sliding_window_pattern": 6, "vocab_size": 262208}
+        | {"num_attention_heads": 8, "num_key_value_heads": 4, "max_position_embeddings": 131072},
         _GATED | {"qk_norm": True},
         differs=_MORE_NORMS,
     ),
@@ -345,8 +349,8 @@ _WITHOUT_EFFECT = """
     attn_logit_softcapping final_logit_softcapping query_pre_attn_scalar cache_implementation
     rope_local_base_freq use_bidirectional_attention swiglu_limit initial_context_length
     experts_per_token original_max_position_embeddings embedding_multiplier logits_scaling
-    residual_multiplier attention_multiplier no_rope_layer_interval norm_type norm_epsilon
-    embedding_dropout scale_embedding attn_temperature_tuning attn_scale floor_scale
+    sliding_window_size residual_multiplier attention_multiplier no_rope_layer_interval norm_type
+    norm_epsilon embedding_dropout scale_embedding attn_temperature_tuning attn_scale floor_scale
     for_llm_compressor attention_chunk_size moe_layers no_rope_scaling rope_interleave mlp_dropout
     weight_tying use_mup vision_config text_config image_token_index
     boi_token_index eoi_token_index mm_tokens_per_image eom_token_index
