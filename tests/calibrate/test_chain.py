@@ -148,8 +148,8 @@ def test_predictions_are_within_a_factor_of_10(
     """A wrong unit moves the median ratio by more than a factor of 10; other programs on the
     machine do not.
 
-    The printed errors are meaningful only on an idle machine. Exit code 4 (errors above the limits
-    of `validate`) is accepted, because these limits are for GPUs.
+    The printed errors are meaningful only on an idle machine. Exit code 4 (more than one of ten
+    times outside the stated interval) is accepted: the load of the machine may change.
     """
     outcome = validated(fitted, measured[0])
     assert outcome.exit_code in (0, 4) and outcome.stderr == ""
