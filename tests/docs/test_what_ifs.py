@@ -60,7 +60,7 @@ def test_most_points_of_a_shipped_sweep_are_legal(name: str) -> None:
     assert legal[True] >= 0.8 * len(scenarios)
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("name", NAMES)
 def test_plots_are_drawn_with_the_commands_of_the_page(
     name: str, tmp_path: pathlib.Path, monkeypatch: MonkeyPatch
