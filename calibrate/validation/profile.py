@@ -49,7 +49,7 @@ class Validation(PlainData):
         num_fitted: records left out because a fit may have used them.
         warnings: why the comparison may be unfair.
         uncertainty: relative error that the profile says nine of ten times stay below.
-        nine_of_ten: relative error that nine of ten times must not exceed; None if they need not.
+        must_be_within: whether nine of ten times must stay below it.
     """
 
     json_fields: ClassVar = keys(
@@ -63,7 +63,7 @@ class Validation(PlainData):
     num_fitted: int
     warnings: Sequence[str]
     uncertainty: float | None = None
-    nine_of_ten: float | None = None
+    must_be_within: bool = False
 
     @property
     def num_within(self) -> tuple[int, int]:
@@ -81,10 +81,9 @@ class Validation(PlainData):
     def misses(self) -> list[str]:
         """What is above its limit."""
         missed = [part.title for part in self.parts if not part.ok]
-        times = [abs(error) for part in self.parts if part.unit == "s" for error in part.errors]
-        if self.nine_of_ten is not None:
-            within = sum(error <= self.nine_of_ten for error in times)
-            missed += ["more than one of ten times"] * (within < _NINE_OF_TEN * len(times))
+        within, total = self.num_within
+        if self.must_be_within and within < _NINE_OF_TEN * total:
+            missed.append("more than one of ten times")
         return missed
 
     @property
@@ -184,9 +183,8 @@ def validate_profile(
             parts.append(Comparison(title, unit, chosen, *thresholds))
     num_fitted = len(records) - len(held_out) - len(iterations)
     says = profile.uncertainty.value if profile.uncertainty else None
-    return Validation(
-        profile.name, header.device, parts, num_fitted, warnings, says, limits.nine_of_ten
-    )
+    by_it = limits.nine_of_ten is not None
+    return Validation(profile.name, header.device, parts, num_fitted, warnings, says, by_it)
 
 
 def _rows(profile: HardwareProfile, record: LayerRecord | IterationRecord) -> Iterator[Pair]:

@@ -36,8 +36,11 @@ def _command_of(importer: Importer) -> Callable[..., None]:
         """Write a scenario for a framework."""
         from simtrain.base.output_folder import write_new
         from simtrain.scenario import load_scenario
+        from simtrain.studies.evaluation import Evaluator
 
-        text = importer.write(load_scenario(scenario, overrides or ()))
+        # No framework chooses recompute: its answer is written.
+        chosen = Evaluator(allow_oom=True).evaluate(load_scenario(scenario, overrides or ()))
+        text = importer.write(chosen.scenario)
         if out is None:
             emit_data(text)
             return

@@ -12,6 +12,7 @@ from simtrain.errors import InputError
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario
 from simtrain.scenario.recompute_section import Strategy
+from simtrain.schedules.registry import default_name
 from simtrain.studies.simulation import simulate
 
 Changes = Mapping[str, Any]
@@ -142,8 +143,7 @@ def _of_split(scenario: Scenario) -> Iterator[Changes]:
                     f"parallelism.{fewer}": narrower // 2,
                 }
     for chunks in {2 * split.interleave, max(split.interleave // 2, 1)} - {split.interleave}:
-        schedule = {} if split.interleave > 1 < chunks else {"schedule": None}
-        yield {"parallelism.interleave": chunks} | schedule
+        yield {"parallelism.interleave": chunks, "schedule": default_name(chunks)}
     if scenario.model.experts is not None:
         for ranks in {2 * split.expert, max(split.expert // 2, 1)} - {split.expert}:
             yield {"parallelism.expert": ranks}

@@ -2,6 +2,7 @@
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from simtrain.errors import InputError
 from simtrain.importing.megatron.export import megatron_script
 from simtrain.importing.megatron.mapping import import_megatron
 from simtrain.scenario import Scenario, check_scenario, load_scenario
+from simtrain.scenario.resolved import settings_of
 from simtrain.studies.simulation import simulate
 from tests.helpers.command_line import call
 
@@ -42,27 +44,46 @@ def test_shipped_scenarios_survive_a_round_trip(name: str, tmp_path: Path) -> No
         assert simulate(again).iteration_time_s == simulate(scenario).iteration_time_s
 
 
+def sayable(values: dict[str, Any]) -> dict[str, Any]:
+    """Return a random scenario without what Megatron-LM's arguments of today do not say."""
+    reduces = values["overlap"].get("data_parallel", False)
+    reduces = reduces and values["parallelism"]["data"] > 1
+    buckets = {"data_parallel": True, "gradient_buckets": "megatron"}
+    values |= {"software": "megatron_core", "overlap": buckets if reduces else {}}
+    values.pop("schedule", None)
+    values["memory"].pop("deallocate_outputs", None)
+    values["parallelism"]["scatter_gather"] = False
+    return values
+
+
 @pytest.mark.slow
-def test_random_scenarios_survive_a_round_trip(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fewest_whole", [0, 40])
+def test_random_scenarios_survive_a_round_trip(fewest_whole: int, tmp_path: Path) -> None:
     """What the arguments can say comes back; exporting it again writes the same arguments."""
     rng, num_whole, num_written = random.Random(1), 0, 0
-    for _ in range(150):
-        scenario = Scenario.model_validate(random_scenario(rng))
+    for _ in range(75):
+        values = random_scenario(rng)
+        scenario = Scenario.model_validate(sayable(values) if fewest_whole else values)
         try:
             check_scenario(scenario)
-            script = megatron_script(scenario)
         except InputError:
             continue
+        if scenario.model.vocab_size == 1 or scenario.schedule == "gpipe":
+            continue  # Megatron-LM has neither, and its rules may refuse the rest.
+        script = megatron_script(scenario)
         num_written += 1
         again = read_back(script, scenario, tmp_path)
         if not losses(script):
             num_whole += 1
             assert (again.model, again.parallelism) == (scenario.model, scenario.parallelism)
-            assert (again.recompute, again.memory) == (scenario.recompute, scenario.memory)
+            assert (again.recompute, again.batch) == (scenario.recompute, scenario.batch)
+            assert again.precision == scenario.precision
+            assert settings_of(again)["memory.zero_stage"] == scenario.memory.zero_stage
         once_more = megatron_script(again)
         assert losses(once_more) == []
         assert read_back(once_more, again, tmp_path) == again
-    assert num_written > 50
+    assert num_written > 30
+    assert num_whole >= fewest_whole
 
 
 def test_the_command_writes_a_script_or_prints_it(tmp_path: Path) -> None:

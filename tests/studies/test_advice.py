@@ -37,6 +37,18 @@ def test_the_best_changes_come_first_and_more_of_them_are_the_same_ones() -> Non
     )
 
 
+def test_chunks_are_advised_with_the_schedule_that_has_them() -> None:
+    """A pipeline with many bubbles: two chunks help, and the options alone simulate them."""
+    deep = ["batch.global=128", "parallelism.pipeline=8", "parallelism.tensor=4"]
+    deep += ["cluster=h200_sxm"]
+    now = load_scenario("llama3_70b", deep)
+    advised = {change.options: change for change in advise(now, top=100).advised}
+    change = advised["--set parallelism.interleave=2 --set schedule=interleaved"]
+    overrides = [*deep, "parallelism.interleave=2", "schedule=interleaved"]
+    again = simulate(load_scenario("llama3_70b", overrides))
+    assert again.iteration_time_s == change.iteration_time_s
+
+
 def test_a_scenario_that_does_not_fit_is_advised_what_fits() -> None:
     tight = load_scenario(
         "table5_22b_full", ["recompute=none", "batch.micro=16", "batch.global=64"]

@@ -11,8 +11,9 @@ from simtrain.importing.megatron.arguments import MAPPED
 from simtrain.importing.megatron.mapping import import_megatron
 from simtrain.importing.megatron.recompute import MODULE_NAMES
 from simtrain.scenario import Scenario
+from simtrain.scenario.resolved import settings_of
 
-_OWN_SECTIONS = ("name", "description", "cluster", "hardware", "software", "schema_version")
+_NOT_OF_ARGUMENTS = ("name", "description", "cluster", "hardware", "software")
 """Sections that no argument sets; of `software`, the facts are compared."""
 _FEWEST_PADDING = 128
 _TO_RUN = "--tokenizer-type NullTokenizer --mock-data --train-iters 20 --lr 1.0e-4"
@@ -41,8 +42,8 @@ def megatron_script(scenario: Scenario) -> str:
 
 def differences(scenario: Scenario, arguments: list[str]) -> list[str]:
     """Import arguments again, and say which fields then differ from the scenario's."""
-    data = f"parallelism.data={scenario.parallelism.data}"
-    again, _ = import_megatron(" ".join([*arguments, _TO_RUN]), [data, _cluster(scenario)])
+    overrides = [f"parallelism.data={scenario.parallelism.data}", f"cluster={scenario.cluster}"]
+    again, _ = import_megatron(" ".join([*arguments, _TO_RUN]), overrides)
     before, after = _values(scenario), _values(again)
     return [
         f"{field}: {before.get(field)}, after an import {after.get(field)}"
@@ -51,25 +52,16 @@ def differences(scenario: Scenario, arguments: list[str]) -> list[str]:
     ]
 
 
-def _cluster(scenario: Scenario) -> str:
-    return f"cluster={scenario.cluster}"
-
-
 def _values(scenario: Scenario) -> dict[str, Any]:
-    """Return all fields that arguments could set, and the facts of the software stack."""
-    sections = scenario.model_dump(mode="json", by_alias=True)
-    values = dict(_leaves({k: v for k, v in sections.items() if k not in _OWN_SECTIONS}))
+    """Return all settings that arguments could give, with the facts of the software stack."""
+    values = {
+        field: value
+        for field, value in settings_of(scenario).items()
+        if field.partition(".")[0] not in _NOT_OF_ARGUMENTS and value is not None
+    }
     facts = scenario.facts
     kernels = {f"software.{name}": getattr(facts.kernels, name) for name in facts.kernels.__slots__}
     return values | kernels | {"software.cuda_graphs": facts.cuda_graphs}
-
-
-def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield from _leaves(inner, f"{name}.{key}" if name else key)
-    elif value is not None:
-        yield name, value
 
 
 def _arguments(scenario: Scenario) -> Iterator[str]:
@@ -206,7 +198,7 @@ def _recompute(scenario: Scenario) -> Iterator[str]:
         yield _word("recompute_method", recompute.method)
         yield f"--recompute-num-layers {recompute.num_layers}"
         yield _flag("distribute-saved-activations", recompute.distribute)
-    if kept := recompute.keep_microbatches:
+    if isinstance(kept := recompute.keep_microbatches, int) and kept:
         yield f"--num-microbatches-with-partial-activation-checkpoints {kept}"
 
 
@@ -261,11 +253,14 @@ def _precision(scenario: Scenario) -> Iterator[str]:
 def _overlap(scenario: Scenario) -> Iterator[str]:
     overlap = scenario.overlap
     yield _flag("tp-comm-overlap", overlap.userbuffers)
-    yield _flag("no-overlap-p2p-communication", overlap.pipeline is False)
+    blocks = scenario.schedule_family.overlaps and not scenario.overlaps_pipeline
+    yield _flag("no-overlap-p2p-communication", blocks)
     if scenario.memory.zero_stage < 2:
         yield _flag("overlap-grad-reduce", overlap.data_parallel)
         yield _flag("overlap-param-gather", overlap.parameter_gather)
     if re.fullmatch(r"\d+", str(overlap.gradient_buckets)):
         yield f"--ddp-bucket-size {overlap.gradient_buckets}"
-    yield _flag("no-align-grad-reduce", overlap.align_gradient_reduction is False)
-    yield _flag("no-align-param-gather", overlap.align_parameter_gather is False)
+    reduces_alone = scenario.reduces_in_buckets and not scenario.aligns_gradient_reduction
+    yield _flag("no-align-grad-reduce", reduces_alone and scenario.parallelism.pipeline > 1)
+    gathers_alone = overlap.parameter_gather and not scenario.aligns_parameter_gather
+    yield _flag("no-align-param-gather", gathers_alone and scenario.parallelism.interleave > 1)
