@@ -24,7 +24,7 @@ _FRACTIONS = {"": 1, "m": 10**3, "u": 10**6, "\u00b5": 10**6, "\u03bc": 10**6, "
 
 # A number as in YAML, followed by the unit.
 _QUANTITY = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*(.*)", re.DOTALL)
-_CURRENCY_PER_HOUR = re.compile(r"(?<![A-Za-z])[A-Z]{3}/h$")
+_CURRENCY = re.compile(r"(?<![A-Za-z])[A-Z]{3}$")
 _CURRENCY_SIGNS = {"$": "USD", "€": "EUR", "£": "GBP", "EUR": "EUR", "GBP": "GBP"}
 _NOT_FINITE = re.compile(r"[+-]?\.?(nan|inf|infinity)\b", re.IGNORECASE)
 # Numbers outside this range are refused as typing errors.
@@ -196,13 +196,50 @@ def parse_price(value: object) -> Price:
     Raises:
         UnitError: as `_parse`.
     """
+    amount, currency = _parse_price_per(value, "h", "3.43")
+    return Price(per_hour=amount, currency=currency)
+
+
+class EnergyPrice(BaseModel):
+    """A price of electricity.
+
+    Args:
+        per_kwh: the amount per kWh.
+        currency: its three-letter code (ISO 4217).
+    """
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+    per_kwh: float
+    currency: str
+
+
+def parse_energy_price(value: object) -> EnergyPrice:
+    """Parse a price of electricity such as "0.12 USD/kWh", in any currency.
+
+    Raises:
+        UnitError: as `_parse`.
+    """
+    amount, currency = _parse_price_per(value, "kWh", "0.12")
+    return EnergyPrice(per_kwh=amount, currency=currency)
+
+
+def _parse_price_per(value: object, unit: str, example: str) -> tuple[float, str]:
+    """Parse a price per unit, such as "3.43 USD/h": the amount and its currency.
+
+    Args:
+        value: the text.
+        unit: what the price is per.
+        example: the amount that errors suggest if the text has none.
+    """
     text = value.strip() if isinstance(value, str) else ""
-    match = _CURRENCY_PER_HOUR.search(text)
-    unit = match[0] if match else f"{_currency_in(text)}/h"
+    match = _CURRENCY.search(text.removesuffix(f"/{unit}"))
+    currency = match[0] if match and text.endswith(f"/{unit}") else _currency_in(text)
     number = re.search(r"[0-9]+(?:\.[0-9]+)?", text)
-    example = number[0] if number and float(number[0]) else "3.43"
-    price = Dimension("price", {unit: Fraction(1)}, (unit,), example)
-    return Price(per_hour=float(_parse(value, price)), currency=unit.removesuffix("/h"))
+    written = number[0] if number and float(number[0]) else example
+    full = f"{currency}/{unit}"
+    price = Dimension("price", {full: Fraction(1)}, (full,), written)
+    return float(_parse(value, price)), currency
 
 
 def parse_tokens(value: object) -> int:

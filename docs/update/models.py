@@ -7,7 +7,7 @@ from docs.update.simulations import run_of, scenario_of
 from simtrain.hardware.load import profile_of
 from simtrain.iteration.plan import Plan
 from simtrain.scenario import load_unchecked
-from simtrain.studies.cost import training_cost
+from simtrain.studies.cost import Terms, training_cost
 from simtrain.studies.search import SearchResult, search
 from simtrain.units import parse_tokens
 
@@ -25,7 +25,7 @@ def cost(request: Request) -> str:
     scenario = scenario_of((name, *assignments))
     time_s = run_of((name, *assignments)).iteration_time_s
     num_tokens = parse_tokens(tokens.removeprefix("tokens="))
-    whole = training_cost(scenario, profile_of(scenario), time_s, num_tokens)
+    whole = training_cost(scenario, profile_of(scenario), time_s, Terms(num_tokens))
     assert whole.price is not None
     price = f"{whole.price / 1e6:.2f} million USD"
     return f"{whole.time_s / 86400:,.0f} days, {whole.gpu_hours:,.0f} GPU-hours, {price}"

@@ -10,7 +10,7 @@ from typing import Any
 from docs.update.request import percent, seconds, signed_percent
 from simtrain.hardware.load import load_profile
 from simtrain.scenario import load_scenario
-from simtrain.studies.cost import training_cost
+from simtrain.studies.cost import Terms, training_cost
 
 Row = dict[str, Any]
 Lines = Iterable[list[str]]
@@ -82,7 +82,7 @@ def hardware_generations(rows: Sequence[Row]) -> Lines:
 def price_of_a_million(row: Row) -> float:
     scenario, profile = load_scenario(row["base"]), load_profile(row["cluster"])
     num_tokens = scenario.batch.global_ * scenario.model.seq_length
-    cost = training_cost(scenario, profile, row["iteration_time_s"], num_tokens)
+    cost = training_cost(scenario, profile, row["iteration_time_s"], Terms(num_tokens))
     assert cost.price is not None
     return cost.price / num_tokens * 1e6
 

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simtrain.commands.cost import GoodputOption, TokensOption
+from simtrain.commands.cost_options import (
+    Co2Option,
+    ContractOption,
+    ElectricityOption,
+    GoodputOption,
+    PriceOption,
+    PueOption,
+    TokensOption,
+    read_terms,
+)
 from simtrain.commands.output import CsvOption, MarkdownOption, Output, TableOption, show
 from simtrain.commands.shared import (
     MISSED,
@@ -44,10 +53,6 @@ DaysOption = Annotated[float | None, typer.Option("--days", help="Maximum traini
 BudgetOption = Annotated[
     str | None, typer.Option("--budget", help="Maximum price: 2M, 500K, 2M USD.")
 ]
-PriceOption = Annotated[
-    str | None,
-    typer.Option("--price", help='Price per GPU on all clusters: "2.5 USD/h".'),
-]
 ObjectiveOption = Annotated[
     TrainingObjectiveName,
     typer.Option(
@@ -75,6 +80,10 @@ def plan(
     budget: BudgetOption = None,
     goodput: GoodputOption = 1.0,
     price: PriceOption = None,
+    contract: ContractOption = None,
+    pue: PueOption = 1.0,
+    electricity: ElectricityOption = None,
+    co2: Co2Option = None,
     objective: ObjectiveOption = DEFAULT,
     overrides: SetOption = None,
     out: ScenarioFolderOption = None,
@@ -102,16 +111,16 @@ def plan(
     from simtrain.commands.interrupts import first_interrupt
     from simtrain.commands.progress import progress_bar
     from simtrain.scenario import load_unchecked
-    from simtrain.studies.cost import Limits, read_budget, read_price, read_tokens
+    from simtrain.studies.cost import Limits, read_budget
     from simtrain.studies.planning import plan_training, read_gpus, write_plan
     from simtrain.studies.planning.files import names_of_rows
     from simtrain.studies.search.files import prepare_folder
     from simtrain.views.plan import plan_view
 
     output = Output(as_json, as_csv, as_markdown, table)
-    num_tokens, numbers = read_tokens(tokens), read_gpus(gpus)
+    terms = read_terms(tokens, goodput, price, contract, pue, electricity, co2)
+    numbers = read_gpus(gpus)
     limits = Limits(days, None if budget is None else read_budget(budget))
-    price_per_hour = None if price is None else read_price(price)
     base = load_unchecked(scenario, overrides or ())
     names = [base.cluster] if clusters is None else [name.strip() for name in clusters.split(",")]
     if out:
@@ -120,12 +129,10 @@ def plan(
     with progress_bar() as on_progress, first_interrupt() as interrupted:
         result = plan_training(
             base,
-            num_tokens,
+            terms,
             names,
             numbers,
             limits=limits,
-            goodput=goodput,
-            price=price_per_hour,
             objective=objective,
             workers=workers or _workers(len(names) * len(numbers)),
             seconds=seconds,

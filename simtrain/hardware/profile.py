@@ -202,11 +202,14 @@ class HostLink(Strict):
 class RunningCosts(Strict):
     """Price and power, used for cost estimates only; each entry may be missing.
 
-    `price` is per GPU-hour. `gpu_power` is the maximum power of one GPU board, `node_power` that of
-    a whole node.
+    Prices are per GPU-hour: `price` on demand, `reserved_price` for a time that is booked ahead,
+    `spot_price` for GPUs that the provider may take back. `gpu_power` is the maximum power of one
+    GPU board, `node_power` that of a whole node.
     """
 
     price: Entry[PricePerHour] | None = None
+    reserved_price: Entry[PricePerHour] | None = None
+    spot_price: Entry[PricePerHour] | None = None
     gpu_power: Entry[Watts] | None = None
     node_power: Entry[Watts] | None = None
 

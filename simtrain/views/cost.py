@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from simtrain.hardware.evidence import sentences_of
+from simtrain.studies.cost.contracts import Contract
 from simtrain.studies.cost.training import TrainingCost, assumptions
 from simtrain.units import DAY_S, HOUR_S, format_energy, format_seconds, four_digits
 from simtrain.views.kinds import NUMBER, TEXT, amount
@@ -13,14 +14,30 @@ from simtrain.views.view import Column, Facts, Row, Table, View, remarks
 _DATA = (
     *("scenario", "cluster", "num_gpus", "num_tokens", "num_iterations", "iteration_time_s"),
     *("time_s", "gpu_hours", "price", "currency", "gpu_energy_j", "node_energy_j"),
+    *("contract", "pue", "site_energy_kwh"),
+    *("electricity_cost", "electricity_currency", "co2_t"),
+)
+_CONTRACTS: dict[Contract, str] = {
+    "on_demand": "on demand",
+    "reserved": "reserved",
+    "spot": "spot",
+}
+_SPOT = (
+    "Spot GPUs can be interrupted, which simtrain does not simulate: lower --goodput by the share "
+    "of the time that interruptions cost."
 )
 
 
-def cost_view(costs: Sequence[TrainingCost]) -> View:
-    """Show the cost of one training run, or compare those of several on the same tokens."""
-    if len(costs) == 1:
-        return View([Facts([*_facts(costs[0])]), remarks(_notes(costs[0]))])
-    return View([_comparison(costs), remarks(_notes_of_all(costs))])
+def cost_view(costs: Sequence[TrainingCost], is_table: bool = True) -> View:
+    """Compare the costs of training runs on the same tokens, or show the cost of a single one.
+
+    Args:
+        costs: the costs.
+        is_table: a column for each cost; otherwise facts about the only one.
+    """
+    if is_table:
+        return View([_comparison(costs), remarks(_notes(costs))])
+    return View([Facts([*_facts(costs[0])]), remarks(_notes(costs))])
 
 
 def cost_table(costs: Sequence[TrainingCost]) -> Table:
@@ -39,11 +56,33 @@ def _facts(cost: TrainingCost) -> Iterator[tuple[str, str]]:
     yield "time", _duration(cost.time_s)
     yield "GPU-hours", amount(cost.gpu_hours)
     if cost.price is not None:
-        yield "price", f"{amount(cost.price)} {cost.currency}"
+        yield "price", f"{amount(cost.price)} {cost.currency}{_other_contracts(cost)}"
     if cost.gpu_energy_j is not None:
         yield "energy of the GPUs", f"at most {format_energy(cost.gpu_energy_j)}"
     if cost.node_energy_j is not None:
         yield "energy of their nodes", f"at most {format_energy(cost.node_energy_j)}"
+    if cost.site_energy_kwh is not None and _has_site(cost):
+        yield "energy of the site", f"at most {amount(cost.site_energy_kwh)} kWh"
+    if cost.electricity_cost is not None:
+        yield "electricity", f"at most {amount(cost.electricity_cost)} {cost.electricity_currency}"
+    if cost.co2_t is not None:
+        yield "CO2", f"at most {amount(cost.co2_t)} tonnes"
+
+
+def _has_site(cost: TrainingCost) -> bool:
+    """Return whether the energy of the site adds to what the energy of the nodes says."""
+    return cost.pue > 1 or cost.electricity_cost is not None or cost.co2_t is not None
+
+
+def _other_contracts(cost: TrainingCost) -> str:
+    """Return the prices of the profile's other contracts: " (spot: 858,300)"."""
+    if cost.contract is None:
+        return ""
+    others = {
+        name: price for name, price in cost.price_by_contract.items() if name != cost.contract
+    }
+    listed = ", ".join(f"{_CONTRACTS[name]} {amount(price)}" for name, price in others.items())
+    return f" {_CONTRACTS[cost.contract]} ({listed})" if listed else ""
 
 
 def _duration(time_s: float) -> str:
@@ -52,16 +91,34 @@ def _duration(time_s: float) -> str:
     return f"{four_digits(time_s / HOUR_S)} hours" if time_s >= HOUR_S else format_seconds(time_s)
 
 
-def _notes(cost: TrainingCost) -> Iterator[str]:
-    yield cost.evidence.sentence
-    yield cost.interval.sentence
-    yield from _tokens_note(cost)
-    yield from assumptions(cost.goodput)
-    for name, source in cost.sources.items():
-        yield f"{name}: {source}"
-    if cost.missing:
-        names = ", ".join(f"running_costs.{name}" for name in cost.missing)
-        yield f"Missing in the profile {cost.cluster}: {names}. Add it to a copy of the profile."
+def _notes(costs: Sequence[TrainingCost]) -> Iterator[str]:
+    yield from sentences_of(cost.evidence for cost in costs)
+    if len(costs) == 1:
+        yield costs[0].interval.sentence
+    yield from dict.fromkeys(note for cost in costs for note in _tokens_note(cost))
+    yield from cost_remarks(costs)
+
+
+def cost_remarks(costs: Sequence[TrainingCost]) -> Iterator[str]:
+    """What costs with the same terms take for granted, where prices come from, what is missing."""
+    yield from assumptions(costs[0].goodput)
+    if any(cost.contract == "spot" for cost in costs):
+        yield _SPOT
+    if any(cost.electricity_cost is not None for cost in costs):
+        yield "Electricity is not part of the price, which is that of rented GPUs."
+    if any(_has_site(cost) for cost in costs):
+        yield f"The site's energy is that of the nodes times a PUE of {costs[0].pue:g}."
+    for cost in {cost.cluster: cost for cost in costs}.values():
+        prices = {name: text for name, text in cost.sources.items() if name.endswith("price")}
+        for name, source in prices.items():
+            yield f"{cost.cluster}, {name}: {source}"
+        if prices.keys() != cost.sources.keys():
+            yield f"Sources of power: simtrain profile show {cost.cluster}"
+        if cost.missing:
+            names = ", ".join(f"running_costs.{name}" for name in cost.missing)
+            yield f"Missing in the profile {cost.cluster}: {names}."
+    if any(cost.price is None for cost in costs):
+        yield 'Set a price with --price "2.5 USD/h".'
 
 
 def _tokens_note(cost: TrainingCost) -> Iterator[str]:
@@ -77,7 +134,8 @@ def _comparison(costs: Sequence[TrainingCost]) -> Table:
         Column("figure", "", TEXT),
         *(Column(heading, heading, NUMBER) for heading in _headings(costs)),
     ]
-    rows = [Row((name, *(of_one[name] for of_one in cells))) for name in cells[0]]
+    texts = {name: [of_one[name] for of_one in cells] for name in cells[0]}
+    rows = [Row((name, *of_all)) for name, of_all in texts.items() if {*of_all} != {"-"}]
     return Table(
         "costs",
         f"{costs[0].num_tokens:,} tokens",
@@ -109,21 +167,11 @@ def _cells(cost: TrainingCost) -> dict[str, str]:
         "price": "-" if cost.price is None else f"{amount(cost.price)} {cost.currency}",
         "energy of GPUs": "-" if gpu is None else format_energy(gpu),
         "energy of nodes": "-" if node is None else format_energy(node),
+        "energy of site, kWh": _if_known(cost.site_energy_kwh if _has_site(cost) else None),
+        "electricity": _if_known(cost.electricity_cost, cost.electricity_currency or ""),
+        "CO2, tonnes": _if_known(cost.co2_t),
     }
 
 
-def _notes_of_all(costs: Sequence[TrainingCost]) -> Iterator[str]:
-    yield from dict.fromkeys(note for cost in costs for note in _tokens_note(cost))
-    yield from sentences_of(cost.evidence for cost in costs)
-    yield from assumptions(costs[0].goodput)
-    yield from source_notes(costs)
-
-
-def source_notes(costs: Iterable[TrainingCost]) -> Iterator[str]:
-    """For each cluster: sources of price and power, and missing entries."""
-    for cost in {cost.cluster: cost for cost in costs}.values():
-        for name, source in cost.sources.items():
-            yield f"{cost.cluster}, {name}: {source}"
-        if cost.missing:
-            names = ", ".join(f"running_costs.{name}" for name in cost.missing)
-            yield f"Missing in the profile {cost.cluster}: {names}."
+def _if_known(value: float | None, unit: str = "") -> str:
+    return "-" if value is None else f"{amount(value)} {unit}".rstrip()

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from simtrain.hardware.evidence import sentences_of
 from simtrain.iteration.memory.report import PEAK_ERROR, is_close
 from simtrain.iteration.report.remarks import mfu_remarks
-from simtrain.studies.cost.training import assumptions
 from simtrain.studies.planning.layout import Status
 from simtrain.studies.planning.result import Miss, PlanRow, TrainingPlan
 from simtrain.studies.search.space import Point
 from simtrain.studies.search.words import in_short
 from simtrain.units import DAY_S, counted
-from simtrain.views.cost import source_notes
+from simtrain.views.cost import cost_remarks
 from simtrain.views.kinds import AMOUNT, BYTES, NUMBER, SECONDS, SHARE, TEXT, Kind, amount
 from simtrain.views.view import Cell, Column, Row, Table, Verdict, View, remarks
 
@@ -50,11 +49,24 @@ def plan_view(plan: TrainingPlan, out: Path | None = None) -> View:
         Column("gpu_hours", "GPU-\nhours", AMOUNT),
         Column("price", f"price,\n{currency}" if currency else "price", AMOUNT),
         Column("node_energy_j", "energy\nof nodes,\nMWh", _MWH, "at most"),
+        *_site_columns(plan),
         Column("remark", "", TEXT),
     )
-    rows = [Row(_cells(row, plan), None if row.meets_limits else "soft") for row in plan.rows]
+    rows = [
+        Row(_cells(row, plan, columns), None if row.meets_limits else "soft") for row in plan.rows
+    ]
     table = Table("plan", _title(plan), columns, rows, optional=_OPTIONAL)
     return View([table, remarks(_notes(plan, out)), _verdict(plan)])
+
+
+def _site_columns(plan: TrainingPlan) -> Iterator[Column]:
+    """Yield the columns of a plan that counts the energy of the site."""
+    priced = [cost for cost in plan.costs if cost.electricity_cost is not None]
+    if priced:
+        heading = f"elec-\ntricity,\n{priced[0].electricity_currency}"
+        yield Column("electricity_cost", heading, AMOUNT, "at most")
+    if any(cost.co2_t is not None for cost in plan.costs):
+        yield Column("co2_t", "CO2,\ntonnes", AMOUNT, "at most")
 
 
 def _title(plan: TrainingPlan) -> str:
@@ -77,25 +89,21 @@ def _currency(plan: TrainingPlan) -> str | None:
     return next((cost.currency for cost in plan.costs if cost.currency), None)
 
 
-def _cells(row: PlanRow, plan: TrainingPlan) -> list[Any]:
+def _cells(row: PlanRow, plan: TrainingPlan, columns: Sequence[Column]) -> list[Any]:
     best, cost = row.best, row.cost
-    missing = Cell(None, "-")
+    known: dict[str, Any] = {"cluster": row.cluster, "num_gpus": row.num_gpus}
     if best is None or cost is None:
-        return [row.cluster, row.num_gpus, *[missing] * 8, row.layout.status.value]
-    split = best.scenario.parallelism
-    return [
-        row.cluster,
-        row.num_gpus,
-        f"{split.tensor}x{split.pipeline}x{split.data}",
-        cost.iteration_time_s,
-        best.run.mfu,
-        best.evaluation.peak_bytes,
-        cost.time_s,
-        cost.gpu_hours,
-        missing if cost.price is None else cost.price,
-        missing if cost.node_energy_j is None else cost.node_energy_j,
-        _mark(row, plan),
-    ]
+        known["remark"] = row.layout.status.value
+    else:
+        split = best.scenario.parallelism
+        known |= {
+            "split": f"{split.tensor}x{split.pipeline}x{split.data}",
+            "mfu": best.run.mfu,
+            "peak_bytes": best.evaluation.peak_bytes,
+            "remark": _mark(row, plan),
+        }
+    cells = (known.get(column.name, getattr(cost, column.name, None)) for column in columns)
+    return [Cell(None, "-") if cell is None else cell for cell in cells]
 
 
 def _mark(row: PlanRow, plan: TrainingPlan) -> str:
@@ -133,11 +141,10 @@ def _notes(plan: TrainingPlan, out: Path | None) -> Iterator[str]:
     if plan.shared_overrides:
         yield "The scenario's hardware overrides apply to every cluster."
     yield _certainty(plan)
-    yield from assumptions(plan.goodput)
     yield from mfu_remarks(row.best.scenario for row in plan.rows if row.best)
-    yield from source_notes(plan.costs)
+    yield from cost_remarks(plan.costs)
     if any(cost.price is None for cost in plan.costs):
-        yield 'A row without a price meets no budget. Set a price with --price "2.5 USD/h".'
+        yield "A row without a price meets no budget."
     if out is None:
         yield "To write each layout as a scenario file, add: --out FOLDER"
     else:

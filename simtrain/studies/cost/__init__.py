@@ -1,15 +1,23 @@
 """Cost of a training run: days, GPU-hours, price and energy for a number of tokens."""
 
-from simtrain.studies.cost.limits import Budget, Limits, read_budget, read_price, read_tokens
-from simtrain.studies.cost.training import TrainingCost, TrainingCosts, training_cost
+from simtrain.studies.cost.contracts import Contract
+from simtrain.studies.cost.limits import Budget, Limits, read_budget
+from simtrain.studies.cost.terms import Terms
+from simtrain.studies.cost.training import (
+    TrainingCost,
+    TrainingCosts,
+    cost_of_result,
+    training_cost,
+)
 
 __all__ = [
     "Budget",
+    "Contract",
     "Limits",
+    "Terms",
     "TrainingCost",
     "TrainingCosts",
+    "cost_of_result",
     "read_budget",
-    "read_price",
-    "read_tokens",
     "training_cost",
 ]

@@ -1,4 +1,4 @@
-"""Inputs of cost and plans: tokens, goodput, prices, and limits of days and budget."""
+"""Texts of tokens, prices and budgets, and the limits of a plan."""
 
 from __future__ import annotations
 
@@ -9,7 +9,16 @@ from numbers import Real
 from typing import TypeVar
 
 from simtrain.errors import InputError, Location
-from simtrain.units import DAY_S, Price, UnitError, parse_money, parse_price, parse_tokens
+from simtrain.units import (
+    DAY_S,
+    EnergyPrice,
+    Price,
+    UnitError,
+    parse_energy_price,
+    parse_money,
+    parse_price,
+    parse_tokens,
+)
 
 T = TypeVar("T")
 
@@ -69,6 +78,11 @@ def read_price(written: str) -> Price:
     return _read(parse_price, written, "E848", "--price")
 
 
+def read_electricity(written: str) -> EnergyPrice:
+    """Parse a price of electricity such as "0.12 USD/kWh"; another text is an InputError (E848)."""
+    return _read(parse_energy_price, written, "E848", "--electricity")
+
+
 def read_tokens(written: str) -> int:
     """Parse a number of tokens such as "300B"; another text is an InputError (E841)."""
     return _read(parse_tokens, written, "E841", "--tokens")
@@ -79,15 +93,3 @@ def _read(parse: Callable[[str], T], written: str, code: str, option: str) -> T:
         return parse(written)
     except UnitError as error:
         raise InputError.of(code, str(error), Location(option), error.fix) from error
-
-
-def check_goodput(goodput: float) -> None:
-    """Refuse a share of the training time that is not above 0 and at most 1 (E842)."""
-    if not isinstance(goodput, Real) or not 0 < goodput <= 1:
-        raise InputError.of(
-            "E842",
-            f"a goodput of {goodput:g}" if isinstance(goodput, Real) else f"goodput is {goodput!r}",
-            Location("--goodput"),
-            fix="write a number above 0 and at most 1, such as 0.9",
-            reason="goodput is the share of the training time that iterations take",
-        )

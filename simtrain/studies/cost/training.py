@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from simtrain.base.entry import Entry
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.hardware.evidence import Evidence, evidence_of
 from simtrain.hardware.interval import Interval
@@ -14,8 +13,11 @@ from simtrain.hardware.profile import HardwareProfile, RunningCosts
 from simtrain.iteration.report.interval import predicted_interval
 from simtrain.iteration.report.result import Result, check_is_result
 from simtrain.scenario import Scenario
-from simtrain.studies.cost.limits import check_goodput, read_price, read_tokens
-from simtrain.units import DAY_S, HOUR_S, Price, four_digits
+from simtrain.studies.cost.contracts import Contract
+from simtrain.studies.cost.terms import Terms, prices_by_contract
+from simtrain.units import DAY_S, HOUR_S, four_digits
+
+_KWH_J, _TONNE_G = 3.6e6, 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +35,18 @@ class TrainingCost(PlainData):
             evaluations take the rest.
         time_s: the training time.
         gpu_hours: GPUs times the training time.
+        contract: whose price counts; None if the price is given for this estimate.
         currency: of the price; None without one.
         price: total price in `currency`; None if the profile has no price.
+        price_by_contract: total price with each contract that the profile has a price of, in the
+            currency of its entry.
         gpu_energy_j: energy of the GPU boards; None if unknown.
         node_energy_j: energy of the GPUs' share of their nodes; None if unknown.
+        pue: energy of the site over that of its nodes.
+        site_energy_kwh: energy of the site, `node_energy_j` times `pue`; None if unknown.
+        electricity_cost: price of the site's energy; None if it is not counted or unknown.
+        electricity_currency: of `electricity_cost`; None without a price of electricity.
+        co2_t: emissions of the site's energy, in tonnes; None if they are not counted or unknown.
         sources: source of each profile entry that was used.
         missing: profile entries that are missing.
         evidence: what predictions with the profile rest on.
@@ -46,7 +56,8 @@ class TrainingCost(PlainData):
     json_fields: ClassVar = keys(
         """scenario cluster num_gpus num_tokens num_iterations iteration_time_s
         interval_s=interval goodput time_s
-        gpu_hours price currency gpu_energy_j node_energy_j sources missing evidence
+        gpu_hours contract price currency price_by_contract gpu_energy_j node_energy_j
+        pue site_energy_kwh electricity_cost electricity_currency co2_t sources missing evidence
         calibrated=evidence.judged assumptions"""
     )
 
@@ -59,10 +70,17 @@ class TrainingCost(PlainData):
     goodput: float
     time_s: float
     gpu_hours: float
+    contract: Contract | None
     price: float | None
     currency: str | None
+    price_by_contract: dict[Contract, float]
     gpu_energy_j: float | None
     node_energy_j: float | None
+    pue: float
+    site_energy_kwh: float | None
+    electricity_cost: float | None
+    electricity_currency: str | None
+    co2_t: float | None
     sources: dict[str, str]
     missing: tuple[str, ...]
     evidence: Evidence
@@ -114,6 +132,10 @@ def cost(
     *,
     goodput: float = 1.0,
     price: str | None = None,
+    contract: Contract = "on_demand",
+    pue: float = 1.0,
+    electricity: str | None = None,
+    co2: float | None = None,
 ) -> TrainingCost:
     """Compute days, GPU-hours, price and energy of a training with the iterations of `result`.
 
@@ -122,19 +144,35 @@ def cost(
         tokens: number of training tokens: 300_000_000_000 or "300B".
         goodput: share of the training time that iterations take, above 0 and at most 1.
         price: price of a GPU, such as "2.5 USD/h", instead of the profile's.
+        contract: which of the profile's prices counts: "on_demand", "reserved" or "spot".
+        pue: energy of the site over that of its nodes, 1 or more.
+        electricity: price of the site's energy, such as "0.12 USD/kWh".
+        co2: emissions of the site's energy, in grams per kWh.
 
     Raises:
         InputError: an argument is invalid.
     """
     check_is_result(result)
+    terms = Terms.read(
+        tokens,
+        goodput=goodput,
+        price=price,
+        contract=contract,
+        pue=pue,
+        electricity=electricity,
+        co2=co2,
+    )
+    return cost_of_result(result, terms)
+
+
+def cost_of_result(result: Result, terms: Terms) -> TrainingCost:
+    """Compute the cost of a training with the iterations of `result`."""
     return training_cost(
         result.scenario,
         result.profile,
         result.iteration_time_s,
-        read_tokens(str(tokens)),
+        terms,
         extrapolated=result.extrapolated_compute,
-        goodput=goodput,
-        price_per_hour=None if price is None else read_price(price),
     )
 
 
@@ -142,49 +180,53 @@ def training_cost(
     scenario: Scenario,
     profile: HardwareProfile,
     iteration_time_s: float,
-    num_tokens: int,
+    terms: Terms,
     *,
     extrapolated: float = 0.0,
-    goodput: float = 1.0,
-    price_per_hour: Price | None = None,
 ) -> TrainingCost:
-    """Compute the cost of `num_tokens` from the simulated iteration time.
+    """Compute the cost of a training from the simulated iteration time.
 
     Args:
+        terms: tokens, prices and power.
         extrapolated: share of the kernel time for shapes outside the fitted range, which widens the
             interval.
-        goodput: share of the training time that iterations take, above 0 and at most 1.
-        price_per_hour: price of a GPU, instead of the profile's.
-
-    Raises:
-        InputError: a goodput out of its range.
     """
-    check_goodput(goodput)
     costs = profile.running_costs or RunningCosts()
-    if price_per_hour is not None:
-        entry = Entry[Price](value=price_per_hour, source="given for this estimate")
-        costs = costs.model_copy(update={"price": entry})
-    price, gpu, node = costs.price, costs.gpu_power, costs.node_power
-    num_iterations = -(-num_tokens // (scenario.batch.global_ * scenario.model.seq_length))
-    time_s = num_iterations * iteration_time_s / goodput
+    price_name, price = terms.price_of(profile)
+    gpu, node = costs.gpu_power, costs.node_power
+    num_iterations = -(-terms.num_tokens // (scenario.batch.global_ * scenario.model.seq_length))
+    time_s = num_iterations * iteration_time_s / terms.goodput
     gpu_s = scenario.num_gpus * time_s
     num_nodes = scenario.num_gpus / profile.cluster.gpus_per_node.value
-    entries = {name: getattr(costs, name) for name in RunningCosts.model_fields}
+    node_energy_j = node.value * num_nodes * time_s if node else None
+    site_kwh = None if node_energy_j is None else node_energy_j * terms.pue / _KWH_J
+    electricity, co2 = terms.electricity, terms.co2_g_per_kwh
+    entries = {price_name: price, "gpu_power": gpu, "node_power": node}
     sources = {name: entry.source for name, entry in entries.items() if entry is not None}
     return TrainingCost(
         scenario=scenario.name,
         cluster=scenario.cluster,
         num_gpus=scenario.num_gpus,
-        num_tokens=num_tokens,
+        num_tokens=terms.num_tokens,
         num_iterations=num_iterations,
         iteration_time_s=iteration_time_s,
-        goodput=goodput,
+        goodput=terms.goodput,
         time_s=time_s,
         gpu_hours=gpu_s / HOUR_S,
+        contract=None if terms.price else terms.contract,
         price=price.value.per_hour * gpu_s / HOUR_S if price else None,
         currency=price.value.currency if price else None,
+        price_by_contract={
+            contract: rate.per_hour * gpu_s / HOUR_S
+            for contract, rate in prices_by_contract(profile).items()
+        },
         gpu_energy_j=gpu.value * gpu_s if gpu else None,
-        node_energy_j=node.value * num_nodes * time_s if node else None,
+        node_energy_j=node_energy_j,
+        pue=terms.pue,
+        site_energy_kwh=site_kwh,
+        electricity_cost=site_kwh * electricity.per_kwh if site_kwh and electricity else None,
+        electricity_currency=electricity.currency if electricity else None,
+        co2_t=None if site_kwh is None or co2 is None else site_kwh * co2 / _TONNE_G,
         sources=sources,
         missing=tuple(name for name in entries if name not in sources),
         evidence=evidence_of(profile, scenario.cluster, scenario.software.stack),

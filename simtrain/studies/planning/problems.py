@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from simtrain.errors import DoesNotFitError, InputError, Location, Problem
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.studies.cost import Limits
+from simtrain.studies.cost import Limits, Terms
 from simtrain.studies.planning.layout import Status
 from simtrain.studies.planning.result import PlanRow
 from simtrain.studies.search.problems import check_budget, check_counts
-from simtrain.units import Price, counted
+from simtrain.units import counted
 
 _ENDED_EARLY = {Status.NOT_FOUND, Status.NOT_SEARCHED}
 """Results that more time may change."""
@@ -34,20 +34,15 @@ def check_plan(
         raise InputError.of("E101", "the name of a cluster is empty", Location("--cluster"), fix)
 
 
-def check_currencies(
-    profiles: Mapping[str, HardwareProfile], price: Price | None, limits: Limits
-) -> None:
+def check_currencies(profiles: Mapping[str, HardwareProfile], terms: Terms, limits: Limits) -> None:
     """Refuse prices in several currencies (E846).
 
-    Compared are the profiles' prices, or else the `price` of a GPU on all clusters, and the budget.
+    Compared are the profiles' prices, or else the price of a GPU on all clusters, and the budget.
     """
-    currencies = {
-        name: profile.running_costs.price.value.currency
-        for name, profile in profiles.items()
-        if profile.running_costs and profile.running_costs.price
-    }
-    if price:
-        currencies = {"--price": price.currency}
+    prices = {name: terms.price_of(profile)[1] for name, profile in profiles.items()}
+    currencies = {name: price.value.currency for name, price in prices.items() if price}
+    if terms.price:
+        currencies = {"--price": terms.price.currency}
     if limits.budget and limits.budget.currency:
         currencies["--budget"] = limits.budget.currency
     if len(set(currencies.values())) > 1:

@@ -9,15 +9,14 @@ from simtrain.base.resources import find_profile
 from simtrain.errors import Location
 from simtrain.hardware.load import profile_of
 from simtrain.scenario import Scenario, check_values
-from simtrain.studies.cost import Limits, read_budget, read_price, read_tokens, training_cost
-from simtrain.studies.cost.limits import NO_LIMITS, check_goodput
+from simtrain.studies.cost import Contract, Limits, Terms, read_budget, training_cost
+from simtrain.studies.cost.limits import NO_LIMITS
 from simtrain.studies.objectives.registry import DEFAULT, OF_TRAININGS, objective_of
 from simtrain.studies.planning.layout import NOT_SEARCHED, Combination
 from simtrain.studies.planning.problems import check_currencies, check_plan, no_layout
 from simtrain.studies.planning.result import PlanRow, TrainingPlan, best_row
 from simtrain.studies.planning.searches import search_layouts
 from simtrain.studies.search.explorer import ProgressCallback
-from simtrain.units import Price
 
 
 def plan(
@@ -30,6 +29,10 @@ def plan(
     budget: str | None = None,
     goodput: float = 1.0,
     price: str | None = None,
+    contract: Contract = "on_demand",
+    pue: float = 1.0,
+    electricity: str | None = None,
+    co2: float | None = None,
     objective: str = DEFAULT,
     workers: int = 1,
     seconds: float | None = None,
@@ -37,23 +40,29 @@ def plan(
     """Find clusters and numbers of GPUs that train a model within a time and a budget.
 
     Args:
-        base, clusters, gpus, goodput, objective, workers, seconds: as for `plan_training`.
-        tokens: number of training tokens: 300_000_000_000 or "300B".
+        base, clusters, gpus, objective, workers, seconds: as for `plan_training`.
+        tokens, goodput, price, contract, pue, electricity, co2: as for `simtrain.cost`; a `price`
+            is that of all clusters.
         days: maximum training time.
         budget: maximum price, such as "2M" or "2M USD".
-        price: price of a GPU on all clusters, such as "2.5 USD/h", instead of each profile's.
 
     Raises:
         InputError, DoesNotFitError: as `plan_training`.
     """
     return plan_training(
         base,
-        read_tokens(str(tokens)),
+        Terms.read(
+            tokens,
+            goodput=goodput,
+            price=price,
+            contract=contract,
+            pue=pue,
+            electricity=electricity,
+            co2=co2,
+        ),
         clusters,
         gpus,
         limits=Limits(days, None if budget is None else read_budget(budget)),
-        goodput=goodput,
-        price=None if price is None else read_price(price),
         objective=objective,
         workers=workers,
         seconds=seconds,
@@ -62,13 +71,11 @@ def plan(
 
 def plan_training(
     base: Scenario,
-    num_tokens: int,
+    terms: Terms,
     clusters: Sequence[str],
     gpus: Sequence[int],
     *,
     limits: Limits = NO_LIMITS,
-    goodput: float = 1.0,
-    price: Price | None = None,
     objective: str = DEFAULT,
     workers: int = 1,
     seconds: float | None = None,
@@ -81,13 +88,11 @@ def plan_training(
 
     Args:
         base: model and global batch; see `search` for the fields that keep their values.
-        num_tokens: number of training tokens.
+        terms: tokens, prices and power.
         clusters: names or paths of hardware profiles. A cluster with fewer GPUs than the largest
             of `gpus` gets more nodes.
         gpus: numbers of GPUs.
         limits: maximum days and price.
-        goodput: share of the training time spent in iterations.
-        price: price per GPU-hour, instead of each profile's.
         objective: name of the objective that sorts the rows.
         workers: processes, each searching one combination at a time. Their number does not change
             the plan. A script with several workers needs `if __name__ == "__main__":`, because
@@ -105,17 +110,14 @@ def plan_training(
         DoesNotFitError: no combination has a layout, and some of them do not fit in memory.
     """
     check_values(base)
-    check_goodput(goodput)
     check_plan(clusters, gpus, workers, seconds)
     sorts_by = objective_of(objective, OF_TRAININGS)
     names = tuple(dict.fromkeys(clusters))
     num_nodes = {name: _num_nodes_needed(base, name, max(gpus)) for name in names}
     bases = {name: _on_cluster(base, name, num_nodes[name]) for name in names}
     profiles = {name: profile_of(scenario) for name, scenario in bases.items()}
-    check_currencies(profiles, price, limits)
-    cost_of = functools.partial(
-        training_cost, num_tokens=num_tokens, goodput=goodput, price_per_hour=price
-    )
+    check_currencies(profiles, terms, limits)
+    cost_of = functools.partial(training_cost, terms=terms)
     combinations = [Combination(name, number) for name in names for number in dict.fromkeys(gpus)]
     row_of = {combination: PlanRow(*combination, NOT_SEARCHED) for combination in combinations}
 
@@ -135,8 +137,8 @@ def plan_training(
         raise no_layout(rows, seconds)
     return TrainingPlan(
         scenario=base.name,
-        num_tokens=num_tokens,
-        goodput=goodput,
+        num_tokens=terms.num_tokens,
+        goodput=terms.goodput,
         limits=limits,
         objective=sorts_by,
         rows=tuple(sorted(rows, key=lambda row: row.key(sorts_by))),

@@ -1,6 +1,8 @@
 """The cost of training, calculated by hand, and the output of `simtrain cost`."""
 
+import csv
 import functools
+import io
 import json
 import pathlib
 
@@ -13,13 +15,13 @@ from simtrain.base.resources import find_profile, list_profiles
 from simtrain.commands import shared
 from simtrain.errors import InputError
 from simtrain.hardware.load import load_profile
-from simtrain.hardware.profile import HardwareProfile, RunningCosts
+from simtrain.hardware.profile import HardwareProfile
 from simtrain.render.terminal import terminal_page
 from simtrain.scenario import Scenario
-from simtrain.studies.cost import TrainingCost, training_cost
-from simtrain.units import Price
+from simtrain.studies.cost import Terms, TrainingCost, training_cost
+from simtrain.units import EnergyPrice, Price
 from simtrain.views.cost import cost_view
-from tests.helpers.command_line import call
+from tests.helpers.command_line import call, refused
 from tests.helpers.toys import a100, scenario_with
 
 SMALL = """\
@@ -40,7 +42,7 @@ def scenario() -> Scenario:
 def cost_of(
     num_tokens: int, iteration_time_s: float = 3.6, profile: HardwareProfile | None = None
 ) -> TrainingCost:
-    return training_cost(scenario(), profile or a100(), iteration_time_s, num_tokens)
+    return training_cost(scenario(), profile or a100(), iteration_time_s, Terms(num_tokens))
 
 
 def test_the_cost_of_a_thousand_iterations_by_hand() -> None:
@@ -60,7 +62,7 @@ def test_the_cost_of_a_thousand_iterations_by_hand() -> None:
 def test_goodput_divides_time_price_and_energy() -> None:
     """With a goodput of 0.8, an hour of iterations takes 1.25 hours of training."""
     whole = cost_of(10_000_000)
-    slowed = training_cost(scenario(), a100(), 3.6, 10_000_000, goodput=0.8)
+    slowed = training_cost(scenario(), a100(), 3.6, Terms(10_000_000, goodput=0.8))
     assert slowed.time_s == pytest.approx(4500, rel=1e-12)
     assert slowed.num_iterations == whole.num_iterations
     for quantity in ("gpu_hours", "price", "gpu_energy_j", "node_energy_j"):
@@ -71,14 +73,77 @@ def test_goodput_divides_time_price_and_energy() -> None:
 @pytest.mark.parametrize("goodput", [0.0, -0.5, 1.5, float("nan"), float("inf")])
 def test_a_goodput_outside_0_to_1_is_refused(goodput: float) -> None:
     with pytest.raises(InputError, match="--goodput: E842 "):
-        training_cost(scenario(), a100(), 3.6, 10, goodput=goodput)
+        training_cost(scenario(), a100(), 3.6, Terms(10, goodput=goodput))
 
 
 def test_a_users_price_replaces_the_profiles() -> None:
     price = Price(per_hour=2.0, currency="EUR")
-    cost = training_cost(scenario(), a100(), 3.6, 10_000_000, price_per_hour=price)
+    cost = training_cost(scenario(), a100(), 3.6, Terms(10_000_000, price=price))
     assert (cost.price, cost.currency) == (pytest.approx(4 * 2.0), "EUR")
     assert "AWS" not in cost.sources["price"]
+
+
+def test_electricity_and_emissions_by_hand() -> None:
+    """An hour of half a node of 6.5 kW with a PUE of 1.2 takes 3.9 kWh."""
+    electricity = EnergyPrice(per_kwh=0.1, currency="EUR")
+    terms = Terms(10_000_000, pue=1.2, electricity=electricity, co2_g_per_kwh=400.0)
+    cost = training_cost(scenario(), a100(), 3.6, terms)
+    assert cost.site_energy_kwh == pytest.approx(3.9, rel=1e-12)
+    assert cost.electricity_cost == pytest.approx(0.39, rel=1e-12)
+    assert cost.electricity_currency == "EUR" and cost.currency == "USD"
+    assert cost.co2_t == pytest.approx(3.9 * 400e-6, rel=1e-12)
+    plain = cost_of(10_000_000)
+    assert (plain.electricity_cost, plain.co2_t) == (None, None)
+    assert plain.price == cost.price and plain.node_energy_j == cost.node_energy_j
+
+
+def test_each_contract_has_the_price_of_its_entry() -> None:
+    costs = a100().running_costs
+    assert costs is not None and costs.spot_price is not None
+    spot = training_cost(scenario(), a100(), 3.6, Terms(10_000_000, contract="spot"))
+    assert spot.price == pytest.approx(4 * costs.spot_price.value.per_hour)
+    assert "spot market" in spot.sources["spot_price"] and "price" not in spot.sources
+    whole = cost_of(10_000_000)
+    assert whole.price_by_contract == spot.price_by_contract
+    assert whole.price_by_contract == {"on_demand": whole.price, "spot": spot.price}
+    reserved = training_cost(scenario(), a100(), 3.6, Terms(10_000_000, contract="reserved"))
+    assert reserved.price is None and reserved.missing == ("reserved_price",)
+
+
+def test_the_page_has_other_contracts_and_the_energy_of_the_site(small: str) -> None:
+    on_h100 = ("cost", small, "--set", "cluster=h100_sxm", "--tokens", "1B")
+    options = (*on_h100, "--pue", "1.2", "--electricity", "0.1 EUR/kWh", "--co2", "380")
+    page = call(*options).stdout
+    for words in ("on demand (reserved ", ", spot ", "energy of the site", " EUR", " tonnes"):
+        assert words in page
+    data = json.loads(call(*options, "--json").stdout)
+    (row,) = csv.DictReader(io.StringIO(call(*options, "--csv").stdout))
+    for name in ("price", "site_energy_kwh", "electricity_cost", "co2_t"):
+        assert float(row[name]) == data[name] > 0
+    markdown = call(*options, "--markdown").stdout
+    assert "| CO2, tonnes |" in markdown and "| electricity |" in markdown
+    spot = call(*on_h100, "--contract", "spot").stdout
+    assert "can be interrupted" in spot and "can be interrupted" not in page
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("--pue", "0.9", "E840 a PUE of 0.9"),
+        ("--co2", "-1", "E840 a CO2 per kWh of -1"),
+        ("--electricity", "0.1 USD", '"USD" is not a unit of price'),
+        ("--electricity", "3", 'write "3 USD/kWh"'),
+        ("--contract", "spto", "--contract"),
+    ],
+)
+def test_bad_terms_are_refused(small: str, option: str, value: str, words: str) -> None:
+    for command in (("cost", small), ("plan", small, "--gpus", "2")):
+        assert words in refused(*command, "--tokens", "1B", option, value)
+
+
+def test_a_contract_and_a_price_exclude_each_other(small: str) -> None:
+    both = ("--price", "2 USD/h", "--contract", "spot")
+    assert "--contract: E908" in refused("cost", small, "--tokens", "1B", *both)
 
 
 @given(num_tokens=st.integers(1, 10**15))
@@ -94,7 +159,7 @@ def test_more_tokens_never_cost_less(num_tokens: int, more: int, time_s: float) 
         assert getattr(one, quantity) <= getattr(other, quantity)
 
 
-@pytest.mark.parametrize("entry", list(RunningCosts.model_fields))
+@pytest.mark.parametrize("entry", ["price", "gpu_power", "node_power"])
 def test_only_quantities_of_missing_entries_are_missing(entry: str) -> None:
     costs = a100().running_costs
     assert costs is not None
@@ -193,14 +258,20 @@ def shown(num_tokens: int, iteration_time_s: float) -> dict[str, str]:
     """Return the rows of the page, by their first column."""
     console = Console(width=120)
     with console.capture() as capture:
-        console.print(terminal_page(cost_view([cost_of(num_tokens, iteration_time_s)])))
+        console.print(
+            terminal_page(cost_view([cost_of(num_tokens, iteration_time_s)], is_table=False))
+        )
     rows = (line.split("  ", 1) for line in capture.get().splitlines() if "  " in line)
     return {row[0]: row[1].strip() for row in rows if len(row) == 2}
 
 
 def test_small_and_large_quantities_are_readable() -> None:
     little = shown(10_000, 36.0)
-    assert (little["time"], little["GPU-hours"], little["price"]) == ("36 s", "0.04", "0.1372 USD")
+    assert (little["time"], little["GPU-hours"], little["price"]) == (
+        "36 s",
+        "0.04",
+        "0.1372 USD on demand (spot 0.04656)",
+    )
     assert shown(10_000, 18_000.0)["time"] == "5 hours"
     assert shown(10_000, 86_400.0)["time"] == "24 hours"
     assert shown(10_000 * 12_345, 86_400.0)["time"] == "12,345 days"

@@ -2,6 +2,7 @@
 
 import pytest
 
+from simtrain.studies.cost import Terms
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.objectives.registry import OBJECTIVES
 from simtrain.studies.planning import plan_training
@@ -31,7 +32,7 @@ def test_what_is_extrapolated_makes_it_later_and_a_bound_leaves_that_out() -> No
 
 def test_plans_prefer_machines_that_were_judged() -> None:
     """The upper end of a machine without measured runs is farther from its predicted time."""
-    plan = plan_training(base(), 10**9, ["h100_sxm", "b200_sxm"], [4], objective="robust")
+    plan = plan_training(base(), Terms(10**9), ["h100_sxm", "b200_sxm"], [4], objective="robust")
     ratios = {
         row.cluster: ROBUST.training_key(row.cost)[0] / row.cost.time_s
         for row in plan.rows

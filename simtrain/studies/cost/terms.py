@@ -1,0 +1,136 @@
+"""What a training run's cost is computed with, in addition to a simulated iteration."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from numbers import Real
+
+from simtrain.base.entry import Entry
+from simtrain.errors import InputError, Location, did_you_mean
+from simtrain.hardware.profile import HardwareProfile, RunningCosts
+from simtrain.studies.cost.contracts import CONTRACTS, Contract
+from simtrain.studies.cost.limits import read_electricity, read_price, read_tokens
+from simtrain.units import EnergyPrice, Price
+
+_PRICE_ENTRIES: dict[Contract, str] = {
+    "on_demand": "price",
+    "reserved": "reserved_price",
+    "spot": "spot_price",
+}
+"""The entry of `running_costs` with the price of each contract."""
+_GIVEN = "given for this estimate"
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Tokens, prices and power of a training run.
+
+    Args:
+        num_tokens: number of training tokens.
+        goodput: share of the training time that iterations take, above 0 and at most 1; failures,
+            checkpoints and evaluations take the rest.
+        contract: which of a profile's prices counts.
+        price: price per GPU-hour, instead of each profile's.
+        pue: energy of the site over that of its nodes (power usage effectiveness).
+        electricity: price of the site's energy; None if it is not counted.
+        co2_g_per_kwh: emissions of the site's energy, in grams; None if they are not counted.
+
+    Raises:
+        InputError: a goodput (E842), a contract, a PUE or emissions (E840) out of their range.
+    """
+
+    num_tokens: int
+    goodput: float = 1.0
+    contract: Contract = "on_demand"
+    price: Price | None = None
+    pue: float = 1.0
+    electricity: EnergyPrice | None = None
+    co2_g_per_kwh: float | None = None
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        if not isinstance(self.goodput, Real) or not 0 < self.goodput <= 1:
+            raise InputError.of(
+                "E842",
+                _words("goodput", self.goodput),
+                Location("--goodput"),
+                fix="write a number above 0 and at most 1, such as 0.9",
+                reason="goodput is the share of the training time that iterations take",
+            )
+        if self.contract not in CONTRACTS:
+            question = did_you_mean(str(self.contract), CONTRACTS)
+            raise InputError.of(
+                "E840",
+                f'there is no contract "{self.contract}"',
+                Location("--contract"),
+                fix=f"{question}write {', '.join(CONTRACTS)}",
+            )
+        if not isinstance(self.pue, Real) or not 1 <= self.pue < math.inf:
+            raise InputError.of(
+                "E840",
+                _words("PUE", self.pue),
+                Location("--pue"),
+                fix="write a number from 1 on, such as 1.2",
+                reason="a site needs at least the energy of its nodes",
+            )
+        co2 = self.co2_g_per_kwh
+        if co2 is not None and (not isinstance(co2, Real) or not 0 <= co2 < math.inf):
+            raise InputError.of(
+                "E840",
+                _words("CO2 per kWh", co2),
+                Location("--co2"),
+                fix="write the grams of CO2 per kWh, such as 380",
+            )
+
+    @classmethod
+    def read(
+        cls,
+        tokens: int | str,
+        *,
+        goodput: float = 1.0,
+        price: str | None = None,
+        contract: Contract = "on_demand",
+        pue: float = 1.0,
+        electricity: str | None = None,
+        co2: float | None = None,
+    ) -> Terms:
+        """Parse the texts of a command line or a call.
+
+        Args:
+            tokens: number of training tokens: 300_000_000_000 or "300B".
+            goodput, contract, pue: as for the class.
+            price: such as "2.5 USD/h".
+            electricity: such as "0.12 USD/kWh".
+            co2: emissions in grams per kWh.
+
+        Raises:
+            InputError: one of them is invalid.
+        """
+        return cls(
+            read_tokens(str(tokens)),
+            goodput=goodput,
+            contract=contract,
+            price=None if price is None else read_price(price),
+            pue=pue,
+            electricity=None if electricity is None else read_electricity(electricity),
+            co2_g_per_kwh=co2,
+        )
+
+    def price_of(self, profile: HardwareProfile) -> tuple[str, Entry[Price] | None]:
+        """Return the name of the entry that has the price of a GPU-hour, and the entry."""
+        if self.price is not None:
+            return "price", Entry[Price](value=self.price, source=_GIVEN)
+        name = _PRICE_ENTRIES[self.contract]
+        return name, getattr(profile.running_costs or RunningCosts(), name)
+
+
+def prices_by_contract(profile: HardwareProfile) -> dict[Contract, Price]:
+    """Return the prices of a GPU-hour that a profile has."""
+    costs = profile.running_costs or RunningCosts()
+    entries = {contract: getattr(costs, name) for contract, name in _PRICE_ENTRIES.items()}
+    return {contract: entry.value for contract, entry in entries.items() if entry is not None}
+
+
+def _words(name: str, value: object) -> str:
+    return f"a {name} of {value:g}" if isinstance(value, Real) else f"{name} is {value!r}"
