@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simtrain.commands.shared import refuse
-from simtrain.studies.cost.contracts import Contract
+from simtrain.studies.rental_contracts import Contract
 
 if TYPE_CHECKING:
     from simtrain.studies.cost import Terms

@@ -1,6 +1,5 @@
 """Cost of a training run: days, GPU-hours, price and energy for a number of tokens."""
 
-from simtrain.studies.cost.contracts import Contract
 from simtrain.studies.cost.limits import Budget, Limits, read_budget
 from simtrain.studies.cost.terms import Terms
 from simtrain.studies.cost.training import (
@@ -9,6 +8,7 @@ from simtrain.studies.cost.training import (
     cost_of_result,
     training_cost,
 )
+from simtrain.studies.rental_contracts import Contract
 
 __all__ = [
     "Budget",

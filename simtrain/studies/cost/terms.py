@@ -9,8 +9,8 @@ from numbers import Real
 from simtrain.base.entry import Entry
 from simtrain.errors import InputError, Location, did_you_mean
 from simtrain.hardware.profile import HardwareProfile, RunningCosts
-from simtrain.studies.cost.contracts import CONTRACTS, Contract
 from simtrain.studies.cost.limits import read_electricity, read_price, read_tokens
+from simtrain.studies.rental_contracts import CONTRACTS, Contract
 from simtrain.units import EnergyPrice, Price
 
 _PRICE_ENTRIES: dict[Contract, str] = {

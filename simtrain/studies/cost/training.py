@@ -13,8 +13,8 @@ from simtrain.hardware.profile import HardwareProfile, RunningCosts
 from simtrain.iteration.report.interval import predicted_interval
 from simtrain.iteration.report.result import Result, check_is_result
 from simtrain.scenario import Scenario
-from simtrain.studies.cost.contracts import Contract
 from simtrain.studies.cost.terms import Terms, prices_by_contract
+from simtrain.studies.rental_contracts import Contract
 from simtrain.units import DAY_S, HOUR_S, four_digits
 
 _KWH_J, _TONNE_G = 3.6e6, 1e6
