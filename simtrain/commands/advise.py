@@ -8,12 +8,20 @@ from typing import Annotated
 import typer
 
 from simtrain.commands.output import CsvOption, MarkdownOption, Output, TableOption, show
-from simtrain.commands.shared import JsonOption, ScenarioArgument, SetOption, status
+from simtrain.commands.shared import (
+    JsonOption,
+    ScaleOption,
+    ScenarioArgument,
+    SetOption,
+    all_overrides,
+    status,
+)
 
 
 def advise(
     scenario: ScenarioArgument,
     overrides: SetOption = None,
+    scale: ScaleOption = None,
     top: Annotated[int, typer.Option("--top", min=1, help="The most changes to print.")] = 5,
     as_json: JsonOption = False,
     as_csv: CsvOption = False,
@@ -32,7 +40,7 @@ def advise(
     from simtrain.views.advice import advice_view
 
     output = Output(as_json, as_csv, as_markdown, table)
-    loaded = load_scenario(scenario, overrides or ())
+    loaded = load_scenario(scenario, all_overrides(overrides, scale))
     with status(f"simulating {loaded.name}") as show_status:
         advice = find_changes(loaded, top, show_status)
     show(output, advice, partial(advice_view, advice), loaded.cluster)

@@ -14,8 +14,10 @@ from simtrain.commands.output import CsvOption, MarkdownOption, Output, TableOpt
 from simtrain.commands.shared import (
     AllowOomOption,
     JsonOption,
+    ScaleOption,
     SetOption,
     SeveralScenarios,
+    all_overrides,
     emit,
     simulate_with_status,
     status,
@@ -47,6 +49,7 @@ SensitivityOption = Annotated[
 def compare(
     scenarios: Annotated[list[str], SeveralScenarios],
     overrides: SetOption = None,
+    scale: ScaleOption = None,
     changes: ChangeOption = None,
     as_json: JsonOption = False,
     as_csv: CsvOption = False,
@@ -66,7 +69,7 @@ def compare(
     from simtrain.views.compare import Comparison, compare_view
 
     output = Output(as_json, as_csv, as_markdown, table)
-    loaded = load_compared(scenarios, overrides or [], changes or [])
+    loaded = load_compared(scenarios, all_overrides(overrides, scale), changes or [])
     if len(loaded) == 1 and not sensitivity:
         message = "a single scenario with --no-sensitivity leaves nothing to show"
         fix = "add a scenario or --change, or remove --no-sensitivity"

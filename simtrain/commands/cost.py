@@ -18,8 +18,10 @@ from simtrain.commands.output import CsvOption, MarkdownOption, Output, TableOpt
 from simtrain.commands.shared import (
     AllowOomOption,
     JsonOption,
+    ScaleOption,
     SetOption,
     SeveralScenarios,
+    all_overrides,
     simulate_with_status,
 )
 
@@ -34,6 +36,7 @@ def cost(
     electricity: ElectricityOption = None,
     co2: Co2Option = None,
     overrides: SetOption = None,
+    scale: ScaleOption = None,
     as_json: JsonOption = False,
     as_csv: CsvOption = False,
     as_markdown: MarkdownOption = False,
@@ -56,7 +59,7 @@ def cost(
 
     output = Output(as_json, as_csv, as_markdown, table)
     terms = read_terms(tokens, goodput, price, contract, pue, electricity, co2)
-    loaded = [load_scenario(scenario, overrides or ()) for scenario in scenarios]
+    loaded = [load_scenario(scenario, all_overrides(overrides, scale)) for scenario in scenarios]
     results = [simulate_with_status(scenario, allow_oom) for scenario in loaded]
     costs = [cost_of_result(result, terms) for result in results]
     clusters = [result.scenario.cluster for result in results]

@@ -11,8 +11,10 @@ from simtrain.commands.output import CsvOption, MarkdownOption, Output, TableOpt
 from simtrain.commands.shared import (
     JsonOption,
     OutOption,
+    ScaleOption,
     ScenarioArgument,
     SetOption,
+    all_overrides,
     emit,
     status,
 )
@@ -22,6 +24,7 @@ from simtrain.errors import DoesNotFitError
 def memory(
     scenario: ScenarioArgument,
     overrides: SetOption = None,
+    scale: ScaleOption = None,
     as_json: JsonOption = False,
     as_csv: CsvOption = False,
     as_markdown: MarkdownOption = False,
@@ -43,7 +46,7 @@ def memory(
     from simtrain.views.memory import memory_view
 
     output = Output(as_json, as_csv, as_markdown, table)
-    loaded = load_scenario(scenario, overrides or ())
+    loaded = load_scenario(scenario, all_overrides(overrides, scale))
     if out:
         make_picture_folder(out)
     with status(f"simulating {loaded.name}"):

@@ -21,10 +21,12 @@ from simtrain.commands.output import CsvOption, MarkdownOption, Output, TableOpt
 from simtrain.commands.shared import (
     MISSED,
     JsonOption,
+    ScaleOption,
     ScenarioArgument,
     ScenarioFolderOption,
     SecondsOption,
     SetOption,
+    all_overrides,
     shipped_profiles,
     with_files,
 )
@@ -86,6 +88,7 @@ def plan(
     co2: Co2Option = None,
     objective: ObjectiveOption = DEFAULT,
     overrides: SetOption = None,
+    scale: ScaleOption = None,
     out: ScenarioFolderOption = None,
     seconds: SecondsOption = None,
     workers: WorkersOption = None,
@@ -121,7 +124,7 @@ def plan(
     terms = read_terms(tokens, goodput, price, contract, pue, electricity, co2)
     numbers = read_gpus(gpus)
     limits = Limits(days, None if budget is None else read_budget(budget))
-    base = load_unchecked(scenario, overrides or ())
+    base = load_unchecked(scenario, all_overrides(overrides, scale))
     names = [base.cluster] if clusters is None else [name.strip() for name in clusters.split(",")]
     if out:
         rows = [(name, number) for name in names for number in numbers]

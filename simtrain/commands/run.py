@@ -12,8 +12,10 @@ from simtrain.commands.output import CsvOption, MarkdownOption, Output, TableOpt
 from simtrain.commands.shared import (
     AllowOomOption,
     JsonOption,
+    ScaleOption,
     ScenarioArgument,
     SetOption,
+    all_overrides,
     parse_numbers,
     parse_window_s,
     refuse,
@@ -66,6 +68,7 @@ TraceWindowOption = Annotated[
 def run(
     scenario: ScenarioArgument,
     overrides: SetOption = None,
+    scale: ScaleOption = None,
     as_json: JsonOption = False,
     allow_oom: AllowOomOption = False,
     engine: EngineOption = "auto",
@@ -99,7 +102,7 @@ def run(
     output = Output(as_json, as_csv, as_markdown, table)
     if explain_settings:
         refuse({"--ops": ops, "--trace": trace}, "has no effect with --explain-settings")
-        _show_settings(load_scenario(scenario, overrides or ()), output)
+        _show_settings(load_scenario(scenario, all_overrides(overrides, scale)), output)
         return
     if not ops:
         refuse({"--stage": stage is not None}, "is only for --ops", "add --ops")
@@ -116,7 +119,7 @@ def run(
         check_trace_file(trace)
         if trace.suffix:
             check_writable(trace, "a trace", "--trace")
-    loaded = load_scenario(scenario, overrides or ())
+    loaded = load_scenario(scenario, all_overrides(overrides, scale))
     result = simulate_with_status(loaded, allow_oom, engine)
     if trace:
         with status(f"writing {trace}"):

@@ -11,10 +11,12 @@ import typer
 from simtrain.commands.output import CsvOption, MarkdownOption, Output, TableOption, show
 from simtrain.commands.shared import (
     JsonOption,
+    ScaleOption,
     ScenarioArgument,
     ScenarioFolderOption,
     SecondsOption,
     SetOption,
+    all_overrides,
     with_files,
 )
 from simtrain.errors import InputError, Location
@@ -91,6 +93,7 @@ def search(
     max_memory: MaxMemoryOption = None,
     margin: MarginOption = None,
     overrides: SetOption = None,
+    scale: ScaleOption = None,
     top: Annotated[int, typer.Option("--top", min=1, help="Length of the ranking.")] = 10,
     out: ScenarioFolderOption = None,
     trials: TrialsOption = None,
@@ -125,7 +128,7 @@ def search(
     from simtrain.views.search import search_view
 
     output = Output(as_json, as_csv, as_markdown, table)
-    loaded = load_unchecked(scenario, overrides or ())
+    loaded = load_unchecked(scenario, all_overrides(overrides, scale))
     if out:
         prepare_folder(loaded, out, names_of_ranks(loaded, top))
     with progress_bar() as on_progress, first_interrupt() as interrupted:

@@ -76,6 +76,13 @@ def settable_fields(typed: str) -> list[str]:
     return [name for name in names if name.startswith(typed)]
 
 
+def scalable_resources(typed: str) -> list[str]:
+    """Return what --scale can begin with: the resources of a cluster."""
+    from simtrain.hardware.upgrades import RESOURCES
+
+    return [f"{name}=" for name in RESOURCES if name.startswith(typed)]
+
+
 ScenarioArgument = Annotated[
     str,
     typer.Argument(
@@ -94,6 +101,15 @@ SetOption = Annotated[
         "--set",
         help="Set a field: parallelism.tensor=4. May be repeated.",
         autocompletion=settable_fields,
+    ),
+]
+ScaleOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--scale",
+        help="More or less of a resource of the cluster: network=2x, tensor_cores=0.5. May be "
+        "repeated.",
+        autocompletion=scalable_resources,
     ),
 ]
 AllowOomOption = Annotated[
@@ -126,6 +142,17 @@ WindowOption = Annotated[
     str | None,
     typer.Option("--window", help="Time to show, such as 0s:2s or 500ms:1s. Default: all."),
 ]
+
+
+def all_overrides(overrides: list[str] | None, scale: list[str] | None) -> list[str]:
+    """Return the overrides of --set, and those that stand for --scale.
+
+    Raises:
+        InputError: --scale names no resource, or its factor is not a number above 0 (E208).
+    """
+    from simtrain.hardware.scaling import scale_overrides
+
+    return [*(overrides or ()), *scale_overrides(scale or ())]
 
 
 def refuse(options: Mapping[str, object], message: str, fix: str = "remove it") -> None:

@@ -8,10 +8,12 @@ from typing import Annotated
 import typer
 
 from simtrain.commands.shared import (
+    ScaleOption,
     ScenarioArgument,
     SetOption,
     StagesOption,
     WindowOption,
+    all_overrides,
     emit,
     parse_numbers,
     parse_window_s,
@@ -23,6 +25,7 @@ def timeline(
     scenario: ScenarioArgument,
     out: Annotated[Path, typer.Option("--out", help="Picture file: .png, .svg or .pdf.")],
     overrides: SetOption = None,
+    scale: ScaleOption = None,
     stages: StagesOption = None,
     window: WindowOption = None,
     memory: Annotated[
@@ -44,7 +47,7 @@ def timeline(
     from simtrain.scenario import load_scenario
     from simtrain.studies.simulation import simulate
 
-    loaded = load_scenario(scenario, overrides or ())
+    loaded = load_scenario(scenario, all_overrides(overrides, scale))
     stage_numbers, window_s = parse_numbers(stages, "--stages"), parse_window_s(window)
     check_picture_file(out)
     check_writable(out, "a picture")

@@ -42,6 +42,17 @@ def with_changed(section: Section, name: str, change: Callable[[Any], Any]) -> S
     return _changed(section, name.split("."), change)  # type: ignore[no-any-return]
 
 
+def with_source(section: Section, name: str, source: str) -> Section:
+    """Return a copy of a profile or section whose entry with a dotted name has another source."""
+    head, _, rest = name.partition(".")
+    value = getattr(section, head)
+    if rest:
+        changed = with_source(value, rest, source)
+    else:
+        changed = value.model_copy(update={"source": source, "fitted_on": None})
+    return section.model_copy(update={head: changed})
+
+
 def _changed(value: Any, path: list[str], change: Callable[[Any], Any]) -> Any:
     if value is None:
         return None

@@ -13,6 +13,7 @@ from simtrain.base.strict_yaml.document import dotted, move_places
 from simtrain.errors import InputError, Location, Problem, did_you_mean
 from simtrain.hardware.contradictions import SET_IN_SCENARIO
 from simtrain.hardware.profile import HardwareProfile
+from simtrain.hardware.scaling import SCALE, scaled
 from simtrain.scenario import Scenario
 
 # Profiles passed to this process as text (see `give_profile`), by name or path.
@@ -46,6 +47,7 @@ def load_profile(
     """Load a profile by name or path and apply overrides.
 
     Overrides are nested like the profile and give only values: `intra_node: {bandwidth: 450 GB/s}`.
+    Their section `scale` has factors of resources: `scale: {network_bandwidth: 2}`.
 
     Raises:
         InputError: the file or a value in it is bad, or an override names no entry.
@@ -57,7 +59,8 @@ def load_profile(
         document = _with_overrides(document, overrides)
     overridden = overrides.positions if overrides is not None else Positions()
     spell = functools.partial(_spelled, overridden)
-    return validate(HardwareProfile, document.data, document.positions, spell)
+    profile = validate(HardwareProfile, document.data, document.positions, spell)
+    return profile if overrides is None else scaled(profile, overrides)
 
 
 def profile_version(scenario: Scenario) -> object:
@@ -102,7 +105,8 @@ def _with_overrides(profile: Document, overrides: Document) -> Document:
             raise InputError([_no_entry(where, under, overrides.positions.of_key(where))])
         return under | {name: overridden(under[name], over[name], (*path, name)) for name in over}
 
-    return Document(overridden(profile.data, overrides.data, ()), Positions(places))
+    entries = {name: over for name, over in overrides.data.items() if name != SCALE}
+    return Document(overridden(profile.data, entries, ()), Positions(places))
 
 
 def _spelled(overridden: Positions, path: Path) -> str:

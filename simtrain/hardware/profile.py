@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from simtrain.base.entry import (
     Count,
@@ -253,6 +253,7 @@ class HardwareProfile(Strict):
     collectives: Collectives | None = None
     running_costs: RunningCosts | None = None
     uncertainty: Entry[Positive] | None = None
+    _host_speed: float = PrivateAttr(default=1.0)
 
     def __repr__(self) -> str:
         nodes, gpus = self.cluster.num_nodes.value, self.cluster.gpus_per_node.value
@@ -262,6 +263,17 @@ class HardwareProfile(Strict):
     def _consistent(self) -> Self:
         check_contradictions(self)
         return self
+
+    @property
+    def host_speed(self) -> float:
+        """Speed of the host relative to the one of this profile, which software stacks assume."""
+        return self._host_speed
+
+    def with_faster_host(self, factor: float) -> Self:
+        """Return the profile with `factor` times the speed at which the host runs other's code."""
+        faster = self.model_copy()
+        faster._host_speed = self._host_speed * factor
+        return faster
 
     def product_rates(self, dtype: str) -> GemmModel | DtypeGemm | None:
         """Speed of matrix products of a data type; None if the profile has no entry."""

@@ -31,8 +31,8 @@ class Resource:
             bf16". The text is empty if no single entry stands for the resource.
         is_capacity: whether it decides what fits, and no duration: more of it changes an iteration
             only if simtrain chooses the recompute.
-        divides_host_issue: whether it also divides the host time per kernel of a scenario or of a
-            software stack.
+        is_host: whether it also divides the host time per kernel of a scenario or of a software
+            stack.
     """
 
     label: str
@@ -41,7 +41,7 @@ class Resource:
     times: tuple[str, ...] = ()
     amount: Callable[[HardwareProfile], Sentence] = lambda profile: Sentence()
     is_capacity: bool = False
-    divides_host_issue: bool = False
+    is_host: bool = False
 
 
 def _compute(profile: HardwareProfile) -> Sentence:
@@ -160,7 +160,7 @@ RESOURCES = {
         "time to launch a kernel (also that of a software stack), Adam on the host",
         rates=("host_link.adam_bandwidth",),
         times=("host.issue",),
-        divides_host_issue=True,
+        is_host=True,
     ),
     "host_link": Resource(
         "link to the host",
@@ -183,4 +183,6 @@ def with_more(
             profile = with_changed(profile, name, lambda rate: type(rate)(rate * factor))
         for name in resource.times:
             profile = with_changed(profile, name, lambda time_s: time_s / factor)
+        if resource.is_host:
+            profile = profile.with_faster_host(factor)
     return profile

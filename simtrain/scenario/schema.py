@@ -130,7 +130,7 @@ class Scenario(Section):
         otherwise 1f1b.
     cluster: name or path of the hardware profile; a100_sxm4_80gb by default.
     hardware: entries of the hardware profile to override, such as inter_node.adapter_bandwidth: 400
-        Gb/s.
+        Gb/s. Its section scale has factors of whole resources, such as network_bandwidth: 2.
     precision: dtypes of compute, gradients and optimizer states.
     overlap: which communication overlaps with compute.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from numbers import Real
 from typing import ClassVar
 
@@ -155,15 +155,15 @@ def resource_curves(
     if not isinstance(factors, Sequence) or not factors:
         fix = "write factors=(0.5, 1.0, 2.0)"
         raise InputError.of("E114", f"factors is {factors!r}, not a list of numbers", fix=fix)
-    plans, machine = [result.plan], result.seconds.machine
+    machine = result.seconds.machine
 
     @functools.cache
     def changed(name: str, factor: float) -> Result:
         """Return the result with `factor` times as much of a resource."""
         if factor == 1:
             return result
-        (plan,), faster = _with_more(plans, result.profile, RESOURCES[name], factor, machine.engine)
-        return simulate_iteration(plan, faster)
+        faster = _with_more(result.profile, RESOURCES[name], factor, machine.engine)
+        return simulate_iteration(result.plan, faster)
 
     def has_effect(name: str) -> bool:
         """Return whether a resource changes the iteration.
@@ -229,7 +229,7 @@ def sensitivity(
         resource = RESOURCES[name]
         on_progress(f"more of: {resource.label}")
         if not resource.is_capacity:
-            return _time_s(*_with_more(plans, base, resource, factor, engine))
+            return _time_s(plans, _with_more(base, resource, factor, engine))
         if not is_open(scenario):
             return now_s
         larger = with_more(base, [resource], factor)
@@ -265,29 +265,10 @@ def _time_s(plans: list[Plan], machine: Machine) -> float:
 
 
 def _with_more(
-    plans: list[Plan],
-    profile: HardwareProfile,
-    resource: Resource,
-    factor: float,
-    engine: Engine,
-) -> tuple[list[Plan], Machine]:
-    """Return the plans and the machine with `factor` times as much of one resource."""
-    machine = Machine(DurationModel(with_more(profile, [resource], factor)), engine)
-    if resource.divides_host_issue:
-        plans = [_with_faster_host(plan, factor) for plan in plans]
-    return plans, machine
-
-
-def _with_faster_host(plan: Plan, factor: float) -> Plan:
-    """Return the plan with less host time per kernel, if its scenario sets the host time.
-
-    Otherwise the host time is that of the hardware profile, and the plan is unchanged.
-    """
-    scenario = plan.scenario
-    if scenario.host_issue_s is None:
-        return plan
-    host_issue = f"{scenario.host_issue_s / factor!r} s"
-    return replace(plan, scenario=scenario.replace({"software.host_issue": host_issue}))
+    profile: HardwareProfile, resource: Resource, factor: float, engine: Engine
+) -> Machine:
+    """Return the machine with `factor` times as much of one resource."""
+    return Machine(DurationModel(with_more(profile, [resource], factor)), engine)
 
 
 def _auto_recompute_s(

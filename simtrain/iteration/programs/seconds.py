@@ -81,7 +81,8 @@ class Machine:
 
     def host_issue_s(self, of_stack: float | None = None) -> float:
         """Return the host's time per kernel or message: the software stack's, or the profile's."""
-        return self.model.profile.host.issue.value if of_stack is None else of_stack
+        profile = self.model.profile
+        return profile.host.issue.value if of_stack is None else of_stack / profile.host_speed
 
     def pass_machine(self, launch_s: float | None = None) -> PassMachine:
         """Return what determines the time of a pass, with its launch time or the profile's."""

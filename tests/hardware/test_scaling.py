@@ -1,0 +1,84 @@
+"""Hardware with more of a resource: `--scale`, and `hardware.scale` of a scenario."""
+
+import pytest
+
+from simtrain.errors import InputError
+from simtrain.hardware.entries import entries_of
+from simtrain.hardware.load import load_profile, profile_of
+from simtrain.hardware.scaling import scale_overrides
+from simtrain.hardware.upgrades import RESOURCES, with_more
+from simtrain.scenario import Scenario, load_scenario
+from simtrain.studies.sensitivity import sensitivity
+from simtrain.studies.simulation import simulate
+from tests.helpers.command_line import call, refused
+
+
+def with_scales(*scales: str) -> Scenario:
+    return load_scenario("table5_22b_present", scale_overrides(scales))
+
+
+@pytest.mark.parametrize("name", RESOURCES)
+def test_a_scaled_profile_has_more_of_the_resource(name: str) -> None:
+    plain, changed = profile_of(with_scales()), profile_of(with_scales(f"{name}=1.5x"))
+    more = with_more(plain, [RESOURCES[name]], 1.5)
+    assert changed.host_speed == more.host_speed
+    before, after = dict(entries_of(plain)), dict(entries_of(changed))
+    assert {name: entry.value for name, entry in after.items()} == {
+        name: entry.value for name, entry in entries_of(more)
+    }
+    for entry, value in after.items():
+        is_changed = value.value != before[entry].value
+        assert (value.source == "set in the scenario") == is_changed
+    assert dict(entries_of(load_profile("a100_sxm4_80gb"))) == before
+
+
+@pytest.mark.slow
+def test_scaled_hardware_gives_the_times_of_the_table_what_to_buy_first() -> None:
+    times_s = sensitivity(with_scales(), factor=2).with_more_s
+    for name, time_s in times_s.items():
+        assert simulate(with_scales(f"{name}=2x")).iteration_time_s == time_s
+
+
+def test_the_host_time_of_a_stack_and_of_a_scenario_scales() -> None:
+    names = ("scale.host=2", "scale.host=1")
+    fast, slow = (
+        simulate(load_scenario("table5_22b_present", ["software.host_issue=1 ms", f"hardware.{n}"]))
+        for n in names
+    )
+    half = load_scenario("table5_22b_present", ["software.host_issue=0.5 ms"])
+    assert fast.iteration_time_s == simulate(half).iteration_time_s < slow.iteration_time_s
+
+
+def test_the_first_word_of_several_resources_means_all_of_them() -> None:
+    both = with_scales("network_bandwidth=2x", "network_latencies=2x")
+    assert profile_of(with_scales("network=2x")) == profile_of(both)
+
+
+@pytest.mark.parametrize(
+    ("scale", "words"),
+    [
+        ("netwrk=2x", 'E208 there is no resource "netwrk"'),
+        ("tensor_core=2x", "did you mean tensor_cores?"),
+        ("network=0", 'E208 "0" is not a factor'),
+        ("network=fast", "such as 2x or 0.5"),
+        ("network", "E208"),
+        ("network=inf", "E208"),
+    ],
+)
+def test_a_bad_scale_is_refused(scale: str, words: str) -> None:
+    for command in ("run", "compare", "advise"):
+        errors = refused(command, "gpt2_1_5b", "--scale", scale)
+        assert errors.startswith(f"--scale {scale}: ") and words in errors
+
+
+@pytest.mark.parametrize("value", ["3", "{netwrk: 2}", "{network: -1}", "{network: fast}"])
+def test_a_bad_section_of_a_scenario_is_refused(value: str) -> None:
+    with pytest.raises(InputError, match="E208"):
+        simulate(load_scenario("gpt2_1_5b", [f"hardware.scale={value}"]))
+
+
+def test_commands_take_the_option() -> None:
+    plain = call("run", "gpt2_1_5b", "--csv").stdout
+    assert call("run", "gpt2_1_5b", "--scale", "tensor_cores=2x", "--csv").stdout != plain
+    verdict = call("memory", "gpt2_1_5b", "--scale", "memory_capacity=0.75").stdout
+    assert "60.00 GiB" in verdict
