@@ -10,8 +10,8 @@ import typer
 
 from simtrain.commands.app import App
 from simtrain.commands.shared import ScenarioArgument, SetOption, emit, emit_data
-from simtrain.importing.importers.importer import Importer
-from simtrain.importing.importers.registry import IMPORTERS
+from simtrain.importing.exporters.exporter import Exporter
+from simtrain.importing.exporters.registry import EXPORTERS
 
 export_app = App(
     help="Write a scenario as a framework reads it, so that what was found can be run.",
@@ -23,7 +23,7 @@ def export() -> None:
     """Keep the name of the framework, also while there is one."""
 
 
-def _command_of(importer: Importer) -> Callable[..., None]:
+def _command_of(exporter: Exporter) -> Callable[..., None]:
     """Return the function of a framework's command."""
 
     def write_source(
@@ -40,17 +40,16 @@ def _command_of(importer: Importer) -> Callable[..., None]:
 
         # No framework chooses recompute: its answer is written.
         chosen = Evaluator(allow_oom=True).evaluate(load_scenario(scenario, overrides or ()))
-        text = importer.write(chosen.scenario)
+        text = exporter.write(chosen.scenario)
         if out is None:
             emit_data(text)
             return
         write_new(out, text)
-        emit(f"Wrote {out}. Read it back with: simtrain import {importer.name} {out}\n")
+        emit(f"Wrote {out}. Read it back with: simtrain import {exporter.name} {out}\n")
 
-    write_source.__doc__ = importer.written
+    write_source.__doc__ = exporter.text
     return write_source
 
 
-for _importer in IMPORTERS:
-    if _importer.written:
-        export_app.command(_importer.name)(_command_of(_importer))
+for _exporter in EXPORTERS:
+    export_app.command(_exporter.name)(_command_of(_exporter))

@@ -1,4 +1,4 @@
-"""An importer is added with a class in a new file and its place in the registry, nothing else."""
+"""An importer or exporter is added with a class in a new file and its place in a registry."""
 
 import pathlib
 
@@ -46,16 +46,41 @@ class Toy(Importer):
         return scenario, "".join(f"# {setting}\\n" for setting in settings)
 '''
 
+NEW_EXPORTER = '''
+"""Jobs of a made-up trainer."""
+
+from simtrain.importing.exporters.exporter import Exporter
+
+
+class ToyJob(Exporter):
+    """Lines such as LAYERS 24."""
+
+    name = "toy"
+    text = """Write a toy job.
+
+    Example: simtrain export toy llama3_8b --out toy.job
+    """
+
+    def write(self, scenario):
+        """Return the lines."""
+        return f"LAYERS {scenario.model.num_layers}\\n"
+'''
+
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    """A copy of the project with one more importer."""
+    """A copy of the project with one more importer and one more exporter."""
     copy = Checkout.copy(tmp_path_factory.mktemp("checkout"))
     copy.add("simtrain/importing/importers/toy.py", NEW_FILE)
     registry = "simtrain/importing/importers/registry.py"
     line = "from simtrain.importing.importers.toy import Toy\n"
     copy.replace(registry, "\n\nIMPORTERS", f"\n{line}\n\nIMPORTERS")
     copy.replace(registry, "Torchtitan())", "Torchtitan(), Toy())")
+    copy.add("simtrain/importing/exporters/toy.py", NEW_EXPORTER)
+    registry = "simtrain/importing/exporters/registry.py"
+    line = "from simtrain.importing.exporters.toy import ToyJob\n"
+    copy.replace(registry, "\n\nEXPORTERS", f"\n{line}\n\nEXPORTERS")
+    copy.replace(registry, "MegatronScript(),)", "MegatronScript(), ToyJob())")
     return copy
 
 
@@ -84,7 +109,13 @@ def test_files_of_a_new_importer_are_recognised(checkout: Checkout, job: str) ->
     )
 
 
+def test_a_new_exporter_has_a_command(checkout: Checkout) -> None:
+    assert checkout.call("export", "toy", "llama3_8b") == "LAYERS 32\n"
+    assert "toy" in checkout.call("export", "--help")
+
+
 def test_documents_list_a_new_importer(checkout: Checkout) -> None:
     checkout.add("README.md", "")  # it has the files that commands in documents read
     code = "from docs.update.commands import help_page; print(help_page())"
-    assert "simtrain import toy" in checkout.spawn("-c", code).stdout
+    page = checkout.spawn("-c", code).stdout
+    assert "simtrain import toy" in page and "simtrain export toy" in page

@@ -30,8 +30,6 @@ class Importer(ABC):
     """The kinds of files that it reads. Errors about other files name the first."""
     reads_options: ClassVar[bool] = False
     """Whether the argument can be the options of another tool, which begin with "--"."""
-    written: ClassVar[str] = ""
-    """Help of `simtrain export NAME`, with an example; "" if scenarios cannot be written for it."""
     is_model: ClassVar[bool] = False
     """Whether a source describes a model alone, without GPUs and batch."""
 
@@ -56,10 +54,3 @@ class Importer(ABC):
         Raises:
             InputError: the source cannot be read, or has unknown or invalid settings.
         """
-
-    def write(self, scenario: Scenario) -> str:
-        """Return the text from which `read` makes the scenario again.
-
-        Comments list the fields that the framework cannot say.
-        """
-        raise NotImplementedError(f"{self.name} has no help of `simtrain export`")

@@ -30,13 +30,6 @@ class Megatron(Importer):
 
     Example: simtrain import megatron train.sh --out scenario.yaml --set cluster=h100_sxm
     """
-    written = """Write a script that starts Megatron-LM with a scenario's layout.
-
-    Importing it again gives the same scenario; comments list the fields that no argument sets.
-    Data, tokenizer and learning rate are to be replaced.
-
-    Example: simtrain export megatron llama3_70b --out llama3.sh
-    """
     kinds = (
         FileKind(
             "a shell script",
@@ -65,9 +58,3 @@ class Megatron(Importer):
         from simtrain.importing.megatron.mapping import import_megatron
 
         return import_megatron(source, overrides, ignore_unknown=ignore_unknown, gpus=gpus)
-
-    def write(self, scenario: Scenario) -> str:
-        """Return a script that starts Megatron-LM."""
-        from simtrain.importing.megatron.export import megatron_script
-
-        return megatron_script(scenario)

@@ -7,14 +7,12 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from simtrain.importing.exporters.lost_fields import comments_of, lost_fields
 from simtrain.importing.megatron.arguments import MAPPED
 from simtrain.importing.megatron.mapping import import_megatron
 from simtrain.importing.megatron.recompute import MODULE_NAMES
 from simtrain.scenario import Scenario
-from simtrain.scenario.resolved import settings_of
 
-_NOT_OF_ARGUMENTS = ("name", "description", "cluster", "hardware", "software")
-"""Sections that no argument sets; of `software`, the facts are compared."""
 _FEWEST_PADDING = 128
 _TO_RUN = "--tokenizer-type NullTokenizer --mock-data --train-iters 20 --lr 1.0e-4"
 """What pretrain_gpt.py needs besides, without effect on an iteration: to be replaced."""
@@ -27,13 +25,12 @@ def megatron_script(scenario: Scenario) -> str:
     ranks = math.gcd(scenario.num_gpus, _RANKS_PER_NODE)
     launch = f"torchrun --nproc-per-node {ranks} --nnodes {scenario.num_gpus // ranks}"
     name = f" of {scenario.name}" if scenario.name else ""
-    lost = [f"# - {line}" for line in differences(scenario, arguments)]
+    comments = comments_of(differences(scenario, arguments), "Arguments")
     return "\n".join(
         [
             "#!/bin/bash",
             f"# Megatron-LM's arguments{name}, with data of no meaning: replace the last line.",
-            *(["# Arguments cannot say these fields of the scenario:"] if lost else []),
-            *lost,
+            *comments,
             " \\\n  ".join([f"{launch} pretrain_gpt.py", *arguments, _TO_RUN]),
             "",
         ]
@@ -44,24 +41,7 @@ def differences(scenario: Scenario, arguments: list[str]) -> list[str]:
     """Import arguments again, and say which fields then differ from the scenario's."""
     overrides = [f"parallelism.data={scenario.parallelism.data}", f"cluster={scenario.cluster}"]
     again, _ = import_megatron(" ".join([*arguments, _TO_RUN]), overrides)
-    before, after = _values(scenario), _values(again)
-    return [
-        f"{field}: {before.get(field)}, after an import {after.get(field)}"
-        for field in sorted(before.keys() | after.keys())
-        if before.get(field) != after.get(field)
-    ]
-
-
-def _values(scenario: Scenario) -> dict[str, Any]:
-    """Return all settings that arguments could give, with the facts of the software stack."""
-    values = {
-        field: value
-        for field, value in settings_of(scenario).items()
-        if field.partition(".")[0] not in _NOT_OF_ARGUMENTS and value is not None
-    }
-    facts = scenario.facts
-    kernels = {f"software.{name}": getattr(facts.kernels, name) for name in facts.kernels.__slots__}
-    return values | kernels | {"software.cuda_graphs": facts.cuda_graphs}
+    return lost_fields(scenario, again)
 
 
 def _arguments(scenario: Scenario) -> Iterator[str]:

@@ -1,0 +1,44 @@
+"""The fields of a scenario that an exported text does not bring back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from simtrain.scenario import Scenario
+from simtrain.scenario.resolved import settings_of
+
+_OF_SIMTRAIN = ("name", "description", "cluster", "hardware", "software")
+"""Sections that no framework sets; of `software`, the facts are compared."""
+
+
+def lost_fields(scenario: Scenario, imported: Scenario) -> list[str]:
+    """Return a sentence for each field that differs after an import of the exported text."""
+    before, after = _values(scenario), _values(imported)
+    return [
+        f"{field}: {before.get(field)}, after an import {after.get(field)}"
+        for field in sorted(before.keys() | after.keys())
+        if before.get(field) != after.get(field)
+    ]
+
+
+def comments_of(lost: list[str], subject: str) -> list[str]:
+    """Return lines of comments that list lost fields; none if there are none.
+
+    Args:
+        lost: sentences of `lost_fields`.
+        subject: what cannot say them, such as "Arguments".
+    """
+    first = f"# {subject} cannot say these fields of the scenario:"
+    return [first, *(f"# - {sentence}" for sentence in lost)] if lost else []
+
+
+def _values(scenario: Scenario) -> dict[str, Any]:
+    """Return all settings that a framework could say, with the facts of the software stack."""
+    values = {
+        field: value
+        for field, value in settings_of(scenario).items()
+        if field.partition(".")[0] not in _OF_SIMTRAIN and value is not None
+    }
+    facts = scenario.facts
+    kernels = {f"software.{name}": getattr(facts.kernels, name) for name in facts.kernels.__slots__}
+    return values | kernels | {"software.cuda_graphs": facts.cuda_graphs}

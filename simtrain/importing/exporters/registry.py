@@ -1,0 +1,8 @@
+"""All exporters. A new one is a class in a file of its own and a place here."""
+
+from __future__ import annotations
+
+from simtrain.importing.exporters.exporter import Exporter
+from simtrain.importing.exporters.megatron import MegatronScript
+
+EXPORTERS: tuple[Exporter, ...] = (MegatronScript(),)
