@@ -178,6 +178,8 @@ CASES: dict[str, tuple[Changes, Any]] = {
         True,
     ),
     "overlap.shared_expert": (SHARED, True),
+    "overlap.merged_passes": (SPLIT_EXPERTS, True),
+    "overlap.delayed_weight_gradients": (SPLIT_EXPERTS | {"overlap.merged_passes": True}, True),
 }
 """For each field, changes to `BASE`, and another value that then moves time or memory."""
 WITHOUT_EFFECT = {"name", "description"}

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,7 @@ from simtrain.workload.chunk import Chunk, Parameters, chunk_of, whole_parameter
 from simtrain.workload.gpt import gpt_blocks
 from simtrain.workload.hashing import shared
 from simtrain.workload.issue import OverlapPolicy
+from simtrain.workload.merged_passes import MergedPass
 from simtrain.workload.model_chunks import ModelChunks, cut_into_chunks, stage_parameters
 from simtrain.workload.ops import Op, collective
 from simtrain.workload.optimizer import (
@@ -40,6 +42,8 @@ from simtrain.workload.tape import Block, Context, ExpertGroups, Microbatch
 from simtrain.workload.work import CollectiveKind
 
 Flags = NDArray[np.bool_]
+PassKey: TypeAlias = tuple[int, Kind, bool]
+"""A pass: the number of its chunk among the different ones, its kind, and whether it saves all."""
 
 
 @dataclass(frozen=True)
@@ -160,6 +164,7 @@ class Plan:
             scenario.num_microbatches,
             self.model_chunks.numbers,
             num_saving_all,
+            scenario.merges_passes,
         )
 
     @property
@@ -245,7 +250,7 @@ class Plan:
         return shared(self.scenario.recompute)
 
     @cached_property
-    def passes(self) -> dict[tuple[int, Kind, bool], Pass]:
+    def passes(self) -> dict[PassKey, Pass]:
         """The different passes by chunk number, kind, and whether they save everything."""
         return {
             (number, kind, saves_all): self.chunk_pass(
@@ -255,7 +260,26 @@ class Plan:
         }
 
     @cached_property
-    def passes_skipping_sync(self) -> dict[tuple[int, Kind, bool], Pass]:
+    def merged_passes(self) -> dict[tuple[PassKey, PassKey], MergedPass]:
+        """The different merged passes, by the keys of their forward and backward passes."""
+        if not self.order.merges_passes:
+            return {}
+        schedule, numbers = self.schedule, np.array(self.model_chunks.numbers)
+        columns = numbers[schedule.virtual_stage], schedule.kind, self.order.saves_all
+        first = np.flatnonzero(schedule.follows_merged) - 1
+        pairs = np.unique([column[first + i] for i in (0, 1) for column in columns], axis=1)
+        merged, delays = {}, self.scenario.overlap.delayed_weight_gradients
+        for pair in pairs.T.tolist():
+            forward, backward = (
+                (chunk, KINDS[kind], bool(saves_all))
+                for chunk, kind, saves_all in (pair[:3], pair[3:])
+            )
+            passes = self.passes[forward], self.passes[backward]
+            merged[forward, backward] = MergedPass(*passes, delays)
+        return merged
+
+    @cached_property
+    def passes_skipping_sync(self) -> dict[PassKey, Pass]:
         """Passes that skip communication with other replicas, by the keys of `passes`.
 
         They are backward passes that do not reduce gradients or, in a pipeline, passes whose
@@ -288,13 +312,13 @@ class Plan:
             yield pass_, self.num_passes[key]
 
     @cached_property
-    def num_passes(self) -> Counter[tuple[int, Kind, bool]]:
+    def num_passes(self) -> Counter[PassKey]:
         """Number of passes by chunk number, kind, and whether they save everything."""
         numbers, kinds = self.model_chunks.numbers, self.order.kinds
         if len(kinds) > 2:
             return self._counted_passes()
         keeping = Counter(numbers[virtual_stage] for virtual_stage, _ in self.saving_all)
-        passes: Counter[tuple[int, Kind, bool]] = Counter()
+        passes: Counter[PassKey] = Counter()
         for number, chunks in Counter(numbers).items():
             for kind in kinds:
                 passes[number, kind, True] = keeping[number]
@@ -304,7 +328,7 @@ class Plan:
                 )
         return +passes
 
-    def _counted_passes(self) -> Counter[tuple[int, Kind, bool]]:
+    def _counted_passes(self) -> Counter[PassKey]:
         """Count the passes of a schedule in which only some backward passes are split."""
         schedule, numbers = self.schedule, np.array(self.model_chunks.numbers)
         columns = numbers[schedule.virtual_stage], schedule.kind, self.order.saves_all

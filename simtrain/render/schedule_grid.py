@@ -10,10 +10,12 @@ from rich.text import Text
 
 from simtrain.iteration.report.activities import BACKWARD, FORWARD
 from simtrain.render.colours import STYLES
-from simtrain.schedules import KINDS, Schedule, time_slots
+from simtrain.schedules import Schedule, actions_of, time_slots
 from simtrain.schedules.schedule import Ints
 
 _STYLE_OF_KIND = {"F": STYLES[FORWARD]}
+_BESIDE = "&"
+"""Between the names of merged actions."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,8 @@ class ScheduleGrid:
         """[slots], the width of a column if all slots up to this one are shown."""
         schedule, width = self.schedule, np.zeros(int(slots.max()) + 1, np.int64)
         names = _digits(schedule.virtual_stage) + 1 + _digits(schedule.microbatch)
+        merged = np.flatnonzero(schedule.follows_merged)
+        names[merged] += names[merged - 1] + len(_BESIDE)
         np.maximum.at(width, slots, names)
         header = _digits(np.arange(len(width)))
         widest: Ints = np.maximum.accumulate(np.maximum(width, header)) + 1
@@ -56,10 +60,13 @@ class ScheduleGrid:
         for action in range(*schedule.rank_starts[rank : rank + 2].tolist()):
             if slots[action] >= shown:
                 break
-            name = str(schedule.action(action))
-            kind = KINDS[schedule.kind[action]]
-            style = _STYLE_OF_KIND.get(kind, STYLES[BACKWARD])
-            cells[slots[action]] = Text(" " * (cell - len(name))) + Text(name, style)
+            if schedule.follows_merged[action]:
+                continue
+            parts = actions_of(schedule.cell_at(action))
+            text = Text(_BESIDE).join(
+                Text(str(part), _STYLE_OF_KIND.get(part.kind, STYLES[BACKWARD])) for part in parts
+            )
+            cells[slots[action]] = Text(" " * (cell - len(text))) + text
         return Text.assemble(*cells)
 
 

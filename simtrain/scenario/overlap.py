@@ -32,6 +32,13 @@ class Overlap(Section):
         (Megatron-Core is asynchronous; --no-overlap-p2p-communication).
     shared_expert: true runs the shared expert during the all-to-alls of the routed experts
         (--moe-shared-expert-overlap); false (default) runs it after them.
+    merged_passes: true runs the forward pass of a microbatch beside the backward pass of another
+        one, so that kernels of one hide the expert all-to-alls of the other; false (default) runs
+        passes one after another. For interleaved stages and without a pipeline, it is Megatron-LM's
+        --overlap-moe-expert-parallel-comm. A schedule from a file says itself which passes it
+        merges, and dualpipev always merges.
+    delayed_weight_gradients: true runs the weight gradients of merged passes after the all-to-all
+        that follows them, which then starts earlier (--delay-wgrad-compute); false by default.
     data_parallel: true overlaps the gradient reduction with the backward pass; false (default)
         reduces after it.
     parameter_gather: with the distributed optimizer (memory.zero_stage 1), true overlaps the gather
@@ -61,6 +68,8 @@ class Overlap(Section):
     tensor_parallel: bool | None = Field(default=None, examples=["true"])
     userbuffers: bool = Field(default=False, examples=["true"])
     pipeline: bool | None = Field(default=None, examples=["true"])
+    merged_passes: bool = Field(default=False, examples=["true"])
+    delayed_weight_gradients: bool = Field(default=False, examples=["true"])
     data_parallel: bool = Field(default=False, examples=["true"])
     parameter_gather: bool = Field(default=False, examples=["true"])
     prefetch: Count = Field(default=1, examples=[2])

@@ -17,6 +17,7 @@ from simtrain.scenario.context_rules import CONTEXT_RULES, numbers_of_context_ra
 from simtrain.scenario.data_parallel_rules import DATA_PARALLEL_RULES
 from simtrain.scenario.expert_rules import EXPERT_RULES
 from simtrain.scenario.layout_rules import LAYOUT_RULES
+from simtrain.scenario.merged_pass_rules import MERGED_PASS_RULES
 from simtrain.scenario.nearest import near_divisors, near_multiples
 from simtrain.scenario.precision_rules import PRECISION_RULES
 from simtrain.scenario.recompute_rules import RECOMPUTE_RULES
@@ -46,6 +47,7 @@ _RULES: list[Rule] = [
     *PRECISION_RULES,
     *RECOMPUTE_RULES,
     *SCHEDULE_RULES,
+    *MERGED_PASS_RULES,
     *SOFTWARE_RULES,
 ]
 _rule = registering(_RULES)

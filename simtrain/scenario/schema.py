@@ -39,7 +39,7 @@ from simtrain.scenario.software_section import Software
 from simtrain.scenario.words import MEANT_BY_A_WORD, spell_out_words
 from simtrain.schedules.family import ScheduleFamily
 from simtrain.schedules.files import ScheduleVersion, read_schedule
-from simtrain.schedules.registry import FAMILIES, NAMED, default_name
+from simtrain.schedules.registry import FAMILIES, NAMED, default_name, family_of
 from simtrain.schedules.schedule import Schedule
 from simtrain.schedules.stage_placement import StagePlacement
 
@@ -378,7 +378,16 @@ class Scenario(Section):
     def schedule_family(self) -> ScheduleFamily:
         """What the schedule says of itself; a file with the order of a named one has its family."""
         schedule = self.schedule_file
-        return FAMILIES[self.schedule if schedule is None else schedule.name]
+        if schedule is not None:
+            return family_of(schedule)
+        family = FAMILIES[self.schedule]
+        return family.merging() if self.overlap.merged_passes else family
+
+    @property
+    def merges_passes(self) -> bool:
+        """Whether some forward passes run merged with backward passes of other microbatches."""
+        schedule = self.schedule_file
+        return self.schedule_family.merges if schedule is None else schedule.merges is not None
 
     @property
     def order(self) -> str | ScheduleVersion:

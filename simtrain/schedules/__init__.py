@@ -1,6 +1,6 @@
 """Pipeline schedules: the order of each rank's actions, and the messages between ranks."""
 
-from simtrain.schedules.actions import KINDS, Action, Kind
+from simtrain.schedules.actions import KINDS, Action, Cell, Kind, MergedActions, actions_of
 from simtrain.schedules.blocking import blocking_slots, blocking_steps, shape_slots
 from simtrain.schedules.exchanges import (
     Exchange,
@@ -18,6 +18,7 @@ from simtrain.schedules.registry import (
     NAMED,
     build,
     default_name,
+    family_of,
     gpipe,
     interleaved,
     one_f_one_b,
@@ -32,9 +33,11 @@ __all__ = [
     "KINDS",
     "NAMED",
     "Action",
+    "Cell",
     "Exchange",
     "ExchangeSlots",
     "Kind",
+    "MergedActions",
     "Message",
     "Messages",
     "PipelineOrder",
@@ -43,12 +46,14 @@ __all__ = [
     "ScheduleVersion",
     "StagePlacement",
     "Step",
+    "actions_of",
     "asynchronous_slots",
     "back_and_forth",
     "blocking_slots",
     "blocking_steps",
     "build",
     "default_name",
+    "family_of",
     "gpipe",
     "interleaved",
     "looped",

@@ -1,7 +1,11 @@
-"""One action of a pipeline rank, written as in PyTorch's schedule CSV: `2F0`."""
+"""Actions of a pipeline rank, written as in PyTorch's schedule CSV.
+
+`2F0` is one pass. `(2F1;3B0)OVERLAP_F_B` is a merged pass: a forward and a backward pass of two
+microbatches, whose kernels and collectives a rank runs side by side.
+"""
 
 import re
-from typing import Literal, NamedTuple, Self, cast, get_args
+from typing import Literal, NamedTuple, Self, TypeAlias, cast, get_args
 
 from simtrain.errors import InputError, Problem
 
@@ -15,6 +19,7 @@ _PASSES: dict[Kind, str] = {
     "W": "backward pass for weight gradients",
 }
 _GRAMMAR = re.compile(r"(0|[1-9][0-9]*)([FBIW])(0|[1-9][0-9]*)", re.ASCII)
+_MERGED = re.compile(r"\(([^;()]*);([^;()]*)\)OVERLAP_F_B")
 
 
 class Action(NamedTuple):
@@ -54,6 +59,57 @@ class Action(NamedTuple):
             raise InputError([_not_an_action(text)])
         virtual_stage, kind, microbatch = match.groups()
         return cls(int(virtual_stage), cast(Kind, kind), int(microbatch))
+
+
+class MergedActions(NamedTuple):
+    """A forward pass and a backward pass (B or I) of another microbatch, run side by side."""
+
+    forward: Action
+    backward: Action
+
+    def __str__(self) -> str:
+        return f"({self.forward};{self.backward})OVERLAP_F_B"
+
+    @property
+    def in_words(self) -> str:
+        """Description for readers who do not know the short form."""
+        return f"{self.forward.in_words}, merged with the {self.backward.in_words}"
+
+
+Cell: TypeAlias = Action | MergedActions
+"""What a rank runs at a time: a cell of its line in a schedule's CSV."""
+
+
+def actions_of(cell: Cell) -> tuple[Action, ...]:
+    """Return the action of a cell, or both that are merged."""
+    return tuple(cell) if isinstance(cell, MergedActions) else (cell,)
+
+
+def parse_cell(text: str) -> Cell:
+    """Parse `2F0`, or `(2F1;3B0)OVERLAP_F_B`.
+
+    Raises:
+        InputError: the text is neither (E401), or its actions cannot be merged (E409).
+    """
+    match = _MERGED.fullmatch(text)
+    if match is None:
+        return Action.parse(text)
+    merged = MergedActions(*map(Action.parse, match.groups()))
+    if problem := merging_problem(*merged):
+        raise InputError([problem])
+    return merged
+
+
+def merging_problem(first: Action, second: Action) -> Problem | None:
+    """Return why two actions cannot run side by side; None if they can."""
+    kinds, cannot = first.kind + second.kind, f"{first} and {second} cannot be merged"
+    if kinds not in ("FB", "FI"):
+        reason = "only a forward pass (F) and then a backward pass (B or I) run side by side"
+        return Problem("E409", cannot, reason=reason, fix="write them in separate cells")
+    if first.microbatch == second.microbatch:
+        reason = "a backward pass waits for all forward passes of its own microbatch"
+        return Problem("E409", cannot, reason=reason, fix="merge passes of two microbatches")
+    return None
 
 
 def _not_an_action(text: str) -> Problem:

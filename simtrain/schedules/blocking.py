@@ -18,7 +18,7 @@ from simtrain.schedules.exchanges import (
     Step,
     asynchronous_slots,
 )
-from simtrain.schedules.registry import FAMILIES
+from simtrain.schedules.registry import family_of
 from simtrain.schedules.schedule import Schedule
 
 
@@ -32,7 +32,7 @@ def blocking_slots(messages: Messages) -> ExchangeSlots:
     if not len(messages):
         return asynchronous_slots(messages)
     _check_full_backwards(messages.schedule)
-    family = FAMILIES[messages.schedule.name]
+    family = family_of(messages.schedule)
     if not family.blocks:
         raise _has_no_blocking_exchanges(family.name)
     return family.blocking_slots(messages)
@@ -40,7 +40,7 @@ def blocking_slots(messages: Messages) -> ExchangeSlots:
 
 def shape_slots(messages: Messages) -> ExchangeSlots:
     """Return the slots if a blocking exchange of shapes precedes each overlapped transfer."""
-    return FAMILIES[messages.schedule.name].shape_slots(messages)
+    return family_of(messages.schedule).shape_slots(messages)
 
 
 def blocking_steps(schedule: Schedule) -> tuple[tuple[Step, ...], ...]:

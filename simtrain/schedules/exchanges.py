@@ -139,10 +139,11 @@ class ExchangeSlots:
 
 
 def asynchronous_slots(messages: Messages) -> ExchangeSlots:
-    """Slots with overlapped transfers: each action is preceded by a receive of its own input."""
-    schedule = messages.schedule
-    place = np.arange(len(schedule.kind)) - schedule.rank_starts[schedule.rank]
-    return slots_of_blocks(messages, place, np.False_)
+    """Slots with overlapped transfers: each action is preceded by a receive of its own input.
+
+    Merged actions are one block, which both of their inputs precede.
+    """
+    return slots_of_blocks(messages, messages.schedule.cell, np.False_)
 
 
 def slots_of_blocks(messages: Messages, block: Any, joins: Any) -> ExchangeSlots:

@@ -54,6 +54,11 @@ class ScheduleFamily(ABC):
     torch_names: ClassVar[tuple[str, ...]] = ()
     """Names of the same order in PyTorch's pipelining, in lower case."""
 
+    can_merge: ClassVar[bool] = False
+    """Whether a scenario may let it merge passes (overlap.merged_passes)."""
+    merges: bool = False
+    """Whether some forward passes run merged with backward passes."""
+
     @abstractmethod
     def build(self, p: int, m: int, n: int) -> Schedule:
         """Return the order of actions of legal sizes."""
@@ -89,6 +94,10 @@ class ScheduleFamily(ABC):
                 reason=f"it places {self.num_chunks} chunks on each stage",
                 fix=f"use {self.num_chunks} chunks per stage",
             )
+
+    def merging(self) -> ScheduleFamily:
+        """Return the same schedules with merged passes; itself if they always or never merge."""
+        return self
 
     def group_size(self, p: int) -> int:
         """Return the number that must divide the number of microbatches."""

@@ -51,8 +51,8 @@ def read_schedule(version: ScheduleVersion) -> Schedule:
     If its order is that of a named schedule, it has that name.
 
     Raises:
-        InputError: the file cannot be read (E101 to E103), is not a schedule (E401 to E407), or
-            its ranks wait for each other (E408).
+        InputError: the file cannot be read (E101 to E103), is not a schedule (E401 to E407,
+            E409), or its ranks wait for each other (E408).
     """
     file = version.file
     text = read_text(Path(file), _MOST_BYTES)
@@ -76,6 +76,8 @@ def _named(p: int, m: int, n: int) -> Iterator[Schedule]:
     for name, family in NAMED.items():
         if not any(family.problems(p, m, n)):
             yield build(name, p, m, n)
+        if family.can_merge and not any(family.merging().problems(p, m, n)):
+            yield build(name, p, m, n, merges=True)
 
 
 def _deadlock(schedule: Schedule, slots: list[int], text: str, file: str) -> InputError:
@@ -84,7 +86,11 @@ def _deadlock(schedule: Schedule, slots: list[int], text: str, file: str) -> Inp
     awaited = dict(zip(messages.consumer.tolist(), messages.producer.tolist(), strict=True))
     starts = schedule.rank_starts.tolist()
     stuck = {
-        rank: next(place for place in range(start, end) if slots[place] < 0)
+        rank: next(
+            place
+            for place in range(start, end)
+            if slots[place] < 0 and place in awaited and slots[awaited[place]] < 0
+        )
         for rank, (start, end) in enumerate(pairwise(starts))
         if -1 in slots[start:end]
     }
@@ -95,7 +101,7 @@ def _deadlock(schedule: Schedule, slots: list[int], text: str, file: str) -> Inp
     more = f", and {len(waits) - _MOST_SHOWN} more ranks wait" if len(waits) > _MOST_SHOWN else ""
     rank, place = next(iter(stuck.items()))
     lines = text.splitlines()
-    column = [*cells_of(lines[rank])][place - starts[rank]][0]
+    column = [*cells_of(lines[rank])][int(schedule.cell[place])][0]
     return InputError.of(
         "E408",
         f"{', '.join(waits[:_MOST_SHOWN])}{more}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,8 +15,14 @@ from simtrain.schedules.warmup import WarmupFamily
 _F = KINDS.index("F")
 
 
+@dataclass(frozen=True)
 class Interleaved(WarmupFamily):
-    """Megatron-LM's `forward_backward_pipelining_with_interleaving`: groups of p microbatches."""
+    """Megatron-LM's `forward_backward_pipelining_with_interleaving`: groups of p microbatches.
+
+    With merged passes, `combined_1f1b_schedule_for_interleaved_pipelining`.
+    """
+
+    merges: bool = False
 
     name = "interleaved"
     has_chunks = True
@@ -23,10 +30,15 @@ class Interleaved(WarmupFamily):
     reduces_by_chunk = True
     gathers_by_chunk = True
     torch_names = ("interleaved1f1b",)
+    can_merge = True
+
+    def merging(self) -> Interleaved:
+        """Return the same schedules with merged passes."""
+        return Interleaved(merges=True)
 
     def num_warmup_forwards(self, rank: int, p: int, m: int, n: int) -> int:
         """Return `get_pp_rank_microbatches` of Megatron-LM."""
-        return min(2 * (p - rank - 1) + (m - 1) * p, m * n)
+        return min(2 * (p - rank - 1) + (m - 1) * p + self.merges, m * n)
 
     def group_size(self, p: int) -> int:
         """Return one microbatch per stage."""
@@ -66,8 +78,7 @@ class Interleaved(WarmupFamily):
         """
         schedule, rank = messages.schedule, messages.schedule.rank
         sizes = schedule.num_stages, schedule.num_chunks, schedule.num_microbatches
-        warmup = self._warmups(*sizes)
-        place = np.arange(len(schedule.kind)) - schedule.rank_starts[rank]
+        warmup, place = self._warmups(*sizes), schedule.cell
         # The block after which each action's input is exchanged; -1 for before all blocks.
         before = np.empty_like(place)
         for is_forward, first in ((True, np.full_like(warmup, -1)), (False, warmup - 1)):

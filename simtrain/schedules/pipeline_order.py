@@ -24,6 +24,7 @@ class PipelineOrder:
         num_stages, num_chunks, num_microbatches: as in `schedules.build`.
         chunks: [virtual stages], the number of each one's chunk among the different ones.
         num_saving_all: [stages], number of outstanding forward passes that save everything.
+        merges: a named schedule that can merge passes does so.
     """
 
     schedule_name: str | ScheduleVersion
@@ -32,12 +33,21 @@ class PipelineOrder:
     num_microbatches: int
     chunks: tuple[int, ...]
     num_saving_all: tuple[int, ...]
+    merges: bool = False
 
     @property
     def schedule(self) -> Schedule:
         """The actions of each stage."""
         sizes = self.num_stages, self.num_chunks, self.num_microbatches
-        return schedule_of(self.schedule_name, *sizes)
+        return schedule_of(self.schedule_name, *sizes, merges=self.merges)
+
+    @property
+    def merges_passes(self) -> bool:
+        """Whether some passes are merged."""
+        name = self.schedule_name
+        if isinstance(name, ScheduleVersion):
+            return self.schedule.merges is not None
+        return self.merges or NAMED[name].merges
 
     @property
     def placement(self) -> StagePlacement:
@@ -61,8 +71,10 @@ class PipelineOrder:
         return save_all_actions(self.schedule, self.num_saving_all)
 
 
-def schedule_of(order: str | ScheduleVersion, p: int, m: int, n: int) -> Schedule:
+def schedule_of(
+    order: str | ScheduleVersion, p: int, m: int, n: int, *, merges: bool = False
+) -> Schedule:
     """Return the schedule of a file, or of a name with the sizes of `build`."""
     if isinstance(order, ScheduleVersion):
         return read_schedule(order)
-    return build(order, p, m, n)
+    return build(order, p, m, n, merges=merges)

@@ -30,14 +30,22 @@ def default_name(num_chunks: int) -> str:
     return next(family.name for family in NAMED.values() if family.has_chunks is has_chunks)
 
 
+def family_of(schedule: Schedule) -> ScheduleFamily:
+    """Return the family of a schedule, which merges passes if the schedule does."""
+    family = FAMILIES[schedule.name]
+    return family if schedule.merges is None else family.merging()
+
+
 @functools.lru_cache(maxsize=64)
-def build(name: str, p: int, m: int, n: int) -> Schedule:
+def build(name: str, p: int, m: int, n: int, *, merges: bool = False) -> Schedule:
     """Build the named schedule on p stages with m chunks per stage and n microbatches.
 
+    With `merges`, a schedule that can merge passes does so.
+
     Raises:
-        InputError: the schedule does not have these sizes (E411 to E413).
+        InputError: the schedule does not have these sizes (E411 to E413, E430).
     """
-    family = NAMED[name]
+    family = NAMED[name].merging() if merges else NAMED[name]
     if problems := [*family.problems(p, m, n)]:
         raise InputError(problems)
     return family.build(p, m, n)

@@ -7,16 +7,25 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simtrain.errors import InputError, Location, Problem
-from simtrain.schedules.actions import KINDS, Action
+from simtrain.schedules.actions import (
+    KINDS,
+    Action,
+    Cell,
+    MergedActions,
+    actions_of,
+    merging_problem,
+    parse_cell,
+)
 from simtrain.schedules.stage_placement import StagePlacement, common_placements
 
 Ints = NDArray[np.signedinteger[Any]]
+Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +40,8 @@ class Schedule:
             `rank_starts[r]:rank_starts[r + 1]`.
         virtual_stage, microbatch: of each action, shape [action].
         kind: index into `KINDS` of each action, shape [action].
+        merges: whether each action, a forward, runs merged with the next one of its rank, a
+            backward of another microbatch, shape [action]; None for no action.
     """
 
     name: str
@@ -40,6 +51,7 @@ class Schedule:
     virtual_stage: Ints = field(repr=False)
     kind: Ints = field(repr=False)
     microbatch: Ints = field(repr=False)
+    merges: Flags | None = field(default=None, repr=False)
 
     @classmethod
     def of(
@@ -47,24 +59,28 @@ class Schedule:
         name: str,
         placement: StagePlacement,
         num_microbatches: int,
-        ranks: Sequence[Sequence[Action]],
+        ranks: Sequence[Sequence[Cell]],
     ) -> Self:
-        """Build a schedule from a list of actions per rank."""
-        columns = [
-            (action.virtual_stage, KINDS.index(action.kind), action.microbatch)
-            for rank in ranks
-            for action in rank
-        ]
-        starts = np.cumsum([0, *map(len, ranks)]).astype(np.int32)
-        actions = np.array(columns, np.int32).reshape(-1, 3).T
-        return cls(name, placement, num_microbatches, starts, *actions)
+        """Build a schedule from a list of actions and merged actions per rank."""
+        columns, merges, starts = [], [], [0]
+        for rank in ranks:
+            for cell in rank:
+                for action in actions_of(cell):
+                    kind = KINDS.index(action.kind)
+                    columns.append((action.virtual_stage, kind, action.microbatch))
+                merges += [True, False] if isinstance(cell, MergedActions) else [False]
+            starts.append(len(columns))
+        stages, kinds, microbatches = np.array(columns, np.int32).reshape(-1, 3).T
+        flags = np.array(merges, np.bool_) if any(merges) else None
+        sizes = placement, num_microbatches, np.array(starts, np.int32)
+        return cls(name, *sizes, stages, kinds, microbatches, flags)
 
     def __repr__(self) -> str:
         sizes = f"{self.num_stages} stages, {self.num_chunks} chunks"
         return f"<Schedule {self.name}: {sizes}, {self.num_microbatches} microbatches>"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Schedule) and (self.name, self.ranks) == (other.name, other.ranks)
+        return isinstance(other, Schedule) and (self.name, self.cells) == (other.name, other.cells)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -75,6 +91,35 @@ class Schedule:
         actions = [*map(self.action, range(len(self.kind)))]
         return tuple(tuple(actions[start:end]) for start, end in itertools.pairwise(starts))
 
+    @cached_property
+    def cells(self) -> tuple[tuple[Cell, ...], ...]:
+        """What each rank runs at a time, in order: an action, or two that are merged."""
+        ranks: list[tuple[Cell, ...]] = []
+        for rank, start in zip(self.ranks, self.rank_starts.tolist(), strict=False):
+            cells: list[Cell] = []
+            for place, action in enumerate(rank, start):
+                if self.follows_merged[place]:
+                    cells[-1] = MergedActions(cast(Action, cells[-1]), action)
+                else:
+                    cells.append(action)
+            ranks.append(tuple(cells))
+        return tuple(ranks)
+
+    @cached_property
+    def follows_merged(self) -> Flags:
+        """Whether each action runs merged with the one before it, shape [action]."""
+        follows = np.zeros(len(self.kind), np.bool_)
+        if self.merges is not None:
+            follows[1:] = self.merges[:-1]
+        return follows
+
+    @cached_property
+    def cell(self) -> Ints:
+        """The place of each action's cell on its rank, shape [action]."""
+        number = np.cumsum(~self.follows_merged)
+        cell: Ints = number - number[self.rank_starts[self.rank]]
+        return cell
+
     def action(self, place: int) -> Action:
         """The action at an index."""
         kind = KINDS[self.kind[place]]
@@ -84,6 +129,13 @@ class Schedule:
     def rank(self) -> Ints:
         """The rank of each action."""
         return np.repeat(np.arange(self.num_stages, dtype=np.int32), np.diff(self.rank_starts))
+
+    def cell_at(self, place: int) -> Cell:
+        """The action at an index, or the merged actions to which it belongs."""
+        first = place - int(self.follows_merged[place])
+        if self.merges is None or not self.merges[first]:
+            return self.action(place)
+        return MergedActions(self.action(first), self.action(first + 1))
 
     @property
     def num_stages(self) -> int:
@@ -102,7 +154,7 @@ class Schedule:
 
     def to_csv(self) -> str:
         """Write one line per rank, without a header: PyTorch's compute-only schedule format."""
-        return "".join(",".join(map(str, actions)) + "\n" for actions in self.ranks)
+        return "".join(",".join(map(str, cells)) + "\n" for cells in self.cells)
 
     @cached_property
     def last_backwards(self) -> Ints:
@@ -119,6 +171,14 @@ class Schedule:
         places = np.flatnonzero(self.kind == KINDS.index("F"))
         np.minimum.at(first, self.virtual_stage[places], places)
         return first
+
+    @property
+    def merges_ends(self) -> bool:
+        """Whether the first forward or the last backward pass of a chunk runs merged."""
+        if self.merges is None:
+            return False
+        is_end = self.merges[self.first_forwards] | self.follows_merged[self.last_backwards]
+        return bool(is_end.any())
 
     @property
     def splits_backwards(self) -> bool:
@@ -144,12 +204,12 @@ class Schedule:
                 says which actions are misplaced.
 
         Raises:
-            InputError: a cell is not an action, or the schedule does not pass `validate` (with
-                file, line and column).
+            InputError: a cell is not an action (E401) or merges actions that cannot be merged
+                (E409), or the schedule does not pass `validate` (with file, line and column).
         """
         lines = text.splitlines()
         ranks = tuple(tuple(_parse_line(file, row, line)) for row, line in enumerate(lines, 1))
-        actions = [action for rank in ranks for action in rank]
+        actions = [action for rank in ranks for cell in rank for action in actions_of(cell)]
         if not actions:
             raise InputError([_no_action(file)])
         # Fewer chunks than a mistyped number may say: no virtual stage is without actions.
@@ -171,7 +231,7 @@ class Schedule:
         engine reports a deadlock.
 
         Raises:
-            InputError: the first problem of every rank (E403 to E407).
+            InputError: the first problem of every rank (E403 to E407, E409).
         """
         if len(self.rank_starts) - 1 != self.num_stages:
             message = f"{self.num_stages} stages, but actions for {len(self.rank_starts) - 1} ranks"
@@ -184,7 +244,10 @@ class Schedule:
         """Yield the first problem of each rank, at its cell or line of a file."""
         for rank, place, problem in self._first_problems():
             line = lines[rank]
-            column = None if place is None else [*cells_of(line)][place][0]
+            column = None
+            if place is not None:
+                cell = int(self.cell[self.rank_starts[rank] + place])
+                column = [*cells_of(line)][cell][0]
             location = Location(file, rank + 1, column, "" if column is None else line)
             yield replace(problem, location=location)
 
@@ -196,7 +259,12 @@ class Schedule:
 
     def _problems(self, rank: int) -> Iterator[tuple[int | None, Problem]]:
         done: set[Action] = set()
-        for place, action in enumerate(self.ranks[rank]):
+        first, actions = int(self.rank_starts[rank]), self.ranks[rank]
+        for place, action in enumerate(actions):
+            if self.follows_merged[first + place]:
+                problem = merging_problem(actions[place - 1], action) if place else None
+                if problem is not None:
+                    yield place, problem
             if not self._belongs(action, rank):
                 yield place, self._misplaced(action, rank)
             if action in done:
@@ -207,8 +275,8 @@ class Schedule:
                 reason, fix = f"{action} uses the result of {needed}", f"move {needed} before it"
                 yield place, Problem("E406", message, reason=reason, fix=fix)
             done.add(action)
-        for problem in self._unfinished(rank, done):
-            yield None, problem
+        for unfinished in self._unfinished(rank, done):
+            yield None, unfinished
 
     def _belongs(self, action: Action, rank: int) -> bool:
         return (
@@ -266,10 +334,12 @@ class Schedule:
 
 
 def _fitting(
-    placements: Iterable[StagePlacement], ranks: Sequence[Sequence[Action]]
+    placements: Iterable[StagePlacement], ranks: Sequence[Sequence[Cell]]
 ) -> StagePlacement:
     """Return the first placement whose ranks are those of all actions; else the first one."""
-    stages = [{action.virtual_stage for action in rank} for rank in ranks]
+    stages = [
+        {action.virtual_stage for cell in rank for action in actions_of(cell)} for rank in ranks
+    ]
     first, *others = placements
     for placement in (first, *others):
         if all(map(set.issubset, stages, placement.virtual_stages)):
@@ -287,14 +357,14 @@ def cells_of(line: str) -> Iterator[tuple[int, str]]:
         column += len(cell) + 1
 
 
-def _parse_line(file: str, row: int, line: str) -> Iterator[Action]:
+def _parse_line(file: str, row: int, line: str) -> Iterator[Cell]:
     for column, text in cells_of(line):
         yield _parse_cell(text, Location(file, row, column, line))
 
 
-def _parse_cell(text: str, location: Location) -> Action:
+def _parse_cell(text: str, location: Location) -> Cell:
     try:
-        return Action.parse(text)
+        return parse_cell(text)
     except InputError as error:
         located = [replace(problem, location=location) for problem in error.problems]
         raise InputError(located) from None

@@ -17,7 +17,11 @@ from simtrain.schedules.schedule import Ints, Schedule
 
 
 class WarmupFamily(ScheduleFamily):
-    """Schedules with a warm-up, a steady phase and a cool-down on each stage."""
+    """Schedules with a warm-up, a steady phase and a cool-down on each stage.
+
+    If it merges passes, the two passes of each pair of the steady phase run side by side. A pair's
+    backward pass cannot be that of its forward pass, so the warm-up has one more forward.
+    """
 
     @abstractmethod
     def num_warmup_forwards(self, rank: int, p: int, m: int, n: int) -> int:
@@ -33,12 +37,17 @@ class WarmupFamily(ScheduleFamily):
         placement = self.placement(p, m)
         virtual_stages = np.array(placement.virtual_stages)
         actions = np.empty((3, p, 2 * m * n), np.int32)
+        merges = np.zeros((p, 2 * m * n), np.bool_)
+        merges[ranks, forward] = turns >= num_warmup
         for place, kind, chunks in ((forward, "F", chunk), (backward, "B", m - 1 - chunk)):
             actions[0, ranks, place] = virtual_stages[ranks, chunks]
             actions[1, ranks, place] = KINDS.index(kind)
             actions[2, ranks, place] = microbatch
         starts = np.arange(p + 1, dtype=np.int32) * (2 * m * n)
-        return Schedule(self.name, placement, n, starts, *actions.reshape(3, -1))
+        flags = merges.ravel() if self.merges else None
+        virtual_stage, kind_of, microbatch_of = actions.reshape(3, -1)
+        columns = starts, virtual_stage, kind_of, microbatch_of
+        return Schedule(self.name, placement, n, *columns, flags)
 
     def most_outstanding(self, p: int, m: int, n: int) -> int:
         """Return the warm-up forwards of the first stage, and the one of its first pair."""

@@ -8,7 +8,7 @@ from simtrain.iteration.report.remarks import HOST_BOUND
 from simtrain.iteration.report.result import Result
 from simtrain.studies.simulation import simulate
 from simtrain.units import format_seconds
-from simtrain.workload.record import record_pass
+from simtrain.workload.merged_passes import record_of
 
 SLOW_HOST_S = 100e-6
 """Host time per kernel that a framework's modules in Python can reach.
@@ -54,6 +54,6 @@ def slow_host_warnings(result: Result) -> list[Sentence]:
 
 def _is_near(result: Result) -> bool:
     return any(
-        record_pass(pass_).starts[-1] * SLOW_HOST_S > _NEAR * result.seconds.passes[part].duration_s
+        record_of(pass_).num_ops * SLOW_HOST_S > _NEAR * result.seconds.passes[part].duration_s
         for part, pass_ in passes_of(result.plan)
     )

@@ -12,8 +12,9 @@ def schedule_view(schedule: Schedule) -> View:
     title = f"Schedule {schedule.name}, {chunks}microbatches: {schedule.num_microbatches}"
     last = schedule.num_virtual_stages - 1
     halves = "; I and W are its halves: input and weight gradients" * schedule.splits_backwards
+    merged = "; passes joined by & run merged" * (schedule.merges is not None)
     explained = (
         f"{last}F0 is the forward pass of microbatch 0 on virtual stage {last}, {last}B0 its "
-        f"backward pass{halves}. Every pass takes one slot here."
+        f"backward pass{halves}{merged}. Every pass takes one slot here."
     )
     return View([Heading(title), SchedulePicture(schedule), remarks([explained])])

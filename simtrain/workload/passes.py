@@ -86,6 +86,11 @@ class PassRecord:
         """Position of each segment's first op, and the number of all ops."""
         return tuple(accumulate([len(segment.ops) for segment in self.segments], initial=0))
 
+    @property
+    def num_ops(self) -> int:
+        """Number of ops."""
+        return self.starts[-1]
+
     def joints(self) -> Iterator[tuple[int, int]]:
         """Pairs of an op and a collective of an earlier segment that it waits for.
 

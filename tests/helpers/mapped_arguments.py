@@ -83,6 +83,10 @@ MAPPED_EXAMPLES = {
     "moe_token_dispatcher_type": f"{EXPERTS} --moe-token-dispatcher-type alltoall",
     "moe_shared_expert_overlap": f"{EXPERTS} --moe-token-dispatcher-type alltoall "
     "--moe-shared-expert-intermediate-size 512 --moe-shared-expert-overlap",
+    "overlap_moe_expert_parallel_comm": f"{EXPERTS} --moe-token-dispatcher-type alltoall "
+    "--expert-model-parallel-size 4 --overlap-moe-expert-parallel-comm",
+    "delay_wgrad_compute": f"{EXPERTS} --moe-token-dispatcher-type alltoall "
+    "--expert-model-parallel-size 4 --overlap-moe-expert-parallel-comm --delay-wgrad-compute",
     "world_size": "--world-size 4",
     "data_parallel_size": "--data-parallel-size 4",
     "scatter_gather_tensors_in_pipeline": "--no-scatter-gather-tensors-in-pipeline",

@@ -113,6 +113,8 @@ MAPPED: dict[str, Word] = {
     "expert_tensor_parallel_size": Word("parallelism.expert_tensor", default=0),
     "moe_token_dispatcher_type": Word("parallelism.expert_dispatch", "allgather", _DISPATCH),
     "moe_shared_expert_overlap": Word("overlap.shared_expert", default=False),
+    "overlap_moe_expert_parallel_comm": Word("overlap.merged_passes", default=False),
+    "delay_wgrad_compute": Word("overlap.delayed_weight_gradients", default=False),
     "world_size": Word("parallelism.data"),
     "data_parallel_size": Word("parallelism.data"),
     "scatter_gather_tensors_in_pipeline": Word("parallelism.scatter_gather", default=False),
@@ -193,9 +195,6 @@ NOT_MODELLED: dict[str, Effect] = {
     "moe_enable_deepep": Effect(
         "DeepEP's all-to-alls, which send a token only once to each node: faster",
         details="moe_deepep_num_sms",
-    ),
-    "overlap_moe_expert_parallel_comm": Effect(
-        "all-to-alls overlap with another microbatch: faster, but more memory"
     ),
     "moe_flex_dispatcher_backend": Effect(
         "other kernels for the all-to-alls: faster",
@@ -323,7 +322,6 @@ NOT_MODELLED: dict[str, Effect] = {
         "weight gradients of the output layer run in bubbles of the last stage",
         details="wgrad_deferral_limit",
     ),
-    "delay_wgrad_compute": Effect("weight gradients run later"),
     "overlap_param_gather_with_optimizer_step": Effect(
         "the gather of parameters overlaps with the optimizer"
     ),

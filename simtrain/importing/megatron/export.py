@@ -142,7 +142,10 @@ def _experts(scenario: Scenario) -> Iterator[str]:
     yield f"--expert-model-parallel-size {split.expert}" if split.expert > 1 else ""
     if split.expert_tensor is not None:
         yield f"--expert-tensor-parallel-size {split.expert_tensor}"
-    yield _flag("moe-shared-expert-overlap", scenario.overlap.shared_expert)
+    overlap = scenario.overlap
+    yield _flag("moe-shared-expert-overlap", overlap.shared_expert)
+    yield _flag("overlap-moe-expert-parallel-comm", overlap.merged_passes)
+    yield _flag("delay-wgrad-compute", overlap.delayed_weight_gradients)
 
 
 def _parallelism(scenario: Scenario) -> Iterator[str]:

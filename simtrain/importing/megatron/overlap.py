@@ -6,6 +6,8 @@ from simtrain.importing.megatron.arguments import USERBUFFERS
 from simtrain.importing.megatron.draft import MegatronDraft
 from simtrain.importing.megatron.memory import zero_stage
 
+_MERGED = "overlap_moe_expert_parallel_comm"
+
 
 def set_overlap(draft: MegatronDraft) -> None:
     """Set the overlap of pipeline transfers, tensor-parallel and data-parallel collectives.
@@ -19,6 +21,8 @@ def set_overlap(draft: MegatronDraft) -> None:
         draft.copy("overlap_p2p_comm")
     if draft.flag("tp_comm_overlap"):
         _set_userbuffers(draft)
+    if draft.flag(_MERGED):
+        _set_merged_passes(draft)
     _set_data_parallel(draft, interleaves)
 
 
@@ -29,6 +33,16 @@ def _set_userbuffers(draft: MegatronDraft) -> None:
         return
     draft.copy("tp_comm_overlap")
     draft.note_effects(USERBUFFERS)
+
+
+def _set_merged_passes(draft: MegatronDraft) -> None:
+    """Set merged passes, or note them with sharded gradients or full recompute."""
+    is_sharded = draft.data["memory"]["zero_stage"] > 1
+    if is_sharded or draft.data["recompute"]["strategy"] == "full":
+        text = "all-to-alls overlap with another microbatch: faster, but more memory"
+        draft.note(draft.settings[_MERGED], text)
+        return
+    draft.copy(_MERGED, "delay_wgrad_compute")
 
 
 def _unmodelled_userbuffers(draft: MegatronDraft) -> str:

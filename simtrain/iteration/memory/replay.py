@@ -1,7 +1,7 @@
 """Activations of each stage, action by action: replays the schedule.
 
 A stage runs its actions one after another, so their order determines its memory. The timeline only
-adds the times.
+adds the times. Merged actions run together: the tensors of both are alive.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from simtrain.iteration.memory.working import PassMemory, pass_memory
-from simtrain.iteration.plan import Plan
-from simtrain.schedules import KINDS, Kind, PipelineOrder
+from simtrain.iteration.memory.working import PassMemory, merged_memory, pass_memory
+from simtrain.iteration.plan import PassKey, Plan
+from simtrain.schedules import KINDS, PipelineOrder
 
 Bytes = NDArray[np.int64]
 
@@ -27,13 +27,16 @@ class MemoryReplay:
     Args:
         order: order of each stage's actions.
         passes: memory of the passes, by the keys of `Plan.passes`.
+        merged: memory of merged passes, by the keys of both.
         running_bytes: [actions], saved tensors during an action; a forward pass includes its own.
-        extra_bytes: [actions], memory above `running_bytes` at the peak of the action.
+        extra_bytes: [actions], memory above `running_bytes` at the peak of the action, or of the
+            merged actions.
         after_bytes: [actions], saved tensors after the action.
     """
 
     order: PipelineOrder
-    passes: Mapping[tuple[int, Kind, bool], PassMemory]
+    passes: Mapping[PassKey, PassMemory]
+    merged: Mapping[tuple[PassKey, PassKey], PassMemory]
     running_bytes: Bytes
     extra_bytes: Bytes
     after_bytes: Bytes
@@ -65,7 +68,20 @@ class MemoryReplay:
         # Each stage ends with 0 bytes, so one cumulative sum covers all stages.
         after = np.cumsum(growth)
         running = after - np.where(is_forward, 0, growth)
-        return cls(order, passes, running, beyond.ravel()[places], after)
+        merged = {keys: merged_memory(pair) for keys, pair in plan.merged_passes.items()}
+        replay = cls(order, passes, merged, running, beyond.ravel()[places], after)
+        if merged:
+            replay._join_merged()
+        return replay
+
+    def _join_merged(self) -> None:
+        """Set the memory during merged actions, in which the tensors of both passes are alive."""
+        for second in np.flatnonzero(self.order.schedule.follows_merged).tolist():
+            memory, actions = self.memory(second), slice(second - 1, second + 1)
+            alone = [self.passes[self._key(place)].saved_bytes for place in (second - 1, second)]
+            self.running_bytes[actions] = self.after_bytes[second - 1]
+            self.running_bytes[actions] += memory.saved_bytes - sum(alone)
+            self.extra_bytes[actions] = memory.extra_bytes
 
     @property
     def dynamic_bytes(self) -> Bytes:
@@ -79,10 +95,19 @@ class MemoryReplay:
         return [int(start + stage.argmax()) for start, stage in zip(starts, stages, strict=False)]
 
     def memory(self, place: int) -> PassMemory:
-        """Return the memory of the pass that an action runs."""
+        """Return the memory of the pass or the merged passes that an action runs."""
+        schedule = self.order.schedule
+        if schedule.follows_merged[place]:
+            return self.merged[self._key(place - 1), self._key(place)]
+        if schedule.merges is not None and schedule.merges[place]:
+            return self.merged[self._key(place), self._key(place + 1)]
+        return self.passes[self._key(place)]
+
+    def _key(self, place: int) -> PassKey:
+        """Return the key of the pass that an action runs."""
         shape, (places, _) = _shape(self.order), _places(self.order)
         chunk, saves_all, kind = np.unravel_index(places[place], shape)
-        return self.passes[int(chunk), KINDS[kind], bool(saves_all)]
+        return int(chunk), KINDS[kind], bool(saves_all)
 
 
 def _output_bytes(plan: Plan, chunk: int) -> int:

@@ -22,7 +22,7 @@ from simtrain.iteration.memory.replay import MemoryReplay
 from simtrain.iteration.memory.states import ModelStates, model_states
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.iteration_tasks import IterationTimeline
-from simtrain.schedules import Action
+from simtrain.schedules import Cell
 from simtrain.units import format_bytes
 from simtrain.workload.model_chunks import number_distinct
 
@@ -83,7 +83,7 @@ class StageMemory(PlainData):
         activations_bytes: activations that wait for their backward passes.
         buffers_bytes: buffers by name.
         allocator_bytes: allowance for memory outside tensors.
-        peak_action: action at the peak, such as 0F3; None for the optimizer step.
+        peak_action: action or merged actions at the peak, such as 0F3; None for the optimizer step.
         peak_op: op at the peak.
         peak_time_s: start of the action; None if the iteration was not simulated.
     """
@@ -98,7 +98,7 @@ class StageMemory(PlainData):
     activations_bytes: int
     buffers_bytes: Buffers
     allocator_bytes: int
-    peak_action: Action | None
+    peak_action: Cell | None
     peak_op: str
     peak_time_s: float | None = None
 
@@ -232,12 +232,16 @@ def memory_curve(
     rank = _StageRank.of(plan, profile, replay, stage)
     actions = _actions(plan, stage)
     dynamic = np.stack([replay.dynamic_bytes[actions], replay.after_bytes[actions]], axis=1)
+    # Merged actions are one: the first one's start, the second one's end.
+    schedule, shows = plan.schedule, np.ones_like(dynamic, np.bool_)
+    shows[:-1, 1] = ~schedule.follows_merged[actions][1:]
+    shows[:, 0] = ~schedule.follows_merged[actions]
     running = [
-        rank.held_bytes(rank.buffers, saved_bytes) for saved_bytes in (0, *dynamic.ravel().tolist())
+        rank.held_bytes(rank.buffers, saved_bytes) for saved_bytes in (0, *dynamic[shows].tolist())
     ]
     tasks, timeline = iteration.tasks, iteration.timeline
     starts_s, ends_s = timeline.start_s[tasks.first[actions]], timeline.end_s[tasks.last[actions]]
-    times_s = np.stack([starts_s, ends_s], axis=1).ravel().tolist()
+    times_s = np.stack([starts_s, ends_s], axis=1)[shows].tolist()
     step_s = float(timeline.start_s[tasks.norms[stage]])
     held_bytes = (*running, rank.held_bytes(rank.step_buffers))
     return MemoryCurve((0.0, *times_s, step_s), held_bytes)
@@ -288,7 +292,7 @@ class _StageRank:
         memory, activations = replay.memory(place), int(replay.running_bytes[place])
         working = memory.extra_bytes - memory.recomputed_bytes
         buffers = self.buffers | {RECOMPUTED: memory.recomputed_bytes, WORKING: working}
-        action, action_s, step_s = replay.order.schedule.action(place), None, None
+        action, action_s, step_s = replay.order.schedule.cell_at(place), None, None
         if iteration:
             tasks = [iteration.tasks.first[place], iteration.tasks.norms[self.stage]]
             action_s, step_s = iteration.timeline.start_s[tasks].tolist()

@@ -10,8 +10,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from simtrain.workload.issue import Segment
+from simtrain.workload.merged_passes import MergedPass, record_merged
 from simtrain.workload.ops import Phase, Tensor
 from simtrain.workload.passes import Pass, PassKind, PassOptions, PassRecord
 from simtrain.workload.record import record_pass
@@ -47,20 +49,92 @@ def pass_memory(pass_: Pass) -> PassMemory:
 
     Tensors that ZeRO gathers and reduces count as buffers (`memory.buffers`).
     """
+    return _replayed(_unsharded(pass_))[0]
+
+
+@functools.lru_cache(maxsize=4096)
+def merged_memory(merged: MergedPass) -> PassMemory:
+    """Return the memory of merged passes.
+
+    `saved_bytes` are those of both, after the forward pass and before the backward pass, or fewer
+    if the backward pass frees its tensors before the forward pass has saved all of its own. While
+    ops of one pass run, the other one holds what its latest op holds.
+    """
+    passes = merged.forward, merged.backward
+    memories = [*map(pass_memory, passes)]
+    moments = [_moments(_unsharded(pass_)) for pass_ in passes]
+    of_ops = [0] * len(moments[0]) + [1] * len(moments[1])
+    every = [*moments[0], *moments[1]]
+    saved_bytes = sum(memory.saved_bytes for memory in memories)
+    before = _Moment(0, 0, ""), _Moment(memories[1].saved_bytes, 0, "")
+    latest, peak, recomputed_bytes, peak_op = [*before], -1, 0, ""
+    for place in record_merged(merged).order:
+        latest[of_ops[place]] = every[place]
+        held_bytes = sum(moment.held_bytes for moment in latest)
+        if held_bytes > peak:
+            peak, peak_op = held_bytes, every[place].op
+            recomputed_bytes = sum(moment.recomputed_bytes for moment in latest)
+    saved_bytes = min(saved_bytes, peak)
+    beyond = peak - saved_bytes
+    return PassMemory(
+        saved_bytes,
+        sum(memory.remaining_bytes for memory in memories),
+        beyond,
+        min(beyond, recomputed_bytes),
+        peak_op if beyond else "",
+        max(memory.buffer_bytes for memory in memories),
+    )
+
+
+class _Moment(NamedTuple):
+    """The tensors of a pass while an op runs: all of them, and recomputed ones."""
+
+    held_bytes: int
+    recomputed_bytes: int
+    op: str
+
+
+def _moments(pass_: Pass) -> list[_Moment]:
+    """Return [ops], the tensors of a pass while each of its ops runs."""
+    live, record = _live_before(pass_), record_pass(pass_)
+    saved, recomputed = dict(live), dict[int, Tensors]()
+    held_bytes = sum(map(_total_bytes, saved.values()))
+    recomputed_bytes, nothing = 0, Tensors()
+    moments: list[_Moment] = []
+    for segment, owner in zip(record.segments, record.owners, strict=True):
+        effect = _replay_segment(segment, saved.get(owner, nothing), recomputed.get(owner, nothing))
+        moments += (
+            _Moment(
+                held_bytes + of_op.held_bytes, recomputed_bytes + of_op.recomputed_bytes, of_op.op
+            )
+            for of_op in effect.moments
+        )
+        saved[owner], recomputed[owner] = effect.saved, effect.recomputed
+        held_bytes += effect.change_bytes
+        recomputed_bytes += effect.recomputed_change_bytes
+    return moments
+
+
+def _unsharded(pass_: Pass) -> Pass:
+    """Return the pass without the collectives of ZeRO."""
     options = pass_.options
     if options.sharding:
         options = PassOptions(options.microbatch, options.overlap)
-    return _replayed(Pass(pass_.chunk, pass_.kind, pass_.recompute, options))[0]
+    return Pass(pass_.chunk, pass_.kind, pass_.recompute, options)
 
 
 @functools.lru_cache(maxsize=16384)
 def _replayed(pass_: Pass) -> tuple[PassMemory, Live]:
     """Return the memory of a pass, and the tensors that remain after it."""
-    live: Live = {}
-    if pass_.kind != "F":
-        before: PassKind = "I" if pass_.kind == "W" else "F"
-        live = _replayed(Pass(pass_.chunk, before, pass_.recompute, pass_.options))[1]
-    return replay(record_pass(pass_), live, counts_left=pass_.kind == "F")
+    return replay(record_pass(pass_), _live_before(pass_), counts_left=pass_.kind == "F")
+
+
+def _live_before(pass_: Pass) -> Live:
+    """Return the tensors that the pass before leaves: of F for B and I, of I for W."""
+    if pass_.kind == "F":
+        return {}
+    before: PassKind = "I" if pass_.kind == "W" else "F"
+    return _replayed(Pass(pass_.chunk, before, pass_.recompute, pass_.options))[1]
 
 
 def replay(
@@ -106,7 +180,7 @@ class _Effect:
     """The effect of a segment on the memory of its block.
 
     `peak_bytes` is its peak relative to its start. `peak_recomputed_bytes` is the change of
-    recomputed tensors at this peak.
+    recomputed tensors at this peak. `moments` are all its ops, relative to its start.
     """
 
     saved: Tensors
@@ -117,6 +191,7 @@ class _Effect:
     peak_recomputed_bytes: int
     op: str
     buffer_bytes: int
+    moments: tuple[_Moment, ...]
 
 
 @functools.lru_cache(maxsize=8192)
@@ -124,6 +199,7 @@ def _replay_segment(segment: Segment, saved: Tensors, recomputed: Tensors) -> _E
     live, recomputed_tensors = set(saved), set(recomputed)
     live_bytes = recomputed_bytes = 0
     peak_bytes, peak_recomputed_bytes, peak_op = -1, 0, ""
+    moments: list[_Moment] = []
     freed_by_op = segment.frees or ((),) * len(segment.ops)
     ops = zip(segment.ops, segment.waiting_bytes, freed_by_op, strict=True)
     for op, waiting_bytes, frees in ops:
@@ -135,6 +211,7 @@ def _replay_segment(segment: Segment, saved: Tensors, recomputed: Tensors) -> _E
             recomputed_bytes += _total_bytes(new)
         own_bytes = _total_bytes({*op.saves, *frees})
         held_bytes = live_bytes + op.working_bytes(own_bytes) + waiting_bytes
+        moments.append(_Moment(held_bytes, recomputed_bytes, op.name))
         if held_bytes > peak_bytes:
             peak_bytes, peak_recomputed_bytes, peak_op = held_bytes, recomputed_bytes, op.name
         live_bytes -= _total_bytes(live.intersection(frees))
@@ -150,6 +227,7 @@ def _replay_segment(segment: Segment, saved: Tensors, recomputed: Tensors) -> _E
         peak_recomputed_bytes,
         peak_op,
         max((op.buffer_bytes for op in segment.ops), default=0),
+        tuple(moments),
     )
 
 

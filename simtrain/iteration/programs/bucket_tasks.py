@@ -13,7 +13,7 @@ import numpy as np
 
 from simtrain.engine.compiled import Ints
 from simtrain.iteration.programs.pipeline import PipelineTasks
-from simtrain.schedules import FAMILIES, KINDS, Schedule
+from simtrain.schedules import KINDS, Schedule, family_of
 
 Dependencies = list[tuple[Ints, Ints]]
 """Pairs of arrays of equal length: waiting tasks, and the tasks that they wait for."""
@@ -110,7 +110,7 @@ def aligned_reduction_starts(pipeline: PipelineTasks, spans: BucketSpans) -> Int
     """
     schedule, stages = spans.schedule, spans.stages
     ends = pipeline.own_starts[1:] - 1
-    if not FAMILIES[schedule.name].reduces_by_chunk:
+    if not family_of(schedule).reduces_by_chunk:
         starts: Ints = np.where(stages == 0, spans.tasks, ends[stages])
         return starts
     waited_for = np.empty(len(spans.actions), np.int32)

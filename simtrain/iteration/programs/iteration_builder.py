@@ -68,6 +68,8 @@ class _Builder:
         self.stages, self.steps = np.arange(order.num_stages), np.array(structure.steps)
         self.chunk, self.saves_all = np.array(order.chunks)[schedule.virtual_stage], order.saves_all
         self.is_forward = schedule.kind == _FORWARD
+        no_action = np.zeros(len(schedule.kind), np.bool_)
+        self.merges = no_action if schedule.merges is None else schedule.merges
         # Passes that are cut into spans, because buckets overlap them.
         none = np.zeros(0, np.int32)
         reduces, gathers = structure.num_buckets is not None, structure.gathers
@@ -159,7 +161,7 @@ class _Builder:
         """Add messages, actions, synchronizations of hosts and gathers of receivers."""
         structure, schedule, num_stages = self.structure, self.schedule, len(self.stages)
         cut = np.concatenate([self.last_backwards, self.first_forwards])
-        num_parts = np.ones(len(schedule.kind), np.int32)
+        num_parts = np.where(schedule.follows_merged, 0, 1).astype(np.int32)
         if structure.num_buckets:
             num_parts[cut] = np.array(structure.num_buckets)[schedule.virtual_stage[cut]]
         tasks = PipelineTasks.of(
@@ -188,11 +190,14 @@ class _Builder:
         actions, numbers = spread(np.arange(len(num_parts)), num_parts)
         is_cut, is_forward = np.isin(actions, cut), self.is_forward[actions]
         sync_skips = actions_skipping_sync(schedule, structure.sync_skips)
-        passes = (
-            column[actions] for column in (self.chunk, schedule.kind, self.saves_all, sync_skips)
-        )
+        columns_of = self.chunk, schedule.kind, self.saves_all, sync_skips
+        passes = (column[actions] for column in columns_of)
+        merges = self.merges[actions]
+        beside = (np.where(merges, column[actions + merges], 0) for column in columns_of)
         # Order of the parts: whole forward passes, whole backward passes, then spans.
-        parts = self.parts(_pass_part, is_cut, is_forward == is_cut, numbers, *passes)
+        parts = self.parts(
+            _pass_part, is_cut, is_forward == is_cut, numbers, *passes, merges, *beside
+        )
         put(tasks.first[actions] + numbers, parts, actions)
 
         farthest = np.zeros(len(tasks.num_messages), crossed.dtype)
@@ -270,8 +275,9 @@ class _Builder:
         self.awaited_elsewhere[stages] = task
 
 
-def _pass_part(
-    is_cut: int, _: int, number: int, chunk: int, kind: int, saves_all: int, skips_sync: int
-) -> PassPart:
+def _pass_part(is_cut: int, _: int, number: int, *passes: int) -> PassPart:
+    """Return the part of these columns; the second four are of a backward pass that is merged."""
+    chunk, kind, saves_all, skips_sync, merges, *beside = passes
     span = number if is_cut else None
-    return PassPart(chunk, KINDS[kind], bool(saves_all), bool(skips_sync), span)
+    merged = _pass_part(0, 0, 0, *beside, 0) if merges else None
+    return PassPart(chunk, KINDS[kind], bool(saves_all), bool(skips_sync), span, merged)

@@ -60,8 +60,10 @@ def label_of(part: IterationPart) -> tuple[str, str]:
             return "synchronize", "synchronize"
         case PassPart(kind="R"):
             return _STEP_LABELS["data_reduction"]
-        case PassPart(kind=kind):
+        case PassPart(kind=kind, beside=None):
             return "{action}", "forward" if kind == "F" else "backward"
+        case PassPart():
+            return "{action}", "merged"
         case BucketPart(gathers=gathers):
             return f"{'parameters' if gathers else 'gradients'} of {{action}}", "data bucket"
         case OptimizerPart(name=name):
@@ -89,7 +91,7 @@ class TaskNames:
         if "{message}" in name:
             return name.format(message=self.messages[subject])
         if "{action}" in name:
-            return name.format(action=self.messages.schedule.action(subject))
+            return name.format(action=self.messages.schedule.cell_at(subject))
         return name
 
 
@@ -104,7 +106,8 @@ class IterationTasks:
         graph: tasks, streams and dependencies.
         num_stages: pipeline stages.
         parts, part_of: task i belongs to part `parts[part_of[i]]`, which determines its duration.
-        first, last: [actions], first and last task of each action of the schedule.
+        first, last: [actions], first and last task of each action of the schedule. Merged actions
+            share one task.
         norms: [stages], first task of each stage's optimizer.
         holds_embedding: [stages], whether its gradient of the embedding is all-reduced.
     """

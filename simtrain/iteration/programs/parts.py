@@ -32,6 +32,7 @@ class PassPart:
         skips_sync: it skips communication with other replicas (`programs.sync_skips`).
         span: number of the bucket, in the order in which the last backward pass or the first
             forward pass runs the buckets; None for the whole pass.
+        beside: the backward pass that runs merged with this forward pass; None for none.
     """
 
     chunk: int
@@ -39,6 +40,7 @@ class PassPart:
     saves_all: bool
     skips_sync: bool = False
     span: int | None = None
+    beside: PassPart | None = None
 
 
 @dataclass(frozen=True, slots=True)

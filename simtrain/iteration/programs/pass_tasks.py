@@ -4,6 +4,7 @@ There are five streams: the host, which launches kernels and runs ahead of the G
 three for data-parallel collectives, collectives between equal shards, and other collectives. A
 kernel starts when it is launched, its stream is free, and the tasks that it waits for have ended.
 Concurrent kernels and collectives share the GPU: its multiprocessors, memory bandwidth and power.
+Merged passes share all five streams.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from simtrain.engine import (
 from simtrain.engine.compiled import Floats, Ints
 from simtrain.engine.program import rows_of, starts_of
 from simtrain.workload.issue import Segment, Stream, stream_of
+from simtrain.workload.merged_passes import MergedRecord, RankRecord
 from simtrain.workload.ops import Op, Phase
 from simtrain.workload.passes import PassRecord
 from simtrain.workload.work import Work
@@ -84,7 +86,7 @@ class PassMachine:
     load: Callable[[Work], float]
 
 
-def simulate_pass(record: PassRecord, machine: PassMachine, engine: Engine = "auto") -> PassTime:
+def simulate_pass(record: RankRecord, machine: PassMachine, engine: Engine = "auto") -> PassTime:
     """Simulate a pass and break down its time; all engines agree to the last bit."""
     timeline, (graph, _) = simulate(pass_program(record, machine), engine), _graph(record)
     ends_s, makespan_s = timeline.end_s[1::2], timeline.makespan_s
@@ -93,7 +95,10 @@ def simulate_pass(record: PassRecord, machine: PassMachine, engine: Engine = "au
     kernel_s = (ends_s - timeline.start_s[1::2])[is_kernel]
     compute_s, recompute_s = np.bincount(is_recompute, kernel_s, 2).tolist()
     exposed_s, data_s = find_idle_seconds(timeline, _OWN, _OTHERS, _PART_OF, engine)[0].tolist()
-    last_ops = np.array(record.starts)[[*record.layer_ends]] - 1
+    # Merged passes are not cut into spans, which end with layers.
+    last_ops = np.zeros(0, np.int32)
+    if isinstance(record, PassRecord):
+        last_ops = np.array(record.starts)[[*record.layer_ends]] - 1
     return PassTime(
         compute_s,
         recompute_s,
@@ -115,7 +120,7 @@ def seconds_of_ops(timeline: Timeline) -> tuple[list[float], list[float]]:
     return (timeline.end_s - timeline.start_s)[1::2].tolist(), exposed_s[1::2].tolist()
 
 
-def pass_program(record: PassRecord, machine: PassMachine) -> Program:
+def pass_program(record: RankRecord, machine: PassMachine) -> Program:
     """Return the program of a pass: task 2i launches op i, which is task 2i + 1."""
     graph, runs_side_by_side = _graph(record)
     duration_s = np.full(graph.num_tasks, machine.launch_s)
@@ -131,8 +136,11 @@ def pass_program(record: PassRecord, machine: PassMachine) -> Program:
     return Program(graph, duration_s, link_loads)
 
 
-def _of_ops(record: PassRecord, value: Callable[[Work], float]) -> Floats:
+def _of_ops(record: RankRecord, value: Callable[[Work], float]) -> Floats:
     """Return [ops], a value of each op's work."""
+    if isinstance(record, MergedRecord):
+        values_of_passes = [_of_ops(each, value) for each in record.records]
+        return np.concatenate(values_of_passes)[[*record.order]]
     different = dict.fromkeys(record.segments)
     values = {
         segment: np.array([value(op.work) for op in segment.ops], float) for segment in different
@@ -151,37 +159,114 @@ def _arrays(segment: Segment) -> tuple[Ints, Ints, Ints]:
     )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Issued:
+    """The ops of a rank in the order of issue.
+
+    Args:
+        streams, phases: [ops], the stream of each op, and the place of its phase in `_KINDS`.
+        waiting, awaited: op `waiting[i]` waits for the collective `awaited[i]`.
+        pass_of: [ops], 1 for ops of the backward pass that a forward pass is merged with, else 0.
+    """
+
+    streams: Ints
+    phases: Ints
+    waiting: Ints
+    awaited: Ints
+    pass_of: Ints
+
+    @classmethod
+    def of_pass(cls, record: PassRecord) -> _Issued:
+        """Return the ops of a pass."""
+        of_segments = zip(*map(_arrays, record.segments), strict=True)
+        streams, phases, waits = map(np.concatenate, of_segments)
+        num_waits = [len(_arrays(segment)[2]) for segment in record.segments]
+        waits += np.repeat(np.array(record.starts[:-1], np.int32), num_waits)[:, np.newaxis]
+        joints = np.array([*record.joints()], np.int32).reshape(-1, 2)
+        waiting, awaited = np.concatenate([waits, joints]).T
+        return cls(streams, phases, waiting, awaited, np.zeros(len(streams), np.int8))
+
+    @classmethod
+    def of_merged(cls, record: MergedRecord) -> _Issued:
+        """Return the ops of merged passes, each of which waits for collectives of its own pass.
+
+        A kernel that is issued after a later kernel of its pass passes its waits on to that kernel.
+        """
+        forward, backward = map(cls.of_pass, record.records)
+        order = np.array(record.order, np.int32)
+        number = np.empty_like(order)
+        number[order] = np.arange(len(order), dtype=np.int32)
+        start = len(forward.streams)
+        waits = [
+            (number[offset + of.waiting], number[offset + of.awaited])
+            for offset, of in ((0, forward), (start, backward))
+        ]
+        # The first op of the backward pass from each one on, in the order of issue.
+        earliest = np.minimum.accumulate(number[start:][::-1])[::-1]
+        overtaken = earliest[backward.waiting] < waits[1][0]
+        waits.append((earliest[backward.waiting][overtaken], waits[1][1][overtaken]))
+        waiting, awaited = map(np.concatenate, zip(*waits, strict=True))
+        streams, phases = (
+            np.concatenate(columns)[order]
+            for columns in (
+                (forward.streams, backward.streams),
+                (forward.phases, backward.phases),
+            )
+        )
+        return cls(streams, phases, waiting, awaited, (order >= start).astype(np.int8))
+
+    @classmethod
+    def of(cls, record: RankRecord) -> _Issued:
+        """Return the ops of a pass or of merged passes."""
+        return cls.of_merged(record) if isinstance(record, MergedRecord) else cls.of_pass(record)
+
+    def previous_kernels(self) -> Ints:
+        """Return [ops], the last kernel of the same pass issued before each op; -1 for none."""
+        ops, is_kernel = (
+            np.arange(len(self.streams), dtype=np.int32),
+            self.streams == Stream.COMPUTE,
+        )
+        last: Ints = np.empty_like(ops)
+        for number in np.unique(self.pass_of):
+            of_pass = self.pass_of == number
+            last[of_pass] = np.maximum.accumulate(np.where(is_kernel & of_pass, ops, -1))[of_pass]
+        return last
+
+    def has_concurrent_ops(self) -> bool:
+        """Return whether a collective can overlap another op."""
+        collectives = np.flatnonzero(self.streams != Stream.COMPUTE)
+        if self.pass_of.any():
+            return bool(len(collectives))
+        # A collective runs alone if the next op waits for it, or if it is the last op.
+        runs_alone = np.zeros(len(self.streams), np.bool_)
+        runs_alone[-1] = True
+        runs_alone[self.awaited[self.waiting == self.awaited + 1]] = True
+        return not runs_alone[collectives].all()
+
+
 @functools.lru_cache(maxsize=1024)
-def _graph(record: PassRecord) -> tuple[TaskGraph, bool]:
+def _graph(record: RankRecord) -> tuple[TaskGraph, bool]:
     """Return the tasks of a pass, and whether a collective can overlap another op.
 
-    An op waits for its launch and awaited collectives. A collective waits for the previous kernel.
+    An op waits for its launch and awaited collectives. A collective waits for the previous kernel
+    of its pass.
     """
-    of_segments = zip(*map(_arrays, record.segments), strict=True)
-    streams, phases, waits = map(np.concatenate, of_segments)
-    num_waits = [len(_arrays(segment)[2]) for segment in record.segments]
-    waits += np.repeat(np.array(record.starts[:-1], np.int32), num_waits)[:, np.newaxis]
-    joints = np.array([*record.joints()], np.int32).reshape(-1, 2)
-    waiting, awaited = np.concatenate([waits, joints]).T
-    ops = np.arange(len(streams), dtype=np.int32)
-    last_kernel = np.maximum.accumulate(np.where(streams == Stream.COMPUTE, ops, -1))
-    collectives = ops[streams != Stream.COMPUTE]
+    issued = _Issued.of(record)
+    ops = np.arange(len(issued.streams), dtype=np.int32)
+    last_kernel, collectives = issued.previous_kernels(), ops[issued.streams != Stream.COMPUTE]
     led = collectives[last_kernel[collectives] >= 0]
     rows = rows_of(
         2 * len(ops),
-        2 * np.concatenate([ops, waiting, led]) + 1,
-        np.concatenate([2 * ops, 2 * np.concatenate([awaited, last_kernel[led]]) + 1]),
+        2 * np.concatenate([ops, issued.waiting, led]) + 1,
+        np.concatenate([2 * ops, 2 * np.concatenate([issued.awaited, last_kernel[led]]) + 1]),
     )
-    # A collective runs alone if the next op waits for it, or if it is the last op.
-    runs_alone = ops == len(ops) - 1
-    runs_alone[awaited[waiting == awaited + 1]] = True
     stream_of_task, kind_of = np.zeros((2, 2 * len(ops)), np.int32)
-    stream_of_task[1::2], kind_of[1::2] = streams + 1, phases
+    stream_of_task[1::2], kind_of[1::2] = issued.streams + 1, issued.phases
     graph = TaskGraph(STREAMS, stream_of_task, *rows, _KINDS, kind_of, _names(record))
-    return graph, not runs_alone[collectives].all()
+    return graph, issued.has_concurrent_ops()
 
 
-def _names(record: PassRecord) -> Callable[[int], str]:
+def _names(record: RankRecord) -> Callable[[int], str]:
     ops: list[Op] = []
 
     def name(task: int) -> str:

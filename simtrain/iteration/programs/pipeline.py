@@ -70,7 +70,8 @@ class PipelineTasks:
 
         Args:
             schedule: the actions of each stage.
-            num_parts: [actions], number of tasks of each action.
+            num_parts: [actions], number of tasks of each action; 0 for an action that is merged
+                with the one before it, whose task it shares.
             overlaps: messages are asynchronous.
             gathers_on_receive: receivers all-gather each message.
             exchanges_shapes: asynchronous messages follow a blocking exchange of their shapes.
@@ -99,6 +100,8 @@ class PipelineTasks:
         first = begins[slots.action]
         first[second] += num_parts[second - 1]
         last = first + num_parts - 1
+        shares = num_parts == 0
+        first[shares], last[shares] = first[:-1][shares[1:]], last[:-1][shares[1:]]
         receive_gathers = np.empty(len(messages) * gathers_on_receive, np.int32)
         if gathers_on_receive:
             at = receive[by_consumer]

@@ -35,9 +35,9 @@ from simtrain.iteration.programs.pass_tasks import (
 from simtrain.iteration.programs.recent_cache import RecentCache
 from simtrain.workload.chunk import Parameters
 from simtrain.workload.issue import Segment, Stream, stream_of
+from simtrain.workload.merged_passes import RankPass, record_of
 from simtrain.workload.ops import Op, total_flops, total_model_flops
 from simtrain.workload.optimizer import step_ops
-from simtrain.workload.passes import Pass
 from simtrain.workload.record import record_pass
 from simtrain.workload.step_options import StepOptions
 from simtrain.workload.work import Collective
@@ -52,7 +52,7 @@ class Machine:
 
     model: DurationModel
     engine: Engine = "auto"
-    _times: RecentCache[Pass, PassTime] = field(
+    _times: RecentCache[RankPass, PassTime] = field(
         default_factory=partial(RecentCache, _CACHED), repr=False
     )
     _steps: RecentCache[tuple[StepOptions, Parameters], dict[str, float]] = field(
@@ -62,14 +62,14 @@ class Machine:
     def __reduce__(self) -> tuple[Any, ...]:
         return Machine, (self.model, self.engine)  # a copy fills its own caches
 
-    def time(self, pass_: Pass) -> PassTime:
+    def time(self, pass_: RankPass) -> PassTime:
         """Return the time of a pass by cause; equal passes are simulated once."""
         return self._times.get(pass_, self._run)
 
-    def timeline(self, pass_: Pass) -> Timeline:
+    def timeline(self, pass_: RankPass) -> Timeline:
         """When each op of a pass runs and is launched: task 2i launches op i, task 2i + 1."""
         machine = self.pass_machine(pass_.options.launch_s)
-        return simulate(pass_program(record_pass(pass_), machine), self.engine)
+        return simulate(pass_program(record_of(pass_), machine), self.engine)
 
     def op_seconds(self, ops: Iterable[Op]) -> float:
         """Return the time of ops that run one after another."""
@@ -88,9 +88,9 @@ class Machine:
         """Return what determines the time of a pass, with its launch time or the profile's."""
         return PassMachine(self.model.seconds, self.host_issue_s(launch_s), self.model.device_load)
 
-    def _run(self, pass_: Pass) -> PassTime:
+    def _run(self, pass_: RankPass) -> PassTime:
         machine = self.pass_machine(pass_.options.launch_s)
-        return simulate_pass(record_pass(pass_), machine, self.engine)
+        return simulate_pass(record_of(pass_), machine, self.engine)
 
     def _run_step(self, step: tuple[StepOptions, Parameters]) -> dict[str, float]:
         return {name: self.op_seconds(ops) for name, ops in step_ops(*step).items()}
@@ -140,7 +140,7 @@ class IterationSeconds:
                     return max(step.get(part.name, 0.0) for step in self.steps)
                 return self.steps[part.step][part.name]
 
-    def pass_of(self, part: PassPart) -> Pass:
+    def pass_of(self, part: PassPart) -> RankPass:
         """Return the pass that a part is, or is a span of."""
         return dict(passes_of(self.plan))[whole_pass(part)]
 
@@ -239,7 +239,7 @@ class IterationSeconds:
         return self.plan.bucket_ops(part.chunk, part.number, last, gathers=part.gathers)
 
 
-def passes_of(plan: Plan) -> Iterator[tuple[PassPart, Pass]]:
+def passes_of(plan: Plan) -> Iterator[tuple[PassPart, RankPass]]:
     """Yield the different passes of a plan, with the parts of the iteration."""
     for of, pass_ in plan.passes.items():
         yield PassPart(*of), pass_
@@ -247,6 +247,8 @@ def passes_of(plan: Plan) -> Iterator[tuple[PassPart, Pass]]:
         yield PassPart(*of, skips_sync=True), pass_
     for chunk, pass_ in plan.reductions.items():
         yield PassPart(chunk, "R", saves_all=False), pass_
+    for (of, beside), merged in plan.merged_passes.items():
+        yield PassPart(*of, beside=PassPart(*beside)), merged
 
 
 def whole_pass(part: PassPart) -> PassPart:
@@ -274,9 +276,9 @@ def _bytes_out_of_a_node(op: Op) -> float:
 
 
 @functools.lru_cache(maxsize=4096)
-def pass_flops(pass_: Pass) -> tuple[int, int]:
+def pass_flops(pass_: RankPass) -> tuple[int, int]:
     """Return the FLOPs of a pass: of the model (paper, Appendix A), and those that run."""
-    numbers = Counter(record_pass(pass_).segments)
+    numbers = Counter(record_of(pass_).segments)
     counts = [(number, *_segment_flops(segment)) for segment, number in numbers.items()]
     return (
         sum(number * model for number, model, _ in counts),

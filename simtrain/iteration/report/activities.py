@@ -28,10 +28,11 @@ if TYPE_CHECKING:
     from simtrain.iteration.programs.seconds import IterationSeconds
     from simtrain.iteration.report.result import Result
 
-ACTIVITIES = FORWARD, RECOMPUTE, BACKWARD, TRANSFER, REDUCTION, OPTIMIZER = (
+ACTIVITIES = FORWARD, RECOMPUTE, BACKWARD, MERGED, TRANSFER, REDUCTION, OPTIMIZER = (
     "forward",
     "recompute",
     "backward",
+    "forward beside backward",
     "pipeline transfer",
     "gradient and parameter collectives",
     "optimizer",
@@ -54,6 +55,7 @@ class Bars:
         row: [bars], `OWN`, `LINKS` or `BUCKETS`. Transfers are on the row of the sender.
         activity: [bars], index into `ACTIVITIES`.
         chunk, microbatch: [bars], those of a pass, counted within its stage; -1 for other bars.
+            Merged passes have those of the forward pass.
         start_s, end_s: [bars].
     """
 
@@ -154,10 +156,12 @@ def _passes(result: Result) -> Ints:
     """[2, tasks], the chunk and the microbatch of each pass; -1 for other tasks."""
     tasks, schedule = result.iteration.tasks, result.plan.schedule
     numbers = np.full((2, tasks.graph.num_tasks), -1, np.int32)
-    counts = tasks.last - tasks.first + 1
-    begins, offsets = spread(tasks.first, counts)
+    cells = ~schedule.follows_merged
+    counts = (tasks.last - tasks.first + 1)[cells]
+    begins, offsets = spread(tasks.first[cells], counts)
     chunk = np.array(schedule.placement.chunks)[schedule.virtual_stage]
-    numbers[:, begins + offsets] = np.repeat(np.stack([chunk, schedule.microbatch]), counts, axis=1)
+    passes = np.stack([chunk, schedule.microbatch])[:, cells]
+    numbers[:, begins + offsets] = np.repeat(passes, counts, axis=1)
     return numbers
 
 
@@ -189,8 +193,10 @@ def activity_of(part: IterationPart) -> str:
     match part:
         case PassPart(kind="R") | BucketPart():
             return REDUCTION
-        case PassPart(kind="F"):
+        case PassPart(kind="F", beside=None):
             return FORWARD
+        case PassPart(kind="F"):
+            return MERGED
         case PassPart():
             return BACKWARD
         case TransferPart() | ReceiveGatherPart() | SynchronizationPart():

@@ -89,6 +89,7 @@ def breakdown_by_name(breakdown: Breakdown) -> dict[str, float]:
 KIND_LABELS = {
     "forward": "forward passes",
     "backward": "backward passes",
+    "merged": "merged forward and backward passes",
     "transfer": "pipeline transfers",
     "synchronize": "host waits for transfers",
     "receive gather": "all-gathers of received tensors",

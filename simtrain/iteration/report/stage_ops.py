@@ -28,8 +28,8 @@ from simtrain.iteration.programs.pass_tasks import seconds_of_ops
 from simtrain.iteration.programs.seconds import IterationSeconds
 from simtrain.iteration.report.breakdown import field_of
 from simtrain.workload.issue import Stream, stream_of
+from simtrain.workload.merged_passes import record_of
 from simtrain.workload.ops import Op, Phase
-from simtrain.workload.record import record_pass
 from simtrain.workload.work import Work
 
 OpWork: TypeAlias = Work | TransferPart | SynchronizationPart
@@ -103,7 +103,7 @@ def _own_ops(iteration: IterationTimeline, stage: int) -> Iterator[_Ops]:
             case PassPart(span=None | 0):
                 pass_ = seconds.pass_of(part)
                 times_s = seconds_of_ops(seconds.machine.timeline(pass_))
-                for op, op_s, op_exposed_s in zip(record_pass(pass_).ops, *times_s, strict=True):
+                for op, op_s, op_exposed_s in zip(record_of(pass_).ops, *times_s, strict=True):
                     key = OpKey(op.name, op.phase, op.work, _field_of(op))
                     yield key, number, number * op_s, number * op_exposed_s
             case SynchronizationPart():

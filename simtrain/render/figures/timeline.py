@@ -11,6 +11,7 @@ from simtrain.engine.compiled import Floats
 from simtrain.iteration.report.activities import (
     BACKWARD,
     FORWARD,
+    MERGED,
     OPTIMIZER,
     OWN,
     RECOMPUTE,
@@ -34,6 +35,7 @@ FILLS = {
     FORWARD: (style.SKY, ""),
     RECOMPUTE: (style.YELLOW, "////"),
     BACKWARD: (style.ORANGE, ""),
+    MERGED: ("#8DA0CB", ".."),
     TRANSFER: (style.PURPLE, ""),
     REDUCTION: (style.VERMILLION, "xxxx"),
     OPTIMIZER: (style.GREEN, "\\\\\\\\"),

@@ -9,7 +9,7 @@ from typing import Any
 from simtrain.base.wording import Sentence
 from simtrain.render.html.elements import Html, element, joined, number, scroll_box
 from simtrain.render.html.timeline import timeline_figure
-from simtrain.schedules import time_slots
+from simtrain.schedules import actions_of, time_slots
 from simtrain.views.view import (
     Branch,
     Cell,
@@ -117,8 +117,11 @@ def _(part: SchedulePicture, scope: str) -> Html:
     schedule, slots = part.schedule, time_slots(part.schedule).tolist()
     rows = []
     for rank in range(schedule.num_stages):
-        actions = range(*schedule.rank_starts[rank : rank + 2].tolist())
-        names = {slots[action]: str(schedule.action(action)) for action in actions}
+        places = range(*schedule.rank_starts[rank : rank + 2].tolist())
+        names = {
+            slots[place]: "&".join(map(str, actions_of(schedule.cell_at(place))))
+            for place in places
+        }
         cells = (element("td", names.get(slot, "")) for slot in range(max(slots) + 1))
         rows.append(element("tr", element("th", f"{rank}", scope="row"), *cells))
     return scroll_box(element("table", *rows), "Schedule")

@@ -18,8 +18,8 @@ from simtrain.iteration.programs.seconds import whole_pass
 from simtrain.iteration.report.result import Result
 from simtrain.render.traces.slices import PASS_THREADS, THREADS, Kind, Slice, nanoseconds
 from simtrain.render.traces.sums import KINDS, PassSums, Spans, sum_up
+from simtrain.workload.merged_passes import record_of
 from simtrain.workload.ops import Op
-from simtrain.workload.record import record_pass
 from simtrain.workload.work import Collective
 
 _NAMES = {
@@ -40,16 +40,17 @@ SUM_THREADS = sorted({thread for thread, _ in _SUMS.values()})
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TracedPasses:
-    """The passes of an iteration: the actions of the schedule, then reductions after all passes.
+    """The passes of an iteration: the cells of the schedule, then reductions after all passes.
 
     Args:
         first, last: [passes], first and last task. Buckets cut some passes into several tasks.
-        microbatch: [passes]. A reduction counts to the last microbatch.
+        microbatches: [passes, 2], that of a pass, twice, or those of merged passes. A reduction
+            counts to the last microbatch.
     """
 
     first: Ints
     last: Ints
-    microbatch: Ints
+    microbatches: Ints
 
     @classmethod
     def of(cls, result: Result) -> TracedPasses:
@@ -57,11 +58,14 @@ class TracedPasses:
         tasks, schedule = result.iteration.tasks, result.plan.schedule
         parts = [isinstance(part, PassPart) and part.kind == "R" for part in tasks.parts]
         reductions = np.flatnonzero(np.array(parts)[tasks.part_of]).astype(np.int32)
-        last = np.full(len(reductions), schedule.num_microbatches - 1, np.int32)
+        cells = np.flatnonzero(~schedule.follows_merged)
+        ends = np.append(cells[1:], len(schedule.kind)) - 1
+        last = np.full((len(reductions), 2), schedule.num_microbatches - 1, np.int32)
+        of_cells = np.stack([schedule.microbatch[cells], schedule.microbatch[ends]], axis=1)
         return cls(
-            np.concatenate([tasks.first, reductions]),
-            np.concatenate([tasks.last, reductions]),
-            np.concatenate([schedule.microbatch, last]),
+            np.concatenate([tasks.first[cells], reductions]),
+            np.concatenate([tasks.last[cells], reductions]),
+            np.concatenate([of_cells, last]),
         )
 
 
@@ -149,7 +153,7 @@ class PassSlices:
         )
         outside = np.stack([timeline.start_s[communication], timeline.end_s[communication]], axis=1)
         seconds = sum_up(spans, [self._inside_of(whole).sums for whole in different], outside)
-        names = [_NAMES[wholes[part].kind] for part in of_part[later == 0].tolist()]
+        names = [_name_of(wholes[part]) for part in of_part[later == 0].tolist()]
         name_of = dict(zip(passes.tolist(), names, strict=True))
         slices: dict[int, list[Slice]] = {owner: [] for owner in name_of}
         for kind, intervals in zip(KINDS, seconds, strict=True):
@@ -170,7 +174,7 @@ class PassSlices:
         if whole not in self._inside:
             seconds = self.result.seconds
             pass_ = seconds.pass_of(whole)
-            kinds = [_kind_of(op) for op in record_pass(pass_).ops]
+            kinds = [_kind_of(op) for op in record_of(pass_).ops]
             timeline = seconds.machine.timeline(pass_)
             sums = PassSums.of(timeline.start_s[1::2], timeline.end_s[1::2], kinds)
             with_launches = [each for kind in kinds for each in (Kind.LAUNCH, kind)]
@@ -181,6 +185,11 @@ class PassSlices:
         """Return the first number of the slices inside a pass, above those of all tasks."""
         # A pass has fewer than 2**20 slices.
         return self.result.timeline.program.num_tasks + (pass_number << 20)
+
+
+def _name_of(part: PassPart) -> str:
+    """Return the name of a pass, or of merged passes."""
+    return _NAMES[part.kind] + (f" and {_NAMES[part.beside.kind]}" if part.beside else "")
 
 
 def _kind_of(op: Op) -> Kind:

@@ -120,7 +120,7 @@ def _detailed(
                 fix = f"choose from 0 to {last}" if last else "choose 0, the only one"
                 message, place = f"there is no microbatch {stage}", Location("microbatches")
                 raise InputError.of("E118", message, place, fix)
-        chosen &= np.isin(passes.microbatch, wanted)
+        chosen &= np.isin(passes.microbatches, wanted).any(axis=1)
     if window_s is not None:
         _, (start_s, end_s) = check_selection(result, None, window_s)
         starts_s, ends_s = result.timeline.start_s[passes.first], result.timeline.end_s[passes.last]

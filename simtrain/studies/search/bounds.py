@@ -11,7 +11,8 @@ Time. A rank runs its passes one after another on one compute stream, in the sch
 So for every rank (2) + (1) + (4) is a bound, and (2) + (1) + (3) + (4) without split-off weight
 gradients, with (4) of the rank where (3) ends. Messages, exchanges and shared links only add
 to the time. The time of a pass is its simulated duration or, quicker, the time for which its
-program keeps one of its streams busy.
+program keeps one of its streams busy. Merged passes take less than the sum of their times, but each
+stream is as busy as those of both: the bound is then that of the busiest stream of all passes.
 
 Memory. A rank always holds its model states. The first rank also holds what its forward passes
 save, until their backward passes begin; the schedule says how many wait at most.
@@ -23,6 +24,7 @@ import functools
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import accumulate
 from operator import add
 from typing import NamedTuple
@@ -58,6 +60,8 @@ class Bounds:
 
     def busy_s(self, plan: Plan) -> float:
         """Return a quick bound of the iteration time, from the busiest stream of each pass."""
+        if plan.order.merges_passes:
+            return max(map(partial(self._stream_s, plan), range(1 + len(Stream))))
         return self._iteration_s(plan, lambda chunk_pass: max(self._streams_s(chunk_pass)))
 
     def estimate_s(self, plan: Plan) -> float:
@@ -71,6 +75,8 @@ class Bounds:
 
     def iteration_s(self, plan: Plan) -> float:
         """Return a close bound of the iteration time; simulates each different pass once."""
+        if plan.order.merges_passes:
+            return self.busy_s(plan)
         return self._iteration_s(plan, lambda chunk_pass: self.machine.time(chunk_pass).duration_s)
 
     def states_bytes(self, plan: Plan) -> int:
@@ -84,6 +90,10 @@ class Bounds:
 
     def _with_allocator(self, tensor_bytes: int) -> int:
         return tensor_bytes + allocator_bytes(self.machine.model.profile, tensor_bytes)
+
+    def _stream_s(self, plan: Plan, stream: int) -> float:
+        """Return the bound if passes only kept the host (0) or one of their streams busy."""
+        return self._iteration_s(plan, lambda chunk_pass: self._streams_s(chunk_pass)[stream])
 
     def _iteration_s(self, plan: Plan, seconds: Callable[[Pass], float]) -> float:
         """Return the bound if each pass takes at least `seconds(pass)`."""
@@ -203,14 +213,18 @@ class _Ranks(NamedTuple):
     def of(cls, order: PipelineOrder) -> _Ranks:
         """Read the actions of an order."""
         sizes = order.num_stages, order.num_chunks, order.num_microbatches
-        return _ranks(order.schedule_name, *sizes)
+        return _ranks(order.schedule_name, *sizes, order.merges)
 
 
 @functools.lru_cache(maxsize=4096)
-def _ranks(name: str | ScheduleVersion, p: int, m: int, n: int) -> _Ranks:
-    schedule = schedule_of(name, p, m, n)
-    first_rank = schedule.kind[: schedule.rank_starts[1]]
+def _ranks(name: str | ScheduleVersion, p: int, m: int, n: int, merges: bool) -> _Ranks:
+    schedule = schedule_of(name, p, m, n, merges=merges)
+    first_rank = slice(schedule.rank_starts[1])
+    waiting = np.cumsum(_WAITING[schedule.kind[first_rank]])
+    if schedule.merges is not None:
+        # A merged backward pass frees tensors before its forward pass has saved all of its own.
+        waiting = waiting[~schedule.merges[first_rank]]
     return _Ranks(
         schedule.placement.virtual_stages,
-        int(np.cumsum(_WAITING[first_rank]).max()),
+        int(waiting.max()),
     )

@@ -1,0 +1,158 @@
+"""Rules of merged passes (overlap.merged_passes).
+
+Source: Megatron-LM's `TransformerConfig.__post_init__` for overlap_moe_expert_parallel_comm and
+delay_wgrad_compute.
+"""
+
+from __future__ import annotations
+
+from simtrain.scenario.schema import Scenario
+from simtrain.scenario.violation import rule_against
+from simtrain.schedules.registry import NAMED
+
+_MERGING = [name for name, family in NAMED.items() if family.can_merge]
+_EXPERTS = "experts: {num: 8, top_k: 2, ffn_hidden_size: 4096}"
+_TOY = f"model: {{biases: false, {_EXPERTS}}}\nparallelism: {{data: 4, expert: 4}}\n"
+
+
+def _cannot_merge(scenario: Scenario) -> bool:
+    family, split = scenario.schedule_family, scenario.parallelism
+    is_possible = family.can_merge and (family.has_chunks or split.pipeline == 1)
+    return scenario.overlap.merged_passes and (
+        scenario.schedule_file is not None or not is_possible
+    )
+
+
+def _without_exchanges(scenario: Scenario) -> bool:
+    split = scenario.parallelism
+    has_exchanges = split.expert > 1 and split.expert_dispatch == "all_to_all"
+    return scenario.overlap.merged_passes and not (
+        scenario.model.experts and has_exchanges and not scenario.overlap.shared_expert
+    )
+
+
+def _cuts_merged_passes(scenario: Scenario) -> bool:
+    schedule = scenario.schedule_file
+    if schedule is None or not (scenario.reduces_in_buckets or scenario.overlap.parameter_gather):
+        return False
+    return schedule.merges_ends
+
+
+MERGED_PASS_RULES = [
+    rule_against(
+        "E431",
+        "Megatron-LM merges passes of interleaved stages, and without a pipeline; a schedule from "
+        "a file says itself which passes it merges",
+        {
+            "overlap.merged_passes": [False],
+            "schedule": _MERGING,
+            "parallelism.pipeline": [1],
+        },
+        _cannot_merge,
+        "overlap.merged_passes is true, but schedule {scenario.schedule} cannot merge passes of "
+        "{scenario.parallelism.pipeline} stages",
+        ("overlap.merged_passes", "schedule"),
+        what="Passes are to be merged, but the schedule has no such order.",
+        fix="Remove overlap.merged_passes, use the interleaved schedule, or no pipeline.",
+        example=(
+            "model: {num_layers: 8, biases: false, "
+            f"{_EXPERTS}}}\n"
+            "parallelism: {pipeline: 2, data: 4, expert: 4}\n"
+            "overlap: {merged_passes: true}"
+        ),
+    ),
+    rule_against(
+        "E432",
+        "merged passes hide the all-to-alls of experts, which no shared expert may hide already",
+        {
+            "overlap.merged_passes": [False],
+            "overlap.shared_expert": [False],
+            "parallelism.expert_dispatch": ["all_to_all"],
+        },
+        _without_exchanges,
+        "overlap.merged_passes is true, but the ranks exchange no tokens by exposed all-to-alls",
+        ("overlap.merged_passes",),
+        what="Passes are to be merged, but the model has no exposed all-to-alls of experts.",
+        fix=(
+            "Remove overlap.merged_passes, or use experts with parallelism.expert above 1, "
+            "parallelism.expert_dispatch all_to_all and overlap.shared_expert false."
+        ),
+        example="overlap: {merged_passes: true}",
+    ),
+    rule_against(
+        "E433",
+        "Megatron-LM merges passes without full recompute, and recomputes in all microbatches",
+        {
+            "overlap.merged_passes": [False],
+            "recompute.strategy": ["none", "selective"],
+            "recompute.keep_microbatches": [0],
+        },
+        lambda scenario: (
+            scenario.overlap.merged_passes
+            and (scenario.recompute.strategy == "full" or scenario.recompute.keep_microbatches != 0)
+        ),
+        "overlap.merged_passes is true, but recompute.strategy is {scenario.recompute.strategy} "
+        "and recompute.keep_microbatches {scenario.recompute.keep_microbatches}",
+        ("overlap.merged_passes", "recompute.strategy"),
+        what="Passes are to be merged together with full recompute or with kept microbatches.",
+        fix="Set recompute.strategy to none or selective, without recompute.keep_microbatches.",
+        example=_TOY + "recompute: {strategy: full}\noverlap: {merged_passes: true}",
+    ),
+    rule_against(
+        "E434",
+        "Megatron-LM merges passes with at most one layer of token prediction, and with one only "
+        "in a pipeline",
+        {"overlap.merged_passes": [False], "model.mtp_num_layers": [0, 1]},
+        lambda scenario: (
+            scenario.overlap.merged_passes
+            and scenario.model.mtp_num_layers > (scenario.parallelism.pipeline > 1)
+        ),
+        "overlap.merged_passes is true, but model.mtp_num_layers is "
+        "{scenario.model.mtp_num_layers} on {scenario.parallelism.pipeline} stages",
+        what="Passes are to be merged, but the model predicts several tokens.",
+        fix="Remove overlap.merged_passes or model.mtp_num_layers.",
+        example=(
+            "model: {position_embedding: rope, mtp_num_layers: 1, biases: false, "
+            f"{_EXPERTS}}}\n"
+            "parallelism: {data: 4, expert: 4}\noverlap: {merged_passes: true}"
+        ),
+    ),
+    rule_against(
+        "E435",
+        "simtrain does not simulate ZeRO stages 2 and 3 with merged passes, which gather the "
+        "parameters of two chunks at a time",
+        {"memory.zero_stage": [1, 0], "overlap.merged_passes": [False]},
+        lambda scenario: scenario.memory.zero_stage > 1 and scenario.merges_passes,
+        "memory.zero_stage is {scenario.memory.zero_stage}, but passes are merged",
+        what="Merged passes are combined with ZeRO stage 2 or 3.",
+        fix="Set memory.zero_stage to 1 or 0, or merge no passes.",
+        example=_TOY + "memory: {zero_stage: 2}\noverlap: {merged_passes: true}",
+    ),
+    rule_against(
+        "E436",
+        "buckets cut a chunk's last backward pass and first forward pass into spans, and a merged "
+        "pass cannot be cut",
+        {
+            "overlap.data_parallel": [False],
+            "overlap.parameter_gather": [False],
+            "schedule": [*NAMED],
+        },
+        _cuts_merged_passes,
+        "{scenario.schedule} merges the last backward pass or the first forward pass of a chunk, "
+        "which gradients or parameters overlap",
+        ("schedule",),
+        what="A schedule from a file merges a pass that buckets of gradients or parameters cut.",
+        fix="Write these two passes in cells of their own, or set overlap.data_parallel to false.",
+        example="A file with (0F1;0B0)OVERLAP_F_B for the first F of a chunk, and data_parallel.",
+    ),
+    rule_against(
+        "E437",
+        "weight gradients are delayed behind the exchanges of merged passes",
+        {"overlap.delayed_weight_gradients": [False], "overlap.merged_passes": [True]},
+        lambda scenario: scenario.overlap.delayed_weight_gradients and not scenario.merges_passes,
+        "overlap.delayed_weight_gradients is true, but no passes are merged",
+        what="Weight gradients are to be delayed, but no passes are merged.",
+        fix="Remove overlap.delayed_weight_gradients, or set overlap.merged_passes to true.",
+        example="overlap: {delayed_weight_gradients: true}",
+    ),
+]

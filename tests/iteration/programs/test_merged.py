@@ -1,0 +1,283 @@
+"""Merged passes on the engine: times by hand, laws, memory, and whole iterations."""
+
+import itertools
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simtrain.base.mesh import Group
+from simtrain.engine import simulate as run_program
+from simtrain.iteration.memory.replay import MemoryReplay
+from simtrain.iteration.memory.working import merged_memory, pass_memory
+from simtrain.iteration.programs.parts import PassPart
+from simtrain.iteration.programs.pass_tasks import (
+    COMMUNICATION,
+    COMPUTE,
+    PassMachine,
+    pass_program,
+    simulate_pass,
+)
+from simtrain.iteration.report.activities import ACTIVITIES, MERGED, Bars
+from simtrain.iteration.report.result import Result
+from simtrain.iteration.report.stage_ops import stage_ops
+from simtrain.render.traces.write import write_trace
+from simtrain.scenario import Scenario
+from simtrain.studies.search.bounds import Bounds
+from simtrain.studies.simulation import simulate
+from simtrain.workload.issue import OverlapPolicy
+from simtrain.workload.merged_passes import MergedPass, MergedRecord, issue_order, record_of
+from simtrain.workload.ops import Op, Phase, collective, elementwise
+from simtrain.workload.pass_builder import PassBuilder
+from simtrain.workload.passes import PassRecord
+from simtrain.workload.work import Collective, CollectiveKind
+from tests.helpers.expert_models import moe
+from tests.helpers.toys import a100, changed, machine_of, plan_of
+
+GROUP = Group(("ep",), 4, 4, ())
+FREE = changed(a100(), host__issue=0.0, overlap__slowdown=0.0)
+
+
+def kernel(seconds: int, phase: Phase = Phase.INPUT_GRADIENT) -> Op:
+    return elementwise(f"kernel of {seconds} s", seconds, 0, phase)
+
+
+def exchange(seconds: int) -> Op:
+    return collective(f"exchange of {seconds} s", CollectiveKind.ALL_TO_ALL, seconds, GROUP)
+
+
+def record(ops: list[Op]) -> PassRecord:
+    """Return a pass in which each kernel waits for the exchanges before it."""
+    builder = PassBuilder(OverlapPolicy(frozenset()))
+    for op in ops:
+        if isinstance(op.work, Collective):
+            builder.wait(builder.launch(op))
+        else:
+            builder.compute(op)
+    return builder.record(0, 0)
+
+
+def merged(forward: list[Op], backward: list[Op], *, delays: bool = False) -> MergedRecord:
+    order = issue_order(forward, backward, delays_weight_gradients=delays)
+    return MergedRecord((record(forward), record(backward)), tuple(order))
+
+
+def seconds_of(work: Any) -> float:
+    return float(work.array_bytes if isinstance(work, Collective) else work.moved_bytes)
+
+
+MACHINE = PassMachine(seconds_of, 0.0, lambda work: 0.01)
+
+
+def alone_s(ops: list[Op]) -> float:
+    return simulate_pass(record(ops), MACHINE).duration_s
+
+
+def spans(one: MergedRecord) -> list[tuple[str, float, float]]:
+    timeline = run_program(pass_program(one, MACHINE))
+    return [(span.stream, span.start_s, span.end_s) for span in timeline.spans() if span.duration_s]
+
+
+def test_exchanges_of_one_pass_run_beside_kernels_of_the_other() -> None:
+    """The backward pass begins; each pass waits for its own exchanges only."""
+    forward, backward = [kernel(3), exchange(4), kernel(2)], [kernel(1), exchange(2), kernel(5)]
+    assert sorted(spans(merged(forward, backward))) == [
+        (COMMUNICATION, 1.0, 3.0),  # of the backward pass, beside 3 s of the forward pass
+        (COMMUNICATION, 4.0, 8.0),  # of the forward pass, beside 5 s of the backward pass
+        (COMPUTE, 0.0, 1.0),
+        (COMPUTE, 1.0, 4.0),
+        (COMPUTE, 4.0, 9.0),
+        (COMPUTE, 9.0, 11.0),
+    ]
+    assert (alone_s(forward), alone_s(backward)) == (9.0, 8.0)
+
+
+def test_delayed_weight_gradients_let_exchanges_begin_earlier() -> None:
+    backward = [kernel(1), kernel(4, Phase.WEIGHT_GRADIENT), exchange(4), kernel(1)]
+    at_once, later = (merged([kernel(1)], backward, delays=delays) for delays in (False, True))
+    assert (COMMUNICATION, 5.0, 9.0) in spans(at_once)
+    assert (COMMUNICATION, 1.0, 5.0) in spans(later)
+    times = [simulate_pass(one, MACHINE).duration_s for one in (at_once, later)]
+    assert times == [10.0, 7.0]  # 1 + 4 s, exchange, 1 s; 1 s, then 4 + 1 s beside it, 1 s
+
+
+def test_a_delayed_kernel_leaves_its_waits_to_the_next_one() -> None:
+    """A weight gradient waits for the first exchange. So does the input gradient issued before."""
+    weight = kernel(1, Phase.WEIGHT_GRADIENT)
+    backward = [exchange(5), weight, kernel(2), exchange(1)]
+    assert sorted(spans(merged([kernel(1)], backward, delays=True))) == [
+        (COMMUNICATION, 0.0, 5.0),
+        (COMMUNICATION, 7.0, 8.0),
+        (COMPUTE, 0.0, 1.0),
+        (COMPUTE, 5.0, 7.0),
+        (COMPUTE, 7.0, 8.0),
+    ]
+
+
+def test_a_longer_pass_continues_alone() -> None:
+    forward = [kernel(1), exchange(1), kernel(1), exchange(1), kernel(1)]
+    assert issue_order(forward, [kernel(2)]) == [5, 0, 1, 2, 3, 4]
+    assert issue_order([], forward) == [0, 1, 2, 3, 4]
+
+
+ops = st.lists(
+    st.one_of(st.integers(1, 9).map(kernel), st.integers(1, 9).map(exchange)),
+    min_size=1,
+    max_size=9,
+)
+
+
+@given(ops, ops)
+@settings(max_examples=40)
+def test_laws_of_the_time_of_merged_passes(forward: list[Op], backward: list[Op]) -> None:
+    """Concurrency is free. Each pass takes as long as alone, or longer, and never than in turn."""
+    time = simulate_pass(merged(forward, backward), MACHINE)
+    both = forward + backward
+    kernels_s = sum(seconds_of(op.work) for op in both if not isinstance(op.work, Collective))
+    alone = alone_s(forward), alone_s(backward)
+    assert max(kernels_s, *alone) <= time.duration_s <= sum(alone)
+    assert time.compute_s == kernels_s
+    if not any(isinstance(op.work, Collective) for op in both):
+        assert time.duration_s == kernels_s
+
+
+@given(ops, ops, st.floats(0.0, 1.0), st.floats(0.0, 2.0), st.booleans())
+@settings(max_examples=25)
+def test_engines_agree_on_merged_passes(
+    forward: list[Op], backward: list[Op], load: float, launch_s: float, delays: bool
+) -> None:
+    one = merged(forward, backward, delays=delays)
+    machine = PassMachine(seconds_of, launch_s, lambda work: load)
+    program = pass_program(one, machine)
+    simpy, loops = (run_program(program, engine) for engine in ("simpy", "auto"))
+    assert np.array_equal(simpy.end_s, loops.end_s)
+    assert simulate_pass(one, machine, "simpy") == simulate_pass(one, machine)
+
+
+def toy(grid: dict[str, Any] | None = None, *, merges: bool = True) -> Scenario:
+    """Return eight layers with experts, and eight microbatches."""
+    model = {"num_layers": 8, "hidden_size": 1024, "seq_length": 512}
+    scenario = moe(None, None, model=model)
+    split = {f"parallelism.{name}": value for name, value in (grid or {}).items()}
+    overlap = {"overlap.merged_passes": merges, "overlap.pipeline": bool(grid)}
+    return scenario.replace({"batch.global": 16 * 8, **split, **overlap})
+
+
+def layers(scenario: Scenario) -> MergedPass:
+    plan = plan_of(scenario)
+    return MergedPass(plan.layers_pass(4, "F"), plan.layers_pass(4, "B"))
+
+
+def test_a_layer_is_cut_where_megatron_cuts_it() -> None:
+    """Attention, dispatch, experts, combination; backwards in the opposite order."""
+    one = layers(toy())
+    exchanges = [op.name for op in record_of(one).ops if isinstance(op.work, Collective)]
+    assert exchanges[1:7] == [
+        "token counts",
+        "dispatch",
+        "probability dispatch",
+        "probability dispatch gradient",
+        "dispatch gradient",
+        "combination",
+    ]
+    assert exchanges[0] == "combination gradient"
+    kernels = [op for op in record_of(one).ops if not isinstance(op.work, Collective)]
+    is_forward = [op.phase is Phase.FORWARD for op in kernels]
+    turns = [key for key, _ in itertools.groupby(is_forward)]
+    assert turns == [False, True] * 9
+
+
+def test_merged_layers_hide_their_exchanges() -> None:
+    one, machine = layers(toy()), machine_of(FREE)
+    time, alone = machine.time(one), [machine.time(each) for each in (one.forward, one.backward)]
+    exposed_s = sum(each.exposed_communication_s for each in alone)
+    assert time.exposed_communication_s < 0.6 * exposed_s
+    assert time.compute_s == pytest.approx(sum(each.compute_s for each in alone))
+    slowed = machine_of(changed(a100(), host__issue=0.0)).time(one)
+    assert slowed.compute_s > time.compute_s
+
+
+def test_memory_of_merged_passes() -> None:
+    one = layers(toy())
+    forward, backward, both = (
+        pass_memory(one.forward),
+        pass_memory(one.backward),
+        merged_memory(one),
+    )
+    peaks = [each.saved_bytes + each.extra_bytes for each in (forward, backward, both)]
+    assert max(peaks[:2]) < peaks[2] <= sum(peaks[:2])
+    assert both.saved_bytes <= forward.saved_bytes + backward.saved_bytes
+    assert both.remaining_bytes == forward.remaining_bytes
+
+
+def test_without_a_pipeline_the_first_and_the_last_pass_are_alone() -> None:
+    result = simulate(toy())
+    seconds = result.seconds
+    (pair,) = (part for part in seconds.passes if part.beside)
+    forward, backward = PassPart(0, "F", False), PassPart(0, "B", False)
+    assert pair == PassPart(0, "F", False, beside=backward)
+    passes_s = [seconds.passes[part].duration_s for part in (forward, *[pair] * 7, backward)]
+    steps_s = math.fsum(seconds.steps[0].values())
+    assert result.iteration_time_s == pytest.approx(math.fsum(passes_s) + steps_s)
+    one, in_turn = result.memory.stages[0], simulate(toy(merges=False)).memory.stages[0]
+    assert str(one.peak_action) == "(0F1;0B0)OVERLAP_F_B"
+    assert one.peak_bytes > in_turn.peak_bytes
+
+
+PIPELINE = {"pipeline": 2, "interleave": 2}
+
+
+@pytest.fixture(scope="module")
+def piped() -> Result:
+    return simulate(toy(PIPELINE))
+
+
+def test_engines_agree_on_merged_iterations(piped: Result) -> None:
+    assert simulate(piped.scenario, engine="simpy").iteration_time_s == piped.iteration_time_s
+
+
+def test_exposed_times_of_ops_add_up(piped: Result) -> None:
+    for stage, breakdown in enumerate(piped.stages):
+        for field in ("compute_s", "tensor_communication_s"):
+            rows = stage_ops(piped.iteration, stage).items()
+            total_s = math.fsum(row.exposed_s for key, row in rows if key.field == field)
+            assert total_s == pytest.approx(getattr(breakdown, field))
+
+
+def test_a_file_with_merged_cells_takes_equally_long(piped: Result, tmp_path: Path) -> None:
+    file = tmp_path / "order.csv"
+    file.write_text(piped.plan.schedule.to_csv())
+    read = piped.scenario.replace({"schedule": str(file), "overlap.merged_passes": False})
+    assert simulate(read).iteration_time_s == piped.iteration_time_s
+
+
+def test_both_microbatches_are_alive_during_a_merged_pass(piped: Result) -> None:
+    replay, schedule = MemoryReplay.of(piped.plan), piped.plan.schedule
+    for second in np.flatnonzero(schedule.follows_merged).tolist():
+        during = replay.dynamic_bytes[second - 1 : second + 1]
+        assert during[0] == during[1] >= replay.running_bytes[second]
+        assert replay.after_bytes[second] < replay.running_bytes[second]
+    for stage in range(piped.num_stages):
+        times_s = piped.memory_curve(stage).times_s
+        assert [*times_s] == sorted(times_s)
+
+
+def test_pictures_and_traces_show_merged_passes(piped: Result, tmp_path: Path) -> None:
+    bars = Bars.of(piped)
+    shown = bars.where(bars.activity == ACTIVITIES.index(MERGED))
+    assert len(shown) == piped.plan.schedule.follows_merged.sum()
+    write_trace(piped, tmp_path / "trace.json", microbatches=[3])
+    text = (tmp_path / "trace.json").read_text()
+    assert "OVERLAP_F_B" in text and "dispatch gradient" in text
+    assert "forward and backward compute" in text
+
+
+def test_bounds_hold_for_merged_passes(piped: Result) -> None:
+    machine, plan = piped.seconds.machine, piped.plan
+    bounds = Bounds(machine)
+    assert 0 < bounds.busy_s(plan) <= bounds.iteration_s(plan) <= piped.iteration_time_s
+    assert bounds.peak_bytes(plan) <= piped.memory.fullest.peak_bytes
