@@ -45,7 +45,11 @@ def test_at_most_eight_stages_are_shown() -> None:
 
 def test_letters_are_in_proportion_to_seconds() -> None:
     """Ten times 1 s forward and 2 s backward, then 10 s idle. Each letter covers 2 s."""
-    forward, backward, idle = ACTIVITIES.index("forward"), ACTIVITIES.index("backward"), 6
+    forward, backward, idle = (
+        ACTIVITIES.index("forward"),
+        ACTIVITIES.index("backward"),
+        len(ACTIVITIES),
+    )
     starts_s = np.repeat(np.arange(10) * 3.0, 2) + np.tile([0.0, 1.0], 10)
     zeros = np.zeros(20, np.int32)
     bars = Bars(

@@ -88,6 +88,8 @@ def test_a_minimal_scenario_is_ten_lines_and_gets_the_documented_defaults() -> N
         "tensor_parallel": None,
         "userbuffers": False,
         "pipeline": None,
+        "merged_passes": False,
+        "delayed_weight_gradients": False,
         "data_parallel": False,
         "shared_expert": False,
         "parameter_gather": False,

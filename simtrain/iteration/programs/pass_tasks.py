@@ -239,7 +239,7 @@ class _Issued:
             return bool(len(collectives))
         # A collective runs alone if the next op waits for it, or if it is the last op.
         runs_alone = np.zeros(len(self.streams), np.bool_)
-        runs_alone[-1] = True
+        runs_alone[-1:] = True
         runs_alone[self.awaited[self.waiting == self.awaited + 1]] = True
         return not runs_alone[collectives].all()
 

@@ -129,6 +129,7 @@ def test_extrapolated_ops_are_named(model: str) -> None:
 def test_every_kind_of_task_has_a_label() -> None:
     parts = [
         *(PassPart(0, kind, saves_all=False) for kind in get_args(PassKind)),
+        PassPart(0, "F", saves_all=False, beside=PassPart(0, "B", saves_all=False)),
         *(BucketPart(0, 0, 0, is_last=True, gathers=gathers) for gathers in (False, True)),
         *(TransferPart(1, 0), ReceiveGatherPart(), SynchronizationPart(1)),
         *map(OptimizerPart, STEP_FIELDS),
