@@ -67,6 +67,7 @@ def modern_scenario(rng: random.Random) -> Values:
     if rng.random() < 0.25:
         _add_experts(rng, scenario)
     _add_modules(rng, scenario)
+    _merge_passes(rng, scenario)
     scenario["software"] |= _software(rng, scenario)
     if rng.random() < 0.3:
         scenario["hardware"] = {"gpu": {"memory_capacity": rng.choice(_MEMORIES)}}
@@ -194,6 +195,22 @@ def _add_experts(rng: random.Random, scenario: Values) -> None:
     if "layer_frequency" not in experts and "first_dense_layers" not in experts:
         model.pop("ffn_hidden_size", None)
     model |= {"experts": experts, "biases": False}
+
+
+def _merge_passes(rng: random.Random, scenario: Values) -> None:
+    """Merge passes that exchange tokens between experts, if Megatron-LM can merge them."""
+    split, recompute = scenario["parallelism"], scenario["recompute"]
+    exchanges = split.get("expert", 1) > 1 and "expert_dispatch" not in split
+    is_hidden = scenario["overlap"].get("shared_expert")
+    is_alone = split["pipeline"] > 1 and split["interleave"] == 1
+    whole = recompute["strategy"] in ("full", "auto") or recompute.get("keep_microbatches")
+    predicts = scenario["model"].get("mtp_num_layers", 0) > (split["pipeline"] > 1)
+    if not exchanges or is_hidden or is_alone or whole or predicts:
+        return
+    if scenario["schedule"] != "gpipe" and scenario["memory"].get("zero_stage", 0) < 2:
+        scenario["overlap"] |= _sometimes(rng, merged_passes=[True])
+        if scenario["overlap"].get("merged_passes"):
+            scenario["overlap"] |= _sometimes(rng, delayed_weight_gradients=[True])
 
 
 def _recompute(rng: random.Random, split: Values, model: Values) -> Values:
