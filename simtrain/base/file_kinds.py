@@ -59,6 +59,36 @@ SCENARIO = FileKind(
     "simtrain run {file}; or write a sweep with base: {file}",
 )
 _SHIPPED = PROFILE, SWEEP, SCENARIO
+_TEXTS = (
+    FileKind(
+        "a trace of PyTorch's profiler or of another tool",
+        re.compile(r'"(?:traceEvents|deviceProperties)"\s{0,8}:'),
+        "open it in https://ui.perfetto.dev; simtrain run SCENARIO --trace trace.json writes the "
+        "simulated one",
+        re.compile(r"\A\s{0,99}[\[{]"),
+    ),
+    FileKind(
+        "a log of nccl-tests",
+        _line(r"^#[ \t]{1,9}(?:nThread[ \t]+\d|out-of-place|size[ \t]+count[ \t]+type)"),
+        "python -m calibrate nccl-tests {file} --base PROFILE -o profile.yaml",
+    ),
+)
+_CONFIG = "simtrain import hf config.json, of the same model"
+_BINARY = (
+    FileKind("a file of weights", re.compile(r'\A[^{]{1,7}\x00\{[ \t]{0,9}"'), _CONFIG),
+    FileKind("a zip archive or a checkpoint of PyTorch", re.compile(r"\APK\x03\x04"), _CONFIG),
+    FileKind(
+        "a compressed file",
+        re.compile(r"\A(?:\x1f\ufffd|BZh\d1AY|\ufffd7zXZ|\(\ufffd/\ufffd)"),
+        "unpack {file}",
+    ),
+    FileKind(
+        "a binary file",
+        re.compile(r"\A(?!\ufffd)[^\x00]{0,9999}\x00"),
+        "write the path of a text file",
+    ),
+)
+"""Kinds of files without text. Bytes that are not UTF-8 are U+FFFD, with which UTF-16 begins."""
 
 
 def load_kind(path: Path, *kinds: FileKind) -> Document:
@@ -67,11 +97,28 @@ def load_kind(path: Path, *kinds: FileKind) -> Document:
     Raises:
         InputError: the file is of another kind (E116), or cannot be read.
     """
-    from simtrain.base.strict_yaml import parse_document, read_text
+    from simtrain.base.strict_yaml import parse_document
 
-    text = read_text(path)
-    refuse_other_kinds(text, str(path), *kinds)
-    return parse_document(text, str(path))
+    return parse_document(text_of_kind(path, *kinds), str(path))
+
+
+def text_of_kind(path: Path, *kinds: FileKind, most_bytes: int = 0) -> str:
+    """Read a text file of one of some kinds.
+
+    Args:
+        path: the file.
+        kinds: what it may be.
+        most_bytes: size up to which it is read; 0 for that of YAML files.
+
+    Raises:
+        InputError: the file is of another kind (E116), or cannot be read.
+    """
+    from simtrain.base.strict_yaml.reading import MOST_BYTES_OF_YAML, read_text
+
+    def check(text: str) -> None:
+        refuse_other_kinds(text, str(path), *kinds)
+
+    return read_text(path, most_bytes or MOST_BYTES_OF_YAML, check)
 
 
 def refuse_other_kinds(text: str, file: str, *kinds: FileKind) -> None:
@@ -79,18 +126,21 @@ def refuse_other_kinds(text: str, file: str, *kinds: FileKind) -> None:
 
     A text without a sign of any kind passes: its reader says what is wrong with it.
     """
-    if any(kind.sign_in(text) for kind in kinds):
+    is_binary = any(kind.sign_in(text) for kind in _BINARY)
+    if not is_binary and any(kind.sign_in(text) for kind in kinds):
         return
     # An importer knows its files. Most files are of the expected kind, and need none.
     from simtrain.importing.importers.registry import IMPORTERS
 
     others = [kind for importer in IMPORTERS for kind in importer.kinds]
-    for kind in (*others, *_SHIPPED):
+    for kind in (*_BINARY, *others, *_SHIPPED, *_TEXTS):
         if sign := kind.sign_in(text):
             break
     else:
         return
-    line = text.count("\n", 0, sign.start()) + 1
-    place = Location(file, line, 1, text.split("\n")[line - 1])
+    place = Location(file)
+    if not is_binary:
+        line = text.count("\n", 0, sign.start()) + 1
+        place = Location(file, line, 1, text.split("\n")[line - 1])
     message = f"this is {kind.noun}, not {kinds[0].noun}"
     raise InputError.of("E116", message, place, kind.command.format(file=file))

@@ -103,6 +103,8 @@ def _find(name_or_path: str | Path, kind: str, location: Location | None = None)
         return Path(name)
     shipped = f"{_folder(kind)}{os.sep}{name}{_SUFFIX}"
     if not os.path.isfile(shipped):
+        if os.path.isdir(name):
+            return Path(name)  # reading it says what a folder is not
         raise _unknown_name(name, kind, location)
     return Path(shipped)
 

@@ -35,7 +35,7 @@ def advise(
 
     Example: simtrain advise llama3_70b --top 3
     """
-    from simtrain.scenario import load_scenario
+    from simtrain.commands.loading import load_scenario
     from simtrain.studies.advice import advise as find_changes
     from simtrain.views.advice import advice_view
 

@@ -93,7 +93,7 @@ def load_compared(
     scenarios: list[str], overrides: list[str], changes: list[str]
 ) -> list[tuple[str, Scenario]]:
     """Load the scenarios, and the changed copy of the first one; return them with their names."""
-    from simtrain.scenario import load_scenario
+    from simtrain.commands.loading import load_scenario
 
     loaded = [(name, load_scenario(name, overrides)) for name in scenarios]
     if not changes:

@@ -53,7 +53,7 @@ def cost(
 
     Example: simtrain cost table5_175b_present --tokens 300B --goodput 0.9
     """
-    from simtrain.scenario import load_scenario
+    from simtrain.commands.loading import load_scenario
     from simtrain.studies.cost import TrainingCosts, cost_of_result
     from simtrain.views.cost import cost_view
 

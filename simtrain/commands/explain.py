@@ -86,8 +86,8 @@ def _explain_figure(
     overrides: list[str],
     output: Output,
 ) -> None:
+    from simtrain.commands.loading import load_scenario
     from simtrain.iteration.report.origins import explain_figure
-    from simtrain.scenario import load_scenario
     from simtrain.views.origins import origins_view
 
     result = simulate_with_status(load_scenario(scenario, overrides), allow_oom=True)

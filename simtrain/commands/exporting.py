@@ -35,7 +35,7 @@ def _command_of(exporter: Exporter) -> Callable[..., None]:
     ) -> None:
         """Write a scenario for a framework."""
         from simtrain.base.output_folder import write_new
-        from simtrain.scenario import load_scenario
+        from simtrain.commands.loading import load_scenario
         from simtrain.studies.evaluation import Evaluator
 
         # No framework chooses recompute: its answer is written.

@@ -38,10 +38,10 @@ def memory(
     Example: simtrain memory table5_530b_present --set recompute=full --out pictures
     """
     from simtrain.base.output_folder import make_picture_folder
+    from simtrain.commands.loading import load_scenario
     from simtrain.render.figures.iteration_memory import plot_memory
     from simtrain.render.figures.style import write_figure
     from simtrain.render.figures.subject import footer_of_result
-    from simtrain.scenario import load_scenario
     from simtrain.studies.simulation import check_fits, simulate
     from simtrain.views.memory import memory_view
 

@@ -112,8 +112,8 @@ def plan(
     Example: simtrain plan gpt3_175b --tokens 300B --days 60 --gpus 256..1024
     """
     from simtrain.commands.interrupts import first_interrupt
+    from simtrain.commands.loading import load_unchecked
     from simtrain.commands.progress import progress_bar
-    from simtrain.scenario import load_unchecked
     from simtrain.studies.cost import Limits, read_budget
     from simtrain.studies.planning import plan_training, read_gpus, write_plan
     from simtrain.studies.planning.files import names_of_rows

@@ -97,7 +97,7 @@ def run(
     Example: simtrain run table5_175b_present --trace trace.json.gz --trace-microbatches 0,1
     """
     from simtrain.base.output_folder import check_writable
-    from simtrain.scenario import load_scenario
+    from simtrain.commands.loading import load_scenario
 
     output = Output(as_json, as_csv, as_markdown, table)
     if explain_settings:

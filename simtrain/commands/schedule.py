@@ -27,7 +27,7 @@ def schedule(
 
     Example: simtrain schedule table5_175b_present
     """
-    from simtrain.scenario import load_scenario
+    from simtrain.commands.loading import load_scenario
     from simtrain.schedules import schedule_of
     from simtrain.views.schedule import schedule_view
 

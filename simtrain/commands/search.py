@@ -120,8 +120,8 @@ def search(
     Example: simtrain search table5_22b_present --gpus 8 --objective time --top 5 --seconds 30
     """
     from simtrain.commands.interrupts import first_interrupt
+    from simtrain.commands.loading import load_unchecked
     from simtrain.commands.progress import progress_bar
-    from simtrain.scenario import load_unchecked
     from simtrain.studies.search import search as search_layouts
     from simtrain.studies.search import write_scenarios
     from simtrain.studies.search.files import names_of_ranks, prepare_folder

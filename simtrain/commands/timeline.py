@@ -41,10 +41,10 @@ def timeline(
     Example: simtrain timeline table5_175b_present --out timeline.svg --window 0s:4s
     """
     from simtrain.base.output_folder import check_writable
+    from simtrain.commands.loading import load_scenario
     from simtrain.render.figures.style import check_picture_file, write_picture
     from simtrain.render.figures.subject import footer_of_result
     from simtrain.render.figures.timeline import plot_timeline
-    from simtrain.scenario import load_scenario
     from simtrain.studies.simulation import simulate
 
     loaded = load_scenario(scenario, all_overrides(overrides, scale))

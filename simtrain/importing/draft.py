@@ -52,6 +52,9 @@ class Draft:
         places: the position of each field in the source, by its path.
         notes: one sentence for each setting that is not modelled, with its effect.
         replicas: the assignment that follows from --gpus, or "".
+        ignored: the settings of the notes, as the source spells them.
+        required: fields without a default, each with its name in the source.
+        num_settings: the number of settings that were read.
     """
 
     file: str
@@ -65,6 +68,12 @@ class Draft:
     places: dict[tuple[str | int, ...], Location] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     replicas: str = ""
+    ignored: list[str] = field(default_factory=list)
+    required: dict[str, str] = field(default_factory=dict)
+    num_settings: int = 0
+
+    def __post_init__(self) -> None:
+        self.num_settings = len(self.settings)
 
     def given(self, name: str) -> Setting | None:
         """Return a setting if the source has a value for it."""
@@ -140,9 +149,10 @@ class Draft:
 
     def note(self, source: str | Setting, text: str, place: Location | None = None) -> None:
         """Add a note about a setting that is not modelled: its words and line, and its effect."""
-        words = source
+        words = name = source
         if isinstance(source, Setting):
-            words, place = source.words, source.place
+            words, place, name = source.words, source.place, source.spelled
+        self.ignored.append(str(name))
         line = f", line {place.line}" if place and place.line else ""
         self.notes.append(f"{words}{line}: {text}")
 
@@ -201,14 +211,28 @@ class Draft:
         """Return the word that a word of the source only refines, or ""."""
         return self.table.refined_by(name)
 
-    def finished(self, required: Mapping[str, str]) -> tuple[Scenario, str]:
-        """Return the scenario after overrides and checks, and the text of its file.
+    def is_default(self, name: str) -> bool:
+        """Whether neither the source nor --set says anything about a field.
 
-        Args:
-            required: fields without a default, each with its name in the source.
+        After `scenario` or `finished`, which apply the overrides.
+        """
+        return self.comments.get(_path(name), "").startswith(DEFAULT)
+
+    def finished(self) -> tuple[Scenario, str]:
+        """Return the scenario after overrides and checks, and the text of its file.
 
         Raises:
             InputError: missing or wrong values, or combinations that the framework refuses.
+        """
+        scenario = self.scenario()
+        check_scenario(scenario)
+        return scenario, self.text()
+
+    def scenario(self) -> Scenario:
+        """Return the scenario after overrides, without checking the rules on combinations.
+
+        Raises:
+            InputError: missing or wrong values.
         """
         self._set_cluster()
         places = {path: Place(location, location) for path, location in self.places.items()}
@@ -229,14 +253,13 @@ class Draft:
                 Location(self.file),
                 fix=f"add {source}, or --set {name}=...",
             )
-            for name, source in required.items()
+            for name, source in self.required.items()
             if name not in written
         ]
         if missing:
             raise InputError(missing)
-        scenario = Scenario.from_document(document)
-        check_scenario(scenario)
-        return scenario, self._text(document.data)
+        self.data = document.data
+        return Scenario.from_document(document)
 
     def _set_cluster(self) -> None:
         """Set a cluster whose GPUs have the data type of the products."""
@@ -249,7 +272,8 @@ class Draft:
         comment = f"fp8 needs {gpu} or a later GPU; the GPU is not in the source"
         self.set_because("cluster", cluster, comment)
 
-    def _text(self, data: dict[str, Any]) -> str:
+    def text(self) -> str:
+        """Return the text of the scenario's file, after `scenario`."""
         lines = [f"# Imported by simtrain from {self.what}."]
         if self.notes:
             lines.append("# Settings that are not modelled, with their effect:")
@@ -261,7 +285,7 @@ class Draft:
                     subsequent_indent="#   ",
                     break_on_hyphens=False,
                 )
-        return "\n".join([*lines, *self._section(data, ())]) + "\n"
+        return "\n".join([*lines, *self._section(self.data, ())]) + "\n"
 
     def _section(self, data: dict[str, Any], path: tuple[str | int, ...]) -> Iterable[str]:
         for name, value in data.items():

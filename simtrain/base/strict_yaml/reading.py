@@ -8,6 +8,7 @@ import functools
 import pathlib
 import re
 import stat
+from collections.abc import Callable
 
 from ruamel.yaml import YAML
 from ruamel.yaml.composer import ComposerError
@@ -21,7 +22,7 @@ from simtrain.errors import InputError, Location, Problem
 
 _MOST_NAMES = 10
 # Ten times the largest profile; the slowest YAML of this size takes seconds to parse.
-_MOST_BYTES = 256 << 10
+MOST_BYTES_OF_YAML = 256 << 10
 # Line breaks of YAML 1.2 and of ruamel's line counter.
 _LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 
@@ -129,24 +130,40 @@ def _place_of_index(text: str, index: int, locate: Locate) -> Location:
     return locate(len(before) - 1, len(before[-1]))
 
 
-def read_text(path: pathlib.Path, most_bytes: int = _MOST_BYTES) -> str:
+def read_text(
+    path: pathlib.Path,
+    most_bytes: int = MOST_BYTES_OF_YAML,
+    check: Callable[[str], None] = lambda text: None,
+) -> str:
     """Read a text file or a pipe of at most `most_bytes`.
+
+    Args:
+        path: the file.
+        most_bytes: size up to which a file is read.
+        check: is called with the text, or with the beginning of a file that is too large. Bytes
+            that are not UTF-8 are replaced.
 
     Raises:
         InputError: the file is missing, unreadable, too large or not UTF-8, or is a device.
     """
     try:
-        content = _content(path, most_bytes)
+        content = _content(path, most_bytes + 1)  # also a pipe ends here
     except FileNotFoundError as error:
         fix = similar_names_advice(path)
         raise InputError.of("E101", "no such file", Location(str(path)), fix) from error
     except IsADirectoryError as error:
-        fix = "write the path of a file inside it"
+        config = path / "config.json"
+        fix = f"write {config}" if config.is_file() else "write the path of a file inside it"
         raise InputError.of("E102", "is a folder, not a file", Location(str(path)), fix) from error
     except (OSError, ValueError) as error:
         message = f"cannot be read: {getattr(error, 'strerror', None) or error}"
         fix = "check the name and its permissions"
         raise InputError.of("E102", message, Location(str(path)), fix) from error
+    check(content.decode("utf-8", "replace"))
+    if len(content) > most_bytes:
+        message = f"has more than {most_bytes >> 10} KiB, the most that is read of a file like this"
+        fix = "check the name, or keep only what is needed"
+        raise InputError.of("E102", message, Location(str(path)), fix)
     return _decode(content, str(path))
 
 
@@ -156,12 +173,7 @@ def _content(path: pathlib.Path, most_bytes: int) -> bytes:
         fix = "write the path of a file; reading a device may never end"
         raise InputError.of("E102", "is a device, not a file", Location(str(path)), fix)
     with path.open("rb") as file:
-        content = file.read(most_bytes + 1)  # also a pipe ends here
-    if len(content) > most_bytes:
-        message = f"has more than {most_bytes >> 10} KiB, the most that is read of a file like this"
-        fix = "check the name, or keep only what is needed"
-        raise InputError.of("E102", message, Location(str(path)), fix)
-    return content
+        return file.read(most_bytes)
 
 
 def similar_names_advice(path: pathlib.Path) -> str:

@@ -38,6 +38,20 @@ def import_hugging_face(
 ) -> tuple[Scenario, str]:
     """Import a config.json; return the scenario and the text of its file.
 
+    Arguments and errors are those of `hugging_face_draft`.
+    """
+    return hugging_face_draft(file, overrides, ignore_unknown=ignore_unknown, gpus=gpus).finished()
+
+
+def hugging_face_draft(
+    file: str,
+    overrides: Iterable[str] = (),
+    *,
+    ignore_unknown: bool = False,
+    gpus: int | None = None,
+) -> Draft:
+    """Return the draft of a scenario with the fields that a config.json decides.
+
     Args:
         file: path of the config.json.
         overrides: fields to set, such as "parallelism.tensor=8".
@@ -62,7 +76,7 @@ def import_hugging_face(
     ranks = math.prod(draft.override(f"parallelism.{axis}") or 1 for axis in axes)
     draft.use_gpus(gpus, ranks)
     draft.set_all()
-    return draft.finished(draft.required)
+    return draft
 
 
 def _text_model(document: Document) -> Document:

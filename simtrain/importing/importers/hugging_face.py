@@ -10,7 +10,7 @@ from simtrain.base.file_kinds import FileKind, import_line
 from simtrain.importing.importers.importer import Importer
 
 if TYPE_CHECKING:
-    from simtrain.scenario import Scenario
+    from simtrain.importing.draft import Draft
 
 
 class HuggingFace(Importer):
@@ -36,15 +36,15 @@ class HuggingFace(Importer):
         ),
     )
 
-    def read(
+    def draft(
         self,
         source: str,
         overrides: Iterable[str] = (),
         *,
         ignore_unknown: bool = False,
         gpus: int | None = None,
-    ) -> tuple[Scenario, str]:
-        """Return the scenario of a source, and the text of its file."""
-        from simtrain.importing.hugging_face.mapping import import_hugging_face
+    ) -> Draft:
+        """Return the draft of a scenario from a source."""
+        from simtrain.importing.hugging_face.mapping import hugging_face_draft
 
-        return import_hugging_face(source, overrides, ignore_unknown=ignore_unknown, gpus=gpus)
+        return hugging_face_draft(source, overrides, ignore_unknown=ignore_unknown, gpus=gpus)

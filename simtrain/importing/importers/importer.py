@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from simtrain.base.file_kinds import FileKind
+    from simtrain.importing.draft import Draft
     from simtrain.scenario import Scenario
 
 
@@ -30,10 +31,24 @@ class Importer(ABC):
     """The kinds of files that it reads. Errors about other files name the first."""
     reads_options: ClassVar[bool] = False
     """Whether the argument can be the options of another tool, which begin with "--"."""
+    reads_model: ClassVar[bool] = False
+    """Whether the model can be in another file, which `--model` names."""
+    model: str = ""
+    """That file; "" if the source says it."""
     is_model: ClassVar[bool] = False
     """Whether a source describes a model alone, without GPUs and batch."""
 
     @abstractmethod
+    def draft(
+        self,
+        source: str,
+        overrides: Iterable[str] = (),
+        *,
+        ignore_unknown: bool = False,
+        gpus: int | None = None,
+    ) -> Draft:
+        """Return the draft of a scenario; arguments and errors are those of `read`."""
+
     def read(
         self,
         source: str,
@@ -54,3 +69,4 @@ class Importer(ABC):
         Raises:
             InputError: the source cannot be read, or has unknown or invalid settings.
         """
+        return self.draft(source, overrides, ignore_unknown=ignore_unknown, gpus=gpus).finished()

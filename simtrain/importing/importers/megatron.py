@@ -10,6 +10,7 @@ from simtrain.base.file_kinds import FileKind, import_line
 from simtrain.importing.importers.importer import Importer
 
 if TYPE_CHECKING:
+    from simtrain.importing.draft import Draft
     from simtrain.scenario import Scenario
 
 
@@ -46,15 +47,15 @@ class Megatron(Importer):
     )
     reads_options = True
 
-    def read(
+    def draft(
         self,
         source: str,
         overrides: Iterable[str] = (),
         *,
         ignore_unknown: bool = False,
         gpus: int | None = None,
-    ) -> tuple[Scenario, str]:
-        """Return the scenario of a source, and the text of its file."""
-        from simtrain.importing.megatron.mapping import import_megatron
+    ) -> Draft:
+        """Return the draft of a scenario from a source."""
+        from simtrain.importing.megatron.mapping import megatron_draft
 
-        return import_megatron(source, overrides, ignore_unknown=ignore_unknown, gpus=gpus)
+        return megatron_draft(source, overrides, ignore_unknown=ignore_unknown, gpus=gpus)

@@ -10,7 +10,7 @@ from simtrain.base.file_kinds import FileKind, import_line
 from simtrain.importing.importers.importer import Importer
 
 if TYPE_CHECKING:
-    from simtrain.scenario import Scenario
+    from simtrain.importing.draft import Draft
 
 
 class Torchtitan(Importer):
@@ -38,15 +38,15 @@ class Torchtitan(Importer):
         ),
     )
 
-    def read(
+    def draft(
         self,
         source: str,
         overrides: Iterable[str] = (),
         *,
         ignore_unknown: bool = False,
         gpus: int | None = None,
-    ) -> tuple[Scenario, str]:
-        """Return the scenario of a source, and the text of its file."""
-        from simtrain.importing.torchtitan.mapping import import_torchtitan
+    ) -> Draft:
+        """Return the draft of a scenario from a source."""
+        from simtrain.importing.torchtitan.mapping import torchtitan_draft
 
-        return import_torchtitan(source, overrides, ignore_unknown=ignore_unknown, gpus=gpus)
+        return torchtitan_draft(source, overrides, ignore_unknown=ignore_unknown, gpus=gpus)

@@ -15,6 +15,12 @@ from simtrain.importing.settings import Setting
 from simtrain.importing.table import Word
 
 Number = TypeVar("Number", int, float)
+_REQUIRED = {
+    "model.num_layers": "--num-layers",
+    "model.hidden_size": "--hidden-size",
+    "model.num_attention_heads": "--num-attention-heads",
+    "model.seq_length": "--seq-length",
+}
 
 
 class MegatronDraft(Draft):
@@ -35,6 +41,7 @@ class MegatronDraft(Draft):
             table=TABLE,
             settings=source.arguments,
             overrides=overrides,
+            required={**_REQUIRED},
         )
         refuse_other_models(source)
         names = {setting.spelled for setting in self.settings.values() if setting.name not in TABLE}
@@ -45,6 +52,7 @@ class MegatronDraft(Draft):
             known = {*known} | {f"--no-{name.replace('_', '-')}" for name in KNOWN}
         self.refuse_unknown(ignore_unknown, known)
         self.launch, self.is_printed = source.launch, source.is_printed
+        self.documents, self.is_deepspeed = source.documents, self.flag("deepspeed")
         self.tensor = self._size("parallelism.tensor", "tensor_model_parallel_size")
         self.pipeline = self._size("parallelism.pipeline", "pipeline_model_parallel_size")
         self.context = self._size("parallelism.context", "context_parallel_size")

@@ -11,6 +11,12 @@ def set_attention_backend(draft: MegatronDraft) -> None:
     """Set whether attention is fused."""
     names = "attention_backend", "use_flash_attn", "transformer_impl"
     backend = draft.choice("attention_backend")
+    if draft.is_deepspeed:
+        is_fused = draft.flag("use_flash_attn")
+        otherwise = "default of Megatron-DeepSpeed"
+        backend = "fused" if is_fused else "unfused"
+        draft.set("attention_backend", backend, "use_flash_attn", otherwise=otherwise)
+        return
     if draft.is_local and not draft.given("attention_backend"):
         backend = "fused" if draft.flag("use_flash_attn") else "unfused"
     otherwise = "default of Megatron-LM: auto, a fused kernel"
@@ -19,7 +25,8 @@ def set_attention_backend(draft: MegatronDraft) -> None:
 
 def set_software(draft: MegatronDraft) -> None:
     """Set the software stack, and the entries that arguments change and that have an effect."""
-    draft.set_because("software.stack", "megatron_core", "the framework of the source")
+    stack = "deepspeed_2022" if draft.is_deepspeed else "megatron_core"
+    draft.set_because("software.stack", stack, "the framework of the source")
     model = draft.data["model"]
     biases = model["biases"]
     matters = {

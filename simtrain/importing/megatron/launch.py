@@ -1,4 +1,4 @@
-"""Read the number of ranks from a launch: Slurm's headers, and the options of srun and torchrun."""
+"""Read the number of ranks from a launch: Slurm's headers, and options of srun and torchrun."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ _SLURM = {
 """Options of sbatch and srun; mpirun shares some of them."""
 _MPI = {"-n": "tasks", "-np": "tasks"}
 _TORCHRUN = {"--nproc-per-node": "processes_per_node", "--nnodes": "nodes"}
+_DEEPSPEED = {"--num-gpus": "processes_per_node", "--num-nodes": "nodes"}
 _STARTERS = {"srun": _SLURM, "mpirun": _MPI, "mpiexec": _MPI}
 """Programs that start one process per rank or, for torchrun, one per node."""
 _TORCHRUN_NAMES = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
@@ -86,8 +87,9 @@ def launch_of(
         if options := _STARTERS.get(command[0].text if command else ""):
             is_job = True
             settings |= _settings(_before_program(command), options, lines)
-    if any(word.text.endswith(_TORCHRUN_NAMES) for word in words):
-        torchrun = _settings(words, _TORCHRUN, lines)
+    is_deepspeed = bool(words) and words[0].text.rpartition("/")[2] == "deepspeed"
+    if is_deepspeed or any(word.text.endswith(_TORCHRUN_NAMES) for word in words):
+        torchrun = _settings(words, _DEEPSPEED if is_deepspeed else _TORCHRUN, lines)
         processes = torchrun.get("processes_per_node")
         nodes = torchrun.get("nodes") or (settings.get("nodes") if is_job else None)
         if processes and processes.value in _ALL_GPUS:

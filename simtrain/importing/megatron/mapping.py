@@ -7,6 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from simtrain.importing.deepspeed.config import Config
+from simtrain.importing.deepspeed.draft import over
+from simtrain.importing.deepspeed.script import config_of
+from simtrain.importing.draft import Draft
 from simtrain.importing.megatron.arguments import NOT_MODELLED
 from simtrain.importing.megatron.draft import MegatronDraft
 from simtrain.importing.megatron.experts import set_expert_parallelism
@@ -30,13 +34,6 @@ from simtrain.importing.megatron.recompute import set_norms, set_recompute
 from simtrain.importing.megatron.source import read_source
 from simtrain.scenario import Scenario
 
-REQUIRED = {
-    "model.num_layers": "--num-layers",
-    "model.hidden_size": "--hidden-size",
-    "model.num_attention_heads": "--num-attention-heads",
-    "model.seq_length": "--seq-length",
-}
-
 
 def import_megatron(
     text_or_file: str,
@@ -59,10 +56,36 @@ def import_megatron(
             Megatron-LM refuses.
     """
     draft = megatron_draft(text_or_file, overrides, ignore_unknown=ignore_unknown, gpus=gpus)
-    return draft.finished(REQUIRED)
+    return draft.finished()
 
 
 def megatron_draft(
+    text_or_file: str,
+    overrides: Iterable[str] = (),
+    *,
+    ignore_unknown: bool = False,
+    gpus: int | None = None,
+    deepspeed: tuple[str, Config] | None = None,
+) -> Draft:
+    """Return the draft of a scenario from arguments, and from the JSON of DeepSpeed that they name.
+
+    Arguments and errors are those of `import_megatron`; `deepspeed` is the file and the keys of
+    another JSON.
+    """
+    draft = arguments_draft(text_or_file, overrides, ignore_unknown=ignore_unknown, gpus=gpus)
+    name = "deepspeed_config"
+    setting = draft.given(name) if draft.is_deepspeed else None
+    if setting and deepspeed is None:
+        deepspeed = config_of(setting, draft.file, draft.documents)
+        if deepspeed is None:
+            text = "the file is not beside the script: its keys, such as offload, are not read"
+            draft.note(setting, text)
+    if deepspeed is None:
+        return draft
+    return over(draft, *deepspeed, has_arguments=True, ignore_unknown=ignore_unknown)
+
+
+def arguments_draft(
     text_or_file: str,
     overrides: Iterable[str] = (),
     *,

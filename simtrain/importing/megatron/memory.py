@@ -37,10 +37,14 @@ def set_memory(draft: MegatronDraft) -> None:
     if draft.data["memory"]["zero_stage"] == 3 and not draft.flag(name):
         draft.set("memory.reshard_after_forward", False, name)
     draft.copy("optimizer_cpu_offload")
+    if draft.flag("cpu_optimizer"):
+        draft.set("memory.offload_optimizer", True, "cpu_optimizer")
 
 
 def zero_stage(draft: MegatronDraft) -> tuple[int, tuple[str, ...]]:
     """Return the ZeRO stage, and the arguments that set it."""
+    if draft.is_deepspeed:
+        return draft.integer("zero_stage") or 0, ("zero_stage", "deepspeed")
     if draft.flag("use_torch_fsdp2"):
         return 3, ("use_torch_fsdp2",)
     if any(map(draft.flag, _FSDP)):

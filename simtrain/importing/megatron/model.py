@@ -55,9 +55,10 @@ def set_model(draft: MegatronDraft) -> None:
         draft.set("model.hidden_size", hidden, "hidden_size")
     if heads is not None:
         draft.set("model.num_attention_heads", heads, "num_attention_heads")
-        groups = draft.integer("num_query_groups") or 1
-        names = "group_query_attention", "num_query_groups"
-        if draft.flag("group_query_attention"):
+        shared = draft.integer("num_key_value_heads")
+        groups = draft.integer("num_query_groups") or shared or 1
+        names = "group_query_attention", "num_query_groups", "num_key_value_heads"
+        if draft.flag("group_query_attention") or shared:
             draft.set("model.num_query_groups", groups, *names)
     _set_window(draft)
     draft.copy("mtp_num_layers")
@@ -175,9 +176,10 @@ def set_vocabulary(draft: MegatronDraft) -> None:
     if vocab := draft.override("model.vocab_size"):
         draft.set_because("model.vocab_size", vocab, "--set")
         return
-    if padded := draft.integer("padded_vocab_size"):
-        draft.set("model.vocab_size", padded, "padded_vocab_size")
-        return
+    for name in ("padded_vocab_size", "pad_vocab_size_to"):
+        if padded := draft.integer(name):
+            draft.set("model.vocab_size", padded, name)
+            return
     tokenizer = draft.known("tokenizer_type")
     # GPT-2's tokenizer is the default of pretrain_gpt.py.
     kind = tokenizer.value if tokenizer else "GPT2BPETokenizer"

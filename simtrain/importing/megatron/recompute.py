@@ -21,6 +21,10 @@ def set_recompute(draft: MegatronDraft) -> None:
             raise wrong(flag, "cannot be combined with full recompute")
         strategy = "selective"
         names.append("moe_layer_recompute")
+    if draft.flag("checkpoint_activations"):
+        # Megatron-LM before 2022, and Megatron-DeepSpeed.
+        strategy = "full"
+        names.append("checkpoint_activations")
     draft.set("recompute.strategy", strategy, *names)
     if strategy == "selective":
         _set_modules(draft)

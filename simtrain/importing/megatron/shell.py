@@ -28,6 +28,7 @@ from simtrain.importing.megatron.shell_syntax import (
     Case,
     Foreign,
     Function,
+    HereDocument,
     If,
     Lines,
     Literal,
@@ -220,6 +221,19 @@ def _interpreted(script: str, lines: Lines, environment: Mapping[str, str]) -> _
     return shell
 
 
+def files_of(
+    script: str, lines: Lines, environment: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, Argument]:
+    """Return the files that a script writes from its here-documents, by their path.
+
+    An unknown value in a path stands in it by its name, such as ds.$SLURM_JOB_ID.json.
+
+    Raises:
+        InputError: as `commands_of`.
+    """
+    return _interpreted(script, lines, environment).files
+
+
 def words_of(text: str, lines: Lines) -> list[Argument]:
     """Return the words of a text of arguments, in which only quotes and $ have a meaning.
 
@@ -257,6 +271,7 @@ class _Shell:
         readonly: names that cannot be assigned.
         attributed: names with attributes that change what they are assigned.
         reasons: why names are unknown; that of "" is the reason for all other names.
+        files: the files that are written from here-documents.
     """
 
     lines: Lines
@@ -269,6 +284,7 @@ class _Shell:
     readonly: set[str] = field(default_factory=set)
     attributed: set[str] = field(default_factory=set)
     reasons: dict[str, str] = field(default_factory=dict)
+    files: dict[str, Argument] = field(default_factory=dict)
     # For each call: names that are local, and names that a branch with a `return` assigns.
     frames: list[tuple[set[str], set[str]]] = field(default_factory=list)
     offset: int = 0
@@ -482,6 +498,8 @@ class _Shell:
         if name is None:
             self._unknown_command()
             return None
+        if name == "cat" and len(arguments) == 1 and node.target and node.document:
+            self._write(node.target, node.document)
         function = self._function(name)
         if prefix and (function or name in _BUILTINS):
             self._taint(" ".join(prefix), may_be_arguments=True)
@@ -513,6 +531,21 @@ class _Shell:
             # It can be a function of a sourced file.
             self._forget()
         return None
+
+    def _write(self, target: Word, document: HereDocument) -> None:
+        """Note the file that a here-document becomes; unknown if it is written with two texts."""
+        body = document.body
+        if document.strips_tabs:
+            body = re.sub(r"^\t+", "", body, flags=re.MULTILINE)
+        text: Text = (Segment(body, document.offset),)
+        if not document.is_raw:
+            text = self._text(Parser(body, self.lines, ((0, document.offset),)).document())
+        path, content = _written(self._joined(target)), self.argument(text)
+        other = self.files.get(path, content)
+        if other.text != content.text:
+            reason = "which is written twice"
+            content = Argument(content.text, content.offset, f"${path}", reason=reason)
+        self.files[path] = content
 
     def _unknown_command(self) -> None:
         if not any(argument.text.endswith(".py") for argument in self.commands[-1]):

@@ -112,13 +112,42 @@ class Word:
         return self.start if len(self.parts) == 1 and self.start else None
 
 
+@dataclass(slots=True, eq=False)
+class HereDocument:
+    """The input of a command, in the lines after it.
+
+    Args:
+        delimiter: the line that ends it.
+        is_raw: whether it has no expansions.
+        strips_tabs: whether tabs at the beginning of lines are no part of it.
+        body: its lines.
+        offset: position of the body in the source.
+    """
+
+    delimiter: str
+    is_raw: bool
+    strips_tabs: bool
+    body: str = ""
+    offset: int = 0
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Simple:
-    """A simple command: its words with leading assignments, and the texts of its redirections."""
+    """A simple command: its words with leading assignments, and its redirections.
+
+    Args:
+        words: the words.
+        source: the characters of the command.
+        redirections: the texts of its redirections.
+        target: the file that its output replaces, if it does.
+        document: the here-document that it reads, if any.
+    """
 
     words: tuple[Word, ...]
     source: str
     redirections: tuple[str, ...] = ()
+    target: Word | None = None
+    document: HereDocument | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -249,8 +278,11 @@ class Parser:
     unknown: Sequence[str] = ()
     at: int = 0
     depth: int = 0
-    # The delimiters of here-documents whose bodies begin after the current line.
-    pending: list[tuple[str, bool, bool]] = field(default_factory=list)
+    # The here-documents whose bodies begin after the current line.
+    pending: list[HereDocument] = field(default_factory=list)
+    # Those of the current command, and the files that its output replaces.
+    documents: list[HereDocument] = field(default_factory=list)
+    targets: list[Word] = field(default_factory=list)
     bodies: list[str] = field(default_factory=list)
 
     def parse(self) -> Block:
@@ -273,6 +305,10 @@ class Parser:
                 words.append(Word(tuple(parts), self.script[start : self.at], offset))
             self.at += 1
         return words
+
+    def document(self) -> list[Part]:
+        """Return the text and the expansions of a here-document."""
+        return self._parts("", True)
 
     # ------------------------------------------------------------------------------------ commands
 
@@ -354,6 +390,8 @@ class Parser:
 
     def _simple(self) -> Node:
         start, words, redirections = self.at, list[Word](), list[str]()
+        outer = self.documents, self.targets
+        self.documents, self.targets = [], []
         while True:
             redirections += self._redirections()
             if self.at >= len(self.script) or self._operator() is not None:
@@ -365,7 +403,10 @@ class Parser:
                 return self._body(words[0].literal)
         if (not words and not redirections) or self._operator() == "(":
             raise self._unexpected()
-        return Simple(tuple(words), self.script[start : self.at], tuple(redirections))
+        target, document = next(iter(self.targets), None), next(iter(self.documents), None)
+        self.documents, self.targets = outer
+        source = self.script[start : self.at]
+        return Simple(tuple(words), source, tuple(redirections), target, document)
 
     def _redirections(self) -> tuple[str, ...]:
         """Parse redirections; return their texts."""
@@ -382,9 +423,13 @@ class Parser:
                 self.at = delimiter.end()
                 is_raw = any(char in delimiter[0] for char in "\\'\"")
                 word = re.sub(r"""\\(.)|['"]""", r"\1", delimiter[0])
-                self.pending.append((word, is_raw, operator == "<<-"))
+                document = HereDocument(word, is_raw, operator == "<<-")
+                self.pending.append(document)
+                self.documents.append(document)
             else:
-                self._word()
+                target = self._word()
+                if match[0] in (">", "1>", ">|"):
+                    self.targets.append(target)
             texts.append(self.script[match.start() : self.at])
             self._skip_blanks()
         return tuple(texts)
@@ -604,6 +649,9 @@ class Parser:
                 self.at = self._find("'", start + 1)
                 parts.append(Literal(script[start + 1 : self.at], origin + 1, True))
                 self.at += 1
+            elif char == '"' and quoted and not ends:
+                parts.append(Literal(char, origin, True))  # in a here-document
+                self.at += 1
             elif char == '"':
                 self.at += 1
                 # An empty part, because "" is a word.
@@ -763,17 +811,22 @@ class Parser:
 
     def _skip_here_documents(self) -> None:
         """Skip the bodies of here-documents, which begin at the current line."""
-        for delimiter, is_raw, strips_tabs in self.pending:
+        for document in self.pending:
             start, is_continued = self.at, False
+            delimiter, is_raw = document.delimiter, document.is_raw
             while True:
                 if self.at >= len(self.script):
                     message = f"the here-document up to {delimiter} does not end"
                     raise self._error(message, max(start - 1, 0))
                 end = self.script.find("\n", self.at)
                 end = len(self.script) if end < 0 else end
-                line = self.script[self.at : end]
+                line, at = self.script[self.at : end], self.at
                 self.at = min(end + 1, len(self.script))
-                if not is_continued and (line.lstrip("\t") if strips_tabs else line) == delimiter:
+                if (
+                    not is_continued
+                    and (line.lstrip("\t") if document.strips_tabs else line) == delimiter
+                ):
+                    document.body, document.offset = self.script[start:at], self._origin(start)
                     break
                 backslashes = len(line) - len(line.rstrip("\\"))
                 is_continued = not is_raw and backslashes % 2 == 1

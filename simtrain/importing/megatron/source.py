@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from simtrain.base.file_kinds import MOST_BYTES_OF_LOG, refuse_other_kinds
-from simtrain.base.strict_yaml import read_text
+from simtrain.base.file_kinds import MOST_BYTES_OF_LOG, text_of_kind
 from simtrain.errors import InputError, Location
 from simtrain.importing.importers.megatron import Megatron
 from simtrain.importing.megatron.arguments import KNOWN, SPELLINGS
 from simtrain.importing.megatron.launch import headers_of, launch_of, variables_of
-from simtrain.importing.megatron.shell import Argument, commands_of, values_of, words_of
+from simtrain.importing.megatron.shell import Argument, commands_of, files_of, values_of, words_of
 from simtrain.importing.megatron.shell_syntax import Lines
 from simtrain.importing.settings import Setting
 
@@ -28,7 +27,8 @@ class Source:
 
     A value is text: several values are separated by blanks, and a flag has "True" or "False".
     `launch` has the settings whose product is the number of ranks, if the source says it. `script`
-    is the training script, such as pretrain_gpt.py, if the source names it.
+    is the training script, such as pretrain_gpt.py, if the source names it. `documents` are the
+    files that a script writes.
     """
 
     file: str
@@ -36,6 +36,7 @@ class Source:
     launch: tuple[Setting, ...] = ()
     script: Setting | None = None
     is_printed: bool = False
+    documents: dict[str, Argument] = field(default_factory=dict)
 
 
 def read_source(text_or_file: str) -> Source:
@@ -47,11 +48,12 @@ def read_source(text_or_file: str) -> Source:
     if text_or_file.lstrip().startswith("--") or " --" in text_or_file:
         text, file = text_or_file, TEXT
     else:
-        text = read_text(Path(text_or_file), MOST_BYTES_OF_LOG)
+        path = Path(text_or_file)
+        text = text_of_kind(path, *Megatron.kinds, most_bytes=MOST_BYTES_OF_LOG)
         text, file = text.replace("\r\n", "\n"), text_or_file
-        refuse_other_kinds(text, file, *Megatron.kinds)
     lines = Lines(text, file)
     launch, script = tuple[Setting, ...](), None
+    documents = dict[str, Argument]()
     is_printed = prints_arguments(lines.lines)
     if is_printed:
         settings = _printed(lines)
@@ -62,10 +64,12 @@ def read_source(text_or_file: str) -> Source:
     else:
         launch, script, words = _training_command(text, lines)
         settings = _given(words, lines)
+        if "<<" in text and any(word.text.startswith("--deepspeed") for word in words):
+            documents = files_of(text, lines, variables_of(headers_of(text, lines)))
     arguments = {argument.name: argument for argument in settings}
     if not arguments:
         raise InputError.of("E875", "the source has no arguments", Location(file), "add arguments")
-    return Source(file, arguments, launch, script, is_printed)
+    return Source(file, arguments, launch, script, is_printed, documents)
 
 
 def prints_arguments(lines: Iterable[str]) -> bool:

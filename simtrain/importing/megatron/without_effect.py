@@ -91,6 +91,15 @@ _WITHOUT_EFFECT = """
     consumed_train_samples consumed_valid_samples skipped_train_samples iteration
     transformer_pipeline_model_parallel_size
 
+    deepspeed_activation_checkpointing deepspeed_mpi no_pipeline_parallel data_impl
+    abort_on_unmet_fused_kernel_constraints kill_switch_path train_tokens lr_decay_tokens
+    lr_warmup_tokens log_optimizer_states_to_tensorboard tokenizer_name_or_path
+    train_weighted_split_paths_path valid_weighted_split_paths_path test_weighted_split_paths_path
+    train_weighted_split_paths valid_weighted_split_paths valid_num_workers universal_checkpoint
+    tensorboard_debug_interval skip_train_iteration_range remote_device scattered_embeddings
+    split_transformers memory_centric_tiled_linear tile_factor inspect_prob_data
+    hf_override_eos train_desc_path
+
     ict_head_size biencoder_projection_dim biencoder_shared_query_context_model ict_load bert_load
     titles_data_path query_in_block_prob use_one_sent_docs evidence_data_path
     retriever_report_topk_accuracies retriever_score_scaling block_data_path embedding_path

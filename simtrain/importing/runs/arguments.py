@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from simtrain.errors import InputError
 from simtrain.importing.megatron.arguments import NOT_MODELLED
-from simtrain.importing.megatron.mapping import REQUIRED, megatron_draft
+from simtrain.importing.megatron.mapping import arguments_draft
 from simtrain.scenario import Scenario
 
 
@@ -17,10 +17,10 @@ def import_arguments(source: str, overrides: Sequence[str]) -> tuple[Scenario, l
         InputError: as `import_megatron`, but for unknown arguments, which are noted; or an argument
             has an effect so large that the run cannot be compared (E893).
     """
-    draft = megatron_draft(source, overrides, ignore_unknown=True)
+    draft = arguments_draft(source, overrides, ignore_unknown=True)
     for name, effect in NOT_MODELLED.items():
         setting = draft.given(name) if effect.is_large else None
         if setting and effect.applies(setting.value):
             message = f"{setting.words} is not modelled: {effect.text}"
             raise InputError.of("E893", message, setting.place, "compare a run without it")
-    return draft.finished(REQUIRED)[0], draft.notes
+    return draft.finished()[0], draft.notes

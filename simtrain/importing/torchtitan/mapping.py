@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from simtrain import models
 from simtrain.errors import InputError
+from simtrain.importing.draft import Draft
 from simtrain.importing.torchtitan.job import JobDraft
 from simtrain.importing.torchtitan.keys import (
     FILE_SCHEDULES,
@@ -34,6 +35,20 @@ def import_torchtitan(
 ) -> tuple[Scenario, str]:
     """Import a job; return the scenario and the text of its file.
 
+    Arguments and errors are those of `torchtitan_draft`.
+    """
+    return torchtitan_draft(file, overrides, ignore_unknown=ignore_unknown, gpus=gpus).finished()
+
+
+def torchtitan_draft(
+    file: str,
+    overrides: Iterable[str] = (),
+    *,
+    ignore_unknown: bool = False,
+    gpus: int | None = None,
+) -> Draft:
+    """Return the draft of a scenario with the fields that a job decides.
+
     Args:
         file: path of the TOML file.
         overrides: fields to set, such as "parallelism.data=16".
@@ -47,7 +62,7 @@ def import_torchtitan(
     """
     draft = _Mapping(file, tuple(overrides), ignore_unknown)
     draft.set_all(gpus)
-    return draft.finished({})
+    return draft
 
 
 class _Mapping(JobDraft):

@@ -1,0 +1,162 @@
+"""The scenario of a command: a scenario's file or name, or a file of another tool, imported."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from simtrain.base.file_kinds import MOST_BYTES_OF_LOG
+from simtrain.commands.shared import emit
+from simtrain.errors import InputError, Location
+
+if TYPE_CHECKING:
+    from simtrain.importing.draft import Draft
+    from simtrain.importing.importers.importer import Importer
+    from simtrain.scenario import Scenario
+
+_BYTES_PER_PARAMETER, _BYTES_PER_GPU, _FEWEST_GPUS = 18, 40e9, 8
+"""Of mixed precision with Adam; half of the memory of a GPU leaves room for activations."""
+_USUAL_LENGTH, _USUAL_TOKENS = 8192, 1 << 22
+"""Tokens of a sequence and of a batch that models are trained with."""
+_MOST_NAMES = 5
+_USUAL_REPLICAS = 8, 4, 2, 1
+
+
+def load_scenario(source: str, overrides: Iterable[str] = ()) -> Scenario:
+    """Load a scenario by its path or name, or import the file of another tool, and check it.
+
+    What is imported is said in one line on stderr. Settings that simtrain does not know are
+    left out.
+
+    Raises:
+        InputError: the file, the overrides or the combination is wrong, or the source leaves the
+            number of GPUs open (E881).
+    """
+    from simtrain.scenario import check_scenario
+    from simtrain.scenario import load_scenario as load
+
+    overrides = [*overrides]
+    if (importer := _importer_of(source)) is None:
+        return load(source, overrides)
+    scenario = _import(importer, source, overrides)
+    check_scenario(scenario)
+    return scenario
+
+
+def load_unchecked(source: str, overrides: Iterable[str] = ()) -> Scenario:
+    """Load or import a scenario whose layout is to be chosen, without checking it.
+
+    Raises:
+        InputError: the file or the overrides are wrong, or the source leaves the batch open (E881).
+    """
+    from simtrain.scenario import load_unchecked as load
+
+    overrides = [*overrides]
+    if (importer := _importer_of(source)) is None:
+        return load(source, overrides)
+    return _import(importer, source, overrides, is_layout_open=True)
+
+
+def search_line(scenario: Scenario, file: str, options: Sequence[str] = ()) -> str:
+    """Return a search of layouts of a model, on GPUs that hold it and with a usual batch.
+
+    Args:
+        scenario: the model.
+        file: its file.
+        options: what the command line sets already.
+    """
+    from simtrain.iteration.plan import Plan
+
+    states_bytes = _BYTES_PER_PARAMETER * Plan.of(scenario, _FEWEST_GPUS).num_parameters
+    gpus = _FEWEST_GPUS
+    while gpus * _BYTES_PER_GPU < states_bytes:
+        gpus *= 2
+    words = ["simtrain", "search", file, "--gpus", str(gpus), *options]
+    return shlex.join([*words, *_usual_batch(scenario, gpus, options)])
+
+
+def _usual_batch(scenario: Scenario, gpus: int, options: Sequence[str]) -> list[str]:
+    """Return the options of a usual length, batch and cluster that are not set already."""
+    length = scenario.model.seq_length
+    fields = {"model.seq_length": str(min(length, _USUAL_LENGTH))}
+    if not _sets("model.seq_length", options):
+        length = min(length, _USUAL_LENGTH)
+    fields |= {"batch.global": str(max(_USUAL_TOKENS // length, gpus)), "cluster": "h100_sxm"}
+    open_fields = {name: value for name, value in fields.items() if not _sets(name, options)}
+    return [word for name, value in open_fields.items() for word in ("--set", f"{name}={value}")]
+
+
+def _sets(field: str, options: Sequence[str]) -> bool:
+    return any(option.removeprefix("--set=").startswith(f"{field}=") for option in options)
+
+
+def _importer_of(source: str) -> Importer | None:
+    """Return the importer of a file of another tool; None for scenarios and unknown files."""
+    from simtrain.importing.importers.registry import importer_of
+
+    path = Path(source)
+    with suppress(OSError, ValueError):
+        if path.is_file():  # a pipe can be read only once
+            with path.open("rb") as file:
+                return importer_of(file.read(MOST_BYTES_OF_LOG).decode("utf-8", "replace"))
+    return None
+
+
+def _import(
+    importer: Importer, source: str, overrides: list[str], *, is_layout_open: bool = False
+) -> Scenario:
+    """Return the scenario of a source after overrides, without checking it."""
+    draft = importer.draft(source, overrides, ignore_unknown=True)
+    scenario = draft.scenario().replace({"name": Path(source).stem})
+    if importer.is_model:
+        _refuse_open_model(draft, scenario, source, overrides, is_layout_open)
+    elif not is_layout_open and draft.is_default("parallelism.data"):
+        raise _open(source, "how many GPUs it uses", _with_replicas(importer, source, overrides))
+    _say_what_was_read(importer, draft, source)
+    return scenario
+
+
+def _refuse_open_model(
+    draft: Draft, scenario: Scenario, source: str, overrides: list[str], is_layout_open: bool
+) -> None:
+    """Refuse to simulate a model without a layout, or to search layouts without a batch."""
+    if is_layout_open and draft.is_default("batch.global"):
+        gpus = _FEWEST_GPUS
+        words = ["simtrain", *sys.argv[1:]]
+        line = shlex.join([*words, *_usual_batch(scenario, gpus, words)])
+        raise _open(source, "the batch", line)
+    axes = ("tensor", "pipeline", "data")
+    if not is_layout_open and all(draft.is_default(f"parallelism.{axis}") for axis in axes):
+        options = [word for override in overrides for word in ("--set", override)]
+        line = search_line(scenario, source, options)
+        raise _open(source, "the layout and the batch: it describes a model alone", line)
+
+
+def _with_replicas(importer: Importer, source: str, overrides: list[str]) -> str:
+    """Return the command line with a number of replicas that is legal."""
+    from simtrain.scenario import check_scenario
+
+    for replicas in _USUAL_REPLICAS:
+        field = f"parallelism.data={replicas}"
+        with suppress(InputError):
+            draft = importer.draft(source, [*overrides, field], ignore_unknown=True)
+            check_scenario(draft.scenario())
+            break
+    return shlex.join(["simtrain", *sys.argv[1:], "--set", field])
+
+
+def _open(source: str, what: str, line: str) -> InputError:
+    return InputError.of("E881", f"the file does not say {what}", Location(source), line)
+
+
+def _say_what_was_read(importer: Importer, draft: Draft, source: str) -> None:
+    names = [*dict.fromkeys(draft.ignored)]
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    ignored = f"; not modelled: {', '.join(names[:_MOST_NAMES])}{more}" if names else ""
+    line = f"Imported {source}: {draft.num_settings} settings{ignored}"
+    command = f"simtrain import {importer.name} {shlex.quote(source)}"
+    emit(f"{line}. {command} says where each value comes from.\n", sys.stderr)

@@ -1,0 +1,279 @@
+"""A draft of a scenario from DeepSpeed's JSON, over the draft of its model."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+
+from simtrain.errors import InputError, Location
+from simtrain.importing.deepspeed.config import Config, count_of, flag_of, wrong
+from simtrain.importing.deepspeed.keys import TABLE
+from simtrain.importing.draft import DEFAULT, Draft
+from simtrain.importing.settings import Setting
+from simtrain.scenario import Scenario, check_scenario
+
+_ZERO = "zero_optimization"
+_STAGE = f"{_ZERO}.stage"
+_DTYPES = "fp16.enabled", "bf16.enabled", "bfloat16.enabled"
+_BATCH = "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"
+
+
+class DeepSpeedDraft(Draft):
+    """A scenario during its import from DeepSpeed's JSON.
+
+    Args:
+        base: the draft of the model, and of the layout that a script has.
+        file: the file with the JSON.
+        config: its keys. Those that are "auto" follow from a trainer's arguments, which `config`
+            then has in their place, or are open.
+        has_arguments: whether arguments of Megatron-LM set the batch and the precision.
+        ignore_unknown: whether to leave out unknown keys.
+    """
+
+    def __init__(
+        self,
+        base: Draft,
+        file: str,
+        config: Config,
+        *,
+        has_arguments: bool = False,
+        ignore_unknown: bool = False,
+    ) -> None:
+        super().__init__(
+            file=file,
+            what=f"DeepSpeed's config in {file} and {base.what}",
+            default="default of DeepSpeed",
+            table=TABLE,
+            settings=config,
+            overrides=base.overrides,
+            data=base.data,
+            comments=base.comments,
+            places=base.places,
+            notes=base.notes,
+            replicas=base.replicas,
+            ignored=base.ignored,
+            required=base.required,
+        )
+        self.refuse_unknown(ignore_unknown)
+        self.has_arguments = has_arguments
+        self.num_settings = base.num_settings + len(config)
+
+    def finished(self) -> tuple[Scenario, str]:
+        """Return the scenario and its text; the ZeRO stage has no meaning without replicas."""
+        scenario = self.scenario()
+        if self.is_default("parallelism.data"):
+            what = "the number of GPUs is neither in the config nor in the source of the model"
+            raise InputError.of("E881", what, Location(self.file), "add --gpus 8")
+        check_scenario(scenario)
+        return scenario, self.text()
+
+    def given(self, name: str) -> Setting | None:
+        """Return a key with a value; "auto" leaves the value to a trainer."""
+        setting = self.settings.get(name)
+        return None if setting is None or setting.value in (None, "auto") else setting
+
+    def origin(self, *names: str, otherwise: str = "") -> str:
+        """Return a comment with the names of keys, their lines and the file."""
+        text = super().origin(*names, otherwise=otherwise)
+        is_read = any(self.given(name) for name in names)
+        return f"{text} of {PurePath(self.file).name}" if is_read else text
+
+    def count(self, name: str) -> int | None:
+        """Return the value of a key with a positive integer, or None."""
+        setting = self.given(name)
+        return count_of(setting) if setting else None
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """Return the value of a key that is true or false."""
+        setting = self.given(name)
+        return flag_of(setting) if setting else default
+
+    def set_all(self) -> None:
+        """Set the fields that the keys decide."""
+        if not self.has_arguments:
+            self._layout()
+            self._batch()
+            self._dtype()
+        stage = self._stage()
+        self._gradients(stage)
+        self._offload(stage)
+        self._overlap(stage)
+        self._shards(stage)
+        key = "activation_checkpointing.partition_activations"
+        recompute = self.data.get("recompute", {})
+        if self.flag(key) and recompute.get("strategy") == "full" and self._tensor > 1:
+            self.set("recompute.distribute", True, key)
+        self.note_effects()
+
+    @property
+    def _tensor(self) -> int:
+        tensor: int = self.data["parallelism"]["tensor"]
+        return tensor
+
+    @property
+    def _pipeline(self) -> int:
+        pipeline: int = self.data["parallelism"]["pipeline"]
+        return pipeline
+
+    def _layout(self) -> None:
+        key = "tensor_parallel.autotp_size"
+        if (setting := self.given(key)) and count_of(setting, 0) > 1:
+            self.set("parallelism.tensor", count_of(setting, 0), key)
+        self.set_because("software.stack", "eager", "a model of transformers")
+
+    def _batch(self) -> None:
+        """Set replicas and batch: all sequences are micro x accumulation x replicas."""
+        total, micro, steps = map(self.count, _BATCH)
+        micro = self.override("batch.micro") or micro
+        replicas = self.override("parallelism.data")
+        if replicas is None and not self.is_default("parallelism.data"):
+            replicas = self.data["parallelism"]["data"]
+        if replicas is None and total and micro and steps:
+            replicas = self._quotient(total, micro * steps, "micro batch x accumulation steps")
+            self.set("parallelism.data", replicas, *_BATCH)
+        if total and replicas:
+            each = self._quotient(total, replicas, "replicas")
+            micro = micro or each // (steps or 1) or 1
+            if steps and micro * steps != each:
+                raise wrong(
+                    self.settings[_BATCH[0]],
+                    f"is not {micro} x {steps} x {replicas}: the micro batch, accumulation steps "
+                    "and replicas",
+                    f"write {micro * steps * replicas}, or --gpus of another number of replicas",
+                )
+        elif micro and not total:
+            total = micro * (steps or 1) * (replicas or 1)
+        # What --set says wins, and is checked with the rest.
+        is_open = total is None or (self.given(_BATCH[0]) is None and replicas is None)
+        self.set("batch.micro", micro or 1, *_BATCH[1:2], otherwise=DEFAULT)
+        if is_open:
+            self.set_because("batch.global", (micro or 1) * (replicas or 1), DEFAULT)
+        else:
+            self.set("batch.global", total, *_BATCH)
+
+    def _quotient(self, total: int, factor: int, words: str) -> int:
+        quotient, rest = divmod(total, factor)
+        if rest or not quotient:
+            what = f"is not a multiple of {factor} ({words})"
+            raise wrong(self.settings[_BATCH[0]], what, f"write a multiple of {factor}")
+        return quotient
+
+    def _dtype(self) -> None:
+        """Set the type of products; without fp16 and bf16, DeepSpeed computes in fp32."""
+        enabled = [name for name in _DTYPES if self.flag(name)]
+        if len(enabled) > 1:
+            raise wrong(self.settings[enabled[1]], f"is on, and {enabled[0]} too", "disable one")
+        if enabled:
+            name = "fp16" if enabled[0].startswith("fp16") else "bf16"
+            self.set("precision.compute", name, *enabled)
+        elif any(self._is_auto(name) for name in _DTYPES):
+            self.set_because("precision.compute", "bf16", f'{DEFAULT}: "auto"')
+        else:
+            self.set("precision.compute", "fp32", *_DTYPES, otherwise="neither fp16 nor bf16")
+            comment = "fused kernels support only 16-bit numbers"
+            self.set_because("attention_backend", "unfused", comment)
+
+    def _is_auto(self, name: str) -> bool:
+        setting = self.settings.get(name)
+        return setting is not None and setting.value == "auto"
+
+    def _stage(self) -> int:
+        """Set the ZeRO stage and return that of the keys."""
+        setting = self.given(_STAGE)
+        stage = count_of(setting, 0) if setting else int(self.flag(_ZERO))
+        if stage > 3 and setting:
+            raise wrong(setting, "must be 0, 1, 2 or 3", "write 1, 2 or 3")
+        data = self.override("parallelism.data") or self.data["parallelism"]["data"]
+        if stage == 0 and self._dtype_name == "bf16" and self._accumulates_fp32(stage):
+            # BF16_Optimizer (runtime/bf16_optimizer.py) shards its states without ZeRO too.
+            comment = "DeepSpeed's BF16_Optimizer shards its states at stage 0 too"
+            self.set_because("memory.zero_stage", int(data > 1), comment)
+        elif stage and data == 1 and not self.is_default("parallelism.data"):
+            comment = f"{self.origin(_STAGE, _ZERO)} has no effect with one replica"
+            self.set_because("memory.zero_stage", 0, comment)
+        else:
+            self.set("memory.zero_stage", stage, _STAGE, _ZERO)
+        return stage
+
+    @property
+    def _dtype_name(self) -> str:
+        name: str = self.data["precision"]["compute"]
+        return name
+
+    def _accumulates_fp32(self, stage: int) -> bool:
+        """Whether gradients are accumulated in fp32 (get_data_types of runtime/engine.py)."""
+        setting = self.given("data_types.grad_accum_dtype")
+        if setting:
+            return str(setting.value) == "fp32"
+        return self._dtype_name == "fp32" or (self._dtype_name == "bf16" and stage == 0)
+
+    def _gradients(self, stage: int) -> None:
+        """Set the type in which gradients are accumulated."""
+        name = "data_types.grad_accum_dtype"
+        dtype = self._dtype_name
+        if setting := self.given(name):
+            values = self.table.mapped[name].values
+            if str(setting.value) not in values:
+                raise wrong(setting, "must be fp32, fp16 or bf16", "write fp32")
+            dtype = values[str(setting.value)]
+        elif self._accumulates_fp32(stage):
+            dtype = "fp32"
+        self.set("precision.gradients", dtype, name, otherwise=f"{self.default} at stage {stage}")
+
+    def _offload(self, stage: int) -> None:
+        """Set whether optimizer states are on the host."""
+        names = f"{_ZERO}.offload_optimizer.device", f"{_ZERO}.cpu_offload"
+        setting = self.given(names[0])
+        device = str(setting.value) if setting else "cpu" if self.flag(names[1]) else "none"
+        if device not in ("cpu", "nvme", "none") and setting:
+            raise wrong(setting, "must be cpu, nvme or none", "write cpu")
+        if device == "none":
+            return
+        if stage:
+            self.set("memory.offload_optimizer", True, *names)
+        else:
+            self.note(self.origin(*names), "no effect at stage 0")
+        if device == "nvme":
+            self.note(self.origin(names[0]), "states on disks: slower; the scenario has the host")
+
+    def _overlap(self, stage: int) -> None:
+        """Set whether reductions overlap; a pipeline reduces after the last backward pass."""
+        key = f"{_ZERO}.overlap_comm"
+        overlaps = self.flag(key, default=stage == 3) and stage > 0 and self._pipeline == 1
+        self.set("overlap.data_parallel", overlaps, key)
+
+    def _shards(self, stage: int) -> None:
+        """Set groups of ranks that share states: hpZ of ZeRO++, and MiCS."""
+        if stage < 3:
+            return
+        key = f"{_ZERO}.zero_hpz_partition_size"
+        if (setting := self.given(key)) and count_of(setting, 0) > 1:
+            self.set("memory.reshard_after_forward", count_of(setting, 0), key)
+        key = f"{_ZERO}.mics_shard_size"
+        if (setting := self.given(key)) and count_of(setting, -1) > 0:
+            self.set("memory.shard_over", count_of(setting, -1), key)
+
+
+def over(
+    base: Draft,
+    file: str,
+    config: Config,
+    *,
+    has_arguments: bool = False,
+    ignore_unknown: bool = False,
+) -> Draft:
+    """Return the draft of a config over that of its model; arguments are those of the class."""
+    draft = DeepSpeedDraft(
+        base, file, config, has_arguments=has_arguments, ignore_unknown=ignore_unknown
+    )
+    draft.set_all()
+    return draft
+
+
+def no_model(file: str) -> InputError:
+    """Return the error about a config without a model."""
+    return InputError.of(
+        "E881",
+        f"{file} does not say the model",
+        fix=f"simtrain import deepspeed {file} --model config.json --gpus 8, with the config.json "
+        "of the model or the script that starts the training",
+    )

@@ -1,0 +1,38 @@
+"""Find the JSON of DeepSpeed that a script names: in a here-document, or beside the script."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from simtrain.importing.deepspeed.config import Config, parse_config, read_config
+from simtrain.importing.megatron.shell import Argument
+from simtrain.importing.megatron.source import unknown_value
+from simtrain.importing.settings import Setting
+
+
+def config_of(
+    setting: Setting, script: str, documents: dict[str, Argument]
+) -> tuple[str, Config] | None:
+    """Return the file and the config that an argument names; None if its file is not there.
+
+    Args:
+        setting: the argument, such as --deepspeed_config.
+        script: path of the script.
+        documents: the files that the script writes.
+
+    Raises:
+        InputError: the config cannot be read, or has a value that the script does not define.
+    """
+    document = documents.get(setting.value)
+    if document is None:
+        if setting.unknown:
+            return None
+        path = Path(script).parent / setting.value
+        return (str(path), read_config(str(path))) if path.is_file() else None
+    place = setting.place
+    if document.unknown:
+        message = f"the text of {setting.value} has {document.unknown}"
+        raise unknown_value(message, document.unknown, place, reason=document.reason)
+    text = Path(script).read_text("utf-8")
+    line = text.count("\n", 0, document.offset) + 1
+    return script, parse_config(document.text, script, line)

@@ -1,0 +1,171 @@
+"""Import scripts that start transformers' Trainer with DeepSpeed's JSON."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from simtrain.base.file_kinds import MOST_BYTES_OF_LOG, text_of_kind
+from simtrain.errors import InputError
+from simtrain.importing.deepspeed.config import Config
+from simtrain.importing.deepspeed.draft import over
+from simtrain.importing.deepspeed.script import config_of
+from simtrain.importing.draft import Draft
+from simtrain.importing.hugging_face.mapping import hugging_face_draft
+from simtrain.importing.importers.deepspeed import DeepSpeed
+from simtrain.importing.importers.megatron import Megatron
+from simtrain.importing.megatron.launch import headers_of, launch_of, variables_of
+from simtrain.importing.megatron.shell import Argument, commands_of, files_of
+from simtrain.importing.megatron.shell_syntax import Lines
+from simtrain.importing.settings import Setting
+
+_ARGUMENTS = {
+    "per_device_train_batch_size": "train_micro_batch_size_per_gpu",
+    "gradient_accumulation_steps": "gradient_accumulation_steps",
+    "bf16": "bf16.enabled",
+    "fp16": "fp16.enabled",
+}
+"""Arguments of transformers' TrainingArguments, and the keys that are "auto" without a value."""
+_DEFAULTS = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1}
+_MODELS = "model_name_or_path", "model_name", "model_id", "pretrain", "base_model"
+_LENGTHS = "max_seq_length", "block_size", "model_max_length", "max_length", "cutoff_len", "max_len"
+_YES = "", "true", "1", "yes"
+
+
+def trainer_draft(
+    script: str,
+    config: tuple[str, Config] | None,
+    model: str,
+    overrides: tuple[str, ...],
+    ignore_unknown: bool,
+    gpus: int | None,
+) -> Draft | None:
+    """Return the draft of a script of transformers' Trainer; None for other scripts.
+
+    Args:
+        script: its path.
+        config: DeepSpeed's JSON, if it is not the one that the script names.
+        model: path of the model's config.json; "" for the one that the script names.
+        overrides: fields to set.
+        ignore_unknown: whether to leave out what simtrain does not know.
+        gpus: the number of GPUs.
+
+    Raises:
+        InputError: the script, the model or the config cannot be read.
+    """
+    kinds = DeepSpeed.kinds[1], *Megatron.kinds
+    text = text_of_kind(Path(script), *kinds, most_bytes=MOST_BYTES_OF_LOG)
+    text = text.replace("\r\n", "\n")
+    lines = Lines(text, script)
+    headers = headers_of(text, lines)
+    environment = variables_of(headers)
+    commands = commands_of(text, lines, environment)
+    words = next((words for words in commands if _is_trainer(words)), None)
+    if words is None:
+        return None
+    arguments = _arguments(words, lines)
+    config = config or _config_of(arguments, script, files_of(text, lines, environment))
+    launch = launch_of(words, commands, headers, lines)
+    file = model or _model_of(arguments, script)
+    gpus = gpus or _product(launch)
+    base = hugging_face_draft(file, overrides, ignore_unknown=ignore_unknown, gpus=gpus)
+    length = next((arguments[name] for name in _LENGTHS if name in arguments), None)
+    if length and length.value.isdecimal() and int(length.value[:9]) > 0:
+        base.set_because("model.seq_length", int(length.value), _said(length), length.place)
+    checkpointing = arguments.get("gradient_checkpointing")
+    if checkpointing and str(checkpointing.value).lower() in _YES:
+        base.set_because("recompute.strategy", "full", _said(checkpointing), checkpointing.place)
+    path, keys = config if config else (script, {})
+    return over(base, path, _completed(keys, arguments), ignore_unknown=ignore_unknown)
+
+
+def _is_trainer(words: Sequence[Argument]) -> bool:
+    flags = {word.text.partition("=")[0].lstrip("-") for word in words}
+    has_script = any(re.search(r"\.py\b", word.text) for word in words)
+    return has_script and bool(flags & {*_MODELS}) and bool(flags & {"deepspeed", *_ARGUMENTS})
+
+
+def _product(launch: Sequence[Setting]) -> int | None:
+    """Return the number of ranks of a launch; None if it does not say it."""
+    counts = [setting.value for setting in launch if not setting.unknown]
+    are_counts = bool(launch) and len(counts) == len(launch) and all(map(str.isdecimal, counts))
+    return math.prod(map(int, counts)) or None if are_counts else None
+
+
+def _arguments(words: Sequence[Argument], lines: Lines) -> dict[str, Setting]:
+    """Return the arguments of a command by name; an argument without a value has ""."""
+    arguments: dict[str, Setting] = {}
+    for number, word in enumerate(words):
+        if not word.text.startswith("--"):
+            continue
+        flag, equals, value = word.text.partition("=")
+        following = words[number + 1] if number + 1 < len(words) else None
+        source = word
+        if not equals and following and not following.text.startswith("--"):
+            value, source = following.text, following
+        name = flag.lstrip("-").replace("-", "_")
+        place = lines.location(word.offset)
+        arguments[name] = Setting(name, flag, value, place, source.unknown, source.reason)
+    return arguments
+
+
+def _config_of(
+    arguments: dict[str, Setting], script: str, documents: dict[str, Argument]
+) -> tuple[str, Config] | None:
+    setting = arguments.get("deepspeed") or arguments.get("deepspeed_config")
+    if setting is None or not setting.value:
+        return None
+    if config := config_of(setting, script, documents):
+        return config
+    raise InputError.of(
+        "E874",
+        f"{setting.spelled} is {setting.value}, and there is no such file beside the script",
+        setting.place,
+        "copy the file there, or: simtrain import deepspeed FILE.json --model config.json",
+    )
+
+
+def _model_of(arguments: dict[str, Setting], script: str) -> str:
+    """Return the config.json of the model that the script names.
+
+    Raises:
+        InputError: it is not here (E881).
+    """
+    folder = Path(script).parent
+    setting = next(arguments[name] for name in _MODELS if name in arguments)
+    for path in (folder / setting.value / "config.json", folder / "config.json"):
+        if not setting.unknown and path.is_file():
+            return str(path)
+    raise InputError.of(
+        "E881",
+        f"the config of the model {setting.value} is not here",
+        setting.place,
+        f"hf download {setting.value} config.json --local-dir . && simtrain import deepspeed "
+        f"{script} --model config.json",
+    )
+
+
+def _completed(config: Config, arguments: dict[str, Setting]) -> Config:
+    """Return a config whose "auto" values are those of the trainer's arguments."""
+    keys = dict(config)
+    for name, key in _ARGUMENTS.items():
+        argument = arguments.get(name)
+        if key in keys and keys[key].value != "auto":
+            continue
+        if argument is None:
+            if name in _DEFAULTS:
+                keys[key] = Setting(key, f"default of --{name}", _DEFAULTS[name], None)
+            continue
+        value = str(argument.value)
+        number = int(value) if value.isdecimal() and len(value) < 10 else None
+        is_flag = name in ("bf16", "fp16")
+        read = value.lower() in _YES if is_flag else number
+        if read is not None and not argument.unknown:
+            keys[key] = Setting(key, _said(argument), read, argument.place)
+    return keys
+
+
+def _said(argument: Setting) -> str:
+    return f"{argument.spelled} {argument.value}".rstrip()
