@@ -1,7 +1,9 @@
 """Files of another kind than a command reads: the error names the kind and the right command."""
 
+import gzip
 import pathlib
 import shlex
+import struct
 
 import pytest
 
@@ -13,12 +15,28 @@ TEXTS = {
     "job.sbatch": "#SBATCH --nodes=2\nsrun python pretrain_gpt.py --num-layers 2\n",
     "train.log": "0: ----------- arguments -----------\n0:  bf16 ... True\n",
     "config.json": '{"hidden_size": 8, "model_type": "llama"}\n',
+    "ds.json": '{"train_batch_size": 8, "zero_optimization": {"stage": 1}}\n',
     "job.toml": '[model]\nname = "llama3"\n',
+    "trace.json": '{"schemaVersion": 1, "traceEvents": [{"ph": "X"}]}',
+    "bandwidth.txt": "# nThread 1 nGpus 8 minBytes 8 maxBytes 134217728 step: 2(factor)\n",
     "profile.yaml": find_profile("h100_sxm").read_text("utf-8"),
     "sweep.yaml": find_sweep("interleave").read_text("utf-8"),
     "scenario.yaml": find_scenario("gpt2_1_5b").read_text("utf-8"),
 }
+BYTES = {
+    "model.safetensors": struct.pack("<Q", 19) + b'{"w":{"shape":[1]}}' + bytes(4),
+    "model.pt": b"PK\x03\x04" + bytes(40),
+    "train.sh.gz": gzip.compress(b"torchrun pretrain_gpt.py"),
+    "data.bin": bytes(range(256)) * 9,
+}
 ADVICE = {
+    "ds.json": "a config of DeepSpeed, not {}|simtrain import deepspeed ds.json",
+    "trace.json": "a trace of PyTorch's profiler or of another tool, not {}|--trace trace.json",
+    "bandwidth.txt": "a log of nccl-tests, not {}|calibrate nccl-tests bandwidth.txt",
+    "model.safetensors": "a file of weights, not {}|simtrain import hf config.json",
+    "model.pt": "a zip archive or a checkpoint of PyTorch, not {}|simtrain import hf config.json",
+    "train.sh.gz": "a compressed file, not {}|unpack train.sh.gz",
+    "data.bin": "a binary file, not {}|write the path of a text file",
     "train.sh": "a shell script, not {}|simtrain import megatron train.sh",
     "job.sbatch": "a shell script, not {}|simtrain import megatron job.sbatch",
     "train.log": "a log of Megatron-LM, not {}|simtrain import megatron train.log",
@@ -28,12 +46,17 @@ ADVICE = {
     "sweep.yaml": "a sweep, not {}|simtrain sweep sweep.yaml --out results",
     "scenario.yaml": "a scenario, not {}|simtrain run scenario.yaml",
 }
+IMPORTED = {"train.sh", "job.sbatch", "train.log", "config.json", "ds.json", "job.toml"}
+"""Files that every command which reads a scenario imports."""
 # Commands, the kind of file that each reads, and files of this kind.
 COMMANDS = {
-    "run FILE": ("a scenario", {"scenario.yaml"}),
+    "run FILE": ("a scenario", {"scenario.yaml", *IMPORTED}),
+    "memory FILE": ("a scenario", {"scenario.yaml", *IMPORTED}),
+    "search FILE --gpus 8": ("a scenario", {"scenario.yaml", *IMPORTED}),
     "sweep FILE --out out": ("a sweep", {"sweep.yaml"}),
     "run gpt2_1_5b --set cluster=./FILE": ("a hardware profile", {"profile.yaml"}),
     "import hf FILE": ("a config of a model on Hugging Face", {"config.json"}),
+    "import deepspeed FILE": ("a config of DeepSpeed", {"ds.json", *IMPORTED}),
     "import torchtitan FILE": ("a job of torchtitan", {"job.toml"}),
     "import megatron FILE": ("a shell script", {"train.sh", "job.sbatch", "train.log"}),
 }
@@ -45,12 +68,14 @@ def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name, text in TEXTS.items():
         pathlib.Path(name).write_text(text, "utf-8")
+    for name, content in BYTES.items():
+        pathlib.Path(name).write_bytes(content)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_recognises_files_of_other_kinds(command: str) -> None:
     expected, files = COMMANDS[command]
-    for name in TEXTS.keys() - files:
+    for name in ADVICE.keys() - files:
         errors = refused(*shlex.split(command.replace("FILE", name)))
         message, fix = ADVICE[name].format(expected).split("|")
         assert f"E116 this is {message}" in errors
@@ -75,3 +100,10 @@ def test_the_name_of_a_model_on_hugging_face_is_recognised() -> None:
     errors = refused("import", "hf", "meta-llama/Llama-3.1-8B")
     assert "it reads like the name of a model on Hugging Face" in errors
     assert "fix: hf download meta-llama/Llama-3.1-8B config.json" in errors
+
+
+def test_a_folder_names_the_config_in_it() -> None:
+    pathlib.Path("model").mkdir()
+    assert "model: E102 is a folder, not a file" in refused("run", "model")
+    pathlib.Path("model/config.json").write_text("{}", "utf-8")
+    assert "fix: write model/config.json" in refused("run", "model").replace("\\", "/")

@@ -9,6 +9,7 @@ MAPPED_EXAMPLES = {
     "ffn_hidden_size": "--ffn-hidden-size 2048",
     "num_attention_heads": "--num-attention-heads 8",
     "group_query_attention": "--num-query-groups 4 --group-query-attention",
+    "num_key_value_heads": "--num-key-value-heads 4",
     "num_query_groups": "--group-query-attention --num-query-groups 4",
     "kv_channels": "--kv-channels 128",
     **{
@@ -24,6 +25,7 @@ MAPPED_EXAMPLES = {
     "encoder_seq_length": None,
     "vocab_size": "--vocab-size 32000",
     "padded_vocab_size": "--padded-vocab-size 32000",
+    "pad_vocab_size_to": "--pad-vocab-size-to 32000",
     "make_vocab_size_divisible_by": "--make-vocab-size-divisible-by 1024",
     "tokenizer_type": "--vocab-size 32000 --tokenizer-type NullTokenizer",
     "swiglu": "--swiglu",
@@ -95,6 +97,7 @@ MAPPED_EXAMPLES = {
     "global_batch_size": "--global-batch-size 8",
     "step_batch_size_schedule": "--step-batch-size-schedule 0:4 1B:8",
     "recompute_activations": "--recompute-activations",
+    "checkpoint_activations": "--checkpoint-activations",
     "recompute_granularity": "--recompute-granularity selective",
     "recompute_modules": "--transformer-impl local --recompute-granularity selective "
     "--recompute-modules core_attn layernorm mlp",
@@ -117,6 +120,10 @@ MAPPED_EXAMPLES = {
     "num_distributed_optimizer_instances": "--world-size 4 --use-distributed-optimizer "
     "--num-distributed-optimizer-instances 2",
     "optimizer_cpu_offload": "--optimizer-cpu-offload",
+    "cpu_optimizer": "--cpu-optimizer",
+    "zero_stage": "--deepspeed --world-size 2 --zero-stage 1",
+    "deepspeed": None,
+    "deepspeed_config": None,
     "attention_backend": "--attention-backend unfused",
     "use_flash_attn": "--transformer-impl local --use-flash-attn",
     "transformer_impl": "--transformer-impl local",

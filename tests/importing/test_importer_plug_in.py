@@ -34,16 +34,24 @@ class Toy(Importer):
         FileKind("a toy job", re.compile(r"^LAYERS [0-9]", re.MULTILINE), import_line(name)),
     )
 
-    def read(self, source, overrides=(), *, ignore_unknown=False, gpus=None):
-        """Return the scenario and its text."""
-        from simtrain.scenario import load_scenario
+    def draft(self, source, overrides=(), *, ignore_unknown=False, gpus=None):
+        """Return the draft of a scenario."""
+        from simtrain.importing.draft import Draft
+        from simtrain.importing.table import Table
 
         text = Path(source).read_text("utf-8")
         refuse_other_kinds(text, source, *self.kinds)
-        words = dict(line.split() for line in text.splitlines())
-        settings = [f"{FIELDS[name]}={value}" for name, value in words.items()]
-        scenario = load_scenario("gpt3_175b", [*settings, *overrides])
-        return scenario, "".join(f"# {setting}\\n" for setting in settings)
+        table = Table("word", "a toy job", {}, {}, frozenset())
+        draft = Draft(source, "a toy job", "default", table, {}, tuple(overrides))
+        for name, value in (("num_attention_heads", 8), ("seq_length", 64), ("vocab_size", 128)):
+            draft.set_because(f"model.{name}", value, "toy")
+        draft.set_because("parallelism.data", 1, "toy")
+        draft.set_because("batch", {"micro": 1, "global": 1}, "toy")
+        draft.set_because("precision.compute", "bf16", "toy")
+        for line in text.splitlines():
+            name, value = line.split()
+            draft.set_because(FIELDS[name], int(value), name)
+        return draft
 '''
 
 NEW_EXPORTER = '''
@@ -74,7 +82,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     copy.add("simtrain/importing/importers/toy.py", NEW_FILE)
     registry = "simtrain/importing/importers/registry.py"
     line = "from simtrain.importing.importers.toy import Toy\n"
-    copy.replace(registry, "\n\nIMPORTERS", f"\n{line}\n\nIMPORTERS")
+    copy.replace(registry, "\n\n# A script", f"\n{line}\n\n# A script")
     copy.replace(registry, "Torchtitan())", "Torchtitan(), Toy())")
     copy.add("simtrain/importing/exporters/toy.py", NEW_EXPORTER)
     registry = "simtrain/importing/exporters/registry.py"
@@ -88,12 +96,13 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
 def job(tmp_path: pathlib.Path) -> str:
     """A file for the new importer."""
     file = tmp_path / "toy.job"
-    file.write_text("LAYERS 96\nTP 4\n", "utf-8")
+    file.write_text("LAYERS 2\nWIDTH 64\nTP 4\n", "utf-8")
     return str(file)
 
 
 def test_a_new_importer_has_a_command(checkout: Checkout, job: str) -> None:
-    assert "parallelism.tensor=4" in checkout.call("import", "toy", job)
+    assert "tensor: 4" in checkout.call("import", "toy", job)
+    assert "GPUs used: 4" in checkout.call("run", job)
     assert "toy" in checkout.call("import", "--help")
     assert "Job of the toy trainer." in checkout.call("import", "toy", "--help")
     assert "simtrain import toy toy.job" in checkout.refused("import", "toy")
@@ -101,7 +110,7 @@ def test_a_new_importer_has_a_command(checkout: Checkout, job: str) -> None:
 
 
 def test_files_of_a_new_importer_are_recognised(checkout: Checkout, job: str) -> None:
-    for command in ("run", job), ("import", "torchtitan", job), ("sweep", job, "--out", "out"):
+    for command in ("import", "torchtitan", job), ("sweep", job, "--out", "out"):
         error = checkout.refused(*command)
         assert "E116 this is a toy job" in error and f"simtrain import toy {job}" in error
     assert "this is a scenario, not a toy job" in checkout.refused(

@@ -23,7 +23,7 @@ Locate = Callable[[int, int], Location]
 _TAG = "tag:yaml.org,2002:"
 _MAX_DIGITS = 400
 # "\\ud800" in quotes: Python accepts it as text, but it cannot be encoded.
-_SURROGATE = re.compile("[\ud800-\udfff]")
+SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class CoreResolver(VersionedResolver):
@@ -84,6 +84,15 @@ def _constructed(kind: str, text: str) -> Any:
     return _PLAIN_SCALARS[kind][1](text)
 
 
+def scalar_of(text: str) -> Any:
+    """Return the value of an unquoted scalar.
+
+    Raises:
+        ValueError: a number is too long or too large; the text says so, without the number.
+    """
+    return _constructed(_kind_of(text), text)
+
+
 class _Builder:
     """Walks a node tree once and collects data, positions and problems."""
 
@@ -115,7 +124,7 @@ class _Builder:
         return self._refuse_tag(node)
 
     def _scalar(self, node: ScalarNode) -> Any:
-        if _SURROGATE.search(node.value):
+        if SURROGATE.search(node.value):
             message, fix = (
                 "half of a surrogate pair",
                 "the character itself, or \\U and eight digits",

@@ -18,9 +18,12 @@ from ruamel.yaml.reader import ReaderError
 
 from simtrain.base.strict_yaml.core_schema import CoreResolver, Locate, build
 from simtrain.base.strict_yaml.document import Document
+from simtrain.base.strict_yaml.json_text import read_json
 from simtrain.errors import InputError, Location, Problem
 
 _MOST_NAMES = 10
+_MOST_BRACKETS = 100
+_BRACKET = re.compile(r"[][{}]")
 # Ten times the largest profile; the slowest YAML of this size takes seconds to parse.
 MOST_BYTES_OF_YAML = 256 << 10
 # Line breaks of YAML 1.2 and of ruamel's line counter.
@@ -56,6 +59,9 @@ def _parsed(text: str, file: str) -> Document:
         source_line = lines[line] if line < len(lines) else ""
         return Location(file, line + 1, column + 1, source_line)
 
+    _refuse_nesting(text, locate)
+    if document := read_json(text, locate):
+        return Document(*document)
     node = compose(text, locate)
     if node is None:
         raise InputError.of(
@@ -78,6 +84,7 @@ def compose(text: str, locate: Locate) -> Node | None:
     Raises:
         InputError: broken YAML, several documents.
     """
+    _refuse_nesting(text, locate)
     yaml = YAML(typ="safe", pure=True)
     yaml.Resolver = CoreResolver
     try:
@@ -95,6 +102,16 @@ def compose(text: str, locate: Locate) -> Node | None:
         # Python refuses the character number of an escape such as \U99999999.
         raise InputError.of("E106", f"broken YAML: {error}", locate(0, 0), "correct it") from error
     return node
+
+
+def _refuse_nesting(text: str, locate: Locate) -> None:
+    """Refuse brackets that are nested deeply: parsing takes time with their number's square."""
+    depth = 0
+    for bracket in _BRACKET.finditer(text):
+        depth += 1 if bracket[0] in "[{" else -1
+        if depth > _MOST_BRACKETS:
+            place = _place_of_index(text, bracket.start(), locate)
+            raise InputError.of("E106", "nested too deeply to read", place, "flatten it")
 
 
 def _broken(error: MarkedYAMLError, locate: Locate) -> Problem:

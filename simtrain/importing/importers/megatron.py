@@ -11,7 +11,6 @@ from simtrain.importing.importers.importer import Importer
 
 if TYPE_CHECKING:
     from simtrain.importing.draft import Draft
-    from simtrain.scenario import Scenario
 
 
 class Megatron(Importer):

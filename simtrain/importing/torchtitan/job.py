@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from simtrain.base.file_kinds import refuse_other_kinds
-from simtrain.base.strict_yaml import as_scalar, leaves, read_text
+from simtrain.base.file_kinds import text_of_kind
+from simtrain.base.strict_yaml import as_scalar, leaves
 from simtrain.errors import InputError, Location
 from simtrain.importing.draft import Draft
 from simtrain.importing.importers.torchtitan import Torchtitan
@@ -88,8 +88,7 @@ class JobDraft(Draft):
 
 def _settings(file: str) -> dict[str, Setting]:
     """Return the keys of a job as `section.key`."""
-    text = read_text(Path(file))
-    refuse_other_kinds(text, file, *Torchtitan.kinds)
+    text = text_of_kind(Path(file), *Torchtitan.kinds)
     try:
         if _DEEP.search(text):
             raise RecursionError  # tomllib takes the square of a key's sections

@@ -1,0 +1,208 @@
+"""DeepSpeed's JSON over the model of a config.json, of Megatron's arguments, or of a trainer."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simtrain.errors import InputError
+from simtrain.importing.deepspeed.mapping import import_deepspeed
+from simtrain.importing.megatron.mapping import import_megatron
+from simtrain.scenario import Scenario
+from tests.helpers.imported import written
+
+MODEL = {
+    "model_type": "llama",
+    "num_hidden_layers": 4,
+    "hidden_size": 512,
+    "intermediate_size": 1024,
+    "num_attention_heads": 8,
+    "vocab_size": 32000,
+    "max_position_embeddings": 2048,
+}
+ZERO = {"train_batch_size": 64, "train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": True}}
+ARGUMENTS = (
+    "--num-layers 4 --hidden-size 512 --num-attention-heads 8 --seq-length 2048 "
+    "--max-position-embeddings 2048 --micro-batch-size 2 --global-batch-size 64"
+)
+SCRIPT = f"""\
+#!/bin/bash
+#SBATCH --nodes=2
+STAGE=1
+config_json="./ds.$SLURM_JOB_ID.json"
+cat <<EOT > $config_json
+{{
+  "train_batch_size": 64,
+  "zero_optimization": {{
+    "stage": $STAGE,
+    "overlap_comm": true
+  }},
+  "fp16": {{"enabled": true}}
+}}
+EOT
+deepspeed --num_gpus 8 --num_nodes 2 pretrain_gpt.py {ARGUMENTS} --fp16 \\
+    --deepspeed --deepspeed_config $config_json --zero-stage $STAGE \\
+    --deepspeed-activation-checkpointing --checkpoint-activations
+"""
+TRAINER = """\
+deepspeed --num_gpus 4 train.py --model_name_or_path ./model --deepspeed ds.json \\
+    --bf16 --per_device_train_batch_size 2 --gradient_accumulation_steps 8 \\
+    --gradient_checkpointing True --max_seq_length 1024
+"""
+
+
+def config(*sections: dict[str, Any]) -> str:
+    """Write DeepSpeed's JSON and a model's config.json beside it; return the name of the JSON."""
+    written("config.json", json.dumps(MODEL))
+    merged: dict[str, Any] = {}
+    for section in sections:
+        merged |= section
+    return written("ds.json", json.dumps(merged, indent=2))
+
+
+def imported(*sections: dict[str, Any], gpus: int | None = 16) -> Scenario:
+    return import_deepspeed(config(*sections), gpus=gpus)[0]
+
+
+def zero(**keys: Any) -> dict[str, Any]:
+    return {"zero_optimization": keys}
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_a_zero_stage_is_that_of_the_scenario(stage: int) -> None:
+    scenario = imported({**ZERO, "bf16": {}, "fp16": {"enabled": True}}, zero(stage=stage))
+    assert scenario.memory.zero_stage == stage
+    assert scenario.precision.gradients == "fp16"
+    # Only stage 3 overlaps reductions by default.
+    assert scenario.overlap.data_parallel == (stage == 3)
+    assert (scenario.parallelism.data, scenario.batch.micro, scenario.batch.global_) == (16, 2, 64)
+
+
+def test_bf16_without_zero_shards_the_optimizer_states() -> None:
+    scenario = imported(ZERO)
+    assert (scenario.memory.zero_stage, scenario.precision.gradients) == (1, "fp32")
+    assert imported(ZERO, zero(stage=2)).precision.gradients == "bf16"
+    types = {"data_types": {"grad_accum_dtype": "fp32"}}
+    assert imported(ZERO, zero(stage=2), types).precision.gradients == "fp32"
+
+
+@pytest.mark.parametrize(
+    ("keys", "field", "value"),
+    [
+        (zero(stage=2, offload_optimizer={"device": "cpu"}), "memory.offload_optimizer", True),
+        (zero(stage=2, offload_optimizer={"device": "none"}), "memory.offload_optimizer", False),
+        (zero(stage=2, cpu_offload=True), "memory.offload_optimizer", True),
+        (zero(stage=2, overlap_comm=True), "overlap.data_parallel", True),
+        (zero(stage=3, zero_hpz_partition_size=8), "memory.reshard_after_forward", 8),
+        (zero(stage=3, mics_shard_size=8), "memory.shard_over", 8),
+        ({"zero_optimization": True}, "memory.zero_stage", 1),
+        ({"tensor_parallel": {"autotp_size": 2}}, "parallelism.tensor", 2),
+        ({"bf16": {}, "bfloat16": {"enabled": True}}, "precision.compute", "bf16"),
+        ({"bf16": {"enabled": False}}, "precision.compute", "fp32"),
+    ],
+)
+def test_a_key_sets_a_field(keys: dict[str, Any], field: str, value: object) -> None:
+    scenario = imported(ZERO, keys)
+    section, name = field.split(".")
+    assert getattr(getattr(scenario, section), name) == value
+
+
+@pytest.mark.parametrize(
+    ("batch", "gpus", "expected"),
+    [
+        # (micro, global, replicas): all sequences are micro x accumulation x replicas.
+        ((64, 2, None), 16, (2, 64, 16)),
+        ((64, None, 4), 8, (2, 64, 8)),
+        ((64, None, None), 8, (8, 64, 8)),
+        ((None, 2, 4), 8, (2, 64, 8)),
+        ((None, 2, None), 8, (2, 16, 8)),
+        ((64, 2, 4), None, (2, 64, 8)),
+    ],
+)
+def test_the_batch_follows_from_two_of_three_sizes(
+    batch: tuple[int | None, ...], gpus: int | None, expected: tuple[int, ...]
+) -> None:
+    names = "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"
+    keys = {name: size for name, size in zip(names, batch, strict=True) if size}
+    scenario = imported({"fp16": {"enabled": True}, **keys}, gpus=gpus)
+    sizes = scenario.batch.micro, scenario.batch.global_, scenario.parallelism.data
+    assert sizes == expected
+
+
+def test_what_is_not_modelled_is_listed_with_its_effect() -> None:
+    keys = zero(stage=3, offload_param={"device": "cpu"}, stage3_max_live_parameters=1e8)
+    _, text = import_deepspeed(config(ZERO, keys), gpus=16)
+    assert "zero_optimization.offload_param.device cpu, line 10: parameters on the host" in text
+    assert "stage3_max_live_parameters" in text
+    _, text = import_deepspeed(config(ZERO, zero(stage=3, stage3_max_live_parameters=1e9)), gpus=16)
+    assert "not modelled" not in text
+
+
+@pytest.mark.parametrize(
+    ("keys", "gpus", "code", "part"),
+    [
+        ({"zero_optimisation": {"stage": 2}}, 16, "E871", "did you mean zero_optimization"),
+        (zero(stage=4), 16, "E872", "must be 0, 1, 2 or 3"),
+        (zero(stage=1, offload_optimizer={"device": "gpu"}), 16, "E872", "cpu, nvme or none"),
+        ({"bf16": {"enabled": 1}}, 16, "E872", "write true or false"),
+        ({"fp16": {"enabled": True}}, 16, "E872", "disable one"),
+        ({"train_batch_size": 1.5}, 16, "E872", "whole number"),
+        ({"train_batch_size": 65}, 16, "E872", "write a multiple of 16"),
+        ({"gradient_accumulation_steps": 3}, 16, "E872", "write 96"),
+        ({"data_types": {"grad_accum_dtype": "int8"}}, 16, "E872", "fp32, fp16 or bf16"),
+        (zero(stage=2), None, "E881", "add --gpus 8"),
+    ],
+)
+def test_a_wrong_key_is_an_error(
+    keys: dict[str, Any], gpus: int | None, code: str, part: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        import_deepspeed(config(ZERO, keys), gpus=gpus)
+    assert caught.value.problems[0].code == code
+    assert part in str(caught.value)
+
+
+def test_a_script_that_writes_its_json_is_read_with_it() -> None:
+    scenario, text = import_deepspeed(written("train.slurm", SCRIPT))
+    assert (scenario.memory.zero_stage, scenario.parallelism.data) == (1, 16)
+    assert scenario.overlap.data_parallel and scenario.recompute.strategy == "full"
+    assert scenario.software.stack == "deepspeed_2022"
+    assert (
+        "zero_stage: 1                   # zero_optimization.stage, line 9 of train.slurm" in text
+    )
+    assert import_megatron("train.slurm")[0] == scenario
+
+
+def test_json_beside_a_script_is_read_and_names_it() -> None:
+    script = SCRIPT.replace("cat <<EOT > $config_json", "cat <<EOT > other.json")
+    written("train.slurm", script.replace('"./ds.$SLURM_JOB_ID.json"', "ds.json"))
+    _, text = import_megatron("train.slurm", ignore_unknown=True)
+    assert "--deepspeed_config ds.json, line 16: the file is not beside the script" in text
+    Path("ds.json").write_text(json.dumps(zero(stage=1, overlap_comm=True)), "utf-8")
+    assert import_megatron("train.slurm")[0].overlap.data_parallel
+    assert import_deepspeed("ds.json")[0] == import_megatron("train.slurm")[0]
+
+
+def test_a_script_of_a_trainer_fills_what_is_auto() -> None:
+    auto = "auto"
+    sizes = "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"
+    config({"bf16": {"enabled": auto}}, zero(stage=3), dict.fromkeys(sizes, auto))
+    Path("model").mkdir()
+    Path("config.json").rename("model/config.json")
+    scenario, text = import_deepspeed(written("train.sh", TRAINER))
+    assert (scenario.batch.micro, scenario.batch.global_, scenario.num_gpus) == (2, 64, 4)
+    assert scenario.recompute.strategy == "full" and scenario.model.seq_length == 1024
+    assert "compute: bf16                   # --bf16" in text
+    Path("model/config.json").unlink()
+    with pytest.raises(InputError, match=r"E881 the config of the model \./model is not"):
+        import_deepspeed("train.sh")
+
+
+def test_a_config_without_a_model_says_how_to_name_one() -> None:
+    config(ZERO)
+    Path("config.json").rename("other.json")
+    with pytest.raises(InputError, match=r"import deepspeed ds.json --model config.json"):
+        import_deepspeed("ds.json")
+    scenario, _ = import_deepspeed("ds.json", model="other.json", gpus=16)
+    assert scenario == imported(ZERO)
