@@ -21,7 +21,7 @@ class Block:
     def file_name(self) -> str | None:
         """File that a reader writes with this text. The first line names it."""
         if self.language == "json":
-            return "config.json"
+            return "config.json" if '"model_type"' in self.text else "ds_config.json"
         named = re.match(r"# ([\w.]+\.\w+)\n", self.text)
         return named[1] if named and self.language in _WRITTEN else None
 

@@ -49,6 +49,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("examples")
     (folder / "train.sh").write_text(GPT, "utf-8")
     (folder / "config.json").write_text(json.dumps(CONFIG), "utf-8")
+    (folder / "ds_config.json").write_text('{"train_batch_size": 64}', "utf-8")
     (folder / "job.toml").write_text(JOB, "utf-8")
     (folder / "runs.csv").write_text(RUNS, "utf-8")
     shutil.copy(find_profile("h100_sxm"), folder / "my_cluster.yaml")
