@@ -34,7 +34,8 @@ class Megatron(Importer):
         FileKind(
             "a shell script",
             re.compile(
-                r"\A#![^\n]*sh\b|^#SBATCH |^(?:torchrun|srun) |^export [A-Za-z_]\w*=", re.MULTILINE
+                r"\A#![^\n]*sh\b|^#SBATCH |^(?:torchrun|srun) |^(?:export [A-Za-z_]|[A-Z])\w*=",
+                re.MULTILINE,
             ),
             import_line(name),
         ),
