@@ -67,6 +67,7 @@ def modern_scenario(rng: random.Random) -> Values:
     if rng.random() < 0.25:
         _add_experts(rng, scenario)
     _add_modules(rng, scenario)
+    _save_ops(rng, scenario)
     _merge_passes(rng, scenario)
     scenario["software"] |= _software(rng, scenario)
     if rng.random() < 0.3:
@@ -225,6 +226,15 @@ def _recompute(rng: random.Random, split: Values, model: Values) -> Values:
     if policy["strategy"] in ("selective", "full") and split["pipeline"] > 1:
         policy |= _sometimes(rng, keep_microbatches=[1, "auto"])
     return policy
+
+
+def _save_ops(rng: random.Random, scenario: Values) -> None:
+    """Draw recompute by op in stacks that have it, in place of none."""
+    stacks = "torchtitan", "torchtitan_compiled", "eager"
+    has_it = scenario["software"].get("stack") in stacks
+    if has_it and scenario["recompute"]["strategy"] == "none" and rng.random() < 0.7:
+        saved = [["products", "attention"], ["attention", "reduce_scatters", "projection"], []]
+        scenario["recompute"] = {"strategy": "ops"} | _sometimes(rng, saved_ops=saved)
 
 
 def _memory(

@@ -115,6 +115,7 @@ CASES: dict[str, tuple[Changes, Any]] = {
     "batch.global": ({}, 16),
     "recompute.strategy": ({}, "full"),
     "recompute.modules": ({"recompute": "selective"}, ["mlp"]),
+    "recompute.saved_ops": (FUSED | {"recompute": "ops", "software": "torchtitan"}, ["products"]),
     "recompute.method": (FULL | {"recompute.num_layers": 2}, "block"),
     "recompute.num_layers": (FULL, 2),
     "recompute.distribute": (FULL | TENSOR, True),

@@ -12,12 +12,13 @@ def stacks(request: Request) -> str:
     """Return a table of all entries of all stacks."""
     names = [*FIRST, *(name for name in reversed(list_stacks()) if name not in FIRST)]
     facts = [load_stack(name).facts for name in names]
-    return table(["entry", *names], [[f"`{e}`", *(_word(f[e]) for f in facts)] for e in facts[0]])
+    rows = [[f"`{e}`", *(_word(e, f[e]) for f in facts)] for e in facts[0]]
+    return table(["entry", *names], rows)
 
 
-def _word(value: bool | str | float | None) -> str:
+def _word(entry: str, value: bool | str | float | None) -> str:
     if isinstance(value, float):
-        return f"{value * 1e6:g} µs"
+        return f"{value * 1e6:g} µs" if entry == "host_issue" else f"{value:g}"
     return WORDS[value] if value is None or isinstance(value, bool) else str(value)
 
 

@@ -36,9 +36,10 @@ from simtrain.workload.optimizer import (
 from simtrain.workload.own_layers import check_own_layers
 from simtrain.workload.passes import Pass, PassOptions
 from simtrain.workload.recompute import SAVE_ALL
+from simtrain.workload.saved_ops import check_saved_ops
 from simtrain.workload.shard_groups import sharding_of
 from simtrain.workload.step_options import StepOptions
-from simtrain.workload.tape import Block, Context, ExpertGroups, Microbatch
+from simtrain.workload.tape import Block, Context, ExpertGroups, Microbatch, record
 from simtrain.workload.work import CollectiveKind
 
 Flags = NDArray[np.bool_]
@@ -87,6 +88,10 @@ class Plan:
             check_own_layers(layers, scenario.model.num_layers, microbatch_of(scenario, mesh))
             ends = (block for block in model.blocks if not block.is_unit)
             model = chunk_of([next(ends), *layers, *ends])
+        if scenario.recompute.strategy == "ops":
+            batch = microbatch_of(scenario, mesh)
+            units = (record(block, batch) for block, _ in model.runs if block.is_unit)
+            check_saved_ops(units, scenario.recompute.saved_ops)
         return cls(scenario, mesh, model, num_saved_per_stage)
 
     def __repr__(self) -> str:

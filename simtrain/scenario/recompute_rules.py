@@ -8,8 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from simtrain.scenario.recompute_section import DEFAULT_MODULES, MODULES, Module
+from simtrain.scenario.recompute_section import (
+    DEFAULT_MODULES,
+    DEFAULT_SAVED_OPS,
+    MODULES,
+    Module,
+)
 from simtrain.scenario.schema import Scenario
+from simtrain.scenario.software import stacks_with
 from simtrain.scenario.violation import Rule, Violation, registering, rule_against, rule_for_one_of
 
 _NOT_IN_FP8: set[Module] = {"layernorm", "moe_act"}
@@ -83,6 +89,31 @@ RECOMPUTE_RULES: list[Rule] = [
         what="Modules to recompute are listed with a strategy other than selective.",
         fix="Set recompute.strategy to selective, or remove recompute.modules.",
         example="recompute: {strategy: full, modules: [mlp]}",
+    ),
+    rule_for_one_of(
+        "E386",
+        "only recompute by op reads recompute.saved_ops",
+        {"recompute.strategy": ["ops"], "recompute.saved_ops": [DEFAULT_SAVED_OPS]},
+        fields=("recompute.saved_ops", "recompute.strategy"),
+        what="Ops to save are listed with a strategy other than ops.",
+        fix="Set recompute.strategy to ops, or remove recompute.saved_ops.",
+        example="recompute: {strategy: full, saved_ops: [attention]}",
+    ),
+    rule_against(
+        "E392",
+        "Megatron-LM checkpoints modules and layers; saving single ops is PyTorch's selective "
+        "activation checkpointing",
+        {
+            "recompute.strategy": ["selective", "full", "none"],
+            "software.stack": lambda scenario: stacks_with("checkpoints_ops", True),
+        },
+        lambda scenario: (
+            scenario.recompute.strategy == "ops" and not scenario.facts.checkpoints_ops
+        ),
+        "recompute.strategy is ops while software.stack is {scenario.software.stack}",
+        what="Recompute by op is set with a stack that checkpoints only modules or layers.",
+        fix="Set recompute.modules instead, or software to a stack of PyTorch such as torchtitan.",
+        example="recompute: ops",
     ),
     rule_against(
         "E348",

@@ -42,6 +42,10 @@ class Kernels:
         attention_speed: speed of fused attention relative to that kernel.
         norm_in_linear: a norm is part of the linear layer after it, if there is only one. Its
             kernel stays the same; recompute drops different tensors.
+        separate_projections: queries, keys and values have a product each, and so have gate and
+            values of a gated MLP. Their input is gathered once, by a collective of its own.
+        partitions_recompute: a compiler decides what recompute by op keeps: saved outputs that
+            nothing reads are freed. Otherwise they are cached until the backward pass.
         cross_entropy_fusion: kernels of a fused loss. Megatron-LM's own (native) hold logits and
             exponentials in fp32; Transformer Engine's (te) hold logits in the compute type.
     """
@@ -57,6 +61,8 @@ class Kernels:
     attention_speed: float = 1.0
     norm_in_linear: bool = False
     cross_entropy_fusion: CrossEntropyFusion = "native"
+    separate_projections: bool = False
+    partitions_recompute: bool = False
 
 
 PAPER_KERNELS = Kernels()
@@ -79,6 +85,8 @@ class Stack(Strict):
             no fp8.
         narrow_optimizer_states: Adam can hold its states in fewer than 32 bits.
         recompute_in_cuda_graphs: captured passes may recompute.
+        checkpoints_ops: recompute can save the outputs of single ops (PyTorch's selective
+            activation checkpointing).
         fully_shard: ZeRO stage 3 is PyTorch's fully_shard. Shards are the fp32 master weights,
             kernels copy into and out of the collectives' buffers, and in a pipeline gradients are
             reduced after the last backward pass.
@@ -107,6 +115,8 @@ class Stack(Strict):
     cross_entropy_fusion: Entry[CrossEntropyFusion]
     fused_gradient_accumulation: Entry[bool]
     norm_in_linear: Entry[bool]
+    separate_projections: Entry[bool]
+    partitions_recompute: Entry[bool]
     fused_optimizer: Entry[bool]
     attention_backend: Entry[AttentionBackend]
     in_place_cross_entropy: Entry[bool]
@@ -118,6 +128,7 @@ class Stack(Strict):
     fp8_library: Entry[Fp8Library]
     narrow_optimizer_states: Entry[bool]
     recompute_in_cuda_graphs: Entry[bool]
+    checkpoints_ops: Entry[bool]
     fully_shard: Entry[bool]
     torch_workspaces: Entry[CountOrZero]
     linear_workspaces: Entry[CountOrZero]
@@ -154,6 +165,7 @@ class Facts:
     fp8_library: Fp8Library
     narrow_optimizer_states: bool
     recompute_in_cuda_graphs: bool
+    checkpoints_ops: bool
     fully_shard: bool
     torch_workspaces: int
     linear_workspaces: int

@@ -159,7 +159,7 @@ def _of_microbatches(scenario: Scenario) -> Iterator[Changes]:
 def _of_memory(scenario: Scenario) -> Iterator[Changes]:
     """Yield what trades time for memory."""
     for strategy in get_args(Strategy):
-        if strategy not in ("auto", scenario.recompute.strategy):
+        if strategy not in ("auto", "optimal", scenario.recompute.strategy):
             yield {"recompute": strategy}
     for stage in range(4):
         if stage != scenario.memory.zero_stage:

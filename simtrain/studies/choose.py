@@ -1,4 +1,5 @@
-"""Choose the fastest recompute that fits in memory (`recompute: auto`, `keep_microbatches: auto`).
+"""Choose the fastest recompute that fits in memory (`recompute: auto`, `optimal`, and
+`keep_microbatches: auto`).
 
 Memory is computed first, and only variants that fit are simulated. If a strategy has several sizes,
 the smallest one that fits is searched: more recompute never needs more memory.
@@ -7,20 +8,28 @@ the smallest one that fits is searched: more recompute never needs more memory.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
 from simtrain.base.wording import Number, Sentence, joined_sentences, with_whole_numbers
+from simtrain.durations.model import DurationModel
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.memory.report import MemoryReport, memory_report
 from simtrain.iteration.plan import Plan
 from simtrain.scenario import RecomputePolicy, Scenario
-from simtrain.scenario.recompute_section import DEFAULT_MODULES
+from simtrain.scenario.recompute_rules import RECOMPUTE_RULES, absent_modules
+from simtrain.scenario.recompute_section import DEFAULT_MODULES, MODULES
 from simtrain.schedules import most_outstanding
 from simtrain.studies.most_that_fit import most_that_fit
+from simtrain.studies.op_sets import best_op_sets
 from simtrain.units import format_bytes, format_seconds
 
+_MORE_SETS = 4
+"""Sets of ops that are tried on either side of the first one that fits."""
+_SHOWN_TRIALS = 6
+"""Simulated trials in the description of a choice, the fastest ones."""
 FASTEST = "the fastest that fits"
 """The reason in a choice's description."""
 
@@ -94,12 +103,21 @@ class Choice(Generic[R]):
         fits = self.chosen.memory.fits
         reason = FASTEST if fits else "nothing fits, this needs the least memory"
         first = Sentence(self.chosen.words, f" ({reason})")
-        return joined_sentences("\n  ", [first, *(trial.line for trial in self.trials)])
+        fastest = sorted(
+            (trial for trial in self.trials if trial.run),
+            key=lambda trial: trial.run.iteration_time_s if trial.run else 0.0,
+        )[:_SHOWN_TRIALS]
+        shown = [trial for trial in self.trials if trial.run is None or trial in fastest]
+        lines = [trial.line for trial in shown]
+        if more := len(self.trials) - len(shown):
+            lines.append(Sentence(f"{more} slower ones"))
+        return joined_sentences("\n  ", [first, *lines])
 
 
 def is_open(scenario: Scenario) -> bool:
     """Whether part of the scenario's recompute is `auto`."""
-    return "auto" in (scenario.recompute.strategy, scenario.recompute.keep_microbatches)
+    policy = scenario.recompute
+    return policy.strategy in ("auto", "optimal") or policy.keep_microbatches == "auto"
 
 
 def choose(
@@ -120,7 +138,7 @@ def choose(
         simulate: runs a plan.
     """
     search: _Search[R] = _Search(scenario, profile, plan_of)
-    if (policy := scenario.recompute).strategy == "auto":
+    if (policy := scenario.recompute).strategy in ("auto", "optimal"):
         trials = tuple(search.strategies())
     else:
         trials = (search.keeping_most(policy),)
@@ -153,6 +171,9 @@ class _Search(Generic[R]):
             trials += [self.keeping_most(RecomputePolicy(strategy="selective"))]
             trials += self.smallest_block()
             trials += [self.keeping_most(RecomputePolicy(strategy="full"))]
+            if self.scenario.recompute.strategy == "optimal":
+                by_op = self.scenario.facts.checkpoints_ops
+                trials += self.op_sets() if by_op else self.module_sets()
         yield from trials
         if not any(trial.memory.fits for trial in trials):
             yield from map(self.trial, self.last_resorts())
@@ -180,6 +201,40 @@ class _Search(Generic[R]):
             fitting = [trial] if trial.memory.fits else fitting
         return fitting
 
+    def op_sets(self) -> list[Trial[R]]:
+        """Find the sets of saved ops that fit and run the least again, by bisection.
+
+        The sets are ordered by bytes, so that a set of fewer bytes needs less memory. Peaks also
+        depend on the tensors of one layer's backward pass; so some more sets are tried.
+        """
+        whole = self.trial(RecomputePolicy()).plan
+        sets = best_op_sets(whole, DurationModel(self.profile).seconds)
+
+        @functools.cache
+        def trial(number: int) -> Trial[R]:
+            return self.trial(RecomputePolicy(strategy="ops", saved_ops=sets[number].ops))
+
+        low, high = 0, len(sets)
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if trial(middle).memory.fits else (middle + 1, high)
+        near = range(max(0, low - _MORE_SETS), min(len(sets), low + _MORE_SETS))
+        trials = map(trial, near)
+        return [candidate for candidate in trials if candidate.memory.fits]
+
+    def module_sets(self) -> list[Trial[R]]:
+        """Find the sets of modules that are legal and fit."""
+        modules = [name for name in MODULES if name not in absent_modules(self.scenario)]
+        trials = []
+        for number in range(1, len(modules) + 1):
+            for chosen in itertools.combinations(modules, number):
+                policy = RecomputePolicy(strategy="selective", modules=chosen)
+                scenario = self.scenario.model_copy(update={"recompute": policy})
+                is_legal = not any(rule.check(scenario) for rule in RECOMPUTE_RULES)
+                if is_legal and self.trial(policy).memory.fits:
+                    trials.append(self.keeping_most(policy))
+        return trials
+
     def last_resorts(self) -> Iterator[RecomputePolicy]:
         """Policies that save less than one input per layer, by sharding or by longer units."""
         grid = self.scenario.parallelism
@@ -203,6 +258,7 @@ def policy_words(policy: RecomputePolicy) -> str:
     details = {
         f"modules {', '.join(policy.modules)}": policy.modules != DEFAULT_MODULES,
         f"the first {layers} of each chunk": policy.method == "block",
+        f"saving {', '.join(policy.saved_ops)}": policy.strategy == "ops",
         f"units of {layers}": policy.method == "uniform" and policy.num_layers > 1,
         "inputs distributed": policy.distribute,
     }

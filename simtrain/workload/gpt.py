@@ -21,6 +21,7 @@ from simtrain.workload.blocks import (
     add,
     attention,
     column_linear,
+    column_linears,
     dropout_add,
     experts,
     latent_attention,
@@ -140,8 +141,16 @@ class TransformerLayer:
     def _heads(self, tape: Tape, x: Tensor) -> Tensor:
         groups = self.groups or self.heads
         channels = self.channels or self.hidden // self.heads
-        width = (self.heads + 2 * groups) * channels
-        qkv = column_linear(tape, x, width, "QKV", "attention", bias=self.qkv_biases)
+        qkv: Tensor | tuple[Tensor, Tensor, Tensor]
+        if tape.microbatch.kernels.separate_projections:
+            sizes = {"query": self.heads, "key": groups, "value": groups}
+            columns = {name: number * channels for name, number in sizes.items()}
+            biases = dict.fromkeys(columns, self.qkv_biases)
+            query, key, value = column_linears(tape, x, columns, "attention", biases=biases)
+            qkv = query, key, value
+        else:
+            width = (self.heads + 2 * groups) * channels
+            qkv = column_linear(tape, x, width, "QKV", "attention", bias=self.qkv_biases)
         return attention(
             tape,
             qkv,
@@ -164,6 +173,12 @@ class TransformerLayer:
     def _products(self, tape: Tape, x: Tensor) -> Tensor:
         """Record the two linear layers of the MLP and the activation between them."""
         gated, name = self.activation in _GATED, _ACTIVATIONS[self.activation]
+        if gated and tape.microbatch.kernels.separate_projections:
+            columns = {"gate": self.ffn, "up": self.ffn}
+            biases = dict.fromkeys(columns, self.biases)
+            gate, values = column_linears(tape, x, columns, "MLP", biases=biases)
+            y = activation(tape, (gate, values), name, gated=True, output_name=f"{name} output")
+            return row_linear(tape, y, "down", "MLP", bias=self.biases)
         up, down = ("gate and up", "down") if gated else ("h→4h", "4h→h")
         y = column_linear(
             tape,

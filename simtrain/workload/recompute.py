@@ -30,6 +30,7 @@ class RecomputeUnit:
         recomputes: saves only the input of the first layer, and runs all layers forward again
             before their backward passes. Otherwise each layer saves its tensors.
         regions: names of the regions that each layer recomputes if the unit does not.
+        saved_ops: ops whose outputs each layer saves with its input; None if not by op.
         distribute: each tensor-parallel rank saves 1/t of the input.
     """
 
@@ -37,6 +38,7 @@ class RecomputeUnit:
     num_layers: int
     recomputes: bool = False
     regions: frozenset[str] = frozenset()
+    saved_ops: tuple[str, ...] | None = None
     distribute: bool = False
 
     def block_recompute(self, layer: int) -> BlockRecompute:
@@ -44,7 +46,7 @@ class RecomputeUnit:
         if self.recomputes:
             saves_input = layer == self.first and not self.distribute
             return RECOMPUTE_FROM_INPUT if saves_input else RECOMPUTE_WHOLE
-        return BlockRecompute(self.regions)
+        return BlockRecompute(self.regions, saved_ops=self.saved_ops)
 
     @property
     def layers(self) -> range:
@@ -68,19 +70,21 @@ def recompute_units(policy: RecomputePolicy, num_layers: int) -> tuple[Recompute
     """Divide the layers of a chunk into units, first to last.
 
     Args:
-        policy: with the strategy "none", "selective" or "full"; "auto" is settled earlier.
+        policy: with a strategy other than "auto" and "optimal", which are settled earlier.
         num_layers: layers of the chunk.
     """
-    assert policy.strategy != "auto", "the strategy is chosen before passes are recorded"
+    is_settled = policy.strategy not in ("auto", "optimal")
+    assert is_settled, "the strategy is chosen before passes are recorded"
     is_full = policy.strategy == "full"
     is_uniform = is_full and policy.method == "uniform"
     size, regions = policy.num_layers if is_uniform else 1, _regions(policy)
+    saved_ops = policy.saved_ops if policy.strategy == "ops" else None
     units = []
     for first in range(0, num_layers, size):
         recomputes = is_uniform or (is_full and first < policy.num_layers)
         distributes = policy.distribute and recomputes
         number = min(size, num_layers - first)
-        units.append(RecomputeUnit(first, number, recomputes, regions, distributes))
+        units.append(RecomputeUnit(first, number, recomputes, regions, saved_ops, distributes))
     return tuple(units)
 
 

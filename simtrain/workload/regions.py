@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -22,11 +22,34 @@ Change = Callable[[Op], Op]
 
 @dataclass(frozen=True, eq=False)
 class Subgraph:
-    """A node, or the nodes of a recomputed region, which has subgraphs of its own."""
+    """A node, or the nodes of a recomputed region, which has subgraphs of its own.
+
+    Args:
+        nodes: in order.
+        region: the region; None for a single node.
+        subgraphs: of the region, in order.
+        kept: tensors that the region saves in addition to its inputs.
+        reruns: subgraphs that a recompute runs; None for all.
+        read: tensors that the backward pass reads, so that a recompute saves them even if the op
+            that saved them does not run again.
+    """
 
     nodes: tuple[Node, ...]
     region: Region | None = None
     subgraphs: tuple[Subgraph, ...] = ()
+    kept: Mapping[Tensor, None] = field(default_factory=dict)
+    reruns: tuple[Subgraph, ...] | None = None
+    read: Collection[Tensor] = ()
+
+    @property
+    def saved(self) -> dict[Tensor, None]:
+        """Tensors that a recomputed region saves: its inputs, and those that it keeps."""
+        return {**self.inputs, **self.kept}
+
+    @property
+    def recomputed(self) -> tuple[Subgraph, ...]:
+        """Subgraphs that a recompute runs."""
+        return self.subgraphs if self.reruns is None else self.reruns
 
     @cached_property
     def outputs(self) -> dict[Tensor, None]:
@@ -93,7 +116,7 @@ class TensorVersions:
     def within(self, subgraph: Subgraph) -> TensorVersions:
         """Return the versions inside a recomputed subgraph, which reads its saved inputs."""
         return TensorVersions(
-            self.recording, self.num_recomputes + 1, {x: self(x) for x in subgraph.inputs}
+            self.recording, self.num_recomputes + 1, {x: self(x) for x in subgraph.saved}
         )
 
     def use_recomputed(self, subgraph: Subgraph) -> None:
@@ -119,7 +142,7 @@ def run_forward(
     change: Change = lambda op: op,
     waiting_bytes: int = 0,
 ) -> tuple[int, ...]:
-    """Run subgraphs forward. Recomputed ones save only their inputs.
+    """Run subgraphs forward. Recomputed ones save only their inputs and what they keep.
 
     Args:
         order: receives the ops.
@@ -133,7 +156,7 @@ def run_forward(
     """
 
     def saved_of(subgraph: Subgraph) -> Change:
-        filter_saved = saving_only(subgraph.inputs) if subgraph.region else lambda op: op
+        filter_saved = saving_only(subgraph.saved) if subgraph.region else lambda op: op
         return lambda op: change(versions.saved(filter_saved(op)))
 
     ends = []
@@ -142,6 +165,9 @@ def run_forward(
         with order.transforming(saved_of(subgraph), waiting_bytes):
             for node in subgraph.nodes:
                 node.forward(order)
+                if order.position > first:
+                    made = [y for y in node.outputs if y in subgraph.kept]
+                    save(order, order.position - 1, map(versions, made))
         if subgraph.region and order.position > first:
             # The ops of the subgraph may not save all of its inputs.
             save(order, first, map(versions, subgraph.inputs))

@@ -28,6 +28,7 @@ from simtrain.workload.regions import (
     saving_too,
     subgraphs_of,
 )
+from simtrain.workload.saved_ops import layer_saving
 from simtrain.workload.tape import Block, Microbatch, Node, Recording, record
 
 BackwardKind = Literal["B", "I", "W"]
@@ -42,11 +43,14 @@ class BlockRecompute:
         regions: names of regions that save only their inputs and are recomputed.
         whole_block: the whole block is recomputed, and saves nothing or only its input.
         saves_input: with `whole_block`, it saves its input, as the first block of a unit.
+        saved_ops: it saves its input and the outputs of these ops (`workload.saved_ops`); None if
+            not by op.
     """
 
     regions: frozenset[str] = frozenset()
     whole_block: bool = False
     saves_input: bool = False
+    saved_ops: tuple[str, ...] | None = None
 
 
 NO_RECOMPUTE = BlockRecompute()
@@ -67,6 +71,15 @@ class BlockRun:
         """The recording of the forward pass."""
         return record(self.block, self.microbatch)
 
+    @property
+    def subgraphs(self) -> tuple[Subgraph, ...]:
+        """The nodes, in order, as recomputed subgraphs and single nodes."""
+        recording, block_recompute = self.recording, self.block_recompute
+        if block_recompute.saved_ops is None:
+            return subgraphs_of(recording.nodes, block_recompute.regions)
+        holds_unread = not self.microbatch.kernels.partitions_recompute
+        return (layer_saving(recording, block_recompute.saved_ops, holds_unread=holds_unread),)
+
 
 @functools.lru_cache(maxsize=4096)
 def forward_segment(run: BlockRun) -> Segment:
@@ -74,7 +87,7 @@ def forward_segment(run: BlockRun) -> Segment:
     recording, block_recompute = run.recording, run.block_recompute
     block_input, order = recording.block_input, IssueOrder(run.overlap)
     if not block_recompute.whole_block:
-        subgraphs = subgraphs_of(recording.nodes, block_recompute.regions)
+        subgraphs = run.subgraphs
         ends = run_forward(order, subgraphs, TensorVersions(recording))
         return _with_discards(order.segment(), subgraphs, ends)
     with order.transforming(saving_only({block_input} if block_recompute.saves_input else ())):
@@ -131,7 +144,7 @@ class _Backward:
 
     def __init__(self, run: BlockRun, kind: BackwardKind) -> None:
         self.recording, self.kind = run.recording, kind
-        self.subgraphs = subgraphs_of(run.recording.nodes, run.block_recompute.regions)
+        self.subgraphs = run.subgraphs
         self.order = IssueOrder(run.overlap, _WANTED[kind])
         self.held_gradients: dict[Tensor, Tensor] = {}
         """Saved gradients that are read after other nodes have run, by tensor."""
@@ -142,7 +155,19 @@ class _Backward:
     def segment(self) -> Segment:
         """Return the ops of all nodes, last node first."""
         self.run_backward(self.subgraphs, TensorVersions(self.recording))
+        if self.kind != "W":
+            self.free_unread()
         return self.order.segment()
+
+    def free_unread(self) -> None:
+        """Let the first op read what recompute by op has kept and no op reads."""
+        kept = [tensor for subgraph in self.subgraphs if subgraph.kept for tensor in subgraph.saved]
+        saved = self.order.saved_since(0)
+        ops = self.order.segment().ops if kept else ()
+        read = {tensor for op in ops for tensor in op.reads}
+        for tensor in kept:
+            if tensor not in saved and tensor not in read:
+                self.make_read(0, tensor)
 
     def run_backward(self, subgraphs: Sequence[Subgraph], versions: TensorVersions) -> None:
         """Run subgraphs backward, last first, and recompute what they have discarded."""
@@ -176,12 +201,17 @@ class _Backward:
         if subgraph.discarded_after:
             ready = [y for y in [subgraph.discarded_after] if not self.holds_gradient(y)]
         waiting_bytes = sum(tensor.num_bytes for tensor in ready)
-        ends = run_forward(self.order, subgraph.subgraphs, versions, _as_recompute, waiting_bytes)
+        reruns = subgraph.recomputed
+        ends = run_forward(self.order, reruns, versions, _as_recompute, waiting_bytes)
         if self.order.position == first:
             return
-        for inner, end in zip(subgraph.subgraphs, ends, strict=True):
-            if subgraph.discarded_after:
-                save(self.order, end - 1, [versions(y) for y in inner.outputs if y in used_later])
+        read = used_later if subgraph.discarded_after else subgraph.read
+        for inner, end in zip(reruns, ends, strict=True):
+            made = [versions(y) for y in inner.outputs if y in read]
+            save(self.order, max(first, end - 1), made)
+        for tensor in map(versions, subgraph.kept):
+            # Kept until the recompute, which reads it, has ended.
+            self.make_read(self.order.position - 1, tensor)
         saved = self.order.saved_since(first)
         for tensor in map(versions, subgraph.inputs):
             if tensor not in saved:

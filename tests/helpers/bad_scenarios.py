@@ -145,14 +145,14 @@ WRONG_VALUES = [
         "unknown recompute",
         adding("recompute: selectve\n"),
         ":9:12: E205",
-        "must be one of none, selective, full",
+        "must be one of none, selective, ops, full",
         "did you mean selective?",
     ),
     bad(
         "unknown key of recompute",
         adding("recompute: {strategy: full, layers: 2}\n"),
         ":9:29: E201",
-        "The keys of recompute are strategy, modules, method, num_layers, distribute, "
+        "The keys of recompute are strategy, modules, saved_ops, method, num_layers, distribute, "
         "keep_microbatches",
     ),
     bad("no recompute", adding("recompute:\n"), ":9:1: E205", "nothing written"),

@@ -164,7 +164,7 @@ def test_settings_of_the_command_line_win(tmp_path: pathlib.Path) -> None:
         ({"iteration_time_s": ""}, "neither a time nor a peak was measured"),
         ({"tp": "2.5"}, 'tp is "2.5", but must be a whole number from 1'),
         ({"sp": "perhaps"}, 'sp is "perhaps", but must be true or false'),
-        ({"recompute": "selective-op"}, "must be one of none, full, selective"),
+        ({"recompute": "selectiv"}, "must be one of none, full, selective, selective-op"),
         ({"zero_stage": "HSDP"}, 'zero_stage is "HSDP", but must be a stage from 0 to 3'),
         ({"gpus": "6", "tp": "4"}, "6 GPUs, but tensor x context x pipeline x data is 4"),
         ({"hardware": "a100-80g"}, "measured on a100-80g, whose profile is a100_sxm4_80gb"),

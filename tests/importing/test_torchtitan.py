@@ -9,6 +9,7 @@ from simtrain.errors import InputError
 from simtrain.importing.torchtitan.keys import MAPPED, MODELS, NOT_MODELLED, WITHOUT_EFFECT
 from simtrain.importing.torchtitan.mapping import import_torchtitan
 from simtrain.scenario import Scenario, load_scenario
+from simtrain.scenario.recompute_section import DEFAULT_SAVED_OPS
 from simtrain.schedules import interleaved
 from simtrain.studies.simulation import simulate_memory
 from tests.helpers.command_line import call
@@ -318,10 +319,11 @@ def test_context_parallelism_is_mapped() -> None:
         text_of(job.replace("= 2 ", "= 2\ncontext_parallel_rotate_method = 'x' "))
 
 
-def test_op_level_recompute_is_noted_as_not_modelled() -> None:
-    text = text_of(JOB.replace('"2"', '"op"'))
-    assert "# - activation_checkpoint.selective_ac_option op, line 23" in text
-    assert "strategy: none" in text
+def test_op_level_recompute_saves_every_second_product_and_attention() -> None:
+    policy = imported(JOB.replace('"2"', '"op"')).recompute
+    assert (policy.strategy, policy.saved_ops) == ("ops", DEFAULT_SAVED_OPS)
+    with pytest.raises(InputError, match="write op, or 2"):
+        text_of(JOB.replace('"2"', '"ops"'))
 
 
 def test_every_key_is_in_exactly_one_list() -> None:

@@ -59,6 +59,7 @@ def test_a_minimal_scenario_is_ten_lines_and_gets_the_documented_defaults() -> N
     assert scenario.recompute.model_dump() == {
         "strategy": "none",
         "modules": ("core_attention",),
+        "saved_ops": ("alternate_products", "attention", "reduce_scatters"),
         "method": "uniform",
         "num_layers": 1,
         "distribute": False,

@@ -132,7 +132,7 @@ _SCHEDULES = {name: name for name in NAMED} | {"1f1b-i": Interleaved.name}
 """Schedules by their names in tables, in lower case."""
 NOT_PRINTED = re.compile(r"not printed|recipe default", re.IGNORECASE)
 """Cells that say that their value is not known."""
-_RECOMPUTES = {"none": "none", "full": "full", "selective": "selective"}
+_RECOMPUTES = {"none": "none", "full": "full", "selective": "selective", "selective-op": "ops"}
 
 RUN_COLUMNS = (
     RunColumn(("layers", "num_layers", "n_layers"), _of("model.num_layers", integer)),

@@ -260,13 +260,12 @@ class _Mapping(JobDraft):
         if mode != "selective":
             self.set("recompute.strategy", mode, keys[0])
             return
-        if not str(option).isdecimal() or int(option) == 0:
-            self.set_because(
-                "recompute.strategy", "none", f"torchtitan's {mode} {option} is not modelled"
-            )
-            text = "recomputes all but attention and every second product: less memory"
-            self.note(self.setting(keys[1]), text)
+        if option == "op":
+            detail = "saves every second product, attention and reduce-scatters"
+            self.set("recompute.strategy", "ops", *keys, detail=detail)
             return
+        if not str(option).isdecimal() or int(option) == 0:
+            raise self.wrong(keys[1], "is no option of selective checkpointing", "write op, or 2")
         every = int(option)
         layers: int = self.data["model"]["num_layers"]
         chunks = self.pipeline * self.data["parallelism"].get("interleave", 1)

@@ -13,7 +13,12 @@ from simtrain.workload.blocks.exchange import (
 )
 from simtrain.workload.blocks.experts import ExpertMlp, experts
 from simtrain.workload.blocks.latent_attention import latent_attention
-from simtrain.workload.blocks.linear import column_linear, replicated_linear, row_linear
+from simtrain.workload.blocks.linear import (
+    column_linear,
+    column_linears,
+    replicated_linear,
+    row_linear,
+)
 from simtrain.workload.blocks.norm import norm
 from simtrain.workload.blocks.router import ExpertChoice
 from simtrain.workload.blocks.views import concat, concat_rows, copy, split, split_rows
@@ -30,6 +35,7 @@ __all__ = [
     "all_to_all",
     "attention",
     "column_linear",
+    "column_linears",
     "concat",
     "concat_rows",
     "copy",

@@ -11,7 +11,7 @@ from simtrain.workload.work import KernelFamily
 
 def activation(
     tape: Tape,
-    x: Tensor,
+    x: Tensor | tuple[Tensor, Tensor],
     name: str,
     *,
     gated: bool = False,
@@ -22,25 +22,27 @@ def activation(
     """Record an activation, which saves its input, and return its output.
 
     Args:
-        x: all tokens. With `gated`, gate and values side by side; the output has half the width.
+        x: all tokens. With `gated`, gate and values side by side, or two tensors; the output has
+            half the width.
         name: name of its kernels.
         gated: multiply the values by the activation of the gate.
         squared: squared ReLU.
         biased: name of the linear layer whose bias it adds; "" for none.
         output_name: name of the output.
     """
-    y = tape.tensor(output_name or f"{name} output", x.rows, x.width // (1 + gated))
+    inputs = x if isinstance(x, tuple) else (x,)
+    size, width = sum(part.num_bytes for part in inputs), sum(part.width for part in inputs)
+    y = tape.tensor(output_name or f"{name} output", inputs[0].rows, width // (1 + gated))
     if tape.microbatch.kernels.fused_activation:
         family = KernelFamily.SWIGLU if gated else KernelFamily.FUSED
-        read_bytes = x.num_bytes + y.num_bytes
-        forward: Ops = (elementwise(name, x.num_bytes, y.num_bytes, saves=(x,), family=family),)
-        backward: Ops = (gradient(name, read_bytes, x.num_bytes, reads=(x,), family=family),)
+        forward: Ops = (elementwise(name, size, y.num_bytes, saves=inputs, family=family),)
+        backward: Ops = (gradient(name, size + y.num_bytes, size, reads=inputs, family=family),)
     else:
         options = {"gated": gated, "biased": bool(biased), "squared": squared}
-        forward, backward = activation_kernels(tape, x, y, name, **options)
+        forward, backward = activation_kernels(tape, inputs, y, name, **options)
     deferred = 0
     if biased:
-        backward += (bias_gradient(biased, x),)
-        deferred = x.num_bytes
-    tape.record(name, (x,), (y,), forward, backward, deferred_gradient_bytes=deferred)
+        backward += (bias_gradient(biased, inputs[0]),)
+        deferred = size
+    tape.record(name, inputs, (y,), forward, backward, deferred_gradient_bytes=deferred)
     return y

@@ -32,7 +32,7 @@ CORE_ATTENTION = "core_attention"
 
 def attention(
     tape: Tape,
-    qkv: Tensor,
+    qkv: Tensor | tuple[Tensor, Tensor, Tensor],
     head_size: int,
     num_groups: int | None = None,
     *,
@@ -45,7 +45,7 @@ def attention(
     """Record causal self-attention of this rank's heads.
 
     Args:
-        qkv: all tokens; queries, keys and values side by side.
+        qkv: all tokens; queries, keys and values side by side in one tensor, or three tensors.
         head_size: channels of a head.
         num_groups: key heads and value heads on this rank; None for as many as query heads.
         fused: one kernel instead of five.
@@ -58,18 +58,23 @@ def attention(
     Returns:
         The output, as wide as the queries.
     """
-    heads = qkv.width // head_size
+    parts = qkv if isinstance(qkv, tuple) else (qkv,)
+    heads = sum(part.width for part in parts) // head_size
     groups = heads // 3 if num_groups is None else num_groups
     heads -= 2 * groups
-    query_key = tape.tensor("query and key", qkv.rows, (heads + groups) * head_size)
-    value = tape.tensor("value", qkv.rows, groups * head_size, storage=query_key.storage)
-    join_views(tape, qkv, (query_key, value), "query, key and value")
+    if isinstance(qkv, tuple):
+        *query_key, value = qkv
+    else:
+        joined = tape.tensor("query and key", qkv.rows, (heads + groups) * head_size)
+        value = tape.tensor("value", qkv.rows, groups * head_size, storage=joined.storage)
+        join_views(tape, qkv, (joined, value), "query, key and value")
+        query_key = [joined]
     if head_norm:
-        query_key = head_norms(tape, query_key, heads, groups, head_norm)
+        query_key = [head_norms(tape, tuple(query_key), heads, groups, head_norm)]
     if rope:
-        query_key = rotary(tape, query_key, heads, groups)
+        query_key = [rotary(tape, tuple(query_key), heads, groups)]
     core = AttentionCore(tape, heads, groups, head_size, head_size, window)
-    return core_attention(core, (query_key,), value, fused=fused, drops_out=drops_out)
+    return core_attention(core, tuple(query_key), value, fused=fused, drops_out=drops_out)
 
 
 def core_attention(

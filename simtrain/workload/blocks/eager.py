@@ -85,15 +85,25 @@ def softmax_kernels(scores: Tensor, y: Tensor, mask_bytes: int) -> tuple[Ops, Op
 
 
 def activation_kernels(
-    tape: Tape, x: Tensor, y: Tensor, name: str, *, gated: bool, biased: bool, squared: bool
+    tape: Tape,
+    inputs: tuple[Tensor, ...],
+    y: Tensor,
+    name: str,
+    *,
+    gated: bool,
+    biased: bool,
+    squared: bool,
 ) -> tuple[Ops, Ops]:
-    """Return the kernels of a bias, an activation, and a gate or a square, one each per pass."""
-    whole, part = x.num_bytes, y.num_bytes
+    """Return the kernels of a bias, an activation, and a gate or a square, one each per pass.
+
+    `inputs` is one tensor, or the gate and the values.
+    """
+    whole, part = sum(x.num_bytes for x in inputs), y.num_bytes
     inner = tape.tensor(f"{name} before its product", y.rows, y.width)
-    kept = () if biased else (x,)
+    kept = () if biased else inputs
     forward = []
     if biased:
-        forward = [elementwise(f"{name} bias", whole, whole, saves=() if squared else (x,))]
+        forward = [elementwise(f"{name} bias", whole, whole, saves=() if squared else inputs)]
     if gated:
         forward += [
             elementwise(f"{name} of gate", part, part, saves=(*kept, inner)),
@@ -102,9 +112,10 @@ def activation_kernels(
         backward = [
             _gradient(f"{name} values", 2 * part, part, reads=(inner,)),
             _gradient(f"{name} product", 2 * part, part, wait_bytes=part),
-            _gradient(f"{name} of gate", 2 * part, part, reads=(x,), wait_bytes=part),
-            _gradient(f"{name} join", whole, whole),
+            _gradient(f"{name} of gate", 2 * part, part, reads=inputs, wait_bytes=part),
         ]
+        if len(inputs) == 1:
+            backward.append(_gradient(f"{name} join", whole, whole))
     elif squared:
         # Both kernels of a squared ReLU save the output of the first.
         forward += [
@@ -119,7 +130,7 @@ def activation_kernels(
         ]
     else:
         forward.append(elementwise(name, part, part, saves=kept))
-        backward = [_gradient(name, 2 * part, part, reads=(x,))]
+        backward = [_gradient(name, 2 * part, part, reads=inputs)]
     return tuple(forward), tuple(backward)
 
 

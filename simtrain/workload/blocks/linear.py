@@ -10,9 +10,10 @@ inputs of all products are cast, gathered and saved in fp8.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from simtrain.errors import InputError
+from simtrain.workload.blocks.exchange import all_gather
 from simtrain.workload.blocks.linear_ops import LinearOps, operands
 from simtrain.workload.blocks.userbuffers import (
     NUM_SPLITS,
@@ -62,12 +63,7 @@ def column_linear(
         All tokens, outputs / t wide.
     """
     batch, num_ranks = tape.microbatch, tape.microbatch.tensor.num_ranks
-    if outputs % num_ranks:
-        message = (
-            f"{name} has {outputs} outputs, which {num_ranks} tensor-parallel ranks cannot share"
-        )
-        fix = f"write a multiple of {num_ranks}, such as {-(-outputs // num_ranks) * num_ranks}"
-        raise InputError.of("E507", message, fix=fix, reason="each rank has as many columns")
+    _check_outputs(outputs, num_ranks, name)
     read = operands(tape, x, name, in_fp8=in_fp8)
     ops = LinearOps(name, batch, batch.tokens, x.width, outputs // num_ranks, *read)
     y = tape.tensor(output_name or f"{name} output", batch.tokens, ops.outputs)
@@ -75,6 +71,67 @@ def column_linear(
     layer = _ColumnParallel(ops, x, y, label or name, adds_bias, has_userbuffers)
     parameters = _parameters(ops, bias=bias, tied=tied) if holds_weight else ()
     return ops.record(tape, x, y, (layer.forward, layer.backward), *parameters)
+
+
+def column_linears(
+    tape: Tape, x: Tensor, outputs: dict[str, int], label: str, *, biases: dict[str, bool]
+) -> tuple[Tensor, ...]:
+    """Record column-parallel linear layers of one input, each with products of its own.
+
+    Their input is gathered once, by a collective that nothing hides, and all of them save the
+    gathered input. Source: torchtitan's `PrepareModuleInput` before wq, wk, wv and before w1, w3.
+
+    Args:
+        x: this rank's tokens, of whole width.
+        outputs: columns of each whole weight by the name of its products, multiples of t (else
+            E507).
+        label: name of the collectives f and g.
+        biases: by the name of the products, whether the layer adds a bias.
+
+    Returns:
+        All tokens for each layer, outputs / t wide.
+    """
+    batch, num_ranks = tape.microbatch, tape.microbatch.tensor.num_ranks
+    whole = _replicated(tape, x, label)
+    alone = replace(batch, tensor=replace(batch.tensor, num_ranks=1, ranks_per_node=1))
+    alone = replace(alone, sequence_parallel=False)
+    results: list[Tensor] = []
+    for name, columns in outputs.items():
+        _check_outputs(columns, num_ranks, name)
+        saved, fp8, is_cast = operands(tape, whole, name)
+        sizes = batch.tokens, x.width, columns // num_ranks
+        # The compiler merges the casts of one input.
+        ops = LinearOps(name, alone, *sizes, saved, fp8, is_cast, casts_again=not results)
+        if fp8:
+            tape.fp8_copies.setdefault(whole, saved)
+        y = tape.tensor(f"{name} output", batch.tokens, ops.outputs)
+        layer = _ColumnParallel(ops, whole, y, name, biases[name], has_userbuffers=False)
+        parameters = _parameters(ops, bias=biases[name])
+        results.append(ops.record(tape, whole, y, (layer.forward, layer.backward), *parameters))
+    return tuple(results)
+
+
+def _replicated(tape: Tape, x: Tensor, label: str) -> Tensor:
+    """Record g or f: gather all tokens, or only sum the gradients of the tensor-parallel ranks."""
+    batch = tape.microbatch
+    if batch.tensor.num_ranks == 1:
+        return x
+    if batch.sequence_parallel:
+        return all_gather(tape, x, batch.tensor, f"{label} g")
+    y = tape.tensor(f"{label} input", x.rows, x.width, storage=x.storage)
+    work = CollectiveKind.ALL_REDUCE, x.num_bytes, batch.tensor
+    backward = (collective(f"{label} f", *work, Phase.INPUT_GRADIENT),)
+    tape.record(f"{label} f", (x,), (y,), (), backward)
+    return y
+
+
+def _check_outputs(outputs: int, num_ranks: int, name: str) -> None:
+    if outputs % num_ranks:
+        message = (
+            f"{name} has {outputs} outputs, which {num_ranks} tensor-parallel ranks cannot share"
+        )
+        fix = f"write a multiple of {num_ranks}, such as {-(-outputs // num_ranks) * num_ranks}"
+        raise InputError.of("E507", message, fix=fix, reason="each rank has as many columns")
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ class LinearOps:
         fp8: the recipe; None without fp8.
         is_cast: the norm before the layer has cast the input.
         copies: ranks that compute the same product.
+        casts_again: the weight gradient casts the input again, if the recipe saves it in bf16.
     """
 
     name: str
@@ -42,6 +43,7 @@ class LinearOps:
     fp8: Fp8Recipe | None
     is_cast: bool
     copies: int = 1
+    casts_again: bool = True
 
     @property
     def weights(self) -> int:
@@ -103,7 +105,7 @@ class LinearOps:
         each microbatch's gradients are reduced alone (`Microbatch.adds_gradients`).
         """
         batch, phase, name = self.microbatch, Phase.WEIGHT_GRADIENT, f"{self.name} weight gradient"
-        if self.fp8:
+        if self.fp8 and self.casts_again:
             yield from casts_again(batch, self.name, self.rows * self.inputs)
         adds = batch.adds_gradients and not self._fuses_sum
         once, buffer = self.weights * batch.element_bytes, self.weights * batch.gradient_bytes

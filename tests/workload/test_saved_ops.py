@@ -1,0 +1,195 @@
+"""Recompute by op: what a layer keeps and runs again, by hand, by laws and against PyTorch."""
+
+from functools import partial
+from itertools import chain
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simtrain.errors import InputError
+from simtrain.iteration.memory.working import pass_memory
+from simtrain.scenario import Scenario, check_scenario
+from simtrain.scenario.recompute_section import OP_KINDS
+from simtrain.workload.ops import Op, Phase, total_flops
+from simtrain.workload.record import record_pass
+from simtrain.workload.saved_ops import layer_tensors
+from simtrain.workload.tape import record
+from tests.helpers.dense_models import dense
+from tests.helpers.expert_models import moe
+from tests.helpers.toys import plan_of, scenario_with
+
+S, B, H, HEADS, GROUPS, FFN = 64, 2, 32, 4, 2, 48
+CHANNELS = H // HEADS
+LLAMA = {
+    "num_layers": 1,
+    "hidden_size": H,
+    "num_attention_heads": HEADS,
+    "num_query_groups": GROUPS,
+    "ffn_hidden_size": FFN,
+    "seq_length": S,
+    "vocab_size": 128,
+    "activation": "swiglu",
+    "normalization": "rms_norm",
+    "position_embedding": "rope",
+    "biases": False,
+    "hidden_dropout": 0,
+    "attention_dropout": 0,
+}
+TOKENS, KV, LOG_SUM_EXP = S * B, GROUPS * CHANNELS, 4 * S * B * HEADS
+
+
+def llama(stack: str = "torchtitan_compiled", **sections: Any) -> Scenario:
+    return scenario_with(
+        LLAMA, batch={"micro": B, "global": B}, software={"stack": stack}, **sections
+    )
+
+
+def saving(scenario: Scenario, *ops: str) -> Scenario:
+    return scenario.replace({"recompute": {"saved_ops": list(ops)}})
+
+
+def kept_bytes(scenario: Scenario) -> int:
+    return pass_memory(plan_of(scenario).layers_pass(1, "F")).remaining_bytes
+
+
+def ops_of(scenario: Scenario, kind: Any) -> list[Op]:
+    return [*record_pass(plan_of(scenario).layers_pass(1, kind)).ops]
+
+
+def again(scenario: Scenario, kind: Any = "B") -> list[Op]:
+    return [op for op in ops_of(scenario, kind) if op.phase is Phase.RECOMPUTE]
+
+
+def remaining_bytes(scenario: Scenario, kinds: str) -> int:
+    memories = [pass_memory(plan_of(scenario).layers_pass(1, kind)) for kind in kinds]  # type: ignore[arg-type]
+    return memories[-1].remaining_bytes
+
+
+def test_torchtitans_list_keeps_every_second_product_and_attention() -> None:
+    scenario = llama().replace({"recompute": "ops"})
+    # Input, queries (1st product), values (3rd), gate (5th), attention; down (7th) is not read.
+    kept = 2 * TOKENS * (H + H + KV + FFN + H) + LOG_SUM_EXP
+    assert kept_bytes(scenario) == kept
+    products = [op.name for op in again(scenario) if op.name in ("key", "projection", "up")]
+    assert products == ["key", "projection", "up"]
+    assert not {"query", "value", "gate", "down", "fused attention"} & {
+        op.name for op in again(scenario)
+    }
+
+
+def test_eager_checkpoints_also_keep_outputs_that_nothing_reads() -> None:
+    compiled, eager = (
+        llama(stack).replace({"recompute": "ops"})
+        for stack in ("torchtitan_compiled", "torchtitan")
+    )
+    assert kept_bytes(eager) - kept_bytes(compiled) == 2 * TOKENS * H  # the product "down"
+    assert remaining_bytes(eager, "B") == remaining_bytes(compiled, "B") == 0
+
+
+def test_a_layer_that_saves_no_op_keeps_its_input() -> None:
+    scenario = saving(llama())
+    assert kept_bytes(scenario) == 2 * TOKENS * H
+    full = scenario.replace({"recompute": "full"})
+    assert kept_bytes(full) == kept_bytes(scenario)
+    # Nothing reads the output of the last product: recompute stops before it.
+    (down,) = {op.name for op in again(full)} - {op.name for op in again(scenario)} - {"MLP sum"}
+    assert down == "down"
+
+
+def test_a_layer_that_saves_every_op_recomputes_nothing() -> None:
+    scenario = llama()
+    (block,) = [block for block, _ in plan_of(scenario).model.runs if block.is_unit]
+    tensors = layer_tensors(record(block, plan_of(scenario).microbatch))
+    every = saving(scenario, *frozenset().union(*tensors.names))
+    assert again(every) == []
+    assert kept_bytes(every) == kept_bytes(scenario)
+    assert [op.work for op in ops_of(every, "B")] == [op.work for op in ops_of(scenario, "B")]
+
+
+@settings(max_examples=25)
+@given(st.data(), st.one_of(dense(), st.just(moe())))
+def test_any_set_of_ops_runs_the_same_backward_pass_and_leaves_nothing(
+    data: st.DataObject, scenario: Scenario
+) -> None:
+    scenario = scenario.replace({"recompute": "none", "software": "torchtitan_compiled"})
+    blocks = [block for block, _ in plan_of(scenario).model.runs if block.is_unit]
+    layers = [layer_tensors(record(block, plan_of(scenario).microbatch)) for block in blocks]
+    words = sorted(frozenset(chain.from_iterable(chain(*layer.names) for layer in layers)))
+    some = saving(scenario, *data.draw(st.sets(st.sampled_from([*words, *OP_KINDS]))))
+    check_scenario(some)
+    assert remaining_bytes(some, "B") == 0
+    assert remaining_bytes(some, "IW") == 0
+    forward, back = ops_of(some, "F"), ops_of(some, "B")
+    assert total_flops(again(some)) <= total_flops(forward)
+    not_again = [op for op in back if op.phase is not Phase.RECOMPUTE]
+    assert total_flops(not_again) == total_flops(ops_of(scenario, "B"))
+
+
+def test_a_wrong_name_is_answered_with_the_nearest() -> None:
+    with pytest.raises(
+        InputError, match=r"(?s)no op of a layer is called 'gat'.*write 'gate'"
+    ) as error:
+        plan_of(saving(llama(), "gat"))
+    assert error.value.problems[0].code == "E509"
+
+
+@pytest.mark.slow
+def test_pytorch_runs_the_same_products_again() -> None:
+    import torch
+    from torch import nn
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils.checkpoint import (
+        CheckpointPolicy,
+        checkpoint,
+        create_selective_checkpoint_contexts,
+    )
+
+    product = torch.ops.aten.mm.default
+    attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+
+    class Layer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            sizes = {"q": H, "k": KV, "v": KV, "o": H, "gate": FFN, "up": FFN}
+            self.linear = nn.ModuleDict(
+                {name: nn.Linear(H, size, bias=False) for name, size in sizes.items()}
+                | {"down": nn.Linear(FFN, H, bias=False)}
+            )
+            self.norms = nn.ModuleList([nn.RMSNorm(H), nn.RMSNorm(H)])
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            linear, y = self.linear, self.norms[0](x)
+            q, k, v = (linear[name](y).view(B, S, -1, CHANNELS).transpose(1, 2) for name in "qkv")
+            y = nn.functional.scaled_dot_product_attention(
+                q * 2, k.repeat_interleave(2, 1), v.repeat_interleave(2, 1), is_causal=True
+            )
+            x = x + linear["o"](y.transpose(1, 2).reshape(B, S, H))
+            y = self.norms[1](x)
+            return x + linear["down"](nn.functional.silu(linear["gate"](y)) * linear["up"](y))
+
+    def policy(counts: dict[bool, int], context: Any, op: Any, *_: Any, **__: Any) -> Any:
+        saves = op == attention
+        if op == product:
+            counts[context.is_recompute] = counts.get(context.is_recompute, 0) + 1
+            saves = counts[context.is_recompute] % 2 == 1
+        return CheckpointPolicy.MUST_SAVE if saves else CheckpointPolicy.PREFER_RECOMPUTE
+
+    class Counts(TorchDispatchMode):
+        products = 0
+
+        def __torch_dispatch__(
+            self, op: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            self.products += op == product
+            return op(*args, **(kwargs or {}))
+
+    layer, x = Layer(), torch.randn(B, S, H, requires_grad=True)
+    contexts = partial(create_selective_checkpoint_contexts, partial(policy, {}))
+    y = checkpoint(layer, x, use_reentrant=False, context_fn=contexts)
+    with Counts() as counts:
+        y.sum().backward()
+    again_of_ours = [op.name for op in again(llama().replace({"recompute": "ops"}))]
+    ours = [name for name in again_of_ours if name in ("key", "projection", "up")]
+    assert counts.products == 2 * 7 + len(ours)  # both gradients of seven products
