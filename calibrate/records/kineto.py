@@ -11,15 +11,12 @@ ParamCommsUtils.hpp (arguments of collectives).
 
 from __future__ import annotations
 
-import bisect
-import gzip
 import json
 import math
 import re
 import statistics
-import zlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,12 +33,16 @@ from calibrate.records.schema import (
     Measurement,
     Timing,
 )
-from simtrain.errors import InputError, Location
+from simtrain.importing.traces.events import (
+    Event,
+    arguments_of,
+    duration_s,
+    no_trace,
+    read_events,
+)
+from simtrain.importing.traces.launches import LAUNCH_CATEGORIES, launching_ops
 
-_Event = Mapping[str, Any]
-_MOST_BYTES = 2 << 30
-_MOST_NESTED = 64
-"""Ops before a launch among which the one that encloses it is sought."""
+_CATEGORIES = {"kernel", "cpu_op", *LAUNCH_CATEGORIES}
 _TYPES = {"c10::BFloat16": "bf16", "c10::Half": "fp16", "float": "fp32"}
 _ELEMENT_BYTES = {"bfloat16": 2, "half": 2, "float": 4, "byte": 1, "char": 1, "double": 8}
 _PRODUCTS = {"aten::mm": 0, "aten::addmm": 1, "aten::bmm": 0, "aten::baddbmm": 1}
@@ -83,28 +84,28 @@ def read_trace(path: Path, gpus_per_node: int = 8) -> Trace:
     Raises:
         InputError: E726, it is no trace, or has no kernel of a GPU.
     """
-    document = _document(path)
-    events = [event for event in document["traceEvents"] if isinstance(event, dict)]
-    kernels = [event for event in events if event.get("cat") == "kernel" and _seconds(event)]
+    trace = read_events(path, _CATEGORIES)
+    events = trace.events
+    kernels = [event for event in events if event.get("cat") == "kernel" and duration_s(event)]
     if not kernels:
         reason = "it has no kernels: profile with ProfilerActivity.CUDA"
-        raise _no_trace(path, reason)
-    op_of = _launching_ops(events)
+        raise no_trace(path, reason)
+    op_of = launching_ops(events)
     times: dict[tuple[type[BaseModel], str], list[float]] = defaultdict(list)
     works: dict[tuple[type[BaseModel], str], dict[str, Any]] = {}
     left_out: dict[str, float] = defaultdict(float)
-    of_ops: dict[int, tuple[_Event, list[float]]] = {}
+    of_ops: dict[int, tuple[Event, list[float]]] = {}
     for kernel in kernels:
         if "nccl" in str(kernel.get("name", "")).lower():
-            collective = _collective(_arguments(kernel), gpus_per_node)
+            collective = _collective(arguments_of(kernel), gpus_per_node)
             if isinstance(collective, str):
-                left_out[collective] += _seconds(kernel)
+                left_out[collective] += duration_s(kernel)
             else:
-                _note(times, works, CollectiveRecord, collective, _seconds(kernel))
+                _note(times, works, CollectiveRecord, collective, duration_s(kernel))
         elif op := op_of(kernel):
-            of_ops.setdefault(id(op), (op, []))[1].append(_seconds(kernel))
+            of_ops.setdefault(id(op), (op, []))[1].append(duration_s(kernel))
         else:
-            left_out["kernels whose op is not in the trace"] += _seconds(kernel)
+            left_out["kernels whose op is not in the trace"] += duration_s(kernel)
     for op, seconds in of_ops.values():
         work = _work(op)
         if isinstance(work, str):
@@ -112,90 +113,9 @@ def read_trace(path: Path, gpus_per_node: int = 8) -> Trace:
         else:
             _note(times, works, *work, math.fsum(seconds))
     records = [*_records(times, works)]
-    return Trace(_header(document, records, gpus_per_node, path), tuple(records), dict(left_out))
-
-
-def _document(path: Path) -> dict[str, Any]:
-    try:
-        with path.open("rb") as file:
-            packed = file.read(2) == b"\x1f\x8b"
-        with (gzip.open if packed else open)(path, "rb") as stream:
-            content = stream.read(_MOST_BYTES + 1)
-        if len(content) > _MOST_BYTES:
-            raise _no_trace(path, f"it has more than {_MOST_BYTES >> 30} GiB")
-        document = json.loads(content)
-    except OSError as error:
-        raise _no_trace(path, error.strerror or str(error)) from error
-    except (ValueError, EOFError, RecursionError, zlib.error) as error:
-        raise _no_trace(path, f"it is no JSON: {error}") from error
-    if not isinstance(document, dict) or not isinstance(document.get("traceEvents"), list):
-        raise _no_trace(path, "it has no list traceEvents")
-    return document
-
-
-def _no_trace(path: Path, reason: str) -> InputError:
-    fix = "write one with torch.profiler.profile(record_shapes=True).export_chrome_trace"
-    return InputError.of("E726", "no trace to read", Location(str(path)), fix, reason)
-
-
-def _launching_ops(events: Sequence[_Event]) -> Callable[[_Event], _Event | None]:
-    """Return a function from a kernel to the innermost op that launched it.
-
-    Newer traces number both alike (`External id`). In older ones the op encloses the launch, which
-    has the kernel's `correlation`, on its thread.
-    """
-    ops = [event for event in events if event.get("cat") == "cpu_op"]
-    by_number = {_argument(op, "External id"): op for op in ops}
-    launches = {
-        _argument(event, "correlation"): event
-        for event in events
-        if event.get("cat") in ("cuda_runtime", "cuda_driver")
-    }
-    by_thread: dict[str, list[tuple[float, float, _Event]]] = defaultdict(list)
-    for op in ops:
-        if _seconds(op) and isinstance(op.get("ts"), int | float):
-            begin = float(op["ts"])
-            by_thread[repr(op.get("tid"))].append((begin, begin + op["dur"], op))
-    begins = {}
-    for thread, spans in by_thread.items():
-        spans.sort(key=lambda span: (span[0], -span[1]))
-        begins[thread] = [begin for begin, _, _ in spans]
-
-    def op_of(kernel: _Event) -> _Event | None:
-        """Return the op of a kernel; None if the trace does not have it."""
-        number = _argument(kernel, "External id")
-        correlation = _argument(kernel, "correlation")
-        if number != correlation and number in by_number:
-            return by_number[number]
-        launch = launches.get(correlation, {})
-        thread, time = repr(launch.get("tid")), launch.get("ts")
-        if thread not in by_thread or not isinstance(time, int | float):
-            return by_number.get(number)
-        spans = by_thread[thread]
-        # Of nested ops the last to begin is the innermost; few siblings end in between.
-        last = bisect.bisect_right(begins[thread], time)
-        before = reversed(spans[max(0, last - _MOST_NESTED) : last])
-        return next((op for _, end, op in before if end >= time), None)
-
-    return op_of
-
-
-def _arguments(event: Mapping[str, Any]) -> Mapping[str, Any]:
-    arguments = event.get("args")
-    return arguments if isinstance(arguments, dict) else {}
-
-
-def _argument(event: Mapping[str, Any], name: str) -> int | None:
-    number = _arguments(event).get(name)
-    return number if isinstance(number, int) else None
-
-
-def _seconds(event: Mapping[str, Any]) -> float:
-    """Duration of an event; 0 if it has none that a kernel can have."""
-    duration = event.get("dur")
-    if isinstance(duration, bool) or not isinstance(duration, int | float):
-        return 0.0
-    return duration * 1e-6 if 0 < duration < 1e12 else 0.0
+    return Trace(
+        _header(trace.header, records, gpus_per_node, path), tuple(records), dict(left_out)
+    )
 
 
 def _collective(arguments: Mapping[str, Any], gpus_per_node: int) -> dict[str, Any] | str:
@@ -223,7 +143,7 @@ def _is_count(value: Any) -> bool:
 
 def _work(op: Mapping[str, Any]) -> tuple[type[BaseModel], dict[str, Any]] | str:
     """Return what an op computes, or why it makes no record."""
-    name, arguments = str(op.get("name")), _arguments(op)
+    name, arguments = str(op.get("name")), arguments_of(op)
     shapes: Any = arguments.get("Input Dims")
     types: Any = arguments.get("Input type")
     attention = _ATTENTION.fullmatch(name)
@@ -307,14 +227,14 @@ def _timing(seconds: Sequence[float]) -> Timing:
 
 
 def _header(
-    document: Mapping[str, Any], records: Sequence[Measurement], gpus_per_node: int, path: Path
+    header: Mapping[str, Any], records: Sequence[Measurement], gpus_per_node: int, path: Path
 ) -> Header:
     """Describe the machine of a trace.
 
     Raises:
         InputError: E726, it does not say which device it is.
     """
-    devices, world = document.get("deviceProperties"), document.get("distributedInfo")
+    devices, world = header.get("deviceProperties"), header.get("distributedInfo")
     ranks: Any = world.get("world_size") if isinstance(world, dict) else None
     size = ranks if _is_count(ranks) else 1
     products = Counter(record.dtype for record in records if isinstance(record, GemmRecord))
@@ -335,4 +255,4 @@ def _header(
         )
     except (TypeError, KeyError, IndexError, ValidationError) as error:
         reason = "it does not say which device ran it (deviceProperties)"
-        raise _no_trace(path, reason) from error
+        raise no_trace(path, reason) from error

@@ -6,11 +6,14 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from simtrain.commands.output import CsvOption, MarkdownOption, Output, TableOption, show
+from simtrain.commands.progress import progress_bar
 from simtrain.commands.shared import (
     AllowOomOption,
     JsonOption,
@@ -19,6 +22,7 @@ from simtrain.commands.shared import (
     SeveralScenarios,
     all_overrides,
     emit,
+    refuse,
     simulate_with_status,
     status,
 )
@@ -51,6 +55,10 @@ def compare(
     overrides: SetOption = None,
     scale: ScaleOption = None,
     changes: ChangeOption = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="With traces: also write a page with both timelines."),
+    ] = None,
     as_json: JsonOption = False,
     as_csv: CsvOption = False,
     as_markdown: MarkdownOption = False,
@@ -64,11 +72,27 @@ def compare(
     up to it. --set applies to all scenarios. With a single scenario, only the effect of better
     hardware is shown.
 
+    Traces of PyTorch's profiler beside one scenario (files .json or .json.gz, or a folder, one rank
+    each) show where the real iteration loses time against the simulated one: by kind of kernels,
+    exposed communication, host gaps and bubble.
+
     Example: simtrain compare table5_175b_full table5_175b_present
+
+    Example: simtrain compare table5_175b_present trace.json.gz --out page.html
     """
+    from simtrain.importing.traces.files import is_trace
     from simtrain.views.compare import Comparison, compare_view
 
     output = Output(as_json, as_csv, as_markdown, table)
+    if traces := [name for name in scenarios if is_trace(Path(name))]:
+        refuse(
+            {"--change": changes, "--no-sensitivity": not sensitivity},
+            "has no effect beside traces",
+        )
+        names = [name for name in scenarios if name not in traces]
+        _compare_with_traces(names, traces, all_overrides(overrides, scale), out, output, allow_oom)
+        return
+    refuse({"--out": out}, "needs a trace", "use simtrain report, or name a trace")
     loaded = load_compared(scenarios, all_overrides(overrides, scale), changes or [])
     if len(loaded) == 1 and not sensitivity:
         message = "a single scenario with --no-sensitivity leaves nothing to show"
@@ -87,6 +111,45 @@ def compare(
         line = f"simtrain compare {shlex.quote(scenarios[0])} {words}"
         note = "--set applies to every scenario. Compare with the unchanged one"
         emit(f"{note}: {line}\n", sys.stderr)
+
+
+def _compare_with_traces(
+    scenarios: list[str],
+    traces: list[str],
+    overrides: list[str],
+    out: Path | None,
+    output: Output,
+    allow_oom: bool,
+) -> None:
+    """Print how the ranks of traces differ from a scenario, and write the page."""
+    from simtrain.base.output_folder import check_writable
+    from simtrain.importing.traces.files import trace_files
+    from simtrain.importing.traces.ranks import read_rank_traces
+    from simtrain.render.html.document import check_html_file, write_document
+    from simtrain.render.html.trace_report import trace_document
+    from simtrain.scenario import load_scenario
+    from simtrain.studies.real_trace.study import compare_with_traces
+    from simtrain.views.real_trace import trace_view
+
+    message = f"traces are compared with one scenario, not with {len(scenarios)}"
+    fix = "name one scenario before the traces"
+    refuse({"SCENARIO": len(scenarios) != 1}, message, fix)
+    if out:
+        check_html_file(out)
+        check_writable(out, "the page")
+    scenario = load_scenario(scenarios[0], overrides)
+    ranks = []
+    with progress_bar() as show_progress:
+        for file in (file for name in traces for file in trace_files(Path(name))):
+            ranks += read_rank_traces(file, partial(show_progress, f"reading {file.name}"))
+    result = simulate_with_status(scenario, allow_oom)
+    with status("comparing"):
+        comparison = compare_with_traces(result, ranks, scenarios[0])
+    show(output, comparison, lambda: trace_view(comparison), [scenario.cluster])
+    if out:
+        command = shlex.join(["simtrain", "compare", *scenarios, *traces])
+        write_document(trace_document(comparison, command), out)
+        emit(f"{out}\n", sys.stderr)
 
 
 def load_compared(

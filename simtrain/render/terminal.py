@@ -24,6 +24,7 @@ from simtrain.views.view import (
     Column,
     Facts,
     Heading,
+    LanesPicture,
     Part,
     Row,
     SchedulePicture,
@@ -62,7 +63,7 @@ def terminal_page(view: View, width: int | None = None) -> Group:
 
 def _stands_apart(part: Part) -> bool:
     # A timeline ends with its own empty line, because files and pipes get none.
-    return not isinstance(part, Sentences | Verdict | Heading | TimelinePicture)
+    return not isinstance(part, Sentences | Verdict | Heading | TimelinePicture | LanesPicture)
 
 
 @functools.singledispatch
@@ -114,6 +115,11 @@ def _(part: Verdict, width: int | None) -> RenderableType:
 @_drawn.register
 def _(part: TimelinePicture, width: int | None) -> RenderableType:
     return TimelineStrip(part.result)
+
+
+@_drawn.register
+def _(part: LanesPicture, width: int | None) -> RenderableType:
+    return Group()  # only a page has the room
 
 
 @_drawn.register

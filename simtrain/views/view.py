@@ -11,6 +11,7 @@ from simtrain.views.kinds import Kind
 if TYPE_CHECKING:
     from simtrain.iteration.report.result import Result
     from simtrain.schedules import Schedule
+    from simtrain.studies.real_trace.lanes import Lane
 
 Style = Literal["strong", "soft", "bad"]
 """A row that sums up others, matters less, or breaks a limit."""
@@ -165,7 +166,30 @@ class SchedulePicture:
     schedule: Schedule
 
 
-Part = Facts | Table | Heading | Sentences | Branch | Verdict | TimelinePicture | SchedulePicture
+@dataclass(frozen=True, slots=True)
+class LanesPicture:
+    """What ranks do over time, one above the other on the same scale.
+
+    Args:
+        lanes: of each rank, by what people call it.
+        end_s: where the scale ends.
+    """
+
+    lanes: Mapping[str, Sequence[Lane]]
+    end_s: float
+
+
+Part = (
+    Facts
+    | Table
+    | Heading
+    | Sentences
+    | Branch
+    | Verdict
+    | TimelinePicture
+    | SchedulePicture
+    | LanesPicture
+)
 
 
 @dataclass(frozen=True, slots=True)

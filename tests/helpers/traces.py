@@ -77,7 +77,7 @@ def read_chrome(data: dict[str, Any]) -> ReadTrace:
         elif one["ph"] == "M" and one["name"] == "thread_name":
             threads[one["pid"], one["tid"]] = one["args"]["name"]
     for one in events:
-        if one["ph"] == "M":
+        if one["ph"] == "M" or one["name"].startswith("ProfilerStep#"):
             continue
         rank, time = ranks[one["pid"]], round(one["ts"] * 1000)
         thread = rank, threads.get((one["pid"], one.get("tid", -1)), "")

@@ -8,6 +8,7 @@ from typing import Any
 
 from simtrain.base.wording import Sentence
 from simtrain.render.html.elements import Html, element, joined, number, scroll_box
+from simtrain.render.html.lanes import lanes_figure
 from simtrain.render.html.timeline import timeline_figure
 from simtrain.schedules import actions_of, time_slots
 from simtrain.views.view import (
@@ -16,6 +17,7 @@ from simtrain.views.view import (
     Column,
     Facts,
     Heading,
+    LanesPicture,
     Row,
     SchedulePicture,
     Sentences,
@@ -109,6 +111,11 @@ def _(part: Verdict, scope: str) -> Html:
 @_html.register
 def _(part: TimelinePicture, scope: str) -> Html:
     return timeline_figure(part.result)
+
+
+@_html.register
+def _(part: LanesPicture, scope: str) -> Html:
+    return lanes_figure(part)
 
 
 @_html.register

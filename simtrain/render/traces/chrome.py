@@ -14,7 +14,7 @@ from json.encoder import encode_basestring_ascii as quoted
 from typing import IO
 
 from simtrain.render.traces.events import TraceEvents
-from simtrain.render.traces.slices import THREADS, Kind, Slice
+from simtrain.render.traces.slices import HOST_THREAD, THREADS, Kind, Slice, nanoseconds
 
 _CATEGORIES = {
     Kind.KERNEL: "kernel",
@@ -59,9 +59,10 @@ def _of_stage(events: TraceEvents, stage: int) -> Iterator[str]:
         rank, "process_name", name=f"rank {rank} (node {node}, GPU {gpu}), stage {stage}"
     )
     yield _metadata(rank, "process_sort_index", sort_index=rank)
-    for thread in events.threads(stage):
+    for thread in sorted({HOST_THREAD, *events.threads(stage)}):
         yield _metadata(rank, "thread_name", thread, name=THREADS[thread])
         yield _metadata(rank, "thread_sort_index", thread, sort_index=thread)
+    yield _step(events, rank)
     for slice_ in events.slices(stage):
         yield _slice(
             slice_, rank, _CATEGORIES[slice_.kind], gpu if slice_.kind in _ON_GPU else None
@@ -86,6 +87,13 @@ def _of_stage(events: TraceEvents, stage: int) -> Iterator[str]:
             yield f'{head}{_microseconds(time)}, "args": {{"{unit}": {value}}}}}'
 
 
+def _step(events: TraceEvents, rank: int) -> str:
+    """Return the iteration as the profiler's schedule marks it on the host."""
+    whole_ns = int(nanoseconds(events.result.timeline.end_s).max())
+    step = Slice(HOST_THREAD, Kind.HOST_WORK, "ProfilerStep#0", 0, whole_ns, 0)
+    return _slice(step, rank, _CATEGORIES[step.kind], None)
+
+
 def _critical_path(events: TraceEvents) -> Iterator[str]:
     process = events.result.scenario.num_gpus  # one more than the last rank
     yield _metadata(process, "process_name", name="critical path")
@@ -96,12 +104,14 @@ def _critical_path(events: TraceEvents) -> Iterator[str]:
 
 def _slice(slice_: Slice, process: int, category: str, gpu: int | None) -> str:
     """Return the event of a slice as JSON. `gpu` is None for events outside GPU streams."""
-    thread, kind, name, start_ns, end_ns, number = slice_
+    thread, kind, name, start_ns, end_ns, number, collective = slice_
     if gpu is not None:
         name = _ON_GPU[kind] + name
     elif kind is Kind.LAUNCH:
         name = "cudaLaunchKernel"
     stream = "" if gpu is None else f'"device": {gpu}, "stream": {thread}, '
+    if collective is not None:
+        stream += '"Collective name": "{}", "Group size": {}, '.format(*collective)
     return (
         f'{{"ph": "X", "cat": "{category}", "name": {quoted(name)}, "pid": {process}, '
         f'"tid": {thread}, "ts": {_microseconds(start_ns)}, '

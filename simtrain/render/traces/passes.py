@@ -16,6 +16,7 @@ from simtrain.iteration.programs.parts import PassPart
 from simtrain.iteration.programs.pass_tasks import COMMUNICATION, COMPUTE, STREAMS
 from simtrain.iteration.programs.seconds import whole_pass
 from simtrain.iteration.report.result import Result
+from simtrain.iteration.report.stage_kernels import TracedPasses, times_in_pass
 from simtrain.render.traces.slices import PASS_THREADS, THREADS, Kind, Slice, nanoseconds
 from simtrain.render.traces.sums import KINDS, PassSums, Spans, sum_up
 from simtrain.workload.merged_passes import record_of
@@ -39,42 +40,12 @@ SUM_THREADS = sorted({thread for thread, _ in _SUMS.values()})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TracedPasses:
-    """The passes of an iteration: the cells of the schedule, then reductions after all passes.
-
-    Args:
-        first, last: [passes], first and last task. Buckets cut some passes into several tasks.
-        microbatches: [passes, 2], that of a pass, twice, or those of merged passes. A reduction
-            counts to the last microbatch.
-    """
-
-    first: Ints
-    last: Ints
-    microbatches: Ints
-
-    @classmethod
-    def of(cls, result: Result) -> TracedPasses:
-        """Return the passes of an iteration."""
-        tasks, schedule = result.iteration.tasks, result.plan.schedule
-        parts = [isinstance(part, PassPart) and part.kind == "R" for part in tasks.parts]
-        reductions = np.flatnonzero(np.array(parts)[tasks.part_of]).astype(np.int32)
-        cells = np.flatnonzero(~schedule.follows_merged)
-        ends = np.append(cells[1:], len(schedule.kind)) - 1
-        last = np.full((len(reductions), 2), schedule.num_microbatches - 1, np.int32)
-        of_cells = np.stack([schedule.microbatch[cells], schedule.microbatch[ends]], axis=1)
-        return cls(
-            np.concatenate([tasks.first[cells], reductions]),
-            np.concatenate([tasks.last[cells], reductions]),
-            np.concatenate([of_cells, last]),
-        )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class _Inside:
     """The inside of a pass: when it launches and runs its ops, their kinds, and their sums."""
 
     timeline: Timeline
     kinds: list[Kind]
+    collectives: list[tuple[str, int] | None]
     sums: PassSums
 
 
@@ -112,27 +83,22 @@ class PassSlices:
             yield from self._details(number) if self.detailed[number] else sums[number]
 
     def _details(self, number: int) -> Iterator[Slice]:
-        """Yield launches, kernels and collectives of a pass.
-
-        A pass that buckets cut may wait between its spans. Each op is shifted with the span in
-        which it ends.
-        """
+        """Yield launches, kernels and collectives of a pass."""
         timeline, first, last = self.result.timeline, self.passes.first, self.passes.last
         ops = slice(int(first[number]), int(last[number]) + 1)
         inside = self._inside_of(self._whole(self.result.iteration.tasks.part_of[ops.start]))
-        ends_s = np.cumsum(timeline.program.duration_s[ops])
-        begins_s = ends_s - timeline.program.duration_s[ops]
-        span = np.searchsorted(ends_s, inside.timeline.end_s * (1 - 1e-12))
-        shift_s = (timeline.start_s[ops] - begins_s)[np.minimum(span, len(ends_s) - 1)]
-        limits = nanoseconds(np.array([timeline.start_s[ops][0], timeline.end_s[ops][-1]]))
-        starts = np.clip(nanoseconds(inside.timeline.start_s + shift_s), *limits).tolist()
-        ends = np.clip(nanoseconds(inside.timeline.end_s + shift_s), *limits).tolist()
+        starts, ends = (
+            nanoseconds(times_s).tolist()
+            for times_s in times_in_pass(timeline, ops, inside.timeline)
+        )
         first_number, graph = self._first_number(number), inside.timeline.program.graph
         for task, stream in enumerate(graph.stream_of.tolist()):
             thread, name = THREADS.index(STREAMS[stream]), graph.name_of(task)
             kind = inside.kinds[task]
             # The tasks of an op are its launch and itself; both have the number of the op.
-            yield Slice(thread, kind, name, starts[task], ends[task], first_number + task // 2)
+            times, of_op = (starts[task], ends[task]), task // 2
+            collective = inside.collectives[of_op] if kind is Kind.COLLECTIVE else None
+            yield Slice(thread, kind, name, *times, first_number + of_op, collective)
 
     def _sums(self, passes: Ints, communication: list[int]) -> dict[int, list[Slice]]:
         """Return the sums of passes of a stage, by pass."""
@@ -174,11 +140,13 @@ class PassSlices:
         if whole not in self._inside:
             seconds = self.result.seconds
             pass_ = seconds.pass_of(whole)
-            kinds = [_kind_of(op) for op in record_of(pass_).ops]
+            ops = [*record_of(pass_).ops]
+            kinds = [_kind_of(op) for op in ops]
+            collectives = [_collective(op) for op in ops]
             timeline = seconds.machine.timeline(pass_)
             sums = PassSums.of(timeline.start_s[1::2], timeline.end_s[1::2], kinds)
             with_launches = [each for kind in kinds for each in (Kind.LAUNCH, kind)]
-            self._inside[whole] = _Inside(timeline, with_launches, sums)
+            self._inside[whole] = _Inside(timeline, with_launches, collectives, sums)
         return self._inside[whole]
 
     def _first_number(self, pass_number: int) -> int:
@@ -190,6 +158,12 @@ class PassSlices:
 def _name_of(part: PassPart) -> str:
     """Return the name of a pass, or of merged passes."""
     return _NAMES[part.kind] + (f" and {_NAMES[part.beside.kind]}" if part.beside else "")
+
+
+def _collective(op: Op) -> tuple[str, int] | None:
+    if isinstance(op.work, Collective):
+        return op.work.kind.value, op.work.group.num_ranks
+    return None
 
 
 def _kind_of(op: Op) -> Kind:

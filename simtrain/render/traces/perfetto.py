@@ -98,7 +98,7 @@ class _Writer:
                 from these transfers to the task.
         """
         add = self.trace.packet.add
-        for track, (thread, _, name, start_ns, end_ns, number) in slices:
+        for track, (thread, _, name, start_ns, end_ns, number, _) in slices:
             packet = add(trusted_packet_sequence_id=_SEQUENCE, timestamp=start_ns)
             event = packet.track_event
             event.type, event.track_uuid, event.name = self.begin, track, name

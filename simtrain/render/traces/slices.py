@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simtrain.engine.compiled import Floats
-from simtrain.iteration.programs.pass_tasks import STREAMS
+from simtrain.iteration.programs.pass_tasks import HOST, STREAMS
 
 Nanoseconds: TypeAlias = NDArray[np.int64]
 
@@ -25,7 +25,7 @@ GROUPS = (
 _OF_STAGE = [name for group in GROUPS for _, name in group]
 THREADS = (*_OF_STAGE, *STREAMS, "embedding", "model")
 """Threads of a rank by number: of its stage, inside passes, and shared by several stages."""
-STAGE_THREAD = THREADS.index(STAGE)
+STAGE_THREAD, HOST_THREAD = THREADS.index(STAGE), THREADS.index(HOST)
 PASS_THREADS = [THREADS.index(name) for name in STREAMS]
 SEND_THREADS = [number for number, name in enumerate(THREADS) if name.startswith(SENDS)]
 
@@ -56,6 +56,7 @@ class Slice(NamedTuple):
         thread: index into `THREADS`.
         number: task of the iteration, or a number above all tasks. A kernel and its launch share a
             number.
+        collective: what a collective inside a pass does, and on how many ranks; None for others.
     """
 
     thread: int
@@ -64,6 +65,7 @@ class Slice(NamedTuple):
     start_ns: int
     end_ns: int
     number: int
+    collective: tuple[str, int] | None = None
 
 
 class Arrow(NamedTuple):

@@ -16,10 +16,11 @@ from simtrain.engine.compiled import Flags
 from simtrain.errors import InputError, Location
 from simtrain.iteration.report.activities import check_selection
 from simtrain.iteration.report.result import Result, check_is_result
+from simtrain.iteration.report.stage_kernels import TracedPasses
 from simtrain.render.traces.chrome import write_chrome
 from simtrain.render.traces.events import TraceEvents
 from simtrain.render.traces.formats.registry import SUFFIXES, format_of
-from simtrain.render.traces.passes import PassSlices, TracedPasses
+from simtrain.render.traces.passes import PassSlices
 
 _OPTION = "--trace"
 _COMPRESSION = 3

@@ -107,7 +107,8 @@ def test_in_older_traces_the_op_encloses_the_launch(tmp_path: pathlib.Path) -> N
     ("content", "reason"),
     [
         (b"", "it is no JSON"),
-        (b"[]", "no list traceEvents"),
+        (b"{}", "no list traceEvents"),
+        (b"[]", "ProfilerActivity.CUDA"),
         (b"\x1f\x8bcut", "it is no JSON"),
         (json.dumps({"traceEvents": []}).encode(), "ProfilerActivity.CUDA"),
         (json.dumps({"traceEvents": EVENTS}).encode(), "which device ran it"),

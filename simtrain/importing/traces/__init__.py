@@ -1,0 +1,1 @@
+"""Traces of PyTorch's profiler (Kineto): events, the kernels of ranks, and their kinds."""

@@ -1,0 +1,79 @@
+"""What ranks do over time, one above the other: a drawing with a lane for each role."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from simtrain.render.html.elements import Html, element, legend, swatch
+from simtrain.studies.real_trace.lanes import Lane
+from simtrain.units import format_seconds
+from simtrain.views.view import LanesPicture
+
+_COLOURS = ("blue", "orange", "green", "vermillion", "sky", "purple", "yellow")
+_OTHERS = "var(--grey)"
+_WIDTH, _LANE, _TITLE, _GAP, _AXIS = 1000, 26, 20, 10, 26
+_MEANING = "A slice of time shows the kind of kernels that takes most of it."
+
+
+def lanes_figure(picture: LanesPicture) -> Html:
+    """Return the figure: the kinds that take most time have a colour each, the others are grey."""
+    colours = _colours(picture.lanes)
+    shapes: list[Html] = []
+    top = 0
+    for name, lanes in picture.lanes.items():
+        shapes.append(element("text", name, x="0", y=f"{top + 14}", class_="lane-title"))
+        top += _TITLE
+        for lane in lanes:
+            shapes += _lane(lane, top, picture.end_s, colours)
+            top += _LANE
+        top += _GAP
+    shapes += _axis(top, picture.end_s)
+    drawing = element(
+        "svg",
+        *shapes,
+        viewBox=f"0 0 {_WIDTH} {top + _AXIS}",
+        role="img",
+        aria_label=f"Timelines of {' and of '.join(picture.lanes)}",
+        style="width:100%;height:auto;font-size:12px;fill:currentColor",
+    )
+    entries = [(swatch(colour), kind) for kind, colour in colours.items()]
+    others = [(swatch(_OTHERS), "other kinds"), (swatch("var(--track)"), "idle")]
+    return element("figure", drawing, legend([*entries, *others]), data_meaning=_MEANING)
+
+
+def _colours(ranks: Mapping[str, Sequence[Lane]]) -> dict[str, str]:
+    seconds: Counter[str] = Counter()
+    for lanes in ranks.values():
+        for lane in lanes:
+            for span in lane.spans:
+                seconds[span.kind] += span.end_s - span.start_s  # type: ignore[assignment]
+    kinds = [kind for kind, _ in seconds.most_common(len(_COLOURS))]
+    return {kind: f"var(--{colour})" for kind, colour in zip(kinds, _COLOURS, strict=False)}
+
+
+def _lane(lane: Lane, top: int, end_s: float, colours: Mapping[str, str]) -> Iterator[Html]:
+    height = f"{_LANE - 4}"
+    size = {"y": f"{top}", "height": height}
+    yield element("rect", x="0", width=f"{_WIDTH}", style="fill:var(--track)", **size)
+    for span in lane.spans:
+        left, right = (_WIDTH * moment_s / end_s for moment_s in (span.start_s, span.end_s))
+        times = f"{format_seconds(span.start_s)} to {format_seconds(span.end_s)}"
+        yield element(
+            "rect",
+            element("title", f"{lane.name}: {span.kind}, {times}"),
+            x=f"{left:.2f}",
+            width=f"{right - left:.2f}",
+            style=f"fill:{colours.get(span.kind, _OTHERS)}",
+            **size,
+        )
+
+
+def _axis(top: int, end_s: float) -> Iterator[Html]:
+    for quarter in range(5):
+        x = _WIDTH * quarter / 4
+        anchor = "start" if quarter == 0 else "end" if quarter == 4 else "middle"
+        line = {"x1": f"{x}", "x2": f"{x}", "y1": f"{top - 4}", "y2": f"{top + 4}"}
+        yield element("line", style="stroke:currentColor", **line)
+        place = {"x": f"{x}", "y": f"{top + 18}", "text_anchor": anchor}
+        yield element("text", format_seconds(end_s * quarter / 4), **place)

@@ -1,0 +1,1 @@
+"""A trace of a real iteration beside the simulated one."""

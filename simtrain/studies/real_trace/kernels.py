@@ -1,0 +1,193 @@
+"""The kernels of a rank in an iteration, in the same form for a trace and for a simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from simtrain.engine.compiled import Flags, Floats, Ints
+from simtrain.importing.traces.kinds import (
+    ATTENTION,
+    COMBINE,
+    COPY,
+    DISPATCH,
+    KINDS,
+    OPTIMIZER,
+    OTHER,
+    PRODUCTS,
+    TRANSFER,
+    KernelKind,
+    Role,
+    kind_of_kernel,
+)
+from simtrain.importing.traces.ranks import RankTrace
+from simtrain.iteration.report.result import Result
+from simtrain.iteration.report.stage_kernels import stage_kernels
+from simtrain.studies.real_trace.iterations import TracedIteration
+from simtrain.workload.ops import Op, Phase
+from simtrain.workload.work import Collective, FusedAttention, Gemm, GroupedGemm
+
+_KIND_NAMED = {kind.name: kind for kind in KINDS}
+_REVERSED = {DISPATCH.name: COMBINE, COMBINE.name: DISPATCH}
+"""What the gradient of an exchange of tokens is."""
+
+
+class KernelWork(NamedTuple):
+    """What equal kernels do.
+
+    Args:
+        name: of the kernel or op.
+        kind: its kind.
+        group: ranks of its group; 0 if it has none, or the trace does not say it.
+    """
+
+    name: str
+    kind: KernelKind
+    group: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RankKernels:
+    """The kernels of a rank in an iteration, in order of start.
+
+    Args:
+        works: what different kernels do.
+        work: [kernels], index into `works`.
+        stream: [kernels], index into `streams`.
+        streams: names of streams.
+        start_s, end_s: [kernels], from the begin of the iteration.
+        launched_s: [kernels], when the host had launched it; NaN if nobody knows.
+        op: [kernels], the launching op if it is of the same kind; -1 for another.
+        iteration_s: time of the iteration.
+    """
+
+    works: Sequence[KernelWork]
+    work: Ints
+    stream: Ints
+    streams: Sequence[str]
+    start_s: Floats
+    end_s: Floats
+    launched_s: Floats
+    op: Ints
+    iteration_s: float
+
+    @property
+    def seconds(self) -> Floats:
+        """[kernels], their durations."""
+        return self.end_s - self.start_s
+
+    @property
+    def kinds(self) -> list[KernelKind]:
+        """The kinds that occur, in the order of `KINDS`, the unknown one last."""
+        used = {work.kind.name for work in self.used_works}
+        return [kind for kind in (*KINDS, OTHER) if kind.name in used]
+
+    def of_kind(self, kind: KernelKind) -> Flags:
+        """[kernels], whether each is of a kind."""
+        return self._where(lambda work: work.kind is kind)
+
+    def of_role(self, role: Role) -> Flags:
+        """[kernels], whether each has a role."""
+        return self._where(lambda work: work.kind.role is role)
+
+    @property
+    def is_head(self) -> Flags:
+        """[kernels], false for kernels that follow others of the same op: one op, one head."""
+        heads = np.ones(len(self.op), np.bool_)
+        seen: set[int] = set()
+        for place in np.flatnonzero(self.op >= 0).tolist():
+            number = int(self.op[place])
+            heads[place] = number not in seen
+            seen.add(number)
+        return heads
+
+    @property
+    def used_works(self) -> list[KernelWork]:
+        """What any of its kernels does."""
+        return [self.works[number] for number in np.unique(self.work).tolist()]
+
+    def _where(self, condition: Callable[[KernelWork], bool]) -> Flags:
+        return np.array([condition(work) for work in self.works], np.bool_)[self.work]
+
+
+def traced_kernels(trace: RankTrace, iteration: TracedIteration) -> RankKernels:
+    """Return the kernels of an iteration in a trace."""
+    kernels = [trace.kernels[place] for place in iteration.kernels]
+    work_of = [KernelWork(kernel.name, kernel.kind, kernel.group) for kernel in kernels]
+    works = dict.fromkeys(work_of)
+    places = {work: place for place, work in enumerate(works)}
+    streams = {kernel.stream: 0 for kernel in kernels}
+    stream_places = {stream: place for place, stream in enumerate(streams)}
+    times = np.array([kernel[4:7] for kernel in kernels], np.float64).reshape(-1, 3)
+    start_s, end_s, launched_s = (times.T - iteration.start_us) * 1e-6
+    if trace.is_host:
+        launched_s = start_s  # the host itself works, and is behind while it does not
+    return RankKernels(
+        [*works],
+        np.array([places[work] for work in work_of], np.int32),
+        np.array([stream_places[kernel.stream] for kernel in kernels], np.int32),
+        [*streams],
+        start_s,
+        end_s,
+        launched_s,
+        np.array([kernel.op for kernel in kernels], np.int32),
+        iteration.seconds,
+    )
+
+
+def simulated_kernels(result: Result, stage: int) -> RankKernels:
+    """Return the kernels of a stage in a simulated iteration."""
+    kernels = stage_kernels(result, stage)
+    works = [*map(_work_of, kernels.names, kernels.ops)]
+    different = [*dict.fromkeys(works)]
+    places = {work: place for place, work in enumerate(different)}
+    streams, stream = np.unique(kernels.stream, return_inverse=True)
+    order = np.argsort(kernels.start_s, kind="stable")
+    of_kernel = np.array([places[work] for work in works], np.int32)[kernels.kernel]
+    return RankKernels(
+        different,
+        of_kernel[order],
+        stream[order].astype(np.int32),
+        [str(number) for number in streams.tolist()],
+        kernels.start_s[order],
+        kernels.end_s[order],
+        kernels.launched_s[order],
+        np.full(len(order), -1, np.int32),
+        result.iteration_time_s,
+    )
+
+
+def without_groups(kernels: RankKernels, kinds: set[str]) -> RankKernels:
+    """Forget the groups of kinds, if a trace does not say them."""
+    works = [work._replace(group=0) if work.kind.name in kinds else work for work in kernels.works]
+    return replace(kernels, works=works)
+
+
+def _work_of(name: str, op: Op | None) -> KernelWork:
+    """Return what a simulated op does."""
+    if op is None:
+        return KernelWork(name, TRANSFER, 0)
+    kind, group = _kind_of(op), 0
+    if isinstance(op.work, Collective) and kind.is_grouped:
+        group = op.work.group.num_ranks
+    return KernelWork(name, kind, group)
+
+
+def _kind_of(op: Op) -> KernelKind:
+    match op.work:
+        case Collective():
+            of_name = kind_of_kernel(op.name)
+            if of_name.name in _REVERSED:
+                is_gradient = op.phase is Phase.INPUT_GRADIENT
+                return _REVERSED[of_name.name] if is_gradient else of_name
+            return _KIND_NAMED.get(op.work.kind.value, _KIND_NAMED["other_collective"])
+        case Gemm() | GroupedGemm():
+            return PRODUCTS
+        case FusedAttention():
+            return ATTENTION
+    if op.stream_group is not None:
+        return COPY
+    return OPTIMIZER if op.phase is Phase.OPTIMIZER else kind_of_kernel(op.name)

@@ -1,0 +1,161 @@
+"""Traces of PyTorch's profiler: their events, kinds of kernels, ranks; damaged ones are refused."""
+
+import gzip
+import json
+import math
+import pathlib
+import random
+
+import pytest
+
+from simtrain.errors import InputError
+from simtrain.importing.traces import events
+from simtrain.importing.traces.events import read_events
+from simtrain.importing.traces.files import is_trace, trace_files
+from simtrain.importing.traces.kinds import kind_of_kernel, kind_of_op
+from simtrain.importing.traces.ranks import read_rank_traces
+from tests.helpers.kineto import kernel, launched, step, write
+
+EVENTS = [
+    step(3, 0, 100),
+    *launched("void cutlass::Kernel<gemm>(int)", 1, 5, 10, 1),
+    *launched("vectorized_elementwise_kernel", 3, 16, 4, 2),
+    kernel("ncclDevKernel_AllReduce_Sum_bf16_RING_LL", 8, 20, 20, **{"Group size": 16}),
+]
+WORLD = {"distributedInfo": {"rank": 5, "world_size": 16}}
+
+KINDS = {
+    "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn": "products",
+    "nvjet_hsh_192x192_64x4_2x1_v_bz_coopB_TNT": "products",
+    "void cutlass::device_kernel<deep_gemm::fp8_gemm>": "products",
+    "void cutlass::device_kernel<flash::FlashAttnBwd<flash::CollectiveMainloopBwd>>": "attention",
+    "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64>>": "attention",
+    "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16": "attention",
+    "void (anonymous namespace)::softmax_warp_forward<float, float, float, 10>": "attention",
+    "void layer_norm::ln_fwd_kernel<layer_norm::Kernel_traits<bf16>>": "norms",
+    "void transformer_engine::normalization::rmsnorm_fwd_tuned_kernel<>": "norms",
+    "void cuda::swiglu_forward_with_weight_and_per_token_cast_to_fp8<>": "activations",
+    "void cuda::per_token_cast_to_fp8_with_channels<__nv_bfloat16, 128>": "casts",
+    "void deep_ep::internode::dispatch<false, 8, true, 8>(int4*)": "dispatch",
+    "void deep_ep::internode::combine<false, 8, __nv_bfloat16, 8>(int4*)": "combine",
+    "void deep_ep::internode::cached_notify<false>(int)": "expert_wait",
+    "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(ncclDevKernelArgsStorage)": "reduce_scatter",
+    "ncclKernel_AllGather_RING_LL_Sum_int8_t(ncclDevComm*)": "all_gather",
+    "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)": "transfer",
+    "void at::native::multi_tensor_apply_kernel<FusedAdamMathFunctor<float, 4>>": "optimizer",
+    "Memcpy HtoD (Pinned -> Device)": "copy",
+    "rotary_kernel": "rotary",
+    "void permute_kernel<bf16>": "permutation",
+    "void at::native::sbtopk::gatherTopK<float, unsigned int, 2, false>": "routing",
+    "void at::native::nll_loss_forward_reduce_cuda_kernel_2d<float>": "loss",
+    "void fbgemm_gpu::something_new<float>": "other",
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_names_of_kernels_say_their_kind(name: str) -> None:
+    assert kind_of_kernel(name).name == KINDS[name]
+
+
+def test_ops_and_annotations_say_the_kind_of_generic_kernels() -> None:
+    generic = "void at::native::vectorized_elementwise_kernel<4, AUnaryFunctor>"
+    assert kind_of_kernel(generic).name == "sums"
+    assert kind_of_kernel(generic, "aten::gelu_backward").name == "activations"
+    assert kind_of_kernel(generic, "aten::mul_", "Optimizer.step#AdamW.step").name == "optimizer"
+    # NCCL runs an all-to-all as sends and receives.
+    sends = "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*)"
+    assert kind_of_kernel(sends, "all_to_allv").name == "all_to_all"
+    assert kind_of_kernel(sends, "", "nccl:all_to_all").name == "all_to_all"
+    assert kind_of_op("aten::scaled_dot_product_attention").name == "attention"  # type: ignore[union-attr]
+    assert kind_of_op("autograd::engine::evaluate_function: AddmmBackward0") is None
+
+
+def test_a_rank_has_kernels_with_launches_kinds_and_groups(tmp_path: pathlib.Path) -> None:
+    (rank,) = read_rank_traces(write(tmp_path / "t.json.gz", EVENTS, **WORLD))
+    assert (rank.rank, rank.world_size, rank.is_host) == (5, 16, False)
+    rows = [(each.kind.name, each.group, each.start_us, each.end_us) for each in rank.kernels]
+    assert rows == [("products", 0, 5, 15), ("all_reduce", 16, 8, 28), ("sums", 0, 16, 20)]
+    launches = [each.launched_us for each in rank.kernels]
+    assert launches[0::2] == [2, 4] and math.isnan(launches[1])
+    assert rank.steps == (("ProfilerStep#3", 0, pytest.approx(100)),)
+
+
+def test_packed_listed_and_bare_traces_read_alike(tmp_path: pathlib.Path) -> None:
+    whole = read_rank_traces(write(tmp_path / "t.json", EVENTS))[0].kernels
+    bare = tmp_path / "bare.json"
+    bare.write_text(json.dumps(EVENTS), "utf-8")
+    spread = tmp_path / "spread.json"
+    spread.write_text(json.dumps({"traceEvents": EVENTS, "later": [1, {"a": 2}]}, indent=3))
+    packed = write(tmp_path / "t.json.gz", EVENTS)
+    for file in (bare, spread, packed):
+        assert read_rank_traces(file)[0].kernels == whole or repr(
+            read_rank_traces(file)[0].kernels
+        ) == repr(whole)
+
+
+def test_events_larger_than_a_window_are_read(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Windows of any size give the same events."""
+    file = write(tmp_path / "t.json", EVENTS * 20, **WORLD)
+    whole = read_events(file, {"kernel", "user_annotation"})
+    for size in (1, 7, 64, 1000):
+        monkeypatch.setattr(events, "_CHUNK", size)
+        assert read_events(file, {"kernel", "user_annotation"}) == whole
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "no JSON object"),
+        (b'{"traceEvents": 3}', "no list traceEvents"),
+        (b'{"traceEvents": [{"ph": "X"}', "ends in the middle"),
+        (b'{"traceEvents": [' + b"[" * 100_000, "no JSON"),
+        (b'{"traceEvents": [{"dur": ' + b"9" * 5000 + b"}]}", "no JSON"),
+        (gzip.compress(b'{"traceEvents": ["' + b"a" * (5 << 20) + b'"]}'), "value of 1 MiB"),
+        (gzip.compress(b'{"traceEvents": [' + b" " * (6 << 20) + b"]}"), "4 MiB unpacked"),
+        (gzip.compress(b'{"traceEvents": []}')[:-9], "no JSON"),
+        (b'{"traceEvents": []}', "neither kernels nor ops"),
+    ],
+)
+def test_hostile_files_are_refused(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, content: bytes, reason: str
+) -> None:
+    """The limits are lower here, to save time."""
+    for name, limit in (("CHUNK", 1 << 16), ("MOST_VALUE", 1 << 20), ("ALWAYS_UNPACKED", 1 << 22)):
+        monkeypatch.setattr(events, f"_{name}", limit)
+    file = tmp_path / "trace.json.gz"
+    file.write_bytes(content)
+    with pytest.raises(InputError, match="E726") as caught:
+        read_rank_traces(file)
+    assert reason in str(caught.value)
+
+
+def test_damaged_traces_are_read_or_refused(tmp_path: pathlib.Path) -> None:
+    rng, file = random.Random(0), tmp_path / "trace.json"
+    text = json.dumps({"traceEvents": EVENTS, **WORLD}).encode()
+    junk = [None, -1, 10**400, 1e308, "x", [], {}, True, float("nan")]
+    for number in range(200):
+        if number % 2:
+            place = rng.randrange(len(text))
+            file.write_bytes(text[:place] + bytes([rng.randrange(256)]) * rng.randrange(4))
+        else:
+            document = json.loads(text)
+            event = rng.choice(document["traceEvents"] + [document["distributedInfo"]])
+            target = rng.choice([event, event.get("args", event)])
+            target[rng.choice([*target, "ts"])] = rng.choice(junk)
+            file.write_text(json.dumps(document), "utf-8")
+        try:
+            read_rank_traces(file)
+        except InputError as error:
+            assert "E726" in str(error)
+
+
+def test_traces_are_told_from_other_files(tmp_path: pathlib.Path) -> None:
+    trace = write(tmp_path / "t.json", EVENTS)
+    packed = write(tmp_path / "t.json.gz", EVENTS)
+    config = tmp_path / "config.json"
+    config.write_text('{"model_type": "llama"}', "utf-8")
+    assert is_trace(trace) and is_trace(packed) and is_trace(tmp_path)
+    assert not is_trace(config) and not is_trace(tmp_path / "missing.yaml")
+    assert trace_files(tmp_path) == [packed]

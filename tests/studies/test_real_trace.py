@@ -1,0 +1,326 @@
+"""A trace beside the simulation: round trips, closed forms of losses, iterations, mapping."""
+
+import pathlib
+import tempfile
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simtrain.errors import InputError
+from simtrain.importing.traces.ranks import read_rank_traces
+from simtrain.iteration.report.result import Result
+from simtrain.render.traces.write import write_trace
+from simtrain.scenario import Scenario
+from simtrain.studies.real_trace.iterations import iterations_of, period_begins
+from simtrain.studies.real_trace.kernels import RankKernels, simulated_kernels, traced_kernels
+from simtrain.studies.real_trace.losses import losses_of, overlap_of
+from simtrain.studies.real_trace.study import TraceComparison, compare_with_traces
+from simtrain.studies.simulation import simulate
+from tests.helpers.command_line import call, refused
+from tests.helpers.kineto import kernel, launched, step, write
+from tests.helpers.toys import small
+from tests.helpers.traced_kernels import TRACED
+
+CASES: dict[str, Scenario] = TRACED | {
+    "host": small({"sequence_parallel": True}),
+}
+
+
+def compared(result: Result, *files: pathlib.Path) -> TraceComparison:
+    ranks = [rank for file in files for rank in read_rank_traces(file)]
+    return compare_with_traces(result, ranks)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_trace_of_simtrain_differs_in_nothing(name: str, tmp_path: pathlib.Path) -> None:
+    """Each kernel is mapped to its op; times differ by the nanoseconds of their rounding."""
+    result, file = simulate(CASES[name]), tmp_path / "t.json.gz"
+    write_trace(result, file, window_s=(0.0, result.iteration_time_s))
+    ranks = compared(result, file).ranks
+    assert [rank.stage for rank in ranks] == [*range(result.num_stages)]
+    for rank in ranks:
+        assert (rank.found_by, rank.unmapped) == ("steps of the profiler", ())
+        assert rank.traced_s == pytest.approx(rank.simulated_s, abs=1e-9)
+        for kind in rank.kinds:
+            assert kind.mapped_by == "name" and kind.traced.count == kind.simulated.count
+            assert abs(kind.difference_s) <= 1e-9 * kind.traced.count
+        for op in rank.ops:
+            assert abs(op.difference_s) <= 1e-9 * op.traced.count
+        most = 1e-9 * len(rank.mapping.traced.work)
+        for field in ("compute_s", "copies_s", "host_gap_s", "start_gap_s", "bubble_s"):
+            real, expected = (getattr(side, field) for side in (rank.traced, rank.simulated))
+            assert real == pytest.approx(expected, abs=most), field
+        assert rank.traced.exposed_s == pytest.approx(rank.simulated.exposed_s, abs=most)
+        assert rank.traced_overlap.both_s == pytest.approx(rank.simulated_overlap.both_s, abs=most)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_simulated_losses_agree_with_the_breakdown(name: str) -> None:
+    """Two ways to compute where the time goes: from kernels, and from the parts of the program."""
+    result = simulate(CASES[name])
+    for stage, breakdown in enumerate(result.stages):
+        kernels = simulated_kernels(result, stage)
+        losses = losses_of(kernels)
+        assert losses.total_s == pytest.approx(result.iteration_time_s, rel=1e-12)
+        computed_s = breakdown.compute_s + breakdown.recompute_s
+        assert computed_s <= losses.compute_s * (1 + 1e-12)
+        assert losses.compute_s <= (computed_s + breakdown.optimizer_s) * (1 + 1e-12)
+
+
+def test_another_scenario_differs_by_what_it_changes(tmp_path: pathlib.Path) -> None:
+    """A trace without recompute beside a simulation with it: compute differs, not transfers."""
+    first = small({"sequence_parallel": True})
+    write_trace(simulate(first), tmp_path / "t.json.gz", window_s=(0.0, 100.0))
+    rank = compared(
+        simulate(first.replace({"recompute": {"strategy": "full"}})), tmp_path / "t.json.gz"
+    ).ranks[0]
+    assert rank.traced.compute_s < rank.simulated.compute_s
+    sums = {kind.kind: (kind.traced.total_s, kind.simulated.total_s) for kind in rank.kinds}
+    assert sums["transfer"][0] == pytest.approx(sums["transfer"][1], rel=1e-5)
+    assert sums["products"][0] < sums["products"][1]
+
+
+def test_collectives_of_one_name_are_told_by_what_the_trace_says(tmp_path: pathlib.Path) -> None:
+    """Forward an op gathers, and backward the op of that name scatters."""
+    first, other = (simulate(CASES["tensor"].replace({"recompute": {"strategy": strategy}}))
+                    for strategy in ("none", "full"))  # fmt: skip
+    write_trace(first, tmp_path / "t.json.gz", window_s=(0.0, 100.0))
+    traced = {
+        kind.kind: kind.traced for kind in compared(other, tmp_path / "t.json.gz").ranks[0].kinds
+    }
+    for kind in compared(first, tmp_path / "t.json.gz").ranks[0].kinds:
+        assert traced[kind.kind].total_s == pytest.approx(kind.simulated.total_s, rel=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_a_trace_of_torch_is_mapped_op_by_op(tmp_path: pathlib.Path) -> None:
+    """A small GPT on the CPU: the simulation has as many products and attention kernels."""
+    pytest.importorskip("torch")
+    from tests.helpers.profiled_gpt import profile_gpt
+
+    result = simulate(small_gpt())
+    for has_steps in (True, False):
+        profile_gpt(tmp_path / "t.json", 3, has_steps=has_steps)
+        rank = compared(result, tmp_path / "t.json").ranks[0]
+        assert rank.found_by == ("steps of the profiler" if has_steps else "repetition of kernels")
+        assert rank.num_iterations == (3 if has_steps else 2)
+        assert rank.traced.total_s == pytest.approx(rank.traced_s)
+        kinds = {kind.kind: kind for kind in rank.kinds}
+        assert kinds["products"].mapped_by == "order"
+        assert kinds["products"].traced.count == 9 * 3  # four of two layers and the logits
+        assert kinds["attention"].traced.count == kinds["attention"].simulated.count == 4
+        assert {"norms", "activations", "embedding", "loss", "optimizer"} <= kinds.keys()
+        assert rank.unmapped_s < 0.1 * rank.traced.compute_s
+
+
+def small_gpt() -> Scenario:
+    """The scenario of `profile_gpt`: two layers, without dropout, one rank."""
+    return small(
+        {"tensor": 1, "pipeline": 1},
+        model={"num_layers": 2, "hidden_size": 64, "num_attention_heads": 4},
+        batch={"micro": 2, "global": 2},
+        attention_backend="fused",
+    )
+
+
+GEMM, NORM = "ampere_bf16_s16816gemm", "ln_fwd_kernel"
+REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL"
+SENDS = "ncclDevKernel_SendRecv"
+
+
+def rank_kernels(file: pathlib.Path) -> RankKernels:
+    (rank,) = read_rank_traces(file)
+    _, iterations = iterations_of(rank)
+    return traced_kernels(rank, iterations[0])
+
+
+def test_losses_of_a_trace_worked_out_by_hand(tmp_path: pathlib.Path) -> None:
+    """A step of 1000 µs, moment by moment:
+
+    0 to 50 the host has not launched the first product (which it does at 40); 50 to 150 product;
+    150 to 153 start of the next, launched at 60; 153 to 253 product; beside and after it an
+    all-reduce from 203 to 303, exposed for 50; 303 to 403 bubble, as the next kernel was launched
+    at 62; a receive alone, 403 to 503; 503 to 603 product, launched at 64; then the host is behind.
+    """
+    reduce, receive = launched(REDUCE, 61, 203, 100, 3), launched(SENDS, 62, 403, 100, 4)
+    file = write(
+        tmp_path / "t.json",
+        [
+            step(0, 0, 1000),
+            *launched(GEMM, 40, 50, 100, 1),
+            *launched(GEMM, 59, 153, 100, 2),
+            *reduce,
+            *receive,
+            *launched(GEMM, 63, 503, 100, 5),
+        ],
+    )
+    losses = losses_of(rank_kernels(file))
+    assert losses.compute_s == pytest.approx(300e-6)
+    assert losses.exposed_s == pytest.approx({"all_reduce": 50e-6, "transfer": 100e-6})
+    assert losses.host_gap_s == pytest.approx((50 + 397) * 1e-6)
+    assert losses.start_gap_s == pytest.approx(3e-6)
+    assert losses.bubble_s == pytest.approx(100e-6)
+    assert losses.total_s == pytest.approx(1000e-6)
+    overlap = overlap_of(rank_kernels(file))
+    assert overlap.communication_s == pytest.approx(200e-6)
+    assert overlap.hidden_share == pytest.approx(0.25)
+
+
+spans = st.tuples(
+    st.sampled_from([GEMM, NORM, REDUCE, SENDS, "Memcpy DtoD"]),
+    st.integers(0, 900),
+    st.integers(1, 200),
+    st.integers(1, 3),
+)
+
+
+@settings(max_examples=40)
+@given(st.lists(spans, min_size=1, max_size=12))
+def test_causes_add_up_to_the_iteration(kernels: list[tuple[str, int, int, int]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        events = [kernel(*span) for span in kernels]
+        file = write(pathlib.Path(folder) / "t.json", [step(0, 0, 1200), *events])
+        of_rank = rank_kernels(file)
+    losses = losses_of(of_rank)
+    assert losses.total_s == pytest.approx(1200e-6)
+    for name in ("compute_s", "copies_s", "host_gap_s", "start_gap_s", "bubble_s"):
+        assert getattr(losses, name) >= -1e-12
+    overlap = overlap_of(of_rank)
+    exposed_s = sum(losses.exposed_s.values())
+    assert overlap.communication_s - overlap.both_s == pytest.approx(exposed_s, abs=1e-12)
+
+
+@given(
+    st.lists(st.sampled_from("abcd"), min_size=1, max_size=8),
+    st.integers(1, 5),
+    st.integers(3, 6),
+    st.integers(0, 3),
+)
+def test_a_period_contains_all_microbatches_and_the_optimizer(
+    microbatch: list[str], num_microbatches: int, num_iterations: int, offset: int
+) -> None:
+    iteration = microbatch * num_microbatches + ["norm", "adam"]
+    names = (iteration * num_iterations)[offset:]
+    begins = period_begins(names)
+    assert {second - first for first, second in pairwise(begins)} == {len(iteration)}
+
+
+def test_what_does_not_repeat_has_no_period() -> None:
+    assert period_begins([]) == period_begins(["a", "b"]) == []
+    assert period_begins([*"abcabcabc", "norm", "adam"]) == []
+
+
+def test_steps_cut_a_trace_at_what_they_launched(tmp_path: pathlib.Path) -> None:
+    """The device is behind the host: a kernel belongs to the step of its launch."""
+    events = [step(number, 100 * number, 100) for number in range(3)]
+    for number in range(3):
+        events += launched(GEMM, 100 * number + 5, 100 * number + 50, 90, number + 1)
+    (rank,) = read_rank_traces(write(tmp_path / "t.json", events))
+    found_by, iterations = iterations_of(rank)
+    assert found_by == "steps of the profiler"
+    assert [each.kernels for each in iterations] == [[0], [1], [2]]
+    assert [each.seconds * 1e6 for each in iterations] == pytest.approx([140, 100, 100])
+
+
+def test_without_steps_repetitions_are_iterations(tmp_path: pathlib.Path) -> None:
+    events = [
+        kernel(name, 1000 * number + 100 * place, 60)
+        for number in range(4)
+        for place, name in enumerate([GEMM, NORM, GEMM, "multi_tensor_apply_kernel"])
+    ]
+    (rank,) = read_rank_traces(write(tmp_path / "t.json", events))
+    found_by, iterations = iterations_of(rank)
+    assert found_by == "repetition of kernels"
+    assert [each.seconds for each in iterations[1:]] == pytest.approx([1e-3] * 2)
+
+
+def test_kernels_are_mapped_in_order_if_counts_agree(tmp_path: pathlib.Path) -> None:
+    """Three products of the trace are the three of an op only if the simulation has three."""
+    result = simulate(small({"pipeline": 1, "sequence_parallel": True}))
+    simulated = simulated_kernels(result, 0)
+    products = [k for k in simulated.works if k.kind.name == "products"]
+    count = int(sum(int((simulated.work == n).sum()) for n, k in enumerate(simulated.works)
+                    if k.kind.name == "products"))  # fmt: skip
+    events = [step(0, 0, 1e6), *(kernel(GEMM, 10 * number, 5) for number in range(count))]
+    rank = compared(result, write(tmp_path / "t.json", events)).ranks[0]
+    (row,) = (kind for kind in rank.kinds if kind.kind == "products")
+    assert row.mapped_by == "order" and row.traced.count == count
+    mapped = {op.op: op.traced.count for op in rank.ops}
+    assert mapped.keys() == {work.name for work in products}
+    assert sum(mapped.values()) == count
+    rank = compared(result, write(tmp_path / "t.json", events[:-1])).ranks[0]
+    (row,) = (kind for kind in rank.kinds if kind.kind == "products")
+    assert row.mapped_by == "kind" and not rank.ops
+
+
+def test_what_is_not_mapped_is_counted_by_name(tmp_path: pathlib.Path) -> None:
+    events = [kernel("mystery", 0, 5), kernel("mystery", 10, 7), kernel(GEMM, 20, 5)]
+    result = simulate(small({"pipeline": 1, "sequence_parallel": True}))
+    (unmapped,) = compared(result, write(tmp_path / "t.json", events)).ranks[0].unmapped
+    assert (unmapped.name, unmapped.sum.count) == ("mystery", 2)
+    assert unmapped.sum.total_s == pytest.approx(12e-6)
+
+
+def test_more_traces_than_stages_are_refused(tmp_path: pathlib.Path) -> None:
+    file = write(tmp_path / "t.json", [kernel(GEMM, 0, 5)])
+    result = simulate(small({"pipeline": 1, "sequence_parallel": True}))
+    with pytest.raises(InputError, match="E728"):
+        compared(result, file, file)
+
+
+def test_ranks_of_the_scenario_are_beside_their_stages(tmp_path: pathlib.Path) -> None:
+    result = simulate(small({"sequence_parallel": True}))
+    world, stride = result.scenario.num_gpus, result.plan.mesh.stride("pp")
+    files = []
+    for stage in reversed(range(result.num_stages)):
+        info = {"rank": stage * stride + 1, "world_size": world}
+        events = [kernel(GEMM, 0, 5 + stage)]
+        files.append(write(tmp_path / f"{stage}.json", events, distributedInfo=info))
+    ranks = compared(result, *files).ranks
+    assert [(rank.stage, rank.rank) for rank in ranks] == [
+        (stage, stage * stride + 1) for stage in range(result.num_stages)
+    ]
+
+
+def test_the_command_prints_tables_and_writes_a_page(tmp_path: pathlib.Path) -> None:
+    file, page = tmp_path / "t.json.gz", tmp_path / "page.html"
+    name = ["table5_22b_present", "--set", "model.num_layers=2"]
+    assert call("run", *name, "--trace", str(file), "--trace-window", "0s:9s").exit_code == 0
+    done = call("compare", *name, str(file), "--out", str(page))
+    assert done.exit_code == 0, done.stderr
+    assert "take the same time" in done.stdout and "100.0%" in done.stdout
+    text = page.read_text("utf-8")
+    assert "<svg" in text and "simulated, stage 0" in text
+    rows = call("compare", *name, str(file), "--csv", "--table", "losses").stdout.splitlines()
+    assert rows[0] == "cause,trace_s,simulated_s,difference_s,share"
+    assert '"mapped_by": "name"' in call("compare", *name, str(file), "--json").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["table5_22b_present", "table5_22b_full", "{}"], "compared with one scenario"),
+        (["{}"], "compared with one scenario"),
+        (["table5_22b_present", "{}", "--change", "recompute=full"], "beside traces"),
+        (["table5_22b_present", "--out", "x.html"], "needs a trace"),
+    ],
+)
+def test_what_makes_no_sense_with_traces_is_refused(
+    arguments: list[str], error: str, tmp_path: pathlib.Path
+) -> None:
+    file = write(tmp_path / "t.json", [kernel(GEMM, 0, 5)])
+    errors = refused("compare", *(word.format(file) for word in arguments))
+    assert "E908" in errors and error in errors
+
+
+def test_kernels_of_an_op_count_as_one() -> None:
+    result = simulate(small({"pipeline": 1, "sequence_parallel": True}))
+    kernels = simulated_kernels(result, 0)
+    op = np.full(len(kernels.work), -1, np.int32)
+    op[:3] = 5
+    assert int((~replace(kernels, op=op).is_head).sum()) == 2
