@@ -149,7 +149,6 @@ def _compare_with_traces(
     if out:
         command = shlex.join(["simtrain", "compare", *scenarios, *traces])
         write_document(trace_document(comparison, command), out)
-        emit(f"{out}\n", sys.stderr)
 
 
 def load_compared(
