@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -110,7 +111,15 @@ def _import(
     importer: Importer, source: str, overrides: list[str], *, is_layout_open: bool = False
 ) -> Scenario:
     """Return the scenario of a source after overrides, without checking it."""
-    draft = importer.draft(source, overrides, ignore_unknown=True)
+    try:
+        draft = importer.draft(source, overrides, ignore_unknown=True)
+    except InputError as error:
+        # Launches of a number of GPUs that is unknown, or too small for the layout.
+        if _sets("parallelism.data", overrides) or not _legal_replicas(importer, source, overrides):
+            raise
+        line = _with_replicas(importer, source, overrides)
+        first, *others = error.problems
+        raise InputError([*others, replace(first, fix=line)]) from None
     scenario = draft.scenario().replace({"name": Path(source).stem})
     if importer.is_model:
         _refuse_open_model(draft, scenario, source, overrides, is_layout_open)
@@ -136,8 +145,8 @@ def _refuse_open_model(
         raise _open(source, "the layout and the batch: it describes a model alone", line)
 
 
-def _with_replicas(importer: Importer, source: str, overrides: list[str]) -> str:
-    """Return the command line with a number of replicas that is legal."""
+def _legal_replicas(importer: Importer, source: str, overrides: list[str]) -> str:
+    """Return an assignment of a number of replicas that is legal, or ""."""
     from simtrain.scenario import check_scenario
 
     for replicas in _USUAL_REPLICAS:
@@ -145,7 +154,13 @@ def _with_replicas(importer: Importer, source: str, overrides: list[str]) -> str
         with suppress(InputError):
             draft = importer.draft(source, [*overrides, field], ignore_unknown=True)
             check_scenario(draft.scenario())
-            break
+            return field
+    return ""
+
+
+def _with_replicas(importer: Importer, source: str, overrides: list[str]) -> str:
+    """Return the command line with a number of replicas that is legal, if there is one."""
+    field = _legal_replicas(importer, source, overrides) or "parallelism.data=1"
     return shlex.join(["simtrain", *sys.argv[1:], "--set", field])
 
 

@@ -36,7 +36,14 @@ PRINTED = {
 """Commands and the names of tables, the first of them first."""
 WITHOUT_TABLES = {
     *("explain", "explore", "init", "report", "schedule", "schema", "timeline", "profile check"),
-    *("export megatron", "import megatron", "import hf", "import torchtitan", "import deepspeed"),
+    *(
+        "export megatron",
+        "import megatron",
+        "import hf",
+        "import torchtitan",
+        "import deepspeed",
+        "export deepspeed",
+    ),
     *("calibrate fit", "calibrate from-runs", "calibrate measure", "calibrate nccl-tests"),
     *("calibrate from-trace", "calibrate products"),
 }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from simtrain.importing.exporters.deepspeed import DeepSpeedScript
 from simtrain.importing.exporters.exporter import Exporter
 from simtrain.importing.exporters.megatron import MegatronScript
 
-EXPORTERS: tuple[Exporter, ...] = (MegatronScript(),)
+EXPORTERS: tuple[Exporter, ...] = (MegatronScript(), DeepSpeedScript())

@@ -79,7 +79,13 @@ MAPPED: dict[str, Word] = {
     "qk_layernorm": Word("model.qk_norm", default=False),
     "position_embedding_type": Word(
         "model.position_embedding",
-        values={"learned_absolute": "learned", "rope": "rope", "yarn": "rope", "none": "none"},
+        values={
+            "learned_absolute": "learned",
+            "rope": "rope",
+            "rotary": "rope",
+            "yarn": "rope",
+            "none": "none",
+        },
     ),
     "use_rotary_position_embeddings": Word("model.position_embedding", default=False),
     "enable_gpt_oss": Word("model.position_embedding", default=False),

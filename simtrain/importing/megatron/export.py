@@ -59,6 +59,12 @@ def _arguments(scenario: Scenario) -> Iterator[str]:
         yield from (argument for argument in write(scenario) if argument)
 
 
+def shared_arguments(scenario: Scenario) -> list[str]:
+    """Return the arguments of model, parallelism, batch and recompute, which forks have too."""
+    sections = _model, _attention, _parallelism, _recompute
+    return [argument for write in sections for argument in write(scenario) if argument]
+
+
 def _flag(name: str, is_on: object) -> str:
     return f"--{name}" if is_on else ""
 

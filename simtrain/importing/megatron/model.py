@@ -189,8 +189,8 @@ def set_vocabulary(draft: MegatronDraft) -> None:
             "E873",
             f"the size of the vocabulary of {kind} is missing",
             draft.place("tokenizer_type"),
-            "add --vocab-size with the tokens of the tokenizer, --padded-vocab-size, or "
-            "--set model.vocab_size=...",
+            "add --set model.vocab_size=32000, or another number of tokens; or --vocab-size or "
+            "--padded-vocab-size in the arguments",
             "files of the tokenizer, which are not read, determine it",
         )
     if kind == "NullTokenizer":

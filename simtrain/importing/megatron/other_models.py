@@ -49,6 +49,10 @@ def refuse_other_models(source: Source) -> None:
         if setting and effect.applies(setting.value):
             raise _missing(setting, setting.words, effect.text)
     spec = source.arguments.get("spec")
+    positions = source.arguments.get("position_embedding_type")
+    if positions and positions.value in ("alibi", "relative"):
+        part = "a bias by relative position in attention"
+        raise _missing(positions, positions.words, part)
     if spec and "mamba" in spec.value:
         raise _missing(spec, spec.words, _SCRIPTS["mamba"])
 

@@ -75,11 +75,11 @@ _DECLARATIONS = {"export", "readonly", "declare", "typeset", "local"}
 # Programs and builtins that assign nothing. Other names can be functions of a sourced file.
 _BATCH_JOB = re.compile("^#SBATCH ", re.MULTILINE)
 _PROGRAM_NAMES = """
-    accelerate apptainer awk basename bash cat chmod conda cp cut date deepspeed dirname docker env
-    find free git grep gpustat head hostname ip jq kill ln ls lscpu mkdir mamba module mpirun
-    mpiexec mv nohup numactl nsys nvidia-smi pip pip3 ps python python3 ray rm rsync scontrol sed
-    seq sh singularity sleep sort srun stat sudo tail tee timeout torchrun touch tr ulimit uname uv
-    wc wget which
+    accelerate apptainer awk basename bash cat chmod clear conda cp cut date deepspeed dirname
+    docker env find free git grep gpustat head hostname ip jq kill ln ls lscpu mkdir mamba module
+    mpirun mpiexec mv nohup numactl nsys nvidia-smi pip pip3 ps python python3 ray rm rsync
+    scontrol sed seq sh singularity sleep sort srun stat sudo tail tee timeout torchrun touch tr
+    ulimit uname uv wc wget which
     alias bg break cd continue dirs disown echo fg hash jobs logout popd printf pushd pwd times type
     ulimit umask unalias wait
 """
@@ -548,6 +548,9 @@ class _Shell:
         self.files[path] = content
 
     def _unknown_command(self) -> None:
+        """Make all names unknown, unless the command is what another host or a program prints."""
+        if self.commands[-1][0].text.startswith("$(ssh "):
+            return
         if not any(argument.text.endswith(".py") for argument in self.commands[-1]):
             self._forget()
 

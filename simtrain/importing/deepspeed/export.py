@@ -1,0 +1,130 @@
+"""Write a scenario as a script that starts Megatron-DeepSpeed, with the JSON in it."""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from simtrain.errors import InputError
+from simtrain.importing.deepspeed.mapping import import_deepspeed
+from simtrain.importing.exporters.lost_fields import comments_of, lost_fields
+from simtrain.importing.megatron.export import shared_arguments
+from simtrain.scenario import Scenario
+
+_TO_RUN = "--tokenizer-type NullTokenizer --data-path data --train-iters 20 --lr 1.0e-4"
+"""What pretrain_gpt.py needs besides, without effect on an iteration: to be replaced."""
+_RANKS_PER_NODE = 8
+_FILE = "ds_config.json"
+_OTHER_WORDS = {
+    "--group-query-attention --num-query-groups": "--num-key-value-heads",
+    "--normalization RMSNorm": "--normalization rmsnorm",
+    "--normalization LayerNorm": "--normalization layernorm",
+    "--position-embedding-type rope": "--use-rotary-position-embeddings",
+    "--position-embedding-type learned_absolute": "",
+    "--attention-backend": "",
+    "--recompute-modules core_attn": "",
+}
+"""The beginnings of Megatron-LM's arguments that Megatron-DeepSpeed writes otherwise."""
+
+
+def deepspeed_script(scenario: Scenario) -> str:
+    """Return a script of bash with the JSON, the arguments, and comments on what they cannot say.
+
+    Raises:
+        InputError: Megatron-DeepSpeed cannot run the scenario (E882).
+    """
+    _refuse_others(scenario)
+    script = _script(scenario, [])
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "train.sh"
+        file.write_text(script, "utf-8")
+        again, _ = import_deepspeed(str(file), [f"cluster={scenario.cluster}"])
+    return _script(scenario, comments_of(lost_fields(scenario, again), "DeepSpeed"))
+
+
+def _script(scenario: Scenario, comments: list[str]) -> str:
+    ranks = math.gcd(scenario.num_gpus, _RANKS_PER_NODE)
+    launch = f"deepspeed --num_gpus {ranks} --num_nodes {scenario.num_gpus // ranks}"
+    name = f" of {scenario.name}" if scenario.name else ""
+    return "\n".join(
+        [
+            "#!/bin/bash",
+            f"# DeepSpeed's config and arguments{name}, with data of no meaning: replace the last",
+            "# line.",
+            *comments,
+            f"cat <<'EOF' > {_FILE}",
+            json.dumps(_config(scenario), indent=2),
+            "EOF",
+            " \\\n  ".join([f"{launch} pretrain_gpt.py", *_arguments(scenario), _TO_RUN]),
+            "",
+        ]
+    )
+
+
+def _arguments(scenario: Scenario) -> list[str]:
+    arguments = [_renamed(argument) for argument in shared_arguments(scenario)]
+    compute, facts = scenario.precision.compute, scenario.facts
+    return [
+        *filter(None, arguments),
+        *([f"--{compute}"] if compute in ("fp16", "bf16") else []),
+        *(["--use-flash-attn-v2"] if scenario.attention_backend == "fused" else []),
+        *(["--no-masked-softmax-fusion"] if not facts.kernels.fused_softmax else []),
+        *(["--no-pipeline-parallel"] if scenario.parallelism.pipeline == 1 else []),
+        f"--deepspeed --deepspeed_config {_FILE} --zero-stage {scenario.memory.zero_stage}",
+    ]
+
+
+def _renamed(argument: str) -> str:
+    for theirs, ours in _OTHER_WORDS.items():
+        if argument.startswith(theirs):
+            return (ours + argument.removeprefix(theirs)) if ours else ""
+    return argument
+
+
+def _config(scenario: Scenario) -> dict[str, Any]:
+    memory, batch, precision = scenario.memory, scenario.batch, scenario.precision
+    zero: dict[str, Any] = {"stage": memory.zero_stage}
+    if memory.zero_stage:
+        zero["overlap_comm"] = scenario.overlap.data_parallel
+    if memory.offload_optimizer:
+        zero["offload_optimizer"] = {"device": "cpu"}
+    if memory.zero_stage == 3:
+        if memory.shard_over:
+            zero["mics_shard_size"] = memory.shard_over
+        if memory.reshard_after_forward is not True and memory.reshard_after_forward:
+            zero["zero_hpz_partition_size"] = memory.reshard_after_forward
+    config: dict[str, Any] = {
+        "train_batch_size": batch.global_,
+        "train_micro_batch_size_per_gpu": batch.micro,
+        "zero_optimization": zero,
+        "data_types": {"grad_accum_dtype": precision.gradients},
+    }
+    if precision.compute in ("fp16", "bf16"):
+        config[precision.compute] = {"enabled": True}
+    return config
+
+
+def _refuse_others(scenario: Scenario) -> None:
+    model, split = scenario.model, scenario.parallelism
+    reasons = {
+        "experts": model.experts,
+        "latent attention": model.latent_attention,
+        "multi-token prediction": model.mtp_num_layers,
+        "attention windows": model.attention_window,
+        "context parallelism": split.context > 1,
+        "several chunks per stage": split.interleave > 1,
+        "stages of other lengths": split.layout
+        or split.first_stage_layers
+        or split.last_stage_layers,
+        "fp8": scenario.precision.compute == "fp8",
+        f"the schedule {scenario.schedule}": scenario.schedule != "1f1b",
+    }
+    if what := next((what for what, has in reasons.items() if has), None):
+        raise InputError.of(
+            "E882",
+            f"the scenario has {what}, which simtrain cannot write for Megatron-DeepSpeed",
+            fix="export it for another framework: simtrain export megatron",
+        )
