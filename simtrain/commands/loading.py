@@ -24,7 +24,7 @@ _BYTES_PER_PARAMETER, _BYTES_PER_GPU, _FEWEST_GPUS = 18, 40e9, 8
 _USUAL_LENGTH, _USUAL_TOKENS = 8192, 1 << 22
 """Tokens of a sequence and of a batch that models are trained with."""
 _MOST_NAMES = 5
-_USUAL_REPLICAS = 8, 4, 2, 1
+_USUAL_REPLICAS = 8, 4, 2, 1, 16, 32, 64, 128
 
 
 def load_scenario(source: str, overrides: Iterable[str] = ()) -> Scenario:

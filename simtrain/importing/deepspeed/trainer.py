@@ -29,7 +29,10 @@ _ARGUMENTS = {
 }
 """Arguments of transformers' TrainingArguments, and the keys that are "auto" without a value."""
 _DEFAULTS = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1}
-_MODELS = "model_name_or_path", "model_name", "model_id", "pretrain", "base_model"
+_MODELS = (
+    *("model_name_or_path", "model_name", "model_id", "pretrain", "base_model"),
+    *("config_name", "model_type"),
+)
 _LENGTHS = "max_seq_length", "block_size", "model_max_length", "max_length", "cutoff_len", "max_len"
 _YES = "", "true", "1", "yes"
 

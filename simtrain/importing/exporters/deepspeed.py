@@ -19,7 +19,7 @@ class DeepSpeedScript(Exporter):
     Importing it again gives the same scenario; comments list the fields that neither the JSON nor
     an argument sets. Data, tokenizer and learning rate are to be replaced.
 
-    Example: simtrain export deepspeed table5_22b_present --out train.sh
+    Example: simtrain export deepspeed table5_22b_present --out megatron_deepspeed.sh
     """
 
     def write(self, scenario: Scenario) -> str:

@@ -553,6 +553,8 @@ SPELLINGS: dict[str, tuple[str, bool]] = {
     "activations_checkpoint_num_layers": ("recompute_num_layers", True),
     "activations_checkpoint_method": ("recompute_method", True),
     "distribute_checkpointed_activations": ("distribute_saved_activations", True),
+    "moe_expert_parallel_size": ("expert_model_parallel_size", True),
+    "topk": ("moe_router_topk", True),
     "use_flash_attn_v1": ("use_flash_attn", True),
     "use_flash_attn_v2": ("use_flash_attn", True),
     "use_flash_attn_triton": ("use_flash_attn", True),

@@ -131,7 +131,7 @@ def _training_command(
     # A file of settings has the arguments in a variable alone, and a script that submits another
     # one to Slurm has the command in a variable.
     trainings = _trainings(commands)
-    for is_training in (_starts_script, _has_layers):
+    for is_training in (_starts_script, _has_layers, _is_no_eval):
         trainings = [*filter(is_training, trainings)] or trainings
     if not trainings:
         # Nothing says how several variables belong together.
@@ -154,6 +154,11 @@ def _training_command(
 
 def _starts_script(words: list[Argument]) -> bool:
     return _script_at(words) >= 0
+
+
+def _is_no_eval(words: list[Argument]) -> bool:
+    """Whether a command is not the `eval` of a text that is among the commands too."""
+    return words[0].text != "eval"
 
 
 def _has_layers(words: list[Argument]) -> bool:
