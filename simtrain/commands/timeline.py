@@ -38,6 +38,9 @@ def timeline(
     overlap with passes, a row for its gradient and parameter buckets. Passes are labelled with
     their microbatch if there is room. Recompute is drawn at the start of its backward pass.
 
+    An iteration with more than 100 passes per stage is drawn in three parts: its start, a piece of
+    its steady part, and its end. --window shows any other time.
+
     Example: simtrain timeline table5_175b_present --out timeline.svg --window 0s:4s
     """
     from simtrain.base.output_folder import check_writable

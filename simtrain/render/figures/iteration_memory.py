@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from simtrain.iteration.report.result import Result, check_is_result
+from simtrain.iteration.report.windows import windows_of
 from simtrain.render.figures import style
 from simtrain.render.figures.subject import subject_of
 from simtrain.units import GIB
@@ -37,9 +38,22 @@ def plot_memory(result: Result) -> Figure:
     check_is_result(result)
     figure = style.new_figure(7.5, 4.0)
     figure.suptitle(f"Memory per GPU of {subject_of(result)}", fontsize=10)
-    peaks, curves = figure.subplots(1, 2, sharey=True)
+    windows = windows_of(result)
+    ratios = [len(windows), *[1] * len(windows)]
+    peaks, *curves = figure.subplots(1, len(ratios), sharey=True, width_ratios=ratios)
     _draw_peaks(peaks, result)
-    _draw_curves(curves, result)
+    for axes, (name, window_s) in zip(curves, windows.items(), strict=True):
+        draw_curves(axes, result, range(result.num_stages))
+        if axes is curves[0]:
+            columns = 3 if len(windows) == 1 else 1
+            axes.legend(
+                loc="lower center", ncols=columns, frameon=True, framealpha=0.9, edgecolor="none"
+            )
+        draw_capacity(axes, result)
+        axes.set_xlim(*window_s)
+        axes.set_xlabel(f"{name or 'time'}, s")
+    stages = f" ({_which_stages(result)})" if len(windows) == 1 else ""
+    curves[0].set_title(f"over the iteration{stages}", fontsize=9)
     style.legend_below(figure, peaks, columns=4)
     return figure
 
@@ -56,15 +70,9 @@ def _draw_peaks(axes: Axes, result: Result) -> None:
     draw_capacity(axes, result)
 
 
-def _draw_curves(axes: Axes, result: Result) -> None:
-    """Draw memory over time on the first, middle and last stage."""
-    draw_curves(axes, result, range(result.num_stages))
-    axes.legend(loc="lower center", ncols=3, frameon=True, framealpha=0.9, edgecolor="none")
+def _which_stages(result: Result) -> str:
     last = result.num_stages - 1
-    which = "first, middle and last stage" if last > 1 else "each stage" if last else "one stage"
-    axes.set_title(f"over the iteration ({which})", fontsize=9)
-    axes.set_xlabel("time, s")
-    draw_capacity(axes, result)
+    return "first, middle and last stage" if last > 1 else "each stage" if last else "one stage"
 
 
 def draw_curves(axes: Axes, result: Result, stages: Sequence[int]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +22,7 @@ from simtrain.iteration.report.activities import (
     check_selection,
 )
 from simtrain.iteration.report.result import Result, check_is_result
+from simtrain.iteration.report.windows import Window, windows_of
 from simtrain.render.figures import style
 from simtrain.render.figures.iteration_memory import draw_capacity, draw_curves
 from simtrain.render.figures.subject import subject_of
@@ -41,11 +43,12 @@ FILLS = {
     OPTIMIZER: (style.GREEN, "\\\\\\\\"),
 }
 """Colour and hatch of each activity."""
-_IDLE, _LINE_POINTS = "#E2E2E2", 0.3
+_IDLE, _IDLE_NAME, _LINE_POINTS = "#E2E2E2", "idle", 0.3
 _WIDTH_IN, _MEMORY_IN, _REST_IN = 10.0, 1.6, 1.1
 # Total height of the stages' rows; the height of one row stays between the two limits.
 _ROWS_IN, _LOW_IN, _HIGH_IN = 4.5, 0.07, 0.4
 _POINTS_PER_IN = 72
+_BARS_SHARE = 0.85  # the axes take 85 to 90 % of the picture's width
 _MOST_DETAILED = 3000
 """Up to this number, bars have outlines and hatches, and stay vectors in an SVG."""
 _MOST_LABELS = 16
@@ -64,10 +67,13 @@ def plot_timeline(
 ) -> Figure:
     """Draw the activities of each stage over time, and the memory of three stages below.
 
+    A long iteration is drawn in three parts: its start, a piece of its steady part, and its end.
+
     Args:
         result: the iteration.
         stages: the stages to draw; by default all.
-        window_s: start and end of the time to draw, in seconds; by default the whole iteration.
+        window_s: start and end of the time to draw, in seconds; by default the whole iteration, or
+            the three parts of a long one (`windows_of`).
         memory: whether to draw memory.
 
     Raises:
@@ -75,26 +81,62 @@ def plot_timeline(
             outside the iteration (E118).
     """
     check_is_result(result)
-    chosen, window_s = check_selection(result, stages, window_s)
+    chosen, checked_s = check_selection(result, stages, window_s)
+    windows = {"": checked_s} if window_s else windows_of(result)
     row_in = min(max(_ROWS_IN / len(chosen), _LOW_IN), _HIGH_IN)
     heights = [row_in * len(chosen)] + [_MEMORY_IN] * memory
     figure = style.new_figure(_WIDTH_IN, sum(heights) + _REST_IN)
-    axes = figure.subplots(len(heights), sharex=True, height_ratios=heights, squeeze=False)[:, 0]
+    axes = figure.subplots(
+        len(heights),
+        len(windows),
+        sharex="col",
+        sharey="row",
+        height_ratios=heights,
+        squeeze=False,
+    )
     seconds = format_seconds(result.iteration_time_s)
-    axes[0].set_title(f"One iteration of {subject_of(result)}: {seconds}")
-    bars = _visible(Bars.of(result), chosen, window_s)
-    handles = _draw_stages(axes[0], bars, chosen, window_s, row_in)
-    if memory:
-        draw_curves(axes[1], result, chosen)
-        draw_capacity(axes[1], result)
-        axes[1].set_ylabel("memory, GiB")
-        axes[1].set_ylim(bottom=0)
-        axes[1].legend(loc="center left", bbox_to_anchor=(1, 0.5))
+    axes[0, 0].set_title(f"One iteration of {subject_of(result)}: {seconds}")
+    bars = Bars.of(result)
+    handles: dict[str, Artist] = {}
     has_chunks = result.scenario.parallelism.interleave > 1
-    axes[-1].set_xlabel("time, s (later chunks are lighter)" if has_chunks else "time, s")
-    axes[-1].set_xlim(*window_s)
-    style.legend_of(figure, handles, columns=4)
+    for place, (name, shown_s) in enumerate(windows.items()):
+        visible = _visible(bars, chosen, shown_s)
+        scale = _Scale(shown_s, _BARS_SHARE * _WIDTH_IN / len(windows), row_in)
+        handles |= _draw_stages(axes[0, place], visible, chosen, scale)
+        if memory:
+            draw_curves(axes[1, place], result, chosen)
+            draw_capacity(axes[1, place], result)
+        words = f"{name or 'time'}, s"
+        is_last = place == len(windows) - 1
+        axes[-1, place].set_xlabel(words + " (later chunks are lighter)" * (has_chunks and is_last))
+        axes[-1, place].set_xlim(*shown_s)
+    if memory:
+        axes[1, 0].set_ylabel("memory, GiB")
+        axes[1, 0].set_ylim(bottom=0)
+        axes[1, -1].legend(loc="center left", bbox_to_anchor=(1, 0.5))
+    in_order = [handles[name] for name in (*FILLS, _IDLE_NAME) if name in handles]
+    style.legend_of(figure, in_order, columns=4)
     return figure
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    """The scale of a part of the picture.
+
+    Args:
+        window_s: start and end of the time that it shows, in seconds.
+        width_in: its width in inches.
+        row_in: height of a stage's row in inches.
+    """
+
+    window_s: Window
+    width_in: float
+    row_in: float
+
+    @property
+    def points_per_s(self) -> float:
+        """Width of a second in points."""
+        return self.width_in * _POINTS_PER_IN / (self.window_s[1] - self.window_s[0])
 
 
 def _visible(bars: Bars, stages: list[int], window_s: tuple[float, float]) -> Bars:
@@ -103,20 +145,16 @@ def _visible(bars: Bars, stages: list[int], window_s: tuple[float, float]) -> Ba
     return bars.where(chosen & (bars.end_s > bars.start_s))
 
 
-def _draw_stages(
-    axes: Axes, bars: Bars, stages: list[int], window_s: tuple[float, float], row_in: float
-) -> list[Artist]:
-    """Draw one row per stage; return the legend's handles."""
+def _draw_stages(axes: Axes, bars: Bars, stages: list[int], scale: _Scale) -> dict[str, Artist]:
+    """Draw one row per stage; return the legend's handles by activity."""
     top, height = _rows(bars)
     middles = np.arange(len(stages)) + top[OWN] + height[OWN] / 2
-    duration_s = window_s[1] - window_s[0]
-    axes.barh(middles, duration_s, height[OWN], window_s[0], color=_IDLE, zorder=0)
+    start_s, end_s = scale.window_s
+    axes.barh(middles, end_s - start_s, height[OWN], start_s, color=_IDLE, zorder=0)
     place = np.searchsorted(stages, bars.stage)
     low, high = place + top[bars.row], place + (top + height)[bars.row]
-    # The axes take 85 to 90 % of the picture's width.
-    points_per_s = 0.85 * _WIDTH_IN * _POINTS_PER_IN / duration_s
-    handles = _draw_bars(axes, bars, low, high, points_per_s)
-    _number(axes, bars, (low + high) / 2, window_s, points_per_s, row_in * float(height[OWN]))
+    handles = _draw_bars(axes, bars, low, high, scale.points_per_s)
+    _number(axes, bars, (low + high) / 2, scale, float(height[OWN]))
     axes.set_ylim(len(stages), 0)
     shown = range(0, len(stages), -(-len(stages) // _MOST_LABELS))
     axes.set_yticks(middles[shown], [f"stage {stages[place]}" for place in shown])
@@ -126,7 +164,7 @@ def _draw_stages(
 
 def _draw_bars(
     axes: Axes, bars: Bars, low: Floats, high: Floats, points_per_s: float
-) -> list[Artist]:
+) -> dict[str, Artist]:
     """Draw the bars from `low` to `high`; return a legend patch for each activity drawn."""
     from matplotlib.collections import PolyCollection
     from matplotlib.colors import to_rgb
@@ -137,7 +175,7 @@ def _draw_bars(
     is_detailed = len(bars) <= _MOST_DETAILED
     has_outline = is_detailed & (bars.row == OWN) & ((right - left) * points_per_s > 1)
     last_chunk = max(int(bars.chunk.max(initial=0)), 1)
-    handles: list[Artist] = []
+    handles: dict[str, Artist] = {}
     for number, (activity, (colour, hatch)) in enumerate(FILLS.items()):
         of_activity = bars.activity == number
         white = _CHUNK_WHITE * np.maximum(bars.chunk[of_activity], 0)[:, np.newaxis] / last_chunk
@@ -156,9 +194,10 @@ def _draw_bars(
         collection.set_hatchcolor(style.BLACK)
         axes.add_collection(collection, autolim=False)
         if of_activity.any():
-            handles.append(Patch(fc=colour, hatch=hatch if is_detailed else "", label=activity))
-    handles.append(Patch(fc=_IDLE, label="idle"))
-    for handle in handles:
+            shown_hatch = hatch if is_detailed else ""
+            handles[activity] = Patch(fc=colour, hatch=shown_hatch, label=activity)
+    handles[_IDLE_NAME] = Patch(fc=_IDLE, label=_IDLE_NAME)
+    for handle in handles.values():
         handle.set(edgecolor=style.BLACK, linewidth=_LINE_POINTS)
     return handles
 
@@ -171,21 +210,22 @@ def _rows(bars: Bars) -> tuple[Floats, Floats]:
     return 0.05 + np.cumsum(height) - height, height
 
 
-def _number(
-    axes: Axes,
-    bars: Bars,
-    middle: Floats,
-    window_s: tuple[float, float],
-    points_per_s: float,
-    height_in: float,
-) -> None:
-    """Write the microbatch's number into each pass that is large enough."""
-    size = min(style.SMALL, 0.8 * height_in * _POINTS_PER_IN)
+def _number(axes: Axes, bars: Bars, middle: Floats, scale: _Scale, height: float) -> None:
+    """Write the microbatch's number into each pass that is large enough.
+
+    Args:
+        axes: where to write.
+        bars: the bars.
+        middle: [bars], the vertical place of each number.
+        scale: the scale of the axes.
+        height: height of a bar, as a share of its stage's row.
+    """
+    size = min(style.SMALL, 0.8 * height * scale.row_in * _POINTS_PER_IN)
     if size < _LEAST_POINTS:
         return
-    start_s, end_s = bars.start_s.clip(*window_s), bars.end_s.clip(*window_s)
+    start_s, end_s = bars.start_s.clip(*scale.window_s), bars.end_s.clip(*scale.window_s)
     digits = np.char.str_len(bars.microbatch.astype(str))
-    fits = (end_s - start_s) * points_per_s > size * _POINTS_PER_DIGIT * digits + 1
+    fits = (end_s - start_s) * scale.points_per_s > size * _POINTS_PER_DIGIT * digits + 1
     for bar in np.flatnonzero(fits & (bars.microbatch >= 0)).tolist():
         at_s, text = (start_s[bar] + end_s[bar]) / 2, str(bars.microbatch[bar])
         axes.text(at_s, middle[bar], text, size=size, ha="center", va="center")

@@ -9,6 +9,7 @@ from matplotlib.text import Text
 
 import simtrain
 from simtrain.errors import InputError
+from simtrain.iteration.report.windows import windows_of
 from simtrain.render.figures.style import write_picture
 from simtrain.render.figures.subject import footer_of_result
 from tests.helpers.command_line import call, refused
@@ -57,6 +58,17 @@ def test_a_window_limits_the_time_axis_to_the_iteration() -> None:
     end_s = RESULT.iteration_time_s
     axes = simtrain.plot_timeline(RESULT, window_s=(end_s / 4, 9 * end_s)).axes
     assert axes[0].get_xlim() == (end_s / 4, end_s)
+
+
+def test_a_long_iteration_is_drawn_as_start_steady_part_and_end() -> None:
+    long = run(small().replace({"batch.global": 120}))
+    windows = windows_of(long)
+    axes = simtrain.plot_timeline(long).axes
+    assert [each.get_xlim() for each in axes] == [*windows.values()] * 2
+    assert [each.get_xlabel() for each in axes[3:]] == ["start, s", "steady part, s", "end, s"]
+    assert len(simtrain.plot_timeline(long, window_s=(0.0, long.iteration_time_s)).axes) == 2
+    _, *curves = simtrain.plot_memory(long).axes
+    assert [each.get_xlim() for each in curves] == [*windows.values()]
 
 
 @pytest.mark.parametrize(
