@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from simtrain.base.output_folder import check_suffix, write_text
-from simtrain.render.html.elements import Html, element, json_text
+from simtrain.render.html.elements import Html, breakable, element, json_text
 
 ASSETS = Path(__file__).parent / "assets"
 SUFFIXES = (".html", ".htm")
@@ -99,7 +99,7 @@ def document_text(document: Document) -> str:
     body = element(
         "body",
         element("a", "Skip to the answer", href="#main", class_="skip"),
-        element("header", element("h1", document.title), _theme_button(), document.lead),
+        element("header", element("h1", breakable(document.title)), _theme_button(), document.lead),
         _contents(sections),
         element("main", *map(_section, sections), id="main"),
         element("footer", document.foot),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from html import escape
 from typing import Any
 
-_EMPTY = {"input", "meta", "link", "br", "hr", "col"}
+_BREAKS = re.compile(r"([_./:\\-])(?=\w)")
+_EMPTY = {"input", "meta", "link", "br", "hr", "col", "wbr"}
 
 
 class Html(str):
@@ -35,6 +37,11 @@ def joined(*children: str, separator: str = "") -> Html:
     """Concatenate text with a separator between the parts, and escape what is not `Html`."""
     parts = (child if isinstance(child, Html) else escape(child) for child in children)
     return Html(escape(separator).join(parts))
+
+
+def breakable(text: str) -> Html:
+    """Return a name or a path that a narrow screen breaks after "_", ".", "/" and the like."""
+    return Html(_BREAKS.sub(r"\1<wbr>", escape(text)))
 
 
 def _attribute(name: str, value: str | bool) -> str:

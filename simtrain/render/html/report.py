@@ -13,7 +13,7 @@ from simtrain.iteration.report.result import Result
 from simtrain.render.html import roofline, sliders, timeline
 from simtrain.render.html.bars import breakdown_bar, memory_bars
 from simtrain.render.html.document import Document, Section
-from simtrain.render.html.elements import Html, card, element, joined, number
+from simtrain.render.html.elements import Html, breakable, card, element, joined, number
 from simtrain.render.html.view import printed_by, view_html
 from simtrain.scenario.resolved import resolved_settings
 from simtrain.studies.sensitivity import ResourceCurve
@@ -83,7 +83,15 @@ def report_document(
     lead = "One training iteration" if len(runs) == 1 else "Training iterations"
     words = f"{lead}, simulated by simtrain. Select a number to see its exact value and source."
     sections = [*_sections(runs, comparison, compared or " ".join(names))]
-    return Document(" against ".join(names), element("p", words), sections, foot=_foot(runs))
+    return Document(
+        " against ".join(_titles(runs)), element("p", words), sections, foot=_foot(runs)
+    )
+
+
+def _titles(runs: Sequence[ReportedRun]) -> list[str]:
+    """Return the scenarios' own names, or those that the user wrote if two are equal."""
+    titles = [run.result.scenario.name or run.name for run in runs]
+    return titles if len({*titles}) == len(titles) else [run.name for run in runs]
 
 
 def _foot(runs: Sequence[ReportedRun]) -> Html:
@@ -103,7 +111,7 @@ def _sections(
         """Build a part for each run, below the run's name if there are several."""
         if len(runs) == 1:
             return build(runs[0])
-        return joined(*(joined(element("h3", run.name), build(run)) for run in runs))
+        return joined(*(joined(element("h3", breakable(run.name)), build(run)) for run in runs))
 
     breakdown = of_each(_breakdown)
     middle = [Section("breakdown", "Where the time goes", breakdown, ("breakdown.css",))]

@@ -10,17 +10,27 @@ import numpy as np
 from simtrain.base.packed_arrays import packed
 from simtrain.iteration.report.activities import ACTIVITIES, Bars
 from simtrain.iteration.report.result import Result
+from simtrain.iteration.report.windows import windows_of
 from simtrain.render.figures.timeline import FILLS
-from simtrain.render.html.elements import Html, element, joined, json_text, legend, swatch
+from simtrain.render.html.elements import (
+    Html,
+    breakable,
+    element,
+    joined,
+    json_text,
+    legend,
+    swatch,
+)
 
 STYLES, SCRIPTS = ("timeline.css",), ("timeline.js",)
 """Files of `assets` that the figure needs."""
 NUM_ROWS = 3
 """Rows of a stage: its passes, its transfers, its buckets."""
 _HELP = (
-    "Drag to move. Turn the wheel with Ctrl, or pinch, to zoom. Keys: + and − zoom, zero shows the "
-    "whole iteration, Shift with the left or right arrow moves. Up and down select a stage, left "
-    "and right a bar. Bars thinner than a pixel mix their colours in proportion to their time."
+    "A long iteration is shown from its start. Drag to move. Turn the wheel with Ctrl, or pinch, "
+    "to zoom. Keys: + and − zoom, zero shows the whole iteration, Shift with the left or right "
+    "arrow moves. Up and down select a stage, left and right a bar. Bars thinner than a pixel mix "
+    "their colours in proportion to their time."
 )
 _MEANING = "A bar of the simulated timeline. simtrain run X --trace FILE writes the same tasks."
 _BUTTONS = (
@@ -49,12 +59,18 @@ def timeline_figure(result: Result, name: str = "") -> Html:
         element("button", text, type="button", data_zoom=zoom, aria_label=label)
         for zoom, text, label in _BUTTONS
     )
+    windows = windows_of(result)
+    parts = (
+        element("button", part.capitalize(), type="button", data_part=part)
+        for part in windows
+        if part
+    )
     bars = {"role": "application", "aria_roledescription": "timeline", "aria_label": words}
     peaks = f"Memory of stages of {name} over time. The section Memory lists the peaks."
     return element(
         "figure",
-        element("figcaption", name),
-        element("div", *buttons, class_="tools screen-only"),
+        element("figcaption", breakable(name)),
+        element("div", *buttons, *parts, class_="tools screen-only"),
         element("canvas", class_="bars", tabindex="0", **bars),
         element("canvas", class_="memory", role="img", aria_label=peaks),
         element("ul", class_="legend lines"),
@@ -80,6 +96,7 @@ def timeline_data(result: Result) -> dict[str, Any]:
     return {
         "num_stages": result.num_stages,
         "iteration_time_s": result.iteration_time_s,
+        "windows_s": windows_of(result),
         "activities": list(ACTIVITIES),
         "first": first.tolist(),
         "columns": {

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from simtrain.base.wording import Sentence
-from simtrain.render.html.elements import Html, element, joined, number, scroll_box
+from simtrain.render.html.elements import Html, breakable, element, joined, number, scroll_box
 from simtrain.render.html.lanes import lanes_figure
 from simtrain.render.html.timeline import timeline_figure
 from simtrain.schedules import actions_of, time_slots
@@ -29,6 +29,9 @@ from simtrain.views.view import (
     text_of,
     value_of,
 )
+
+_LONG_WORD = 20
+"""Longer words, such as names and paths, may be broken: a table would be wider than the screen."""
 
 
 def view_html(view: View, command: str = "", scope: str = "") -> Html:
@@ -140,7 +143,7 @@ def _(part: Table, scope: str) -> Html:
     head = element("thead", element("tr", *map(_heading, part.columns))) if has_headings else ""
     body = element("tbody", *(_row(row, part.columns, scope) for row in part.rows))
     foot = element("tfoot", _row(part.end, part.columns, scope)) if part.end else ""
-    caption = element("caption", part.title) if part.title else ""
+    caption = element("caption", element("span", part.title)) if part.title else ""
     table = element("table", caption, head, body, foot, data_table=part.name)
     return scroll_box(table, part.title or part.name)
 
@@ -185,8 +188,9 @@ def _cell(cell: Any, column: Column, scope: str) -> Html:
     if column.kind.is_bar:
         return Html() if value is None else _bar(value)
     if column.kind.is_entry and value:
-        return element("a", text, href=f"#entry-{scope}{value}", class_="entry")
-    shown = number(value, text) if text else Html()
+        return element("a", breakable(text), href=f"#entry-{scope}{value}", class_="entry")
+    is_long = isinstance(value, str) and max(map(len, text.split()), default=0) > _LONG_WORD
+    shown = breakable(text) if is_long else number(value, text) if text else Html()
     if column.kind.is_change and value:
         return joined(_change(value), shown)
     style = cell.style if isinstance(cell, Cell) else None

@@ -3,11 +3,14 @@
 import pathlib
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urlparse
+from urllib.request import url2pathname
 
 import numpy as np
 import pytest
 
 from simtrain.iteration.report.activities import ACTIVITIES, Bars
+from simtrain.iteration.report.windows import windows_of
 from simtrain.render.html.document import write_document
 from simtrain.render.html.report import ReportedRun, report_document
 from simtrain.studies.sensitivity import resource_curves
@@ -27,6 +30,28 @@ for (const key of args[0]) {
 }
 const { start, end } = simtrain.timeline.view;
 return { start, end, words: document.querySelector(".timeline .readout").textContent };
+"""
+LONG = run(small().replace({"batch.global": 120, "name": "a_long_name_" * 8}))
+CUT = """
+await simtrain.timeline.ready;
+const width = document.documentElement.clientWidth;
+const seen = (each) => each.getBoundingClientRect().right <= width + 1;
+const operators = document.querySelector("table[data-table=operators]").parentElement;
+return {
+  page: document.documentElement.scrollWidth - width,
+  captions: [...document.querySelectorAll("caption > span")].filter((each) => !seen(each)).length,
+  operators: operators.scrollWidth - operators.clientWidth,
+  breakdown: document.querySelector("#breakdown .scroll").scrollWidth - width,
+};
+"""
+PARTS = """
+await simtrain.timeline.ready;
+const { view } = simtrain.timeline, shown = [[view.start, view.end]];
+for (const button of document.querySelectorAll(".timeline [data-part]")) {
+  button.click();
+  shown.push([view.start, view.end]);
+}
+return shown;
 """
 COLOURS = """
 await simtrain.timeline.ready;
@@ -84,6 +109,41 @@ def test_many_bars_have_the_colours_of_single_bars_on_average(browser: Browser) 
     press(browser, "Escape", "0")
     each, pixels = browser.run(COLOURS, False), browser.run(COLOURS, True)
     assert np.abs(np.array(each) - np.array(pixels)).max() < 12  # outlines and labels differ
+
+
+@pytest.fixture
+def long_page(tmp_path: pathlib.Path) -> pathlib.Path:
+    """Return the report on an iteration with a long name and 240 passes per stage."""
+    file = tmp_path / "long.html"
+    write_document(report_document([ReportedRun("a/path/to/x.yaml", LONG)]), file)
+    return file
+
+
+@pytest.mark.parametrize("width", [400, 1600])
+def test_nothing_of_a_page_is_cut(browser: Browser, long_page: pathlib.Path, width: int) -> None:
+    before = browser.driver.current_url
+    browser.open(long_page, width)
+    cut = browser.run(CUT)
+    heading = browser.run('return document.querySelector("h1").innerHTML')
+    browser.open(pathlib.Path(url2pathname(urlparse(before).path)))
+    assert cut["page"] == 0 and cut["captions"] == 0
+    assert cut["breakdown"] <= 0
+    assert heading.startswith("a_<wbr>long_<wbr>name_<wbr>")
+    if width == 1600:
+        assert cut["operators"] == 0
+
+
+def test_buttons_show_the_parts_of_a_long_iteration(
+    browser: Browser, long_page: pathlib.Path
+) -> None:
+    before = browser.driver.current_url
+    browser.open(long_page)
+    at_first, *shown = browser.run(PARTS)
+    browser.open(pathlib.Path(url2pathname(urlparse(before).path)))
+    windows = [*windows_of(LONG).values()]
+    assert at_first == pytest.approx(windows[0])
+    for window, expected in zip(shown, windows, strict=True):
+        assert window == pytest.approx(expected)
 
 
 def test_selecting_a_number_shows_its_value_and_source(browser: Browser) -> None:

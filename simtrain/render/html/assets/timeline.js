@@ -10,7 +10,9 @@
   const figures = [...document.querySelectorAll("figure.timeline")];
   const runs = figures.map(simtrain.dataOf);
   const end = Math.max(...runs.map((run) => run.iteration_time_s));
-  const view = { start: 0, end };
+  // All figures show the same window: at first all, or the start of a long iteration.
+  const [first, last] = Object.values(runs[0].windows_s)[0];
+  const view = { start: first, end: runs[0].windows_s[""] ? end : last };
   const charts = [];
   let waiting = false;
 
@@ -427,6 +429,10 @@
       });
       for (const button of this.figure.querySelectorAll("[data-zoom]")) {
         button.addEventListener("click", () => ({ in: () => zoom(0.6), out: () => zoom(1 / 0.6), all: () => setView(0, end) })[button.dataset.zoom]());
+      }
+      for (const button of this.figure.querySelectorAll("[data-part]")) {
+        const [from, until] = this.run.windows_s[button.dataset.part];
+        button.addEventListener("click", () => setView(from, until - from));
       }
     }
   }
