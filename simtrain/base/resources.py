@@ -1,4 +1,4 @@
-"""Find scenarios, sweeps, profiles and software stacks by name or path."""
+"""Find scenarios, sweeps, profiles, software stacks and documents by name or path."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from simtrain.errors import InputError, Location, did_you_mean
 
 _PACKAGE = Path(__file__).parents[1]
 _SUFFIX = ".yaml"
+_DOCUMENT = ".md"
 _SUFFIXES = (_SUFFIX, ".yml", ".csv")
 _LONGEST_NAME = 80
 _SAME_MACHINE = 0.8  # similarity of a misspelt name; that of gb200 and b200_sxm is 0.62
@@ -63,6 +64,26 @@ def list_profiles() -> list[str]:
 def list_stacks() -> list[str]:
     """Names of the shipped software stacks."""
     return _names("software_stacks")
+
+
+def list_documents() -> list[str]:
+    """Names of the documents, such as "tutorial" and "how_to/validate"."""
+    folder = _folder("docs")
+    paths = (path.relative_to(folder) for path in folder.rglob(f"*{_DOCUMENT}"))
+    return sorted(path.with_suffix("").as_posix() for path in paths)
+
+
+def find_document(name: str) -> Path:
+    """Find a document by its name, its last part, or its path "docs/NAME.md" (else E101)."""
+    names = list_documents()
+    wanted = name.removeprefix("docs/").removesuffix(_DOCUMENT)
+    matching = [each for each in names if wanted in (each, each.rpartition("/")[2])]
+    if not matching:
+        question = did_you_mean(wanted, [*names, *(each.rpartition("/")[2] for each in names)])
+        message = f'there is no document named "{wanted[:_LONGEST_NAME]}"'
+        fix = f"{question}simtrain docs lists the names"
+        raise InputError.of("E101", message, fix=fix)
+    return _folder("docs") / f"{matching[0]}{_DOCUMENT}"
 
 
 def beside(name_or_path: str, file: str) -> str:

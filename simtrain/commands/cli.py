@@ -36,6 +36,7 @@ _PANELS = {
     "Look up": {
         "explain": f"{_COMMANDS}.explain:explain",
         "scenarios": f"{_COMMANDS}.scenarios:scenarios",
+        "docs": f"{_COMMANDS}.docs:docs",
         "reproduce": f"{_COMMANDS}.reproduce:reproduce",
         "explore": f"{_COMMANDS}.explore:explore",
         "profile": f"{_COMMANDS}.profile:profile_app",
@@ -52,8 +53,8 @@ app = App(
     add_completion=True,
     help="Simulate one training iteration of a large model: how long it takes, where the time goes,"
     " and whether it fits in memory."
-    "\n\nStart with: simtrain run table5_22b_present. Each command's --help has an example;"
-    " docs/tutorial.md leads from there to a decision.",
+    "\n\nStart with: simtrain run table5_22b_present. Each command's --help has an example."
+    " From there to a decision: simtrain docs tutorial.",
     panels=_PANELS,
 )
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 _OWN_SCHEDULE = (
     "this schedule is not built in; write the path of a CSV file with its order "
-    "(docs/how_to/add_a_schedule.md)"
+    "(simtrain docs add_a_schedule)"
 )
 _UNIFORM = "write recompute: {strategy: full, method: uniform, num_layers: 1}"
 _BLOCK = "write recompute: {strategy: full, method: block, num_layers: 1}"

@@ -101,7 +101,7 @@ def _family(document: Document, file: str) -> Family:
             "E877",
             f'model_type is "{kind}": simtrain has no {missing}',
             place,
-            "write the layer as blocks of your own: docs/how_to/write_a_layer.md",
+            "write the layer as blocks of your own: simtrain docs write_a_layer",
             "importing it as another type would give a wrong time and memory",
         )
     keys = [key for key in document.data if key in NOT_MODELLED]

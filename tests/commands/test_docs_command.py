@@ -1,0 +1,62 @@
+"""`simtrain docs`, and that installed texts name only documents that are installed too."""
+
+import pathlib
+import re
+import tomllib
+
+import pytest
+
+from simtrain.base.resources import find_document, list_documents
+from tests.helpers.command_line import ROOT, call, refused
+
+INSTALLED = ("simtrain", "calibrate", "hw_profiles", "scenarios", "software_stacks", "sweeps")
+SUFFIXES = (".py", ".yaml", ".toml", ".js")
+
+
+def installed_texts() -> dict[pathlib.Path, str]:
+    files = (path for folder in INSTALLED for path in (ROOT / folder).rglob("*"))
+    return {path: path.read_text(encoding="utf-8") for path in files if path.suffix in SUFFIXES}
+
+
+def test_installed_texts_name_documents_by_the_command_that_prints_them() -> None:
+    """Docstrings for developers may name files of the clone."""
+    named = set()
+    for path, text in installed_texts().items():
+        mentions = [name for name in list_documents() if f"docs/{name}.md" in text]
+        assert not mentions or path.name in ("explanations.py", "views.py"), (path, mentions)
+        named |= {*re.findall(r"simtrain docs ([a-z_/]+)", text)}
+    assert {"tutorial", "validate", "validation", "write_a_layer"} <= named
+    for name in named - {"lists"}:
+        assert find_document(name).is_file()
+
+
+def test_the_wheel_has_every_document() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    included = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    for path in (ROOT / "docs").rglob("*.md"):
+        name = path.relative_to(ROOT).as_posix()
+        source = name if name in included else path.parent.relative_to(ROOT).as_posix()
+        assert included[source] == f"simtrain/_data/{source}"
+
+
+def test_documents_are_listed_with_their_titles() -> None:
+    lines = call("docs").stdout.splitlines()
+    assert "tutorial                         Tutorial: from nothing to a decision" in lines
+    assert "name,title" in call("docs", "--csv").stdout
+
+
+@pytest.mark.parametrize("name", ["how_to/validate", "validate", "docs/how_to/validate.md"])
+def test_a_document_is_printed_by_each_of_its_names(name: str) -> None:
+    printed = call("docs", name).stdout
+    assert (
+        printed.startswith("# Hold predictions against measured runs\n") and "<!--" not in printed
+    )
+
+
+def test_an_unknown_document_is_an_error() -> None:
+    assert refused("docs", "validat") == (
+        'E101 there is no document named "validat"\n'
+        "  fix: did you mean validate? simtrain docs lists the names\n"
+    )
+    assert "is for the list of documents" in refused("docs", "tutorial", "--csv")
+    assert len(list_documents()) > 40
