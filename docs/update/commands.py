@@ -93,7 +93,7 @@ def _help(command: str) -> str:
 
 def scenario_page() -> str:
     """Return the reference page of a scenario's fields: the file that `simtrain init` writes."""
-    printed("init", "simtrain init every_field.yaml")
+    printed("init", "simtrain init every_field.yaml --full")
     text = (pathlib.Path(folder("init").name) / "every_field.yaml").read_text(encoding="utf-8")
     return f"{_SCENARIO_HEAD}\n```yaml\n{text.strip()}\n```\n"
 
@@ -101,9 +101,9 @@ def scenario_page() -> str:
 _SCENARIO_HEAD = """\
 # Fields of a scenario
 
-`simtrain init every_field.yaml` writes this file: all sections and fields of a scenario, with their
-meaning and their defaults. `simtrain schema` prints the JSON schema that editors use to complete
-fields. `python -m docs.update` writes this page.
+`simtrain init every_field.yaml --full` writes this file: all sections and fields of a scenario,
+with their meaning and their defaults. `simtrain schema` prints the JSON schema that editors use to
+complete fields. `python -m docs.update` writes this page.
 """
 
 

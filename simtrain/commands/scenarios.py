@@ -57,17 +57,24 @@ def init(
             autocompletion=shipped_scenarios,
         ),
     ] = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="List every field with its meaning and its default.")
+    ] = False,
 ) -> None:
-    """Write a scenario file that lists every field with its meaning and its default.
+    """Write a scenario file to start from: a small GPT, or a copy of a shipped scenario.
 
     An existing file is an error.
 
     Example: simtrain init my_scenario.yaml
     """
     from simtrain.base.resources import find_scenario
-    from simtrain.scenario.template import template
+    from simtrain.scenario.template import full_template, template
 
-    text = find_scenario(source).read_text(encoding="utf-8") if source else template()
+    if source:
+        refuse({"--full": full}, "has no effect with --from")
+        text = find_scenario(source).read_text(encoding="utf-8")
+    else:
+        text = full_template() if full else template()
     print_or_write(text, file)
 
 

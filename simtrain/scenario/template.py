@@ -1,7 +1,8 @@
-"""The scenario file that `simtrain init` writes: every field with its description and default."""
+"""The scenario files that `simtrain init` writes: a short one, and one with every field."""
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -29,19 +30,42 @@ START: dict[str, Any] = {
     "parallelism": {"tensor": 8, "sequence_parallel": True},
     "batch": {"micro": 4, "global": 64},
     "recompute": {"strategy": "selective"},
+    "cluster": "a100_sxm4_80gb",
 }
-"""The values that the file sets; all other fields have their defaults."""
-_HEAD = """\
-# A scenario for simtrain. Run it with: simtrain run FILE
+"""The values that the files set; all other fields have their defaults."""
+_HEAD = "# A scenario for simtrain. Run it with: simtrain run FILE\n"
+_SHORT = """\
+# All other fields have defaults. simtrain init FILE --full lists each with its meaning.
+"""
+_FULL = """\
 # A commented-out field shows its default; remove the "#" and change the value to set it.
 """
 _WIDTH = 100
+_FIRST_CLAUSE = re.compile(r"[.;:,](?:\s|$)|\s\(")
 
 
 def template() -> str:
-    """Return the text of the file, which defines the scenario of `START`."""
+    """Return the text of a short file, which sets the fields of `START`."""
+    return _HEAD + _SHORT + "\n".join(_short_lines(Scenario, START, "")) + "\n"
+
+
+def full_template() -> str:
+    """Return the text of a file that defines the scenario of `START` and lists every field."""
     scenario = Scenario.model_validate(START)
-    return _HEAD + "\n".join(_lines(Scenario, data_of(scenario), START, "")) + "\n"
+    return _HEAD + _FULL + "\n".join(_lines(Scenario, data_of(scenario), START, "")) + "\n"
+
+
+def _short_lines(section: type[BaseModel], values: Mapping[str, Any], indent: str) -> Iterator[str]:
+    texts = descriptions(section)
+    names = {name_in_files(section, field): field for field in section.model_fields}
+    for name, value in values.items():
+        if isinstance(value, dict) and (inside := section_of(section, names[name])):
+            yield f"{indent}{name}:"
+            yield from _short_lines(inside, value, indent + "  ")
+            continue
+        line = f"{indent}{name}: {_written(value)}"
+        commented = f"{line}  # {capitalized(_FIRST_CLAUSE.split(texts[name])[0])}"
+        yield commented if indent and len(commented) <= _WIDTH else line
 
 
 def _lines(

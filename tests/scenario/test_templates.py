@@ -13,7 +13,7 @@ from simtrain.base.strict_yaml import load_document, parse_document
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.scenario.field_docs import descriptions, name_in_files, section_of, summary
 from simtrain.scenario.json_schema import scenario_schema
-from simtrain.scenario.template import template
+from simtrain.scenario.template import full_template, template
 from tests.helpers.command_line import call, refused
 from tests.helpers.scenario_texts import MINIMAL
 
@@ -67,14 +67,14 @@ def test_the_schema_is_printed() -> None:
     assert json.loads(call("schema").stdout) == scenario_schema()
 
 
-def test_the_template_shows_every_field_with_its_default(tmp_path: pathlib.Path) -> None:
+def test_the_full_template_shows_every_field_with_its_default(tmp_path: pathlib.Path) -> None:
     """Without the "#" before names, the template is the same scenario."""
     started, full = tmp_path / "scenario.yaml", tmp_path / "full.yaml"
-    outcome = call("init", str(started))
+    outcome = call("init", str(started), "--full")
     assert outcome.stdout == f"Wrote {started}. Run it with: simtrain run {started}\n"
-    assert started.read_text(encoding="utf-8") == template()
+    assert started.read_text(encoding="utf-8") == full_template()
     full.write_text(
-        re.sub(r"^( *)#(?=\w)", r"\1", template(), flags=re.MULTILINE), encoding="utf-8"
+        re.sub(r"^( *)#(?=\w)", r"\1", full_template(), flags=re.MULTILINE), encoding="utf-8"
     )
     written = load_document(full).data
     assert set(written) == {name_in_files(Scenario, name) for name in Scenario.model_fields}
@@ -85,8 +85,19 @@ def test_the_template_shows_every_field_with_its_default(tmp_path: pathlib.Path)
     assert load_scenario(full).replace(same) == load_scenario(started).replace(same)
 
 
-def test_a_line_of_the_template_fits_100_columns() -> None:
-    assert max(map(len, template().splitlines())) <= 100
+def test_init_writes_twenty_lines_that_mean_the_same(tmp_path: pathlib.Path) -> None:
+    short, full = tmp_path / "short.yaml", tmp_path / "full.yaml"
+    assert call("init", str(short)).exit_code == call("init", str(full), "--full").exit_code == 0
+    assert short.read_text(encoding="utf-8") == template()
+    assert template().count("\n") <= 20
+    same = {"name": "scenario"}
+    assert load_scenario(full).replace(same) == load_scenario(short).replace(same)
+    assert "has no effect with --from" in refused("init", "x.yaml", "--from", "llama3_8b", "--full")
+
+
+@pytest.mark.parametrize("text", [template(), full_template()])
+def test_a_line_of_a_template_fits_100_columns(text: str) -> None:
+    assert max(map(len, text.splitlines())) <= 100
 
 
 def test_a_copy_equals_the_shipped_file(tmp_path: pathlib.Path) -> None:
