@@ -333,3 +333,31 @@ def test_memory_without_times_equals_the_simulations() -> None:
     assert simulate_memory(scenario).peaks_bytes == result.memory.peaks_bytes
     assert result.recompute_choice is not None
     assert result.scenario.recompute.strategy == "none"
+
+
+@pytest.mark.parametrize(("num_layers", "needs_more"), [(1, True), (2, True), (24, False)])
+@pytest.mark.parametrize("zero_stage", [2, 3])
+def test_zero_needs_more_memory_only_if_a_unit_is_nearly_the_whole_model(
+    zero_stage: int, num_layers: int, needs_more: bool
+) -> None:
+    """Without ZeRO a rank has P gradients, with it P/n and the unsharded ones of the largest unit.
+
+    The optimizer is on the host, where ZeRO saves no memory of the GPU.
+    """
+    replicas, grid = 8, {"tensor": 1, "pipeline": 1, "data": 8}
+    tiny = {"num_layers": num_layers, "hidden_size": 256, "num_attention_heads": 4}
+    plain, sharded = (
+        memory_of(small(grid, model=tiny, memory={"zero_stage": stage, "offload_optimizer": True}))
+        .stages[0]
+        .components_bytes
+        for stage in (0, zero_stage)
+    )
+    states = ("gradients", "parameters")[: zero_stage - 1]
+    more = 0
+    for name in states:
+        assert sharded[name] == pytest.approx(plain[name] / replicas, abs=4)
+        more += sharded[name] - plain[name]
+    more += sharded["buffers"] - plain["buffers"]
+    tensors = [sum(parts.values()) - parts["allocator"] for parts in (plain, sharded)]
+    assert more == tensors[1] - tensors[0]
+    assert (more > 0) is needs_more
