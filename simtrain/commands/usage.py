@@ -29,13 +29,14 @@ from simtrain.errors import InputError, Location
 
 _MAX_REPAIRS = 20
 _KINDS = {int: "an integer", float: "a number", Path: "a path", str: "text"}
-# Options that users write with other commands, and the command that has them.
+# Options that users write with other commands, and the commands that have them.
 _ELSEWHERE = {
-    **dict.fromkeys(("--gpus", "--top"), "search"),
-    **dict.fromkeys(("--days", "--budget", "--price"), "plan"),
-    **dict.fromkeys(("--tokens", "--goodput"), "cost"),
-    **dict.fromkeys(("--ops", "--trace"), "run"),
-    "--change": "compare",
+    "--gpus": ("search", "plan"),
+    "--top": ("search",),
+    **dict.fromkeys(("--days", "--budget", "--price"), ("plan",)),
+    **dict.fromkeys(("--tokens", "--goodput"), ("cost",)),
+    **dict.fromkeys(("--ops", "--trace"), ("run",)),
+    "--change": ("compare",),
 }
 
 
@@ -204,8 +205,7 @@ class Usage:
         before, after = words[:index], words[index + 1 :]
         message = "there is no such option"
         has_value = not equals and bool(after) and not after[0].startswith("-")
-        group = self.context.parent and self.context.parent.command
-        if (command := _ELSEWHERE.get(word, "")) in _commands_of(group):
+        if command := self._other_command(_ELSEWHERE.get(word, ()), words):
             return _Fault("E902", word, message, [*words], f"{command} has {word}: ", command)
         if "--set" in options and (setting := _setting_of(word)):
             field, example = setting
@@ -223,6 +223,16 @@ class Usage:
         if has_value and self._has_all_arguments([*before, *after[1:]]):
             return _Fault("E902", word, message, [*before, *after[1:]], "remove it and its value: ")
         return _Fault("E902", word, message, [*before, *after], "remove it: ")
+
+    def _other_command(self, names: Sequence[str], words: Sequence[str]) -> str:
+        """Return the command of the group that has most of the options; "" if none has any."""
+        others = _commands_of(self.context.parent and self.context.parent.command)
+        options = {word.partition("=")[0] for word in words if word.startswith("--")}
+
+        def num_options(name: str) -> int:
+            return len(options & _option_names(others[name]))
+
+        return max((name for name in names if name in others), key=num_options, default="")
 
     def _has_all_arguments(self, words: Sequence[str]) -> bool:
         """Whether words have the arguments of a command; not if another option is wrong."""
@@ -401,6 +411,10 @@ def _is_option(param: Any) -> bool:
 def _name(param: Any) -> str:
     """Return the name of an option, or the metavar of an argument."""
     return str(param.opts[0] if _is_option(param) else param.metavar or param.name.upper())
+
+
+def _option_names(command: Any) -> set[str]:
+    return {name for param in command.params for name in param.opts}
 
 
 def _commands_of(group: Any) -> dict[str, Any]:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from simtrain.studies.advice import Advice
 from simtrain.units import counted, format_seconds, gib
-from simtrain.views.kinds import GIB, SECONDS, SHARE, WHOLE_TEXT, Kind
+from simtrain.views.kinds import GIB, SECONDS, SHARE, TEXT, Kind
 from simtrain.views.view import Column, Facts, Row, Table, View, remarks
 
 _SIGNED_GIB = Kind(lambda num_bytes: f"{'+' if num_bytes >= 0 else '−'}{gib(abs(num_bytes))}")
 _COLUMNS = (
-    Column("options", "change", WHOLE_TEXT),
+    Column("options", "change", TEXT),
     Column("iteration_time_s", "time", SECONDS),
     Column("saved", "saves", SHARE),
-    Column("peak_bytes", "peak GiB", GIB),
-    Column("more_bytes", "memory", _SIGNED_GIB, "GiB more or less than without the change"),
+    Column("peak_bytes", "peak\nGiB", GIB),
+    Column("more_bytes", "memory\nGiB", _SIGNED_GIB, "GiB more or less than without the change"),
 )
 
 

@@ -333,3 +333,12 @@ def test_a_full_disk_is_an_error() -> None:
     assert outcome.exit_code == 2
     assert "E113 the output cannot be written" in outcome.stderr
     assert "Traceback" not in outcome.stderr
+
+
+def test_an_option_of_several_commands_names_the_command_that_has_the_others_too() -> None:
+    errors = refused("cost", "llama3_70b", "--tokens", "1T", "--gpus", "256")
+    assert errors.endswith(
+        "fix: plan has --gpus: simtrain plan llama3_70b --tokens 1T --gpus 256\n"
+    )
+    errors = refused("run", "llama3_70b", "--gpus", "128")
+    assert errors.endswith("fix: search has --gpus: simtrain search llama3_70b --gpus 128\n")
