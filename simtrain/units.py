@@ -290,6 +290,7 @@ Watts = Annotated[float, BeforeValidator(parse_watts)]
 PricePerHour = Annotated[Price, BeforeValidator(parse_price)]
 
 
+_SECONDS = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}
 _ROUNDING_S = 1e-12
 _ROUNDING = 1e-9
 
@@ -301,8 +302,20 @@ def format_seconds(duration_s: float) -> str:
     """
     return _format(
         duration_s if abs(duration_s) >= _ROUNDING_S else 0.0,
-        (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9)),
+        tuple(_SECONDS.items()),
     )
+
+
+def format_seconds_range(least_s: float, most_s: float) -> str:
+    """Format two durations with the unit and the decimals of the longer: "0.762 to 1.171 s".
+
+    Durations that read alike are written once: "3.843 ms".
+    """
+    most = format_seconds(most_s)
+    number, unit = most.split(" ")
+    decimals = len(number.partition(".")[2])
+    least = f"{least_s / _SECONDS[unit]:.{decimals}f}"
+    return most if least == number else f"{least} to {most}"
 
 
 def with_micro_sign(text: str) -> str:

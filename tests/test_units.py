@@ -17,6 +17,7 @@ from simtrain.units import (
     format_bytes,
     format_energy,
     format_seconds,
+    format_seconds_range,
     parse_bytes,
     parse_bytes_per_s,
     parse_flops_per_s,
@@ -268,3 +269,17 @@ def test_a_price_needs_a_currency_an_hour(text: object) -> None:
     with pytest.raises(UnitError) as refused:
         parse_price(text)
     assert "USD/h" in refused.value.fix
+
+
+@pytest.mark.parametrize(
+    ("least_s", "most_s", "text"),
+    [
+        (0.7618, 1.171, "0.762 to 1.171 s"),
+        (0.01633, 0.03406, "16.33 to 34.06 ms"),
+        (0.003843, 0.003843, "3.843 ms"),
+        (0.0, 1.171, "0.000 to 1.171 s"),
+        (0.0, 0.0, "0 s"),
+    ],
+)
+def test_a_range_of_durations_has_one_unit(least_s: float, most_s: float, text: str) -> None:
+    assert format_seconds_range(least_s, most_s) == text

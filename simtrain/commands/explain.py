@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import partial
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -19,6 +19,9 @@ from simtrain.commands.shared import (
     simulate_with_status,
     text_width,
 )
+
+if TYPE_CHECKING:
+    from simtrain.scenario import Scenario
 
 Figure = Literal["iteration_time", "mfu", "hfu", "peak_memory"]
 _CODE = re.compile(r"[eE]?\d+")
@@ -42,10 +45,14 @@ def explain(
         typer.Argument(help="Figure of the scenario to explain. Default: iteration_time."),
     ] = None,
     overrides: SetOption = None,
+    top: Annotated[
+        int | None,
+        typer.Option("--top", min=1, help="Operators listed for each cause. Default: 3."),
+    ] = None,
     as_json: JsonOption = False,
     as_markdown: MarkdownOption = False,
     all_codes: Annotated[
-        bool, typer.Option("--all", help="Print all codes in Markdown (docs/reference/errors.md).")
+        bool, typer.Option("--all", help="Print all codes in Markdown (simtrain docs errors).")
     ] = False,
 ) -> None:
     """Explain an error code, such as E310, or a figure of a scenario.
@@ -56,6 +63,8 @@ def explain(
 
     Example: simtrain explain table5_175b_present iteration_time
     """
+    from simtrain.commands.loading import load_scenario
+    from simtrain.iteration.report.origins import TOP
     from simtrain.render.explanations import code_list, errors_document, explanation_page
     from simtrain.scenario.explanations import explain, explanations
 
@@ -64,6 +73,7 @@ def explain(
         of_figures = {
             "FIGURE": figure,
             "--set": overrides,
+            "--top": top,
             "--json": as_json,
             "--markdown": as_markdown,
         }
@@ -75,22 +85,17 @@ def explain(
         emit(code_list(explanations().values(), text_width()))
     elif is_figure:
         output = Output(as_json, as_markdown=as_markdown)
-        _explain_figure(subject, figure or "iteration_time", overrides or [], output)
+        loaded = load_scenario(subject, overrides or [])
+        _explain_figure(loaded, figure or "iteration_time", top or TOP, output)
     else:
         emit(explanation_page(explain(subject), text_width()))
 
 
-def _explain_figure(
-    scenario: str,
-    figure: Figure,
-    overrides: list[str],
-    output: Output,
-) -> None:
-    from simtrain.commands.loading import load_scenario
+def _explain_figure(scenario: Scenario, figure: Figure, top: int, output: Output) -> None:
     from simtrain.iteration.report.origins import explain_figure
     from simtrain.views.origins import origins_view
 
-    result = simulate_with_status(load_scenario(scenario, overrides), allow_oom=True)
-    explained = explain_figure(result, figure)
-    view = partial(origins_view, explained, result.scenario.cluster)
-    show(output, explained, view, result.scenario.cluster)
+    result = simulate_with_status(scenario, allow_oom=True)
+    explained = explain_figure(result, figure, top)
+    view = partial(origins_view, explained, scenario.cluster)
+    show(output, explained, view, scenario.cluster)

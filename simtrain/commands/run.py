@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from simtrain.iteration.report.result import Result
     from simtrain.scenario import Scenario
 
+_OPERATORS = 15
+
 EngineOption = Annotated[
     Literal["auto", "simpy", "compiled"],
     typer.Option("--engine", help="Execution engine; all give bit-identical results."),
@@ -43,6 +45,12 @@ ExplainSettingsOption = Annotated[
 ]
 StageOption = Annotated[
     int | None, typer.Option("--stage", help="Stage of --ops. Default: the slowest.")
+]
+TopOption = Annotated[
+    int | None,
+    typer.Option(
+        "--top", min=1, help=f"Operators that --ops lists one by one. Default: {_OPERATORS}."
+    ),
 ]
 TraceOption = Annotated[
     Path | None,
@@ -74,6 +82,7 @@ def run(
     engine: EngineOption = "auto",
     ops: OpsOption = False,
     stage: StageOption = None,
+    top: TopOption = None,
     as_csv: CsvOption = False,
     as_markdown: MarkdownOption = False,
     table: TableOption = None,
@@ -105,7 +114,7 @@ def run(
         _show_settings(load_scenario(scenario, all_overrides(overrides, scale)), output)
         return
     if not ops:
-        refuse({"--stage": stage is not None}, "is only for --ops", "add --ops")
+        refuse({"--stage": stage is not None, "--top": top}, "is only for --ops", "add --ops")
     of_kernels = {"--trace-microbatches": trace_microbatches, "--trace-window": trace_window}
     if trace is None:
         refuse(of_kernels, "is only for --trace", "add --trace FILE")
@@ -125,7 +134,7 @@ def run(
         with status(f"writing {trace}"):
             write_trace(result, trace, microbatches, window_s)
     if ops:
-        _show_operators(result, stage, output)
+        _show_operators(result, stage, top or _OPERATORS, output)
     else:
         _show_result(loaded, result, output)
 
@@ -138,11 +147,11 @@ def _show_settings(scenario: Scenario, output: Output) -> None:
     show(output, resolved, partial(settings_view, resolved), scenario.cluster)
 
 
-def _show_operators(result: Result, stage: int | None, output: Output) -> None:
+def _show_operators(result: Result, stage: int | None, top: int, output: Output) -> None:
     from simtrain.views.operators import operators_view
 
     table, scenario = result.operators(stage), result.scenario
-    view = partial(operators_view, table, scenario.name or "unnamed")
+    view = partial(operators_view, table, scenario.name or "unnamed", top)
     show(output, table, view, scenario.cluster)
 
 

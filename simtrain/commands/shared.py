@@ -140,7 +140,10 @@ StagesOption = Annotated[
 ]
 WindowOption = Annotated[
     str | None,
-    typer.Option("--window", help="Time to show, such as 0s:2s or 500ms:1s. Default: all."),
+    typer.Option(
+        "--window",
+        help="Time to show, such as 0s:2s or 500ms:1s. Default: all, or three parts of it.",
+    ),
 ]
 
 

@@ -42,6 +42,7 @@ _STYLES = {"strong": "bold", "soft": "dim", "bad": "red", None: ""}
 _BAR_WIDTH, _LEAST_BAR = 30, 8
 _FRAME = 3  # padding on both sides of a column, and a line
 _GAP = 2  # spaces between columns without a frame
+_DENSE_GAP = 1
 
 
 def terminal_page(view: View, width: int | None = None) -> Group:
@@ -133,7 +134,7 @@ def _(part: Table, width: int | None) -> RenderableType:
         return ContinuedTable(part, width)
     if part.layout == "fitted":
         return FittedTable(part)
-    return _dense(part) if part.layout == "dense" else _list(part)
+    return DenseTable(part) if part.layout == "dense" else _list(part)
 
 
 def _list(table: Table) -> RichTable:
@@ -148,10 +149,54 @@ def _list(table: Table) -> RichTable:
     return grid
 
 
-def _dense(table: Table) -> RenderableType:
-    """Draw a table whose columns have a space between them."""
-    drawn = _framed(table, table.columns, box=box.SIMPLE_HEAD, padding=0, is_whole=True)
-    return Group(Text(table.title, style="bold"), drawn)
+def _groups_that_fit(
+    widths: Sequence[int], num_keys: int, gap: int, most: int
+) -> Iterator[list[int]]:
+    """Yield the columns that fit beside the keys, in order, at least one at a time.
+
+    Args:
+        widths: the width of each column.
+        num_keys: first columns that every group has.
+        gap: columns of the terminal between two columns of the table.
+        most: columns of the terminal.
+    """
+    keys = range(num_keys)
+    used = width = sum(widths[place] + gap for place in keys)
+    group: list[int] = []
+    for place in range(num_keys, len(widths)):
+        if group and used + widths[place] > most:
+            yield [*keys, *group]
+            group, used = [], width
+        group.append(place)
+        used += widths[place] + gap
+    yield [*keys, *group]
+
+
+@dataclass(frozen=True)
+class DenseTable:
+    """A table with one space between columns, split into several if the terminal is narrow."""
+
+    table: Table
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Draw tables with as many columns as fit beside the keys."""
+        table = self.table
+        yield Text(table.title, style="bold")
+        widths = [
+            max(
+                _longest_line(column.heading),
+                *(cell_len(text_of(row.cells[place], column)) for row in table.rows),
+            )
+            for place, column in enumerate(table.columns)
+        ]
+        groups = _groups_that_fit(widths, table.num_keys, _DENSE_GAP, options.max_width)
+        for number, places in enumerate(groups):
+            if number:
+                yield Text()
+            columns = [table.columns[place] for place in places]
+            yield _framed(
+                table, columns, is_whole=True, box=box.SIMPLE_HEAD, show_edge=False, padding=0
+            )
 
 
 @dataclass(frozen=True)
@@ -169,7 +214,8 @@ class FittedTable:
         # A title of rich is as narrow as its table.
         if self.table.title:
             yield Text(self.table.title, style="italic")
-        yield _framed(self.table, columns, expand=bool(self.table.widths))
+        is_narrow = self._width(columns) > options.max_width
+        yield _framed(self.table, columns, breaks_words=is_narrow, expand=bool(self.table.widths))
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
         """Use the full width."""
@@ -184,14 +230,16 @@ class FittedTable:
 
     def _width(self, columns: Sequence[Column]) -> int:
         """Return the width that the table needs if only text is wrapped, between words."""
-        table = self.table
-        rows = [*table.rows, table.end] if table.end else table.rows
-        widths = []
-        for place, column in enumerate(table.columns):
-            if column in columns:
-                cells = (_least_width(row.cells[place], column) for row in rows)
-                widths.append(max(_longest_line(column.heading), *cells))
-        return sum(width + _FRAME for width in widths) + 1
+        places = [place for place, column in enumerate(self.table.columns) if column in columns]
+        return sum(_least_column_width(self.table, place) + _FRAME for place in places) + 1
+
+
+def _least_column_width(table: Table, place: int) -> int:
+    """Return the width of a column that breaks texts between words only."""
+    column = table.columns[place]
+    rows = [*table.rows, table.end] if table.end else table.rows
+    cells = (_least_width(row.cells[place], column) for row in rows)
+    return max(_longest_line(column.heading), *cells)
 
 
 def _least_width(cell: Any, column: Column) -> int:
@@ -212,9 +260,20 @@ def _framed(
     columns: Sequence[Column],
     *,
     is_whole: bool = False,
+    breaks_words: bool = False,
     **settings: Any,
 ) -> RichTable:
-    """Return some columns of a table in a frame."""
+    """Return some columns of a table in a frame.
+
+    Args:
+        table: the table.
+        columns: the columns to show.
+        is_whole: every text is on one line.
+        breaks_words: the terminal is too narrow for the longest words of the columns.
+        **settings: of rich's table.
+    """
+    # Without a least width, rich breaks words of a narrow column while another has room.
+    has_least = not (breaks_words or table.widths)
     framed = RichTable(**settings)
     places = [place for place, column in enumerate(table.columns) if column in columns]
     for place in places:
@@ -224,6 +283,7 @@ def _framed(
             justify=_justify(column),
             no_wrap=is_whole or column.kind.is_number or column.kind.is_whole,
             ratio=table.widths[place] if table.widths else None,
+            min_width=_least_column_width(table, place) if has_least else None,
             overflow="fold",
         )
     for row in table.rows:
@@ -260,7 +320,10 @@ class ContinuedTable:
         """Draw tables with as many columns as fit, at least one each, after the keys."""
         if self.table.title:
             yield Text(self.table.title, style="bold")
-        for number, places in enumerate(self._groups(self.width or options.max_width)):
+        widths = [self._width(place) for place in range(len(self.table.columns))]
+        most = self.width or options.max_width
+        groups = _groups_that_fit(widths, self.table.num_keys, _GAP, most)
+        for number, places in enumerate(groups):
             if number:
                 yield Text()
             yield self._part(places)
@@ -282,25 +345,10 @@ class ContinuedTable:
             part.add_row(*_cells(table, row, places), style=_STYLES[row.style] or None)
         return part
 
-    def _groups(self, most: int) -> Iterator[list[int]]:
-        """Yield the columns that fit beside the keys, in order."""
-        table = self.table
-        keys, others = range(table.num_keys), range(table.num_keys, len(table.columns))
-        used = width = sum(self._width(place) for place in keys)
-        group: list[int] = []
-        for place in others:
-            needed = self._width(place)
-            if group and used + needed - _GAP > most:
-                yield [*keys, *group]
-                group, used = [], width
-            group.append(place)
-            used += needed
-        yield [*keys, *group]
-
     def _width(self, place: int) -> int:
         column = self.table.columns[place]
         texts = (text_of(row.cells[place], column) for row in self.table.rows)
-        return max(cell_len(column.heading), *map(cell_len, texts), 0) + _GAP
+        return max(cell_len(column.heading), *map(cell_len, texts), 0)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,12 @@ _PASSES: dict[Kind, str] = {
     "I": "backward pass for input gradients",
     "W": "backward pass for weight gradients",
 }
+_SHORT_PASSES: dict[Kind, str] = {
+    "F": "forward",
+    "B": "backward",
+    "I": "input gradients",
+    "W": "weight gradients",
+}
 _GRAMMAR = re.compile(r"(0|[1-9][0-9]*)([FBIW])(0|[1-9][0-9]*)", re.ASCII)
 _MERGED = re.compile(r"\(([^;()]*);([^;()]*)\)OVERLAP_F_B")
 
@@ -42,10 +48,17 @@ class Action(NamedTuple):
         return f"{self.virtual_stage}{self.kind}{self.microbatch}"
 
     @property
-    def in_words(self) -> str:
-        """Description for readers who do not know the short form."""
-        on = f"of microbatch {self.microbatch} on virtual stage {self.virtual_stage}"
-        return f"{_PASSES[self.kind]} {on}"
+    def in_short(self) -> str:
+        """Description for a column of a table: "backward of microbatch 0"."""
+        return f"{_SHORT_PASSES[self.kind]} of microbatch {self.microbatch}"
+
+    def words_on(self, stage: int) -> str:
+        """Description on a stage, for readers who do not know the short form.
+
+        The virtual stage is named if its number is not that of the stage.
+        """
+        where = "" if self.virtual_stage == stage else f" on virtual stage {self.virtual_stage}"
+        return f"{_PASSES[self.kind]} of microbatch {self.microbatch}{where}"
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -71,9 +84,14 @@ class MergedActions(NamedTuple):
         return f"({self.forward};{self.backward})OVERLAP_F_B"
 
     @property
-    def in_words(self) -> str:
-        """Description for readers who do not know the short form."""
-        return f"{self.forward.in_words}, merged with the {self.backward.in_words}"
+    def in_short(self) -> str:
+        """Description for a column of a table: "forward of microbatch 1, backward of 0"."""
+        return f"{self.forward.in_short}, backward of {self.backward.microbatch}"
+
+    def words_on(self, stage: int) -> str:
+        """Description on a stage, for readers who do not know the short form."""
+        backward = self.backward.words_on(stage)
+        return f"{self.forward.words_on(stage)}, merged with the {backward}"
 
 
 Cell: TypeAlias = Action | MergedActions

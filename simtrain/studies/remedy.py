@@ -146,7 +146,7 @@ def does_not_fit(
         f"{scenario.name or 'the scenario'} does not fit: stage {fullest.stage} needs "
         f"{gib(fullest.peak_bytes)} GiB of the {gib(report.capacity_bytes)} GiB of its GPU, "
         f"{gib(report.missing_bytes)} GiB too much",
-        reason=f"its peak, during {fullest.peak_name}, consists of (GiB) {', '.join(parts)}",
+        reason=f"its peak, during the {fullest.peak_words}, consists of (GiB) {', '.join(parts)}",
         fix=f"{_advice(remedy)}, or run --allow-oom to simulate it anyway",
     )
 

@@ -220,6 +220,7 @@ def _causes(letter: str, difference: Difference) -> Table:
         columns,
         rows,
         end=Row(("iteration", total_s, other_total_s, *change)),
+        optional=("share",),
     )
 
 

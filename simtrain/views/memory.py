@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from simtrain.iteration.memory.buffers import (
     FP8_WEIGHTS,
     FP32_GRADIENTS,
@@ -18,8 +16,8 @@ from simtrain.iteration.memory.buffers import (
 )
 from simtrain.iteration.memory.report import COMPONENTS, PEAK_ERROR, MemoryReport, StageMemory
 from simtrain.units import gib
-from simtrain.views.kinds import BAR, GIB, NUMBER, SECONDS, SHARE, TEXT
-from simtrain.views.view import Column, Row, Style, Table, Verdict, View, remarks
+from simtrain.views.kinds import BAR, GIB, NUMBER, SECONDS, SHARE, TEXT, WHOLE_TEXT
+from simtrain.views.view import Cell, Column, Row, Style, Table, Verdict, View, remarks, value_of
 
 MEANINGS = {
     RECOMPUTED: "dropped in the forward pass and computed again for the backward pass",
@@ -43,13 +41,13 @@ _HYPHENATED = {
     "allocator": "CUDA,\nNCCL,\nfrag.",
 }
 _STAGE = Column("stage", "stage", NUMBER)
-_MOMENT = Column("peak_name", "peak\nduring", TEXT, "the pass or the step that has the peak")
+_MOMENT = Column("peak_name", "peak\nduring", WHOLE_TEXT, "the pass or the step that has the peak")
 
 
 def memory_view(report: MemoryReport) -> View:
     """Every stage's peak by component, and the buffers of the fullest stage."""
     buffers = [_buffers(report.fullest)] if report.fullest.buffers_bytes else []
-    said = remarks([*peak_remarks(report), _outside_tensors(report), _interval(report)])
+    said = remarks([_peak_remark(report), _outside_tensors(report), _interval(report)])
     return View([_components(report), said, *buffers, memory_verdict(report)])
 
 
@@ -73,28 +71,37 @@ def peaks_table(report: MemoryReport) -> Table:
     )
     title = f"Peak memory per GPU, of {gib(report.capacity_bytes)} GiB"
     names = [column.name for column in columns[:-1]]
-    data = [dict(zip(names, _peak(stage, report), strict=True)) for stage in report.stages]
+    data = [
+        {name: value_of(cell) for name, cell in zip(names, _peak(stage, report), strict=True)}
+        for stage in report.stages
+    ]
     rows = [
         Row(
             (*_peak(stage, report), stage.peak_bytes / report.capacity_bytes), _style(stage, report)
         )
         for stage in stages
     ]
-    return Table("peaks", title, columns, rows, data=data)
+    return Table("peaks", title, columns, rows, optional=("",), data=data)
 
 
-def _peak(stage: StageMemory, report: MemoryReport) -> tuple[int, int, float, str]:
-    return stage.stage, stage.peak_bytes, stage.peak_bytes / report.capacity_bytes, stage.peak_name
+def _peak(stage: StageMemory, report: MemoryReport) -> tuple[int, int, float, Cell]:
+    share = stage.peak_bytes / report.capacity_bytes
+    return stage.stage, stage.peak_bytes, share, _moment(stage)
+
+
+def _moment(stage: StageMemory) -> Cell:
+    action = stage.peak_action
+    return Cell(stage.peak_name, action.in_short if action else stage.peak_name)
 
 
 def _style(stage: StageMemory, report: MemoryReport) -> Style | None:
     return None if stage.peak_bytes <= report.capacity_bytes else "bad"
 
 
-def peak_remarks(report: MemoryReport) -> Sequence[str]:
-    """Explain the name of the pass at the fullest stage's peak; nothing if a step has the peak."""
-    action = report.fullest.peak_action
-    return [f"{action} is the {action.in_words}."] if action else []
+def _peak_remark(report: MemoryReport) -> str:
+    """Say which pass or step has the peak of the fullest stage: narrow tables omit it."""
+    fullest = report.fullest
+    return f"Stage {fullest.stage} has its peak during the {fullest.peak_words}."
 
 
 def memory_verdict(report: MemoryReport) -> Verdict:
@@ -137,7 +144,7 @@ def _components(report: MemoryReport) -> Table:
                 stage.stage,
                 *(stage.components_bytes[name] for name in COMPONENTS),
                 stage.peak_bytes,
-                stage.peak_name,
+                _moment(stage),
                 stage.peak_time_s,
             ),
             _style(stage, report),

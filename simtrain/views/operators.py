@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from simtrain.iteration.report.breakdown import CAUSE_LABELS
@@ -36,13 +36,21 @@ _COLUMNS = (
     Column("basis", "basis", TEXT),
 )
 _NAMES = [column.name for column in _COLUMNS]
-_OPTIONAL = ("bytes", "flops", "basis", "entry", "shape", "count", "phase", "hidden_s")
+_OPTIONAL = ("bytes", "flops", "basis", "entry", "shape", "count", "phase", "hidden_s", "rate")
 _ROUNDING = 1e-9
+_ENTRIES = 3
 _PASSES = {"forward": "F", "input_gradient": "I", "weight_gradient": "W", "recompute": "R"}
 
 
-def operators_view(table: Operators, name: str) -> View:
-    """All operators of a stage, cause by cause, the longest first, and what limits them."""
+def operators_view(table: Operators, name: str, top: int | None = None) -> View:
+    """Operators of a stage, cause by cause, the longest first, and what limits them.
+
+    Args:
+        table: the operators.
+        name: name of the scenario.
+        top: the most operators that have a row of their own; by default all that take
+            `LEAST_SHARE` of the iteration. The others are one row for each cause.
+    """
     facts = (
         ("scenario", name),
         ("stage", _stage(table)),
@@ -52,16 +60,27 @@ def operators_view(table: Operators, name: str) -> View:
         "operators",
         "Operators of an iteration on one rank of the stage",
         _COLUMNS,
-        [*_rows(table)],
+        [*_rows(table, top)],
         end=_row("iteration", table.iteration_time_s, table),
         optional=_OPTIONAL,
         data=[row | {"entries": " ".join(row["entries"])} for row in table.records()],
     )
-    return View([Facts(facts), operators, _limits(table), remarks(_remarks(table))])
+    return View([Facts(facts), operators, _limits(table), remarks(_remarks(table, top))])
 
 
-def _rows(table: Operators) -> Iterator[Row]:
+def _is_listed(table: Operators, top: int | None) -> Callable[[Operator], bool]:
+    """Return whether an operator has a row of its own."""
+    if top is None:
+        least_s = LEAST_SHARE * table.iteration_time_s
+        return lambda row: row.total_s >= least_s
+    longest = sorted((row.exposed_s for row in table.rows), reverse=True)[:top]
+    shortest_s = min(longest, default=0.0)
+    return lambda row: row.exposed_s >= shortest_s
+
+
+def _rows(table: Operators, top: int | None) -> Iterator[Row]:
     """Yield each cause with its operators."""
+    is_listed = _is_listed(table, top)
     for field, label in CAUSE_LABELS.items():
         cause_s = getattr(table.breakdown, field)
         operators = table.of_cause(field.removesuffix("_s"))
@@ -70,7 +89,7 @@ def _rows(table: Operators) -> Iterator[Row]:
             limit = {"limit": "host", "entry": HOST_ISSUE} if is_host else {}
             cells = _row(label, cause_s, table, **limit).cells
             yield Row(cells, "strong")
-            yield from _of_cause(operators, table)
+            yield from _of_cause(operators, table, is_listed)
 
 
 def _limits(table: Operators) -> Table:
@@ -79,9 +98,8 @@ def _limits(table: Operators) -> Table:
     for limit, operators in table.by_limit():
         seconds = math.fsum(row.exposed_s for row in operators)
         entries = dict.fromkeys(row.bottleneck.entry for row in operators if row.bottleneck)
-        rows.append(
-            Row((str(limit), seconds, seconds / table.iteration_time_s, ", ".join(entries)))
-        )
+        share = seconds / table.iteration_time_s
+        rows.append(Row((str(limit), seconds, share, _first(entries))))
     columns = (
         Column("limit", "limit", WHOLE_TEXT),
         Column("exposed_s", "time", SECONDS, "seconds by which the iteration is longer"),
@@ -91,6 +109,14 @@ def _limits(table: Operators) -> Table:
     return Table("limits", "What limits the ops", columns, rows, optional=("share",))
 
 
+def _first(entries: Iterable[str]) -> Cell:
+    """Show the entries of the longest operators; data have them all."""
+    names = [*entries]
+    shown, others = names[:_ENTRIES], len(names) - _ENTRIES
+    more = f" and {others} more" if others > 0 else ""
+    return Cell(", ".join(names), ", ".join(shown) + more)
+
+
 def _stage(table: Operators) -> str:
     if table.num_stages == 1:
         return "0, the only one"
@@ -98,10 +124,11 @@ def _stage(table: Operators) -> str:
     return f"{table.stage} of 0 to {table.num_stages - 1}{why}"
 
 
-def _of_cause(operators: Sequence[Operator], table: Operators) -> Iterator[Row]:
-    least_s = LEAST_SHARE * table.iteration_time_s
-    yield from (_operator_row(row, table) for row in operators if row.total_s >= least_s)
-    if others := [row for row in operators if row.total_s < least_s]:
+def _of_cause(
+    operators: Sequence[Operator], table: Operators, is_listed: Callable[[Operator], bool]
+) -> Iterator[Row]:
+    yield from (_operator_row(row, table) for row in operators if is_listed(row))
+    if others := [row for row in operators if not is_listed(row)]:
         time_s, hidden_s = sum(row.exposed_s for row in others), sum(row.hidden_s for row in others)
         count = sum(row.count for row in others)
         smaller = _row(f"  {len(others)} smaller", time_s, table, hidden_s, count=count)
@@ -145,7 +172,9 @@ def rate_of(row: Operator) -> str:
     return f"{four_digits(row.bytes_per_s / 1e9)} GB/s" if row.num_bytes else ""
 
 
-def _remarks(table: Operators) -> Iterator[str]:
+def _remarks(table: Operators, top: int | None) -> Iterator[str]:
+    if top is not None and top < len(table.rows):
+        yield f"The {top} longest operators have a row of their own. --top N lists more, --csv all."
     yield (
         "pass: F forward, I input gradients, W weight gradients, R recompute. time: seconds by "
         "which the iteration is longer for the op. hidden: seconds for which the op runs beside "

@@ -8,23 +8,25 @@ from typing import Any
 from simtrain.base.wording import Number, Sentence
 from simtrain.iteration.report.operators import Operator, Source
 from simtrain.iteration.report.origins import Explained, Origin
-from simtrain.units import format_bytes, format_seconds, four_digits
+from simtrain.units import counted, format_bytes, format_seconds, four_digits
 from simtrain.views.kinds import TEXT
 from simtrain.views.operators import rate_of
 from simtrain.views.view import Branch, Cell, Column, Part, Row, Sentences, Table, View
 
-_LEAST_PART = 0.005
-"""Parts below this one are not shown."""
+_LEAST_PART = 0.05
+"""Entries behind a smaller share of a number are not shown; JSON has them."""
 
 
 def origins_view(explained: Explained, profile: str) -> View:
     """The figure, what it is computed from, and the profile entries with their sources."""
     figure = figure_branch(explained.origin)
     parts: list[Part] = [Sentences([f"{explained.scenario}:"], style=None), figure]
-    if explained.sources:
+    shown = _shown_entries(explained.origin)
+    if shown:
         entries = [
             Branch(source.entry, f" = {shown_value(source.entry, source.value)}", [_cited(source)])
             for source in explained.sources.values()
+            if source.entry in shown
         ]
         parts.append(Branch("", f"Entries of the hardware profile {profile}", entries))
     return View(parts)
@@ -63,6 +65,10 @@ def _parts(origin: Origin, whole: Origin) -> list[Branch]:
 
 def _shares(origin: Origin) -> dict[str, float]:
     return {name: share for name, share in origin.entries.items() if share >= _LEAST_PART}
+
+
+def _shown_entries(origin: Origin) -> set[str]:
+    return {*_shares(origin)}.union(*map(_shown_entries, origin.parts))
 
 
 def _used(origin: Origin) -> Branch:
@@ -109,7 +115,7 @@ def shown_value(name: str, value: Any) -> str:
     """An entry's value with its unit, which follows from its name."""
     last = name.rpartition(".")[2]
     if not isinstance(value, float | int):
-        return f"{len(value)} rows, listed by simtrain profile show"
+        return f"{counted(len(value), 'row')}, listed by simtrain profile show"
     if last.endswith("_flops"):
         return f"{four_digits(value / 1e12)} TFLOP/s"
     if last == "issue" or last.endswith(("latency", "overhead")):

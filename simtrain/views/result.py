@@ -9,9 +9,9 @@ from simtrain.iteration.report.breakdown import CAUSE_LABELS
 from simtrain.iteration.report.remarks import evidence_for, remarks_on
 from simtrain.iteration.report.result import Result
 from simtrain.scenario.recompute_section import DEFAULT_MODULES
-from simtrain.units import format_seconds
-from simtrain.views.kinds import BAR, NUMBER, SECONDS, SHARE, TEXT
-from simtrain.views.memory import memory_verdict, peak_remarks, peaks_table
+from simtrain.units import format_seconds, format_seconds_range
+from simtrain.views.kinds import BAR, NUMBER, SECONDS, SHARE, WHOLE_TEXT
+from simtrain.views.memory import memory_verdict, peaks_table
 from simtrain.views.view import (
     Cell,
     Column,
@@ -23,6 +23,8 @@ from simtrain.views.view import (
     View,
     remarks,
 )
+
+_RANGE = "min to max\nover stages"
 
 
 def result_view(result: Result, more: Iterable[str] = ()) -> View:
@@ -89,39 +91,44 @@ def _stack(result: Result) -> str:
 
 
 def breakdown_table(result: Result) -> Table:
-    """Time by cause: mean over the stages, and the range between stages."""
+    """Time by cause: mean over the stages, and the range between stages.
+
+    People see the causes that take time on a stage; data have them all.
+    """
     total_s = result.iteration_time_s
     parts = []
     for name, label in CAUSE_LABELS.items():
         seconds = getattr(result.breakdown, name)
         of_stages = [getattr(stage, name) for stage in result.stages]
         parts.append((label, seconds, seconds / total_s, min(of_stages), max(of_stages)))
-    rows = [
-        Row((label, time_s, share, f"{format_seconds(least_s)} to {format_seconds(most_s)}", share))
-        for label, time_s, share, least_s, most_s in parts
-    ]
-    columns = (
-        Column("part", "part", TEXT),
-        Column("time_s", "time", SECONDS, "the mean over the stages"),
+    is_pipeline = len(result.stages) > 1
+    columns = [
+        Column("part", "part", WHOLE_TEXT),
+        Column("time_s", "time", SECONDS, "the mean over the stages" * is_pipeline),
         Column("share", "%", SHARE, "of the iteration"),
-        Column("", "min to max\nover stages", NUMBER),
+        *[Column("", _RANGE, NUMBER)] * is_pipeline,
         Column("", "", BAR),
-    )
+    ]
+    rows = []
+    for label, time_s, share, least_s, most_s in parts:
+        if most_s:
+            ends = [format_seconds_range(least_s, most_s)] * is_pipeline
+            rows.append(Row((label, time_s, share, *ends, share)))
     names = ("part", "time_s", "share", "least_s", "most_s")
     return Table(
         "breakdown",
-        "Where the time goes, mean over the stages",
+        "Where the time goes" + ", mean over the stages" * is_pipeline,
         columns,
         rows,
-        end=Row(("iteration", total_s, 1.0, None, None)),
-        optional=("min to max\nover stages", ""),
+        end=Row(("iteration", total_s, 1.0, *[None] * (len(columns) - 3))),
+        optional=("", _RANGE),
         data=[dict(zip(names, part, strict=True)) for part in parts],
     )
 
 
 def result_remarks(result: Result, more: Iterable[str] = ()) -> Sentences:
     """What the figures rest on and leave out; `more` has further remarks, on settings."""
-    said = [*peak_remarks(result.memory), *remarks_on(result), *_extrapolation(result), *more]
+    said = [*remarks_on(result), *_extrapolation(result), *more]
     return remarks([*said, evidence_for(result).sentence])
 
 

@@ -38,7 +38,7 @@ def search_view(result: SearchResult) -> View:
     rows = [Row([rank, *row.values()]) for rank, row in enumerate(cells, start=1)]
     data = [{"rank": rank} | _record(layout) for rank, layout in enumerate(result.ranked, start=1)]
     # Dense, to fit 80 columns.
-    table = Table("layouts", _title(result), columns, rows, layout="dense", data=data)
+    table = Table("layouts", _title(result), columns, rows, layout="dense", num_keys=1, data=data)
     said = [*mfu_remarks(layout.scenario for layout in result.ranked), *_notes(result)]
     return View([table, Sentences(said, style=None)])
 

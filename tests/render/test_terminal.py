@@ -11,7 +11,7 @@ from simtrain.commands import shared
 from simtrain.commands.output import Output, show_view
 from simtrain.render.terminal import terminal_page
 from simtrain.studies.sweep.query import Answer
-from simtrain.views.kinds import BAR, SECONDS, TEXT
+from simtrain.views.kinds import BAR, NUMBER, SECONDS, TEXT
 from simtrain.views.names import names_view
 from simtrain.views.sweep import answer_view
 from simtrain.views.view import Column, Row, Table, View
@@ -74,6 +74,26 @@ def test_bars_are_in_scale_also_in_narrow_columns(width: int) -> None:
     lengths = [line.count("█") for line in drawn(View([table]), width).split("\n")]
     quarter, half, whole = filter(None, lengths)
     assert abs(4 * quarter - whole) <= 3 and abs(2 * half - whole) <= 1
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100])
+def test_a_dense_table_continues_below_with_its_first_column(width: int) -> None:
+    """No cell is cut: every value is whole on a line that begins with the number of its row."""
+    names = ["", *(f"column {letter}" for letter in "abcdefgh")]
+    rows = [Row([number, *(number * 1111.5 for _ in names[1:])]) for number in (1, 2)]
+    columns = [Column(name, name, NUMBER) for name in names]
+    table = Table("dense", "title", columns, rows, layout="dense", num_keys=1)
+    lines = drawn(View([table]), width).splitlines()
+    assert max(map(len, lines)) <= width
+    assert sum(line.split().count("1111.5") for line in lines if line.startswith("1 ")) == 8
+    assert sum(line.split().count("2223.0") for line in lines if line.startswith("2 ")) == 8
+
+
+def test_a_narrow_column_breaks_no_word_while_others_have_room() -> None:
+    label, text = Column("label", "label", TEXT), Column("text", "text", TEXT)
+    row = Row(("exposed communication", "a text of many words that needs several lines here"))
+    table = Table("words", "", (label, text), [row])
+    assert "communication" in drawn(View([table]), 40)
 
 
 def test_columns_are_omitted_by_priority() -> None:

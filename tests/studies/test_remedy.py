@@ -35,7 +35,11 @@ def test_a_scenario_that_does_not_fit_is_refused() -> None:
     assert (refused().exit_code, refused().stdout) == (3, "")
     head, reason, fix = refused().stderr.splitlines()
     assert head.startswith("E601 table5_22b_full does not fit: stage 0 needs 112.86")
-    assert reason.startswith("  reason: ") and " 0F0, " in reason and "parameters 5.16" in reason
+    assert (
+        reason.startswith("  reason: ")
+        and "during the forward pass of microbatch 0, " in reason
+        and "parameters 5.16" in reason
+    )
     assert all(f"{COMPONENT_LABELS[name]} " in reason for name in COMPONENTS)
     assert fix.startswith("  fix: the cheapest change that fits is --set ")
     assert fix.endswith(", or run --allow-oom to simulate it anyway")

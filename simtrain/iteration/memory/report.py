@@ -122,6 +122,12 @@ class StageMemory(PlainData):
         """Name of the action at the peak."""
         return str(self.peak_action or OPTIMIZER_STEP)
 
+    @property
+    def peak_words(self) -> str:
+        """The action at the peak in words."""
+        action = self.peak_action
+        return action.words_on(self.stage) if action else OPTIMIZER_STEP
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class MemoryReport(PlainData):

@@ -18,14 +18,14 @@ from simtrain.iteration.report.operators import (
     Source,
     source_of,
 )
-from simtrain.units import format_bytes
+from simtrain.units import counted, format_bytes
 
 if TYPE_CHECKING:
     from simtrain.iteration.report.result import Result
 
 FigureName = Literal["iteration_time", "mfu", "hfu", "peak_memory"]
 FIGURES: tuple[FigureName, ...] = get_args(FigureName)
-_LARGEST = 5
+TOP = 3
 """Operators that are listed per cause, if their share is not below `_LEAST_SHARE`."""
 _LEAST_SHARE = 0.01
 
@@ -116,15 +116,21 @@ class Explained(PlainData):
     sources: dict[str, Source]
 
 
-def explain_figure(result: Result, figure: FigureName) -> Explained:
-    """Trace a figure of a result back to profile entries and their sources."""
+def explain_figure(result: Result, figure: FigureName, top: int = TOP) -> Explained:
+    """Trace a figure of a result back to profile entries and their sources.
+
+    Args:
+        result: the result.
+        figure: one of its figures.
+        top: the most operators that are listed for each cause; the others are summed up.
+    """
     match figure:
         case "iteration_time":
-            origin = _iteration_time(result)
+            origin = _iteration_time(result, top)
         case "peak_memory":
             origin = _peak_memory(result)
         case "mfu" | "hfu":
-            origin = _utilization(result, figure)
+            origin = _utilization(result, figure, top)
     sources = {name: source_of(name, result) for name in sorted(_entries(origin))}
     return Explained(result.scenario.name or "unnamed", origin, sources)
 
@@ -133,9 +139,9 @@ def _entries(origin: Origin) -> set[str]:
     return {*origin.entries}.union(*map(_entries, origin.parts))
 
 
-def _iteration_time(result: Result) -> Origin:
+def _iteration_time(result: Result, top: int) -> Origin:
     table = result.operators()
-    causes = [_of_cause(table, name, label) for name, label in CAUSE_LABELS.items()]
+    causes = [_of_cause(table, name, label, top) for name, label in CAUSE_LABELS.items()]
     parts = _sorted([cause for cause in causes if cause.value > 1e-9 * table.iteration_time_s])
     remark: str = "where it goes"
     if table.num_stages > 1:
@@ -145,7 +151,7 @@ def _iteration_time(result: Result) -> Origin:
     return Origin("iteration_time", table.iteration_time_s, "s", remark, parts)
 
 
-def _of_cause(table: Operators, name: str, label: str) -> Origin:
+def _of_cause(table: Operators, name: str, label: str, top: int) -> Origin:
     part_s = getattr(table.breakdown, name)
     rows = table.of_cause(name.removesuffix("_s"))
     entries = {HOST_ISSUE: 1.0} if name == "launch_s" and part_s else {}
@@ -157,12 +163,13 @@ def _of_cause(table: Operators, name: str, label: str) -> Origin:
         remark = Sentence(
             Number(share, f"{share:.1%}"), " of it because collectives run beside kernels"
         )
-    return Origin(label, part_s, "s", remark, _largest(rows, table.iteration_time_s), entries)
+    parts = _largest(rows, table.iteration_time_s, top)
+    return Origin(label, part_s, "s", remark, parts, entries)
 
 
-def _largest(rows: Sequence[Operator], iteration_time_s: float) -> tuple[Origin, ...]:
+def _largest(rows: Sequence[Operator], iteration_time_s: float, top: int) -> tuple[Origin, ...]:
     """Return the largest operators, and one origin for all others."""
-    shown = [row for row in rows if row.exposed_s >= _LEAST_SHARE * iteration_time_s][:_LARGEST]
+    shown = [row for row in rows if row.exposed_s >= _LEAST_SHARE * iteration_time_s][:top]
     shown = shown or [*rows[:1]]
     origins = [
         Origin(
@@ -177,12 +184,12 @@ def _largest(rows: Sequence[Operator], iteration_time_s: float) -> tuple[Origin,
     others = rows[len(shown) :]
     if others:
         rest_s = math.fsum(row.exposed_s for row in others)
-        remark = Sentence(Number(len(others), f"{len(others)}"), " ops that run --ops lists")
+        remark = Sentence(Number(len(others), counted(len(others), "op")), ", listed by run --ops")
         origins.append(Origin("other ops", rest_s, "s", remark))
     return tuple(origins)
 
 
-def _utilization(result: Result, figure: Literal["mfu", "hfu"]) -> Origin:
+def _utilization(result: Result, figure: Literal["mfu", "hfu"], top: int) -> Origin:
     flops = Origin("model FLOPs", result.model_flops, "FLOP", "of the model's matrix products")
     if figure == "hfu":
         remark = "of all matrix products that run, those run again included"
@@ -192,7 +199,7 @@ def _utilization(result: Result, figure: Literal["mfu", "hfu"]) -> Origin:
         flops,
         Origin("GPUs", result.scenario.num_gpus, ""),
         Origin("peak of a GPU", peak, "FLOP/s", entries=entries),
-        _iteration_time(result),
+        _iteration_time(result, top),
     )
     remark = f"{flops.name} / (GPUs × peak × iteration_time)"
     return Origin(figure, getattr(result, figure), "", remark, parts)
