@@ -399,7 +399,8 @@ def test_the_command_prints_a_table(file: pathlib.Path) -> None:
     for shown in ("small", "2 or 4 GPUs", "a100_sxm4_80gb", "cost", "80 GiB"):
         assert shown in title
     assert "…" not in outcome.stdout
-    rows = [line.split() for line in lines if re.fullmatch(r" [123] .*", line)]
+    table = lines[: lines.index("")]
+    rows = [line.split() for line in table if re.fullmatch(r"[123] .*", line)]
     assert [row[0] for row in rows] == ["1", "2", "3"]
     assert all(row[1] in ("2", "4") for row in rows), "the column of GPUs"
     assert "USD/" in "".join(lines[:4])
