@@ -64,6 +64,8 @@ class Mesh:
         gpus_per_node: GPUs in an NVLink domain.
         gpus_per_level: GPUs per unit of each wider network level, ascending.
         order: order of the axes in rank numbers, the axis of neighbouring ranks first.
+        copies: copies of the model in each pipeline: 1, or 2 of which the second one begins at the
+            last stage. Stages at equal distances from the two ends hold the same parameters.
     """
 
     tp: int = 1
@@ -74,6 +76,7 @@ class Mesh:
     gpus_per_node: int = 8
     gpus_per_level: tuple[int, ...] = ()
     order: tuple[Axis, ...] = AXES
+    copies: int = 1
 
     @property
     def num_ranks(self) -> int:
@@ -106,7 +109,7 @@ class Mesh:
 
         Megatron-LM's data-parallel group "with context parallelism".
         """
-        return self.group("cp", "dp")
+        return _shard_groups(self, self.copies * self.size("cp", "dp"))[0]
 
     def shard_group(self, num_ranks: int) -> Group:
         """The group of `num_ranks` neighbours in a data group that shard model states.
@@ -148,6 +151,17 @@ class Mesh:
         """
         return _levels_crossed(self, *sorted((stage, other)))
 
+    def _replicas(self, axes: Sequence[Axis]) -> list[int]:
+        """Rank numbers of the first rank's replicas along these axes, in all copies of the model.
+
+        The first stage is farthest from the stage with the same parameters, the last one.
+        """
+        ranks = self._coordinates(axes)
+        if self.copies == 1:
+            return ranks
+        opposite = (self.pp - 1) * self.stride("pp")
+        return [*ranks, *(rank + opposite for rank in ranks)]
+
     def _coordinates(self, axes: Sequence[Axis]) -> list[int]:
         """Rank numbers of all positions along these axes, at position 0 on the others."""
         steps = [range(0, getattr(self, a) * self.stride(a), self.stride(a)) for a in axes]
@@ -182,9 +196,11 @@ def _split_group(mesh: Mesh, axis: Axis, num_inner: int) -> tuple[Group, Group]:
 def _shard_groups(mesh: Mesh, num_ranks: int) -> tuple[Group, Group, Group]:
     """The groups of `shard_group`, `replicate_group` and `instance_group`."""
     axes: tuple[Axis, ...] = ("cp", "dp")
-    data, model = mesh._coordinates(axes), mesh._coordinates(_others(axes))
+    data, model = mesh._replicas(axes), mesh._coordinates(_others(axes))
     inner, outer = data[:num_ranks], data[::num_ranks]
-    instance = [place + shard for place in model for shard in inner]
+    # All stages of an instance already have the ranks of both copies.
+    shards = inner[: len(data) // mesh.copies]
+    instance = [place + shard for place in model for shard in shards]
     joining = _widest(mesh, axes, outer, instance)
     return (
         _widest(mesh, axes, inner, [place + first for place in model for first in outer]),

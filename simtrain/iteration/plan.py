@@ -116,7 +116,7 @@ class Plan:
     def model_chunks(self) -> ModelChunks:
         """The chunks of the model."""
         get_batch = GetBatch(causal_mask=self.scenario.attention_backend == "unfused")
-        return cut_into_chunks(self.model, self.contents, get_batch)
+        return cut_into_chunks(self.model, self.contents, get_batch, self.scenario.model_copies)
 
     @property
     def chunks(self) -> tuple[Chunk, ...]:
@@ -203,7 +203,7 @@ class Plan:
 
     @cached_property
     def contents(self) -> ChunkContents:
-        """What each chunk contains."""
+        """What each chunk of a copy of the model contains."""
         return self.scenario.chunk_contents
 
     @property

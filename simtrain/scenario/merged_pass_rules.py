@@ -6,9 +6,12 @@ delay_wgrad_compute.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from simtrain.scenario.nearest import near_divisors
 from simtrain.scenario.schema import Scenario
-from simtrain.scenario.violation import rule_against
-from simtrain.schedules.registry import NAMED
+from simtrain.scenario.violation import LEFT_OUT, rule_against
+from simtrain.schedules.registry import NAMED, default_name
 
 _MERGING = [name for name, family in NAMED.items() if family.can_merge]
 _EXPERTS = "experts: {num: 8, top_k: 2, ffn_hidden_size: 4096}"
@@ -29,6 +32,21 @@ def _without_exchanges(scenario: Scenario) -> bool:
     return scenario.overlap.merged_passes and not (
         scenario.model.experts and has_exchanges and not scenario.overlap.shared_expert
     )
+
+
+def _uneven_groups(scenario: Scenario) -> str:
+    family, split = scenario.schedule_family, scenario.parallelism
+    in_groups = family.group_size(split.pipeline) > 1  # another rule
+    if scenario.schedule_file or in_groups or not family.allows_chunks(split.interleave):
+        return ""
+    return family.uneven_groups(split.pipeline, split.interleave, scenario.num_microbatches)
+
+
+def _near_batches(scenario: Scenario) -> Iterator[int]:
+    split, unit = scenario.parallelism, scenario.batch.micro * scenario.parallelism.data
+    number = scenario.batch.global_ / unit
+    near = scenario.schedule_family.near_microbatches
+    yield from (legal * unit for legal in near(split.pipeline, scenario.num_chunks, number))
 
 
 def _cuts_merged_passes(scenario: Scenario) -> bool:
@@ -127,6 +145,43 @@ MERGED_PASS_RULES = [
         what="Merged passes are combined with ZeRO stage 2 or 3.",
         fix="Set memory.zero_stage to 1 or 0, or merge no passes.",
         example=_TOY + "memory: {zero_stage: 2}\noverlap: {merged_passes: true}",
+    ),
+    rule_against(
+        "E438",
+        "DualPipe's lanes are full when the first microbatch returns, and two directions need "
+        "halves of stages and microbatches",
+        {
+            "batch.global": _near_batches,
+            "parallelism.pipeline": lambda scenario: near_divisors(
+                scenario.parallelism.pipeline, scenario.num_microbatches
+            ),
+            "schedule": lambda scenario: [default_name(scenario.num_chunks)],
+        },
+        lambda scenario: scenario.num_microbatches and _uneven_groups(scenario),
+        "schedule {scenario.schedule} cannot run {scenario.num_microbatches} microbatches on "
+        "{scenario.parallelism.pipeline} stages",
+        ("batch.global", "parallelism.pipeline", "schedule"),
+        what="DualPipe or DualPipeV has too few microbatches, or no halves of them.",
+        fix=(
+            "Use 2 microbatches per stage and replica or more; for dualpipe, even numbers of "
+            "microbatches and stages."
+        ),
+        example="parallelism: {pipeline: 16}\nschedule: dualpipe",
+    ),
+    rule_against(
+        "E439",
+        "simtrain shards states over the replicas of both copies of the model",
+        {"memory.shard_over": [LEFT_OUT], "schedule": ["1f1b"]},
+        lambda scenario: scenario.memory.shard_over and scenario.model_copies > 1,
+        "memory.shard_over is set while schedule is {scenario.schedule}, which has two copies of "
+        "the model in a pipeline",
+        ("memory.shard_over", "schedule"),
+        what="memory.shard_over is combined with a schedule of two directions.",
+        fix="Remove memory.shard_over, or use another schedule.",
+        example=(
+            "parallelism: {pipeline: 2, data: 4}\nschedule: dualpipe\n"
+            "memory: {zero_stage: 1, shard_over: 2}"
+        ),
     ),
     rule_against(
         "E436",

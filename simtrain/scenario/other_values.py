@@ -23,7 +23,7 @@ OTHER_VALUES = MappingProxyType(
             ),
             **dict.fromkeys(("zb-h2", "zbh2", "zb-v", "zbv", "zb-vpp"), _OWN_SCHEDULE),
             **dict.fromkeys(("zbvzerobubble", "interleavedzerobubble"), _OWN_SCHEDULE),
-            **dict.fromkeys(("dualpipe", "dualpipev", "chimera", "loopedbfs"), _OWN_SCHEDULE),
+            **dict.fromkeys(("chimera", "loopedbfs"), _OWN_SCHEDULE),
             **dict.fromkeys(("1f1b-interleaved", "interleaved1f1b", "vpp"), "write interleaved"),
         },
         "attention_backend": dict.fromkeys(

@@ -36,7 +36,7 @@ class Overlap(Section):
         one, so that kernels of one hide the expert all-to-alls of the other; false (default) runs
         passes one after another. For interleaved stages and without a pipeline, it is Megatron-LM's
         --overlap-moe-expert-parallel-comm. Schedules in files say themselves which passes they
-        merge.
+        merge; dualpipe and dualpipev always merge.
     delayed_weight_gradients: true runs the weight gradients of merged passes after the all-to-all
         that follows them, which then starts earlier (--delay-wgrad-compute); false by default.
     data_parallel: true overlaps the gradient reduction with the backward pass; false (default)

@@ -38,13 +38,13 @@ def _file_has_the_sizes_of_the_pipeline(scenario: Scenario) -> Violation | None:
     batch = schedule.num_microbatches * unit
     sizes = {
         "parallelism.pipeline": (schedule.num_stages, split.pipeline),
-        "parallelism.interleave": (schedule.num_chunks, split.interleave),
+        "parallelism.interleave": (schedule.placement.interleave, split.interleave),
         "batch.global": (batch, scenario.batch.global_),
     }
     wrong = {field: size for field, (size, other) in sizes.items() if size != other}
     if not wrong:
         return None
-    counts = f"{schedule.num_stages} stages x {schedule.num_chunks} chunks"
+    counts = f"{schedule.num_stages} stages x {schedule.placement.interleave} chunks"
     values: Mapping[str, Iterable[object]] = {field: [size] for field, size in wrong.items()}
     return Violation(
         f"{scenario.schedule} has {counts} and {schedule.num_microbatches} microbatches, but the "

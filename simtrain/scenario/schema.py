@@ -7,6 +7,7 @@ The fields define the format of scenario files. This module refuses invalid sing
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import AfterValidator, Discriminator, Field, PrivateAttr, Tag, ValidationError
@@ -124,10 +125,11 @@ class Scenario(Section):
     attention_backend: how core attention runs. unfused runs five ops that save the scores, as in
         the paper; fused runs one kernel that recomputes them in the backward pass (FlashAttention).
         The software stack sets the default (Megatron-LM's transformer_config.py).
-    schedule: order of forward and backward passes: gpipe, 1f1b, interleaved, or the path of a CSV
-        file in the format of PyTorch's pipelining (torchtitan's pipeline_parallel_schedule_csv),
-        relative to the scenario's file. The default is interleaved with several chunks per stage,
-        otherwise 1f1b.
+    schedule: order of forward and backward passes: gpipe, 1f1b, interleaved, dualpipev (a V of two
+        chunks per stage), dualpipe (two copies of the model in opposite directions), or the path of
+        a CSV file in the format of PyTorch's pipelining (torchtitan's
+        pipeline_parallel_schedule_csv), relative to the scenario's file. The default is interleaved
+        with several chunks per stage, otherwise 1f1b.
     cluster: name or path of the hardware profile; a100_sxm4_80gb by default.
     hardware: entries of the hardware profile to override, such as inter_node.adapter_bandwidth: 400
         Gb/s. Its section scale has factors of whole resources, such as network_bandwidth: 2.
@@ -250,7 +252,8 @@ class Scenario(Section):
 
     def mesh(self, domains: Domains) -> Mesh:
         """Return the mesh of ranks on a cluster with these `domains` (`Cluster.domains`)."""
-        return self.parallelism.mesh(domains, self.placement.order)
+        mesh, copies = self.parallelism.mesh(domains, self.placement.order), self.model_copies
+        return mesh if copies == 1 else replace(mesh, copies=copies)
 
     def expert_mesh(self, mesh: Mesh) -> Mesh | None:
         """Return the mesh of the experts on the ranks of `mesh`; None for a dense model."""
@@ -321,7 +324,7 @@ class Scenario(Section):
         split = self.parallelism
         ranks = split.data * split.context
         experts = split.expert * split.ranks_of_expert if self.model.experts else split.tensor
-        return ranks > 1 or ranks * split.tensor > experts
+        return self.model_copies * ranks > 1 or ranks * split.tensor > experts
 
     @property
     def host_issue_s(self) -> float | None:
@@ -401,9 +404,14 @@ class Scenario(Section):
         sizes = self.parallelism.pipeline, self.num_chunks
         schedule = self.schedule_file
         # A rule refuses a file of other sizes (E414).
-        if schedule is not None and (schedule.num_stages, schedule.num_chunks) == sizes:
+        if schedule is not None and sizes == (schedule.num_stages, schedule.placement.interleave):
             return schedule.placement
         return self.schedule_family.placement(*sizes)
+
+    @property
+    def model_copies(self) -> int:
+        """Number of copies of the model in each pipeline."""
+        return self.stage_placement.copies
 
     @property
     def reduces_every_microbatch(self) -> bool:
@@ -429,7 +437,7 @@ class Scenario(Section):
 
     @property
     def chunks_layers(self) -> tuple[int, ...]:
-        """[virtual stages], layers of each chunk; without a layout, stages share theirs evenly.
+        """[virtual stages of a copy], layers of each chunk; without a layout, stages share evenly.
 
         Source: Megatron-LM's transformer_block.get_num_layers_to_build.
         """
@@ -439,11 +447,12 @@ class Scenario(Section):
         sizes = [self.layers_of_stage(min(1, last)) // split.interleave] * split.pipeline
         for end in (0, last):
             sizes[end] = self.layers_of_stage(end) // split.interleave
-        return tuple(sizes[rank] for rank in self.stage_placement.ranks)
+        placement = self.stage_placement
+        return tuple(sizes[rank] for rank in placement.ranks[: placement.stages_per_copy])
 
     @property
     def chunk_contents(self) -> ChunkContents:
-        """What each chunk contains; without a layout, token prediction is beside the loss."""
+        """What each chunk of a copy contains; without a layout, the loss has token prediction."""
         layers, number = self.chunks_layers, self.model.mtp_num_layers
         letters = self.parallelism.layout_chunks or ("m",)
         places = [place for place, chunk in enumerate(letters, -len(letters)) if "m" in chunk]
@@ -451,8 +460,14 @@ class Scenario(Section):
 
     @property
     def embedding_stages(self) -> tuple[int, ...]:
-        """The stages that hold the table of the embedding (`get_embedding_ranks`)."""
+        """The stages that hold the table of the embedding (`get_embedding_ranks`).
+
+        With several copies of the model, the reduction over replicas adds up all gradients of the
+        table: the rank of one copy's embedding is that of another copy's logits.
+        """
         ranks, model = self.stage_placement.ranks, self.model
+        if self.model_copies > 1:
+            return (ranks[0],)
         holders = {ranks[0], ranks[-1]} if model.tied_embeddings else {ranks[0]}
         if model.mtp_num_layers:
             holders.add(ranks[self.chunk_contents.prediction or 0])

@@ -17,6 +17,9 @@ from simtrain.schedules.schedule import Schedule
 from simtrain.schedules.stage_placement import StagePlacement, looped
 from simtrain.schedules.window import most_outstanding
 
+_NEAREST = 4
+"""Legal numbers of microbatches that errors try to suggest."""
+
 
 class ScheduleFamily(ABC):
     """The schedules of one name.
@@ -80,6 +83,17 @@ class ScheduleFamily(ABC):
         for what, count in counts.items():
             if count < 1:
                 yield Problem("E411", f"{count} {what}", fix="give 1 or more")
+        if min(counts.values()) > 0 and (reason := self.uneven_groups(p, m, n)):
+            near = [*self.near_microbatches(p, m, n)]
+            sides = [number for number in near if number < n][:1]
+            sides += [number for number in near if number > n][:1]
+            nearest = " or ".join(map(str, sides))
+            yield Problem(
+                "E413",
+                f"{n} microbatches on {p} stages of {m} chunks",
+                reason=reason,
+                fix=f"use {nearest} microbatches" if nearest else "use other groups",
+            )
         if m > 1 and not self.has_chunks:
             yield Problem(
                 "E412",
@@ -94,6 +108,17 @@ class ScheduleFamily(ABC):
                 reason=f"it places {self.num_chunks} chunks on each stage",
                 fix=f"use {self.num_chunks} chunks per stage",
             )
+
+    def uneven_groups(self, p: int, m: int, n: int) -> str:
+        """Return why legal p and m cannot run n microbatches; "" if they can."""
+        return ""
+
+    def near_microbatches(self, p: int, m: int, n: float) -> Iterator[int]:
+        """Yield legal numbers of microbatches, the nearest to n first."""
+        reach = 4 * p + 4
+        numbers = range(max(1, int(n) - reach), int(n) + reach)
+        legal = (number for number in numbers if not self.uneven_groups(p, m, number))
+        yield from sorted(legal, key=lambda number: abs(number - n))[:_NEAREST]
 
     def merging(self) -> ScheduleFamily:
         """Return the same schedules with merged passes; itself if they always or never merge."""

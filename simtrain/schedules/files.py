@@ -60,7 +60,7 @@ def read_schedule(version: ScheduleVersion) -> Schedule:
     slots = time_slots(schedule)
     if (slots < 0).any():
         raise _deadlock(schedule, slots.tolist(), text, file)
-    sizes = schedule.num_stages, schedule.num_chunks, schedule.num_microbatches
+    sizes = schedule.num_stages, schedule.placement.interleave, schedule.num_microbatches
     same = (named for named in _named(*sizes) if replace(named, name=schedule.name) == schedule)
     return next(same, schedule)
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from simtrain.errors import Problem
 from simtrain.schedules.actions import KINDS
 from simtrain.schedules.exchanges import ExchangeSlots, Messages, slots_of_blocks
 from simtrain.schedules.warmup import WarmupFamily
@@ -44,18 +42,9 @@ class Interleaved(WarmupFamily):
         """Return one microbatch per stage."""
         return p
 
-    def problems(self, p: int, m: int, n: int) -> Iterator[Problem]:
-        """Yield why no schedule has these sizes; p must divide n (E413)."""
-        yield from super().problems(p, m, n)
-        if min(p, m, n) > 0 and n % p:
-            below, above = n - n % p, n - n % p + p
-            nearest = f"{below} or {above}" if below else f"{above}"
-            yield Problem(
-                "E413",
-                f"{n} microbatches on {p} interleaved stages",
-                reason=f"each chunk runs microbatches in groups of {p}, one per stage",
-                fix=f"use {nearest} microbatches",
-            )
+    def uneven_groups(self, p: int, m: int, n: int) -> str:
+        """Return why p stages cannot run n microbatches; "" if they can."""
+        return f"each chunk runs microbatches in groups of {p}, one per stage" if n % p else ""
 
     def blocking_slots(self, messages: Messages) -> ExchangeSlots:
         """Return slots in which one call after each block sends its outputs and receives the next

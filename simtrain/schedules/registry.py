@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 
 from simtrain.errors import InputError
+from simtrain.schedules.dualpipe import DualPipe
+from simtrain.schedules.dualpipev import DualPipeV
 from simtrain.schedules.family import ScheduleFamily
 from simtrain.schedules.from_file import OrderOfFile
 from simtrain.schedules.gpipe import GPipe
@@ -13,7 +15,8 @@ from simtrain.schedules.one_f_one_b import OneFOneB
 from simtrain.schedules.schedule import Schedule
 
 FAMILIES: dict[str, ScheduleFamily] = {
-    family.name: family for family in (OneFOneB(), GPipe(), Interleaved(), OrderOfFile())
+    family.name: family
+    for family in (OneFOneB(), GPipe(), Interleaved(), DualPipeV(), DualPipe(), OrderOfFile())
 }
 """The schedules by name. The first with one chunk per stage, and the first with several, are the
 defaults. Of equal orders in a file, the first gives the name.

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Self, cast
 
 import numpy as np
@@ -217,7 +217,8 @@ class Schedule:
         num_chunks = max(action.virtual_stage for action in actions) // len(ranks) + 1
         candidates = placements(len(ranks), min(num_chunks, most_chunks))
         num_microbatches = max(action.microbatch for action in actions) + 1
-        schedule = cls.of(name, _fitting(candidates, ranks), num_microbatches, ranks)
+        placement = _fitting(candidates, ranks, num_microbatches)
+        schedule = cls.of(name, placement, num_microbatches, ranks)
         problems = [*schedule._located_problems(file, lines)]
         if problems:
             raise InputError(problems)
@@ -281,7 +282,8 @@ class Schedule:
     def _belongs(self, action: Action, rank: int) -> bool:
         return (
             0 <= action.virtual_stage < self.num_virtual_stages
-            and 0 <= action.microbatch < self.num_microbatches
+            and action.microbatch
+            in self.placement.microbatches(action.virtual_stage, self.num_microbatches)
             and self.placement.ranks[action.virtual_stage] == rank
         )
 
@@ -299,14 +301,14 @@ class Schedule:
 
     def _needed_on_same_rank(self, action: Action, done: set[Action]) -> Iterator[Action]:
         """The actions on this rank whose results `action` uses and that have not run yet."""
-        stage = action.virtual_stage
+        stage, per_copy = action.virtual_stage, self.placement.stages_per_copy
         if action.kind == "W":
             needed = [action._replace(kind="I")]
         elif action.kind == "F":
-            needed = [action._replace(virtual_stage=stage - 1)] if stage > 0 else []
+            needed = [action._replace(virtual_stage=stage - 1)] if stage % per_copy else []
         else:
             needed = [action._replace(kind="F")]
-            if stage + 1 < self.num_virtual_stages:
+            if (stage + 1) % per_copy:
                 backward = action._replace(virtual_stage=stage + 1, kind="B")
                 split = backward._replace(kind="I")
                 needed.append(split if split in done else backward)
@@ -317,7 +319,7 @@ class Schedule:
 
     def _unfinished(self, rank: int, done: set[Action]) -> Iterator[Problem]:
         for stage in self.placement.virtual_stages[rank]:
-            for microbatch in range(self.num_microbatches):
+            for microbatch in self.placement.microbatches(stage, self.num_microbatches):
                 forward, full, input_gradient, weight_gradient = (
                     Action(stage, kind, microbatch) in done for kind in ("F", "B", "I", "W")
                 )
@@ -334,17 +336,31 @@ class Schedule:
 
 
 def _fitting(
-    placements: Iterable[StagePlacement], ranks: Sequence[Sequence[Cell]]
+    placements: Iterable[StagePlacement], ranks: Sequence[Sequence[Cell]], num_microbatches: int
 ) -> StagePlacement:
-    """Return the first placement whose ranks are those of all actions; else the first one."""
-    stages = [
-        {action.virtual_stage for cell in rank for action in actions_of(cell)} for rank in ranks
-    ]
+    """Return the first placement whose ranks are those of all actions; else the first one.
+
+    Of these, the first one with copies whose microbatches are those of all actions comes before.
+    """
+    actions = [[action for cell in rank for action in actions_of(cell)] for rank in ranks]
+    stages = [{action.virtual_stage for action in rank} for rank in actions]
     first, *others = placements
-    for placement in (first, *others):
-        if all(map(set.issubset, stages, placement.virtual_stages)):
+    fitting = [
+        placement
+        for placement in (first, *others)
+        if all(map(set.issubset, stages, placement.virtual_stages))
+    ]
+    for placement in fitting:
+        of_stages = [
+            placement.microbatches(stage, num_microbatches)
+            for stage in range(placement.num_virtual_stages)
+        ]
+        if placement.copies > 1 and all(
+            action.microbatch in of_stages[action.virtual_stage]
+            for action in chain.from_iterable(actions)
+        ):
             return placement
-    return first
+    return next(iter(fitting), first)
 
 
 def cells_of(line: str) -> Iterator[tuple[int, str]]:

@@ -4,6 +4,9 @@ Virtual stages are a walk on a ring of ranks: each one is on the rank after that
 on the rank before it, or on the same rank. Looped placements (Narayanan et al. 2021), V-shaped ones
 (Qi et al. 2024) and waves (Liu et al. 2023) are such walks. Two neighbours on one rank exchange no
 message.
+
+A pipeline may have several copies of the model, each with equally many virtual stages and
+microbatches. Then the walk visits one copy after the other (DualPipe, DeepSeek-AI 2024).
 """
 
 from __future__ import annotations
@@ -28,12 +31,14 @@ class StagePlacement:
         num_ranks: ranks of the pipeline.
         steps: [virtual stages - 1], step along the ring from the rank of each virtual stage to that
             of the next one: 1, -1, or 0 for the same rank.
+        copies: copies of the model that the virtual stages are of.
 
     Each rank has equally many virtual stages. In ascending order, they are its chunks.
     """
 
     num_ranks: int
     steps: tuple[int, ...]
+    copies: int = 1
 
     @functools.cached_property
     def ranks(self) -> tuple[int, ...]:
@@ -66,6 +71,22 @@ class StagePlacement:
         """Number of chunks per rank."""
         return self.num_virtual_stages // self.num_ranks
 
+    @property
+    def stages_per_copy(self) -> int:
+        """Number of virtual stages of each copy of the model."""
+        return self.num_virtual_stages // self.copies
+
+    @property
+    def interleave(self) -> int:
+        """Number of chunks per rank and copy of the model."""
+        return self.num_chunks // self.copies
+
+    def microbatches(self, virtual_stage: int, num_microbatches: int) -> range:
+        """Return the microbatches that run through the copy of a virtual stage."""
+        number = num_microbatches // self.copies
+        first = virtual_stage // self.stages_per_copy * number
+        return range(first, first + number)
+
 
 @functools.lru_cache(maxsize=4096)
 def looped(p: int, m: int) -> StagePlacement:
@@ -84,9 +105,21 @@ def back_and_forth(p: int, m: int) -> StagePlacement:
     return StagePlacement(p, tuple(itertools.chain.from_iterable(walks)))
 
 
+@functools.lru_cache(maxsize=4096)
+def two_directions(p: int, m: int) -> StagePlacement:
+    """Place a copy of the model on ranks 0 to p - 1, and another one on ranks p - 1 to 0.
+
+    Each rank has m chunks of both copies.
+    """
+    there, back = (1,) * (p * m - 1), (-1,) * (p * m - 1)
+    return StagePlacement(p, (*there, 0, *back), copies=2)
+
+
 def common_placements(p: int, m: int) -> Iterator[StagePlacement]:
     """Yield the placements that an order from a file may have without declaring one."""
     yield from (looped(p, m), back_and_forth(p, m))
+    if m % 2 == 0:
+        yield two_directions(p, m // 2)
 
 
 def ring_neighbour(rank: _Rank, step: int | _Rank, num_ranks: int) -> _Rank:

@@ -13,8 +13,10 @@ def schedule_view(schedule: Schedule) -> View:
     last = schedule.num_virtual_stages - 1
     halves = "; I and W are its halves: input and weight gradients" * schedule.splits_backwards
     merged = "; passes joined by & run merged" * (schedule.merges is not None)
+    first = schedule.placement.microbatches(last, schedule.num_microbatches)[0]
     explained = (
-        f"{last}F0 is the forward pass of microbatch 0 on virtual stage {last}, {last}B0 its "
+        f"{last}F{first} is the forward pass of microbatch {first} on virtual stage {last}, "
+        f"{last}B{first} its "
         f"backward pass{halves}{merged}. Every pass takes one slot here."
     )
     return View([Heading(title), SchedulePicture(schedule), remarks([explained])])

@@ -26,7 +26,7 @@ class ModelChunks:
 
 @functools.lru_cache(maxsize=4096)
 def cut_into_chunks(
-    model: Chunk, contents: ChunkContents, first: Block | None = None
+    model: Chunk, contents: ChunkContents, first: Block | None = None, copies: int = 1
 ) -> ModelChunks:
     """Cut a model into chunks.
 
@@ -34,6 +34,7 @@ def cut_into_chunks(
         model: all blocks.
         contents: what each chunk contains. With token prediction it is the last block but one.
         first: a block that is put before each chunk.
+        copies: of the model, with equal chunks.
 
     A block that is not a layer joins the chunk of the next layer; blocks after the last layer join
     its chunk. A first chunk without layers has only the first block, a last one the last block.
@@ -50,11 +51,11 @@ def cut_into_chunks(
     before = [] if first is None else [first]
     chunks = []
     for number, (start, end) in enumerate(itertools.pairwise(cuts)):
-        copies: list[Block] = []
+        copied: list[Block] = []
         if number and not layers[number] and (number < last or prediction is not None):
-            copies = [ChunkCopy(contents.received_states(number))]
-        chunks.append(chunk_of([*before, *copies, *blocks[start:end]]))
-    return ModelChunks(tuple(dict.fromkeys(chunks)), number_distinct(chunks))
+            copied = [ChunkCopy(contents.received_states(number))]
+        chunks.append(chunk_of([*before, *copied, *blocks[start:end]]))
+    return ModelChunks(tuple(dict.fromkeys(chunks)), copies * number_distinct(chunks))
 
 
 @functools.lru_cache(maxsize=4096)

@@ -59,7 +59,7 @@ class Sharding:
 
 def shard_ranks(scenario: Scenario, mesh: Mesh) -> int:
     """Number of ranks that shard model states."""
-    return (scenario.memory.shard_over or mesh.dp) * mesh.cp
+    return (scenario.memory.shard_over or mesh.copies * mesh.dp) * mesh.cp
 
 
 def replicate_group(scenario: Scenario, mesh: Mesh) -> Group | None:

@@ -172,7 +172,7 @@ WRONG_VALUES = [
     ),
     bad("ZeRO 4", adding("memory: {zero_stage: 4}\n"), ":9:22: E204", "less than or equal to 3"),
     bad("ZeRO true", adding("memory: {zero_stage: true}\n"), ":9:22: E203", "not the boolean"),
-    bad("unknown schedule", adding("schedule: dualpipe\n"), ":9:11: E205", "1f1b, gpipe"),
+    bad("unknown schedule", adding("schedule: chimera\n"), ":9:11: E205", "1f1b, gpipe"),
     bad(
         "unknown dtype",
         adding("precision: {compute: fp4}\n"),
@@ -301,7 +301,7 @@ ILLEGAL = [
         adding("parallelism: {pipeline: 4, interleave: 2}\nschedule: 1f1b\n"),
         ":10:11: E313",
         "schedule is 1f1b while parallelism.interleave is 2",
-        "write schedule: interleaved, or parallelism.interleave: 1",
+        "write schedule: interleaved or dualpipev, or parallelism.interleave: 1",
     ),
     bad(
         "scatter-gather with sequence parallel",

@@ -9,7 +9,7 @@ import numpy as np
 from simtrain.engine import Program, Task
 from simtrain.iteration.programs.pipeline import PipelineTasks
 from simtrain.iteration.programs.streams import link_streams, stage_streams
-from simtrain.schedules import Action, Message, Schedule
+from simtrain.schedules import Action, Message, Schedule, actions_of
 
 
 @dataclass(frozen=True)
@@ -22,22 +22,24 @@ class PipelineSeconds:
         receive_gather: of the all-gather of a message at its receiver; None if receivers do not
             gather.
         synchronize: takes the number of messages in an exchange.
+        merged_s: seconds of merged actions; None for the sum of both.
     """
 
     action: Callable[[Action], float]
     transfer: Callable[[Message, int], float]
     receive_gather: Callable[[Message], float] | None = None
     synchronize: Callable[[int], float] = lambda num_messages: 0.0
+    merged_s: float | None = None
 
 
 def pipeline_program(
     schedule: Schedule, seconds: PipelineSeconds, overlap: bool, exchanges_shapes: bool = False
 ) -> tuple[Program, PipelineTasks]:
-    """Return the program of a pipeline with one task per action."""
-    num_actions, num_stages = len(schedule.kind), schedule.num_stages
+    """Return the program of a pipeline with one task per cell; merged actions run in turn."""
+    num_stages = schedule.num_stages
     tasks = PipelineTasks.of(
         schedule,
-        np.ones(num_actions, np.int32),
+        (~schedule.follows_merged).astype(np.int32),
         overlaps=overlap,
         gathers_on_receive=seconds.receive_gather is not None,
         exchanges_shapes=exchanges_shapes,
@@ -56,9 +58,13 @@ def pipeline_program(
             receive_gather = f"gather {message}", "receive gather", seconds.receive_gather(message)
             found[int(tasks.receive_gathers[number])] = receive_gather
     for place, task in enumerate(tasks.first.tolist()):
-        action = schedule.action(place)
-        kind = "forward" if action.kind == "F" else "backward"
-        found[task] = str(action), kind, seconds.action(action)
+        cell = schedule.cell_at(place)
+        first, *others = actions_of(cell)
+        kind = "merged" if others else "forward" if first.kind == "F" else "backward"
+        cell_s = sum(map(seconds.action, (first, *others)))
+        if others and seconds.merged_s is not None:
+            cell_s = seconds.merged_s
+        found[task] = str(cell), kind, cell_s
     for task, number in zip(tasks.synchronizing.tolist(), tasks.num_messages, strict=True):
         found[task] = "synchronize", "synchronize", seconds.synchronize(int(number))
     waits = defaultdict[int, list[int]](list)

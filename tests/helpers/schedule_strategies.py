@@ -1,6 +1,7 @@
 """Hypothesis strategies for schedules."""
 
 import random
+from collections.abc import Iterable
 
 from hypothesis import strategies as st
 
@@ -21,21 +22,29 @@ def placements() -> st.SearchStrategy[StagePlacement]:
     return st.builds(lambda kind, p, m: kind(p, m), kinds, st.integers(1, 4), st.integers(1, 3))
 
 
-def schedules() -> st.SearchStrategy[Schedule]:
+def schedules(names: Iterable[str] = tuple(NAMED)) -> st.SearchStrategy[Schedule]:
     """Draw a schedule of any name with up to 6 stages, 3 chunks per stage and 12 microbatches."""
 
     def build_one(name: str, p: int, m: int, groups: int, n: int) -> Schedule:
-        family, unit = NAMED[name], NAMED[name].group_size(p)
-        return build(name, p, m if family.has_chunks else 1, groups * unit if unit > 1 else n)
+        family = NAMED[name]
+        chunks = family.num_chunks or (m if family.has_chunks else 1)
+        p += any(family.near_microbatches(p, chunks, n)) is False
+        legal = [*family.near_microbatches(p, chunks, n)]
+        return build(name, p, chunks, n if n in legal else legal[groups])
 
     return st.builds(
         build_one,
-        name=st.sampled_from([*NAMED]),
+        name=st.sampled_from([*names]),
         p=st.integers(1, 6),
         m=st.integers(1, 3),
         groups=st.integers(1, 3),
         n=st.integers(1, 12),
     )
+
+
+def blocking_schedules() -> st.SearchStrategy[Schedule]:
+    """Draw a schedule whose messages can be exchanged with blocking calls."""
+    return schedules(name for name, family in NAMED.items() if family.blocks)
 
 
 def random_order(placement: StagePlacement, n: int, seed: int) -> Schedule:

@@ -18,7 +18,7 @@ from simtrain.schedules import (
     interleaved,
     one_f_one_b,
 )
-from tests.helpers.schedule_strategies import schedules
+from tests.helpers.schedule_strategies import blocking_schedules
 
 
 def text(step: Step) -> str:
@@ -80,7 +80,7 @@ def test_a_steady_interleaved_exchange_has_four_messages() -> None:
     assert steady in lines(interleaved(3, 2, 6))[1]
 
 
-@given(schedules())
+@given(blocking_schedules())
 @settings(max_examples=60)
 def test_every_result_for_another_rank_is_sent_once(schedule: Schedule) -> None:
     exchanges = [
@@ -99,7 +99,7 @@ def test_every_result_for_another_rank_is_sent_once(schedule: Schedule) -> None:
     assert len(set(messages)) == len(messages) == 2 * hops * schedule.num_microbatches
 
 
-@given(schedules())
+@given(blocking_schedules())
 @settings(max_examples=60)
 def test_exchanges_keep_the_order_of_actions(schedule: Schedule) -> None:
     for actions, steps in zip(schedule.ranks, blocking_steps(schedule), strict=True):

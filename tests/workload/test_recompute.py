@@ -27,7 +27,7 @@ from simtrain.workload.model_ends import FinalNorm
 from simtrain.workload.ops import Op, Phase, total_flops
 from simtrain.workload.recompute import SAVE_ALL
 from simtrain.workload.record import record_pass
-from tests.helpers.schedule_strategies import schedules
+from tests.helpers.schedule_strategies import blocking_schedules, schedules
 from tests.helpers.toys import (
     a100,
     chunk_with,
@@ -275,7 +275,7 @@ def test_hfu_counts_the_recompute_of_the_other_microbatches() -> None:
     assert mixed.flops(recompute=False) == pure.flops(recompute=False)
 
 
-@given(schedules())
+@given(blocking_schedules())
 def test_outstanding_microbatches_are_those_of_the_warm_up_and_one_more(schedule: Schedule) -> None:
     """This is Megatron-LM's max_outstanding_backprops, if there are that many forward passes."""
     forwards = schedule.num_chunks * schedule.num_microbatches

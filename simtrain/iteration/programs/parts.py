@@ -191,7 +191,7 @@ def structure_of(plan: Plan) -> IterationStructure:
         steps=number_distinct(plan.stage_parameters),
         step_fields=tuple(map(frozenset, plan.steps)),
         levels_crossed=tuple(itertools.starmap(mesh.levels_crossed, neighbours)),
-        sent_states=plan.contents.sent_states,
+        sent_states=plan.order.placement.copies * plan.contents.sent_states,
         exchanges_shapes=plan.contents.separates_loss,
         overlap=scenario.overlaps_pipeline,
         gathers_on_receive=plan.receive_gather is not None,

@@ -103,6 +103,7 @@ class Bounds:
         inputs_s = [*map(min, times["B"], times["I"])]
         backward_s = [*map(min, times["B"], map(add, times["I"], times["W"]))]
         numbers, ranks = plan.model_chunks.numbers, _Ranks.of(plan.order).virtual_stages
+        placement = plan.order.placement
         steps_s = self._steps_s(plan, ranks, seconds)
         first_step_s = next(
             step_s for stages, step_s in zip(ranks, steps_s, strict=True) if 0 in stages
@@ -111,9 +112,12 @@ class Bounds:
         after_s = [*accumulate((inputs_s[number] for number in numbers), initial=0.0)]
         iteration_s = 0.0
         for virtual_stages, step_s in zip(ranks, steps_s, strict=True):
-            first, chunks = min(virtual_stages), [numbers[stage] for stage in virtual_stages]
+            # The earliest of the rank's chunks in their copies of the model.
+            first = min(stage % placement.stages_per_copy for stage in virtual_stages)
+            chunks = [numbers[stage] for stage in virtual_stages]
             all_s, without_split_s = (
                 plan.scenario.num_microbatches
+                // placement.copies
                 * sum(forward_s[chunk] + back_s[chunk] for chunk in chunks)
                 for back_s in (backward_s, inputs_s)
             )

@@ -49,7 +49,7 @@ def lengths_to_try(
         placement: at least 2 stages of the pipeline, and their chunks.
         model_end: work of the loss and of token prediction, in layers.
     """
-    num_stages, num_chunks = placement.num_ranks, placement.num_chunks
+    num_stages, num_chunks = placement.num_ranks, placement.interleave
     if num_layers % num_stages == 0:
         return [EVEN]
     share = num_layers / num_stages

@@ -281,3 +281,63 @@ def test_bounds_hold_for_merged_passes(piped: Result) -> None:
     bounds = Bounds(machine)
     assert 0 < bounds.busy_s(plan) <= bounds.iteration_s(plan) <= piped.iteration_time_s
     assert bounds.peak_bytes(plan) <= piped.memory.fullest.peak_bytes
+
+
+@pytest.fixture(scope="module")
+def dual() -> dict[str, Result]:
+    """Eight microbatches on four stages: in one direction, in a V, and in two directions."""
+    chunks = {"dualpipev": 2}
+    return {
+        name: simulate(
+            toy({"pipeline": 4, "interleave": chunks.get(name, 1)}, merges=False).replace(
+                {
+                    "schedule": name,
+                    "overlap.pipeline": None,
+                    "memory.zero_stage": 1,
+                    "model.tied_embeddings": False,
+                }
+            )
+        )
+        for name in ("1f1b", "dualpipev", "dualpipe")
+    }
+
+
+def test_two_directions_keep_parameters_twice(dual: dict[str, Result]) -> None:
+    """The states of the optimizer are divided over the replicas of both copies."""
+    one, two = dual["1f1b"], dual["dualpipe"]
+    parts = [
+        [stage.components_bytes[part] for stage in result.memory.stages]
+        for part in ("parameters", "optimizer")
+        for result in (one, two)
+    ]
+    once, twice, states, shared = parts
+    assert twice == [near + far for near, far in zip(once, reversed(once), strict=True)]
+    assert sum(shared) == pytest.approx(sum(states), rel=1e-3)
+    assert two.plan.step_options.data.num_ranks == 2 * one.plan.step_options.data.num_ranks
+    assert two.plan.step_options.everyone == one.plan.step_options.everyone
+    assert two.plan.num_parameters == one.plan.num_parameters
+
+
+def test_directions_and_lanes_run_the_same_work(dual: dict[str, Result]) -> None:
+    times_s = {name: result.iteration_time_s for name, result in dual.items()}
+    assert len({(result.model_flops, result.hardware_flops) for result in dual.values()}) == 1
+    assert times_s["dualpipe"] < times_s["1f1b"] and times_s["dualpipev"] < times_s["1f1b"]
+    exposed_s = {name: result.breakdown.tensor_communication_s for name, result in dual.items()}
+    assert max(exposed_s["dualpipe"], exposed_s["dualpipev"]) < 0.8 * exposed_s["1f1b"]
+    for result in dual.values():
+        assert simulate(result.scenario, engine="simpy").iteration_time_s == result.iteration_time_s
+        bounds = Bounds(result.seconds.machine)
+        assert bounds.busy_s(result.plan) <= bounds.iteration_s(result.plan)
+        assert bounds.iteration_s(result.plan) <= result.iteration_time_s
+        assert bounds.peak_bytes(result.plan) <= result.memory.fullest.peak_bytes
+        replay = MemoryReplay.of(result.plan)
+        ends = replay.order.schedule.rank_starts[1:] - 1
+        assert not replay.after_bytes[ends].any()
+
+
+def test_two_directions_are_mirrored(dual: dict[str, Result]) -> None:
+    """The last stages do what the first ones do, with the copies exchanged."""
+    stages = dual["dualpipe"].stages
+    for stage, other in zip(stages[:2], reversed(stages), strict=False):
+        assert stage.compute_s == pytest.approx(other.compute_s)
+        assert stage.total_s == pytest.approx(other.total_s)

@@ -11,6 +11,7 @@ from simtrain.engine import DeadlockError, Timeline, simulate
 from simtrain.errors import InputError
 from simtrain.iteration.programs.pipeline import PipelineTasks
 from simtrain.schedules import (
+    NAMED,
     Action,
     Message,
     Schedule,
@@ -19,7 +20,7 @@ from simtrain.schedules import (
     one_f_one_b,
 )
 from tests.helpers.pipelines import PipelineSeconds, pipeline_program
-from tests.helpers.schedule_strategies import schedules
+from tests.helpers.schedule_strategies import blocking_schedules, schedules
 
 FORWARD_S, BACKWARD_S = 1.0, 2.0  # of one chunk; whole seconds, so sums are exact
 
@@ -162,6 +163,7 @@ def test_faster_links_never_slow_a_fixed_order(
     schedule: Schedule, a: int, b: int, overlap: bool
 ) -> None:
     fast, slow = sorted((a / 4, b / 4))
+    overlap = overlap or not NAMED[schedule.name].blocks
     assert makespan_s(schedule, fast, overlap) <= makespan_s(schedule, slow, overlap)
 
 
@@ -182,7 +184,7 @@ def random_seconds(draw: st.DrawFn) -> PipelineSeconds:
     )
 
 
-@given(schedules(), random_seconds())
+@given(blocking_schedules(), random_seconds())
 @settings(max_examples=60)
 def test_blocking_is_never_faster_than_overlap(
     schedule: Schedule, seconds: PipelineSeconds
@@ -199,10 +201,11 @@ def test_blocking_is_never_faster_than_overlap(
 def test_no_task_starts_before_its_inputs(
     schedule: Schedule, seconds: PipelineSeconds, overlap: bool
 ) -> None:
+    overlap = overlap or not NAMED[schedule.name].blocks
     program, tasks = pipeline_program(schedule, seconds, overlap)
     timeline = simulate(program)
     names = [program.graph.name_of(task) for task in tasks.first.tolist()]
-    assert names == [str(action) for actions in schedule.ranks for action in actions]
+    assert names == [str(schedule.cell_at(place)) for place in range(len(names))]
     transfers = slice(len(tasks.messages))
     produced, consumed = tasks.messages.producer, tasks.messages.consumer
     assert (timeline.end_s[tasks.last[produced]] <= timeline.start_s[transfers]).all()
