@@ -75,11 +75,30 @@ TrialsOption = Annotated[
     ),
 ]
 WorkersOption = Annotated[
-    int,
+    int | None,
     typer.Option(
         min=1,
         help="Processes that compute memory and bounds. Their number does not change the result. "
-        "Each takes a second to start, which pays off with thousands of legal layouts.",
+        "Default: one per core, at most 8, if more than 10,000 layouts are legal.",
+    ),
+]
+
+
+VaryOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--vary",
+        metavar="FIELD[=VALUES]",
+        help="Search these values of a field: batch.micro=1,2 or overlap.userbuffers (all values "
+        "of a flag or a choice). May be repeated.",
+    ),
+]
+HoldOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--hold",
+        metavar="FIELD",
+        help="Keep the scenario's value of a field or a section: overlap. May be repeated.",
     ),
 ]
 
@@ -98,7 +117,9 @@ def search(
     out: ScenarioFolderOption = None,
     trials: TrialsOption = None,
     seconds: SecondsOption = None,
-    workers: WorkersOption = 1,
+    workers: WorkersOption = None,
+    vary: VaryOption = None,
+    hold: HoldOption = None,
     as_json: JsonOption = False,
     as_csv: CsvOption = False,
     as_markdown: MarkdownOption = False,
@@ -107,9 +128,10 @@ def search(
     """Find the fastest (or cheapest) layout for a model and global batch on N GPUs.
 
     The search covers every legal combination of tensor, pipeline and data parallelism, interleave,
-    microbatch, recompute, sequence parallelism and ZeRO stage. For models with experts it adds
-    expert parallelism, with expert_tensor of 1 or equal to tensor; for long sequences, context
-    parallelism. A field set by --set keeps its value.
+    schedule, microbatch, recompute, sequence parallelism and ZeRO stage. For models with experts it
+    adds expert parallelism, with expert_tensor of 1 or equal to tensor; for long sequences, context
+    parallelism. Then options of overlap, memory and recompute of the two best layouts are changed
+    one at a time. A field set by --set or named by --hold keeps its value; --vary searches others.
 
     Exits with 0 and a ranking, also if --seconds or Ctrl-C ended the search: the last line says how
     close to the optimum the best layout is. Exits with 3 if nothing fits, with 2 if nothing is
@@ -125,6 +147,7 @@ def search(
     from simtrain.studies.search import search as search_layouts
     from simtrain.studies.search import write_scenarios
     from simtrain.studies.search.files import names_of_ranks, prepare_folder
+    from simtrain.studies.search.variation import read_vary
     from simtrain.views.search import search_view
 
     output = Output(as_json, as_csv, as_markdown, table)
@@ -146,6 +169,9 @@ def search(
             seconds=seconds,
             interrupted=interrupted,
             on_progress=on_progress,
+            vary=read_vary(vary or ()),
+            hold=hold or (),
+            refines=True,
         )
     files = write_scenarios(result, out) if out else []
     view = partial(search_view, result)

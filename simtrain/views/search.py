@@ -7,10 +7,17 @@ from typing import Any
 
 from simtrain.iteration.report.remarks import mfu_remarks
 from simtrain.scenario import Scenario
+from simtrain.schedules import default_name
 from simtrain.studies.choose import policy_words
 from simtrain.studies.search.explorer import Candidate
 from simtrain.studies.search.result import SearchResult
-from simtrain.studies.search.words import in_words, num_gpus_in_words
+from simtrain.studies.search.space import Point
+from simtrain.studies.search.words import (
+    in_short,
+    in_words,
+    num_gpus_in_words,
+    setting_in_words,
+)
 from simtrain.units import counted, format_bytes, format_seconds, gib
 from simtrain.views.kinds import NUMBER, TEXT
 from simtrain.views.view import Column, Row, Sentences, Table, View
@@ -62,6 +69,7 @@ def _record(candidate: Candidate) -> dict[str, Any]:
         "context": split.context,
         "expert": split.expert,
         "interleave": split.interleave,
+        "schedule": scenario.schedule,
         "micro": scenario.batch.micro,
         "recompute": evaluation.scenario.recompute.strategy,
         "sequence_parallel": split.sequence_parallel,
@@ -138,19 +146,27 @@ def _notes(result: SearchResult) -> list[str]:
     why = [f"Number 1 compared with number 2: {result.reason}."] if result.reason else []
     alike = _alike(result)
     margin = _margin(result)
+    at_least = "at least " if result.legal.stopped else ""
     counts = (
-        f"Of {result.legal.num_configurations:,} layouts, {legal:,} are legal; "
+        f"Of {result.legal.num_configurations:,} layouts, {at_least}{legal:,} are legal; "
         f"{outcome.num_fitting:,} of the {outcome.num_seen:,} that were evaluated fit; "
         f"{outcome.num_simulated:,} were simulated."
     )
     without = [f"Turned off where it cannot apply: {', '.join(result.left_out)}."]
     left_out = without if result.left_out else []
-    varied = f"Varied: {in_words(result.varied) or 'nothing'}. Held: {in_words(result.held)}."
+    details = [*_schedules_in_detail(result.ranked), *_layouts_in_detail(result.ranked)]
+    varied = f"Varied: {in_words(result.varied) or 'nothing'}."
+    if result.refinement and result.refinement.fields:
+        varied += f" Refined: {in_words(result.refinement.fields)}."
+    varied += f" Held: {in_words(result.held)}."
     return [
         *recompute,
+        *details,
         *why,
         *alike,
         *margin,
+        *_front(result),
+        *_refined(result),
         counts,
         *left_out,
         result.evidence.sentence,
@@ -187,6 +203,55 @@ def _margin(result: SearchResult) -> list[str]:
     return [
         f"{said}. Number {roomy + 1} takes {100 * (time_s / best_s - 1):.1f} % longer and leaves "
         f"{gib(free_bytes[roomy])} GiB free."
+    ]
+
+
+def _schedules_in_detail(ranked: Sequence[Candidate]) -> list[str]:
+    """Name the schedules that are not the default ones."""
+    ranks: dict[str, list[str]] = {}
+    for rank, candidate in enumerate(ranked, start=1):
+        scenario = candidate.scenario
+        if scenario.schedule != default_name(scenario.num_chunks):
+            ranks.setdefault(scenario.schedule, []).append(str(rank))
+    return [f"Schedule of number {', '.join(of)}: {name}." for name, of in ranks.items()]
+
+
+def _layouts_in_detail(ranked: Sequence[Candidate]) -> list[str]:
+    """Write the pipeline layouts."""
+    ranks: dict[str, list[str]] = {}
+    for rank, candidate in enumerate(ranked, start=1):
+        if layout := candidate.scenario.parallelism.layout:
+            ranks.setdefault(layout, []).append(str(rank))
+    return [f"Layout of number {', '.join(of)}: {layout}." for layout, of in ranks.items()]
+
+
+def _front(result: SearchResult) -> list[str]:
+    """Say what less memory costs: the front of time and memory, as far as it was simulated."""
+    first, *others = result.outcome.front or (result.ranked[0],)
+    steps = [
+        f"{100 * (other.run.iteration_time_s / first.run.iteration_time_s - 1):.1f} % slower with "
+        f"{gib(result.limit_bytes - other.evaluation.peak_bytes)} GiB free "
+        f"({in_short(Point.of(other.scenario))})"
+        for other in others
+    ]
+    return [f"With less memory than number 1: {'; '.join(steps)}."] if steps else []
+
+
+def _refined(result: SearchResult) -> list[str]:
+    """Say what changes of single settings of the best layouts give."""
+    refinement = result.refinement
+    if refinement is None:
+        return []
+    tried = f"of {counted(refinement.num_tried, 'change')} of single settings"
+    if not refinement.changes:
+        return [f"None {tried} of the best layouts is better."]
+    layout, best = refinement.layout, result.ranked[0]
+    faster = 1 - layout.run.iteration_time_s / best.run.iteration_time_s
+    changes = ", ".join(setting_in_words(*change) for change in refinement.changes.items())
+    return [
+        f"Refined number {refinement.rank} with {changes}: "
+        f"{format_seconds(layout.run.iteration_time_s)}, {100 * faster:.1f} % less than number 1, "
+        f"{gib(layout.evaluation.peak_bytes)} GiB at its peak. Best found {tried}."
     ]
 
 

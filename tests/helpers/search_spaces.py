@@ -7,10 +7,11 @@ from simtrain.base.strict_yaml import Positions
 from simtrain.errors import Location
 from simtrain.scenario import RULES, Scenario
 from simtrain.scenario.section import Origin
+from simtrain.schedules import default_name
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.objectives.registry import OBJECTIVES
 from simtrain.studies.search.explorer import Explorer
-from simtrain.studies.search.space import Point, Space
+from simtrain.studies.search.space import COORDINATES, Point, Space
 
 EVALUATOR = Evaluator(extrapolation=True)
 MODEL = {"num_layers": 4, "hidden_size": 512, "num_attention_heads": 8, "seq_length": 512}
@@ -117,7 +118,7 @@ def space(name: str = "plain", *gpus: int) -> Space:
 def all_points(searched: Space) -> list[Point]:
     """Return all combinations of choices, without checking rules."""
     prefixes: list[tuple[Any, ...]] = [()]
-    while len(prefixes[0]) < len(Point._fields):
+    while len(prefixes[0]) < len(COORDINATES):
         prefixes = [prefix + choice for prefix in prefixes for choice in searched.choices(prefix)]
     return [Point(*prefix) for prefix in prefixes]
 
@@ -127,10 +128,11 @@ def broken(scenario: Scenario) -> list[str]:
 
 
 def point(*dense: Any, context: int = 1, expert: int = 1, shared: int | None = None) -> Point:
-    """Return a point with even stages. `dense` starts with tensor, pipeline, data and interleave;
-    `shared` is `expert_tensor`.
+    """Return a point with even stages and the default schedule. `dense` starts with tensor,
+    pipeline, data and interleave; `shared` is `expert_tensor`.
     """
-    return Point(*dense[:3], context, expert, shared, dense[3], None, None, *dense[4:])
+    split = *dense[:3], context, expert, shared
+    return Point(*split, dense[3], None, None, None, default_name(dense[3]), *dense[4:])
 
 
 @functools.cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import reduce
+from typing import Any
 
 from simtrain.base.strict_yaml.core_schema import build
 from simtrain.base.strict_yaml.document import Document, document_with, overlay
@@ -27,10 +28,17 @@ def apply_overrides(document: Document, overrides: Iterable[str]) -> Document:
 def _document_of(override: str) -> Document:
     """Build a document with only the overridden value."""
     place, path = _place_of(override), path_of(override)
-    node = compose(override.partition("=")[2], lambda line, column: place)
-    # An empty value sets null, as in a file.
-    value = None if node is None else build(node, lambda *_: place)[0]
-    return document_with(path, value, place)
+    return document_with(path, parse_value(override.partition("=")[2], place), place)
+
+
+def parse_value(text: str, place: Location) -> Any:
+    """Parse a value on the command line as YAML; an empty one is null, as in a file.
+
+    Raises:
+        InputError: it is not YAML, at `place`.
+    """
+    node = compose(text, lambda line, column: place)
+    return None if node is None else build(node, lambda *_: place)[0]
 
 
 def _place_of(override: str) -> Location:

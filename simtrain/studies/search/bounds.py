@@ -14,8 +14,12 @@ to the time. The time of a pass is its simulated duration or, quicker, the time 
 program keeps one of its streams busy. Merged passes take less than the sum of their times, but each
 stream is as busy as those of both: the bound is then that of the busiest stream of all passes.
 
-Memory. A rank always holds its model states. The first rank also holds what its forward passes
-save, until their backward passes begin; the schedule says how many wait at most.
+Quickest, the time of a pass is that of its most common layer alone, without recompute and ZeRO,
+which only add ops. Plans that differ in these, and in numbers of stages and chunks, share it.
+
+Memory. A rank always holds its model states. When most of its forward passes wait for their
+backward passes, it holds what they save, and the next of these backward passes adds its working
+tensors. Each backward pass begins with what its own forward pass saved.
 """
 
 from __future__ import annotations
@@ -24,9 +28,10 @@ import functools
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import accumulate
-from operator import add
+from operator import add, itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -36,12 +41,16 @@ from simtrain.iteration.memory.states import model_states
 from simtrain.iteration.memory.working import pass_memory
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.seconds import Machine
+from simtrain.scenario import RecomputePolicy
 from simtrain.schedules import KINDS, Kind, PipelineOrder, ScheduleVersion, schedule_of
-from simtrain.workload.chunk import Parameters
+from simtrain.workload.chunk import Chunk, Parameters
+from simtrain.workload.hashing import shared
 from simtrain.workload.issue import Segment, Stream, stream_of
-from simtrain.workload.passes import Pass
+from simtrain.workload.passes import Pass, PassOptions
+from simtrain.workload.recompute import SAVE_ALL
 from simtrain.workload.record import record_pass
 from simtrain.workload.step_options import StepOptions
+from simtrain.workload.tape import Block
 
 _ROUNDING = 1 - 1e-9
 """Margin for sums in another order, which differ in their last digits."""
@@ -64,6 +73,27 @@ class Bounds:
             return max(map(partial(self._stream_s, plan), range(1 + len(Stream))))
         return self._iteration_s(plan, lambda chunk_pass: max(self._streams_s(chunk_pass)))
 
+    def layers_s(self, plan: Plan) -> float:
+        """Return the quickest bound of the iteration time, from the layers of its passes."""
+
+        def busy_s(of_pass: Callable[[list[float]], float]) -> float:
+            return self._iteration_s(
+                plan, lambda pass_: of_pass(self._layers_s(pass_, SAVE_ALL)), with_steps=False
+            )
+
+        if plan.order.merges_passes:
+            return max(busy_s(itemgetter(stream)) for stream in range(1 + len(Stream)))
+        return busy_s(max)
+
+    def layers_estimate_s(self, plan: Plan) -> float:
+        """Return the quickest estimate, no bound: as if no op of the layers overlapped another."""
+
+        def pass_s(chunk_pass: Pass) -> float:
+            host_s, *streams_s = self._layers_s(chunk_pass, chunk_pass.recompute)
+            return max(host_s, sum(streams_s))
+
+        return self._iteration_s(plan, pass_s, with_steps=False)
+
     def estimate_s(self, plan: Plan) -> float:
         """Return a quick estimate, no bound: as if no op of a pass overlapped another."""
 
@@ -84,9 +114,19 @@ class Bounds:
         return self._with_allocator(max(_states_bytes(plan)))
 
     def peak_bytes(self, plan: Plan) -> int:
-        """Return a bound of the peak: model states, and saved activations of the first stage."""
-        first, *others = _states_bytes(plan)
-        return self._with_allocator(max(first + _activations_bytes(plan), *others, first))
+        """Return a bound of the peak: model states, saved activations, working tensors."""
+        ranks = zip(plan.stage_parameters, _activations_bytes(plan), strict=True)
+        different = dict.fromkeys(ranks)
+        return self._with_allocator(
+            max(
+                states_bytes + activations_bytes
+                for states_bytes, (_, activations_bytes) in zip(
+                    _states_of_stages(plan.step_options, tuple(stage for stage, _ in different)),
+                    different,
+                    strict=True,
+                )
+            )
+        )
 
     def _with_allocator(self, tensor_bytes: int) -> int:
         return tensor_bytes + allocator_bytes(self.machine.model.profile, tensor_bytes)
@@ -95,7 +135,9 @@ class Bounds:
         """Return the bound if passes only kept the host (0) or one of their streams busy."""
         return self._iteration_s(plan, lambda chunk_pass: self._streams_s(chunk_pass)[stream])
 
-    def _iteration_s(self, plan: Plan, seconds: Callable[[Pass], float]) -> float:
+    def _iteration_s(
+        self, plan: Plan, seconds: Callable[[Pass], float], *, with_steps: bool = True
+    ) -> float:
         """Return the bound if each pass takes at least `seconds(pass)`."""
         times = _least_seconds(plan, seconds)
         forward_s = times["F"]
@@ -104,7 +146,7 @@ class Bounds:
         backward_s = [*map(min, times["B"], map(add, times["I"], times["W"]))]
         numbers, ranks = plan.model_chunks.numbers, _Ranks.of(plan.order).virtual_stages
         placement = plan.order.placement
-        steps_s = self._steps_s(plan, ranks, seconds)
+        steps_s = self._steps_s(plan, ranks, seconds) if with_steps else [0.0] * len(ranks)
         first_step_s = next(
             step_s for stages, step_s in zip(ranks, steps_s, strict=True) if 0 in stages
         )
@@ -146,6 +188,19 @@ class Bounds:
             for step_s, virtual_stages in zip(steps_s, ranks, strict=True)
         ]
 
+    def _layers_s(self, chunk_pass: Pass, recompute: RecomputePolicy) -> list[float]:
+        """Return for how long the most common layer of a pass keeps the host and each stream busy.
+
+        The layer has another recompute, and no collectives of ZeRO.
+        """
+        layers = _most_common_layer(chunk_pass.chunk)
+        if layers is None or chunk_pass.kind == "R":
+            return [0.0] * (1 + len(Stream))
+        layer, number = layers
+        options = _without_sharding(chunk_pass.options)
+        streams_s = self._streams_s(shared(Pass(layer, chunk_pass.kind, recompute, options)))
+        return [number * stream_s for stream_s in streams_s]
+
     def _add_up_pass(self, chunk_pass: Pass) -> list[float]:
         """Return for how long a pass keeps the host and each of its streams busy."""
         launch_s = self.machine.host_issue_s(chunk_pass.options.launch_s)
@@ -177,29 +232,57 @@ def _least_seconds(plan: Plan, seconds: Callable[[Pass], float]) -> dict[Kind, l
     return times
 
 
+def _without_sharding(options: PassOptions) -> PassOptions:
+    return shared(replace(options, sharding=None)) if options.sharding else options
+
+
+@functools.lru_cache(maxsize=1024)
+def _most_common_layer(chunk: Chunk) -> tuple[Chunk, int] | None:
+    """Return a chunk of the most common layer of a chunk, and its number; None without layers."""
+    numbers = Counter[Block]()
+    for block, times in chunk.runs:
+        if block.is_unit:
+            numbers[block] += times
+    if not numbers:
+        return None
+    ((block, number),) = numbers.most_common(1)
+    return shared(Chunk(((block, 1),))), number
+
+
 def _states_bytes(plan: Plan) -> list[int]:
-    """Return the model states of the first stage, then of the other different ones."""
-    return _states_of_stages(plan.step_options, plan.stage_parameters)
+    """Return the model states of the different stages."""
+    return _states_of_stages(plan.step_options, tuple(dict.fromkeys(plan.stage_parameters)))
 
 
 @functools.lru_cache(maxsize=1024)
 def _states_of_stages(options: StepOptions, stages: tuple[Parameters, ...]) -> list[int]:
     return [
         model_states(options, stage.total, stage.experts, stage.in_fp8).total_bytes
-        for stage in dict.fromkeys(stages)
+        for stage in stages
     ]
 
 
-def _activations_bytes(plan: Plan) -> int:
-    """Return the least bytes that the first rank's waiting forward passes save."""
+def _activations_bytes(plan: Plan) -> list[int]:
+    """Return [ranks], the least bytes of saved activations and working tensors at a peak."""
+    saved_bytes, working_bytes = dict[int, int](), dict[int, int]()
+    for (number, kind, _), chunk_pass in plan.passes.items():
+        if kind == "W":
+            continue
+        memory = pass_memory(chunk_pass)
+        # The working tensors of a merged pass can be fewer than those of its two passes.
+        extra_bytes = 0 if plan.order.merges_passes else memory.extra_bytes
+        pass_bytes = memory.remaining_bytes if kind == "F" else extra_bytes
+        least = saved_bytes if kind == "F" else working_bytes
+        least[number] = min(least.get(number, pass_bytes), pass_bytes)
     ranks, numbers = _Ranks.of(plan.order), plan.model_chunks.numbers
-    chunks = {numbers[virtual_stage] for virtual_stage in ranks.virtual_stages[0]}
-    saved_bytes = (
-        pass_memory(chunk_pass).remaining_bytes
-        for (number, kind, _), chunk_pass in plan.passes.items()
-        if kind == "F" and number in chunks
-    )
-    return ranks.most_waiting * min(saved_bytes)
+    peaks_bytes = []
+    for virtual_stages, most_waiting in zip(*ranks, strict=True):
+        chunks = {numbers[virtual_stage] for virtual_stage in virtual_stages}
+        waiting_bytes = most_waiting * min(saved_bytes[chunk] for chunk in chunks)
+        waiting_bytes += min(working_bytes[chunk] for chunk in chunks)
+        alone_bytes = max(saved_bytes[chunk] + working_bytes[chunk] for chunk in chunks)
+        peaks_bytes.append(max(waiting_bytes, alone_bytes))
+    return peaks_bytes
 
 
 class _Ranks(NamedTuple):
@@ -207,11 +290,11 @@ class _Ranks(NamedTuple):
 
     Args:
         virtual_stages: [ranks], the virtual stages of each rank.
-        most_waiting: the most forward passes of the first rank that wait for their backward passes.
+        most_waiting: [ranks], the most forward passes that wait for their backward passes.
     """
 
     virtual_stages: tuple[tuple[int, ...], ...]
-    most_waiting: int
+    most_waiting: tuple[int, ...]
 
     @classmethod
     def of(cls, order: PipelineOrder) -> _Ranks:
@@ -223,12 +306,10 @@ class _Ranks(NamedTuple):
 @functools.lru_cache(maxsize=4096)
 def _ranks(name: str | ScheduleVersion, p: int, m: int, n: int, merges: bool) -> _Ranks:
     schedule = schedule_of(name, p, m, n, merges=merges)
-    first_rank = slice(schedule.rank_starts[1])
-    waiting = np.cumsum(_WAITING[schedule.kind[first_rank]])
+    # Each rank ends with none waiting, so one cumulative sum covers all ranks.
+    waiting = np.cumsum(_WAITING[schedule.kind])
     if schedule.merges is not None:
         # A merged backward pass frees tensors before its forward pass has saved all of its own.
-        waiting = waiting[~schedule.merges[first_rank]]
-    return _Ranks(
-        schedule.placement.virtual_stages,
-        int(waiting.max()),
-    )
+        waiting = np.where(schedule.merges, 0, waiting)
+    most_waiting = np.maximum.reduceat(waiting, schedule.rank_starts[:-1])
+    return _Ranks(schedule.placement.virtual_stages, tuple(most_waiting.tolist()))

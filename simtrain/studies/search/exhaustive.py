@@ -2,7 +2,8 @@
 
 The search is best-first, in three stages:
 
-1. Quick bounds from busy streams and memory (about 0.2 ms per point) order all points.
+1. Quick bounds from busy streams and memory order all points. In a large space, points are left out
+   whose layers alone take longer than the best of the opening.
 2. The first point of that order is assessed: its exact peak decides whether it fits. If it fits, a
    close bound of its time puts it into a queue.
 3. The first point of the queue is simulated if its bound is below the bounds of all points that are
@@ -23,15 +24,15 @@ from operator import attrgetter
 
 from simtrain.studies.objectives.objective import Key
 from simtrain.studies.search.explorer import (
+    Candidate,
     Explorer,
     ProgressCallback,
     SearchOutcome,
-    Stop,
-    Stopped,
 )
 from simtrain.studies.search.space import Point
+from simtrain.studies.search.stopping import Stop, Stopped, StopRequestedError, check
 from simtrain.studies.search.words import in_short
-from simtrain.studies.search.workers import StopRequestedError, Workers
+from simtrain.studies.search.workers import Workers
 from simtrain.units import format_seconds
 
 Place = tuple[Key, int]
@@ -43,10 +44,16 @@ _MOST_SAVED_FIRST = {"full": 0, "selective": 1, "none": 2}
 _TELL_EVERY = 64
 """Points between two updates of the progress bar; a new best updates it at once."""
 
-_STRIDE = 61
-"""Distance between points that are bounded one after another, while no point is known to fit: a
-prime, to vary all coordinates.
-"""
+_LESS_MEMORY = (0.75, 0.5, 0.25)
+"""Peaks of layouts with less memory, as shares of the peak of the best."""
+_TRIES = 6
+"""Layouts with such a peak that may be simulated."""
+_NOTICEABLE = 0.02
+"""Least difference between the peaks of a front, as a share of the limit."""
+_WORST: Key = (float("inf"), 0.0)
+
+_MOST_COUNTED = 10_000
+"""Legal points up to which a search counts how many fit; of more, that takes half of its time."""
 
 
 def search_all(
@@ -59,21 +66,26 @@ def search_all(
     *,
     simulated: Sequence[Point] = (),
     counts: bool = True,
+    with_front: bool = False,
 ) -> SearchOutcome:
     """Find the `top` best points, exactly unless the search is stopped.
 
     The search begins with points that fit and that the explorer has `simulated`. Without any, a
-    first point that is likely to fit is evaluated in any case. Without `counts`, points that cannot
-    be among the best are not evaluated.
+    first point that is likely to fit is evaluated in any case. Without `counts`, and in large
+    spaces, points that cannot be among the best are not evaluated. `with_front` also looks for fast
+    points that need less memory.
     """
     search = _Search(explorer, workers, points, top, on_progress, stop)
     search.take(simulated)
-    stopped = search.bound()
+    counts = counts and len(points) <= _MOST_COUNTED
+    stopped = search.bound(excludes=not counts)
     if not simulated:
         search.begin()
     try:
         if stopped is None:
             search.rank()
+            if with_front and not explorer.objective.ranks_memory:
+                search.look_for_less_memory()
             if counts:
                 search.count()
     except StopRequestedError as request:
@@ -89,6 +101,7 @@ class _Search:
 
     Args:
         num_unbounded: points without a bound, because the search was stopped.
+        num_excluded: points that cannot be among the best, and may fit or not.
         ordered: bounds of the points that may fit, in ascending order. Points from `next` on are
             not assessed for the ranking; `num_counted` of them have a known peak.
         queue: heap of close bounds of points that fit and are not simulated.
@@ -103,6 +116,7 @@ class _Search:
     on_progress: ProgressCallback
     stop: Stop
     num_unbounded: int = 0
+    num_excluded: int = 0
     ordered: list[Place] = field(default_factory=list)
     next: int = 0
     num_counted: int = 0
@@ -124,40 +138,40 @@ class _Search:
             for number in sorted(self.taken):
                 self.simulate(number)
 
-    def bound(self) -> Stopped | None:
+    def bound(self, *, excludes: bool) -> Stopped | None:
         """Order the points that may fit by their bounds.
+
+        Args:
+            excludes: leave out points that cannot be among the best, and do not say whether they
+                fit.
 
         Returns:
             Why the search stopped before all points had bounds; it does not before one may fit.
         """
+        numbers = {point: number for number, point in enumerate(self.points)}
+        points = [self.points[at] for at in range(len(self.points)) if at not in self.taken]
+        worst = self.best[-1][0] if excludes and len(self.best) == self.top else None
+        self.num_unbounded = len(points)
         stopped: Stopped | None = None
-        # Neighbours share most of their work. Without an answer yet, the first points come from all
-        # parts of the space, so that one of them is likely to fit.
-        stride = 1 if self.taken else _STRIDE
-        numbers = (
-            number
-            for first in range(stride)
-            for number in range(first, len(self.points), stride)
-            if number not in self.taken
-        )
-        # A larger microbatch needs no less memory: what a smaller one refuses is not looked at.
-        refused = set[Point]()
-        for done, number in enumerate(sorted(numbers, key=lambda at: self.points[at].micro)):
-            if done % _TELL_EVERY == 0:
-                self.on_progress("bounding", done, len(self.points), self.best_in_short)
-                if (self.ordered or self.best) and (stopped := self.stop()):
-                    self.num_unbounded = len(self.points) - len(self.taken) - done
-                    break
-            point = self.points[number]
-            alike = point._replace(micro=1)
-            if alike in refused:
-                continue
-            if (key := self.explorer.least_key(point)) is not None:
-                self.ordered.append((key, number))
-            else:
-                refused.add(alike)
+        try:
+            bounds = self.workers.quick_bounds(points, worst, self.stop_if_any)
+            for done, (point, bound) in enumerate(bounds):
+                if done % _TELL_EVERY == 0:
+                    self.on_progress("bounding", done, len(self.points), self.best_in_short)
+                    check(self.stop_if_any)
+                self.num_unbounded -= 1
+                if bound == "beaten":
+                    self.num_excluded += 1
+                elif bound != "too large":
+                    self.ordered.append((bound, numbers[point]))
+        except StopRequestedError as request:
+            stopped = request.why
         self.ordered.sort()
         return stopped
+
+    def stop_if_any(self) -> Stopped | None:
+        """Return why to stop, but None before a point may fit."""
+        return self.stop() if self.ordered or self.best else None
 
     def begin(self) -> None:
         """Evaluate a point that is likely to fit, to have an answer if the search is stopped.
@@ -204,6 +218,46 @@ class _Search:
                 self.simulate(head[1])
             else:
                 heapq.heappush(self.queue, (least_key, head[1]))
+
+    def look_for_less_memory(self) -> None:
+        """Simulate a few fast points that need less and less memory."""
+        if not self.best:
+            return
+        most_bytes = self.best[0][0][1]
+        for share in _LESS_MEMORY:
+            self.simulate_below(share * most_bytes)
+
+    def simulate_below(self, most_bytes: float) -> None:
+        """Simulate the points of least bounds whose peak is at most so many bytes."""
+        explorer = self.explorer
+        best, num_tried = _WORST, 0
+        # Keys of objectives of time end with the peak.
+        for number in (number for key, number in self.ordered if key[1] <= most_bytes):
+            if num_tried == _TRIES:
+                break
+            point = self.points[number]
+            check(self.stop)
+            if explorer.peak_bytes(point) > most_bytes:
+                continue
+            num_tried += 1
+            least_key = explorer.assess(point, bounded=True).least_key
+            if least_key is not None and least_key < best:
+                best = min(best, explorer.key(point))
+
+    def front(self) -> tuple[Candidate, ...]:
+        """Return simulated points, each of which needs noticeably less memory than all before."""
+        explorer = self.explorer
+        fitting = [
+            point
+            for point, evaluation in explorer.evaluations.items()
+            if evaluation.run and evaluation.peak_bytes <= explorer.limit_bytes
+        ]
+        front, most_bytes = list[Point](), float(explorer.limit_bytes)
+        for point in sorted(fitting, key=explorer.key):
+            if explorer.peak_bytes(point) <= most_bytes:
+                front.append(point)
+                most_bytes = explorer.peak_bytes(point) - _NOTICEABLE * explorer.limit_bytes
+        return explorer.candidates(front)
 
     def count(self) -> None:
         """Count how many of the other points fit.
@@ -260,7 +314,7 @@ class _Search:
 
     def outcome(self, stopped: Stopped | None) -> SearchOutcome:
         """The best points and the counts until now."""
-        num_unseen = self.num_unbounded + len(self.unseen) - self.num_counted
+        num_unseen = self.num_unbounded + self.num_excluded + len(self.unseen) - self.num_counted
         num_seen = len(self.points) - num_unseen
         if not self.best:
             peaks_bytes = self.explorer.peaks_bytes
@@ -279,25 +333,23 @@ class _Search:
             bound=min(bounds) if has_bounds else None,
             num_bounded=self.num_bounded,
             num_proved=sum(head is None or place <= head for place in self.best) * has_bounds,
+            front=() if self.explorer.objective.ranks_memory else self.front(),
         )
 
     def report(self, phase: str, done: int) -> None:
         """Report progress; raise StopRequestedError if the search must stop."""
-        if why := self.stop():
-            raise StopRequestedError(why)
+        check(self.stop)
         if done % _TELL_EVERY == 0 or self.is_news:
             self.on_progress(phase, done, len(self.ordered), self.best_in_short)
             self.is_news = False
 
 
 def _nearest(explorer: Explorer, points: Sequence[Point]) -> Point:
-    """Find the point with the smallest peak; bounds exclude most points."""
-    bounded = sorted(
-        (explorer.least_peak_bytes(point), place) for place, point in enumerate(points)
-    )
-    nearest = points[bounded[0][1]]
-    for bound, place in bounded:
-        if bound >= explorer.peak_bytes(nearest):
-            break
-        nearest = min(nearest, points[place], key=explorer.peak_bytes)
-    return nearest
+    """Find the point with the smallest peak: bounds of increasing closeness exclude most points."""
+    peaks = explorer.states_bytes, explorer.least_peak_bytes, explorer.peak_bytes
+    heap = [(explorer.states_bytes(point), place, 0) for place, point in enumerate(points)]
+    heapq.heapify(heap)
+    while (first := heap[0])[2] < len(peaks) - 1:
+        _, place, closeness = first
+        heapq.heapreplace(heap, (peaks[closeness + 1](points[place]), place, closeness + 1))
+    return points[heap[0][1]]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from simtrain.base.plain_data import PlainData, keys
@@ -14,23 +15,24 @@ from simtrain.studies.choose import is_open
 from simtrain.studies.evaluation import Evaluation, Evaluator, Run
 from simtrain.studies.objectives.objective import Key, Objective
 from simtrain.studies.search.bounds import Bounds
-from simtrain.studies.search.space import Point, Space
+from simtrain.studies.search.space import COORDINATES, Point, Space
+from simtrain.studies.search.stopping import Stopped
 from simtrain.units import format_bytes, format_seconds
 from simtrain.workload.recompute import SAVE_ALL
 
 ProgressCallback = Callable[[str, int, int, str], None]
 """Reports progress: the phase of a search, steps done, total steps, and the best so far."""
 
-Stopped = Literal["budget", "interrupt"]
-"""Why a search ended early."""
-
-Stop = Callable[[], Stopped | None]
-"""Returns why to stop, or None to continue; called repeatedly."""
-
 
 @dataclass(frozen=True, slots=True)
 class Candidate(PlainData):
-    """A point's scenario and its evaluation."""
+    """A point's scenario and its evaluation.
+
+    Args:
+        scenario: the layout.
+        evaluation: its time and memory.
+        point: where it is in a space; None for a layout of no space.
+    """
 
     json_fields: ClassVar = keys(
         """configuration recompute num_gpus=scenario.num_gpus
@@ -41,6 +43,7 @@ class Candidate(PlainData):
 
     scenario: Scenario
     evaluation: Evaluation
+    point: Point | None = None
 
     def __repr__(self) -> str:
         split = self.scenario.parallelism
@@ -52,7 +55,9 @@ class Candidate(PlainData):
     def configuration(self) -> dict[str, Any]:
         """The settings that the search chose, and the recompute that it was asked for."""
         asked = self.scenario.recompute.model_dump(exclude_unset=True)
-        return Point.of(self.scenario)._asdict() | {"recompute": asked}
+        coordinates = dict(zip(COORDINATES, Point.of(self.scenario), strict=False))
+        settings = dict(self.point.settings) if self.point else {}
+        return coordinates | {"recompute": asked} | settings
 
     @property
     def recompute(self) -> dict[str, Any]:
@@ -104,6 +109,7 @@ class SearchOutcome:
         exact: whether no other legal point is better than one of the best.
         bound: lower bound of the objective over all legal points that fit; None if there is none.
         num_proved: number of candidates that are proved to be the best of all legal points.
+        front: the best, and the best found of those that need less and less memory.
     """
 
     best: tuple[Candidate, ...]
@@ -116,6 +122,11 @@ class SearchOutcome:
     bound: float | None = None
     num_bounded: int = 0
     num_proved: int = 0
+    front: tuple[Candidate, ...] = ()
+
+
+QuickBound = Key | Literal["too large", "beaten"]
+"""A quick lower bound of a point's key; or its memory is above the limit; or others are better."""
 
 
 class Assessment(NamedTuple):
@@ -149,7 +160,7 @@ class Explorer:
         self.bounds, self._profile = Bounds(machine), machine.model.profile
         self.evaluations: dict[Point, Evaluation] = {}
         self.peaks_bytes: dict[Point, int] = {}
-        self._held: dict[Point, bool] = {}
+        self._states_bytes: dict[Point, int] = {}
         self._evaluator = evaluator
         self._is_open = is_open(space.base)
 
@@ -182,30 +193,63 @@ class Explorer:
         """Ranking key of a point that fits; smaller is better."""
         return self.objective.key(self.evaluation(point))
 
+    def quick_bounds(
+        self, points: Sequence[Point], worst: Key | None
+    ) -> Iterator[tuple[Point, QuickBound]]:
+        """Yield quick bounds of points, those with small microbatches first.
+
+        A larger microbatch needs no less memory: what a smaller one refuses is not looked at.
+
+        Args:
+            points: the points; neighbours share most of their work.
+            worst: points that cannot have a smaller key are not looked at either.
+        """
+        refused = set[Point]()
+        for point in sorted(points, key=attrgetter("micro")):
+            alike = point._replace(micro=1)
+            bound: QuickBound = "too large"
+            if alike not in refused:
+                if worst is not None and (self.layers_key(point) or worst) > worst:
+                    bound = "beaten"
+                elif (key := self.least_key(point)) is not None:
+                    bound = key
+                else:
+                    refused.add(alike)
+            yield point, bound
+
     def least_key(self, point: Point) -> Key | None:
         """Quick lower bound of a point's key; None if the point cannot fit."""
-        return self._quick_key(point, self.bounds.busy_s)
-
-    def likely_key(self, point: Point) -> Key | None:
-        """Quick estimate of a point's key; None if the point cannot fit."""
-        return self._quick_key(point, self.bounds.estimate_s)
-
-    def _quick_key(self, point: Point, seconds: Callable[[Plan], float]) -> Key | None:
-        # Layouts that differ only in what they keep of activations have the same states.
-        if not self._holds_states(point._replace(micro=1, recompute=SAVE_ALL)):
+        if self.states_bytes(point) > self.limit_bytes:
             return None
         plan = self._plan(point)
         peak_bytes = self._least_peak_bytes(plan)
         if peak_bytes > self.limit_bytes:
             return None
-        return self.objective.key_of(plan.scenario, seconds(plan), peak_bytes)
+        return self.objective.key_of(plan.scenario, self.bounds.busy_s(plan), peak_bytes)
 
-    def _holds_states(self, point: Point) -> bool:
-        """Whether the model states of a point alone are within the limit."""
-        known = self._held.get(point)
+    def layers_key(self, point: Point) -> Key | None:
+        """Quickest lower bound of a point's key; None if its model states do not fit."""
+        # Layouts that differ only in recompute share the plan.
+        return self._layers_key(point._replace(recompute=SAVE_ALL), self.bounds.layers_s)
+
+    def likely_key(self, point: Point) -> Key | None:
+        """Quickest estimate of a point's key; None if its model states do not fit."""
+        return self._layers_key(point, self.bounds.layers_estimate_s)
+
+    def _layers_key(self, point: Point, seconds: Callable[[Plan], float]) -> Key | None:
+        states_bytes = self.states_bytes(point)
+        if states_bytes > self.limit_bytes:
+            return None
+        plan = self._plan(point)
+        return self.objective.key_of(plan.scenario, seconds(plan), states_bytes)
+
+    def states_bytes(self, point: Point) -> int:
+        """Lower bound of a point's peak: its model states."""
+        # Layouts that differ only in what they keep of activations have the same states.
+        alike = point._replace(micro=1, recompute=SAVE_ALL)
+        known = self._states_bytes.get(alike)
         if known is None:
-            states_bytes = self.bounds.states_bytes(self._plan(point))
-            known = self._held[point] = states_bytes <= self.limit_bytes
+            known = self._states_bytes[alike] = self.bounds.states_bytes(self._plan(alike))
         return known
 
     def least_peak_bytes(self, point: Point) -> int:
@@ -237,5 +281,5 @@ class Explorer:
     def candidates(self, points: Sequence[Point]) -> tuple[Candidate, ...]:
         """Return points with their scenarios and evaluations."""
         return tuple(
-            Candidate(self.space.scenario(point), self.evaluation(point)) for point in points
+            Candidate(self.space.scenario(point), self.evaluation(point), point) for point in points
         )

@@ -28,17 +28,24 @@ _DIGEST = "# Replaced by the next search unless edited. SHA-256 of the lines bel
 
 def write_scenarios(result: SearchResult, folder: Path) -> list[Path]:
     """Write one scenario per ranked layout, named by the base and the rank; see `write_files`."""
-    names = names_of_ranks(result.base, len(result.ranked))
+    names = names_of_ranks(result.base, len(result.ranked))[:-1]
     files = [
         CandidateFile(name, _description(result, rank, candidate), candidate)
         for rank, (name, candidate) in enumerate(zip(names, result.ranked, strict=True), start=1)
     ]
+    if result.refinement and result.refinement.changes:
+        layout, rank = result.refinement.layout, result.refinement.rank
+        (*_, name) = names_of_ranks(result.base, 0)
+        files.append(
+            CandidateFile(name, f"refined from {_description(result, rank, layout)}", layout)
+        )
     return write_files(result.base, "search", folder, files)
 
 
 def names_of_ranks(base: Scenario, top: int) -> list[str]:
-    """Return the names of the files of a ranking, without ".yaml"."""
-    return [f"{file_name(base.name or 'scenario')}_{rank:02d}" for rank in range(1, top + 1)]
+    """Return the names of the files of a ranking and of the refined layout, without ".yaml"."""
+    name = file_name(base.name or "scenario")
+    return [*(f"{name}_{rank:02d}" for rank in range(1, top + 1)), f"{name}_refined"]
 
 
 def file_name(text: str) -> str:

@@ -15,7 +15,11 @@ from simtrain.hardware.profile import HardwareProfile
 from simtrain.scenario import RULES, Rule
 from simtrain.scenario.userbuffer_rules import userbuffer_node_rule
 from simtrain.studies.search.rule_reads import RuleReads
-from simtrain.studies.search.space import Point, Prefix, Space
+from simtrain.studies.search.space import COORDINATES, Point, Prefix, Space
+from simtrain.studies.search.stopping import Stop, Stopped, StopRequestedError, check, never
+
+_LAST_STOP = COORDINATES.index("micro")
+"""Coordinates after which the list is not stopped; the others take milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,17 +32,25 @@ class LegalPoints:
         points: the legal layouts.
         removed: number of illegal layouts by the code of the rule.
         num_configurations: number of layouts, legal or not.
+        stopped: why the list ended early; more points are legal then.
     """
 
     points: tuple[Point, ...]
     removed: Counter[str]
     num_configurations: int
+    stopped: Stopped | None = None
 
 
 def rules_of_base(space: Space) -> list[Rule]:
     """Select the rules that read no coordinate: all points of a space break them, or none does."""
-    reads = RuleReads(space)
-    return [rule for rule in RULES if not reads.of(rule)[1]]
+    variants = [RuleReads(space.variant(settings)) for settings in space.all_settings]
+
+    def is_of_base(rule: Rule) -> bool:
+        outcomes = [reads.of(rule) for reads in variants]
+        same = len({is_broken for is_broken, _ in outcomes}) == 1
+        return same and not any(coordinates for _, coordinates in outcomes)
+
+    return [*filter(is_of_base, RULES)]
 
 
 def rules_on(profile: HardwareProfile) -> tuple[Rule, ...]:
@@ -49,34 +61,46 @@ def rules_on(profile: HardwareProfile) -> tuple[Rule, ...]:
     return (userbuffer_node_rule(profile.cluster.nvlink_gpus),)
 
 
-def legal_points(space: Space, of_cluster: Sequence[Rule] = ()) -> LegalPoints:
-    """Find all points of a space that break no rule of the framework and of the cluster."""
+def legal_points(space: Space, of_cluster: Sequence[Rule] = (), stop: Stop = never) -> LegalPoints:
+    """Find all points of a space that break no rule of the framework and of the cluster.
+
+    After the first point, `stop` can end the list early.
+    """
     points: list[Point] = []
     removed: Counter[str] = Counter()
+    stopped: Stopped | None = None
 
     def walk(prefix: Prefix, open_rules: list[tuple[_DecisionTree, _Node]]) -> None:
         """Add the legal points that begin with `prefix`; `open_rules` are not decided by it."""
-        if len(prefix) == len(Point._fields):
-            points.append(Point(*prefix))
+        if len(prefix) == len(COORDINATES):
+            points.append(Point._make((*prefix, variant.settings)))
             return
-        for choice in space.choices(prefix):
+        if points and len(prefix) < _LAST_STOP:
+            check(stop)
+        for choice in variant.choices(prefix):
             longer = prefix + choice
             still_open = []
             for tree, step in open_rules:
                 if step.coordinate < len(longer):
                     step = tree.follow(step, longer)
                 if step is _BROKEN:
-                    removed[tree.rule.code] += space.num_points(longer)
+                    removed[tree.rule.code] += variant.num_points(longer)
                     break
                 if step is not _KEPT:
                     still_open.append((tree, step))
             else:
                 walk(longer, still_open)
 
-    reads = RuleReads(space)
-    trees = [_DecisionTree(rule, reads) for rule in (*RULES, *of_cluster)]
-    walk((), [(tree, tree.root) for tree in trees])
-    return LegalPoints(tuple(points), removed, space.num_points())
+    variants = [space.variant(settings) for settings in space.all_settings]
+    try:
+        for variant in variants:
+            reads = RuleReads(variant)
+            trees = [_DecisionTree(rule, reads) for rule in (*RULES, *of_cluster)]
+            walk((), [(tree, tree.root) for tree in trees])
+    except StopRequestedError as request:
+        stopped = request.why
+    num_configurations = sum(variant.num_points() for variant in variants)
+    return LegalPoints(tuple(points), removed, num_configurations, stopped)
 
 
 @dataclass(slots=True)
@@ -87,7 +111,7 @@ class _Node:
     next: dict[Any, _Node] = field(default_factory=dict)
 
 
-_BROKEN, _KEPT = _Node(len(Point._fields)), _Node(len(Point._fields))
+_BROKEN, _KEPT = _Node(len(COORDINATES)), _Node(len(COORDINATES))
 """Leaves: the rule's outcome."""
 
 

@@ -4,7 +4,7 @@ The core of a space has the smallest microbatches and no sharded gradients or pa
 the core that differ only in microbatch, ZeRO stage or kept activations take similar times: one of
 them gets a quick estimate for all. The groups with the smallest estimates are simulated until
 several in a row do not improve the best; then the other layouts of the best group are. This order
-excludes nothing.
+excludes nothing. The times of as many layouts as are asked for then exclude most others.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from dataclasses import dataclass, field
 
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.studies.objectives.objective import Key
-from simtrain.studies.search.explorer import Explorer, ProgressCallback, Stop
+from simtrain.studies.search.explorer import Explorer, ProgressCallback
 from simtrain.studies.search.legality import legal_points, rules_on
 from simtrain.studies.search.space import Point
+from simtrain.studies.search.stopping import Stop
 from simtrain.studies.search.words import in_short
+from simtrain.workload.recompute import SAVE_ALL
 
 _PATIENCE = 4
 """Simulated layouts in a row that may not improve the best."""
@@ -28,14 +30,21 @@ _TELL_EVERY = 16
 
 
 def simulate_promising(
-    explorer: Explorer, profile: HardwareProfile, on_progress: ProgressCallback, stop: Stop
+    explorer: Explorer,
+    profile: HardwareProfile,
+    on_progress: ProgressCallback,
+    stop: Stop,
+    at_least: int = 1,
 ) -> list[Point]:
-    """Simulate promising layouts that fit; return them, possibly none, the best first."""
+    """Simulate promising layouts that fit, `at_least` so many if there are; return the best first.
+
+    None is returned if nothing fits.
+    """
     points = legal_points(explorer.space.core(), rules_on(profile)).points
     groups: dict[tuple[object, ...], list[Point]] = {}
     for point in points:
         groups.setdefault(_group(point), []).append(point)
-    opening = _Opening(explorer, on_progress, stop)
+    opening = _Opening(explorer, on_progress, stop, at_least)
     opening.follow(opening.ordered([*groups.values()]))
     if opening.best:
         near = _group(opening.best[0])[:-1]
@@ -51,6 +60,7 @@ class _Opening:
     explorer: Explorer
     on_progress: ProgressCallback
     stop: Stop
+    at_least: int
     best: list[Point] = field(default_factory=list)
 
     def ordered(self, groups: Sequence[list[Point]]) -> list[list[Point]]:
@@ -70,7 +80,8 @@ class _Opening:
         """Simulate the first layout of each group that fits, until the best stays the best."""
         num_worse = num_without = 0
         for number, group in enumerate(groups):
-            is_settled = num_worse == _PATIENCE or num_without == _TRIES
+            is_settled = num_worse >= _PATIENCE or num_without >= _TRIES
+            is_settled = is_settled and len(self.best) >= self.at_least
             if self.best and (is_settled or self.stop()):
                 return
             point = next(filter(self._fits, group), None)
@@ -88,4 +99,4 @@ class _Opening:
 
 def _group(point: Point) -> tuple[object, ...]:
     is_full = point.recompute.strategy == "full"
-    return (*point._replace(micro=0, zero_stage=0)[:-1], is_full)
+    return (*point._replace(micro=0, zero_stage=0, recompute=SAVE_ALL), is_full)

@@ -17,6 +17,7 @@ from simtrain.studies.objectives.objective import Objective
 from simtrain.studies.objectives.registry import ObjectiveName
 from simtrain.studies.search.explorer import Candidate, SearchOutcome
 from simtrain.studies.search.legality import LegalPoints
+from simtrain.studies.search.refinement import Refinement
 from simtrain.studies.search.words import num_gpus_in_words
 from simtrain.units import HOUR_S, Price, format_bytes, format_seconds
 
@@ -52,6 +53,7 @@ class SearchResult(PlainData):
         left_out: settings of the base that do not apply to some legal layouts.
         varied: fields that have several values among the legal layouts.
         held: fields of a layout that have one value.
+        refinement: changes of single settings of the best layouts, if requested.
     """
 
     json_fields: ClassVar = keys(
@@ -62,7 +64,8 @@ class SearchResult(PlainData):
         num_seen=outcome.num_seen num_fitting=outcome.num_fitting
         num_bounded=outcome.num_bounded num_simulated=outcome.num_simulated exact
         stopped=outcome.stopped num_unseen **bound gap reason best=best_layout
-        interval_s=interval ranked=ranked_layouts"""
+        interval_s=interval ranked=ranked_layouts refined=refinement
+        front=outcome.front"""
     )
 
     base: Scenario
@@ -76,6 +79,7 @@ class SearchResult(PlainData):
     left_out: tuple[str, ...] = ()
     varied: tuple[str, ...] = ()
     held: tuple[str, ...] = ()
+    refinement: Refinement | None = None
 
     @property
     def objective_name(self) -> ObjectiveName:

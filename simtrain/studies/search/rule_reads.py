@@ -12,14 +12,14 @@ from typing import Any
 
 from simtrain.scenario import Rule, Scenario
 from simtrain.scenario.section import Section
-from simtrain.studies.search.space import Point, Prefix, Space
+from simtrain.studies.search.space import COORDINATES, Point, Prefix, Space
 
 
 class RuleReads:
     """Checks rules on the points of a space, and records which coordinates they read."""
 
     def __init__(self, space: Space) -> None:
-        self._base = Point.of(space.base)
+        self._base = Point.of(space.base)._replace(settings=space.settings)
         self._point = _RecordingPoint(self._base)
         self._scenario = _recording(space, self._point)
 
@@ -33,7 +33,7 @@ class RuleReads:
         self._point.point = Point(*prefix, *self._base[len(prefix) :])
         self._point.reads = {}
         is_broken = rule.check(self._scenario) is not None
-        return is_broken, [Point._fields.index(name) for name in self._point.reads]
+        return is_broken, [COORDINATES.index(name) for name in self._point.reads]
 
 
 class _RecordingPoint:
@@ -53,7 +53,8 @@ def _recording(space: Space, point: _RecordingPoint) -> Scenario:
     scenario = space.scenario(point.point)
 
     def whole() -> Scenario:
-        return space.scenario(Point(*(getattr(point, name) for name in Point._fields)))
+        coordinates = (getattr(point, name) for name in COORDINATES)
+        return space.scenario(Point._make((*coordinates, space.settings)))
 
     def reader(name: str, follows: Any) -> Callable[[], Any]:
         """Return a function that reads a field of the scenario, or one of its sections."""

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
 
 from simtrain.base.garbage_collector import without_garbage_collection
 from simtrain.hardware.profile import HardwareProfile
@@ -14,13 +16,16 @@ from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.objectives.registry import DEFAULT, objective_of
 from simtrain.studies.search import problems
 from simtrain.studies.search.exhaustive import search_all
-from simtrain.studies.search.explorer import Explorer, ProgressCallback, Stopped
+from simtrain.studies.search.explorer import Explorer, ProgressCallback
 from simtrain.studies.search.legality import LegalPoints, legal_points, rules_of_base, rules_on
 from simtrain.studies.search.opening import simulate_promising
+from simtrain.studies.search.refinement import refine
 from simtrain.studies.search.result import SearchResult
 from simtrain.studies.search.sampling import search_samples
-from simtrain.studies.search.space import Space
-from simtrain.studies.search.workers import Workers
+from simtrain.studies.search.space import Point, Space, is_within
+from simtrain.studies.search.stopping import Stop, Stopped, never
+from simtrain.studies.search.variation import Varied, check_held, check_varied, tunable_fields
+from simtrain.studies.search.workers import Workers, default_workers
 from simtrain.studies.simulation import checked_profile
 
 
@@ -36,11 +41,14 @@ def search(
     margin: str | None = None,
     top: int = 10,
     max_trials: int | None = None,
-    workers: int = 1,
+    workers: int | None = 1,
     seconds: float | None = None,
     interrupted: Callable[[], bool] = lambda: False,
     on_progress: ProgressCallback = lambda what, done, total, best: None,
     only_best: bool = False,
+    vary: Varied = MappingProxyType({}),
+    hold: Sequence[str] = (),
+    refines: bool = False,
     evaluator: Evaluator | None = None,
 ) -> SearchResult:
     """Find the `top` best layouts for a scenario's model and global batch.
@@ -62,16 +70,22 @@ def search(
         top: length of the ranking.
         max_trials: if more layouts than this are legal, an optimizer proposes this many; the
             result is then not exact.
-        workers: processes that compute peaks and bounds; with 1 this process computes them. Their
-            number does not change the result. A script with several workers needs
-            `if __name__ == "__main__":`, because workers import it.
+        workers: processes that compute peaks and bounds; with 1 this process computes them. None
+            takes one per core if thousands of layouts are legal. Their number does not change the
+            result. A script with several workers needs `if __name__ == "__main__":`, because
+            workers import it.
         seconds: time budget. After it the search returns the best so far and how much is proved of
             it: nothing, if some legal layouts have no bound yet. Evaluations in progress are
-            finished. The legal layouts are always listed, and at least one is evaluated.
+            finished, and at least one layout is evaluated.
         interrupted: called repeatedly; True ends the search like a spent budget.
         on_progress: receives the phase, the steps done, the total steps, and the best so far.
         only_best: skip results that only describe the space: the runner-up, and the number of
             other points that fit.
+        vary: values by field ({"overlap.userbuffers": [True, False]}); None for all values that a
+            flag or a choice can have.
+        hold: fields and sections that keep the scenario's values.
+        refines: also change single settings of the best layouts (`refine`), and look for fast
+            layouts that need less memory.
         evaluator: an evaluator with cached kernel times of the cluster makes the search faster.
 
     Raises:
@@ -85,14 +99,15 @@ def search(
     problems.check_schedule(base)
     ranks_by = objective_of(objective)
     degrees = {"context": context, "expert": expert}
-    problems.check_counts(gpus, top, max_trials, workers, degrees)
+    problems.check_counts(gpus, top, max_trials, 1 if workers is None else workers, degrees)
     gpus = tuple(gpus)
     problems.check_budget(seconds)
     evaluator = replace(evaluator or Evaluator(), extrapolation=ranks_by.needs_extrapolation)
     profile = evaluator.profile_of(base)
     problems.check_gpus(gpus, profile, base.cluster)
     limit_bytes = problems.memory_limit(max_memory, margin, profile, base.cluster)
-    space = Space(base, gpus, context, expert)
+    held = check_held(hold)
+    space = Space(base, gpus, context, expert, check_varied(base, vary), held)
     problems.check_degrees(space, degrees)
     limit = max_memory if margin is None else f"{limit_bytes} B"
     if limit is not None:
@@ -100,12 +115,14 @@ def search(
     check_scenario(base, rules_of_base(space))
     explorer = Explorer(space, evaluator, ranks_by, limit_bytes)
     # Before all layouts are listed, which takes seconds if they are many.
-    opening = [] if max_trials else simulate_promising(explorer, profile, on_progress, stop)
-    legal = _legal_points(space, profile)
     # The runner-up is needed because the result says why the best is better.
     at_least = top if only_best else max(top, 2)
+    opening: list[Point] = []
+    if not max_trials:
+        opening = simulate_promising(explorer, profile, on_progress, stop, at_least)
+    legal = _legal_points(space, profile, opening, stop if opening else never)
     if max_trials is None or len(legal.points) <= max_trials:
-        with _workers(explorer, workers) as crew:
+        with _workers(explorer, workers or default_workers(len(legal.points))) as crew:
             outcome = search_all(
                 explorer,
                 crew,
@@ -115,12 +132,17 @@ def search(
                 stop,
                 simulated=opening,
                 counts=not only_best,
+                with_front=refines,
             )
     else:
-        problems.check_alone(workers)
+        problems.check_alone(workers or 1)
         outcome = search_samples(explorer, legal.points, max_trials, at_least, on_progress, stop)
     if not outcome.best:
         raise problems.none_fits(explorer, outcome, profile, len(legal.points))
+    refinement = None
+    if refines:
+        fields, of_cluster = _refined_fields(space, held), rules_on(profile)
+        refinement = refine(explorer, outcome.best, fields, of_cluster, on_progress, stop)
     return SearchResult(
         base,
         space.gpus,
@@ -132,8 +154,19 @@ def search(
         profile,
         space.left_out(legal.points),
         space.varied(legal.points),
-        space.held_fields(legal.points),
+        space.held_fields(legal.points, refinement.fields if refinement else ()),
+        refinement,
     )
+
+
+def _refined_fields(space: Space, held: Sequence[str]) -> dict[str, tuple[Any, ...]]:
+    """Return the settings that a refinement changes: those that nobody holds or varies."""
+    changed = [*held, *space.base.changed_values, *(field for field, _ in space.all_settings[0])]
+    return {
+        field: values
+        for field, values in tunable_fields(space.base).items()
+        if not is_within(field, changed)
+    }
 
 
 def _stop_check(
@@ -152,9 +185,13 @@ def _stop_check(
     return stop
 
 
-def _legal_points(space: Space, profile: HardwareProfile) -> LegalPoints:
-    """Return the legal layouts; refuse a base without any."""
-    legal = legal_points(space, rules_on(profile))
+def _legal_points(
+    space: Space, profile: HardwareProfile, opening: Sequence[Point], stop: Stop
+) -> LegalPoints:
+    """Return the legal layouts, at least those of the `opening`; refuse a base without any."""
+    legal = legal_points(space, rules_on(profile), stop)
+    if legal.stopped:
+        legal = replace(legal, points=tuple(dict.fromkeys((*opening, *legal.points))))
     if not legal.points:
         raise problems.none_legal(space, legal, profile)
     # The cluster's other rules, which every point or none breaks.

@@ -15,8 +15,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from simtrain.base.extras import require
-from simtrain.studies.search.explorer import Explorer, ProgressCallback, SearchOutcome, Stop
+from simtrain.studies.search.explorer import Explorer, ProgressCallback, SearchOutcome
 from simtrain.studies.search.space import Point
+from simtrain.studies.search.stopping import Stop
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -48,17 +49,18 @@ def search_samples(
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=_SEED))
     tree, unseen = _tree(points), dict.fromkeys(points)
+    names = (*explorer.space.axes, *["settings"] * (len(explorer.space.all_settings) > 1))
     shuffled = random.Random(_SEED).sample(points, len(points))
     stopped = None
     for number in range(num_trials):
         on_progress("trials", number, num_trials, "")
         if number and (stopped := stop()):
             break
-        trial, point = _ask(study, tree, explorer.space.axes)
+        trial, point = _ask(study, tree, names)
         if point not in unseen:
             study.tell(trial, _loss(explorer, point))
             study.enqueue_trial(_places(next(new for new in shuffled if new in unseen), tree))
-            trial, point = _ask(study, tree, explorer.space.axes)
+            trial, point = _ask(study, tree, names)
         study.tell(trial, _loss(explorer, point))
         del unseen[point]
     seen = [point for point in points if point not in unseen]

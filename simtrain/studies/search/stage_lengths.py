@@ -1,8 +1,10 @@
-"""Lengths of the first and last pipeline stage that a search tries.
+"""Lengths of the first and last pipeline stage that a search tries, or a layout of all chunks.
 
 If the number of stages does not divide the layers, Megatron-LM needs a length for the first and the
 last stage (`--decoder-first-pipeline-num-layers`, `--decoder-last-pipeline-num-layers`); the layers
-between them are shared evenly. Most lengths are far from balance, so a search tries a few.
+between them are shared evenly. Most lengths are far from balance, so a search tries a few. If none
+is close to it, a layout (`--pipeline-model-parallel-layout`) gives each chunk its own number of
+layers.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from typing import NamedTuple
 
 from simtrain.iteration.plan import microbatch_of, overlap_of
 from simtrain.scenario import Parallelism, Scenario
+from simtrain.scenario.pipeline_layout import layout_of_chunks
 from simtrain.schedules import StagePlacement
 from simtrain.workload.chunk import Chunk, chunk_of
 from simtrain.workload.gpt import gpt_blocks
@@ -76,6 +79,41 @@ def _cuts(num_layers: int, num_stages: int, num_chunks: int) -> Iterator[tuple[i
         rest = num_layers - (num_stages - 2) * middle
         for first in range(num_chunks, rest, num_chunks):
             yield first, middle, rest - first
+
+
+def balanced_layout(
+    num_layers: int, placement: StagePlacement, model_end: float, num_predictions: int
+) -> str | None:
+    """Return the layout with the most even stages, in which each chunk before the last has layers.
+
+    None if there are too few layers. Chunks of a stage are as even as possible.
+
+    Args:
+        num_layers: layers of the model.
+        placement: at least 2 stages of the pipeline, and their chunks.
+        model_end: work of the loss and of token prediction, in layers.
+        num_predictions: modules of token prediction.
+    """
+    num_others, num_chunks = placement.num_ranks - 1, placement.num_chunks
+
+    def fullest(of_last: int) -> tuple[float, int]:
+        return max(-(-(num_layers - of_last) // num_others), of_last + model_end), -of_last
+
+    of_last = min(range(num_layers // placement.num_ranks + 1), key=fullest)
+    share, num_longer = divmod(num_layers - of_last, num_others)
+    if share < num_chunks or of_last < num_chunks - 1:
+        return None
+    last = placement.ranks[-1]
+    layers = [share + (place >= num_others - num_longer) for place in range(num_others)]
+    layers.insert(last, of_last)
+    chunks = [""] * placement.num_virtual_stages
+    for virtual_stages, of_stage in zip(placement.virtual_stages, layers, strict=True):
+        of_chunk, num_longer = divmod(of_stage, num_chunks)
+        for place, virtual_stage in enumerate(virtual_stages):
+            chunks[virtual_stage] = "t" * (of_chunk + (place < num_longer))
+    return layout_of_chunks(
+        ["E" + chunks[0], *chunks[1:-1], chunks[-1] + "m" * num_predictions + "L"]
+    )
 
 
 def explicit_lengths(

@@ -7,6 +7,7 @@ from shlex import quote
 
 from simtrain.base.strict_yaml import as_scalar
 from simtrain.scenario import RecomputePolicy
+from simtrain.schedules import default_name
 from simtrain.studies.search.space import FIELDS, Point
 
 
@@ -18,6 +19,11 @@ def num_gpus_in_words(numbers: Sequence[int]) -> str:
 def as_options(point: Point, names: Iterable[str]) -> list[str]:
     """Format coordinates of a point as arguments of `simtrain run --set`, quoted for a shell."""
     return [quote(f"{FIELDS[name]}={_written(getattr(point, name))}") for name in names]
+
+
+def setting_in_words(field: str, value: object) -> str:
+    """Format a field and its value as an argument of --set."""
+    return f"{field}={_written(value)}"
 
 
 def in_words(fields: Sequence[str]) -> str:
@@ -32,6 +38,8 @@ def in_short(point: Point) -> str:
     parts += [f"context {point.context}"] if point.context > 1 else []
     parts += [f"expert {point.expert}"] if point.expert > 1 else []
     parts += [f"interleave {point.interleave}"] if point.interleave > 1 else []
+    is_default = point.schedule == default_name(point.interleave)
+    parts += [] if is_default else [point.schedule]
     parts += [f"micro {point.micro}"]
     parts += ["sequence parallel"] if point.sequence_parallel else []
     parts += [f"ZeRO {point.zero_stage}"] if point.zero_stage else []
@@ -39,6 +47,8 @@ def in_short(point: Point) -> str:
 
 
 def _written(value: object) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_written, value))}]"
     if not isinstance(value, RecomputePolicy):
         return as_scalar(value)
     details = value.model_dump(exclude_defaults=True, exclude={"strategy"})

@@ -7,17 +7,21 @@ the result. The search itself simulates the few points that need it.
 from __future__ import annotations
 
 import functools
+import os
 import pickle
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, wait
 from itertools import islice
+from typing import Any
 
 from simtrain.base.garbage_collector import without_garbage_collection
 from simtrain.errors import InputError, Location
 from simtrain.studies.evaluation import Evaluator
-from simtrain.studies.search.explorer import Assessment, Explorer, Stop, Stopped
+from simtrain.studies.objectives.objective import Key
+from simtrain.studies.search.explorer import Assessment, Explorer, QuickBound
 from simtrain.studies.search.space import Point
+from simtrain.studies.search.stopping import Stop, check
 
 _Chunk = tuple[Sequence[Point], Future[list[Assessment]]]
 
@@ -28,16 +32,10 @@ _FIRST_WINDOW, _LAST_WINDOW = 16, 512
 The first windows are smaller, to have an answer early."""
 _MAX_WINDOWS = 2
 """Windows that are submitted at a time, so workers do not wait for the search."""
+_MANY, _MOST = 10_000, 8
+"""Legal points from which workers repay their start, and the workers that a search has at most."""
 _POLL_S = 0.05
 """Time between two checks for a stop request while the search waits for a worker."""
-
-
-class StopRequestedError(Exception):
-    """A search must stop, because its budget is spent or it was interrupted."""
-
-    def __init__(self, why: Stopped) -> None:
-        super().__init__(why)
-        self.why = why
 
 
 class Workers:
@@ -53,6 +51,36 @@ class Workers:
         explorer = self.explorer
         return pickle.dumps((explorer.space, explorer.objective, explorer.limit_bytes))
 
+    def quick_bounds(
+        self, points: Sequence[Point], worst: Key | None, stop: Stop
+    ) -> Iterator[tuple[Point, QuickBound]]:
+        """Yield the quick bounds of points, group by group. See `Explorer.quick_bounds`.
+
+        Points of a group share most of their work: their ranks run the same layers.
+
+        Raises:
+            StopRequestedError: `stop` returns a reason while a worker computes.
+            InputError: a worker process died.
+        """
+        groups: dict[tuple[object, ...], list[Point]] = {}
+        for point in points:
+            groups.setdefault(_shared_work(point)[:-1], []).append(point)
+        if self._executor is None:
+            for group in groups.values():
+                yield from self.explorer.quick_bounds(group, worst)
+            return
+        try:
+            futures = [
+                self._executor.submit(_quick_bounds, self._inputs, group, worst)
+                for group in groups.values()
+            ]
+            for future in futures:
+                _wait(future, stop)
+                yield from future.result()
+        except BrokenExecutor as error:
+            check(stop)
+            raise worker_died() from error
+
     def assessments(
         self, points: Sequence[Point], stop: Stop, *, bounded: bool
     ) -> Iterator[Assessment]:
@@ -64,14 +92,14 @@ class Workers:
         """
         if self._executor is None:
             for point in points:
-                _check(stop)
+                check(stop)
                 yield self.explorer.assess(point, bounded=bounded)
             return
         try:
             yield from self._in_processes(self._executor, points, stop, bounded)
         except BrokenExecutor as error:
             # Ctrl-C also terminates the workers.
-            _check(stop)
+            check(stop)
             raise worker_died() from error
 
     def _in_processes(
@@ -81,8 +109,7 @@ class Workers:
         submitted: deque[tuple[Sequence[Point], list[_Chunk]]] = deque()
         while True:
             for window in islice(windows, _MAX_WINDOWS - len(submitted)):
-                # The order of the space without recompute, which has no order.
-                ordered = sorted(window, key=lambda point: point[:-1])
+                ordered = sorted(window, key=_shared_work)
                 starts = range(0, len(window), _CHUNK)
                 chunks = [ordered[start : start + _CHUNK] for start in starts]
                 futures = [
@@ -94,12 +121,19 @@ class Workers:
             window, assessed = submitted.popleft()
             assessments: dict[Point, Assessment] = {}
             for chunk, future in assessed:
-                while not wait([future], _POLL_S).done:
-                    _check(stop)
+                _wait(future, stop)
                 assessments |= zip(chunk, future.result(), strict=True)
             for point in window:
                 self.explorer.peaks_bytes[point] = assessments[point].peak_bytes
                 yield assessments[point]
+
+
+def default_workers(num_legal: int) -> int:
+    """Return the number of workers that is fastest: one per core if many layouts are legal."""
+    if num_legal < _MANY:
+        return 1
+    cores = getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))(0)
+    return min(len(cores), _MOST)
 
 
 def _windows(points: Sequence[Point]) -> Iterator[Sequence[Point]]:
@@ -110,9 +144,15 @@ def _windows(points: Sequence[Point]) -> Iterator[Sequence[Point]]:
         first, size = first + size, min(2 * size, _LAST_WINDOW)
 
 
-def _check(stop: Stop) -> None:
-    if why := stop():
-        raise StopRequestedError(why)
+def _shared_work(point: Point) -> tuple[int, ...]:
+    """The coordinates that divide a layer over ranks, and the microbatch."""
+    return point.tensor, point.context, point.expert, point.expert_tensor or 0, point.micro
+
+
+def _wait(future: Future[Any], stop: Stop) -> None:
+    """Wait until a worker has a result; raise StopRequestedError if the search must stop."""
+    while not wait([future], _POLL_S).done:
+        check(stop)
 
 
 def worker_died() -> InputError:
@@ -135,3 +175,10 @@ def _explorer(pickled: bytes) -> Explorer:
 def _assess(inputs: bytes, points: Sequence[Point], bounded: bool) -> list[Assessment]:
     explorer = _explorer(inputs)
     return [explorer.assess(point, bounded=bounded) for point in points]
+
+
+@without_garbage_collection()
+def _quick_bounds(
+    inputs: bytes, points: Sequence[Point], worst: Key | None
+) -> list[tuple[Point, QuickBound]]:
+    return [*_explorer(inputs).quick_bounds(points, worst)]

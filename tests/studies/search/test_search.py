@@ -74,6 +74,18 @@ def test_search_equals_brute_force(name: str, objective: str) -> None:
     assert result.outcome.num_simulated < len(expected)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["experts", "interleaved", "overlapped"])
+def test_a_search_that_counts_nothing_equals_brute_force(name: str) -> None:
+    """As in a large space, layouts that cannot be among the best are left out."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("simtrain.studies.search.exhaustive._MOST_COUNTED", 0)
+        result = search(BASES[name], (4,), top=3)
+    expected = brute_force(name, "time")
+    assert [found.scenario for found in result.ranked] == expected[:3]
+    assert result.exact and result.outcome.num_seen < len(expected)
+
+
 class QuickBounds(Bounds):
     """Bounds without durations of passes."""
 

@@ -21,7 +21,7 @@ from simtrain.scenario import (
 )
 from simtrain.scenario.nearest import divisors
 from simtrain.studies.search.legality import legal_points, rules_of_base
-from simtrain.studies.search.space import POLICIES, Point, Space
+from simtrain.studies.search.space import COORDINATES, POLICIES, Point, Space
 from tests.helpers.search_spaces import (
     BASES,
     EXPERT_MODEL,
@@ -62,6 +62,8 @@ def test_points_outside_of_the_enumeration_are_illegal(
 ) -> None:
     """This holds also for numbers of chunks and microbatches that the enumeration never lists."""
     searched, one = space(name), point(*split, *sizes, *rest)
+    if searched.base.schedule_family.allows_chunks(one.interleave):
+        one = one._replace(schedule=searched.base.schedule)
     is_legal = not broken(searched.scenario(one))
     assert is_legal == (one in legal_points(searched).points)
 
@@ -149,8 +151,6 @@ def test_derived_defaults_follow_the_point() -> None:
     searched = space("plain")
     one_chunk = point(2, 2, 1, 1, 1, False, 0, POLICIES[0])
     two_chunks = one_chunk._replace(interleave=2, sequence_parallel=True)
-    assert searched.scenario(one_chunk).schedule == "1f1b"
-    assert searched.scenario(two_chunks).schedule == "interleaved"
     assert searched.scenario(one_chunk).parallelism.scatter_gather
     assert not searched.scenario(two_chunks).parallelism.scatter_gather
 
@@ -158,9 +158,19 @@ def test_derived_defaults_follow_the_point() -> None:
 def test_fields_that_are_not_searched_keep_their_values() -> None:
     searched = Space(base(schedule="gpipe", parallelism={"scatter_gather": False}), (4,))
     scenario = searched.scenario(point(2, 2, 1, 1, 1, False, 0, POLICIES[0]))
-    assert scenario.schedule == "gpipe"
     assert not scenario.parallelism.scatter_gather
-    assert searched.scenario(point(2, 2, 1, 2, 1, False, 0, POLICIES[0])).schedule == "interleaved"
+
+
+def test_every_named_schedule_is_searched_unless_it_is_held() -> None:
+    """The scenario's own comes first; a single stage has no other."""
+    by_hold = ({"gpipe"}, ("schedule",)), ({"1f1b", "gpipe", "interleaved"}, ())
+    for expected, hold in by_hold:
+        scenario = base(schedule="gpipe", batch={"global": 8}, model={"num_layers": 8})
+        searched = Space(scenario, (2, 4), hold=hold)
+        points = legal_points(searched).points
+        assert {one.schedule for one in points} == expected
+        assert {one.schedule for one in points if one.pipeline == 1} == {"gpipe"}
+        assert {searched.scenario(one).schedule for one in points} == expected
 
 
 @pytest.mark.parametrize(
@@ -230,7 +240,8 @@ def test_long_sequences_have_context_parallel_splits() -> None:
 
 def test_short_dense_models_have_no_context_or_expert_axes() -> None:
     idle = ("context", "expert", "expert_tensor", "first_stage_layers", "last_stage_layers")
-    assert space("plain").axes == tuple(name for name in Point._fields if name not in idle)
+    idle += ("layout",)
+    assert space("plain").axes == tuple(name for name in COORDINATES if name not in idle)
     made = space("plain").scenario(legal_points(space("plain")).points[0])
     assert not made.parallelism.model_fields_set.intersection(idle)
 

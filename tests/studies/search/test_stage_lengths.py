@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simtrain.scenario import Scenario, load_scenario
+from simtrain.scenario.pipeline_layout import chunks_of_layout, layers_of_layout
 from simtrain.schedules import back_and_forth, looped
 from simtrain.studies.search import search
 from simtrain.studies.search.legality import legal_points
@@ -14,6 +15,7 @@ from simtrain.studies.search.space import Space
 from simtrain.studies.search.stage_lengths import (
     EVEN,
     StageLengths,
+    balanced_layout,
     explicit_lengths,
     layers_of_model_end,
     lengths_to_try,
@@ -72,6 +74,28 @@ def test_stages_that_cannot_be_close_to_even_are_not_tried() -> None:
     """61 layers in 32 stages leave 31 layers for the first and last one."""
     assert lengths_to_try(61, looped(32, 1), 0.0) == []
     assert lengths_to_try(61, looped(4, 2), 0.0) == []
+
+
+@given(st.integers(9, 130), st.integers(2, 16), st.integers(1, 4), st.floats(0, 5))
+def test_a_balanced_layout_places_every_layer(
+    num_layers: int, num_stages: int, num_chunks: int, model_end: float
+) -> None:
+    """Stages but the last differ by at most one layer, as do the chunks of a stage."""
+    placement = looped(num_stages, num_chunks)
+    layout = balanced_layout(num_layers, placement, model_end, 1)
+    if layout is None:
+        return
+    chunks = chunks_of_layout(layout)
+    assert "".join(chunks) == "E" + "t" * num_layers + "mL"
+    layers = layers_of_layout(layout)
+    stages = [[layers[place] for place in rank] for rank in placement.virtual_stages]
+    others = [sum(stage) for stage in stages[:-1]]
+    assert max(others) - min(others) <= 1 and min(map(min, stages[:-1])) > 0
+    assert all(max(stage) - min(stage) <= 1 for stage in stages)
+
+
+def test_the_layout_of_deepseek_v3_in_two_chunks_per_stage() -> None:
+    assert balanced_layout(61, looped(16, 2), 3.9, 1) == "Et*2|(t*2|)*14t|(t*2|)*15mL"
 
 
 def test_empty_lengths_are_the_share_of_the_other_stages() -> None:

@@ -21,11 +21,13 @@ from simtrain.studies.objectives.objective import Key
 from simtrain.studies.objectives.registry import OBJECTIVES
 from simtrain.studies.search import SearchResult, search
 from simtrain.studies.search.exhaustive import search_all
+from simtrain.studies.search.legality import legal_points
 from simtrain.studies.search.space import Point
-from simtrain.studies.search.workers import StopRequestedError, Workers
+from simtrain.studies.search.stopping import StopRequestedError, never
+from simtrain.studies.search.workers import Workers
 from simtrain.views.search import search_view
 from tests.helpers.command_line import call
-from tests.helpers.search_spaces import BASES, every
+from tests.helpers.search_spaces import BASES, every, space
 
 pytestmark = pytest.mark.slow
 
@@ -33,6 +35,9 @@ FILE = """\
 model: {num_layers: 8, hidden_size: 512, num_attention_heads: 8, seq_length: 512}
 batch: {micro: 1, global: 8}
 """
+
+
+NUM_NARROW = len(every("narrow")[1])
 
 
 def interrupt_at_call(number: int) -> Callable[[], bool]:
@@ -73,7 +78,7 @@ def test_bound_and_gap_hold_whenever_a_search_stops(number: int, objective: str)
     if result.exact:
         assert found == all_values[: len(found)]
     assert result.outcome.num_fitting <= result.outcome.num_seen <= len(all_values)
-    assert result.num_unseen == len(all_values) - result.outcome.num_seen
+    assert result.num_unseen == result.num_legal - result.outcome.num_seen
 
 
 def test_the_best_never_gets_worse_with_time() -> None:
@@ -82,13 +87,14 @@ def test_the_best_never_gets_worse_with_time() -> None:
 
 
 def test_a_search_stopped_after_the_bounds_says_how_far_the_optimum_can_be() -> None:
-    result = stopped(9)
+    results = map(stopped, itertools.count(9, 4))
+    result = next(result for result in results if result.outcome.bound is not None)
     assert (result.outcome.stopped, result.exact) == ("interrupt", False)
     data = result.to_dict()
     assert data["stopped"] == "interrupt" and data["num_unseen"] > 0
     assert 0 < data["lower_bound_iteration_time_s"] < data["best"]["iteration_time_s"]
     last = search_view(result).sentences[-1]
-    assert re.match(r"Interrupted\. .* of 69; ", last)
+    assert re.match(rf"Interrupted\. .* of {NUM_NARROW}; ", last)
     fastest, best = map(float, re.findall(r"(\S+) ms", last))
     assert fastest < best and re.search(r"\S+ % from the optimum", last)
 
@@ -96,14 +102,16 @@ def test_a_search_stopped_after_the_bounds_says_how_far_the_optimum_can_be() -> 
 def test_a_search_stopped_before_all_bounds_are_known_proves_nothing() -> None:
     """The search stops after one layout was simulated."""
     result = stopped(0)
-    assert (result.outcome.num_seen, result.num_unseen, len(result.ranked)) == (1, 68, 1)
+    num_legal = result.num_legal
+    assert (result.outcome.num_seen, result.num_unseen, len(result.ranked)) == (1, num_legal - 1, 1)
+    assert result.legal.stopped == "interrupt" and num_legal <= NUM_NARROW
     assert (result.outcome.bound, result.outcome.num_proved) == (None, 0)
     data = result.to_dict()
     assert (data["exact"], data["stopped"], data["gap"]) == (False, "interrupt", None)
     assert data["lower_bound_iteration_time_s"] is None
     last = search_view(result).sentences[-1]
     assert last.startswith(
-        "Interrupted. Best found: simulated 1 layout of 69; others can be better. Varied: tensor, "
+        f"Interrupted. Best found: simulated 1 layout of {num_legal}; others can be better. "
     )
 
 
@@ -134,7 +142,7 @@ def test_a_search_stopped_after_the_ranking_is_exact() -> None:
     assert result.outcome.stopped == "interrupt" and result.num_unseen > 0
     assert result.ranked == whole.ranked
     last = search_view(result).sentences[-1]
-    assert last.startswith("Interrupted. Exact among 69 layouts: ")
+    assert last.startswith(f"Interrupted. Exact among {NUM_NARROW} layouts: ")
 
 
 def test_a_finished_search_is_not_stopped() -> None:
@@ -143,6 +151,14 @@ def test_a_finished_search_is_not_stopped() -> None:
     assert data["lower_bound_iteration_time_s"] == data["best"]["iteration_time_s"]
     fastest = search(BASES["narrow"], (4,), "tokens_per_s", top=1).to_dict()
     assert fastest["upper_bound_tokens_per_s"] == fastest["best"]["tokens_per_s"]
+
+
+def test_the_list_of_legal_layouts_can_be_stopped() -> None:
+    searched = space("experts", 8)
+    whole, part = (legal_points(searched, stop=stop) for stop in (never, lambda: "budget"))
+    assert part.stopped == "budget" and whole.stopped is None
+    assert 0 < len(part.points) < len(whole.points)
+    assert part.points == whole.points[: len(part.points)]
 
 
 def test_a_spent_budget_stops_the_search() -> None:
@@ -164,7 +180,7 @@ def test_a_stopped_search_with_trials_has_no_bound() -> None:
     data = result.to_dict()
     assert data["lower_bound_iteration_time_s"] is None and data["gap"] is None
     last = search_view(result).sentences[-1]
-    assert last.startswith("Interrupted. Best found: simulated 5 layouts of 69; ")
+    assert last.startswith(f"Interrupted. Best found: simulated 5 layouts of {NUM_NARROW}; ")
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), True, "5"])

@@ -1,0 +1,191 @@
+"""Improves the best layouts of a search one setting at a time.
+
+A search of all layouts takes what the scenario and the framework set, or off, for options of
+overlap and memory, and three kinds of recompute. For the best layouts the other values are
+tried: each change that is legal, fits, and is better is kept, until none is. Several changes that
+are better only together are not found, so a refined layout is the best found.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from simtrain.base.plain_data import PlainData, keys
+from simtrain.errors import InputError
+from simtrain.scenario import RULES, RecomputePolicy, Rule, Scenario
+from simtrain.scenario.recompute_rules import absent_modules
+from simtrain.scenario.recompute_section import MODULES
+from simtrain.studies.choose import is_open
+from simtrain.studies.search.explorer import Candidate, Explorer, ProgressCallback
+from simtrain.studies.search.space import POLICIES, Point, Settings
+from simtrain.studies.search.stopping import Stop
+from simtrain.studies.search.words import in_short
+
+_STARTS = 2
+"""Layouts that are refined: the best ones."""
+_MOST_ROUNDS = 3
+"""Times that all settings of a layout are tried, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refinement(PlainData):
+    """The best layout that changes of single settings lead to.
+
+    Args:
+        layout: the refined layout.
+        rank: the number of the layout in the ranking that was changed.
+        changes: the changed fields with their values; none if no change is better.
+        fields: the fields of which another value is legal.
+        num_tried: legal changes, of all refined layouts.
+        num_simulated: changes that were simulated.
+    """
+
+    json_fields: ClassVar = keys("**layout rank changes=changed fields num_tried num_simulated")
+
+    layout: Candidate
+    rank: int
+    changes: Mapping[str, Any]
+    fields: tuple[str, ...]
+    num_tried: int
+    num_simulated: int
+
+    @property
+    def changed(self) -> dict[str, Any]:
+        """The changed fields as plain data."""
+        return {
+            field: value.model_dump(exclude_defaults=True)
+            if isinstance(value, RecomputePolicy)
+            else value
+            for field, value in self.changes.items()
+        }
+
+
+def refine(
+    explorer: Explorer,
+    best: Sequence[Candidate],
+    fields: Mapping[str, Sequence[Any]],
+    of_cluster: Sequence[Rule],
+    on_progress: ProgressCallback,
+    stop: Stop,
+) -> Refinement:
+    """Improve the best layouts of a search by changes of single settings.
+
+    Args:
+        explorer: of the search.
+        best: its ranked layouts.
+        fields: what to change, besides recompute: fields with their values.
+        of_cluster: rules of the cluster.
+        on_progress, stop: as for the search.
+    """
+    climber = _Climber(explorer, fields, (*RULES, *of_cluster), on_progress, stop)
+    starts = [candidate.point for candidate in best[:_STARTS] if candidate.point is not None]
+    ends = [climber.climb(start) for start in starts]
+    _, rank = min((explorer.key(point), place) for place, point in enumerate(ends))
+    start, end = starts[rank], ends[rank]
+    (candidate,) = explorer.candidates([end])
+    changes: dict[str, Any] = dict(end.settings[len(start.settings) :])
+    if end.recompute != start.recompute:
+        changes["recompute"] = end.recompute
+    return Refinement(
+        candidate,
+        rank + 1,
+        changes,
+        tuple(climber.tried_fields),
+        climber.num_tried,
+        climber.num_simulated,
+    )
+
+
+@dataclass
+class _Climber:
+    """Changes one setting of a layout at a time; counts what it tries."""
+
+    explorer: Explorer
+    fields: Mapping[str, Sequence[Any]]
+    rules: Sequence[Rule]
+    on_progress: ProgressCallback
+    stop: Stop
+    num_tried: int = 0
+    num_simulated: int = 0
+    tried_fields: dict[str, None] = dataclasses.field(default_factory=dict)
+
+    def climb(self, start: Point) -> Point:
+        """Return the end of a climb from a simulated layout."""
+        best, tried = start, {start}
+        for _ in range(_MOST_ROUNDS):
+            before = best
+            for number, kind in enumerate((*self.fields, "recompute")):
+                self.on_progress("refining", number, len(self.fields) + 1, in_short(best))
+                for point in self.neighbours(best, kind):
+                    if self.stop():
+                        return best
+                    if point not in tried and self.is_better(point, best, kind):
+                        best = point
+                    tried.add(point)
+            if best == before:
+                break
+        return best
+
+    def neighbours(self, point: Point, field: str) -> Iterator[Point]:
+        """Yield the layouts with other values of a field."""
+        if field != "recompute":
+            fixed = len(self.explorer.space.all_settings[0])
+            changed = dict(point.settings[fixed:])
+            for value in self.fields[field]:
+                yield point._replace(
+                    settings=(*point.settings[:fixed], *_ordered(changed | {field: value}))
+                )
+        elif "recompute" not in self.explorer.space.held and not is_open(self.explorer.space.base):
+            scenario = self.explorer.space.scenario(point)
+            for policy in _policies(scenario):
+                yield point._replace(recompute=policy)
+
+    def is_better(self, point: Point, best: Point, field: str) -> bool:
+        """Whether a layout is legal, fits, and is better; only one that can be is simulated."""
+        explorer = self.explorer
+        try:
+            scenario = explorer.space.scenario(point)
+        except InputError:
+            return False
+        if any(rule.check(scenario) for rule in self.rules):
+            return False
+        self.num_tried += 1
+        self.tried_fields[field] = None
+        key = explorer.key(best)
+        least_key = explorer.assess(point, bounded=True).least_key
+        if least_key is None or least_key >= key:
+            return False
+        self.num_simulated += 1
+        return explorer.key(point) < key
+
+
+def _ordered(settings: Mapping[str, Any]) -> Settings:
+    """Return settings in one order, so that equal layouts are equal points."""
+    return tuple(sorted(settings.items(), key=lambda setting: setting[0]))
+
+
+def _policies(scenario: Scenario) -> Iterator[RecomputePolicy]:
+    """Yield kinds of recompute, those by module, by number of layers, and of some microbatches."""
+    yield from POLICIES
+    now, absent = scenario.recompute, absent_modules(scenario)
+    modules = {*now.modules} if now.strategy == "selective" else set()
+    present = [module for module in MODULES if module not in absent]
+    selections = [modules ^ {module} for module in present]
+    if now.strategy != "selective":
+        selections.append({*present} - {"moe", "mlp"})
+    for selection in selections:
+        ordered = tuple(module for module in MODULES if module in selection)
+        if ordered:
+            yield RecomputePolicy(strategy="selective", modules=ordered)
+    yield RecomputePolicy(strategy="ops")
+    largest = max(scenario.chunk_sizes)
+    for number in sorted({largest // 4, largest // 2, 3 * largest // 4, largest - 1} - {0, -1}):
+        yield RecomputePolicy(strategy="full", method="block", num_layers=number)
+    if now.strategy != "none" and scenario.parallelism.pipeline > 1:
+        stages, kept = scenario.parallelism.pipeline, now.keep_microbatches
+        assert isinstance(kept, int), "auto is not refined"
+        for number in sorted({1, kept + 1, 2 * kept, stages // 2, stages} - {0, kept}):
+            yield now.model_copy(update={"keep_microbatches": number})
