@@ -1,10 +1,15 @@
-"""Time the search for the 175B model: on 64 GPUs, and with a realistic batch on 512."""
+"""Time the search for the 175B model: on 64 GPUs, and with a realistic batch on 512.
+
+With the argument `large`, time the searches of larger spaces from the shell instead.
+"""
 
 import json
+import resource
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from statistics import median
 from typing import Any, TypeVar
 
@@ -20,6 +25,11 @@ from simtrain.studies.search.space import Space
 SCENARIO, GPUS = "table5_175b_present", 64
 LARGE = ("--gpus", "512", "--set", "batch.global=1536")
 REPETITIONS = 3
+LARGE_SPACES = {
+    "deepseek_v3": ("--gpus", "1024"),
+    "llama3_70b": ("--gpus", "256", "--set", "batch.global=1024"),
+    "llama3_405b": ("--gpus", "1024"),
+}
 R = TypeVar("R")
 
 
@@ -41,6 +51,21 @@ def main() -> None:
     row("from the shell: legal layouts", data["num_legal"], shell_s)
     shell_s, data = timed(lambda: from_the_shell(*LARGE, "--workers", "2"))
     row("with two workers", data["num_legal"], shell_s)
+
+
+def large_spaces() -> None:
+    """Print the counts and the times of searches of large spaces with the default workers."""
+    for name, options in LARGE_SPACES.items():
+        before_s = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+        shell_s, data = timed(partial(from_the_shell, *options, scenario=name))
+        user_s = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before_s
+        print(f"\nsimtrain search {name} {' '.join(options)}")
+        counts(data)
+        best_s, refined_s = (data[of]["iteration_time_s"] for of in ("best", "refined"))
+        print(
+            f"best {best_s:.2f} s, refined {refined_s:.2f} s, {'not ' * (not data['exact'])}exact"
+        )
+        print(f"{shell_s:.1f} s, {user_s:.1f} processor seconds")
 
 
 def counts(data: dict[str, Any]) -> None:
@@ -67,8 +92,8 @@ def simulate_all_that_fit(scenario: simtrain.Scenario) -> tuple[int, list[float]
     return len(gaps), gaps
 
 
-def from_the_shell(*options: str) -> dict[str, Any]:
-    command = [sys.executable, "-m", "simtrain", "search", SCENARIO, *options, "--json"]
+def from_the_shell(*options: str, scenario: str = SCENARIO) -> dict[str, Any]:
+    command = [sys.executable, "-m", "simtrain", "search", scenario, *options, "--json"]
     data: dict[str, Any] = json.loads(
         subprocess.run(command, check=True, capture_output=True).stdout
     )
@@ -91,4 +116,4 @@ def row(label: str, number: int, seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    large_spaces() if sys.argv[1:] == ["large"] else main()
