@@ -106,8 +106,8 @@ def search(
     profile = evaluator.profile_of(base)
     problems.check_gpus(gpus, profile, base.cluster)
     limit_bytes = problems.memory_limit(max_memory, margin, profile, base.cluster)
-    held = check_held(hold)
-    space = Space(base, gpus, context, expert, check_varied(base, vary), held)
+    kept = check_held(hold)
+    space = Space(base, gpus, context, expert, check_varied(base, vary), kept)
     problems.check_degrees(space, degrees)
     limit = max_memory if margin is None else f"{limit_bytes} B"
     if limit is not None:
@@ -141,7 +141,7 @@ def search(
         raise problems.none_fits(explorer, outcome, profile, len(legal.points))
     refinement = None
     if refines:
-        fields, of_cluster = _refined_fields(space, held), rules_on(profile)
+        fields, of_cluster = _refined_fields(space, kept), rules_on(profile)
         refinement = refine(explorer, outcome.best, fields, of_cluster, on_progress, stop)
     return SearchResult(
         base,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterator, Mapping, Sequence
-from operator import attrgetter
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from simtrain.base.strict_yaml.document import dotted
@@ -103,13 +102,13 @@ def _values(base: Scenario, field: str, written: Sequence[Any] | None) -> tuple[
 
 def _validated(base: Scenario, field: str, value: Any) -> Any:
     changed = base.replace({field: value})
-    found: Any = changed
+    inner: Any = changed
     for part in field.split("."):
         names = {
-            of.serialization_alias or name: name for name, of in type(found).model_fields.items()
+            of.serialization_alias or name: name for name, of in type(inner).model_fields.items()
         }
-        found = attrgetter(names.get(part, part))(found)
-    return found
+        inner = getattr(inner, names.get(part, part))
+    return inner
 
 
 def _annotation(path: Sequence[Any]) -> Any:

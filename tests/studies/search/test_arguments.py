@@ -108,7 +108,7 @@ def test_the_remedy_makes_a_layout_fit(file: pathlib.Path) -> None:
     on_trn1 = BASES["narrow"].model_copy(update={"cluster": "trn1"})
     assert offload not in remedy(on_trn1, "64 MiB")
     limit = remedy(BASES["narrow"], "1 GiB").partition("--max-memory ")[2].partition(",")[0]
-    assert search(BASES["narrow"], (4,), max_memory=limit).outcome.num_fitting == 1
+    assert search(BASES["narrow"], (4,), max_memory=limit).outcome.num_fitting >= 1
     too_long = load_unchecked(file, ["model.seq_length=2000000"])
     assert "--max-memory" not in remedy(too_long, "1 GiB")
     assert remedy(too_long, "1 GiB").endswith(more)

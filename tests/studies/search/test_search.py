@@ -241,7 +241,7 @@ def test_if_nothing_is_legal_the_error_names_the_rules() -> None:
         search(BASES["plain"], (5,))
     message = str(caught.value)
     assert caught.value.exit_code == 2
-    assert message.startswith("E831 none of 432 layouts")
+    assert message.startswith("E831 none of 576 layouts")
     assert "\n    E301, " in message and "4 or 6 GPUs" in message
     assert all(search(BASES["plain"], (number,), top=1).ranked for number in (4, 6))
 

@@ -63,8 +63,8 @@ def test_variants_are_the_searches_with_each_value_set() -> None:
 
 
 def test_a_held_field_keeps_the_value_of_the_file() -> None:
-    held = check_held(["parallelism.tensor", "memory", "recompute"])
-    points = legal_points(Space(base(parallelism={"tensor": 2}), (4,), hold=held)).points
+    fields = check_held(["parallelism.tensor", "memory", "recompute"])
+    points = legal_points(Space(base(parallelism={"tensor": 2}), (4,), hold=fields)).points
     assert {(one.tensor, one.zero_stage, one.recompute.strategy) for one in points} == {
         (2, 0, "none")
     }
@@ -104,9 +104,9 @@ def test_flags_and_choices_are_tuned() -> None:
 
 
 def refined(**arguments: Any) -> Any:
-    held = ("parallelism.pipeline", "batch.micro", "memory.zero_stage")
+    fields = ("parallelism.pipeline", "batch.micro", "memory.zero_stage")
     scenario = holding(base(batch={"global": 8}), ("parallelism", "sequence_parallel"))
-    return search(scenario, (4,), top=3, hold=held, refines=True, **arguments)
+    return search(scenario, (4,), top=3, hold=fields, refines=True, **arguments)
 
 
 def test_a_refined_layout_is_legal_and_no_slower_than_the_best() -> None:
@@ -125,8 +125,8 @@ def test_a_refined_layout_is_legal_and_no_slower_than_the_best() -> None:
 
 
 def test_held_settings_are_not_refined() -> None:
-    held = ("overlap", "memory", "placement", "parallelism", "recompute", "batch", "schedule")
-    result = search(base(), (1,), hold=held, refines=True)
+    fields = ("overlap", "memory", "placement", "parallelism", "recompute", "batch", "schedule")
+    result = search(base(), (1,), hold=fields, refines=True)
     assert not result.refinement.changes and not result.refinement.fields
     lines = [*map(str, search_view(result).sentences)]
     assert "None of 0 changes of single settings of the best layouts is better." in lines
