@@ -159,9 +159,9 @@ def search(
     )
 
 
-def _refined_fields(space: Space, held: Sequence[str]) -> dict[str, tuple[Any, ...]]:
+def _refined_fields(space: Space, kept: Sequence[str]) -> dict[str, tuple[Any, ...]]:
     """Return the settings that a refinement changes: those that nobody holds or varies."""
-    changed = [*held, *space.base.changed_values, *(field for field, _ in space.all_settings[0])]
+    changed = [*kept, *space.base.changed_values, *(field for field, _ in space.all_settings[0])]
     return {
         field: values
         for field, values in tunable_fields(space.base).items()

@@ -296,6 +296,7 @@ class Space:
         """Settings of the base that some of these points do not have."""
 
         def differs(field: str) -> bool:
+            """Whether some points have another value than the base."""
             section, inner, *_ = field.split(".")
             written = attrgetter(f"{section}.{inner}")(self.base)
             follows = [
