@@ -153,6 +153,12 @@ CASES: dict[str, tuple[Changes, Any]] = {
     "attention_backend": ({}, "fused"),
     "schedule": (PIPELINE, "gpipe"),
     "cluster": ({}, "a100_sxm4_80gb"),
+    "precision.fp8_dispatch": (
+        SPLIT_EXPERTS
+        | {"parallelism.expert_dispatch": "deepep", "cluster": "h100_sxm"}
+        | {"precision": {"compute": "fp8", "fp8_recipe": "blockwise"}},
+        True,
+    ),
     "precision.compute": ({}, "fp32"),
     "precision.tf32": ({"precision.compute": "fp32"}, True),
     "precision.fp8_recipe": (FP8, "tensorwise"),

@@ -83,7 +83,7 @@ class Base:
         taken, cluster = dict[str, Any](), dict[str, Any]()
         for section, others, of_cluster in (
             ("intra_node", ("overlap",), ("gpus_per_node",)),
-            ("inter_node", ("collectives",), ("num_nodes", "levels")),
+            ("inter_node", ("collectives", "dispatchers"), ("num_nodes", "levels")),
         ):
             if section not in data and section in self.data:
                 cluster_of_base = self.data["cluster"]

@@ -10,6 +10,7 @@ from simtrain.base.strict_yaml import FieldError
 from simtrain.durations.attention import REFERENCE_HEAD_SIZE
 from simtrain.hardware.algorithms import Collectives as Algorithms
 from simtrain.hardware.cluster import Cluster
+from simtrain.hardware.dispatchers import Dispatchers
 from simtrain.hardware.links import InterNode, PointToPoint
 from simtrain.hardware.profile import Gpu, HostLink, Memory, RunningCosts
 from simtrain.units import BytesPerSecond, FlopsPerSecond, NonNegativeSeconds
@@ -81,6 +82,7 @@ class CopiedEntries(Strict):
     intra_node: IntraNodeSheet
     inter_node: InterNode
     collectives: Algorithms | None = None
+    dispatchers: Dispatchers | None = None
     running_costs: RunningCosts
 
 

@@ -67,6 +67,8 @@ _LIMITS = (
     ("intra_node.all_*", Limit.LINK),
     ("intra_node.reduce_scatter", Limit.LINK),
     ("intra_node.point_to_point.efficiency", Limit.LINK),
+    ("dispatchers.*.node_efficiency", Limit.LINK),
+    ("dispatchers.*.network_efficiency", Limit.NETWORK),
     *(
         (f"collectives.{name}.*", Limit.LINK)
         for name, algorithm in ALGORITHMS.items()

@@ -16,22 +16,26 @@ from collections.abc import Iterable, Sequence
 
 from simtrain.base.mesh import Group
 from simtrain.durations.all_to_all import all_to_all_s
+from simtrain.durations.token_exchange import device_share, exchange_s
 from simtrain.hardware.algorithms import FALLBACK, NetworkLinks, NodeLinks
 from simtrain.hardware.algorithms.choice import AUTO, available
 from simtrain.hardware.algorithms.ring import ring_bytes
 from simtrain.hardware.links import CollectiveCurve, Curves
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.workload.ops import Op
-from simtrain.workload.work import Collective, CollectiveKind
+from simtrain.workload.work import Collective, CollectiveKind, TokenExchange
 
 
 def wire_bytes(op: Collective) -> float:
     """Bytes that each rank sends: (n-1)/n of the array, twice that for an all-reduce.
 
-    These are a ring's bytes; an all-to-all also sends (n-1)/n. A transfer sends the whole array.
+    These are a ring's bytes; an all-to-all also sends (n-1)/n. A transfer sends the whole array. Of
+    an exchange of tokens, these are the bytes over NVLink, each of which crosses it last.
     """
     if op.kind.is_transfer:
         return op.array_bytes
+    if isinstance(op, TokenExchange):
+        return op.node_bytes * (1 - 1 / op.group.num_ranks)
     return ring_bytes(op.kind, op.array_bytes, op.group.num_ranks)
 
 
@@ -49,6 +53,8 @@ def collective_seconds(op: Collective, profile: HardwareProfile) -> float:
     group = op.group
     if group.num_ranks == 1:
         return 0.0
+    if isinstance(op, TokenExchange):
+        return _exchange_seconds(op, profile)
     if op.kind.is_transfer:
         crossed = _levels_left(group)
         return transfer_seconds(op.array_bytes, crossed, num_sharing=1, profile=profile)
@@ -59,6 +65,21 @@ def collective_seconds(op: Collective, profile: HardwareProfile) -> float:
     return _chosen(op, profile, _across_nodes(op, profile))
 
 
+def _exchange_seconds(op: TokenExchange, profile: HardwareProfile) -> float:
+    """Time of an exchange of tokens by a dispatcher's kernels."""
+    group, links = op.group, profile.links
+    exits: list[tuple[int, float]] = []
+    latency_s = 0.0
+    if not group.inside_one_node:
+        latency_s = profile.network.point_to_point.latency.value
+        rate = profile.adapter_share_bytes_per_s
+        exits = [(group.ranks_per_node, rate)]
+        exits += [(ranks, rate / times) for ranks, times in _uplinks(group, profile)]
+    node = op.node_bytes, links.bandwidth.value, links.point_to_point.latency.value
+    kernels, network = profile.dispatch_kernels(op.dispatcher), (op.network_bytes, latency_s)
+    return exchange_s(kernels, group.num_ranks, node, network, exits)
+
+
 def collective_is_extrapolated(op: Collective, profile: HardwareProfile) -> bool:
     """Whether the array size or the group is outside the measured curves.
 
@@ -67,7 +88,7 @@ def collective_is_extrapolated(op: Collective, profile: HardwareProfile) -> bool
     group = op.group
     if not group.inside_one_node:
         return True
-    if group.num_ranks == 1 or op.kind.is_transfer:
+    if group.num_ranks == 1 or isinstance(op, TokenExchange) or op.kind.is_transfer:
         return False
     if op.kind is CollectiveKind.ALL_TO_ALL and not _has_all_to_all(profile):
         return True
@@ -105,10 +126,12 @@ def device_load(op: Collective, seconds: float, profile: HardwareProfile) -> flo
     Inside a node the share is the profile's slowdown: concurrent kernels run at 1/(1 + slowdown) of
     their speed. A collective limited by the network moves the same bytes through the GPU's memory
     and multiprocessors in more time, so its share is smaller in proportion. Copy engines use no
-    multiprocessors and little memory bandwidth: 0.
+    multiprocessors and little memory bandwidth: 0. A dispatcher's kernels hold multiprocessors.
     """
     if op.kind is CollectiveKind.COPY:
         return 0.0
+    if isinstance(op, TokenExchange):
+        return device_share(profile.dispatch_kernels(op.dispatcher), profile.gpu.num_sms.value)
     slowdown = profile.overlap.slowdown.value
     if op.group.inside_one_node or profile.intra_node is None:
         return slowdown

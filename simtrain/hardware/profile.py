@@ -18,6 +18,7 @@ from simtrain.base.entry import (
 from simtrain.hardware.algorithms import Collectives
 from simtrain.hardware.cluster import Cluster
 from simtrain.hardware.contradictions import check_contradictions
+from simtrain.hardware.dispatchers import Dispatchers, DispatchKernels
 from simtrain.hardware.kernels import MemoryBound
 from simtrain.hardware.links import InterNode, IntraNode
 from simtrain.units import (
@@ -251,6 +252,7 @@ class HardwareProfile(Strict):
     intra_node: IntraNode | None = None
     inter_node: InterNode | None = None
     collectives: Collectives | None = None
+    dispatchers: Dispatchers | None = None
     running_costs: RunningCosts | None = None
     uncertainty: Entry[Positive] | None = None
     _host_speed: float = PrivateAttr(default=1.0)
@@ -293,6 +295,17 @@ class HardwareProfile(Strict):
             return self.gpu.peak_flops.value
         rates = self.product_rates(dtype)
         return rates.peak_flops.value if isinstance(rates, DtypeGemm) else None
+
+    @property
+    def dispatcher_names(self) -> tuple[str, ...]:
+        """Names of dispatchers of experts' tokens that have an entry."""
+        return tuple(name for name, entry in self.dispatchers or () if entry is not None)
+
+    def dispatch_kernels(self, name: str) -> DispatchKernels:
+        """Entry of a dispatcher; call only for one that a scenario is checked against."""
+        entry: DispatchKernels | None = getattr(self.dispatchers, name, None)
+        assert entry is not None, "a scenario is checked against its profile before"
+        return entry
 
     @property
     def adapter_share_bytes_per_s(self) -> float:

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from simtrain.base.strict_yaml import data_of, input_error
 from simtrain.errors import InputError, Problem, wrong_type
 from simtrain.scenario.combination_rules import NO_FUSED_ATTENTION, NO_HOST_LINK
+from simtrain.scenario.expert_rules import dispatcher_rule
 from simtrain.scenario.precision_rules import products_rule
 from simtrain.scenario.remedies import problem_of
 from simtrain.scenario.rules import RULES, size_rule
@@ -25,6 +26,7 @@ EVERY_RULE = (
     NO_HOST_LINK,
     NO_FUSED_ATTENTION,
     products_rule(()),
+    dispatcher_rule(()),
     userbuffer_node_rule(1),
 )
 """The rules of the framework and, for any cluster, those of clusters."""
@@ -127,16 +129,19 @@ def check_cluster(
     has_host_link: bool,
     has_fused_attention: bool,
     product_types: Collection[str],
+    dispatchers: Collection[str],
 ) -> None:
     """Refuse a scenario that the cluster cannot run, or whose timings its profile lacks.
 
     NVLink connects `nvlink_gpus` GPUs. `has_host_link` and `has_fused_attention` say whether the
-    profile has these sections; `product_types` are the data types of its matrix products.
+    profile has these sections; `product_types` are the data types of its matrix products, and
+    `dispatchers` have an entry.
 
     Raises:
         InputError: one problem per broken rule, with the nearest legal values that fit.
     """
     rules = [size_rule(gpus_per_node, num_nodes), products_rule(product_types)]
+    rules.append(dispatcher_rule(dispatchers))
     rules.append(userbuffer_node_rule(nvlink_gpus))
     rules += [] if has_host_link else [NO_HOST_LINK]
     rules += [] if has_fused_attention else [NO_FUSED_ATTENTION]

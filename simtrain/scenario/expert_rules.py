@@ -8,12 +8,13 @@ simulated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from math import gcd
 from operator import attrgetter
 
 from simtrain.base.strict_yaml import as_scalar
 from simtrain.scenario.data_parallel_rules import sharding_ranks
+from simtrain.scenario.dispatchers import DEFAULT, DISPATCHERS, Dispatcher
 from simtrain.scenario.experts import Experts
 from simtrain.scenario.nearest import divisors, near_divisors, near_multiples
 from simtrain.scenario.schema import Scenario
@@ -39,6 +40,15 @@ def _if_experts(is_broken: Callable[[Scenario, Experts], object]) -> Callable[[S
     )
 
 
+def _dispatcher(scenario: Scenario) -> Dispatcher:
+    return DISPATCHERS[scenario.parallelism.expert_dispatch]
+
+
+def _names(has_trait: Callable[[Dispatcher], bool]) -> list[str]:
+    """Return the names of the dispatchers with a trait."""
+    return [name for name, dispatcher in DISPATCHERS.items() if has_trait(dispatcher)]
+
+
 def _has_experts(scenario: Scenario) -> bool:
     return scenario.model.experts is not None
 
@@ -51,7 +61,7 @@ def _has_experts(scenario: Scenario) -> bool:
     example="parallelism: {expert: 2}",
 )
 def _expert_parallelism_needs_experts(scenario: Scenario) -> Violation | None:
-    defaults = {"expert": 1, "expert_tensor": None, "expert_dispatch": "all_to_all"}
+    defaults = {"expert": 1, "expert_tensor": None, "expert_dispatch": DEFAULT.name}
     changed = {
         f"parallelism.{name}": default
         for name, default in defaults.items()
@@ -363,12 +373,19 @@ EXPERT_RULES += [
             "parallelism: {data: 4, expert: 4}"
         ),
     ),
-    rule_for_one_of(
+    rule_against(
         "E482",
         "Megatron-LM drops and pads tokens only with the all-to-all dispatcher "
         "(transformer_config.py)",
-        {"parallelism.expert_dispatch": ["all_to_all"], "model.experts.capacity_factor": [None]},
-        _has_experts,
+        {
+            "parallelism.expert_dispatch": _names(lambda dispatcher: dispatcher.has_capacity),
+            "model.experts.capacity_factor": [None],
+        },
+        _if_experts(
+            lambda scenario, experts: (
+                experts.capacity_factor is not None and not _dispatcher(scenario).has_capacity
+            )
+        ),
         what="capacity_factor is set with a dispatch that never drops tokens.",
         fix=(
             "Set parallelism.expert_dispatch to all_to_all, or remove "
@@ -474,18 +491,21 @@ EXPERT_RULES += [
         "E489",
         "the shared expert overlaps with the all-to-alls of the routed experts "
         "(transformer_config.py)",
-        {"overlap.shared_expert": [False], "parallelism.expert_dispatch": ["all_to_all"]},
+        {
+            "overlap.shared_expert": [False],
+            "parallelism.expert_dispatch": _names(lambda other: other.overlaps_compute),
+        },
         lambda scenario: (
             scenario.overlap.shared_expert
             and (
                 scenario.model.experts is None
                 or not scenario.model.experts.shared_ffn_hidden_size
-                or scenario.parallelism.expert_dispatch != "all_to_all"
+                or not _dispatcher(scenario).overlaps_compute
             )
         ),
-        "overlap.shared_expert is true, but the model has no shared expert or the dispatch is not "
-        "all_to_all",
-        what="A shared expert overlaps with all-to-alls, but one of the two does not exist.",
+        "overlap.shared_expert is true, but the model has no shared expert, or none overlaps with "
+        "{scenario.parallelism.expert_dispatch}",
+        what="A shared expert overlaps with the dispatch of tokens, but one of them does not.",
         fix=(
             "Remove overlap.shared_expert, or set model.experts.shared_ffn_hidden_size and "
             "parallelism.expert_dispatch: all_to_all."
@@ -496,4 +516,100 @@ EXPERT_RULES += [
             "overlap: {shared_expert: true}"
         ),
     ),
+    rule_against(
+        "E494",
+        "scales of blocks travel with their tokens, which only kernels that move rows can do",
+        {
+            "precision.fp8_dispatch": [False],
+            "parallelism.expert_dispatch": _names(lambda dispatcher: dispatcher.carries_fp8),
+            "precision.fp8_recipe": ["blockwise", "mxfp8"],
+            "precision.compute": ["fp8"],
+        },
+        lambda scenario: (
+            scenario.precision.fp8_dispatch
+            and (
+                scenario.model.experts is None
+                or scenario.precision.compute != "fp8"
+                or scenario.precision.fp8_recipe not in ("blockwise", "mxfp8")
+                or not _dispatcher(scenario).carries_fp8
+            )
+        ),
+        "precision.fp8_dispatch is true with expert_dispatch "
+        "{scenario.parallelism.expert_dispatch}, compute {scenario.precision.compute} and "
+        "fp8_recipe {scenario.precision.fp8_recipe}",
+        what="Tokens cannot travel in fp8.",
+        fix=(
+            "Set precision.fp8_dispatch to false; or compute to fp8, fp8_recipe to blockwise or "
+            "mxfp8, and expert_dispatch to deepep or hybridep."
+        ),
+        example=(
+            "model: {biases: false, hidden_dropout: 0, attention_dropout: 0, "
+            "experts: {num: 8, top_k: 2, ffn_hidden_size: 4096}}\n"
+            "parallelism: {data: 4, expert: 4, expert_dispatch: deepep}\n"
+            "precision: {fp8_dispatch: true}"
+        ),
+    ),
+    rule_against(
+        "E496",
+        "its kernels exchange tokens between ranks (Megatron-LM: the flex dispatcher needs "
+        "TP x EP > 1)",
+        {
+            "parallelism.expert_dispatch": _names(lambda dispatcher: not dispatcher.needs_entry),
+            "parallelism.expert": [],
+        },
+        _if_experts(
+            lambda scenario, _: (
+                _dispatcher(scenario).needs_entry
+                and scenario.parallelism.expert * scenario.parallelism.ranks_of_expert == 1
+            )
+        ),
+        "parallelism.expert_dispatch is {scenario.parallelism.expert_dispatch}, but one rank holds "
+        "all experts",
+        what="Kernels that exchange tokens are chosen, but one rank holds all experts.",
+        fix="Remove parallelism.expert_dispatch, or set parallelism.expert.",
+        example=(
+            "model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4096}}\n"
+            "parallelism: {data: 4, expert_dispatch: deepep}"
+        ),
+    ),
 ]
+
+
+def dispatcher_rule(entries: Collection[str]) -> Rule:
+    """Return the rule that the cluster's profile has what the time of the dispatch needs.
+
+    Args:
+        entries: dispatchers with an entry in the profile's section `dispatchers`.
+    """
+
+    def check(scenario: Scenario) -> Violation | None:
+        """Return the violation of a dispatcher without an entry."""
+        name = scenario.parallelism.expert_dispatch
+        if (
+            scenario.model.experts is None
+            or name in entries
+            or not _dispatcher(scenario).needs_entry
+        ):
+            return None
+        others = _names(lambda other: not other.needs_entry or other.name in entries)
+        return Violation(
+            f"parallelism.expert_dispatch is {name}, but the profile of {scenario.cluster} has no "
+            f"entry dispatchers.{name}",
+            {"parallelism.expert_dispatch": others, "cluster": []},
+        )
+
+    return Rule(
+        "E392",
+        "the time of an exchange follows from the bandwidths that the dispatcher's kernels reach",
+        check,
+        what="The profile of the cluster has no entry for this dispatcher.",
+        fix=(
+            "Set parallelism.expert_dispatch to all_to_all, choose another cluster, or add the "
+            "entry to the profile."
+        ),
+        example=(
+            "model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4096}}\n"
+            "parallelism: {data: 4, expert: 4, expert_dispatch: deepep}\n"
+            "cluster: a100_sxm4_80gb"
+        ),
+    )

@@ -7,7 +7,7 @@ delay_wgrad_compute.
 from __future__ import annotations
 
 from collections.abc import Iterator
-
+from simtrain.scenario.dispatchers import DISPATCHERS
 from simtrain.scenario.nearest import near_divisors
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.violation import LEFT_OUT, rule_against
@@ -15,6 +15,7 @@ from simtrain.schedules.registry import NAMED, default_name
 
 _MERGING = [name for name, family in NAMED.items() if family.can_merge]
 _EXPERTS = "experts: {num: 8, top_k: 2, ffn_hidden_size: 4096}"
+_OVERLAPPING = [name for name, other in DISPATCHERS.items() if other.overlaps_compute]
 _TOY = f"model: {{biases: false, {_EXPERTS}}}\nparallelism: {{data: 4, expert: 4}}\n"
 
 
@@ -28,7 +29,7 @@ def _cannot_merge(scenario: Scenario) -> bool:
 
 def _without_exchanges(scenario: Scenario) -> bool:
     split = scenario.parallelism
-    has_exchanges = split.expert > 1 and split.expert_dispatch == "all_to_all"
+    has_exchanges = split.expert > 1 and DISPATCHERS[split.expert_dispatch].overlaps_compute
     return scenario.overlap.merged_passes and not (
         scenario.model.experts and has_exchanges and not scenario.overlap.shared_expert
     )
@@ -81,19 +82,19 @@ MERGED_PASS_RULES = [
     ),
     rule_against(
         "E432",
-        "merged passes hide the all-to-alls of experts, which no shared expert may hide already",
+        "merged passes hide the exchanges of tokens, which no shared expert may hide already",
         {
             "overlap.merged_passes": [False],
             "overlap.shared_expert": [False],
-            "parallelism.expert_dispatch": ["all_to_all"],
+            "parallelism.expert_dispatch": _OVERLAPPING,
         },
         _without_exchanges,
-        "overlap.merged_passes is true, but the ranks exchange no tokens by exposed all-to-alls",
+        "overlap.merged_passes is true, but the ranks exchange no tokens that it could hide",
         ("overlap.merged_passes",),
-        what="Passes are to be merged, but the model has no exposed all-to-alls of experts.",
+        what="Passes are to be merged, but there is no exposed exchange of tokens with experts.",
         fix=(
             "Remove overlap.merged_passes, or use experts with parallelism.expert above 1, "
-            "parallelism.expert_dispatch all_to_all and overlap.shared_expert false."
+            "another parallelism.expert_dispatch than all_gather, and overlap.shared_expert false."
         ),
         example="overlap: {merged_passes: true}",
     ),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field
 
 from simtrain.base.mesh import AXES, Axis, Domains, Mesh
+from simtrain.scenario.dispatchers import DEFAULT, DISPATCHERS
 from simtrain.scenario.other_names import names_within
 from simtrain.scenario.pipeline_layout import (
     EXAMPLE,
@@ -19,7 +20,10 @@ from simtrain.scenario.pipeline_layout import (
 from simtrain.scenario.section import Count, Section
 
 ContextCommunication = Literal["p2p", "all_gather", "a2a", "a2a+p2p"]
-ExpertDispatch = Literal["all_to_all", "all_gather"]
+if TYPE_CHECKING:
+    ExpertDispatch: TypeAlias = str
+else:
+    ExpertDispatch = Literal[tuple(DISPATCHERS)]  # so that errors list the names
 RankOrder = Literal["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"]
 _AXES_IN_ORDER: dict[RankOrder, tuple[Axis, ...]] = {
     "tp-cp-ep-dp-pp": AXES,
@@ -63,8 +67,8 @@ class Parallelism(Section):
         default.
     expert_tensor: ranks that shard the weights of each expert (--expert-tensor-parallel-size);
         equal to `tensor` by default.
-    expert_dispatch: how tokens reach their experts. all_to_all (default) sends each token to the
-        ranks of its experts; all_gather sends all tokens to every rank.
+    expert_dispatch: how tokens reach their experts and come back (--moe-token-dispatcher-type); by
+        default all_to_all. DISPATCHERS.
 
     Experts use a second mesh over the ranks of a pipeline stage (tensor x context x data), as in
     Megatron-LM: expert_tensor x expert ranks hold all experts, and the remaining factor is
@@ -92,7 +96,7 @@ class Parallelism(Section):
     )
     expert: Count = Field(default=1, examples=[8])
     expert_tensor: Count | None = Field(default=None, examples=[1])
-    expert_dispatch: ExpertDispatch = Field(default="all_to_all", examples=["all_gather"])
+    expert_dispatch: ExpertDispatch = Field(default=DEFAULT.name, examples=["deepep"])
 
     @property
     def ranks_of_expert(self) -> int:
@@ -137,6 +141,11 @@ def _mesh(
     node, *wider = (domains,) if isinstance(domains, int) else domains
     axes = _AXES_IN_ORDER[order]
     return Mesh(tensor, context, 1, data, pipeline, node, tuple(wider), axes)
+
+
+_SUMMARIES = "; ".join(f"{name} {other.summary}" for name, other in DISPATCHERS.items())
+# Each dispatcher describes itself, in its own file.
+Parallelism.__doc__ = (Parallelism.__doc__ or "").replace("DISPATCHERS", _SUMMARIES)
 
 
 class Placement(Section):

@@ -36,6 +36,9 @@ class Precision(Section):
     fp8_parameters: true gathers the weights of fp8 products in fp8 (--fp8-param-gather; torchao's
         enable_fsdp_float8_all_gather); false by default. Megatron-LM then stores the weights in
         fp8, torchtitan in fp32.
+    fp8_dispatch: true sends tokens to experts, and gradients of their outputs, in fp8 with a scale
+        for each block (DeepSeek-V3); what comes back stays bf16. Megatron-LM always sends bf16;
+        false by default.
     gradients: dtype in which gradients are accumulated and reduced; fp32 by default.
     exp_avg, exp_avg_sq: dtype of this moment of Adam (--exp-avg-dtype, --exp-avg-sq-dtype); fp32 by
         default.
@@ -47,6 +50,7 @@ class Precision(Section):
     tf32: bool = Field(default=False, examples=["true"])
     fp8_recipe: Fp8RecipeName = Field(default="delayed", examples=["tensorwise"])
     fp8_parameters: bool = Field(default=False, examples=["true"])
+    fp8_dispatch: bool = Field(default=False, examples=["true"])
     gradients: Literal["fp32", "bf16", "fp16"] = Field(default="fp32", examples=["fp32"])
     exp_avg: Literal["fp32", "bf16"] = Field(default="fp32", examples=["bf16"])
     exp_avg_sq: Literal["fp32", "bf16"] = Field(default="fp32", examples=["bf16"])

@@ -147,6 +147,7 @@ def checked_profile(scenario: Scenario, profile: HardwareProfile | None = None) 
         has_host_link=profile.host_link is not None,
         has_fused_attention=profile.fused_attention is not None,
         product_types=profile.product_types,
+        dispatchers=profile.dispatcher_names,
     )
     return profile
 

@@ -317,4 +317,5 @@ def _expert_mlp(scenario: Scenario, section: Experts) -> ExpertMlp:
         ),
         scenario.parallelism.expert_dispatch,
         scenario.overlap.shared_expert,
+        scenario.precision.fp8_dispatch,
     )

@@ -124,9 +124,14 @@ def issue_order(
 
 
 def is_expert_exchange(op: Op) -> bool:
-    """Return whether an op moves tokens to their experts, or back."""
+    """Return whether an op moves tokens to their experts, or back.
+
+    An exchange of counts, which the host reads, is part of the stretch before.
+    """
     work = op.work
     if not isinstance(work, Collective) or work.kind is not CollectiveKind.ALL_TO_ALL:
+        return False
+    if op.informs_host:
         return False
     return "ep" in work.group.axes
 

@@ -70,6 +70,9 @@ class Op:
         is_extra: an all-gather that Table 2 does not count: of sequence parallelism in the backward
             pass (paper, Section 4.2.2), or of distributed inputs (Section 5).
         stream_group: for a kernel on the stream of a group's collectives, that group.
+        informs_host: the host reads its result.
+        needs_host: the host launches it only after the last op before it that informs the host has
+            ended.
     """
 
     name: str
@@ -82,6 +85,8 @@ class Op:
     buffer_bytes: int = 0
     is_extra: bool = False
     stream_group: Group | None = None
+    informs_host: bool = False
+    needs_host: bool = False
 
     def working_bytes(self, own_bytes: int) -> int:
         """Bytes that exist while it runs, besides saved tensors; it saves or frees `own_bytes`."""

@@ -319,6 +319,21 @@ class Collective:
     group: Group
 
 
+@dataclass(frozen=True, slots=True)
+class TokenExchange(Collective):
+    """An exchange of tokens by a dispatcher's own kernels; its kind is an all-to-all.
+
+    Args:
+        dispatcher: name of the dispatcher (`simtrain.scenario.dispatchers`).
+        node_bytes: bytes that each rank receives over NVLink, its own tokens included.
+        network_bytes: bytes that each rank sends to nodes, its own node included.
+    """
+
+    dispatcher: str
+    node_bytes: int
+    network_bytes: int
+
+
 class HostResource(StrEnum):
     """The resource that limits work on the host."""
 

@@ -83,6 +83,10 @@ MAPPED_EXAMPLES = {
     "expert_tensor_parallel_size": f"{EXPERTS} --tensor-model-parallel-size 2 "
     "--sequence-parallel --expert-tensor-parallel-size 1",
     "moe_token_dispatcher_type": f"{EXPERTS} --moe-token-dispatcher-type alltoall",
+    "moe_flex_dispatcher_backend": f"{EXPERTS} --expert-model-parallel-size 4 "
+    "--moe-token-dispatcher-type flex --moe-flex-dispatcher-backend hybridep",
+    "moe_enable_deepep": f"{EXPERTS} --expert-model-parallel-size 4 "
+    "--moe-token-dispatcher-type flex --moe-enable-deepep",
     "moe_shared_expert_overlap": f"{EXPERTS} --moe-token-dispatcher-type alltoall "
     "--moe-shared-expert-intermediate-size 512 --moe-shared-expert-overlap",
     "overlap_moe_expert_parallel_comm": f"{EXPERTS} --moe-token-dispatcher-type alltoall "

@@ -9,6 +9,7 @@ from simtrain import models
 from simtrain.errors import InputError
 from simtrain.importing.hugging_face.mapping import import_hugging_face
 from simtrain.importing.layer_patterns import dense_and_frequency
+from simtrain.importing.megatron.export import megatron_script
 from simtrain.importing.megatron.mapping import import_megatron
 from simtrain.importing.torchtitan.mapping import import_torchtitan
 from simtrain.scenario import load_scenario
@@ -173,11 +174,38 @@ def test_capacity_is_set_if_every_expert_is_full(
 
 
 def test_arguments_of_experts_that_are_not_modelled_are_noted_only_with_experts() -> None:
-    arguments = "--moe-z-loss-coeff 1e-3 --moe-router-dtype fp64 --moe-enable-deepep"
+    arguments = "--moe-z-loss-coeff 1e-3 --moe-router-dtype fp64 --moe-deepep-num-sms 24"
     assert text_of(f"{BASE} {arguments}") == text_of(BASE)
     text = text_of(f"{BASE} {EXPERTS} {arguments}")
-    for name in ("moe-z-loss-coeff", "moe-router-dtype", "moe-enable-deepep"):
+    for name in ("moe-z-loss-coeff", "moe-router-dtype", "moe-deepep-num-sms"):
         assert f"# - --{name}" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        ("--moe-token-dispatcher-type allgather", "all_gather"),
+        ("--moe-token-dispatcher-type alltoall_seq", "all_to_all"),
+        ("--moe-token-dispatcher-type flex", "deepep"),
+        ("--moe-token-dispatcher-type flex --moe-enable-deepep", "deepep"),
+        ("--moe-token-dispatcher-type flex --moe-flex-dispatcher-backend hybridep", "hybridep"),
+        ("--moe-token-dispatcher-type alltoall --moe-flex-dispatcher-backend deepep", "all_to_all"),
+    ],
+)
+def test_the_dispatcher_and_its_backend_are_imported_and_exported(
+    arguments: str, name: str
+) -> None:
+    source = f"{BASE} {EXPERTS} --expert-model-parallel-size 4 {arguments}"
+    scenario, _ = import_megatron(source)
+    assert scenario.parallelism.expert_dispatch == name
+    again, _ = import_megatron(written("again.sh", megatron_script(scenario)))
+    assert again.parallelism.expert_dispatch == name
+
+
+def test_deepep_needs_the_flexible_dispatcher() -> None:
+    source = f"{BASE} {EXPERTS} --moe-token-dispatcher-type alltoall --moe-enable-deepep"
+    with pytest.raises(InputError, match=r"E872.*needs --moe-token-dispatcher-type flex"):
+        import_megatron(source)
 
 
 # ----------------------------------------------------------------------------------- Hugging Face
@@ -352,6 +380,12 @@ def test_a_job_of_torchtitan_with_experts() -> None:
     hybrid = JOB.replace("data_parallel_shard_degree = 8", shards)
     memory = import_torchtitan(written("job.toml", hybrid))[0].memory
     assert (memory.zero_stage, memory.shard_over) == (3, 4)
+    backend = JOB.replace(
+        "[parallelism]", '[parallelism]\nexpert_parallel_comm_backend = "hybridep"'
+    )
+    assert split.expert_dispatch == "all_to_all"
+    dispatch = import_torchtitan(written("job.toml", backend))[0].parallelism.expert_dispatch
+    assert dispatch == "hybridep"
     whole = import_torchtitan(written("job.toml", JOB.replace("degree = 4", "degree = 1")))[0]
     assert (whole.parallelism.expert, whole.memory.zero_stage) == (1, 3)
 

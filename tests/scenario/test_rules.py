@@ -18,6 +18,7 @@ from simtrain.scenario import (
     load_scenario,
 )
 from simtrain.scenario.combination_rules import NO_FUSED_ATTENTION, NO_HOST_LINK
+from simtrain.scenario.expert_rules import dispatcher_rule
 from simtrain.scenario.precision_rules import products_rule
 from simtrain.scenario.remedies import broken_codes, changed, suggest, suggest_together
 from simtrain.scenario.rules import size_rule
@@ -236,7 +237,13 @@ def test_suggestions_are_either_all_legal_or_all_illegal(data: Mapping[str, Any]
 def test_codes_are_unique_and_every_rule_has_a_reason() -> None:
     codes = [rule.code for rule in RULES]
     assert codes == sorted(codes)
-    of_clusters = (size_rule(8, 1), NO_HOST_LINK, NO_FUSED_ATTENTION, products_rule(()))
+    of_clusters = (
+        size_rule(8, 1),
+        NO_HOST_LINK,
+        NO_FUSED_ATTENTION,
+        products_rule(()),
+        dispatcher_rule(()),
+    )
     every_rule = (*RULES, *of_clusters, userbuffer_node_rule(8))
     assert len({rule.code for rule in every_rule}) == len(every_rule)
     assert all(rule.reason for rule in every_rule)
@@ -377,6 +384,7 @@ HAS_ALL: dict[str, Any] = {
     "has_host_link": True,
     "has_fused_attention": True,
     "product_types": ("bf16",),
+    "dispatchers": (),
 }
 
 

@@ -84,6 +84,7 @@ def test_a_minimal_scenario_is_ten_lines_and_gets_the_documented_defaults() -> N
         "exp_avg": "fp32",
         "exp_avg_sq": "fp32",
         "main_parameters": "fp32",
+        "fp8_dispatch": False,
     }
     assert scenario.overlap.model_dump() == {
         "tensor_parallel": None,

@@ -165,6 +165,8 @@ BAD: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ("E489", {}, {}, {"overlap": {"shared_expert": True}}),
     ("E492", {"router_bias": True}, {}, {}),
     ("E493", {"router_groups": 3, "router_group_top_k": 1}, {}, {}),
+    ("E494", {}, {"expert_dispatch": "deepep"}, {"precision": {"fp8_dispatch": True}}),
+    ("E496", {}, {"expert": 1, "expert_dispatch": "deepep"}, {}),
 ]
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from simtrain.importing.megatron.without_effect import WITHOUT_EFFECT
 from simtrain.importing.settings import Effect
 from simtrain.importing.table import Table, Word, as_they_are
+from simtrain.scenario.dispatchers import DISPATCHERS
+from simtrain.scenario.dispatchers.all_to_all import AllToAll
 
 _CONTEXT_COMMUNICATION = {
     "p2p": "p2p",
@@ -20,11 +22,12 @@ _CONTEXT_COMMUNICATION = {
 }
 """The values of --cp-comm-type; Transformer Engine writes all_gather, and --help allgather."""
 
-_DISPATCH = {
-    "allgather": "all_gather",
-    "alltoall": "all_to_all",
-    "flex": "all_to_all",
-    "alltoall_seq": "all_to_all",
+_DISPATCH = {"alltoall_seq": AllToAll.name} | {
+    dispatcher.megatron[0]: name for name, dispatcher in reversed(DISPATCHERS.items())
+}
+"""Types of dispatchers; the first of several of a type is its default backend."""
+_FLEX_BACKENDS = {
+    backend: name for name, dispatcher in DISPATCHERS.items() if (backend := dispatcher.megatron[1])
 }
 _ZERO_STAGES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 """The sharding strategies of Megatron-FSDP, with the ZeRO stages that shard the same states."""
@@ -127,6 +130,10 @@ MAPPED: dict[str, Word] = {
     "expert_model_parallel_size": Word("parallelism.expert", default=0),
     "expert_tensor_parallel_size": Word("parallelism.expert_tensor", default=0),
     "moe_token_dispatcher_type": Word("parallelism.expert_dispatch", "allgather", _DISPATCH),
+    "moe_flex_dispatcher_backend": Word(
+        "parallelism.expert_dispatch", next(iter(_FLEX_BACKENDS)), _FLEX_BACKENDS
+    ),
+    "moe_enable_deepep": Word("parallelism.expert_dispatch", default=False),
     "moe_shared_expert_overlap": Word("overlap.shared_expert", default=False),
     "overlap_moe_expert_parallel_comm": Word("overlap.merged_passes", default=False),
     "delay_wgrad_compute": Word("overlap.delayed_weight_gradients", default=False),
@@ -212,13 +219,11 @@ NOT_MODELLED: dict[str, Effect] = {
     "moe_router_pre_softmax": Effect("a softmax over all experts instead of the chosen ones"),
     "moe_z_loss_coeff": Effect("one more loss: kernels over one number per token and expert"),
     "moe_input_jitter_eps": Effect("one more kernel, which multiplies the router's input by noise"),
-    "moe_enable_deepep": Effect(
-        "DeepEP's all-to-alls, which send a token only once to each node: faster",
-        details="moe_deepep_num_sms",
+    "moe_deepep_num_sms": Effect(
+        "another number of multiprocessors for DeepEP, and another bandwidth", ("20",)
     ),
-    "moe_flex_dispatcher_backend": Effect(
-        "other kernels for the all-to-alls: faster",
-        details="moe_hybridep_num_sms",
+    "moe_hybridep_num_sms": Effect(
+        "another number of multiprocessors for HybridEP, and another bandwidth", ("16",)
     ),
     "overlap_dispatch_backward_with_experts_wgrad": Effect(
         "weight gradients of experts hide an all-to-all: faster"

@@ -6,6 +6,8 @@ import ast
 
 from simtrain.importing.layer_patterns import dense_and_frequency
 from simtrain.importing.megatron.draft import MegatronDraft, wrong
+from simtrain.scenario.dispatchers import DISPATCHERS
+from simtrain.scenario.dispatchers.deepep import DeepEP
 
 _FUSIONS = ("moe_grouped_gemm", "moe_permute_fusion", "moe_router_fusion")
 
@@ -102,7 +104,7 @@ def set_expert_parallelism(draft: MegatronDraft) -> None:
         # arguments.py refuses this; Megatron-FSDP shards experts over their own replicas.
         fsdp = draft.settings["use_torch_fsdp2"]
         raise wrong(fsdp, "cannot be combined with expert parallelism")
-    draft.fill("moe_token_dispatcher_type")
+    _set_dispatcher(draft)
     _set_router(draft)
     draft.copy("moe_shared_expert_overlap")
     missing = [name for name in _FUSIONS if not draft.flag(name)]
@@ -110,6 +112,19 @@ def set_expert_parallelism(draft: MegatronDraft) -> None:
         words = ", ".join(f"--{name.replace('_', '-')}" for name in missing)
         text = "more and smaller kernels for permutation, experts and router"
         draft.note(f"no {words}", f"{text}: slower")
+
+
+def _set_dispatcher(draft: MegatronDraft) -> None:
+    """Set the dispatcher; only the type flex has backends (transformer_config.py)."""
+    names = "moe_token_dispatcher_type", "moe_flex_dispatcher_backend", "moe_enable_deepep"
+    default = draft.choice(names[0])
+    if DISPATCHERS[default].megatron[1] is None:
+        draft.fill(names[0])
+        if draft.flag(names[2]):
+            raise wrong(draft.settings[names[2]], "needs --moe-token-dispatcher-type flex")
+        return
+    name = DeepEP.name if draft.flag(names[2]) else draft.choice(names[1])
+    draft.set("parallelism.expert_dispatch", name, *names)
 
 
 def _set_router(draft: MegatronDraft) -> None:

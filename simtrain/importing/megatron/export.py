@@ -12,6 +12,7 @@ from simtrain.importing.megatron.arguments import MAPPED
 from simtrain.importing.megatron.mapping import import_megatron
 from simtrain.importing.megatron.recompute import MODULE_NAMES
 from simtrain.scenario import Scenario
+from simtrain.scenario.dispatchers import DISPATCHERS
 
 _FEWEST_PADDING = 128
 _TO_RUN = "--tokenizer-type NullTokenizer --mock-data --train-iters 20 --lr 1.0e-4"
@@ -144,7 +145,10 @@ def _experts(scenario: Scenario) -> Iterator[str]:
     if experts.router_groups:
         yield f"--moe-router-num-groups {experts.router_groups}"
         yield f"--moe-router-group-topk {experts.router_group_top_k}"
-    yield _word("moe_token_dispatcher_type", split.expert_dispatch)
+    kind, backend = DISPATCHERS[split.expert_dispatch].megatron
+    yield f"--moe-token-dispatcher-type {kind}"
+    if backend:
+        yield f"--moe-flex-dispatcher-backend {backend}"
     yield f"--expert-model-parallel-size {split.expert}" if split.expert > 1 else ""
     if split.expert_tensor is not None:
         yield f"--expert-tensor-parallel-size {split.expert_tensor}"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from simtrain.importing.settings import Effect
 from simtrain.importing.table import Table, Word, as_they_are
+from simtrain.scenario.dispatchers import DEFAULT, DISPATCHERS
 from simtrain.schedules import NAMED, default_name
 
 MODELS = {
@@ -34,6 +35,9 @@ FILE_SCHEDULES = {
 }
 """For other schedules that a job with a schedule's file may name, one with as many chunks."""
 
+_COMM_BACKENDS = {
+    dispatcher.torchtitan: name for name, dispatcher in DISPATCHERS.items() if dispatcher.torchtitan
+}
 _ROTATE_METHODS = {"allgather": "all_gather", "alltoall": "p2p"}
 """Our names of the rotate methods; alltoall passes keys and values to the next rank."""
 
@@ -68,6 +72,9 @@ MAPPED: dict[str, Word] = {
     "parallelism.module_fqns_per_model_part": Word("parallelism.layout", []),
     "parallelism.expert_parallel_degree": Word("parallelism.expert", 1),
     "parallelism.expert_tensor_parallel_degree": Word("parallelism.expert_tensor", 1),
+    "parallelism.expert_parallel_comm_backend": Word(
+        "parallelism.expert_dispatch", DEFAULT.torchtitan, _COMM_BACKENDS
+    ),
     "parallelism.context_parallel_degree": Word("parallelism.context", 1),
     "parallelism.context_parallel_rotate_method": Word(
         "parallelism.context_communication", "allgather", _ROTATE_METHODS

@@ -188,6 +188,8 @@ class _Mapping(JobDraft):
         ranks = self.count(keys[0])
         if "experts" in self.data["model"]:
             self.fill(*keys[: 2 if ranks > 1 else 1])
+        if "experts" in self.data["model"] and ranks > 1:
+            self.copy("parallelism.expert_parallel_comm_backend")
 
     def _chunks(self, key: str) -> int:
         """Return the chunks per rank; the default of torchtitan is 2."""

@@ -1,8 +1,9 @@
 """Makes the ops of a pass tasks on streams, simulates them, and breaks down the time.
 
-There are five streams: the host, which launches kernels and runs ahead of the GPU; compute; and
-three for data-parallel collectives, collectives between equal shards, and other collectives. A
-kernel starts when it is launched, its stream is free, and the tasks that it waits for have ended.
+There are five streams: the host, which launches kernels and runs ahead of the GPU, until it has to
+read a result, such as the counts of tokens for experts; compute; and three for data-parallel
+collectives, collectives between equal shards, and other collectives. A kernel starts when it is
+launched, its stream is free, and the tasks that it waits for have ended.
 Concurrent kernels and collectives share the GPU: its multiprocessors, memory bandwidth and power.
 Merged passes share all five streams.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -149,14 +150,29 @@ def _of_ops(record: RankRecord, value: Callable[[Work], float]) -> Floats:
 
 
 @functools.lru_cache(maxsize=4096)
-def _arrays(segment: Segment) -> tuple[Ints, Ints, Ints]:
-    """Return stream and phase of each op, and pairs of an op and a collective that it waits for."""
+def _arrays(segment: Segment) -> tuple[Ints, Ints, Ints, Ints]:
+    """Return stream and phase of each op, and what ops and launches wait for.
+
+    The third array has pairs of an op and a collective that it waits for; the fourth, pairs of an
+    op whose launch waits and the op that the host waits for.
+    """
     waits = [(i, other) for i, others in enumerate(segment.waits) for other in others]
     return (
         np.array([stream_of(op) for op in segment.ops], np.int8),
         np.array([_KINDS.index(op.phase) for op in segment.ops], np.int8),
         np.array(waits, np.int32).reshape(-1, 2),
+        np.array([*_host_waits(segment)], np.int32).reshape(-1, 2),
     )
+
+
+def _host_waits(segment: Segment) -> Iterator[tuple[int, int]]:
+    """Yield ops that need the host, and the op whose result it reads before it launches them."""
+    informing: int | None = None
+    for place, op in enumerate(segment.ops):
+        if op.needs_host and informing is not None:
+            yield place, informing
+        if op.informs_host:
+            informing = place
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -166,6 +182,7 @@ class _Issued:
     Args:
         streams, phases: [ops], the stream of each op, and the place of its phase in `_KINDS`.
         waiting, awaited: op `waiting[i]` waits for the collective `awaited[i]`.
+        host_waits: [waits, 2], ops whose launch waits, each with the op that the host waits for.
         pass_of: [ops], 1 for ops of the backward pass that a forward pass is merged with, else 0.
     """
 
@@ -173,18 +190,21 @@ class _Issued:
     phases: Ints
     waiting: Ints
     awaited: Ints
+    host_waits: Ints
     pass_of: Ints
 
     @classmethod
     def of_pass(cls, record: PassRecord) -> _Issued:
         """Return the ops of a pass."""
         of_segments = zip(*map(_arrays, record.segments), strict=True)
-        streams, phases, waits = map(np.concatenate, of_segments)
-        num_waits = [len(_arrays(segment)[2]) for segment in record.segments]
-        waits += np.repeat(np.array(record.starts[:-1], np.int32), num_waits)[:, np.newaxis]
+        streams, phases, waits, host_waits = map(np.concatenate, of_segments)
+        for pairs, column in ((waits, 2), (host_waits, 3)):
+            num_waits = [len(_arrays(segment)[column]) for segment in record.segments]
+            pairs += np.repeat(np.array(record.starts[:-1], np.int32), num_waits)[:, np.newaxis]
         joints = np.array([*record.joints()], np.int32).reshape(-1, 2)
         waiting, awaited = np.concatenate([waits, joints]).T
-        return cls(streams, phases, waiting, awaited, np.zeros(len(streams), np.int8))
+        of_one_pass = np.zeros(len(streams), np.int8)
+        return cls(streams, phases, waiting, awaited, host_waits, of_one_pass)
 
     @classmethod
     def of_merged(cls, record: MergedRecord) -> _Issued:
@@ -213,7 +233,9 @@ class _Issued:
                 (forward.phases, backward.phases),
             )
         )
-        return cls(streams, phases, waiting, awaited, (order >= start).astype(np.int8))
+        host_waits = number[np.concatenate([forward.host_waits, start + backward.host_waits])]
+        pass_of = (order >= start).astype(np.int8)
+        return cls(streams, phases, waiting, awaited, host_waits, pass_of)
 
     @classmethod
     def of(cls, record: RankRecord) -> _Issued:
@@ -249,7 +271,7 @@ def _graph(record: RankRecord) -> tuple[TaskGraph, bool]:
     """Return the tasks of a pass, and whether a collective can overlap another op.
 
     An op waits for its launch and awaited collectives. A collective waits for the previous kernel
-    of its pass.
+    of its pass. A launch waits for an op whose result the host needs; its run-ahead ends there.
     """
     issued = _Issued.of(record)
     ops = np.arange(len(issued.streams), dtype=np.int32)
@@ -257,8 +279,15 @@ def _graph(record: RankRecord) -> tuple[TaskGraph, bool]:
     led = collectives[last_kernel[collectives] >= 0]
     rows = rows_of(
         2 * len(ops),
-        2 * np.concatenate([ops, issued.waiting, led]) + 1,
-        np.concatenate([2 * ops, 2 * np.concatenate([issued.awaited, last_kernel[led]]) + 1]),
+        np.concatenate(
+            [2 * np.concatenate([ops, issued.waiting, led]) + 1, 2 * issued.host_waits[:, 0]]
+        ),
+        np.concatenate(
+            [
+                2 * ops,
+                2 * np.concatenate([issued.awaited, last_kernel[led], issued.host_waits[:, 1]]) + 1,
+            ]
+        ),
     )
     stream_of_task, kind_of = np.zeros((2, 2 * len(ops)), np.int32)
     stream_of_task[1::2], kind_of[1::2] = issued.streams + 1, issued.phases

@@ -40,7 +40,7 @@ from simtrain.workload.ops import Op, total_flops, total_model_flops
 from simtrain.workload.optimizer import step_ops
 from simtrain.workload.record import record_pass
 from simtrain.workload.step_options import StepOptions
-from simtrain.workload.work import Collective
+from simtrain.workload.work import Collective, TokenExchange
 
 _CACHED = 8192
 """Number of passes, and of optimizer steps, whose times a machine caches."""
@@ -272,6 +272,9 @@ def _bytes_out_of_a_node(op: Op) -> float:
     """
     if not isinstance(op.work, Collective) or op.work.group.inside_one_node:
         return 0.0
+    if isinstance(op.work, TokenExchange):
+        group = op.work.group
+        return op.work.network_bytes * (1 - group.ranks_per_node / group.num_ranks)
     return wire_bytes(op.work) / op.work.group.ranks_per_node
 
 

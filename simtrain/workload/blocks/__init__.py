@@ -11,7 +11,8 @@ from simtrain.workload.blocks.exchange import (
     reduce_scatter,
     send,
 )
-from simtrain.workload.blocks.experts import ExpertMlp, experts
+from simtrain.workload.blocks.expert_mlp import ExpertMlp
+from simtrain.workload.blocks.experts import experts
 from simtrain.workload.blocks.latent_attention import latent_attention
 from simtrain.workload.blocks.linear import (
     column_linear,

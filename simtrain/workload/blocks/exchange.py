@@ -50,14 +50,22 @@ def all_reduce(tape: Tape, x: Tensor, group: Group, name: str) -> Tensor:
     return _exchange(tape, x, x.rows, group, name, CollectiveKind.ALL_REDUCE, None)
 
 
-def all_to_all(tape: Tape, x: Tensor, group: Group, name: str, rows: int | None = None) -> Tensor:
+def all_to_all(
+    tape: Tape,
+    x: Tensor,
+    group: Group,
+    name: str,
+    rows: int | None = None,
+    *,
+    needs_host: bool = False,
+) -> Tensor:
     """Record an all-to-all over a group.
 
     `rows` is the number of rows that this rank receives; by default as many as it sends. The larger
-    number determines the duration.
+    number determines the duration. `needs_host` is as in `Op`, for the forward pass.
     """
-    kind = CollectiveKind.ALL_TO_ALL
-    return _exchange(tape, x, x.rows if rows is None else rows, group, name, kind, kind)
+    kind, received = CollectiveKind.ALL_TO_ALL, x.rows if rows is None else rows
+    return _exchange(tape, x, received, group, name, kind, kind, needs_host=needs_host)
 
 
 def send(tape: Tape, x: Tensor, group: Group, name: str) -> Tensor:
@@ -74,6 +82,8 @@ def _exchange(
     name: str,
     there: CollectiveKind,
     back: CollectiveKind | None,
+    *,
+    needs_host: bool = False,
 ) -> Tensor:
     y = tape.tensor(f"{name} output", rows, x.width, x.element_bytes)
     whole_bytes = max(x.num_bytes, y.num_bytes)
@@ -81,5 +91,6 @@ def _exchange(
     if back is not None:
         phase = Phase.INPUT_GRADIENT
         backward = (collective(f"{name} gradient", back, whole_bytes, group, phase),)
-    tape.record(name, (x,), (y,), (collective(name, there, whole_bytes, group),), backward)
+    forward = collective(name, there, whole_bytes, group).replace(needs_host=needs_host)
+    tape.record(name, (x,), (y,), (forward,), backward)
     return y

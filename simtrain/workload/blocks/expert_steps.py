@@ -1,0 +1,239 @@
+"""The steps of a layer's experts that a dispatcher puts in order, as nodes of a tape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from simtrain.scenario.dispatchers import ExpertSteps, Routed
+from simtrain.workload.blocks.dispatch import cast, permute, sort_chunks, unpermute
+from simtrain.workload.blocks.exchange import all_gather, all_to_all, reduce_scatter
+from simtrain.workload.blocks.expert_mlp import ExpertMlp
+from simtrain.workload.blocks.grouped import grouped_linear, pad_rows, weighted_activation
+from simtrain.workload.blocks.overlap import Record, overlap_exchange
+from simtrain.workload.blocks.router import INDEX_BYTES, Routing
+from simtrain.workload.blocks.token_exchange import TokenPath
+from simtrain.workload.fp8 import fp8_tensors, recipe_of, recipe_or_none
+from simtrain.workload.ops import Op, Ops, Tensor, collective, elementwise
+from simtrain.workload.tape import ExpertGroups, Tape
+from simtrain.workload.work import CollectiveKind, KernelFamily
+
+MOE_ACT = "moe_act"
+"""Name of a region: the activation of routed experts."""
+Beside = Callable[..., tuple[Tensor, ...]]
+"""Records kernels that overlap an exchange, from what the previous one returned."""
+
+
+class ExpertLayer(ExpertSteps[Tensor]):
+    """Records the steps of a mixture of experts on the tape.
+
+    Args:
+        tape, mlp, groups: of the layer.
+        x, routing: the rank's tokens, and the experts of each.
+        beside: kernels that overlap the first exchange, and the second.
+    """
+
+    def __init__(
+        self,
+        tape: Tape,
+        mlp: ExpertMlp,
+        groups: ExpertGroups,
+        x: Tensor,
+        routing: Routing,
+        beside: tuple[Beside, ...] = (),
+    ) -> None:
+        self.tape, self.mlp, self.groups, self.x, self.routing = tape, mlp, groups, x, routing
+        self.has_sizes = mlp.capacity_factor is not None
+        self.load = mlp.load(x.rows, groups)
+        self.outputs_beside: tuple[Tensor, ...] = ()
+        self._path = TokenPath.of(tape.microbatch, mlp, groups, x)
+        self._beside, self._chances = [*beside], routing.probabilities
+        self._saved: tuple[Tensor, ...] = routing.saved
+        """Saved tensors that the next gradient of probabilities reads."""
+        self._map: tuple[Tensor, ...] = ()
+        self._permuted: tuple[Tensor, int] | None = None
+        """The order of the rows that were permuted last, and the number of their tokens."""
+
+    # ------------------------------------------------------------------ a copy for each expert
+
+    def permute_sent(self) -> Routed[Tensor]:
+        """Exchange the counts of tokens; copy each of the rank's tokens for each of its experts."""
+        return self._permute(
+            (self.x, self.routing.probabilities), self.mlp.sent(self.x.rows), self._token_counts()
+        )
+
+    def _token_counts(self) -> Ops:
+        """Return the ops that count tokens for the host, unless a capacity fixes the numbers."""
+        if self.has_sizes:
+            return ()
+        token_map, ranks = self.routing.token_map, self.groups.both
+        counts_bytes = INDEX_BYTES * token_map.width * ranks.num_ranks
+        if ranks.num_ranks == 1:
+            return (_informing(elementwise("token counts", token_map.num_bytes, counts_bytes)),)
+        gather = collective("token counts", CollectiveKind.ALL_GATHER, counts_bytes, ranks)
+        return (_informing(gather),)
+
+    def all_to_all(self, routed: Routed[Tensor]) -> Routed[Tensor]:
+        """Send each row to its expert's rank, probabilities separately; sort rows by expert."""
+        tape, tensor, group = self.tape, self.groups.tensor, self.groups.parallel
+        rows, waits = self.load.rows // tensor.num_ranks, not self.has_sizes
+
+        def exchange() -> Routed[Tensor]:
+            """Record both exchanges."""
+            tokens, chances = routed
+            return (
+                all_to_all(tape, tokens, group, "dispatch", rows, needs_host=waits),
+                all_to_all(tape, chances, group, "probability dispatch", rows),
+            )
+
+        tokens, chances = self._exchange(exchange, "dispatch")
+        if tensor.num_ranks > 1:
+            tokens = all_gather(tape, tokens, tensor, "expert gather")
+            chances = all_gather(tape, chances, tensor, "expert probability gather")
+        if self.load.experts > 1:
+            # Without an exchange, the host waits here ("before_finish").
+            alone = waits and group.num_ranks == 1
+            tokens, chances = sort_chunks(
+                tape, (tokens, chances), "sort by expert", needs_host=alone
+            )
+        return tokens, chances
+
+    def all_to_all_back(self, y: Tensor) -> Tensor:
+        """Sort rows by rank and send them back."""
+        tape, tensor, group = self.tape, self.groups.tensor, self.groups.parallel
+        if self.load.experts > 1:
+            (y,) = sort_chunks(tape, (y,), "sort by rank")
+        if tensor.num_ranks > 1:
+            size = y.element_bytes
+            y = cast(tape, y, self.routing.probabilities.element_bytes)
+            y = cast(tape, reduce_scatter(tape, y, tensor, "expert reduce-scatter"), size)
+        rows = self.mlp.sent(self.x.rows)
+        (y,) = self._exchange(
+            lambda: (all_to_all(tape, y, group, "combination", rows),), "combination"
+        )
+        return y
+
+    # -------------------------------------------------------------------- all tokens everywhere
+
+    def gather(self) -> Routed[Tensor]:
+        """All-gather the tokens and probabilities of all ranks."""
+        tape, both = self.tape, self.groups.both
+        everything = all_gather(tape, self.x, both, "token gather")
+        return everything, all_gather(tape, self.routing.probabilities, both, "probability gather")
+
+    def reduce(self, y: Tensor) -> Tensor:
+        """Reduce-scatter the sums of all tokens."""
+        tape, both, size = self.tape, self.groups.both, y.element_bytes
+        if both.num_ranks == 1:
+            return y
+        y = cast(tape, y, self.routing.probabilities.element_bytes)
+        return cast(tape, reduce_scatter(tape, y, both, "token reduce-scatter"), size)
+
+    # ------------------------------------------------------------- once for each node and rank
+
+    def exchange_counts(self) -> None:
+        """Find the ranks and nodes of each token; ranks tell each other how many they send."""
+        self._chances = self._path.choose(self.tape, self.routing, informs_host=not self.has_sizes)
+        self._saved = ()
+
+    def gather_map(self) -> None:
+        """All-gather the map of tokens to experts; find what each rank sends and receives."""
+        self._map = self._path.gather_map(
+            self.tape, self.routing, self.load.experts, informs_host=not self.has_sizes
+        )
+
+    def send_once(self) -> Routed[Tensor]:
+        """Send each token once to each rank of its experts, once over the network to a node."""
+        tape, path, waits = self.tape, self._path, not self.has_sizes
+        x, chances = path.cast(tape, self.x), self._chances
+        reads, self._saved = self._saved, self._map
+        tokens, received = self._exchange(
+            lambda: path.send(tape, x, chances, reads, needs_host=waits), "dispatch"
+        )
+        return tokens, received
+
+    def map_received(self, received: Routed[Tensor]) -> Routed[Tensor]:
+        """Turn the indices of the received tokens' experts into a map."""
+        tokens, chances = received
+        chances, self._saved = self._path.map_received(self.tape, chances, self.load.experts)
+        return tokens, chances
+
+    def return_once(self, y: Tensor) -> Tensor:
+        """Send sums back on the same way; nodes add them before the network, and ranks after."""
+        tape, rows = self.tape, self.x.rows
+        (y,) = self._exchange(lambda: (self._path.send_back(tape, y, rows),), "combination")
+        return y
+
+    # ------------------------------------------------------------------- on the rank of experts
+
+    def permute(self, received: Routed[Tensor], *, counts_rows: bool = False) -> Routed[Tensor]:
+        """Copy each received token for each of its experts on this rank."""
+        before: Ops = ()
+        if counts_rows:
+            size = received[0].rows * self.load.experts
+            counts = elementwise("token counts", size, INDEX_BYTES * self.load.experts)
+            before = (_informing(counts),)
+        return self._permute(received, self.load.rows, before, needs_host=counts_rows)
+
+    def unpermute(self, y: Tensor) -> Tensor:
+        """Add up the rows of each token that was permuted last."""
+        assert self._permuted is not None, "rows are permuted before they are added up"
+        return unpermute(self.tape, y, *self._permuted, gradient_bytes=self._row_bytes)
+
+    def experts(self, routed: Routed[Tensor]) -> Tensor:
+        """Run the MLPs of this rank's experts."""
+        tape, mlp, load, rows = self.tape, self.mlp, self.load, self.load.rows
+        if fp8 := recipe_or_none(tape.microbatch):
+            load = load.padded(fp8.row_multiple, has_capacity=self.has_sizes)
+        tokens, chances = routed
+        tokens = pad_rows(tape, tokens, load.rows, "experts padding")
+        chances = pad_rows(tape, chances, load.rows, "experts probability padding")
+        if self._path.fp8:
+            _second_copy(tape, tokens)
+        width = (1 + mlp.gated) * mlp.ffn // self.groups.tensor.num_ranks
+        y = grouped_linear(tape, tokens, width, load, "experts up")
+        with tape.region(MOE_ACT) as region:
+            y = weighted_activation(tape, y, chances, f"experts {mlp.kernel}", gated=mlp.gated)
+        y = region.discarded_after = grouped_linear(tape, y, tokens.width, load, "experts down")
+        return pad_rows(tape, y, rows, "experts padding dropped")
+
+    @property
+    def _row_bytes(self) -> int | None:
+        """Bytes of a row that travels in fp8; None in the compute type."""
+        fp8 = self._path.fp8
+        return fp8.copy_bytes(self.x.width) if fp8 else None
+
+    def _permute(
+        self, routed: Routed[Tensor], rows: int, before: Ops, *, needs_host: bool = False
+    ) -> Routed[Tensor]:
+        tokens, chances = routed
+        result, order = permute(
+            self.tape,
+            *(tokens, chances, self._saved, rows, before),
+            row_bytes=self._row_bytes,
+            needs_host=needs_host,
+        )
+        self._permuted = order, tokens.rows
+        return result
+
+    def _exchange(self, record: Record, name: str) -> tuple[Tensor, ...]:
+        """Record an exchange, with the next kernels that overlap it, if there are any."""
+        if not self._beside:
+            return record()
+        compute, before = self._beside.pop(0), self.outputs_beside
+        label = f"{name} and shared expert"
+        *exchanged, beside = overlap_exchange(self.tape, record, lambda: compute(*before), label)
+        self.outputs_beside = (beside,)
+        return tuple(exchanged)
+
+
+def _informing(op: Op) -> Op:
+    return op.replace(informs_host=True)
+
+
+def _second_copy(tape: Tape, tokens: Tensor) -> None:
+    """Record the copy by columns of tokens that arrived in fp8, by rows; products cast no more."""
+    name, stream = "dispatched tokens in fp8", KernelFamily.STREAM
+    tape.fp8_copies[tokens] = fp8_tensors(tape, name, tokens.rows, tokens.width)
+    size = recipe_of(tape.microbatch).copy_bytes(tokens.elements)
+    op = elementwise("dispatched tokens by columns", size, size, family=stream)
+    tape.record(op.name, (), (), (op,))

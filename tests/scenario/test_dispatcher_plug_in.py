@@ -1,0 +1,89 @@
+"""A dispatcher is added with a class in a new file and its place in the registry, nothing else."""
+
+import json
+
+import pytest
+
+from tests.helpers.checkout import Checkout
+
+pytestmark = [pytest.mark.slow, pytest.mark.ci]
+
+NEW_FILE = '''
+"""Exchanges as DeepEP's, by kernels of copy engines."""
+
+from simtrain.scenario.dispatchers.dispatcher import Dispatcher, ExpertSteps, TensorT
+
+
+class CopyEngines(Dispatcher):
+    """Sends tokens once, with counts that are on the host already."""
+
+    name = "copy_engines"
+    summary = "sends tokens as deepep does, by copy engines"
+    needs_entry = True
+    megatron = "flex", "copy"
+    torchtitan = "copy"
+
+    def record(self, steps: ExpertSteps[TensorT]) -> TensorT:
+        """Send, permute, compute, add up and send back."""
+        routed = steps.permute(steps.send_once())
+        return steps.return_once(steps.unpermute(steps.experts(routed)))
+'''
+ENTRY = """dispatchers:
+  copy_engines:
+    num_sms:
+      value: 1
+      source: a test
+    node_efficiency:
+      value: 0.9
+      source: a test
+    network_efficiency:
+      value: 0.9
+      source: a test
+"""
+PACKAGE = "simtrain/scenario/dispatchers"
+CHOICE = "--set", "parallelism.expert_dispatch=copy_engines"
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """A copy of the project with one more dispatcher, and a profile that has it."""
+    copy = Checkout.copy(tmp_path_factory.mktemp("checkout"))
+    copy.add(f"{PACKAGE}/copy_engines.py", NEW_FILE)
+    line = f"from {PACKAGE.replace('/', '.')}.copy_engines import CopyEngines"
+    copy.replace(f"{PACKAGE}/registry.py", "\n\nDISPATCHERS", f"\n{line}\n\nDISPATCHERS")
+    copy.replace(f"{PACKAGE}/registry.py", "HybridEP())", "HybridEP(), CopyEngines())")
+    copy.replace("hw_profiles/h100_sxm.yaml", "\ndispatchers:\n", f"\n{ENTRY}")
+    return copy
+
+
+def test_a_layer_is_dispatched_by_it(checkout: Checkout) -> None:
+    """It reaches more of the links than DeepEP, and the host does not wait."""
+    times = [
+        json.loads(checkout.call("run", "qwen3_30b_a3b", *words, "--json"))["iteration_time_s"]
+        for words in (("--set", "parallelism.expert_dispatch=deepep"), CHOICE)
+    ]
+    assert times[1] < times[0]
+    operators = checkout.call("run", "qwen3_30b_a3b", *CHOICE, "--ops")
+    assert "dispatchers.copy_engines" in operators
+    entries = checkout.call("profile", "show", "h100_sxm")
+    assert "dispatchers.copy_engines" in entries
+
+
+def test_rules_know_it(checkout: Checkout) -> None:
+    error = checkout.refused("run", "qwen3_30b_a3b", *CHOICE, "--set", "cluster=h200_sxm")
+    assert "E392" in error and "no entry dispatchers.copy_engines" in error
+    error = checkout.refused("run", "qwen3_30b_a3b", *CHOICE, "--set", "parallelism.expert=1")
+    assert "E496" in error
+    error = checkout.refused("run", "qwen3_30b_a3b", "--set", f"{CHOICE[1]}_2")
+    assert "hybridep, copy_engines" in error and "did you mean copy_engines?" in error
+
+
+def test_help_and_files_of_other_tools_know_it(checkout: Checkout) -> None:
+    checkout.call("init")
+    template = (checkout.folder / "scenario.yaml").read_text("utf-8").replace("#", "")
+    assert "copy_engines sends tokens as deepep does, by copy engines" in " ".join(template.split())
+    script = checkout.call("export", "megatron", "qwen3_30b_a3b", *CHOICE)
+    assert "--moe-flex-dispatcher-backend copy" in script
+    file = checkout.folder / "run.sh"
+    file.write_text(script, "utf-8")
+    assert "expert_dispatch: copy_engines" in checkout.call("import", "megatron", str(file))
