@@ -15,7 +15,9 @@ from simtrain.scenario import Scenario
 from simtrain.scenario.dispatchers import DISPATCHERS
 from simtrain.studies.simulation import simulate
 from simtrain.workload.blocks.expert_places import Choice, expected_places
+from simtrain.workload.merged_passes import MergedPass, MergedRecord, record_merged
 from simtrain.workload.ops import Op, total_flops
+from simtrain.workload.passes import PassRecord
 from simtrain.workload.record import record_pass
 from simtrain.workload.work import CollectiveKind, Elementwise, TokenExchange
 from tests.helpers.expert_models import HIDDEN, TOKENS, TOP_K, is_grouped, layer, moe
@@ -234,8 +236,12 @@ def test_the_shared_expert_runs_during_the_exchanges(name: str) -> None:
 
 
 def waits_of_host(scenario: Scenario, kind: Any = "F") -> list[tuple[str, str]]:
+    """Return ops of a layer whose launch waits for the end of another op, with that op."""
+    return host_waits_of(record_pass(plan_of(scenario).layers_pass(1, kind)))
+
+
+def host_waits_of(record: PassRecord | MergedRecord) -> list[tuple[str, str]]:
     """Return ops whose launch waits for the end of another op, with that op."""
-    record = record_pass(plan_of(scenario).layers_pass(1, kind))
     machine = PassMachine(lambda work: 1e-6, 1e-6, lambda work: 1.0)
     graph, ops = pass_program(record, machine).graph, [*record.ops]
     waits = []
@@ -288,3 +294,28 @@ def test_recomputed_experts_count_tokens_again() -> None:
     scenario = split("deepep", recompute="full")
     assert waits_of_host(scenario, "B") == [("dispatch", "dispatch notify")]
     assert sum(map(informs, layer(scenario, "B"))) == 2
+
+
+# --------------------------------------------------------------------------------- merged passes
+
+
+def merged_record(scenario: Scenario) -> MergedRecord:
+    """Record a forward pass beside a backward pass of a layer."""
+    plan = plan_of(scenario)
+    return record_merged(MergedPass(plan.layers_pass(1, "F"), plan.layers_pass(1, "B")))
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_merged_pass_hides_the_exchanges(name: str) -> None:
+    """The exchange of counts is part of the stretch before; the host waits in its own pass."""
+    record = merged_record(split(name))
+    names = [op.name for op in record.ops]
+    cuts = [names.index(op) for op in ("combination gradient", "dispatch", "dispatch gradient")]
+    assert cuts == sorted(cuts)
+    assert names.index("dispatch") < names.index("experts down input gradient")
+    (pair,) = host_waits_of(record)
+    counts = {"deepep": "dispatch notify", "hybridep": "dispatch scan"}[name]
+    assert pair == ("dispatch", counts)
+    program = pass_program(record, PassMachine(lambda work: 1e-4, 1e-6, lambda work: 0.5))
+    ends = {simulate_program(program, engine).makespan_s for engine in ("simpy", "compiled")}
+    assert len(ends) == 1
