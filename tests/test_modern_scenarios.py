@@ -32,6 +32,8 @@ NOT_DRAWN = {
     "parallelism.last_stage_layers",
     # It needs `interleave` to be its number of chunks per stage.
     "parallelism.layout",
+    # It needs kernels that some profiles lack (tests/workload/test_dispatchers.py).
+    "precision.fp8_dispatch",
     "memory.in_place_cross_entropy",
     "model.latent_attention.qk_head_dim",
 }

@@ -599,7 +599,7 @@ def dispatcher_rule(entries: Collection[str]) -> Rule:
         )
 
     return Rule(
-        "E392",
+        "E399",
         "the time of an exchange follows from the bandwidths that the dispatcher's kernels reach",
         check,
         what="The profile of the cluster has no entry for this dispatcher.",

@@ -71,7 +71,7 @@ def test_a_layer_is_dispatched_by_it(checkout: Checkout) -> None:
 
 def test_rules_know_it(checkout: Checkout) -> None:
     error = checkout.refused("run", "qwen3_30b_a3b", *CHOICE, "--set", "cluster=h200_sxm")
-    assert "E392" in error and "no entry dispatchers.copy_engines" in error
+    assert "E399" in error and "no entry dispatchers.copy_engines" in error
     error = checkout.refused("run", "qwen3_30b_a3b", *CHOICE, "--set", "parallelism.expert=1")
     assert "E496" in error
     error = checkout.refused("run", "qwen3_30b_a3b", "--set", f"{CHOICE[1]}_2")
