@@ -59,6 +59,14 @@ def compare(
         Path | None,
         typer.Option("--out", "-o", help="With traces: also write a page with both timelines."),
     ] = None,
+    pass_name: Annotated[
+        str,
+        typer.Option(
+            "--pass",
+            help="With traces of a part of an iteration: compare with this simulated pass, such as "
+            '0F0 or "(0F3;6B0)OVERLAP_F_B".',
+        ),
+    ] = "",
     as_json: JsonOption = False,
     as_csv: CsvOption = False,
     as_markdown: MarkdownOption = False,
@@ -90,9 +98,10 @@ def compare(
             "has no effect beside traces",
         )
         names = [name for name in scenarios if name not in traces]
-        _compare_with_traces(names, traces, all_overrides(overrides, scale), out, output, allow_oom)
+        settings = all_overrides(overrides, scale)
+        _compare_with_traces(names, traces, settings, pass_name, out, output, allow_oom)
         return
-    refuse({"--out": out}, "needs a trace", "use simtrain report, or name a trace")
+    refuse({"--out": out, "--pass": pass_name}, "needs a trace", "name one, or leave it out")
     loaded = load_compared(scenarios, all_overrides(overrides, scale), changes or [])
     if len(loaded) == 1 and not sensitivity:
         message = "a single scenario with --no-sensitivity leaves nothing to show"
@@ -117,6 +126,7 @@ def _compare_with_traces(
     scenarios: list[str],
     traces: list[str],
     overrides: list[str],
+    pass_name: str,
     out: Path | None,
     output: Output,
     allow_oom: bool,
@@ -144,10 +154,12 @@ def _compare_with_traces(
             ranks += read_rank_traces(file, partial(show_progress, f"reading {file.name}"))
     result = simulate_with_status(scenario, allow_oom)
     with status("comparing"):
-        comparison = compare_with_traces(result, ranks, scenarios[0])
+        comparison = compare_with_traces(result, ranks, scenarios[0], pass_name)
     show(output, comparison, lambda: trace_view(comparison), [scenario.cluster])
     if out:
-        command = shlex.join(["simtrain", "compare", *scenarios, *traces])
+        options = ["--pass", pass_name] if pass_name else []
+        settings = [word for override in overrides for word in ("--set", override)]
+        command = shlex.join(["simtrain", "compare", *scenarios, *traces, *settings, *options])
         write_document(trace_document(comparison, command), out)
 
 

@@ -60,7 +60,7 @@ def lanes_view(comparison: TraceComparison) -> View:
         end_s = max(rank.traced_s, rank.simulated_s)
         lanes = {
             f"trace, {_name(rank)}": lanes_of(rank.mapping.traced, end_s),
-            f"simulated, stage {rank.stage}": lanes_of(rank.mapping.simulated, end_s),
+            f"simulated, {_beside(rank)}": lanes_of(rank.mapping.simulated, end_s),
         }
         parts.append(LanesPicture(lanes, end_s))
     return View(parts)
@@ -70,11 +70,16 @@ def _name(rank: RankComparison) -> str:
     return "its rank" if rank.rank is None else f"rank {rank.rank}"
 
 
+def _beside(rank: RankComparison) -> str:
+    part = f"pass {rank.simulated_pass} of " if rank.simulated_pass else ""
+    return f"{part}stage {rank.stage}"
+
+
 def _facts(comparison: TraceComparison) -> Facts:
     rows = [("scenario", comparison.scenario)]
     for rank in comparison.ranks:
         number = "" if rank.num_iterations == 1 else f", the median of {rank.num_iterations}"
-        words = f"{rank.iteration}{number} (by {rank.found_by}), beside stage {rank.stage}"
+        words = f"{rank.iteration}{number} (by {rank.found_by}), beside {_beside(rank)}"
         rows.append((_name(rank), f"{rank.file}: {words}"))
     return Facts(rows)
 

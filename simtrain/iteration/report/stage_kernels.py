@@ -77,15 +77,29 @@ class StageKernels:
     launched_s: Floats
 
 
-def stage_kernels(result: Result, stage: int) -> StageKernels:
-    """Return the kernels of a stage in no particular order."""
+def passes_of(result: Result, stage: int) -> dict[str, tuple[float, float]]:
+    """Return the passes of a stage by name, such as "0F0", in order, with their start and end."""
+    passes, timeline = TracedPasses.of(result), result.timeline
+    graph = timeline.program.graph
+    return {
+        graph.name_of(first): (float(timeline.start_s[first]), float(timeline.end_s[last]))
+        for first, last in zip(passes.first.tolist(), passes.last.tolist(), strict=True)
+        if graph.stream_of[first] == stage
+    }
+
+
+def stage_kernels(result: Result, stage: int, pass_name: str = "") -> StageKernels:
+    """Return the kernels of a stage, or of one of its passes alone, in no particular order."""
     iteration, passes = result.iteration, TracedPasses.of(result)
+    name_of = iteration.tasks.graph.name_of
     names: list[str] = []
     ops: list[Op | None] = []
     columns: list[tuple[Ints, Ints, Floats, Floats, Floats]] = []
     of_stage = np.flatnonzero(iteration.tasks.graph.stream_of[passes.first] == stage)
     first_kernel: dict[PassPart, int] = {}
     for number in of_stage.tolist():
+        if pass_name and name_of(int(passes.first[number])) != pass_name:
+            continue
         part = iteration.tasks.parts[iteration.tasks.part_of[passes.first[number]]]
         assert isinstance(part, PassPart)
         whole = whole_pass(part)
@@ -102,8 +116,8 @@ def stage_kernels(result: Result, stage: int) -> StageKernels:
         # The tasks of an op are its launch and itself.
         stream = inside.program.graph.stream_of[1::2]
         columns.append((kernel, stream, start_s[1::2], end_s[1::2], end_s[0::2]))
-    for task, stream_number in _other_tasks(iteration, stage):
-        names.append(iteration.tasks.graph.name_of(task))
+    for task, stream_number in [] if pass_name else _other_tasks(iteration, stage):
+        names.append(name_of(task))
         ops.append(_longest_op(iteration, iteration.tasks.parts[iteration.tasks.part_of[task]]))
         times = (np.array([times[task]]) for times in _times(iteration.timeline))
         place = np.array([[len(names) - 1], [100 + stream_number]], np.int32)

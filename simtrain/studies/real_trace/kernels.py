@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from simtrain.engine.compiled import Flags, Floats, Ints
+from simtrain.errors import InputError, Location, did_you_mean
 from simtrain.importing.traces.kinds import (
     ATTENTION,
     COMBINE,
@@ -25,7 +26,7 @@ from simtrain.importing.traces.kinds import (
 )
 from simtrain.importing.traces.ranks import RankTrace
 from simtrain.iteration.report.result import Result
-from simtrain.iteration.report.stage_kernels import stage_kernels
+from simtrain.iteration.report.stage_kernels import passes_of, stage_kernels
 from simtrain.studies.real_trace.iterations import TracedIteration
 from simtrain.workload.ops import Op, Phase
 from simtrain.workload.work import Collective, FusedAttention, Gemm, GroupedGemm
@@ -138,9 +139,21 @@ def traced_kernels(trace: RankTrace, iteration: TracedIteration) -> RankKernels:
     )
 
 
-def simulated_kernels(result: Result, stage: int) -> RankKernels:
-    """Return the kernels of a stage in a simulated iteration."""
-    kernels = stage_kernels(result, stage)
+def simulated_kernels(result: Result, stage: int, pass_name: str = "") -> RankKernels:
+    """Return the kernels of a stage in a simulated iteration, or of one of its passes alone.
+
+    Raises:
+        InputError: E118, the stage has no pass of this name.
+    """
+    begin_s, end_s = 0.0, result.iteration_time_s
+    if pass_name:
+        passes = passes_of(result, stage)
+        if pass_name not in passes:
+            message = f'stage {stage} has no pass "{pass_name}"'
+            fix = f"{did_you_mean(pass_name, passes)}the first are {', '.join([*passes][:12])}"
+            raise InputError.of("E118", message, Location("--pass"), fix)
+        begin_s, end_s = passes[pass_name]
+    kernels = stage_kernels(result, stage, pass_name)
     works = [*map(_work_of, kernels.names, kernels.ops)]
     different = [*dict.fromkeys(works)]
     places = {work: place for place, work in enumerate(different)}
@@ -152,11 +165,11 @@ def simulated_kernels(result: Result, stage: int) -> RankKernels:
         of_kernel[order],
         stream[order].astype(np.int32),
         [str(number) for number in streams.tolist()],
-        kernels.start_s[order],
-        kernels.end_s[order],
-        kernels.launched_s[order],
+        kernels.start_s[order] - begin_s,
+        kernels.end_s[order] - begin_s,
+        kernels.launched_s[order] - begin_s,
         np.full(len(order), -1, np.int32),
-        result.iteration_time_s,
+        end_s - begin_s,
     )
 
 

@@ -135,8 +135,9 @@ class RankComparison(PlainData):
         file: the trace.
         rank: number of the rank; None if the trace does not say it.
         stage: the simulated stage.
-        iteration, found_by, num_iterations: the compared iteration, how iterations were told
-            apart, and how many the trace has.
+        simulated_pass: the pass that is compared; "" for the whole iteration.
+        iteration, found_by, num_iterations: of the trace: the compared iteration, how iterations
+            were told apart, and their number.
         traced_s, simulated_s: times of the iteration.
         traced, simulated: their losses.
         traced_overlap, simulated_overlap: their overlap.
@@ -148,13 +149,15 @@ class RankComparison(PlainData):
     """
 
     json_fields: ClassVar = keys(
-        """file rank stage iteration found_by num_iterations traced_s simulated_s traced simulated
-        traced_overlap simulated_overlap kinds ops unmapped streams"""
+        """file rank stage simulated_pass iteration found_by num_iterations
+        traced_s simulated_s traced simulated traced_overlap simulated_overlap
+        kinds ops unmapped streams"""
     )
 
     file: str
     rank: int | None
     stage: int
+    simulated_pass: str
     iteration: str
     found_by: str
     num_iterations: int
@@ -194,7 +197,7 @@ class TraceComparison(PlainData):
 
 
 def compare_with_traces(
-    result: Result, traces: Sequence[RankTrace], name: str = ""
+    result: Result, traces: Sequence[RankTrace], name: str = "", pass_name: str = ""
 ) -> TraceComparison:
     """Compare ranks of a trace with a simulated iteration.
 
@@ -203,8 +206,11 @@ def compare_with_traces(
         traces: ranks. If a trace has as many ranks as the scenario, its number says its stage;
             otherwise the first file is the first stage, and so on.
         name: what the user calls the scenario.
+        pass_name: for traces of a part of an iteration, the simulated pass to compare, such as
+            "0F0"; "" for the whole iteration.
 
     Raises:
+        InputError: E118, a stage has no pass of this name.
         InputError: E728, there are more files than stages and their numbers say nothing.
     """
     num_ranks = result.scenario.num_gpus
@@ -222,7 +228,10 @@ def compare_with_traces(
         _stage_of(result, trace.rank or 0) if is_by_rank else place
         for place, trace in enumerate(traces)
     ]
-    ranks = [_compared(result, trace, stage) for trace, stage in zip(traces, stages, strict=True)]
+    ranks = [
+        _compared(result, trace, stage, pass_name)
+        for trace, stage in zip(traces, stages, strict=True)
+    ]
     ranks.sort(key=lambda rank: (rank.stage, rank.rank or 0))
     return TraceComparison(name or result.scenario.name or "scenario", tuple(ranks), is_by_rank)
 
@@ -232,20 +241,22 @@ def _stage_of(result: Result, rank: int) -> int:
     return rank // mesh.stride("pp") % mesh.pp
 
 
-def _compared(result: Result, trace: RankTrace, stage: int) -> RankComparison:
+def _compared(result: Result, trace: RankTrace, stage: int, pass_name: str) -> RankComparison:
     found_by, iterations = iterations_of(trace)
     iteration = iterations[median_iteration(iterations)]
-    mapping = map_kernels(traced_kernels(trace, iteration), simulated_kernels(result, stage))
+    simulated = simulated_kernels(result, stage, pass_name)
+    mapping = map_kernels(traced_kernels(trace, iteration), simulated)
     kinds = tuple(_by_kind(mapping))
     return RankComparison(
         str(trace.file),
         trace.rank,
         stage,
+        pass_name,
         iteration.name,
         found_by,
         len(iterations),
         iteration.seconds,
-        result.iteration_time_s,
+        simulated.iteration_s,
         losses_of(mapping.traced),
         losses_of(mapping.simulated),
         overlap_of(mapping.traced),
