@@ -45,6 +45,8 @@ KINDS = {
     "void at::native::multi_tensor_apply_kernel<FusedAdamMathFunctor<float, 4>>": "optimizer",
     "Memcpy HtoD (Pinned -> Device)": "copy",
     "rotary_kernel": "rotary",
+    "experts up input to fp8": "casts",
+    "experts padding dropped gradient": "permutation",
     "void permute_kernel<bf16>": "permutation",
     "void at::native::sbtopk::gatherTopK<float, unsigned int, 2, false>": "routing",
     "void at::native::nll_loss_forward_reduce_cuda_kernel_2d<float>": "loss",

@@ -172,14 +172,14 @@ KINDS: tuple[KernelKind, ...] = (
     _kind(
         "casts",
         "casts, scales and transposes",
-        r"cast(?!_back_special)|quantize|_to_fp8|_to_hfp8|transpose|amax|^logits (to|from) fp32|"
+        r"cast|quantize|_to_fp8|to fp8$|_to_hfp8|transpose|amax|^logits (to|from) fp32|"
         r"nchwToNhwc|nhwcToNchw",
         r"quantize|Float8|aten::_to_copy|fp8",
     ),
     _kind(
         "permutation",
         "permutation of tokens",
-        r"permute|expand_to_fused|reduce_fused|sort_chunks|^sort by|^unpermute|moe_align",
+        r"permute|expand_to_fused|reduce_fused|sort_chunks|^sort by|^unpermute|padding|moe_align",
         r"permute|index_put|scatter_add",
     ),
     _kind(
