@@ -57,7 +57,18 @@ class _Command(_Explained, TyperCommand):
 
 
 class _Group(_Explained, TyperGroup):
-    """A group of commands of simtrain."""
+    """A group of commands of simtrain; `default` runs if the first word is no command."""
+
+    default: str | None = None
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
+    ) -> Any:
+        """Insert the default command."""
+        first = args[0] if args else ""
+        if self.default and first not in ("", "-h", "--help", *self.list_commands(None)):  # type: ignore[arg-type]
+            args = [self.default, *args]
+        return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command; Ctrl-C ends it quietly, unless the command does more."""
@@ -119,15 +130,22 @@ class App(typer.Typer):
     Args:
         add_completion: whether it has options that install and show completion.
         help: its help.
+        default: the command that runs if the first word names none.
         panels: commands by the title of their panel in the help and by name, as "module:function"
             or "module:app". Functions that the decorator `command` registers need no entry.
     """
 
     def __init__(
-        self, *, add_completion: bool = False, help: str | None = None, panels: Panels | None = None
+        self,
+        *,
+        add_completion: bool = False,
+        help: str | None = None,
+        default: str | None = None,
+        panels: Panels | None = None,
     ) -> None:
+        group = _group_of(panels) if panels else type("Group", (_Group,), {"default": default})
         super().__init__(
-            cls=_group_of(panels) if panels else _Group,
+            cls=group,
             add_completion=add_completion,
             help=help,
             no_args_is_help=True,

@@ -19,7 +19,7 @@ _PANELS = {
         "memory": f"{_COMMANDS}.memory:memory",
         "timeline": f"{_COMMANDS}.timeline:timeline",
         "report": f"{_COMMANDS}.report:report",
-        "schedule": f"{_COMMANDS}.schedule:schedule",
+        "schedule": f"{_COMMANDS}.schedule:schedule_app",
         "cost": f"{_COMMANDS}.cost:cost",
     },
     "Compare": {

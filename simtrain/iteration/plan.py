@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from simtrain.base.mesh import Axis, Domains, Mesh
 from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.scenario.pipeline_layout import ChunkContents
-from simtrain.schedules import KINDS, Action, Kind, PipelineOrder, Schedule
+from simtrain.schedules import KINDS, Action, Kind, NewOrder, PipelineOrder, Schedule
 from simtrain.workload.batch import GetBatch
 from simtrain.workload.buckets import GradientBuckets, bucket_ops, buckets_of
 from simtrain.workload.chunk import Chunk, Parameters, chunk_of, whole_parameters
@@ -57,12 +57,14 @@ class Plan:
         model: all blocks of the model.
         num_saved_per_stage: [stages], number of outstanding forward passes that save everything;
             None for the scenario's `keep_microbatches` on all stages.
+        new_order: replaces the order of the scenario's schedule; it has the same placement.
     """
 
     scenario: Scenario
     mesh: Mesh
     model: Chunk
     num_saved_per_stage: tuple[int, ...] | None = None
+    new_order: NewOrder | None = None
 
     @classmethod
     def of(
@@ -163,7 +165,7 @@ class Plan:
             assert isinstance(number, int), "keep_microbatches is chosen before a plan is made"
             num_saving_all = (number,) * split.pipeline
         return PipelineOrder(
-            scenario.order,
+            self.new_order or scenario.order,
             split.pipeline,
             split.interleave,
             scenario.num_microbatches,

@@ -12,7 +12,7 @@ from simtrain.schedules.exchanges import (
 )
 from simtrain.schedules.family import ScheduleFamily
 from simtrain.schedules.files import ScheduleVersion, read_schedule
-from simtrain.schedules.pipeline_order import PipelineOrder, schedule_of
+from simtrain.schedules.pipeline_order import NewOrder, PipelineOrder, schedule_of
 from simtrain.schedules.registry import (
     FAMILIES,
     NAMED,
@@ -40,6 +40,7 @@ __all__ = [
     "MergedActions",
     "Message",
     "Messages",
+    "NewOrder",
     "PipelineOrder",
     "Schedule",
     "ScheduleFamily",

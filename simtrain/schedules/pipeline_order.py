@@ -15,19 +15,26 @@ from simtrain.schedules.stage_placement import StagePlacement
 from simtrain.schedules.window import save_all_actions
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class NewOrder:
+    """An order that neither a name nor a file has; equal to itself alone."""
+
+    schedule: Schedule
+
+
 @dataclass(frozen=True, slots=True)
 class PipelineOrder:
     """The order of each stage's actions, and the passes that they run.
 
     Args:
-        schedule_name: the name of a schedule, or the file of another order.
+        schedule_name: the name of a schedule, the file of another order, or a new order.
         num_stages, num_chunks, num_microbatches: as in `schedules.build`.
         chunks: [virtual stages], the number of each one's chunk among the different ones.
         num_saving_all: [stages], number of outstanding forward passes that save everything.
         merges: a named schedule that can merge passes does so.
     """
 
-    schedule_name: str | ScheduleVersion
+    schedule_name: str | ScheduleVersion | NewOrder
     num_stages: int
     num_chunks: int
     num_microbatches: int
@@ -45,7 +52,7 @@ class PipelineOrder:
     def merges_passes(self) -> bool:
         """Whether some passes are merged."""
         name = self.schedule_name
-        if isinstance(name, ScheduleVersion):
+        if not isinstance(name, str):
             return self.schedule.merges is not None
         return self.merges or NAMED[name].merges
 
@@ -53,7 +60,7 @@ class PipelineOrder:
     def placement(self) -> StagePlacement:
         """The rank of each virtual stage."""
         name = self.schedule_name
-        if isinstance(name, ScheduleVersion):
+        if not isinstance(name, str):
             return self.schedule.placement
         return NAMED[name].placement(self.num_stages, self.num_chunks)
 
@@ -61,7 +68,7 @@ class PipelineOrder:
     def kinds(self) -> tuple[Kind, ...]:
         """Kinds of the actions."""
         name = self.schedule_name
-        if not isinstance(name, ScheduleVersion) and not NAMED[name].splits_backwards:
+        if isinstance(name, str) and not NAMED[name].splits_backwards:
             return "F", "B"  # without building it, because searches ask for thousands
         return tuple(KINDS[kind] for kind in np.unique(self.schedule.kind))
 
@@ -72,9 +79,11 @@ class PipelineOrder:
 
 
 def schedule_of(
-    order: str | ScheduleVersion, p: int, m: int, n: int, *, merges: bool = False
+    order: str | ScheduleVersion | NewOrder, p: int, m: int, n: int, *, merges: bool = False
 ) -> Schedule:
-    """Return the schedule of a file, or of a name with the sizes of `build`."""
+    """Return the schedule of a file, a new one, or that of a name with the sizes of `build`."""
+    if isinstance(order, NewOrder):
+        return order.schedule
     if isinstance(order, ScheduleVersion):
         return read_schedule(order)
     return build(order, p, m, n, merges=merges)

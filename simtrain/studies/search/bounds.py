@@ -42,7 +42,14 @@ from simtrain.iteration.memory.working import pass_memory
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.seconds import Machine
 from simtrain.scenario import RecomputePolicy
-from simtrain.schedules import KINDS, Kind, PipelineOrder, ScheduleVersion, schedule_of
+from simtrain.schedules import (
+    KINDS,
+    Kind,
+    NewOrder,
+    PipelineOrder,
+    ScheduleVersion,
+    schedule_of,
+)
 from simtrain.workload.chunk import Chunk, Parameters
 from simtrain.workload.hashing import shared
 from simtrain.workload.issue import Segment, Stream, stream_of
@@ -304,7 +311,7 @@ class _Ranks(NamedTuple):
 
 
 @functools.lru_cache(maxsize=4096)
-def _ranks(name: str | ScheduleVersion, p: int, m: int, n: int, merges: bool) -> _Ranks:
+def _ranks(name: str | ScheduleVersion | NewOrder, p: int, m: int, n: int, merges: bool) -> _Ranks:
     schedule = schedule_of(name, p, m, n, merges=merges)
     # Each rank ends with none waiting, so one cumulative sum covers all ranks.
     waiting = np.cumsum(_WAITING[schedule.kind])
