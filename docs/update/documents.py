@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 ROOT = pathlib.Path(__file__).parents[2]
 _FENCED = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
-_WRITTEN = ("yaml", "bash", "json", "toml", "csv")
+_WRITTEN = ("yaml", "bash", "json", "toml", "csv", "py")
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,6 +57,8 @@ SCENARIO = FileKind(
     "a scenario",
     _line(r"^model[ \t]*:"),
     "simtrain run {file}; or write a sweep with base: {file}",
+    # Configs of other tools have a section of this name too.
+    _line(r"\A(?![\s\S]*^(?:trainer|_target_)[ \t]*:)"),
 )
 _SHIPPED = PROFILE, SWEEP, SCENARIO
 _TEXTS = (

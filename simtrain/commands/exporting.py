@@ -18,11 +18,6 @@ export_app = App(
 )
 
 
-@export_app.callback()
-def export() -> None:
-    """Keep the name of the framework, also while there is one."""
-
-
 def _command_of(exporter: Exporter) -> Callable[..., None]:
     """Return the function of a framework's command."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from copy import copy
 from pathlib import Path
@@ -30,6 +31,9 @@ ModelOption = Annotated[
     str | None,
     typer.Option("--model", help="config.json of the model, or the script that trains it."),
 ]
+ConfigOption = Annotated[
+    str | None, typer.Option("--config", help="The config of the file, if it has several.")
+]
 IgnoreOption = Annotated[
     bool,
     typer.Option(
@@ -43,25 +47,16 @@ def _command_of(importer: Importer) -> Callable[..., None]:
 
     def write_scenario(
         source: str,
+        model: ModelOption = None,
+        config: ConfigOption = None,
         out: OutOption = None,
         overrides: SetOption = None,
         gpus: GpusOption = None,
         ignore_unknown: IgnoreOption = False,
     ) -> None:
         """Convert a source to a scenario."""
-        write_with_model(source, None, out, overrides, gpus, ignore_unknown)
-
-    def write_with_model(
-        source: str,
-        model: ModelOption = None,
-        out: OutOption = None,
-        overrides: SetOption = None,
-        gpus: GpusOption = None,
-        ignore_unknown: IgnoreOption = False,
-    ) -> None:
-        """Convert a source and its model to a scenario."""
         reader = copy(importer)
-        reader.model = model or ""
+        reader.model, reader.config = model or "", config or ""
         scenario, text = reader.read(
             source, overrides or (), ignore_unknown=ignore_unknown, gpus=gpus
         )
@@ -72,10 +67,14 @@ def _command_of(importer: Importer) -> Callable[..., None]:
         print_or_write(text, out, f"; {notes} not modelled", command)
 
     argument = typer.Argument(metavar=importer.metavar, help=importer.argument)
-    command = write_with_model if importer.reads_model else write_scenario
-    command.__annotations__["source"] = Annotated[str, argument]
-    command.__doc__ = importer.text
-    return command
+    write_scenario.__annotations__["source"] = Annotated[str, argument]
+    write_scenario.__doc__ = importer.text
+    options = {"model": importer.reads_model, "config": importer.reads_configs}
+    signature = inspect.signature(write_scenario, eval_str=True)
+    kept = [each for name, each in signature.parameters.items() if options.get(name, True)]
+    # typer reads the options of a command from its signature.
+    write_scenario.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
+    return write_scenario
 
 
 for _importer in IMPORTERS:

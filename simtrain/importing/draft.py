@@ -84,7 +84,7 @@ class Draft:
         settings = [setting for name in names if (setting := self.given(name))]
         if not settings:
             return otherwise or self.default
-        words = ", ".join(setting.spelled for setting in settings)
+        words = ", ".join(dict.fromkeys(setting.spelled for setting in settings))
         lines = {setting.place.line for setting in settings if setting.place and setting.place.line}
         return f"{words}, line {', '.join(map(str, sorted(lines)))}" if lines else words
 

@@ -36,14 +36,8 @@ PRINTED = {
 """Commands and the names of tables, the first of them first."""
 WITHOUT_TABLES = {
     *("explain", "explore", "init", "report", "schedule", "schema", "timeline", "profile check"),
-    *(
-        "export megatron",
-        "import megatron",
-        "import hf",
-        "import torchtitan",
-        "import deepspeed",
-        "export deepspeed",
-    ),
+    *("export megatron", "export torchtitan", "export deepspeed", "import megatron"),
+    *("import hf", "import torchtitan", "import bridge", "import nemo", "import deepspeed"),
     *("calibrate fit", "calibrate from-runs", "calibrate measure", "calibrate nccl-tests"),
     *("calibrate from-trace", "calibrate products"),
 }

@@ -83,12 +83,12 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     registry = "simtrain/importing/importers/registry.py"
     line = "from simtrain.importing.importers.toy import Toy\n"
     copy.replace(registry, "\n\n# A script", f"\n{line}\n\n# A script")
-    copy.replace(registry, "Torchtitan())", "Torchtitan(), Toy())")
+    copy.replace(registry, "    DeepSpeed(),\n", "    DeepSpeed(),\n    Toy(),\n")
     copy.add("simtrain/importing/exporters/toy.py", NEW_EXPORTER)
     registry = "simtrain/importing/exporters/registry.py"
     line = "from simtrain.importing.exporters.toy import ToyJob\n"
     copy.replace(registry, "\n\nEXPORTERS", f"\n{line}\n\nEXPORTERS")
-    copy.replace(registry, "MegatronScript(),)", "MegatronScript(), ToyJob())")
+    copy.replace(registry, "TorchtitanJob())", "TorchtitanJob(), ToyJob())")
     return copy
 
 

@@ -6,9 +6,10 @@ import pytest
 
 from simtrain import models
 from simtrain.errors import InputError
-from simtrain.importing.torchtitan.keys import MAPPED, MODELS, NOT_MODELLED, WITHOUT_EFFECT
+from simtrain.importing.published_models import CONFIGS, published_model
+from simtrain.importing.torchtitan.keys import MAPPED, NOT_MODELLED, WITHOUT_EFFECT
 from simtrain.importing.torchtitan.mapping import import_torchtitan
-from simtrain.scenario import Scenario, load_scenario
+from simtrain.scenario import Model, Scenario, load_scenario
 from simtrain.scenario.recompute_section import DEFAULT_SAVED_OPS
 from simtrain.schedules import interleaved
 from simtrain.studies.simulation import simulate_memory
@@ -60,8 +61,7 @@ def test_a_job_becomes_these_fields() -> None:
     for line in (
         "# Imported by simtrain from torchtitan's job in job.toml.",
         "  num_query_groups: 8             # llama3 8B: llama3_8b",
-        "software:                         # training.compile, line 15",
-        "  stack: torchtitan_compiled",
+        "  stack: torchtitan_compiled      # training.compile, line 15",
         "  seq_length: 8192                # training.seq_len, line 14",
         "  tensor: 4                       # parallelism.tensor_parallel_degree, line 19",
         "  sequence_parallel: true         # as torchtitan always does with tensor parallelism",
@@ -252,8 +252,8 @@ WRONG = {
     ),
     "invalid TOML": (JOB + "[", "job.toml: E875 invalid TOML", "correct the TOML syntax"),
     "an unknown flavor": (
-        JOB.replace('"8B"', '"1B"'),
-        "job.toml:6:1: E877 the flavor 1B of llama3",
+        JOB.replace('"8B"', '"2B"'),
+        "job.toml:6:1: E877 the flavor 2B of llama3",
         "simtrain import hf",
     ),
     "an unknown schedule": (
@@ -338,10 +338,26 @@ def test_the_command_writes_a_file() -> None:
     assert load_scenario("o.yaml").batch.global_ == 32
 
 
-@pytest.mark.parametrize("name", sorted(set(MODELS.values())))
-def test_a_named_model_is_the_model_of_its_scenario(name: str) -> None:
-    assert getattr(models, name) == load_scenario(name).model
-    assert name in dir(models)
+NAMES = {
+    "meta-llama/Meta-Llama-3.1-405B": "llama3_405b",
+    "Qwen/Qwen3-30B-A3B": "qwen3_30b_a3b",
+    "mistralai/Mixtral-8x7B-v0.1": "mixtral_8x7b",
+    "meta-llama/Llama-2-13b-hf": "llama2_13b",
+    "Qwen/Qwen2.5-72B": "qwen2_5_72b",
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_published_model_is_the_model_of_its_scenario(name: str) -> None:
+    shipped = getattr(models, NAMES[name])
+    assert NAMES[name] in dir(models)
+    fields = published_model(name).fields | {"seq_length": shipped.seq_length}
+    assert Model.model_validate(fields) == shipped
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_every_published_model_is_a_model(name: str) -> None:
+    assert Model.model_validate(published_model(name).fields).num_layers
 
 
 def test_an_unknown_model_is_answered_with_a_similar_one() -> None:

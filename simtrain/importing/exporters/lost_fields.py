@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from simtrain.scenario import Scenario
+from simtrain.scenario.pipeline_layout import chunks_of_layout, layout_of_chunks
 from simtrain.scenario.resolved import settings_of
 
 _OF_SIMTRAIN = ("name", "description", "cluster", "hardware", "software")
@@ -39,6 +40,9 @@ def _values(scenario: Scenario) -> dict[str, Any]:
         for field, value in settings_of(scenario).items()
         if field.partition(".")[0] not in _OF_SIMTRAIN and value is not None
     }
+    if layout := values.get("parallelism.layout"):
+        # (t|)*2 and t|t| are the same chunks.
+        values["parallelism.layout"] = layout_of_chunks(chunks_of_layout(layout))
     facts = scenario.facts
     kernels = {f"software.{name}": getattr(facts.kernels, name) for name in facts.kernels.__slots__}
     return values | kernels | {"software.cuda_graphs": facts.cuda_graphs}

@@ -5,5 +5,6 @@ from __future__ import annotations
 from simtrain.importing.exporters.deepspeed import DeepSpeedScript
 from simtrain.importing.exporters.exporter import Exporter
 from simtrain.importing.exporters.megatron import MegatronScript
+from simtrain.importing.exporters.torchtitan import TorchtitanJob
 
-EXPORTERS: tuple[Exporter, ...] = (MegatronScript(), DeepSpeedScript())
+EXPORTERS: tuple[Exporter, ...] = (MegatronScript(), DeepSpeedScript(), TorchtitanJob())

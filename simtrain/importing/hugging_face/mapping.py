@@ -79,6 +79,18 @@ def hugging_face_draft(
     return draft
 
 
+def fields_of_config(document: Document, name: str) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the section `model` of a config that simtrain contains, and its notes.
+
+    Args:
+        document: the config.
+        name: the name of the model, for errors.
+    """
+    draft = _ConfigDraft(document, _family(document, name), name, ())
+    draft.set_all()
+    return draft.data["model"], tuple(draft.notes)
+
+
 def _text_model(document: Document) -> Document:
     """Return the config of the text model in that of a model which reads images too."""
     text, kind = document.data.get("text_config"), TEXT_MODELS[document.data["model_type"]]

@@ -35,6 +35,10 @@ class Importer(ABC):
     """Whether the model can be in another file, which `--model` names."""
     model: str = ""
     """That file; "" if the source says it."""
+    reads_configs: ClassVar[bool] = False
+    """Whether a source can contain several configs, one of which `--config` names."""
+    config: str = ""
+    """That config; "" if the source has one."""
     is_model: ClassVar[bool] = False
     """Whether a source describes a model alone, without GPUs and batch."""
 

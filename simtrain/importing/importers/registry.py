@@ -6,10 +6,19 @@ from simtrain.importing.importers.deepspeed import DeepSpeed
 from simtrain.importing.importers.hugging_face import HuggingFace
 from simtrain.importing.importers.importer import Importer
 from simtrain.importing.importers.megatron import Megatron
+from simtrain.importing.importers.megatron_bridge import MegatronBridge
+from simtrain.importing.importers.nemo import Nemo
 from simtrain.importing.importers.torchtitan import Torchtitan
 
 # A script that starts DeepSpeed is a shell script too.
-IMPORTERS: tuple[Importer, ...] = (DeepSpeed(), Megatron(), HuggingFace(), Torchtitan())
+IMPORTERS: tuple[Importer, ...] = (
+    DeepSpeed(),
+    Megatron(),
+    HuggingFace(),
+    Torchtitan(),
+    MegatronBridge(),
+    Nemo(),
+)
 
 
 def importer_of(text: str) -> Importer | None:

@@ -12,21 +12,29 @@ from simtrain.importing.importers.importer import Importer
 if TYPE_CHECKING:
     from simtrain.importing.draft import Draft
 
+PYTHON = FileKind(
+    "a file with configs of torchtitan",
+    re.compile(r"^(?:from|import) torchtitan\b", re.MULTILINE),
+    "simtrain import torchtitan {file} --config NAME --out scenario.yaml",
+    re.compile(r"Config\("),
+)
+
 
 class Torchtitan(Importer):
-    """The TOML file of a job."""
+    """The TOML file of a job, or a config in Python."""
 
     name = "torchtitan"
     metavar = "JOB"
-    argument = "TOML file of a torchtitan job."
+    argument = "TOML file of a torchtitan job, or Python file with functions that return configs."
     text = """Convert the job file of torchtitan to a scenario.
 
     A comment on each field names the key that it comes from. A job does not contain its number of
-    GPUs: if its sharding degree is -1, add --set parallelism.data. The sizes of a model's flavor
-    come from the scenario of this model that comes with simtrain.
+    GPUs: if its sharding degree is -1, add --gpus. simtrain contains the sizes of each flavor of
+    a model. A Python file is read as text, not run; --config names one of several configs in it.
 
-    Example: simtrain import torchtitan job.toml --set parallelism.data=16 --set cluster=h100_sxm
+    Example: simtrain import torchtitan config_registry.py --config llama3_70b --gpus 128
     """
+    reads_configs = True
     kinds = (
         FileKind(
             "a job of torchtitan",
@@ -36,6 +44,7 @@ class Torchtitan(Importer):
             ),
             import_line(name),
         ),
+        PYTHON,
     )
 
     def draft(
@@ -49,4 +58,6 @@ class Torchtitan(Importer):
         """Return the draft of a scenario from a source."""
         from simtrain.importing.torchtitan.mapping import torchtitan_draft
 
-        return torchtitan_draft(source, overrides, ignore_unknown=ignore_unknown, gpus=gpus)
+        return torchtitan_draft(
+            source, overrides, ignore_unknown=ignore_unknown, gpus=gpus, config=self.config
+        )

@@ -36,15 +36,20 @@ class MegatronDraft(Draft):
         where = "" if source.file == TEXT else f" in {source.file}"
         super().__init__(
             file=source.file,
-            what=f"Megatron-LM's arguments{where}",
-            default="default of Megatron-LM",
-            table=TABLE,
+            what=f"{source.tool}'s arguments{where}",
+            default=f"default of {source.tool}",
+            table=source.table,
             settings=source.arguments,
             overrides=overrides,
             required={**_REQUIRED},
         )
         refuse_other_models(source)
-        names = {setting.spelled for setting in self.settings.values() if setting.name not in TABLE}
+        self.notes += source.notes
+        names = {
+            setting.spelled
+            for setting in self.settings.values()
+            if setting.name not in source.table
+        }
         known: Collection[str] = KNOWN
         if any(name.startswith("--") for name in names):
             known = {f"--{name.replace('_', '-')}" for name in KNOWN | SPELLINGS.keys()}
@@ -53,6 +58,7 @@ class MegatronDraft(Draft):
         self.refuse_unknown(ignore_unknown, known)
         self.launch, self.is_printed = source.launch, source.is_printed
         self.documents, self.is_deepspeed = source.documents, self.flag("deepspeed")
+        self.is_config = source.table is not TABLE
         self.tensor = self._size("parallelism.tensor", "tensor_model_parallel_size")
         self.pipeline = self._size("parallelism.pipeline", "pipeline_model_parallel_size")
         self.context = self._size("parallelism.context", "context_parallel_size")
@@ -81,6 +87,9 @@ class MegatronDraft(Draft):
                 return replace(argument, value=str(value), unknown=None)
             fix = f"add --set {word.field}=..., "
         message = f"{argument.spelled} is {unknown}"
+        if self.is_config:
+            message, fix = f"{message}, {argument.reason}", f"{fix}or write its value in the file"
+            raise InputError.of("E874", message, argument.place, fix.removeprefix("or "))
         raise unknown_value(message, unknown, argument.place, fix, argument.reason)
 
     def integer(self, name: str) -> int | None:

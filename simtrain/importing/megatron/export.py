@@ -18,6 +18,14 @@ _FEWEST_PADDING = 128
 _TO_RUN = "--tokenizer-type NullTokenizer --mock-data --train-iters 20 --lr 1.0e-4"
 """What pretrain_gpt.py needs besides, without effect on an iteration: to be replaced."""
 _RANKS_PER_NODE = 8
+_NOT_OF_A_MODEL = (
+    "max-position-embeddings",
+    "vocab-size",
+    "make-vocab-size-divisible-by",
+    "moe-token-dispatcher-type",
+    "attention-backend",
+)
+"""Arguments that depend on more than the model."""
 
 
 def megatron_script(scenario: Scenario) -> str:
@@ -36,6 +44,16 @@ def megatron_script(scenario: Scenario) -> str:
             "",
         ]
     )
+
+
+def model_arguments(fields: dict[str, Any]) -> str:
+    """Return the arguments of a model, for the section `model` of a scenario."""
+    data = {"model": fields, "parallelism": {}, "batch": {"micro": 1, "global": 1}}
+    scenario = Scenario.model_validate(data | {"attention_backend": "fused"})
+    words = " ".join(word for write in (_model, _attention, _experts) for word in write(scenario))
+    for name in _NOT_OF_A_MODEL:
+        words = re.sub(rf" --{name} [^-]\S*(?= |$)", "", words)
+    return f"{words} --padded-vocab-size {scenario.model.vocab_size}"
 
 
 def differences(scenario: Scenario, arguments: list[str]) -> list[str]:

@@ -11,7 +11,6 @@ from simtrain.importing.deepspeed.config import Config
 from simtrain.importing.deepspeed.draft import over
 from simtrain.importing.deepspeed.script import config_of
 from simtrain.importing.draft import Draft
-from simtrain.importing.megatron.arguments import NOT_MODELLED
 from simtrain.importing.megatron.draft import MegatronDraft
 from simtrain.importing.megatron.experts import set_expert_parallelism
 from simtrain.importing.megatron.kernels import (
@@ -31,7 +30,7 @@ from simtrain.importing.megatron.parallelism import (
 )
 from simtrain.importing.megatron.precision import set_precision
 from simtrain.importing.megatron.recompute import set_norms, set_recompute
-from simtrain.importing.megatron.source import read_source
+from simtrain.importing.megatron.source import Source, read_source
 from simtrain.scenario import Scenario
 
 
@@ -96,7 +95,18 @@ def arguments_draft(
 
     Arguments and errors are those of `import_megatron`.
     """
-    draft = MegatronDraft(read_source(text_or_file), tuple(overrides), ignore_unknown)
+    return draft_of(read_source(text_or_file), overrides, ignore_unknown=ignore_unknown, gpus=gpus)
+
+
+def draft_of(
+    source: Source,
+    overrides: Iterable[str] = (),
+    *,
+    ignore_unknown: bool = False,
+    gpus: int | None = None,
+) -> MegatronDraft:
+    """Set the fields that the arguments of a source decide; see `megatron_draft`."""
+    draft = MegatronDraft(source, tuple(overrides), ignore_unknown)
     draft.use_gpus(gpus, draft.tensor * draft.pipeline * draft.context)
     # Later sections read the fields of earlier ones; the file has the sections in this order.
     for set_section in (
@@ -119,7 +129,9 @@ def arguments_draft(
     ):
         set_section(draft)
     effects = {
-        name: effect for name, effect in NOT_MODELLED.items() if not _is_neutral(draft, name)
+        name: effect
+        for name, effect in draft.table.not_modelled.items()
+        if not _is_neutral(draft, name)
     }
     draft.note_effects(effects)
     return draft

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from simtrain.errors import InputError
 from simtrain.importing.draft import DEFAULT
@@ -10,7 +11,7 @@ from simtrain.importing.megatron.arguments import MAPPED
 from simtrain.importing.megatron.draft import MegatronDraft, converted, listed, wrong
 from simtrain.importing.megatron.source import unknown_value
 from simtrain.importing.settings import Setting
-from simtrain.scenario.pipeline_layout import chunks_of_layout
+from simtrain.scenario.pipeline_layout import chunks_of_layout, layout_of_chunks
 
 _NOT_WITH_LAYOUT = (
     "decoder_first_pipeline_num_layers",
@@ -75,6 +76,9 @@ def set_stages(draft: MegatronDraft) -> None:
     }
     accounted = {end: draft.flag(account) for end, (_, account) in ends.items()}
     slots = (draft.layers or 0) + sum(accounted.values())
+    if chunks > 1 and any(accounted.values()) and slots % (draft.pipeline * chunks) == 0:
+        _set_accounted(draft, slots // (draft.pipeline * chunks), chunks, accounted)
+        return
     for end, (argument, account) in ends.items():
         field = f"parallelism.{end}_stage_layers"
         if layers := draft.integer(argument):
@@ -87,6 +91,18 @@ def set_stages(draft: MegatronDraft) -> None:
                 says = f"leaves {slots} layers, with embedding and loss, for {draft.pipeline}"
                 raise wrong(draft.settings[account], f"{says} stages: not a multiple")
             draft.set(field, share - 1, account)
+
+
+def _set_accounted(
+    draft: MegatronDraft, slots: int, chunks: int, accounted: Mapping[str, bool]
+) -> None:
+    """Set the layout of chunks of equal length, of which embedding and loss take one layer each."""
+    letters = ["t" * slots for _ in range(draft.pipeline * chunks)]
+    letters[0] = f"E{letters[0][accounted['first'] :]}"
+    predictions = "m" * (draft.integer("mtp_num_layers") or 0)
+    letters[-1] = f"{letters[-1][accounted['last'] :]}{predictions}L"
+    names = (f"account_for_{part}_in_pipeline_split" for part in ("embedding", "loss"))
+    draft.set("parallelism.layout", layout_of_chunks(letters), *names)
 
 
 def _set_layout(draft: MegatronDraft, layout: Setting) -> None:

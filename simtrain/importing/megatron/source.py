@@ -10,11 +10,12 @@ from pathlib import Path
 from simtrain.base.file_kinds import MOST_BYTES_OF_LOG, text_of_kind
 from simtrain.errors import InputError, Location
 from simtrain.importing.importers.megatron import Megatron
-from simtrain.importing.megatron.arguments import KNOWN, SPELLINGS
+from simtrain.importing.megatron.arguments import KNOWN, SPELLINGS, TABLE
 from simtrain.importing.megatron.launch import headers_of, launch_of, variables_of
 from simtrain.importing.megatron.shell import Argument, commands_of, files_of, values_of, words_of
 from simtrain.importing.megatron.shell_syntax import Lines
 from simtrain.importing.settings import Setting
+from simtrain.importing.table import Table
 
 TEXT = "the arguments"
 """The file name in errors if the arguments are passed as text."""
@@ -28,7 +29,8 @@ class Source:
     A value is text: several values are separated by blanks, and a flag has "True" or "False".
     `launch` has the settings whose product is the number of ranks, if the source says it. `script`
     is the training script, such as pretrain_gpt.py, if the source names it. `documents` are the
-    files that a script writes.
+    files that a script writes. `tool` has the arguments, by default or in `table` with words of its
+    own. `notes` are on what is not modelled.
     """
 
     file: str
@@ -37,6 +39,9 @@ class Source:
     script: Setting | None = None
     is_printed: bool = False
     documents: dict[str, Argument] = field(default_factory=dict)
+    tool: str = "Megatron-LM"
+    table: Table = TABLE
+    notes: tuple[str, ...] = ()
 
 
 def read_source(text_or_file: str) -> Source:

@@ -1,10 +1,11 @@
-"""Read the values of a torchtitan job (a TOML file), with their lines."""
+"""Read the values of a torchtitan job (a TOML file or a config in Python), with their lines."""
 
 from __future__ import annotations
 
 import re
 import tomllib
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ from simtrain.base.file_kinds import text_of_kind
 from simtrain.base.strict_yaml import as_scalar, leaves
 from simtrain.errors import InputError, Location
 from simtrain.importing.draft import Draft
-from simtrain.importing.importers.torchtitan import Torchtitan
+from simtrain.importing.importers.torchtitan import PYTHON, Torchtitan
 from simtrain.importing.settings import Setting
 from simtrain.importing.torchtitan.keys import TABLE
+from simtrain.importing.torchtitan.python_job import python_settings
 
 _HEADER = re.compile(r"\s*\[\s*([\w.-]+)\s*\]")
 _DEEP = re.compile(r"(?:\.[^.=\n]{1,100}){60}")
@@ -24,13 +26,19 @@ _KEY = re.compile(r"\s*([\w.-]+)\s*=")
 class JobDraft(Draft):
     """A scenario during its import from a job, whose settings are `section.key`."""
 
-    def __init__(self, file: str, overrides: tuple[str, ...], ignore_unknown: bool = False) -> None:
+    def __init__(
+        self,
+        file: str,
+        overrides: tuple[str, ...],
+        ignore_unknown: bool = False,
+        config: str = "",
+    ) -> None:
         super().__init__(
             file=file,
             what=f"torchtitan's job in {file}",
             default="default of torchtitan",
             table=TABLE,
-            settings=_settings(file),
+            settings=_settings(file, config),
             overrides=overrides,
         )
         self.refuse_unknown(ignore_unknown)
@@ -40,9 +48,25 @@ class JobDraft(Draft):
         return self.setting(key).value
 
     def setting(self, key: str) -> Setting:
-        """Return a key with its value or its default."""
-        default = word.default if (word := self.table.mapped.get(key)) else None
-        return self.given(key) or Setting(key, key, default, Location(self.file))
+        """Return a key with its value or its default.
+
+        Raises:
+            InputError: a config in Python does not determine the value.
+        """
+        word = self.table.mapped.get(key)
+        setting = self.given(key)
+        if setting is None:
+            return Setting(key, key, word.default if word else None, Location(self.file))
+        if not setting.unknown:
+            return setting
+        if word and (value := self.override(word.field)) is not None:
+            return replace(setting, value=value, unknown=None)
+        raise InputError.of(
+            "E874",
+            f"{key} depends on {setting.unknown}, {setting.reason}",
+            setting.place,
+            "write its value in the file" + (f", or add --set {word.field}=..." if word else ""),
+        )
 
     def value(self, key: str) -> Any:
         """Return our value of a key; the default in the table has its type.
@@ -86,9 +110,18 @@ class JobDraft(Draft):
         return InputError.of("E872", message, setting.place, fix)
 
 
-def _settings(file: str) -> dict[str, Setting]:
+def _settings(file: str, config: str) -> dict[str, Setting]:
     """Return the keys of a job as `section.key`."""
     text = text_of_kind(Path(file), *Torchtitan.kinds)
+    if file.endswith(".py") or PYTHON.sign_in(text):
+        return python_settings(text, file, config or None)
+    if config:
+        message = f"--config is {config}, but the file has one config"
+        raise InputError.of("E875", message, Location(file), "remove --config")
+    return _toml_settings(text, file)
+
+
+def _toml_settings(text: str, file: str) -> dict[str, Setting]:
     try:
         if _DEEP.search(text):
             raise RecursionError  # tomllib takes the square of a key's sections

@@ -1,4 +1,4 @@
-"""Import a torchtitan job (a TOML file).
+"""Import a torchtitan job (a TOML file, or a config in Python).
 
 Defaults follow torchtitan's job_config.py. torchtitan always uses sequence parallelism with tensor
 parallelism, fused attention, and a gradient reduction in fp32 that overlaps with the backward pass.
@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from simtrain import models
 from simtrain.errors import InputError
 from simtrain.importing.draft import Draft
+from simtrain.importing.torchtitan.flavors import FLAVORS, MISSING, model_of_flavor
 from simtrain.importing.torchtitan.job import JobDraft
 from simtrain.importing.torchtitan.keys import (
     FILE_SCHEDULES,
     FLOAT8_CONVERTERS,
-    MODELS,
     SCHEDULES,
 )
-from simtrain.importing.torchtitan.stages import SPLITS, chunks_of_sizes
+from simtrain.importing.torchtitan.stages import SPLITS, chunks_of_sizes, ends_of_chunks
 from simtrain.scenario import Scenario
 from simtrain.scenario.pipeline_layout import layout_of_chunks
 from simtrain.schedules import NAMED
@@ -32,12 +31,16 @@ def import_torchtitan(
     *,
     ignore_unknown: bool = False,
     gpus: int | None = None,
+    config: str = "",
 ) -> tuple[Scenario, str]:
     """Import a job; return the scenario and the text of its file.
 
     Arguments and errors are those of `torchtitan_draft`.
     """
-    return torchtitan_draft(file, overrides, ignore_unknown=ignore_unknown, gpus=gpus).finished()
+    draft = torchtitan_draft(
+        file, overrides, ignore_unknown=ignore_unknown, gpus=gpus, config=config
+    )
+    return draft.finished()
 
 
 def torchtitan_draft(
@@ -46,21 +49,23 @@ def torchtitan_draft(
     *,
     ignore_unknown: bool = False,
     gpus: int | None = None,
+    config: str = "",
 ) -> Draft:
     """Return the draft of a scenario with the fields that a job decides.
 
     Args:
-        file: path of the TOML file.
+        file: path of the TOML or Python file.
         overrides: fields to set, such as "parallelism.data=16".
         ignore_unknown: whether to leave out keys that simtrain does not know. The first lines of
             the file list them.
         gpus: the number of GPUs, which sets the data-parallel replicas.
+        config: the function that returns the config, if a Python file has several.
 
     Raises:
         InputError: unreadable files; unknown keys, models and schedules; an undefined number of
             ranks; combinations that the framework refuses.
     """
-    draft = _Mapping(file, tuple(overrides), ignore_unknown)
+    draft = _Mapping(file, tuple(overrides), ignore_unknown, config)
     draft.set_all(gpus)
     return draft
 
@@ -79,9 +84,7 @@ class _Mapping(JobDraft):
         self._expert_parallelism()
         self._batch(self._replicas())
         self._recompute()
-        self.compile_keys = [key for key in ("training.compile", "compile.enable") if self[key]]
-        stack = "torchtitan_compiled" if self.compile_keys else "torchtitan"
-        self.set("software", stack, *self.compile_keys)
+        self._software()
         self._precision()
         self.set_because("overlap.data_parallel", True, _ALWAYS)
         self._asynchronous_tensor_parallel()
@@ -91,30 +94,32 @@ class _Mapping(JobDraft):
     def _model(self) -> None:
         keys = "model.name", "model.flavor"
         name, flavor = (str(self[key]) for key in keys)
-        if (name, flavor) not in MODELS:
-            known = ", ".join(" ".join(pair) for pair in MODELS)
+        model = model_of_flavor(name, flavor)
+        if model is None:
             raise InputError.of(
                 "E877",
-                f"the flavor {flavor} of {name} cannot be imported",
+                f"the flavor {flavor} of {name} cannot be imported"
+                + (f": simtrain has no {MISSING[name]}" if name in MISSING else ""),
                 self.setting("model.flavor").place,
-                f"write one of {known}; or import the model from its config.json with "
+                f"write one of {FLAVORS}; or import the model from its config.json with "
                 "simtrain import hf",
                 "simtrain has the sizes of some flavors only",
             )
-        shipped = MODELS[name, flavor]
-        sizes = getattr(models, shipped).model_dump(exclude_unset=True)
-        for field, value in sizes.items():
-            # torchtitan has no modules of multi-token prediction.
-            if field not in ("seq_length", "mtp_num_layers"):
-                self.set_because(f"model.{field}", value, f"{name} {flavor}: {shipped}")
+        fields, source, notes = model
+        for field, value in fields.items():
+            self.set_because(f"model.{field}", value, f"{name} {flavor}: {source}")
+        for note in notes:
+            self.note(f"{name} {flavor}", note)
+        if self["model_spec.num_mtp_layers"]:
+            self.fill("model_spec.num_mtp_layers")
         self.fill("training.seq_len")
 
     def _parallelism(self) -> None:
         self.fill("parallelism.tensor_parallel_degree")
-        if self.tensor > 1:
-            self.set_because(
-                "parallelism.sequence_parallel", True, f"{_ALWAYS} with tensor parallelism"
-            )
+        key = "parallelism.enable_sequence_parallel"
+        if self.tensor > 1 and self[key]:
+            comment = self.origin(key, otherwise=f"{_ALWAYS} with tensor parallelism")
+            self.set_because("parallelism.sequence_parallel", True, comment)
         self.fill("parallelism.pipeline_parallel_degree")
         self.set_because("parallelism.scatter_gather", False, _ALWAYS)
         if self.count("parallelism.context_parallel_degree") > 1:
@@ -173,7 +178,11 @@ class _Mapping(JobDraft):
         chunks = read(self[key], self.data["model"]["num_layers"])
         if not chunks or len(chunks) % self.pipeline:
             raise self.wrong(key, "does not split the model into the stages", fix)
-        self._set_layout(chunks, key)
+        if ends := ends_of_chunks(chunks) if len(chunks) == self.pipeline else None:
+            for end, size in zip(("first", "last"), ends, strict=True):
+                self.set(f"parallelism.{end}_stage_layers", size, key)
+        else:
+            self._set_layout(chunks, key)
         return True
 
     def _set_layout(self, chunks: Sequence[str], *keys: str) -> None:
@@ -258,6 +267,11 @@ class _Mapping(JobDraft):
 
     def _recompute(self) -> None:
         keys = "activation_checkpoint.mode", "activation_checkpoint.selective_ac_option"
+        if self[keys[0]] == "memory_budget":
+            self.set_because("recompute.strategy", "none", "memory_budget is not modelled")
+            text = "the compiler recomputes within a budget: less memory"
+            self.note(self.setting(keys[0]), text)
+            return
         mode, option = self.choice(keys[0]), self[keys[1]]
         if mode != "selective":
             self.set("recompute.strategy", mode, keys[0])
@@ -277,6 +291,25 @@ class _Mapping(JobDraft):
             number, detail = max(1, layers // chunks // every), f"one layer in {every} per chunk"
             self.set("recompute.num_layers", number, *keys, detail=detail)
 
+    def _software(self) -> None:
+        """Set the software stack: compiled layers, a compiled loss, and CUDA graphs."""
+        keys = [key for key in ("training.compile", "compile.enable") if self[key]]
+        components = self["compile.components"]
+        if not isinstance(components, list):
+            raise self.wrong("compile.components", "must be a list", 'write ["model", "loss"]')
+        self.compile_keys = keys if "model" in components else []
+        stack = "torchtitan_compiled" if self.compile_keys else "torchtitan"
+        self.set("software.stack", stack, *keys)
+        has_compiled_loss = bool(keys) and "loss" in components
+        if has_compiled_loss != bool(self.compile_keys):
+            name = "compile.components"
+            self.set("software.fused_cross_entropy", has_compiled_loss, name)
+        key = "training.disable_cuda_graphs"
+        if not self[key] and (self.given(key) or self.given("training.uses_cuda_graphs")):
+            self.set(
+                "software.cuda_graphs", True, key, otherwise="default of torchtitan since 2026"
+            )
+
     def _precision(self) -> None:
         key = "training.mixed_precision_param"
         if self[key] == "bfloat16":
@@ -293,6 +326,10 @@ class _Mapping(JobDraft):
         if not isinstance(values, list):
             raise self.wrong(key, "must be a list", 'write ["float8"] or []')
         names = [str(name) for name in values if name]
+        if adapters := [name for name in names if "lora" in name.lower()]:
+            text = "only adapters are trained: less memory; the scenario trains all weights"
+            self.note(f"{key} {', '.join(adapters)}", text, self.place(key))
+        names = [name for name in names if name not in adapters]
         if not names:
             return
         recipe = self._float8_key("recipe_name")

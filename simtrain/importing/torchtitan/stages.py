@@ -13,12 +13,33 @@ from typing import Any
 
 _LAYER = re.compile(r"layers\.(\d{1,6})")
 
+_MODULES = {"E": ["tok_embeddings"], "L": ["norm", "output"], "m": ["mtp_layers.0"]}
+
 
 def chunks_of_sizes(sizes: Sequence[int]) -> list[str]:
     """Return the letters of chunks with these numbers of layers, with embedding and output."""
     chunks = ["t" * size for size in sizes]
     chunks[0], chunks[-1] = f"E{chunks[0]}", f"{chunks[-1]}L"
     return chunks
+
+
+def ends_of_chunks(chunks: Sequence[str]) -> tuple[int, int] | None:
+    """Return the layers of the first and last chunk, if all others have equally many."""
+    sizes = [chunk.count("t") for chunk in chunks]
+    is_plain = [*chunks] == chunks_of_sizes(sizes) and min(sizes) > 0
+    return (sizes[0], sizes[-1]) if is_plain and len({*sizes[1:-1]}) <= 1 else None
+
+
+def modules_of_chunks(chunks: Sequence[str]) -> list[list[str]]:
+    """Return the names of the modules of chunks with these letters."""
+    modules, layer = list[list[str]](), 0
+    for letters in chunks:
+        names: list[str] = []
+        for letter in letters:
+            names += [f"layers.{layer}"] if letter == "t" else _MODULES[letter]
+            layer += letter == "t"
+        modules.append(names)
+    return modules
 
 
 def _chunks_between(points: Any, num_layers: int) -> list[str]:

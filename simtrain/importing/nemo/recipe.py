@@ -1,0 +1,238 @@
+"""Import NeMo: recipes in Python or as printed YAML (NeMo 2), and training configs (NeMo 1)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from simtrain.base.file_kinds import text_of_kind
+from simtrain.base.strict_yaml import parse_document
+from simtrain.errors import InputError, Location
+from simtrain.importing.draft import Draft
+from simtrain.importing.importers.nemo import PYTHON, Nemo
+from simtrain.importing.megatron.mapping import draft_of
+from simtrain.importing.nemo.bridge import REQUIRED
+from simtrain.importing.nemo.config import (
+    TARGET,
+    Config,
+    Field,
+    config_of_document,
+    config_of_object,
+)
+from simtrain.importing.nemo.families import refuse_family
+from simtrain.importing.nemo.first import translated_first
+from simtrain.importing.nemo.models import ARGUMENTS, MODELS
+from simtrain.importing.nemo.translation import Translation, as_text
+from simtrain.importing.python_config.source import PythonSource
+from simtrain.importing.python_config.values import Built
+from simtrain.importing.settings import Setting
+from simtrain.scenario import Scenario
+
+TOOL = "NeMo"
+WRAPPERS = ("nemo_run.Config", "nemo_run.Partial")
+_TRAINER_WORDS = {
+    "tensor_parallelism": "tensor_model_parallel_size",
+    "pipeline_parallelism": "pipeline_model_parallel_size",
+    "virtual_pipeline_parallelism": "virtual_pipeline_model_parallel_size",
+    "context_parallelism": "context_parallel_size",
+    "sequence_parallelism": "sequence_parallel",
+    "expert_parallelism": "expert_model_parallel_size",
+    "expert_tensor_parallelism": "expert_tensor_parallel_size",
+    "account_for_embedding_in_pipeline_split": "account_for_embedding_in_pipeline_split",
+    "account_for_loss_in_pipeline_split": "account_for_loss_in_pipeline_split",
+}
+"""Parameters of functions of recipes that make a trainer, such as qwen3_trainer."""
+_OPTIMIZERS = ("distributed_fused_adam_with_cosine_annealing", "MegatronOptimizerModule")
+_DDP = {
+    "trainer.strategy.ddp.grad_reduce_in_fp32": True,
+    "trainer.strategy.ddp.overlap_grad_reduce": True,
+    "trainer.strategy.ddp.overlap_param_gather": True,
+    "trainer.plugins": "bf16_mixed",
+}
+"""What those functions set."""
+_LENGTH = re.compile(r"_\d+k$")
+"""The end of a version that tells the length of sequences, which the data has."""
+_STRATEGY = "trainer.strategy"
+_WITHOUT_EFFECT = (
+    *("gradient_as_bucket_view", "ckpt_async_save", "ckpt_parallel_load", "ckpt_parallel_save"),
+    *("ckpt_include_optimizer", "ckpt_load_optimizer", "ckpt_save_optimizer", "lazy_init"),
+    *("ckpt_load_strictness", "ckpt_load_directly_on_device", "progress_interval", "fsdp", "ddp"),
+    *("save_ckpt_format", "setup_optimizers", "init_model_parallel", "replace_progress_bar"),
+    *("ckpt_parallel_save_within_dp", "ckpt_parallel_save_optim", "megatron_log_level"),
+    *("find_unused_parameters", "ckpt_assume_constant_structure"),
+)
+
+
+def import_nemo(
+    file: str,
+    overrides: Iterable[str] = (),
+    *,
+    ignore_unknown: bool = False,
+    gpus: int | None = None,
+    config: str = "",
+) -> tuple[Scenario, str]:
+    """Import a config of NeMo; return the scenario and the text of its file.
+
+    Arguments and errors are those of `nemo_draft`.
+    """
+    draft = nemo_draft(file, overrides, ignore_unknown=ignore_unknown, gpus=gpus, config=config)
+    return draft.finished()
+
+
+def nemo_draft(
+    file: str,
+    overrides: Iterable[str] = (),
+    *,
+    ignore_unknown: bool = False,
+    gpus: int | None = None,
+    config: str = "",
+) -> Draft:
+    """Return the draft of a scenario from a config of NeMo.
+
+    Args:
+        file: path of a YAML file or of a Python file with a recipe.
+        overrides: fields to set, such as "cluster=h100_sxm".
+        ignore_unknown: whether to leave out fields that simtrain does not know. The first lines of
+            the file list them.
+        gpus: the number of GPUs, if the config does not say it or says another one.
+        config: the function that returns the recipe, if a Python file has several.
+
+    Raises:
+        InputError: unreadable files, unknown fields and models, and values and combinations that
+            Megatron-Core refuses.
+    """
+    text = text_of_kind(Path(file), *Nemo.kinds)
+    if file.endswith(".py") or PYTHON.sign_in(text):
+        source = PythonSource(text, file, WRAPPERS)
+        _, job = source.config(config or None, is_recipe)
+        translation = _translated(config_of_object(job, source), file)
+    else:
+        document = parse_document(text, file)
+        fields = config_of_document(document)
+        is_first = not any(name.startswith(_STRATEGY) for name in fields.fields)
+        translation = translated_first(fields, file) if is_first else _translated(fields, file)
+    launch = _launch(translation) if gpus is None else ()
+    draft = draft_of(
+        translation.source(launch), overrides, ignore_unknown=ignore_unknown, gpus=gpus
+    )
+    draft.required = REQUIRED
+    return draft
+
+
+def is_recipe(value: Built) -> bool:
+    """Return whether an object is a recipe of pre-training or fine-tuning."""
+    return {"model", "trainer"} <= value.fields.keys()
+
+
+def _launch(translation: Translation) -> tuple[Setting, ...]:
+    """Return the settings whose product is the number of GPUs."""
+    names = ("trainer.devices", "trainer.num_gpus_per_node"), ("trainer.num_nodes",)
+    fields = translation.config.fields
+    parts = [next((name for name in each if name in fields), None) for each in names]
+    settings = [
+        Setting(name, name, as_text(field.value), field.place, field.unknown, field.reason)
+        for name in parts
+        if name and ((field := fields[name]).value is not None or field.unknown)
+    ]
+    return tuple(settings) if len(settings) == 2 else ()
+
+
+def _translated(config: Config, file: str) -> Translation:
+    """Translate a recipe of NeMo 2."""
+    strategy = config.target("trainer").endswith("_trainer")
+    config = config.with_defaults(_DDP) if strategy else config
+    translation = Translation(file, TOOL, config)
+    _set_model(translation, config, file)
+    translation.copy("model.config")
+    for part in ("activation", "activation_fusion", "layout", "attention_backend"):
+        getattr(translation, part)("model.config")
+    translation.query_groups()
+    if strategy:
+        _copy_trainer(translation, config)
+    translation.copy(_STRATEGY)
+    translation.copy(f"{_STRATEGY}.ddp", "optim.config")
+    translation.layout(_STRATEGY)
+    translation.drop(*_WITHOUT_EFFECT, *(f"{_STRATEGY}.{name}" for name in _WITHOUT_EFFECT))
+    if config.value(f"{_STRATEGY}.fsdp") == "megatron":
+        translation.default("use_megatron_fsdp", True)
+    else:
+        translation.drop("data_parallel_sharding_strategy")
+    if config.target("optim") in _OPTIMIZERS:
+        translation.default("use_distributed_optimizer", True)
+    plugin = config.value("trainer.plugins.precision")
+    if isinstance(plugin, str):
+        dtype = plugin.partition("-")[0].replace("16", "fp16").replace("bffp16", "bf16")
+        field = config.fields["trainer.plugins.precision"]
+        translation.add(dtype, field, "trainer.plugins.precision", True)
+    precision = translation.mixed_precision("trainer.plugins")
+    names = ("trainer.plugins.grad_reduce_in_fp32", f"{_STRATEGY}.ddp.grad_reduce_in_fp32")
+    translation.reduction(precision, *names)
+    _copy_callbacks(translation, config)
+    for name in ("seq_length", "global_batch_size", "micro_batch_size"):
+        size = config.fields.get(f"data.{name}")
+        if size and (size.value is not None or size.unknown):
+            translation.add(name, size, f"data.{name}")
+    translation.vocabulary("model.config")
+    translation.default("tokenizer_type", "the recipe's tokenizer")
+    translation.default("moe_token_dispatcher_type", "alltoall")
+    translation.default("cross_entropy_loss_fusion", True)
+    if config.value("peft") or config.target("peft"):
+        field = config.fields.get("peft") or config.fields[f"peft.{TARGET}"]
+        translation.add("peft", field, "peft", "adapters")
+    return translation
+
+
+def _set_model(translation: Translation, config: Config, file: str) -> None:
+    """Set the arguments of the class or version that names the model."""
+    fields = config.fields
+    name = "model.config" if f"model.config.{TARGET}" in fields else "model"
+    function = config.target("model")
+    field = fields.get("model.version") or fields.get("model.0") or fields.get(f"{name}.{TARGET}")
+    word = str(field.value).rpartition(".")[2] if field else ""
+    if word == "model" and field:  # llama3_70b.model() of another recipe
+        word = str(field.value).split(".")[-2:][0]
+    word = _LENGTH.sub("", word)
+    place = field.place if field else Location(file)
+    refuse_family(f"{function} {word}", place)
+    if word in ARGUMENTS:
+        for argument, value in ARGUMENTS[word].items():
+            translation.settings[argument] = Setting(argument, word, as_text(value), place)
+    elif word in MODELS:
+        translation.published(MODELS[word], field or Field(None, place))
+    elif f"{name}.num_layers" not in config.fields:
+        raise InputError.of(
+            "E877",
+            f"simtrain does not have the sizes of the model {word}",
+            place,
+            "print the recipe with --yaml or print(recipe), and import that",
+            f"known: {', '.join((*MODELS, *ARGUMENTS))}",
+        )
+
+
+def _copy_trainer(translation: Translation, config: Config) -> None:
+    """Set the arguments of a function that makes a trainer."""
+    for word, argument in _TRAINER_WORDS.items():
+        if (field := config.fields.get(f"trainer.{word}")) and field.value is not None:
+            translation.add(argument, field, f"trainer.{word}")
+
+
+def _copy_callbacks(translation: Translation, config: Config) -> None:
+    """Set overlaps and dropped tokens, which NeMo has in callbacks."""
+    numbers = sorted({name.split(".")[2] for name in config.fields if name.startswith(_CALLBACKS)})
+    overlaps = ""
+    for number in numbers:
+        name = f"{_CALLBACKS}{number}"
+        kind = config.target(name)
+        if kind == "MegatronCommOverlapCallback":
+            overlaps = name
+        elif kind == "MegatronTokenDropCallback":
+            factor = config.value(f"{name}.moe_expert_capacity_factor", 1.0)
+            field: Any = config.fields[f"{name}.{TARGET}"]
+            translation.add("moe_expert_capacity_factor", field, kind, factor)
+            translation.add("moe_pad_expert_input_to_capacity", field, kind, True)
+    translation.overlap(overlaps or "trainer.callbacks.none", bool(overlaps))
+
+
+_CALLBACKS = "trainer.callbacks."

@@ -1,0 +1,282 @@
+"""Translate a config to settings with the names of Megatron-LM's arguments."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from simtrain.errors import InputError, Location
+from simtrain.importing.megatron.export import model_arguments
+from simtrain.importing.megatron.source import Source, read_source
+from simtrain.importing.nemo.config import Config, Field
+from simtrain.importing.nemo.words import (
+    INVERTED,
+    MIXED_PRECISION,
+    RENAMED,
+    table_of,
+)
+from simtrain.importing.published_models import CONFIGS, known_name, published_model
+from simtrain.importing.settings import Setting
+from simtrain.importing.table import Table
+from simtrain.scenario.pipeline_layout import layout_of_chunks
+
+_LETTERS = {"embedding": "E", "decoder": "t", "mtp": "m", "loss": "L"}
+_ACTIVATIONS = {
+    ("silu", True): "swiglu",
+    ("swish", True): "swiglu",
+    ("gelu", True): "quick_geglu",
+    ("quick_gelu", True): "quick_geglu",
+    ("fast_gelu", True): "quick_geglu",
+    ("openai_gelu", True): "quick_geglu",
+    ("squared_relu", False): "squared_relu",
+    ("gelu", False): "",
+    ("fast_gelu", False): "",
+    ("openai_gelu", False): "",
+}
+"""The flag of each activation function, without and with a gate; "" is Megatron-LM's default."""
+_BACKENDS = {1: "flash", 2: "fused", 3: "unfused", 4: "local", 5: "auto"}
+"""Members of Megatron-Core's AttnBackend."""
+_OFF: tuple[Any, ...] = (None, False, "", [], {}, 0)
+
+
+class Translation:
+    """The arguments that a config sets.
+
+    Args:
+        file: the config's path.
+        tool: what it is a config of, such as "Megatron-Bridge".
+        config: its fields.
+    """
+
+    def __init__(self, file: str, tool: str, config: Config) -> None:
+        self.file, self.tool, self.config = file, tool, config
+        self.table: Table = table_of(tool)
+        self.settings: dict[str, Setting] = {}
+        self.notes: list[str] = []
+
+    def source(self, launch: tuple[Setting, ...] = ()) -> Source:
+        """Return the translated arguments."""
+        return Source(
+            self.file,
+            self.settings,
+            launch,
+            None,
+            is_printed=True,
+            tool=self.tool,
+            table=self.table,
+            notes=tuple(self.notes),
+        )
+
+    def add(self, argument: str, field: Field, spelled: str, value: Any = ...) -> None:
+        """Set an argument from a field; null leaves it to Megatron-Core's default."""
+        value = field.value if value is ... else value
+        text = as_text("unknown" if field.unknown and value is None else value)
+        place, unknown, reason = field.place, field.unknown, field.reason
+        self.settings[argument] = Setting(argument, spelled, text, place, unknown, reason)
+
+    def default(self, argument: str, value: Any) -> None:
+        """Set an argument that the config does not have to the tool's default."""
+        if argument not in self.settings or self.settings[argument].value == "None":
+            name = f"default of {self.tool}"
+            self.settings[argument] = Setting(argument, name, as_text(value), None)
+
+    def copy(self, *sections: str) -> None:
+        """Set the arguments that have the names of fields, or other names in the tables."""
+        for spelled, name, field in self.config.section(*sections):
+            last = name.rpartition(".")[2].removesuffix("()")
+            argument = RENAMED.get(last, last)
+            if last.isdigit():
+                continue  # arguments of a function of another file, which is an unknown field
+            if last in INVERTED:
+                is_known = isinstance(field.value, bool)
+                self.add(INVERTED[last], field, spelled, not field.value if is_known else None)
+            elif argument in self.table:
+                self.add(argument, field, spelled)
+            elif field.value not in _OFF or field.unknown:
+                # Names of classes and values of unknown fields; those that are off have no effect.
+                self.add(spelled, field, spelled)
+
+    def published(self, name: str, field: Field) -> None:
+        """Set the arguments of a published model.
+
+        Args:
+            name: its name on Hugging Face.
+            field: the field that names it.
+
+        Raises:
+            InputError: simtrain does not have its sizes (E877).
+        """
+        if (known := known_name(name)) is None:
+            raise InputError.of(
+                "E877",
+                f"simtrain does not have the sizes of the model {name}",
+                field.place or Location(self.file),
+                f"print the config and import that: {PRINT[self.tool]}",
+                f"known models: {', '.join(CONFIGS)}",
+            )
+        model = published_model(known)
+        self.notes += [f"{name}: {note}" for note in model.notes]
+        for argument, setting in read_source(model_arguments(model.fields)).arguments.items():
+            self.settings[argument] = Setting(argument, name, setting.value, field.place)
+
+    def activation(self, section: str) -> None:
+        """Set the activation from Megatron-Core's function and gate.
+
+        Raises:
+            InputError: the function is not modelled (E872).
+        """
+        names = f"{section}.activation_func", f"{section}.gated_linear_unit"
+        if not any(name in self.config.fields for name in names):
+            return
+        function, gate = (self.config.fields.get(name) for name in names)
+        word = str(self.config.value(names[0], "gelu")).rpartition(".")[2]
+        pair = word, bool(gate and gate.value)
+        if pair not in _ACTIVATIONS:
+            message = f"{names[0]} is {word}, which is not modelled"
+            fix = "write silu with a gate, gelu or squared_relu"
+            place = (function or gate or Field(None, None)).place
+            raise InputError.of("E872", message, place, fix)
+        for flag in ("swiglu", "quick_geglu", "squared_relu"):
+            self.add(
+                flag, function or gate or Field(None, None), names[0], _ACTIVATIONS[pair] == flag
+            )
+
+    def query_groups(self) -> None:
+        """Set the flag that Megatron-LM's number of query groups needs."""
+        setting = self.settings.get("num_query_groups")
+        if setting and setting.value != "None":
+            flag = replace(setting, name="group_query_attention", value="True", unknown=None)
+            self.settings["group_query_attention"] = flag
+
+    def activation_fusion(self, section: str) -> None:
+        """Set the fusion of bias and activation, whichever the activation is."""
+        name = f"{section}.bias_activation_fusion"
+        if (field := self.config.fields.get(name)) and isinstance(field.value, bool):
+            for argument in ("bias_swiglu_fusion", "bias_gelu_fusion"):
+                self.add(argument, field, name)
+
+    def layout(self, section: str) -> None:
+        """Set a layout that is a list of the names of parts of each stage."""
+        name = f"{section}.pipeline_model_parallel_layout"
+        field = self.config.fields.get(name)
+        if field is None or not isinstance(field.value, list):
+            return
+        chunks = field.value
+        if all(isinstance(chunk, list) for chunk in chunks):
+            chunks = ["".join(_LETTERS.get(str(part), "?") for part in chunk) for chunk in chunks]
+        layout = layout_of_chunks(map(str, chunks))
+        self.add("pipeline_model_parallel_layout", field, name, layout)
+
+    def attention_backend(self, section: str) -> None:
+        """Set the attention backend, which printed configs have as a number."""
+        name = f"{section}.attention_backend"
+        numbers = self.config.value(f"{name}._args_")
+        if isinstance(numbers, list) and numbers and numbers[0] in _BACKENDS:
+            field = self.config.fields[f"{name}._args_"]
+            self.add("attention_backend", field, name, _BACKENDS[numbers[0]])
+        for argument in (f"{name}._args_", f"{name}._name_"):
+            self.settings.pop(argument, None)
+
+    def mixed_precision(self, section: str) -> str:
+        """Set dtypes from a precision, which is a name or an object; return the type."""
+        field = self.config.fields.get(section) or self.config.fields.get(f"{section}._target_")
+        named = self.config.value(f"{section}.0")  # get_mixed_precision_config("bf16_mixed")
+        word = str(named or self.config.value(section) or self.config.target(section))
+        words = MIXED_PRECISION.get(word.replace("-", "_"), "").split()
+        if field and words:
+            field = Field(word, field.place)
+            dtype, *fp8 = words
+            self.add(dtype, field, section, True)
+            self.add("fp16" if dtype == "bf16" else "bf16", field, section, False)
+            if fp8[:1] == ["nvfp4"]:
+                self.add("fp4", field, section, "e2m1")
+            elif fp8:
+                self.add("fp8", field, section, fp8[0])
+                self.add("fp8_recipe", field, section, fp8[1])
+                self.add("fp8_param_gather", field, section, "gather" in fp8)
+            if "ends" in fp8:
+                self.add("first_last_layers_bf16", field, section, True)
+        self.copy(section)
+        self.drop(f"{section}.precision", section)
+        return "fp16" if self._is_on("fp16") else "bf16" if self._is_on("bf16") else "fp32"
+
+    def reduction(self, dtype: str, *names: str) -> None:
+        """Set the dtype of gradients from the first of some fields that is given."""
+        for name in names:
+            field = self.config.fields.get(name)
+            if field and isinstance(field.value, bool):
+                in_fp32 = field.value
+                self.add("accumulate_allreduce_grads_in_fp32", field, name, in_fp32)
+                self.add("grad_reduce_in_bf16", field, name, not in_fp32 and dtype == "bf16")
+                return
+        self.default("accumulate_allreduce_grads_in_fp32", dtype != "fp16")
+
+    def overlap(self, section: str, is_given: bool) -> None:
+        """Set overlaps: a config of overlaps turns on what the layout can have.
+
+        Source: `_get_model_comm_overlap_cfgs` and `_get_optimizer_overlap_cfgs` of
+        Megatron-Bridge's CommOverlapConfig and NeMo's MegatronCommOverlapCallback.
+        """
+        pairs = {
+            name: field
+            for _, name, field in self.config.section(section)
+            if is_given and field.value is not None
+        }
+        for name in ("overlap_p2p_comm", "align_param_gather", "overlap_grad_reduce"):
+            if is_given and name not in pairs:
+                self.settings.pop(name, None)
+        if is_given:
+            self.settings.pop("overlap_param_gather", None)
+        for name, field in pairs.items():
+            argument = RENAMED.get(name, name)
+            if argument in self.table:
+                self.add(argument, field, f"{section}.{name}")
+        if self._is_on("tp_comm_overlap") and not self._is_on("sequence_parallel"):
+            self.drop("tp_comm_overlap")  # which both tools turn off
+        if is_given:
+            distributed = self._is_on("use_distributed_optimizer")
+            self.default("overlap_grad_reduce", distributed)
+            self.default("overlap_param_gather", distributed)
+            return
+        self.default("overlap_p2p_comm", False)
+        self.default("align_param_gather", False)
+
+    def vocabulary(self, model: str, *others: str) -> None:
+        """Set the tokens of a model, of which `should_pad_vocab: false` keeps the number."""
+        has_size = "padded_vocab_size" in self.settings
+        names = (f"{model}.vocab_size", f"{model}.override_vocab_size")
+        for name in (*names, *(() if has_size else others)):
+            field = self.config.fields.get(name)
+            if field is None or (field.value is None and not field.unknown):
+                continue
+            if field.unknown and has_size:
+                continue  # a tokenizer with more tokens than the model
+            is_padded = self.config.value(f"{model}.should_pad_vocab", True)
+            self.settings.pop("padded_vocab_size", None)
+            self.add("vocab_size" if is_padded else "padded_vocab_size", field, name)
+            is_null = self.config.value("tokenizer.tokenizer_type") == "NullTokenizer"
+            kind = "NullTokenizer" if is_null and name in others else "the config's tokenizer"
+            self.settings["tokenizer_type"] = Setting("tokenizer_type", name, kind, None)
+            return
+
+    def _is_on(self, argument: str) -> bool:
+        return argument in self.settings and self.settings[argument].value == "True"
+
+    def drop(self, *arguments: str) -> None:
+        """Leave out arguments that have no effect here."""
+        for argument in arguments:
+            self.settings.pop(argument, None)
+
+
+PRINT = {
+    "Megatron-Bridge": "cfg.print_yaml() in Python, or --dryrun of its scripts",
+    "NeMo": "the recipe with --yaml, or print(recipe) in Python",
+}
+"""How to print a config with all sizes."""
+
+
+def as_text(value: Any) -> str:
+    """Return a value as Megatron-LM prints it."""
+    if isinstance(value, list | tuple):
+        return " ".join(map(as_text, value))
+    return str(value)

@@ -1,0 +1,1 @@
+"""Read the configs that Python files of other tools build, as text: nothing is executed."""

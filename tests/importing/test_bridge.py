@@ -1,0 +1,239 @@
+"""`simtrain import bridge`: printed configs and recipes of Megatron-Bridge."""
+
+from typing import Any
+
+import pytest
+
+from simtrain.errors import InputError
+from simtrain.importing.megatron.mapping import import_megatron
+from simtrain.importing.nemo.bridge import import_bridge
+from simtrain.scenario import Scenario, load_scenario
+from simtrain.scenario.resolved import settings_of
+from tests.helpers.command_line import call, refused
+from tests.helpers.imported import written
+
+PRINTED = """\
+_target_: megatron.bridge.training.config.ConfigContainer
+checkpoint:
+  _target_: megatron.bridge.training.config.CheckpointConfig
+  save: null
+  async_save: false
+comm_overlap: null
+ddp:
+  _target_: megatron.core.distributed.DistributedDataParallelConfig
+  align_param_gather: false
+  data_parallel_sharding_strategy: no_shard
+  grad_reduce_in_fp32: false
+  overlap_grad_reduce: true
+  overlap_param_gather: true
+  use_distributed_optimizer: true
+  use_megatron_fsdp: false
+mixed_precision:
+  _target_: megatron.bridge.training.mixed_precision.MixedPrecisionConfig
+  bf16: true
+  grad_reduce_in_fp32: true
+  params_dtype:
+    _call_: false
+    _target_: torch.bfloat16
+model:
+  _target_: megatron.bridge.models.gpt_provider.GPTModelProvider
+  activation_func:
+    _call_: false
+    _target_: torch.nn.functional.silu
+  add_bias_linear: false
+  attention_backend:
+    _args_:
+    - 5
+    _call_: true
+    _target_: megatron.core.transformer.enums.AttnBackend
+  attention_dropout: 0.0
+  bias_activation_fusion: true
+  context_parallel_size: 1
+  ffn_hidden_size: 14336
+  gated_linear_unit: true
+  hidden_dropout: 0.0
+  hidden_size: 4096
+  kv_channels: 128
+  make_vocab_size_divisible_by: 128
+  new_field_that_is_off: false
+  normalization: RMSNorm
+  num_attention_heads: 32
+  num_layers: 32
+  num_moe_experts: null
+  num_query_groups: 8
+  overlap_p2p_comm: false
+  pipeline_model_parallel_layout:
+  - - embedding
+    - decoder
+  - - decoder
+    - loss
+  pipeline_model_parallel_size: 4
+  position_embedding_type: rope
+  recompute_granularity: null
+  seq_length: 8192
+  sequence_parallel: true
+  share_embeddings_and_output_weights: false
+  tensor_model_parallel_size: 2
+  virtual_pipeline_model_parallel_size: 2
+  vocab_size: 128256
+optimizer:
+  _target_: megatron.core.optimizer.OptimizerConfig
+  exp_avg_dtype:
+    _call_: false
+    _target_: torch.bfloat16
+  use_precision_aware_optimizer: true
+train:
+  _target_: megatron.bridge.training.config.TrainingConfig
+  global_batch_size: 128
+  micro_batch_size: 1
+"""
+LAYOUT = PRINTED[
+    PRINTED.index("  pipeline_model_parallel_layout:") : PRINTED.index(
+        "  pipeline_model_parallel_size"
+    )
+]
+EVEN = PRINTED.replace(LAYOUT, "")
+ARGUMENTS = """\
+--num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32
+--group-query-attention --num-query-groups 8 --kv-channels 128 --swiglu --normalization RMSNorm
+--position-embedding-type rope --disable-bias-linear --untie-embeddings-and-output-weights
+--hidden-dropout 0 --attention-dropout 0 --seq-length 8192 --max-position-embeddings 8192
+--vocab-size 128256 --tokenizer-type Llama3Tokenizer --bf16 --use-distributed-optimizer
+--overlap-grad-reduce --overlap-param-gather --tensor-model-parallel-size 2 --sequence-parallel
+--pipeline-model-parallel-size 4 --num-virtual-stages-per-pipeline-rank 2
+--no-overlap-p2p-communication --no-align-param-gather --cross-entropy-loss-fusion
+--use-precision-aware-optimizer --exp-avg-dtype bf16 --micro-batch-size 1 --global-batch-size 128
+"""
+
+
+def of_bridge(text: str, name: str = "config.yaml", **options: Any) -> Scenario:
+    return import_bridge(written(name, text), gpus=64, **options)[0]
+
+
+def test_a_printed_config_is_the_scenario_of_the_same_arguments() -> None:
+    expected, _ = import_megatron(ARGUMENTS, gpus=64)
+    assert settings_of(of_bridge(EVEN)) == settings_of(expected)
+
+
+def test_a_config_of_overlaps_turns_on_what_the_layout_can_have() -> None:
+    overlap = "comm_overlap:\n  _target_: x.CommOverlapConfig\n  tp_comm_overlap: true\n"
+    scenario = of_bridge(EVEN.replace("comm_overlap: null\n", overlap))
+    arguments = ARGUMENTS.replace("--no-overlap-p2p-communication --no-align-param-gather", "")
+    expected, _ = import_megatron(f"{arguments} --tp-comm-overlap", gpus=64)
+    assert settings_of(scenario) == settings_of(expected)
+    assert scenario.overlaps_pipeline and scenario.overlap.userbuffers
+
+
+def test_a_log_with_a_printed_config_is_read() -> None:
+    log = f"[rank0] starting\n------- Task Configuration -------\n{EVEN}{'-' * 40}\n> loading: [\n"
+    assert of_bridge(log, "log.txt") == of_bridge(EVEN)
+    with pytest.raises(InputError, match=r"log\.txt:\d+:\d+: E872 model\.num_layers x"):
+        of_bridge(log.replace("num_layers: 32", "num_layers: x"), "log.txt")
+
+
+def test_a_layout_is_a_list_of_the_parts_of_each_stage() -> None:
+    text = PRINTED.replace("num_layers: 32", "num_layers: 2")
+    text = text.replace("pipeline_model_parallel_size: 4", "pipeline_model_parallel_size: 2")
+    text = text.replace(
+        "virtual_pipeline_model_parallel_size: 2", "virtual_pipeline_model_parallel_size: null"
+    )
+    assert of_bridge(text).parallelism.layout == "Et|tL"
+
+
+RECIPE = """\
+import torch
+from megatron.bridge import AutoBridge
+from megatron.bridge.recipes.common import _pretrain_common
+from megatron.bridge.recipes.utils import apply_flex_dispatcher_backend, SIZE
+from megatron.bridge.training.comm_overlap import CommOverlapConfig
+
+MODEL = "Qwen/Qwen3-30B-A3B"
+
+
+def set_layout(model, layout=None):
+    if layout is not None:
+        model.pipeline_model_parallel_layout = layout
+        return
+    parts = {(2, 1): [["embedding"] + ["decoder"] * 20, ["decoder"] * 28 + ["loss"]]}
+    pipeline = model.pipeline_model_parallel_size or 1
+    chunks = model.virtual_pipeline_model_parallel_size or 1
+    if (pipeline, chunks) in parts:
+        model.pipeline_model_parallel_layout = parts[(pipeline, chunks)]
+
+
+def qwen3_30b_a3b_pretrain_config():
+    cfg = _pretrain_common()
+    cfg.model = AutoBridge.from_hf_pretrained(MODEL).to_megatron_provider(load_weights=False)
+    cfg.tokenizer.vocab_size = SIZE
+    cfg.model.tensor_model_parallel_size = 2
+    cfg.model.sequence_parallel = True
+    cfg.model.pipeline_model_parallel_size = 2
+    cfg.model.pipeline_dtype = torch.bfloat16
+    cfg.model.virtual_pipeline_model_parallel_size = None
+    cfg.model.expert_model_parallel_size = 8
+    cfg.model.seq_length = 4096
+    set_layout(cfg.model)
+    apply_flex_dispatcher_backend(cfg.model, "deepep")
+    cfg.train.global_batch_size = 512
+    cfg.mixed_precision = "bf16_with_fp8_current_scaling_mixed"
+    cfg.comm_overlap = CommOverlapConfig(tp_comm_overlap=False)
+    return cfg
+"""
+
+
+def test_a_recipe_is_read_as_text() -> None:
+    file = written("recipe.py", RECIPE)
+    scenario, text = import_bridge(file, gpus=64)
+    assert scenario.model.experts and scenario.model.experts.num == 128
+    assert scenario.model.vocab_size == 151936
+    split = scenario.parallelism
+    assert (split.tensor, split.pipeline, split.expert) == (2, 2, 8)
+    assert split.layout == "Et*20|t*28L"
+    # _pretrain_common has microbatches of 2.
+    assert (scenario.batch.micro, scenario.batch.global_) == (2, 512)
+    assert (scenario.precision.compute, scenario.precision.fp8_recipe) == ("fp8", "tensorwise")
+    assert scenario.overlap.data_parallel and scenario.overlap.parameter_gather
+    assert "# - model.apply_flex_dispatcher_backend()" in text
+    assert "the first and last layers in bf16" in text
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("Qwen/Qwen3-30B-A3B", "Qwen/Qwen3-Next-80B-A3B", "E877 .* linear attention"),
+        ("Qwen/Qwen3-30B-A3B", "new/Model-3B", r"E877 .* sizes of the model new/Model-3B"),
+        ('MODEL = "Qwen/Qwen3-30B-A3B"', "MODEL = choose()", "E874 the name of the model"),
+        ("pipeline_dtype", "new_parallel_size", r"E871 model\.new_parallel_size is not a known"),
+        ("= 8\n", "= choose()\n", r"E874 model\.expert_model_parallel_size is"),
+    ],
+)
+def test_what_the_file_does_not_say_is_an_error(old: str, new: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        import_bridge(written("recipe.py", RECIPE.replace(old, new)), gpus=64)
+
+
+def test_an_unknown_field_that_is_on_is_an_error() -> None:
+    text = EVEN.replace("new_field_that_is_off: false", "new_field_that_is_on: true")
+    with pytest.raises(InputError, match=r"E871 model\.new_field_that_is_on is not a known field"):
+        of_bridge(text)
+    assert of_bridge(text, ignore_unknown=True) == of_bridge(EVEN)
+
+
+def test_the_command_writes_a_scenario_that_loads() -> None:
+    written("config.yaml", EVEN)
+    done = call("import", "bridge", "config.yaml", "--gpus", "64", "--out", "o.yaml")
+    assert done.exit_code == 0
+    assert load_scenario("o.yaml").num_gpus == 64
+    assert call("run", "config.yaml", "--set", "parallelism.data=8").exit_code == 0
+    assert "E116 this is a config of Megatron-Bridge" in refused("import", "hf", "config.yaml")
+    written("recipe.py", RECIPE)
+    assert "simtrain import bridge recipe.py" in refused("import", "torchtitan", "recipe.py")
+
+
+def test_accounted_ends_of_interleaved_stages_are_a_layout() -> None:
+    """126 layers with embedding and loss are 128: 8 per chunk of 16."""
+    text = EVEN.replace("num_layers: 32", "num_layers: 126").replace("size: 4\n", "size: 8\n")
+    text = text.replace("model:\n", "model:\n  account_for_embedding_in_pipeline_split: true\n", 1)
+    text = text.replace("model:\n", "model:\n  account_for_loss_in_pipeline_split: true\n", 1)
+    scenario, _ = import_bridge(written("config.yaml", text), gpus=64)
+    assert scenario.parallelism.layout == "Et*7|(t*8|)*14t*7L"

@@ -1,0 +1,225 @@
+"""`simtrain import nemo`: training configs of NeMo 1, and recipes of NeMo 2."""
+
+import pytest
+
+from simtrain.errors import InputError
+from simtrain.importing.megatron.mapping import import_megatron
+from simtrain.importing.nemo.recipe import import_nemo
+from simtrain.scenario.resolved import settings_of
+from tests.helpers.command_line import call, refused
+from tests.helpers.imported import written
+
+FIRST = """\
+run:
+  name: gpt3_5b
+trainer:
+  num_nodes: 2
+  devices: 8
+  precision: bf16
+exp_manager:
+  name: megatron_gpt
+model:
+  mcore_gpt: true
+  micro_batch_size: 2
+  global_batch_size: 256
+  tensor_model_parallel_size: 2
+  pipeline_model_parallel_size: 1
+  virtual_pipeline_model_parallel_size: null
+  encoder_seq_length: 2048
+  max_position_embeddings: ${.encoder_seq_length}
+  num_layers: 24
+  hidden_size: 4096
+  ffn_hidden_size: ${multiply:4, ${.hidden_size}}
+  num_attention_heads: 32
+  hidden_dropout: 0.1
+  attention_dropout: 0.1
+  normalization: layernorm1p
+  activation: gelu
+  bias: true
+  position_embedding_type: learned_absolute
+  share_embeddings_and_output_weights: true
+  sequence_parallel: true
+  activations_checkpoint_granularity: selective
+  activations_checkpoint_num_layers: null
+  make_vocab_size_divisible_by: 128
+  tokenizer:
+    library: megatron
+    type: GPT2BPETokenizer
+  fp8: False
+  optim:
+    name: distributed_fused_adam
+    overlap_grad_sync: true
+    overlap_param_sync: true
+    sched:
+      name: CosineAnnealing
+  data:
+    seq_length: ${training.model.encoder_seq_length}
+"""
+ARGUMENTS = """\
+--num-layers 24 --hidden-size 4096 --ffn-hidden-size 16384 --num-attention-heads 32
+--seq-length 2048 --max-position-embeddings 2048 --normalization LayerNorm --bf16
+--hidden-dropout 0.1 --attention-dropout 0.1 --tensor-model-parallel-size 2 --sequence-parallel
+--recompute-granularity selective --use-distributed-optimizer --overlap-grad-reduce
+--overlap-param-gather --micro-batch-size 2 --global-batch-size 256
+"""
+
+
+def test_a_training_config_is_the_scenario_of_the_same_arguments() -> None:
+    text = FIRST.replace("${multiply:4, ${.hidden_size}}", "16384")
+    scenario, written_text = import_nemo(written("gpt.yaml", text))
+    expected, _ = import_megatron(ARGUMENTS, gpus=16)
+    assert settings_of(scenario) == settings_of(expected)
+    assert "max_position_embeddings" not in written_text
+    assert import_nemo(written("gpt.yaml", text), gpus=64)[0].num_gpus == 64
+
+
+def test_a_reference_that_is_calculated_is_unknown_only_if_it_is_needed() -> None:
+    with pytest.raises(InputError, match=r"E874 model\.ffn_hidden_size is \$\{multiply"):
+        import_nemo(written("gpt.yaml", FIRST))
+    sets = ["model.ffn_hidden_size=16384"]
+    assert import_nemo(written("gpt.yaml", FIRST), sets)[0].model.ffn_hidden_size == 16384
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("activation: gelu", "activation: swish9", r"E872 model\.activation is swish9"),
+        ("bias: true", "new_word: 5", r"E871 model\.new_word is not a known field of NeMo"),
+        ("type: GPT2BPETokenizer", "type: Other", "E873 the size of the vocabulary of Other"),
+        ("name: megatron_gpt", "name: megatron_t5", "E877 .* T5's decoder"),
+        ("num_layers: 24", "num_layers: many", r"gpt\.yaml:\d+:\d+: E872 model\.num_layers many"),
+    ],
+)
+def test_errors_name_the_field(old: str, new: str, message: str) -> None:
+    text = FIRST.replace("${multiply:4, ${.hidden_size}}", "16384").replace(old, new)
+    with pytest.raises(InputError, match=message):
+        import_nemo(written("gpt.yaml", text))
+
+
+RECIPE = """\
+import nemo_run as run
+from nemo import lightning as nl
+from nemo.collections.llm.api import pretrain
+from nemo.collections.llm.gpt.model.mixtral import MixtralConfig8x7B, MixtralModel
+from nemo.collections.llm.recipes.optim.adam import distributed_fused_adam_with_cosine_annealing
+from nemo.lightning.pytorch.callbacks.megatron_comm_overlap import MegatronCommOverlapCallback
+from nemo.lightning.pytorch.callbacks.moe_token_drop import MegatronTokenDropCallback
+
+
+@run.cli.factory
+def model():
+    return run.Config(MixtralModel, config=run.Config(MixtralConfig8x7B))
+
+
+def trainer(pipeline_parallelism=4, num_nodes=1, callbacks=None):
+    strategy = run.Config(
+        nl.MegatronStrategy,
+        tensor_model_parallel_size=1,
+        pipeline_model_parallel_size=pipeline_parallelism,
+        virtual_pipeline_model_parallel_size=8,
+        expert_model_parallel_size=8,
+        gradient_as_bucket_view=True,
+        ddp=run.Config(DDP, overlap_grad_reduce=True, grad_reduce_in_fp32=True),
+    )
+    return run.Config(
+        nl.Trainer,
+        callbacks=callbacks,
+        devices=8,
+        num_nodes=num_nodes,
+        plugins=run.Config(nl.MegatronMixedPrecision, precision="bf16-mixed"),
+        strategy=strategy,
+    )
+
+
+def pretrain_recipe(num_nodes: int = 8, performance_mode: bool = False, fn=pretrain):
+    recipe = run.Partial(
+        fn,
+        model=model(),
+        trainer=trainer(num_nodes=num_nodes, callbacks=[run.Config(TimingCallback)]),
+        data=run.Config(MockDataModule, seq_length=4096, global_batch_size=512, micro_batch_size=1),
+        optim=distributed_fused_adam_with_cosine_annealing(max_lr=3e-4),
+    )
+    if performance_mode:
+        recipe = optimized(recipe)
+    return recipe
+
+
+def optimized(recipe):
+    recipe.trainer.callbacks.extend(
+        [run.Config(MegatronTokenDropCallback), run.Config(MegatronCommOverlapCallback)]
+    )
+    recipe.trainer.plugins.grad_reduce_in_fp32 = False
+    return recipe
+
+
+def fast_recipe():
+    return optimized(pretrain_recipe())
+"""
+
+
+def test_a_recipe_is_read_as_text() -> None:
+    scenario, text = import_nemo(written("recipe.py", RECIPE), config="pretrain_recipe")
+    assert scenario.model.experts and scenario.model.experts.num == 8
+    split, overlap = scenario.parallelism, scenario.overlap
+    assert (split.pipeline, split.interleave, split.expert) == (4, 8, 8)
+    assert (scenario.num_gpus, scenario.batch.global_, scenario.memory.zero_stage) == (64, 512, 1)
+    assert split.expert_dispatch == "all_to_all"
+    assert (overlap.data_parallel, scenario.overlaps_pipeline) == (True, False)
+    assert "# trainer.devices x trainer.num_nodes: 64 GPUs / 4 per replica" in text
+
+
+def test_callbacks_set_overlaps_and_dropped_tokens() -> None:
+    scenario, _ = import_nemo(written("recipe.py", RECIPE), config="fast_recipe")
+    assert scenario.overlaps_pipeline and scenario.aligns_parameter_gather
+    assert scenario.precision.gradients == "bf16"
+    assert scenario.model.experts and scenario.model.experts.capacity_factor == 1
+
+
+PRINTED = """\
+_target_: nemo.collections.llm.api.pretrain
+_partial_: true
+model:
+  _target_: nemo.collections.llm.gpt.model.llama.LlamaModel
+  config:
+    _target_: nemo.collections.llm.gpt.model.llama.Llama3Config8B
+trainer:
+  _target_: nemo.lightning.Trainer
+  devices: 8
+  num_nodes: 2
+  plugins:
+    _target_: nemo.lightning.MegatronMixedPrecision
+    precision: bf16-mixed
+  strategy:
+    _target_: nemo.lightning.MegatronStrategy
+    context_parallel_size: 2
+    tensor_model_parallel_size: 1
+data:
+  seq_length: 8192
+  global_batch_size: 512
+  micro_batch_size: 1
+optim:
+  _target_: nemo.lightning.MegatronOptimizerModule
+  config:
+    _target_: megatron.core.optimizer.OptimizerConfig
+    use_distributed_optimizer: true
+"""
+
+
+def test_a_printed_recipe_is_read() -> None:
+    scenario, _ = import_nemo(written("recipe.yaml", PRINTED))
+    assert (scenario.model.num_layers, scenario.parallelism.context) == (32, 2)
+    assert (scenario.num_gpus, scenario.memory.zero_stage) == (16, 1)
+    other = PRINTED.replace("Llama3Config8B", "NewConfig8B")
+    with pytest.raises(InputError, match="E877 simtrain does not have the sizes of the model New"):
+        import_nemo(written("recipe.yaml", other))
+
+
+def test_the_files_are_recognised() -> None:
+    written("recipe.yaml", PRINTED)
+    assert call("run", "recipe.yaml").exit_code == 0
+    assert "E116 this is a config of NeMo" in refused("import", "bridge", "recipe.yaml")
+    done = call("import", "nemo", "recipe.yaml", "--out", "o.yaml")
+    assert done.exit_code == 0
+    written("recipe.py", RECIPE)
+    errors = refused("import", "nemo", "recipe.py")
+    assert "E875 2 configs: pretrain_recipe, fast_recipe" in errors
