@@ -19,7 +19,7 @@ class TorchtitanJob(Exporter):
     Importing it again gives the same scenario. A layout that torchtitan cannot run is an error,
     with the field to change; comments list other fields that no key sets.
 
-    Example: simtrain export torchtitan llama3_8b --set memory.zero_stage=3 --out job.toml
+    Example: simtrain export torchtitan llama3_8b --set memory.zero_stage=3 --out llama3.toml
     """
 
     def write(self, scenario: Scenario) -> str:
