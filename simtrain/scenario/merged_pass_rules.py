@@ -7,6 +7,7 @@ delay_wgrad_compute.
 from __future__ import annotations
 
 from collections.abc import Iterator
+
 from simtrain.scenario.dispatchers import DISPATCHERS
 from simtrain.scenario.nearest import near_divisors
 from simtrain.scenario.schema import Scenario
