@@ -94,6 +94,7 @@ CASES: dict[str, tuple[Changes, Any]] = {
     "parallelism.sequence_parallel": (TENSOR, True),
     "parallelism.pipeline": ({}, 2),
     "parallelism.interleave": (CHUNKS | {"parallelism.interleave": 1}, 2),
+    "parallelism.microbatch_group_size": (CHUNKS, 8),
     "parallelism.first_stage_layers": (PIPELINE, 1),
     "parallelism.last_stage_layers": (PIPELINE, 1),
     "parallelism.layout": (PIPELINE, "Et|tttL"),

@@ -34,6 +34,8 @@ NOT_DRAWN = {
     "parallelism.layout",
     # It needs kernels that some profiles lack (tests/workload/test_dispatchers.py).
     "precision.fp8_dispatch",
+    # Few numbers of microbatches allow one; tests/schedules draws them.
+    "parallelism.microbatch_group_size",
     "memory.in_place_cross_entropy",
     "model.latent_attention.qk_head_dim",
 }

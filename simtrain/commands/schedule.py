@@ -49,7 +49,7 @@ def print_schedule(
     loaded = load_scenario(scenario, overrides or ())
     split = loaded.parallelism
     sizes = split.pipeline, split.interleave, loaded.num_microbatches
-    order = schedule_of(loaded.order, *sizes, merges=loaded.merges_passes)
+    order = schedule_of(loaded.order, *sizes, loaded.group_size, merges=loaded.merges_passes)
     if as_csv:
         emit_data(order.to_csv())
     else:

@@ -172,6 +172,7 @@ class Plan:
             self.model_chunks.numbers,
             num_saving_all,
             scenario.merges_passes,
+            scenario.group_size,
         )
 
     @property

@@ -104,19 +104,19 @@ COMBINATION_RULES = [
             scenario.schedule in _named(has_chunks=True)
             and not scenario.schedule_family.allows_chunks(scenario.num_chunks)
         ),
-        what="The interleaved schedule has a single chunk per stage.",
+        what="The schedule needs several chunks per stage, or exactly two.",
         fix="Write schedule: 1f1b, or set parallelism.interleave to 2 or more.",
         example=("parallelism: {pipeline: 4}\nschedule: interleaved"),
     ),
     rule_against(
         "E313",
-        f"{' and '.join(sorted(_named(has_chunks=False), reverse=True))} run one chunk per stage",
+        f"{', '.join(_named(has_chunks=False))} run one chunk per stage",
         {
             "schedule": lambda scenario: _names_for(scenario.num_chunks),
             "parallelism.interleave": [1],
         },
         lambda scenario: scenario.schedule in _named(has_chunks=False) and scenario.num_chunks != 1,
-        what="The schedule gpipe or 1f1b has several chunks per stage.",
+        what="A schedule of one chunk per stage, such as gpipe or 1f1b, has several chunks.",
         fix="Write schedule: interleaved, or set parallelism.interleave to 1.",
         example=("parallelism: {pipeline: 4, interleave: 2}\nschedule: 1f1b"),
     ),

@@ -38,7 +38,7 @@ def _without_exchanges(scenario: Scenario) -> bool:
 
 def _uneven_groups(scenario: Scenario) -> str:
     family, split = scenario.schedule_family, scenario.parallelism
-    in_groups = family.group_size(split.pipeline) > 1  # another rule
+    in_groups = family.chooses_groups or not family.merges  # E311
     if scenario.schedule_file or in_groups or not family.allows_chunks(split.interleave):
         return ""
     return family.uneven_groups(split.pipeline, split.interleave, scenario.num_microbatches)

@@ -41,6 +41,9 @@ class Parallelism(Section):
     pipeline: number of pipeline stages (--pipeline-model-parallel-size); 1 by default. Each stage
         has equally many layers unless first_stage_layers, last_stage_layers or layout is set.
     interleave: number of chunks (virtual stages) per stage; 1 by default.
+    microbatch_group_size: microbatches that a chunk runs before the next chunk does
+        (--microbatch-group-size-per-virtual-pipeline-stage); `pipeline` by default (null). The last
+        group may be smaller, but each has at least one microbatch per stage.
     first_stage_layers, last_stage_layers: number of layers of this stage
         (--decoder-first-pipeline-num-layers, --decoder-last-pipeline-num-layers). The other stages
         share the remaining layers evenly; by default (null), all stages do.
@@ -81,6 +84,7 @@ class Parallelism(Section):
     sequence_parallel: bool = Field(default=False, examples=["true"])
     pipeline: Count = Field(default=1, examples=[8])
     interleave: Count = Field(default=1, examples=[3])
+    microbatch_group_size: Count | None = Field(default=None, examples=[8])
     first_stage_layers: Count | None = Field(default=None, examples=[5])
     last_stage_layers: Count | None = Field(default=None, examples=[5])
     layout: Annotated[str, AfterValidator(checked_layout)] | None = Field(

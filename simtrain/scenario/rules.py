@@ -11,6 +11,9 @@ any kernel (core/transformer/attention.py).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
+
 from simtrain.scenario.attention_rules import ATTENTION_RULES
 from simtrain.scenario.combination_rules import COMBINATION_RULES, numbers_of_ranks, recomputes
 from simtrain.scenario.context_rules import CONTEXT_RULES, numbers_of_context_ranks
@@ -18,7 +21,7 @@ from simtrain.scenario.data_parallel_rules import DATA_PARALLEL_RULES
 from simtrain.scenario.expert_rules import EXPERT_RULES
 from simtrain.scenario.layout_rules import LAYOUT_RULES
 from simtrain.scenario.merged_pass_rules import MERGED_PASS_RULES
-from simtrain.scenario.nearest import near_divisors, near_multiples
+from simtrain.scenario.nearest import near_divisors
 from simtrain.scenario.precision_rules import PRECISION_RULES
 from simtrain.scenario.recompute_rules import RECOMPUTE_RULES
 from simtrain.scenario.schedule_rules import SCHEDULE_RULES
@@ -32,6 +35,7 @@ from simtrain.schedules.window import most_outstanding
 # Megatron's --make-vocab-size-divisible-by.
 _VOCAB_DIVISOR = 128
 _MOST_PASSES = 1_000_000
+_MOST_GROUPS = 4
 _FULL_ONLY: dict[str, object] = {"method": "uniform", "num_layers": 1, "distribute": False}
 """The fields of `recompute` that apply only to full recompute, with their defaults."""
 
@@ -202,47 +206,50 @@ def _batch_split_by_microbatches(scenario: Scenario) -> Violation | None:
         f"batch.global is {batch}, not a multiple of batch.micro x parallelism.data "
         f"({micro} x {data} = {micro * data})",
         {
-            "batch.global": near_multiples(batch, _batch_unit(scenario)),
+            "batch.global": _near_batches(scenario),
             "batch.micro": near_divisors(micro, batch),
             "parallelism.data": near_divisors(data, batch),
         },
     )
 
 
-def _batch_unit(scenario: Scenario) -> int:
-    """Sequences of one microbatch per replica; with interleaving, of one per replica and stage."""
-    group = scenario.parallelism.pipeline if _runs_in_groups(scenario) else 1
-    return scenario.batch.micro * scenario.parallelism.data * group
-
-
-def _runs_in_groups(scenario: Scenario) -> bool:
-    """Whether chunks run microbatches in groups of one per stage."""
-    return scenario.num_chunks > 1 and scenario.schedule_family.group_size(2) > 1
+def _near_batches(scenario: Scenario) -> Iterator[int]:
+    """Yield batches whose microbatches the schedule can run, the nearest first."""
+    unit, stages = scenario.batch.micro * scenario.parallelism.data, scenario.parallelism.pipeline
+    number = scenario.batch.global_ / unit
+    family = scenario.schedule_family
+    for legal in family.near_microbatches(stages, scenario.num_chunks, number):
+        if legal * unit != scenario.batch.global_:
+            yield legal * unit
 
 
 @_rule(
     "E311",
-    "the interleaved schedule runs microbatches in groups of one per stage",
-    what=(
-        "The number of microbatches per replica is not a multiple of the number of stages, "
-        "as interleaving needs."
-    ),
-    fix="Change batch.global, batch.micro or parallelism.pipeline.",
+    "a stage with several chunks runs each of them for a group of microbatches in turn",
+    what="The schedule cannot run the number of microbatches per replica in groups.",
+    fix="Change batch.global, batch.micro, parallelism.pipeline or microbatch_group_size.",
     example=("batch: {global: 60}\nparallelism: {pipeline: 8, interleave: 3}"),
 )
-def _microbatches_split_by_stages(scenario: Scenario) -> Violation | None:
-    if not _runs_in_groups(scenario) or _batch_split_by_microbatches(scenario):
+def _microbatches_run_in_groups(scenario: Scenario) -> Violation | None:
+    split, family, microbatches = (
+        scenario.parallelism,
+        scenario.schedule_family,
+        scenario.num_microbatches,
+    )
+    in_pairs = family.merges and not family.chooses_groups  # another rule
+    if scenario.schedule_file or in_pairs or not family.allows_chunks(split.interleave):
         return None
-    stages, microbatches = scenario.parallelism.pipeline, scenario.num_microbatches
-    if microbatches % stages == 0:
+    sizes = split.pipeline, split.interleave, microbatches
+    reason = microbatches and family.uneven_groups(*sizes)
+    if not reason or _batch_split_by_microbatches(scenario):
         return None
-    batch = scenario.batch.global_
     return Violation(
-        f"batch.global is {batch}, so each replica runs {microbatches} microbatches, not a "
-        f"multiple of parallelism.pipeline ({stages}), as the interleaved schedule needs",
+        f"batch.global is {scenario.batch.global_}, so each replica runs {microbatches} "
+        f"microbatches, but {reason}",
         {
-            "batch.global": near_multiples(batch, _batch_unit(scenario)),
-            "parallelism.pipeline": near_divisors(stages, microbatches),
+            "batch.global": _near_batches(scenario),
+            "parallelism.microbatch_group_size": islice(family.group_sizes(*sizes), _MOST_GROUPS),
+            "parallelism.pipeline": near_divisors(split.pipeline, microbatches),
             "parallelism.interleave": [1],
         },
     )
@@ -342,12 +349,13 @@ def _passes_can_be_laid_out(scenario: Scenario) -> Violation | None:
     microbatches, most = scenario.num_microbatches, _MOST_PASSES // chunks
     if microbatches <= most:
         return None
-    unit = _batch_unit(scenario)
-    batch = most * scenario.batch.micro * scenario.parallelism.data
+    unit, split = scenario.batch.micro * scenario.parallelism.data, scenario.parallelism
+    near = scenario.schedule_family.near_microbatches(split.pipeline, scenario.num_chunks, most)
+    batch = unit * next((number for number in near if number <= most), 1)
     return Violation(
         f"batch.global is {scenario.batch.global_}, which gives {microbatches} microbatches on "
         f"{chunks} chunks: more than the limit of {_MOST_PASSES} forward passes",
-        {"batch.global": [max(unit, batch - batch % unit)], "batch.micro": []},
+        {"batch.global": [batch], "batch.micro": []},
     )
 
 

@@ -1,4 +1,4 @@
-"""Rules of schedules from files.
+"""Rules of schedules: sizes of files, and what orders of other frameworks than Megatron-LM allow.
 
 Source: PyTorch's `_PipelineScheduleRuntime`, which runs any order of actions, with asynchronous
 transfers. simtrain does not simulate every option of data parallelism with such an order.
@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from simtrain.scenario.schema import Scenario
-from simtrain.scenario.violation import Rule, Violation, registering, rule_against
+from simtrain.scenario.violation import LEFT_OUT, Rule, Violation, registering, rule_against
 from simtrain.schedules.registry import NAMED
 
 SCHEDULE_RULES: list[Rule] = []
 _rule = registering(SCHEDULE_RULES)
 _NAMED = [*NAMED]
+_BLOCKING = [name for name, family in NAMED.items() if family.blocks]
+_ALIGNED = [name for name, family in NAMED.items() if family.aligns_reductions]
+_WHOLE = [name for name, family in NAMED.items() if not family.splits_backwards]
 
 
 @_rule(
@@ -65,7 +68,7 @@ SCHEDULE_RULES += [
         "E415",
         "Megatron-LM's schedules say which messages share a blocking exchange; other orders run in "
         "PyTorch's runtime, which does not block",
-        {"overlap.pipeline": [True], "schedule": _NAMED},
+        {"overlap.pipeline": [True], "schedule": _BLOCKING},
         lambda scenario: (
             scenario.parallelism.pipeline > 1
             and not scenario.overlaps_pipeline
@@ -73,34 +76,67 @@ SCHEDULE_RULES += [
         ),
         "overlap.pipeline is false, but {scenario.schedule} is not a schedule of Megatron-LM",
         ("schedule",),
-        what="A schedule from a file runs with blocking transfers.",
-        fix="Set overlap.pipeline to true, or name a schedule.",
-        example="A zero-bubble schedule, and overlap.pipeline false.",
+        what="A schedule that Megatron-LM does not have runs with blocking transfers.",
+        fix="Set overlap.pipeline to true, or name a schedule of Megatron-LM.",
+        example="parallelism: {pipeline: 4}\nschedule: zb_h1\noverlap: {pipeline: false}",
     ),
     rule_against(
         "E416",
         "Megatron-LM says for its own schedules when a stage starts to reduce gradients at the "
         "same time as the others",
-        {"overlap.align_gradient_reduction": [False], "schedule": _NAMED},
+        {"overlap.align_gradient_reduction": [False], "schedule": _ALIGNED},
         lambda scenario: (
             scenario.aligns_gradient_reduction and not scenario.schedule_family.aligns_reductions
         ),
         "overlap.align_gradient_reduction is true, but {scenario.schedule} is not a schedule of "
         "Megatron-LM",
-        what="A schedule from a file is combined with overlap.align_gradient_reduction.",
-        fix="Remove overlap.align_gradient_reduction, or name a schedule.",
-        example="A zero-bubble schedule, and overlap.align_gradient_reduction true.",
+        what=(
+            "A schedule that Megatron-LM does not have is combined with "
+            "overlap.align_gradient_reduction."
+        ),
+        fix="Remove overlap.align_gradient_reduction, or name a schedule of Megatron-LM.",
+        example=(
+            "parallelism: {pipeline: 4, data: 2}\nschedule: zb_h1\n"
+            "overlap: {data_parallel: true, align_gradient_reduction: true}"
+        ),
     ),
     rule_against(
         "E417",
         "simtrain does not simulate when ZeRO stages 2 and 3 reduce the gradients of a backward "
-        "pass whose halves (I and W) are apart",
-        {"memory.zero_stage": [1, 0], "schedule": _NAMED},
-        lambda scenario: scenario.memory.zero_stage > 1 and _splits_backwards(scenario),
+        "pass whose halves (I and W) are apart; PyTorch's fully_shard can reduce them once, after "
+        "all passes",
+        {
+            "memory.reduce_every_microbatch": [False],
+            "memory.zero_stage": [1, 0],
+            "schedule": _WHOLE,
+        },
+        lambda scenario: (
+            scenario.memory.zero_stage > 1
+            and _splits_backwards(scenario)
+            and not (scenario.fully_shards and not scenario.reduces_every_microbatch)
+        ),
         "memory.zero_stage is {scenario.memory.zero_stage}, but {scenario.schedule} splits "
         "backward passes",
         what="A schedule with split backward passes is combined with ZeRO stage 2 or 3.",
-        fix="Set memory.zero_stage to 1 or 0, or write each I and W as one B.",
+        fix=(
+            "Set memory.zero_stage to 1 or 0, use PyTorch's fully_shard with "
+            "memory.reduce_every_microbatch false, or write each I and W as one B."
+        ),
         example="A zero-bubble schedule, and memory.zero_stage 3.",
+    ),
+    rule_against(
+        "E418",
+        "only Megatron-LM's interleaved schedule has groups of another size than one microbatch "
+        "per stage",
+        {"parallelism.microbatch_group_size": [LEFT_OUT]},
+        lambda scenario: (
+            scenario.parallelism.microbatch_group_size is not None
+            and not (scenario.schedule_family.chooses_groups and not scenario.schedule_file)
+        ),
+        "parallelism.microbatch_group_size is set while schedule is {scenario.schedule}",
+        ("parallelism.microbatch_group_size", "schedule"),
+        what="parallelism.microbatch_group_size is set, but the schedule has no groups of its own.",
+        fix="Remove parallelism.microbatch_group_size, or give each stage several chunks.",
+        example="parallelism: {pipeline: 4, microbatch_group_size: 8}",
     ),
 ]

@@ -125,9 +125,8 @@ class Scenario(Section):
     attention_backend: how core attention runs. unfused runs five ops that save the scores, as in
         the paper; fused runs one kernel that recomputes them in the backward pass (FlashAttention).
         The software stack sets the default (Megatron-LM's transformer_config.py).
-    schedule: order of forward and backward passes: gpipe, 1f1b, interleaved, dualpipev (a V of two
-        chunks per stage), dualpipe (two copies of the model in opposite directions), or the path of
-        a CSV file in the format of PyTorch's pipelining (torchtitan's
+    schedule: order of forward and backward passes: its name (simtrain docs schedules), or
+        the path of a CSV file in the format of PyTorch's pipelining (torchtitan's
         pipeline_parallel_schedule_csv), relative to the scenario's file. The default is interleaved
         with several chunks per stage, otherwise 1f1b.
     cluster: name or path of the hardware profile; a100_sxm4_80gb by default.
@@ -383,7 +382,7 @@ class Scenario(Section):
         schedule = self.schedule_file
         if schedule is not None:
             return family_of(schedule)
-        family = FAMILIES[self.schedule]
+        family = FAMILIES[self.schedule].in_groups(self.group_size)
         return family.merging() if self.overlap.merged_passes else family
 
     @property
@@ -397,6 +396,12 @@ class Scenario(Section):
         """The name of a schedule, or the file of another order."""
         family = self.schedule_family
         return ScheduleVersion.of(self.schedule) if family.is_of_file else family.name
+
+    @property
+    def group_size(self) -> int | None:
+        """Microbatches of a group, if they are not as many as stages."""
+        size = self.parallelism.microbatch_group_size
+        return None if size == self.parallelism.pipeline else size
 
     @property
     def stage_placement(self) -> StagePlacement:

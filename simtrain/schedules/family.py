@@ -19,6 +19,8 @@ from simtrain.schedules.window import most_outstanding
 
 _NEAREST = 4
 """Legal numbers of microbatches that errors try to suggest."""
+_REACH = 64
+"""How far from the refused number they look, apart from multiples of the number of stages."""
 
 
 class ScheduleFamily(ABC):
@@ -56,6 +58,8 @@ class ScheduleFamily(ABC):
     """Whether on one chunk each forward pass of the last stage is followed by its backward pass."""
     torch_names: ClassVar[tuple[str, ...]] = ()
     """Names of the same order in PyTorch's pipelining, in lower case."""
+    chooses_groups: ClassVar[bool] = False
+    """Whether a scenario may set the size of its groups of microbatches (`in_groups`)."""
 
     can_merge: ClassVar[bool] = False
     """Whether a scenario may let it merge passes (overlap.merged_passes)."""
@@ -109,24 +113,28 @@ class ScheduleFamily(ABC):
                 fix=f"use {self.num_chunks} chunks per stage",
             )
 
+    def merging(self) -> ScheduleFamily:
+        """Return the same schedules with merged passes; itself if they always or never merge."""
+        return self
+
+    def in_groups(self, size: int | None) -> ScheduleFamily:
+        """Return the same schedules with groups of `size` microbatches; None for the default."""
+        return self
+
+    def group_sizes(self, p: int, m: int, n: int) -> Iterator[int]:
+        """Yield the sizes of groups that a scenario may choose, the smallest first."""
+        yield from ()
+
     def uneven_groups(self, p: int, m: int, n: int) -> str:
         """Return why legal p and m cannot run n microbatches; "" if they can."""
         return ""
 
     def near_microbatches(self, p: int, m: int, n: float) -> Iterator[int]:
         """Yield legal numbers of microbatches, the nearest to n first."""
-        reach = 4 * p + 4
-        numbers = range(max(1, int(n) - reach), int(n) + reach)
+        numbers = {*range(max(1, int(n) - _REACH), int(n) + _REACH)}
+        numbers |= {p * max(1, int(n) // p + step) for step in range(-1, 3)}
         legal = (number for number in numbers if not self.uneven_groups(p, m, number))
-        yield from sorted(legal, key=lambda number: abs(number - n))[:_NEAREST]
-
-    def merging(self) -> ScheduleFamily:
-        """Return the same schedules with merged passes; itself if they always or never merge."""
-        return self
-
-    def group_size(self, p: int) -> int:
-        """Return the number that must divide the number of microbatches."""
-        return 1
+        yield from sorted(legal, key=lambda number: (abs(number - n), number))[:_NEAREST]
 
     def most_outstanding(self, p: int, m: int, n: int) -> int:
         """Return the most forward passes of the first stage that wait for their backward pass."""

@@ -60,8 +60,7 @@ def read_schedule(version: ScheduleVersion) -> Schedule:
     slots = time_slots(schedule)
     if (slots < 0).any():
         raise _deadlock(schedule, slots.tolist(), text, file)
-    sizes = schedule.num_stages, schedule.placement.interleave, schedule.num_microbatches
-    same = (named for named in _named(*sizes) if replace(named, name=schedule.name) == schedule)
+    same = (named for named in _named(schedule) if replace(named, name=schedule.name) == schedule)
     return next(same, schedule)
 
 
@@ -71,12 +70,20 @@ def _placements(p: int, m: int) -> Iterator[StagePlacement]:
     yield from (family.placement(p, m) for family in NAMED.values())
 
 
-def _named(p: int, m: int, n: int) -> Iterator[Schedule]:
-    """Yield the schedules of these sizes that have names, in the order of their registration."""
+def _named(schedule: Schedule) -> Iterator[Schedule]:
+    """Yield the schedules of its sizes that have names, in the order of their registration.
+
+    Those with another placement, or without its split backward passes, are not built.
+    """
+    p, m, n = schedule.num_stages, schedule.placement.interleave, schedule.num_microbatches
+    sizes = p, m, n
     for name, family in NAMED.items():
-        if not any(family.problems(p, m, n)):
+        is_split = schedule.splits_backwards and not family.splits_backwards
+        if is_split or family.placement(p, m) != schedule.placement:
+            continue
+        if not any(family.problems(*sizes)):
             yield build(name, p, m, n)
-        if family.can_merge and not any(family.merging().problems(p, m, n)):
+        if family.can_merge and not any(family.merging().problems(*sizes)):
             yield build(name, p, m, n, merges=True)
 
 

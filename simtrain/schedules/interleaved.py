@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from simtrain.schedules.actions import KINDS
 from simtrain.schedules.exchanges import ExchangeSlots, Messages, slots_of_blocks
+from simtrain.schedules.schedule import Ints, Schedule
 from simtrain.schedules.warmup import WarmupFamily
 
 _F = KINDS.index("F")
@@ -15,11 +17,17 @@ _F = KINDS.index("F")
 
 @dataclass(frozen=True)
 class Interleaved(WarmupFamily):
-    """Megatron-LM's `forward_backward_pipelining_with_interleaving`: groups of p microbatches.
+    """Megatron-LM's `forward_backward_pipelining_with_interleaving`.
 
     With merged passes, `combined_1f1b_schedule_for_interleaved_pipelining`.
+
+    group_size: microbatches that a chunk runs before the next chunk does (Megatron-LM's
+        --microbatch-group-size-per-virtual-pipeline-stage); None for p. The last group may be
+        smaller, but has at least p.
+    merges: whether passes are merged.
     """
 
+    group_size: int | None = None
     merges: bool = False
 
     name = "interleaved"
@@ -28,23 +36,44 @@ class Interleaved(WarmupFamily):
     reduces_by_chunk = True
     gathers_by_chunk = True
     torch_names = ("interleaved1f1b",)
+    chooses_groups = True
     can_merge = True
 
     def merging(self) -> Interleaved:
         """Return the same schedules with merged passes."""
-        return Interleaved(merges=True)
+        return replace(self, merges=True)
 
     def num_warmup_forwards(self, rank: int, p: int, m: int, n: int) -> int:
         """Return `get_pp_rank_microbatches` of Megatron-LM."""
-        return min(2 * (p - rank - 1) + (m - 1) * p + self.merges, m * n)
+        warmup = 2 * (p - rank - 1) + (m - 1) * self.group_of(p, n)
+        return min(warmup + self.merges, m * n)
 
-    def group_size(self, p: int) -> int:
-        """Return one microbatch per stage."""
-        return p
+    def group_of(self, p: int, n: int) -> int:
+        """Return the size of a group: one microbatch per stage by default."""
+        return self.group_size or p
+
+    def in_groups(self, size: int | None) -> Interleaved:
+        """Return the same schedules with groups of `size` microbatches; None for p."""
+        return Interleaved(size)
+
+    def group_sizes(self, p: int, m: int, n: int) -> Iterator[int]:
+        """Yield the sizes from p on with which all groups have p microbatches or more."""
+        return (size for size in range(p, n + 1) if self._allows_group(size, p, n))
+
+    def _allows_group(self, size: int, p: int, n: int) -> bool:
+        return p <= size <= n and not 0 < n % size < p
+
+    def build(self, p: int, m: int, n: int) -> Schedule:
+        """Return the order of actions of legal sizes."""
+        return replace(super().build(p, m, n), group_size=self.group_size)
 
     def uneven_groups(self, p: int, m: int, n: int) -> str:
-        """Return why p stages cannot run n microbatches; "" if they can."""
-        return f"each chunk runs microbatches in groups of {p}, one per stage" if n % p else ""
+        """Return why a group is too small: each has at least p (Megatron-LM `schedules.py`)."""
+        size = self.group_of(p, n)
+        if self._allows_group(size, p, n):
+            return ""
+        least = f", of which each has at least {p}, one per stage"
+        return f"each chunk runs microbatches in groups of {size}{least * (size != p)}"
 
     def blocking_slots(self, messages: Messages) -> ExchangeSlots:
         """Return slots in which one call after each block sends its outputs and receives the next
@@ -55,7 +84,8 @@ class Interleaved(WarmupFamily):
         place = np.arange(len(schedule.kind)) - schedule.rank_starts[schedule.rank]
         warmup, cooldown = self.phases(schedule)
         num_steady = np.clip(place, warmup, cooldown) - warmup
-        return slots_of_blocks(messages, place - (num_steady + 1) // 2, np.True_)
+        slots = slots_of_blocks(messages, place - (num_steady + 1) // 2, np.True_)
+        return replace(slots, receive=(slots.action - 1)[_received_before(messages)])
 
     def shape_slots(self, messages: Messages) -> ExchangeSlots:
         """Return slots in which a blocking exchange of shapes precedes each transfer.
@@ -77,6 +107,27 @@ class Interleaved(WarmupFamily):
             before[begins] = first[rank[begins]]
         slots = slots_of_blocks(messages, place, np.False_)
         receive = slots.starts[rank] + np.where(before < 0, 0, 3 * before + 2)
-        return ExchangeSlots(
-            slots.starts, slots.action, slots.send, receive[messages.consumer].astype(np.int32)
-        )
+        return replace(slots, receive=receive[_received_before(messages)].astype(np.int32))
+
+
+def _received_before(messages: Messages) -> Ints:
+    """Return [messages], the action of the receiver before which each message is received.
+
+    It is the consumer, but for messages between the ends of the pipeline. The end that receives
+    them is p - 1 passes ahead of the sender, so it receives each message p passes after the
+    sender's one and keeps it until the next chunk's turn: groups of more than p microbatches need
+    that buffer (`forward_backward_pipelining_with_interleaving`).
+    """
+    schedule, p = messages.schedule, messages.schedule.num_stages
+    num_passes = schedule.num_chunks * schedule.num_microbatches
+    # [backward or forward, rank, number of the pass], the action of each pass.
+    passes = [np.flatnonzero((schedule.kind == _F) == is_forward) for is_forward in (False, True)]
+    actions = np.stack(passes).reshape(2, p, num_passes)
+    number = np.empty(len(schedule.kind), np.int32)
+    number[actions] = np.arange(num_passes)
+    forward, receiver = messages.goes_forward, messages.receiver
+    is_wrapped = receiver == np.where(forward, 0, p - 1)
+    following = np.minimum(number[messages.producer] + p, num_passes - 1)
+    wrapped = actions[forward, receiver, following]
+    received: Ints = np.where(is_wrapped, wrapped, messages.consumer)
+    return received

@@ -28,6 +28,7 @@ class PipelineOrder:
 
     Args:
         schedule_name: the name of a schedule, the file of another order, or a new order.
+        group_size: as in `schedules.build`.
         num_stages, num_chunks, num_microbatches: as in `schedules.build`.
         chunks: [virtual stages], the number of each one's chunk among the different ones.
         num_saving_all: [stages], number of outstanding forward passes that save everything.
@@ -41,12 +42,13 @@ class PipelineOrder:
     chunks: tuple[int, ...]
     num_saving_all: tuple[int, ...]
     merges: bool = False
+    group_size: int | None = None
 
     @property
     def schedule(self) -> Schedule:
         """The actions of each stage."""
         sizes = self.num_stages, self.num_chunks, self.num_microbatches
-        return schedule_of(self.schedule_name, *sizes, merges=self.merges)
+        return schedule_of(self.schedule_name, *sizes, self.group_size, merges=self.merges)
 
     @property
     def merges_passes(self) -> bool:
@@ -79,11 +81,17 @@ class PipelineOrder:
 
 
 def schedule_of(
-    order: str | ScheduleVersion | NewOrder, p: int, m: int, n: int, *, merges: bool = False
+    order: str | ScheduleVersion | NewOrder,
+    p: int,
+    m: int,
+    n: int,
+    group_size: int | None = None,
+    *,
+    merges: bool = False,
 ) -> Schedule:
     """Return the schedule of a file, a new one, or that of a name with the sizes of `build`."""
     if isinstance(order, NewOrder):
         return order.schedule
     if isinstance(order, ScheduleVersion):
         return read_schedule(order)
-    return build(order, p, m, n, merges=merges)
+    return build(order, p, m, n, group_size, merges=merges)

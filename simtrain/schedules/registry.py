@@ -10,13 +10,36 @@ from simtrain.schedules.dualpipev import DualPipeV
 from simtrain.schedules.family import ScheduleFamily
 from simtrain.schedules.from_file import OrderOfFile
 from simtrain.schedules.gpipe import GPipe
+from simtrain.schedules.grouped_interleaving import Gis, GisH
 from simtrain.schedules.interleaved import Interleaved
+from simtrain.schedules.looped_bfs import LoopedBfs
 from simtrain.schedules.one_f_one_b import OneFOneB
 from simtrain.schedules.schedule import Schedule
+from simtrain.schedules.v_shaped import VHalf, VMin
+from simtrain.schedules.zb1p import Zb1p
+from simtrain.schedules.zb_h1 import ZbH1
+from simtrain.schedules.zb_h2 import ZbH2
+from simtrain.schedules.zbv import Zbv
 
 FAMILIES: dict[str, ScheduleFamily] = {
     family.name: family
-    for family in (OneFOneB(), GPipe(), Interleaved(), DualPipeV(), DualPipe(), OrderOfFile())
+    for family in (
+        OneFOneB(),
+        GPipe(),
+        Interleaved(),
+        LoopedBfs(),
+        ZbH1(),
+        ZbH2(),
+        Zb1p(),
+        Zbv(),
+        VHalf(),
+        VMin(),
+        Gis(),
+        GisH(),
+        DualPipeV(),
+        DualPipe(),
+        OrderOfFile(),
+    )
 }
 """The schedules by name. The first with one chunk per stage, and the first with several, are the
 defaults. Of equal orders in a file, the first gives the name.
@@ -34,21 +57,28 @@ def default_name(num_chunks: int) -> str:
 
 
 def family_of(schedule: Schedule) -> ScheduleFamily:
-    """Return the family of a schedule, which merges passes if the schedule does."""
-    family = FAMILIES[schedule.name]
+    """Return the family of a schedule, with its groups and its merged passes."""
+    family = FAMILIES[schedule.name].in_groups(schedule.group_size)
     return family if schedule.merges is None else family.merging()
 
 
 @functools.lru_cache(maxsize=64)
-def build(name: str, p: int, m: int, n: int, *, merges: bool = False) -> Schedule:
+def build(
+    name: str, p: int, m: int, n: int, group_size: int | None = None, *, merges: bool = False
+) -> Schedule:
     """Build the named schedule on p stages with m chunks per stage and n microbatches.
 
-    With `merges`, a schedule that can merge passes does so.
+    Args:
+        name: of the schedule.
+        p, m, n: its sizes.
+        group_size: microbatches of a group, if the schedule lets a scenario choose it.
+        merges: let a schedule that can merge passes do so.
 
     Raises:
         InputError: the schedule does not have these sizes (E411 to E413, E430).
     """
-    family = NAMED[name].merging() if merges else NAMED[name]
+    family = NAMED[name].in_groups(group_size)
+    family = family.merging() if merges else family
     if problems := [*family.problems(p, m, n)]:
         raise InputError(problems)
     return family.build(p, m, n)

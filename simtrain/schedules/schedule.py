@@ -42,6 +42,7 @@ class Schedule:
         kind: index into `KINDS` of each action, shape [action].
         merges: whether each action, a forward, runs merged with the next one of its rank, a
             backward of another microbatch, shape [action]; None for no action.
+        group_size: microbatches of a group, if a scenario chose them (`ScheduleFamily.in_groups`).
     """
 
     name: str
@@ -52,6 +53,7 @@ class Schedule:
     kind: Ints = field(repr=False)
     microbatch: Ints = field(repr=False)
     merges: Flags | None = field(default=None, repr=False)
+    group_size: int | None = field(default=None, repr=False)
 
     @classmethod
     def of(

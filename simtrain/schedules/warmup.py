@@ -7,10 +7,11 @@ number of warm-up forwards and in the order of the chunks.
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import replace
 
 import numpy as np
 
-from simtrain.schedules.actions import KINDS
+from simtrain.schedules.actions import KINDS, Kind
 from simtrain.schedules.exchanges import ExchangeSlots, Messages, slots_of_blocks
 from simtrain.schedules.family import ScheduleFamily
 from simtrain.schedules.schedule import Ints, Schedule
@@ -27,27 +28,40 @@ class WarmupFamily(ScheduleFamily):
     def num_warmup_forwards(self, rank: int, p: int, m: int, n: int) -> int:
         """Return the number of forwards before a rank's first forward-backward pair."""
 
+    def group_of(self, p: int, n: int) -> int:
+        """Return the number of microbatches that a chunk runs before the next chunk does."""
+        return n
+
     def build(self, p: int, m: int, n: int) -> Schedule:
         """Return the order of actions of legal sizes."""
-        ranks, turns = np.arange(p)[:, None], np.arange(m * n)
-        num_warmup = self._warmups(p, m, n)[:, None]
-        chunk, microbatch = _turns(m, n, p if self.has_chunks else n)
+        turns, num_warmup = np.arange(m * n), self._warmups(p, m, n)[:, None]
         forward = np.where(turns < num_warmup, turns, 2 * turns - num_warmup)
         backward = np.where(turns < m * n - num_warmup, num_warmup + 2 * turns + 1, m * n + turns)
-        placement = self.placement(p, m)
-        virtual_stages = np.array(placement.virtual_stages)
-        actions = np.empty((3, p, 2 * m * n), np.int32)
+        schedule = self.ordered(p, m, n, {"F": forward, "B": backward})
+        if not self.merges:
+            return schedule
         merges = np.zeros((p, 2 * m * n), np.bool_)
-        merges[ranks, forward] = turns >= num_warmup
-        for place, kind, chunks in ((forward, "F", chunk), (backward, "B", m - 1 - chunk)):
+        merges[np.arange(p)[:, None], forward] = turns >= num_warmup
+        return replace(schedule, merges=merges.ravel())
+
+    def ordered(self, p: int, m: int, n: int, places: dict[Kind, Ints]) -> Schedule:
+        """Return the order in which each kind of action has these places, [rank, m * n] each.
+
+        Forward passes run chunks and microbatches in Megatron's table, others run the chunks in
+        the opposite order.
+        """
+        ranks, placement = np.arange(p)[:, None], self.placement(p, m)
+        chunk, microbatch = _turns(m, n, self.group_of(p, n))
+        virtual_stages, num_actions = np.array(placement.virtual_stages), len(places) * m * n
+        actions = np.empty((3, p, num_actions), np.int32)
+        for kind, place in places.items():
+            chunks = chunk if kind == "F" else m - 1 - chunk
             actions[0, ranks, place] = virtual_stages[ranks, chunks]
             actions[1, ranks, place] = KINDS.index(kind)
             actions[2, ranks, place] = microbatch
-        starts = np.arange(p + 1, dtype=np.int32) * (2 * m * n)
-        flags = merges.ravel() if self.merges else None
+        starts = np.arange(p + 1, dtype=np.int32) * num_actions
         virtual_stage, kind_of, microbatch_of = actions.reshape(3, -1)
-        columns = starts, virtual_stage, kind_of, microbatch_of
-        return Schedule(self.name, placement, n, *columns, flags)
+        return Schedule(self.name, placement, n, starts, virtual_stage, kind_of, microbatch_of)
 
     def most_outstanding(self, p: int, m: int, n: int) -> int:
         """Return the warm-up forwards of the first stage, and the one of its first pair."""
@@ -78,8 +92,11 @@ class WarmupFamily(ScheduleFamily):
 def _turns(m: int, n: int, group: int) -> tuple[Ints, Ints]:
     """Megatron's schedule table: for each group of microbatches, each chunk in turn runs the group.
 
-    Returns the chunk (0 is the first to run) and the microbatch of each forward, both of shape
-    [m * n].
+    The last group has the remaining microbatches. Returns the chunk (0 is the first to run) and
+    the microbatch of each forward, both of shape [m * n].
     """
-    turns = np.arange(m * n)
-    return turns // group % m, turns // (m * group) * group + turns % group
+    turns, num_whole = np.arange(m * n), n // group
+    starts = np.minimum(turns // (m * group), num_whole) * group
+    size = np.where(starts < num_whole * group, group, max(n % group, 1))
+    turns = turns - m * starts
+    return turns // size, starts + turns % size

@@ -286,7 +286,7 @@ ILLEGAL = [
         "microbatches by pipeline",
         edited("global: 64", "global: 60") + "parallelism: {pipeline: 8, interleave: 3}\n",
         ":8:11: E311",
-        "replica runs 15 microbatches, not a multiple of parallelism.pipeline (8)",
+        "replica runs 15 microbatches, but each chunk runs microbatches in groups of 8",
         "write batch.global: 64 or 32",
     ),
     bad(
@@ -301,7 +301,28 @@ ILLEGAL = [
         adding("parallelism: {pipeline: 4, interleave: 2}\nschedule: 1f1b\n"),
         ":10:11: E313",
         "schedule is 1f1b while parallelism.interleave is 2",
-        "write schedule: interleaved or dualpipev, or parallelism.interleave: 1",
+        "write schedule: interleaved or looped_bfs, or parallelism.interleave: 1",
+    ),
+    bad(
+        "groups without chunks",
+        adding("parallelism: {pipeline: 4, microbatch_group_size: 8}\n"),
+        ":9:51: E418",
+        "parallelism.microbatch_group_size is set while schedule is 1f1b",
+        "remove parallelism.microbatch_group_size",
+    ),
+    bad(
+        "a group smaller than the pipeline",
+        adding("parallelism: {pipeline: 8, interleave: 3, microbatch_group_size: 6}\n"),
+        ":8:11: E311",
+        "each chunk runs microbatches in groups of 6, of which each has at least 8, one per stage",
+        "parallelism.microbatch_group_size: 8 or 16",
+    ),
+    bad(
+        "a schedule of PyTorch with blocking transfers",
+        adding("parallelism: {pipeline: 4}\nschedule: zb_h1\noverlap: {pipeline: false}\n"),
+        ":10:11: E415",
+        "overlap.pipeline is false, but zb_h1 is not a schedule of Megatron-LM",
+        "write overlap.pipeline: true, or schedule: 1f1b or gpipe",
     ),
     bad(
         "scatter-gather with sequence parallel",

@@ -50,6 +50,9 @@ MAPPED_EXAMPLES = {
     "--global-batch-size 4 --num-virtual-stages-per-pipeline-rank 2",
     "virtual_pipeline_model_parallel_size": "--pipeline-model-parallel-size 4 "
     "--global-batch-size 4 --virtual-pipeline-model-parallel-size 2",
+    "microbatch_group_size_per_vp_stage": "--pipeline-model-parallel-size 2 --global-batch-size 4 "
+    "--num-virtual-stages-per-pipeline-rank 2 "
+    "--microbatch-group-size-per-virtual-pipeline-stage 4",
     "decoder_first_pipeline_num_layers": "--pipeline-model-parallel-size 2 "
     "--decoder-first-pipeline-num-layers 10",
     "decoder_last_pipeline_num_layers": "--pipeline-model-parallel-size 2 "

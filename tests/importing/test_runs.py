@@ -170,7 +170,7 @@ def test_settings_of_the_command_line_win(tmp_path: pathlib.Path) -> None:
         ({"hardware": "a100-80g"}, "measured on a100-80g, whose profile is a100_sxm4_80gb"),
         ({"hardware": "h100-95g"}, "measured on h100-95g, of which there is no profile"),
         ({"model__hidden_size": ""}, "model.hidden_size is not printed"),
-        ({"notes": "schedule=ZB-2p; RoCE"}, 'schedule is "ZB-2p", but must be one of 1f1b, gpipe'),
+        ({"notes": "schedule=ZB-3p; RoCE"}, 'schedule is "ZB-3p", but must be one of 1f1b, gpipe'),
         ({"source": "LoRA Performance", "notes": "LoRA/SFT"}, "adapters alone (LoRA)"),
         ({"overlap__userbuffers": "soon"}, "E203"),
         ({"args_json": "{"}, "args_json is not JSON"),

@@ -259,10 +259,10 @@ WRONG = {
     "an unknown schedule": (
         JOB.replace(
             "tensor_parallel_degree = 4",
-            'pipeline_parallel_degree = 4\npipeline_parallel_schedule = "ZBVZeroBubble"',
+            'pipeline_parallel_degree = 4\npipeline_parallel_schedule = "DualPipeV"',
         ),
-        "job.toml:20:1: E872 parallelism.pipeline_parallel_schedule is ZBVZeroBubble",
-        "write 1F1B, Interleaved1F1B or GPipe",
+        "job.toml:20:1: E872 parallelism.pipeline_parallel_schedule is DualPipeV",
+        "write one of 1f1b, gpipe, interleaved1f1b, loopedbfs",
     ),
     "text as a flag": (
         JOB.replace(

@@ -130,7 +130,7 @@ def is_legal_by_hand(scenario: Scenario) -> bool:
         (model.seq_length * batch.micro * model.hidden_size, split.tensor if cuts else 1),
         (model.ffn_hidden_size, split.tensor),
         (model.vocab_size, split.tensor),
-        (batch.global_, batch.micro * split.data * (split.pipeline if interleaved else 1)),
+        (batch.global_, batch.micro * split.data),
         (model.seq_length, split.tensor if split.sequence_parallel else 1),
     ]
     fewest_stages = 1
@@ -141,6 +141,7 @@ def is_legal_by_hand(scenario: Scenario) -> bool:
     return (
         all(number % parts == 0 for number, parts in whole)
         and interleaved == (split.interleave > 1)
+        and groups_are_legal_by_hand(scenario)
         and split.pipeline >= fewest_stages
         and layers_are_placed_by_hand(scenario)
         and not (split.sequence_parallel and (split.tensor == 1 or split.scatter_gather))
@@ -153,6 +154,16 @@ def is_legal_by_hand(scenario: Scenario) -> bool:
     )
 
 
+def groups_are_legal_by_hand(scenario: Scenario) -> bool:
+    """Return whether each group of the interleaved schedule has a microbatch per stage."""
+    split, microbatches = scenario.parallelism, scenario.num_microbatches
+    if scenario.schedule != "interleaved":
+        return split.microbatch_group_size is None
+    size = split.microbatch_group_size or split.pipeline
+    last = microbatches % size or size
+    return split.pipeline <= min(size, last) and size <= microbatches
+
+
 def recompute_is_legal_by_hand(scenario: Scenario) -> bool:
     """Return whether recompute is legal. All else must be legal, to build the schedule."""
     policy, split = scenario.recompute, scenario.parallelism
@@ -161,7 +172,10 @@ def recompute_is_legal_by_hand(scenario: Scenario) -> bool:
         return False
     if kept and kept != "auto":
         sizes = split.pipeline, split.interleave, scenario.num_microbatches
-        if kept > most_outstanding(build(scenario.schedule, *sizes))[0]:
+        if (
+            kept
+            > most_outstanding(build(scenario.schedule, *sizes, split.microbatch_group_size))[0]
+        ):
             return False
     if policy.strategy != "full":
         return (policy.method, policy.num_layers, policy.distribute) == ("uniform", 1, False)

@@ -43,6 +43,7 @@ def test_a_minimal_scenario_is_ten_lines_and_gets_the_documented_defaults() -> N
         "sequence_parallel": False,
         "pipeline": 1,
         "interleave": 1,
+        "microbatch_group_size": None,
         "first_stage_layers": None,
         "last_stage_layers": None,
         "layout": None,

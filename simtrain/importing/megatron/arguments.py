@@ -103,6 +103,7 @@ MAPPED: dict[str, Word] = {
     "num_layers_per_virtual_pipeline_stage": Word("parallelism.interleave"),
     "num_virtual_stages_per_pipeline_rank": Word("parallelism.interleave"),
     "virtual_pipeline_model_parallel_size": Word("parallelism.interleave"),
+    "microbatch_group_size_per_vp_stage": Word("parallelism.microbatch_group_size"),
     "decoder_first_pipeline_num_layers": Word("parallelism.first_stage_layers"),
     "decoder_last_pipeline_num_layers": Word("parallelism.last_stage_layers"),
     "account_for_embedding_in_pipeline_split": Word(
@@ -342,7 +343,6 @@ NOT_MODELLED: dict[str, Effect] = {
     ),
     # Parallelism and communication.
     "pipeline_model_parallel_split_rank": Effect("encoder and decoder on separate stages"),
-    "microbatch_group_size_per_vp_stage": Effect("another order of the interleaved schedule"),
     "overlap_p2p_comm_warmup_flush": Effect("transfers also overlap in warm-up and cool-down"),
     "defer_embedding_wgrad_compute": Effect(
         "weight gradients of the output layer run in bubbles of the last stage",

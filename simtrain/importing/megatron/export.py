@@ -189,6 +189,8 @@ def _parallelism(scenario: Scenario) -> Iterator[str]:
         for end in ("first", "last"):
             if layers := getattr(split, f"{end}_stage_layers"):
                 yield f"--decoder-{end}-pipeline-num-layers {layers}"
+    if size := scenario.group_size:
+        yield f"--microbatch-group-size-per-virtual-pipeline-stage {size}"
     if split.context > 1:
         yield f"--context-parallel-size {split.context}"
         yield _word("cp_comm_type", split.context_communication)

@@ -139,17 +139,16 @@ def draft_of(
 
 def _is_neutral(draft: MegatronDraft, name: str) -> bool:
     """Whether an argument that is not modelled has no effect on this scenario, with any value."""
-    model, argument = draft.data["model"], draft.given(name)
+    model = draft.data["model"]
     match name:
         case _ if "moe" in name and "experts" not in model:
             return True
         case "max_position_embeddings":
             length = draft.given(draft.first_given("seq_length"))
             is_learned = model["position_embedding"] == "learned"
+            argument = draft.given(name)
             is_equal = length and argument and argument.value == length.value
             return not is_learned or length is None or bool(is_equal)
         case "attention_softmax_in_fp32" | "apply_query_key_layer_scaling":
             return bool(draft.data["attention_backend"] == "fused")
-        case "microbatch_group_size_per_vp_stage":
-            return argument is not None and argument.value == str(draft.pipeline)
     return False

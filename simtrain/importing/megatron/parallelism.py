@@ -118,6 +118,7 @@ def _set_layout(draft: MegatronDraft, layout: Setting) -> None:
     draft.set("parallelism.layout", layout.value, layout.name)
     if chunks >= 2 * draft.pipeline:
         draft.set("parallelism.interleave", chunks // draft.pipeline, layout.name)
+        _set_groups(draft)
 
 
 def _set_chunks(draft: MegatronDraft) -> int:
@@ -136,7 +137,16 @@ def _set_chunks(draft: MegatronDraft) -> int:
             raise wrong(draft.settings[names[0]], says)
     if chunks > 1:
         draft.set("parallelism.interleave", chunks, *names)
+        _set_groups(draft)
     return chunks
+
+
+def _set_groups(draft: MegatronDraft) -> None:
+    """Set the microbatches of a group, unless they are as many as stages."""
+    name = "microbatch_group_size_per_vp_stage"
+    size = draft.integer(name)
+    if size and size != draft.pipeline:
+        draft.set("parallelism.microbatch_group_size", size, name)
 
 
 def set_replicas(draft: MegatronDraft) -> None:

@@ -14,6 +14,9 @@ from typing import Any
 from simtrain.importing.runs.measured import PeakOf
 from simtrain.schedules.interleaved import Interleaved
 from simtrain.schedules.registry import NAMED
+from simtrain.schedules.zb_h1 import ZbH1
+from simtrain.schedules.zb_h2 import ZbH2
+from simtrain.schedules.zbv import Zbv
 
 Fields = dict[str, Any]
 """Values by the fields of a scenario."""
@@ -128,8 +131,13 @@ def _distributed_optimizer(text: str) -> Fields:
     return {"memory.zero_stage": int(switch(text))}
 
 
-_SCHEDULES = {name: name for name in NAMED} | {"1f1b-i": Interleaved.name}
-"""Schedules by their names in tables, in lower case."""
+_PAPERS = {"1f1b-i": Interleaved.name, "zb-1p": ZbH1.name, "zb-2p": ZbH2.name, "zb-v": Zbv.name}
+_SCHEDULES = (
+    {name.replace("_", "-"): name for name in NAMED} | {name: name for name in NAMED} | _PAPERS
+)
+"""Schedules by their names in tables, in lower case. Automatic ones of Qi et al. 2023 stand for
+the handcrafted ones with their memory.
+"""
 NOT_PRINTED = re.compile(r"not printed|recipe default", re.IGNORECASE)
 """Cells that say that their value is not known."""
 _RECOMPUTES = {"none": "none", "full": "full", "selective": "selective", "selective-op": "ops"}

@@ -19,7 +19,6 @@ FILE_SCHEDULES = {
     "pipelineschedulesingle": default_name(1),
     "pipelineschedulemulti": default_name(2),
     "_pipelinescheduleruntime": default_name(2),
-    "interleavedzerobubble": default_name(2),
 }
 """For other schedules that a job with a schedule's file may name, one with as many chunks."""
 

@@ -83,6 +83,7 @@ class _Mapping(JobDraft):
         self._parallelism()
         self._expert_parallelism()
         self._batch(self._replicas())
+        self._groups()
         self._recompute()
         self._software()
         self._precision()
@@ -134,8 +135,7 @@ class _Mapping(JobDraft):
         file = str(self[file_key])
         schedule = SCHEDULES.get(name) or (FILE_SCHEDULES.get(name) if file else None)
         if schedule is None:
-            fix = "write 1F1B, Interleaved1F1B or GPipe"
-            raise self.wrong(key, "is not modelled", fix)
+            raise self.wrong(key, "is not modelled", f"write one of {', '.join(SCHEDULES)}")
         if file:
             self.set("schedule", file, file_key)
             self.set_because("overlap.pipeline", True, "PyTorch's runtime of schedules from files")
@@ -264,6 +264,20 @@ class _Mapping(JobDraft):
             self.set("batch.global", local * data, local_key, detail=detail)
         else:
             self.set("batch.global", total, "training.global_batch_size")
+
+    def _groups(self) -> None:
+        """Set the microbatches of a group, unless they are as many as stages.
+
+        Source: torch's `ScheduleInterleaved1F1B`, which cuts microbatches into equal rounds.
+        """
+        name, batch = self.data.get("schedule"), self.data["batch"]
+        if name not in NAMED or not NAMED[name].chooses_groups:
+            return
+        per_replica = batch["global"] // (batch["micro"] * self.data["parallelism"]["data"])
+        size = per_replica // max(1, per_replica // self.pipeline)
+        if size > self.pipeline:
+            text = "PyTorch's rounds of equally many microbatches"
+            self.set_because("parallelism.microbatch_group_size", size, text)
 
     def _recompute(self) -> None:
         keys = "activation_checkpoint.mode", "activation_checkpoint.selective_ac_option"

@@ -33,7 +33,7 @@ def sync_skip_rule(plan: Plan) -> SyncSkipRule:
 
 def actions_skipping_sync(schedule: Schedule, rule: SyncSkipRule) -> NDArray[np.bool_]:
     """Return [actions], whether each action runs a pass that skips communication."""
-    is_backward: NDArray[np.bool_] = schedule.kind == KINDS.index("B")
+    is_backward: NDArray[np.bool_] = schedule.kind != KINDS.index("F")
     if rule == "none":
         return np.zeros_like(is_backward)
     if rule == "before_last":

@@ -307,12 +307,19 @@ class _Ranks(NamedTuple):
     def of(cls, order: PipelineOrder) -> _Ranks:
         """Read the actions of an order."""
         sizes = order.num_stages, order.num_chunks, order.num_microbatches
-        return _ranks(order.schedule_name, *sizes, order.merges)
+        return _ranks(order.schedule_name, *sizes, order.group_size, order.merges)
 
 
 @functools.lru_cache(maxsize=4096)
-def _ranks(name: str | ScheduleVersion | NewOrder, p: int, m: int, n: int, merges: bool) -> _Ranks:
-    schedule = schedule_of(name, p, m, n, merges=merges)
+def _ranks(
+    name: str | ScheduleVersion | NewOrder,
+    p: int,
+    m: int,
+    n: int,
+    group_size: int | None,
+    merges: bool,
+) -> _Ranks:
+    schedule = schedule_of(name, p, m, n, group_size, merges=merges)
     # Each rank ends with none waiting, so one cumulative sum covers all ranks.
     waiting = np.cumsum(_WAITING[schedule.kind])
     if schedule.merges is not None:

@@ -1,0 +1,250 @@
+"""Schedules with split backward passes: their frameworks' orders, bubbles and peaks."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simtrain.engine import simulate
+from simtrain.errors import InputError
+from simtrain.schedules import NAMED, Schedule, build, interleaved, most_outstanding
+from tests.helpers.pipelines import PipelineSeconds, pipeline_program
+from tests.helpers.schedule_strategies import schedules
+
+GOLDEN = Path(__file__).parent / "golden"
+SPLIT = [name for name, family in NAMED.items() if family.splits_backwards]
+
+
+@pytest.mark.parametrize(
+    ("name", "p", "m", "n"),
+    [
+        ("looped_bfs", 4, 2, 4),
+        ("zb_h1", 4, 1, 8),
+        ("zb_h2", 4, 1, 8),
+        ("zb1p", 4, 1, 8),
+        ("zb1p", 4, 2, 8),
+        ("zbv", 4, 2, 8),
+        ("v_half", 4, 2, 8),
+        ("v_min", 4, 2, 8),
+        ("gis", 4, 2, 8),
+        ("gis_h", 4, 2, 8),
+    ],
+)
+def test_schedules_equal_the_golden_files(name: str, p: int, m: int, n: int) -> None:
+    """Orders of V-Half and V-Min are those of sail-sg's scheduler; the others follow from rules."""
+    text = (GOLDEN / f"{name}_p{p}_m{n}_{m}_chunks.csv").read_text()
+    assert build(name, p, m, n).to_csv() == text
+
+
+def seconds(schedule: Schedule, forward: int, inputs: int, weights: int) -> tuple[int, int]:
+    """Return the time of a schedule, and the longest time from a rank's first to its last pass."""
+    took = {"F": forward, "I": inputs, "W": weights, "B": inputs + weights}
+    durations = PipelineSeconds(lambda action: took[action.kind], lambda message, sends: 0)
+    program, tasks = pipeline_program(schedule, durations, overlap=True)
+    timeline, starts = simulate(program), schedule.rank_starts
+    begins_s, ends_s = timeline.start_s[tasks.first], timeline.end_s[tasks.last]
+    spans = ends_s[starts[1:] - 1] - begins_s[starts[:-1]]
+    return int(timeline.makespan_s), int(spans.max())
+
+
+@st.composite
+def durations(draw: st.DrawFn) -> tuple[int, int, int]:
+    """Draw seconds of F, I and W with W <= F and W <= I, as in transformers."""
+    weights = draw(st.integers(1, 3))
+    return draw(st.integers(weights, 5)), draw(st.integers(weights, 5)), weights
+
+
+@given(durations(), st.integers(2, 6), st.integers(0, 9))
+@settings(max_examples=6)
+def test_bubbles_of_one_chunk(took: tuple[int, int, int], p: int, more: int) -> None:
+    """Qi et al. 2023, Table 2, with B for both halves: (p - 1)(F + B - 2W) and (F + B - 3W)."""
+    forward, inputs, weights = took
+    n = 2 * p - 1 + more
+    for name in ("zb_h1", "zb1p"):
+        schedule = build(name, p, 1, n)
+        assert seconds(schedule, *took)[0] == n * sum(took) + (p - 1) * (forward + inputs - weights)
+        assert most_outstanding(schedule).tolist() == [p] * p
+    schedule = build("zb_h2", p, 1, n)
+    bubble_s = (p - 1) * (forward + inputs - 2 * weights)
+    assert seconds(schedule, *took)[1] == n * sum(took) + bubble_s
+    assert most_outstanding(schedule).tolist() == [2 * p - 1] * p
+
+
+@given(durations(), st.integers(2, 5), st.integers(2, 3), st.integers(1, 3))
+@settings(max_examples=6)
+def test_bubbles_of_several_chunks(took: tuple[int, int, int], p: int, m: int, groups: int) -> None:
+    """PyTorch's interleaved zero bubble has the bubble of ZB-H1 in passes of a chunk; GIS and GIS-H
+    have those of Wan et al. 2025, Table 1.
+    """
+    forward, inputs, weights = took
+    n = p * (groups + 1)
+    ideal_s = m * n * sum(took)
+    schedule = build("zb1p", p, m, n)
+    assert seconds(schedule, *took)[0] == ideal_s + (p - 1) * (forward + inputs - weights)
+    schedule = build("gis", p, m, n)
+    assert seconds(schedule, *took)[0] == ideal_s + (p - 1) * (forward + inputs)
+    assert most_outstanding(schedule)[0] == p * m
+    # Half a group of forwards, inputs and weights must last as long as all forwards, or inputs.
+    if p % 2 == 0 and 2 * max(forward, inputs) <= sum(took):
+        schedule = build("gis_h", p, m, n)
+        longer_s = (m - 1) * p // 2 * (forward + inputs - weights)
+        assert seconds(schedule, *took)[0] == ideal_s + (p - 1) * (forward + inputs) + longer_s
+        assert most_outstanding(schedule)[0] == p * (m + 1) // 2
+
+
+@pytest.mark.parametrize("p", [2, 3, 4, 5, 8])
+def test_v_shaped_schedules_with_equal_passes(p: int) -> None:
+    """ZB-V has no bubble; its stages start one after the other. Its peak is 1F1B's, that of V-Half
+    half of it, and that of V-Min a third (Qi et al. 2024), each with a constant of some chunks.
+    """
+    n, peaks = 4 * p, {}
+    for name in ("zbv", "v_half", "v_min"):
+        schedule = build(name, p, 2, n)
+        peaks[name] = most_outstanding(schedule).max()
+        time_s, longest_s = seconds(schedule, 1, 1, 1)
+        assert longest_s <= time_s
+        if name == "zbv":
+            assert (time_s, longest_s) == (6 * n + p - 1, 6 * n)
+    assert peaks["zbv"] == 2 * p
+    assert peaks["v_half"] == p + 2 - p % 2
+    assert 2 * p / 3 < peaks["v_min"] <= 2 * p / 3 + 3
+
+
+def test_zb_h1_of_four_stages_by_hand() -> None:
+    """27 passes of one second in place of 33 (quick-start patch of sail-sg's repository)."""
+    assert seconds(build("zb_h1", 4, 1, 8), 1, 1, 1)[0] == 27
+    assert seconds(build("1f1b", 4, 1, 8), 1, 1, 1)[0] == 33
+
+
+@given(schedules(SPLIT))
+@settings(max_examples=20)
+def test_halves_of_backward_passes_cover_all_of_them(schedule: Schedule) -> None:
+    schedule.validate()
+    counts = {kind: 0 for kind in "FBIW"}
+    for action in (action for actions in schedule.ranks for action in actions):
+        counts[action.kind] += 1
+    assert counts["I"] == counts["W"]
+    assert counts["B"] + counts["I"] == counts["F"]
+
+
+def grouped_order(rank: int, p: int, m: int, n: int, group: int) -> list[str]:
+    """Return the order of GIS from the times of its building block (Wan et al. 2025)."""
+    times: dict[int, str] = {}
+    for number in range(n):
+        start = 3 * group * m * (number // group) + 3 * (number % group)
+        first_backward = 3 * group * (m - 1) + rank + 3 * (p - 1 - rank) + 1
+        for chunk in range(m):
+            virtual_stage = chunk * p + rank
+            later = start + 3 * group * (m - 1 - chunk) + first_backward
+            times[start + 3 * group * chunk + rank] = f"{virtual_stage}F{number}"
+            times[later] = f"{virtual_stage}I{number}"
+            times[later + 1] = f"{virtual_stage}W{number}"
+    return [times[time] for time in sorted(times)]
+
+
+@given(st.integers(1, 7), st.integers(2, 4), st.integers(1, 20))
+@settings(max_examples=25)
+def test_gis_equals_the_order_of_its_building_block(p: int, m: int, n: int) -> None:
+    for name, group in (("gis", p), ("gis_h", (p + 1) // 2)):
+        lines = [[*map(str, actions)] for actions in build(name, p, m, n).ranks]
+        assert lines == [grouped_order(rank, p, m, n, group) for rank in range(p)]
+
+
+def megatron_groups(rank: int, p: int, m: int, n: int, group: int) -> str:
+    """Return a rank's line from `get_schedule_table` and `get_pp_rank_microbatches` of Megatron."""
+    table = [
+        (chunk, microbatch)
+        for start in range(0, n, group)
+        for chunk in range(m)
+        for microbatch in range(start, min(start + group, n))
+    ]
+    forwards = [f"{chunk * p + rank}F{number}" for chunk, number in table]
+    backwards = [f"{(m - 1 - chunk) * p + rank}B{number}" for chunk, number in table]
+    warmup = min(2 * (p - rank - 1) + (m - 1) * group, m * n)
+    cells = forwards[:warmup]
+    for forward, backward in zip(forwards[warmup:], backwards, strict=False):
+        cells += [forward, backward]
+    return ",".join(cells + backwards[m * n - warmup :])
+
+
+@given(st.integers(1, 5), st.integers(1, 3), st.integers(1, 20), st.data())
+@settings(max_examples=25)
+def test_interleaved_groups_equal_megatrons_table(
+    p: int, m: int, n: int, data: st.DataObject
+) -> None:
+    """Legal are groups with p microbatches or more, also the last one (`schedules.py`)."""
+    group = data.draw(st.integers(1, n + 1))
+    if not (p <= group <= n and (n % group == 0 or n % group >= p)):
+        with pytest.raises(InputError, match="E413"):
+            build("interleaved", p, m, n, group)
+        return
+    lines = build("interleaved", p, m, n, group).to_csv().splitlines()
+    assert lines == [megatron_groups(rank, p, m, n, group) for rank in range(p)]
+
+
+def test_the_default_group_is_one_microbatch_per_stage() -> None:
+    assert build("interleaved", 4, 2, 8, 4).ranks == interleaved(4, 2, 8).ranks
+
+
+@pytest.mark.parametrize(
+    ("name", "p", "m", "n", "message"),
+    [
+        ("zb1p", 4, 2, 11, "use 10 or 12 microbatches"),
+        ("zbv", 4, 3, 8, "use 2 chunks per stage"),
+        ("v_half", 4, 1, 8, "use 2 chunks per stage"),
+        ("zb_h2", 4, 2, 8, "E412 schedule zb_h2 with 2 chunks per stage"),
+    ],
+)
+def test_illegal_sizes_are_refused(name: str, p: int, m: int, n: int, message: str) -> None:
+    with pytest.raises(InputError) as error:
+        build(name, p, m, n)
+    assert message in str(error.value)
+
+
+def torch_ranks(kind: str, p: int, m: int, n: int) -> list[list[str]]:
+    """Return the order of a class of torch.distributed.pipelining.schedules, without its runtime.
+
+    The classes compute a rank's operations from a few attributes.
+    """
+    from torch.distributed.pipelining import schedules as torch_schedules
+
+    schedule: Any = object.__new__(getattr(torch_schedules, kind))
+    rounds = max(1, n // p)
+    assert n % rounds == 0
+    vars(schedule).update(
+        pp_group_size=p,
+        n_local_stages=m,
+        num_stages=p * m,
+        microbatches_per_round=n // rounds,
+        _n_microbatches=n,
+        _stages=[None] * m,
+    )
+    lines = [schedule._calculate_single_rank_operations(rank) for rank in range(p)]
+    return [[str(action) for action in line if action is not None] for line in lines]
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+@pytest.mark.parametrize(
+    ("kind", "name", "chunks"),
+    [
+        ("ScheduleInterleavedZeroBubble", "zb1p", range(1, 5)),
+        ("ScheduleZBVZeroBubble", "zbv", [2]),
+        ("ScheduleLoopedBFS", "looped_bfs", range(1, 5)),
+        ("ScheduleInterleaved1F1B", "interleaved", range(1, 5)),
+    ],
+)
+def test_orders_equal_those_of_torch(kind: str, name: str, chunks: list[int]) -> None:
+    num_compared = 0
+    for p, m in ((p, m) for p in range(1, 7) for m in chunks):
+        for n in range(1, 4 * p + 3):
+            rounds = max(1, n // p)
+            group = n // rounds if NAMED[name].chooses_groups else None
+            if n % rounds or (group and group < p):
+                continue
+            ranks = build(name, p, m, n, group).ranks
+            assert [[*map(str, line)] for line in ranks] == torch_ranks(kind, p, m, n)
+            num_compared += 1
+    assert num_compared > 50
