@@ -259,9 +259,9 @@ WRONG = {
     "an unknown schedule": (
         JOB.replace(
             "tensor_parallel_degree = 4",
-            'pipeline_parallel_degree = 4\npipeline_parallel_schedule = "DualPipeV"',
+            'pipeline_parallel_degree = 4\npipeline_parallel_schedule = "AutoSchedule"',
         ),
-        "job.toml:20:1: E872 parallelism.pipeline_parallel_schedule is DualPipeV",
+        "job.toml:20:1: E872 parallelism.pipeline_parallel_schedule is AutoSchedule",
         "write one of 1f1b, gpipe, interleaved1f1b, loopedbfs",
     ),
     "text as a flag": (
