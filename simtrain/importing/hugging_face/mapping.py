@@ -377,7 +377,8 @@ class _ConfigDraft(Draft):
                 text = "the scenario has a window in every layer: less work in core attention"
                 self.note("full_attention in layer_types", text, self.place("layer_types"))
         self.set_by_key("model.attention_window", window)
-        if isinstance(every, int) and every <= (self.value("model.num_layers") or every):
+        layers = self.value("model.num_layers")
+        if isinstance(every, int) and every <= (layers if isinstance(layers, int) else every):
             self.set_by_key("model.full_attention_every", every)
 
     def _falcon(self) -> None:
