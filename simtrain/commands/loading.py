@@ -151,8 +151,11 @@ def _legal_replicas(importer: Importer, source: str, overrides: list[str]) -> st
 
     for replicas in _USUAL_REPLICAS:
         field = f"parallelism.data={replicas}"
-        with suppress(InputError):
+        try:
             draft = importer.draft(source, [*overrides, field], ignore_unknown=True)
+        except InputError:
+            return ""  # reading a long script takes a third of a second, and other numbers fail too
+        with suppress(InputError):
             check_scenario(draft.scenario())
             return field
     return ""
