@@ -68,12 +68,12 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     registry = "simtrain/schedules/registry.py"
     for file, name, text in (
         ("zero_bubble", "ZeroBubble", NEW_FILE),
-        ("v_shaped", "VShaped", V_SHAPED_FILE.read_text("utf-8")),
+        ("v_shaped_1f1b", "VShaped", V_SHAPED_FILE.read_text("utf-8")),
     ):
         copy.add(f"simtrain/schedules/{file}.py", text)
         line = f"from simtrain.schedules.{file} import {name}"
         copy.replace(registry, "\n\nFAMILIES", f"\n{line}\n\nFAMILIES")
-        copy.replace(registry, "OrderOfFile())", f"{name}(), OrderOfFile())")
+        copy.replace(registry, "OrderOfFile(),", f"{name}(), OrderOfFile(),")
     return copy
 
 
