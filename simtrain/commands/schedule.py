@@ -40,7 +40,7 @@ def print_schedule(
     takes one slot. The grid is cut to the width of the terminal; --csv prints all passes. The word
     show may be left out.
 
-    Example: simtrain schedule table5_175b_present
+    Example: simtrain schedule show table5_175b_present
     """
     from simtrain.commands.loading import load_scenario
     from simtrain.schedules import schedule_of

@@ -35,7 +35,16 @@ PRINTED = {
 }
 """Commands and the names of tables, the first of them first."""
 WITHOUT_TABLES = {
-    *("explain", "explore", "init", "report", "schedule", "schema", "timeline", "profile check"),
+    *(
+        "explain",
+        "explore",
+        "init",
+        "report",
+        "schedule show",
+        "schema",
+        "timeline",
+        "profile check",
+    ),
     *("export megatron", "export torchtitan", "export deepspeed", "import megatron"),
     *("import hf", "import torchtitan", "import bridge", "import nemo", "import deepspeed"),
     *("calibrate fit", "calibrate from-runs", "calibrate measure", "calibrate nccl-tests"),

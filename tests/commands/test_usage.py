@@ -39,6 +39,8 @@ def parse(words: list[str]) -> None:
     command = SIMTRAIN
     context = command.make_context("simtrain", [*words])
     while hasattr(command, "commands"):
+        if command.default and words[0] not in command.commands:
+            words = [command.default, *words]
         name, *words = words
         command = command.commands[name]
         context = command.make_context(name, [*words], parent=context)
@@ -81,7 +83,7 @@ def parse(words: list[str]) -> None:
         ("run a --recompute", "--recompute: E902 ", "run a --set recompute=selective"),
         ("run a --fsdp", "--fsdp: E902 ", "run a --set memory.zero_stage=3"),
         ("run a --nodes 4", "--nodes: E902 ", "run a --set hardware.cluster.num_nodes=4"),
-        ("schedule a --gpus 8", "--gpus: E902 ", "search a --gpus 8"),
+        ("schedule a --gpus 8", "--gpus: E902 ", "schedule show a --set parallelism.data=8"),
         ("calibrate fit m --gpus 8", "calibrate fit --gpus: E902 ", "calibrate fit m"),
         # Missing arguments and options.
         ("run", "run: E903 SCENARIO is missing", "run table5_175b_present"),

@@ -152,8 +152,8 @@ class _Model:
     def add_rank(self, rank: int, limit_bytes: float) -> None:
         """Run a rank's actions one at a time, with a limit of what they hold."""
         stages = self.problem.placement.virtual_stages[rank]
-        own = [action for action in self.actions if action.virtual_stage in stages]
-        for first, second in itertools.combinations(own, 2):
+        actions = [action for action in self.actions if action.virtual_stage in stages]
+        for first, second in itertools.combinations(actions, 2):
             is_alike = first[:2] == second[:2]
             if is_alike:
                 continue
@@ -167,21 +167,21 @@ class _Model:
             earlier = {starts[0]: 1.0, starts[1]: -1.0, column: self.horizon}
             self.add(earlier, self.seconds(second))
         grows, scale = self.problem.growth_bytes, max(self.problem.saved_bytes)
-        for forward in (action for action in own if action.kind == "F"):
+        for forward in (action for action in actions if action.kind == "F"):
             terms: dict[int, float] = defaultdict(float)
-            held = grows(forward) / scale
-            for other in own:
+            most = grows(forward) / scale
+            for other in actions:
                 change = grows(other) / scale
                 if other == forward or not change:
                     continue
                 if other[:2] == forward[:2]:
-                    held += change * (other.microbatch < forward.microbatch)
+                    most += change * (other.microbatch < forward.microbatch)
                 elif (other, forward) in self.before:
                     terms[self.before[other, forward]] -= change
                 else:
                     terms[self.before[forward, other]] += change
-                    held += change
-            self.add(terms, held - limit_bytes / scale)
+                    most += change
+            self.add(terms, most - limit_bytes / scale)
 
     def schedule(self, values: Any) -> Schedule:
         """Return the order of the starts of a solution."""

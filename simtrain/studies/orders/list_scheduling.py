@@ -102,21 +102,21 @@ class _Scheduler:
         placement = problem.placement
         self.rank_of, self.last = placement.ranks, placement.num_virtual_stages - 1
         ranks = range(placement.num_ranks)
-        own = placement.virtual_stages
+        of_ranks = placement.virtual_stages
         self.cap = [
             policy.cap
             * placement.num_ranks
-            * sum(problem.saved_bytes[stage] for stage in own[rank])
+            * sum(problem.saved_bytes[stage] for stage in of_ranks[rank])
             for rank in ranks
         ]
         # A forward pass leaves room for the later chunks of its microbatch, so that none waits for
         # memory that only its own backward pass can free.
         self.reserve = [0] * placement.num_virtual_stages
-        for stages in own:
+        for stages in of_ranks:
             for place, stage in enumerate(stages):
                 later = stages[place + 1 :]
                 self.reserve[stage] = sum(problem.saved_bytes[other] for other in later)
-        self.held = [0] * placement.num_ranks
+        self.saved = [0] * placement.num_ranks
         self.free_at = [0.0] * placement.num_ranks
         self.orders: list[list[Action]] = [[] for _ in ranks]
         self.ready: dict[Kind, list[deque[Action]]] = {
@@ -173,7 +173,7 @@ class _Scheduler:
     def has_room(self, stage: int, rank: int) -> bool:
         """Return whether a forward pass stays below the cap; an empty rank may always start one."""
         needed = self.problem.saved_bytes[stage] + self.reserve[stage]
-        return not self.held[rank] or self.held[rank] + needed <= self.cap[rank]
+        return not self.saved[rank] or self.saved[rank] + needed <= self.cap[rank]
 
     def start(self, action: Action, rank: int, now: float) -> None:
         """Run an action, and tell the ranks that wait for it."""
@@ -182,7 +182,7 @@ class _Scheduler:
         self.orders[rank].append(action)
         end = now + problem.seconds[kind][stage]
         self.free_at[rank] = end
-        self.held[rank] += problem.growth_bytes(action)
+        self.saved[rank] += problem.growth_bytes(action)
         backward: Kind = "I" if problem.splits else "B"
         if kind == "F" and stage < self.last:
             self.send(action._replace(virtual_stage=stage + 1), end + problem.message_s[stage])

@@ -63,10 +63,10 @@ def climb(
     now, history = best, [best.iteration_time_s] * _HISTORY
     for number in range(tries):
         changed = _moved(now, rng)
-        found = evaluate(changed) if changed is not None else None
+        candidate = evaluate(changed) if changed is not None else None
         place = number % _HISTORY
-        if found and found.iteration_time_s <= max(now.iteration_time_s, history[place]):
-            now = found
+        if candidate and candidate.iteration_time_s <= max(now.iteration_time_s, history[place]):
+            now = candidate
         history[place] = now.iteration_time_s
         if now.iteration_time_s < best.iteration_time_s:
             best = now

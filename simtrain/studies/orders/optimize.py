@@ -27,7 +27,7 @@ from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.parts import PassPart
 from simtrain.iteration.programs.seconds import IterationSeconds, Machine
 from simtrain.iteration.run_plan import run_iteration
-from simtrain.scenario import Scenario, check_scenario
+from simtrain.scenario import RULES, Scenario, check_scenario
 from simtrain.schedules import NAMED, Kind, NewOrder, Schedule
 from simtrain.schedules.stage_placement import StagePlacement, common_placements
 from simtrain.studies.evaluation import Evaluator
@@ -93,21 +93,20 @@ def optimize_order(
         if exact:
             for base in bases:
                 check_size(base.problem)
-        found, num_tried = _search(bases, limit, tries, random.Random(seed), on_progress)
+        best, num_tried = _search(bases, limit, tries, random.Random(seed), on_progress)
         is_exact = False
         if exact:
             solved, is_exact = _solve(bases, limit, on_progress)
             num_tried += len(bases)
-            if solved and solved.evaluated.iteration_time_s < found.evaluated.iteration_time_s:
-                found = solved
+            if solved and solved.evaluated.iteration_time_s < best.evaluated.iteration_time_s:
+                best = solved
         bound_s = min(Bounds(machine).iteration_s(base.plan) for base in bases)
-    origin = found.origin
-    best = next((order for order in named if order.fits), None)
+    named_best = next((order for order in named if order.fits), None)
     result = OptimizedOrder(
-        found.evaluated.schedule,
-        origin,
-        found.evaluated.iteration_time_s,
-        found.evaluated.peak_bytes,
+        best.evaluated.schedule,
+        best.origin,
+        best.evaluated.iteration_time_s,
+        best.evaluated.peak_bytes,
         limit,
         bound_s,
         named,
@@ -115,18 +114,18 @@ def optimize_order(
         seed,
         is_exact,
     )
-    is_slower = best and (not result.fits or best.iteration_time_s < result.iteration_time_s)
-    if not best or not is_slower:
+    is_best = named_best is None or (
+        result.fits and result.iteration_time_s <= named_best.iteration_time_s
+    )
+    if named_best is None or is_best:
         return result
-    schedule = _schedule_named(scenario, best.name)
-    figures = best.iteration_time_s, best.peak_bytes
     return replace(
         result,
-        schedule=schedule,
-        origin=best.name,
-        iteration_time_s=figures[0],
-        peak_bytes=figures[1],
-        bound_s=min(bound_s, figures[0]),
+        schedule=_schedule_named(scenario, named_best.name),
+        origin=named_best.name,
+        iteration_time_s=named_best.iteration_time_s,
+        peak_bytes=named_best.peak_bytes,
+        bound_s=min(bound_s, named_best.iteration_time_s),
     )
 
 
@@ -185,8 +184,8 @@ class _Base:
         per_tensor = 1 + self.profile.memory.fragmentation.value
         held_bytes = self.problem.most_held_bytes(schedule)
         return tuple(
-            held + (limit - peak) / per_tensor
-            for held, peak in zip(held_bytes, report.peaks_bytes, strict=True)
+            most + (limit - peak) / per_tensor
+            for most, peak in zip(held_bytes, report.peaks_bytes, strict=True)
         )
 
     def with_larger_caps(self, first: FirstOrder) -> Iterator[FirstOrder]:
@@ -215,7 +214,9 @@ class _Base:
 
 
 @dataclass(frozen=True, eq=False)
-class _Found:
+class _Candidate:
+    """An order with what it was made from."""
+
     base: _Base
     evaluated: Evaluated
     origin: str
@@ -224,13 +225,14 @@ class _Found:
 
 def _search(
     bases: list[_Base], limit: int, tries: int, rng: random.Random, on_progress: Progress
-) -> tuple[_Found, int]:
+) -> tuple[_Candidate, int]:
     """Return the fastest order that fits, or else the one with the smallest peak."""
-    candidates: list[_Found] = []
-    large: list[_Found] = []
+    candidates: list[_Candidate] = []
+    large: list[_Candidate] = []
     seen: set[bytes] = set()
 
     def consider(base: _Base, first: FirstOrder) -> None:
+        """Simulate an order that was not simulated before."""
         schedule = first.build()
         if schedule is None or (key := _bytes_of(schedule)) in seen:
             return
@@ -238,19 +240,19 @@ def _search(
         evaluated = base.evaluate(schedule, math.inf)
         if evaluated is not None:
             fits = evaluated.peak_bytes <= limit
-            (candidates if fits else large).append(_Found(base, evaluated, first.origin, first))
+            (candidates if fits else large).append(_Candidate(base, evaluated, first.origin, first))
 
     drawn = [(base, first) for base in bases for first in base.first_orders()]
     for done, (base, first) in enumerate(drawn):
         on_progress("list schedules", done, len(drawn), _best_words(candidates))
         consider(base, first)
     # More memory is faster, so the best cap is the largest that fits.
-    for found in sorted(candidates, key=_seconds_of)[:_STARTS]:
-        for first in found.base.with_larger_caps(found.first) if found.first else ():
-            consider(found.base, first)
+    for fast in sorted(candidates, key=_seconds_of)[:_STARTS]:
+        for first in fast.base.with_larger_caps(fast.first) if fast.first else ():
+            consider(fast.base, first)
     num_tried = len(candidates) + len(large)
     if not candidates:
-        return min(large, key=lambda found: found.evaluated.peak_bytes), num_tried
+        return min(large, key=lambda order: order.evaluated.peak_bytes), num_tried
     candidates.sort(key=_seconds_of)
     best, starts = candidates[0], candidates[:_STARTS]
     for number, start in enumerate(starts):
@@ -266,29 +268,29 @@ def _search(
             ),
         )
         if climbed.iteration_time_s < best.evaluated.iteration_time_s:
-            best = _Found(start.base, climbed, "local search")
+            best = _Candidate(start.base, climbed, "local search")
     return best, num_tried + tries
 
 
-def _solve(bases: list[_Base], limit: int, on_progress: Progress) -> tuple[_Found | None, bool]:
+def _solve(bases: list[_Base], limit: int, on_progress: Progress) -> tuple[_Candidate | None, bool]:
     """Return the best order of all bases that fits, and whether each was solved to the end."""
-    found, are_proved = [], True
+    solutions, are_proved = [], True
     for done, base in enumerate(bases):
         on_progress("solving", done, len(bases), "")
         answer = exact_order(base.problem, base.rooms_bytes(limit))
         are_proved &= answer is not None and answer[1]
         if answer and (evaluated := base.evaluate(answer[0], limit)):
-            found.append(_Found(base, evaluated, "exact"))
-    best = min(found, key=_seconds_of, default=None)
+            solutions.append(_Candidate(base, evaluated, "exact"))
+    best = min(solutions, key=_seconds_of, default=None)
     return best, are_proved
 
 
-def _seconds_of(found: _Found) -> float:
-    return found.evaluated.iteration_time_s
+def _seconds_of(order: _Candidate) -> float:
+    return order.evaluated.iteration_time_s
 
 
-def _best_words(found: list[_Found]) -> str:
-    times = [order.evaluated.iteration_time_s for order in found]
+def _best_words(orders: list[_Candidate]) -> str:
+    times = [order.evaluated.iteration_time_s for order in orders]
     return f"{min(times):.4g} s" if times else ""
 
 
@@ -374,10 +376,9 @@ def _named_orders(scenario: Scenario, evaluator: Evaluator, limit_bytes: int) ->
         if not family.allows_chunks(split.interleave) or any(family.problems(*sizes)):
             continue
         named = scenario.replace({"schedule": name, "overlap.pipeline": None})
-        try:
-            evaluation = evaluator.evaluate(named)
-        except InputError:  # a rule of the framework, such as sharded gradients in this schedule
+        if any(rule.check(named) for rule in RULES):
             continue
+        evaluation = evaluator.evaluate(named)
         assert evaluation.run is not None, "the evaluator simulates what does not fit, too"
         peak = evaluation.peak_bytes
         orders.append(NamedOrder(name, evaluation.run.iteration_time_s, peak, peak <= limit_bytes))

@@ -364,7 +364,9 @@ class Space:
         first = default_name(interleave)
         if self.base.schedule_family.allows_chunks(interleave):
             first = self.base.schedule
-        names = self._vary.get("schedule", [first, *NAMED])
+        # Megatron-LM's; other orders need PyTorch's runtime, and are searched if asked for.
+        usual = (name for name, family in NAMED.items() if family.blocks)
+        names = self._vary.get("schedule", [first, *usual])
         allowed = [
             name
             for name in dict.fromkeys(names)

@@ -204,7 +204,7 @@ def test_own_layers_are_not_below_their_bounds() -> None:
 def scenario_of(schedule: Schedule, file: pathlib.Path, **sections: Any) -> Scenario:
     """Return a scenario that runs a schedule from a file."""
     file.write_text(schedule.to_csv())
-    split = {"pipeline": schedule.num_stages, "interleave": schedule.num_chunks}
+    split = {"pipeline": schedule.num_stages, "interleave": schedule.placement.interleave}
     return pipeline(
         parallelism=split | {"tensor": 2},
         batch={"global": schedule.num_microbatches},
