@@ -17,13 +17,13 @@ _BLOCK = "write recompute: {strategy: full, method: block, num_layers: 1}"
 OTHER_VALUES = MappingProxyType(
     {
         "schedule": {
-            **dict.fromkeys(
-                ("zerobubble", "zero_bubble", "zero-bubble", "zb", "zb1p", "zb-h1", "zbh1"),
-                _OWN_SCHEDULE,
-            ),
-            **dict.fromkeys(("zb-h2", "zbh2", "zb-v", "zbv", "zb-vpp"), _OWN_SCHEDULE),
-            **dict.fromkeys(("zbvzerobubble", "interleavedzerobubble"), _OWN_SCHEDULE),
-            **dict.fromkeys(("chimera", "loopedbfs"), _OWN_SCHEDULE),
+            **dict.fromkeys(("zerobubble", "zero_bubble", "zero-bubble", "zb"), "write zb_h1"),
+            **dict.fromkeys(("zb-h1", "zbh1", "zb-1p"), "write zb_h1"),
+            **dict.fromkeys(("zb-h2", "zbh2", "zb-2p"), "write zb_h2"),
+            **dict.fromkeys(("zb-v", "zb-vpp", "zbvzerobubble"), "write zbv"),
+            **dict.fromkeys(("interleavedzerobubble",), "write zb1p"),
+            **dict.fromkeys(("loopedbfs",), "write looped_bfs"),
+            **dict.fromkeys(("chimera",), _OWN_SCHEDULE),
             **dict.fromkeys(("1f1b-interleaved", "interleaved1f1b", "vpp"), "write interleaved"),
         },
         "attention_backend": dict.fromkeys(

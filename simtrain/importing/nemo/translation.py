@@ -83,6 +83,9 @@ class Translation:
     def copy(self, *sections: str) -> None:
         """Set the arguments that have the names of fields, or other names in the tables."""
         for spelled, name, field in self.config.section(*sections):
+            first, _, nested = name.partition(".")
+            if nested and first in self.table:
+                continue  # arguments of an object, such as a signal
             last = name.rpartition(".")[2].removesuffix("()")
             argument = RENAMED.get(last, last)
             if last.isdigit():

@@ -19,7 +19,6 @@ RENAMED = {
     "num_layers_in_first_pipeline_stage": "decoder_first_pipeline_num_layers",
     "num_layers_in_last_pipeline_stage": "decoder_last_pipeline_num_layers",
     "bucket_size": "ddp_bucket_size",
-    "moe_router_topk_limited_devices": "moe_router_group_topk",
 }
 """Arguments of Megatron-Core's fields with another name."""
 
@@ -27,6 +26,9 @@ INVERTED = {"share_embeddings_and_output_weights": "untie_embeddings_and_output_
 """Arguments with the opposite meaning."""
 
 _WITHOUT_EFFECT = """
+    use_gloo_process_groups lion_beta1 lion_beta2 muon_coefficient_type muon_scalar_optimizer
+    check_optimizer_step_success exit_signal transformer_layer_spec
+    moe_router_topk_limited_devices
     grad_reduce_in_fp32 moe_flex_dispatcher_num_sms
     activation_func activation_func_fp8_input_store adam_beta1 adam_beta2 adam_eps
     autocast_dtype autocast_enabled average_in_collective barrier_with_L1_time batch_p2p_comm

@@ -5,9 +5,10 @@ Source: models/*/__init__.py of pytorch/torchtitan (2025 and 2026).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 from simtrain import models
+from simtrain.errors import InputError, Location
 from simtrain.importing.published_models import published_model
 from simtrain.scenario import Model
 
@@ -102,13 +103,25 @@ FLAVORS = ", ".join(" ".join(pair) for pair in (*_SHIPPED, *_PUBLISHED))
 """All names and flavors, for errors."""
 MISSING = {
     "qwen3_5": "linear attention (Gated DeltaNet) in most layers",
-    "flux": "a model of images",
-    "kimi_k2_7": "the vision encoder of Kimi-K2.5",
+    "flux": "diffusion models of images",
+    "kimi_k2_7": "vision encoder",
     "muse_glimmer": "attention with an output gate, and norms of its own",
 }
 """The part that is missing, for models without any flavor here, or with some."""
 _NOT_OF_TORCHTITAN = ("seq_length", "mtp_num_layers")
 """Fields of published models that other keys of a job set."""
+
+
+def refuse_flavor(name: str, flavor: str, place: Location | None) -> NoReturn:
+    """Raise the error about a flavor that is not here (E877)."""
+    raise InputError.of(
+        "E877",
+        f"the flavor {flavor} of {name} cannot be imported"
+        + (f": simtrain has no {MISSING[name]}" if name in MISSING else ""),
+        place,
+        f"write one of {FLAVORS}; or import the model from its config.json with simtrain import hf",
+        "simtrain has the sizes of some flavors only",
+    )
 
 
 def model_of_flavor(name: str, flavor: str) -> tuple[dict[str, Any], str, tuple[str, ...]] | None:

@@ -15,6 +15,7 @@ from simtrain.errors import InputError, Location
 from simtrain.importing.draft import Draft
 from simtrain.importing.importers.torchtitan import PYTHON, Torchtitan
 from simtrain.importing.settings import Setting
+from simtrain.importing.torchtitan.flavors import MISSING, model_of_flavor, refuse_flavor
 from simtrain.importing.torchtitan.keys import TABLE
 from simtrain.importing.torchtitan.python_job import python_settings
 
@@ -41,6 +42,11 @@ class JobDraft(Draft):
             settings=_settings(file, config),
             overrides=overrides,
         )
+        name, flavor = (self.settings.get(f"model.{key}") for key in ("name", "flavor"))
+        pair = [str(each.value) if each else "" for each in (name, flavor)]
+        # Such a model has keys that are unknown too, but its missing part matters more.
+        if flavor and pair[0] in MISSING and model_of_flavor(*pair) is None:
+            refuse_flavor(pair[0], pair[1], flavor.place)
         self.refuse_unknown(ignore_unknown)
 
     def __getitem__(self, key: str) -> Any:

@@ -82,6 +82,7 @@ MAPPED: dict[str, Word] = {
 NOT_MODELLED: dict[str, Effect] = {
     "optimizer.name": Effect("an optimizer with other states", ("AdamW", "Adam")),
     "optimizer.implementation": Effect("one kernel per parameter: slower", ("fused", "foreach")),
+    "optimizer.optimizer_factory_kwargs_by_name": Effect("an optimizer with other states"),
     "optimizer.param_groups": Effect("groups of parameters with an optimizer of their own"),
     "optimizer.early_step_in_backward": Effect(
         "optimizer steps during the backward pass, which frees gradients: less memory", ("False",)

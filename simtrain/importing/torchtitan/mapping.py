@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from simtrain.errors import InputError
 from simtrain.importing.draft import Draft
-from simtrain.importing.torchtitan.flavors import FLAVORS, MISSING, model_of_flavor
+from simtrain.importing.torchtitan.flavors import model_of_flavor, refuse_flavor
 from simtrain.importing.torchtitan.job import JobDraft
 from simtrain.importing.torchtitan.keys import (
     FILE_SCHEDULES,
@@ -95,17 +95,8 @@ class _Mapping(JobDraft):
     def _model(self) -> None:
         keys = "model.name", "model.flavor"
         name, flavor = (str(self[key]) for key in keys)
-        model = model_of_flavor(name, flavor)
-        if model is None:
-            raise InputError.of(
-                "E877",
-                f"the flavor {flavor} of {name} cannot be imported"
-                + (f": simtrain has no {MISSING[name]}" if name in MISSING else ""),
-                self.setting("model.flavor").place,
-                f"write one of {FLAVORS}; or import the model from its config.json with "
-                "simtrain import hf",
-                "simtrain has the sizes of some flavors only",
-            )
+        if (model := model_of_flavor(name, flavor)) is None:
+            refuse_flavor(name, flavor, self.setting("model.flavor").place)
         fields, source, notes = model
         for field, value in fields.items():
             self.set_because(f"model.{field}", value, f"{name} {flavor}: {source}")

@@ -12,6 +12,7 @@ from typing import Any
 
 from simtrain.scenario import Scenario
 from simtrain.scenario.experts import Experts
+from simtrain.schedules.registry import FAMILIES
 
 Follows = Callable[[Any], Any]
 """A field's value as a function of the point."""
@@ -25,17 +26,21 @@ def _reduces_in_buckets(point: Any) -> bool:
 
 
 _CONDITIONS: dict[str, tuple[object, Follows]] = {
-    "overlap.pipeline": (False, lambda point: point.interleave > 1),
+    "overlap.pipeline": (False, lambda point: FAMILIES[point.schedule].overlaps),
     "overlap.userbuffers": (False, lambda point: point.sequence_parallel),
     "overlap.align_gradient_reduction": (
         False,
-        lambda point: point.pipeline > 1 and _reduces_in_buckets(point),
+        lambda point: (
+            point.pipeline > 1
+            and FAMILIES[point.schedule].aligns_reductions
+            and _reduces_in_buckets(point)
+        ),
     ),
     "overlap.gradient_buckets": ("layer", _reduces_in_buckets),
     "overlap.parameter_gather": (False, lambda point: point.zero_stage == 1),
     "overlap.align_parameter_gather": (
         False,
-        lambda point: point.interleave > 1 and point.zero_stage == 1,
+        lambda point: FAMILIES[point.schedule].gathers_by_chunk and point.zero_stage == 1,
     ),
     "overlap.prefetch": (1, lambda point: point.zero_stage == 3),
     "memory.reshard_after_forward": (True, lambda point: point.zero_stage == 3),
@@ -58,9 +63,6 @@ def conditional_values(base: Scenario) -> dict[str, Follows]:
         for field, (off, can_have) in _CONDITIONS.items()
         if written[field] not in (None, off)  # None is the default of each layout
     }
-    if base.schedule_family.overlaps and not base.schedule_family.has_chunks:
-        # Its points overlap transfers without interleaving.
-        values.pop("overlap.pipeline", None)
     if (layout := base.parallelism.layout) is not None:
         values["parallelism.layout"] = _by_chunks(layout, len(base.parallelism.layout_chunks))
     experts = base.model.experts

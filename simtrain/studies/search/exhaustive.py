@@ -156,14 +156,14 @@ class _Search:
         try:
             bounds = self.workers.quick_bounds(points, worst, self.stop_if_any)
             for done, (point, bound) in enumerate(bounds):
-                if done % _TELL_EVERY == 0:
-                    self.on_progress("bounding", done, len(self.points), self.best_in_short)
-                    check(self.stop_if_any)
                 self.num_unbounded -= 1
                 if bound == "beaten":
                     self.num_excluded += 1
                 elif bound != "too large":
                     self.ordered.append((bound, numbers[point]))
+                if done % _TELL_EVERY == 0:
+                    self.on_progress("bounding", done, len(self.points), self.best_in_short)
+                    check(self.stop_if_any)
         except StopRequestedError as request:
             stopped = request.why
         self.ordered.sort()

@@ -86,7 +86,8 @@ def balanced_layout(
 ) -> str | None:
     """Return the layout with the most even stages, in which each chunk before the last has layers.
 
-    None if there are too few layers. Chunks of a stage are as even as possible.
+    None if there are too few layers, or several copies of the model. Chunks of a stage are as even
+    as possible.
 
     Args:
         num_layers: layers of the model.
@@ -101,7 +102,7 @@ def balanced_layout(
 
     of_last = min(range(num_layers // placement.num_ranks + 1), key=fullest)
     share, num_longer = divmod(num_layers - of_last, num_others)
-    if share < num_chunks or of_last < num_chunks - 1:
+    if placement.copies > 1 or share < num_chunks or of_last < num_chunks - 1:
         return None
     last = placement.ranks[-1]
     layers = [share + (place >= num_others - num_longer) for place in range(num_others)]
