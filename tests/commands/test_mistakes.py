@@ -39,7 +39,6 @@ LONG = "a" * 300
         ("run dp530b --set micro_batch_size=4", "write batch.micro. The keys there"),
         ("run dp530b --set parallelism.context_parallel=4", "write parallelism.context. The keys"),
         ("run dp530b --set precision.fp8=true", "write precision.compute: bf16, fp16 or fp8."),
-        ("run dp530b --set schedule=zb-h1", "fix: this schedule is not built in; write the"),
         ("run dp530b --set schedule=chimera", "fix: this schedule is not built in; write the"),
         ("run dp530b --set schedule=Interleaved1F1B", "fix: write interleaved"),
         ("run dp530b --set schedule=1F1B", "fix: write 1f1b"),
