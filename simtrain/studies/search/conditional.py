@@ -21,7 +21,8 @@ Follows = Callable[[Any], Any]
 def _reduces_in_buckets(point: Any) -> bool:
     """Whether replicas reduce the gradients of the same parameters in buckets."""
     ranks, expert_tensor = point.data * point.context, point.expert_tensor or point.tensor
-    has_replicas = ranks > 1 or point.tensor > point.expert * expert_tensor
+    copies = FAMILIES[point.schedule].placement(point.pipeline, point.interleave).copies
+    has_replicas = copies * ranks > 1 or point.tensor > point.expert * expert_tensor
     return bool(has_replicas and point.zero_stage < 2)
 
 

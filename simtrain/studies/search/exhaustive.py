@@ -67,16 +67,21 @@ def search_all(
     simulated: Sequence[Point] = (),
     counts: bool = True,
     with_front: bool = False,
+    cut_short: Stopped | None = None,
 ) -> SearchOutcome:
     """Find the `top` best points, exactly unless the search is stopped.
 
     The search begins with points that fit and that the explorer has `simulated`. Without any, a
     first point that is likely to fit is evaluated in any case. Without `counts`, and in large
     spaces, points that cannot be among the best are not evaluated. `with_front` also looks for fast
-    points that need less memory.
+    points that need less memory. If the list of points was `cut_short`, nothing is proved and only
+    the simulated points are ranked.
     """
     search = _Search(explorer, workers, points, top, on_progress, stop)
     search.take(simulated)
+    if cut_short:
+        search.num_unbounded, search.is_partial = len(points) - len(search.taken), True
+        return search.outcome(cut_short)
     counts = counts and len(points) <= _MOST_COUNTED
     stopped = search.bound(excludes=not counts)
     if not simulated:
@@ -101,6 +106,7 @@ class _Search:
 
     Args:
         num_unbounded: points without a bound, because the search was stopped.
+        is_partial: the list of points was cut short.
         num_excluded: points that cannot be among the best, and may fit or not.
         ordered: bounds of the points that may fit, in ascending order. Points from `next` on are
             not assessed for the ranking; `num_counted` of them have a known peak.
@@ -116,6 +122,7 @@ class _Search:
     on_progress: ProgressCallback
     stop: Stop
     num_unbounded: int = 0
+    is_partial: bool = False
     num_excluded: int = 0
     ordered: list[Place] = field(default_factory=list)
     next: int = 0
@@ -322,7 +329,7 @@ class _Search:
             return SearchOutcome((), num_seen, 0, 0, nearest, stopped)
         head = self.head()
         bounds = [place[0][0] for place in (self.best[0], head) if place]
-        has_bounds = not self.num_unbounded
+        has_bounds = not self.num_unbounded and not self.is_partial
         return SearchOutcome(
             self.explorer.candidates([self.points[number] for _, number in self.best]),
             num_seen,

@@ -13,6 +13,9 @@ from typing import Any
 
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.scenario import RULES, Rule
+from simtrain.scenario.combination_rules import NO_FUSED_ATTENTION, NO_HOST_LINK
+from simtrain.scenario.expert_rules import dispatcher_rule
+from simtrain.scenario.precision_rules import products_rule
 from simtrain.scenario.userbuffer_rules import userbuffer_node_rule
 from simtrain.studies.search.rule_reads import RuleReads
 from simtrain.studies.search.space import COORDINATES, Point, Prefix, Space
@@ -59,6 +62,14 @@ def rules_on(profile: HardwareProfile) -> tuple[Rule, ...]:
     The cluster's other rules concern the base and the number of GPUs.
     """
     return (userbuffer_node_rule(profile.cluster.nvlink_gpus),)
+
+
+def refined_rules_on(profile: HardwareProfile) -> tuple[Rule, ...]:
+    """Return the rules of a cluster that changes of any field can break."""
+    of_kernels = products_rule(profile.product_types), dispatcher_rule(profile.dispatcher_names)
+    absent = [] if profile.host_link else [NO_HOST_LINK]
+    absent += [] if profile.fused_attention else [NO_FUSED_ATTENTION]
+    return *rules_on(profile), *of_kernels, *absent
 
 
 def legal_points(space: Space, of_cluster: Sequence[Rule] = (), stop: Stop = never) -> LegalPoints:

@@ -17,7 +17,13 @@ from simtrain.studies.objectives.registry import DEFAULT, objective_of
 from simtrain.studies.search import problems
 from simtrain.studies.search.exhaustive import search_all
 from simtrain.studies.search.explorer import Explorer, ProgressCallback
-from simtrain.studies.search.legality import LegalPoints, legal_points, rules_of_base, rules_on
+from simtrain.studies.search.legality import (
+    LegalPoints,
+    legal_points,
+    refined_rules_on,
+    rules_of_base,
+    rules_on,
+)
 from simtrain.studies.search.opening import simulate_promising
 from simtrain.studies.search.refinement import refine
 from simtrain.studies.search.result import SearchResult
@@ -133,6 +139,7 @@ def search(
                 simulated=opening,
                 counts=not only_best,
                 with_front=refines,
+                cut_short=legal.stopped,
             )
     else:
         problems.check_alone(workers or 1)
@@ -141,7 +148,7 @@ def search(
         raise problems.none_fits(explorer, outcome, profile, len(legal.points))
     refinement = None
     if refines:
-        fields, of_cluster = _refined_fields(space, kept), rules_on(profile)
+        fields, of_cluster = _refined_fields(space, kept), refined_rules_on(profile)
         refinement = refine(explorer, outcome.best, fields, of_cluster, on_progress, stop)
     return SearchResult(
         base,

@@ -196,14 +196,14 @@ def test_the_optimizer_prefers_points_with_a_good_objective() -> None:
     are good.
     """
     less, more = _proposed_s(lambda bound_s: bound_s), _proposed_s(lambda bound_s: 1 / bound_s)
-    assert len(less) == len(more) == 40
+    assert len(less) == len(more) == 80
     assert statistics.median(less) < statistics.median(more)
 
 
 def _proposed_s(time_s: Callable[[float], float]) -> list[float]:
-    """Return the quick bounds of 40 proposed points, if the time is `time_s` of the bound."""
+    """Return the quick bounds of 80 proposed points, if the time is `time_s` of the bound."""
     evaluator, explorer, points = large(time_s, limit_bytes=2**60)
-    assert search_samples(explorer, points, 40, 1, silent, lambda: None).num_seen == 40
+    assert search_samples(explorer, points, 80, 1, silent, lambda: None).num_seen == 80
     return evaluator.bounds_s
 
 

@@ -161,16 +161,28 @@ def test_the_list_of_legal_layouts_can_be_stopped() -> None:
     assert part.points == whole.points[: len(part.points)]
 
 
+def test_a_search_whose_list_was_stopped_is_not_exact() -> None:
+    """It knows only some of the layouts, also if it has simulated all of these."""
+    whole = search(BASES["narrow"], (4,), top=1)
+    results = [stopped(number, top=1) for number in range(14)]
+    partial = [result for result in results if result.legal.stopped]
+    assert partial
+    for result in partial:
+        assert result.num_legal < whole.num_legal
+        assert (result.exact, result.outcome.bound) == (False, None)
+        assert result.outcome.stopped == "interrupt"
+
+
 def test_a_spent_budget_stops_the_search() -> None:
     result = search(BASES["narrow"], (4,), seconds=1e-9)
     assert result.outcome.stopped == "budget" and len(result.ranked) == 1
 
 
 def test_the_error_of_a_stopped_search_counts_unevaluated_layouts() -> None:
-    explorer, points = every("narrow")
+    explorer, points = every("fp8")
     least = min(map(explorer.peak_bytes, points))
     with pytest.raises(DoesNotFitError) as caught:
-        search(BASES["narrow"], (4,), max_memory=f"{least - 1} B", seconds=1e-9)
+        search(BASES["fp8"], (4,), max_memory=f"{least - 1} B", seconds=1e-9)
     message = str(caught.value)
     assert message.startswith("E830 ")
     assert "were not evaluated before the search stopped" in message
