@@ -200,12 +200,15 @@ def test_tokens_travel_in_fp8_with_their_scales(name: str) -> None:
     assert back["dispatch gradient"].node_bytes == rows * (size + 2 * 4)
     kernels = {op.name: op.work for op in (*layer(wide), *layer(wide, "B"))}
     assert kernels["dispatch to fp8"].moved_bytes == tokens * (size + row)  # type: ignore[union-attr]
-    assert kernels["permute"].moved_bytes == 2 * tokens * TOP_K * row  # type: ignore[union-attr]
+    # The permutation pads the rows of its two experts: by 7.5 each on average.
+    padded = tokens * TOP_K + 15
+    assert kernels["permute"].moved_bytes == 2 * padded * row  # type: ignore[union-attr]
+    assert not any("padding" in kernel for kernel in kernels)
     assert "experts up input to fp8" not in kernels
     assert "experts up input to fp8" in {op.name for op in layer(plain)}
-    # Products save the same copies of their inputs.
+    # Products save the same copies of their inputs; the order of rows has 8 bytes for each.
     memory = [pass_memory(plan_of(one).layers_pass(1, "F")) for one in (wide, plain)]
-    assert memory[0].remaining_bytes == memory[1].remaining_bytes
+    assert memory[0].remaining_bytes == memory[1].remaining_bytes + 8 * 15
     assert pass_memory(plan_of(wide).layers_pass(1, "B")).remaining_bytes == 0
 
 

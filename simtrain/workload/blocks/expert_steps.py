@@ -46,6 +46,9 @@ class ExpertLayer(ExpertSteps[Tensor]):
         self.load = mlp.load(x.rows, groups)
         self.outputs_beside: tuple[Tensor, ...] = ()
         self._path = TokenPath.of(tape.microbatch, mlp, groups, x)
+        if fp8 := self._path.fp8:
+            # Kernels that permute fp8 rows write each expert's rows where its product reads them.
+            self.load = self.load.padded(fp8.row_multiple, has_capacity=self.has_sizes)
         self._beside, self._chances = [*beside], routing.probabilities
         self._saved: tuple[Tensor, ...] = routing.saved
         """Saved tensors that the next gradient of probabilities reads."""
@@ -182,7 +185,7 @@ class ExpertLayer(ExpertSteps[Tensor]):
     def experts(self, routed: Routed[Tensor]) -> Tensor:
         """Run the MLPs of this rank's experts."""
         tape, mlp, load, rows = self.tape, self.mlp, self.load, self.load.rows
-        if fp8 := recipe_or_none(tape.microbatch):
+        if (fp8 := recipe_or_none(tape.microbatch)) and not self._path.fp8:
             load = load.padded(fp8.row_multiple, has_capacity=self.has_sizes)
         tokens, chances = routed
         tokens = pad_rows(tape, tokens, load.rows, "experts padding")
