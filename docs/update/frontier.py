@@ -1,0 +1,90 @@
+"""Trainings of frontier models, simulated and as their reports state, for docs/frontier.md."""
+
+import functools
+
+from docs.update.published.frontier import (
+    DEEPSEEK_V3_GPU_HOURS,
+    DEEPSEEK_V3_PAIR_COMPUTES_MS,
+    DEEPSEEK_V3_PAIR_HIDDEN,
+    DEEPSEEK_V3_PAIR_MS,
+    DEEPSEEK_V3_PAIR_TAKES_MS,
+    LLAMA_MFU,
+    NEMOTRON_S,
+)
+from docs.update.request import Generator, Request, percent, signed_percent, table
+from docs.update.simulations import run_of, scenario_of
+from simtrain.studies.real_trace.kernels import RankKernels, simulated_kernels
+from simtrain.studies.real_trace.losses import overlap_of
+from simtrain.studies.simulation import simulate
+
+_PAIR, _PASS = "deepseek_v3_pair.yaml", "(2F2;2B1)OVERLAP_F_B"
+
+
+def _gpu_hours(words: tuple[str, ...]) -> float:
+    """Return the GPU-hours of an iteration's tokens, scaled to a trillion tokens."""
+    gpus, rate = scenario_of(words).num_gpus, run_of(words).tokens_per_s
+    return gpus * 1e12 / rate / 3600
+
+
+def gpu_hours(request: Request) -> str:
+    """Return GPU-hours per trillion tokens: `gpu_hours SCENARIO ...`."""
+    return f"{_gpu_hours(tuple(request.words)):,.0f}"
+
+
+def gpu_hours_error(request: Request) -> str:
+    """Return their error against DeepSeek-V3's report: `gpu_hours_error SCENARIO ...`."""
+    return signed_percent(_gpu_hours(tuple(request.words)) / DEEPSEEK_V3_GPU_HOURS - 1)
+
+
+@functools.cache
+def _pair() -> RankKernels:
+    return simulated_kernels(simulate(scenario_of((_PAIR,))), 0, _PASS)
+
+
+def expert_pair(request: Request) -> str:
+    """Return the table of the pair of passes of DeepSeek-V3's layers."""
+    kernels, overlap = _pair(), overlap_of(_pair())
+    rows = []
+    for name, published_ms in DEEPSEEK_V3_PAIR_MS.items():
+        (kind,) = (one for one in kernels.kinds if one.name == name)
+        ours_ms = 1e3 * float(kernels.seconds[kernels.of_kind(kind)].sum())
+        rows.append(_line(kind.label, published_ms, ours_ms))
+    computes_ms, takes_ms = 1e3 * overlap.compute_s, 1e3 * kernels.iteration_s
+    rows.append(_line("a kernel computes", DEEPSEEK_V3_PAIR_COMPUTES_MS, computes_ms))
+    rows.append(_line("the pair", DEEPSEEK_V3_PAIR_TAKES_MS, takes_ms))
+    shares = percent(DEEPSEEK_V3_PAIR_HIDDEN), percent(overlap.hidden_share)
+    points = 100 * (overlap.hidden_share - DEEPSEEK_V3_PAIR_HIDDEN)
+    difference = f"{points:+.1f} points".replace("-", "−")
+    rows.append(["communication beside compute", *shares, difference])
+    return table(["sum of", "published", "simulated", "error"], rows)
+
+
+def _line(label: str, published_ms: float, ours_ms: float) -> list[str]:
+    times = f"{published_ms:.1f} ms", f"{ours_ms:.1f} ms"
+    return [label, *times, signed_percent(ours_ms / published_ms - 1)]
+
+
+def llama_mfu(request: Request) -> str:
+    """Return the table of Llama 3 405B's MFU."""
+    rows = []
+    for words, (label, published) in LLAMA_MFU.items():
+        run = run_of(words)
+        shares = (f"{published:.0%}".replace("%", " %"), percent(run.mfu), percent(run.hfu))
+        rows.append([label, *shares])
+    return table(["run", "MFU, published", "MFU, simulated", "HFU, simulated"], rows)
+
+
+def nemotron_times(request: Request) -> str:
+    """Return the table of Nemotron-4 340B's iterations."""
+    rows = []
+    for words, (label, published_s, published_mfu) in NEMOTRON_S.items():
+        run = run_of(words)
+        times = f"{published_s:.1f} s", f"{run.iteration_time_s:.1f} s"
+        error = signed_percent(run.iteration_time_s / published_s - 1)
+        rows.append([label, *times, error, percent(published_mfu), percent(run.mfu)])
+    head = ["run", "published", "simulated", "error", "MFU, published", "MFU, simulated"]
+    return table(head, rows)
+
+
+_ALL = gpu_hours, gpu_hours_error, expert_pair, llama_mfu, nemotron_times
+GENERATORS: dict[str, Generator] = {one.__name__: one for one in _ALL}
