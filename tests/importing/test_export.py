@@ -36,7 +36,10 @@ def read_back(script: str, scenario: Scenario, tmp_path: Path) -> Scenario:
 def test_shipped_scenarios_survive_a_round_trip(name: str, tmp_path: Path) -> None:
     scenario = load_scenario(name)
     script = megatron_script(scenario)
-    assert {*losses(script)} <= {*OLDER}
+    can_be_lost = {*OLDER}
+    if not scenario.schedule_family.blocks:  # DeepSeek-V3's own framework has it
+        can_be_lost |= {"schedule", "overlap.pipeline", "precision.fp8_dispatch"}
+    assert {*losses(script)} <= can_be_lost
     again = read_back(script, scenario, tmp_path)
     assert (again.model, again.batch) == (scenario.model, scenario.batch)
     assert again.num_gpus == scenario.num_gpus

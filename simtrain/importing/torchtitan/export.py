@@ -135,7 +135,11 @@ def _pipeline(scenario: Scenario) -> _Pairs:
         yield f"{prefix}_schedule_csv", scenario.schedule
     else:
         names = scenario.schedule_family.torch_names
-        yield f"{prefix}_schedule", names[0] if names else scenario.schedule_family.name
+        if not names:
+            message = f"schedule is {scenario.schedule}: PyTorch's pipelining has no such schedule"
+            fix = "add --set schedule=1f1b, or a schedule of PyTorch"
+            raise InputError.of("E882", message, fix=fix)
+        yield f"{prefix}_schedule", names[0]
     if split.layout is not None:
         chunks = modules_of_chunks(chunks_of_layout(split.layout))
         if [] in chunks:
