@@ -98,6 +98,7 @@ def timeline_data(result: Result) -> dict[str, Any]:
         "iteration_time_s": result.iteration_time_s,
         "windows_s": windows_of(result),
         "activities": list(ACTIVITIES),
+        "colours": [FILLS[name][0] for name in ACTIVITIES],
         "first": first.tolist(),
         "columns": {
             name: packed(getattr(bars, name).astype(dtype)) for name, dtype in types.items()

@@ -5,7 +5,6 @@
 "use strict";
 
 {
-  const COLOURS = ["#56b4e9", "#f0e442", "#e69f00", "#cc79a7", "#d55e00", "#009e73"]; // by activity
   const ROWS = 3, LEFT = 62, AXIS = 22, MEMORY = 130, MANY = 6000;
   const figures = [...document.querySelectorAll("figure.timeline")];
   const runs = figures.map(simtrain.dataOf);
@@ -73,7 +72,7 @@
       this.tops = [0.05, 0.05 + this.heights[0], 0.05 + this.heights[0] + this.heights[1]];
       this.longest = this.longestBars();
       const chunks = bars.chunk.reduce((most, one) => Math.max(most, one), 0);
-      this.fills = COLOURS.map((colour) => Array.from({ length: chunks + 1 },
+      this.fills = run.colours.map((colour) => Array.from({ length: chunks + 1 },
         (_, chunk) => whiter(colour, chunks ? 0.5 * chunk / chunks : 0)));
       this.listen();
       new ResizeObserver(redraw).observe(figure);
