@@ -207,7 +207,7 @@ SMALL_GRID = {"tensor": 4, "pipeline": 4, "data": 1}
 def small(grid: dict[str, Any] | None = None, **sections: Any) -> Scenario:
     """Return eight layers on four stages of four ranks, with eight microbatches per replica."""
     grid = SMALL_GRID | (grid or {})
-    batch = {"micro": 1, "global": 8 * grid["data"]}
+    batch = sections.pop("batch", {"micro": 1, "global": 8 * grid["data"]})
     model = SMALL_MODEL | sections.pop("model", {})
     return scenario_with(model, parallelism=grid, batch=batch, **sections)
 

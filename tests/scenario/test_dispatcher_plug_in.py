@@ -79,7 +79,7 @@ def test_rules_know_it(checkout: Checkout) -> None:
 
 
 def test_help_and_files_of_other_tools_know_it(checkout: Checkout) -> None:
-    checkout.call("init")
+    checkout.call("init", "--full")
     template = (checkout.folder / "scenario.yaml").read_text("utf-8").replace("#", "")
     assert "copy_engines sends tokens as deepep does, by copy engines" in " ".join(template.split())
     script = checkout.call("export", "megatron", "qwen3_30b_a3b", *CHOICE)

@@ -1,6 +1,8 @@
 """A trace beside the simulation: round trips, closed forms of losses, iterations, mapping."""
 
 import pathlib
+import subprocess
+import sys
 import tempfile
 from dataclasses import replace
 from itertools import pairwise
@@ -21,7 +23,7 @@ from simtrain.studies.real_trace.kernels import RankKernels, simulated_kernels, 
 from simtrain.studies.real_trace.losses import losses_of, overlap_of
 from simtrain.studies.real_trace.study import TraceComparison, compare_with_traces
 from simtrain.studies.simulation import simulate
-from tests.helpers.command_line import call, refused
+from tests.helpers.command_line import ROOT, call, refused
 from tests.helpers.kineto import kernel, launched, step, write
 from tests.helpers.toys import small
 from tests.helpers.traced_kernels import TRACED
@@ -118,11 +120,13 @@ def test_collectives_of_one_name_are_told_by_what_the_trace_says(tmp_path: pathl
 def test_a_trace_of_torch_is_mapped_op_by_op(tmp_path: pathlib.Path) -> None:
     """A small GPT on the CPU: the simulation has as many products and attention kernels."""
     pytest.importorskip("torch")
-    from tests.helpers.profiled_gpt import profile_gpt
-
     result = simulate(small_gpt())
     for has_steps in (True, False):
-        profile_gpt(tmp_path / "t.json", 3, has_steps=has_steps)
+        # In a process of its own: PyTorch's profiler may crash in one that has run numba.
+        arguments = f"pathlib.Path({str(tmp_path / 't.json')!r}), 3, has_steps={has_steps}"
+        imports = "import pathlib; from tests.helpers.profiled_gpt import profile_gpt"
+        code = f"{imports}; profile_gpt({arguments})"
+        subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
         rank = compared(result, tmp_path / "t.json").ranks[0]
         assert rank.found_by == ("steps of the profiler" if has_steps else "repetition of kernels")
         assert rank.num_iterations == (3 if has_steps else 2)

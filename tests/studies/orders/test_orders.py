@@ -141,7 +141,7 @@ def scenario_of(**split: Any) -> Scenario:
     "interleave", [1, pytest.param(2, marks=[pytest.mark.slow, pytest.mark.ci])]
 )
 def test_the_order_is_never_slower_than_a_named_one(interleave: int, tmp_path: Path) -> None:
-    scenario = scenario_of(interleave=interleave)
+    scenario = scenario_of(interleave=interleave, pipeline=2 * interleave)
     order = optimize_order(scenario, tries=20)
     assert order.named and order.fits and order.best_named
     assert order.bound_s <= order.iteration_time_s <= order.best_named.iteration_time_s
