@@ -43,6 +43,8 @@ from simtrain.workload.tape import Block, Context, ExpertGroups, Microbatch, rec
 from simtrain.workload.work import CollectiveKind
 
 Flags = NDArray[np.bool_]
+_OF_ANY_ORDER = "options", "model_chunks", "stage_parameters", "step_options", "steps", "contents"
+"""Properties of a plan that the order of the passes does not decide."""
 PassKey: TypeAlias = tuple[int, Kind, bool]
 """A pass: the number of its chunk among the different ones, its kind, and whether it saves all."""
 
@@ -95,6 +97,15 @@ class Plan:
             units = (record(block, batch) for block, _ in model.runs if block.is_unit)
             check_saved_ops(units, scenario.recompute.saved_ops)
         return cls(scenario, mesh, model, num_saved_per_stage)
+
+    def with_order(self, schedule: Schedule) -> Plan:
+        """Return the plan with another order of the same placement.
+
+        Both share what the order does not decide, which takes longer to compute than the rest.
+        """
+        plan = replace(self, new_order=NewOrder(schedule))
+        vars(plan).update({name: getattr(self, name) for name in _OF_ANY_ORDER})
+        return plan
 
     def __repr__(self) -> str:
         name, mesh = self.scenario.name or "unnamed", self.mesh

@@ -76,12 +76,21 @@ class MemoryReplay:
 
     def _join_merged(self) -> None:
         """Set the memory during merged actions, in which the tensors of both passes are alive."""
-        for second in np.flatnonzero(self.order.schedule.follows_merged).tolist():
-            memory, actions = self.memory(second), slice(second - 1, second + 1)
-            alone = [self.passes[self._key(place)].saved_bytes for place in (second - 1, second)]
-            self.running_bytes[actions] = self.after_bytes[second - 1]
-            self.running_bytes[actions] += memory.saved_bytes - sum(alone)
-            self.extra_bytes[actions] = memory.extra_bytes
+        second, (places, _) = (
+            np.flatnonzero(self.order.schedule.follows_merged),
+            _places(self.order),
+        )
+        pairs = np.stack([places[second - 1], places[second]])
+        _, examples, number = np.unique(pairs, axis=1, return_index=True, return_inverse=True)
+        more, extra = [], []
+        for place in second[examples].tolist():
+            memory, keys = self.memory(place), map(self._key, (place - 1, place))
+            more.append(memory.saved_bytes - sum(self.passes[key].saved_bytes for key in keys))
+            extra.append(memory.extra_bytes)
+        number = number.ravel()
+        for action in (second - 1, second):
+            self.running_bytes[action] = self.after_bytes[second - 1] + np.array(more)[number]
+            self.extra_bytes[action] = np.array(extra)[number]
 
     @property
     def dynamic_bytes(self) -> Bytes:

@@ -11,8 +11,8 @@ import itertools
 import math
 import random
 import tempfile
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -28,7 +28,7 @@ from simtrain.iteration.programs.parts import PassPart
 from simtrain.iteration.programs.seconds import IterationSeconds, Machine
 from simtrain.iteration.run_plan import run_iteration
 from simtrain.scenario import RULES, Scenario, check_scenario
-from simtrain.schedules import NAMED, Kind, NewOrder, Schedule
+from simtrain.schedules import NAMED, Kind, Schedule
 from simtrain.schedules.stage_placement import StagePlacement, common_placements
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.orders.exact import check_size, exact_order
@@ -74,20 +74,16 @@ def optimize_order(
         on_progress: takes the phase, steps done, all steps, and the best time so far.
 
     Raises:
-        InputError: the pipeline has a single stage (E856), is too large for `exact` (E857), or the
-            scenario breaks a rule.
+        InputError: the pipeline has a single stage (E856) or is too large for `exact` (E857),
+            `keep_microbatches` is auto (E858), or the scenario breaks a rule.
     """
-    if scenario.parallelism.pipeline == 1:
-        raise InputError.of(
-            "E856",
-            "the pipeline has a single stage, so there is no order to search",
-            fix="set parallelism.pipeline to 2 or more",
-        )
+    _check(scenario)
     evaluator = Evaluator(allow_oom=True, breakdowns=False)
+    scenario = evaluator.evaluate(scenario).scenario  # with the recompute that `auto` chooses
     machine = evaluator.machine_of(scenario)
     profile = checked_profile(scenario, machine.model.profile)
     limit = profile.gpu.memory_capacity.value
-    named = (*_named_orders(scenario, evaluator, limit),)
+    named = _named_orders(scenario, machine, profile)
     with tempfile.TemporaryDirectory() as folder:
         bases = [*_bases(scenario, machine, profile, splits, Path(folder))]
         if exact:
@@ -98,34 +94,53 @@ def optimize_order(
         if exact:
             solved, is_exact = _solve(bases, limit, on_progress)
             num_tried += len(bases)
-            if solved and solved.evaluated.iteration_time_s < best.evaluated.iteration_time_s:
-                best = solved
-        bound_s = min(Bounds(machine).iteration_s(base.plan) for base in bases)
-    named_best = next((order for order in named if order.fits), None)
+            best = min([best, *solved], key=_seconds_of)
+    plans = [*(base.plan for base in bases), *(plan for _, plan in named)]
     result = OptimizedOrder(
         best.evaluated.schedule,
         best.origin,
         best.evaluated.iteration_time_s,
         best.evaluated.peak_bytes,
         limit,
-        bound_s,
-        named,
+        min(map(Bounds(machine).iteration_s, plans)),
+        tuple(order for order, _ in named),
         num_tried,
         seed,
         is_exact,
     )
-    is_best = named_best is None or (
-        result.fits and result.iteration_time_s <= named_best.iteration_time_s
-    )
-    if named_best is None or is_best:
+    return _or_named(result, named)
+
+
+def _check(scenario: Scenario) -> None:
+    """Refuse a scenario whose passes have no order to search."""
+    if scenario.parallelism.pipeline == 1:
+        raise InputError.of(
+            "E856",
+            "the pipeline has a single stage, so there is no order to search",
+            fix="set parallelism.pipeline to 2 or more",
+        )
+    if scenario.recompute.keep_microbatches == "auto":
+        raise InputError.of(
+            "E858",
+            "recompute.keep_microbatches is auto, which is chosen for one order of the passes",
+            fix="write a number, such as recompute.keep_microbatches: 0",
+        )
+
+
+def _or_named(result: OptimizedOrder, named: Sequence[tuple[NamedOrder, Plan]]) -> OptimizedOrder:
+    """Return the result, or with the fastest named order that fits if that one is better."""
+    best = next(((order, plan) for order, plan in named if order.fits), None)
+    is_better = best and (not result.fits or best[0].iteration_time_s < result.iteration_time_s)
+    if not best or not is_better:
         return result
+    order, plan = best
     return replace(
         result,
-        schedule=_schedule_named(scenario, named_best.name),
-        origin=named_best.name,
-        iteration_time_s=named_best.iteration_time_s,
-        peak_bytes=named_best.peak_bytes,
-        bound_s=min(bound_s, named_best.iteration_time_s),
+        schedule=plan.schedule,
+        origin=order.name,
+        iteration_time_s=order.iteration_time_s,
+        peak_bytes=order.peak_bytes,
+        is_exact=False,
     )
 
 
@@ -157,13 +172,10 @@ class _Base:
     machine: Machine
     profile: HardwareProfile
     problem: OrderProblem
-    _shared: dict[str, object] = field(default_factory=dict)
 
     def evaluate(self, schedule: Schedule, limit_bytes: float) -> Evaluated | None:
         """Simulate an order; None if it cannot run or needs more memory."""
-        plan = replace(self.plan, new_order=NewOrder(schedule))
-        # What does not depend on the order is computed once.
-        vars(plan).update(self._parts())
+        plan = self.plan.with_order(schedule)
         peak = peak_bytes(plan, self.profile)
         if peak > limit_bytes:
             return None
@@ -205,12 +217,6 @@ class _Base:
             if is_alike and family.allows_chunks(sizes[1]) and not any(family.problems(*sizes)):
                 build = partial(family.build, *sizes)
                 yield FirstOrder(f"{name} with asynchronous messages", build)
-
-    def _parts(self) -> dict[str, object]:
-        if not self._shared:
-            names = "options", "model_chunks", "stage_parameters", "step_options", "steps"
-            self._shared.update({name: getattr(self.plan, name) for name in (*names, "contents")})
-        return self._shared
 
 
 @dataclass(frozen=True, eq=False)
@@ -272,8 +278,8 @@ def _search(
     return best, num_tried + tries
 
 
-def _solve(bases: list[_Base], limit: int, on_progress: Progress) -> tuple[_Candidate | None, bool]:
-    """Return the best order of all bases that fits, and whether each was solved to the end."""
+def _solve(bases: list[_Base], limit: int, on_progress: Progress) -> tuple[list[_Candidate], bool]:
+    """Return the best order of each base that fits, and whether each was solved to the end."""
     solutions, are_proved = [], True
     for done, base in enumerate(bases):
         on_progress("solving", done, len(bases), "")
@@ -281,8 +287,7 @@ def _solve(bases: list[_Base], limit: int, on_progress: Progress) -> tuple[_Cand
         are_proved &= answer is not None and answer[1]
         if answer and (evaluated := base.evaluate(answer[0], limit)):
             solutions.append(_Candidate(base, evaluated, "exact"))
-    best = min(solutions, key=_seconds_of, default=None)
-    return best, are_proved
+    return solutions, are_proved
 
 
 def _seconds_of(order: _Candidate) -> float:
@@ -324,8 +329,8 @@ def _bases(
             }
             searched = scenario.replace(changes)
             check_scenario(searched)
-            plan = Plan.of(searched, profile.cluster.domains_of(searched.num_gpus))
-            plan = replace(plan, new_order=NewOrder(start))
+            # The file is read now: nothing asks for it after the search's folder is gone.
+            plan = _plan(searched, profile).with_order(start)
             yield _Base(plan, machine, profile, _problem(plan, machine))
 
 
@@ -367,24 +372,24 @@ def _problem(plan: Plan, machine: Machine) -> OrderProblem:
     return OrderProblem(*sizes, of_kind, (*messages, 0.0), saved, left)
 
 
-def _named_orders(scenario: Scenario, evaluator: Evaluator, limit_bytes: int) -> list[NamedOrder]:
-    """Simulate the named schedules that are legal, the fastest first."""
-    orders = []
+def _named_orders(
+    scenario: Scenario, machine: Machine, profile: HardwareProfile
+) -> list[tuple[NamedOrder, Plan]]:
+    """Simulate the named schedules that are legal, each as its framework runs it; fastest first."""
+    split, orders = scenario.parallelism, []
+    sizes = split.pipeline, split.interleave, scenario.num_microbatches
     for name, family in NAMED.items():
-        split = scenario.parallelism
-        sizes = split.pipeline, split.interleave, scenario.num_microbatches
         if not family.allows_chunks(split.interleave) or any(family.problems(*sizes)):
             continue
         named = scenario.replace({"schedule": name, "overlap.pipeline": None})
         if any(rule.check(named) for rule in RULES):
             continue
-        evaluation = evaluator.evaluate(named)
-        assert evaluation.run is not None, "the evaluator simulates what does not fit, too"
-        peak = evaluation.peak_bytes
-        orders.append(NamedOrder(name, evaluation.run.iteration_time_s, peak, peak <= limit_bytes))
-    return sorted(orders, key=lambda order: order.iteration_time_s)
+        plan = _plan(named, profile)
+        time_s, peak = run_iteration(plan, machine).timeline.makespan_s, peak_bytes(plan, profile)
+        fits = peak <= profile.gpu.memory_capacity.value
+        orders.append((NamedOrder(name, time_s, peak, fits), plan))
+    return sorted(orders, key=lambda pair: pair[0].iteration_time_s)
 
 
-def _schedule_named(scenario: Scenario, name: str) -> Schedule:
-    split = scenario.parallelism
-    return NAMED[name].build(split.pipeline, split.interleave, scenario.num_microbatches)
+def _plan(scenario: Scenario, profile: HardwareProfile) -> Plan:
+    return Plan.of(scenario, profile.cluster.domains_of(scenario.num_gpus))

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simtrain.errors import InputError
-from simtrain.scenario import Scenario
+from simtrain.scenario import Scenario, load_scenario
 from simtrain.schedules import Action, Kind, Schedule, time_slots
 from simtrain.schedules.stage_placement import back_and_forth, looped
 from simtrain.studies.orders import optimize_order
@@ -164,11 +164,29 @@ def test_a_limit_of_memory_is_kept() -> None:
     assert order.iteration_time_s >= free.iteration_time_s
 
 
+def test_an_order_is_searched_with_the_recompute_that_fits() -> None:
+    scenario = scenario_of().replace({"recompute": "auto"})
+    orders = (optimize_order(each, tries=0) for each in (scenario, scenario_of()))
+    first, second = (order.to_dict() for order in orders)
+    assert first == second
+
+
+def test_a_named_order_that_is_the_best_keeps_its_own_bound() -> None:
+    """A merged schedule can take less than any order without merged passes."""
+    scenario = load_scenario("qwen3_30b_a3b").replace({"batch.global": 512})
+    order = optimize_order(scenario, tries=0)
+    assert order.best_named and order.iteration_time_s <= order.best_named.iteration_time_s
+    assert order.bound_s < order.iteration_time_s and not order.is_exact
+
+
 def test_one_stage_and_many_microbatches_are_refused() -> None:
     with pytest.raises(InputError, match="E856"):
         optimize_order(scenario_of(pipeline=1))
     with pytest.raises(InputError, match="E857"):
         optimize_order(scenario_of().replace({"batch.global": 32}), exact=True, tries=0)
+    kept = scenario_of().replace({"recompute": {"strategy": "full", "keep_microbatches": "auto"}})
+    with pytest.raises(InputError, match="E858"):
+        optimize_order(kept)
 
 
 def test_the_command_writes_an_order_that_run_reads(tmp_path: Path) -> None:
