@@ -10,6 +10,8 @@ from simtrain.base.strict_yaml import FieldError
 from simtrain.scenario.section import MAX_COUNT, Count, Section
 
 Strategy = Literal["none", "selective", "ops", "full", "auto", "optimal"]
+OPEN_STRATEGIES: tuple[Strategy, ...] = ("auto", "optimal")
+"""Strategies that choose another one."""
 Module = Literal[
     "core_attention", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts"
 ]

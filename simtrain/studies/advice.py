@@ -11,7 +11,7 @@ from simtrain.base.strict_yaml import as_scalar
 from simtrain.errors import InputError
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario
-from simtrain.scenario.recompute_section import Strategy
+from simtrain.scenario.recompute_section import OPEN_STRATEGIES, Strategy
 from simtrain.schedules.registry import default_name
 from simtrain.studies.simulation import simulate
 
@@ -159,7 +159,7 @@ def _of_microbatches(scenario: Scenario) -> Iterator[Changes]:
 def _of_memory(scenario: Scenario) -> Iterator[Changes]:
     """Yield what trades time for memory."""
     for strategy in get_args(Strategy):
-        if strategy not in ("auto", "optimal", scenario.recompute.strategy):
+        if strategy not in (*OPEN_STRATEGIES, scenario.recompute.strategy):
             yield {"recompute": strategy}
     for stage in range(4):
         if stage != scenario.memory.zero_stage:

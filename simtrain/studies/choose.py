@@ -20,7 +20,7 @@ from simtrain.iteration.memory.report import MemoryReport, memory_report
 from simtrain.iteration.plan import Plan
 from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.scenario.recompute_rules import RECOMPUTE_RULES, absent_modules
-from simtrain.scenario.recompute_section import DEFAULT_MODULES, MODULES
+from simtrain.scenario.recompute_section import DEFAULT_MODULES, MODULES, OPEN_STRATEGIES
 from simtrain.schedules import most_outstanding
 from simtrain.studies.most_that_fit import most_that_fit
 from simtrain.studies.op_sets import best_op_sets
@@ -117,7 +117,7 @@ class Choice(Generic[R]):
 def is_open(scenario: Scenario) -> bool:
     """Whether part of the scenario's recompute is `auto`."""
     policy = scenario.recompute
-    return policy.strategy in ("auto", "optimal") or policy.keep_microbatches == "auto"
+    return policy.strategy in OPEN_STRATEGIES or policy.keep_microbatches == "auto"
 
 
 def choose(
@@ -138,7 +138,7 @@ def choose(
         simulate: runs a plan.
     """
     search: _Search[R] = _Search(scenario, profile, plan_of)
-    if (policy := scenario.recompute).strategy in ("auto", "optimal"):
+    if (policy := scenario.recompute).strategy in OPEN_STRATEGIES:
         trials = tuple(search.strategies())
     else:
         trials = (search.keeping_most(policy),)

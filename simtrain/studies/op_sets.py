@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from simtrain.iteration.plan import Plan
 from simtrain.scenario.recompute_section import OP_KINDS
-from simtrain.workload.issue import IssueOrder, OverlapPolicy
 from simtrain.workload.ops import Tensor
 from simtrain.workload.saved_ops import LayerTensors, layer_tensors
 from simtrain.workload.tape import record
@@ -146,13 +145,11 @@ def _layer(
         made = [tensor for tensor, maker in tensors.makers.items() if maker == number]
         is_wanted = np.logical_or.reduce([~every, *(wanted[tensor] for tensor in made)])
         runs_again = is_wanted & ~kept[number]
-        order = IssueOrder(OverlapPolicy(frozenset()))
-        node.forward(order)
-        again_s += runs_again * sum(seconds(op.work) for op in order.segment().ops)
+        again_s += runs_again * sum(seconds(op.work) for op in tensors.ops[number])
         for x in node.inputs:
             if x in wanted:
                 wanted[x] = wanted[x] | runs_again
         for tensor in made:
-            is_held = holds_unread and not tensors.is_view[number] and tensor in node.outputs
+            is_held = holds_unread and bool(tensors.ops[number]) and tensor in node.outputs
             num_bytes += tensor.num_bytes * (kept[number] & (wanted[tensor] | is_held))
     return num_bytes, again_s

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simtrain.scenario import RecomputePolicy
+from simtrain.scenario.recompute_section import OPEN_STRATEGIES
 from simtrain.workload.segments import NO_RECOMPUTE, BlockRecompute
 
 SAVE_ALL = RecomputePolicy()
@@ -73,8 +74,8 @@ def recompute_units(policy: RecomputePolicy, num_layers: int) -> tuple[Recompute
         policy: with a strategy other than "auto" and "optimal", which are settled earlier.
         num_layers: layers of the chunk.
     """
-    is_settled = policy.strategy not in ("auto", "optimal")
-    assert is_settled, "the strategy is chosen before passes are recorded"
+    is_open = policy.strategy in OPEN_STRATEGIES
+    assert not is_open, "the strategy is chosen before passes are recorded"
     is_full = policy.strategy == "full"
     is_uniform = is_full and policy.method == "uniform"
     size, regions = policy.num_layers if is_uniform else 1, _regions(policy)

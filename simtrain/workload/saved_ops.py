@@ -36,25 +36,25 @@ class LayerTensors:
 
     Args:
         nodes: in order.
+        ops: for each node, the ops of its forward pass; a view has none.
         names: for each node, the names and kinds of its ops.
         makers: for each tensor but the layer's input, the number of its node. Tensors that no node
             outputs, such as masks of dropout, belong to the first node whose ops save them.
         read: tensors that the backward pass reads.
-        is_view: for each node, whether it has no op in the forward pass.
     """
 
     nodes: tuple[Node, ...]
+    ops: tuple[tuple[Op, ...], ...]
     names: tuple[frozenset[str], ...]
     makers: dict[Tensor, int]
     read: dict[Tensor, None]
-    is_view: tuple[bool, ...]
 
     def kept_nodes(self, saved_ops: tuple[str, ...]) -> frozenset[int]:
         """Return the numbers of the nodes that a policy saves, views of saved tensors included."""
         kept = {number for number, names in enumerate(self.names) if names & {*saved_ops}}
         for number, node in enumerate(self.nodes):
             makers = [self.makers.get(x, -1) for x in node.inputs]
-            if self.is_view[number] and all(maker < 0 or maker in kept for maker in makers):
+            if not self.ops[number] and all(maker < 0 or maker in kept for maker in makers):
                 kept.add(number)
         return frozenset(kept)
 
@@ -77,20 +77,20 @@ class LayerTensors:
     def unread(self, kept: frozenset[int], saved: dict[Tensor, None]) -> Iterator[Tensor]:
         """Yield outputs of kept nodes that nothing reads, each storage once."""
         storages = {tensor.storage for tensor in saved}
-        viewed = {
-            x for number, node in enumerate(self.nodes) if self.is_view[number] for x in node.inputs
-        }
+        of_nodes = zip(self.nodes, self.ops, strict=True)
+        viewed = {x for node, ops in of_nodes if not ops for x in node.inputs}
         for number in sorted(kept):
             for tensor in self.nodes[number].outputs:
                 is_held = tensor.storage in storages or tensor in viewed
-                if not is_held and not self.is_view[number]:
+                if not is_held and self.ops[number]:
                     yield tensor
 
 
 @functools.lru_cache(maxsize=1024)
 def layer_tensors(recording: Recording) -> LayerTensors:
     """Return the tensors of a recorded layer by node."""
-    names, makers, read, is_view = [], dict[Tensor, int](), dict[Tensor, None](), []
+    names, makers, read = [], dict[Tensor, int](), dict[Tensor, None]()
+    ops_of_nodes: list[tuple[Op, ...]] = []
     num_products = 0
     for number, node in enumerate(recording.nodes):
         order = IssueOrder(OverlapPolicy(frozenset()))
@@ -98,7 +98,7 @@ def layer_tensors(recording: Recording) -> LayerTensors:
         ops = order.segment().ops
         makers |= dict.fromkeys(node.outputs, number)
         read |= dict.fromkeys(tensor for op in ops for tensor in op.saves)
-        is_view.append(not ops)
+        ops_of_nodes.append(ops)
         words: set[str] = set()
         for op in ops:
             words |= {op.name, _kind(op)}
@@ -110,7 +110,7 @@ def layer_tensors(recording: Recording) -> LayerTensors:
             for tensor in op.saves:
                 if tensor is not recording.block_input:
                     makers.setdefault(tensor, number)
-    return LayerTensors(recording.nodes, tuple(names), makers, read, tuple(is_view))
+    return LayerTensors(recording.nodes, tuple(ops_of_nodes), tuple(names), makers, read)
 
 
 @functools.lru_cache(maxsize=1024)
