@@ -6,7 +6,7 @@ import pytest
 
 from simtrain.errors import InputError
 from simtrain.importing.megatron.mapping import import_megatron
-from simtrain.importing.nemo.bridge import import_bridge
+from simtrain.importing.nemo.bridge import bridge_draft
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.scenario.resolved import settings_of
 from tests.helpers.command_line import call, refused
@@ -107,7 +107,7 @@ ARGUMENTS = """\
 
 
 def of_bridge(text: str, name: str = "config.yaml", **options: Any) -> Scenario:
-    return import_bridge(written(name, text), gpus=64, **options)[0]
+    return bridge_draft(written(name, text), gpus=64, **options).finished()[0]
 
 
 def test_a_printed_config_is_the_scenario_of_the_same_arguments() -> None:
@@ -183,7 +183,7 @@ def qwen3_30b_a3b_pretrain_config():
 
 def test_a_recipe_is_read_as_text() -> None:
     file = written("recipe.py", RECIPE)
-    scenario, text = import_bridge(file, gpus=64)
+    scenario, text = bridge_draft(file, gpus=64).finished()
     assert scenario.model.experts and scenario.model.experts.num == 128
     assert scenario.model.vocab_size == 151936
     split = scenario.parallelism
@@ -209,7 +209,7 @@ def test_a_recipe_is_read_as_text() -> None:
 )
 def test_what_the_file_does_not_say_is_an_error(old: str, new: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        import_bridge(written("recipe.py", RECIPE.replace(old, new)), gpus=64)
+        bridge_draft(written("recipe.py", RECIPE.replace(old, new)), gpus=64).finished()
 
 
 def test_an_unknown_field_that_is_on_is_an_error() -> None:
@@ -235,5 +235,5 @@ def test_accounted_ends_of_interleaved_stages_are_a_layout() -> None:
     text = EVEN.replace("num_layers: 32", "num_layers: 126").replace("size: 4\n", "size: 8\n")
     text = text.replace("model:\n", "model:\n  account_for_embedding_in_pipeline_split: true\n", 1)
     text = text.replace("model:\n", "model:\n  account_for_loss_in_pipeline_split: true\n", 1)
-    scenario, _ = import_bridge(written("config.yaml", text), gpus=64)
+    scenario, _ = bridge_draft(written("config.yaml", text), gpus=64).finished()
     assert scenario.parallelism.layout == "Et*7|(t*8|)*14t*7L"

@@ -4,7 +4,7 @@ import pytest
 
 from simtrain.errors import InputError
 from simtrain.importing.megatron.mapping import import_megatron
-from simtrain.importing.nemo.recipe import import_nemo
+from simtrain.importing.nemo.recipe import nemo_draft
 from simtrain.scenario.resolved import settings_of
 from tests.helpers.command_line import call, refused
 from tests.helpers.imported import written
@@ -66,18 +66,18 @@ ARGUMENTS = """\
 
 def test_a_training_config_is_the_scenario_of_the_same_arguments() -> None:
     text = FIRST.replace("${multiply:4, ${.hidden_size}}", "16384")
-    scenario, written_text = import_nemo(written("gpt.yaml", text))
+    scenario, written_text = nemo_draft(written("gpt.yaml", text)).finished()
     expected, _ = import_megatron(ARGUMENTS, gpus=16)
     assert settings_of(scenario) == settings_of(expected)
     assert "max_position_embeddings" not in written_text
-    assert import_nemo(written("gpt.yaml", text), gpus=64)[0].num_gpus == 64
+    assert nemo_draft(written("gpt.yaml", text), gpus=64).finished()[0].num_gpus == 64
 
 
 def test_a_reference_that_is_calculated_is_unknown_only_if_it_is_needed() -> None:
     with pytest.raises(InputError, match=r"E874 model\.ffn_hidden_size is \$\{multiply"):
-        import_nemo(written("gpt.yaml", FIRST))
+        nemo_draft(written("gpt.yaml", FIRST)).finished()
     sets = ["model.ffn_hidden_size=16384"]
-    assert import_nemo(written("gpt.yaml", FIRST), sets)[0].model.ffn_hidden_size == 16384
+    assert nemo_draft(written("gpt.yaml", FIRST), sets).finished()[0].model.ffn_hidden_size == 16384
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_a_reference_that_is_calculated_is_unknown_only_if_it_is_needed() -> Non
 def test_errors_name_the_field(old: str, new: str, message: str) -> None:
     text = FIRST.replace("${multiply:4, ${.hidden_size}}", "16384").replace(old, new)
     with pytest.raises(InputError, match=message):
-        import_nemo(written("gpt.yaml", text))
+        nemo_draft(written("gpt.yaml", text)).finished()
 
 
 RECIPE = """\
@@ -158,7 +158,7 @@ def fast_recipe():
 
 
 def test_a_recipe_is_read_as_text() -> None:
-    scenario, text = import_nemo(written("recipe.py", RECIPE), config="pretrain_recipe")
+    scenario, text = nemo_draft(written("recipe.py", RECIPE), config="pretrain_recipe").finished()
     assert scenario.model.experts and scenario.model.experts.num == 8
     split, overlap = scenario.parallelism, scenario.overlap
     assert (split.pipeline, split.interleave, split.expert) == (4, 8, 8)
@@ -169,7 +169,7 @@ def test_a_recipe_is_read_as_text() -> None:
 
 
 def test_callbacks_set_overlaps_and_dropped_tokens() -> None:
-    scenario, _ = import_nemo(written("recipe.py", RECIPE), config="fast_recipe")
+    scenario, _ = nemo_draft(written("recipe.py", RECIPE), config="fast_recipe").finished()
     assert scenario.overlaps_pipeline and scenario.aligns_parameter_gather
     assert scenario.precision.gradients == "bf16"
     assert scenario.model.experts and scenario.model.experts.capacity_factor == 1
@@ -206,12 +206,12 @@ optim:
 
 
 def test_a_printed_recipe_is_read() -> None:
-    scenario, _ = import_nemo(written("recipe.yaml", PRINTED))
+    scenario, _ = nemo_draft(written("recipe.yaml", PRINTED)).finished()
     assert (scenario.model.num_layers, scenario.parallelism.context) == (32, 2)
     assert (scenario.num_gpus, scenario.memory.zero_stage) == (16, 1)
     other = PRINTED.replace("Llama3Config8B", "NewConfig8B")
     with pytest.raises(InputError, match="E877 simtrain does not have the sizes of the model New"):
-        import_nemo(written("recipe.yaml", other))
+        nemo_draft(written("recipe.yaml", other)).finished()
 
 
 def test_the_files_are_recognised() -> None:

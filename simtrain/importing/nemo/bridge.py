@@ -24,7 +24,6 @@ from simtrain.importing.nemo.translation import PRINT, Translation
 from simtrain.importing.nemo.words import SECTIONS_WITHOUT_EFFECT
 from simtrain.importing.python_config.source import PythonSource
 from simtrain.importing.python_config.values import Built
-from simtrain.scenario import Scenario
 
 TOOL = "Megatron-Bridge"
 REQUIRED = {
@@ -60,22 +59,6 @@ _COMMON["_peft_common"] = _COMMON["_sft_common"] | {"peft": "LoRA"}
 """What the functions that recipes start with set (recipes/common.py of Megatron-Bridge)."""
 _YAML = re.compile(rf"^{TARGET}: .*ConfigContainer\s*$", re.MULTILINE)
 _PROVIDERS = ("from_hf_pretrained", "from_hf_config", "from_auto_config")
-
-
-def import_bridge(
-    file: str,
-    overrides: Iterable[str] = (),
-    *,
-    ignore_unknown: bool = False,
-    gpus: int | None = None,
-    config: str = "",
-) -> tuple[Scenario, str]:
-    """Import a config of Megatron-Bridge; return the scenario and the text of its file.
-
-    Arguments and errors are those of `bridge_draft`.
-    """
-    draft = bridge_draft(file, overrides, ignore_unknown=ignore_unknown, gpus=gpus, config=config)
-    return draft.finished()
 
 
 def bridge_draft(

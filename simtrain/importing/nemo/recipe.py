@@ -28,7 +28,6 @@ from simtrain.importing.nemo.translation import Translation, as_text
 from simtrain.importing.python_config.source import PythonSource
 from simtrain.importing.python_config.values import Built
 from simtrain.importing.settings import Setting
-from simtrain.scenario import Scenario
 
 TOOL = "NeMo"
 WRAPPERS = ("nemo_run.Config", "nemo_run.Partial")
@@ -63,22 +62,6 @@ _WITHOUT_EFFECT = (
     *("ckpt_parallel_save_within_dp", "ckpt_parallel_save_optim", "megatron_log_level"),
     *("find_unused_parameters", "ckpt_assume_constant_structure"),
 )
-
-
-def import_nemo(
-    file: str,
-    overrides: Iterable[str] = (),
-    *,
-    ignore_unknown: bool = False,
-    gpus: int | None = None,
-    config: str = "",
-) -> tuple[Scenario, str]:
-    """Import a config of NeMo; return the scenario and the text of its file.
-
-    Arguments and errors are those of `nemo_draft`.
-    """
-    draft = nemo_draft(file, overrides, ignore_unknown=ignore_unknown, gpus=gpus, config=config)
-    return draft.finished()
 
 
 def nemo_draft(
