@@ -41,16 +41,18 @@ _TESTS = pathlib.Path(__file__).parent
 # The longest first, so that at the end no worker waits long for another.
 _LONG = (
     "docs/test_docs",
-    "calibrate/benchmarks/test_measure",
-    "paper/test_tables",
-    "studies/test_remedy",
-    "paper/test_memory",
-    "render/figures/test_paper",
-    "studies/test_choose",
+    "commands/test_examples",
+    "calibrate/fit/test_from_records",
+    "studies/search/test_search",
     "calibrate/memory/test_memory",
+    "render/figures/test_sweep",
+    "calibrate/fit/test_refusals",
+    "engine/test_compiled",
+    "commands/test_completion",
     "commands/test_cli",
-    "iteration/memory/test_stages",
-    "calibrate/torch_model/test_training",
+    "calibrate/torch_model/test_llama",
+    "calibrate/torch_model/test_layer",
+    "studies/search/test_bounds",
 )
 
 

@@ -81,6 +81,7 @@ def test_an_error_names_all_missing_packages_and_an_alternative(
     assert str(caught.value) == f"E701 this needs torch and pandas\n  fix: {fix}"
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 def test_most_commands_need_no_optional_package(tmp_path: pathlib.Path) -> None:
     config = {"model_type": "gpt2", "n_layer": 4, "n_embd": 512, "n_head": 8, "n_positions": 1024}

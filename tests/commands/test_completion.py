@@ -110,12 +110,12 @@ def typed(shell: str, keys: str, expected: str, environment: dict[str, str]) -> 
     try:
         shown_until(terminal, "simtrain", seconds=2)
         os.write(terminal, keys.encode())
-        shown = shown_until(terminal, expected, seconds=10)
+        shown = shown_until(terminal, expected, seconds=2)
         # On a busy machine the shell may not have read the first tabs.
-        for _ in range(10):
+        for _ in range(50):
             if expected not in shown:
                 os.write(terminal, b"\t")
-                shown += shown_until(terminal, expected, seconds=10)
+                shown += shown_until(terminal, expected, seconds=2)
         return shown
     finally:
         os.kill(process, signal.SIGKILL)

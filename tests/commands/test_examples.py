@@ -34,6 +34,8 @@ layers,hidden,heads,seq,gpus,global_batch,iteration_s
 """
 LONG = {"explore", "calibrate measure", "calibrate fit", "calibrate validate", "calibrate memory"}
 """Commands that take more than three seconds; other tests run them."""
+CI_ONLY = {"plan"}
+"""Commands whose example takes longest."""
 MEASURED = {"calibrate nccl-tests", "calibrate from-trace", "calibrate products"}
 """Commands that read what other programs measured; tests/calibrate runs them."""
 
@@ -74,7 +76,14 @@ def test_help_has_examples_of_its_command(name: str) -> None:
         assert commands()[name].make_context(name, example[len(words) :])
 
 
-@pytest.mark.parametrize("name", [name for name in examples() if name not in LONG | MEASURED])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.ci, pytest.mark.slow] if name in CI_ONLY else [])
+        for name in examples()
+        if name not in LONG | MEASURED
+    ],
+)
 def test_examples_run(name: str, folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A query reads what the example of `sweep` wrote."""
     monkeypatch.chdir(folder)

@@ -55,7 +55,8 @@ GROUPS: dict[str, tuple[list[str], set[str]]] = {
         {"numpy", "simpy"},
     ),
     "search": (["search gpt2_1_5b --gpus 1"], {"numba", "scipy"}),  # numba imports scipy if it can
-    "sweep": (["sweep interleave --workers 1 --out results"], {"pyarrow"}),
+    # pyarrow imports pandas if it can.
+    "sweep": (["sweep interleave --workers 1 --out results"], {"pyarrow", "pandas"}),
 }
 # Run the groups one after another in one process, and print the imported modules after each.
 RUN_GROUPS = """

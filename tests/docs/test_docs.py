@@ -146,11 +146,13 @@ def commands_of_outputs() -> set[str]:
     return {line for text in above for line in blocks_in(text)[-1].text.splitlines()}
 
 
+ELSEWHERE = commands_of_outputs().union(*blocks_of_sweeps(*DOCUMENTS))
+CI_ONLY = ("simtrain reproduce all ", "simtrain search ", "simtrain validate ")
+"""How the commands begin that take longest."""
 ALONE = [
-    command
+    pytest.param(command, marks=pytest.mark.ci if command.startswith(CI_ONLY) else [])
     for command in commands("simtrain ")
-    if command not in commands_of_outputs()
-    and not any(command in block for block in blocks_of_sweeps(*DOCUMENTS))
+    if command not in ELSEWHERE
 ]
 
 
@@ -192,6 +194,7 @@ def test_calibrate_parses_its_commands(command: str) -> None:
     assert typer.main.get_command(calibrate_app).commands[name].make_context(name, options)
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 @pytest.mark.parametrize("command", commands("python -m calibrate fit calibrate/"))
 def test_the_fit_runs_as_written(command: str, newcomer: pathlib.Path) -> None:
@@ -203,6 +206,7 @@ def test_the_fit_runs_as_written(command: str, newcomer: pathlib.Path) -> None:
     assert written == text_of("hw_profiles/a100_sxm4_80gb.yaml")
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 @pytest.mark.parametrize("command", commands("python -m calibrate fit my_node"))
 def test_measurements_are_fitted_as_written(command: str, newcomer: pathlib.Path) -> None:

@@ -147,6 +147,7 @@ def test_fused_attention_is_measured_alone_and_in_layers_that_are_held_out(compl
     ]
 
 
+@pytest.mark.ci
 def test_iterations_are_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cases = iteration_cases(1, sizes_for("cpu", quick=True))[:1]
     monkeypatch.setattr("calibrate.benchmarks.iterations.iteration_cases", lambda *_, **__: cases)
@@ -191,6 +192,7 @@ def test_an_incomplete_header_starts_the_file_again(tmp_path: Path) -> None:
     assert read_records(tmp_path)[1] == [record()]
 
 
+@pytest.mark.ci
 def test_a_killed_measurement_resumes(complete: Path, tmp_path: Path) -> None:
     process = start(tmp_path, Part.LAYERS)
     wait_for_lines(tmp_path, 3)

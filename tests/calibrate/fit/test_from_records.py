@@ -56,6 +56,11 @@ def one_gpu() -> Fit:
     return fitted(alone())
 
 
+@pytest.fixture(scope="module")
+def without_first() -> Fit:
+    return fitted(alone()[1:])
+
+
 def test_the_fit_recovers_the_gpu_that_made_the_records(one_gpu: Fit) -> None:
     profile = one_gpu.profile
     found = {residuals.title: residuals for residuals in one_gpu.residuals}
@@ -229,7 +234,7 @@ def noisy(records: list[Measurement], every: int) -> list[Measurement]:
     ],
 )
 def test_a_section_of_too_few_records_is_copied_from_the_nearest_profile(
-    records: list[Measurement], section: str, why: str
+    records: list[Measurement], section: str, why: str, one_gpu: Fit
 ) -> None:
     fit = fitted(records)
     own, copied = (getattr(profile, section) for profile in (fit.profile, A100))
@@ -240,7 +245,7 @@ def test_a_section_of_too_few_records_is_copied_from_the_nearest_profile(
     assert any(
         note.startswith(f"{section}: copied from a100_sxm4_80gb, {why}") for note in fit.notes
     )
-    complete = fitted(alone()).profile.uncertainty
+    complete = one_gpu.profile.uncertainty
     assert complete and fit.profile.uncertainty
     assert fit.profile.uncertainty.value > complete.value
 
@@ -267,14 +272,13 @@ def test_a_cpu_takes_nothing_from_a_gpu() -> None:
     assert profile.gemm.mainloop_flops.value < 1e12
 
 
-def test_impossible_records_are_set_aside_and_change_nothing() -> None:
+def test_impossible_records_are_set_aside_and_change_nothing(without_first: Fit) -> None:
     """One product above the datasheet's peak, and one slower than one of four times its work."""
-    expected = fitted(alone()[1:])
     for seconds, says in ((1e-6, "ran at 1.718e+04 TFLOP/s"), (1.0, "time grows with work")):
         fit = fitted(first_gemm_of(alone(), seconds))
         (doubt,) = fit.doubts
         assert doubt.name.startswith("2048 × 2048 × 2048 TN bf16") and says in doubt.reason
-        assert fit.data["gemm"] == expected.data["gemm"]
+        assert fit.data["gemm"] == without_first.data["gemm"]
 
 
 def test_kernels_faster_than_memory_are_set_aside() -> None:
@@ -298,9 +302,9 @@ def test_a_few_noisy_records_are_set_aside() -> None:
     assert found["matrix products by shape"].mean_abs_error < 0.02
 
 
-def test_many_noisy_records_are_used_and_widen_the_statement() -> None:
+def test_many_noisy_records_are_used_and_widen_the_statement(one_gpu: Fit) -> None:
     """At most a quarter is set aside: a busy machine gets a profile, too."""
-    calm, busy = fitted(alone()), fitted(noisy(alone(), 1))
+    calm, busy = one_gpu, fitted(noisy(alone(), 1))
     assert len(busy.doubts) == 11  # of 44 products
     assert any("33 of" in warning and "disturbed machine" in warning for warning in busy.warnings)
     assert calm.profile.uncertainty and busy.profile.uncertainty
@@ -321,15 +325,17 @@ def watched(record: Any, **conditions: Any) -> Any:
     ],
 )
 def test_records_of_a_disturbed_machine_are_set_aside(
-    conditions: dict[str, Any], says: str
+    conditions: dict[str, Any], says: str, without_first: Fit
 ) -> None:
-    """A load that is there all the time disturbs no record more than others."""
     records = [watched(record) for record in alone()]
-    assert fitted(records).doubts == []
     fit = fitted([watched(with_time(records[0], 3e-4), **conditions), *records[1:]])
     (doubt,) = fit.doubts
     assert says in doubt.reason
-    assert fit.data["gemm"] == fitted(records[1:]).data["gemm"]
+    assert fit.data["gemm"] == without_first.data["gemm"]
+
+
+def test_a_load_that_is_there_all_the_time_disturbs_no_record() -> None:
+    assert fitted([watched(record) for record in alone()]).doubts == []
 
 
 def test_a_machine_slow_in_16_bits_has_rates_of_fp32_and_of_its_trial() -> None:

@@ -34,9 +34,7 @@ def llama(recompute: Any = "none", layers: int = 1) -> Case:
     return Case(scenario, whole=False)
 
 
-@pytest.mark.parametrize(
-    ("recompute", "layers"), [("none", 1), ("selective", 1), ("full", 1), ("none", 2)]
-)
+@pytest.mark.parametrize(("recompute", "layers"), [("none", 1), ("selective", 1), ("full", 1)])
 def test_simulated_memory_equals_torch(recompute: str, layers: int) -> None:
     """Kept bytes agree except for an fp32 number per token and norm; the peak
     agrees within 0.5 %.

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pyarrow
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 from matplotlib.image import imread
@@ -242,6 +242,7 @@ def test_numbers_have_few_digits(column: str, value: float, words: str) -> None:
     assert shown(column, value) == words
 
 
+@settings(max_examples=20)
 @given(
     sizes=st.lists(
         st.tuples(st.integers(1, 50), st.integers(1, 50)), min_size=1, max_size=12, unique=True

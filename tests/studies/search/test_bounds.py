@@ -121,7 +121,7 @@ def scenarios(draw: st.DrawFn) -> Scenario:
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(scenarios())
 def test_no_iteration_is_below_its_bounds(scenario: Scenario) -> None:
     _, quick, close = check(plan_of(scenario))

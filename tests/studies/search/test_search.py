@@ -132,6 +132,8 @@ def silent(phase: str, done: int, total: int, best: str) -> None:
     """Ignore progress."""
 
 
+@pytest.mark.ci
+@pytest.mark.slow
 def test_search_of_a_large_space_equals_brute_force() -> None:
     """Times are random, up to a third above the bound."""
 

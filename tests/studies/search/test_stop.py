@@ -56,7 +56,7 @@ def values(name: str, objective: str) -> list[float]:
     return sorted(OBJECTIVES[objective].key(explorer.evaluation(point))[0] for point in points)
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(st.integers(1, 400), st.sampled_from(list(OBJECTIVES)))
 def test_bound_and_gap_hold_whenever_a_search_stops(number: int, objective: str) -> None:
     result, all_values = stopped(number, objective), values("narrow", objective)
@@ -206,6 +206,7 @@ def test_an_invalid_budget_is_an_error(seconds: float) -> None:
 # ------------------------------------------------------------------------- workers
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 def test_workers_do_not_change_the_result() -> None:
     one, two = (search(BASES["overlapped"], (4,), workers=number).to_dict() for number in (1, 2))

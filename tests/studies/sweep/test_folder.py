@@ -69,6 +69,7 @@ def test_files_of_other_programs_are_unchanged(plan: Plan, out: pathlib.Path) ->
     assert {name for name in files_of(out)} >= set(foreign)
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 def test_copies_of_parts_are_neither_queried_nor_plotted(out: pathlib.Path) -> None:
     query = ("query", str(out), "select count(*) from results", "--csv")

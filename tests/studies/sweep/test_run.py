@@ -206,6 +206,7 @@ main()
 """
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 def test_a_killed_sweep_resumes_with_the_same_command(
     whole: pathlib.Path, tmp_path: pathlib.Path
