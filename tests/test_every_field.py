@@ -186,6 +186,10 @@ CASES: dict[str, tuple[Changes, Any]] = {
         True,
     ),
     "overlap.shared_expert": (SHARED, True),
+    "overlap.optimizer_post_validation": (
+        PIPELINE | {"schedule": "zb_h2", "model.tied_embeddings": False},
+        True,
+    ),
     "overlap.merged_passes": (SPLIT_EXPERTS, True),
     "overlap.delayed_weight_gradients": (SPLIT_EXPERTS | {"overlap.merged_passes": True}, True),
 }

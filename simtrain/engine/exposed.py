@@ -10,20 +10,27 @@ from simtrain.engine.compiled import Floats
 from simtrain.engine.timeline import Timeline
 
 
-def exposed_seconds(timeline: Timeline, streams: Iterable[int]) -> Floats:
+def exposed_seconds(
+    timeline: Timeline, streams: Iterable[int], window_s: tuple[float, float] | None = None
+) -> Floats:
     """Return [tasks], the time for which each task runs while all earlier `streams` are idle.
+
+    Only time in the window counts, by default all of it. It includes all tasks of the first stream.
 
     A task of the first stream is always exposed. A task of a stream that is not listed has 0 s.
     `idle_seconds` computes the sums of these times.
     """
     start_s, end_s = timeline.start_s, timeline.end_s
     exposed_s, busy = np.zeros(len(start_s)), np.zeros((0, 2))
-    for stream in streams:
+    before_s, after_s = window_s or (0.0, timeline.makespan_s)
+    outside = np.array([(0.0, before_s), (after_s, timeline.makespan_s)])
+    for place, stream in enumerate(streams):
         tasks = np.flatnonzero(timeline.program.graph.stream_of == stream)
         intervals = np.stack([start_s[tasks], end_s[tasks]], axis=1)
         hidden_s = np.diff(busy_before(intervals, busy), axis=1)[:, 0]
         exposed_s[tasks] = (intervals[:, 1] - intervals[:, 0] - hidden_s).clip(0.0)
-        busy = union_of(np.concatenate([busy, intervals]))
+        more = [] if place else [outside[outside[:, 0] < outside[:, 1]]]
+        busy = union_of(np.concatenate([busy, intervals, *more]))
     return exposed_s
 
 

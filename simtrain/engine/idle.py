@@ -15,7 +15,8 @@ def idle_seconds(
     queue: Ints,
     start_s: Floats,
     end_s: Floats,
-    makespan_s: float,
+    begins_s: Floats,
+    ends_s: Floats,
 ) -> Floats:
     """Return the time for which streams are idle while others run, by category of the others.
 
@@ -26,7 +27,7 @@ def idle_seconds(
         category_of: [n, m], the categories of `others`, from 0 to categories - 1.
         queue_starts, queue: the tasks of each stream, as in `TaskGraph.queue`.
         start_s, end_s: [tasks].
-        makespan_s: the end of the last gap.
+        begins_s, ends_s: [n], the start of the first gap, and the end of the last one.
 
     Returns:
         [n, categories], in seconds.
@@ -38,10 +39,10 @@ def idle_seconds(
     seconds = np.zeros((len(streams), np.max(category_of) + 1))
     for row in range(len(streams)):
         heads = [queue_starts[other] for other in others[row]]
-        now_s = 0.0
+        now_s = begins_s[row]
         own_end = queue_starts[streams[row] + 1]
         for place in range(queue_starts[streams[row]], own_end + 1):
-            gap_end_s = start_s[queue[place]] if place < own_end else makespan_s
+            gap_end_s = start_s[queue[place]] if place < own_end else ends_s[row]
             if place < own_end and end_s[queue[place]] == gap_end_s:
                 continue
             while now_s < gap_end_s:

@@ -63,12 +63,21 @@ def runs_loops_compiled(engine: Engine, num_tasks: int = 0) -> bool:
 
 
 def find_idle_seconds(
-    timeline: Timeline, streams: Ints, others: Ints, category_of: Ints, engine: Engine
+    timeline: Timeline,
+    streams: Ints,
+    others: Ints,
+    category_of: Ints,
+    engine: Engine,
+    windows_s: tuple[Floats, Floats] | None = None,
 ) -> Floats:
-    """Return the time for which streams are idle while others run (`idle_seconds`)."""
-    graph, makespan_s = timeline.program.graph, np.float64(timeline.makespan_s)
-    times = timeline.start_s, timeline.end_s, makespan_s
-    arrays, is_compiled = (*graph.queue, *times), runs_loops_compiled(engine)
+    """Return the time for which streams are idle while others run (`idle_seconds`).
+
+    `windows_s` has the start and the end of the time of each stream; by default the whole timeline.
+    """
+    if windows_s is None:
+        windows_s = np.zeros(len(streams)), np.full(len(streams), timeline.makespan_s)
+    times = timeline.start_s, timeline.end_s, *windows_s
+    arrays, is_compiled = (*timeline.program.graph.queue, *times), runs_loops_compiled(engine)
     idle_s: Floats = run_loop(
         idle_seconds, (streams, others, category_of, *arrays), is_compiled=is_compiled
     )

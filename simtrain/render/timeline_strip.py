@@ -38,12 +38,12 @@ class TimelineStrip:
         result, last = self.result, self.result.num_stages - 1
         label = len(f"stage {last} ")
         cells = max(options.max_width - label, _LEAST_CELLS)
-        seconds = format_seconds(result.iteration_time_s / cells)
+        seconds = format_seconds(result.timeline.makespan_s / cells)
         yield Text(f"What each stage does, {seconds} per letter", style="italic")
         bars, present = Bars.of(result), set[str]()
         for stage in evenly_spaced(result.num_stages, _MOST_STAGES):
             line = Text(f"{f'stage {stage}':<{label}}", no_wrap=True, overflow="crop")
-            shown = letters_of_slices(bars, stage, result.iteration_time_s, cells)
+            shown = letters_of_slices(bars, stage, result.timeline.makespan_s, cells)
             for place, run in groupby(shown):
                 name = _NAMES[place]
                 present.add(name)

@@ -61,6 +61,10 @@ class Overlap(Section):
         the same time, ahead of its first forward pass; false makes each stage start on its own. The
         software stack sets the default of interleaved stages that overlap the gather
         (Megatron-Core aligns them; --no-align-param-gather).
+    optimizer_post_validation: true lets each stage run its optimizer before the gradient norm of
+        all stages exists; a partial norm travels along the pipeline, and the whole one validates
+        the steps during the next iteration, whose first passes start meanwhile. Zero Bubble's
+        runtime has it (--enable-optimizer-post-validation). false (default) waits for the norm.
     """
 
     other_names: ClassVar[Mapping[str, str]] = names_within("overlap")
@@ -77,3 +81,4 @@ class Overlap(Section):
     align_gradient_reduction: bool | None = Field(default=None, examples=["true"])
     align_parameter_gather: bool | None = Field(default=None, examples=["true"])
     shared_expert: bool = Field(default=False, examples=["true"])
+    optimizer_post_validation: bool = Field(default=False, examples=["true"])

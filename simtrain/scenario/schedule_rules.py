@@ -17,6 +17,7 @@ _rule = registering(SCHEDULE_RULES)
 _NAMED = [*NAMED]
 _BLOCKING = [name for name, family in NAMED.items() if family.blocks]
 _ALIGNED = [name for name, family in NAMED.items() if family.aligns_reductions]
+_VALIDATING = [name for name, family in NAMED.items() if family.validates_steps]
 _WHOLE = [name for name, family in NAMED.items() if not family.splits_backwards]
 
 
@@ -61,6 +62,17 @@ def _splits_backwards(scenario: Scenario) -> bool:
     """Whether some backward passes are split into input and weight gradients."""
     schedule = scenario.schedule_file or scenario.schedule_family
     return schedule.splits_backwards
+
+
+def _cannot_validate_steps(scenario: Scenario) -> bool:
+    """Whether post-validation is set with what its runtime refuses (validate_arguments)."""
+    return scenario.overlap.optimizer_post_validation and (
+        scenario.model.tied_embeddings
+        or scenario.precision.compute == "fp32"
+        or scenario.overlap.data_parallel
+        or scenario.memory.zero_stage > 1
+        or scenario.memory.offload_optimizer
+    )
 
 
 SCHEDULE_RULES += [
@@ -138,5 +150,59 @@ SCHEDULE_RULES += [
         what="parallelism.microbatch_group_size is set, but the schedule has no groups of its own.",
         fix="Remove parallelism.microbatch_group_size, or give each stage several chunks.",
         example="parallelism: {pipeline: 4, microbatch_group_size: 8}",
+    ),
+    rule_against(
+        "E450",
+        "only Zero Bubble's runtime (sail-sg) runs optimizer steps before the gradient norm of all "
+        "stages exists, in pipelines with its own schedules",
+        {"schedule": _VALIDATING, "overlap.optimizer_post_validation": [False]},
+        lambda scenario: (
+            scenario.overlap.optimizer_post_validation
+            and not (
+                scenario.parallelism.pipeline > 1
+                and scenario.schedule_family.validates_steps
+                and not scenario.schedule_file
+            )
+        ),
+        "overlap.optimizer_post_validation is true, but {scenario.schedule} on "
+        "{scenario.parallelism.pipeline} stages is not a schedule of Zero Bubble's runtime",
+        ("overlap.optimizer_post_validation", "schedule"),
+        what="overlap.optimizer_post_validation is true with a schedule that cannot have it.",
+        fix=f"Use one of the schedules {', '.join(_VALIDATING)}, or remove the setting.",
+        example=(
+            "model: {tied_embeddings: false}\nparallelism: {pipeline: 4}\n"
+            "overlap: {optimizer_post_validation: true}"
+        ),
+    ),
+    rule_against(
+        "E451",
+        "Zero Bubble's runtime refuses a table of the embedding that two stages share, fp32, and "
+        "gradients that are reduced during backward passes; its optimizer is on the GPU, whole or "
+        "sharded by ZeRO stage 1",
+        {
+            "model.tied_embeddings": [False],
+            "precision.compute": ["bf16", "fp16"],
+            "overlap.data_parallel": [False],
+            "memory.zero_stage": [1, 0],
+            "memory.offload_optimizer": [False],
+            "overlap.optimizer_post_validation": [False],
+        },
+        _cannot_validate_steps,
+        "overlap.optimizer_post_validation is true with tied embeddings, fp32, gradients that are "
+        "reduced in backward passes, or an optimizer on the host",
+        ("overlap.optimizer_post_validation",),
+        what=(
+            "overlap.optimizer_post_validation is combined with tied embeddings, fp32, "
+            "overlap.data_parallel, ZeRO stage 2 or 3, or an offloaded optimizer."
+        ),
+        fix=(
+            "Set model.tied_embeddings, overlap.data_parallel and memory.offload_optimizer to "
+            "false, memory.zero_stage to 0 or 1 and precision.compute to a 16-bit type, or remove "
+            "overlap.optimizer_post_validation."
+        ),
+        example=(
+            "model: {tied_embeddings: true}\nparallelism: {pipeline: 4}\nschedule: zb_h1\n"
+            "overlap: {optimizer_post_validation: true}"
+        ),
     ),
 ]

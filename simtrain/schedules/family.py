@@ -56,6 +56,8 @@ class ScheduleFamily(ABC):
     """Whether its framework gathers parameters ahead, chunk by chunk (align_parameter_gather)."""
     alternates: ClassVar[bool] = False
     """Whether on one chunk each forward pass of the last stage is followed by its backward pass."""
+    validates_steps: ClassVar[bool] = False
+    """Whether its framework can run the optimizer before the norm of all stages exists."""
     torch_names: ClassVar[tuple[str, ...]] = ()
     """Names of the same order in PyTorch's pipelining, in lower case."""
     chooses_groups: ClassVar[bool] = False

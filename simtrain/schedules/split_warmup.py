@@ -20,6 +20,7 @@ class SplitWarmupFamily(WarmupFamily):
     splits_backwards = True
     blocks = False
     aligns_reductions = False
+    validates_steps = True
 
     @abstractmethod
     def weight_delay(self, rank: int, p: int) -> int:

@@ -27,6 +27,7 @@ class _VShaped(ScheduleFamily):
     splits_backwards = True
     blocks = False
     aligns_reductions = False
+    validates_steps = True
 
     @abstractmethod
     def block(self, p: int) -> list[Block]:

@@ -22,6 +22,7 @@ class ZbH1(ScheduleFamily):
     splits_backwards = True
     blocks = False
     aligns_reductions = False
+    validates_steps = True
 
     def build(self, p: int, m: int, n: int) -> Schedule:
         """Return the order of actions of legal sizes."""

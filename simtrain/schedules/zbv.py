@@ -23,6 +23,7 @@ class Zbv(ScheduleFamily):
     splits_backwards = True
     blocks = False
     aligns_reductions = False
+    validates_steps = True
     torch_names = ("zbvzerobubble",)
 
     def placement(self, p: int, m: int) -> StagePlacement:

@@ -163,7 +163,7 @@ class Evaluator:
 
     def _run(self, plan: Plan, machine: Machine) -> Run:
         iteration = run_iteration(plan, machine)
-        seconds, iteration_time_s = iteration.seconds, iteration.timeline.makespan_s
+        seconds, iteration_time_s = iteration.seconds, iteration.time_s
         scenario = seconds.plan.scenario
         peak_flops = machine.model.profile.gpu.peak_flops.value * scenario.num_gpus
         return Run(

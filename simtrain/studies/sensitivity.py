@@ -261,7 +261,7 @@ def _plans(scenario: Scenario, profile: HardwareProfile, engine: Engine) -> list
 
 def _time_s(plans: list[Plan], machine: Machine) -> float:
     """Return the iteration time of the fastest plan."""
-    return min(run_iteration(plan, machine).timeline.makespan_s for plan in plans)
+    return min(run_iteration(plan, machine).time_s for plan in plans)
 
 
 def _with_more(

@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
-from simtrain.base.mesh import Group, Mesh
+from simtrain.base.mesh import Axis, Group, Mesh
 from simtrain.scenario import Scenario
 from simtrain.workload.fp8 import RECIPES
 from simtrain.workload.hashing import hashed_once, shared
 from simtrain.workload.shard_groups import expert_groups, replicate_group, shard_ranks
 from simtrain.workload.work import FP32_BYTES
+
+_STAGES: tuple[Axis, ...] = ("pp",)
 
 
 @hashed_once
@@ -21,8 +23,8 @@ class StepOptions:
     Args:
         data: ranks with the same parameters (`Mesh.data_group`), or ranks that shard states
             (`Mesh.shard_group`).
-        model: ranks that together hold all parameters.
-        everyone: ranks that together hold all states.
+        model: ranks that together hold all parameters; with post-validation, those of a stage.
+        everyone: ranks that together hold all states; with post-validation, those of a stage.
         partial_sums: the group that sums partial gradients of parameters that its ranks hold whole;
             None without sequence parallelism.
         tied: the stages that share the table of the embedding; None if none do.
@@ -80,6 +82,7 @@ class StepOptions:
         )
         reduces = replicas > 1 and memory.zero_stage < 2
         buckets = reduces and scenario.overlap.data_parallel
+        all_stages = () if scenario.overlap.optimizer_post_validation else _STAGES
         return shared(
             cls(
                 *_groups(
@@ -87,6 +90,7 @@ class StepOptions:
                     partial_sums=split.sequence_parallel,
                     tied=scenario.embedding_stages,
                     num_ranks=shard_ranks(scenario, mesh),
+                    of_stages=scenario.overlap.optimizer_post_validation,
                 ),
                 zero_stage=memory.zero_stage,
                 offloads=memory.offload_optimizer,
@@ -105,7 +109,7 @@ class StepOptions:
                 keeps_gradients=memory.zero_stage > 1 and not scenario.reduces_every_microbatch,
                 expert_data=expert_data,
                 expert_replicate_group=expert_replicate_group,
-                expert_model=of_experts.group("tp", "ep", "pp") if of_experts else None,
+                expert_model=of_experts.group("tp", "ep", *all_stages) if of_experts else None,
             )
         )
 
@@ -156,13 +160,13 @@ class StepOptions:
 
 @functools.lru_cache(maxsize=4096)
 def _groups(
-    mesh: Mesh, *, partial_sums: bool, tied: tuple[int, ...], num_ranks: int
+    mesh: Mesh, *, partial_sums: bool, tied: tuple[int, ...], num_ranks: int, of_stages: bool
 ) -> tuple[Group, Group, Group, Group | None, Group | None]:
     """Return the first five fields of `StepOptions`."""
     return (
         mesh.shard_group(num_ranks),
-        mesh.group("tp", "pp"),
-        mesh.instance_group(num_ranks),
+        mesh.group("tp", *(() if of_stages else _STAGES)),
+        mesh.stage_group(num_ranks) if of_stages else mesh.instance_group(num_ranks),
         mesh.group("tp") if partial_sums else None,
         mesh.group_at("pp", tied) if len(tied) > 1 else None,
     )

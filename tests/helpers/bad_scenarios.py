@@ -325,6 +325,23 @@ ILLEGAL = [
         "write overlap.pipeline: true, or schedule: 1f1b or gpipe",
     ),
     bad(
+        "post-validation of a schedule of Megatron-LM",
+        adding("parallelism: {pipeline: 4}\noverlap: {optimizer_post_validation: true}\n").replace(
+            "model:\n", "model:\n  tied_embeddings: false\n"
+        ),
+        ":11:38: E450",
+        "but 1f1b on 4 stages is not a schedule of Zero Bubble's runtime",
+        "write schedule: zb_h1 or zb_h2, or overlap.optimizer_post_validation: false",
+    ),
+    bad(
+        "post-validation with tied embeddings",
+        adding("parallelism: {pipeline: 4}\nschedule: zb_h1\n")
+        + "overlap: {optimizer_post_validation: true}\n",
+        ":11:38: E451",
+        "overlap.optimizer_post_validation is true with tied embeddings",
+        "write model.tied_embeddings: false",
+    ),
+    bad(
         "scatter-gather with sequence parallel",
         adding("parallelism: {tensor: 8, sequence_parallel: true, scatter_gather: true}\n"),
         ":9:67: E314",

@@ -52,6 +52,8 @@ _STEP_LABELS = {
 def label_of(part: IterationPart) -> tuple[str, str]:
     """Return the name and the kind of a part's tasks; the name contains an action or a message."""
     match part:
+        case TransferPart(num_states=0):
+            return "norm of the stages so far", "transfer"
         case TransferPart():
             return "{message}", "transfer"
         case ReceiveGatherPart():
@@ -182,7 +184,7 @@ class IterationTasks:
         return stages, np.stack(others, axis=1).astype(np.int32), part_of
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class IterationTimeline:
     """When each task of an iteration runs.
 
@@ -207,4 +209,26 @@ class IterationTimeline:
         Columns: transfers and the embedding's all-reduce; the stage's buckets; the gradient norm.
         """
         engine = self.seconds.machine.engine
-        return find_idle_seconds(self.timeline, *self.tasks.waits, engine)
+        return find_idle_seconds(self.timeline, *self.tasks.waits, engine, self.windows_s)
+
+    @cached_property
+    def windows_s(self) -> tuple[Floats, Floats]:
+        """[stages], when each stage begins and ends the iteration.
+
+        Stages that wait for one gradient norm begin and end together. With post-validation, a stage
+        goes on with the next iteration after its own optimizer step: its iteration begins with its
+        first task. The next iteration can then run in the same order at the same distances, because
+        every stage begins as long after the stages before it.
+        """
+        num_stages, timeline = self.tasks.num_stages, self.timeline
+        if not self.seconds.structure.validates_after:
+            return np.zeros(num_stages), np.full(num_stages, timeline.makespan_s)
+        starts, queue = timeline.program.graph.queue
+        first, last = starts[:num_stages], starts[1 : num_stages + 1] - 1
+        return timeline.start_s[queue[first]], timeline.end_s[queue[last]]
+
+    @property
+    def time_s(self) -> float:
+        """Time from one iteration to the next: that of the stage that takes longest."""
+        starts_s, ends_s = self.windows_s
+        return float((ends_s - starts_s).max())

@@ -50,7 +50,8 @@ class TransferPart:
     Args:
         num_sends: messages that the sender sends at the same time.
         levels_crossed: network levels that the message leaves; 0 inside a node.
-        num_states: hidden states in the message, or their gradients.
+        num_states: hidden states in the message, or their gradients; 0 for a norm, whose few bytes
+            take no time beside the latency.
         follows_shape: an earlier message says its shape.
     """
 
@@ -150,6 +151,8 @@ class IterationStructure:
         aligns_reduction, aligns_gather: all stages start their buckets at about the same time.
         sync_skips: which passes skip communication with other replicas.
         reduces_after: gradients are reduced after all passes, chunk by chunk.
+        validates_after: a stage's optimizer waits for the norm of the stages before it instead of
+            all stages.
     """
 
     order: PipelineOrder
@@ -166,6 +169,7 @@ class IterationStructure:
     aligns_gather: bool
     sync_skips: SyncSkipRule
     reduces_after: bool
+    validates_after: bool
 
     def transfer(self, num_sends: int, levels_crossed: int, num_states: int) -> TransferPart:
         """Return the part of a message."""
@@ -201,4 +205,5 @@ def structure_of(plan: Plan) -> IterationStructure:
         aligns_gather=scenario.aligns_parameter_gather,
         sync_skips=sync_skip_rule(plan),
         reduces_after=bool(plan.reductions),
+        validates_after=scenario.overlap.optimizer_post_validation,
     )

@@ -142,7 +142,7 @@ def check_selection(
         message = f"there is no stage {wrong[0]!r}" if wrong else "no stage is chosen"
         fix = f"choose stages from 0 to {last}" if last else "choose stage 0, the only one"
         raise InputError.of("E118", message, Location("stages"), fix)
-    end_s = result.iteration_time_s
+    end_s = result.timeline.makespan_s
     first_s, last_s = window_s or (0.0, end_s)
     if not (0 <= first_s < last_s and first_s < end_s):
         words = f"{format_seconds(first_s)} to {format_seconds(last_s)}"

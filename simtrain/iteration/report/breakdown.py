@@ -128,7 +128,7 @@ def stage_breakdowns(iteration: IterationTimeline) -> tuple[Breakdown, ...]:
     tasks = iteration.tasks
     of_parts = [_parts(_of_part(part, iteration.seconds)) for part in tasks.parts]
     parts_s = tasks.num_parts @ of_parts + iteration.idle_seconds() @ _IDLE
-    bubble_s = iteration.timeline.makespan_s - parts_s.sum(axis=1)
+    bubble_s = iteration.time_s - parts_s.sum(axis=1)
     parts_s[:, _NAMES.index("bubble_s")] = bubble_s.clip(0.0)
     return tuple(Breakdown(*stage) for stage in parts_s.tolist())
 

@@ -155,8 +155,12 @@ class Result(PlainData):
 
     @property
     def iteration_time_s(self) -> float:
-        """Seconds from the first microbatch to the end of the optimizer step."""
-        return self.iteration.timeline.makespan_s
+        """Seconds from one optimizer step to the next.
+
+        It is the end of the timeline, unless stages go on with the next iteration before the
+        gradient norm of all stages exists (overlap.optimizer_post_validation).
+        """
+        return self.iteration.time_s
 
     @property
     def breakdown(self) -> BreakdownView:
@@ -172,7 +176,7 @@ class Result(PlainData):
     def critical_path_s(self) -> dict[str, float]:
         """Seconds of the critical path by kind of task: forward, backward, transfer, ...
 
-        They add up to the iteration time.
+        They add up to the end of the timeline.
         """
         kinds: dict[str, list[float]] = {}
         for span in self.timeline.critical_path():

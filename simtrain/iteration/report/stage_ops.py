@@ -120,13 +120,17 @@ def _concurrent_ops(iteration: IterationTimeline, stage: int) -> Iterator[_Ops]:
     """Yield the stage's transfers, buckets and all-reduces on other streams."""
     tasks, timeline = iteration.tasks, iteration.timeline
     streams, total_s = tasks.concurrent_streams(stage), timeline.end_s - timeline.start_s
-    exposed_s = exposed_seconds(timeline, (stage, *streams))
+    begin_s, end_s = (float(moments_s[stage]) for moments_s in iteration.windows_s)
+    exposed_s = exposed_seconds(timeline, (stage, *streams), (begin_s, end_s))
     for place, stream in enumerate(streams):
         on_stream = np.flatnonzero(tasks.graph.stream_of == stream)
         for number in np.unique(tasks.part_of[on_stream]).tolist():
             equal = on_stream[tasks.part_of[on_stream] == number]
             sums = float(total_s[equal].sum()), float(exposed_s[equal].sum())
             match tasks.parts[number]:
+                case TransferPart(num_states=0) as part:
+                    key = OpKey("norm of the stages so far", Phase.OPTIMIZER, part, field_of(part))
+                    yield key, len(equal), *sums
                 case TransferPart() as part:
                     yield OpKey(*_MESSAGES[place], part, field_of(part)), len(equal), *sums
                 case BucketPart() | OptimizerPart() as part:

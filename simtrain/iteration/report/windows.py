@@ -26,7 +26,7 @@ def windows_of(result: Result) -> dict[str, Window]:
     middle, and the "end" after the last pass of the stage that ends first. Three windows that would
     show nearly everything are one.
     """
-    end_s, bars = result.iteration_time_s, Bars.of(result)
+    end_s, bars = result.timeline.makespan_s, Bars.of(result)
     passes = bars.where(bars.microbatch >= 0)
     num_passes = len(passes) / result.num_stages
     whole = {"": (0.0, end_s)}

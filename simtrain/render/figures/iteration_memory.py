@@ -83,7 +83,7 @@ def draw_curves(axes: Axes, result: Result, stages: Sequence[int]) -> None:
         stage = stages[place]
         curve = result.memory_curve(stage)
         held_gib = [num_bytes / GIB for num_bytes in (*curve.held_bytes, curve.held_bytes[-1])]
-        times_s = (*curve.times_s, result.iteration_time_s)
+        times_s = (*curve.times_s, result.timeline.makespan_s)
         name = f"stage {stage}"
         axes.step(times_s, held_gib, line, where="post", color=colour, linewidth=0.9, label=name)
 

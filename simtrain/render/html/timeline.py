@@ -95,7 +95,7 @@ def timeline_data(result: Result) -> dict[str, Any]:
     types = {"activity": "u1", "chunk": "i2", "microbatch": "i4", "start_s": "f8", "end_s": "f8"}
     return {
         "num_stages": result.num_stages,
-        "iteration_time_s": result.iteration_time_s,
+        "end_s": result.timeline.makespan_s,
         "windows_s": windows_of(result),
         "activities": list(ACTIVITIES),
         "colours": [FILLS[name][0] for name in ACTIVITIES],

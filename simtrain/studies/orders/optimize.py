@@ -188,7 +188,7 @@ class _Base:
         before_s = np.concatenate([[0.0], ends_s[:-1]])
         before_s[schedule.rank_starts[:-1]] = 0.0
         idle_s = np.maximum(starts_s - before_s, 0.0)
-        return Evaluated(schedule, iteration.timeline.makespan_s, peak, idle_s)
+        return Evaluated(schedule, iteration.time_s, peak, idle_s)
 
     def rooms_bytes(self, limit: int) -> tuple[float, ...]:
         """Return [ranks], most bytes of saved tensors with which each rank's peak is in a limit."""
@@ -385,7 +385,7 @@ def _named_orders(
         if any(rule.check(named) for rule in RULES):
             continue
         plan = _plan(named, profile)
-        time_s, peak = run_iteration(plan, machine).timeline.makespan_s, peak_bytes(plan, profile)
+        time_s, peak = run_iteration(plan, machine).time_s, peak_bytes(plan, profile)
         fits = peak <= profile.gpu.memory_capacity.value
         orders.append((NamedOrder(name, time_s, peak, fits), plan))
     return sorted(orders, key=lambda pair: pair[0].iteration_time_s)

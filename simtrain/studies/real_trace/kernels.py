@@ -145,7 +145,7 @@ def simulated_kernels(result: Result, stage: int, pass_name: str = "") -> RankKe
     Raises:
         InputError: E118, the stage has no pass of this name.
     """
-    begin_s, end_s = 0.0, result.iteration_time_s
+    begin_s, end_s = 0.0, result.timeline.makespan_s
     if pass_name:
         passes = passes_of(result, stage)
         if pass_name not in passes:

@@ -9,10 +9,12 @@ Time. A rank runs its passes one after another on one compute stream, in the sch
 4. A rank then reduces its gradients and runs its optimizer step on the same stream.
 
 So for every rank (2) + (1) + (4) is a bound, and (2) + (1) + (3) + (4) without split-off weight
-gradients, with (4) of the rank where (3) ends. Messages, exchanges and shared links only add
-to the time. The time of a pass is its simulated duration or, quicker, the time for which its
-program keeps one of its streams busy. Merged passes take less than the sum of their times, but each
-stream is as busy as those of both: the bound is then that of the busiest stream of all passes.
+gradients, with (4) of the rank where (3) ends. With post-validation an iteration of a rank begins
+with its first pass: the first bound is (1) + (4), and the second one is that of the first stage.
+Messages, exchanges and shared links only add to the time. The time of a pass is its simulated
+duration or, quicker, the time for which its program keeps one of its streams busy. Merged passes
+take less than the sum of their times, but each stream is as busy as those of both: the bound is
+then that of the busiest stream of all passes.
 
 Quickest, the time of a pass is that of its most common layer alone, without recompute and ZeRO,
 which only add ops. Plans that differ in these, and in numbers of stages and chunks, share it.
@@ -170,8 +172,11 @@ class Bounds:
                 * sum(forward_s[chunk] + back_s[chunk] for chunk in chunks)
                 for back_s in (backward_s, inputs_s)
             )
-            ends_s = all_s + step_s, without_split_s + after_s[first] + first_step_s
-            iteration_s = max(iteration_s, before_s[first] + max(ends_s))
+            own_s = all_s + step_s
+            if not plan.scenario.overlap.optimizer_post_validation:
+                own_s += before_s[first]
+            through_s = before_s[first] + without_split_s + after_s[first] + first_step_s
+            iteration_s = max(iteration_s, own_s, through_s)
         return _ROUNDING * iteration_s
 
     def _steps_s(

@@ -43,6 +43,11 @@ SCENARIOS: dict[str, Scenario] = {
         overlap={"data_parallel": True},
         software=FULLY_SHARD,
     ),
+    "post-validation": small(
+        schedule="zb_h2",
+        model={"tied_embeddings": False},
+        overlap={"optimizer_post_validation": True},
+    ),
     "offload": zero(1, memory={"offload_optimizer": True}),
 }
 

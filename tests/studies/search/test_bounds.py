@@ -46,7 +46,7 @@ def check(plan: Plan) -> tuple[float, float, float]:
     """
     machine = EVALUATOR.machine_of(plan.scenario)
     bounds, profile = Bounds(machine), machine.model.profile
-    time_s, peak = run_iteration(plan, machine).timeline.makespan_s, peak_bytes(plan, profile)
+    time_s, peak = run_iteration(plan, machine).time_s, peak_bytes(plan, profile)
     assert 0 < bounds.states_bytes(plan) <= bounds.peak_bytes(plan) <= peak
     quick_s, close_s = bounds.busy_s(plan), bounds.iteration_s(plan)
     assert 0 < quick_s <= time_s and 0 < close_s <= time_s
@@ -97,7 +97,8 @@ def scenarios(draw: st.DrawFn) -> Scenario:
         },
         schedule=name,
         overlap=overlap
-        | {"pipeline": not NAMED[name].blocks or (interleave > 1 and draw(st.booleans()))},
+        | {"pipeline": not NAMED[name].blocks or (interleave > 1 and draw(st.booleans()))}
+        | {"optimizer_post_validation": NAMED[name].validates_steps and draw(st.booleans())},
         memory={
             "zero_stage": zero_stage,
             "reduce_every_microbatch": zero_stage < 2 or draw(st.booleans()),

@@ -8,7 +8,7 @@
   const ROWS = 3, LEFT = 62, AXIS = 22, MEMORY = 130, MANY = 6000;
   const figures = [...document.querySelectorAll("figure.timeline")];
   const runs = figures.map(simtrain.dataOf);
-  const end = Math.max(...runs.map((run) => run.iteration_time_s));
+  const end = Math.max(...runs.map((run) => run.end_s));
   // All figures show the same window: at first all, or the start of a long iteration.
   const [first, last] = Object.values(runs[0].windows_s)[0];
   const view = { start: first, end: runs[0].windows_s[""] ? end : last };
@@ -61,7 +61,7 @@
       Object.assign(this, { figure, run, bars, memory, stage: null, bar: null });
       this.num = run.num_stages;
       this.first = run.first;
-      this.seconds = run.iteration_time_s;
+      this.seconds = run.end_s;
       this.canvas = figure.querySelector(".bars");
       this.below = figure.querySelector(".memory");
       this.readout = figure.querySelector(".readout");
