@@ -95,6 +95,7 @@ def test_a_minimal_scenario_is_ten_lines_and_gets_the_documented_defaults() -> N
         "delayed_weight_gradients": False,
         "data_parallel": False,
         "shared_expert": False,
+        "optimizer_post_validation": False,
         "parameter_gather": False,
         "prefetch": 1,
         "gradient_buckets": "layer",
