@@ -11,10 +11,11 @@ from simtrain.base.wording import Number, Sentence, sentence_json
 from simtrain.hardware.contradictions import SET_IN_SCENARIO
 from simtrain.hardware.entries import entries_of
 from simtrain.hardware.evidence import Evidence, evidence_of
-from simtrain.hardware.validated_on import ValidatedOn, validated_on
+from simtrain.hardware.validated_on import ValidatedOn, usual_stack, validated_on
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario
 from simtrain.scenario.resolved import settings_of
+from simtrain.scenario.software import DEFAULT_STACK
 
 HOST_BOUND = 0.05
 """Share of an iteration spent waiting for launches above which a remark mentions it."""
@@ -107,6 +108,16 @@ def _peaks_without_rates(result: Result) -> Iterator[str]:
             )
 
 
+def _unusual_stack(result: Result) -> Iterator[str]:
+    """Name the stack that runs on the cluster usually have, if the paper's is simulated."""
+    stack, usual = result.scenario.software.stack, usual_stack(result.scenario.cluster)
+    if stack == DEFAULT_STACK != usual:
+        yield (
+            f"software is {stack}, the default; runs on {result.scenario.cluster} usually have "
+            f"{usual}. Set software: {usual} to simulate them."
+        )
+
+
 def mfu_remarks(scenarios: Iterable[Scenario]) -> list[str]:
     """Say to which peak MFU is relative, if products run in another data type than bf16."""
     types = {scenario.precision.linear_product_type: None for scenario in scenarios}
@@ -139,7 +150,8 @@ def remarks_on(result: Result) -> list[str]:
             "HFU is below MFU: MFU counts attention between all tokens, HFU only what the kernels "
             "compute, which skip masked tokens."
         )
-    remarks += [*_other_peaks(result), *_peaks_without_rates(result), *result.warnings]
+    remarks += [*_other_peaks(result), *_peaks_without_rates(result), *_unusual_stack(result)]
+    remarks += result.warnings
     if uncertainty := result.profile.uncertainty:
         within = Number(uncertainty.value, f"{uncertainty.value:.0%}")
         remarks.append(

@@ -27,3 +27,14 @@ def test_a_changed_peak_says_which_rates_products_keep(changed: int) -> None:
 
 def test_a_peak_without_a_change_or_with_its_rates_has_no_remark() -> None:
     assert remark() == remark(*RATES) == remark(PEAK, *RATES) == ""
+
+
+def stacks_named(*changes: str) -> list[str]:
+    result = simulate(load_scenario("table4_baseline", changes))
+    return [one for one in remarks_on(result) if one.startswith("software is ")]
+
+
+def test_the_papers_stack_on_a_newer_machine_has_a_remark_with_the_usual_one() -> None:
+    (text,) = stacks_named("cluster=h100_sxm")
+    assert text.endswith("Set software: megatron_core to simulate them.")
+    assert stacks_named() == stacks_named("cluster=h100_sxm", "software=megatron_core") == []
