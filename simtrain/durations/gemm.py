@@ -67,7 +67,7 @@ class GemmMachine:
 
 def gemm_seconds(op: Gemm, machine: GemmMachine) -> float:
     """Time of one product: its fastest tiling, limited by power and memory bandwidth."""
-    tiled_s = min(_tiled_seconds(op, tile, machine) for tile in machine.tiles)
+    tiled_s = _tiled_seconds(op, machine)
     if op.batch > 1:
         tiled_s /= machine.batched_fraction
     elif machine.layouts:
@@ -89,17 +89,24 @@ def gemm_is_extrapolated(op: Gemm, profile: HardwareProfile) -> bool:
     return any(not low <= size <= high for size, (low, high) in pairs)
 
 
-def _tiled_seconds(op: Gemm, tile: Tile, machine: GemmMachine) -> float:
-    """Time of a product with one tile size, before limits by power and memory bandwidth."""
-    num_tiles = op.batch * math.ceil(op.m / tile.m) * math.ceil(op.n / tile.n)
-    flops_per_sm = machine.mainloop_flops * tile.relative_speed / machine.num_sms
-    loop_s = 2 * tile.m * tile.n * op.k / flops_per_sm
-    overhead_s = machine.tile_overhead_s
+def _tiled_seconds(op: Gemm, machine: GemmMachine) -> float:
+    """Time of a product with its fastest tile, before limits by power and memory bandwidth.
+
+    A fit calls it some 100,000 times, so the loop calls no functions of its own.
+    """
+    overhead_s, quantization = machine.tile_overhead_s, machine.tail_quantization
     if op.accumulate and op.output_element_bytes > op.element_bytes:
         overhead_s += machine.accumulate_overhead_s
-    return _waves(num_tiles / machine.num_sms, machine.tail_quantization) * (loop_s + overhead_s)
-
-
-def _waves(filled: float, quantization: float) -> float:
-    """Effective number of waves of tiles: between `filled` and the next integer."""
-    return quantization * math.ceil(filled) + (1 - quantization) * max(filled, 1.0)
+    fastest_s = math.inf
+    for tile in machine.tiles:
+        num_tiles = op.batch * -(-op.m // tile.m) * -(-op.n // tile.n)
+        filled = num_tiles / machine.num_sms
+        # Between the filled waves of tiles and the next integer.
+        num_waves = quantization * math.ceil(filled)
+        num_waves += (1 - quantization) * (filled if filled > 1 else 1.0)
+        flops_per_sm = machine.mainloop_flops * tile.relative_speed / machine.num_sms
+        loop_s = 2 * tile.m * tile.n * op.k / flops_per_sm
+        tiled_s = num_waves * (loop_s + overhead_s)
+        if tiled_s < fastest_s:
+            fastest_s = tiled_s
+    return fastest_s
