@@ -24,7 +24,7 @@ Product = Row[tuple[Count, Count, Count, Positive]]
 """m, n, k and TFLOP/s."""
 PairedProduct = Row[tuple[Count, Count, Count, Positive, Positive]]
 """m, n, k, TFLOP/s, and TFLOP/s of the 16-bit product in the same run."""
-Dtype = Literal["fp8", "fp8_block", "mxfp8", "tf32", "fp32"]
+Dtype = Literal["fp8", "fp8_block", "mxfp8", "nvfp4", "tf32", "fp32"]
 Layout = Literal["TN", "NN", "NT"]
 Way = Literal["forward", "backward"]
 KernelName = Literal[
@@ -93,11 +93,12 @@ class DtypeProducts(Strict):
 
     Measured times include `num_casts` kernels before the product, which read and write `cast_bytes`
     per element of the first operand. Products of at least `sustained_from` FLOPs run long enough
-    for power to limit the clock.
+    for power to limit the clock. Elements have `element_bytes`.
     """
 
     peak_flops: Entry[FlopsPerSecond]
     source: str = ""
+    element_bytes: Positive = 1
     num_casts: Count = 1
     cast_bytes: Count = 1
     sustained_from: Positive = 6e11

@@ -207,7 +207,8 @@ def _fit_dtype(
 ) -> tuple[Data, Comparison, Comparison]:
     """The entries of a data type, and the errors of all its products and of the longest."""
     points, source = figures.points, figures.source
-    products = [(BlasGemm(m, n, k, element_bytes=1), rate) for m, n, k, rate, _ in points]
+    size = figures.element_bytes
+    products = [(BlasGemm(m, n, k, element_bytes=size), rate) for m, n, k, rate, _ in points]
     power_limited = machine.replace(sustained_flops=figures.peak_flops.value)
 
     def candidate(x: Sequence[float]) -> _CastingMachine:

@@ -113,12 +113,14 @@ class GemmByDtype(Strict):
     fp8: one scale per tensor.
     fp8_block: one scale per 1 x 128 or 128 x 128 block.
     mxfp8: one scale per 32 elements.
+    nvfp4: 4-bit elements, one scale per 16 elements.
     tf32, fp32: 32-bit elements, with and without tensor cores.
     """
 
     fp8: DtypeGemm | None = None
     fp8_block: DtypeGemm | None = None
     mxfp8: DtypeGemm | None = None
+    nvfp4: DtypeGemm | None = None
     tf32: DtypeGemm | None = None
     fp32: DtypeGemm | None = None
 

@@ -14,11 +14,12 @@ from simtrain.scenario.software import AttentionKernel
 
 FP32_BYTES = 4
 
-ProductType = Literal["bf16", "fp8", "fp8_block", "mxfp8", "tf32", "fp32"]
+ProductType = Literal["bf16", "fp8", "fp8_block", "mxfp8", "nvfp4", "tf32", "fp32"]
 """The data type of a matrix product's operands, which determines its rate.
 
 bf16 stands for both 16-bit types. fp8 has one scale per tensor, fp8_block one per block of 1 × 128
-or 128 × 128 elements, and mxfp8 one per 32 elements. tf32 multiplies fp32 numbers on tensor cores.
+or 128 × 128 elements, mxfp8 one per 32 elements, and nvfp4 (4 bits) one per 16 elements. tf32
+multiplies fp32 numbers on tensor cores.
 """
 
 
@@ -29,7 +30,7 @@ class Gemm:
     Args:
         m, n, k: sizes of each product.
         batch: number of products.
-        element_bytes: of the operands.
+        element_bytes: of the operands; 0.5 in fp4.
         output_element_bytes: of C.
         accumulate: C is a weight gradient that the product adds to the gradient buffer itself
             (Megatron-LM's `wgrad_gemm_accum_fp32`), so it reads and writes C.
@@ -42,7 +43,7 @@ class Gemm:
     n: int
     k: int
     batch: int = 1
-    element_bytes: int = 2
+    element_bytes: float = 2
     output_element_bytes: int = 2
     accumulate: bool = False
     dtype: ProductType = "bf16"
@@ -62,7 +63,7 @@ class Gemm:
     @property
     def moved_bytes(self) -> int:
         """Bytes that cross HBM: both operands and the result (twice with `accumulate`)."""
-        operands = self.element_bytes * (self.m * self.k + self.k * self.n)
+        operands = int(self.element_bytes * (self.m * self.k + self.k * self.n))
         result = self.output_element_bytes * self.m * self.n * (2 if self.accumulate else 1)
         return self.batch * (operands + result)
 
@@ -89,7 +90,7 @@ class GroupedGemm:
     mean_rows: int
     model_rows: int
     is_weight_gradient: bool = False
-    element_bytes: int = 2
+    element_bytes: float = 2
     output_element_bytes: int = 2
     accumulate: bool = False
     dtype: ProductType = "bf16"
