@@ -163,6 +163,8 @@ CASES: dict[str, tuple[Changes, Any]] = {
     "precision.compute": ({}, "fp32"),
     "precision.tf32": ({"precision.compute": "fp32"}, True),
     "precision.fp8_recipe": (FP8, "tensorwise"),
+    "precision.first_layers_bf16": (FP8 | {"precision.fp8_recipe": "tensorwise"}, 1),
+    "precision.last_layers_bf16": (FP8 | {"precision.fp8_recipe": "tensorwise"}, 1),
     "precision.fp8_parameters": (FP8 | DATA | {"memory.zero_stage": 1}, True),
     "precision.gradients": ({}, "bf16"),
     "precision.exp_avg": (DATA | {"memory.zero_stage": 1}, "bf16"),

@@ -1,8 +1,14 @@
-"""Simulated gains of fp8, compared with published gains."""
+"""Simulated gains of fp8 and casts to fp4, compared with published ones."""
 
 from dataclasses import replace
 
-from docs.update.published.fp8 import TE_PRODUCTS_MS, TE_TOKENS, TE_WEIGHTS, TORCHTITAN
+from docs.update.published.fp8 import (
+    FP4_PRODUCTS_MS,
+    TE_PRODUCTS_MS,
+    TE_TOKENS,
+    TE_WEIGHTS,
+    TORCHTITAN,
+)
 from docs.update.request import Generator, Request, table
 from docs.update.simulations import evaluation, run_of
 from simtrain.durations.gemm import GemmMachine, gemm_seconds
@@ -11,6 +17,8 @@ from simtrain.workload.work import Gemm, ProductType
 
 CAST_BYTES = 6
 """Bytes per element of a cast with one scale per tensor: 2 read twice, and two copies written."""
+FP4_CAST_BYTES = 2 + 2 * 0.5625
+"""Bytes per element of a cast to fp4 after the largest values are found."""
 TITAN = (
     *("llama3_8b", "software=torchtitan_compiled", "cluster=h100_sxm"),
     "parallelism={tensor: 1, sequence_parallel: false, data: 8}",
@@ -28,11 +36,11 @@ def _sizes(product: str, outputs: int, inputs: int) -> tuple[int, int, int]:
     }[product]
 
 
-def products_s(product: str, dtype: ProductType) -> float:
-    """Return our time of the published products in a data type, on an H200."""
-    machine = GemmMachine.of(load_profile("h200_sxm"), dtype)
+def products_s(product: str, dtype: ProductType, cluster: str = "h200_sxm") -> float:
+    """Return our time of the published products in a data type."""
+    machine = GemmMachine.of(load_profile(cluster), dtype)
     ops = (Gemm(*_sizes(product, *weight)) for weight in TE_WEIGHTS)
-    size = 2 if dtype == "bf16" else 1
+    size = {"bf16": 2, "nvfp4": 0.5}.get(dtype, 1)
     return sum(gemm_seconds(replace(op, dtype=dtype, element_bytes=size), machine) for op in ops)
 
 
@@ -41,6 +49,33 @@ def casts_s(product: str) -> float:
     bandwidth = load_profile("h200_sxm").memory_bound.stream_bandwidth.value
     sizes = (_sizes(product, *weight) for weight in TE_WEIGHTS)
     return sum(CAST_BYTES * k * (m + n) for m, n, k in sizes) / bandwidth
+
+
+def fp4_casts_s(product: str) -> float:
+    """Return our time to cast both operands of the published products to fp4, on a B300."""
+    memory = load_profile("b300_sxm").memory_bound
+    cast = memory.kernels.cast
+    assert cast is not None and cast.forward is not None
+    elements = sum(k * (m + n) for m, n, k in (_sizes(product, *weight) for weight in TE_WEIGHTS))
+    seconds = 2 / memory.stream_bandwidth.value + FP4_CAST_BYTES / cast.forward.value
+    return elements * seconds
+
+
+def fp4_products(request: Request) -> str:
+    """Return the table of Transformer Engine's products and casts in fp4."""
+    rows = []
+    for product, (products_ms, with_casts_ms) in FP4_PRODUCTS_MS.items():
+        ours = products_s(product, "nvfp4", "b300_sxm"), fp4_casts_s(product)
+        published = products_ms, with_casts_ms - products_ms
+        cells = (
+            cell
+            for there, here in zip(published, ours, strict=True)
+            for cell in (f"{there:.2f} ms", f"{1e3 * here:.2f} ms")
+        )
+        rows.append([product, *cells])
+    return table(
+        ["product", "published", "ours", "casts of both operands, published", "ours"], rows
+    )
 
 
 def fp8_products(request: Request) -> str:
@@ -67,4 +102,6 @@ def fp8_training(request: Request) -> str:
     return table(["run", "speed-up by fp8", "memory that fp8 saves"], rows)
 
 
-GENERATORS: dict[str, Generator] = {one.__name__: one for one in (fp8_products, fp8_training)}
+GENERATORS: dict[str, Generator] = {
+    one.__name__: one for one in (fp8_products, fp4_products, fp8_training)
+}

@@ -17,7 +17,7 @@ from simtrain.base.strict_yaml import load_document, validate
 
 _NEWEST_STACK = "megatron_core"
 Quantile = Annotated[float, Field(gt=-1)]
-DataType = Literal["bf16", "fp16", "fp32", "fp8"]
+DataType = Literal["bf16", "fp16", "fp32", "fp8", "fp4"]
 Nodes = Literal["one", "several"]
 Seen = Literal["blind", "seen", "fitted"]
 

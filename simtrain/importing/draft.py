@@ -264,12 +264,13 @@ class Draft:
     def _set_cluster(self) -> None:
         """Set a cluster whose GPUs have the data type of the products."""
         precision = self.data["precision"]
-        if precision["compute"] != "fp8":
+        compute = precision["compute"]
+        if compute not in ("fp8", "fp4"):
             self.set_because("cluster", Scenario.model_fields["cluster"].default, DEFAULT)
             return
-        needs_blackwell = precision["fp8_recipe"] == "mxfp8"
+        needs_blackwell = compute == "fp4" or precision["fp8_recipe"] == "mxfp8"
         cluster, gpu = ("b200_sxm", "a B200") if needs_blackwell else ("h100_sxm", "an H100")
-        comment = f"fp8 needs {gpu} or a later GPU; the GPU is not in the source"
+        comment = f"{compute} needs {gpu} or a later GPU; the GPU is not in the source"
         self.set_because("cluster", cluster, comment)
 
     def text(self) -> str:

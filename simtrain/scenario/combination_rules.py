@@ -44,9 +44,9 @@ def _may_overlap(scenario: Scenario) -> bool:
 
 
 def _weights(scenario: Scenario) -> str:
-    """The dtype of weights; bf16 if products run in fp8."""
-    compute = scenario.precision.compute
-    return "bf16" if compute == "fp8" else compute
+    """The dtype of weights; bf16 if products run in fp8 or fp4."""
+    precision = scenario.precision
+    return "bf16" if precision.casts else precision.compute
 
 
 COMBINATION_RULES = [

@@ -433,7 +433,7 @@ EXPERT_RULES += [
         {"model.experts.router_dtype": ["fp32"], "precision.compute": ["bf16"]},
         _if_experts(
             lambda scenario, experts: (
-                experts.router_dtype == "bf16" and scenario.precision.compute not in ("bf16", "fp8")
+                experts.router_dtype == "bf16" and scenario.precision.compute in ("fp16", "fp32")
             )
         ),
         what="The router computes in bf16 in a model with another dtype.",

@@ -37,7 +37,8 @@ OTHER_VALUES = MappingProxyType(
             "float32": "write fp32",
             "tf32": "write compute: fp32 and tf32: true",
             "mxfp8": "write compute: fp8 and fp8_recipe: mxfp8",
-            **dict.fromkeys(("fp4", "nvfp4", "mxfp4", "int8"), "it is not modelled"),
+            "nvfp4": "write fp4",
+            **dict.fromkeys(("mxfp4", "int8"), "it is not modelled"),
         },
         "recompute.strategy": {
             "false": "write none",

@@ -6,9 +6,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from simtrain.scenario.section import Section
+from simtrain.scenario.section import CountOrZero, Section
 
-Compute = Literal["bf16", "fp16", "fp32", "fp8"]
+Compute = Literal["bf16", "fp16", "fp32", "fp8", "fp4"]
 Fp8RecipeName = Literal["delayed", "tensorwise", "blockwise", "mxfp8"]
 Fp8Weights = Literal["cached", "gathered", "cast"]
 """How fp8 products get their weights: from an fp8 copy that lasts an iteration (cached), from a
@@ -19,7 +19,7 @@ _PRODUCTS_OF = {
     "blockwise": "fp8_block",
     "mxfp8": "mxfp8",
 }
-_BYTES_OF = {"bf16": 2, "fp16": 2, "fp32": 4, "fp8": 2, "remainder": 2}
+_BYTES_OF = {"bf16": 2, "fp16": 2, "fp32": 4, "fp8": 2, "fp4": 2, "remainder": 2}
 
 
 class Precision(Section):
@@ -27,12 +27,15 @@ class Precision(Section):
 
     compute: dtype of weights, activations and products; bf16 by default. fp8 (--fp8-format) applies
         to the linear layers inside transformer layers and to the inputs that they save; everything
-        else is bf16.
+        else is bf16. So does fp4 (--fp4-format), always with the recipe NVFP4.
     tf32: true runs fp32 products on tensor cores, which round the inputs to 19 bits; false by
         default.
     fp8_recipe: how numbers are scaled to fp8 (--fp8-recipe): by the maximum of earlier iterations
         (delayed, default), of the tensor (tensorwise), of each block of 128 numbers (blockwise) or
         of each 32 numbers (mxfp8).
+    first_layers_bf16, last_layers_bf16: number of layers at the start, or at the end, that stay in
+        bf16 in a model in fp8 or fp4 (--first-last-layers-bf16 with --num-layers-at-start-in-bf16
+        and --num-layers-at-end-in-bf16); 0 by default.
     fp8_parameters: true gathers the weights of fp8 products in fp8 (--fp8-param-gather; torchao's
         enable_fsdp_float8_all_gather); false by default. Megatron-LM then stores the weights in
         fp8, torchtitan in fp32.
@@ -49,6 +52,8 @@ class Precision(Section):
     compute: Compute = Field(default="bf16", examples=["bf16"])
     tf32: bool = Field(default=False, examples=["true"])
     fp8_recipe: Fp8RecipeName = Field(default="delayed", examples=["tensorwise"])
+    first_layers_bf16: CountOrZero = Field(default=0, examples=[1])
+    last_layers_bf16: CountOrZero = Field(default=0, examples=[4])
     fp8_parameters: bool = Field(default=False, examples=["true"])
     fp8_dispatch: bool = Field(default=False, examples=["true"])
     gradients: Literal["fp32", "bf16", "fp16"] = Field(default="fp32", examples=["fp32"])
@@ -57,8 +62,13 @@ class Precision(Section):
     main_parameters: Literal["fp32", "remainder"] = Field(default="fp32", examples=["remainder"])
 
     @property
+    def casts(self) -> bool:
+        """Whether linear layers cast their operands, to fp8 or fp4."""
+        return self.compute in ("fp8", "fp4")
+
+    @property
     def compute_bytes(self) -> int:
-        """Bytes of an element of a weight or an activation outside fp8."""
+        """Bytes of an element of a weight or an activation outside fp8 and fp4."""
         return _BYTES_OF[self.compute]
 
     @property
@@ -74,7 +84,7 @@ class Precision(Section):
 
     @property
     def product_type(self) -> str:
-        """Data type of the products outside fp8 (`workload.work.ProductType`)."""
+        """Data type of the products outside fp8 and fp4 (`workload.work.ProductType`)."""
         if self.compute != "fp32":
             return "bf16"
         return "tf32" if self.tf32 else "fp32"
@@ -82,6 +92,8 @@ class Precision(Section):
     @property
     def linear_product_type(self) -> str:
         """Data type of the products of linear layers inside transformer layers."""
+        if self.compute == "fp4":
+            return "nvfp4"
         return _PRODUCTS_OF[self.fp8_recipe] if self.compute == "fp8" else self.product_type
 
     @property

@@ -1,8 +1,8 @@
-"""Rules of precision: fp8, fp32, TF32 and narrow optimizer states.
+"""Rules of precision: fp8, fp4, fp32, TF32 and narrow optimizer states.
 
-Sources: Megatron-LM's arguments.py and optimizer_config.py; Transformer Engine's `utils.py`
-(`assert_dim_for_fp8_exec`), `fused_adam.py`, float8_blockwise_tensor.py and mxfp8_tensor.py
-(`is_quantizable`, without which ranks gather bf16).
+Sources: Megatron-LM's arguments.py, optimizer_config.py, transformer_config.py and fp8_utils.py;
+Transformer Engine's `utils.py` (`assert_dim_for_fp8_exec`), `fused_adam.py`,
+float8_blockwise_tensor.py and mxfp8_tensor.py (`is_quantizable`, without which ranks gather bf16).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import NamedTuple, get_args
 from simtrain.scenario.model import LatentAttention
 from simtrain.scenario.nearest import near_multiples
 from simtrain.scenario.parallelism import Parallelism
+from simtrain.scenario.precision import Fp8RecipeName
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.software import Fp8Library, stacks_with
 from simtrain.scenario.violation import (
@@ -25,8 +26,11 @@ from simtrain.scenario.violation import (
     shown,
 )
 
-_DIVISORS = {"delayed": 16, "tensorwise": 16, "blockwise": 128, "mxfp8": 32}
-"""The required divisor of the sizes of fp8 products, by recipe."""
+_DIVISORS = {"delayed": 16, "tensorwise": 16, "blockwise": 128, "mxfp8": 32, "NVFP4": 32}
+"""The required divisor of the sizes of fp8 and fp4 products, by recipe.
+
+fp4 needs 16 bytes (Megatron-LM's `get_fp4_align_size`).
+"""
 _NOT_GATHERED = _DIVISORS | {"blockwise": 16}
 """As _DIVISORS, for sizes that no rank gathers; the last block of 128 may be incomplete."""
 _FP32_STATES = {
@@ -47,6 +51,8 @@ def _stacks_with_precision(scenario: Scenario) -> list[str]:
     """Return the stacks that have the scenario's fp8 products or narrow optimizer states."""
     if scenario.precision.narrow_states:
         return stacks_with("narrow_optimizer_states", True)
+    if scenario.precision.compute == "fp4":
+        return stacks_with("fp8_library", "transformer_engine")
     return stacks_with("fp8_library", *set(get_args(Fp8Library)) - {"none"})
 
 
@@ -61,21 +67,22 @@ PRECISION_RULES: list[Rule] = [
     ),
     rule_against(
         "E394",
-        "fp8 is simulated as in Transformer Engine or in torchao with torch.compile; narrow "
-        "optimizer states are simulated as in Transformer Engine",
+        "fp8 is simulated as in Transformer Engine or in torchao with torch.compile; fp4 and "
+        "narrow optimizer states are simulated as in Transformer Engine",
         {
             "software.stack": _stacks_with_precision,
             "precision.compute": ["bf16"],
             **_FP32_STATES,
         },
         lambda scenario: (
-            (scenario.precision.compute == "fp8" and scenario.facts.fp8_library == "none")
+            (scenario.precision.casts and scenario.facts.fp8_library == "none")
+            or (scenario.precision.compute == "fp4" and scenario.uses_torchao)
             or (scenario.precision.narrow_states and not scenario.facts.narrow_optimizer_states)
         ),
-        "software.stack is {scenario.software.stack}, which is not simulated in fp8 or with narrow "
-        "optimizer states",
+        "software.stack is {scenario.software.stack}, which is not simulated in "
+        "{scenario.precision.compute} or with narrow optimizer states",
         what=(
-            "fp8 or narrow optimizer states are combined with a software stack that does not "
+            "fp8, fp4 or narrow optimizer states are combined with a software stack that does not "
             "support them."
         ),
         fix=(
@@ -83,6 +90,50 @@ PRECISION_RULES: list[Rule] = [
             "fp32 optimizer states."
         ),
         example=("precision: {compute: fp8}\nsoftware: torchtitan"),
+    ),
+    rule_against(
+        "E487",
+        "products of a model in 16 or 32 bits need no layers in bf16",
+        {
+            "precision.first_layers_bf16": [0],
+            "precision.last_layers_bf16": [0],
+            "precision.compute": ["fp8"],
+        },
+        lambda scenario: (
+            not scenario.precision.casts
+            and (scenario.precision.first_layers_bf16 or scenario.precision.last_layers_bf16)
+        ),
+        "precision.first_layers_bf16 and last_layers_bf16 are "
+        "{scenario.precision.first_layers_bf16} and {scenario.precision.last_layers_bf16} while "
+        "precision.compute is {scenario.precision.compute}",
+        what="Some layers stay in bf16, but no layer is in fp8 or fp4.",
+        fix=(
+            "Remove precision.first_layers_bf16 and last_layers_bf16, or set precision.compute to "
+            "fp8 or fp4."
+        ),
+        example="precision: {first_layers_bf16: 1}",
+    ),
+    rule_against(
+        "E499",
+        "delayed scaling reduces the absolute maxima of all layers together, so Megatron-LM allows "
+        "no layers in bf16 with it (get_fp8_context)",
+        {
+            "precision.fp8_recipe": ["tensorwise", "blockwise", "mxfp8"],
+            "precision.first_layers_bf16": [0],
+            "precision.last_layers_bf16": [0],
+        },
+        lambda scenario: (
+            scenario.fp8_recipe == "delayed"
+            and (scenario.precision.first_layers_bf16 or scenario.precision.last_layers_bf16)
+        ),
+        "precision.fp8_recipe is delayed while first_layers_bf16 and last_layers_bf16 are "
+        "{scenario.precision.first_layers_bf16} and {scenario.precision.last_layers_bf16}",
+        what="Some layers stay in bf16 with delayed scaling.",
+        fix=(
+            "Set precision.fp8_recipe to tensorwise, or first_layers_bf16 and last_layers_bf16 "
+            "to 0."
+        ),
+        example=("precision: {compute: fp8, first_layers_bf16: 1}\nsoftware: megatron_core"),
     ),
     rule_for_one_of(
         "E382",
@@ -239,8 +290,9 @@ def _torchao_for_dense_layers(scenario: Scenario) -> Violation | None:
 
 @_rule(
     "E390",
-    "the sizes of fp8 products must be multiples of 16, or of the recipe's scaling block",
-    what="A size is not a multiple of the size that fp8 products need.",
+    "the sizes of fp8 products must be multiples of 16, or of the recipe's scaling block; those of "
+    "fp4 products must be multiples of 32, because kernels load 16 bytes",
+    what="A size is not a multiple of the size that fp8 or fp4 products need.",
     fix="Apply the fix in the error message.",
     example=(
         "model: {seq_length: 2049}\n"
@@ -250,7 +302,8 @@ def _torchao_for_dense_layers(scenario: Scenario) -> Violation | None:
     ),
 )
 def _fp8_gemm_sizes(scenario: Scenario) -> Violation | None:
-    recipe = scenario.precision.fp8_recipe
+    precision = scenario.precision
+    recipe = "NVFP4" if precision.compute == "fp4" else precision.fp8_recipe
     for field, total, shards, divisors in _fp8_sizes(scenario):
         divisor, local = divisors[recipe], total // shards
         # Other rules refuse a size that its shards do not divide.
@@ -258,12 +311,13 @@ def _fp8_gemm_sizes(scenario: Scenario) -> Violation | None:
             continue
         value = attrgetter(field)(scenario)
         return Violation(
-            f"{field} is {value}, which gives each rank {local} rows or columns of an fp8 product, "
-            f"not a multiple of {divisor} as the recipe {recipe} needs",
+            f"{field} is {value}, which gives each rank {local} rows or columns of an "
+            f"{precision.compute} product, not a multiple of {divisor} as the recipe "
+            f"{recipe} needs",
             {
                 field: near_multiples(value, shards * divisor),
                 "precision.fp8_recipe": [
-                    recipe for recipe, by in divisors.items() if local % by == 0
+                    recipe for recipe in get_args(Fp8RecipeName) if local % divisors[recipe] == 0
                 ],
                 "precision.compute": ["bf16"],
             },
@@ -286,7 +340,7 @@ class _Size(NamedTuple):
 
 def _fp8_sizes(scenario: Scenario) -> Iterator[_Size]:
     """Yield the rows and columns of all fp8 matrix products."""
-    if scenario.precision.compute != "fp8":
+    if not scenario.precision.casts:
         return
     model, split = scenario.model, scenario.parallelism
     experts, tensor = model.experts, split.tensor
@@ -335,7 +389,7 @@ def products_rule(supported: Collection[str]) -> Rule:
             return _fp32_router_products(scenario, supported)
         recipes = [
             recipe
-            for recipe in _DIVISORS
+            for recipe in get_args(Fp8RecipeName)
             if precision.model_copy(update={"fp8_recipe": recipe}).linear_product_type in supported
         ]
         recipe_in_words = (
@@ -347,7 +401,7 @@ def products_rule(supported: Collection[str]) -> Rule:
             {
                 "precision.fp8_recipe": recipes if precision.compute == "fp8" else [],
                 "precision.tf32": [not precision.tf32] if precision.compute == "fp32" else [],
-                "precision.compute": ["bf16"],
+                "precision.compute": ["fp8", "bf16"],
                 "cluster": [],
             },
             ("precision.compute",) if name != "mxfp8" else ("precision.fp8_recipe",),
@@ -355,7 +409,7 @@ def products_rule(supported: Collection[str]) -> Rule:
 
     reason = (
         "the time of a product follows from the profile's entry for its dtype; A100 has no fp8 "
-        "tensor cores, and mxfp8 needs Blackwell"
+        "tensor cores, and mxfp8 and fp4 need Blackwell"
     )
     return Rule(
         "E391",
@@ -387,3 +441,26 @@ def _fp32_router_products(scenario: Scenario, supported: Collection[str]) -> Vio
         "for tf32 products (gemm.by_dtype), which both gradients of an fp32 router are",
         {"model.experts.router_dtype": ["bf16"], "cluster": []},
     )
+
+
+@_rule(
+    "E498",
+    "Megatron-LM keeps at most the layers of an average stage in bf16 at each end of a model in "
+    "fp8 (TransformerConfig)",
+    what="More layers stay in bf16 at one end of the model than an average stage has.",
+    fix="Lower precision.first_layers_bf16 and last_layers_bf16.",
+    example=(
+        "precision: {compute: fp8, fp8_recipe: tensorwise, last_layers_bf16: 1000}\n"
+        "software: megatron_core"
+    ),
+)
+def _layers_in_bf16(scenario: Scenario) -> Violation | None:
+    precision = scenario.precision
+    if precision.compute != "fp8" or scenario.uses_torchao:
+        return None
+    most = scenario.model.num_layers // scenario.parallelism.pipeline
+    for field in ("precision.first_layers_bf16", "precision.last_layers_bf16"):
+        if (number := attrgetter(field)(scenario)) > most:
+            message = f"{field} is {number}, but an average stage has {most} layers"
+            return Violation(message, {field: [most]})
+    return None

@@ -22,8 +22,8 @@ _NOT_IN_FP8: set[Module] = {"layernorm", "moe_act"}
 
 
 def norm_is_in_linear(scenario: Scenario) -> bool:
-    """Whether a norm is fused into the next linear layer, as always in fp8."""
-    return scenario.facts.kernels.norm_in_linear or scenario.precision.compute == "fp8"
+    """Whether a norm is fused into the next linear layer, as always in fp8 and fp4."""
+    return scenario.facts.kernels.norm_in_linear or scenario.precision.casts
 
 
 def _has_norm(scenario: Scenario) -> bool:
@@ -149,9 +149,10 @@ RECOMPUTE_RULES: list[Rule] = [
             ),
             "precision.compute": ["bf16"],
         },
-        lambda scenario: scenario.precision.compute == "fp8" and _recomputes(scenario, _NOT_IN_FP8),
-        "recompute.modules contains layernorm or moe_act while precision.compute is fp8",
-        what="Norms or activations of experts are recomputed in fp8.",
+        lambda scenario: scenario.precision.casts and _recomputes(scenario, _NOT_IN_FP8),
+        "recompute.modules contains layernorm or moe_act while precision.compute is "
+        "{scenario.precision.compute}",
+        what="Norms or activations of experts are recomputed in fp8 or fp4.",
         fix=(
             "Remove layernorm and moe_act from recompute.modules, or set precision.compute to bf16."
         ),

@@ -352,9 +352,11 @@ class Scenario(Section):
 
     @property
     def fp8_recipe(self) -> str:
-        """The fp8 recipe of linear layers (`workload.fp8`); "" without fp8."""
-        if self.precision.compute != "fp8":
+        """The recipe of linear layers in fp8 or fp4 (`workload.fp8`); "" without."""
+        if not self.precision.casts:
             return ""
+        if self.precision.compute == "fp4":
+            return "nvfp4"
         return "torchao" if self.uses_torchao else self.precision.fp8_recipe
 
     @property

@@ -24,7 +24,7 @@ def _adds_one_by_one(scenario: Scenario) -> bool:
 def _recomputes_beside_norms(scenario: Scenario) -> bool:
     """Whether recompute frees different tensors if norms are fused into linear layers."""
     model, policy = scenario.model, scenario.recompute
-    can_differ = model.parallel_attention_mlp == "none" and scenario.precision.compute != "fp8"
+    can_differ = model.parallel_attention_mlp == "none" and not scenario.precision.casts
     if policy.strategy != "selective" or not can_differ:
         return False
     is_dense = model.has_dense_layers

@@ -58,14 +58,26 @@ USERBUFFER_RULES = [
             "overlap: {userbuffers: true, tensor_parallel: true}"
         ),
     ),
-    rule_for_one_of(
+    rule_against(
         "E373",
         "userbuffers are simulated for recipes with one scale per tensor; Transformer Engine "
-        "has none for the blockwise recipe",
-        {"overlap.userbuffers": [False], "precision.fp8_recipe": ["delayed", "tensorwise"]},
-        lambda scenario: scenario.precision.compute == "fp8",
-        what="Userbuffers are on with an fp8 recipe that they do not support.",
-        fix=("Set precision.fp8_recipe to delayed or tensorwise, or overlap.userbuffers to false."),
+        "has none for the blockwise recipe and for fp4",
+        {
+            "overlap.userbuffers": [False],
+            "precision.fp8_recipe": ["delayed", "tensorwise"],
+            "precision.compute": ["fp8", "bf16"],
+        },
+        lambda scenario: (
+            scenario.overlap.userbuffers
+            and scenario.precision.linear_product_type in ("fp8_block", "mxfp8", "nvfp4")
+        ),
+        "overlap.userbuffers is true while products are in "
+        "{scenario.precision.linear_product_type}",
+        what="Userbuffers are on with a recipe that they do not support.",
+        fix=(
+            "Set precision.compute to fp8 with fp8_recipe delayed or tensorwise, or "
+            "overlap.userbuffers to false."
+        ),
         example=(
             "parallelism: {tensor: 8, sequence_parallel: true}\n"
             "overlap: {userbuffers: true, tensor_parallel: true}\n"

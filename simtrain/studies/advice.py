@@ -180,5 +180,5 @@ def _of_kernels(scenario: Scenario) -> Iterator[Changes]:
             yield {f"software.{name}": True}
     if scenario.attention_backend == "unfused":
         yield {"attention_backend": "fused"}
-    if scenario.precision.compute != "fp8":
+    if not scenario.precision.casts:
         yield {"precision.compute": "fp8"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from simtrain.iteration.memory.buffers import (
+    FP4_WEIGHTS,
     FP8_WEIGHTS,
     FP32_GRADIENTS,
     GATHERED_PARAMETERS,
@@ -29,6 +30,7 @@ MEANINGS = {
     OPTIMIZER_ARRAY: "temporary arrays of the unfused optimizer's kernels",
     USERBUFFERS: "receive buffers of pipelined GEMMs and collectives",
     FP8_WEIGHTS: "weights in fp8 for GEMMs, by rows and by columns",
+    FP4_WEIGHTS: "weights in fp4 for GEMMs, by rows and by columns",
     WORKSPACES: "scratch memory of cuBLAS and Transformer Engine, for the whole run",
 }
 """Description of each buffer, by name."""

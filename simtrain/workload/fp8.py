@@ -1,4 +1,4 @@
-"""Linear layers in fp8: casts, transposes, scales and copies of weights.
+"""Linear layers in fp8 or fp4: casts, transposes, scales and copies of weights.
 
 The products of a linear layer multiply fp8 operands and write bf16 or, as weight gradients, fp32.
 On Hopper an fp8 product reads both operands along the dimension that it sums over. So the weight
@@ -15,6 +15,14 @@ pytorch/distributed.py (`gather_along_first_dim`), pytorch/csrc/extensions/norma
   gather the copy that is needed, or both, with scales, and transpose the column copy afterwards.
 - mxfp8: one scale of one byte per 32 elements along a row or a column. Blackwell's products read
   either copy, so there are no transposes.
+- nvfp4: 4-bit numbers, one scale of one byte per 16 elements, and one per tensor from two absolute
+  maxima: of the rows, and of the columns after a random Hadamard transform along tokens
+  (pytorch/csrc/quantizer.cpp, `NVFP4Quantizer`). A kernel, never a norm, finds both, and ranks
+  all-reduce both before a gather. The next kernel reads bf16 once, transforms, rounds (gradients
+  stochastically) and writes both copies. The transform multiplies 16 × 16 matrices on tensor cores,
+  within the time of moving bytes. Columns are stored transposed, so gathered columns
+  are rearranged (pytorch/distributed.py, `_post_process_nvfp4_gather`). Scales of weights belong to
+  16 × 16 elements, but are stored for each 16 (nvfp4_tensor.py, `get_scale_shape`).
 
 Grouped products (pytorch/module/grouped_linear.py) cast both copies of each expert's rows and
 gather nothing. `Fp8Padding` (pytorch/module/fp8_padding.py) pads the rows of each expert first.
@@ -54,11 +62,14 @@ _BF16_BYTES = 2
 
 @dataclass(frozen=True, slots=True)
 class Fp8Recipe:
-    """How numbers are cast to fp8 (Transformer Engine's recipes, Megatron-LM's --fp8-recipe).
+    """How numbers are cast (Transformer Engine's recipes, Megatron-LM's --fp8-recipe).
 
     Args:
         dtype: data type of the products.
+        per_byte: numbers in a byte.
         finds_largest: a kernel finds the absolute maximum before a cast.
+        transforms: columns are transformed before the cast, so norms do not compute the absolute
+            maximum, and rows and columns have one each.
         norm_casts: norms write fp8 themselves.
         casts_both: a cast writes the row and the column copy, even before a gather.
         transposes: products read along the dimension that they sum over (Hopper).
@@ -70,7 +81,9 @@ class Fp8Recipe:
     """
 
     dtype: ProductType
+    per_byte: int = 1
     finds_largest: bool = False
+    transforms: bool = False
     norm_casts: bool = False
     casts_both: bool = False
     transposes: bool = True
@@ -80,18 +93,27 @@ class Fp8Recipe:
     row_multiple: int = 16
     saves_bf16: bool = False
 
+    @property
+    def format(self) -> str:
+        """Name of the narrow numbers."""
+        return "fp4" if self.per_byte > 1 else "fp8"
+
+    def rearranged_bytes(self, elements: int) -> int:
+        """Bytes that the transpose of gathered columns reads and writes; scales only in fp4."""
+        return self.copy_bytes(elements) if self.transforms else FP8_BYTES * elements
+
     def scales_bytes(self, elements: int) -> int:
         """Bytes of the scales of activations or gradients; a scale per tensor is not counted."""
         return elements // self.block * self.scale_bytes if self.block else 0
 
     def copy_bytes(self, elements: int) -> int:
         """Bytes of one copy of activations or gradients with its scales."""
-        return FP8_BYTES * elements + self.scales_bytes(elements)
+        return elements // self.per_byte + self.scales_bytes(elements)
 
     def weight_bytes(self, elements: int) -> int:
         """Bytes of one copy of weights with their scales."""
         scales = elements // self.weight_block * self.scale_bytes if self.weight_block else 0
-        return FP8_BYTES * elements + scales
+        return elements // self.per_byte + scales
 
 
 RECIPES: Mapping[str, Fp8Recipe] = MappingProxyType(
@@ -109,6 +131,17 @@ RECIPES: Mapping[str, Fp8Recipe] = MappingProxyType(
             scale_bytes=1,
             weight_block=32,
             row_multiple=32,
+        ),
+        "nvfp4": Fp8Recipe(
+            "nvfp4",
+            per_byte=2,
+            finds_largest=True,
+            transforms=True,
+            casts_both=True,
+            block=16,
+            scale_bytes=1,
+            weight_block=16,
+            row_multiple=64,
         ),
         "torchao": Fp8Recipe("fp8", finds_largest=True, saves_bf16=True),
     }
@@ -143,15 +176,15 @@ def casts(
     recipe = recipe_of(batch)
     if recipe.finds_largest:
         label = f"{name} largest"
-        if not knows_largest:
+        if recipe.transforms or not knows_largest:
             yield _pass_over(label, _BF16_BYTES * elements, 0, phase)
         if gathered:
-            kind = CollectiveKind.ALL_REDUCE
-            yield collective(label, kind, FP32_BYTES, batch.tensor, phase, holds_bytes=0)
+            work = CollectiveKind.ALL_REDUCE, (1 + recipe.transforms) * FP32_BYTES, batch.tensor
+            yield collective(label, *work, phase, holds_bytes=0)
     copies = cast_copies(recipe, gathered=gathered)
     if recipe.saves_bf16 and phase is Phase.FORWARD:
         copies = 1
-    yield _cast(f"{name} to fp8", recipe, elements, copies, phase)
+    yield _cast(f"{name} to {recipe.format}", recipe, elements, copies, phase)
 
 
 def casts_again(batch: Microbatch, name: str, elements: int) -> Iterator[Op]:
@@ -167,7 +200,8 @@ def weight_casts(
     """Yield the ops that make the fp8 copy of a weight, for one product."""
     recipe, is_forward = recipe_of(batch), phase is Phase.FORWARD
     if batch.fp8_weights == "gathered" and recipe.transposes and not is_forward:
-        yield transpose(f"{name} weight", elements, phase).replace(holds_bytes=elements)
+        again = transpose(recipe, f"{name} weight", elements, phase)
+        yield again.replace(holds_bytes=elements)
     if batch.fp8_weights != "cast":
         return
     if is_forward:
@@ -176,16 +210,16 @@ def weight_casts(
     yield cast.replace(holds_bytes=recipe.weight_bytes(elements))
 
 
-def transpose(name: str, elements: int, phase: Phase) -> Op:
-    """Return the kernel that transposes an fp8 tensor."""
-    size = FP8_BYTES * elements
+def transpose(recipe: Fp8Recipe, name: str, elements: int, phase: Phase) -> Op:
+    """Return the kernel that transposes a tensor after its cast."""
+    size = recipe.rearranged_bytes(elements)
     return _pass_over(f"{name} transpose", size, size, phase)
 
 
 def fp8_tensors(tape: Tape, name: str, rows: int, width: int) -> tuple[Tensor, ...]:
     """Create an fp8 tensor and, if it has several scales, their tensor."""
     recipe = recipe_of(tape.microbatch)
-    numbers = tape.tensor(name, rows, width, FP8_BYTES)
+    numbers = tape.tensor(name, rows, width // recipe.per_byte, 1)
     if not recipe.block:
         return (numbers,)
     blocks = width // recipe.block

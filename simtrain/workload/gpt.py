@@ -57,6 +57,7 @@ class TransformerLayer:
         hidden_dropout, attention_dropout: whether there is dropout.
         window: attention window in tokens; None without one.
         experts: replace the MLP.
+        in_bf16: products stay in bf16 in a model in fp8 or fp4.
 
     The other arguments are fields of the scenario's model.
     """
@@ -80,9 +81,12 @@ class TransformerLayer:
     latent_attention: LatentAttention | None = None
     parallel_attention_mlp: ParallelAttentionMlp = "none"
     experts: ExpertMlp | None = None
+    in_bf16: bool = False
 
     def forward(self, tape: Tape, x: Tensor) -> Tensor:
         """Record the forward pass."""
+        if self.in_bf16:
+            tape.microbatch = replace(tape.microbatch, fp8_recipe="")
         if self.parallel_attention_mlp != "none":
             return self._side_by_side(tape, x)
         is_dense = self.latent_attention is None
@@ -244,10 +248,12 @@ def gpt_blocks(scenario: Scenario) -> Chunk:
         drops_out=model.hidden_dropout > 0,
     )
     layers: _Runs = ((layer, model.num_layers),)
-    if model.experts is not None or model.full_attention_every is not None:
+    precision = scenario.precision
+    in_bf16 = precision.first_layers_bf16, precision.last_layers_bf16
+    if model.experts is not None or model.full_attention_every is not None or any(in_bf16):
         mlp = _expert_mlp(scenario, model.experts) if model.experts else None
         every = model.full_attention_every
-        layers = _layers(layer, model.experts, mlp, every, model.num_layers)
+        layers = _layers(layer, model.experts, mlp, every, in_bf16, model.num_layers)
     normalization, number = model.normalization, model.mtp_num_layers
     head = Head(
         model.vocab_size,
@@ -258,8 +264,10 @@ def gpt_blocks(scenario: Scenario) -> Chunk:
     )
     if not number:
         return _blocks(embedding, layers, head)
-    # Megatron-LM takes the last layer's kind for these (get_gpt_mtp_block_spec).
-    prediction = TokenPrediction(number, layers[-1][0], embedding, normalization)
+    # Megatron-LM takes the last layer's kind for these (get_gpt_mtp_block_spec), but casts their
+    # operands: only the layers of the model have numbers (is_first_last_bf16_layer).
+    last = replace(layers[-1][0], in_bf16=False)
+    prediction = TokenPrediction(number, last, embedding, normalization)
     return _blocks(embedding, layers, FinalNorm(normalization), prediction, head)
 
 
@@ -280,19 +288,27 @@ def _layers(
     which: Experts | None,
     mlp: ExpertMlp | None,
     full_attention_every: int | None,
+    in_bf16: tuple[int, int],
     num_layers: int,
 ) -> _Runs:
-    """Return runs of equal layers; `which` selects layers with experts."""
+    """Return runs of equal layers; `which` selects layers with experts.
 
-    def kind(layer: int) -> tuple[bool, bool]:
+    `in_bf16` are the numbers of layers in bf16 at the start and at the end of the model.
+    """
+    first, last = in_bf16
+
+    def kind(layer: int) -> tuple[bool, bool, bool]:
         has_experts = which is not None and which.has_layer(layer)
         is_full = full_attention_every is not None and (layer + 1) % full_attention_every == 0
-        return has_experts, is_full
+        return has_experts, is_full, layer < first or layer >= num_layers - last
 
     layers: _Runs = ()
-    for (has_experts, is_full), run in itertools.groupby(range(num_layers), kind):
+    for (has_experts, is_full, wide), run in itertools.groupby(range(num_layers), kind):
         experts, window = mlp if has_experts else None, None if is_full else dense.window
-        layers += ((replace(dense, experts=experts, window=window), len([*run])),)
+        if experts and wide:
+            experts = replace(experts, fp8_dispatch=False)
+        kept = replace(dense, experts=experts, window=window, in_bf16=wide)
+        layers += ((kept, len([*run])),)
     return layers
 
 

@@ -236,13 +236,14 @@ def _shard_scales(options: StepOptions, parameters: Parameters) -> tuple[Op, ...
 
 
 def _weight_cast(options: StepOptions, num_fp8: int) -> tuple[Op, ...]:
-    """Make the fp8 copies of weights: both, or the transposes of weights that are kept in fp8."""
+    """Make the copies of weights: both, or the transposes of weights that are kept in fp8."""
     if not num_fp8 or not options.caches_fp8:
         return ()
     recipe, bf16 = RECIPES[options.fp8_recipe], num_fp8 * options.element_bytes
     if options.keeps_fp8:
         return (_stream("weights transpose", num_fp8, num_fp8),)
-    cast = _stream("weights to fp8", bf16, options.fp8_copies_bytes(num_fp8))
+    name = f"weights to {recipe.format}"
+    cast = _stream(name, bf16, options.fp8_copies_bytes(num_fp8))
     return (_stream("weights largest", bf16, 0), cast) if recipe.finds_largest else (cast,)
 
 

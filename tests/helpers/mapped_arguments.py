@@ -149,6 +149,13 @@ MAPPED_EXAMPLES = {
     "fp16": None,
     "fp8": "--fp8-format hybrid",
     "fp8_recipe": "--fp8-format hybrid --fp8-recipe tensorwise",
+    "fp4": "--fp4-format e2m1",
+    "fp4_recipe": "--fp4-format e2m1 --fp4-recipe nvfp4",
+    "first_last_layers_bf16": "--fp4-format e2m1 --first-last-layers-bf16",
+    "num_layers_at_start_in_bf16": "--fp4-format e2m1 --first-last-layers-bf16 "
+    "--num-layers-at-start-in-bf16 2",
+    "num_layers_at_end_in_bf16": "--fp4-format e2m1 --first-last-layers-bf16 "
+    "--num-layers-at-end-in-bf16 0",
     "fp8_param_gather": f"{DISTRIBUTED} --fp8-format hybrid --fp8-param-gather",
     "fp8_param": None,
     "use_precision_aware_optimizer": f"{DISTRIBUTED} --use-precision-aware-optimizer",

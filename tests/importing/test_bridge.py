@@ -194,7 +194,7 @@ def test_a_recipe_is_read_as_text() -> None:
     assert (scenario.precision.compute, scenario.precision.fp8_recipe) == ("fp8", "tensorwise")
     assert scenario.overlap.data_parallel and scenario.overlap.parameter_gather
     assert "# - model.apply_flex_dispatcher_backend()" in text
-    assert "the first and last layers in bf16" in text
+    assert (scenario.precision.first_layers_bf16, scenario.precision.last_layers_bf16) == (1, 1)
 
 
 @pytest.mark.parametrize(

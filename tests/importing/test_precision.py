@@ -1,5 +1,9 @@
 """Imports of Megatron-LM's arguments of data types."""
 
+import pytest
+
+from simtrain.errors import InputError
+from simtrain.importing.megatron.export import megatron_script
 from simtrain.importing.megatron.mapping import import_megatron
 from tests.helpers.imported import BASE
 from tests.helpers.mapped_arguments import DISTRIBUTED
@@ -38,3 +42,28 @@ def test_mxfp8_needs_blackwell_and_gathers_bf16() -> None:
     assert (scenario.precision.fp8_recipe, scenario.cluster) == ("mxfp8", "b200_sxm")
     assert not scenario.precision.fp8_parameters
     assert "# - --fp8-param-gather: weights gathered and kept in fp8" in text
+
+
+FP4 = f"{BASE} --fp4-format e2m1 --num-layers 8"
+
+
+def test_fp4_is_nvfp4_on_blackwell_with_some_layers_in_bf16() -> None:
+    ends = "--first-last-layers-bf16 --num-layers-at-end-in-bf16 4"
+    scenario, text = import_megatron(f"{FP4} --fp4-recipe nvfp4 {ends} --fp4-param-gather")
+    precision = scenario.precision
+    assert (precision.compute, scenario.cluster) == ("fp4", "b200_sxm")
+    assert (precision.first_layers_bf16, precision.last_layers_bf16) == (1, 4)
+    assert "# - --fp4-param-gather: weights gathered and kept in fp4: fewer bytes" in text
+    script = megatron_script(scenario)
+    for words in ("--fp4-format e2m1", "--first-last-layers-bf16", "--num-layers-at-end-in-bf16 4"):
+        assert words in script
+
+
+def test_layers_stay_in_bf16_only_if_the_flag_says_so() -> None:
+    precision = import_megatron(f"{FP4} --num-layers-at-end-in-bf16 4")[0].precision
+    assert (precision.first_layers_bf16, precision.last_layers_bf16) == (0, 0)
+
+
+def test_a_custom_recipe_of_fp4_is_refused() -> None:
+    with pytest.raises(InputError, match="must be one of nvfp4"):
+        import_megatron(f"{FP4} --fp4-recipe custom")

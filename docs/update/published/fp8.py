@@ -1,6 +1,6 @@
-"""Products, casts and iterations in fp8, measured and published by others.
+"""Products, casts and iterations in fp8 and fp4, measured and published by others.
 
-No profile is fitted on these figures.
+No profile is fitted on these figures, but `b300_sxm` has the median rate of `FP4_PRODUCTS_MS`.
 """
 
 TE_TOKENS = 15872
@@ -17,6 +17,13 @@ TE_PRODUCTS_MS = {
 One scale per tensor, on an H200 NVL. Source: Transformer Engine, docs/examples/gemm_profiling at
 commit d0067d0da.
 """
+
+FP4_PRODUCTS_MS = {
+    "forward": (1.254, 1.932),
+    "input gradient": (1.305, 2.189),
+    "weight gradient": (1.205, 2.331),
+}
+"""The same products on a B300 in NVFP4, without and with casts; source as above."""
 
 TORCHTITAN = {"bf16": (6667, 77.0), "fp8": (8532, 76.8)}
 """Tokens per second and GiB per GPU of Llama 3.1 8B on eight H100s, compiled.

@@ -119,7 +119,7 @@ def _refuse_others(scenario: Scenario) -> None:
         "stages of other lengths": split.layout
         or split.first_stage_layers
         or split.last_stage_layers,
-        "fp8": scenario.precision.compute == "fp8",
+        "fp8 or fp4": scenario.precision.casts,
         f"the schedule {scenario.schedule}": scenario.schedule != "1f1b",
     }
     if what := next((what for what, has in reasons.items() if has), None):

@@ -194,6 +194,11 @@ MAPPED: dict[str, Word] = {
         "delayed",
         as_they_are("delayed", "tensorwise", "blockwise", "mxfp8"),
     ),
+    "fp4": Word("precision.compute"),
+    "fp4_recipe": Word("precision.compute", "nvfp4", {"nvfp4": "fp4"}),
+    "first_last_layers_bf16": Word("precision.first_layers_bf16", default=False),
+    "num_layers_at_start_in_bf16": Word("precision.first_layers_bf16", default=1),
+    "num_layers_at_end_in_bf16": Word("precision.last_layers_bf16", default=1),
     "fp8_param_gather": Word("precision.fp8_parameters", default=False),
     "fp8_param": Word("precision.fp8_parameters", default=False),
     "use_precision_aware_optimizer": Word("precision.main_parameters", default=False),
@@ -213,6 +218,7 @@ MAPPED: dict[str, Word] = {
 """The field that each argument sets, alone or together with others."""
 
 
+_FP4_WEIGHTS = "weights gathered and kept in fp4: fewer bytes; the scenario has bf16"
 _PADDING = "ranks pad the tokens of each expert before they send them: more rows, fewer kernels"
 _KERNEL = "other kernels, which read and write activations more often: slower"
 NOT_MODELLED: dict[str, Effect] = {
@@ -297,15 +303,9 @@ NOT_MODELLED: dict[str, Effect] = {
     "moe_router_padding_for_fp8": Effect(_PADDING),
     "moe_router_padding_for_quantization": Effect(_PADDING),
     "fp8_wgrad": Effect("weight gradients in bf16: slower", ("True",)),
-    "first_last_layers_bf16": Effect(
-        "the first and last layers in bf16 instead of fp8: slower",
-        details="num_layers_at_start_in_bf16 num_layers_at_end_in_bf16",
-    ),
     "keep_fp8_transpose_cache": Effect("Megatron-FSDP keeps transposed weights: more memory"),
-    "fp4": Effect(
-        "products in fp4: faster, and less memory",
-        details="fp4_recipe fp4_param fp4_param_gather fp4_quantizer_factory",
-    ),
+    "fp4_param": Effect(_FP4_WEIGHTS),
+    "fp4_param_gather": Effect(_FP4_WEIGHTS),
     "kitchen_config_file": Effect("quantized products"),
     "kitchen_recipe_number": Effect("quantized products"),
     "fp32_residual_connection": Effect("residuals in fp32: more bytes to read, write and save"),

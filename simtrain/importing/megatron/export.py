@@ -246,10 +246,16 @@ def _kernels(scenario: Scenario) -> Iterator[str]:
 
 def _precision(scenario: Scenario) -> Iterator[str]:
     precision = scenario.precision
-    compute, is_fp8 = precision.compute, precision.compute == "fp8"
+    compute = precision.compute
     yield _flag("fp16", compute == "fp16")
-    yield _flag("bf16", compute == "bf16" or is_fp8)
-    if is_fp8:
+    yield _flag("bf16", compute == "bf16" or precision.casts)
+    if compute == "fp4":
+        yield "--fp4-format e2m1 --fp4-recipe nvfp4"
+    if precision.first_layers_bf16 or precision.last_layers_bf16:
+        yield "--first-last-layers-bf16"
+        yield f"--num-layers-at-start-in-bf16 {precision.first_layers_bf16}"
+        yield f"--num-layers-at-end-in-bf16 {precision.last_layers_bf16}"
+    if compute == "fp8":
         yield "--fp8-format hybrid"
         yield _word("fp8_recipe", precision.fp8_recipe)
         yield _flag("fp8-param-gather", precision.fp8_parameters)

@@ -52,8 +52,9 @@ def _unmodelled_userbuffers(draft: MegatronDraft) -> str:
         return "no effect with --transformer-impl local"
     if "latent_attention" in model or "mtp_num_layers" in model:
         return "pipelines some products with their collectives: faster"
-    if precision.get("fp8_recipe", "delayed") not in ("delayed", "tensorwise"):
-        return "pipelines fp8 products of this recipe with their collectives: faster"
+    is_fp4 = precision["compute"] == "fp4"
+    if is_fp4 or precision.get("fp8_recipe", "delayed") not in ("delayed", "tensorwise"):
+        return "pipelines products of this recipe with their collectives: faster"
     return ""
 
 

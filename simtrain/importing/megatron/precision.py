@@ -9,9 +9,12 @@ from simtrain.importing.megatron.draft import MegatronDraft
 def set_precision(draft: MegatronDraft) -> None:
     """Set the dtypes of products, gradients, weights and optimizer states."""
     bf16, fp16, fp8 = draft.flag("bf16"), draft.flag("fp16"), draft.given("fp8")
-    if fp8:
+    fp4 = draft.given("fp4")
+    if fp8 and not fp4:
         draft.set("precision.compute", "fp8", "fp8")
         draft.fill("fp8_recipe")
+    elif fp4:
+        draft.set("precision.compute", draft.choice("fp4_recipe"), "fp4", "fp4_recipe")
     elif bf16 or fp16:
         name = "bf16" if bf16 else "fp16"
         draft.set("precision.compute", name, name)
@@ -19,6 +22,9 @@ def set_precision(draft: MegatronDraft) -> None:
         draft.set_because("precision.compute", "fp32", "neither --bf16 nor --fp16")
         comment = "fused kernels support only 16-bit numbers"
         draft.set_because("attention_backend", "unfused", comment)
+    if (fp8 or fp4) and draft.flag("first_last_layers_bf16"):
+        for name in ("num_layers_at_start_in_bf16", "num_layers_at_end_in_bf16"):
+            draft.set(MAPPED[name].field, draft.value(name), name, "first_last_layers_bf16")
     names = ("accumulate_allreduce_grads_in_fp32", "grad_reduce_in_bf16")
     gradients = "fp16" if fp16 and not draft.flag(names[0]) else "fp32"
     if bf16 and draft.flag(names[1]):

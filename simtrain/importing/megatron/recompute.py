@@ -45,11 +45,12 @@ def _set_modules(draft: MegatronDraft) -> None:
         modules.add("moe")
     ignored = modules & _ignored(draft)
     recipe = draft.known("fp8_recipe")
-    if draft.given("fp8") and recipe and recipe.value != "delayed":
+    casts_again = draft.given("fp8") and recipe and recipe.value != "delayed"
+    if casts_again or draft.given("fp4"):
         unmodelled = (modules - ignored) & {"layernorm", "moe_act"}
         for module in sorted(unmodelled):
-            text = "less memory, but inputs are cast to fp8 twice"
-            draft.note(f"--recompute-modules {module} with fp8", text)
+            text = "less memory, but inputs are cast twice"
+            draft.note(f"--recompute-modules {module} with fp8 or fp4", text)
         ignored |= unmodelled
     recomputed = [module for module in MODULES if module in modules - ignored]
     names = ("recompute_modules", "moe_layer_recompute")

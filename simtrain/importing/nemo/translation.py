@@ -197,8 +197,11 @@ class Translation:
                 self.add("fp8", field, section, fp8[0])
                 self.add("fp8_recipe", field, section, fp8[1])
                 self.add("fp8_param_gather", field, section, "gather" in fp8)
-            if "ends" in fp8:
+            for ends in (word for word in fp8 if word.startswith("ends=")):
+                first, last = ends.removeprefix("ends=").split(",")
                 self.add("first_last_layers_bf16", field, section, True)
+                self.add("num_layers_at_start_in_bf16", field, section, first)
+                self.add("num_layers_at_end_in_bf16", field, section, last)
         self.copy(section)
         self.drop(f"{section}.precision", section)
         return "fp16" if self._is_on("fp16") else "bf16" if self._is_on("bf16") else "fp32"

@@ -120,15 +120,17 @@ MIXED_PRECISION = {
     "fp16_with_fp8_delayed_scaling_mixed": "fp16 hybrid delayed gather",
     "bf16_with_mxfp8_mixed": "bf16 e4m3 mxfp8 gather",
     "fp16_with_mxfp8_mixed": "fp16 e4m3 mxfp8 gather",
-    "bf16_with_fp8_current_scaling_mixed": "bf16 hybrid tensorwise gather ends",
-    "fp16_with_fp8_current_scaling_mixed": "fp16 hybrid tensorwise gather ends",
-    "nanov2_bf16_with_fp8_current_scaling_mixed": "bf16 hybrid blockwise gather ends",
+    "bf16_with_fp8_current_scaling_mixed": "bf16 hybrid tensorwise gather ends=1,1",
+    "fp16_with_fp8_current_scaling_mixed": "fp16 hybrid tensorwise gather ends=1,1",
+    "nanov2_bf16_with_fp8_current_scaling_mixed": "bf16 hybrid blockwise gather ends=2,2",
     "bf16_with_fp8_subchannel_scaling_mixed": "bf16 hybrid blockwise",
     "fp16_with_fp8_subchannel_scaling_mixed": "fp16 hybrid blockwise",
+    "nemotron_h_bf16_with_fp8_current_scaling_mixed": "bf16 hybrid tensorwise gather ends=2,2",
     "bf16_with_nvfp4_mixed": "bf16 nvfp4",
+    "nemotron_3_super_bf16_with_nvfp4_mixed": "bf16 nvfp4 ends=1,14",
 }
 """What each named precision sets (mixed_precision.py): a type, an fp8 format and recipe, whether
-parameters are gathered in fp8, and whether the first and last layers stay in 16 bits."""
+parameters are gathered in fp8, and how many of the first and last layers stay in 16 bits."""
 
 CONSTANTS = {"DEFAULT_NULL_TOKENIZER_VOCAB_SIZE": 32000}
 """Constants of Megatron-Bridge that its recipes use (recipes/utils/tokenizer_utils.py)."""

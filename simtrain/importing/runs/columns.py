@@ -94,12 +94,10 @@ def _choice(field: str, values: Mapping[str, Any]) -> Callable[[str], Fields]:
 
 
 def _data_type(text: str) -> Fields:
-    recipes = {"mxfp8": "mxfp8"}
-    if text.lower() in recipes:
-        return {"precision.compute": "fp8", "precision.fp8_recipe": recipes[text.lower()]}
-    return _choice("precision.compute", {name: name for name in ("bf16", "fp16", "fp32", "fp8")})(
-        text
-    )
+    if text.lower() == "mxfp8":
+        return {"precision.compute": "fp8", "precision.fp8_recipe": "mxfp8"}
+    names = "bf16", "fp16", "fp32", "fp8", "fp4"
+    return _choice("precision.compute", {name: name for name in names} | {"nvfp4": "fp4"})(text)
 
 
 _ZERO = re.compile(r"(?P<stage>[0-3]|none)(?: over all DP ranks| within groups of (?P<group>\d+))?")

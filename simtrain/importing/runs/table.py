@@ -397,7 +397,7 @@ def _add_layout(fields: Fields, assumed: list[str]) -> None:
     chunks = fields.get("parallelism.pipeline", 1) * fields.get("parallelism.interleave", 1)
     layers = fields.get("model.num_layers", 0)
     share, rest = divmod(layers + 2, chunks)
-    if chunks < 2 or layers % chunks == 0 or rest or share < 2:
+    if chunks < 2 or layers % chunks == 0 or rest:
         return
     sizes = [share - 1, *[share] * (chunks - 2), share - 1]
     fields["parallelism.layout"] = "|".join(

@@ -32,7 +32,7 @@ Buffers = dict[str, int]
 RECOMPUTED, WORKING = "recomputed tensors", "working tensors"
 GLOBAL, FP32_GRADIENTS = "global memory buffer", "gradients in fp32"
 OPTIMIZER_ARRAY = "array of the optimizer's kernels"
-FP8_WEIGHTS = "fp8 copies of weights"
+FP8_WEIGHTS, FP4_WEIGHTS = "fp8 copies of weights", "fp4 copies of weights"
 USERBUFFERS = "userbuffers"
 WORKSPACES = "workspaces of products"
 GATHERED_PARAMETERS, GRADIENT_BUCKET = "gathered parameters", "gradient bucket"
@@ -54,9 +54,10 @@ def buffers_of(
     copied = options.shard_gradient_bytes != FP32_BYTES and not options.narrow_states
     fp32_bytes = options.held(parameters.total, parameters.experts, from_stage=1) * FP32_BYTES
     is_on_host = options.offloads
+    cast_weights = FP4_WEIGHTS if plan.scenario.precision.compute == "fp4" else FP8_WEIGHTS
     always = {
         USERBUFFERS: registered_bytes(plan.microbatch) if plan.options.overlap.userbuffers else 0,
-        FP8_WEIGHTS: options.fp8_copies_bytes(parameters.in_fp8),
+        cast_weights: options.fp8_copies_bytes(parameters.in_fp8),
     }
     running = {
         GLOBAL: global_bytes,

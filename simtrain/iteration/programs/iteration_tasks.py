@@ -45,7 +45,7 @@ _STEP_LABELS = {
     "norm_reduction": ("gradient norm all-reduce", "norm"),
     "update": ("Adam", "optimizer"),
     "parameter_gather": ("parameter all-gather", "parameter gather"),
-    "weight_cast": ("weights to fp8", "optimizer"),
+    "weight_cast": ("weight casts", "optimizer"),
 }
 
 

@@ -198,10 +198,10 @@ class Result(PlainData):
         """Model FLOPs utilization relative to the peak of bf16 and of the linear layers' type.
 
         `mfu` is always relative to the bf16 peak, like the TFLOP/s per GPU that Megatron-LM prints.
-        So runs in fp8 and in bf16 compare by speed.
+        So runs in fp4, fp8 and bf16 compare by speed.
         """
         precision, whole_s = self.scenario.precision, self.scenario.num_gpus * self.iteration_time_s
-        name = "fp8" if precision.compute == "fp8" else precision.product_type
+        name = precision.compute if precision.casts else precision.product_type
         types = {"bf16": "bf16", name: precision.linear_product_type}
         return {
             name: self.model_flops / ((self.profile.peak_flops(type_) or math.inf) * whole_s)

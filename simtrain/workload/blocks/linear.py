@@ -179,7 +179,7 @@ class _ColumnParallel:
         reduce = order.launch(in_buffer(self._input_gradient_sum(), buffered_bytes))
         if ops.fp8 and ops.fp8.transposes and batch.sequence_parallel:
             elements, phase = ops.rows * ops.inputs, Phase.WEIGHT_GRADIENT
-            order.compute(transpose(f"{ops.name} input", elements, phase))
+            order.compute(transpose(ops.fp8, f"{ops.name} input", elements, phase))
         for op in ops.weight_gradient():
             order.compute(in_buffer(op, buffered_bytes))
         if self.adds_bias:
@@ -262,7 +262,7 @@ class _RowParallel:
         copies = cast_copies(fp8, gathered=True) if fp8 else 1
         name, num_bytes = f"{self.label} ḡ", copies * ops.operand_bytes(elements)
         pipelines = gathered and order.overlap.userbuffers
-        transposes = gathered and fp8 and fp8.transposes
+        transposed = fp8 if gathered and fp8 and fp8.transposes else None
         # Bytes of the gathered gradient without this rank's rows.
         buffered_bytes = num_bytes * (num_ranks - 1) // num_ranks
         if pipelines:
@@ -270,11 +270,11 @@ class _RowParallel:
             multiply_gathered(order, name, num_bytes // num_ranks, batch.tensor, chunk)
         elif gathered:
             order.block(collective(name, CollectiveKind.ALL_GATHER, num_bytes, batch.tensor, phase))
-        if transposes:
-            order.compute(transpose(f"{ops.name} gradient", elements, phase))
+        if transposed:
+            order.compute(transpose(transposed, f"{ops.name} gradient", elements, phase))
         if not pipelines:
             order.compute(ops.input_gradient())
-        in_buffers = pipelines and not transposes
+        in_buffers = pipelines and not transposed
         for op in ops.weight_gradient():
             order.compute(in_buffer(op, buffered_bytes) if in_buffers else op)
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from simtrain.workload.fp8 import (
-    FP8_BYTES,
     Fp8Recipe,
     casts,
     casts_again,
@@ -62,7 +61,9 @@ class LinearOps:
 
     def operand_bytes(self, elements: int) -> int:
         """Bytes of an operand of the products."""
-        return self.fp8.copy_bytes(elements) if self.fp8 else elements * self._operand_bytes
+        if self.fp8:
+            return self.fp8.copy_bytes(elements)
+        return elements * self.microbatch.element_bytes
 
     def casts(
         self, operand: Tensor, phase: Phase = Phase.FORWARD, *, gathered: bool = False
@@ -110,7 +111,8 @@ class LinearOps:
         adds = batch.adds_gradients and not self._fuses_sum
         once, buffer = self.weights * batch.element_bytes, self.weights * batch.gradient_bytes
         waiting = once if adds else 0
-        held_bytes = self.rows * self.outputs * self._operand_bytes + self.input_bytes + waiting
+        gradient_bytes = int(self.rows * self.outputs * self._operand_bytes)
+        held_bytes = gradient_bytes + self.input_bytes + waiting
         work = self._weight_work()
         yield Op(name, work, phase, reads=self.saved, holds_bytes=held_bytes, counts_saved=False)
         if adds:
@@ -146,9 +148,9 @@ class LinearOps:
         return batch.gradient_bytes if self._fuses_sum else batch.element_bytes
 
     @property
-    def _operand_bytes(self) -> int:
+    def _operand_bytes(self) -> float:
         """Bytes of an element of an operand."""
-        return FP8_BYTES if self.fp8 else self.microbatch.element_bytes
+        return 1 / self.fp8.per_byte if self.fp8 else self.microbatch.element_bytes
 
     @property
     def _dtype(self) -> ProductType:
@@ -172,6 +174,6 @@ def operands(
     fp8 = recipe_or_none(tape.microbatch) if in_fp8 else None
     saved: tuple[Tensor, ...] = (x,)
     if fp8 and not fp8.saves_bf16:
-        label = f"{name} input in fp8"
+        label = f"{name} input in {fp8.format}"
         saved = tape.fp8_copies.get(x) or fp8_tensors(tape, label, x.rows, x.width)
     return saved, fp8, x in tape.fp8_copies

@@ -41,7 +41,8 @@ def norm(
     if kind == "rms_norm" and not tape.microbatch.kernels.fused_rms_norm:
         forward, backward = rms_norm_kernels(tape, x, name)
     elif feeds_products and tape.microbatch.fp8_recipe:
-        tape.fp8_copies[y] = fp8_tensors(tape, f"{name} output in fp8", x.rows, x.width)
+        label = f"{name} output in {recipe_of(tape.microbatch).format}"
+        tape.fp8_copies[y] = fp8_tensors(tape, label, x.rows, x.width)
         forward = _casting_norm(tape.microbatch, x, name, family)
     tape.record(name, (x,), (y,), forward, backward, parameters=(weight,))
     return y
@@ -55,7 +56,7 @@ def _casting_norm(batch: Microbatch, x: Tensor, name: str, family: KernelFamily)
     if not recipe.norm_casts:
         return op, *casts(batch, output, x.elements, gathered=gathered, knows_largest=True)
     if recipe.transposes and not gathered:
-        return op, transpose(output, x.elements, Phase.FORWARD)
+        return op, transpose(recipe, output, x.elements, Phase.FORWARD)
     return (op,)
 
 

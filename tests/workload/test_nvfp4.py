@@ -1,0 +1,254 @@
+"""Training in NVFP4, and layers in bf16 in a model in fp8 or fp4, counted by hand.
+
+A copy of n numbers has n / 2 bytes, and n / 16 bytes of scales.
+"""
+
+from typing import Any
+
+import pytest
+
+from simtrain.errors import InputError
+from simtrain.scenario import Scenario
+from simtrain.studies.simulation import simulate, simulate_memory
+from simtrain.workload.chunk import Chunk
+from simtrain.workload.gpt import gpt_blocks
+from simtrain.workload.ops import total_flops
+from tests.helpers.expert_models import layer
+from tests.helpers.toys import layer_ops, ops_of, pass_with, plan_of, saved_bytes
+from tests.workload.test_fp8_experts import experts_in, kernels, products
+from tests.workload.test_precision import (
+    CONTEXT,
+    FFN,
+    HEADS,
+    QKV,
+    TOKENS,
+    VOCAB,
+    WEIGHTS,
+    H,
+    T,
+    fp8,
+    modern,
+    moved,
+    named,
+    sent,
+    step_of,
+)
+
+FP4 = {"compute": "fp4"}
+OWN, WHOLE = TOKENS // T * H, TOKENS * H
+
+
+def fp4(tensor: int = T, precision: dict[str, Any] | None = None, **sections: Any) -> Scenario:
+    """Return two layers in fp4."""
+    return modern(FP4 | (precision or {}), tensor, **({"cluster": "gb200"} | sections))
+
+
+def copy(elements: int) -> int:
+    """Return the bytes of numbers and of their scales."""
+    return elements // 2 + elements // 16
+
+
+# ------------------------------------------------------------------------------------- products
+
+
+def test_fp4_changes_no_flops_and_the_type_of_three_products_a_layer() -> None:
+    bf16, ours = layer_ops(modern({}, cluster="gb200")), layer_ops(fp4())
+    for before, after in zip(bf16, ours, strict=True):
+        assert total_flops(after) == total_flops(before) > 0
+    forward, backward = map(named, ours)
+    for op in (forward["down"], backward["down input gradient"], backward["down weight gradient"]):
+        assert (op.work.dtype, op.work.element_bytes) == ("nvfp4", 0.5)  # type: ignore[union-attr]
+    inputs, outputs = FFN // T, H
+    result = 2 * TOKENS * outputs
+    read = (TOKENS * inputs + inputs * outputs) // 2
+    assert forward["down"].work.moved_bytes == read + result  # type: ignore[union-attr]
+
+
+# --------------------------------------------------------------------------- casts and gathers
+
+
+def test_casts_find_two_largest_values_first_and_write_both_copies() -> None:
+    """No norm finds them, because columns are transformed before. Ranks that gather a tensor agree
+    on both, two fp32 numbers.
+    """
+    forward, backward = layer_ops(fp4())
+    there, back = moved(forward), moved(backward)
+    for norm in ("attention RMS norm", "MLP RMS norm"):
+        assert there[norm] == (2 * OWN, 2 * OWN)
+        assert there[f"{norm} output largest"] == (2 * OWN, 0)
+        assert there[f"{norm} output to fp4"] == (2 * OWN, 2 * copy(OWN))
+    for name, width in (("projection", CONTEXT), ("down", FFN)):
+        elements = TOKENS * width // T
+        assert there[f"{name} input largest"] == (2 * elements, 0)
+        assert there[f"{name} input to fp4"] == (2 * elements, 2 * copy(elements))
+        assert back[f"{name} gradient to fp4"] == (2 * OWN, 2 * copy(OWN))
+    for name, width in (("QKV", QKV), ("gate and up", 2 * FFN)):
+        elements = TOKENS * width // T
+        assert back[f"{name} gradient to fp4"] == (2 * elements, 2 * copy(elements))
+    agreed = {name for (name, kind), size in sent(forward + backward).items() if size == 8}
+    assert agreed == {
+        *("attention RMS norm output largest", "MLP RMS norm output largest"),
+        *("projection gradient largest", "down gradient largest"),
+    }
+
+
+def test_ranks_gather_fp4_and_rearrange_gathered_columns() -> None:
+    """Rows for forward products, columns for weight gradients, both of a row-parallel gradient."""
+    forward, backward = layer_ops(fp4())
+    assert sent(forward)["MLP g", "all_gather"] == copy(WHOLE)
+    assert sent(forward)["MLP ḡ", "reduce_scatter"] == 2 * WHOLE
+    assert sent(backward)["MLP g redone", "all_gather"] == copy(WHOLE)
+    assert sent(backward)["MLP ḡ", "all_gather"] == 2 * copy(WHOLE)
+    back = moved(backward)
+    transposes = {name: size for name, size in back.items() if name.endswith("transpose")}
+    assert transposes == dict.fromkeys(
+        (f"{name} {tensor} transpose" for name, tensor in GATHERED), (copy(WHOLE), copy(WHOLE))
+    )
+    assert not any("transpose" in name for name in moved(forward))
+
+
+GATHERED = (
+    *(("QKV", "input"), ("gate and up", "input")),
+    *(("projection", "gradient"), ("down", "gradient")),
+)
+
+
+def test_a_single_rank_gathers_and_rearranges_nothing() -> None:
+    forward, backward = layer_ops(fp4(tensor=1))
+    assert sent(forward + backward) == {}
+    assert not any("transpose" in op.name for op in forward + backward)
+
+
+# -------------------------------------------------------------------------------------- memory
+
+
+def test_a_layer_saves_columns_of_inputs_in_four_bits() -> None:
+    in_fp4 = 2 * TOKENS * H + TOKENS * CONTEXT + TOKENS * FFN
+    in_bf16 = (
+        *(2 * TOKENS * H, TOKENS * QKV, TOKENS * CONTEXT, TOKENS * 2 * FFN),
+        2 * TOKENS * HEADS,  # log-sum-exp in fp32
+    )
+    assert saved_bytes(layer_ops(fp4())[0]) == (copy(in_fp4) + 2 * sum(in_bf16)) / T
+
+
+def test_weights_stay_in_bf16_beside_both_fp4_copies() -> None:
+    """ZeRO gathers bf16. Then a pass finds the largest value, and a kernel writes both copies."""
+    scenario = fp4(
+        parallelism={"data": 2}, batch={"micro": 1, "global": 2}, memory={"zero_stage": 1}
+    )
+    stage, weights = simulate_memory(scenario).stages[0], 2 * WEIGHTS // T
+    total = 2 * VOCAB * H // T + weights + 5 * H
+    assert stage.states.parameters_bytes == 2 * total
+    assert stage.buffers_bytes["fp4 copies of weights"] == 2 * copy(weights)
+    step = step_of(scenario)
+    assert sent(step["parameter_gather"]) == {("parameter all-gather", "all_gather"): 2 * total}
+    assert moved(step["weight_cast"]) == {
+        "weights largest": (2 * weights, 0),
+        "weights to fp4": (2 * weights, 2 * copy(weights)),
+    }
+
+
+# ------------------------------------------------------------------------------------- experts
+
+
+def test_rows_of_each_expert_are_padded_to_a_multiple_of_64() -> None:
+    """Two experts have 31.5 padded rows on average; their products read four bits."""
+    scenario = experts_in(FP4, cluster="gb200")
+    work = products(scenario, "F")["experts up"]
+    assert (work.dtype, work.element_bytes) == ("nvfp4", 0.5)
+    assert work.rows == products(experts_in({}), "F")["experts up"].rows + 63  # type: ignore[union-attr]
+    casts = kernels(layer(scenario))
+    elements = work.rows * work.inputs  # type: ignore[union-attr]
+    assert casts["experts up input to fp4"] == (2 * elements, 2 * copy(elements))
+
+
+# ------------------------------------------------------------------------------ layers in bf16
+
+ENDS = {"first_layers_bf16": 1, "last_layers_bf16": 2}
+
+
+@pytest.mark.parametrize("precision", [FP4, fp8("tensorwise")])
+def test_layers_at_both_ends_are_those_of_a_model_in_bf16(precision: dict[str, Any]) -> None:
+    def layers(precision: dict[str, Any]) -> list[Any]:
+        scenario = modern(precision, cluster="gb200").replace({"model.num_layers": 8})
+        runs = gpt_blocks(scenario).runs[1:-1]
+        chunks = [(layer, scenario) for layer, times in runs for _ in range(times)]
+        return [
+            [ops_of(pass_with(scenario, Chunk(((layer, 1),)), kind)) for kind in ("F", "B")]
+            for layer, scenario in chunks
+        ]
+
+    mixed, narrow, wide = layers(precision | ENDS), layers(precision), layers({})
+
+    def names(ops: Any) -> list[tuple[Any, Any]]:
+        return [(op.name, op.work) for kind in ops for op in kind]
+
+    for number in range(8):
+        expected = wide if number < 1 or number >= 6 else narrow
+        assert names(mixed[number]) == names(expected[number])
+
+
+def test_only_weights_of_layers_in_fp4_are_copied() -> None:
+    scenario = fp4(precision=ENDS).replace({"model.num_layers": 8})
+    (stage,) = simulate_memory(scenario).stages
+    assert stage.buffers_bytes["fp4 copies of weights"] == 2 * copy(5 * WEIGHTS // T)
+    (of_stage,) = plan_of(scenario).stage_parameters
+    assert of_stage.in_fp8 == 5 * WEIGHTS // T
+
+
+def test_each_further_layer_in_bf16_costs_time() -> None:
+    sizes = {"model.hidden_size": 8192, "model.ffn_hidden_size": 28672, "model.kv_channels": 128}
+    scenario = fp4().replace(sizes | {"model.seq_length": 8192, "model.num_layers": 4})
+    times = [
+        simulate(scenario.replace({"precision.last_layers_bf16": number})).iteration_time_s
+        for number in range(5)
+    ]
+    assert times == sorted(set(times))
+
+
+def test_token_prediction_stays_in_fp4() -> None:
+    """Megatron-LM numbers only the layers of the model."""
+    scenario = fp4(1, {"last_layers_bf16": 2}).replace({"model.mtp_num_layers": 1})
+    prediction = gpt_blocks(scenario).runs[-2][0]
+    assert not prediction.layer.in_bf16  # type: ignore[attr-defined]
+
+
+# ------------------------------------------------------------------------------------- engines
+
+
+def test_both_engines_agree_on_fp4_with_layers_in_bf16() -> None:
+    scenario = fp4(
+        precision=ENDS, parallelism={"pipeline": 2, "data": 2}, batch={"micro": 1, "global": 8}
+    ).replace({"model.num_layers": 8, "memory.zero_stage": 1})
+    times = {simulate(scenario, engine=engine).iteration_time_s for engine in ("simpy", "compiled")}
+    assert len(times) == 1
+
+
+# --------------------------------------------------------------------------------------- rules
+
+
+@pytest.mark.parametrize(
+    ("precision", "changes", "code", "fix"),
+    [
+        ({"last_layers_bf16": 1}, {}, "E487", "precision.last_layers_bf16: 0"),
+        (fp8(first_layers_bf16=1), {}, "E499", "precision.fp8_recipe: tensorwise"),
+        (fp8("tensorwise", last_layers_bf16=3), {}, "E498", "precision.last_layers_bf16: 2"),
+        (FP4, {"software": "torchtitan_compiled"}, "E394", "software.stack: megatron_core"),
+        (FP4, {"cluster": "h100_sxm"}, "E391", "precision.compute: fp8"),
+        (FP4 | {"fp8_recipe": "mxfp8"}, {}, "E393", "precision.fp8_recipe: delayed"),
+        (FP4, {"model.ffn_hidden_size": 1040}, "E390", "model.ffn_hidden_size: 1024 or 1088"),
+        (
+            FP4,
+            {"overlap.userbuffers": True, "overlap.tensor_parallel": True},
+            "E373",
+            "overlap.userbuffers: false",
+        ),
+    ],
+)
+def test_what_fp4_and_layers_in_bf16_refuse(
+    precision: dict[str, Any], changes: dict[str, Any], code: str, fix: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        simulate(modern({}, cluster="gb200").replace(changes | {"precision": precision}))
+    (problem,) = (one for one in caught.value.problems if one.code == code)
+    assert fix in (problem.fix or "")
