@@ -132,7 +132,7 @@ def test_entries_that_are_not_fitted_name_their_source(name: str) -> None:
         *(f"intra_node.{kind}" for kind in COLLECTIVES),
         *(
             f"gemm.by_dtype.{dtype}.{number}"
-            for dtype in ("fp8", "fp8_block")
+            for dtype in ("fp8", "fp8_block", *(["nvfp4"] if name not in HOPPERS else []))
             for number in (
                 "mainloop_flops",
                 "sustained_flops",

@@ -175,9 +175,9 @@ WRONG_VALUES = [
     bad("unknown schedule", adding("schedule: chimera\n"), ":9:11: E205", "1f1b, gpipe"),
     bad(
         "unknown dtype",
-        adding("precision: {compute: fp4}\n"),
+        adding("precision: {compute: int8}\n"),
         ":9:22: E205",
-        "one of bf16, fp16, fp32, fp8",
+        "one of bf16, fp16, fp32, fp8, fp4",
     ),
     bad("hardware is text", adding("hardware: h100\n"), ":9:11: E203", "must be a section"),
     bad(

@@ -80,6 +80,8 @@ def test_a_minimal_scenario_is_ten_lines_and_gets_the_documented_defaults() -> N
         "compute": "bf16",
         "tf32": False,
         "fp8_recipe": "delayed",
+        "first_layers_bf16": 0,
+        "last_layers_bf16": 0,
         "fp8_parameters": False,
         "gradients": "fp32",
         "exp_avg": "fp32",
