@@ -49,7 +49,13 @@ def print_schedule(
     loaded = load_scenario(scenario, overrides or ())
     split = loaded.parallelism
     sizes = split.pipeline, split.interleave, loaded.num_microbatches
-    order = schedule_of(loaded.order, *sizes, loaded.group_size, merges=loaded.merges_passes)
+    order = schedule_of(
+        loaded.order,
+        *sizes,
+        loaded.group_size,
+        merges=loaded.merges_passes,
+        num_slices=split.sequence_slices,
+    )
     if as_csv:
         emit_data(order.to_csv())
     else:

@@ -38,15 +38,25 @@ from simtrain.workload.passes import Pass, PassOptions
 from simtrain.workload.recompute import SAVE_ALL
 from simtrain.workload.saved_ops import check_saved_ops
 from simtrain.workload.shard_groups import sharding_of
+from simtrain.workload.slice_lengths import slice_lengths
 from simtrain.workload.step_options import StepOptions
-from simtrain.workload.tape import Block, Context, ExpertGroups, Microbatch, record
+from simtrain.workload.tape import (
+    Block,
+    Context,
+    ExpertGroups,
+    Microbatch,
+    SequenceSlice,
+    record,
+)
 from simtrain.workload.work import CollectiveKind
 
 Flags = NDArray[np.bool_]
 _OF_ANY_ORDER = "options", "model_chunks", "stage_parameters", "step_options", "steps", "contents"
 """Properties of a plan that the order of the passes does not decide."""
-PassKey: TypeAlias = tuple[int, Kind, bool]
-"""A pass: the number of its chunk among the different ones, its kind, and whether it saves all."""
+PassKey: TypeAlias = tuple[int, Kind, bool, int]
+"""A pass: the number of its chunk among the different ones, its kind, whether it saves all, and the
+slice of the sequences.
+"""
 
 
 @dataclass(frozen=True)
@@ -126,6 +136,20 @@ class Plan:
         return self.options.microbatch
 
     @cached_property
+    def slices(self) -> tuple[Microbatch, ...]:
+        """[slices], the hidden states of each slice of a microbatch, or of all of it."""
+        split = self.scenario.parallelism
+        if split.sequence_slices == 1:
+            return (self.microbatch,)
+        lengths = slice_lengths(self.scenario, self.model, self.microbatch)
+        parts = (SequenceSlice(lengths, number) for number in range(len(lengths)))
+        return tuple(shared(self.microbatch.slice(part)) for part in parts)
+
+    @cached_property
+    def _slice_options(self) -> tuple[PassOptions, ...]:
+        return tuple(shared(replace(self.options, microbatch=batch)) for batch in self.slices)
+
+    @cached_property
     def model_chunks(self) -> ModelChunks:
         """The chunks of the model."""
         get_batch = GetBatch(causal_mask=self.scenario.attention_backend == "unfused")
@@ -184,6 +208,7 @@ class Plan:
             num_saving_all,
             scenario.merges_passes,
             scenario.group_size,
+            split.sequence_slices,
         )
 
     @property
@@ -221,20 +246,21 @@ class Plan:
         return self.scenario.chunk_contents
 
     @property
-    def sent_bytes(self) -> float:
-        """Bytes that a rank sends of a hidden state: all, or 1/t if its ranks divide it."""
-        split, batch = self.scenario.parallelism, self.microbatch
+    def sent_bytes(self) -> tuple[float, ...]:
+        """[slices], bytes that a rank sends of a hidden state: all, or 1/t if divided."""
+        split = self.scenario.parallelism
         divided = split.sequence_parallel or split.scatter_gather
-        return batch.activation_bytes / (batch.tensor.num_ranks if divided else 1)
+        ranks = self.microbatch.tensor.num_ranks if divided else 1
+        return tuple(batch.activation_bytes / ranks for batch in self.slices)
 
     @cached_property
-    def receive_gather(self) -> Op | None:
-        """The all-gather of a scattered hidden state (scatter_gather), or None."""
-        batch = self.microbatch
-        if not self.scenario.parallelism.scatter_gather or batch.tensor.num_ranks == 1:
-            return None
-        gather = CollectiveKind.ALL_GATHER, batch.activation_bytes, batch.tensor
-        return collective("gather on receive", *gather)
+    def receive_gathers(self) -> tuple[Op, ...]:
+        """[slices], all-gathers of a scattered hidden state (scatter_gather); empty without."""
+        if not self.scenario.parallelism.scatter_gather or self.microbatch.tensor.num_ranks == 1:
+            return ()
+        sizes = ((batch.activation_bytes, batch.tensor) for batch in self.slices)
+        gather = "gather on receive", CollectiveKind.ALL_GATHER
+        return tuple(collective(*gather, *of_slice) for of_slice in sizes)
 
     def bucket_ops(
         self, chunk: int, bucket: int, of_stage: Parameters | None, *, gathers: bool = False
@@ -245,15 +271,16 @@ class Plan:
     def pass_of(self, action: Action) -> Pass:
         """Return the pass that an action runs."""
         chunk = self.model_chunks.different[self.model_chunks.numbers[action.virtual_stage]]
-        return self.chunk_pass(chunk, action.kind, self.saves_all(action))
+        part = action.microbatch % self.order.num_slices
+        return self.chunk_pass(chunk, action.kind, self.saves_all(action), part)
 
     def saves_all(self, action: Action) -> bool:
         """Return whether the action's microbatch saves everything on its chunk."""
         return (action.virtual_stage, action.microbatch) in self.saving_all
 
-    def chunk_pass(self, chunk: Chunk, kind: Kind, saves_all: bool) -> Pass:
-        """Return a pass of a chunk, with the scenario's recompute or none."""
-        return _pass(chunk, kind, self.policy(saves_all), self.options)
+    def chunk_pass(self, chunk: Chunk, kind: Kind, saves_all: bool, part: int = 0) -> Pass:
+        """Return a pass of a chunk and a slice, with the scenario's recompute or none."""
+        return _pass(chunk, kind, self.policy(saves_all), self._slice_options[part])
 
     def layers_pass(self, num_layers: int, kind: Kind) -> Pass:
         """Return a pass of `num_layers` copies of the first layer, without embedding and head."""
@@ -270,12 +297,12 @@ class Plan:
 
     @cached_property
     def passes(self) -> dict[PassKey, Pass]:
-        """The different passes by chunk number, kind, and whether they save everything."""
+        """The different passes by chunk number, kind, whether they save everything, and slice."""
         return {
-            (number, kind, saves_all): self.chunk_pass(
-                self.model_chunks.different[number], kind, saves_all
+            (number, kind, saves_all, part): self.chunk_pass(
+                self.model_chunks.different[number], kind, saves_all, part
             )
-            for number, kind, saves_all in self.num_passes
+            for number, kind, saves_all, part in self.num_passes
         }
 
     @cached_property
@@ -289,8 +316,9 @@ class Plan:
         pairs = np.unique([column[first + i] for i in (0, 1) for column in columns], axis=1)
         merged, delays = {}, self.scenario.overlap.delayed_weight_gradients
         for pair in pairs.T.tolist():
+            # Schedules of slices merge no passes.
             forward, backward = (
-                (chunk, KINDS[kind], bool(saves_all))
+                (chunk, KINDS[kind], bool(saves_all), 0)
                 for chunk, kind, saves_all in (pair[:3], pair[3:])
             )
             passes = self.passes[forward], self.passes[backward]
@@ -332,30 +360,35 @@ class Plan:
 
     @cached_property
     def num_passes(self) -> Counter[PassKey]:
-        """Number of passes by chunk number, kind, and whether they save everything."""
+        """Number of passes by chunk number, kind, whether they save everything, and slice."""
         numbers, kinds = self.model_chunks.numbers, self.order.kinds
         if len(kinds) > 2:
             return self._counted_passes()
-        keeping = Counter(numbers[virtual_stage] for virtual_stage, _ in self.saving_all)
+        slices = range(self.order.num_slices)
+        keeping = Counter(
+            (numbers[virtual_stage], unit % len(slices)) for virtual_stage, unit in self.saving_all
+        )
         passes: Counter[PassKey] = Counter()
         for number, chunks in Counter(numbers).items():
-            for kind in kinds:
-                passes[number, kind, True] = keeping[number]
-            for kind in kinds:
-                passes[number, kind, False] = (
-                    chunks * self.scenario.num_microbatches - keeping[number]
-                )
+            for part in slices:
+                for kind in kinds:
+                    passes[number, kind, True, part] = keeping[number, part]
+                for kind in kinds:
+                    passes[number, kind, False, part] = (
+                        chunks * self.scenario.num_microbatches - keeping[number, part]
+                    )
         return +passes
 
     def _counted_passes(self) -> Counter[PassKey]:
         """Count the passes of a schedule in which only some backward passes are split."""
         schedule, numbers = self.schedule, np.array(self.model_chunks.numbers)
         columns = numbers[schedule.virtual_stage], schedule.kind, self.order.saves_all
-        combinations, counts = np.unique(np.stack(columns), axis=1, return_counts=True)
+        stacked = np.stack([*columns, schedule.slice_number])
+        combinations, counts = np.unique(stacked, axis=1, return_counts=True)
         return Counter(
             {
-                (number, KINDS[kind], bool(saves_all)): count
-                for (number, kind, saves_all), count in zip(
+                (number, KINDS[kind], bool(saves_all), part): count
+                for (number, kind, saves_all, part), count in zip(
                     combinations.T.tolist(), counts.tolist(), strict=True
                 )
             }

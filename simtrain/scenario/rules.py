@@ -26,6 +26,7 @@ from simtrain.scenario.precision_rules import PRECISION_RULES
 from simtrain.scenario.recompute_rules import RECOMPUTE_RULES
 from simtrain.scenario.schedule_rules import SCHEDULE_RULES
 from simtrain.scenario.schema import Scenario
+from simtrain.scenario.slice_rules import SLICE_RULES
 from simtrain.scenario.software_rules import SOFTWARE_RULES
 from simtrain.scenario.stage_rules import STAGE_RULES, are, numbers_of_stages
 from simtrain.scenario.userbuffer_rules import USERBUFFER_RULES
@@ -52,6 +53,7 @@ _RULES: list[Rule] = [
     *RECOMPUTE_RULES,
     *SCHEDULE_RULES,
     *MERGED_PASS_RULES,
+    *SLICE_RULES,
     *SOFTWARE_RULES,
 ]
 _rule = registering(_RULES)
@@ -346,6 +348,7 @@ def _most_outstanding(scenario: Scenario) -> int:
 )
 def _passes_can_be_laid_out(scenario: Scenario) -> Violation | None:
     chunks = scenario.parallelism.pipeline * scenario.num_chunks
+    chunks *= scenario.parallelism.sequence_slices
     microbatches, most = scenario.num_microbatches, _MOST_PASSES // chunks
     if microbatches <= most:
         return None
@@ -354,7 +357,8 @@ def _passes_can_be_laid_out(scenario: Scenario) -> Violation | None:
     batch = unit * next((number for number in near if number <= most), 1)
     return Violation(
         f"batch.global is {scenario.batch.global_}, which gives {microbatches} microbatches on "
-        f"{chunks} chunks: more than the limit of {_MOST_PASSES} forward passes",
+        f"{chunks} chunks{' and slices' * (split.sequence_slices > 1)}: more than the limit of "
+        f"{_MOST_PASSES} forward passes",
         {"batch.global": [batch], "batch.micro": []},
     )
 

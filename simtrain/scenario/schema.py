@@ -69,6 +69,8 @@ STACK_DEFAULTS = {
 
 _SCHEDULE_SUFFIX = ".csv"
 _LABELS = "name", "description"
+_FP8_TOKENS = 32
+"""A multiple of the tokens that each fp8 product needs (`precision_rules`)."""
 
 
 class Batch(Section):
@@ -346,6 +348,18 @@ class Scenario(Section):
         return self.batch.global_ // (self.batch.micro * self.parallelism.data)
 
     @property
+    def slice_unit(self) -> int:
+        """Tokens of which each slice of a sequence has a multiple.
+
+        Tensor-parallel ranks may divide what they compute, send or save of a slice, and fp8
+        products need 32 tokens on each.
+        """
+        split = self.parallelism
+        divides = split.sequence_parallel or split.scatter_gather or self.recompute.distribute
+        ranks = split.tensor if divides else 1
+        return ranks * (_FP8_TOKENS if self.precision.compute == "fp8" else 1)
+
+    @property
     def fully_shards(self) -> bool:
         """Whether PyTorch's fully_shard shards the parameters."""
         return self.memory.zero_stage == 3 and self.facts.fully_shard
@@ -385,6 +399,7 @@ class Scenario(Section):
         if schedule is not None:
             return family_of(schedule)
         family = FAMILIES[self.schedule].in_groups(self.group_size)
+        family = family.in_slices(self.parallelism.sequence_slices)
         return family.merging() if self.overlap.merged_passes else family
 
     @property

@@ -63,6 +63,8 @@ class ScheduleFamily(ABC):
     chooses_groups: ClassVar[bool] = False
     """Whether a scenario may set the size of its groups of microbatches (`in_groups`)."""
 
+    cuts_sequences: ClassVar[bool] = False
+    """Whether its passes run slices of sequences, into which a scenario cuts them (`in_slices`)."""
     can_merge: ClassVar[bool] = False
     """Whether a scenario may let it merge passes (overlap.merged_passes)."""
     merges: bool = False
@@ -121,6 +123,10 @@ class ScheduleFamily(ABC):
 
     def in_groups(self, size: int | None) -> ScheduleFamily:
         """Return the same schedules with groups of `size` microbatches; None for the default."""
+        return self
+
+    def in_slices(self, number: int) -> ScheduleFamily:
+        """Return the same schedules with sequences in slices, if their passes run slices."""
         return self
 
     def group_sizes(self, p: int, m: int, n: int) -> Iterator[int]:

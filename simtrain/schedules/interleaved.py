@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -35,7 +36,7 @@ class Interleaved(WarmupFamily):
     exchanges_shapes = True
     reduces_by_chunk = True
     gathers_by_chunk = True
-    torch_names = ("interleaved1f1b",)
+    torch_names: ClassVar[tuple[str, ...]] = ("interleaved1f1b",)
     chooses_groups = True
     can_merge = True
 

@@ -33,6 +33,7 @@ class PipelineOrder:
         chunks: [virtual stages], the number of each one's chunk among the different ones.
         num_saving_all: [stages], number of outstanding forward passes that save everything.
         merges: a named schedule that can merge passes does so.
+        num_slices: slices of each sequence, of which each pass runs one.
     """
 
     schedule_name: str | ScheduleVersion | NewOrder
@@ -43,12 +44,19 @@ class PipelineOrder:
     num_saving_all: tuple[int, ...]
     merges: bool = False
     group_size: int | None = None
+    num_slices: int = 1
 
     @property
     def schedule(self) -> Schedule:
         """The actions of each stage."""
         sizes = self.num_stages, self.num_chunks, self.num_microbatches
-        return schedule_of(self.schedule_name, *sizes, self.group_size, merges=self.merges)
+        return schedule_of(
+            self.schedule_name,
+            *sizes,
+            self.group_size,
+            merges=self.merges,
+            num_slices=self.num_slices,
+        )
 
     @property
     def merges_passes(self) -> bool:
@@ -88,10 +96,11 @@ def schedule_of(
     group_size: int | None = None,
     *,
     merges: bool = False,
+    num_slices: int = 1,
 ) -> Schedule:
     """Return the schedule of a file, a new one, or that of a name with the sizes of `build`."""
     if isinstance(order, NewOrder):
         return order.schedule
     if isinstance(order, ScheduleVersion):
         return read_schedule(order)
-    return build(order, p, m, n, group_size, merges=merges)
+    return build(order, p, m, n, group_size, merges=merges, num_slices=num_slices)

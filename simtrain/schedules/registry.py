@@ -15,6 +15,7 @@ from simtrain.schedules.interleaved import Interleaved
 from simtrain.schedules.looped_bfs import LoopedBfs
 from simtrain.schedules.one_f_one_b import OneFOneB
 from simtrain.schedules.schedule import Schedule
+from simtrain.schedules.seq1f1b import Seq1F1B, Seq1F1BInterleaved
 from simtrain.schedules.v_shaped import VHalf, VMin
 from simtrain.schedules.zb1p import Zb1p
 from simtrain.schedules.zb_h1 import ZbH1
@@ -38,6 +39,8 @@ FAMILIES: dict[str, ScheduleFamily] = {
         GisH(),
         DualPipeV(),
         DualPipe(),
+        Seq1F1B(),
+        Seq1F1BInterleaved(),
         OrderOfFile(),
     )
 }
@@ -57,14 +60,21 @@ def default_name(num_chunks: int) -> str:
 
 
 def family_of(schedule: Schedule) -> ScheduleFamily:
-    """Return the family of a schedule, with its groups and its merged passes."""
-    family = FAMILIES[schedule.name].in_groups(schedule.group_size)
+    """Return the family of a schedule, with its groups, its slices and its merged passes."""
+    family = FAMILIES[schedule.name].in_groups(schedule.group_size).in_slices(schedule.num_slices)
     return family if schedule.merges is None else family.merging()
 
 
 @functools.lru_cache(maxsize=64)
 def build(
-    name: str, p: int, m: int, n: int, group_size: int | None = None, *, merges: bool = False
+    name: str,
+    p: int,
+    m: int,
+    n: int,
+    group_size: int | None = None,
+    *,
+    merges: bool = False,
+    num_slices: int = 1,
 ) -> Schedule:
     """Build the named schedule on p stages with m chunks per stage and n microbatches.
 
@@ -73,11 +83,12 @@ def build(
         p, m, n: its sizes.
         group_size: microbatches of a group, if the schedule lets a scenario choose it.
         merges: let a schedule that can merge passes do so.
+        num_slices: slices of each sequence, if its passes run slices.
 
     Raises:
         InputError: the schedule does not have these sizes (E411 to E413, E430).
     """
-    family = NAMED[name].in_groups(group_size)
+    family = NAMED[name].in_groups(group_size).in_slices(num_slices)
     family = family.merging() if merges else family
     if problems := [*family.problems(p, m, n)]:
         raise InputError(problems)

@@ -43,6 +43,9 @@ class Schedule:
         merges: whether each action, a forward, runs merged with the next one of its rank, a
             backward of another microbatch, shape [action]; None for no action.
         group_size: microbatches of a group, if a scenario chose them (`ScheduleFamily.in_groups`).
+        num_slices: slices into which each sequence is cut. With several, a pass runs one slice, and
+            number k counts as microbatch k: slice k mod `num_slices` of microbatch k div
+            `num_slices` (`ScheduleFamily.in_slices`).
     """
 
     name: str
@@ -54,6 +57,7 @@ class Schedule:
     microbatch: Ints = field(repr=False)
     merges: Flags | None = field(default=None, repr=False)
     group_size: int | None = field(default=None, repr=False)
+    num_slices: int = field(default=1, repr=False)
 
     @classmethod
     def of(
@@ -114,6 +118,12 @@ class Schedule:
         if self.merges is not None:
             follows[1:] = self.merges[:-1]
         return follows
+
+    @property
+    def slice_number(self) -> Ints:
+        """The slice of the sequences that each action runs, shape [action]."""
+        number: Ints = self.microbatch % self.num_slices
+        return number
 
     @cached_property
     def cell(self) -> Ints:

@@ -55,13 +55,20 @@ class WarmupFamily(ScheduleFamily):
         virtual_stages, num_actions = np.array(placement.virtual_stages), len(places) * m * n
         actions = np.empty((3, p, num_actions), np.int32)
         for kind, place in places.items():
-            chunks = chunk if kind == "F" else m - 1 - chunk
+            is_forward = kind == "F"
+            chunks = chunk if is_forward else m - 1 - chunk
             actions[0, ranks, place] = virtual_stages[ranks, chunks]
             actions[1, ranks, place] = KINDS.index(kind)
-            actions[2, ranks, place] = microbatch
+            actions[2, ranks, place] = (
+                microbatch if is_forward else self.backward_numbers(microbatch)
+            )
         starts = np.arange(p + 1, dtype=np.int32) * num_actions
         virtual_stage, kind_of, microbatch_of = actions.reshape(3, -1)
         return Schedule(self.name, placement, n, starts, virtual_stage, kind_of, microbatch_of)
+
+    def backward_numbers(self, forward: Ints) -> Ints:
+        """Return the microbatches of the backward passes, given those of the forward passes."""
+        return forward
 
     def most_outstanding(self, p: int, m: int, n: int) -> int:
         """Return the warm-up forwards of the first stage, and the one of its first pair."""

@@ -9,14 +9,18 @@ from simtrain.views.view import Heading, SchedulePicture, View, remarks
 def schedule_view(schedule: Schedule) -> View:
     """The grid of a schedule, and what its letters mean."""
     chunks = f"{schedule.num_chunks} chunks per stage, " if schedule.num_chunks > 1 else ""
-    title = f"Schedule {schedule.name}, {chunks}microbatches: {schedule.num_microbatches}"
+    slices, number = schedule.num_slices, schedule.num_microbatches
+    cut = f" of {slices} slices" if slices > 1 else ""
+    title = f"Schedule {schedule.name}, {chunks}microbatches: {number // slices}{cut}"
     last = schedule.num_virtual_stages - 1
     halves = "; I and W are its halves: input and weight gradients" * schedule.splits_backwards
     merged = "; passes joined by & run merged" * (schedule.merges is not None)
-    first = schedule.placement.microbatches(last, schedule.num_microbatches)[0]
+    first = schedule.placement.microbatches(last, number)[0]
+    what = f"slice {first}" if slices > 1 else f"microbatch {first}"
+    counted = f" Slices 0 to {slices - 1} are those of the first microbatch." if slices > 1 else ""
     explained = (
-        f"{last}F{first} is the forward pass of microbatch {first} on virtual stage {last}, "
+        f"{last}F{first} is the forward pass of {what} on virtual stage {last}, "
         f"{last}B{first} its "
-        f"backward pass{halves}{merged}. Every pass takes one slot here."
+        f"backward pass{halves}{merged}.{counted} Every pass takes one slot here."
     )
     return View([Heading(title), SchedulePicture(schedule), remarks([explained])])

@@ -24,7 +24,8 @@ _INT64_BYTES = 8
 class GetBatch:
     """Loads the tokens and masks of a microbatch; has no gradients.
 
-    With `causal_mask` it builds an [s, s] mask, which fused attention does not need.
+    With `causal_mask` it builds an [s, s] mask, which fused attention does not need. If sequences
+    are cut, their first slice loads all of them; the others are views.
     """
 
     causal_mask: bool = True
@@ -32,8 +33,10 @@ class GetBatch:
 
     def forward(self, tape: Tape, x: Tensor) -> Tensor:
         """Record the kernels; return the hidden states of the previous chunk unchanged."""
-        ops = [*_get_batch(tape.microbatch, causal_mask=self.causal_mask)]
-        tape.record("get_batch", (), (), ops)
+        part = tape.microbatch.part
+        if part is None or part.number == 0:
+            ops = [*_get_batch(tape.microbatch, causal_mask=self.causal_mask)]
+            tape.record("get_batch", (), (), ops)
         return x
 
 

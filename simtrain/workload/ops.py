@@ -32,7 +32,8 @@ class Phase(StrEnum):
 class Tensor:
     """A tensor on one rank: `rows` × `width` elements.
 
-    `number` is unique within a block. Views of one `storage` are freed together.
+    `number` is unique within a block. Views of one `storage` are freed together. Tensors that a
+    pass keeps for other slices of the sequences have negative numbers, also in other recordings.
     """
 
     name: str
@@ -51,6 +52,11 @@ class Tensor:
     def num_bytes(self) -> int:
         """Bytes of all elements."""
         return self.rows * self.width * self.element_bytes
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether a pass keeps it for other slices of the sequences (`Tape.kept_tensors`)."""
+        return self.number < 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +79,9 @@ class Op:
         informs_host: the host reads its result.
         needs_host: the host launches it only after the last op before it that informs the host has
             ended.
+        keeps: tensors that stay allocated until an op of this or of another slice's pass releases
+            them, whatever is recomputed (`Tape.kept_tensors`).
+        releases: kept tensors that are freed after it.
     """
 
     name: str
@@ -87,6 +96,8 @@ class Op:
     stream_group: Group | None = None
     informs_host: bool = False
     needs_host: bool = False
+    keeps: tuple[Tensor, ...] = ()
+    releases: tuple[Tensor, ...] = ()
 
     def working_bytes(self, own_bytes: int) -> int:
         """Bytes that exist while it runs, besides saved tensors; it saves or frees `own_bytes`."""

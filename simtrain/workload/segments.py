@@ -308,7 +308,7 @@ def _frees(run: BlockRun, ops: Sequence[Op]) -> tuple[tuple[Tensor, ...], ...]:
         for tensor in (*op.saves, *op.reads):
             last[tensor.storage] = place
             views[tensor.storage][tensor] = None
-    freed: list[list[Tensor]] = [[] for _ in ops]
+    freed: list[list[Tensor]] = [[*op.releases] for op in ops]
     for storage, place in last.items():
         freed[place].extend(views[storage])
     return tuple(map(tuple, freed))

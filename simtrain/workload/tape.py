@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from simtrain.base.mesh import Group, Mesh
@@ -79,13 +79,37 @@ class ExpertGroups:
         return cls(mesh.group("ep"), mesh.group("tp"), mesh.group("tp", "ep"))
 
 
+@dataclass(frozen=True, slots=True)
+class SequenceSlice:
+    """One of the slices into which a schedule cuts each sequence (Seq1F1B).
+
+    Args:
+        lengths: [slices], tokens of each one.
+        number: of this slice, counted from 0.
+    """
+
+    lengths: tuple[int, ...]
+    number: int
+
+    @property
+    def earlier_tokens(self) -> int:
+        """Tokens of the slices before it."""
+        return sum(self.lengths[: self.number])
+
+    @property
+    def is_last(self) -> bool:
+        """Whether it ends the sequence; its backward pass is the first one."""
+        return self.number + 1 == len(self.lengths)
+
+
 @hashed_once
 @dataclass(frozen=True)
 class Microbatch:
     """The hidden states of a microbatch on one rank: `sequences` × `seq_length` × `hidden`.
 
     Args:
-        seq_length: tokens of each sequence on this rank (its slices under context parallelism).
+        seq_length: tokens of each sequence on this rank (its slices under context parallelism, or
+            those of `part`).
         sequences: sequences of the microbatch.
         hidden: hidden size.
         tensor: the tensor-parallel group.
@@ -101,6 +125,7 @@ class Microbatch:
         experts: groups of the experts; None for a dense model.
         adds_gradients: weight gradients are added to the gradient buffer. Otherwise each
             microbatch's gradients are reduced in the type in which the products write them.
+        part: the slice of each sequence that passes run; None for whole sequences.
     """
 
     seq_length: int
@@ -117,10 +142,17 @@ class Microbatch:
     fp8_weights: Fp8Weights = "cached"
     experts: ExpertGroups | None = None
     adds_gradients: bool = True
+    part: SequenceSlice | None = None
+
+    def slice(self, part: SequenceSlice) -> Microbatch:
+        """Return a slice of each sequence."""
+        return replace(self, seq_length=part.lengths[part.number], part=part)
 
     @property
     def whole_length(self) -> int:
-        """Tokens of a sequence on all context-parallel ranks."""
+        """Tokens of a sequence in all slices and on all context-parallel ranks."""
+        if self.part:
+            return sum(self.part.lengths)
         return self.seq_length * (self.context.group.num_ranks if self.context else 1)
 
     @property
@@ -232,6 +264,7 @@ class Tape:
     fp8_copies: dict[Tensor, tuple[Tensor, ...]] = field(default_factory=dict)
     """The fp8 copies of tensors, which products read and save."""
     _num_tensors: int = 0
+    _num_kept: int = 0
     _regions: tuple[Region, ...] = ()
 
     def tensor(
@@ -255,6 +288,19 @@ class Tape:
         self._num_tensors += 1
         size = self.microbatch.element_bytes if element_bytes is None else element_bytes
         return Tensor(name, rows, width, size, number, number if storage is None else storage)
+
+    def kept_tensors(self, name: str, width: int) -> tuple[Tensor, ...]:
+        """Create a tensor for each slice of the sequences, which ops can keep for other slices.
+
+        The recordings of all slices create equal ones, so that passes find what others have kept.
+        """
+        part, tensors = self.microbatch.part, []
+        for length in part.lengths if part else ():
+            self._num_kept += 1
+            rows, number = self.microbatch.sequences * length, -self._num_kept
+            size = self.microbatch.element_bytes
+            tensors.append(Tensor(name, rows, width, size, number, number))
+        return tuple(tensors)
 
     def record(
         self,

@@ -46,17 +46,19 @@ class MemoryReplay:
         """Replay the schedule of a plan and add up the tensors that its passes save and free."""
         order, most = plan.order, 0
         passes = {key: pass_memory(pass_) for key, pass_ in plan.passes.items()}
-        # Both arrays have the axes [chunk, saves_all, kind] and a value for each kind of pass:
+        # Both arrays have the axes of `_shape` and a value for each kind of pass:
         # `change` is the growth of the saved tensors, `beyond` the memory above them at the peak.
         change, beyond = np.zeros((2, *_shape(order)), object)
-        for (chunk, kind, saves_all), memory in passes.items():
-            place, output = (chunk, int(saves_all), KINDS.index(kind)), _output_bytes(plan, chunk)
-            # I leaves the tensors that W reads. W and B leave nothing.
+        for (chunk, kind, saves_all, part), memory in passes.items():
+            place = chunk, int(saves_all), part, KINDS.index(kind)
+            output = _output_bytes(plan, chunk, part)
+            # I leaves the tensors that W reads, and passes of slices what other slices read.
+            left = memory.remaining_bytes - memory.saved_bytes
             changes = {
                 "F": memory.remaining_bytes + output,
-                "B": -memory.saved_bytes - output,
-                "I": memory.remaining_bytes - memory.saved_bytes - output,
-                "W": -memory.saved_bytes,
+                "B": left - output,
+                "I": left - output,
+                "W": left,
             }
             change[place], beyond[place] = changes[kind], memory.extra_bytes
             most = max(most, memory.saved_bytes + output + memory.extra_bytes)
@@ -115,12 +117,14 @@ class MemoryReplay:
     def _key(self, place: int) -> PassKey:
         """Return the key of the pass that an action runs."""
         shape, (places, _) = _shape(self.order), _places(self.order)
-        chunk, saves_all, kind = np.unravel_index(places[place], shape)
-        return int(chunk), KINDS[kind], bool(saves_all)
+        chunk, saves_all, part, kind = np.unravel_index(places[place], shape)
+        return int(chunk), KINDS[kind], bool(saves_all), int(part)
 
 
-def _output_bytes(plan: Plan, chunk: int) -> int:
-    """Return the bytes of a chunk's output if it stays allocated: 2sbh, or this rank's part.
+def _output_bytes(plan: Plan, chunk: int, part: int) -> int:
+    """Return the bytes of a chunk's output if it stays allocated: 2sbh, or this rank's part of it.
+
+    `part` is the slice of the sequences.
 
     Without `deallocate_outputs` it stays until the backward pass (paper, Appendix B).
     """
@@ -128,7 +132,7 @@ def _output_bytes(plan: Plan, chunk: int) -> int:
     if plan.scenario.memory.deallocate_outputs or plan.mesh.pp == 1 or is_last:
         return 0
     states = plan.contents.sent_states[plan.model_chunks.numbers.index(chunk)]
-    return states * plan.microbatch.local_bytes
+    return states * plan.slices[part].local_bytes
 
 
 def _turning_bytes(plan: Plan) -> Bytes | int:
@@ -140,21 +144,27 @@ def _turning_bytes(plan: Plan) -> Bytes | int:
     if steps.all():
         return 0
     schedule, chunks = plan.schedule, np.array(plan.order.chunks)
-    outputs = np.array([_output_bytes(plan, chunk) for chunk in range(chunks.max() + 1)])
-    outputs = np.where(steps == 0, outputs[chunks], 0)
+    outputs = np.array(
+        [
+            [_output_bytes(plan, chunk, part) for part in range(schedule.num_slices)]
+            for chunk in range(chunks.max() + 1)
+        ]
+    )
+    outputs = np.where(steps[:, None] == 0, outputs[chunks], 0)
     signs = np.array([{"F": 1, "B": -1, "I": -1, "W": 0}[kind] for kind in KINDS])
-    growth: Bytes = signs[schedule.kind] * outputs[schedule.virtual_stage]
+    growth: Bytes = signs[schedule.kind] * outputs[schedule.virtual_stage, schedule.slice_number]
     return growth
 
 
 @functools.lru_cache(maxsize=512)
 def _places(order: PipelineOrder) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return each action's flat index in [chunk, saves_all, kind], and whether it is forward."""
+    """Return each action's flat index in `_shape`, and whether it is forward."""
     kinds, chunks = order.schedule.kind, np.array(order.chunks)[order.schedule.virtual_stage]
-    places = np.ravel_multi_index((chunks, order.saves_all, kinds), _shape(order))
+    columns = chunks, order.saves_all, order.schedule.slice_number, kinds
+    places = np.ravel_multi_index(columns, _shape(order))
     return places, kinds == KINDS.index("F")
 
 
-def _shape(order: PipelineOrder) -> tuple[int, int, int]:
-    """Return the number of chunks, of values of `saves_all` and of kinds that actions can have."""
-    return max(order.chunks) + 1, 2, len(KINDS)
+def _shape(order: PipelineOrder) -> tuple[int, int, int, int]:
+    """Return the number of chunks, of values of `saves_all`, of slices and of kinds of actions."""
+    return max(order.chunks) + 1, 2, order.num_slices, len(KINDS)

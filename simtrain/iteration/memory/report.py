@@ -86,6 +86,7 @@ class StageMemory(PlainData):
         peak_action: action or merged actions at the peak, such as 0F3; None for the optimizer step.
         peak_op: op at the peak.
         peak_time_s: start of the action; None if the iteration was not simulated.
+        num_slices: slices of each sequence, of which an action runs one.
     """
 
     json_fields: ClassVar = keys(
@@ -101,6 +102,7 @@ class StageMemory(PlainData):
     peak_action: Cell | None
     peak_op: str
     peak_time_s: float | None = None
+    num_slices: int = 1
 
     @property
     def components_bytes(self) -> dict[str, int]:
@@ -126,7 +128,7 @@ class StageMemory(PlainData):
     def peak_words(self) -> str:
         """The action at the peak in words."""
         action = self.peak_action
-        return action.words_on(self.stage) if action else OPTIMIZER_STEP
+        return action.words_on(self.stage, self.num_slices) if action else OPTIMIZER_STEP
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -302,7 +304,8 @@ class _StageRank:
         if iteration:
             tasks = [iteration.tasks.first[place], iteration.tasks.norms[self.stage]]
             action_s, step_s = iteration.timeline.start_s[tasks].tolist()
-        running = self._memory(activations, buffers, action, memory.op, action_s)
+        slices = replay.order.num_slices
+        running = self._memory(activations, buffers, action, memory.op, action_s, slices)
         stepping = self._memory(0, self.step_buffers, None, FP32_GRADIENTS, step_s)
         return max(running, stepping, key=lambda moment: moment.peak_bytes)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from simtrain.workload.issue import Segment
@@ -28,7 +28,8 @@ class PassMemory:
     """Memory of a pass of one microbatch on one chunk.
 
     Args:
-        saved_bytes: saved tensors after a forward pass, or before any other pass.
+        saved_bytes: saved tensors after a forward pass, or before any other pass. A backward pass
+            of a slice includes the gradients that later slices have kept for it.
         remaining_bytes: saved tensors after the pass.
         extra_bytes: memory above `saved_bytes` at the peak of the pass.
         recomputed_bytes: recomputed tensors in `extra_bytes`.
@@ -130,11 +131,41 @@ def _replayed(pass_: Pass) -> tuple[PassMemory, Live]:
 
 
 def _live_before(pass_: Pass) -> Live:
-    """Return the tensors that the pass before leaves: of F for B and I, of I for W."""
+    """Return the tensors that the pass before leaves: of F for B and I, of I for W.
+
+    The backward pass of a slice also finds what that of the next slice has kept. Another one may
+    have released it before W.
+    """
     if pass_.kind == "F":
         return {}
     before: PassKind = "I" if pass_.kind == "W" else "F"
-    return _replayed(Pass(pass_.chunk, before, pass_.recompute, pass_.options))[1]
+    live = _replayed(replace(pass_, kind=before))[1]
+    part = pass_.options.microbatch.part
+    if part is None:
+        return live
+    if pass_.kind == "W":
+        return {owner: tensors - _kept(tensors) for owner, tensors in live.items()}
+    if part.is_last:
+        return live
+    following = replace(pass_, options=_next_slice(pass_.options))
+    kept = _replayed(following)[1]
+    nothing: Tensors = frozenset()
+    return {
+        owner: live.get(owner, nothing) | _kept(kept.get(owner, nothing))
+        for owner in {**live, **kept}
+    }
+
+
+def _kept(tensors: Tensors) -> Tensors:
+    return frozenset(tensor for tensor in tensors if tensor.is_kept)
+
+
+def _next_slice(options: PassOptions) -> PassOptions:
+    """Return the options of the passes of the next slice."""
+    batch = options.microbatch
+    assert batch.part, "sequences are whole"
+    part = replace(batch.part, number=batch.part.number + 1)
+    return replace(options, microbatch=batch.slice(part))
 
 
 def replay(
@@ -203,13 +234,13 @@ def _replay_segment(segment: Segment, saved: Tensors, recomputed: Tensors) -> _E
     freed_by_op = segment.frees or ((),) * len(segment.ops)
     ops = zip(segment.ops, segment.waiting_bytes, freed_by_op, strict=True)
     for op, waiting_bytes, frees in ops:
-        new = {*op.saves} - live
+        new = {*op.saves, *op.keeps} - live
         live |= new
         live_bytes += _total_bytes(new)
         if op.phase is Phase.RECOMPUTE:
             recomputed_tensors |= new
             recomputed_bytes += _total_bytes(new)
-        own_bytes = _total_bytes({*op.saves, *frees})
+        own_bytes = _total_bytes({*op.saves, *op.keeps, *frees})
         held_bytes = live_bytes + op.working_bytes(own_bytes) + waiting_bytes
         moments.append(_Moment(held_bytes, recomputed_bytes, op.name))
         if held_bytes > peak_bytes:

@@ -191,13 +191,14 @@ class _Builder:
         lower_end = np.where(step > 0, sender, tasks.messages.receiver)
         crossed = np.array(structure.levels_crossed)[lower_end]
         states = np.array(structure.sent_states)[tasks.messages.boundary]
-        transfers = self.parts(structure.transfer, tasks.num_sends, crossed, states)
+        slices = schedule.slice_number[tasks.messages.producer]
+        transfers = self.parts(structure.transfer, tasks.num_sends, crossed, states, slices)
         put(messages, transfers, messages)
 
         actions, numbers = spread(np.arange(len(num_parts)), num_parts)
         is_cut, is_forward = np.isin(actions, cut), self.is_forward[actions]
         sync_skips = actions_skipping_sync(schedule, structure.sync_skips)
-        columns_of = self.chunk, schedule.kind, self.saves_all, sync_skips
+        columns_of = self.chunk, schedule.kind, self.saves_all, schedule.slice_number, sync_skips
         passes = (column[actions] for column in columns_of)
         merges = self.merges[actions]
         beside = (np.where(merges, column[actions + merges], 0) for column in columns_of)
@@ -213,7 +214,7 @@ class _Builder:
         synchronizing = self.parts(structure.synchronization, tasks.num_messages, farthest)
         put(tasks.synchronizing, synchronizing)
         received = messages[: len(tasks.receive_gathers)]
-        gathers = self.parts(ReceiveGatherPart, states[received])
+        gathers = self.parts(ReceiveGatherPart, states[received], slices[received])
         put(tasks.receive_gathers, gathers, received)
         self.add(*columns)
         return tasks
@@ -293,8 +294,8 @@ class _Builder:
 
 
 def _pass_part(is_cut: int, _: int, number: int, *passes: int) -> PassPart:
-    """Return the part of these columns; the second four are of a backward pass that is merged."""
-    chunk, kind, saves_all, skips_sync, merges, *beside = passes
+    """Return the part of these columns; the second five are of a backward pass that is merged."""
+    chunk, kind, saves_all, part, skips_sync, merges, *beside = passes
     span = number if is_cut else None
     merged = _pass_part(0, 0, 0, *beside, 0) if merges else None
-    return PassPart(chunk, KINDS[kind], bool(saves_all), bool(skips_sync), span, merged)
+    return PassPart(chunk, KINDS[kind], bool(saves_all), part, bool(skips_sync), span, merged)

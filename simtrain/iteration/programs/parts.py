@@ -7,6 +7,7 @@ that differ only in sizes, links or hardware share a structure.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -29,6 +30,7 @@ class PassPart:
         chunk: number of the chunk among the different ones.
         kind: F, B, I, W, or R: the reduction of the chunk's gradients after all passes.
         saves_all: it recomputes nothing.
+        part: the slice of the sequences that it runs.
         skips_sync: it skips communication with other replicas (`programs.sync_skips`).
         span: number of the bucket, in the order in which the last backward pass or the first
             forward pass runs the buckets; None for the whole pass.
@@ -38,6 +40,7 @@ class PassPart:
     chunk: int
     kind: PassKind
     saves_all: bool
+    part: int = 0
     skips_sync: bool = False
     span: int | None = None
     beside: PassPart | None = None
@@ -53,25 +56,34 @@ class TransferPart:
         num_states: hidden states in the message, or their gradients; 0 for a norm, whose few bytes
             take no time beside the latency.
         follows_shape: an earlier message says its shape.
+        part: the slice of the sequences.
     """
 
     num_sends: int
     levels_crossed: int
     num_states: int = 1
     follows_shape: bool = False
+    part: int = 0
 
-    def seconds(self, model: DurationModel, state_bytes: float) -> float:
-        """Return the time of the message and of its shape, given the bytes of a hidden state."""
+    def seconds(self, model: DurationModel, state_bytes: Sequence[float]) -> float:
+        """Return the time of the message and of its shape.
+
+        `state_bytes` are [slices], the bytes of a hidden state of each slice.
+        """
         ends = self.levels_crossed, self.num_sends
-        message_s = model.transfer_s(self.num_states * state_bytes, *ends)
+        message_s = model.transfer_s(self.num_states * state_bytes[self.part], *ends)
         return message_s + (model.transfer_s(_SHAPE_BYTES, *ends) if self.follows_shape else 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class ReceiveGatherPart:
-    """The all-gather of a scattered message of `num_states` hidden states, on the receiver."""
+    """The all-gather of a scattered message of `num_states` hidden states, on the receiver.
+
+    `part` is the slice of the sequences.
+    """
 
     num_states: int = 1
+    part: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,9 +183,11 @@ class IterationStructure:
     reduces_after: bool
     validates_after: bool
 
-    def transfer(self, num_sends: int, levels_crossed: int, num_states: int) -> TransferPart:
+    def transfer(
+        self, num_sends: int, levels_crossed: int, num_states: int, part: int = 0
+    ) -> TransferPart:
         """Return the part of a message."""
-        return TransferPart(num_sends, levels_crossed, num_states, self.exchanges_shapes)
+        return TransferPart(num_sends, levels_crossed, num_states, self.exchanges_shapes, part)
 
     def synchronization(self, num_messages: int, levels_crossed: int) -> SynchronizationPart:
         """Return the part of the host's work for an exchange."""
@@ -198,7 +212,7 @@ def structure_of(plan: Plan) -> IterationStructure:
         sent_states=plan.order.placement.copies * plan.contents.sent_states,
         exchanges_shapes=plan.contents.separates_loss,
         overlap=scenario.overlaps_pipeline,
-        gathers_on_receive=plan.receive_gather is not None,
+        gathers_on_receive=bool(plan.receive_gathers),
         num_buckets=num_buckets,
         gathers=plan.step_options.gathers_during_forward,
         aligns_reduction=plan.has_buckets and scenario.aligns_gradient_reduction,

@@ -147,8 +147,9 @@ class IterationSeconds:
     def ops_of(self, part: ReceiveGatherPart | BucketPart | OptimizerPart) -> tuple[Op, ...]:
         """Return the ops of a part in order, without a step those of the slowest stage."""
         match part:
-            case ReceiveGatherPart(num_states=states):
-                return (self.plan.receive_gather,) * states if self.plan.receive_gather else ()
+            case ReceiveGatherPart(num_states=states, part=number):
+                gathers = self.plan.receive_gathers
+                return (gathers[number],) * states if gathers else ()
             case BucketPart():
                 return self._bucket_ops(part)
             case OptimizerPart(name=name, step=step):
@@ -170,8 +171,8 @@ class IterationSeconds:
     def adapter_bytes(self, part: IterationPart) -> float:
         """Return the bytes that a part sends through a GPU's share of adapters, per direction."""
         match part:
-            case TransferPart(levels_crossed=crossed, num_states=states) if crossed:
-                return states * self.plan.sent_bytes
+            case TransferPart(levels_crossed=crossed, num_states=states, part=number) if crossed:
+                return states * self.plan.sent_bytes[number]
             case BucketPart():
                 return math.fsum(map(_bytes_out_of_a_node, self._bucket_ops(part)))
         return 0.0
@@ -217,8 +218,8 @@ class IterationSeconds:
                 yield from segment.ops
         for step in self.plan.steps:
             yield from itertools.chain.from_iterable(step.values())
-        if self.plan.receive_gather and self.plan.mesh.pp > 1:
-            yield self.plan.receive_gather
+        if self.plan.mesh.pp > 1:
+            yield from self.plan.receive_gathers
         if self.plan.has_buckets:
             yield from self._bucket_ops(BucketPart(0, 0, 0, is_last=False))
         if self.plan.step_options.gathers_during_forward:
@@ -253,7 +254,9 @@ def passes_of(plan: Plan) -> Iterator[tuple[PassPart, RankPass]]:
 
 def whole_pass(part: PassPart) -> PassPart:
     """Return the pass that a part is, or is a span of."""
-    return part if part.span is None else PassPart(part.chunk, part.kind, part.saves_all)
+    if part.span is None:
+        return part
+    return PassPart(part.chunk, part.kind, part.saves_all, part.part)
 
 
 def layers_of_span(plan: Plan, part: PassPart, span: int) -> tuple[int, int]:

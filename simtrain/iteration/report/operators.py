@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -282,7 +283,7 @@ def _basis(work: OpWork, model: DurationModel, main: Source | None) -> Basis:
     return "fitted" if main and main.fitted_on else "published"
 
 
-def _num_bytes(work: OpWork, sent_bytes: float) -> float:
+def _num_bytes(work: OpWork, sent_bytes: Sequence[float]) -> float:
     match work:
         case Gemm() | Elementwise() | FusedAttention():
             return work.moved_bytes
@@ -293,7 +294,7 @@ def _num_bytes(work: OpWork, sent_bytes: float) -> float:
         case HostWork():
             return work.num_bytes
         case TransferPart():
-            return work.num_states * sent_bytes
+            return work.num_states * sent_bytes[work.part]
     return 0
 
 

@@ -362,7 +362,7 @@ def _problem(plan: Plan, machine: Machine) -> OrderProblem:
         transfer = structure.transfer(1, structure.levels_crossed[lower], states)
         messages.append(0.0 if rank == following else seconds.of_part(transfer))
     memories = {
-        (number, kind): pass_memory(plan.passes[number, kind, False])
+        (number, kind): pass_memory(plan.passes[number, kind, False, 0])
         for number in set(numbers)
         for kind in kinds
     }

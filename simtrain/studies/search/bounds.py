@@ -29,7 +29,7 @@ from __future__ import annotations
 import functools
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate
@@ -148,19 +148,21 @@ class Bounds:
         self, plan: Plan, seconds: Callable[[Pass], float], *, with_steps: bool = True
     ) -> float:
         """Return the bound if each pass takes at least `seconds(pass)`."""
-        times = _least_seconds(plan, seconds)
-        forward_s = times["F"]
-        # A backward pass is whole (B), or split into input (I) and weight gradients (W).
-        inputs_s = [*map(min, times["B"], times["I"])]
-        backward_s = [*map(min, times["B"], map(add, times["I"], times["W"]))]
+        of_slices = [_least_seconds(plan, seconds, part) for part in range(plan.order.num_slices)]
+        slices_s = [*map(_forward_input_and_backward, of_slices)]
+        # Chains begin and end with some slice; each rank runs all of them.
+        first_s, last_s, _ = (_sums(min, column) for column in zip(*slices_s, strict=True))
+        forward_s, inputs_s, backward_s = (
+            _sums(sum, column) for column in zip(*slices_s, strict=True)
+        )
         numbers, ranks = plan.model_chunks.numbers, _Ranks.of(plan.order).virtual_stages
         placement = plan.order.placement
         steps_s = self._steps_s(plan, ranks, seconds) if with_steps else [0.0] * len(ranks)
         first_step_s = next(
             step_s for stages, step_s in zip(ranks, steps_s, strict=True) if 0 in stages
         )
-        before_s = [*accumulate((forward_s[number] for number in numbers), initial=0.0)]
-        after_s = [*accumulate((inputs_s[number] for number in numbers), initial=0.0)]
+        before_s = [*accumulate((first_s[number] for number in numbers), initial=0.0)]
+        after_s = [*accumulate((last_s[number] for number in numbers), initial=0.0)]
         iteration_s = 0.0
         for virtual_stages, step_s in zip(ranks, steps_s, strict=True):
             # The earliest of the rank's chunks in their copies of the model.
@@ -231,16 +233,37 @@ class Bounds:
         return busy_s
 
 
-def _least_seconds(plan: Plan, seconds: Callable[[Pass], float]) -> dict[Kind, list[float]]:
-    """Return the least time of each kind of pass, per different chunk; infinity for none.
+def _sums(
+    combine: Callable[[Iterable[float]], float], slices_s: Sequence[Sequence[float]]
+) -> list[float]:
+    """Return [chunks], the combined times of a chunk's slices; `slices_s` is [slices, chunks]."""
+    return [combine(of_chunk) for of_chunk in zip(*slices_s, strict=True)]
+
+
+def _forward_input_and_backward(
+    times: dict[Kind, list[float]],
+) -> tuple[list[float], list[float], list[float]]:
+    """Return [chunks], the least times of a forward pass, of input gradients, of all gradients.
+
+    A backward pass is whole (B), or split into input (I) and weight gradients (W).
+    """
+    inputs_s = [*map(min, times["B"], times["I"])]
+    return times["F"], inputs_s, [*map(min, times["B"], map(add, times["I"], times["W"]))]
+
+
+def _least_seconds(
+    plan: Plan, seconds: Callable[[Pass], float], part: int
+) -> dict[Kind, list[float]]:
+    """Return the least time of a slice's passes by kind, per different chunk; infinity for none.
 
     A chunk's passes differ in what they recompute, and in whether they reduce gradients.
     """
     num_chunks = len(plan.model_chunks.different)
     times = {kind: [math.inf] * num_chunks for kind in KINDS}
     for passes in (plan.passes, plan.passes_skipping_sync):
-        for (number, kind, _), chunk_pass in passes.items():
-            times[kind][number] = min(times[kind][number], seconds(chunk_pass))
+        for (number, kind, _, of_slice), chunk_pass in passes.items():
+            if of_slice == part:
+                times[kind][number] = min(times[kind][number], seconds(chunk_pass))
     return times
 
 
@@ -277,7 +300,7 @@ def _states_of_stages(options: StepOptions, stages: tuple[Parameters, ...]) -> l
 def _activations_bytes(plan: Plan) -> list[int]:
     """Return [ranks], the least bytes of saved activations and working tensors at a peak."""
     saved_bytes, working_bytes = dict[int, int](), dict[int, int]()
-    for (number, kind, _), chunk_pass in plan.passes.items():
+    for (number, kind, *_), chunk_pass in plan.passes.items():
         if kind == "W":
             continue
         memory = pass_memory(chunk_pass)
@@ -312,7 +335,8 @@ class _Ranks(NamedTuple):
     def of(cls, order: PipelineOrder) -> _Ranks:
         """Read the actions of an order."""
         sizes = order.num_stages, order.num_chunks, order.num_microbatches
-        return _ranks(order.schedule_name, *sizes, order.group_size, order.merges)
+        options = order.group_size, order.merges, order.num_slices
+        return _ranks(order.schedule_name, *sizes, *options)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -323,8 +347,9 @@ def _ranks(
     n: int,
     group_size: int | None,
     merges: bool,
+    num_slices: int,
 ) -> _Ranks:
-    schedule = schedule_of(name, p, m, n, group_size, merges=merges)
+    schedule = schedule_of(name, p, m, n, group_size, merges=merges, num_slices=num_slices)
     # Each rank ends with none waiting, so one cumulative sum covers all ranks.
     waiting = np.cumsum(_WAITING[schedule.kind])
     if schedule.merges is not None:

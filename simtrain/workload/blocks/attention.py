@@ -21,6 +21,7 @@ from simtrain.workload.blocks.context import (
 from simtrain.workload.blocks.dropout import MASK_BYTES, dropout
 from simtrain.workload.blocks.eager import softmax_kernels
 from simtrain.workload.blocks.heads import head_norms, rotary
+from simtrain.workload.blocks.sequence_slices import attention_of_slice
 from simtrain.workload.blocks.views import join_views
 from simtrain.workload.ops import Op, Ops, Phase, Tensor, elementwise, gradient
 from simtrain.workload.tape import Context, Tape
@@ -89,15 +90,20 @@ def core_attention(
 
     Raises:
         InputError: context parallelism with unfused attention, or with an exchange of keys and a
-            window (E508).
+            window; slices of sequences with either of them, or with a window (E508).
     """
-    context = core.tape.microbatch.context
+    context, part = core.tape.microbatch.context, core.tape.microbatch.part
+    if part and (context or not fused or core.window is not None):
+        message = "attention of a slice is fused, without a window and context parallelism"
+        raise InputError.of("E508", message, fix="call attention(..., fused=True)")
     with core.tape.region(CORE_ATTENTION):
         if context and not fused:
             message = "unfused attention cannot run under context parallelism"
             raise InputError.of("E508", message, fix="call attention(..., fused=True)")
         if context:
             return _over_context(core, context, (*query_key, value))
+        if part:
+            return attention_of_slice(core, (*query_key, value))
         if fused:
             return _fused(core, query_key, value)
         return _unfused(core, query_key, value, drops_out=drops_out)

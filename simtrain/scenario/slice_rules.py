@@ -1,0 +1,176 @@
+"""Rules of schedules whose passes run slices of each sequence (Seq1F1B).
+
+Source: the authors' Megatron-LM (thunlp/Seq1F1B: `pipeline_parallel/schedules.py`,
+`sequence_split.py`, `transformer/seq1f1b_attn.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from simtrain.scenario.nearest import near_divisors, near_multiples
+from simtrain.scenario.schema import Scenario
+from simtrain.scenario.stage_rules import numbers_of_stages
+from simtrain.scenario.violation import LEFT_OUT, Rule, Violation, registering, rule_against, shown
+from simtrain.schedules.registry import NAMED
+
+SLICE_RULES: list[Rule] = []
+_rule = registering(SLICE_RULES)
+_SLICES = "parallelism.sequence_slices"
+_CUTTING = [name for name, family in NAMED.items() if family.cuts_sequences]
+_WHOLE = [name for name, family in NAMED.items() if not family.cuts_sequences]
+
+
+def _cuts(scenario: Scenario) -> bool:
+    return scenario.parallelism.sequence_slices > 1
+
+
+def _numbers_of_slices(scenario: Scenario) -> Iterator[int]:
+    """Yield numbers of slices from 2 on that divide the sequence, the nearest first."""
+    length, number = scenario.model.seq_length, scenario.parallelism.sequence_slices
+    return near_divisors(number, length // scenario.slice_unit, at_least=2)
+
+
+@_rule(
+    "E455",
+    f"{' and '.join(_CUTTING)} run slices of each sequence; other schedules run whole sequences",
+    what="Sequences are cut into slices by another schedule, or not cut by one that runs slices.",
+    fix=f"Set schedule to one of {', '.join(_CUTTING)}, and parallelism.sequence_slices above 1.",
+    example="parallelism: {pipeline: 4, sequence_slices: 4}\nschedule: 1f1b",
+)
+def _schedule_runs_slices(scenario: Scenario) -> Violation | None:
+    if _cuts(scenario) is scenario.schedule_family.cuts_sequences:
+        return None
+    schedule, number = scenario.schedule, scenario.parallelism.sequence_slices
+    if _cuts(scenario):
+        return Violation(
+            f"{_SLICES} is {number}, but schedule {schedule} runs whole sequences",
+            {"schedule": _CUTTING, _SLICES: [LEFT_OUT]},
+            (_SLICES, "schedule"),
+        )
+    return Violation(
+        f"schedule {schedule} runs slices of each sequence, but {_SLICES} is 1",
+        {_SLICES: _numbers_of_slices(scenario), "schedule": _WHOLE},
+        ("schedule", _SLICES),
+    )
+
+
+@_rule(
+    "E456",
+    "slices have equally many tokens, or about equally many FLOPs; tensor-parallel ranks that "
+    "divide a sequence divide each slice evenly, and fp8 products need a multiple of 32 tokens",
+    what="The sequence cannot be cut into slices of whole, evenly divided tokens.",
+    fix=(
+        "Change model.seq_length or parallelism.sequence_slices, or set parallelism.slice_balance "
+        "to flops."
+    ),
+    example=(
+        "model: {seq_length: 2048}\nparallelism: {pipeline: 4, sequence_slices: 3}\n"
+        "attention_backend: fused\nschedule: seq1f1b"
+    ),
+)
+def _sequence_in_slices(scenario: Scenario) -> Violation | None:
+    split, length, unit = scenario.parallelism, scenario.model.seq_length, scenario.slice_unit
+    by_flops, number = split.slice_balance == "flops", split.sequence_slices
+    # The shortest slice of equally many FLOPs has at least half as many tokens as the mean.
+    step = unit if by_flops else number * unit
+    least = 2 * number * unit if by_flops else step
+    if not _cuts(scenario) or (length % step == 0 and length >= least):
+        return None
+    lengths = near_multiples(length, step)
+    values: dict[str, Iterable[object]] = {
+        "model.seq_length": (near for near in lengths if near >= least),
+        _SLICES: _numbers_of_slices(scenario),
+    }
+    divided = f" of a multiple of {unit} tokens" if unit > 1 else ""
+    return Violation(
+        f"model.seq_length is {length}, which cannot be cut into {number} slices{divided}",
+        values if by_flops else {**values, "parallelism.slice_balance": ["flops"]},
+        ("model.seq_length", _SLICES),
+    )
+
+
+_WITHOUT_SLICES: dict[str, tuple[Callable[[Scenario], object], Iterable[object]]] = {
+    "attention_backend": (lambda scenario: scenario.attention_backend != "fused", ["fused"]),
+    "parallelism.context": (lambda scenario: scenario.parallelism.context > 1, [1]),
+    "model.attention_window": (
+        lambda scenario: scenario.model.attention_window is not None,
+        [LEFT_OUT],
+    ),
+    "model.mtp_num_layers": (lambda scenario: scenario.model.mtp_num_layers, [LEFT_OUT]),
+    "memory.zero_stage": (lambda scenario: scenario.memory.zero_stage > 1, [1, 0]),
+}
+"""For each field, when slices cannot run with it, and its legal values."""
+
+
+@_rule(
+    "E457",
+    "a slice attends with a fused kernel to all earlier keys, which its rank holds; token "
+    "prediction needs the next slice, and ZeRO stages 2 and 3 are not simulated with slices",
+    what="Something that needs whole sequences is combined with slices of sequences.",
+    fix=(
+        "Set attention_backend to fused and memory.zero_stage to 1 or 0; remove context "
+        "parallelism, the attention window and multi-token prediction."
+    ),
+    example=(
+        "parallelism: {pipeline: 4, sequence_slices: 4}\nschedule: seq1f1b\n"
+        "attention_backend: unfused"
+    ),
+)
+def _whole_sequences(scenario: Scenario) -> Violation | None:
+    if not _cuts(scenario):
+        return None
+    for field, (is_broken, legal) in _WITHOUT_SLICES.items():
+        if is_broken(scenario):
+            value: object = scenario
+            for name in field.split("."):
+                value = getattr(value, name)
+            number = scenario.parallelism.sequence_slices
+            message = f"{field} is {shown(value)}, but sequences are cut into {number} slices"
+            return Violation(message, {field: legal, _SLICES: []}, (field, _SLICES))
+    return None
+
+
+SLICE_RULES += [
+    rule_against(
+        "E458",
+        "each chunk runs as many slices in turn as there are stages, and all slices of a "
+        "microbatch in the same turn; a single stage runs whole sequences",
+        {
+            _SLICES: lambda scenario: near_divisors(
+                scenario.parallelism.sequence_slices, scenario.parallelism.pipeline, at_least=2
+            ),
+            "parallelism.pipeline": lambda scenario: numbers_of_stages(scenario, at_least=2),
+        },
+        lambda scenario: (
+            _cuts(scenario)
+            and scenario.schedule_family.cuts_sequences
+            and (
+                scenario.parallelism.pipeline == 1
+                or (
+                    scenario.schedule_family.has_chunks
+                    and scenario.parallelism.pipeline % scenario.parallelism.sequence_slices
+                )
+            )
+        ),
+        "schedule {scenario.schedule} cannot run {scenario.parallelism.sequence_slices} slices on "
+        "{scenario.parallelism.pipeline} stages",
+        (_SLICES, "parallelism.pipeline"),
+        what="The number of slices does not divide the number of interleaved stages.",
+        fix="Set parallelism.sequence_slices to a divisor of parallelism.pipeline, 2 or more.",
+        example=(
+            "parallelism: {pipeline: 8, interleave: 3, sequence_slices: 3}\n"
+            "model: {seq_length: 3072}\nattention_backend: fused\nschedule: seq1f1b_interleaved"
+        ),
+    ),
+    rule_against(
+        "E459",
+        "slices are balanced only if sequences are cut into several",
+        {"parallelism.slice_balance": [LEFT_OUT], _SLICES: [2]},
+        lambda scenario: not _cuts(scenario) and scenario.parallelism.slice_balance != "tokens",
+        fields=("parallelism.slice_balance", _SLICES),
+        what="parallelism.slice_balance is set, but sequences are not cut into slices.",
+        fix="Remove parallelism.slice_balance, or set parallelism.sequence_slices above 1.",
+        example="parallelism: {pipeline: 4, slice_balance: flops}",
+    ),
+]
