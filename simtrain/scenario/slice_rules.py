@@ -25,6 +25,10 @@ def _cuts(scenario: Scenario) -> bool:
     return scenario.parallelism.sequence_slices > 1
 
 
+def _runs_slices(scenario: Scenario) -> bool:
+    return _cuts(scenario) and scenario.schedule_family.cuts_sequences
+
+
 def _numbers_of_slices(scenario: Scenario) -> Iterator[int]:
     """Yield numbers of slices from 2 on that divide the sequence, the nearest first."""
     length, number = scenario.model.seq_length, scenario.parallelism.sequence_slices
@@ -75,7 +79,7 @@ def _sequence_in_slices(scenario: Scenario) -> Violation | None:
     # The shortest slice of equally many FLOPs has at least half as many tokens as the mean.
     step = unit if by_flops else number * unit
     least = 2 * number * unit if by_flops else step
-    if not _cuts(scenario) or (length % step == 0 and length >= least):
+    if not _runs_slices(scenario) or (length % step == 0 and length >= least):
         return None
     lengths = near_multiples(length, step)
     values: dict[str, Iterable[object]] = {
@@ -118,7 +122,7 @@ _WITHOUT_SLICES: dict[str, tuple[Callable[[Scenario], object], Iterable[object]]
     ),
 )
 def _whole_sequences(scenario: Scenario) -> Violation | None:
-    if not _cuts(scenario):
+    if not _runs_slices(scenario):
         return None
     for field, (is_broken, legal) in _WITHOUT_SLICES.items():
         if is_broken(scenario):
@@ -143,8 +147,7 @@ SLICE_RULES += [
             "parallelism.pipeline": lambda scenario: numbers_of_stages(scenario, at_least=2),
         },
         lambda scenario: (
-            _cuts(scenario)
-            and scenario.schedule_family.cuts_sequences
+            _runs_slices(scenario)
             and (
                 scenario.parallelism.pipeline == 1
                 or (

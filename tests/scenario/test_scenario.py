@@ -44,6 +44,8 @@ def test_a_minimal_scenario_is_ten_lines_and_gets_the_documented_defaults() -> N
         "pipeline": 1,
         "interleave": 1,
         "microbatch_group_size": None,
+        "sequence_slices": 1,
+        "slice_balance": "tokens",
         "first_stage_layers": None,
         "last_stage_layers": None,
         "layout": None,

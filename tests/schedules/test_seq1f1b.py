@@ -108,6 +108,19 @@ def test_bubble_and_peak_of_equal_slices(
     assert most_outstanding(schedule).tolist() == [slices + p - 1 - rank for rank in range(p)]
 
 
+@given(st.integers(1, 3), st.integers(2, 3), st.sampled_from((1, 2)), st.integers(1, 5))
+@settings(max_examples=10)
+def test_bubble_and_peak_of_interleaved_slices(
+    pairs: int, m: int, slices: int, backward_s: int
+) -> None:
+    """The bubble is (p - 1)(F + B)/vs; the first stage holds (v + 1)p + s - 2 slices of chunks."""
+    p, n = 2 * pairs, 4 * pairs
+    schedule = build("seq1f1b_interleaved", p, m, n, num_slices=slices)
+    slice_s = 1 + backward_s
+    assert makespan_s(schedule, 1, backward_s) == (n * m * slices + p - 1) * slice_s
+    assert most_outstanding(schedule)[0] == (m + 1) * p + slices - 2
+
+
 @given(st.integers(1, 6), st.integers(1, 8))
 @settings(max_examples=10)
 def test_one_slice_is_1f1b(p: int, n: int) -> None:

@@ -49,6 +49,8 @@ _CONDITIONS: dict[str, tuple[object, Follows]] = {
     "memory.shard_over": (None, lambda point: point.zero_stage > 0),
     "parallelism.context_communication": ("p2p", lambda point: point.context > 1),
     "parallelism.context_a2a": (None, lambda point: point.context > 1),
+    "parallelism.sequence_slices": (1, lambda point: FAMILIES[point.schedule].cuts_sequences),
+    "parallelism.slice_balance": ("tokens", lambda point: FAMILIES[point.schedule].cuts_sequences),
 }
 """For each setting its off value, and whether a point can have it.
 

@@ -364,8 +364,14 @@ class Space:
         first = default_name(interleave)
         if self.base.schedule_family.allows_chunks(interleave):
             first = self.base.schedule
-        # Megatron-LM's; other orders need PyTorch's runtime, and are searched if asked for.
-        usual = (name for name, family in NAMED.items() if family.blocks)
+        # Megatron-LM's; other orders need PyTorch's runtime, and are searched if asked for. Those
+        # that run slices need as many as the base has.
+        cuts = self.base.parallelism.sequence_slices > 1
+        usual = (
+            name
+            for name, family in NAMED.items()
+            if family.blocks and (cuts or not family.cuts_sequences)
+        )
         names = self._vary.get("schedule", [first, *usual])
         allowed = [
             name

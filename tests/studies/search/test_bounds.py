@@ -71,7 +71,8 @@ def scenarios(draw: st.DrawFn) -> Scenario:
         )
     )
     overlap = {name: draw(st.booleans()) for name in ("data_parallel", "tensor_parallel")}
-    zero_stage = draw(st.sampled_from([0, 1, 2, 3]))
+    cuts = NAMED[name].cuts_sequences
+    zero_stage = draw(st.sampled_from([0, 1] if cuts else [0, 1, 2, 3]))
     if overlap["data_parallel"] and zero_stage < 2:
         overlap["parameter_gather"] = zero_stage == 1 and draw(st.booleans())
         overlap["gradient_buckets"] = draw(st.sampled_from(["layer", "megatron", 1_000_000]))
@@ -82,11 +83,13 @@ def scenarios(draw: st.DrawFn) -> Scenario:
             "vocab_size": draw(st.sampled_from([1024, 100_000])),
             "tied_embeddings": draw(st.booleans()),
             "position_embedding": (position := draw(st.sampled_from(["learned", "rope"]))),
-            "mtp_num_layers": draw(st.sampled_from([0, 1])) if position == "rope" else 0,
+            "mtp_num_layers": int(position == "rope" and not cuts and draw(st.booleans())),
         },
         parallelism={
             "tensor": (tensor := draw(st.sampled_from([1, 2, 4]))),
-            "pipeline": draw(st.sampled_from([1, 2, 3, 4, 6])),
+            "pipeline": draw(st.sampled_from([2, 4, 6] if cuts else [1, 2, 3, 4, 6])),
+            "sequence_slices": 2 if cuts else 1,
+            "slice_balance": draw(st.sampled_from(["tokens", "flops"])) if cuts else "tokens",
             "data": draw(st.sampled_from([1, 2])),
             "interleave": interleave,
             "sequence_parallel": tensor > 1 and draw(st.booleans()),
@@ -96,6 +99,7 @@ def scenarios(draw: st.DrawFn) -> Scenario:
             "global": draw(st.sampled_from([12, 24, 48, 96])),
         },
         schedule=name,
+        attention_backend="fused" if cuts else "unfused",
         overlap=overlap
         | {"pipeline": not NAMED[name].blocks or (interleave > 1 and draw(st.booleans()))}
         | {"optimizer_post_validation": NAMED[name].validates_steps and draw(st.booleans())},
