@@ -52,6 +52,7 @@ SHARED = SPLIT_EXPERTS | {"model.experts.shared_ffn_hidden_size": 256}
 FULL: Changes = {"recompute": "full"}
 ROPE = FUSED | {"model.position_embedding": "rope"}
 FP8 = FUSED | {"precision.compute": "fp8"}
+LORA: Changes = {"model.lora": {"rank": 8}}
 ZERO_3 = HIDDEN | {"memory.zero_stage": 3}
 
 CASES: dict[str, tuple[Changes, Any]] = {
@@ -95,6 +96,9 @@ CASES: dict[str, tuple[Changes, Any]] = {
     "model.experts.router_groups": (GROUPS, 4),
     "model.experts.router_group_top_k": (GROUPS, 1),
     "model.experts.imbalance": (SPLIT_EXPERTS, 1.5),
+    "model.lora.rank": (LORA, 16),
+    "model.lora.modules": (LORA, ["linear_qkv"]),
+    "model.lora.dropout": (LORA, 0.1),
     "parallelism.tensor": ({}, 2),
     "parallelism.sequence_parallel": (TENSOR, True),
     "parallelism.pipeline": ({}, 2),

@@ -412,6 +412,7 @@ def microbatch_of(scenario: Scenario, mesh: Mesh) -> Microbatch:
         fp8_weights=scenario.fp8_weights,
         experts=ExpertGroups.of(scenario.expert_mesh(mesh)),
         adds_gradients=not (scenario.fully_shards and scenario.reduces_every_microbatch),
+        is_frozen=scenario.model.lora is not None,
     )
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from simtrain.scenario.experts import Experts
+from simtrain.scenario.lora import Lora
 from simtrain.scenario.other_names import MODEL_NAMES
 from simtrain.scenario.section import MAX_COUNT, Count, Section
 
@@ -98,6 +99,8 @@ class Model(Section):
         saves no mask; all other rates take the same time and memory. Fused attention applies
         dropout within its kernel, at no cost.
     experts: experts that replace the MLP in some or all layers; null (default) for a dense model.
+    lora: adapters (LoRA) that are trained instead of the model, which is frozen; null (default) to
+        train the model.
     """
 
     other_names: ClassVar[Mapping[str, str]] = MODEL_NAMES
@@ -134,6 +137,7 @@ class Model(Section):
     hidden_dropout: DropoutRate = Field(default=0.1, examples=[0])
     attention_dropout: DropoutRate = Field(default=0.1, examples=[0])
     experts: Experts | None = Field(default=None, examples=["{num: 8, top_k: 2, ...}"])
+    lora: Lora | None = Field(default=None, examples=["{rank: 16}"])
 
     @property
     def shares_embedding(self) -> bool:

@@ -39,6 +39,16 @@ EXPERT_NAMES = _by_other_name(
 )
 """Other names of the fields of `model.experts`, each with its replacement."""
 
+LORA_NAMES = _by_other_name(
+    {
+        "rank": "dim r lora_rank",
+        "modules": "target_modules",
+        "dropout": "lora_dropout",
+        _NO_TIME: "alpha lora_alpha",
+    }
+)
+"""Other names of the fields of `model.lora`, each with its replacement."""
+
 SCENARIO_NAMES = _by_other_name(
     {
         "parallelism.tensor": (

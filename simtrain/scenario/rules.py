@@ -20,6 +20,7 @@ from simtrain.scenario.context_rules import CONTEXT_RULES, numbers_of_context_ra
 from simtrain.scenario.data_parallel_rules import DATA_PARALLEL_RULES
 from simtrain.scenario.expert_rules import EXPERT_RULES
 from simtrain.scenario.layout_rules import LAYOUT_RULES
+from simtrain.scenario.lora_rules import LORA_RULES
 from simtrain.scenario.merged_pass_rules import MERGED_PASS_RULES
 from simtrain.scenario.nearest import near_divisors
 from simtrain.scenario.precision_rules import PRECISION_RULES
@@ -54,6 +55,7 @@ _RULES: list[Rule] = [
     *SCHEDULE_RULES,
     *MERGED_PASS_RULES,
     *SLICE_RULES,
+    *LORA_RULES,
     *SOFTWARE_RULES,
 ]
 _rule = registering(_RULES)

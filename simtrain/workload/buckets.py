@@ -1,7 +1,7 @@
 """Gradient buckets: layers whose gradients are reduced, and parameters gathered, together.
 
-A bucket contains the parameters of consecutive layers. The last layers of the chunk come first,
-because their gradients are complete first. A bucket ends with the layer that fills it.
+A bucket contains the trained parameters of consecutive layers. The last layers of the chunk come
+first, because their gradients are complete first. A bucket ends with the layer that fills it.
 Megatron-LM's `_ParamAndGradBuffer` ends it inside that layer, with the parameter that fills it.
 """
 
@@ -71,9 +71,10 @@ def bucket_ops(
     elements, experts = buckets.parameters[number], buckets.experts[number]
     in_fp8 = buckets.in_fp8[number]
     if of_stage and not buckets.holds_root:
-        elements += of_stage.root
-        experts += of_stage.root_experts
-        in_fp8 += of_stage.root_in_fp8
+        trained = of_stage.trained
+        elements += trained.root
+        experts += trained.root_experts
+        in_fp8 += trained.root_in_fp8
     if not elements:
         return ()
     if gathers:
@@ -110,7 +111,7 @@ def buckets_of(
 
 def _layer_buckets(chunk: Chunk, microbatch: Microbatch) -> GradientBuckets:
     """Return one bucket per layer; an empty bucket for a chunk without layers."""
-    layers = layer_parameters(chunk, microbatch)[::-1]
+    layers = [layer.trained for layer in layer_parameters(chunk, microbatch)[::-1]]
     if not layers:
         return GradientBuckets((1,), (0,), (0,), (0,), holds_root=False)
     return GradientBuckets(
@@ -161,7 +162,7 @@ def _parameters_around_layers(chunk: Chunk, microbatch: Microbatch) -> list[list
             layers.append([])
         has_layer |= block.is_unit
         for parameter in record(block, microbatch).parameters:
-            if parameter.tied not in tied:
+            if parameter.tied not in tied and not parameter.is_frozen:
                 layers[-1].append(parameter)
             tied |= {parameter.tied} if parameter.tied else set()
     return layers

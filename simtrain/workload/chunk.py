@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import chain, groupby, repeat
 
 from simtrain.base.mesh import Group
 from simtrain.workload.hashing import hashed_once
-from simtrain.workload.tape import Block, ExpertGroups, Microbatch, record
+from simtrain.workload.tape import Block, ExpertGroups, Microbatch, Parameter, record
 
 ROOT = -1
 """The unit of all blocks that are not units themselves."""
@@ -52,6 +52,7 @@ class Parameters:
         experts: parameters of experts, which have other replicas.
         in_fp8: parameters of which products read fp8 copies.
         root_experts, root_in_fp8: how many of these are in the root unit.
+        frozen: the numbers of those that are not trained; None if all are trained.
     """
 
     total: int
@@ -62,6 +63,15 @@ class Parameters:
     in_fp8: int = 0
     root_experts: int = 0
     root_in_fp8: int = 0
+    frozen: Parameters | None = None
+
+    @property
+    def trained(self) -> Parameters:
+        """The numbers of parameters with gradients and optimizer states."""
+        if self.frozen is None:
+            return self
+        names = [field.name for field in fields(self) if field.name != "frozen"]
+        return Parameters(*(getattr(self, name) - getattr(self.frozen, name) for name in names))
 
     @property
     def layers(self) -> int:
@@ -72,23 +82,34 @@ class Parameters:
 @functools.lru_cache(maxsize=8192)
 def parameters(chunks: tuple[Chunk, ...], microbatch: Microbatch) -> Parameters:
     """Count the parameters of a rank that holds these chunks; tied parameters count once."""
+    every = tuple(
+        (block.is_unit, times, parameter)
+        for block, times in chain.from_iterable(chunk.runs for chunk in chunks)
+        for parameter in record(block, microbatch).parameters
+    )
+    if not microbatch.is_frozen:
+        return _count(every)
+    return replace(_count(every), frozen=_count(x for x in every if x[2].is_frozen))
+
+
+def _count(every: Iterable[tuple[bool, int, Parameter]]) -> Parameters:
+    """Count parameters: whether their block is a unit, its repetitions, and the parameter."""
     numbers: dict[str, int] = {}
     total = root = partial_sums = experts = in_fp8 = root_experts = root_in_fp8 = 0
-    for block, times in chain.from_iterable(chunk.runs for chunk in chunks):
-        for parameter in record(block, microbatch).parameters:
-            number = times * parameter.elements
-            if parameter.tied:
-                if parameter.tied in numbers:
-                    continue
-                numbers[parameter.tied] = number
-            total += number
-            partial_sums += number if parameter.is_whole else 0
-            experts += number if parameter.is_expert else 0
-            in_fp8 += number if parameter.in_fp8 else 0
-            if not block.is_unit:
-                root += number
-                root_experts += number if parameter.is_expert else 0
-                root_in_fp8 += number if parameter.in_fp8 else 0
+    for is_unit, times, parameter in every:
+        number = times * parameter.elements
+        if parameter.tied:
+            if parameter.tied in numbers:
+                continue
+            numbers[parameter.tied] = number
+        total += number
+        partial_sums += number if parameter.is_whole else 0
+        experts += number if parameter.is_expert else 0
+        in_fp8 += number if parameter.in_fp8 else 0
+        if not is_unit:
+            root += number
+            root_experts += number if parameter.is_expert else 0
+            root_in_fp8 += number if parameter.in_fp8 else 0
     tied = sum(numbers.values())
     of_root = root_experts, root_in_fp8
     return Parameters(total, root, tied, partial_sums, experts, in_fp8, *of_root)

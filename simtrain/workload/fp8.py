@@ -149,9 +149,13 @@ RECIPES: Mapping[str, Fp8Recipe] = MappingProxyType(
 """Recipes by name in scenarios; torchao's belongs to a software stack."""
 
 
-def cast_copies(recipe: Fp8Recipe, *, gathered: bool) -> int:
-    """Copies that a cast writes: 2, or 1 if ranks gather rows and transpose them later."""
-    return 1 if gathered and not recipe.casts_both else 2
+def cast_copies(batch: Microbatch, *, gathered: bool) -> int:
+    """Copies that a cast writes: 2, or 1 if ranks gather rows and transpose them later.
+
+    The second copy is for the weight gradient, so frozen layers cast one.
+    """
+    transposes_later = gathered and not recipe_of(batch).casts_both
+    return 1 if transposes_later or batch.is_frozen else 2
 
 
 def casts(
@@ -181,7 +185,7 @@ def casts(
         if gathered:
             work = CollectiveKind.ALL_REDUCE, (1 + recipe.transforms) * FP32_BYTES, batch.tensor
             yield collective(label, *work, phase, holds_bytes=0)
-    copies = cast_copies(recipe, gathered=gathered)
+    copies = cast_copies(batch, gathered=gathered)
     if recipe.saves_bf16 and phase is Phase.FORWARD:
         copies = 1
     yield _cast(f"{name} to {recipe.format}", recipe, elements, copies, phase)

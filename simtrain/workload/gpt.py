@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from simtrain.scenario import Scenario
 from simtrain.scenario.experts import Experts
+from simtrain.scenario.lora import Lora
 from simtrain.scenario.model import Activation, LatentAttention, Normalization, ParallelAttentionMlp
 from simtrain.workload.blocks import (
     ExpertChoice,
     ExpertMlp,
     activation,
+    adapted_column,
+    adapted_row,
     add,
     attention,
     column_linear,
@@ -37,6 +41,12 @@ _ACTIVATIONS = {"gelu": "GeLU", "swiglu": "SwiGLU", "geglu": "GeGLU", "squared_r
 _GATED = ("swiglu", "geglu")
 LAYERNORM, MLP, MOE = "layernorm", "mlp", "moe"
 """Names of regions: the norm before attention or MLP, a dense MLP, experts with their router."""
+_READERS = {
+    "attention": ("linear_qkv",),
+    "MLP": ("linear_fc1",),
+    "one_norm": ("linear_qkv", "linear_fc1"),
+}
+"""Modules that read the output of a norm, by its label or by the order of attention and MLP."""
 _Branch = Callable[[Tape, Tensor], Tensor]
 
 
@@ -58,6 +68,8 @@ class TransformerLayer:
         window: attention window in tokens; None without one.
         experts: replace the MLP.
         in_bf16: products stay in bf16 in a model in fp8 or fp4.
+        lora: adapters; None without.
+        input_has_gradient: as in `tape.Block`.
 
     The other arguments are fields of the scenario's model.
     """
@@ -82,6 +94,8 @@ class TransformerLayer:
     parallel_attention_mlp: ParallelAttentionMlp = "none"
     experts: ExpertMlp | None = None
     in_bf16: bool = False
+    lora: Lora | None = None
+    input_has_gradient: bool = True
 
     def forward(self, tape: Tape, x: Tensor) -> Tensor:
         """Record the forward pass."""
@@ -124,7 +138,13 @@ class TransformerLayer:
 
     def _norm(self, tape: Tape, x: Tensor, label: str, *, feeds_products: bool) -> Tensor:
         name = f"{label} {NORMS[self.normalization]}"
-        return norm(tape, x, name, self.normalization, feeds_products=feeds_products)
+        # Adapters read the output before a cast.
+        readers = _READERS.get(self.parallel_attention_mlp) or _READERS[label]
+        casts = feeds_products and not self._adapts(readers)
+        return norm(tape, x, name, self.normalization, feeds_products=casts)
+
+    def _adapts(self, modules: tuple[str, ...]) -> bool:
+        return self.lora is not None and any(map(self.lora.adapts, modules))
 
     def _attention(self, tape: Tape, x: Tensor) -> Tensor:
         if self.latent_attention is None:
@@ -140,7 +160,7 @@ class TransformerLayer:
                 drops_out=self.attention_dropout,
                 window=self.window,
             )
-        return row_linear(tape, context, "projection", "attention", bias=self.biases)
+        return self._row(tape, context, "projection", "attention", "linear_proj")
 
     def _heads(self, tape: Tape, x: Tensor) -> Tensor:
         groups = self.groups or self.heads
@@ -153,8 +173,10 @@ class TransformerLayer:
             query, key, value = column_linears(tape, x, columns, "attention", biases=biases)
             qkv = query, key, value
         else:
-            width = (self.heads + 2 * groups) * channels
-            qkv = column_linear(tape, x, width, "QKV", "attention", bias=self.qkv_biases)
+            parts = {"linear_q": self.heads, "linear_k": groups, "linear_v": groups}
+            parts = {module: number * channels for module, number in parts.items()}
+            bias = self.qkv_biases
+            qkv = self._column(tape, x, parts, "QKV", "attention", "linear_qkv", bias=bias)
         return attention(
             tape,
             qkv,
@@ -184,12 +206,14 @@ class TransformerLayer:
             y = activation(tape, (gate, values), name, gated=True, output_name=f"{name} output")
             return row_linear(tape, y, "down", "MLP", bias=self.biases)
         up, down = ("gate and up", "down") if gated else ("h→4h", "4h→h")
-        y = column_linear(
+        modules = ("linear_fc1_gate", "linear_fc1_up") if gated else ("linear_fc1",)
+        y = self._column(
             tape,
             x,
-            (1 + gated) * self.ffn,
+            dict.fromkeys(modules, self.ffn),
             up,
             "MLP",
+            "linear_fc1",
             bias=self.biases,
             skip_bias_add=True,
             output_name=f"{name} input",
@@ -205,7 +229,29 @@ class TransformerLayer:
             biased=biased,
             output_name=f"{name} output",
         )
-        return row_linear(tape, y, down, "MLP", bias=self.biases)
+        return self._row(tape, y, down, "MLP", "linear_fc2")
+
+    def _column(
+        self,
+        tape: Tape,
+        x: Tensor,
+        parts: Mapping[str, int],
+        name: str,
+        label: str,
+        module: str,
+        **options: Any,
+    ) -> Tensor:
+        """Record a column-parallel layer with its adapters; arguments as of `adapted_column`."""
+        if self.lora and self.lora.adapts(module):
+            return adapted_column(tape, x, parts, name, label, self.lora, module, **options)
+        return column_linear(tape, x, sum(parts.values()), name, label, **options)
+
+    def _row(self, tape: Tape, x: Tensor, name: str, label: str, module: str) -> Tensor:
+        """Record a row-parallel layer to the hidden size with its adapter."""
+        bias = self.biases
+        if self.lora and self.lora.adapts(module):
+            return adapted_row(tape, x, name, label, self.lora, bias=bias)
+        return row_linear(tape, x, name, label, bias=bias)
 
     def _add(
         self, tape: Tape, branches: tuple[Tensor, ...], residual: Tensor, label: str
@@ -240,6 +286,7 @@ def gpt_blocks(scenario: Scenario) -> Chunk:
         window=model.attention_window,
         latent_attention=model.latent_attention,
         parallel_attention_mlp=model.parallel_attention_mlp,
+        lora=model.lora,
     )
     embedding = Embedding(
         model.vocab_size,
@@ -254,6 +301,8 @@ def gpt_blocks(scenario: Scenario) -> Chunk:
         mlp = _expert_mlp(scenario, model.experts) if model.experts else None
         every = model.full_attention_every
         layers = _layers(layer, model.experts, mlp, every, in_bf16, model.num_layers)
+    if model.lora and not _first_layer_has_gradient(scenario):
+        layers = _without_first_gradient(layers)
     normalization, number = model.normalization, model.mtp_num_layers
     head = Head(
         model.vocab_size,
@@ -310,6 +359,22 @@ def _layers(
         kept = replace(dense, experts=experts, window=window, in_bf16=wide)
         layers += ((kept, len([*run])),)
     return layers
+
+
+def _first_layer_has_gradient(scenario: Scenario) -> bool:
+    """Whether the input of the first layer needs a gradient although the embedding is frozen.
+
+    With full recompute it does: a checkpoint without such an input has no backward pass
+    (Megatron-Bridge, peft/recompute.py). So do the hidden states that a stage receives.
+    """
+    return scenario.recompute.strategy == "full" or scenario.chunk_contents.layers[0] == 0
+
+
+def _without_first_gradient(layers: _Runs) -> _Runs:
+    """Return the layers, of which the input of the first needs no gradient."""
+    (first, times), *others = layers
+    runs = (replace(first, input_has_gradient=False), 1), (first, times - 1), *others
+    return tuple((layer, number) for layer, number in runs if number)
 
 
 def _expert_mlp(scenario: Scenario, section: Experts) -> ExpertMlp:

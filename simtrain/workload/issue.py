@@ -155,6 +155,22 @@ class IssueOrder:
         yield
         self.transform, self.waiting_bytes = outer
 
+    @contextmanager
+    def changing(self, change: Callable[[Op], Op]) -> Iterator[None]:
+        """Apply `change` to each op of the `with` block, before `transform`."""
+        outer = self.transform
+        self.transform = lambda op: outer(change(op))
+        yield
+        self.transform = outer
+
+    @contextmanager
+    def selecting(self, wanted: Callable[[Op], bool]) -> Iterator[None]:
+        """Issue only those wanted ops of the `with` block for which `wanted` is true."""
+        outer = self.wanted
+        self.wanted = lambda op: wanted(op) and outer(op)
+        yield
+        self.wanted = outer
+
     @property
     def position(self) -> int:
         """Number of ops issued so far."""
@@ -177,3 +193,7 @@ class IssueOrder:
         self._ops.append(self.transform(op))
         self._waits.append(self._awaited)
         self._waiting.append(self.waiting_bytes)
+
+
+Emit = Callable[[IssueOrder], None]
+"""Issues the ops of a pass."""

@@ -73,8 +73,9 @@ StepOps = dict[str, tuple[Op, ...]]
 def step_ops(options: StepOptions, parameters: Parameters) -> StepOps:
     """Return the optimizer step of a rank.
 
-    Groups of one rank and stages without parameters reduce nothing.
+    Groups of one rank and stages without trained parameters reduce nothing.
     """
+    num_cast, parameters = parameters.in_fp8, parameters.trained
     numbers = number, _ = parameters.total, parameters.experts
     reduced_in_passes = options.zero_stage >= 2 or options.reduces_during_backward or not number
     fields = (
@@ -89,7 +90,7 @@ def step_ops(options: StepOptions, parameters: Parameters) -> StepOps:
         ()
         if options.gathers_during_forward or not number
         else parameter_gather(options, *numbers, num_fp8=parameters.in_fp8),
-        _weight_cast(options, parameters.in_fp8),
+        _weight_cast(options, num_cast),
     )
     return {name: ops for name, ops in zip(STEP_FIELDS, fields, strict=True) if ops}
 

@@ -86,10 +86,10 @@ def subgraphs_of(
     subgraphs = []
     for key, group in itertools.groupby(nodes, key=region_or_self):
         members = tuple(group)
-        if isinstance(key, Region):
+        if isinstance(key, Region) and any(node.has_backward for node in members):
             subgraphs.append(Subgraph(members, key, subgraphs_of(members, names, key)))
         else:
-            subgraphs.append(Subgraph(members))
+            subgraphs.extend(Subgraph((node,)) for node in members)
     return tuple(subgraphs)
 
 

@@ -247,6 +247,8 @@ class _Backward:
             return
         shared: Tensor | None = None
         for tensor in node.inputs:
+            if tensor in self.recording.without_gradient:
+                continue
             holder = first
             if tensor in self.held_gradients:
                 self.add_gradients(node, tensor)

@@ -8,7 +8,7 @@ tensors between which gradients flow. Everything else is derived from the nodes.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -17,12 +17,12 @@ from simtrain.base.mesh import Group, Mesh
 from simtrain.scenario import Parallelism
 from simtrain.scenario.precision import Fp8Weights
 from simtrain.scenario.software import PAPER_KERNELS, Kernels
+from simtrain.workload.frozen import PartialBackward
 from simtrain.workload.hashing import hashed_once
-from simtrain.workload.issue import IssueOrder
+from simtrain.workload.issue import Emit
 from simtrain.workload.ops import Op, Tensor
 from simtrain.workload.work import ProductType
 
-Emit = Callable[[IssueOrder], None]
 Steps = Emit | Sequence[Op]
 
 
@@ -126,6 +126,7 @@ class Microbatch:
         adds_gradients: weight gradients are added to the gradient buffer. Otherwise each
             microbatch's gradients are reduced in the type in which the products write them.
         part: the slice of each sequence that passes run; None for whole sequences.
+        is_frozen: parameters are frozen, except those of adapters (`Tape.training`).
     """
 
     seq_length: int
@@ -142,6 +143,7 @@ class Microbatch:
     fp8_weights: Fp8Weights = "cached"
     experts: ExpertGroups | None = None
     adds_gradients: bool = True
+    is_frozen: bool = False
     part: SequenceSlice | None = None
 
     def slice(self, part: SequenceSlice) -> Microbatch:
@@ -188,6 +190,7 @@ class Parameter:
         is_expert: it belongs to an expert. With expert parallelism it has fewer replicas than
             other parameters.
         in_fp8: products read fp8 copies of it.
+        is_frozen: it is not trained: it has no gradient and no optimizer states.
     """
 
     elements: int
@@ -195,6 +198,7 @@ class Parameter:
     tied: str = ""
     is_expert: bool = False
     in_fp8: bool = False
+    is_frozen: bool = False
 
 
 class Block(Protocol):
@@ -202,6 +206,10 @@ class Block(Protocol):
 
     Its parameters are an FSDP unit and a gradient bucket of their own if `is_unit`. Parameters of
     other blocks belong to the root unit.
+
+    If the parameters of a microbatch's model are frozen, a block may have an attribute
+    `input_has_gradient`. If it is false, no earlier parameter is trained, and the backward pass
+    ends inside the block.
     """
 
     def __hash__(self) -> int:
@@ -237,12 +245,13 @@ class Node:
 
     Args:
         name: name of the function.
-        inputs: tensors that receive a gradient from its backward pass.
+        inputs: tensors that receive a gradient from its backward pass, if they need one.
         outputs: tensors whose gradients its backward pass reads.
         forward, backward: issue its ops.
         regions: regions that contain it, the outermost first.
         deferred_gradient_bytes: bytes of its output's gradient that its weight gradient reads, and
             that a split backward pass saves.
+        has_backward: a trained parameter of its own or before it needs its backward pass.
     """
 
     name: str
@@ -252,6 +261,7 @@ class Node:
     backward: Emit
     regions: tuple[Region, ...]
     deferred_gradient_bytes: int
+    has_backward: bool = True
 
 
 @dataclass
@@ -263,6 +273,9 @@ class Tape:
     parameters: list[Parameter] = field(default_factory=list)
     fp8_copies: dict[Tensor, tuple[Tensor, ...]] = field(default_factory=dict)
     """The fp8 copies of tensors, which products read and save."""
+    with_gradient: set[Tensor] = field(default_factory=set)
+    """Tensors that need a gradient, if parameters are frozen; otherwise all do."""
+    _trains: bool = False
     _num_tensors: int = 0
     _num_kept: int = 0
     _regions: tuple[Region, ...] = ()
@@ -320,8 +333,34 @@ class Tape:
                 that issues them.
         """
         emits, regions = (_emit(forward), _emit(backward)), self._regions
-        self.nodes.append(Node(name, inputs, outputs, *emits, regions, deferred_gradient_bytes))
+        node = Node(name, inputs, outputs, *emits, regions, deferred_gradient_bytes)
+        if self.microbatch.is_frozen:
+            trains = self._trains and bool(parameters)
+            node = self._with_needed_backward(node, trains=trains)
+            parameters = tuple(replace(x, is_frozen=not trains) for x in parameters)
+        self.nodes.append(node)
         self.parameters.extend(parameters)
+
+    def _with_needed_backward(self, node: Node, *, trains: bool) -> Node:
+        """Return a node with the part of its backward pass that trained parameters need."""
+        passes_on = not self.with_gradient.isdisjoint(node.inputs)
+        part = PartialBackward.of(node.backward, passes_on=passes_on, trains=trains)
+        if passes_on or trains:
+            self.with_gradient.update(node.outputs)
+        return replace(
+            node,
+            forward=part.forward(node.forward),
+            backward=part.backward(node.backward),
+            deferred_gradient_bytes=node.deferred_gradient_bytes if trains else 0,
+            has_backward=passes_on or trains,
+        )
+
+    @contextmanager
+    def training(self) -> Iterator[None]:
+        """Train the parameters of the `with` block, even if the model's other ones are frozen."""
+        outer, self._trains = self._trains, True
+        yield
+        self._trains = outer
 
     @contextmanager
     def new_nodes(self) -> Iterator[list[Node]]:
@@ -347,13 +386,23 @@ def _emit(steps: Steps) -> Emit:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recording:
-    """The recorded forward pass of a block; `block_output` is None after a loss."""
+    """The recorded forward pass of a block.
+
+    Args:
+        nodes, parameters: in order.
+        block_input: its input.
+        block_output: its output; None after a loss.
+        num_tensors: number of its tensors.
+        without_gradient: tensors that need no gradient, because no parameter before them is
+            trained.
+    """
 
     nodes: tuple[Node, ...]
     parameters: tuple[Parameter, ...]
     block_input: Tensor
     block_output: Tensor | None
     num_tensors: int
+    without_gradient: frozenset[Tensor] = frozenset()
 
 
 @functools.lru_cache(maxsize=4096)
@@ -361,8 +410,15 @@ def record(block: Block, microbatch: Microbatch) -> Recording:
     """Record a block's forward pass."""
     tape = Tape(microbatch)
     block_input = tape.tensor("block input", microbatch.local_tokens, microbatch.hidden)
+    if getattr(block, "input_has_gradient", True):
+        tape.with_gradient.add(block_input)
     result = block.forward(tape, block_input)
-    nodes = tuple(tape.nodes)
+    nodes, without_gradient = tuple(tape.nodes), frozenset[Tensor]()
+    if microbatch.is_frozen:
+        tensors = {block_input, *(x for node in nodes for x in (*node.inputs, *node.outputs))}
+        without_gradient = frozenset(tensors - tape.with_gradient)
     # Functions of nodes refer to the tape. Without this cycle, Python frees a recording at once.
     tape.nodes.clear()
-    return Recording(nodes, tuple(tape.parameters), block_input, result, tape._num_tensors)
+    return Recording(
+        nodes, tuple(tape.parameters), block_input, result, tape._num_tensors, without_gradient
+    )

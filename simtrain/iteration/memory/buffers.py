@@ -52,7 +52,8 @@ def buffers_of(
     options = plan.step_options
     gathered, bucket = _exchanged_bytes(plan, chunks)
     copied = options.shard_gradient_bytes != FP32_BYTES and not options.narrow_states
-    fp32_bytes = options.held(parameters.total, parameters.experts, from_stage=1) * FP32_BYTES
+    trained = parameters.trained
+    fp32_bytes = options.held(trained.total, trained.experts, from_stage=1) * FP32_BYTES
     is_on_host = options.offloads
     cast_weights = FP4_WEIGHTS if plan.scenario.precision.compute == "fp4" else FP8_WEIGHTS
     always = {

@@ -19,7 +19,7 @@ from simtrain.iteration.memory.buffers import (
     workspaces_bytes,
 )
 from simtrain.iteration.memory.replay import MemoryReplay
-from simtrain.iteration.memory.states import ModelStates, model_states
+from simtrain.iteration.memory.states import ModelStates, rank_states
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.iteration_tasks import IterationTimeline
 from simtrain.schedules import Cell
@@ -281,9 +281,7 @@ class _StageRank:
         global_bytes = max(
             memory.buffer_bytes for (chunk, *_), memory in replay.passes.items() if chunk in chunks
         )
-        states = model_states(
-            plan.step_options, parameters.total, parameters.experts, parameters.in_fp8
-        )
+        states = rank_states(plan.step_options, parameters)
         workspaces = {WORKSPACES: sum(workspaces_bytes(plan, profile.memory))}
         running, stepping = buffers_of(plan, parameters, global_bytes, chunks)
         return cls(profile, stage, states, running | workspaces, stepping | workspaces)

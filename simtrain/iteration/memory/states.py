@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from simtrain.workload.chunk import Parameters
 from simtrain.workload.step_options import StepOptions
 
 
@@ -26,8 +27,20 @@ class ModelStates:
         return self.parameters_bytes + self.gradients_bytes + self.optimizer_bytes
 
 
+def rank_states(options: StepOptions, parameters: Parameters) -> ModelStates:
+    """Return the model states of a rank with these parameters; frozen ones have weights only."""
+    trained = parameters.trained
+    numbers = parameters.total, parameters.experts, parameters.in_fp8
+    return model_states(options, *numbers, trained=(trained.total, trained.experts))
+
+
 def model_states(
-    options: StepOptions, num_parameters: int, num_expert: int = 0, num_fp8: int = 0
+    options: StepOptions,
+    num_parameters: int,
+    num_expert: int = 0,
+    num_fp8: int = 0,
+    *,
+    trained: tuple[int, int] | None = None,
 ) -> ModelStates:
     """Return the model states of a rank under ZeRO and offload.
 
@@ -36,17 +49,21 @@ def model_states(
         num_parameters: parameters of the rank before ZeRO.
         num_expert: parameters that belong to experts.
         num_fp8: parameters that are weights of fp8 products.
+        trained: parameters with gradients and optimizer states, and how many of them belong to
+            experts; all parameters by default.
     """
+    num_trained, trained_experts = trained or (num_parameters, num_expert)
 
     def num_held(from_stage: int) -> int:
-        return options.held(num_parameters, num_expert, from_stage=from_stage)
+        return options.held(num_trained, trained_experts, from_stage=from_stage)
 
     of_experts = num_expert if num_fp8 else 0
     return ModelStates(
         parameters_bytes=options.weights_bytes(
-            num_held(3), options.held(num_fp8, of_experts, from_stage=3)
+            options.held(num_parameters, num_expert, from_stage=3),
+            options.held(num_fp8, of_experts, from_stage=3),
         ),
-        gradients_bytes=num_parameters * options.gradient_bytes
+        gradients_bytes=num_trained * options.gradient_bytes
         if options.keeps_gradients
         else num_held(2) * options.shard_gradient_bytes,
         optimizer_bytes=0 if options.offloads else sum(options.state_bytes) * num_held(1),

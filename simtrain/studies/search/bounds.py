@@ -39,7 +39,7 @@ from typing import NamedTuple
 import numpy as np
 
 from simtrain.iteration.memory.report import allocator_bytes
-from simtrain.iteration.memory.states import model_states
+from simtrain.iteration.memory.states import rank_states
 from simtrain.iteration.memory.working import pass_memory
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.seconds import Machine
@@ -291,10 +291,7 @@ def _states_bytes(plan: Plan) -> list[int]:
 
 @functools.lru_cache(maxsize=1024)
 def _states_of_stages(options: StepOptions, stages: tuple[Parameters, ...]) -> list[int]:
-    return [
-        model_states(options, stage.total, stage.experts, stage.in_fp8).total_bytes
-        for stage in stages
-    ]
+    return [rank_states(options, stage).total_bytes for stage in stages]
 
 
 def _activations_bytes(plan: Plan) -> list[int]:

@@ -1,6 +1,7 @@
 """Building blocks of layers: each function records a node on a tape and returns its output."""
 
 from simtrain.workload.blocks.activation import activation
+from simtrain.workload.blocks.adapter import adapted_column, adapted_row
 from simtrain.workload.blocks.attention import CORE_ATTENTION, attention
 from simtrain.workload.blocks.dropout import add, dropout, dropout_add
 from simtrain.workload.blocks.exchange import (
@@ -30,6 +31,8 @@ __all__ = [
     "ExpertChoice",
     "ExpertMlp",
     "activation",
+    "adapted_column",
+    "adapted_row",
     "add",
     "all_gather",
     "all_reduce",

@@ -18,22 +18,24 @@ def all_gather(tape: Tape, x: Tensor, group: Group, name: str) -> Tensor:
     return _exchange(tape, x, x.rows * group.num_ranks, group, name, *kinds)
 
 
-def gather_columns(tape: Tape, x: Tensor, name: str) -> Tensor:
+def gather_columns(tape: Tape, x: Tensor, name: str, *, all_tokens: bool = False) -> Tensor:
     """Record a gather of columns: this rank's tokens with the columns of all tensor-parallel ranks.
 
     All columns are gathered and copied side by side. Under sequence parallelism, only this rank's
-    tokens remain, and their gradients are gathered. Source: Megatron-LM's
-    `gather_from_tensor_model_parallel_region` and `scatter_to_sequence_parallel_region`.
+    tokens remain, and their gradients are gathered, unless `all_tokens` remain. Source:
+    Megatron-LM's `gather_from_tensor_model_parallel_region` and
+    `scatter_to_sequence_parallel_region`.
     """
     batch = tape.microbatch
     if batch.tensor.num_ranks == 1:
         return x
-    y = tape.tensor(f"{name} output", batch.local_tokens, x.width * batch.tensor.num_ranks)
+    rows = x.rows if all_tokens else batch.local_tokens
+    y = tape.tensor(f"{name} output", rows, x.width * batch.tensor.num_ranks)
     whole_bytes, phase = x.num_bytes * batch.tensor.num_ranks, Phase.INPUT_GRADIENT
     gather = CollectiveKind.ALL_GATHER, whole_bytes, batch.tensor
     forward = collective(name, *gather), elementwise(f"{name} copy", whole_bytes, whole_bytes)
     backward: Ops = (elementwise(f"{name} gradient copy", x.num_bytes, x.num_bytes, phase),)
-    if batch.sequence_parallel:
+    if batch.sequence_parallel and not all_tokens:
         backward = collective(f"{name} gradient", *gather, phase), *backward
     tape.record(name, (x,), (y,), forward, backward)
     return y

@@ -25,7 +25,7 @@ from simtrain.workload.blocks.userbuffers import (
 from simtrain.workload.fp8 import cast_copies, transpose
 from simtrain.workload.issue import IssueOrder
 from simtrain.workload.ops import Op, Phase, Tensor, collective, elementwise
-from simtrain.workload.tape import Parameter, Tape
+from simtrain.workload.tape import Microbatch, Parameter, Tape
 from simtrain.workload.work import CollectiveKind
 
 
@@ -43,6 +43,7 @@ def column_linear(
     holds_weight: bool = True,
     in_fp8: bool = True,
     has_userbuffers: bool = True,
+    input_of: Microbatch | None = None,
 ) -> Tensor:
     """Record a column-parallel linear layer: the weight is split by columns over the ranks.
 
@@ -58,11 +59,12 @@ def column_linear(
         holds_weight: whether to record the weight as a parameter.
         in_fp8: whether its products are in fp8 if linear layers are.
         has_userbuffers: whether it uses userbuffers if linear layers do.
+        input_of: how ranks divide its input; as the tape's microbatch by default.
 
     Returns:
         All tokens, outputs / t wide.
     """
-    batch, num_ranks = tape.microbatch, tape.microbatch.tensor.num_ranks
+    batch, num_ranks = input_of or tape.microbatch, tape.microbatch.tensor.num_ranks
     _check_outputs(outputs, num_ranks, name)
     read = operands(tape, x, name, in_fp8=in_fp8)
     ops = LinearOps(name, batch, batch.tokens, x.width, outputs // num_ranks, *read)
@@ -93,8 +95,7 @@ def column_linears(
     """
     batch, num_ranks = tape.microbatch, tape.microbatch.tensor.num_ranks
     whole = _replicated(tape, x, label)
-    alone = replace(batch, tensor=replace(batch.tensor, num_ranks=1, ranks_per_node=1))
-    alone = replace(alone, sequence_parallel=False)
+    alone = without_ranks(batch)
     results: list[Tensor] = []
     for name, columns in outputs.items():
         _check_outputs(columns, num_ranks, name)
@@ -109,6 +110,12 @@ def column_linears(
         parameters = _parameters(ops, bias=biases[name])
         results.append(ops.record(tape, whole, y, (layer.forward, layer.backward), *parameters))
     return tuple(results)
+
+
+def without_ranks(batch: Microbatch) -> Microbatch:
+    """Return the microbatch of a layer whose tensor-parallel ranks exchange nothing."""
+    alone = replace(batch.tensor, num_ranks=1, ranks_per_node=1)
+    return replace(batch, tensor=alone, sequence_parallel=False)
 
 
 def _replicated(tape: Tape, x: Tensor, label: str) -> Tensor:
@@ -213,15 +220,34 @@ class _ColumnParallel:
         return collective(f"{self.label} {operator}", kind, ops.input_bytes, batch.tensor, phase)
 
 
-def row_linear(tape: Tape, x: Tensor, name: str, label: str = "", *, bias: bool = True) -> Tensor:
-    """Record a row-parallel linear layer to the hidden size: the weight is split by rows.
+def row_linear(
+    tape: Tape,
+    x: Tensor,
+    name: str,
+    label: str = "",
+    *,
+    bias: bool = True,
+    outputs: int | None = None,
+    in_fp8: bool = True,
+    output_of: Microbatch | None = None,
+) -> Tensor:
+    """Record a row-parallel linear layer: the weight is split by rows over the ranks.
 
-    The next kernel adds its bias. `label` names the collectives f̄ and ḡ. Returns this rank's
-    tokens, of whole width.
+    Args:
+        x: all tokens, with this rank's part of their width.
+        name: name of its products.
+        label: name of the collectives f̄ and ḡ; `name` by default.
+        bias: whether it has a bias, which the next kernel adds.
+        outputs: columns of the weight; the hidden size by default.
+        in_fp8: whether its products are in fp8 if linear layers are.
+        output_of: how ranks divide its output; as the tape's microbatch by default.
+
+    Returns:
+        This rank's tokens, of whole width.
     """
-    batch, read = tape.microbatch, operands(tape, x, name)
-    ops = LinearOps(name, batch, batch.tokens, x.width, batch.hidden, *read)
-    y = tape.tensor(f"{name} output", batch.local_tokens, batch.hidden)
+    batch, read = output_of or tape.microbatch, operands(tape, x, name, in_fp8=in_fp8)
+    ops = LinearOps(name, batch, batch.tokens, x.width, outputs or batch.hidden, *read)
+    y = tape.tensor(f"{name} output", batch.local_tokens, ops.outputs)
     layer = _RowParallel(ops, x, y, label or name)
     parameters = _parameters(ops, bias=bias, whole_bias=True)
     return ops.record(tape, x, y, (layer.forward, layer.backward), *parameters)
@@ -259,10 +285,11 @@ class _RowParallel:
         gathered, num_ranks, fp8 = batch.sequence_parallel, batch.tensor.num_ranks, ops.fp8
         elements = ops.rows * ops.outputs
         order.issue(ops.casts(self.y, phase, gathered=gathered))
-        copies = cast_copies(fp8, gathered=True) if fp8 else 1
+        copies = cast_copies(batch, gathered=True) if fp8 else 1
         name, num_bytes = f"{self.label} ḡ", copies * ops.operand_bytes(elements)
         pipelines = gathered and order.overlap.userbuffers
-        transposed = fp8 if gathered and fp8 and fp8.transposes else None
+        transposes = gathered and fp8 and fp8.transposes and not batch.is_frozen
+        transposed = fp8 if transposes else None
         # Bytes of the gathered gradient without this rank's rows.
         buffered_bytes = num_bytes * (num_ranks - 1) // num_ranks
         if pipelines:

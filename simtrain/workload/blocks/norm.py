@@ -55,7 +55,7 @@ def _casting_norm(batch: Microbatch, x: Tensor, name: str, family: KernelFamily)
     op = elementwise(name, x.num_bytes, written, saves=(x,), family=family)
     if not recipe.norm_casts:
         return op, *casts(batch, output, x.elements, gathered=gathered, knows_largest=True)
-    if recipe.transposes and not gathered:
+    if recipe.transposes and not gathered and not batch.is_frozen:
         return op, transpose(recipe, output, x.elements, Phase.FORWARD)
     return (op,)
 

@@ -1,0 +1,123 @@
+"""Rules of LoRA (model.lora): what Megatron-Bridge refuses, and what is not simulated.
+
+Source: Megatron-Bridge, peft/utils.py (`ParallelLinearAdapter`) and peft/lora.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from simtrain.scenario.lora import CANONICAL_PARTS
+from simtrain.scenario.nearest import near_divisors, near_multiples
+from simtrain.scenario.schema import Scenario
+from simtrain.scenario.violation import rule_against
+
+_TOY = "model: {lora: {rank: 16}}\n"
+
+
+def _uneven_rank(scenario: Scenario) -> bool:
+    lora, num_ranks = scenario.model.lora, scenario.parallelism.tensor
+    return (
+        lora is not None and bool(lora.rank % num_ranks) and any(map(lora.adapts, CANONICAL_PARTS))
+    )
+
+
+def _near_ranks(scenario: Scenario) -> Iterable[int]:
+    lora = scenario.model.lora
+    return near_multiples(lora.rank, scenario.parallelism.tensor) if lora else ()
+
+
+def _near_tensor(scenario: Scenario) -> Iterable[int]:
+    lora = scenario.model.lora
+    return near_divisors(scenario.parallelism.tensor, lora.rank) if lora else ()
+
+
+def _parts_without_gate(scenario: Scenario) -> bool:
+    lora, gated = scenario.model.lora, scenario.model.activation in ("swiglu", "geglu")
+    parts = CANONICAL_PARTS["linear_fc1"]
+    return lora is not None and not gated and any(part in lora.modules for part in parts)
+
+
+LORA_RULES = [
+    rule_against(
+        "E460",
+        "tensor-parallel ranks divide the columns of the first matrix of an adapter of "
+        "linear_qkv or linear_fc1 (ColumnParallelLinear)",
+        {"model.lora.rank": _near_ranks, "parallelism.tensor": _near_tensor},
+        _uneven_rank,
+        "model.lora.rank is {scenario.model.lora.rank}, not a multiple of parallelism.tensor, "
+        "which is {scenario.parallelism.tensor}",
+        what="Tensor-parallel ranks cannot divide the rank of the adapters evenly.",
+        fix="Set model.lora.rank to a multiple of parallelism.tensor.",
+        example="model: {lora: {rank: 12}}\nparallelism: {tensor: 8}",
+    ),
+    rule_against(
+        "E461",
+        "adapters of experts, of latent attention and of token prediction are not simulated",
+        {"model.lora": [None]},
+        lambda scenario: (
+            scenario.model.lora
+            and (
+                scenario.model.experts
+                or scenario.model.latent_attention
+                or scenario.model.mtp_num_layers
+            )
+        ),
+        "model.lora is set for a model with experts, latent attention or token prediction",
+        ("model.lora",),
+        what="LoRA is combined with experts, latent attention or multi-token prediction.",
+        fix="Remove model.lora.",
+        example=(
+            "model: {biases: false, lora: {rank: 16}, "
+            "experts: {num: 8, top_k: 2, ffn_hidden_size: 4096}}"
+        ),
+    ),
+    rule_against(
+        "E462",
+        "Megatron-LM keeps frozen parameters outside its buffers and shards only adapters; ZeRO 2 "
+        "and 3 with frozen parameters are not simulated",
+        {"memory.zero_stage": [1, 0], "model.lora": [None]},
+        lambda scenario: scenario.model.lora and scenario.memory.zero_stage >= 2,
+        "memory.zero_stage is {scenario.memory.zero_stage} together with model.lora",
+        what="LoRA is combined with ZeRO stage 2 or 3.",
+        fix="Set memory.zero_stage to 1 or 0.",
+        example=_TOY + "parallelism: {data: 2}\nmemory: {zero_stage: 3}",
+    ),
+    rule_against(
+        "E463",
+        "adapters read the gathered input of their layer, which userbuffers keep in parts; "
+        "userbuffers with adapters are not simulated",
+        {"overlap.userbuffers": [False], "model.lora": [None]},
+        lambda scenario: scenario.model.lora and scenario.overlap.userbuffers,
+        what="LoRA is combined with userbuffers.",
+        fix="Set overlap.userbuffers to false.",
+        example=(
+            _TOY + "parallelism: {tensor: 8, sequence_parallel: true}\n"
+            "overlap: {userbuffers: true, tensor_parallel: true}"
+        ),
+    ),
+    rule_against(
+        "E464",
+        "the adapters are those of Megatron-Bridge, whose layers fuse queries, keys and values; "
+        "adapters of other stacks' separate layers are not simulated",
+        {"software": ["megatron_core"], "model.lora": [None]},
+        lambda scenario: scenario.model.lora and scenario.facts.kernels.separate_projections,
+        "model.lora is set for software stack {scenario.software}, which has separate projections "
+        "of queries, keys and values",
+        ("model.lora", "software"),
+        what="LoRA is combined with a software stack of separate projections.",
+        fix="Set software to megatron_core, or remove model.lora.",
+        example=_TOY + "software: torchtitan\nattention_backend: fused",
+    ),
+    rule_against(
+        "E465",
+        "linear_fc1_gate and linear_fc1_up are the halves of a gated MLP's first product",
+        {"model.lora.modules": [], "model.activation": ["swiglu"]},
+        _parts_without_gate,
+        "model.lora.modules has a half of a gated MLP's first product, but model.activation is "
+        "{scenario.model.activation}",
+        what="Adapters are for the gate of an MLP that has none.",
+        fix="Write linear_fc1 in model.lora.modules.",
+        example="model: {lora: {rank: 16, modules: [linear_fc1_gate]}}",
+    ),
+]

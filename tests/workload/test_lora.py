@@ -1,0 +1,321 @@
+"""LoRA: parameters, FLOPs, states, saved bytes and communication, counted by hand."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simtrain.errors import InputError
+from simtrain.iteration.memory.states import rank_states
+from simtrain.iteration.memory.working import pass_memory
+from simtrain.scenario import Scenario
+from simtrain.studies.simulation import simulate
+from simtrain.workload.chunk import whole_parameters
+from simtrain.workload.ops import Op, total_flops, total_model_flops
+from simtrain.workload.record import record_pass
+from simtrain.workload.tape import record
+from simtrain.workload.work import Collective, FusedAttention
+from tests.helpers.toys import plan_of, scenario_with
+
+LLAMA: dict[str, Any] = {
+    "num_layers": 3,
+    "hidden_size": 64,
+    "num_attention_heads": 4,
+    "num_query_groups": 2,
+    "ffn_hidden_size": 96,
+    "seq_length": 32,
+    "vocab_size": 256,
+    "activation": "swiglu",
+    "normalization": "rms_norm",
+    "position_embedding": "none",
+    "tied_embeddings": False,
+    "biases": False,
+    "hidden_dropout": 0,
+    "attention_dropout": 0,
+}
+FUSED_QKV, FC1 = 64 + 2 * 2 * 16, 2 * 96
+SIZES = {
+    "linear_qkv": (64, FUSED_QKV),
+    "linear_proj": (64, 64),
+    "linear_fc1": (64, FC1),
+    "linear_fc2": (96, 64),
+}
+"""Inputs and outputs of each linear layer."""
+ALL = [*SIZES]
+TOKENS = 2 * 32
+
+
+def tuned(modules: list[str] = ALL, rank: int = 8, **sections: Any) -> Scenario:
+    """Return a Llama of three layers with adapters; two sequences a microbatch."""
+    lora = {"rank": rank, "modules": modules} | sections.pop("lora", {})
+    options = {"attention_backend": "fused", "batch": {"micro": 2, "global": 4}}
+    return scenario_with(LLAMA | {"lora": lora}, **options | sections)
+
+
+def layer_ops(scenario: Scenario) -> tuple[list[Op], list[Op]]:
+    """Return the forward and backward ops of a layer whose input needs a gradient."""
+    plan, (first, layer) = plan_of(scenario), layers(scenario)
+    assert not first.input_has_gradient
+    forward, backward = (
+        [*record_pass(replace(plan.layers_pass(1, kind), chunk=chunk_with(layer))).ops]
+        for kind in ("F", "B")
+    )
+    return forward, backward
+
+
+def layers(scenario: Scenario) -> list[Any]:
+    """Return the different layers: the first, and the others."""
+    return [block for block, _ in plan_of(scenario).model.runs if block.is_unit]
+
+
+def chunk_with(layer: Any) -> Any:
+    return type(plan_of(tuned()).model)(((layer, 1),))
+
+
+@given(
+    st.sets(st.sampled_from(ALL), min_size=1),
+    st.sampled_from([1, 2]),
+    st.integers(1, 8),
+    st.booleans(),
+)
+def test_parameters_by_hand(modules: set[str], t: int, rank: int, sequence: bool) -> None:
+    """An adapter has rank · (inputs + outputs) parameters, and each rank 1/t of one of its two
+    matrices' outputs or inputs.
+    """
+    split = {"tensor": t, "sequence_parallel": t > 1 and sequence}
+    scenario = tuned(sorted(modules), rank * t, parallelism=split)
+    plan = plan_of(scenario)
+    whole = whole_parameters(plan.model, plan.microbatch)
+    assert whole.frozen
+    by_hand = 3 * rank * t * sum(sum(SIZES[module]) for module in modules)
+    assert whole.trained.total == by_hand
+    dense = plan_of(scenario.replace({"model.lora": None}))
+    assert whole.frozen.total == dense.num_parameters
+    (stage,) = plan.stage_parameters
+    sizes = [(*SIZES[module], module in ("linear_proj", "linear_fc2")) for module in modules]
+    on_rank = 3 * rank * sum(a + b for a, b, _ in sizes)
+    assert stage.trained.total == on_rank
+    # Norms are frozen, and adapters are divided: no gradient is a partial sum.
+    assert stage.trained.partial_sums == 0
+
+
+@given(st.sets(st.sampled_from(ALL), min_size=1), st.sampled_from([1, 2]), st.booleans())
+def test_flops_by_hand(modules: set[str], t: int, sequence: bool) -> None:
+    """Of frozen layers the backward pass has the input gradient, of adapters both products."""
+    rank, split = 8, {"tensor": t, "sequence_parallel": t > 1 and sequence}
+    forward, backward = layer_ops(tuned(sorted(modules), rank, parallelism=split))
+    weights = sum(a * b for a, b in SIZES.values())
+    adapters = rank * sum(sum(SIZES[module]) for module in modules)
+    attention = 4 * TOKENS * 32 * 64
+    assert total_model_flops(forward) * t == 2 * TOKENS * (weights + adapters) + attention
+    once = 2 * TOKENS * (weights + 2 * adapters)
+    assert total_model_flops(backward) * t == once + 2 * attention
+
+
+def test_the_contribution_of_adapters_vanishes_with_the_rank() -> None:
+    """FLOPs grow linearly with the rank; at rank 0 the frozen model alone is left."""
+    found = [sum(map(total_flops, layer_ops(tuned(rank=rank)))) for rank in (4, 8)]
+    weights = sum(a * b for a, b in SIZES.values())
+    attention = (2 + 5) * TOKENS * 32 * 64
+    assert 2 * found[0] - found[1] == 4 * TOKENS * weights + attention
+
+
+def test_the_backward_pass_ends_at_the_first_adapter() -> None:
+    """The first layer has no gradient of its input: no norm's, no QKV's and no adapter's."""
+    scenario = tuned()
+    plan = plan_of(scenario)
+    (backward,) = (pass_ for (_, kind, _), pass_ in plan.passes.items() if kind == "B")
+    names = [op.name for op in record_pass(backward).ops]
+    assert names.count("QKV input gradient") == names.count("QKV adapter in input gradient") == 2
+    assert names.count("attention RMS norm gradient") == 2
+    assert names.count("QKV adapter in weight gradient") == names.count("down input gradient") == 3
+    assert not [name for name in names if "embedding" in name]
+    whole = {op.name for op in record_pass(backward).ops if "weight gradient" in op.name}
+    assert whole and all("adapter" in name for name in whole)
+    # A full recompute needs the gradient of the first layer's input (Megatron-Bridge).
+    recomputed = plan_of(scenario.replace({"recompute": "full"}))
+    assert [block.input_has_gradient for block, _ in recomputed.model.runs if block.is_unit] == [1]
+
+
+def test_without_adapters_before_it_attention_has_no_backward_pass() -> None:
+    """Only the down projection is adapted: in the first layer, everything before it is not
+    differentiated, nor is a checkpoint around it recomputed.
+    """
+    scenario = tuned(["linear_fc2"], recompute={"strategy": "selective"})
+    plan, (first, _) = plan_of(scenario), layers(scenario)
+    forward, backward = (
+        record_pass(replace(plan.layers_pass(1, kind), chunk=chunk_with(first)))
+        for kind in ("F", "B")
+    )
+    assert not [op for op in backward.ops if isinstance(op.work, FusedAttention)]
+    saved = [tensor.name for op in forward.ops for tensor in op.saves]
+    assert saved == ["SwiGLU output", "down adapter in output"]
+    assert [op.name for op in backward.ops] == [
+        "down adapter scale gradient",
+        "down adapter out input gradient",
+        "down adapter out weight gradient",
+        "down adapter in weight gradient",
+    ]
+
+
+@pytest.mark.parametrize("modules", [ALL, ["linear_qkv"], ["linear_fc2"], ["linear_proj"]])
+def test_saved_bytes_by_hand(modules: list[str]) -> None:
+    """Norms save their inputs, attention its operands, output and sums, SwiGLU its input. Linear
+    layers save nothing; adapters save their inputs, which attention may save too, and x A.
+    """
+    h, rank, two = 64, 8, 2 * TOKENS
+    saved = 2 * two * h + two * FUSED_QKV + two * h + 4 * TOKENS * 4 + two * FC1
+    saved += sum(two * rank for _ in modules)
+    inputs = {"linear_qkv": h, "linear_proj": 0, "linear_fc1": h, "linear_fc2": 96}
+    saved += sum(two * inputs[module] for module in modules)
+    plan, (_, layer) = plan_of(scenario := tuned(modules)), layers(tuned(modules))
+    forward = replace(plan.layers_pass(1, "F"), chunk=chunk_with(layer))
+    assert pass_memory(forward).remaining_bytes == saved
+    assert pass_memory(replace(forward, kind="B")).remaining_bytes == 0
+    dense = plan_of(scenario.replace({"model.lora": None})).layers_pass(1, "F")
+    # All four linear layers save their inputs, one of them with attention.
+    trained = 4 * two * h + two * FUSED_QKV + two * h + 4 * TOKENS * 4 + two * (FC1 + 96)
+    assert pass_memory(dense).remaining_bytes == trained
+
+
+def test_dropout_saves_its_mask_and_the_dropped_input() -> None:
+    """Of the attention output, the dropped copy is saved too; a mask has a byte an element."""
+    plain, dropped = tuned(), tuned(lora={"dropout": 0.1})
+    sizes = []
+    for scenario in (plain, dropped):
+        plan, (_, layer) = plan_of(scenario), layers(scenario)
+        forward = replace(plan.layers_pass(1, "F"), chunk=chunk_with(layer))
+        sizes.append(pass_memory(forward).remaining_bytes)
+    assert sizes[1] - sizes[0] == TOKENS * (64 + 64 + 64 + 96) + 2 * TOKENS * 64
+
+
+@pytest.mark.parametrize(("stage", "replicas"), [(0, 1), (1, 4)])
+def test_states_by_hand(stage: int, replicas: int) -> None:
+    """Frozen parameters have 2 bytes; adapters 2, gradients in fp32 4, and 12 sharded bytes."""
+    scenario = tuned(
+        parallelism={"data": replicas},
+        memory={"zero_stage": stage},
+        batch={"micro": 2, "global": 8},
+    )
+    plan = plan_of(scenario)
+    (parameters,) = plan.stage_parameters
+    assert parameters.frozen
+    trained = 3 * 8 * sum(map(sum, SIZES.values()))
+    states = rank_states(plan.step_options, parameters)
+    assert states.parameters_bytes == 2 * (parameters.frozen.total + trained)
+    assert states.gradients_bytes == 4 * trained
+    assert states.optimizer_bytes == 12 * trained // replicas
+    moved = {
+        op.work.array_bytes
+        for ops in plan.steps[0].values()
+        for op in ops
+        if isinstance(op.work, Collective) and "norm" not in op.name
+    }
+    assert moved == ({4 * trained, 2 * trained} if stage else set())
+
+
+def test_buckets_have_adapters_only() -> None:
+    scenario = tuned(
+        parallelism={"data": 2},
+        batch={"micro": 2, "global": 8},
+        overlap={"data_parallel": True},
+    )
+    (buckets,) = plan_of(scenario).buckets
+    assert sum(buckets.parameters) == 3 * 8 * sum(map(sum, SIZES.values()))
+
+
+@pytest.mark.parametrize("sequence", [False, True])
+def test_communication_by_hand(sequence: bool) -> None:
+    """Elements that tensor-parallel ranks exchange in a layer, by Megatron-Bridge's adapters.
+
+    Column-parallel: x A is gathered. Row-parallel: x A is summed, x A B gathered. In the backward
+    pass gradients of x A are summed. With sequence parallelism, the base layer and its adapter
+    share the gathered input, so that one reduce-scatter sums both input gradients.
+    """
+    split = {"tensor": 2, "sequence_parallel": sequence}
+    h, rank = 64, 8
+    found = [
+        sorted(
+            (str(op.work.kind), op.work.array_bytes // (2 * TOKENS))
+            for op in ops
+            if isinstance(op.work, Collective)
+        )
+        for ops in layer_ops(tuned(parallelism=split))
+    ]
+    low_rank = [("all_reduce", rank)] * 2
+    gathers = [("all_gather", rank)] * 2 + [("all_gather", h)] * 2
+    if not sequence:
+        assert found[0] == sorted([*gathers, *low_rank, *[("all_reduce", h)] * 2])
+        # f of the layer and of its adapter, for both column-parallel layers.
+        assert found[1] == sorted([*[("all_reduce", rank)] * 4, *[("all_reduce", h)] * 4])
+        return
+    assert found[0] == sorted(
+        [*gathers, *low_rank, *[("all_gather", h)] * 2, *[("reduce_scatter", h)] * 2]
+    )
+    gathered = [("all_gather", h)] * 4  # gradients of both row-parallel layers and adapters
+    assert found[1] == sorted(
+        [*[("all_reduce", rank)] * 4, *gathered, *[("reduce_scatter", h)] * 2]
+    )
+
+
+def test_canonical_adapters_are_of_parts() -> None:
+    """q and v have 2 · (64 + 64) and 2 · (64 + 32) parameters at rank 2; k has zeros."""
+    plan = plan_of(tuned(["linear_q", "linear_v"], rank=2))
+    assert plan.stage_parameters[0].trained.total == 3 * (2 * 128 + 2 * 96)
+    forward, _ = layer_ops(tuned(["linear_q", "linear_v"], rank=2))
+    (join,) = (op for op in forward if op.name == "QKV adapters join")
+    assert join.work.moved_bytes == 2 * TOKENS * (64 + 32 + FUSED_QKV)  # type: ignore[union-attr]
+
+
+def test_frozen_layers_in_fp8_cast_once_and_adapters_multiply_in_bf16() -> None:
+    forward, backward = layer_ops(
+        tuned(precision={"compute": "fp8"}, cluster="h100_sxm", software="megatron_core")
+    )
+    dtypes = {op.name: op.work.dtype for op in [*forward, *backward] if hasattr(op.work, "dtype")}
+    assert {dtypes[name] for name in dtypes if "adapter" in name} == {"bf16"}
+    assert dtypes["QKV"] == dtypes["down input gradient"] == "fp8"
+    assert not [op.name for op in [*forward, *backward] if "transpose" in op.name]
+    casts = {op.name: op.work.moved_bytes for op in forward if "to fp8" in op.name}
+    assert casts["QKV input to fp8"] == (2 + 1) * TOKENS * 64
+
+
+@pytest.mark.parametrize(
+    ("split", "options"),
+    [
+        ({}, {"recompute": "full"}),
+        ({"tensor": 2, "sequence_parallel": True}, {"recompute": "selective"}),
+        ({"pipeline": 3}, {"schedule": "zb_h1", "lora": {"modules": ["linear_proj"]}}),
+        ({"pipeline": 3, "layout": "E|tt|tL"}, {}),
+    ],
+)
+def test_both_engines_agree_to_the_bit(split: dict[str, Any], options: dict[str, Any]) -> None:
+    scenario = tuned(parallelism=split, cluster="h100_sxm", **options)
+    results = [simulate(scenario, engine=engine) for engine in ("compiled", "simpy")]
+    assert results[0].iteration_time_s == results[1].iteration_time_s
+    dense = simulate(scenario.replace({"model.lora": None}))
+    pairs = zip(results[0].memory.stages, dense.memory.stages, strict=True)
+    assert all(mine.states.total_bytes < other.states.total_bytes for mine, other in pairs)
+
+
+def test_a_model_without_adapters_is_recorded_as_before() -> None:
+    scenario = scenario_with(LLAMA, attention_backend="fused")
+    plan = plan_of(scenario)
+    for block, _ in plan.model.runs:
+        assert not record(block, plan.microbatch).without_gradient
+    assert all(stage.frozen is None for stage in plan.stage_parameters)
+
+
+@pytest.mark.parametrize(
+    ("modules", "excerpt"),
+    [
+        ([], "is empty, or lists a module twice"),
+        (["linear_qkv", "linear_qkv"], "lists a module twice"),
+        (["linear_qkv", "linear_q"], "lists linear_qkv and linear_q"),
+        (["linear_fc3"], "model.lora.modules"),
+    ],
+)
+def test_lists_of_modules_are_checked(modules: list[str], excerpt: str) -> None:
+    with pytest.raises(InputError, match=excerpt):
+        tuned().replace({"model.lora.modules": modules})
