@@ -13,6 +13,7 @@ from simtrain.errors import InputError, Location
 from simtrain.importing.draft import Draft
 from simtrain.importing.importers.megatron_bridge import PYTHON, MegatronBridge
 from simtrain.importing.megatron.mapping import draft_of
+from simtrain.importing.nemo.adapters import set_adapters, translate_adapters
 from simtrain.importing.nemo.config import (
     TARGET,
     Config,
@@ -89,6 +90,7 @@ def bridge_draft(
     translation = _translated(fields, file)
     draft = draft_of(translation.source(), overrides, ignore_unknown=ignore_unknown, gpus=gpus)
     draft.required = REQUIRED
+    set_adapters(draft)
     return draft
 
 
@@ -138,9 +140,7 @@ def _translated(config: Config, file: str) -> Translation:
     translation.default("tokenizer_type", "the config's tokenizer")
     for name, value in _DEFAULTS.items():
         translation.default(name, value)
-    if config.value("peft") or config.target("peft"):
-        field = config.fields.get("peft") or config.fields[f"peft.{TARGET}"]
-        translation.add("peft", field, "peft", "adapters")
+    translate_adapters(translation)
     _note_others(translation, config)
     return translation
 

@@ -13,6 +13,7 @@ from simtrain.errors import InputError, Location
 from simtrain.importing.draft import Draft
 from simtrain.importing.importers.nemo import PYTHON, Nemo
 from simtrain.importing.megatron.mapping import draft_of
+from simtrain.importing.nemo.adapters import set_adapters, translate_adapters
 from simtrain.importing.nemo.bridge import REQUIRED
 from simtrain.importing.nemo.config import (
     TARGET,
@@ -101,6 +102,7 @@ def nemo_draft(
         translation.source(launch), overrides, ignore_unknown=ignore_unknown, gpus=gpus
     )
     draft.required = REQUIRED
+    set_adapters(draft)
     return draft
 
 
@@ -161,9 +163,7 @@ def _translated(config: Config, file: str) -> Translation:
     translation.default("tokenizer_type", "the recipe's tokenizer")
     translation.default("moe_token_dispatcher_type", "alltoall")
     translation.default("cross_entropy_loss_fusion", True)
-    if config.value("peft") or config.target("peft"):
-        field = config.fields.get("peft") or config.fields[f"peft.{TARGET}"]
-        translation.add("peft", field, "peft", "adapters")
+    translate_adapters(translation)
     return translation
 
 

@@ -12,7 +12,7 @@ import dataclasses
 
 from simtrain.importing.megatron.arguments import TABLE
 from simtrain.importing.settings import Effect
-from simtrain.importing.table import Table
+from simtrain.importing.table import Table, Word
 
 RENAMED = {
     "num_moe_experts": "num_experts",
@@ -100,12 +100,21 @@ NOT_MODELLED = {
 """Effects of words that Megatron-LM has no argument for."""
 
 
+_ADAPTERS = {
+    "peft_dim": Word("model.lora.rank"),
+    "peft_target_modules": Word("model.lora.modules"),
+    "peft_dropout": Word("model.lora.dropout"),
+}
+"""Settings of an adapter, which Megatron-LM has no arguments for."""
+
+
 def table_of(tool: str) -> Table:
     """Return the table of a tool: Megatron-LM's arguments, and the tool's own words."""
     return dataclasses.replace(
         TABLE,
         kind="field",
         source=tool,
+        mapped=dict(TABLE.mapped) | _ADAPTERS,
         not_modelled=dict(TABLE.not_modelled) | NOT_MODELLED,
         without_effect=TABLE.without_effect | WITHOUT_EFFECT,
     )
