@@ -173,6 +173,11 @@ class Plan:
         return whole_parameters(self.model, self.microbatch).total
 
     @property
+    def num_trained_parameters(self) -> int:
+        """Parameters of the whole model with gradients: with adapters, only those of adapters."""
+        return whole_parameters(self.model, self.microbatch).trained.total
+
+    @property
     def num_active_parameters(self) -> int:
         """Parameters that compute a token: of the experts, only the chosen ones."""
         whole, experts = whole_parameters(self.model, self.microbatch), self.scenario.model.experts

@@ -1,6 +1,7 @@
 """`simtrain export`: what is written is imported as the same scenario."""
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,10 @@ import pytest
 from benchmarks.random_scenarios import random_scenario
 from simtrain.base.resources import list_scenarios
 from simtrain.errors import InputError
+from simtrain.importing.deepspeed.export import deepspeed_script
 from simtrain.importing.megatron.export import megatron_script
 from simtrain.importing.megatron.mapping import import_megatron
+from simtrain.importing.torchtitan.export import torchtitan_job
 from simtrain.scenario import Scenario, check_scenario, load_scenario
 from simtrain.scenario.resolved import settings_of
 from simtrain.studies.simulation import simulate
@@ -32,9 +35,16 @@ def read_back(script: str, scenario: Scenario, tmp_path: Path) -> Scenario:
     return import_megatron(str(file), [f"cluster={scenario.cluster}"])[0]
 
 
+@pytest.mark.parametrize("write", [megatron_script, deepspeed_script, torchtitan_job])
+def test_frameworks_without_adapters_refuse_them(write: Callable[[Scenario], str]) -> None:
+    with pytest.raises(InputError, match=r"model\.lora is set") as caught:
+        write(load_scenario("llama3_70b_lora"))
+    assert [problem.code for problem in caught.value.problems] == ["E882"]
+
+
 @pytest.mark.parametrize("name", list_scenarios())
 def test_shipped_scenarios_survive_a_round_trip(name: str, tmp_path: Path) -> None:
-    scenario = load_scenario(name)
+    scenario = load_scenario(name).replace({"model.lora": None})
     script = megatron_script(scenario)
     can_be_lost = {*OLDER}
     if not scenario.schedule_family.blocks:  # DeepSeek-V3's own framework has it

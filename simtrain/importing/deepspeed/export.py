@@ -10,7 +10,7 @@ from typing import Any
 
 from simtrain.errors import InputError
 from simtrain.importing.deepspeed.mapping import import_deepspeed
-from simtrain.importing.exporters.lost_fields import comments_of, lost_fields
+from simtrain.importing.exporters.lost_fields import comments_of, lost_fields, refuse_adapters
 from simtrain.importing.megatron.export import shared_arguments
 from simtrain.scenario import Scenario
 
@@ -36,6 +36,7 @@ def deepspeed_script(scenario: Scenario) -> str:
     Raises:
         InputError: Megatron-DeepSpeed cannot run the scenario (E882).
     """
+    refuse_adapters(scenario, "Megatron-DeepSpeed")
     _refuse_others(scenario)
     script = _script(scenario, [])
     with tempfile.TemporaryDirectory() as folder:

@@ -4,12 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
+from simtrain.errors import InputError
 from simtrain.scenario import Scenario
 from simtrain.scenario.pipeline_layout import chunks_of_layout, layout_of_chunks
 from simtrain.scenario.resolved import settings_of
 
 _OF_SIMTRAIN = ("name", "description", "cluster", "hardware", "software")
 """Sections that no framework sets; of `software`, the facts are compared."""
+
+
+def refuse_adapters(scenario: Scenario, framework: str) -> None:
+    """Refuse a scenario with LoRA, without which the framework would train all weights.
+
+    Raises:
+        InputError: the scenario has adapters (E882).
+    """
+    if scenario.model.lora:
+        message = f"model.lora is set, but {framework} has no adapters"
+        fix = "remove model.lora; Megatron-Bridge and NeMo have adapters"
+        raise InputError.of("E882", message, fix=fix, reason="it would train all weights")
 
 
 def lost_fields(scenario: Scenario, imported: Scenario) -> list[str]:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from simtrain.importing.exporters.lost_fields import comments_of, lost_fields
+from simtrain.importing.exporters.lost_fields import comments_of, lost_fields, refuse_adapters
 from simtrain.importing.megatron.arguments import MAPPED
 from simtrain.importing.megatron.mapping import import_megatron
 from simtrain.importing.megatron.recompute import MODULE_NAMES
@@ -29,7 +29,12 @@ _NOT_OF_A_MODEL = (
 
 
 def megatron_script(scenario: Scenario) -> str:
-    """Return a script of bash with the arguments, and comments on what they cannot say."""
+    """Return a script of bash with the arguments, and comments on what they cannot say.
+
+    Raises:
+        InputError: Megatron-LM cannot run the scenario (E882).
+    """
+    refuse_adapters(scenario, "Megatron-LM")
     arguments = [*_arguments(scenario)]
     ranks = math.gcd(scenario.num_gpus, _RANKS_PER_NODE)
     launch = f"torchrun --nproc-per-node {ranks} --nnodes {scenario.num_gpus // ranks}"

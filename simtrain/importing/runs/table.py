@@ -153,7 +153,7 @@ class _Table:
                 raise _RefusedRow(f"the same as line {seen[key]}")
             seen[key] = line
             row.check_hardware(settings.cluster)
-            row.check_weights()
+            row.check_weights(settings.overrides)
             peak_bytes, peak_of = row.measured(columns.PEAKS)
             measured = replace(
                 run,
@@ -246,14 +246,19 @@ class _Row:
                 which = f"whose profile is {profile}" if profile else "of which there is no profile"
                 raise _RefusedRow(f"measured on {machine}, {which}")
 
-    def check_weights(self) -> None:
-        """Refuse a row whose weights are frozen beside adapters: they have no gradients.
+    def check_weights(self, overrides: Sequence[str]) -> None:
+        """Refuse a row that trains adapters, unless a column or an override has their rank.
 
         Text that names both LoRA and SFT describes a table of both kinds of runs, not the row.
         """
+        if any(name.startswith("model.lora") for name in (*overrides, *self.cells)):
+            return
         for text in map(self.cells.get, (*columns.SOURCES, *columns.NOTES)):
             if text and _LORA.search(text) and not _FINE_TUNING.search(text):
-                raise _RefusedRow("trains adapters alone (LoRA), without gradients of weights")
+                raise _RefusedRow(
+                    "trains adapters alone (LoRA) of an unknown rank: add a column "
+                    "model.lora.rank, or --set model.lora.rank=16"
+                )
 
     def scenario(
         self, model: str, settings: RunSettings, location: Location

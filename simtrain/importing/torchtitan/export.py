@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from simtrain.errors import InputError, Problem
-from simtrain.importing.exporters.lost_fields import comments_of, lost_fields
+from simtrain.importing.exporters.lost_fields import comments_of, lost_fields, refuse_adapters
 from simtrain.importing.torchtitan.flavors import FLAVORS, flavor_of_model
 from simtrain.importing.torchtitan.keys import MAPPED
 from simtrain.importing.torchtitan.mapping import import_torchtitan
@@ -38,6 +38,7 @@ def torchtitan_job(scenario: Scenario) -> str:
     Raises:
         InputError: torchtitan cannot run the layout of the scenario (E882).
     """
+    refuse_adapters(scenario, "torchtitan")
     keys = dict(_keys(scenario))
     body = _toml(keys)
     lost = lost_fields(scenario, _imported(body, scenario))

@@ -47,7 +47,8 @@ class Result(PlainData):
         """scenario=scenario.name strategy=scenario.strategy interval_s=interval
         attention_backend=scenario.attention_backend software=scenario.software.stack
         cluster=scenario.cluster num_parameters num_active_parameters
-        num_gpus=scenario.num_gpus num_simulated_ranks iteration_time_s tokens_per_s mfu hfu
+        num_trained_parameters num_gpus=scenario.num_gpus num_simulated_ranks
+        iteration_time_s tokens_per_s mfu hfu
         host_bound mfu_by_peak model_flops hardware_flops breakdown_s stages_s=stages
         memory=memory_report recompute_choice=recompute_choice_text extrapolated
         extrapolated_compute warnings=warning_texts"""
@@ -230,10 +231,17 @@ class Result(PlainData):
         return self.plan.num_active_parameters
 
     @property
+    def num_trained_parameters(self) -> int:
+        """Parameters with gradients and optimizer states: with adapters, only those of adapters."""
+        return self.plan.num_trained_parameters
+
+    @property
     def parameters_in_words(self) -> str:
-        """Number of parameters and, with experts, of active ones."""
+        """Number of parameters; with experts, of active ones; with adapters, of trained ones."""
         active = f", {self.num_active_parameters:,} of them active"
-        return f"{self.num_parameters:,}" + (active if self.scenario.model.experts else "")
+        trained = f", {self.num_trained_parameters:,} of them trained"
+        model = self.scenario.model
+        return f"{self.num_parameters:,}{active * bool(model.experts)}{trained * bool(model.lora)}"
 
     @property
     def num_stages(self) -> int:
