@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from simtrain.scenario.lora import CANONICAL_PARTS
 from simtrain.scenario.nearest import near_divisors, near_multiples
 from simtrain.scenario.schema import Scenario
-from simtrain.scenario.violation import rule_against
+from simtrain.scenario.violation import LEFT_OUT, rule_against
 
 _TOY = "model: {lora: {rank: 16}}\n"
 
@@ -119,5 +119,18 @@ LORA_RULES = [
         what="Adapters are for the gate of an MLP that has none.",
         fix="Write linear_fc1 in model.lora.modules.",
         example="model: {lora: {rank: 16, modules: [linear_fc1_gate]}}",
+    ),
+    rule_against(
+        "E466",
+        "the authors' Seq1F1B has no adapters, and frozen parameters in slices of sequences are "
+        "not simulated",
+        {"parallelism.sequence_slices": [LEFT_OUT], "model.lora": [None]},
+        lambda scenario: scenario.model.lora and scenario.parallelism.sequence_slices > 1,
+        what="LoRA is combined with slices of sequences.",
+        fix="Remove parallelism.sequence_slices and choose another schedule, or remove model.lora.",
+        example=(
+            "model: {lora: {rank: 16}}\nparallelism: {pipeline: 4, sequence_slices: 4}\n"
+            "attention_backend: fused\nschedule: seq1f1b"
+        ),
     ),
 ]
