@@ -28,7 +28,15 @@ Dtype = Literal["fp8", "fp8_block", "mxfp8", "nvfp4", "tf32", "fp32"]
 Layout = Literal["TN", "NN", "NT"]
 Way = Literal["forward", "backward"]
 KernelName = Literal[
-    "softmax", "dropout", "layer_norm", "rms_norm", "swiglu", "rotary", "cross_entropy", "cast"
+    "softmax",
+    "dropout",
+    "layer_norm",
+    "rms_norm",
+    "swiglu",
+    "rotary",
+    "cross_entropy",
+    "cast",
+    "chunk_scan",
 ]
 LayoutProduct = Row[tuple[Count, Count, Count, Layout, Positive]]
 SmallKernelTime = Row[tuple[Count, Positive]]

@@ -9,6 +9,8 @@ from docs.update.published.frontier import (
     DEEPSEEK_V3_PAIR_MS,
     DEEPSEEK_V3_PAIR_TAKES_MS,
     LLAMA_MFU,
+    NEMOTRON_H_FLOPS,
+    NEMOTRON_H_S,
     NEMOTRON_S,
 )
 from docs.update.request import Generator, Request, percent, signed_percent, table
@@ -86,5 +88,28 @@ def nemotron_times(request: Request) -> str:
     return table(head, rows)
 
 
-_ALL = gpu_hours, gpu_hours_error, expert_pair, llama_mfu, nemotron_times
+def hybrid_times(request: Request) -> str:
+    """Return the table of Nemotron-H 56B's iterations: `hybrid_times SCENARIO ...`."""
+    rows = []
+    for gpus, published_s in NEMOTRON_H_S.items():
+        replicas = gpus // 8
+        nodes = f"hardware.cluster.num_nodes={replicas}"
+        sizes = f"parallelism.data={replicas}", f"batch.global={24 * replicas}", nodes
+        seconds = run_of((*request.words, *sizes)).iteration_time_s
+        times = f"{published_s:.1f} s", f"{seconds:.1f} s"
+        rows.append([f"{gpus:,} GPUs", *times, signed_percent(seconds / published_s - 1)])
+    return table(["run", "published", "simulated", "error"], rows)
+
+
+def hybrid_flops(request: Request) -> str:
+    """Return the error of the FLOPs of a sequence of Nemotron-H: `hybrid_flops SCENARIO ...`."""
+    result = simulate(scenario_of(tuple(request.words)))
+    flops = result.model_flops / result.scenario.batch.global_
+    return signed_percent(flops / NEMOTRON_H_FLOPS - 1)
+
+
+_ALL = (
+    *(gpu_hours, gpu_hours_error, expert_pair, llama_mfu, nemotron_times),
+    *(hybrid_times, hybrid_flops),
+)
 GENERATORS: dict[str, Generator] = {one.__name__: one for one in _ALL}

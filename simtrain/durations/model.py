@@ -103,6 +103,8 @@ class DurationModel:
         memory, family = self.profile.memory_bound, work.family
         of_family: KernelBandwidths | None = getattr(memory.kernels, family.value, None)
         measured = of_family and (of_family.backward if work.is_backward else of_family.forward)
+        if of_family and measured is None and family.is_alike_backward:
+            measured = of_family.forward
         default = memory.stream_bandwidth if family.streams else memory.fused_bandwidth
         return (measured or default).value
 

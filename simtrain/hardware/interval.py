@@ -35,6 +35,7 @@ class RunKind:
         software: the software stack.
         data_type: the data type of matrix products.
         has_experts: whether the model has experts.
+        is_hybrid: whether the model has a pattern of layers.
         nodes: whether it runs on one node or on several.
         is_changed: whether the scenario changes entries of the profile, which makes it another one.
         is_doubtful: whether the profile rests on datasheets or on contradicting sources.
@@ -47,10 +48,11 @@ class RunKind:
     nodes: Nodes = "several"
     is_changed: bool = False
     is_doubtful: bool = False
+    is_hybrid: bool = False
 
     def __str__(self) -> str:
         changed = " as changed" if self.is_changed else ""
-        machine, model = f"{Path(self.cluster).stem}{changed}", _model(self.has_experts)
+        machine, model = f"{Path(self.cluster).stem}{changed}", _model(self)
         return f"{self.software} on {machine}, {self.data_type}, {model}, {_nodes(self.nodes)}"
 
 
@@ -222,7 +224,7 @@ def _differences(runs: MeasuredRuns, cluster: str, kind: RunKind) -> int:
     same_type = kind.data_type in types or (types | {kind.data_type}) <= _SIXTEEN_BITS
     same_machine = cluster == kind.cluster and not kind.is_changed
     other_machine = (not same_machine) * (1 + kind.is_doubtful)
-    other_model = runs.has_experts != kind.has_experts
+    other_model = (runs.has_experts != kind.has_experts) + (runs.is_hybrid != kind.is_hybrid)
     return other_machine + (not same_type) + other_model + (runs.nodes not in (None, kind.nodes))
 
 
@@ -234,7 +236,7 @@ def _basis(groups: Sequence[_Group], kind: RunKind) -> str:
         return f"{num_runs} measured runs of {kind}"
     software = "other software" if groups[0].is_other_software else kind.software
     types = dict.fromkeys(name for group in groups for name in group.runs.data_types)
-    models = dict.fromkeys(_model(group.runs.has_experts) for group in groups)
+    models = dict.fromkeys(_model(group.runs) for group in groups)
     width = 2 ** groups[0].differences
     wider = f", {width} times as wide" if width > 1 else ""
     nodes = dict.fromkeys(_nodes(group.runs.nodes) for group in groups if group.runs.nodes)
@@ -248,5 +250,6 @@ def _nodes(nodes: Nodes) -> str:
     return "one node" if nodes == "one" else "several nodes"
 
 
-def _model(has_experts: bool) -> str:
-    return "experts" if has_experts else "dense"
+def _model(runs: RunKind | MeasuredRuns) -> str:
+    model = "experts" if runs.has_experts else "dense"
+    return model if not runs.is_hybrid else "hybrid, experts" if runs.has_experts else "hybrid"

@@ -22,6 +22,7 @@ class NamedKernels(Strict):
     swiglu: a fused gated activation (swiglu, geglu).
     cross_entropy: all kernels of an unfused loss together.
     cast: casts to fp8.
+    chunk_scan: all kernels of Mamba-2's scan together; backward as forward by default.
     """
 
     softmax: KernelBandwidths | None = None
@@ -32,6 +33,7 @@ class NamedKernels(Strict):
     rotary: KernelBandwidths | None = None
     cross_entropy: KernelBandwidths | None = None
     cast: KernelBandwidths | None = None
+    chunk_scan: KernelBandwidths | None = None
 
 
 class MemoryBound(Strict):

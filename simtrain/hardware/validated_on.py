@@ -68,6 +68,7 @@ class MeasuredRuns(Strict):
         software: software stack of the predictions.
         data_types: data types of their matrix products; bf16 by default.
         has_experts: whether their models have experts.
+        is_hybrid: whether their models have a pattern of layers (Mamba-2, attention, MLP).
         nodes: whether they ran on one node or on several; None for both.
         quantiles: quantiles of their errors; None if there are too few.
         pairs: errors of ratios; None if there are too few pairs.
@@ -86,6 +87,7 @@ class MeasuredRuns(Strict):
     software: Text
     data_types: list[DataType] = Field(default=["bf16"], min_length=1)
     has_experts: bool = False
+    is_hybrid: bool = False
     nodes: Nodes | None = None
     quantiles: Quantiles | None = None
     pairs: PairErrors | None = None

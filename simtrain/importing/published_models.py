@@ -43,6 +43,12 @@ def _config(kind: str, sizes: str, **others: Any) -> dict[str, Any]:
     return {"model_type": kind, **dict(zip(keys, numbers, strict=True)), **others}
 
 
+def _nemotron_h(sizes: str, pattern: str, **others: Any) -> dict[str, Any]:
+    numbers = f"{len(pattern)} {sizes} 131072 8192"
+    mamba = {"ssm_state_size": 128, "n_groups": 8, "mamba_head_dim": 64} | others
+    return _config("nemotron_h", numbers, hybrid_override_pattern=pattern, **mamba, **_UNTIED)
+
+
 _TIED = {"tie_word_embeddings": True}
 _UNTIED = {"tie_word_embeddings": False}
 _LATENT = {"kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
@@ -55,7 +61,30 @@ _GROUPS_OF_V3: dict[str, Any] = {
     "moe_intermediate_size": 2048,
 }
 
+_TEN, _EIGHT = "M-M-M-M-M*-", "M-M-M-M*-"
+_PATTERN_OF_8B = f"{_EIGHT}{3 * _TEN}M-M-M-M-M-"
+
 CONFIGS: dict[str, dict[str, Any]] = {
+    "nvidia/Nemotron-H-4B-Base-8K": _nemotron_h(
+        "3072 32 8 12288", _PATTERN_OF_8B, attention_head_dim=128, mamba_num_heads=112
+    ),
+    "nvidia/Nemotron-H-8B-Base-8K": _nemotron_h(
+        "4096 32 8 21504", _PATTERN_OF_8B, attention_head_dim=128, mamba_num_heads=128
+    ),
+    "nvidia/Nemotron-H-47B-Base-8K": _nemotron_h(
+        "8192 64 8 30720",
+        f"{8 * 'M-'}M*-{9 * 'M-'}M*-{2 * _TEN}{6 * 'M-'}M---MM---M-M*-{5 * 'M-'}",
+        attention_head_dim=128,
+        mamba_num_heads=256,
+        ssm_state_size=256,
+    ),
+    "nvidia/Nemotron-H-56B-Base-8K": _nemotron_h(
+        "8192 64 8 32768",
+        f"{_EIGHT}{9 * _TEN}M-M-M-M-M-",
+        attention_head_dim=128,
+        mamba_num_heads=256,
+        ssm_state_size=256,
+    ),
     "meta-llama/Llama-2-7b-hf": _config("llama", "32 4096 32 32 11008 32000 4096", **_UNTIED),
     "meta-llama/Llama-2-13b-hf": _config("llama", "40 5120 40 40 13824 32000 4096", **_UNTIED),
     "meta-llama/Llama-2-70b-hf": _config("llama", "80 8192 64 8 28672 32000 4096", **_UNTIED),

@@ -229,7 +229,7 @@ def _groups_have_the_chosen_experts(scenario: Scenario) -> Violation | None:
 )
 def _some_layer_has_experts(scenario: Scenario) -> Violation | None:
     experts, layers = scenario.model.experts, scenario.model.num_layers
-    if experts is None or any(map(experts.has_layer, range(layers))):
+    if experts is None or any(map(scenario.model.layer_has_experts, range(layers))):
         return None
     first, step = experts.first_dense_layers, experts.layer_frequency
     return Violation(
@@ -246,7 +246,7 @@ def _some_layer_has_experts(scenario: Scenario) -> Violation | None:
     "E477",
     "model.ffn_hidden_size is the size of a dense MLP; the size of an expert is "
     "model.experts.ffn_hidden_size",
-    what="The size of a dense MLP is set, but every layer has experts.",
+    what="The size of a dense MLP is set, but no layer has one.",
     fix="Remove model.ffn_hidden_size.",
     example=(
         "model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4096}, "
@@ -258,10 +258,13 @@ def _dense_size_is_read(scenario: Scenario) -> Violation | None:
     model = scenario.model
     if model.has_dense_layers or "ffn_hidden_size" not in model.model_fields_set:
         return None
+    field, size = "model.ffn_hidden_size", model.ffn_hidden_size
+    if model.layer_pattern is not None:
+        message = f"{field} is {size}, but no layer of model.layer_pattern is an MLP (-)"
+        return Violation(message, {field: [LEFT_OUT]})
     return Violation(
-        f"model.ffn_hidden_size is {model.ffn_hidden_size}, but every layer has experts "
-        "instead of a dense MLP",
-        {"model.ffn_hidden_size": [LEFT_OUT], "model.experts.first_dense_layers": [1]},
+        f"{field} is {size}, but every layer has experts instead of a dense MLP",
+        {field: [LEFT_OUT], "model.experts.first_dense_layers": [1]},
     )
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from simtrain.scenario.experts import Experts
 from simtrain.scenario.lora import Lora
+from simtrain.scenario.mamba import EXPERTS, MAMBA, MLP, Mamba, checked_pattern
 from simtrain.scenario.other_names import MODEL_NAMES
 from simtrain.scenario.section import MAX_COUNT, Count, Section
 
@@ -101,6 +102,10 @@ class Model(Section):
     experts: experts that replace the MLP in some or all layers; null (default) for a dense model.
     lora: adapters (LoRA) that are trained instead of the model, which is frozen; null (default) to
         train the model.
+    layer_pattern: one letter for each layer of a hybrid model, first to last (Megatron-LM's
+        --hybrid-override-pattern): M is a Mamba-2 layer, * attention, - an MLP and E experts, each
+        alone with its norm and residual. By default (null), every layer has attention and an MLP.
+    mamba: sizes of the Mamba-2 layers of layer_pattern; Megatron-LM's defaults if it has some.
     """
 
     other_names: ClassVar[Mapping[str, str]] = MODEL_NAMES
@@ -138,6 +143,13 @@ class Model(Section):
     attention_dropout: DropoutRate = Field(default=0.1, examples=[0])
     experts: Experts | None = Field(default=None, examples=["{num: 8, top_k: 2, ...}"])
     lora: Lora | None = Field(default=None, examples=["{rank: 16}"])
+    layer_pattern: Annotated[str, Field(min_length=1), AfterValidator(checked_pattern)] | None = (
+        Field(default=None, examples=["M-M*-"])
+    )
+    mamba: Mamba | None = Field(
+        default_factory=lambda model: Mamba() if MAMBA in (model["layer_pattern"] or "") else None,
+        examples=["{num_heads: 128, ...}"],
+    )
 
     @property
     def shares_embedding(self) -> bool:
@@ -147,5 +159,19 @@ class Model(Section):
     @property
     def has_dense_layers(self) -> bool:
         """Whether at least one layer has an MLP instead of experts."""
-        experts = self.experts
-        return experts is None or not all(map(experts.has_layer, range(self.num_layers)))
+        if self.layer_pattern is not None:
+            return MLP in self.layer_pattern
+        return not all(map(self.layer_has_experts, range(self.num_layers)))
+
+    def layer_has_experts(self, number: int) -> bool:
+        """Whether a layer, counted from 0, has experts."""
+        if self.layer_pattern is not None:
+            return self.layer_pattern[number : number + 1] == EXPERTS
+        return self.experts is not None and self.experts.has_layer(number)
+
+    @property
+    def num_mamba_heads(self) -> int:
+        """Heads of each Mamba-2 layer; 0 without any."""
+        if self.mamba is None:
+            return 0
+        return self.mamba.num_heads or max(1, 2 * self.hidden_size // self.mamba.head_dim)

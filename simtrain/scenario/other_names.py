@@ -49,6 +49,17 @@ LORA_NAMES = _by_other_name(
 )
 """Other names of the fields of `model.lora`, each with its replacement."""
 
+MAMBA_NAMES = _by_other_name(
+    {
+        "num_heads": "mamba_num_heads n_mamba_heads mamba_n_heads",
+        "head_dim": "mamba_head_dim mamba_d_head d_head",
+        "state_dim": "mamba_state_dim ssm_state_size state_size mamba_d_state",
+        "num_groups": "mamba_num_groups n_groups mamba_n_groups",
+        "chunk_size": "mamba_chunk_size",
+    }
+)
+"""Other names of the fields of `model.mamba`, each with its replacement."""
+
 SCENARIO_NAMES = _by_other_name(
     {
         "parallelism.tensor": (
@@ -118,6 +129,11 @@ def _in_model(ours: str) -> str:
 
 MODEL_NAMES = {name: _in_model(ours) for name, ours in EXPERT_NAMES.items()} | _by_other_name(
     {
+        "layer_pattern": "hybrid_override_pattern hybrid_layer_pattern",
+        "mamba: {num_heads: ...}": "mamba_num_heads",
+        "mamba: {head_dim: ...}": "mamba_head_dim",
+        "mamba: {state_dim: ...}": "mamba_state_dim ssm_state_size",
+        "mamba: {num_groups: ...}": "mamba_num_groups n_groups",
         "num_layers": "encoder_num_layers num_hidden_layers n_layer",
         "hidden_size": "n_embd",
         "num_attention_heads": "n_head",

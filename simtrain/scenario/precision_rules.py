@@ -357,6 +357,12 @@ def _fp8_sizes(scenario: Scenario) -> Iterator[_Size]:
     else:
         for heads in (model.num_attention_heads, 2 * model.num_query_groups):
             yield _Size("model.kv_channels", heads * model.kv_channels, tensor)
+    if mamba := model.mamba:
+        inner, states = model.num_mamba_heads * mamba.head_dim, mamba.num_groups * mamba.state_dim
+        yield _Size("model.mamba.head_dim", inner, tensor)
+        # The input projection makes the gate, x, B, C and a time step per head.
+        columns = 2 * inner + 2 * states + model.num_mamba_heads
+        yield _Size("model.mamba.num_heads", columns, tensor)
     tokens = model.seq_length * scenario.batch.micro
     ranks = split.context * (tensor if split.sequence_parallel else 1)
     yield _Size("model.seq_length", tokens, ranks)

@@ -87,6 +87,7 @@ class Stack(Strict):
         recompute_in_cuda_graphs: captured passes may recompute.
         checkpoints_ops: recompute can save the outputs of single ops (PyTorch's selective
             activation checkpointing).
+        hybrid_models: it has layers of Mamba-2, of attention and of an MLP alone, in any order.
         fully_shard: ZeRO stage 3 is PyTorch's fully_shard. Shards are the fp32 master weights,
             kernels copy into and out of the collectives' buffers, and in a pipeline gradients are
             reduced after the last backward pass.
@@ -129,6 +130,7 @@ class Stack(Strict):
     narrow_optimizer_states: Entry[bool]
     recompute_in_cuda_graphs: Entry[bool]
     checkpoints_ops: Entry[bool]
+    hybrid_models: Entry[bool]
     fully_shard: Entry[bool]
     torch_workspaces: Entry[CountOrZero]
     linear_workspaces: Entry[CountOrZero]
@@ -166,6 +168,7 @@ class Facts:
     narrow_optimizer_states: bool
     recompute_in_cuda_graphs: bool
     checkpoints_ops: bool
+    hybrid_models: bool
     fully_shard: bool
     torch_workspaces: int
     linear_workspaces: int

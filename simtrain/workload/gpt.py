@@ -33,7 +33,15 @@ from simtrain.workload.blocks import (
     row_linear,
 )
 from simtrain.workload.chunk import Chunk
-from simtrain.workload.model_ends import NORMS, Embedding, FinalNorm, Head, TokenPrediction
+from simtrain.workload.hybrid import hybrid_layers
+from simtrain.workload.model_ends import (
+    NORMS,
+    Embedding,
+    FinalNorm,
+    Head,
+    Layer,
+    TokenPrediction,
+)
 from simtrain.workload.ops import Tensor
 from simtrain.workload.tape import Tape
 
@@ -99,13 +107,20 @@ class TransformerLayer:
 
     def forward(self, tape: Tape, x: Tensor) -> Tensor:
         """Record the forward pass."""
-        if self.in_bf16:
-            tape.microbatch = replace(tape.microbatch, fp8_recipe="")
         if self.parallel_attention_mlp != "none":
             return self._side_by_side(tape, x)
+        return self.with_mlp(tape, self.with_attention(tape, x))
+
+    def with_attention(self, tape: Tape, x: Tensor) -> Tensor:
+        """Record attention with its norm and residual."""
+        self._keep_bf16(tape)
         is_dense = self.latent_attention is None
         y = self._after_norm(tape, x, "attention", self._attention, feeds_products=is_dense)
-        x = self._add(tape, (y,), x, "attention")
+        return self._add(tape, (y,), x, "attention")
+
+    def with_mlp(self, tape: Tape, x: Tensor) -> Tensor:
+        """Record the MLP or the experts with their norm and residual."""
+        self._keep_bf16(tape)
         feeds_mlp = self.experts is None
         if feeds_mlp and _norm_is_in_linear(tape):
             with tape.region(MLP):
@@ -114,8 +129,18 @@ class TransformerLayer:
             y = self._after_norm(tape, x, "MLP", self._mlp, feeds_products=feeds_mlp)
         return self._add(tape, (y,), x, "MLP")
 
+    def kept_in_bf16(self) -> TransformerLayer:
+        """Return the same layer, whose products stay in bf16."""
+        experts = self.experts and replace(self.experts, fp8_dispatch=False)
+        return replace(self, experts=experts, in_bf16=True)
+
+    def _keep_bf16(self, tape: Tape) -> None:
+        if self.in_bf16:
+            tape.microbatch = replace(tape.microbatch, fp8_recipe="")
+
     def _side_by_side(self, tape: Tape, x: Tensor) -> Tensor:
         """Record attention and MLP in parallel, from the same input."""
+        self._keep_bf16(tape)
         shared = self.parallel_attention_mlp == "one_norm"
         feeds_mlp = self.experts is None
         feeds_attention = self.latent_attention is None and (feeds_mlp or not shared)
@@ -311,6 +336,9 @@ def gpt_blocks(scenario: Scenario) -> Chunk:
         normalization=None if number else normalization,
         num_predictions=number,
     )
+    if model.layer_pattern is not None:
+        with_experts = _with_experts(scenario, layer)
+        return _blocks(embedding, hybrid_layers(model, layer, with_experts, in_bf16), head)
     if not number:
         return _blocks(embedding, layers, head)
     # Megatron-LM takes the last layer's kind for these (get_gpt_mtp_block_spec), but casts their
@@ -325,7 +353,9 @@ _Runs = tuple[tuple[TransformerLayer, int], ...]
 
 @functools.lru_cache(maxsize=1024)
 def _blocks(
-    embedding: Embedding, layers: _Runs, *ends: FinalNorm | TokenPrediction | Head
+    embedding: Embedding,
+    layers: tuple[tuple[Layer, int], ...],
+    *ends: FinalNorm | TokenPrediction | Head,
 ) -> Chunk:
     """Return the blocks. Equal models share one object, whose hash is computed once."""
     return Chunk(((embedding, 1), *layers, *((end, 1) for end in ends)))
@@ -354,10 +384,8 @@ def _layers(
     layers: _Runs = ()
     for (has_experts, is_full, wide), run in itertools.groupby(range(num_layers), kind):
         experts, window = mlp if has_experts else None, None if is_full else dense.window
-        if experts and wide:
-            experts = replace(experts, fp8_dispatch=False)
-        kept = replace(dense, experts=experts, window=window, in_bf16=wide)
-        layers += ((kept, len([*run])),)
+        layer = replace(dense, experts=experts, window=window)
+        layers += ((layer.kept_in_bf16() if wide else layer, len([*run])),)
     return layers
 
 
@@ -375,6 +403,12 @@ def _without_first_gradient(layers: _Runs) -> _Runs:
     (first, times), *others = layers
     runs = (replace(first, input_has_gradient=False), 1), (first, times - 1), *others
     return tuple((layer, number) for layer, number in runs if number)
+
+
+def _with_experts(scenario: Scenario, layer: TransformerLayer) -> TransformerLayer:
+    """Return the layer with the model's experts, if it has some, instead of the MLP."""
+    section = scenario.model.experts
+    return replace(layer, experts=_expert_mlp(scenario, section)) if section else layer
 
 
 def _expert_mlp(scenario: Scenario, section: Experts) -> ExpertMlp:

@@ -63,6 +63,10 @@ class Layer(Protocol):
     def __hash__(self) -> int:
         """Equal layers share one recording."""
 
+    @property
+    def is_unit(self) -> bool:
+        """Whether its parameters are sharded, gathered and reduced as a unit."""
+
     def forward(self, tape: Tape, x: Tensor) -> Tensor:
         """Record the forward pass."""
 

@@ -246,6 +246,7 @@ class KernelFamily(StrEnum):
     swiglu: a fused gated activation, with any function.
     cross_entropy: the kernels of an unfused loss.
     cast: from bf16 to fp8.
+    chunk_scan: the kernels of Mamba-2's scan (`ScanKernel`).
     """
 
     FUSED = "fused"
@@ -258,6 +259,12 @@ class KernelFamily(StrEnum):
     ROTARY = "rotary"
     CROSS_ENTROPY = "cross_entropy"
     CAST = "cast"
+    CHUNK_SCAN = "chunk_scan"
+
+    @property
+    def is_alike_backward(self) -> bool:
+        """Whether its backward kernels are assumed to be as fast as its forward kernels."""
+        return self is KernelFamily.CHUNK_SCAN
 
     @property
     def streams(self) -> bool:
@@ -281,6 +288,19 @@ class Elementwise:
     def moved_bytes(self) -> int:
         """Bytes that cross HBM."""
         return self.read_bytes + self.write_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ScanKernel(Elementwise):
+    """A kernel of Mamba-2's chunked scan: its products are small, so memory limits it.
+
+    Args:
+        flops: of its products.
+        model_flops: FLOPs of the model that it stands for (`blocks.mamba`).
+    """
+
+    flops: int = 0
+    model_flops: int = 0
 
 
 class CollectiveKind(StrEnum):
@@ -350,6 +370,6 @@ class HostWork:
     resource: HostResource
 
 
-Product: TypeAlias = Gemm | GroupedGemm | FusedAttention
+Product: TypeAlias = Gemm | GroupedGemm | FusedAttention | ScanKernel
 Kernel: TypeAlias = Product | Elementwise
 Work: TypeAlias = Kernel | Collective | HostWork

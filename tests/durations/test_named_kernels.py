@@ -97,7 +97,7 @@ def test_bytes_of_gpt_kernels_equal_the_published_counts() -> None:
 
 def test_a_kernels_own_bandwidth_precedes_its_familys() -> None:
     own = KernelBandwidths(forward=bandwidth("4 TB/s"))
-    model = DurationModel(with_kernels(swiglu=own, cast=own))
+    model = DurationModel(with_kernels(swiglu=own, cast=own, chunk_scan=own))
 
     def seconds(family: KernelFamily, *, is_backward: bool) -> float:
         return model.seconds(Elementwise(3_000_000, 1_000_000, family, is_backward)) - 3 * US
@@ -105,6 +105,7 @@ def test_a_kernels_own_bandwidth_precedes_its_familys() -> None:
     for family in (KernelFamily.SWIGLU, KernelFamily.CAST):
         assert seconds(family, is_backward=False) == pytest.approx(1 * US)
     assert seconds(KernelFamily.SWIGLU, is_backward=True) == pytest.approx(4 * US)
+    assert seconds(KernelFamily.CHUNK_SCAN, is_backward=True) == pytest.approx(1 * US)
     assert seconds(KernelFamily.CAST, is_backward=True) == pytest.approx(2 * US)
     assert seconds(KernelFamily.RMS_NORM, is_backward=False) == pytest.approx(4 * US)
 

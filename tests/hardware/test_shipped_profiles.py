@@ -129,6 +129,7 @@ def test_entries_that_are_not_fitted_name_their_source(name: str) -> None:
             f"memory_bound.kernels.{kernel}.{way}"
             for kernel, way in itertools.product(KERNELS[name], WAYS)
         ),
+        *(["memory_bound.kernels.chunk_scan.forward"] if name in HOPPERS else []),
         *(f"intra_node.{kind}" for kind in COLLECTIVES),
         *(
             f"gemm.by_dtype.{dtype}.{number}"

@@ -66,6 +66,10 @@ def of(kind: str, **keys: Any) -> dict[str, Any]:
     sizes = GPT2 if kind == "gpt2" else SIZES
     if kind == "falcon":
         sizes = {key: value for key, value in SIZES.items() if key != "intermediate_size"}
+    if kind == "nemotron_h":
+        keys = {"hybrid_override_pattern": "MM-*M-" * 2} | keys
+    if kind == "mamba2":
+        return {"model_type": kind, "num_hidden_layers": 12, "hidden_size": 1024, **keys}
     if kind == "deepseek_v2":
         keys = {"num_experts_per_tok": 6} | keys
     return {"model_type": kind} | sizes | keys
@@ -78,8 +82,9 @@ def test_a_config_becomes_this_file() -> None:
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_loading_the_written_file_gives_the_scenario(kind: str) -> None:
     keys = {} if kind == "gpt2" else {"num_key_value_heads": 4, "torch_dtype": "float16"}
-    keys = {"torch_dtype": "float16"} if kind == "falcon" else keys
-    scenario, text = imported(of(kind, **keys), "batch.global=4", "parallelism.data=2")
+    keys = {"torch_dtype": "float16"} if kind in ("falcon", "mamba2") else keys
+    length = "model.seq_length=2048"
+    scenario, text = imported(of(kind, **keys), "batch.global=4", "parallelism.data=2", length)
     Path("o.yaml").write_text(text, encoding="utf-8")
     loaded = load_scenario("o.yaml")
     assert loaded.model_dump(exclude={"name"}) == scenario.model_dump(exclude={"name"})

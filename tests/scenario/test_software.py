@@ -327,6 +327,7 @@ def test_the_default_stack_is_that_of_the_paper() -> None:
         "narrow_optimizer_states": True,
         "recompute_in_cuda_graphs": False,
         "checkpoints_ops": False,
+        "hybrid_models": False,
         "fully_shard": False,
         "torch_workspaces": 0,
         "linear_workspaces": 0,

@@ -79,7 +79,7 @@ def test_the_full_template_shows_every_field_with_its_default(tmp_path: pathlib.
     written = load_document(full).data
     assert set(written) == {name_in_files(Scenario, name) for name in Scenario.model_fields}
     for name, section in sections().items():
-        if name not in ("Scenario", "Experts", "LatentAttention", "Lora"):
+        if name not in ("Scenario", "Experts", "LatentAttention", "Lora", "Mamba"):
             assert len(section.model_fields) in {len(one) for one in written.values() if one}
     same = {"name": "scenario"}
     assert load_scenario(full).replace(same) == load_scenario(started).replace(same)

@@ -66,3 +66,20 @@ NEMOTRON_S: dict[tuple[str, ...], tuple[str, float, float]] = {
 Source: NVIDIA 2024, "Nemotron-4 340B Technical Report" (arXiv 2406.11704), Table 2; Section 2.3: 8
 tensor-parallel ranks, 12 stages with interleaving. Chunks of one layer are inferred.
 """
+
+NEMOTRON_H_S = {
+    64: 15.058,
+    128: 15.496,
+    256: 15.892,
+    512: 15.586,
+    1024: 15.678,
+    2048: 15.723,
+}
+"""Seconds per iteration of Nemotron-H 56B in fp8 by the number of H100s, 24 sequences per replica.
+
+Source: NVIDIA 2025, DGX Cloud Benchmarking, nemotronh/README.md (table "Expected Performance"). 32
+GPUs, 15.119 s, are left out: the simulated ranks need 2 GiB more than they have.
+"""
+
+NEMOTRON_H_FLOPS = 2.816e15
+"""FLOPs of the model per sequence, as the same page counts them."""

@@ -6,12 +6,13 @@ defaults of optional keys.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from simtrain.importing.settings import Effect
 from simtrain.importing.table import Table, Word
+from simtrain.scenario.mamba import ATTENTION, EXPERTS, MAMBA, MLP
 
 _DTYPES = {"bfloat16": "bf16", "float16": "fp16"}
 _MAPPED_BY_ALL = {
@@ -87,6 +88,40 @@ LATENT_FIELDS = tuple(
     for word in _MAPPED_LATENT.values()
     if word.field.startswith("model.latent_attention.")
 )
+_MAPPED_HYBRID = {key: word for key, word in _MAPPED.items() if key != "hidden_act"} | {
+    "mlp_hidden_act": Word("model.activation"),
+    "attention_head_dim": Word("model.kv_channels"),
+    "hybrid_override_pattern": Word("model.layer_pattern"),
+    "layers_block_type": Word("model.layer_pattern"),
+    "mamba_num_heads": Word("model.mamba.num_heads"),
+    "mamba_head_dim": Word("model.mamba.head_dim"),
+    "ssm_state_size": Word("model.mamba.state_dim"),
+    "n_groups": Word("model.mamba.num_groups"),
+    "chunk_size": Word("model.mamba.chunk_size"),
+    "n_routed_experts": Word("model.experts.num"),
+    "num_experts_per_tok": Word("model.experts.top_k"),
+    "moe_intermediate_size": Word("model.experts.ffn_hidden_size"),
+    "moe_shared_expert_intermediate_size": Word("model.experts.shared_ffn_hidden_size"),
+    "n_group": Word("model.experts.router_groups"),
+    "topk_group": Word("model.experts.router_group_top_k"),
+}
+_MAPPED_MAMBA2 = _MAPPED_BY_ALL | {
+    "num_hidden_layers": Word("model.num_layers"),
+    "hidden_size": Word("model.hidden_size"),
+    "num_heads": Word("model.mamba.num_heads"),
+    "head_dim": Word("model.mamba.head_dim"),
+    "state_size": Word("model.mamba.state_dim"),
+    "n_groups": Word("model.mamba.num_groups"),
+    "chunk_size": Word("model.mamba.chunk_size"),
+}
+_MAPPED_BAMBA = _MAPPED | {
+    "attn_layer_indices": Word("model.layer_pattern"),
+    "mamba_n_heads": Word("model.mamba.num_heads"),
+    "mamba_d_head": Word("model.mamba.head_dim"),
+    "mamba_d_state": Word("model.mamba.state_dim"),
+    "mamba_n_groups": Word("model.mamba.num_groups"),
+    "mamba_chunk_size": Word("model.mamba.chunk_size"),
+}
 _MAPPED_GPT2 = _MAPPED_BY_ALL | {
     "n_layer": Word("model.num_layers"),
     "n_embd": Word("model.hidden_size"),
@@ -115,6 +150,10 @@ class Family:
         mapped: the keys that set fields, without their defaults.
         differs: what the family's layers have beside these fields, and its effect.
         shared_expert: a shared expert is as wide as a routed one, without a key of its own.
+        pattern: returns the pattern of a config's layers, for hybrid models.
+        is_gated: an MLP has a gate.
+        without_effect: keys that only this family ignores.
+        not_modelled: keys of this family alone, with their effect.
     """
 
     defaults: dict[str, Any]
@@ -122,6 +161,10 @@ class Family:
     mapped: Mapping[str, Word] = field(default_factory=lambda: _MAPPED)
     differs: Mapping[str, str] = field(default_factory=dict)
     shared_expert: bool = False
+    pattern: Callable[[dict[str, Any]], str] | None = None
+    is_gated: bool = True
+    without_effect: frozenset[str] = frozenset()
+    not_modelled: Mapping[str, Effect] = field(default_factory=dict)
 
 
 _GATED = {
@@ -157,6 +200,30 @@ _DEEPSEEK_V3_DEFAULTS = (
 _DEEPSEEK_V3 = Family(
     _DEEPSEEK_V3_DEFAULTS, _GATED | {"qk_norm": True}, _MAPPED_LATENT | _EXPERTS_OF_DEEPSEEK
 )
+
+_BLOCK_TYPES = {"mamba": MAMBA, "attention": ATTENTION, "mlp": MLP, "moe": EXPERTS}
+_BIASES_OF_MAMBA = {
+    "use_bias": Effect("biases of Mamba-2's projections: slightly more elementwise work")
+}
+_HYBRID = _GATED | {"position_embedding": "none"}
+
+
+def _pattern_of_nemotron(config: dict[str, Any]) -> str:
+    if isinstance(kinds := config.get("layers_block_type"), list):
+        return "".join(_BLOCK_TYPES.get(str(kind), str(kind)[:1]) for kind in kinds)
+    return str(config.get("hybrid_override_pattern") or "")
+
+
+def _pattern_of_mamba2(config: dict[str, Any]) -> str:
+    return MAMBA * int(config.get("num_hidden_layers") or 0)
+
+
+def _pattern_of_bamba(config: dict[str, Any]) -> str:
+    """Return two letters for each of its layers: a mixer and an MLP."""
+    attention = config.get("attn_layer_indices") or ()
+    layers = range(int(config.get("num_hidden_layers") or 0))
+    return "".join((ATTENTION if layer in attention else MAMBA) + MLP for layer in layers)
+
 
 FAMILIES: dict[str, Family] = {
     "llama": Family(_UNTIED, _GATED),
@@ -288,19 +355,49 @@ FAMILIES: dict[str, Family] = {
         {"attention in chunks of 8,192 tokens in most layers": "less work on longer sequences"},
         shared_expert=True,
     ),
+    "nemotron_h": Family(
+        {"tie_word_embeddings": False, "mlp_hidden_act": "relu2", "num_key_value_heads": 8}
+        | {"mamba_num_heads": 128, "mamba_head_dim": 64, "ssm_state_size": 128, "n_groups": 8},
+        _HYBRID,
+        _MAPPED_HYBRID,
+        pattern=_pattern_of_nemotron,
+        not_modelled=_BIASES_OF_MAMBA,
+        is_gated=False,
+        without_effect=frozenset({"hidden_act", "n_shared_experts"}),
+    ),
+    "mamba2": Family(
+        {"tie_word_embeddings": False, "num_heads": 128, "head_dim": 64, "state_size": 128}
+        | {"n_groups": 8, "chunk_size": 256},
+        _HYBRID,
+        _MAPPED_MAMBA2,
+        pattern=_pattern_of_mamba2,
+        not_modelled=_BIASES_OF_MAMBA,
+        without_effect=frozenset({"hidden_act"}),
+    ),
+    "bamba": Family(
+        _UNTIED
+        | {"num_key_value_heads": 8, "mamba_n_heads": 128, "mamba_d_head": 64}
+        | {"mamba_d_state": 256, "mamba_n_groups": 1, "mamba_chunk_size": 256},
+        _GATED,
+        _MAPPED_BAMBA,
+        pattern=_pattern_of_bamba,
+    ),
 }
 
 MISSING = {
     "qwen3_next": "linear attention (Gated DeltaNet) in most layers",
     "qwen3_5": "linear attention (Gated DeltaNet) in most layers",
     "deepseek_v32": "sparse attention, whose indexer chooses tokens",
-    "nemotron_h": "state-space layers (Mamba-2)",
-    "bamba": "state-space layers (Mamba-2)",
-    "granitemoehybrid": "state-space layers (Mamba-2)",
+    "zamba": "an attention block that several layers share",
+    "zamba2": "an attention block that several layers share",
+    "kimi_linear": "linear attention (Kimi delta attention) in most layers",
+    "qwen3_5_moe": "linear attention (Gated DeltaNet) in most layers",
+    "minimax": "linear attention (lightning attention)",
+    "minimax_text_01": "linear attention (lightning attention)",
+    "granitemoehybrid": "layers with experts and a shared MLP beside them after Mamba-2",
     "jamba": "state-space layers (Mamba)",
     "mamba": "state-space layers (Mamba)",
-    "mamba2": "state-space layers (Mamba-2)",
-    "falcon_h1": "state-space layers (Mamba-2)",
+    "falcon_h1": "layers with attention and Mamba-2 side by side",
     "minimax_m1": "linear attention (lightning attention)",
     "rwkv": "recurrent layers (RWKV)",
     "bert": "an encoder",
@@ -321,6 +418,11 @@ NOT_MODELLED: dict[str, Effect] = {
     "router_jitter_noise": Effect(
         "one more kernel, which multiplies the router's input by noise", ("0.0", "0")
     ),
+    "conv_kernel": Effect("a convolution over another number of tokens", ("4",)),
+    "mamba_d_conv": Effect("a convolution over another number of tokens", ("4",)),
+    "mamba_proj_bias": Effect("biases of Mamba-2's projections: slightly more elementwise work"),
+    "residual_in_fp32": Effect("residuals in fp32: more bytes in norms and sums"),
+    "attn_rotary_emb": Effect("the rotary embedding rotates fewer channels"),
     "alibi": Effect("a bias by relative position in attention"),
     "bias": Effect("biases in all linear layers: slightly more elementwise work"),
     "rotary_pct": Effect("the rotary embedding rotates fewer channels", ("1.0", "1")),
@@ -353,6 +455,11 @@ _WITHOUT_EFFECT = """
     norm_epsilon embedding_dropout scale_embedding attn_temperature_tuning attn_scale floor_scale
     for_llm_compressor attention_chunk_size moe_layers no_rope_scaling rope_interleave mlp_dropout
     weight_tying use_mup vision_config text_config image_token_index
+    expand mamba_expand mamba_hidden_act time_step_min time_step_max time_step_floor
+    time_step_limit time_step_rank use_conv_bias mamba_conv_bias rescale_prenorm_residual
+    num_logits_to_keep use_mamba_kernels z_loss_coefficient rms_norm norm_before_gate
+    mamba_ssm_cache_dtype is_mamba2 mamba_dt_min mamba_dt_max mamba_dt_limit chunk_size_mamba
+    time_step_init_scheme time_step_scale
     boi_token_index eoi_token_index mm_tokens_per_image eom_token_index
 """
 WITHOUT_EFFECT = frozenset(_WITHOUT_EFFECT.split())
@@ -367,6 +474,6 @@ def table_of(family: Family) -> Table:
             key: replace(word, default=family.defaults.get(key))
             for key, word in family.mapped.items()
         },
-        not_modelled=NOT_MODELLED,
-        without_effect=WITHOUT_EFFECT,
+        not_modelled=NOT_MODELLED | dict(family.not_modelled),
+        without_effect=WITHOUT_EFFECT | family.without_effect,
     )

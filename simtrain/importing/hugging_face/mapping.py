@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from simtrain.base.file_kinds import load_kind
-from simtrain.base.strict_yaml import Document, as_scalar, section
+from simtrain.base.strict_yaml import Document, FieldError, as_scalar, section
 from simtrain.errors import InputError, Location, did_you_mean
 from simtrain.importing.draft import DEFAULT, Draft, padded_vocabulary
 from simtrain.importing.hugging_face.keys import (
@@ -27,6 +27,7 @@ from simtrain.importing.importers.hugging_face import HuggingFace
 from simtrain.importing.layer_patterns import dense_and_frequency, full_attention_every
 from simtrain.importing.settings import Setting
 from simtrain.scenario import Scenario
+from simtrain.scenario.mamba import ATTENTION, MLP, checked_pattern
 
 
 def import_hugging_face(
@@ -166,7 +167,9 @@ class _ConfigDraft(Draft):
         self.keys = {word.field: key for key, word in reversed([*table.mapped.items()])}
         self.refuse_unknown(ignore_unknown)
         names = ("num_layers", "hidden_size", "num_attention_heads", "seq_length")
-        self.required = {f"model.{name}": f'"{self.keys[f"model.{name}"]}"' for name in names}
+        self.required = {
+            field: f'"{self.keys.get(field, name)}"' for name in names if (field := f"model.{name}")
+        }
 
     def key(self, field: str) -> str | None:
         """Return the key of the config that sets a field, or None."""
@@ -221,8 +224,10 @@ class _ConfigDraft(Draft):
     def _model(self) -> None:
         kind = self.config["model_type"]
         self.copy_by_key("model.num_layers", "model.hidden_size", "model.num_attention_heads")
+        self._hybrid()
         self._attention()
-        if self._set_experts():
+        has_dense = self._set_experts()
+        if has_dense if self.pattern is None else MLP in self.pattern:
             hidden, field = self.value("model.hidden_size"), "model.ffn_hidden_size"
             if self.value(field) is None and isinstance(hidden, int):
                 self.set_because(field, 4 * hidden, "default of transformers: 4 h")
@@ -248,6 +253,38 @@ class _ConfigDraft(Draft):
             tensor = self.override("parallelism.tensor") or 1
             padded, detail = padded_vocabulary(tokens, 128 * tensor)
             self.set("model.vocab_size", padded, "vocab_size", detail=detail)
+
+    def _hybrid(self) -> None:
+        """Set the pattern of a hybrid model, its layers, Mamba-2's sizes and the framework."""
+        if self.pattern is None:
+            return
+        field = "model.layer_pattern"
+        if not self.pattern:
+            missing = self.keys.get(field, self.keys["model.num_layers"])
+            fix = f'add "{missing}": "M-M*-", or another pattern'
+            message = f'"{missing}" is missing'
+            raise InputError.of("E873", message, self.place("model_type"), fix)
+        kind, key = self.config["model_type"], self.key(field) or ""
+        try:
+            checked_pattern(self.pattern)
+        except FieldError as error:
+            fix = "write the layer as blocks of your own: simtrain docs write_a_layer"
+            raise InputError.of("E877", f"{key}: {error}", self.place(key), fix) from None
+        self.set_by_key("model.num_layers", len(self.pattern))
+        self.set_by_key(field, self.pattern, f"as all models of {kind}")
+        for name in ("num_heads", "head_dim", "state_dim", "num_groups", "chunk_size"):
+            self.copy_by_key(f"model.mamba.{name}")
+        if ATTENTION not in self.pattern:
+            heads, comment = self.value("model.mamba.num_heads"), "no layer has attention"
+            self.set_because("model.num_attention_heads", heads, comment)
+            self.set_because("model.kv_channels", 64, comment)
+        comment = "the framework of hybrid models"
+        self.set_because("software.stack", "megatron_core", comment)
+
+    @property
+    def pattern(self) -> str | None:
+        """The pattern of a hybrid model's layers; None for other models."""
+        return self.family.pattern(self.config) if self.family.pattern else None
 
     def _biases(self) -> dict[str, Any]:
         """Return the biases that keys of the config set."""
@@ -293,6 +330,8 @@ class _ConfigDraft(Draft):
         """Set how DeepSeek's routers choose experts; noaux_tc adds a bias, greedy has no groups."""
         fields = ("router_score", "router_bias", "router_groups", "router_group_top_k")
         score, method, *groups = (self.value(f"model.experts.{field}") for field in fields)
+        if self.config["model_type"] == "nemotron_h":
+            score, method = "sigmoid", "noaux_tc"
         if score == "sigmoid":
             self.set_by_key("model.experts.router_score", score)
         elif score not in (None, "softmax"):
@@ -304,6 +343,8 @@ class _ConfigDraft(Draft):
 
     def _set_layers_of_experts(self) -> bool:
         """Set which layers have experts; return whether at least one has none."""
+        if self.pattern is not None:
+            return False
         dense = self.value("model.experts.first_dense_layers") or 0
         frequency = self.value("model.experts.layer_frequency") or 1
         if "decoder_sparse_step" in self.family.mapped:
@@ -396,7 +437,10 @@ class _ConfigDraft(Draft):
             self.set_by_key("model.parallel_attention_mlp", kind)
 
     def _activation(self) -> None:
-        is_gated = self.family.fixed["normalization"] == "rms_norm"
+        if "model.activation" not in self.keys:
+            return
+        family = self.family
+        is_gated = family.is_gated and family.fixed["normalization"] == "rms_norm"
         known = GATED_ACTIVATIONS if is_gated else PLAIN_ACTIVATIONS
         written = self.value("model.activation")
         if not isinstance(written, str) or written not in known:

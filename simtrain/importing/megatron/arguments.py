@@ -56,6 +56,15 @@ MAPPED: dict[str, Word] = {
     "qk_head_dim": Word("model.latent_attention.qk_head_dim"),
     "qk_pos_emb_head_dim": Word("model.latent_attention.qk_pos_emb_head_dim"),
     "v_head_dim": Word("model.latent_attention.v_head_dim"),
+    "hybrid_layer_pattern": Word("model.layer_pattern"),
+    "hybrid_override_pattern": Word("model.layer_pattern"),
+    "is_hybrid_model": Word("model.layer_pattern", default=False),
+    "hybrid_attention_ratio": Word("model.layer_pattern", default=0.0),
+    "hybrid_mlp_ratio": Word("model.layer_pattern", default=0.0),
+    "mamba_num_heads": Word("model.mamba.num_heads"),
+    "mamba_head_dim": Word("model.mamba.head_dim", default=64),
+    "mamba_state_dim": Word("model.mamba.state_dim", default=128),
+    "mamba_num_groups": Word("model.mamba.num_groups", default=8),
     "window_size": Word("model.attention_window"),
     "window_attn_skip_freq": Word("model.full_attention_every"),
     "mtp_num_layers": Word("model.mtp_num_layers", default=0),
@@ -447,26 +456,18 @@ NOT_MODELLED: dict[str, Effect] = {
     ),
     "clip_grad": Effect("no gradient norm, and no barrier for it", active=("0", "0.0")),
     "timing_log_level": Effect("timers that synchronize the GPU: slower", active=("1", "2")),
+    "disable_mamba_mem_eff_path": Effect(
+        "the mixer of a Mamba-2 layer saves the convolution's output, the time steps and the gate "
+        "too, and does not run the convolution again"
+    ),
     "log_params_norm": Effect("one more norm of all parameters in logged iterations"),
     "log_num_zeros_in_grad": Effect("one more pass over the gradients"),
 }
 
-_MAMBA = "the Mamba layers"
 _SPARSE = "attention with an index of the tokens that each query reads"
 _VISION = "the vision encoder"
 OTHER_MODELS: dict[str, Effect] = {
     "decoder_num_layers": Effect("a decoder with attention to an encoder"),
-    "hybrid_layer_pattern": Effect(_MAMBA),
-    "hybrid_attention_ratio": Effect(_MAMBA, ("0.0", "0")),
-    "hybrid_mlp_ratio": Effect(_MAMBA, ("0.0", "0")),
-    "hybrid_override_pattern": Effect(_MAMBA),
-    "is_hybrid_model": Effect(
-        _MAMBA,
-        details="""
-        mamba_state_dim mamba_head_dim mamba_num_groups mamba_num_heads disable_mamba_mem_eff_path
-        """,
-    ),
-    "export_model_type": Effect(_MAMBA, active=("MambaModel", "HybridModel")),
     "experimental_attention_variant": Effect("another kind of attention"),
     "linear_attention_type": Effect("the linear attention layers"),
     "linear_attention_freq": Effect(

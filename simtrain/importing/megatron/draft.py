@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from simtrain.errors import InputError
 from simtrain.importing.draft import Draft
 from simtrain.importing.megatron.arguments import KNOWN, MAPPED, SPELLINGS, TABLE
+from simtrain.importing.megatron.hybrid import read_pattern
 from simtrain.importing.megatron.other_models import refuse_other_models
 from simtrain.importing.megatron.source import TEXT, Source, unknown_value
 from simtrain.importing.settings import Setting
@@ -27,7 +28,7 @@ class MegatronDraft(Draft):
     """A scenario during its import; an invalid value of an argument is an error with its position.
 
     Its attributes `tensor`, `pipeline` and `context` are sizes of groups. `layers` is the number of
-    layers, if it is given.
+    layers, if it is given. `pattern` is that of a hybrid model, or None.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class MegatronDraft(Draft):
             required={**_REQUIRED},
         )
         refuse_other_models(source)
+        read_pattern(source, None)  # An unknown layer is a clearer error than unknown arguments.
         self.notes += source.notes
         names = {
             setting.spelled
@@ -63,6 +65,9 @@ class MegatronDraft(Draft):
         self.pipeline = self._size("parallelism.pipeline", "pipeline_model_parallel_size")
         self.context = self._size("parallelism.context", "context_parallel_size")
         self.layers = self.integer("num_layers") or self.integer("encoder_num_layers")
+        self.pattern = read_pattern(source, self.layers)
+        if self.pattern is not None:
+            self.layers = self.layers or len(self.pattern.letters)
 
     def _size(self, field: str, name: str) -> int:
         return self.override(field) or self.integer(name) or 1

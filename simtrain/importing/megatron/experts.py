@@ -8,6 +8,7 @@ from simtrain.importing.layer_patterns import dense_and_frequency
 from simtrain.importing.megatron.draft import MegatronDraft, wrong
 from simtrain.scenario.dispatchers import DISPATCHERS
 from simtrain.scenario.dispatchers.deepep import DeepEP
+from simtrain.scenario.mamba import MLP
 
 _FUSIONS = ("moe_grouped_gemm", "moe_permute_fusion", "moe_router_fusion")
 
@@ -21,8 +22,10 @@ def set_mlp(draft: MegatronDraft, size: int, comment: str) -> None:
         comment: the source of the size.
     """
     experts = draft.integer("num_experts")
-    dense, frequency = _layers(draft) if experts else (0, 1)
-    if experts is None or dense or frequency > 1:
+    pattern = draft.pattern
+    dense, frequency = _layers(draft) if experts and pattern is None else (0, 1)
+    is_read = MLP in pattern.letters if pattern else experts is None or dense or frequency > 1
+    if is_read:
         draft.set_because("model.ffn_hidden_size", size, comment, draft.place("ffn_hidden_size"))
     if experts is None:
         return

@@ -55,7 +55,7 @@ def model_arguments(fields: dict[str, Any]) -> str:
     """Return the arguments of a model, for the section `model` of a scenario."""
     data = {"model": fields, "parallelism": {}, "batch": {"micro": 1, "global": 1}}
     scenario = Scenario.model_validate(data | {"attention_backend": "fused"})
-    words = " ".join(word for write in (_model, _attention, _experts) for word in write(scenario))
+    words = " ".join(word for write in _OF_A_MODEL for word in write(scenario))
     for name in _NOT_OF_A_MODEL:
         words = re.sub(rf" --{name} [^-]\S*(?= |$)", "", words)
     return f"{words} --padded-vocab-size {scenario.model.vocab_size}"
@@ -71,6 +71,7 @@ def differences(scenario: Scenario, arguments: list[str]) -> list[str]:
 def _arguments(scenario: Scenario) -> Iterator[str]:
     for write in (
         _model,
+        _hybrid,
         _attention,
         _experts,
         _parallelism,
@@ -85,7 +86,7 @@ def _arguments(scenario: Scenario) -> Iterator[str]:
 
 def shared_arguments(scenario: Scenario) -> list[str]:
     """Return the arguments of model, parallelism, batch and recompute, which forks have too."""
-    sections = _model, _attention, _parallelism, _recompute
+    sections = _model, _hybrid, _attention, _parallelism, _recompute
     return [argument for write in sections for argument in write(scenario) if argument]
 
 
@@ -102,8 +103,7 @@ def _word(name: str, value: Any) -> str:
 def _model(scenario: Scenario) -> Iterator[str]:
     model = scenario.model
     yield f"--num-layers {model.num_layers} --hidden-size {model.hidden_size}"
-    experts = model.experts
-    if experts is None or experts.first_dense_layers or experts.layer_frequency > 1:
+    if model.has_dense_layers:
         yield f"--ffn-hidden-size {model.ffn_hidden_size}"
     yield f"--seq-length {model.seq_length} --max-position-embeddings {model.seq_length}"
     yield _vocabulary(model.vocab_size, scenario.parallelism.tensor)
@@ -123,6 +123,19 @@ def _vocabulary(size: int, tensor: int) -> str:
     """Return tokens that Megatron-LM pads to a size; NullTokenizer adds one."""
     unit = math.gcd(size // tensor if size % tensor == 0 else size, _FEWEST_PADDING)
     return f"--vocab-size {size - 1} --make-vocab-size-divisible-by {unit}"
+
+
+def _hybrid(scenario: Scenario) -> Iterator[str]:
+    model, mamba = scenario.model, scenario.model.mamba
+    if model.layer_pattern is None:
+        return
+    yield f"--is-hybrid-model --hybrid-override-pattern '{model.layer_pattern}'"
+    yield "--spec megatron.core.models.mamba.mamba_layer_specs mamba_stack_spec"
+    if mamba is not None:
+        if mamba.num_heads is not None:
+            yield f"--mamba-num-heads {mamba.num_heads}"
+        yield f"--mamba-head-dim {mamba.head_dim} --mamba-state-dim {mamba.state_dim}"
+        yield f"--mamba-num-groups {mamba.num_groups}"
 
 
 def _attention(scenario: Scenario) -> Iterator[str]:
@@ -288,3 +301,6 @@ def _overlap(scenario: Scenario) -> Iterator[str]:
     yield _flag("no-align-grad-reduce", reduces_alone and scenario.parallelism.pipeline > 1)
     gathers_alone = overlap.parameter_gather and not scenario.aligns_parameter_gather
     yield _flag("no-align-param-gather", gathers_alone and scenario.parallelism.interleave > 1)
+
+
+_OF_A_MODEL = _model, _hybrid, _attention, _experts

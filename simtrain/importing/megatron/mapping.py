@@ -143,6 +143,8 @@ def _is_neutral(draft: MegatronDraft, name: str) -> bool:
     match name:
         case _ if "moe" in name and "experts" not in model:
             return True
+        case "spec" if draft.pattern is not None:
+            return True
         case "max_position_embeddings":
             length = draft.given(draft.first_given("seq_length"))
             is_learned = model["position_embedding"] == "learned"

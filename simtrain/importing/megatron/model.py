@@ -9,6 +9,7 @@ from simtrain.importing.draft import padded_vocabulary
 from simtrain.importing.layer_patterns import full_attention_every
 from simtrain.importing.megatron.draft import MegatronDraft, listed, wrong
 from simtrain.importing.megatron.experts import set_mlp
+from simtrain.importing.megatron.hybrid import set_pattern
 from simtrain.importing.settings import Setting
 
 # Megatron-LM's defaults (arguments.py).
@@ -50,7 +51,9 @@ def set_model(draft: MegatronDraft) -> None:
     """Set the model's sizes and its layers."""
     hidden, heads = draft.integer("hidden_size"), draft.integer("num_attention_heads")
     if draft.layers is not None:
-        draft.set("model.num_layers", draft.layers, draft.first_given("num_layers"))
+        otherwise = "the letters of the pattern" if draft.pattern else ""
+        name = draft.first_given("num_layers")
+        draft.set("model.num_layers", draft.layers, name, otherwise=otherwise)
     if hidden is not None:
         draft.set("model.hidden_size", hidden, "hidden_size")
     if heads is not None:
@@ -60,6 +63,8 @@ def set_model(draft: MegatronDraft) -> None:
         names = "group_query_attention", "num_query_groups", "num_key_value_heads"
         if draft.flag("group_query_attention") or shared:
             draft.set("model.num_query_groups", groups, *names)
+    if draft.pattern is not None:
+        set_pattern(draft, draft.pattern)
     _set_window(draft)
     draft.copy("mtp_num_layers")
     is_latent = draft.flag("multi_latent_attention")

@@ -23,8 +23,6 @@ _SCRIPTS = {
     "mimo": _VISION,
     "dino": _VISION,
     "inpaint": _VISION,
-    "mamba": "the Mamba layers",
-    "hybrid": "the Mamba layers",
     "retro": "the retrieval encoder",
     "ict": "the second encoder",
     "realm": "the second encoder",
@@ -43,21 +41,19 @@ def refuse_other_models(source: Source) -> None:
         words = re.split(r"[^a-z0-9]+", source.script.value.rpartition("/")[2].lower())
         part = next((_SCRIPTS[word] for word in words if word in _SCRIPTS), None)
         if part:
-            raise _missing(source.script, source.script.value, part)
+            raise missing_part(source.script, source.script.value, part)
     for name, effect in OTHER_MODELS.items():
         setting = source.arguments.get(name)
         if setting and effect.applies(setting.value):
-            raise _missing(setting, setting.words, effect.text)
-    spec = source.arguments.get("spec")
+            raise missing_part(setting, setting.words, effect.text)
     positions = source.arguments.get("position_embedding_type")
     if positions and positions.value in ("alibi", "relative"):
         part = "a bias by relative position in attention"
-        raise _missing(positions, positions.words, part)
-    if spec and "mamba" in spec.value:
-        raise _missing(spec, spec.words, _SCRIPTS["mamba"])
+        raise missing_part(positions, positions.words, part)
 
 
-def _missing(setting: Setting, words: str, part: str) -> InputError:
+def missing_part(setting: Setting, words: str, part: str) -> InputError:
+    """Return the error about a model with a part that simtrain does not have."""
     return InputError.of(
         "E877",
         f"{words} trains a model with a part that simtrain does not have: {part}",

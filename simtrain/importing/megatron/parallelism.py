@@ -9,6 +9,7 @@ from simtrain.errors import InputError
 from simtrain.importing.draft import DEFAULT
 from simtrain.importing.megatron.arguments import MAPPED
 from simtrain.importing.megatron.draft import MegatronDraft, converted, listed, wrong
+from simtrain.importing.megatron.hybrid import set_pattern_stages
 from simtrain.importing.megatron.source import unknown_value
 from simtrain.importing.settings import Setting
 from simtrain.scenario.pipeline_layout import chunks_of_layout, layout_of_chunks
@@ -68,6 +69,10 @@ def set_stages(draft: MegatronDraft) -> None:
     """Set chunks and their layers, and the layers of the first and last stage."""
     if layout := draft.known("pipeline_model_parallel_layout"):
         _set_layout(draft, layout)
+        return
+    if draft.pattern is not None and len(draft.pattern.stages) > 1:
+        set_pattern_stages(draft, draft.pattern)
+        _set_groups(draft)
         return
     chunks = _set_chunks(draft)
     ends = {

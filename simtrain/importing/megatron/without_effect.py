@@ -57,7 +57,7 @@ _WITHOUT_EFFECT = """
 
     async_strategy verify_integrity async_ckpt_use_cached_metadata
     modelopt_enabled export_te_mcore_model export_legacy_megatron
-    export_default_te_spec export_kv_cache_quant export_real_quant_cfg
+    export_default_te_spec export_model_type export_kv_cache_quant export_real_quant_cfg
 
     log_interval log_memory_interval log_max_attention_logit record_shapes
     log_throughput log_progress log_energy timing_log_option

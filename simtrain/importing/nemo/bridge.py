@@ -17,12 +17,14 @@ from simtrain.importing.nemo.adapters import set_adapters, translate_adapters
 from simtrain.importing.nemo.config import (
     TARGET,
     Config,
+    Field,
     config_of_document,
     config_of_object,
 )
 from simtrain.importing.nemo.families import refuse_family
 from simtrain.importing.nemo.translation import PRINT, Translation
 from simtrain.importing.nemo.words import SECTIONS_WITHOUT_EFFECT
+from simtrain.importing.published_models import known_name
 from simtrain.importing.python_config.source import PythonSource
 from simtrain.importing.python_config.values import Built
 
@@ -173,7 +175,10 @@ def _set_model(translation: Translation, config: Config, file: str) -> None:
     """Set the arguments of the model that a recipe names, and refuse other kinds of models."""
     target = str(config.value(f"model.{TARGET}", ""))
     place = next((f.place for n, f in config.fields.items() if n.startswith("model.")), None)
-    refuse_family(target, place)
+    if provider := _HYBRID_PROVIDER.search(target):
+        _set_hybrid(translation, Field(target, place), provider[1])
+    else:
+        refuse_family(target, place)
     base = "model.receiver" if target == "to_megatron_provider" else "model"
     if config.target(base) in _PROVIDERS:
         field = config.fields.get(f"{base}.0") or config.fields.get(f"{base}.path")
@@ -181,11 +186,34 @@ def _set_model(translation: Translation, config: Config, file: str) -> None:
             message = "the name of the model is not in the file"
             place = config.fields[f"{base}.{TARGET}"].place or Location(file)
             raise InputError.of("E874", message, place, f"import the printed config: {PRINT[TOOL]}")
-        refuse_family(field.value, field.place)
+        if known_name(field.value) is None:
+            refuse_family(field.value, field.place)
         translation.published(field.value, field)
     for name in [*config.fields]:
         if name.startswith("model.receiver.") or name in ("model.0", "model.path"):
             del config.fields[name]
+
+
+_HYBRID_PROVIDER = re.compile(r"(?:Mamba|NemotronH)Model(?:Provider(\d+B)?|\d+BProvider)$")
+"""Classes of models/mamba/mamba_provider.py and models/nemotronh/nemotron_h_provider.py."""
+_OF_HYBRID = {
+    "is_hybrid_model": True,
+    "normalization": "RMSNorm",
+    "add_bias_linear": False,
+    "hidden_dropout": 0.0,
+    "attention_dropout": 0.0,
+    "position_embedding_type": "none",
+    "untie_embeddings_and_output_weights": True,
+}
+"""Defaults of these classes that are not Megatron-LM's."""
+
+
+def _set_hybrid(translation: Translation, field: Field, size: str | None) -> None:
+    """Set the arguments of a class for hybrid models; its name may have the size of Nemotron-H."""
+    if size:
+        translation.published(f"nvidia/Nemotron-H-{size}-Base-8K", field)
+    for name, value in _OF_HYBRID.items():
+        translation.default(name, value)
 
 
 def _set_length(translation: Translation, config: Config) -> None:

@@ -22,7 +22,10 @@ RENAMED = {
 }
 """Arguments of Megatron-Core's fields with another name."""
 
-INVERTED = {"share_embeddings_and_output_weights": "untie_embeddings_and_output_weights"}
+INVERTED = {
+    "share_embeddings_and_output_weights": "untie_embeddings_and_output_weights",
+    "use_mamba_mem_eff_path": "disable_mamba_mem_eff_path",
+}
 """Arguments with the opposite meaning."""
 
 _WITHOUT_EFFECT = """
@@ -50,8 +53,8 @@ _WITHOUT_EFFECT = """
     hybrid_context_parallel inference_grouped_gemm_backend inference_sampling_seed init_method
     init_model_with_meta_device kitchen_attention_backend layernorm_zero_centered_gamma
     linear_conv_kernel_dim linear_key_head_dim linear_num_key_heads linear_num_value_heads
-    linear_value_head_dim load_weights log_num_zeros_in_grad mamba_head_dim mamba_num_groups
-    mamba_state_dim manual_gc_eval max_seqlen_per_dp_cp_rank memory_efficient_layer_norm
+    linear_value_head_dim load_weights log_num_zeros_in_grad
+    manual_gc_eval max_seqlen_per_dp_cp_rank memory_efficient_layer_norm
     min_offloaded_tensor_size moe_deepep_num_sms moe_enable_routing_replay moe_hybridep_num_sms
     moe_token_dropping mup_attn_scale_power mup_embedding_mult mup_output_mult mup_width_mult
     no_sync_func num_moe_layers optimizer_cuda_graph original_max_position_embeddings
@@ -62,7 +65,7 @@ _WITHOUT_EFFECT = """
     scatter_embedding_sequence_parallel seq_len_interpolation_factor sgd_momentum
     should_pad_vocab softmax_scale store_param_remainders timers tp_comm_atomic_ag
     tp_comm_atomic_rs tp_only_amax_red train_sync_interval transformer_layer_spec
-    use_decentralized_pg use_kitchen use_mamba_mem_eff_path use_te_rng_tracker
+    use_decentralized_pg use_kitchen use_te_rng_tracker
     use_torch_optimizer_for_cpu_offload use_transformer_engine_full_layer_spec
     variable_seq_lengths vocab_size wgrad_deferral_limit window_attn_skip_freq_type
     yarn_beta_fast yarn_beta_slow yarn_correction_range_round_to_int yarn_mscale

@@ -162,6 +162,14 @@ KINDS: tuple[KernelKind, ...] = (
         r"layer_norm|rms_norm|batch_norm|group_norm|LayerNorm|RMSNorm",
         is_ordered=True,
     ),
+    _kind(
+        "scan",
+        "scans of Mamba-2",
+        r"chunk_(scan|state|cumsum)|bmm_chunk|state_passing|causal_conv1d|selective_scan|"
+        r"^chunk (scan|state|cumsum|scores)|^state passing|^causal convolution|"
+        r"^(B|C|gate|scores|state|decay) gradient",
+        r"Mamba|causal_conv1d",
+    ),
     ATTENTION,
     _kind(
         "activations",

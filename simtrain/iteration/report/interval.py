@@ -34,4 +34,5 @@ def run_kind(scenario: Scenario, profile: HardwareProfile) -> RunKind:
         "one" if scenario.num_gpus <= profile.cluster.gpus_per_node.value else "several",
         is_changed=bool(changed_entries(profile)),
         is_doubtful=evidence_of(profile, scenario.cluster).level in _DOUBTFUL,
+        is_hybrid=scenario.model.layer_pattern is not None,
     )

@@ -118,6 +118,28 @@ def _unusual_stack(result: Result) -> Iterator[str]:
         )
 
 
+def _unmeasured_kernels(result: Result) -> Iterator[str]:
+    """Say which kernels of Mamba-2 layers have no measured time in the profile."""
+    if result.scenario.model.mamba is None:
+        return
+    scan = result.profile.memory_bound.kernels.chunk_scan
+    if scan is None:
+        yield (
+            "The scan and the convolution of Mamba-2 layers have no measured time in the profile: "
+            "they move their bytes at memory_bound.fused_bandwidth."
+        )
+        return
+    yield (
+        "The convolution of Mamba-2 layers has no measured time in the profile: it moves its "
+        "bytes at memory_bound.fused_bandwidth."
+    )
+    if scan.backward is None:
+        yield (
+            "The backward kernels of Mamba-2's scan have no measured time in the profile: they are "
+            "assumed to move bytes as fast as the forward kernels."
+        )
+
+
 def mfu_remarks(scenarios: Iterable[Scenario]) -> list[str]:
     """Say to which peak MFU is relative, if products run in another data type than bf16."""
     types = {scenario.precision.linear_product_type: None for scenario in scenarios}
@@ -151,7 +173,7 @@ def remarks_on(result: Result) -> list[str]:
             "compute, which skip masked tokens."
         )
     remarks += [*_other_peaks(result), *_peaks_without_rates(result), *_unusual_stack(result)]
-    remarks += result.warnings
+    remarks += [*_unmeasured_kernels(result), *result.warnings]
     if uncertainty := result.profile.uncertainty:
         within = Number(uncertainty.value, f"{uncertainty.value:.0%}")
         remarks.append(

@@ -21,6 +21,8 @@ from simtrain.hardware.validated_on import (
 from simtrain.studies.validation.result import Errors, ValidatedRun, Validation
 
 _FEWEST_RUNS, _FEWEST_PAIRS = 20, 20
+_Class = tuple[str, DataType, bool, bool]
+"""Software stack, data type, and whether the models have experts and are hybrid."""
 _REMARK = "say here whether the runs were seen before a number was chosen"
 
 
@@ -33,10 +35,11 @@ def error_classes(validation: Validation, source: str) -> ValidatedOn:
         validation: predictions of measured runs.
         source: where the measurements are.
     """
-    groups: dict[tuple[str, DataType, bool], list[ValidatedRun]] = {}
+    groups: dict[_Class, list[ValidatedRun]] = {}
     for row in validation.timed:
         assert row.kind, "only timed rows have classes"
-        key = row.kind.software, row.kind.data_type, row.kind.has_experts
+        kind = row.kind
+        key = kind.software, kind.data_type, kind.has_experts, kind.is_hybrid
         groups.setdefault(key, []).append(row)
     runs = [
         _measured_runs(key, nodes, rows, source)
@@ -68,12 +71,12 @@ def errors_text(errors: ValidatedOn) -> str:
 
 
 def _measured_runs(
-    key: tuple[str, DataType, bool],
+    key: _Class,
     nodes: Nodes | None,
     rows: Sequence[ValidatedRun],
     source: str,
 ) -> MeasuredRuns:
-    software, data_type, has_experts = key
+    software, data_type, has_experts, is_hybrid = key
     errors = Errors([row.error for row in rows if row.error is not None])
     gpus = sorted(row.evaluation.scenario.num_gpus for row in rows if row.evaluation)
     return MeasuredRuns(
@@ -84,6 +87,7 @@ def _measured_runs(
         software=software,
         data_types=[data_type],
         has_experts=has_experts,
+        is_hybrid=is_hybrid,
         nodes=nodes,
         quantiles=_quantiles(rows),
         pairs=_pairs(rows),

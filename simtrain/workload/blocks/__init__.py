@@ -21,6 +21,7 @@ from simtrain.workload.blocks.linear import (
     replicated_linear,
     row_linear,
 )
+from simtrain.workload.blocks.mamba import MambaMixer, mamba_mixer
 from simtrain.workload.blocks.norm import norm
 from simtrain.workload.blocks.router import ExpertChoice
 from simtrain.workload.blocks.views import concat, concat_rows, copy, split, split_rows
@@ -30,6 +31,7 @@ __all__ = [
     "CORE_ATTENTION",
     "ExpertChoice",
     "ExpertMlp",
+    "MambaMixer",
     "activation",
     "adapted_column",
     "adapted_row",
@@ -50,6 +52,7 @@ __all__ = [
     "gather_columns",
     "latent_attention",
     "look_up",
+    "mamba_mixer",
     "norm",
     "positions",
     "reduce_scatter",

@@ -1,0 +1,351 @@
+"""The mixer of a Mamba-2 layer: projection, convolution, scan in chunks, norm, projection.
+
+Source: Megatron-Core's `MambaMixer` (core/ssm/mamba_mixer.py, `_ssm_training`), which calls
+`mamba_split_conv1d_scan_combined` of mamba_ssm. Its forward pass saves only the projected input and
+the output before the gate. Its backward pass runs the convolution and the first kernels of the scan
+again (ops/triton/ssd_combined.py, `MambaSplitConv1dScanCombinedFn`).
+
+The scan of a chunk of q tokens (Dao and Gu 2024, Section 6) has products of C and B (q × q scores
+of each group), of the masked scores and x, of B and x (the state that the chunk adds), and of C and
+the state before the chunk. Between chunks, states are summed one after another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from simtrain.workload.blocks.linear import column_linear, row_linear
+from simtrain.workload.ops import Op, Ops, Phase, Tensor, elementwise, gradient
+from simtrain.workload.tape import Microbatch, Parameter, Tape
+from simtrain.workload.work import FP32_BYTES, KernelFamily, ScanKernel
+
+CONV_WIDTH = 4
+"""Tokens of the causal convolution (`d_conv`)."""
+_MODEL_FLOPS = 7
+"""FLOPs of the model per token, channel and number of a state (Megatron-LM's `mamba_layer_flops`,
+training/training.py): the scan token by token, without chunks. The backward pass has twice as
+many."""
+_LABEL = "Mamba"
+
+
+@dataclass(frozen=True, slots=True)
+class MambaMixer:
+    """Sizes of a mixer, of the whole layer before tensor parallelism; as `scenario.mamba.Mamba`."""
+
+    heads: int
+    head_dim: int = 64
+    state_dim: int = 128
+    groups: int = 8
+    chunk_size: int = 128
+
+
+def mamba_mixer(tape: Tape, x: Tensor, mixer: MambaMixer) -> Tensor:
+    """Record the mixer: from this rank's normalized tokens to this rank's output."""
+    scan = _Scan.of(tape.microbatch, mixer)
+    num_ranks = tape.microbatch.tensor.num_ranks
+    projected = column_linear(
+        tape, x, num_ranks * scan.projected_width, "Mamba in", _LABEL, bias=False
+    )
+    several = tape.microbatch.sequences > 1
+    if several:
+        projected = _sequences_first(tape, projected, "Mamba input by sequence", backward=True)
+    y = _scan(tape, projected, scan)
+    if several:
+        y = _sequences_first(tape, y, "Mamba output by token", backward=False)
+    return row_linear(tape, _group_norm(tape, y, scan), "Mamba out", _LABEL, bias=False)
+
+
+def _sequences_first(tape: Tape, x: Tensor, name: str, *, backward: bool) -> Tensor:
+    """Record a copy that swaps tokens and sequences (`rearrange(...).contiguous()`).
+
+    The gradient of the input is copied back before the projection reads it; the scan reads that of
+    its output in any order.
+    """
+    y, size, stream = tape.tensor(name, x.rows, x.width), x.num_bytes, KernelFamily.STREAM
+    ops: Ops = (gradient(name, size, size, family=stream),) if backward else ()
+    tape.record(name, (x,), (y,), (elementwise(name, size, size, family=stream),), ops)
+    return y
+
+
+@dataclass(frozen=True, slots=True)
+class _Scan:
+    """The arrays of the scan on this rank, in bytes, and its FLOPs.
+
+    Args:
+        tokens: of all sequences.
+        chunk_tokens: tokens of all sequences, with each sequence filled up to whole chunks.
+        heads, head_dim, state_dim, groups, chunk_size: as in `MambaMixer`, for this rank.
+        element_bytes: of activations.
+    """
+
+    tokens: int
+    chunk_tokens: int
+    heads: int
+    head_dim: int
+    state_dim: int
+    groups: int
+    chunk_size: int
+    element_bytes: int
+
+    @classmethod
+    def of(cls, batch: Microbatch, mixer: MambaMixer) -> _Scan:
+        """Return the part of a tensor-parallel rank."""
+        num_ranks, chunk = batch.tensor.num_ranks, mixer.chunk_size
+        chunk_tokens = batch.sequences * -(-batch.seq_length // chunk) * chunk
+        heads, groups = mixer.heads // num_ranks, mixer.groups // num_ranks
+        sizes = heads, mixer.head_dim, mixer.state_dim, groups
+        return cls(batch.tokens, chunk_tokens, *sizes, chunk, batch.element_bytes)
+
+    @property
+    def width(self) -> int:
+        """Channels of all heads."""
+        return self.heads * self.head_dim
+
+    @property
+    def conv_width(self) -> int:
+        """Channels of the convolution: x, B and C."""
+        return self.width + 2 * self.groups * self.state_dim
+
+    @property
+    def projected_width(self) -> int:
+        """Columns of the projected input: the gate z, x, B, C, and a time step of each head."""
+        return self.width + self.conv_width + self.heads
+
+    def array(self, width: int, element_bytes: int | None = None) -> int:
+        """Bytes of an array with `width` elements for each token."""
+        return self.tokens * width * (element_bytes or self.element_bytes)
+
+    @property
+    def x(self) -> int:
+        """Bytes of x, of the gate, or of the output."""
+        return self.array(self.width)
+
+    @property
+    def b(self) -> int:
+        """Bytes of B or of C."""
+        return self.array(self.groups * self.state_dim)
+
+    @property
+    def wide_b(self) -> int:
+        """Bytes of the gradient of B or of C before the scores' part is added."""
+        return self.array(self.groups * self.state_dim, FP32_BYTES)
+
+    @property
+    def steps(self) -> int:
+        """Bytes of the time steps or of their decay, in fp32."""
+        return self.chunk_tokens * self.heads * FP32_BYTES
+
+    @property
+    def states(self) -> int:
+        """Bytes of the states of all chunks, in fp32."""
+        return self.chunk_tokens // self.chunk_size * self.width * self.state_dim * FP32_BYTES
+
+    @property
+    def narrow_states(self) -> int:
+        """Bytes of the states of all chunks in the compute type."""
+        return self.states * self.element_bytes // FP32_BYTES
+
+    @property
+    def scores(self) -> int:
+        """Bytes of the products of C and B, in fp32."""
+        return self.chunk_tokens * self.groups * self.chunk_size * FP32_BYTES
+
+    @property
+    def score_flops(self) -> int:
+        """FLOPs of the products of C and B, which are computed whole."""
+        return 2 * self.chunk_tokens * self.groups * self.chunk_size * self.state_dim
+
+    @property
+    def masked_flops(self) -> int:
+        """FLOPs of products over scores below the diagonal: half of 2 q per token and channel."""
+        return self.chunk_tokens * self.chunk_size * self.width
+
+    @property
+    def state_flops(self) -> int:
+        """FLOPs of the products of a state with B or C."""
+        return 2 * self.chunk_tokens * self.width * self.state_dim
+
+    @property
+    def model_flops(self) -> int:
+        """FLOPs of the model, forward."""
+        return _MODEL_FLOPS * self.tokens * self.width * self.state_dim
+
+
+def _scan(tape: Tape, projected: Tensor, scan: _Scan) -> Tensor:
+    """Record the convolution, the scan and the gate, which are one function of autograd."""
+    y = tape.tensor("gated scan output", scan.tokens, scan.width)
+    before_gate = tape.tensor("scan output", scan.tokens, scan.width)
+    parameters = (
+        Parameter((CONV_WIDTH + 1) * scan.conv_width),  # The convolution's weight and bias.
+        Parameter(3 * scan.heads),  # The time step's bias, A and D.
+    )
+    forward = tuple(_forward(scan, projected, before_gate))
+    backward = tuple(_backward(scan, projected, before_gate))
+    inputs, outputs = (projected,), (y,)
+    tape.record("Mamba scan", inputs, outputs, forward, backward, parameters=parameters)
+    return y
+
+
+def _forward(scan: _Scan, projected: Tensor, before_gate: Tensor) -> Iterator[Op]:
+    yield from _of_heads(scan, ("decay rate", "decay rate sign", "step bias in fp32"))
+    conv = scan.array(scan.conv_width)
+    held_bytes = conv + projected.num_bytes
+    yield elementwise("causal convolution", conv, conv, saves=(projected,), holds_bytes=held_bytes)
+    cumsum, scores, state = _chunk_kernels(scan, Phase.FORWARD, conv)
+    yield cumsum
+    yield state
+    held_bytes = conv + 2 * scan.steps + scan.states + scan.narrow_states
+    sizes = scan.states, scan.narrow_states
+    yield _kernel("state passing", *sizes, Phase.FORWARD, held_bytes)
+    yield scores
+    read = scan.scores + 2 * scan.x + 2 * scan.steps + scan.b + scan.narrow_states
+    held_bytes = conv + 2 * scan.steps + scan.narrow_states + scan.scores + 2 * scan.x
+    scanned = _kernel(
+        "chunk scan",
+        read,
+        2 * scan.x,
+        Phase.FORWARD,
+        held_bytes,
+        flops=scan.masked_flops + scan.state_flops,
+        model_flops=scan.model_flops,
+    )
+    yield scanned.replace(saves=(before_gate,))
+
+
+def _chunk_kernels(scan: _Scan, phase: Phase, held_bytes: int) -> tuple[Op, Op, Op]:
+    """Return the kernels that both passes run: decay, scores, and the state of each chunk.
+
+    `held_bytes` of other activations and gradients exist.
+    """
+    steps, present_bytes = 2 * scan.steps, held_bytes + 2 * scan.steps
+    size = scan.array(scan.heads)
+    return (
+        _kernel("chunk cumsum", size, steps, phase, present_bytes),
+        _kernel(
+            "chunk scores",
+            2 * scan.b,
+            scan.scores,
+            phase,
+            present_bytes + scan.scores + scan.narrow_states,
+            flops=scan.score_flops,
+        ),
+        _kernel(
+            "chunk state",
+            scan.b + scan.x + steps,
+            scan.states,
+            phase,
+            present_bytes + scan.states,
+            flops=scan.state_flops,
+        ),
+    )
+
+
+def _backward(scan: _Scan, projected: Tensor, before_gate: Tensor) -> Iterator[Op]:
+    """Yield the kernels of the backward pass, in the order in which they run.
+
+    The gradients of the output and of the projected input exist all the time, the other arrays from
+    the kernel that writes them.
+    """
+    phase, steps, x, b = Phase.INPUT_GRADIENT, scan.steps, scan.x, scan.b
+    conv, size = scan.array(scan.conv_width), scan.array(scan.heads)
+    present_bytes = x + projected.num_bytes + conv
+    yield elementwise("causal convolution again", conv, conv, phase, holds_bytes=present_bytes)
+    present_bytes += (
+        conv + size
+    )  # The gradient of the convolution's output, and a copy of the time steps.
+    yield elementwise(
+        "step copy", size, size, phase, holds_bytes=present_bytes, family=KernelFamily.STREAM
+    )
+    yield from _chunk_kernels(scan, phase, present_bytes)
+    present_bytes += 2 * steps + scan.scores + 2 * scan.states
+    yield _kernel("state passing", scan.states, scan.states, phase, present_bytes)
+    present_bytes += (
+        x - scan.states
+    )  # The gradient before the gate; the states of single chunks are freed.
+    gate = _kernel("gate gradient", 4 * x, 2 * x, phase, present_bytes + x)
+    yield gate.replace(reads=(projected, before_gate))
+    present_bytes += scan.states
+    flops = scan.state_flops
+    yield _kernel("state gradient", b + steps + x, scan.states, phase, present_bytes, flops=flops)
+    narrow = 2 * scan.narrow_states
+    yield _kernel("state passing gradient", 2 * scan.states, narrow, phase, present_bytes + narrow)
+    present_bytes += narrow - 2 * scan.states + steps
+    yield _kernel(
+        "chunk scan gradient",
+        2 * x + scan.scores + 2 * steps + b + scan.narrow_states,
+        x + steps,
+        phase,
+        present_bytes,
+        flops=scan.masked_flops + flops,
+        model_flops=2 * scan.model_flops,
+    )
+    present_bytes += scan.wide_b + steps
+    sizes = x + scan.narrow_states + 2 * steps + b, scan.wide_b + steps
+    yield _kernel("B gradient", *sizes, phase, present_bytes, flops=flops)
+    present_bytes += scan.wide_b + steps
+    sizes = x + scan.narrow_states + steps + b, scan.wide_b + steps
+    yield _kernel("C gradient", *sizes, phase, present_bytes, flops=flops)
+    present_bytes += scan.scores
+    sizes = 2 * x + 2 * steps, scan.scores
+    yield _kernel("scores gradient", *sizes, phase, present_bytes, flops=scan.masked_flops)
+    sizes = b + scan.scores + scan.wide_b, b
+    for name in ("B", "C"):
+        yield _kernel(f"{name} gradient sum", *sizes, phase, present_bytes, flops=scan.score_flops)
+    for name in ("decay flip", "decay cumsum", "decay flip back"):
+        yield elementwise(name, steps, steps, phase, holds_bytes=present_bytes + steps)
+    sizes = 2 * x + 2 * steps + scan.scores, steps
+    yield _kernel("decay gradient", *sizes, phase, present_bytes + steps, flops=scan.masked_flops)
+    for name in ("decay gradient sum", "decay gradient total"):
+        yield elementwise(name, 2 * steps, steps, phase, holds_bytes=present_bytes + 2 * steps)
+    yield _kernel("chunk cumsum gradient", 2 * steps + size, size, phase, present_bytes)
+    held_bytes = 2 * projected.num_bytes + conv
+    sizes = 2 * conv, conv
+    yield elementwise(
+        "causal convolution gradient",
+        *sizes,
+        phase,
+        reads=(projected,),
+        holds_bytes=held_bytes,
+    )
+    yield from _of_heads(scan, ("decay rate", "decay rate sign", "step bias"), phase)
+
+
+def _of_heads(scan: _Scan, names: tuple[str, ...], phase: Phase = Phase.FORWARD) -> Iterator[Op]:
+    """Yield kernels on one number per head, which the host launches too."""
+    size = scan.heads * FP32_BYTES
+    ending = "" if phase is Phase.FORWARD else " gradient"
+    for name in names:
+        yield elementwise(f"{name}{ending}", size, size, phase, holds_bytes=0)
+
+
+def _kernel(
+    name: str,
+    read_bytes: int,
+    write_bytes: int,
+    phase: Phase,
+    held_bytes: int,
+    *,
+    flops: int = 0,
+    model_flops: int = 0,
+) -> Op:
+    """Return a kernel of the scan during which `held_bytes` of activations and gradients exist."""
+    is_backward, family = phase is not Phase.FORWARD, KernelFamily.CHUNK_SCAN
+    work = ScanKernel(read_bytes, write_bytes, family, is_backward, flops, model_flops)
+    return Op(name, work, phase, holds_bytes=held_bytes)
+
+
+def _group_norm(tape: Tape, x: Tensor, scan: _Scan) -> Tensor:
+    """Record the RMS norm over each group's channels, whose weight the ranks divide.
+
+    It saves its input and the inverse root of each group. The scan has applied the gate.
+    """
+    name, size, family = "Mamba group norm", x.num_bytes, KernelFamily.RMS_NORM
+    y = tape.tensor(f"{name} output", x.rows, x.width)
+    root = tape.tensor(f"{name} inverse root", x.rows, scan.groups, FP32_BYTES)
+    saved = x, root
+    forward = elementwise(name, size, size + root.num_bytes, saves=saved, family=family)
+    sizes = 2 * size + root.num_bytes, size
+    backward = gradient(name, *sizes, reads=saved, family=family)
+    tape.record(name, (x,), (y,), (forward,), (backward,), parameters=(Parameter(x.width),))
+    return y

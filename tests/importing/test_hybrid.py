@@ -1,0 +1,201 @@
+"""`simtrain import`: hybrid models with Mamba-2 layers."""
+
+import json
+from typing import Any
+
+import pytest
+
+from simtrain.errors import InputError
+from simtrain.importing.hugging_face.mapping import import_hugging_face
+from simtrain.importing.megatron.export import megatron_script
+from simtrain.importing.megatron.mapping import import_megatron
+from simtrain.importing.nemo.bridge import bridge_draft
+from simtrain.scenario import Scenario, load_scenario
+from tests.helpers.imported import written
+
+SIZES = (
+    "--hidden-size 1024 --num-attention-heads 16 --seq-length 1024 --max-position-embeddings 1024 "
+    "--micro-batch-size 4 --bf16"
+)
+SPEC = "--spec megatron.core.models.hybrid.hybrid_layer_specs hybrid_stack_spec"
+
+
+def megatron(words: str, *overrides: str) -> Scenario:
+    return import_megatron(f"pretrain_hybrid.py {SIZES} {words}", overrides)[0]
+
+
+def test_a_pattern_with_stages_becomes_pattern_and_layout() -> None:
+    """As in Megatron-LM's functional test hybrid_mr_mcore_te_tp1_pp2_vpp2_cp1."""
+    words = f"--hybrid-layer-pattern 'M-M*-|M-M-|M*-|M-' {SPEC} --global-batch-size 8"
+    scenario = megatron(f"{words} --pipeline-model-parallel-size 2")
+    assert scenario.model.layer_pattern == "M-M*-M-M-M*-M-"
+    assert scenario.model.num_layers == 14
+    assert scenario.parallelism.layout == "Et*5|t*4|t*3|t*2L"
+    assert scenario.parallelism.interleave == 2
+    assert scenario.software.stack == "megatron_core"
+    assert scenario.model.mamba == type(scenario.model.mamba)()
+
+
+def test_sizes_of_mamba_layers() -> None:
+    words = (
+        "--num-layers 4 --is-hybrid-model --hybrid-override-pattern 'M-M*' --mamba-state-dim 256"
+    )
+    mamba = megatron(f"{words} --mamba-num-heads 24 --mamba-head-dim 80 --mamba-num-groups 4").model
+    assert mamba.mamba
+    assert mamba.mamba.model_dump() == {
+        **{"num_heads": 24, "head_dim": 80, "state_dim": 256, "num_groups": 4, "chunk_size": 128}
+    }
+
+
+@pytest.mark.parametrize("mark", ["--is-hybrid-model", SPEC, ""])
+def test_a_hybrid_model_without_a_pattern_has_only_mamba_layers(mark: str) -> None:
+    model = megatron(f"--num-layers 4 {mark}").model
+    assert model.layer_pattern == "MMMM"
+    assert "ffn_hidden_size" not in model.model_fields_set
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        ("--num-layers 4 --hybrid-override-pattern MGM-", "'G', a gated delta net"),
+        ("--num-layers 4 --hybrid-override-pattern M+M-", "'+', latent attention"),
+        ("--hybrid-layer-pattern 'MM/*-/*-'", "token prediction after a hybrid model"),
+        ("--num-layers 4 --hybrid-attention-ratio 0.25", "layers that a ratio places"),
+    ],
+)
+def test_other_layers_are_refused_by_their_name(words: str, part: str) -> None:
+    with pytest.raises(InputError) as refused:
+        megatron(words)
+    assert refused.value.problems[0].code == "E877"
+    assert part in str(refused.value)
+
+
+def test_an_exported_hybrid_model_is_imported_again() -> None:
+    scenario = load_scenario("nemotron_h_8b")
+    again = import_megatron(written("train.sh", megatron_script(scenario)))[0]
+    assert again.model == scenario.model
+
+
+NEMOTRON_H: dict[str, Any] = {
+    "model_type": "nemotron_h",
+    "hidden_size": 4096,
+    "num_hidden_layers": 52,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "attention_head_dim": 128,
+    "intermediate_size": 21504,
+    "mlp_hidden_act": "relu2",
+    "hybrid_override_pattern": "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-",
+    "mamba_num_heads": 128,
+    "mamba_head_dim": 64,
+    "ssm_state_size": 128,
+    "n_groups": 8,
+    "chunk_size": 128,
+    "conv_kernel": 4,
+    "expand": 2,
+    "max_position_embeddings": 8192,
+    "tie_word_embeddings": False,
+    "use_bias": False,
+    "vocab_size": 131072,
+    "torch_dtype": "bfloat16",
+}
+
+
+def hugging_face(config: dict[str, Any], *overrides: str) -> Scenario:
+    return import_hugging_face(written("config.json", json.dumps(config, indent=1)), overrides)[0]
+
+
+def test_nemotron_h_is_the_shipped_model() -> None:
+    assert hugging_face(NEMOTRON_H).model == load_scenario("nemotron_h_8b").model
+
+
+def test_layers_of_bamba_are_two_of_a_pattern() -> None:
+    sizes = {"hidden_size": 4096, "num_attention_heads": 32, "intermediate_size": 14336}
+    layers = {"num_hidden_layers": 4, "attn_layer_indices": [2], "max_position_embeddings": 4096}
+    model = hugging_face({"model_type": "bamba", "vocab_size": 128256} | sizes | layers).model
+    assert model.layer_pattern == "M-M-*-M-"
+    assert model.activation == "swiglu"
+    assert model.mamba and (model.mamba.num_groups, model.mamba.chunk_size) == (1, 256)
+
+
+def test_mamba2_has_neither_attention_nor_mlps() -> None:
+    """Gu and Dao's 2.7B model: 64 layers of 2,560 channels; 2,702,599,680 parameters."""
+    sizes = {"hidden_size": 2560, "num_hidden_layers": 64, "num_heads": 80, "head_dim": 64}
+    sizes |= {"n_groups": 1, "vocab_size": 50288, "tie_word_embeddings": True}
+    model = hugging_face({"model_type": "mamba2"} | sizes, "model.seq_length=2048").model
+    assert model.layer_pattern == 64 * "M"
+    assert model.mamba and model.mamba.chunk_size == 256
+
+
+@pytest.mark.parametrize(
+    ("kind", "part"),
+    [
+        ("zamba2", "an attention block that several layers share"),
+        ("qwen3_next", "linear attention (Gated DeltaNet)"),
+        ("minimax", "linear attention (lightning attention)"),
+        ("kimi_linear", "linear attention (Kimi delta attention)"),
+    ],
+)
+def test_other_linear_attention_is_refused_by_its_name(kind: str, part: str) -> None:
+    with pytest.raises(InputError) as refused:
+        hugging_face({"model_type": kind})
+    assert refused.value.problems[0].code == "E877"
+    assert part in str(refused.value)
+
+
+RECIPE = """\
+from megatron.bridge.models.mamba.mamba_provider import MambaModelProvider
+from megatron.bridge.recipes.common import _pretrain_common
+from megatron.core.activations import squared_relu
+
+
+def nemotronh_8b_pretrain_config():
+    cfg = _pretrain_common()
+    cfg.model = MambaModelProvider(
+        hybrid_override_pattern="M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-",
+        num_layers=52,
+        hidden_size=4096,
+        mamba_state_dim=128,
+        mamba_num_heads=128,
+        ffn_hidden_size=21504,
+        num_attention_heads=32,
+        seq_length=8192,
+        mamba_num_groups=8,
+        mamba_head_dim=64,
+        num_query_groups=8,
+        activation_func=squared_relu,
+        is_hybrid_model=True,
+        tensor_model_parallel_size=2,
+        sequence_parallel=True,
+    )
+    cfg.tokenizer.vocab_size = 131072
+    cfg.dataset.seq_length = 8192
+    cfg.train.global_batch_size = 768
+    cfg.train.micro_batch_size = 1
+    cfg.mixed_precision = "bf16_mixed"
+    return cfg
+"""
+PUBLISHED = """\
+from megatron.bridge import AutoBridge
+from megatron.bridge.recipes.common import _pretrain_common
+
+
+def config():
+    cfg = _pretrain_common()
+    name = "nvidia/Nemotron-H-8B-Base-8K"
+    cfg.model = AutoBridge.from_hf_pretrained(name).to_megatron_provider(load_weights=False)
+    cfg.tokenizer.vocab_size = 131072
+    cfg.dataset.seq_length = 8192
+    return cfg
+"""
+CLASS = RECIPE.replace("MambaModelProvider", "NemotronHModelProvider8B")
+CLASS = CLASS[: CLASS.index("        hybrid_override")] + CLASS[CLASS.index("        seq_length") :]
+
+
+@pytest.mark.parametrize("recipe", [RECIPE, PUBLISHED, CLASS])
+def test_a_recipe_of_megatron_bridge_is_the_shipped_model(recipe: str) -> None:
+    draft = bridge_draft(written("recipe.py", recipe), ["parallelism.data=4"])
+    scenario = draft.finished()[0]
+    model, shipped = scenario.model, load_scenario("nemotron_h_8b").model
+    assert model.model_dump() == shipped.model_dump()
+    assert scenario.software.stack == "megatron_core"

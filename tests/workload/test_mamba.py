@@ -1,0 +1,290 @@
+"""Mamba-2 layers and hybrid models: parameters, FLOPs, bytes and saved tensors by hand."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simtrain.errors import InputError
+from simtrain.iteration.report.remarks import remarks_on
+from simtrain.scenario import Scenario, check_scenario, load_scenario
+from simtrain.studies.simulation import simulate
+from simtrain.workload.chunk import Chunk
+from simtrain.workload.gpt import gpt_blocks
+from simtrain.workload.ops import Op, total_flops, total_model_flops
+from simtrain.workload.record import record_pass
+from simtrain.workload.work import Collective, ScanKernel
+from tests.helpers.toys import (
+    kept_bytes,
+    layer_parameters,
+    ops_of,
+    pass_with,
+    plan_of,
+    scenario_with,
+)
+
+DENSE = {"activation": "squared_relu", "normalization": "rms_norm", "biases": False}
+KINDS: Any = ("F", "B")
+
+
+def hybrid(pattern: str, model: dict[str, Any], **sections: Any) -> Scenario:
+    fields = DENSE | {"hidden_dropout": 0, "position_embedding": "none", "vocab_size": 1024}
+    fields |= {"num_layers": len(pattern), "layer_pattern": pattern, "num_attention_heads": 8}
+    fields |= {"kv_channels": 8}
+    stack = {"software": {"stack": "megatron_core"}, "attention_backend": "fused"}
+    return scenario_with(fields | model, **stack | sections)
+
+
+@st.composite
+def mamba(draw: st.DrawFn) -> Scenario:
+    """Draw one Mamba-2 layer of any size on up to four ranks."""
+    t = draw(st.sampled_from([1, 2, 4]))
+    groups = t * draw(st.integers(1, 3))
+    sizes = {
+        "num_heads": groups * draw(st.integers(1, 3)),
+        "head_dim": draw(st.integers(1, 40)),
+        "state_dim": draw(st.integers(1, 40)),
+        "num_groups": groups,
+        "chunk_size": draw(st.sampled_from([4, 16, 64])),
+    }
+    length = {
+        "hidden_size": 8 * draw(st.integers(1, 9)),
+        "seq_length": t * draw(st.integers(1, 50)),
+    }
+    return hybrid(
+        "M",
+        length | {"mamba": sizes},
+        batch={"micro": draw(st.integers(1, 3)), "global": 6},
+        parallelism={"tensor": t, "sequence_parallel": t > 1 and draw(st.booleans())},
+    )
+
+
+class Sizes:
+    """The sizes of a Mamba-2 layer on one rank."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        model, self.t = scenario.model, scenario.parallelism.tensor
+        assert model.mamba
+        self.h, self.n, self.q = model.hidden_size, model.mamba.state_dim, model.mamba.chunk_size
+        self.heads = model.num_mamba_heads // self.t
+        self.g = model.mamba.num_groups // self.t
+        self.d = self.heads * model.mamba.head_dim
+        self.tokens = model.seq_length * scenario.batch.micro
+        # Each sequence is filled up to whole chunks.
+        self.filled = scenario.batch.micro * -(-model.seq_length // self.q) * self.q
+        self.local = self.tokens // (self.t if scenario.parallelism.sequence_parallel else 1)
+        self.conv = self.d + 2 * self.g * self.n
+        self.width = self.d + self.conv + self.heads
+
+
+def layer(scenario: Scenario) -> Chunk:
+    return Chunk(gpt_blocks(scenario).runs[1:-1])
+
+
+def passes(scenario: Scenario) -> list[tuple[Op, ...]]:
+    return [ops_of(pass_with(scenario, layer(scenario), kind)) for kind in KINDS]
+
+
+@settings(max_examples=12)
+@given(mamba())
+def test_parameters(scenario: Scenario) -> None:
+    one = Sizes(scenario)
+    convolution, of_heads, norms = 5 * one.conv, 3 * one.heads, one.d + one.h
+    rank = one.h * one.width + one.d * one.h + convolution + of_heads + norms
+    assert layer_parameters(scenario) == rank
+
+
+@settings(max_examples=12)
+@given(mamba())
+def test_flops(scenario: Scenario) -> None:
+    """Scores of a chunk are computed whole, products over them below the diagonal."""
+    one = Sizes(scenario)
+    forward, backward = passes(scenario)
+    linear = 2 * one.tokens * one.h * (one.width + one.d)
+    scores = 2 * one.filled * one.q * one.g * one.n
+    masked, state = one.filled * one.q * one.d, 2 * one.filled * one.d * one.n
+    assert total_flops(forward) == linear + scores + masked + 2 * state
+    # Again: scores and states. Gradients: of the scores' two operands, of three products over
+    # scores, and of four products with states.
+    again = scores + state
+    assert total_flops(backward) == 2 * linear + again + 2 * scores + 3 * masked + 4 * state
+    model = linear + 7 * one.tokens * one.d * one.n
+    assert total_model_flops(forward) == model
+    assert total_model_flops(backward) == 2 * model
+
+
+@settings(max_examples=12)
+@given(mamba())
+def test_saved_tensors(scenario: Scenario) -> None:
+    """The projected input is saved, but neither the convolution's output nor any state."""
+    one = Sizes(scenario)
+    saved = 2 * one.local * one.h  # of the norm
+    saved += 2 * one.local * one.h  # of the input projection
+    saved += 2 * one.tokens * (one.width + one.d)  # of the scan
+    saved += 2 * one.tokens * one.d + 4 * one.tokens * one.g  # of the group norm
+    saved += 2 * one.tokens * one.d  # of the output projection
+    assert kept_bytes(record_pass(pass_with(scenario, layer(scenario), "F"))) == saved
+
+
+@settings(max_examples=12)
+@given(mamba())
+def test_bytes_of_the_forward_scan(scenario: Scenario) -> None:
+    one = Sizes(scenario)
+    forward, _ = passes(scenario)
+    moved = {op.name: op.work for op in forward if isinstance(op.work, ScanKernel)}
+    x, b = 2 * one.tokens * one.d, 2 * one.tokens * one.g * one.n
+    steps = 4 * one.filled * one.heads
+    states = 4 * one.filled // one.q * one.d * one.n
+    scores = 4 * one.filled * one.q * one.g
+    assert {name: work.moved_bytes for name, work in moved.items()} == {
+        "chunk cumsum": 2 * one.tokens * one.heads + 2 * steps,
+        "chunk state": b + x + 2 * steps + states,
+        "state passing": states + states // 2,
+        "chunk scores": 2 * b + scores,
+        "chunk scan": scores + 2 * x + 2 * steps + b + states // 2 + 2 * x,
+    }
+
+
+@settings(max_examples=12)
+@given(mamba())
+def test_the_backward_pass_runs_the_first_kernels_again(scenario: Scenario) -> None:
+    forward, backward = passes(scenario)
+    first = {op.name: op.work for op in forward if isinstance(op.work, ScanKernel)}
+    again = {op.name: op.work for op in backward if isinstance(op.work, ScanKernel)}
+    for name in ("chunk cumsum", "chunk scores", "chunk state"):
+        assert first[name].moved_bytes == again[name].moved_bytes
+        assert first[name].flops == again[name].flops
+    # Every state is in fp32 here.
+    assert again["state passing"].write_bytes == 2 * first["state passing"].write_bytes
+
+
+@settings(max_examples=12)
+@given(mamba())
+def test_only_both_projections_communicate(scenario: Scenario) -> None:
+    for ops in passes(scenario):
+        collectives = [op for op in ops if isinstance(op.work, Collective)]
+        assert {op.name.split()[0] for op in collectives} <= {"Mamba"}
+        number = 1 + scenario.parallelism.sequence_parallel if Sizes(scenario).t > 1 else 0
+        assert len([op for op in collectives if not op.is_extra]) == number
+        assert all(op.work.group.num_ranks == Sizes(scenario).t for op in collectives)  # type: ignore[union-attr]
+
+
+def test_the_profile_counts_the_bytes_of_the_scan_without_a_gate() -> None:
+    """`calibrate/published/h100_sxm.yaml` has 104,704 bytes per token for Granite 4.0 H Small."""
+    sizes = {"num_heads": 128, "head_dim": 64, "state_dim": 128, "num_groups": 1, "chunk_size": 256}
+    model = {"hidden_size": 4096, "seq_length": 8192, "mamba": sizes}
+    scenario = hybrid("M", model, batch={"micro": 1, "global": 1}, parallelism={})
+    forward, _ = passes(scenario)
+    moved = sum(op.work.moved_bytes for op in forward if isinstance(op.work, ScanKernel))
+    gate_and_its_output = 2 * 2 * 8192 * 8192
+    assert moved - gate_and_its_output == 104_704 * 8192
+
+
+PATTERN = "M-M*-E"
+EXPERTS = {"num": 4, "top_k": 2, "ffn_hidden_size": 64}
+MODEL = {"hidden_size": 64, "seq_length": 64, "ffn_hidden_size": 128, "experts": EXPERTS}
+MODEL |= {"mamba": {"num_heads": 4, "head_dim": 16, "state_dim": 8, "num_groups": 2}}
+
+
+def test_each_letter_is_one_layer() -> None:
+    runs = gpt_blocks(hybrid(PATTERN, MODEL)).runs[1:-1]
+    kinds = [type(block).__name__ for block, _ in runs]
+    assert kinds == ["MambaLayer", "MlpLayer", "MambaLayer", "AttentionLayer", *2 * ["MlpLayer"]]
+    assert [times for _, times in runs] == 6 * [1]
+
+
+def test_attention_and_mlp_alone_are_together_a_transformer_layer() -> None:
+    model = {"hidden_size": 64, "seq_length": 64, "ffn_hidden_size": 128}
+    apart = hybrid("*-" * 3, model)
+    fields = DENSE | {"hidden_dropout": 0, "position_embedding": "none", "vocab_size": 1024}
+    fields |= {"num_layers": 3, "num_attention_heads": 8, "kv_channels": 8}
+    stack = {"software": {"stack": "megatron_core"}, "attention_backend": "fused"}
+    whole = scenario_with(fields | model, **stack)
+    for one, other in zip(passes(apart), passes(whole), strict=True):
+        assert Counter(op.work for op in one) == Counter(op.work for op in other)
+    assert plan_of(apart).num_parameters == plan_of(whole).num_parameters
+
+
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+def test_recompute_repeats_attention_or_whole_layers(recompute: str) -> None:
+    scenario = hybrid("M-*", MODEL | {"experts": None}, recompute=recompute)
+    forward, backward = passes(scenario)
+    again = Counter(op.name for op in backward if op.phase == "recompute")
+    names = Counter(op.name for op in forward)
+    if recompute == "none":
+        assert not again
+    elif recompute == "selective":
+        assert set(again) == {"fused attention"}
+    else:
+        assert {"Mamba in", "chunk scan", "h→4h", "QKV", "fused attention"} <= set(again)
+        assert not again - names
+
+
+def test_stages_hold_the_layers_of_the_pattern() -> None:
+    grid = {"pipeline": 2, "layout": "Et*4|t*2L"}
+    scenario = hybrid(PATTERN, MODEL, parallelism=grid, batch={"micro": 1, "global": 4})
+    check_scenario(scenario)
+    names = [[type(block).__name__ for block in chunk.blocks] for chunk in plan_of(scenario).chunks]
+    assert "MambaLayer" in names[0]
+    assert "MambaLayer" not in names[1]
+
+
+def test_both_engines_give_the_same_iteration() -> None:
+    grid = {"pipeline": 2, "data": 2}
+    scenario = hybrid(PATTERN, MODEL, parallelism=grid, batch={"micro": 1, "global": 8})
+    scenario = scenario.replace({"cluster": "h100_sxm"})
+    times = {simulate(scenario, engine=engine).iteration_time_s for engine in ("auto", "simpy")}
+    assert len(times) == 1
+
+
+def test_a_result_says_which_kernels_have_no_measured_time() -> None:
+    scenario = hybrid("M-", MODEL | {"experts": None}, batch={"micro": 1, "global": 1})
+    remarks = {
+        cluster: [
+            str(remark)
+            for remark in remarks_on(simulate(scenario.replace({"cluster": cluster})))
+            if "Mamba-2" in str(remark)
+        ]
+        for cluster in ("a100_sxm4_80gb", "h100_sxm")
+    }
+    (on_a100,) = remarks["a100_sxm4_80gb"]
+    assert "scan and the convolution" in on_a100
+    assert "convolution" in remarks["h100_sxm"][0]
+    assert "backward kernels" in remarks["h100_sxm"][1]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "block"),
+    [("MG", "a gated delta net"), ("MD", "sparse attention"), ("Mx", "no layer")],
+)
+def test_a_letter_of_another_block_is_refused_by_its_name(pattern: str, block: str) -> None:
+    with pytest.raises(InputError, match=block) as refused:
+        load_scenario("nemotron_h_8b", [f"model.layer_pattern={pattern}"])
+    assert refused.value.problems[0].code == "E206"
+
+
+NEMOTRON_H = {
+    # 24 of Mamba-2, 24 of an MLP, 4 of attention; h = 4,096, 128 heads of 64, 8 groups of 128.
+    "nemotron_h_8b": (8_100_852_736, 8.1e9),
+    # 54, 54 and 10 of them; h = 8,192, 256 heads of 64, 8 groups of 256.
+    "nemotron_h_56b": (56_324_350_464, 56e9),
+}
+"""Parameters by hand, and as published (arXiv 2504.03624)."""
+
+
+@pytest.mark.parametrize("name", NEMOTRON_H)
+def test_nemotron_h_has_its_published_number_of_parameters(name: str) -> None:
+    exact, published = NEMOTRON_H[name]
+    model = load_scenario(name).model
+    h, v, f, n = model.hidden_size, model.vocab_size, model.ffn_hidden_size, model.num_mamba_heads
+    assert model.mamba
+    d, states = 64 * n, 8 * model.mamba.state_dim
+    letters = Counter(model.layer_pattern)
+    mamba_layer = h * (2 * d + 2 * states + n) + 5 * (d + 2 * states) + 3 * n + d * h + d + h
+    attention = h * (h + 2 * 8 * 128) + h * h + h
+    count = 2 * v * h + h + letters["M"] * mamba_layer
+    count += letters["-"] * (2 * h * f + h) + letters["*"] * attention
+    assert plan_of(load_scenario(name)).num_parameters == count == exact
+    assert count == pytest.approx(published, rel=0.01)
