@@ -94,6 +94,14 @@ class CopiedEntries(Strict):
     running_costs: RunningCosts
 
 
+class WeightGradients(Strict):
+    """Weight gradients into fp32 and forward products of one library; only ratios are used."""
+
+    source: Text
+    forward: Annotated[list[Product], Field(min_length=4)]
+    points: Annotated[list[Product], Field(min_length=4)]
+
+
 class DtypeProducts(Strict):
     """Measured products in another data type.
 
@@ -101,7 +109,8 @@ class DtypeProducts(Strict):
 
     Measured times include `num_casts` kernels before the product, which read and write `cast_bytes`
     per element of the first operand. Products of at least `sustained_from` FLOPs run long enough
-    for power to limit the clock. Elements have `element_bytes`.
+    for power to limit the clock. Elements have `element_bytes`. Without `weight_gradients` all
+    layouts are equally fast.
     """
 
     peak_flops: Entry[FlopsPerSecond]
@@ -111,6 +120,7 @@ class DtypeProducts(Strict):
     cast_bytes: Count = 1
     sustained_from: Positive = 6e11
     points: list[PairedProduct] = Field(default_factory=list)
+    weight_gradients: WeightGradients | None = None
 
 
 class Kernels(Sourced[Annotated[list[KernelTime], Field(min_length=4)]]):

@@ -29,6 +29,7 @@ from calibrate.fit.figures import (
     Figures,
     FiguresWithoutLayers,
     FusedAttentionFigures,
+    WeightGradients,
 )
 from calibrate.fit.kernels import PublishedKernels
 from calibrate.fit.layers import InSitu, fit_layers
@@ -47,7 +48,7 @@ from calibrate.fit.result import Fit, profile_of
 from simtrain.base.accuracy import Comparison
 from simtrain.base.strict_yaml import load_document, validate
 from simtrain.durations.gemm import GemmMachine, gemm_seconds
-from simtrain.hardware.profile import HardwareProfile
+from simtrain.hardware.profile import HardwareProfile, LayoutSpeeds
 from simtrain.scenario import load_scenario
 from simtrain.units import parse_bytes_per_s
 from simtrain.workload.work import FP32_BYTES, CollectiveKind
@@ -86,6 +87,8 @@ class ProductFit:
             self.layouts.append(layouts)
             fractions = [step / 200 for step in range(20, 201)]
         else:
+            overhead_s = figures.taken_over.accumulate_overhead.value
+            machine = machine.replace(accumulate_overhead_s=overhead_s)
             fractions = [figures.taken_over.batched_fraction.value]
         batches = [
             (BlasGemm(m, n, k, batch=batch), count, time_us)
@@ -185,8 +188,12 @@ def fit_dtypes(
     all_comparisons: list[Comparison] = []
     for dtype, products in figures.gemm_by_dtype.items():
         if products.points:
-            by_dtype[dtype], *comparisons = _fit_dtype(dtype, products, latency_s, machine)
+            by_dtype[dtype], fitted, *comparisons = _fit_dtype(dtype, products, latency_s, machine)
             all_comparisons += comparisons
+            if gradients := products.weight_gradients:
+                layouts, comparison = fit_weight_gradients(dtype, gradients, fitted)
+                by_dtype[dtype]["layouts"] = layouts
+                all_comparisons.append(comparison)
         else:
             ratio = products.peak_flops.value / figures.datasheet.gpu.peak_flops.value
             source = "scaled from 16-bit products by the ratio of the peaks: no published products"
@@ -204,8 +211,8 @@ def _peak(figures: DtypeProducts) -> Data:
 
 def _fit_dtype(
     dtype: str, figures: DtypeProducts, latency_s: float, machine: GemmMachine
-) -> tuple[Data, Comparison, Comparison]:
-    """The entries of a data type, and the errors of all its products and of the longest."""
+) -> tuple[Data, GemmMachine, Comparison, Comparison]:
+    """The entries of a data type, its machine, and the errors of all products and the longest."""
     points, source = figures.points, figures.source
     size = figures.element_bytes
     products = [(BlasGemm(m, n, k, element_bytes=size), rate) for m, n, k, rate, _ in points]
@@ -246,7 +253,28 @@ def _fit_dtype(
     loop, unscaled = published(f"{source}; {slower}", shapes), published(source, shapes)
     valid_shapes = _range_entry([op for op, _ in products], source)
     section = dtype_section(clocked, _peak(figures), loop, limit, unscaled, valid_shapes)
-    return section, shapes, longest
+    return section, clocked, shapes, longest
+
+
+def fit_weight_gradients(
+    dtype: str, figures: WeightGradients, machine: GemmMachine
+) -> tuple[Data, Comparison]:
+    """The speed of weight gradients relative to forward products, whose rates set the clock."""
+    forward = [(BlasGemm(m, n, k, element_bytes=1), rate) for m, n, k, rate in figures.forward]
+    clock = median(tflops(op, machine) / rate for op, rate in forward)
+    gradients = [
+        (
+            BlasGemm(m, n, k, 1, 1, FP32_BYTES, accumulate=True, layout="NT"),
+            clock * rate,
+        )
+        for m, n, k, rate in figures.points
+    ]
+    speed = median(rate / tflops(op, machine) for op, rate in gradients)
+    layouts = LayoutSpeeds(TN=1.0, NN=1.0, NT=round_significant(speed))
+    title = f"weight gradients of {dtype} products, at the clock of its forward products"
+    comparison = rates(title, machine.replace(layouts=layouts), gradients)
+    source = f"median of {figures.source}, relative to forward products of the same library"
+    return published(source, comparison)(layouts.model_dump()), comparison
 
 
 def _cast_tflops(op: BlasGemm, machine: _CastingMachine) -> float:

@@ -1,5 +1,6 @@
 """The fit of published figures gives the shipped profile, and bad figures are refused."""
 
+import math
 import pathlib
 import re
 from functools import partial
@@ -8,13 +9,16 @@ import pytest
 
 from calibrate.app import app
 from calibrate.fit.entry import round_significant
-from calibrate.fit.published import fit_figures
+from calibrate.fit.figures import WeightGradients
+from calibrate.fit.published import fit_figures, fit_weight_gradients
 from calibrate.fit.result import Fit, profile_text
 from simtrain.base.accuracy import Comparison
 from simtrain.base.resources import find_profile
 from simtrain.base.strict_yaml import load_document
 from simtrain.commands.app import run_app
+from simtrain.durations.gemm import GemmMachine
 from simtrain.errors import InputError
+from simtrain.hardware.profile import Tile
 from simtrain.scenario import load_scenario
 from simtrain.studies.simulation import simulate_layer
 from tests.helpers.command_line import call, spawn
@@ -154,6 +158,26 @@ def test_the_command_refuses_bad_input_with_exit_code_2(name: str, tmp_path: pat
     assert done.exit_code == 2
     assert done.stdout == ""
     assert f"{tmp_path / name}: E10" in done.stderr
+
+
+def test_the_speed_of_weight_gradients_is_relative_to_forward_products_by_hand() -> None:
+    """A library runs forward products at 0.5 and weight gradients at 0.4 of the machine's rate.
+
+    128 × 128 tiles fill the 4 multiprocessors exactly. So each product of n tiles in each of m rows
+    takes m · n / 4 waves, and weight gradients have 0.4 / 0.5 of the speed of forward products.
+    """
+    tiles = (Tile(m=128, n=128, relative_speed=1.0),)
+    machine = GemmMachine(4, math.inf, 400e12, 1.0, 0.0, 0.0, 1.0, math.inf, tiles)
+    shapes = (256, 256, 512), (512, 256, 1024), (512, 512, 256), (1024, 512, 128)
+    figures = WeightGradients(
+        source="a table",
+        forward=[(*shape, 0.5 * 400) for shape in shapes],
+        points=[(*shape, 0.4 * 400) for shape in shapes],
+    )
+    section, comparison = fit_weight_gradients("fp8_block", figures, machine)
+    assert section["value"] == {"TN": 1.0, "NN": 1.0, "NT": 0.8}
+    assert comparison.max_abs_error == pytest.approx(0, abs=1e-9)
+    assert [row.measured for row in comparison.rows] == pytest.approx([0.8 * 400] * 4)
 
 
 def test_residuals_by_hand() -> None:
