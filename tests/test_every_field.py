@@ -53,6 +53,7 @@ FULL: Changes = {"recompute": "full"}
 ROPE = FUSED | {"model.position_embedding": "rope"}
 FP8 = FUSED | {"precision.compute": "fp8"}
 LORA: Changes = {"model.lora": {"rank": 8}}
+BLOCKWISE: Changes = {"precision": {"compute": "fp8", "fp8_recipe": "blockwise"}}
 ZERO_3 = HIDDEN | {"memory.zero_stage": 3}
 
 CASES: dict[str, tuple[Changes, Any]] = {
@@ -159,6 +160,7 @@ CASES: dict[str, tuple[Changes, Any]] = {
     "software.linear_workspaces": ({}, 1),
     "software.expert_workspaces": (EXPERTS, 4),
     "software.cublas_workspace": ({"software.torch_workspaces": 2}, "4 MiB"),
+    "software.fp8_columns": (FUSED | BLOCKWISE, "recast"),
     "software.attention_kernel": (FUSED | {"cluster": "h100_sxm"}, "flash_attention_2"),
     "software.attention_speed": (FUSED, 0.5),
     "software.host_issue": ({}, "50 us"),
@@ -171,6 +173,8 @@ CASES: dict[str, tuple[Changes, Any]] = {
         | {"precision": {"compute": "fp8", "fp8_recipe": "blockwise"}},
         True,
     ),
+    "precision.fp8_activation_inputs": (FP8 | {"model.activation": "swiglu"}, True),
+    "precision.attention_output_bits": (FUSED | BLOCKWISE | {"software.fp8_columns": "recast"}, 12),
     "precision.compute": ({}, "fp32"),
     "precision.tf32": ({"precision.compute": "fp32"}, True),
     "precision.fp8_recipe": (FP8, "tensorwise"),

@@ -1,8 +1,10 @@
 """Trainings of frontier models, simulated and as their reports state, for docs/frontier.md."""
 
 import functools
+from statistics import median
 
 from docs.update.published.frontier import (
+    DEEPGEMM_PRODUCTS,
     DEEPSEEK_V3_GPU_HOURS,
     DEEPSEEK_V3_PAIR_COMPUTES_MS,
     DEEPSEEK_V3_PAIR_HIDDEN,
@@ -15,9 +17,12 @@ from docs.update.published.frontier import (
 )
 from docs.update.request import Generator, Request, percent, signed_percent, table
 from docs.update.simulations import run_of, scenario_of
+from simtrain.durations.gemm import GemmMachine, gemm_seconds
+from simtrain.hardware.load import load_profile
 from simtrain.studies.real_trace.kernels import RankKernels, simulated_kernels
 from simtrain.studies.real_trace.losses import overlap_of
 from simtrain.studies.simulation import simulate
+from simtrain.workload.work import Gemm
 
 _PAIR, _PASS = "deepseek_v3_pair.yaml", "(2F2;2B1)OVERLAP_F_B"
 
@@ -36,6 +41,22 @@ def gpu_hours(request: Request) -> str:
 def gpu_hours_error(request: Request) -> str:
     """Return their error against DeepSeek-V3's report: `gpu_hours_error SCENARIO ...`."""
     return signed_percent(_gpu_hours(tuple(request.words)) / DEEPSEEK_V3_GPU_HOURS - 1)
+
+
+def cutlass_share(request: Request) -> str:
+    """Return the rate of DeepSeek's CUTLASS kernels as a share of the profile's."""
+    return f"{share_of_cutlass():.2f}"
+
+
+def share_of_cutlass() -> float:
+    """Return the median rate of DeepSeek's CUTLASS kernels over that of `h800_sxm`."""
+    machine = GemmMachine.of(load_profile("h800_sxm"), "fp8_block")
+    shares = []
+    for m, n, k, deepgemm_tflops, speedup in DEEPGEMM_PRODUCTS:
+        product = Gemm(m, n, k, element_bytes=1, dtype="fp8_block")
+        ours_tflops = product.flops / gemm_seconds(product, machine) / 1e12
+        shares.append(deepgemm_tflops / speedup / ours_tflops)
+    return median(shares)
 
 
 @functools.cache
@@ -109,7 +130,7 @@ def hybrid_flops(request: Request) -> str:
 
 
 _ALL = (
-    *(gpu_hours, gpu_hours_error, expert_pair, llama_mfu, nemotron_times),
+    *(gpu_hours, gpu_hours_error, cutlass_share, expert_pair, llama_mfu, nemotron_times),
     *(hybrid_times, hybrid_flops),
 )
 GENERATORS: dict[str, Generator] = {one.__name__: one for one in _ALL}

@@ -418,6 +418,9 @@ def microbatch_of(scenario: Scenario, mesh: Mesh) -> Microbatch:
         experts=ExpertGroups.of(scenario.expert_mesh(mesh)),
         adds_gradients=not (scenario.fully_shards and scenario.reduces_every_microbatch),
         is_frozen=scenario.model.lora is not None,
+        saved_in_16_bits=scenario.regions_saved_in_16_bits,
+        fp8_activation_inputs=scenario.precision.fp8_activation_inputs,
+        attention_output_bits=scenario.precision.attention_output_bits,
     )
 
 

@@ -10,9 +10,10 @@ from simtrain.scenario.section import CountOrZero, Section
 
 Compute = Literal["bf16", "fp16", "fp32", "fp8", "fp4"]
 Fp8RecipeName = Literal["delayed", "tensorwise", "blockwise", "mxfp8"]
-Fp8Weights = Literal["cached", "gathered", "cast"]
-"""How fp8 products get their weights: from an fp8 copy that lasts an iteration (cached), from a
-gather of ZeRO stage 3 in fp8 (gathered), or from a cast of the bf16 weight at each use (cast)."""
+Fp8Weights = Literal["cached", "rows", "gathered", "cast"]
+"""How fp8 products get their weights: from fp8 copies that last an iteration (cached), from one
+such copy that each backward pass transposes (rows), from a gather of ZeRO stage 3 in fp8
+(gathered), or from a cast of the bf16 weight at each use (cast)."""
 _PRODUCTS_OF = {
     "delayed": "fp8",
     "tensorwise": "fp8",
@@ -42,6 +43,11 @@ class Precision(Section):
     fp8_dispatch: true sends tokens to experts, and gradients of their outputs, in fp8 with a scale
         for each block (DeepSeek-V3); what comes back stays bf16. Megatron-LM always sends bf16;
         false by default.
+    fp8_activation_inputs: true saves the inputs of SwiGLU in fp8, and casts them back in the
+        backward pass (Megatron-Core's activation_func_fp8_input_store); false by default.
+    attention_output_bits: bits of each element of attention's output that is saved. With 12, one
+        copy serves the backward passes of attention and of its projection (DeepSeek-V3's E5M6);
+        16 by default.
     gradients: dtype in which gradients are accumulated and reduced; fp32 by default.
     exp_avg, exp_avg_sq: dtype of this moment of Adam (--exp-avg-dtype, --exp-avg-sq-dtype); fp32 by
         default.
@@ -56,6 +62,8 @@ class Precision(Section):
     last_layers_bf16: CountOrZero = Field(default=0, examples=[4])
     fp8_parameters: bool = Field(default=False, examples=["true"])
     fp8_dispatch: bool = Field(default=False, examples=["true"])
+    fp8_activation_inputs: bool = Field(default=False, examples=["true"])
+    attention_output_bits: Literal[12, 16] = Field(default=16, examples=["12"])
     gradients: Literal["fp32", "bf16", "fp16"] = Field(default="fp32", examples=["fp32"])
     exp_avg: Literal["fp32", "bf16"] = Field(default="fp32", examples=["bf16"])
     exp_avg_sq: Literal["fp32", "bf16"] = Field(default="fp32", examples=["bf16"])

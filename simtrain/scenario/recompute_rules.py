@@ -18,7 +18,7 @@ from simtrain.scenario.schema import Scenario
 from simtrain.scenario.software import stacks_with
 from simtrain.scenario.violation import Rule, Violation, registering, rule_against, rule_for_one_of
 
-_NOT_IN_FP8: set[Module] = {"layernorm", "moe_act"}
+_NOT_WITH_DELAYED: set[Module] = {"layernorm", "moe_act"}
 
 
 def norm_is_in_linear(scenario: Scenario) -> bool:
@@ -141,20 +141,25 @@ RECOMPUTE_RULES: list[Rule] = [
     ),
     rule_against(
         "E349",
-        "Megatron-LM refuses these modules with delayed scaling; with other recipes, linear layers "
-        "save 16-bit inputs and cast them again, which is not simulated",
+        "linear layers cast inputs that are recomputed a second time, but delayed scaling has one "
+        "scale for both times (Megatron-LM and Transformer Engine refuse it); in fp4 it is not "
+        "simulated",
         {
-            "recompute.modules": lambda scenario: _without(scenario, _NOT_IN_FP8).get(
+            "precision.fp8_recipe": ["tensorwise", "blockwise", "mxfp8"],
+            "recompute.modules": lambda scenario: _without(scenario, _NOT_WITH_DELAYED).get(
                 "recompute.modules", []
             ),
             "precision.compute": ["bf16"],
         },
-        lambda scenario: scenario.precision.casts and _recomputes(scenario, _NOT_IN_FP8),
+        lambda scenario: (
+            scenario.fp8_recipe in ("delayed", "nvfp4") and _recomputes(scenario, _NOT_WITH_DELAYED)
+        ),
         "recompute.modules contains layernorm or moe_act while precision.compute is "
-        "{scenario.precision.compute}",
-        what="Norms or activations of experts are recomputed in fp8 or fp4.",
+        "{scenario.precision.compute} with fp8_recipe {scenario.precision.fp8_recipe}",
+        what="Norms or activations of experts are recomputed with delayed scaling or in fp4.",
         fix=(
-            "Remove layernorm and moe_act from recompute.modules, or set precision.compute to bf16."
+            "Set precision.compute to fp8 and fp8_recipe to tensorwise, blockwise or mxfp8, or "
+            "remove layernorm and moe_act from recompute.modules."
         ),
         example=(
             "precision: {compute: fp8}\n"

@@ -19,6 +19,7 @@ from simtrain.scenario.combination_rules import COMBINATION_RULES, numbers_of_ra
 from simtrain.scenario.context_rules import CONTEXT_RULES, numbers_of_context_ranks
 from simtrain.scenario.data_parallel_rules import DATA_PARALLEL_RULES
 from simtrain.scenario.expert_rules import EXPERT_RULES
+from simtrain.scenario.fp8_saving_rules import FP8_SAVING_RULES
 from simtrain.scenario.hybrid_rules import HYBRID_RULES
 from simtrain.scenario.layout_rules import LAYOUT_RULES
 from simtrain.scenario.lora_rules import LORA_RULES
@@ -53,6 +54,7 @@ _RULES: list[Rule] = [
     *HYBRID_RULES,
     *USERBUFFER_RULES,
     *PRECISION_RULES,
+    *FP8_SAVING_RULES,
     *RECOMPUTE_RULES,
     *SCHEDULE_RULES,
     *MERGED_PASS_RULES,

@@ -383,7 +383,19 @@ class Scenario(Section):
         """How fp8 products get their weights."""
         if self.precision.fp8_parameters and self.memory.zero_stage == 3:
             return "gathered"
-        return "cast" if self.uses_torchao else "cached"
+        if self.uses_torchao:
+            return "cast"
+        return "cached" if self.facts.kernels.fp8_columns == "cast" else "rows"
+
+    @property
+    def regions_saved_in_16_bits(self) -> frozenset[str]:
+        """Recomputed modules whose outputs fp8 products save in 16 bits until recompute drops them.
+
+        Source: Megatron-LM's `set_save_original_input`.
+        """
+        policy, dropped = self.recompute, {"layernorm", "moe_act"}
+        recomputes = self.fp8_recipe and policy.strategy == "selective"
+        return frozenset(dropped & {*policy.modules} if recomputes else ())
 
     @property
     def schedule_file(self) -> Schedule | None:

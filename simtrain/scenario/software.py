@@ -23,6 +23,9 @@ CrossEntropyFusion = Literal["native", "te"]
 AttentionKernel = Literal["newest", "flash_attention_2"]
 """The kernel of fused attention: the hardware profile's, or FlashAttention-2."""
 Fp8Library = Literal["none", "transformer_engine", "torchao"]
+Fp8Columns = Literal["cast", "recast"]
+"""How weight gradients in fp8 get the copies by columns of their operands: cast together with the
+copies by rows, or cast again from saved rows in the backward pass (DeepSeek-V3)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,7 @@ class Kernels:
             values of a gated MLP. Their input is gathered once, by a collective of its own.
         partitions_recompute: a compiler decides what recompute by op keeps: saved outputs that
             nothing reads are freed. Otherwise they are cached until the backward pass.
+        fp8_columns: how weight gradients in fp8 get copies by columns.
         cross_entropy_fusion: kernels of a fused loss. Megatron-LM's own (native) hold logits and
             exponentials in fp32; Transformer Engine's (te) hold logits in the compute type.
     """
@@ -63,6 +67,7 @@ class Kernels:
     cross_entropy_fusion: CrossEntropyFusion = "native"
     separate_projections: bool = False
     partitions_recompute: bool = False
+    fp8_columns: Fp8Columns = "cast"
 
 
 PAPER_KERNELS = Kernels()
@@ -99,6 +104,7 @@ class Stack(Strict):
         frameworks: what tables of measured runs call the software; words that a row must have.
         attention_kernel: by default the newest.
         attention_speed: by default 1.
+        fp8_columns: by default cast.
 
     The other fields are described in `Kernels`.
     """
@@ -138,6 +144,7 @@ class Stack(Strict):
     cublas_workspace: Entry[Bytes] | None = None
     attention_kernel: Entry[AttentionKernel] | None = None
     attention_speed: Entry[Positive] | None = None
+    fp8_columns: Entry[Fp8Columns] | None = None
     host_issue: Entry[NonNegativeSeconds] | None = None
 
     @property

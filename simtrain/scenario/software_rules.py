@@ -71,6 +71,11 @@ _USES = {
         {"software.fused_cross_entropy": [True]},
         lambda scenario: scenario.facts.kernels.fused_cross_entropy,
     ),
+    "fp8_columns": _Use(
+        "products are not in fp8 with the recipe blockwise",
+        {"precision.fp8_recipe": ["blockwise"], "precision.compute": ["bf16"]},
+        lambda scenario: scenario.fp8_recipe == "blockwise",
+    ),
     "norm_in_linear": _Use(
         "this scenario recomputes nothing that depends on fusing norms into linear layers",
         {"recompute.modules": [["mlp"]]},

@@ -16,6 +16,7 @@ from simtrain.scenario.software import (
     AttentionKernel,
     CrossEntropyFusion,
     Facts,
+    Fp8Columns,
     facts_of,
 )
 from simtrain.units import parse_bytes, parse_non_negative_seconds
@@ -60,6 +61,9 @@ class Software(Section):
     attention_kernel: kernel of fused attention, newest (the hardware profile's) or
         flash_attention_2.
     attention_speed: speed of fused attention relative to that kernel.
+    fp8_columns: how weight gradients in fp8 get copies by columns. cast writes them together with
+        copies by rows (Transformer Engine). recast saves only rows, and casts them again by columns
+        in the backward pass; weights keep one fp8 copy, which is transposed there (DeepSeek-V3).
     torch_workspaces: number of workspaces that PyTorch keeps for cuBLAS during the whole run.
     linear_workspaces: number of workspaces that Transformer Engine keeps for products of linear
         layers. The hardware profile has their size. Userbuffers need three times as many.
@@ -87,6 +91,7 @@ class Software(Section):
     attention_speed: Annotated[float, Field(gt=0, le=4)] | None = Field(
         default=None, examples=[0.6]
     )
+    fp8_columns: Fp8Columns | None = Field(default=None, examples=["recast"])
     torch_workspaces: CountOrZero | None = Field(default=None, examples=["0"])
     linear_workspaces: CountOrZero | None = Field(default=None, examples=["0"])
     expert_workspaces: CountOrZero | None = Field(default=None, examples=["0"])

@@ -19,6 +19,7 @@ from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.memory.report import MemoryReport, memory_report
 from simtrain.iteration.plan import Plan
 from simtrain.scenario import RecomputePolicy, Scenario
+from simtrain.scenario.fp8_saving_rules import FP8_SAVING_RULES
 from simtrain.scenario.recompute_rules import RECOMPUTE_RULES, absent_modules
 from simtrain.scenario.recompute_section import DEFAULT_MODULES, MODULES, OPEN_STRATEGIES
 from simtrain.schedules import most_outstanding
@@ -230,7 +231,8 @@ class _Search(Generic[R]):
             for chosen in itertools.combinations(modules, number):
                 policy = RecomputePolicy(strategy="selective", modules=chosen)
                 scenario = self.scenario.model_copy(update={"recompute": policy})
-                is_legal = not any(rule.check(scenario) for rule in RECOMPUTE_RULES)
+                rules = *RECOMPUTE_RULES, *FP8_SAVING_RULES
+                is_legal = not any(rule.check(scenario) for rule in rules)
                 if is_legal and self.trial(policy).memory.fits:
                     trials.append(self.keeping_most(policy))
         return trials

@@ -166,6 +166,7 @@ def casts(
     *,
     gathered: bool = False,
     knows_largest: bool = False,
+    rows_only: bool = False,
 ) -> Iterator[Op]:
     """Yield the ops that cast a bf16 tensor.
 
@@ -176,6 +177,7 @@ def casts(
         phase: phase of the ops.
         gathered: ranks gather the result.
         knows_largest: the previous kernel has computed the absolute maximum.
+        rows_only: the weight gradient makes the copy by columns.
     """
     recipe = recipe_of(batch)
     if recipe.finds_largest:
@@ -185,17 +187,51 @@ def casts(
         if gathered:
             work = CollectiveKind.ALL_REDUCE, (1 + recipe.transforms) * FP32_BYTES, batch.tensor
             yield collective(label, *work, phase, holds_bytes=0)
-    copies = cast_copies(batch, gathered=gathered)
-    if recipe.saves_bf16 and phase is Phase.FORWARD:
-        copies = 1
-    yield _cast(f"{name} to {recipe.format}", recipe, elements, copies, phase)
+    name = f"{name} to {recipe.format}"
+    if rows_only or (recasts(batch) and phase is Phase.INPUT_GRADIENT):
+        yield _cast(name, recipe, elements, 1, phase)
+        if not (rows_only or batch.is_frozen):
+            yield _cast(f"{name} by columns", recipe, elements, 1, phase)
+        return
+    yield _cast(name, recipe, elements, cast_copies(batch, gathered=gathered), phase)
 
 
-def casts_again(batch: Microbatch, name: str, elements: int) -> Iterator[Op]:
-    """Yield the cast of an input that is saved in bf16, for the weight gradient."""
-    recipe = recipe_of(batch)
-    if recipe.saves_bf16:
-        yield _cast(f"{name} input to fp8 again", recipe, elements, 1, Phase.WEIGHT_GRADIENT)
+def casts_again(
+    batch: Microbatch, name: str, saved: tuple[Tensor, ...], elements: int
+) -> Iterator[Op]:
+    """Yield the casts for the weight gradient of an input of `elements`.
+
+    What is `saved` is bf16, or a copy by rows. With one scale per tensor, Transformer Engine casts
+    both copies again, and torchao one.
+    """
+    recipe, phase, name = recipe_of(batch), Phase.WEIGHT_GRADIENT, f"{name} input"
+    numbers = saved[0]
+    if numbers.element_bytes == _BF16_BYTES:
+        if recipe.finds_largest and not recipe.saves_bf16:
+            size = _BF16_BYTES * numbers.elements
+            yield _pass_over(f"{name} largest again", size, 0, phase)
+        copies = 1 if recipe.block or recipe.saves_bf16 else 2
+        yield _cast(f"{name} to fp8 again", recipe, numbers.elements, copies, phase)
+    elif recasts(batch):
+        read_bytes = sum(tensor.num_bytes for tensor in saved)
+        sizes = read_bytes, recipe.copy_bytes(elements)
+        yield elementwise(f"{name} to columns", *sizes, phase, family=KernelFamily.CAST)
+
+
+def casts_later(batch: Microbatch, saved: tuple[Tensor, ...]) -> bool:
+    """Return whether the weight gradient casts an input again, so that a cast writes only rows."""
+    return saved[0].element_bytes == _BF16_BYTES or recasts(batch)
+
+
+def columns(batch: Microbatch, name: str, elements: int, phase: Phase) -> Op:
+    """Return the kernel that casts a copy by rows again, by columns."""
+    size = recipe_of(batch).copy_bytes(elements)
+    return elementwise(f"{name} to columns", size, size, phase, family=KernelFamily.CAST)
+
+
+def recasts(batch: Microbatch) -> bool:
+    """Return whether copies by columns are cast from copies by rows (`Fp8Columns`)."""
+    return bool(batch.fp8_recipe) and batch.kernels.fp8_columns == "recast"
 
 
 def weight_casts(
@@ -203,7 +239,8 @@ def weight_casts(
 ) -> Iterator[Op]:
     """Yield the ops that make the fp8 copy of a weight, for one product."""
     recipe, is_forward = recipe_of(batch), phase is Phase.FORWARD
-    if batch.fp8_weights == "gathered" and recipe.transposes and not is_forward:
+    from_rows = batch.fp8_weights in ("gathered", "rows")
+    if from_rows and recipe.transposes and not is_forward:
         again = transpose(recipe, f"{name} weight", elements, phase)
         yield again.replace(holds_bytes=elements)
     if batch.fp8_weights != "cast":
@@ -228,6 +265,41 @@ def fp8_tensors(tape: Tape, name: str, rows: int, width: int) -> tuple[Tensor, .
         return (numbers,)
     blocks = width // recipe.block
     return numbers, tape.tensor(f"{name} scales", rows, blocks, recipe.scale_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class NarrowCopy:
+    """A copy of a bf16 tensor in few bits, saved in its place and cast back in the backward pass.
+
+    Args:
+        tensors: the numbers and, if the recipe has them, their scales.
+        cast, cast_back: the kernels that write it, and that write bf16 again.
+    """
+
+    tensors: tuple[Tensor, ...]
+    cast: Op
+    cast_back: Op
+
+
+def narrow_copy(tape: Tape, x: Tensor, bits: int, *, writes_rows: bool = False) -> NarrowCopy:
+    """Create a copy of a tensor with `bits` per element.
+
+    With `writes_rows` the cast also writes the fp8 copy by rows for the next product.
+    """
+    recipe = recipe_or_none(tape.microbatch)
+    numbers = tape.tensor(f"{x.name} in {bits} bits", x.rows, x.width * bits // 8, 1)
+    tensors: tuple[Tensor, ...] = (numbers,)
+    if recipe and recipe.block:
+        blocks = x.width // recipe.block
+        scales = tape.tensor(f"{numbers.name}, scales", x.rows, blocks, recipe.scale_bytes)
+        tensors = numbers, scales
+    size, family = sum(tensor.num_bytes for tensor in tensors), KernelFamily.CAST
+    written = size + (recipe.copy_bytes(x.elements) if recipe and writes_rows else 0)
+    cast = elementwise(f"{x.name} to {bits} bits", x.num_bytes, written, family=family)
+    back = f"{x.name} from {bits} bits"
+    phase = Phase.INPUT_GRADIENT
+    cast_back = elementwise(back, size, x.num_bytes, phase, reads=tensors, family=family)
+    return NarrowCopy(tensors, cast, cast_back)
 
 
 def recipe_of(batch: Microbatch) -> Fp8Recipe:

@@ -237,8 +237,8 @@ def _shard_scales(options: StepOptions, parameters: Parameters) -> tuple[Op, ...
 
 
 def _weight_cast(options: StepOptions, num_fp8: int) -> tuple[Op, ...]:
-    """Make the copies of weights: both, or the transposes of weights that are kept in fp8."""
-    if not num_fp8 or not options.caches_fp8:
+    """Make the cached copies of weights, or the transposes of weights that are kept in fp8."""
+    if not num_fp8 or not options.fp8_copies:
         return ()
     recipe, bf16 = RECIPES[options.fp8_recipe], num_fp8 * options.element_bytes
     if options.keeps_fp8:

@@ -163,8 +163,9 @@ def run_forward(
     for subgraph in subgraphs:
         first = order.position
         with order.transforming(saved_of(subgraph), waiting_bytes):
+            runs_again = versions.num_recomputes > 0 and subgraph.region is None
             for node in subgraph.nodes:
-                node.forward(order)
+                (node.again if runs_again else node.forward)(order)
                 if order.position > first:
                     made = [y for y in node.outputs if y in subgraph.kept]
                     save(order, order.position - 1, map(versions, made))

@@ -39,7 +39,8 @@ class StepOptions:
         fp8_recipe: name of the recipe that casts weights to fp8; "" without fp8.
         keeps_fp8: weights of fp8 products are stored and gathered in fp8; with fully_shard they are
             only gathered in fp8.
-        caches_fp8: fp8 copies are made once per iteration, and stay for all microbatches.
+        fp8_copies: fp8 copies of each weight that are made once per iteration and stay for all
+            microbatches, besides weights that are kept in fp8.
         state_bytes: bytes per parameter of master weight, momentum and variance.
         replicate_group: ranks that hold equal shards; None if `data` contains all replicas.
         keeps_gradients: gradients of all microbatches are added unsharded, even with ZeRO.
@@ -62,7 +63,7 @@ class StepOptions:
     state_bytes: tuple[int, int, int] = (4, 4, 4)
     fp8_recipe: str = ""
     keeps_fp8: bool = False
-    caches_fp8: bool = True
+    fp8_copies: int = 2
     replicate_group: Group | None = None
     keeps_gradients: bool = False
     expert_data: Group | None = None
@@ -104,7 +105,7 @@ class StepOptions:
                 state_bytes=(0, 4, 4) if scenario.fully_shards else precision.state_bytes,
                 fp8_recipe=scenario.fp8_recipe,
                 keeps_fp8=precision.fp8_parameters,
-                caches_fp8=scenario.fp8_weights == "cached",
+                fp8_copies=_fp8_copies(scenario),
                 replicate_group=replicate_group(scenario, mesh),
                 keeps_gradients=memory.zero_stage > 1 and not scenario.reduces_every_microbatch,
                 expert_data=expert_data,
@@ -145,17 +146,22 @@ class StepOptions:
         return wide + RECIPES[self.fp8_recipe].weight_bytes(kept) if kept else wide
 
     def fp8_copies_bytes(self, num_fp8: int) -> int:
-        """Bytes of the cached fp8 copies: both, or the transposed one."""
-        if not num_fp8 or not self.caches_fp8:
+        """Bytes of the cached fp8 copies."""
+        if not num_fp8 or not self.fp8_copies:
             return 0
-        copies = 1 if self.keeps_fp8 else 2
-        return copies * RECIPES[self.fp8_recipe].weight_bytes(num_fp8)
+        return self.fp8_copies * RECIPES[self.fp8_recipe].weight_bytes(num_fp8)
 
     def over_replicas(self, num_parameters: int, num_expert: int) -> list[tuple[int, Group]]:
         """Return pairs of a number of parameters and the group that holds the same parameters."""
         if self.expert_data is None or not num_expert:
             return [(num_parameters, self.data)]
         return [(num_parameters - num_expert, self.data), (num_expert, self.expert_data)]
+
+
+def _fp8_copies(scenario: Scenario) -> int:
+    """Return how many copies are cached: by rows and by columns, or by rows, or the transposed."""
+    used = {"cached": 2, "rows": 1}.get(scenario.fp8_weights, 0)
+    return max(0, used - scenario.precision.fp8_parameters)
 
 
 @functools.lru_cache(maxsize=4096)

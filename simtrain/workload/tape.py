@@ -127,6 +127,9 @@ class Microbatch:
             microbatch's gradients are reduced in the type in which the products write them.
         part: the slice of each sequence that passes run; None for whole sequences.
         is_frozen: parameters are frozen, except those of adapters (`Tape.training`).
+        saved_in_16_bits: names of regions whose outputs fp8 products save in 16 bits, because
+            recompute discards them (Transformer Engine's `save_original_input`).
+        fp8_activation_inputs, attention_output_bits: as in the scenario's precision.
     """
 
     seq_length: int
@@ -145,6 +148,9 @@ class Microbatch:
     adds_gradients: bool = True
     is_frozen: bool = False
     part: SequenceSlice | None = None
+    saved_in_16_bits: frozenset[str] = frozenset()
+    fp8_activation_inputs: bool = False
+    attention_output_bits: int = 16
 
     def slice(self, part: SequenceSlice) -> Microbatch:
         """Return a slice of each sequence."""
@@ -248,6 +254,7 @@ class Node:
         inputs: tensors that receive a gradient from its backward pass, if they need one.
         outputs: tensors whose gradients its backward pass reads.
         forward, backward: issue its ops.
+        again: issues its ops when its region is recomputed.
         regions: regions that contain it, the outermost first.
         deferred_gradient_bytes: bytes of its output's gradient that its weight gradient reads, and
             that a split backward pass saves.
@@ -259,6 +266,7 @@ class Node:
     outputs: tuple[Tensor, ...]
     forward: Emit
     backward: Emit
+    again: Emit
     regions: tuple[Region, ...]
     deferred_gradient_bytes: int
     has_backward: bool = True
@@ -276,6 +284,8 @@ class Tape:
     with_gradient: set[Tensor] = field(default_factory=set)
     """Tensors that need a gradient, if parameters are frozen; otherwise all do."""
     _trains: bool = False
+    originals: set[Tensor] = field(default_factory=set)
+    """Tensors that fp8 products save in 16 bits, and cast again."""
     _num_tensors: int = 0
     _num_kept: int = 0
     _regions: tuple[Region, ...] = ()
@@ -323,6 +333,7 @@ class Tape:
         forward: Steps,
         backward: Steps = (),
         *,
+        again: Steps | None = None,
         parameters: tuple[Parameter, ...] = (),
         deferred_gradient_bytes: int = 0,
     ) -> None:
@@ -331,8 +342,12 @@ class Tape:
         Args:
             forward, backward: ops in issue order, each collective awaited at once; or a function
                 that issues them.
+            again: as forward, when its region is recomputed; None for `forward`.
         """
-        emits, regions = (_emit(forward), _emit(backward)), self._regions
+        emits = _emit(forward), _emit(backward), _emit(forward if again is None else again)
+        regions = self._regions
+        if any(region.name in self.microbatch.saved_in_16_bits for region in regions):
+            self.originals.update(outputs)
         node = Node(name, inputs, outputs, *emits, regions, deferred_gradient_bytes)
         if self.microbatch.is_frozen:
             trains = self._trains and bool(parameters)
@@ -351,6 +366,7 @@ class Tape:
             node,
             forward=part.forward(node.forward),
             backward=part.backward(node.backward),
+            again=part.forward(node.again),
             deferred_gradient_bytes=node.deferred_gradient_bytes if trains else 0,
             has_backward=passes_on or trains,
         )

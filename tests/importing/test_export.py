@@ -49,6 +49,8 @@ def test_shipped_scenarios_survive_a_round_trip(name: str, tmp_path: Path) -> No
     can_be_lost = {*OLDER}
     if not scenario.schedule_family.blocks:  # DeepSeek-V3's own framework has it
         can_be_lost |= {"schedule", "overlap.pipeline", "precision.fp8_dispatch"}
+        can_be_lost |= {"precision.fp8_activation_inputs", "precision.attention_output_bits"}
+        can_be_lost |= {"software.fp8_columns"}
     assert {*losses(script)} <= can_be_lost
     again = read_back(script, scenario, tmp_path)
     assert (again.model, again.batch) == (scenario.model, scenario.batch)

@@ -71,18 +71,18 @@ def test_a_printed_list_is_read() -> None:
     assert import_megatron(printed)[0].recompute.modules == ("core_attention", "mlp")
 
 
-def test_modules_that_are_not_modelled_in_fp8_are_noted() -> None:
+def test_norms_and_activations_are_recomputed_in_fp8() -> None:
     fp8 = f"{EXPERTS} --fp8-format hybrid --bf16 --fp8-recipe blockwise --recompute-modules"
-    scenario, text = import_megatron(f"{BASE} {fp8} layernorm moe")
-    assert scenario.recompute.modules == ("moe",)
-    assert "--recompute-modules layernorm with fp8" in text
+    scenario, _ = import_megatron(f"{BASE} {fp8} layernorm moe_act")
+    assert scenario.recompute.modules == ("layernorm", "moe_act")
 
 
-def test_cuda_graphs_of_parts_of_recomputed_layers_are_noted() -> None:
-    graphs = "--cuda-graph-impl transformer_engine --cuda-graph-scope"
+@pytest.mark.parametrize("name", ["--cuda-graph-scope", "--cuda-graph-modules"])
+def test_cuda_graphs_of_parts_of_recomputed_layers_are_noted(name: str) -> None:
+    graphs = f"--cuda-graph-impl transformer_engine {name}"
     scenario, text = import_megatron(f"{BASE} {EXPERTS} --recompute-modules moe_act {graphs} attn")
     assert not scenario.facts.cuda_graphs
-    assert "--cuda-graph-scope attn" in text
+    assert f"{name} attn" in text
 
 
 @pytest.mark.parametrize(

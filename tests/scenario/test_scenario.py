@@ -90,6 +90,8 @@ def test_a_minimal_scenario_is_ten_lines_and_gets_the_documented_defaults() -> N
         "exp_avg_sq": "fp32",
         "main_parameters": "fp32",
         "fp8_dispatch": False,
+        "fp8_activation_inputs": False,
+        "attention_output_bits": 16,
     }
     assert scenario.overlap.model_dump() == {
         "tensor_parallel": None,

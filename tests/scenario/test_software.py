@@ -311,7 +311,8 @@ def test_each_framework_has_one_stack() -> None:
 
 def test_the_default_stack_is_that_of_the_paper() -> None:
     facts = load_stack(DEFAULT_STACK).facts
-    assert facts.pop("attention_speed") is facts.pop("attention_kernel") is None
+    defaults = [facts.pop(name) for name in ("attention_speed", "attention_kernel", "fp8_columns")]
+    assert defaults == [None] * 3
     kernels = {name: facts.pop(name) for name in vars_of(Kernels()) if name in facts}
     assert Kernels(**kernels) == Kernels()
     assert facts == {
@@ -372,8 +373,8 @@ def result_of(software: tuple[tuple[str, Any], ...], model: str) -> Result:
     return simulate(scenario(models[model], dict(software), **sections))
 
 
-# The default machine's newest kernel is FlashAttention-2.
-_OTHERS = "stack", "attention_kernel"
+# The default machine's newest kernel is FlashAttention-2, and it has no fp8.
+_OTHERS = "stack", "attention_kernel", "fp8_columns"
 
 
 @pytest.mark.parametrize("entry", [name for name in Software.model_fields if name not in _OTHERS])

@@ -30,6 +30,24 @@ DEEPSEEK_V3_PAIR_COMPUTES_MS, DEEPSEEK_V3_PAIR_TAKES_MS = 124.338, 129.012
 DEEPSEEK_V3_PAIR_HIDDEN = 0.963
 """Share of this pair's communication beside which a kernel computes."""
 
+DEEPGEMM_PRODUCTS = (
+    (4096, 2112, 7168, 1058, 1.1),
+    (4096, 24576, 1536, 990, 1.0),
+    (4096, 32768, 512, 590, 1.0),
+    (4096, 7168, 16384, 1358, 1.2),
+    (4096, 4096, 7168, 1304, 1.1),
+    (4096, 7168, 2048, 1025, 1.1),
+    (8192, 4096, 7168, 1297, 1.2),
+    (8192, 7168, 2048, 1099, 1.2),
+    (4096, 4096, 7168, 1288, 1.2),
+    (4096, 7168, 2048, 1093, 1.1),
+)
+"""m, n, k, TFLOP/s of DeepGEMM on H800, and its speedup over DeepSeek's CUTLASS kernels.
+
+The last four are of one group of grouped products. Source: deepseek-ai/DeepGEMM, README at commit
+a6d97a1 (February 2025), products of at least 4,096 rows.
+"""
+
 _LLAMA = (
     *("llama3_405b", "parallelism.first_stage_layers=null", "parallelism.last_stage_layers=null"),
     *("parallelism.layout=E|(t|)*126L", "parallelism.interleave=8", "recompute=none"),

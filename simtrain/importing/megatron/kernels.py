@@ -39,8 +39,9 @@ def set_software(draft: MegatronDraft) -> None:
     }
     draft.copy(*filter(matters.get, matters))
     draft.copy("cross_entropy_loss_fusion")
-    # With --cuda-graph-scope, recomputed kernels run outside of CUDA graphs.
-    if draft.data["recompute"]["strategy"] != "none" and draft.given("cuda_graph_scope"):
+    # With --cuda-graph-scope, later named modules, recomputed kernels run outside of CUDA graphs.
+    has_parts = draft.given("cuda_graph_scope") or draft.given("cuda_graph_modules")
+    if draft.data["recompute"]["strategy"] != "none" and has_parts:
         return
     for name in _GRAPHS:
         setting = draft.known(name)

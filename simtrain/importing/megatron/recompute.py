@@ -44,13 +44,11 @@ def _set_modules(draft: MegatronDraft) -> None:
     if draft.flag("moe_layer_recompute"):
         modules.add("moe")
     ignored = modules & _ignored(draft)
-    recipe = draft.known("fp8_recipe")
-    casts_again = draft.given("fp8") and recipe and recipe.value != "delayed"
-    if casts_again or draft.given("fp4"):
+    if draft.given("fp4"):
         unmodelled = (modules - ignored) & {"layernorm", "moe_act"}
         for module in sorted(unmodelled):
             text = "less memory, but inputs are cast twice"
-            draft.note(f"--recompute-modules {module} with fp8 or fp4", text)
+            draft.note(f"--recompute-modules {module} with fp4", text)
         ignored |= unmodelled
     recomputed = [module for module in MODULES if module in modules - ignored]
     names = ("recompute_modules", "moe_layer_recompute")

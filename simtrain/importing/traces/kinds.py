@@ -180,7 +180,8 @@ KINDS: tuple[KernelKind, ...] = (
     _kind(
         "casts",
         "casts, scales and transposes",
-        r"cast|quantize|_to_fp8|to fp[48]$|_to_hfp8|transpose|amax|^logits (to|from) fp32|"
+        r"cast|quantize|_to_fp8|to fp[48]( again| by columns)?$|to columns$|(to|from) \d+ bits$|"
+        r"_to_hfp8|transpose|amax|^logits (to|from) fp32|"
         r"nchwToNhwc|nhwcToNchw",
         r"quantize|Float8|aten::_to_copy|fp8",
     ),

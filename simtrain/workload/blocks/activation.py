@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from simtrain.workload.blocks.eager import activation_kernels
 from simtrain.workload.blocks.linear import bias_gradient
-from simtrain.workload.ops import Ops, Tensor, elementwise, gradient
+from simtrain.workload.fp8 import narrow_copy
+from simtrain.workload.ops import Op, Ops, Tensor, elementwise, gradient
 from simtrain.workload.tape import Tape
 from simtrain.workload.work import KernelFamily
 
@@ -37,6 +38,8 @@ def activation(
         family = KernelFamily.SWIGLU if gated else KernelFamily.FUSED
         forward: Ops = (elementwise(name, size, y.num_bytes, saves=inputs, family=family),)
         backward: Ops = (gradient(name, size + y.num_bytes, size, reads=inputs, family=family),)
+        if tape.microbatch.fp8_activation_inputs:
+            forward, backward = saving_fp8(tape, inputs, forward[0], backward[0])
     else:
         options = {"gated": gated, "biased": bool(biased), "squared": squared}
         forward, backward = activation_kernels(tape, inputs, y, name, **options)
@@ -46,3 +49,20 @@ def activation(
         deferred = size
     tape.record(name, inputs, (y,), forward, backward, deferred_gradient_bytes=deferred)
     return y
+
+
+def saving_fp8(
+    tape: Tape, inputs: tuple[Tensor, ...], forward: Op, backward: Op
+) -> tuple[Ops, Ops]:
+    """Return the passes of an activation that saves copies of some inputs in fp8 instead.
+
+    Source: Megatron-LM's `SwiGLUFunction` with `fp8_input_store`.
+    """
+    copies = [narrow_copy(tape, x, 8) for x in inputs]
+    others = tuple(tensor for tensor in forward.saves if tensor not in inputs)
+    casts = [copy.cast.replace(saves=copy.tensors) for copy in copies]
+    casts_back = [copy.cast_back for copy in copies]
+    return (
+        (*casts, forward.replace(saves=others)),
+        (*casts_back, backward.replace(reads=others)),
+    )

@@ -23,10 +23,12 @@ from simtrain.workload.blocks.eager import softmax_kernels
 from simtrain.workload.blocks.heads import head_norms, rotary
 from simtrain.workload.blocks.sequence_slices import attention_of_slice
 from simtrain.workload.blocks.views import join_views
+from simtrain.workload.fp8 import narrow_copy
 from simtrain.workload.ops import Op, Ops, Phase, Tensor, elementwise, gradient
 from simtrain.workload.tape import Context, Tape
 from simtrain.workload.work import KernelFamily
 
+_FULL_BITS = 16
 CORE_ATTENTION = "core_attention"
 """Name of the region of the core."""
 
@@ -139,10 +141,21 @@ def _over_context(core: AttentionCore, context: Context, inputs: tuple[Tensor, .
 
 
 def _fused(core: AttentionCore, query_key: tuple[Tensor, ...], value: Tensor) -> Tensor:
-    """Record one kernel. Its backward kernel reads its output, which the projection saves too."""
-    name, output, log_sum_exp = "fused attention", core.output(), core.log_sum_exp()
-    inputs = *query_key, value
-    saved = *inputs, output, log_sum_exp
+    """Record one kernel. Its backward kernel reads its output, which the projection saves too.
+
+    An output of fewer bits is cast in the forward pass, with the fp8 copy by rows for the
+    projection, and cast back before the backward kernel.
+    """
+    tape, name, output, log_sum_exp = (
+        core.tape,
+        "fused attention",
+        core.output(),
+        core.log_sum_exp(),
+    )
+    inputs, bits = (*query_key, value), tape.microbatch.attention_output_bits
+    is_narrow = bits < _FULL_BITS and tape.microbatch.fp8_recipe
+    narrow = narrow_copy(tape, output, bits, writes_rows=True) if is_narrow else None
+    saved = *inputs, *(() if narrow else (output,)), log_sum_exp
     work = core.kernel(core.seq_length, core.seq_length, is_backward=False)
     held_bytes = work.tensors_bytes + work.log_sum_exp_bytes
     forward = Op(name, work, Phase.FORWARD, saved, holds_bytes=held_bytes)
@@ -150,7 +163,12 @@ def _fused(core: AttentionCore, query_key: tuple[Tensor, ...], value: Tensor) ->
     held_bytes = 2 * work.tensors_bytes + work.workspace_bytes + work.log_sum_exp_bytes
     phase = Phase.INPUT_GRADIENT
     backward = Op(f"{name} gradient", work, phase, reads=saved, holds_bytes=held_bytes)
-    core.tape.record(name, inputs, (output,), (forward,), (backward,))
+    casts: Ops = ()
+    casts_back: Ops = ()
+    if narrow:
+        tape.fp8_copies[output] = narrow.tensors
+        casts, casts_back = (narrow.cast.replace(saves=narrow.tensors),), (narrow.cast_back,)
+    tape.record(name, inputs, (output,), (forward, *casts), (*casts_back, backward))
     return output
 
 

@@ -12,10 +12,17 @@ from simtrain.workload.blocks.grouped import grouped_linear, pad_rows, weighted_
 from simtrain.workload.blocks.overlap import Record, overlap_exchange
 from simtrain.workload.blocks.router import INDEX_BYTES, Routing
 from simtrain.workload.blocks.token_exchange import TokenPath
-from simtrain.workload.fp8 import fp8_tensors, recipe_of, recipe_or_none
-from simtrain.workload.ops import Op, Ops, Tensor, collective, elementwise
+from simtrain.workload.fp8 import (
+    NarrowCopy,
+    columns,
+    fp8_tensors,
+    narrow_copy,
+    recasts,
+    recipe_or_none,
+)
+from simtrain.workload.ops import Op, Ops, Phase, Tensor, collective, elementwise
 from simtrain.workload.tape import ExpertGroups, Tape
-from simtrain.workload.work import CollectiveKind, KernelFamily
+from simtrain.workload.work import CollectiveKind
 
 MOE_ACT = "moe_act"
 """Name of a region: the activation of routed experts."""
@@ -194,9 +201,13 @@ class ExpertLayer(ExpertSteps[Tensor]):
             _second_copy(tape, tokens)
         width = (1 + mlp.gated) * mlp.ffn // self.groups.tensor.num_ranks
         y = grouped_linear(tape, tokens, width, load, "experts up")
+        narrow, name = _narrow_input(tape, y), f"experts {mlp.kernel}"
         with tape.region(MOE_ACT) as region:
-            y = weighted_activation(tape, y, chances, f"experts {mlp.kernel}", gated=mlp.gated)
-        y = region.discarded_after = grouped_linear(tape, y, tokens.width, load, "experts down")
+            y = weighted_activation(tape, y, chances, name, gated=mlp.gated, narrow=narrow)
+        arrives_cast = self._path.fp8 is not None
+        y = region.discarded_after = grouped_linear(
+            tape, y, tokens.width, load, "experts down", has_cast_gradient=arrives_cast
+        )
         return pad_rows(tape, y, rows, "experts padding dropped")
 
     @property
@@ -229,14 +240,29 @@ class ExpertLayer(ExpertSteps[Tensor]):
         return tuple(exchanged)
 
 
+def _narrow_input(tape: Tape, x: Tensor) -> NarrowCopy | None:
+    """Record an fp8 copy of the activation's input, if recompute starts from one (DeepSeek-V3).
+
+    Megatron-LM's recompute starts from the input itself. Without recompute the activation makes
+    the copy.
+    """
+    batch = tape.microbatch
+    starts_narrow = recasts(batch) and MOE_ACT in batch.saved_in_16_bits
+    if not batch.fp8_activation_inputs or not starts_narrow:
+        return None
+    copy = narrow_copy(tape, x, 8)
+    tape.record(copy.cast.name, (x,), copy.tensors, (copy.cast,))
+    return copy
+
+
 def _informing(op: Op) -> Op:
     return op.replace(informs_host=True)
 
 
 def _second_copy(tape: Tape, tokens: Tensor) -> None:
-    """Record the copy by columns of tokens that arrived in fp8, by rows; products cast no more."""
-    name, stream = "dispatched tokens in fp8", KernelFamily.STREAM
-    tape.fp8_copies[tokens] = fp8_tensors(tape, name, tokens.rows, tokens.width)
-    size = recipe_of(tape.microbatch).copy_bytes(tokens.elements)
-    op = elementwise("dispatched tokens by columns", size, size, family=stream)
-    tape.record(op.name, (), (), (op,))
+    """Record the copy by columns of tokens that arrived in fp8, by rows, unless made later."""
+    name, batch = "dispatched tokens", tape.microbatch
+    tape.fp8_copies[tokens] = fp8_tensors(tape, f"{name} in fp8", tokens.rows, tokens.width)
+    if not recasts(batch):
+        op = columns(batch, name, tokens.elements, Phase.FORWARD)
+        tape.record(op.name, (), (), (op,))

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from simtrain.workload.blocks.activation import saving_fp8
 from simtrain.workload.blocks.linear_ops import LinearOps, operands
+from simtrain.workload.fp8 import NarrowCopy
 from simtrain.workload.ops import Tensor, elementwise, gradient
 from simtrain.workload.tape import Parameter, Tape
 from simtrain.workload.work import GroupedGemm, KernelFamily
@@ -77,14 +79,28 @@ class GroupedOps(LinearOps):
 
 
 def grouped_linear(
-    tape: Tape, x: Tensor, outputs: int, load: ExpertLoad, name: str, *, is_expert: bool = True
+    tape: Tape,
+    x: Tensor,
+    outputs: int,
+    load: ExpertLoad,
+    name: str,
+    *,
+    is_expert: bool = True,
+    has_cast_gradient: bool = False,
 ) -> Tensor:
     """Record a grouped product: each expert has a weight of `x.width` × `outputs`.
 
     Without `is_expert` it is a linear layer without collectives, with the replicas of dense layers.
+    `has_cast_gradient` is as in `LinearOps`.
     """
     y, shape = tape.tensor(f"{name} output", load.rows, outputs), (load.rows, x.width, outputs)
-    ops = GroupedOps(name, tape.microbatch, *shape, *operands(tape, x, name), load=load)
+    ops = GroupedOps(
+        name,
+        tape.microbatch,
+        *(*shape, *operands(tape, x, name)),
+        has_cast_gradient=has_cast_gradient,
+        load=load,
+    )
     weight = Parameter(ops.weights, is_expert=is_expert, in_fp8=ops.fp8 is not None)
     return ops.record_alone(tape, x, y, weight)
 
@@ -102,12 +118,29 @@ def pad_rows(tape: Tape, x: Tensor, rows: int, name: str) -> Tensor:
 
 
 def weighted_activation(
-    tape: Tape, x: Tensor, probabilities: Tensor, name: str, *, gated: bool
+    tape: Tape,
+    x: Tensor,
+    probabilities: Tensor,
+    name: str,
+    *,
+    gated: bool,
+    narrow: NarrowCopy | None = None,
 ) -> Tensor:
-    """Record the activation times the token's probability, in one kernel; saves both inputs."""
+    """Record the activation times the token's probability, in one kernel; saves both inputs.
+
+    With `narrow`, which is recorded before, recompute casts this copy back to `x`.
+    """
     y = tape.tensor(f"{name} output", x.rows, x.width // (1 + gated))
-    saved, input_bytes = (x, probabilities), x.num_bytes + probabilities.num_bytes
-    forward = elementwise(name, input_bytes, y.num_bytes, saves=saved)
-    backward = gradient(name, input_bytes + y.num_bytes, input_bytes, reads=saved)
-    tape.record(name, saved, (y,), (forward,), (backward,))
+    inputs, input_bytes = (x, probabilities), x.num_bytes + probabilities.num_bytes
+    forward = elementwise(name, input_bytes, y.num_bytes, saves=inputs)
+    backward = gradient(name, input_bytes + y.num_bytes, input_bytes, reads=inputs)
+    if narrow:
+        again = narrow.cast_back.replace(reads=(), saves=(x,)), forward
+        tape.record(
+            name, (*narrow.tensors, probabilities), (y,), (forward,), (backward,), again=again
+        )
+    elif tape.microbatch.fp8_activation_inputs:
+        tape.record(name, inputs, (y,), *saving_fp8(tape, (x,), forward, backward))
+    else:
+        tape.record(name, inputs, (y,), (forward,), (backward,))
     return y

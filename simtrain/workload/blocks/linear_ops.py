@@ -9,6 +9,8 @@ from simtrain.workload.fp8 import (
     Fp8Recipe,
     casts,
     casts_again,
+    casts_later,
+    columns,
     fp8_tensors,
     recipe_or_none,
     weight_casts,
@@ -28,9 +30,10 @@ class LinearOps:
         inputs, outputs: sizes of the weight on this rank.
         saved: the input, or its fp8 copies, for the weight gradient.
         fp8: the recipe; None without fp8.
-        is_cast: the norm before the layer has cast the input.
+        is_cast: the kernel before the layer has cast the input.
         copies: ranks that compute the same product.
-        casts_again: the weight gradient casts the input again, if the recipe saves it in bf16.
+        casts_again: the weight gradient casts the input again, if it needs to.
+        has_cast_gradient: the gradient of the output arrives in fp8, by rows.
     """
 
     name: str
@@ -43,6 +46,7 @@ class LinearOps:
     is_cast: bool
     copies: int = 1
     casts_again: bool = True
+    has_cast_gradient: bool = False
 
     @property
     def weights(self) -> int:
@@ -75,9 +79,14 @@ class LinearOps:
         if self.fp8 is None:
             return
         batch, is_forward = self.microbatch, phase is Phase.FORWARD
-        if not (self.is_cast and is_forward):
+        if self.has_cast_gradient and not is_forward:
+            if not batch.is_frozen:
+                yield columns(batch, f"{self.name} gradient", operand.elements, phase)
+        elif not (self.is_cast and is_forward):
             name = f"{self.name} {'input' if is_forward else 'gradient'}"
-            yield from casts(batch, name, operand.elements, phase, gathered=gathered)
+            rows_only = is_forward and casts_later(batch, self.saved)
+            how = {"gathered": gathered, "rows_only": rows_only}
+            yield from casts(batch, name, operand.elements, phase, **how)
         yield from weight_casts(batch, self.name, self.weights, phase)
 
     def product(self, row_chunks: int = 1, column_chunks: int = 1) -> Op:
@@ -107,7 +116,8 @@ class LinearOps:
         """
         batch, phase, name = self.microbatch, Phase.WEIGHT_GRADIENT, f"{self.name} weight gradient"
         if self.fp8 and self.casts_again:
-            yield from casts_again(batch, self.name, self.rows * self.inputs)
+            elements = self.rows * self.inputs
+            yield from casts_again(batch, self.name, self.saved, elements)
         adds = batch.adds_gradients and not self._fuses_sum
         once, buffer = self.weights * batch.element_bytes, self.weights * batch.gradient_bytes
         waiting = once if adds else 0
@@ -173,7 +183,7 @@ def operands(
     """Return the fields `saved`, `fp8` and `is_cast` of a layer with input `x`."""
     fp8 = recipe_or_none(tape.microbatch) if in_fp8 else None
     saved: tuple[Tensor, ...] = (x,)
-    if fp8 and not fp8.saves_bf16:
+    if fp8 and not fp8.saves_bf16 and x not in tape.originals:
         label = f"{name} input in {fp8.format}"
         saved = tape.fp8_copies.get(x) or fp8_tensors(tape, label, x.rows, x.width)
     return saved, fp8, x in tape.fp8_copies
