@@ -23,11 +23,16 @@ from simtrain.schedules import KINDS, Action, Kind, NewOrder, PipelineOrder, Sch
 from simtrain.workload.batch import GetBatch
 from simtrain.workload.buckets import GradientBuckets, bucket_ops, buckets_of
 from simtrain.workload.chunk import Chunk, Parameters, chunk_of, whole_parameters
-from simtrain.workload.gpt import gpt_blocks
+from simtrain.workload.gpt import gpt_blocks, vocabulary_chunks
 from simtrain.workload.hashing import shared
 from simtrain.workload.issue import OverlapPolicy
 from simtrain.workload.merged_passes import MergedPass
-from simtrain.workload.model_chunks import ModelChunks, cut_into_chunks, stage_parameters
+from simtrain.workload.model_chunks import (
+    ModelChunks,
+    cut_into_chunks,
+    stage_parameters,
+    with_spread,
+)
 from simtrain.workload.ops import Op, collective
 from simtrain.workload.optimizer import (
     StepOps,
@@ -39,6 +44,7 @@ from simtrain.workload.recompute import SAVE_ALL
 from simtrain.workload.saved_ops import check_saved_ops
 from simtrain.workload.shard_groups import sharding_of
 from simtrain.workload.slice_lengths import slice_lengths
+from simtrain.workload.split_vocabulary import stage_collectives
 from simtrain.workload.step_options import StepOptions
 from simtrain.workload.tape import (
     Block,
@@ -153,7 +159,9 @@ class Plan:
     def model_chunks(self) -> ModelChunks:
         """The chunks of the model."""
         get_batch = GetBatch(causal_mask=self.scenario.attention_backend == "unfused")
-        return cut_into_chunks(self.model, self.contents, get_batch, self.scenario.model_copies)
+        chunks = cut_into_chunks(self.model, self.contents, get_batch, self.scenario.model_copies)
+        spread = vocabulary_chunks(self.scenario)
+        return with_spread(chunks, spread, self.mesh.pp) if spread else chunks
 
     @property
     def chunks(self) -> tuple[Chunk, ...]:
@@ -170,7 +178,23 @@ class Plan:
     @property
     def num_parameters(self) -> int:
         """Parameters of the whole model; shared parameters count once."""
-        return whole_parameters(self.model, self.microbatch).total
+        return self._whole_parameters.total
+
+    @property
+    def _whole_parameters(self) -> Parameters:
+        """Parameters of the whole model, with the parts of a vocabulary that stages split."""
+        every = (self.model, *vocabulary_chunks(self.scenario) * self.mesh.pp)
+        runs = (run for chunk in every for run in chunk.runs)
+        return whole_parameters(Chunk((*runs,)), self.microbatch)
+
+    @cached_property
+    def vocabulary_collectives(self) -> dict[str, tuple[Op, ...]]:
+        """Collectives over all stages that each microbatch needs if they split the vocabulary."""
+        split = self.scenario.parallelism.vocabulary_split
+        if split is None:
+            return {}
+        early = split.has_early_gradient
+        return stage_collectives(self.microbatch, self.mesh.group("pp"), has_early_gradient=early)
 
     @property
     def num_trained_parameters(self) -> int:
@@ -180,7 +204,7 @@ class Plan:
     @property
     def num_active_parameters(self) -> int:
         """Parameters that compute a token: of the experts, only the chosen ones."""
-        whole, experts = whole_parameters(self.model, self.microbatch), self.scenario.model.experts
+        whole, experts = self._whole_parameters, self.scenario.model.experts
         idle = whole.experts * (experts.num - experts.top_k) // experts.num if experts else 0
         return whole.total - idle
 
@@ -214,6 +238,7 @@ class Plan:
             scenario.merges_passes,
             scenario.group_size,
             split.sequence_slices,
+            split.vocabulary_split,
         )
 
     @property

@@ -18,12 +18,15 @@ from simtrain.scenario.pipeline_layout import (
     layers_of_layout,
 )
 from simtrain.scenario.section import Count, Section
+from simtrain.schedules.vocabulary import SPLITS, VocabularySplit
 
 ContextCommunication = Literal["p2p", "all_gather", "a2a", "a2a+p2p"]
 if TYPE_CHECKING:
     ExpertDispatch: TypeAlias = str
+    Vocabulary: TypeAlias = str
 else:
     ExpertDispatch = Literal[tuple(DISPATCHERS)]  # so that errors list the names
+    Vocabulary = Literal["first_last", *SPLITS]
 RankOrder = Literal["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"]
 _AXES_IN_ORDER: dict[RankOrder, tuple[Axis, ...]] = {
     "tp-cp-ep-dp-pp": AXES,
@@ -58,6 +61,10 @@ class Parallelism(Section):
         ignored. A chunk may be empty. m may be in an earlier chunk than L (Et*3|(tt|)*29m|L): its
         stage then holds another copy of the embedding, and sends all hidden states. By default
         (null), all chunks of a stage have equally many layers.
+    vocabulary: which stages hold the embedding and the output layer. first_last (default): the
+        first and the last virtual stage. With the others, every stage holds an equal part, and runs
+        vocabulary passes for each microbatch (Yeung et al. 2024; sail-sg's
+        --enable-vocab-parallel): VOCABULARIES.
     data: data-parallel replicas of the model, which split the global batch; 1 by default.
     context: context-parallel ranks, which shard each sequence (Megatron-LM's
         --context-parallel-size); 1 by default. Each rank holds two slices of the sequence, one from
@@ -97,6 +104,7 @@ class Parallelism(Section):
     layout: Annotated[str, AfterValidator(checked_layout)] | None = Field(
         default=None, examples=[EXAMPLE]
     )
+    vocabulary: Vocabulary = Field(default="first_last", examples=["vocab_1"])
     data: Count = Field(default=1, examples=[8])
     context: Count = Field(default=1, examples=[2])
     context_communication: ContextCommunication = Field(default="p2p", examples=["a2a"])
@@ -108,6 +116,11 @@ class Parallelism(Section):
     expert: Count = Field(default=1, examples=[8])
     expert_tensor: Count | None = Field(default=None, examples=[1])
     expert_dispatch: ExpertDispatch = Field(default=DEFAULT.name, examples=["deepep"])
+
+    @property
+    def vocabulary_split(self) -> VocabularySplit | None:
+        """How stages split the vocabulary; None if the first and the last virtual stage hold it."""
+        return SPLITS.get(self.vocabulary)
 
     @property
     def ranks_of_expert(self) -> int:
@@ -155,8 +168,13 @@ def _mesh(
 
 
 _SUMMARIES = "; ".join(f"{name} {other.summary}" for name, other in DISPATCHERS.items())
-# Each dispatcher describes itself, in its own file.
-Parallelism.__doc__ = (Parallelism.__doc__ or "").replace("DISPATCHERS", _SUMMARIES)
+_VOCABULARIES = "; ".join(f"{name} {split.summary}" for name, split in SPLITS.items())
+# Each dispatcher and each split of the vocabulary describes itself, in its own file.
+Parallelism.__doc__ = (
+    (Parallelism.__doc__ or "")
+    .replace("DISPATCHERS", _SUMMARIES)
+    .replace("VOCABULARIES", _VOCABULARIES)
+)
 
 
 class Placement(Section):

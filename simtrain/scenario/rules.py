@@ -34,6 +34,7 @@ from simtrain.scenario.software_rules import SOFTWARE_RULES
 from simtrain.scenario.stage_rules import STAGE_RULES, are, numbers_of_stages
 from simtrain.scenario.userbuffer_rules import USERBUFFER_RULES
 from simtrain.scenario.violation import Rule, Violation, not_a_multiple, not_divided, registering
+from simtrain.scenario.vocabulary_rules import VOCABULARY_RULES
 from simtrain.schedules.window import most_outstanding
 
 # Megatron's --make-vocab-size-divisible-by.
@@ -60,6 +61,7 @@ _RULES: list[Rule] = [
     *MERGED_PASS_RULES,
     *SLICE_RULES,
     *LORA_RULES,
+    *VOCABULARY_RULES,
     *SOFTWARE_RULES,
 ]
 _rule = registering(_RULES)

@@ -412,6 +412,7 @@ class Scenario(Section):
             return family_of(schedule)
         family = FAMILIES[self.schedule].in_groups(self.group_size)
         family = family.in_slices(self.parallelism.sequence_slices)
+        family = family.splitting(self.parallelism.vocabulary_split)
         return family.merging() if self.overlap.merged_passes else family
 
     @property
@@ -499,7 +500,8 @@ class Scenario(Section):
         With several copies of the model, the reduction over replicas adds up all gradients of the
         table: the rank of one copy's embedding is that of another copy's logits.
         """
-        ranks, model = self.stage_placement.ranks, self.model
+        placement, model = self.stage_placement, self.model
+        ranks = placement.ranks[: placement.num_walked]
         if self.model_copies > 1:
             return (ranks[0],)
         holders = {ranks[0], ranks[-1]} if model.tied_embeddings else {ranks[0]}

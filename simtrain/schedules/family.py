@@ -7,14 +7,16 @@ line of `registry.py`.
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from simtrain.errors import Problem
 from simtrain.schedules.exchanges import ExchangeSlots, Messages
 from simtrain.schedules.schedule import Schedule
 from simtrain.schedules.stage_placement import StagePlacement, looped
+from simtrain.schedules.vocabulary.split import VocabularySplit
 from simtrain.schedules.window import most_outstanding
 
 _NEAREST = 4
@@ -40,9 +42,9 @@ class ScheduleFamily(ABC):
     """The only number of chunks that a stage can have, if there is only one above 1."""
     splits_backwards: ClassVar[bool] = False
     """Whether backward passes are split into input and weight gradients (I and W)."""
-    blocks: ClassVar[bool] = True
+    blocks: bool = True
     """Whether it says which messages share a blocking exchange (`blocking_slots`)."""
-    overlaps: ClassVar[bool] = True
+    overlaps: bool = True
     """Whether its framework sends messages beside compute (overlap.pipeline)."""
     exchanges_shapes: ClassVar[bool] = False
     """Whether it says when blocking exchanges of shapes precede overlapped transfers."""
@@ -65,6 +67,11 @@ class ScheduleFamily(ABC):
 
     cuts_sequences: ClassVar[bool] = False
     """Whether its passes run slices of sequences, into which a scenario cuts them (`in_slices`)."""
+    splits_vocabulary: ClassVar[bool] = False
+    """Whether a scenario may split the vocabulary over its stages (parallelism.vocabulary)."""
+    vocabulary: VocabularySplit | None = None
+    """How it splits the vocabulary over its stages; None if the first and the last one hold it."""
+
     can_merge: ClassVar[bool] = False
     """Whether a scenario may let it merge passes (overlap.merged_passes)."""
     merges: bool = False
@@ -120,6 +127,23 @@ class ScheduleFamily(ABC):
     def merging(self) -> ScheduleFamily:
         """Return the same schedules with merged passes; itself if they always or never merge."""
         return self
+
+    def splitting(self, vocabulary: VocabularySplit | None) -> Self:
+        """Return the same schedules with a split of the vocabulary; itself without one.
+
+        Their transfers are asynchronous: no framework says which of them share an exchange with
+        vocabulary passes.
+        """
+        if vocabulary is None:
+            return self
+        changed = copy.copy(self)
+        for name, value in (("vocabulary", vocabulary), ("blocks", False), ("overlaps", True)):
+            object.__setattr__(changed, name, value)
+        return changed
+
+    def allows_vocabulary(self, vocabulary: VocabularySplit) -> bool:
+        """Return whether it can have a split of the vocabulary."""
+        return self.splits_vocabulary
 
     def in_groups(self, size: int | None) -> ScheduleFamily:
         """Return the same schedules with groups of `size` microbatches; None for the default."""

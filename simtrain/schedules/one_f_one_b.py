@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from simtrain.errors import Problem
+from simtrain.schedules.schedule import Schedule
+from simtrain.schedules.stage_placement import StagePlacement
+from simtrain.schedules.vocabulary.passes import with_chunks, with_passes
 from simtrain.schedules.warmup import WarmupFamily
 
 
@@ -24,6 +27,15 @@ class OneFOneB(WarmupFamily):
     alternates = True
     torch_names = ("1f1b",)
     can_merge = True
+    splits_vocabulary = True
+
+    def placement(self, p: int, m: int) -> StagePlacement:
+        """Return one virtual stage per rank, and the vocabulary's, if they split it."""
+        return with_chunks(super().placement(p, m), self.vocabulary)
+
+    def build(self, p: int, m: int, n: int) -> Schedule:
+        """Return the order of actions of legal sizes."""
+        return with_passes(super().build(p, m, n), self.vocabulary)
 
     def merging(self) -> OneFOneB:
         """Return the same schedules with merged passes."""
@@ -41,5 +53,7 @@ class OneFOneB(WarmupFamily):
             )
 
     def num_warmup_forwards(self, rank: int, p: int, m: int, n: int) -> int:
-        """Return one forward for each later stage."""
-        return min(p - rank - 1 + self.merges, n)
+        """Return one forward for each later stage, and more with a split vocabulary."""
+        later = p - rank - 1
+        more = self.vocabulary.more_forwards(later) if self.vocabulary else 0
+        return min(later + self.merges + more, n)

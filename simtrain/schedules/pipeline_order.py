@@ -12,6 +12,7 @@ from simtrain.schedules.files import ScheduleVersion, read_schedule
 from simtrain.schedules.registry import NAMED, build
 from simtrain.schedules.schedule import Schedule
 from simtrain.schedules.stage_placement import StagePlacement
+from simtrain.schedules.vocabulary.split import VocabularySplit
 from simtrain.schedules.window import save_all_actions
 
 
@@ -34,6 +35,7 @@ class PipelineOrder:
         num_saving_all: [stages], number of outstanding forward passes that save everything.
         merges: a named schedule that can merge passes does so.
         num_slices: slices of each sequence, of which each pass runs one.
+        vocabulary: how a named schedule splits the vocabulary over its stages.
     """
 
     schedule_name: str | ScheduleVersion | NewOrder
@@ -45,6 +47,7 @@ class PipelineOrder:
     merges: bool = False
     group_size: int | None = None
     num_slices: int = 1
+    vocabulary: VocabularySplit | None = None
 
     @property
     def schedule(self) -> Schedule:
@@ -56,6 +59,7 @@ class PipelineOrder:
             self.group_size,
             merges=self.merges,
             num_slices=self.num_slices,
+            vocabulary=self.vocabulary,
         )
 
     @property
@@ -72,7 +76,8 @@ class PipelineOrder:
         name = self.schedule_name
         if not isinstance(name, str):
             return self.schedule.placement
-        return NAMED[name].placement(self.num_stages, self.num_chunks)
+        family = NAMED[name].splitting(self.vocabulary)
+        return family.placement(self.num_stages, self.num_chunks)
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
@@ -97,10 +102,20 @@ def schedule_of(
     *,
     merges: bool = False,
     num_slices: int = 1,
+    vocabulary: VocabularySplit | None = None,
 ) -> Schedule:
     """Return the schedule of a file, a new one, or that of a name with the sizes of `build`."""
     if isinstance(order, NewOrder):
         return order.schedule
     if isinstance(order, ScheduleVersion):
         return read_schedule(order)
-    return build(order, p, m, n, group_size, merges=merges, num_slices=num_slices)
+    return build(
+        order,
+        p,
+        m,
+        n,
+        group_size,
+        merges=merges,
+        num_slices=num_slices,
+        vocabulary=vocabulary,
+    )

@@ -17,6 +17,7 @@ from simtrain.schedules.one_f_one_b import OneFOneB
 from simtrain.schedules.schedule import Schedule
 from simtrain.schedules.seq1f1b import Seq1F1B, Seq1F1BInterleaved
 from simtrain.schedules.v_shaped import VHalf, VMin
+from simtrain.schedules.vocabulary.split import VocabularySplit
 from simtrain.schedules.zb1p import Zb1p
 from simtrain.schedules.zb_h1 import ZbH1
 from simtrain.schedules.zb_h2 import ZbH2
@@ -75,6 +76,7 @@ def build(
     *,
     merges: bool = False,
     num_slices: int = 1,
+    vocabulary: VocabularySplit | None = None,
 ) -> Schedule:
     """Build the named schedule on p stages with m chunks per stage and n microbatches.
 
@@ -84,11 +86,12 @@ def build(
         group_size: microbatches of a group, if the schedule lets a scenario choose it.
         merges: let a schedule that can merge passes do so.
         num_slices: slices of each sequence, if its passes run slices.
+        vocabulary: how stages split the vocabulary.
 
     Raises:
         InputError: the schedule does not have these sizes (E411 to E413, E430).
     """
-    family = NAMED[name].in_groups(group_size).in_slices(num_slices)
+    family = NAMED[name].in_groups(group_size).in_slices(num_slices).splitting(vocabulary)
     family = family.merging() if merges else family
     if problems := [*family.problems(p, m, n)]:
         raise InputError(problems)

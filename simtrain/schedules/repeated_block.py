@@ -26,7 +26,8 @@ Block = tuple[int, int, int, int]
 Times = list[list[int]]
 """[rows, microbatches], the slot of each pass of a rank; a last row has its weight gradients."""
 
-_INTERVAL = 6
+INTERVAL = 6
+"""Slots of a repetition."""
 _F0, _F1, _I1, _I0, _W = range(5)
 _INPUTS = (_I1, _I0)
 
@@ -42,7 +43,7 @@ def repeated_block(block: list[Block], n: int) -> list[list[tuple[int, int]]]:
         for each rank, rows and microbatches in order; rows 4 and 5 are the weight gradients of I1
         and I0.
     """
-    starts = [[slot + _INTERVAL * np.arange(n) for slot in rank] for rank in block]
+    starts = [[slot + INTERVAL * np.arange(n) for slot in rank] for rank in block]
     ranks = [_with_weights([slots.tolist() for slots in rank]) for rank in starts]
     ranks = [rank[:_W] for rank in _squeezed(_moved_earlier(ranks))]
     ranks = _squeezed([_with_weights(rank) for rank in _moved_earlier(ranks)])

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from simtrain.schedules.actions import KINDS
 from simtrain.schedules.exchanges import Messages
 from simtrain.schedules.schedule import Ints, Schedule
+
+_SLOTS = np.array([{"F": 1, "B": 2, "I": 1, "W": 1}[kind] for kind in KINDS])
 
 
 def time_slots(schedule: Schedule) -> Ints:
@@ -38,3 +41,28 @@ def time_slots(schedule: Schedule) -> Ints:
             following[rank] = end
         now += 1
     return np.array(slots, np.int32)
+
+
+def earliest_slots(schedule: Schedule) -> tuple[Ints, Ints]:
+    """Return [actions], start and end of each action that runs as early as its order allows.
+
+    F, I and W take a slot, B two, and messages none.
+    """
+    messages, needed = Messages.of(schedule), np.full(len(schedule.kind), -1)
+    needed[messages.consumer] = messages.producer
+    waits, slots = needed.tolist(), _SLOTS[schedule.kind].tolist()
+    ends = [-1] * len(slots)
+    bounds = schedule.rank_starts.tolist()
+    following, free = bounds[:-1], [0] * schedule.num_stages
+    waiting = [*range(schedule.num_stages)]
+    while waiting:
+        for rank in waiting:
+            action = following[rank]
+            while action < bounds[rank + 1] and (waits[action] < 0 or ends[waits[action]] >= 0):
+                arrived = ends[waits[action]] if waits[action] >= 0 else 0
+                free[rank] = ends[action] = max(free[rank], arrived) + slots[action]
+                action += 1
+            following[rank] = action
+        waiting = [rank for rank in waiting if following[rank] < bounds[rank + 1]]
+    end = np.array(ends)
+    return end - np.array(slots), end

@@ -32,6 +32,8 @@ class StagePlacement:
         steps: [virtual stages - 1], step along the ring from the rank of each virtual stage to that
             of the next one: 1, -1, or 0 for the same rank.
         copies: copies of the model that the virtual stages are of.
+        num_spread: virtual stages that each rank has beside those of the walk, and that exchange no
+            messages. After the walk, the first of each rank are numbered, then the second.
 
     Each rank has equally many virtual stages. In ascending order, they are its chunks.
     """
@@ -39,12 +41,14 @@ class StagePlacement:
     num_ranks: int
     steps: tuple[int, ...]
     copies: int = 1
+    num_spread: int = 0
 
     @functools.cached_property
     def ranks(self) -> tuple[int, ...]:
         """[virtual stages], the rank of each one."""
         distances = itertools.accumulate(self.steps, initial=0)
-        return tuple(ring_neighbour(0, distance, self.num_ranks) for distance in distances)
+        walk = (ring_neighbour(0, distance, self.num_ranks) for distance in distances)
+        return (*walk, *(*range(self.num_ranks),) * self.num_spread)
 
     @functools.cached_property
     def virtual_stages(self) -> tuple[tuple[int, ...], ...]:
@@ -64,6 +68,11 @@ class StagePlacement:
     @property
     def num_virtual_stages(self) -> int:
         """Number of chunks in the whole pipeline."""
+        return self.num_walked + self.num_spread * self.num_ranks
+
+    @property
+    def num_walked(self) -> int:
+        """Number of chunks that microbatches pass one after another, in all copies."""
         return len(self.steps) + 1
 
     @property
@@ -73,18 +82,18 @@ class StagePlacement:
 
     @property
     def stages_per_copy(self) -> int:
-        """Number of virtual stages of each copy of the model."""
-        return self.num_virtual_stages // self.copies
+        """Number of virtual stages of each copy of the model, in the walk."""
+        return self.num_walked // self.copies
 
     @property
     def interleave(self) -> int:
-        """Number of chunks per rank and copy of the model."""
-        return self.num_chunks // self.copies
+        """Number of chunks per rank and copy of the model, in the walk."""
+        return self.stages_per_copy // self.num_ranks
 
     def microbatches(self, virtual_stage: int, num_microbatches: int) -> range:
         """Return the microbatches that run through the copy of a virtual stage."""
         number = num_microbatches // self.copies
-        first = virtual_stage // self.stages_per_copy * number
+        first = virtual_stage // self.stages_per_copy % self.copies * number
         return range(first, first + number)
 
 

@@ -334,6 +334,31 @@ ILLEGAL = [
         "write schedule: zb_h1 or zb_h2, or overlap.optimizer_post_validation: false",
     ),
     bad(
+        "a vocabulary split in a schedule without its passes",
+        adding("parallelism: {pipeline: 4, vocabulary: vocab_1}\nschedule: gpipe\n").replace(
+            "model:\n", "model:\n  tied_embeddings: false\n"
+        ),
+        ":10:40: E452",
+        "parallelism.vocabulary is vocab_1, but gpipe on 4 stages has no such passes",
+        "write schedule: 1f1b, or parallelism.vocabulary: first_last",
+    ),
+    bad(
+        "a vocabulary that stages cannot share",
+        adding("parallelism: {pipeline: 4, vocabulary: vocab_1}\n").replace(
+            "model:\n", "model:\n  tied_embeddings: false\n  vocab_size: 51202\n"
+        ),
+        ":3:15: E453",
+        "model.vocab_size is 51,202, not a multiple of parallelism.tensor x parallelism.pipeline",
+        "write model.vocab_size: 51204",
+    ),
+    bad(
+        "a vocabulary split with tied embeddings",
+        adding("parallelism: {pipeline: 4, vocabulary: vocab_1}\n"),
+        ":9:40: E454",
+        "parallelism.vocabulary is vocab_1 with tied embeddings",
+        "write model.tied_embeddings: false",
+    ),
+    bad(
         "post-validation with tied embeddings",
         adding("parallelism: {pipeline: 4}\nschedule: zb_h1\n")
         + "overlap: {optimizer_post_validation: true}\n",

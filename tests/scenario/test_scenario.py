@@ -57,6 +57,7 @@ def test_a_minimal_scenario_is_ten_lines_and_gets_the_documented_defaults() -> N
         "expert": 1,
         "expert_tensor": None,
         "expert_dispatch": "all_to_all",
+        "vocabulary": "first_last",
     }
     assert scenario.schedule == "1f1b"
     assert scenario.recompute.model_dump() == {

@@ -128,8 +128,9 @@ def _output_bytes(plan: Plan, chunk: int, part: int) -> int:
 
     Without `deallocate_outputs` it stays until the backward pass (paper, Appendix B).
     """
-    is_last = chunk == plan.model_chunks.numbers[-1]
-    if plan.scenario.memory.deallocate_outputs or plan.mesh.pp == 1 or is_last:
+    last = plan.order.placement.num_walked - 1
+    is_sent = chunk in plan.model_chunks.numbers[:last]
+    if plan.scenario.memory.deallocate_outputs or plan.mesh.pp == 1 or not is_sent:
         return 0
     states = plan.contents.sent_states[plan.model_chunks.numbers.index(chunk)]
     return states * plan.slices[part].local_bytes
@@ -140,7 +141,9 @@ def _turning_bytes(plan: Plan) -> Bytes | int:
 
     The next chunk saves them, so they do not stay twice.
     """
-    steps = np.append(plan.order.placement.steps, 1)
+    placement = plan.order.placement
+    steps = np.ones(placement.num_virtual_stages, np.int32)
+    steps[: len(placement.steps)] = placement.steps
     if steps.all():
         return 0
     schedule, chunks = plan.schedule, np.array(plan.order.chunks)

@@ -20,13 +20,17 @@ from simtrain.iteration.programs.parts import (
     ReceiveGatherPart,
     SynchronizationPart,
     TransferPart,
+    VocabularyPart,
 )
 from simtrain.iteration.programs.streams import (
     BUCKETS,
     LINK_STEPS,
+    MODEL,
     NUM_GROUPS,
+    SHARED,
     TO_NEXT,
     TO_PREVIOUS,
+    VOCABULARY,
 )
 from simtrain.schedules import Messages
 from simtrain.schedules.stage_placement import ring_neighbour
@@ -66,6 +70,8 @@ def label_of(part: IterationPart) -> tuple[str, str]:
             return "{action}", "forward" if kind == "F" else "backward"
         case PassPart():
             return "{action}", "merged"
+        case VocabularyPart(name=name):
+            return f"{name} of {{action}}", "vocabulary"
         case BucketPart(gathers=gathers):
             return f"{'parameters' if gathers else 'gradients'} of {{action}}", "data bucket"
         case OptimizerPart(name=name):
@@ -102,7 +108,7 @@ class IterationTasks:
     """The tasks of an iteration.
 
     The compute streams of the stages are the first streams. Stream `data 3` has the buckets of
-    stage 3; `embedding` and `model` have all-reduces over several stages.
+    stage 3; `embedding`, `model` and `vocabulary` have collectives over several stages.
 
     Args:
         graph: tasks, streams and dependencies.
@@ -159,7 +165,8 @@ class IterationTasks:
     def concurrent_streams(self, stage: int) -> tuple[int, ...]:
         """Return the streams that a stage may wait for, in the order of `idle_seconds`.
 
-        Links to the next stage (out, in) and the previous one, embedding, buckets, norm.
+        Links to the next stage (out, in) and the previous one, embedding, vocabulary, buckets,
+        norm.
         """
         own_stream, others, _ = self.waits
         return tuple(
@@ -177,10 +184,11 @@ class IterationTasks:
             TO_PREVIOUS * num_stages + stages,
             TO_PREVIOUS * num_stages + ring_neighbour(stages, 1, num_stages),
             np.where(self.holds_embedding, embedding, stages),
+            np.full_like(stages, embedding + SHARED.index(VOCABULARY)),
             BUCKETS * num_stages + stages,
-            np.full_like(stages, embedding + 1),
+            np.full_like(stages, embedding + SHARED.index(MODEL)),
         )
-        part_of = np.tile(np.array([0, 0, 0, 0, 0, 1, 2], np.int32), (len(stages), 1))
+        part_of = np.tile(np.array([0, 0, 0, 0, 0, 0, 1, 2], np.int32), (len(stages), 1))
         return stages, np.stack(others, axis=1).astype(np.int32), part_of
 
 
@@ -206,7 +214,8 @@ class IterationTimeline:
     def idle_seconds(self) -> Floats:
         """Return [stages, 3], idle seconds of each stage while other streams run.
 
-        Columns: transfers and the embedding's all-reduce; the stage's buckets; the gradient norm.
+        Columns: transfers, and collectives of embedding and vocabulary; the stage's buckets; the
+        gradient norm.
         """
         engine = self.seconds.machine.engine
         return find_idle_seconds(self.timeline, *self.tasks.waits, engine, self.windows_s)

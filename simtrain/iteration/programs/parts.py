@@ -138,8 +138,25 @@ class OptimizerPart:
     step: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class VocabularyPart:
+    """A collective over all stages, which split the vocabulary.
+
+    Args:
+        name: one of `Plan.vocabulary_collectives`.
+    """
+
+    name: str
+
+
 IterationPart: TypeAlias = (
-    PassPart | TransferPart | ReceiveGatherPart | SynchronizationPart | BucketPart | OptimizerPart
+    PassPart
+    | TransferPart
+    | ReceiveGatherPart
+    | SynchronizationPart
+    | BucketPart
+    | VocabularyPart
+    | OptimizerPart
 )
 
 

@@ -24,6 +24,7 @@ from simtrain.iteration.programs.parts import (
     ReceiveGatherPart,
     SynchronizationPart,
     TransferPart,
+    VocabularyPart,
     structure_of,
 )
 from simtrain.iteration.programs.pass_tasks import (
@@ -129,7 +130,7 @@ class IterationSeconds:
                 return self._pass_s(part)
             case TransferPart():
                 return part.seconds(self.machine.model, self.plan.sent_bytes)
-            case ReceiveGatherPart() | BucketPart():
+            case ReceiveGatherPart() | BucketPart() | VocabularyPart():
                 return self.machine.op_seconds(self.ops_of(part))
             case SynchronizationPart():
                 # Posting a message takes the host the time of a kernel launch; the GPU waits.
@@ -144,7 +145,9 @@ class IterationSeconds:
         """Return the pass that a part is, or is a span of."""
         return dict(passes_of(self.plan))[whole_pass(part)]
 
-    def ops_of(self, part: ReceiveGatherPart | BucketPart | OptimizerPart) -> tuple[Op, ...]:
+    def ops_of(
+        self, part: ReceiveGatherPart | BucketPart | VocabularyPart | OptimizerPart
+    ) -> tuple[Op, ...]:
         """Return the ops of a part in order, without a step those of the slowest stage."""
         match part:
             case ReceiveGatherPart(num_states=states, part=number):
@@ -152,6 +155,8 @@ class IterationSeconds:
                 return (gathers[number],) * states if gathers else ()
             case BucketPart():
                 return self._bucket_ops(part)
+            case VocabularyPart(name=name):
+                return self.plan.vocabulary_collectives[name]
             case OptimizerPart(name=name, step=step):
                 if step is None:
                     numbers = range(len(self.steps))
@@ -220,6 +225,7 @@ class IterationSeconds:
             yield from itertools.chain.from_iterable(step.values())
         if self.plan.mesh.pp > 1:
             yield from self.plan.receive_gathers
+        yield from itertools.chain.from_iterable(self.plan.vocabulary_collectives.values())
         if self.plan.has_buckets:
             yield from self._bucket_ops(BucketPart(0, 0, 0, is_last=False))
         if self.plan.step_options.gathers_during_forward:

@@ -16,6 +16,9 @@ COMPUTE, TO_NEXT, TO_PREVIOUS, BUCKETS, NUM_GROUPS = range(5)
 LINK_STEPS = np.array([0, 1, -1, 0], np.int32)
 """[groups], step from the stage of a stream to the stage that receives its messages."""
 
+SHARED = EMBEDDING, MODEL, VOCABULARY = "embedding", "model", "vocabulary"
+"""Streams with collectives over several stages, after the groups."""
+
 
 def stream_names(num_stages: int) -> tuple[str, ...]:
     """Return the names of all streams."""
@@ -24,7 +27,7 @@ def stream_names(num_stages: int) -> tuple[str, ...]:
         *link_streams(num_stages, 1),
         *link_streams(num_stages, -1),
         *(f"data {stage}" for stage in range(num_stages)),
-        *("embedding", "model"),  # with all-reduces over several stages
+        *SHARED,
     )
 
 

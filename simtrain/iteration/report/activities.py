@@ -19,8 +19,10 @@ from simtrain.iteration.programs.parts import (
     ReceiveGatherPart,
     SynchronizationPart,
     TransferPart,
+    VocabularyPart,
 )
 from simtrain.iteration.programs.seconds import whole_pass
+from simtrain.iteration.programs.streams import EMBEDDING, VOCABULARY
 from simtrain.iteration.report.breakdown import field_of
 from simtrain.units import format_seconds
 
@@ -172,8 +174,11 @@ def _placed(result: Result) -> tuple[Ints, Ints, Ints]:
     task = np.flatnonzero(group < len(_ROWS))
     bars = [(task, stage[task], _ROWS[group[task]])]
     for number in np.flatnonzero(group >= len(_ROWS)).tolist():
-        members = shared_stages(result, graph.stream(number))
-        bars.append((np.full(len(members), number), np.array(members), np.full(len(members), OWN)))
+        stream = graph.stream(number)
+        members = shared_stages(result, stream)
+        # Other passes hide the collectives of a split vocabulary.
+        row = LINKS if stream == VOCABULARY else OWN
+        bars.append((np.full(len(members), number), np.array(members), np.full(len(members), row)))
     tasks, stages, rows = (
         np.concatenate(column).astype(np.int32) for column in zip(*bars, strict=True)
     )
@@ -181,8 +186,8 @@ def _placed(result: Result) -> tuple[Ints, Ints, Ints]:
 
 
 def shared_stages(result: Result, stream: str) -> list[int]:
-    """The stages that meet on a stream of several stages: `embedding` or `model`."""
-    if stream == "model":
+    """The stages that meet on a stream of several stages: `embedding`, `model` or `vocabulary`."""
+    if stream != EMBEDDING:
         return [*range(result.num_stages)]
     members: list[int] = np.flatnonzero(result.iteration.tasks.holds_embedding).tolist()
     return members
@@ -199,7 +204,7 @@ def activity_of(part: IterationPart) -> str:
             return MERGED
         case PassPart():
             return BACKWARD
-        case TransferPart() | ReceiveGatherPart() | SynchronizationPart():
+        case TransferPart() | ReceiveGatherPart() | SynchronizationPart() | VocabularyPart():
             return TRANSFER
         case OptimizerPart():
             return OPTIMIZER if field_of(part) == "optimizer_s" else REDUCTION

@@ -15,6 +15,7 @@ from simtrain.iteration.programs.parts import (
     OptimizerPart,
     PassPart,
     TransferPart,
+    VocabularyPart,
 )
 from simtrain.iteration.programs.seconds import IterationSeconds, whole_pass
 from simtrain.units import format_seconds
@@ -97,6 +98,7 @@ KIND_LABELS = {
     "data": "gradient reduction over replicas",
     "tensor": "gradients of layer norms over tensor ranks",
     "embedding": "gradients of shared embeddings",
+    "vocabulary": "collectives of a split vocabulary",
     "norm": "gradient norm over all ranks",
     "optimizer": "optimizer step",
     "parameter gather": "parameter all-gather",
@@ -148,7 +150,7 @@ def _of_part(part: IterationPart, seconds: IterationSeconds) -> Breakdown:
                 tensor_communication_s=time.exposed_communication_s,
                 data_communication_s=time.exposed_data_s,
             )
-        case PassPart() | TransferPart() | BucketPart():
+        case PassPart() | TransferPart() | BucketPart() | VocabularyPart():
             return Breakdown()
     return Breakdown(**{field_of(part): seconds.of_part(part)})
 

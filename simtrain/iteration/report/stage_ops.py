@@ -23,6 +23,7 @@ from simtrain.iteration.programs.parts import (
     ReceiveGatherPart,
     SynchronizationPart,
     TransferPart,
+    VocabularyPart,
 )
 from simtrain.iteration.programs.pass_tasks import seconds_of_ops
 from simtrain.iteration.programs.seconds import IterationSeconds
@@ -133,13 +134,13 @@ def _concurrent_ops(iteration: IterationTimeline, stage: int) -> Iterator[_Ops]:
                     yield key, len(equal), *sums
                 case TransferPart() as part:
                     yield OpKey(*_MESSAGES[place], part, field_of(part)), len(equal), *sums
-                case BucketPart() | OptimizerPart() as part:
+                case BucketPart() | VocabularyPart() | OptimizerPart() as part:
                     yield from _divided(iteration.seconds, part, len(equal), *sums)
 
 
 def _divided(
     seconds: IterationSeconds,
-    part: ReceiveGatherPart | BucketPart | OptimizerPart,
+    part: ReceiveGatherPart | BucketPart | VocabularyPart | OptimizerPart,
     number: int,
     total_s: float,
     exposed_s: float,

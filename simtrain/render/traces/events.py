@@ -76,8 +76,9 @@ class TraceEvents:
         consumers = self.result.iteration.tasks.first[messages.consumer].tolist()
         receivers = messages.receiver.tolist()
         for task, thread in self._by_stage[stage]:
-            if thread in SEND_THREADS:
-                # Tasks of messages come first, so a message has the number of its task.
+            # Tasks of messages come first, so a message has the number of its task. Norms that
+            # travel along the pipeline are no messages of the schedule.
+            if thread in SEND_THREADS and task < len(consumers):
                 end = consumers[task]
                 yield Arrow(task, end, thread, receivers[task], starts[task], starts[end])
 

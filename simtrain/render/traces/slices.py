@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from simtrain.engine.compiled import Floats
 from simtrain.iteration.programs.pass_tasks import HOST, STREAMS
+from simtrain.iteration.programs.streams import SHARED
 
 Nanoseconds: TypeAlias = NDArray[np.int64]
 
@@ -23,7 +24,7 @@ GROUPS = (
     ((0, "gradient and parameter buckets"),),
 )
 _OF_STAGE = [name for group in GROUPS for _, name in group]
-THREADS = (*_OF_STAGE, *STREAMS, "embedding", "model")
+THREADS = (*_OF_STAGE, *STREAMS, *SHARED)
 """Threads of a rank by number: of its stage, inside passes, and shared by several stages."""
 STAGE_THREAD, HOST_THREAD = THREADS.index(STAGE), THREADS.index(HOST)
 PASS_THREADS = [THREADS.index(name) for name in STREAMS]

@@ -15,6 +15,7 @@ from simtrain.iteration.programs.parts import (
     ReceiveGatherPart,
     SynchronizationPart,
     TransferPart,
+    VocabularyPart,
 )
 from simtrain.iteration.report.breakdown import KIND_LABELS, Breakdown
 from simtrain.iteration.report.result import Result
@@ -133,5 +134,6 @@ def test_every_kind_of_task_has_a_label() -> None:
         *(BucketPart(0, 0, 0, is_last=True, gathers=gathers) for gathers in (False, True)),
         *(TransferPart(1, 0), ReceiveGatherPart(), SynchronizationPart(1)),
         *map(OptimizerPart, STEP_FIELDS),
+        VocabularyPart("statistics"),
     ]
     assert {label_of(part)[1] for part in parts} == set(KIND_LABELS)
