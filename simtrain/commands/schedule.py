@@ -55,6 +55,7 @@ def print_schedule(
         loaded.group_size,
         merges=loaded.merges_passes,
         num_slices=split.sequence_slices,
+        vocabulary=split.vocabulary_split,
     )
     if as_csv:
         emit_data(order.to_csv())

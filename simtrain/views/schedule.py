@@ -8,11 +8,13 @@ from simtrain.views.view import Heading, SchedulePicture, View, remarks
 
 def schedule_view(schedule: Schedule) -> View:
     """The grid of a schedule, and what its letters mean."""
-    chunks = f"{schedule.num_chunks} chunks per stage, " if schedule.num_chunks > 1 else ""
+    placement = schedule.placement
+    per_stage = placement.interleave * placement.copies
+    chunks = f"{per_stage} chunks per stage, " if per_stage > 1 else ""
     slices, number = schedule.num_slices, schedule.num_microbatches
     cut = f" of {slices} slices" if slices > 1 else ""
     title = f"Schedule {schedule.name}, {chunks}microbatches: {number // slices}{cut}"
-    last = schedule.num_virtual_stages - 1
+    last = placement.num_walked - 1
     halves = "; I and W are its halves: input and weight gradients" * schedule.splits_backwards
     merged = "; passes joined by & run merged" * (schedule.merges is not None)
     first = schedule.placement.microbatches(last, number)[0]
@@ -23,4 +25,11 @@ def schedule_view(schedule: Schedule) -> View:
         f"{last}B{first} its "
         f"backward pass{halves}{merged}.{counted} Every pass takes one slot here."
     )
+    if placement.num_spread:
+        p = schedule.num_stages
+        explained += (
+            f" Virtual stages {last + 1} to {last + p} are the stages' parts of the embedding, "
+            f"{last + p + 1} to {last + 2 * p} those of the output layer; their collectives take "
+            "no slot."
+        )
     return View([Heading(title), SchedulePicture(schedule), remarks([explained])])
