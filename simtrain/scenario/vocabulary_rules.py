@@ -75,12 +75,13 @@ VOCABULARY_RULES += [
     rule_against(
         "E454",
         "the runtime with vocabulary passes refuses tied embeddings, and neither it nor simtrain "
-        "has LoRA, multi-token prediction, merged passes, ZeRO stages 2 and 3 or reductions during "
-        "the backward pass with them",
+        "has LoRA, hybrid layers, multi-token prediction, merged passes, ZeRO stages 2 and 3 or "
+        "reductions during the backward pass with them",
         {
             "model.tied_embeddings": [False],
             "model.mtp_num_layers": [0],
             "model.lora": [LEFT_OUT],
+            "model.layer_pattern": [LEFT_OUT],
             "overlap.merged_passes": [False],
             "overlap.data_parallel": [False],
             "memory.zero_stage": [1, 0],
@@ -92,22 +93,25 @@ VOCABULARY_RULES += [
                 scenario.model.tied_embeddings
                 or scenario.model.mtp_num_layers > 0
                 or scenario.model.lora is not None
+                or scenario.model.layer_pattern is not None
                 or scenario.overlap.merged_passes
                 or scenario.overlap.data_parallel
                 or scenario.memory.zero_stage > 1
             )
         ),
         "parallelism.vocabulary is {scenario.parallelism.vocabulary} with tied embeddings, token "
-        "prediction, LoRA, merged passes, reductions in backward passes, or ZeRO stage 2 or 3",
+        "prediction, LoRA, hybrid layers, merged passes, reductions in backward passes, or ZeRO "
+        "stage 2 or 3",
         ("parallelism.vocabulary",),
         what=(
             "parallelism.vocabulary splits the vocabulary with tied embeddings, multi-token "
-            "prediction, LoRA, overlap.merged_passes, overlap.data_parallel, or ZeRO stage 2 or 3."
+            "prediction, LoRA, model.layer_pattern, overlap.merged_passes, overlap.data_parallel, "
+            "or ZeRO stage 2 or 3."
         ),
         fix=(
             "Set model.tied_embeddings, overlap.merged_passes and overlap.data_parallel to false, "
-            "model.mtp_num_layers to 0 and memory.zero_stage to 0 or 1 and remove model.lora, or "
-            "remove parallelism.vocabulary."
+            "model.mtp_num_layers to 0 and memory.zero_stage to 0 or 1, and remove model.lora and "
+            "model.layer_pattern; or remove parallelism.vocabulary."
         ),
         example=("model: {tied_embeddings: true}\nparallelism: {pipeline: 4, vocabulary: vocab_1}"),
     ),
