@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -97,3 +98,8 @@ def test_engines_agree_to_the_bit(engine: Engine) -> None:
     whole = scenario("zbv", validates=True)
     time_s = simtrain.simulate(whole, engine=engine).iteration_time_s
     assert time_s == run(whole).iteration_time_s
+
+
+def test_traces_show_the_norms(tmp_path: Path) -> None:
+    simtrain.write_trace(run(scenario("zb_h2", validates=True)), tmp_path / "trace.json")
+    assert "norm of the stages so far" in (tmp_path / "trace.json").read_text()
