@@ -29,7 +29,9 @@ class Overlap(Section):
         asynchronous tensor parallelism.
     pipeline: true sends between stages asynchronously; false blocks. By default a schedule from a
         file is asynchronous, 1f1b and gpipe block, and the software stack decides for interleaved
-        (Megatron-Core is asynchronous; --no-overlap-p2p-communication).
+        (Megatron-Core is asynchronous; --no-overlap-p2p-communication). With false, orders that
+        Megatron-LM does not have send each pass's output and receive the next one's input in one
+        blocking call between both.
     shared_expert: true runs the shared expert during the all-to-alls of the routed experts
         (--moe-shared-expert-overlap); false (default) runs it after them.
     merged_passes: true runs the forward pass of a microbatch beside the backward pass of another
@@ -56,7 +58,9 @@ class Overlap(Section):
     align_gradient_reduction: true makes all stages start to reduce the gradients of a chunk at
         about the same time; false makes each stage start on its own. The software stack sets the
         default of stages that overlap the reduction (Megatron-Core aligns them;
-        --no-align-grad-reduce).
+        --no-align-grad-reduce), for its own schedules. Other orders align them as Megatron-LM does:
+        with one chunk all stages but the first reduce after their last pass, with several that loop
+        over the stages, stage s reduces a chunk after s further backward passes.
     align_parameter_gather: true makes all stages start to gather the parameters of a chunk at about
         the same time, ahead of its first forward pass; false makes each stage start on its own. The
         software stack sets the default of interleaved stages that overlap the gather

@@ -1,22 +1,26 @@
 """Rules of schedules: sizes of files, and what orders of other frameworks than Megatron-LM allow.
 
 Source: PyTorch's `_PipelineScheduleRuntime`, which runs any order of actions, with asynchronous
-transfers. simtrain does not simulate every option of data parallelism with such an order.
+transfers. simtrain also runs them with Megatron-LM's blocking exchanges and aligned reductions if a
+scenario asks for it, but not with every option of data parallelism.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.violation import LEFT_OUT, Rule, Violation, registering, rule_against
+from simtrain.schedules.blocking import stages_that_wait
 from simtrain.schedules.registry import NAMED
+from simtrain.schedules.stage_placement import looped
 
 SCHEDULE_RULES: list[Rule] = []
 _rule = registering(SCHEDULE_RULES)
 _NAMED = [*NAMED]
+_MOST_PASSES = 1_000_000  # as E332 refuses more
 _BLOCKING = [name for name, family in NAMED.items() if family.blocks]
-_ALIGNED = [name for name, family in NAMED.items() if family.aligns_reductions]
 _VALIDATING = [name for name, family in NAMED.items() if family.validates_steps]
 _WHOLE = [name for name, family in NAMED.items() if not family.splits_backwards]
 
@@ -58,6 +62,49 @@ def _file_has_the_sizes_of_the_pipeline(scenario: Scenario) -> Violation | None:
     )
 
 
+@_rule(
+    "E415",
+    "after each pass, one blocking call sends its output and receives the next pass's input; it "
+    "ends when both stages of each of its messages have reached it",
+    what="With blocking transfers, the stages of a schedule wait for each other.",
+    fix="Set overlap.pipeline to true, or name a schedule of Megatron-LM.",
+    example=(
+        "model: {num_layers: 32}\nparallelism: {pipeline: 4, interleave: 2}\nschedule: zbv\n"
+        "overlap: {pipeline: false}"
+    ),
+)
+def _blocking_stages_do_not_wait_for_each_other(scenario: Scenario) -> Violation | None:
+    split, family = scenario.parallelism, scenario.schedule_family
+    sizes = split.pipeline, split.interleave, scenario.num_microbatches
+    if split.pipeline == 1 or scenario.overlaps_pipeline or family.blocks:
+        return None
+    has_order = family.is_of_file or (
+        family.allows_chunks(split.interleave)
+        and math.prod(sizes) <= _MOST_PASSES
+        and not any(family.problems(*sizes))
+    )
+    if not has_order:
+        return None  # other rules
+    stages = stages_that_wait(scenario.order, *sizes, merges=scenario.merges_passes)
+    if not stages:
+        return None
+    first, last = ", ".join(map(str, stages[:-1])), stages[-1]
+    return Violation(
+        f"overlap.pipeline is false, but stages {first} and {last} of schedule "
+        f"{scenario.schedule} would wait for each other",
+        {"overlap.pipeline": [True], "schedule": _BLOCKING},
+        ("schedule",),
+    )
+
+
+def _aligns_unordered_stages(scenario: Scenario) -> bool:
+    if not scenario.aligns_gradient_reduction:
+        return False
+    placement = scenario.stage_placement
+    is_looped = placement == looped(placement.num_ranks, placement.num_chunks)
+    return placement.num_chunks > 1 and not is_looped
+
+
 def _splits_backwards(scenario: Scenario) -> bool:
     """Whether some backward passes are split into input and weight gradients."""
     schedule = scenario.schedule_file or scenario.schedule_family
@@ -77,39 +124,21 @@ def _cannot_validate_steps(scenario: Scenario) -> bool:
 
 SCHEDULE_RULES += [
     rule_against(
-        "E415",
-        "Megatron-LM's schedules say which messages share a blocking exchange; other orders run in "
-        "PyTorch's runtime, which does not block",
-        {"overlap.pipeline": [True], "schedule": _BLOCKING},
-        lambda scenario: (
-            scenario.parallelism.pipeline > 1
-            and not scenario.overlaps_pipeline
-            and not scenario.schedule_family.blocks
-        ),
-        "overlap.pipeline is false, but {scenario.schedule} is not a schedule of Megatron-LM",
-        ("schedule",),
-        what="A schedule that Megatron-LM does not have runs with blocking transfers.",
-        fix="Set overlap.pipeline to true, or name a schedule of Megatron-LM.",
-        example="parallelism: {pipeline: 4}\nschedule: zb_h1\noverlap: {pipeline: false}",
-    ),
-    rule_against(
         "E416",
-        "Megatron-LM says for its own schedules when a stage starts to reduce gradients at the "
-        "same time as the others",
-        {"overlap.align_gradient_reduction": [False], "schedule": _ALIGNED},
-        lambda scenario: (
-            scenario.aligns_gradient_reduction and not scenario.schedule_family.aligns_reductions
-        ),
-        "overlap.align_gradient_reduction is true, but {scenario.schedule} is not a schedule of "
-        "Megatron-LM",
-        what=(
-            "A schedule that Megatron-LM does not have is combined with "
-            "overlap.align_gradient_reduction."
-        ),
+        "Megatron-LM starts the reduction of a chunk on stage s after s further backward passes; "
+        "all stages have finished it then only if chunks loop over the stages",
+        {
+            "overlap.align_gradient_reduction": [False],
+            "schedule": [name for name, family in NAMED.items() if family.aligns_reductions],
+        },
+        _aligns_unordered_stages,
+        "overlap.align_gradient_reduction is true, but the chunks of {scenario.schedule} do not "
+        "loop over the stages",
+        what=("overlap.align_gradient_reduction is set with chunks in a V, or in two directions."),
         fix="Remove overlap.align_gradient_reduction, or name a schedule of Megatron-LM.",
         example=(
-            "parallelism: {pipeline: 4, data: 2}\nschedule: zb_h1\n"
-            "overlap: {data_parallel: true, align_gradient_reduction: true}"
+            "model: {num_layers: 32}\nparallelism: {pipeline: 4, interleave: 2, data: 2}\n"
+            "schedule: zbv\noverlap: {data_parallel: true, align_gradient_reduction: true}"
         ),
     ),
     rule_against(

@@ -1,7 +1,13 @@
 """Pipeline schedules: the order of each rank's actions, and the messages between ranks."""
 
 from simtrain.schedules.actions import KINDS, Action, Cell, Kind, MergedActions, actions_of
-from simtrain.schedules.blocking import blocking_slots, blocking_steps, shape_slots
+from simtrain.schedules.blocking import (
+    blocking_slots,
+    blocking_steps,
+    shape_slots,
+    stages_that_wait,
+    waiting_stages,
+)
 from simtrain.schedules.exchanges import (
     Exchange,
     ExchangeSlots,
@@ -64,5 +70,7 @@ __all__ = [
     "save_all_actions",
     "schedule_of",
     "shape_slots",
+    "stages_that_wait",
     "time_slots",
+    "waiting_stages",
 ]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from bisect import bisect_left
 from collections import defaultdict
 
 import numpy as np
 
-from simtrain.errors import InputError, Problem
-from simtrain.schedules.actions import KINDS
 from simtrain.schedules.exchanges import (
     Exchange,
     ExchangeSlots,
@@ -18,24 +17,63 @@ from simtrain.schedules.exchanges import (
     Step,
     asynchronous_slots,
 )
+from simtrain.schedules.files import ScheduleVersion
+from simtrain.schedules.pipeline_order import schedule_of
 from simtrain.schedules.registry import family_of
 from simtrain.schedules.schedule import Schedule
 
 
 def blocking_slots(messages: Messages) -> ExchangeSlots:
-    """Return the slots of the actions and of the blocking exchanges between them.
-
-    Raises:
-        InputError: the schedule splits its backward passes, or does not say which messages share
-            a blocking exchange (E421).
-    """
+    """Return the slots of the actions and of the blocking exchanges between them."""
     if not len(messages):
         return asynchronous_slots(messages)
-    _check_full_backwards(messages.schedule)
-    family = family_of(messages.schedule)
-    if not family.blocks:
-        raise _has_no_blocking_exchanges(family.name)
-    return family.blocking_slots(messages)
+    return family_of(messages.schedule).blocking_slots(messages)
+
+
+@functools.lru_cache(maxsize=1024)
+def stages_that_wait(
+    order: str | ScheduleVersion, p: int, m: int, n: int, *, merges: bool = False
+) -> tuple[int, ...]:
+    """Return the stages that wait for each other forever if the transfers of an order block.
+
+    Arguments are those of `schedule_of`.
+    """
+    return waiting_stages(schedule_of(order, p, m, n, merges=merges))
+
+
+def waiting_stages(schedule: Schedule) -> tuple[int, ...]:
+    """Return the stages of a schedule that wait for each other forever if its transfers block."""
+    messages = Messages.of(schedule)
+    slots = blocking_slots(messages)
+    ends = np.stack([slots.send, slots.receive])
+    # The exchanges of each stage, in order, and the messages of each exchange.
+    exchanges, numbers = np.unique(ends, return_inverse=True)
+    numbers = numbers.reshape(ends.shape)
+    of_exchange: list[list[int]] = [[] for _ in exchanges]
+    for message, (send, receive) in enumerate(numbers.T.tolist()):
+        of_exchange[send].append(message)
+        of_exchange[receive].append(message)
+    bounds = np.searchsorted(exchanges, slots.starts).tolist()
+    following, num_ends = bounds[:-1], [0] * len(messages)
+    arrived = [*bounds[:-1]]
+    moves = True
+    while moves:
+        moves = False
+        for stage, end in enumerate(bounds[1:]):
+            now = following[stage]
+            if now == end:
+                continue
+            if arrived[stage] == now:
+                arrived[stage] += 1
+                moves = True
+                for message in of_exchange[now]:
+                    num_ends[message] += 1
+            # An exchange ends when both ends of all of its messages have arrived.
+            if all(num_ends[message] == 2 for message in of_exchange[now]):
+                following[stage] += 1
+                moves = True
+    stages = zip(following, bounds[1:], strict=True)
+    return tuple(stage for stage, (now, end) in enumerate(stages) if now < end)
 
 
 def shape_slots(messages: Messages) -> ExchangeSlots:
@@ -44,11 +82,7 @@ def shape_slots(messages: Messages) -> ExchangeSlots:
 
 
 def blocking_steps(schedule: Schedule) -> tuple[tuple[Step, ...], ...]:
-    """List each rank's actions and blocking exchanges, in order of execution.
-
-    Raises:
-        InputError: as `blocking_slots`.
-    """
+    """List each rank's actions and blocking exchanges, in order of execution."""
     messages = Messages.of(schedule)
     slots = blocking_slots(messages)
     sends, receives = defaultdict[int, list[Message]](list), defaultdict[int, list[Message]](list)
@@ -65,19 +99,3 @@ def blocking_steps(schedule: Schedule) -> tuple[tuple[Step, ...], ...]:
     return tuple(
         tuple(step for _, step in steps[start:end]) for start, end in itertools.pairwise(ranks)
     )
-
-
-def _check_full_backwards(schedule: Schedule) -> None:
-    split = np.flatnonzero(schedule.kind > KINDS.index("B"))
-    if len(split):
-        message = f"{schedule.action(split[0])} in a schedule with blocking exchanges"
-        reason = "Megatron's blocking schedules have only forwards (F) and full backwards (B)"
-        fix = "write each I and W as one B, or overlap the pipeline's communication"
-        raise InputError([Problem("E421", message, reason=reason, fix=fix)])
-
-
-def _has_no_blocking_exchanges(name: str) -> InputError:
-    message = f"a {name} schedule with blocking exchanges"
-    reason = "Megatron's schedules say which messages a blocking exchange has; other orders do not"
-    fix = "name a schedule of Megatron, or overlap the pipeline's communication"
-    return InputError([Problem("E421", message, reason=reason, fix=fix)])

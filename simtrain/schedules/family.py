@@ -12,8 +12,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import ClassVar, Self
 
+import numpy as np
+
 from simtrain.errors import Problem
-from simtrain.schedules.exchanges import ExchangeSlots, Messages
+from simtrain.schedules.exchanges import ExchangeSlots, Messages, slots_of_blocks
 from simtrain.schedules.schedule import Schedule
 from simtrain.schedules.stage_placement import StagePlacement, looped
 from simtrain.schedules.vocabulary.split import VocabularySplit
@@ -43,16 +45,16 @@ class ScheduleFamily(ABC):
     splits_backwards: ClassVar[bool] = False
     """Whether backward passes are split into input and weight gradients (I and W)."""
     blocks: bool = True
-    """Whether it says which messages share a blocking exchange (`blocking_slots`)."""
+    """Whether it is of a framework whose transfers can block, which says what messages share an
+    exchange (`blocking_slots`). Other orders block only if a scenario asks for it.
+    """
     overlaps: bool = True
     """Whether its framework sends messages beside compute (overlap.pipeline)."""
     exchanges_shapes: ClassVar[bool] = False
     """Whether it says when blocking exchanges of shapes precede overlapped transfers."""
     aligns_reductions: ClassVar[bool] = True
-    """Whether its framework can start the gradient reductions of all stages together."""
-    reduces_by_chunk: ClassVar[bool] = False
-    """Whether aligned reductions start chunk by chunk; otherwise all but the first stage's start
-    after the last pass.
+    """Whether its framework can start the gradient reductions of all stages together. Otherwise
+    they do so only if a scenario asks for it.
     """
     gathers_by_chunk: ClassVar[bool] = False
     """Whether its framework gathers parameters ahead, chunk by chunk (align_parameter_gather)."""
@@ -173,8 +175,12 @@ class ScheduleFamily(ABC):
         return int(most_outstanding(self.build(p, m, n))[0])
 
     def blocking_slots(self, messages: Messages) -> ExchangeSlots:
-        """Return the slots of the actions and of the blocking exchanges between them."""
-        raise NotImplementedError(self.name)
+        """Return the slots of the actions and of the blocking exchanges between them.
+
+        By default, one call after each action sends its output and receives the next action's
+        input, as Megatron-LM's 1F1B does between the passes of its steady phase.
+        """
+        return slots_of_blocks(messages, messages.schedule.cell, np.True_)
 
     def shape_slots(self, messages: Messages) -> ExchangeSlots:
         """Return the slots if a blocking exchange of shapes precedes each overlapped transfer."""

@@ -34,7 +34,6 @@ class Interleaved(WarmupFamily):
     name = "interleaved"
     has_chunks = True
     exchanges_shapes = True
-    reduces_by_chunk = True
     gathers_by_chunk = True
     torch_names: ClassVar[tuple[str, ...]] = ("interleaved1f1b",)
     chooses_groups = True

@@ -6,6 +6,8 @@ from abc import abstractmethod
 
 import numpy as np
 
+from simtrain.schedules.exchanges import ExchangeSlots, Messages
+from simtrain.schedules.family import ScheduleFamily
 from simtrain.schedules.schedule import Schedule
 from simtrain.schedules.warmup import WarmupFamily
 
@@ -42,6 +44,10 @@ class SplitWarmupFamily(WarmupFamily):
             is_last, 2 * num_forwards + turns, np.take_along_axis(backward, matching, axis=1) + 1
         )
         return self.ordered(p, m, n, {"F": forward, "I": backward, "W": weights})
+
+    def blocking_slots(self, messages: Messages) -> ExchangeSlots:
+        """Return the slots of any order: Megatron-LM has no exchanges of split passes."""
+        return ScheduleFamily.blocking_slots(self, messages)
 
     def most_outstanding(self, p: int, m: int, n: int) -> int:
         """Return the first stage's forward passes that wait for their weight gradients."""

@@ -318,11 +318,13 @@ ILLEGAL = [
         "parallelism.microbatch_group_size: 8 or 16",
     ),
     bad(
-        "a schedule of PyTorch with blocking transfers",
-        adding("parallelism: {pipeline: 4}\nschedule: zb_h1\noverlap: {pipeline: false}\n"),
+        "a schedule whose stages wait for each other with blocking transfers",
+        adding(
+            "parallelism: {pipeline: 4, interleave: 2}\nschedule: zbv\noverlap: {pipeline: false}\n"
+        ),
         ":10:11: E415",
-        "overlap.pipeline is false, but zb_h1 is not a schedule of Megatron-LM",
-        "write overlap.pipeline: true, or schedule: 1f1b or gpipe",
+        "overlap.pipeline is false, but stages 0, 1, 2 and 3 of schedule zbv would wait",
+        "write overlap.pipeline: true, or schedule: interleaved",
     ),
     bad(
         "post-validation of a schedule of Megatron-LM",

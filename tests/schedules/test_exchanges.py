@@ -1,24 +1,34 @@
 """Exchanges between the actions of ranks, compared with Megatron-LM's calls, worked out by hand."""
 
 from collections import Counter
+from dataclasses import replace
 
-import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from simtrain.errors import InputError
+from simtrain.engine import DeadlockError, simulate
 from simtrain.schedules import (
     Action,
     Exchange,
     Message,
     Messages,
     Schedule,
+    StagePlacement,
     Step,
     blocking_steps,
+    family_of,
     gpipe,
     interleaved,
     one_f_one_b,
+    waiting_stages,
 )
-from tests.helpers.schedule_strategies import blocking_schedules
+from tests.helpers.pipelines import PipelineSeconds, pipeline_program
+from tests.helpers.schedule_strategies import (
+    blocking_schedules,
+    placements,
+    random_order,
+    schedules,
+)
 
 
 def text(step: Step) -> str:
@@ -116,7 +126,43 @@ def test_messages_of_two_chunks_on_two_ranks() -> None:
 
 
 def test_an_input_gradient_is_sent_before_its_weight_gradient_runs() -> None:
-    schedule = Schedule.from_csv("0F0,0B0\n1F0,1I0,1W0\n", "1f1b")
+    schedule = Schedule.from_csv("0F0,0B0\n1F0,1I0,1W0\n", "custom")
     assert [str(m) for m in Messages.of(schedule)] == ["0F0 to 1F0", "1I0 to 0B0"]
-    with pytest.raises(InputError, match="E421 1I0 in a schedule with blocking exchanges"):
-        blocking_steps(schedule)
+
+
+def test_other_orders_exchange_between_all_passes() -> None:
+    """One call sends a pass's output and receives the next one's input; weight gradients have
+    neither.
+    """
+    order = "0F0,0F1,0B0,0B1\n1F0,1I0,1F1,1I1,1W0,1W1\n"
+    assert lines(Schedule.from_csv(order, "custom")) == [
+        "0F0 [+0F0] 0F1 [+0F1 -1I0] 0B0 [-1I1] 0B1",
+        "[-0F0] 1F0 1I0 [+1I0 -0F1] 1F1 1I1 [+1I1] 1W0 1W1",
+    ]
+
+
+def blocks_forever(schedule: Schedule) -> bool:
+    """Whether the engine finds that stages wait for each other."""
+    seconds = PipelineSeconds(lambda _: 1.0, lambda *_: 1.0)
+    try:
+        simulate(pipeline_program(schedule, seconds, overlap=False)[0])
+    except DeadlockError:
+        return True
+    return False
+
+
+@given(schedules())
+@settings(max_examples=50)
+def test_stages_wait_where_the_engine_deadlocks(schedule: Schedule) -> None:
+    waits = waiting_stages(schedule)
+    assert bool(waits) is blocks_forever(schedule)
+    assert not waits or not family_of(schedule).blocks
+
+
+@given(placements(), st.integers(1, 4), st.integers(0, 99))
+@settings(max_examples=50)
+def test_stages_wait_where_the_engine_deadlocks_in_any_order(
+    placement: StagePlacement, n: int, seed: int
+) -> None:
+    schedule = replace(random_order(placement, n, seed), name="custom")
+    assert bool(waiting_stages(schedule)) is blocks_forever(schedule)

@@ -34,6 +34,10 @@ ZERO_BUBBLE = """\
 LATE = "0F0,0F1,0F2,0F3,0B3,0B1,0B2,0B0\n1F0,1F1,1F2,1F3,1B3,1B1,1B2,1B0\n"
 
 
+# Stage 0 receives 1B0 after it has sent 0F2, which stage 1 receives after it has sent 1B0.
+CROSSED = "0F0,0F1,0F2,0F3,0B0,0B1,0B2,0B3\n1F0,1B0,1F1,1B1,1F2,1B2,1F3,1B3\n"
+
+
 @pytest.fixture(autouse=True)
 def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -51,6 +55,35 @@ def toy(text: str, **sections: Any) -> Scenario:
 def test_an_order_of_its_own_runs_asynchronously_by_default() -> None:
     by_default, written = toy(ZERO_BUBBLE, overlap={}), toy(ZERO_BUBBLE)
     assert simulate(by_default).iteration_time_s == simulate(written).iteration_time_s
+
+
+def test_an_order_of_its_own_blocks_if_asked() -> None:
+    """Exchanges only add time: no less than with asynchronous transfers; both engines agree."""
+    scenario = toy(ZERO_BUBBLE, overlap={"pipeline": False})
+    blocking, overlapped = simulate(scenario), simulate(toy(ZERO_BUBBLE))
+    assert blocking.iteration_time_s > overlapped.iteration_time_s
+    assert simulate(scenario, engine="simpy").iteration_time_s == blocking.iteration_time_s
+    assert blocking.memory.peaks_bytes == overlapped.memory.peaks_bytes
+
+
+def test_reductions_of_an_order_of_its_own_are_aligned_if_asked() -> None:
+    """Stage 0 reduces during its last pass, stage 1 after all its passes, as Megatron-LM's 1F1B."""
+    sections = {"parallelism": {"data": 2}, "batch": {"micro": 1, "global": 8}}
+    overlap = OVERLAP | {"data_parallel": True}
+    for aligns in (None, True):
+        more = {} if aligns is None else {"align_gradient_reduction": True}
+        result = simulate(toy(ZERO_BUBBLE, overlap=overlap | more, **sections))
+        spans = [*result.timeline.spans()]
+        begins = [
+            min(span.start_s for span in spans if span.stream == f"data {stage}")
+            for stage in (0, 1)
+        ]
+        passes = [
+            [span.end_s for span in spans if span.stream == f"stage {stage}" and "W" in span.name]
+            for stage in (0, 1)
+        ]
+        assert begins[0] < max(passes[0])
+        assert (begins[1] >= max(passes[1])) is bool(aligns)
 
 
 def without_scenario(result: Result) -> dict[str, Any]:
@@ -209,16 +242,16 @@ def test_errors_name_the_line_and_the_column_of_the_file(text: str, message: str
             "parallelism.interleave: 2",
         ),
         (
-            ZERO_BUBBLE,
+            CROSSED,
             {"overlap": {"pipeline": False}},
-            "E415 overlap.pipeline is false",
+            "E415 overlap.pipeline is false, but stages 0 and 1 of schedule order.csv would wait",
             "overlap.pipeline: true",
         ),
         (
-            ZERO_BUBBLE,
+            build("zbv", 2, 2, 4).to_csv().replace("1I0,1W0", "1B0"),
             {
                 "overlap": OVERLAP | {"data_parallel": True, "align_gradient_reduction": True},
-                "parallelism": {"data": 2},
+                "parallelism": {"data": 2, "interleave": 2},
                 "batch": {"micro": 1, "global": 8},
             },
             "E416 overlap.align_gradient_reduction is true",

@@ -13,11 +13,12 @@ import numpy as np
 
 from simtrain.engine.compiled import Ints
 from simtrain.iteration.programs.pipeline import PipelineTasks
-from simtrain.schedules import KINDS, Schedule, family_of
+from simtrain.schedules import KINDS, Schedule
 
 Dependencies = list[tuple[Ints, Ints]]
 """Pairs of arrays of equal length: waiting tasks, and the tasks that they wait for."""
 _FORWARD = KINDS.index("F")
+_WEIGHT_GRADIENTS = KINDS.index("B"), KINDS.index("W")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,19 +105,20 @@ def aligned_gather_waits(
 def aligned_reduction_starts(pipeline: PipelineTasks, spans: BucketSpans) -> Ints:
     """Return [spans], the task after which each bucket is reduced if stages start together.
 
-    Without interleaving, the first stage overlaps its reductions with its last backward pass, and
-    the other stages reduce after all their passes. With interleaving, stage s starts to reduce a
-    chunk s backward passes after the chunk's last one (`backward_step_helper_postprocess`).
+    With one chunk per stage, the first stage overlaps its reductions with its last backward pass,
+    and the other stages reduce after all their passes. With several, stage s starts to reduce a
+    chunk s backward passes after the chunk's last one (`backward_step_helper_postprocess`); of a
+    split pass, its weight gradients count.
     """
     schedule, stages = spans.schedule, spans.stages
     ends = pipeline.own_starts[1:] - 1
-    if not family_of(schedule).reduces_by_chunk:
+    if schedule.num_chunks == 1:
         starts: Ints = np.where(stages == 0, spans.tasks, ends[stages])
         return starts
     waited_for = np.empty(len(spans.actions), np.int32)
     for stage in range(schedule.num_stages):
         actions = np.arange(*schedule.rank_starts[stage : stage + 2])
-        backwards = actions[schedule.kind[actions] != _FORWARD]
+        backwards = actions[np.isin(schedule.kind[actions], _WEIGHT_GRADIENTS)]
         later = np.searchsorted(backwards, spans.actions[stages == stage]) + stage
         tasks = np.append(pipeline.last[backwards], ends[stage])
         waited_for[stages == stage] = tasks[np.minimum(later, len(backwards))]

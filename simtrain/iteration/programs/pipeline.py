@@ -75,9 +75,6 @@ class PipelineTasks:
             overlaps: messages are asynchronous.
             gathers_on_receive: receivers all-gather each message.
             exchanges_shapes: asynchronous messages follow a blocking exchange of their shapes.
-
-        Raises:
-            InputError: messages block, and the schedule splits its backward passes (E421).
         """
         messages = Messages.of(schedule)
         blocks = exchanges_shapes or not overlaps

@@ -13,6 +13,7 @@ from typing import Any
 from simtrain.scenario import Scenario
 from simtrain.scenario.experts import Experts
 from simtrain.schedules.registry import FAMILIES
+from simtrain.schedules.stage_placement import looped
 
 Follows = Callable[[Any], Any]
 """A field's value as a function of the point."""
@@ -26,16 +27,19 @@ def _reduces_in_buckets(point: Any) -> bool:
     return bool(has_replicas and point.zero_stage < 2)
 
 
+def _is_looped(point: Any) -> bool:
+    """Whether stages have one chunk, or chunks that loop over them."""
+    sizes = point.pipeline, point.interleave
+    placement = FAMILIES[point.schedule].placement(*sizes)
+    return placement.num_chunks == 1 or placement == looped(*sizes)
+
+
 _CONDITIONS: dict[str, tuple[object, Follows]] = {
     "overlap.pipeline": (False, lambda point: FAMILIES[point.schedule].overlaps),
     "overlap.userbuffers": (False, lambda point: point.sequence_parallel),
     "overlap.align_gradient_reduction": (
         False,
-        lambda point: (
-            point.pipeline > 1
-            and FAMILIES[point.schedule].aligns_reductions
-            and _reduces_in_buckets(point)
-        ),
+        lambda point: point.pipeline > 1 and _is_looped(point) and _reduces_in_buckets(point),
     ),
     "overlap.gradient_buckets": ("layer", _reduces_in_buckets),
     "overlap.parameter_gather": (False, lambda point: point.zero_stage == 1),
