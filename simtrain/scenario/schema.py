@@ -69,8 +69,8 @@ STACK_DEFAULTS = {
 
 _SCHEDULE_SUFFIX = ".csv"
 _LABELS = "name", "description"
-_FP8_TOKENS = 32
-"""A multiple of the tokens that each fp8 product needs (`precision_rules`)."""
+_NARROW_TOKENS = 128
+"""A multiple of the tokens that each fp8 or fp4 product needs (`precision_rules`)."""
 
 
 class Batch(Section):
@@ -351,13 +351,13 @@ class Scenario(Section):
     def slice_unit(self) -> int:
         """Tokens of which each slice of a sequence has a multiple.
 
-        Tensor-parallel ranks may divide what they compute, send or save of a slice, and fp8
-        products need 32 tokens on each.
+        Tensor-parallel ranks may divide what they compute, send or save of a slice, and fp8 and fp4
+        products need 128 tokens on each at most.
         """
         split = self.parallelism
         divides = split.sequence_parallel or split.scatter_gather or self.recompute.distribute
         ranks = split.tensor if divides else 1
-        return ranks * (_FP8_TOKENS if self.precision.compute == "fp8" else 1)
+        return ranks * (_NARROW_TOKENS if self.precision.compute in ("fp8", "fp4") else 1)
 
     @property
     def fully_shards(self) -> bool:

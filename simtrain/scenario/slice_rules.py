@@ -62,7 +62,8 @@ def _schedule_runs_slices(scenario: Scenario) -> Violation | None:
 @_rule(
     "E456",
     "slices have equally many tokens, or about equally many FLOPs; tensor-parallel ranks that "
-    "divide a sequence divide each slice evenly, and fp8 products need a multiple of 32 tokens",
+    "divide a sequence divide each slice evenly, and fp8 and fp4 products need multiples of 128 "
+    "tokens",
     what="The sequence cannot be cut into slices of whole, evenly divided tokens.",
     fix=(
         "Change model.seq_length or parallelism.sequence_slices, or set parallelism.slice_balance "
@@ -102,6 +103,7 @@ _WITHOUT_SLICES: dict[str, tuple[Callable[[Scenario], object], Iterable[object]]
         [LEFT_OUT],
     ),
     "model.mtp_num_layers": (lambda scenario: scenario.model.mtp_num_layers, [LEFT_OUT]),
+    "model.layer_pattern": (lambda scenario: scenario.model.layer_pattern, [LEFT_OUT]),
     "memory.zero_stage": (lambda scenario: scenario.memory.zero_stage > 1, [1, 0]),
 }
 """For each field, when slices cannot run with it, and its legal values."""
@@ -110,11 +112,12 @@ _WITHOUT_SLICES: dict[str, tuple[Callable[[Scenario], object], Iterable[object]]
 @_rule(
     "E457",
     "a slice attends with a fused kernel to all earlier keys, which its rank holds; token "
-    "prediction needs the next slice, and ZeRO stages 2 and 3 are not simulated with slices",
+    "prediction needs the next slice, and Mamba-2 layers and ZeRO stages 2 and 3 are not simulated "
+    "with slices",
     what="Something that needs whole sequences is combined with slices of sequences.",
     fix=(
         "Set attention_backend to fused and memory.zero_stage to 1 or 0; remove context "
-        "parallelism, the attention window and multi-token prediction."
+        "parallelism, the attention window, multi-token prediction and Mamba-2 layers."
     ),
     example=(
         "parallelism: {pipeline: 4, sequence_slices: 4}\nschedule: seq1f1b\n"
