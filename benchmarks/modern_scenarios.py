@@ -70,6 +70,7 @@ def modern_scenario(rng: random.Random) -> Values:
     _save_ops(rng, scenario)
     _merge_passes(rng, scenario)
     scenario["software"] |= _software(rng, scenario)
+    _save_few_bits(rng, scenario)
     if rng.random() < 0.3:
         scenario["hardware"] = {"gpu": {"memory_capacity": rng.choice(_MEMORIES)}}
     return scenario
@@ -340,6 +341,24 @@ def _software(rng: random.Random, scenario: Values) -> Values:
     if "torch_workspaces" in software:
         software["cublas_workspace"] = rng.choice(["4 MiB", "32 MiB"])
     return software
+
+
+def _save_few_bits(rng: random.Random, scenario: Values) -> None:
+    """Draw what DeepSeek-V3 saves in few bits, in stacks with Transformer Engine."""
+    precision, software, split = (
+        scenario[name] for name in ("precision", "software", "parallelism")
+    )
+    if software.get("stack") != "megatron_core" or precision["compute"] == "fp32":
+        return
+    if scenario["model"].get("activation") == "swiglu" and software.get("fused_activation", True):
+        precision |= _sometimes(rng, fp8_activation_inputs=[True])
+    if precision.get("fp8_recipe") != "blockwise" or split["tensor"] > 1:
+        return
+    software |= _sometimes(rng, fp8_columns=["recast"])
+    is_plain = scenario["attention_backend"] == "fused" and split.get("context", 1) == 1
+    recomputes = scenario["recompute"]["strategy"] == "selective"
+    if "fp8_columns" in software and is_plain and not recomputes:
+        precision |= _sometimes(rng, attention_output_bits=[12])
 
 
 def _sometimes(rng: random.Random, share: float = 0.35, **values: list[Any]) -> Values:

@@ -188,12 +188,12 @@ def casts(
             work = CollectiveKind.ALL_REDUCE, (1 + recipe.transforms) * FP32_BYTES, batch.tensor
             yield collective(label, *work, phase, holds_bytes=0)
     name = f"{name} to {recipe.format}"
-    if rows_only or (recasts(batch) and phase is Phase.INPUT_GRADIENT):
-        yield _cast(name, recipe, elements, 1, phase)
-        if not (rows_only or batch.is_frozen):
-            yield _cast(f"{name} by columns", recipe, elements, 1, phase)
-        return
-    yield _cast(name, recipe, elements, cast_copies(batch, gathered=gathered), phase)
+    copies, is_forward = cast_copies(batch, gathered=gathered), phase is Phase.FORWARD
+    if rows_only or recasts(batch) or (recipe.saves_bf16 and is_forward):
+        copies = 1
+    yield _cast(name, recipe, elements, copies, phase)
+    if recasts(batch) and not (is_forward or batch.is_frozen):
+        yield _cast(f"{name} by columns", recipe, elements, 1, phase)
 
 
 def casts_again(

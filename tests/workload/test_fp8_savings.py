@@ -126,6 +126,10 @@ def test_columns_are_cast_from_saved_rows() -> None:
         cast = 2 * PADDED * gradient, SCALE * PADDED * gradient
         assert back[f"experts {name} gradient to fp8"] == cast
         assert back[f"experts {name} gradient to fp8 by columns"] == cast
+    # A norm is part of the QKV layer, which casts its output.
+    elements = TOKENS * H
+    assert there["attention RMS norm output to fp8"] == (2 * elements, SCALE * elements)
+    assert back["QKV input to columns"] == (SCALE * elements,) * 2
     both = experts_in(fp8("blockwise"))
     assert saves(recasting()) == saves(both)
 
