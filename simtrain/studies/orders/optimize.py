@@ -119,6 +119,19 @@ def _check(scenario: Scenario) -> None:
             "the pipeline has a single stage, so there is no order to search",
             fix="set parallelism.pipeline to 2 or more",
         )
+    if scenario.parallelism.vocabulary_split:
+        raise InputError.of(
+            "E452",
+            f"parallelism.vocabulary is {scenario.parallelism.vocabulary}, but orders are searched "
+            "without vocabulary passes",
+            fix="remove parallelism.vocabulary",
+        )
+    if scenario.overlap.optimizer_post_validation:
+        raise InputError.of(
+            "E450",
+            "overlap.optimizer_post_validation is true, but a new order has no runtime with it",
+            fix="remove overlap.optimizer_post_validation",
+        )
     if scenario.recompute.keep_microbatches == "auto":
         raise InputError.of(
             "E858",

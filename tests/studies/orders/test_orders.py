@@ -187,6 +187,12 @@ def test_one_stage_and_many_microbatches_are_refused() -> None:
     kept = scenario_of().replace({"recompute": {"strategy": "full", "keep_microbatches": "auto"}})
     with pytest.raises(InputError, match="E858"):
         optimize_order(kept)
+    for field, value, code in (
+        ("parallelism.vocabulary", "vocab_1", "E452"),
+        ("overlap.optimizer_post_validation", True, "E450"),
+    ):
+        with pytest.raises(InputError, match=code):
+            optimize_order(scenario_of().replace({field: value}))
 
 
 def test_the_command_writes_an_order_that_run_reads(tmp_path: Path) -> None:
