@@ -8,6 +8,7 @@ from docs.update.published.fp8 import (
     TE_TOKENS,
     TE_WEIGHTS,
     TORCHTITAN,
+    TORCHTITAN_TENSOR,
 )
 from docs.update.request import Generator, Request, table
 from docs.update.simulations import evaluation, run_of
@@ -102,6 +103,27 @@ def fp8_training(request: Request) -> str:
     return table(["run", "speed-up by fp8", "memory that fp8 saves"], rows)
 
 
+def torchtitan_tensor(request: Request) -> str:
+    """Return the table of torchtitan's runs with tensor parallelism."""
+    rows = []
+    for name, scenario, replicas, sequences, is_fp8, is_async, tokens_per_s in TORCHTITAN_TENSOR:
+        recompute = "ops" if scenario == "llama3_8b" else "full"
+        switch = "true" if is_async else "false"
+        words = (
+            *(scenario, "software=torchtitan_compiled", "cluster=h100_sxm"),
+            "parallelism={tensor: 8, sequence_parallel: true, pipeline: 1, scatter_gather: false, "
+            f"data: {replicas}, first_stage_layers: null, last_stage_layers: null}}",
+            f"batch={{micro: {sequences}, global: {sequences * replicas}}}",
+            *("memory={zero_stage: 3}", f"recompute={recompute}"),
+            f"overlap={{data_parallel: true, userbuffers: {switch}, tensor_parallel: {switch}}}",
+        )
+        ours = run_of((*words, TITAN_FP8) if is_fp8 else words).tokens_per_s / (8 * replicas)
+        cells = f"{tokens_per_s:,.0f}", f"{ours:,.0f}", f"{tokens_per_s / ours - 1:+.0%}"
+        rows.append([name, "async" if is_async else "plain", *cells])
+    headings = ["Llama 3.1", "tensor parallelism", "tokens/s and GPU, published", "ours"]
+    return table([*headings, "error of time"], rows)
+
+
 GENERATORS: dict[str, Generator] = {
-    one.__name__: one for one in (fp8_products, fp4_products, fp8_training)
+    one.__name__: one for one in (fp8_products, fp4_products, fp8_training, torchtitan_tensor)
 }

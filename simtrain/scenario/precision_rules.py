@@ -258,18 +258,18 @@ _rule = registering(PRECISION_RULES)
 
 @_rule(
     "E395",
-    "torchao's fp8 is simulated only with the tensorwise recipe, in dense models without tensor "
-    "parallelism",
+    "torchao's fp8 is simulated only with the tensorwise recipe, in dense models, and with tensor "
+    "parallelism only if it shards sequences too, as torchtitan does",
     what="torchao's fp8 is combined with a setting for which it is not simulated.",
     fix="Apply the fix in the error message, or set software to megatron_core.",
     example=("precision: {compute: fp8, fp8_recipe: blockwise}\nsoftware: torchtitan_compiled"),
 )
 def _torchao_for_dense_layers(scenario: Scenario) -> Violation | None:
-    if scenario.fp8_recipe != "torchao":
+    if scenario.precision.compute != "fp8" or not scenario.uses_torchao:
         return None
     legal = {
         "precision.fp8_recipe": "tensorwise",
-        "parallelism.tensor": 1,
+        "parallelism.sequence_parallel": scenario.parallelism.tensor > 1,
         "model.experts": None,
         "model.latent_attention": None,
     }

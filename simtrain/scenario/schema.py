@@ -371,7 +371,9 @@ class Scenario(Section):
             return ""
         if self.precision.compute == "fp4":
             return "nvfp4"
-        return "torchao" if self.uses_torchao else self.precision.fp8_recipe
+        if not self.uses_torchao:
+            return self.precision.fp8_recipe
+        return "torchao_sharded" if self.parallelism.tensor > 1 else "torchao"
 
     @property
     def uses_torchao(self) -> bool:

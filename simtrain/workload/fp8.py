@@ -36,7 +36,10 @@ torchao (torchao/float8/float8_linear.py and fsdp_utils.py) has one scale per te
 in bf16, and casts inputs a second time, transposed, for the weight gradient. Weights are cast from
 bf16 for each use, or by each rank for its shard before the gather, with scales computed after the
 optimizer step. We assume that compiled kernels compute the absolute maximum inside a norm, as
-Transformer Engine's norms do, and only once per tensor.
+Transformer Engine's norms do, and only once per tensor. With tensor parallelism
+(torchao/float8/float8_tensor_parallel.py) tensors are DTensors: all ranks agree on the maximum of
+each, ranks cast inputs and gradients before they gather them, and inputs are saved in fp8, as
+gathered, and transposed for the weight gradient. Reduce-scatters stay in bf16.
 
 Not modelled: the history of absolute maxima, which delayed scaling updates once per pass.
 """
@@ -78,6 +81,8 @@ class Fp8Recipe:
         weight_block: elements of a weight that share a scale.
         row_multiple: rows of each expert are padded to a multiple of it.
         saves_bf16: inputs are saved in bf16, and cast a second time for the weight gradient.
+        saves_rows: inputs are saved by rows, as gathered, and transposed for the weight gradient.
+        agrees: tensor-parallel ranks agree on the absolute maximum of every tensor.
     """
 
     dtype: ProductType
@@ -92,6 +97,8 @@ class Fp8Recipe:
     weight_block: int = 0
     row_multiple: int = 16
     saves_bf16: bool = False
+    saves_rows: bool = False
+    agrees: bool = False
 
     @property
     def format(self) -> str:
@@ -144,9 +151,10 @@ RECIPES: Mapping[str, Fp8Recipe] = MappingProxyType(
             row_multiple=64,
         ),
         "torchao": Fp8Recipe("fp8", finds_largest=True, saves_bf16=True),
+        "torchao_sharded": Fp8Recipe("fp8", finds_largest=True, saves_rows=True, agrees=True),
     }
 )
-"""Recipes by name in scenarios; torchao's belongs to a software stack."""
+"""Recipes by name in scenarios; torchao's two belong to a software stack."""
 
 
 def cast_copies(batch: Microbatch, *, gathered: bool) -> int:
@@ -184,12 +192,13 @@ def casts(
         label = f"{name} largest"
         if recipe.transforms or not knows_largest:
             yield _pass_over(label, _BF16_BYTES * elements, 0, phase)
-        if gathered:
+        if gathered or recipe.agrees:
             work = CollectiveKind.ALL_REDUCE, (1 + recipe.transforms) * FP32_BYTES, batch.tensor
             yield collective(label, *work, phase, holds_bytes=0)
     name = f"{name} to {recipe.format}"
     copies, is_forward = cast_copies(batch, gathered=gathered), phase is Phase.FORWARD
-    if rows_only or recasts(batch) or (recipe.saves_bf16 and is_forward):
+    later = is_forward and (recipe.saves_bf16 or recipe.saves_rows)
+    if rows_only or recasts(batch) or later:
         copies = 1
     yield _cast(name, recipe, elements, copies, phase)
     if recasts(batch) and not (is_forward or batch.is_frozen):
@@ -211,7 +220,9 @@ def casts_again(
             size = _BF16_BYTES * numbers.elements
             yield _pass_over(f"{name} largest again", size, 0, phase)
         copies = 1 if recipe.block or recipe.saves_bf16 else 2
-        yield _cast(f"{name} to fp8 again", recipe, numbers.elements, copies, phase)
+        yield _cast(f"{name} to {recipe.format} again", recipe, numbers.elements, copies, phase)
+    elif recipe.saves_rows:
+        yield transpose(recipe, name, elements, phase)
     elif recasts(batch):
         read_bytes = sum(tensor.num_bytes for tensor in saved)
         sizes = read_bytes, recipe.copy_bytes(elements)
@@ -220,7 +231,8 @@ def casts_again(
 
 def casts_later(batch: Microbatch, saved: tuple[Tensor, ...]) -> bool:
     """Return whether the weight gradient casts an input again, so that a cast writes only rows."""
-    return saved[0].element_bytes == _BF16_BYTES or recasts(batch)
+    by_rows = recipe_of(batch).saves_rows or recasts(batch)
+    return saved[0].element_bytes == _BF16_BYTES or by_rows
 
 
 def columns(batch: Microbatch, name: str, elements: int, phase: Phase) -> Op:
@@ -246,7 +258,11 @@ def weight_casts(
     if batch.fp8_weights != "cast":
         return
     if is_forward:
-        yield _pass_over(f"{name} weight largest", _BF16_BYTES * elements, 0, phase)
+        label = f"{name} weight largest"
+        yield _pass_over(label, _BF16_BYTES * elements, 0, phase)
+        if recipe.agrees:
+            kind = CollectiveKind.ALL_REDUCE
+            yield collective(label, kind, FP32_BYTES, batch.tensor, phase, holds_bytes=0)
     cast = _cast(f"{name} weight to fp8", recipe, elements, 1, phase)
     yield cast.replace(holds_bytes=recipe.weight_bytes(elements))
 

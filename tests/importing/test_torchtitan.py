@@ -203,6 +203,7 @@ def test_a_converter_to_float8_computes_and_gathers_in_fp8() -> None:
         assert scenario.precision.fp8_recipe == "tensorwise"
         assert scenario.precision.fp8_parameters
         assert "8 bits" not in text and "by itself" not in text
+    assert imported(job.replace("degree = 1", "degree = 4")).precision.compute == "fp8"
     assert not imported(job).precision.fp8_parameters
     assert "# - float8.filter_fqns: the output layer also computes in 8 bits" in text_of(job)
 
@@ -211,7 +212,11 @@ def test_a_converter_to_float8_computes_and_gathers_in_fp8() -> None:
     ("old", "new", "reason"),
     [
         ("compile = true", "", "the model is not compiled"),
-        ("degree = 1", "degree = 4", "the job uses tensor parallelism"),
+        (
+            "tensor_parallel_degree = 1",
+            "tensor_parallel_degree = 4\nenable_sequence_parallel = false",
+            "ranks do not shard sequences",
+        ),
         ("[float8]", "[float8]\nrecipe_name = 'rowwise'", "the recipe is rowwise"),
         ('["float8"]', '["mx"]', "mx is not torchao's float8"),
     ],

@@ -30,3 +30,19 @@ TORCHTITAN = {"bf16": (6667, 77.0), "fp8": (8532, 76.8)}
 
 Source: torchtitan, benchmarks/llama3_h100_202412_torchtitan.md at commit 31a17bfdb.
 """
+
+TORCHTITAN_TENSOR = (
+    ("70B on 256, 16 sequences, bf16", "llama3_70b", 32, 16, False, True, 652.4),
+    ("70B on 256, 16 sequences, fp8", "llama3_70b", 32, 16, True, True, 942.4),
+    ("8B on 64, 12 sequences, fp8", "llama3_8b", 8, 12, True, False, 5078.1),
+    ("405B on 128, 2 sequences, fp8", "llama3_405b", 16, 2, True, True, 185.0),
+)
+"""Llama 3.1 with tensor parallelism over 8 H100s and FSDP, compiled.
+
+Run, scenario, replicas, sequences per replica, whether products are in fp8, whether tensor
+parallelism is asynchronous, tokens per second and GPU.
+
+Full recompute, but single ops of 8B. Sources: torchtitan,
+benchmarks/asyncTP_llama3_h100_2025-06_torchtitan.md; 405B, on H100s with 95 GB, docs/performance.md
+at commit 1d5815c4b.
+"""

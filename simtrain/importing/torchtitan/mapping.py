@@ -342,7 +342,8 @@ class _Mapping(JobDraft):
             f"{', '.join(names)} is not torchao's float8": not {*names} <= {*FLOAT8_CONVERTERS},
             f"the recipe is {self[recipe]}": self[recipe] not in (None, "tensorwise"),
             "the model is not compiled": not self.compile_keys,
-            "the job uses tensor parallelism": self.tensor > 1,
+            "ranks do not shard sequences": self.tensor > 1
+            and "sequence_parallel" not in data["parallelism"],
             "the model has experts": "experts" in data["model"],
             "the model has latent attention": "latent_attention" in data["model"],
         }

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from simtrain.base.mesh import Group
 from simtrain.errors import InputError
 from simtrain.workload.blocks.exchange import all_gather
 from simtrain.workload.blocks.linear_ops import LinearOps, operands
@@ -22,7 +23,7 @@ from simtrain.workload.blocks.userbuffers import (
     multiply_gathered,
     multiply_scattered,
 )
-from simtrain.workload.fp8 import cast_copies, transpose
+from simtrain.workload.fp8 import cast_copies, casts, fp8_tensors, recipe_or_none, transpose
 from simtrain.workload.issue import IssueOrder
 from simtrain.workload.ops import Op, Phase, Tensor, collective, elementwise
 from simtrain.workload.tape import Microbatch, Parameter, Tape
@@ -95,19 +96,22 @@ def column_linears(
     """
     batch, num_ranks = tape.microbatch, tape.microbatch.tensor.num_ranks
     whole = _replicated(tape, x, label)
-    alone = without_ranks(batch)
+    gathered = replace(batch, sequence_parallel=False)
     results: list[Tensor] = []
     for name, columns in outputs.items():
         _check_outputs(columns, num_ranks, name)
         saved, fp8, is_cast = operands(tape, whole, name)
         sizes = batch.tokens, x.width, columns // num_ranks
         # The compiler merges the casts of one input.
-        ops = LinearOps(name, alone, *sizes, saved, fp8, is_cast, casts_again=not results)
+        ops = LinearOps(name, gathered, *sizes, saved, fp8, is_cast, casts_again=not results)
         if fp8:
             tape.fp8_copies.setdefault(whole, saved)
         y = tape.tensor(f"{name} output", batch.tokens, ops.outputs)
-        layer = _ColumnParallel(ops, whole, y, name, biases[name], has_userbuffers=False)
-        parameters = _parameters(ops, bias=biases[name])
+        adds_bias = biases[name]
+        layer = _ColumnParallel(
+            ops, whole, y, name, adds_bias, has_userbuffers=False, is_replicated=True
+        )
+        parameters = _parameters(ops, bias=adds_bias)
         results.append(ops.record(tape, whole, y, (layer.forward, layer.backward), *parameters))
     return tuple(results)
 
@@ -124,11 +128,30 @@ def _replicated(tape: Tape, x: Tensor, label: str) -> Tensor:
     if batch.tensor.num_ranks == 1:
         return x
     if batch.sequence_parallel:
-        return all_gather(tape, x, batch.tensor, f"{label} g")
+        fp8 = recipe_or_none(batch)
+        gather = _gather_in_fp8 if fp8 and fp8.saves_rows else all_gather
+        return gather(tape, x, batch.tensor, f"{label} g")
     y = tape.tensor(f"{label} input", x.rows, x.width, storage=x.storage)
     work = CollectiveKind.ALL_REDUCE, x.num_bytes, batch.tensor
     backward = (collective(f"{label} f", *work, Phase.INPUT_GRADIENT),)
     tape.record(f"{label} f", (x,), (y,), (), backward)
+    return y
+
+
+def _gather_in_fp8(tape: Tape, x: Tensor, group: Group, name: str) -> Tensor:
+    """Record a gather in fp8, with the cast before it unless the norm has cast; save the result.
+
+    The gradient is summed in bf16. Source: torchao's `PrepareFloat8ModuleInput`.
+    """
+    batch, phase = tape.microbatch, Phase.INPUT_GRADIENT
+    y = tape.tensor(f"{name} output", x.rows * group.num_ranks, x.width)
+    copies = tape.fp8_copies[y] = fp8_tensors(tape, f"{name} output in fp8", y.rows, y.width)
+    has_cast = x in tape.fp8_copies
+    cast = () if has_cast else tuple(casts(batch, f"{name} input", x.elements, gathered=True))
+    num_bytes = sum(tensor.num_bytes for tensor in copies)
+    gather = collective(name, CollectiveKind.ALL_GATHER, num_bytes, group)
+    work = CollectiveKind.REDUCE_SCATTER, y.num_bytes, group, phase
+    tape.record(name, (x,), (y,), (*cast, gather), (collective(f"{name} gradient", *work),))
     return y
 
 
@@ -151,6 +174,8 @@ class _ColumnParallel:
     label: str
     adds_bias: bool
     has_userbuffers: bool
+    is_replicated: bool = False
+    """Whether another node gathers the input and sums its gradient (`_replicated`)."""
 
     def forward(self, order: IssueOrder) -> None:
         """Gather the input, or pipeline its gather with the product."""
@@ -183,8 +208,11 @@ class _ColumnParallel:
             regather = order.launch(gather)
         order.compute(in_buffer(ops.input_gradient(), buffered_bytes))
         order.wait(regather)
-        reduce = order.launch(in_buffer(self._input_gradient_sum(), buffered_bytes))
-        if ops.fp8 and ops.fp8.transposes and batch.sequence_parallel:
+        reduce = None
+        if not self.is_replicated:
+            reduce = order.launch(in_buffer(self._input_gradient_sum(), buffered_bytes))
+        transposes = ops.fp8 and ops.fp8.transposes and not ops.fp8.saves_rows
+        if ops.fp8 and transposes and batch.sequence_parallel:
             elements, phase = ops.rows * ops.inputs, Phase.WEIGHT_GRADIENT
             order.compute(transpose(ops.fp8, f"{ops.name} input", elements, phase))
         for op in ops.weight_gradient():

@@ -8,7 +8,7 @@ from simtrain.errors import InputError
 from simtrain.iteration.memory.buffers import FP8_WEIGHTS, GATHERED_PARAMETERS
 from simtrain.scenario import Scenario, check_scenario
 from simtrain.schedules import Action
-from simtrain.studies.simulation import simulate_memory
+from simtrain.studies.simulation import simulate, simulate_memory
 from simtrain.workload.ops import Op, total_flops
 from simtrain.workload.work import Collective, Elementwise
 from tests.helpers.toys import layer_ops, ops_of, plan_of, saved_bytes
@@ -187,11 +187,104 @@ def test_gathers_in_fp8_hold_less() -> None:
     assert (before - after) % WEIGHTS == 0 < before - after
 
 
+# ------------------------------------------------------------------- torchao, tensor parallelism
+
+T, OWN = 2, TOKENS // 2 * H
+SPLIT = {"parallelism": {"data": RANKS, "tensor": T, "sequence_parallel": True}}
+COLUMN, ROW = ("query", "key", "value", "gate", "up"), ("projection", "down")
+
+
+def collectives(ops: tuple[Op, ...]) -> list[tuple[str, str, int]]:
+    """Return name, kind and bytes of the array of each collective, in order."""
+    works = ((op.name, op.work) for op in ops)
+    return [
+        (name, one.kind.value, one.array_bytes)
+        for name, one in works
+        if isinstance(one, Collective)
+    ]
+
+
+def test_torchao_gathers_inputs_once_in_fp8_and_reduces_in_bf16() -> None:
+    """Norms find the largest number, on which ranks agree; they gather a cast of their rows. Every
+    other tensor is cast after an all-reduce of its largest number, also one that is not gathered.
+    """
+    there, back = layer_ops(torchao().replace(SPLIT))
+
+    def agreed(name: str) -> tuple[str, str, int]:
+        return f"{name} largest", "all_reduce", 4
+
+    weights = [[agreed(f"{name} weight")] for name in SEPARATE]
+    query, key, value, projection, gate, up, down = weights
+    whole = TOKENS * H
+    assert collectives(there) == [
+        *(agreed("attention RMS norm output"), ("attention g", "all_gather", whole)),
+        *(*query, *key, *value),
+        *(agreed("projection input"), *projection, ("attention ḡ", "reduce_scatter", 2 * whole)),
+        *(agreed("MLP RMS norm output"), ("MLP g", "all_gather", whole)),
+        *(*gate, *up),
+        *(agreed("down input"), *down, ("MLP ḡ", "reduce_scatter", 2 * whole)),
+    ]
+    gathers = [one for one in collectives(back) if one[1] == "all_gather"]
+    assert gathers == [("MLP ḡ", "all_gather", whole), ("attention ḡ", "all_gather", whole)]
+    scatters = [one for one in collectives(back) if one[1] == "reduce_scatter"]
+    assert scatters == [
+        *(("MLP g gradient", "reduce_scatter", 2 * whole),),
+        *(("attention g gradient", "reduce_scatter", 2 * whole),),
+    ]
+    agreements = {one for one in collectives(back) if one[1] == "all_reduce"}
+    assert agreements == {agreed(f"{name} gradient") for name in SEPARATE}
+    assert len(collectives(back)) == 2 + 2 + len(SEPARATE)
+
+
+def test_torchao_saves_gathered_inputs_in_fp8_and_transposes_them() -> None:
+    """A cast writes rows. Layers of one input transpose it once, gathered gradients too."""
+    scenario = torchao().replace(SPLIT)
+    there, back = layer_ops(scenario)
+    assert moved(there, "attention RMS norm output to fp8") == {
+        "attention RMS norm output to fp8": (2 * OWN, OWN)
+    }
+    for name, width in (("projection", CONTEXT), ("down", FFN)):
+        part = TOKENS * width // T
+        assert moved(there, f"{name} input to") == {f"{name} input to fp8": (2 * part, part)}
+        assert moved(back, f"{name} gradient to") == {f"{name} gradient to fp8": (2 * OWN, OWN)}
+    whole = TOKENS * H
+    assert moved(back, "transpose") == {
+        **{f"{name} input transpose": (whole, whole) for name in ("query", "gate")},
+        "projection input transpose": (TOKENS * CONTEXT // T,) * 2,
+        "down input transpose": (TOKENS * FFN // T,) * 2,
+        **{f"{name} gradient transpose": (whole, whole) for name in ROW},
+    }
+    for name in COLUMN:
+        part = TOKENS * SEPARATE[name][1] // T
+        cast = {f"{name} gradient to fp8": (2 * part, 2 * part)}
+        assert moved(back, f"{name} gradient to") == cast
+    saved = saved_bytes(there)
+    bf16 = saved_bytes(layer_ops(torchao().replace({"precision": {}} | SPLIT))[0])
+    inputs = 2 * whole + TOKENS * (CONTEXT + FFN) // T
+    # In bf16 the projection saves attention's output, which attention saves too.
+    assert saved == bf16 - 2 * (inputs - TOKENS * CONTEXT // T) + inputs
+
+
+def test_torchao_casts_a_shard_and_gathers_one_byte_of_it() -> None:
+    scenario = torchao(gathers=True).replace(SPLIT)
+    there, back = passes(scenario)
+    layer = WEIGHTS // T + 2 * 2 * H
+    assert gathered(there).count(layer) == gathered(back).count(layer) == 2
+    assert not moved(there + back, "weight to fp8", "weight largest")
+    assert len(moved(back, "weight transpose")) == len(SEPARATE)
+
+
+def test_both_engines_agree_on_torchao_with_tensor_parallelism() -> None:
+    scenario = torchao(gathers=True).replace(SPLIT)
+    times = {simulate(scenario, engine=engine).iteration_time_s for engine in ("simpy", "compiled")}
+    assert len(times) == 1
+
+
 @pytest.mark.parametrize(
     ("sections", "code"),
     [
         ({"precision": recipe_of("blockwise")}, "E395"),
-        ({"parallelism": {"data": RANKS, "tensor": 2, "sequence_parallel": True}}, "E395"),
+        ({"parallelism": {"data": RANKS, "tensor": 2}}, "E395"),
         ({"software": "torchtitan"}, "E394"),
         ({"precision": recipe_of("tensorwise", fp8_parameters=True), "memory": {}}, "E384"),
         (
