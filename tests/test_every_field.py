@@ -125,6 +125,7 @@ CASES: dict[str, tuple[Changes, Any]] = {
     "parallelism.expert_dispatch": (SPLIT_EXPERTS, "all_gather"),
     "placement.order": (PIPELINE | {"parallelism.data": 8}, "tp-cp-ep-pp-dp"),
     "batch.micro": ({}, 2),
+    "batch.packed_lengths": (LONG, [256]),
     "batch.global": ({}, 16),
     "recompute.strategy": ({}, "full"),
     "recompute.modules": ({"recompute": "selective"}, ["mlp"]),

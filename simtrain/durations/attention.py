@@ -25,6 +25,11 @@ cuDNN 9.19 on an H200 (64 heads, 2,048 to 32,768 tokens), predictions range from
 1.5 % too short forward, and from 5.7 % too long to 7.2 % too short backward
 (NVIDIA/cudnn-frontend, h200_919_only_cudnn at commit 3929da2).
 
+A sequence that packs documents has rows as long as the causal rows of its documents, and the
+longest row is that of the longest document: l = Σ l_i² / s. All documents are in one kernel, whose
+blocks fill the multiprocessors together. Blocks are within documents: the half length counts once
+for each row of each document. Nothing is fitted on these kernels.
+
 Each score also needs an exponential, which the products of a narrow head cannot hide: an H100 has
 989 TFLOP/s for products and 3.9 TFLOP/s for special functions (Shah et al. 2024), so an exponential
 takes as long as the products of 63 channels forward and 25 backward. A profile's rates are for
@@ -96,7 +101,7 @@ def attention_seconds(op: FusedAttentionOp, machine: AttentionMachine) -> float:
         rate, half_length = machine.forward_flops, machine.forward_half_length
         softmax_channels = machine.forward_softmax_channels
     per_row = machine.num_sms * _BLOCK_ROWS / op.heads * (op.longest_row / op.seq_length)
-    if op.window is not None and op.window < op.seq_length:
+    if op.window is not None and op.window < max(op.lengths)[0]:
         half_length += _BLOCK_ROWS
     elif not op.is_causal:
         half_length = max(0.0, half_length - _BLOCK_ROWS)
@@ -115,12 +120,11 @@ def narrow_head_slowdown(head_size: float, softmax_channels: float) -> float:
 
 def attention_is_extrapolated(op: FusedAttentionOp, seen: AttentionRange) -> bool:
     """Whether the shape is outside the fitted range; every window is."""
-    if op.window is not None and op.window < op.seq_length:
+    if op.window is not None and op.window < max(op.lengths)[0]:
         return True
     sizes = (
         (op.heads, seen.heads),
-        (op.seq_length, seen.seq_length),
-        (op.num_keys, seen.seq_length),
+        *((size, seen.seq_length) for *sizes, _ in op.lengths for size in sizes),
         (op.head_size, seen.head_size),
         (op.channels_of_value, seen.head_size),
     )

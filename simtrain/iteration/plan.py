@@ -446,6 +446,7 @@ def microbatch_of(scenario: Scenario, mesh: Mesh) -> Microbatch:
         saved_in_16_bits=scenario.regions_saved_in_16_bits,
         fp8_activation_inputs=scenario.precision.fp8_activation_inputs,
         attention_output_bits=scenario.precision.attention_output_bits,
+        documents=scenario.documents,
     )
 
 

@@ -6,6 +6,7 @@ The fields define the format of scenario files. This module refuses invalid sing
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
@@ -73,15 +74,26 @@ _NARROW_TOKENS = 128
 """A multiple of the tokens that each fp8 or fp4 product needs (`precision_rules`)."""
 
 
+_MOST_DOCUMENTS = 10_000
+_Lengths = Annotated[
+    tuple[Count, ...], Field(strict=False, min_length=1, max_length=_MOST_DOCUMENTS)
+]
+
+
 class Batch(Section):
     """Batch sizes in sequences.
 
     micro: number of sequences in a microbatch of one replica.
     global: number of sequences in an iteration, over all replicas.
+    packed_lengths: tokens of the documents that each sequence packs, such as [512] or
+        [1024, 512, 512]. They repeat until the sequence is full, and the last one is cut. Attention
+        stays within each document (kernels for variable lengths; Megatron-LM's THD format). By
+        default (null), it spans whole sequences, also if these pack documents.
     """
 
     micro: Count = Field(examples=[1])
     global_: Count = Field(validation_alias="global", serialization_alias="global", examples=[64])
+    packed_lengths: _Lengths | None = Field(default=None, examples=["[512]"])
 
 
 def _readable_schedule(file: str) -> str:
@@ -358,6 +370,21 @@ class Scenario(Section):
         divides = split.sequence_parallel or split.scatter_gather or self.recompute.distribute
         ranks = split.tensor if divides else 1
         return ranks * (_NARROW_TOKENS if self.precision.compute in ("fp8", "fp4") else 1)
+
+    @property
+    def documents(self) -> tuple[tuple[int, int], ...]:
+        """Lengths of documents that each sequence packs, with their numbers; empty without them."""
+        lengths = self.batch.packed_lengths or ()
+        if not lengths:
+            return ()
+        rounds, left = divmod(self.model.seq_length, sum(lengths))
+        numbers = Counter({length: rounds * number for length, number in Counter(lengths).items()})
+        for length in lengths:
+            numbers[min(length, left)] += 1
+            left -= min(length, left)
+        return tuple(
+            sorted((length, number) for length, number in numbers.items() if length * number)
+        )
 
     @property
     def fully_shards(self) -> bool:

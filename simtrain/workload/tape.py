@@ -130,6 +130,8 @@ class Microbatch:
         saved_in_16_bits: names of regions whose outputs fp8 products save in 16 bits, because
             recompute discards them (Transformer Engine's `save_original_input`).
         fp8_activation_inputs, attention_output_bits: as in the scenario's precision.
+        documents: lengths of the documents that each sequence packs, with their numbers; empty if
+            attention spans whole sequences.
     """
 
     seq_length: int
@@ -147,6 +149,7 @@ class Microbatch:
     experts: ExpertGroups | None = None
     adds_gradients: bool = True
     is_frozen: bool = False
+    documents: tuple[tuple[int, int], ...] = ()
     part: SequenceSlice | None = None
     saved_in_16_bits: frozenset[str] = frozenset()
     fp8_activation_inputs: bool = False

@@ -141,6 +141,9 @@ class FusedAttention:
         is_causal: a query attends to no later key. Otherwise all queries come after all keys.
         kernel: the kernel of the hardware profile, or an older one.
         speed: FLOP/s relative to that kernel.
+        documents: lengths of documents with their numbers, if sequences pack several and attention
+            stays within each (kernels for variable lengths). The lengths are in queries, whose sum
+            is `seq_length`; keys are divided in the same proportions.
     """
 
     heads: int
@@ -155,6 +158,7 @@ class FusedAttention:
     is_causal: bool = True
     kernel: AttentionKernel = "newest"
     speed: float = 1.0
+    documents: tuple[tuple[int, int], ...] = ()
 
     @property
     def num_keys(self) -> int:
@@ -164,7 +168,15 @@ class FusedAttention:
     @property
     def longest_row(self) -> int:
         """Largest number of keys that a query attends to."""
-        return self.num_keys if self.window is None else min(self.window, self.num_keys)
+        keys = max(keys for _, keys, _ in self.lengths)
+        return keys if self.window is None else min(self.window, keys)
+
+    @property
+    def lengths(self) -> list[tuple[int, int, int]]:
+        """Queries and keys of documents, and their number; a whole sequence is one document."""
+        queries, keys = self.seq_length, self.num_keys
+        documents = self.documents or ((queries, 1),)
+        return [(length, length * keys // queries, number) for length, number in documents]
 
     @property
     def flops(self) -> int:
@@ -197,10 +209,13 @@ class FusedAttention:
 
     @property
     def band(self) -> int:
-        """Twice the computed scores of a head: s² for a whole sequence without a window."""
-        masked = 0 if self.window is None else max(0, self.seq_length - self.window)
-        above = self.seq_length**2 if self.is_causal else 0
-        return 2 * self.seq_length * self.num_keys - above - masked**2
+        """Twice the computed scores of a head, over its documents: s² without a window."""
+        return sum(number * self._band(queries, keys) for queries, keys, number in self.lengths)
+
+    def _band(self, queries: int, keys: int) -> int:
+        masked = 0 if self.window is None else max(0, queries - self.window)
+        above = queries**2 if self.is_causal else 0
+        return 2 * queries * keys - above - masked**2
 
     @property
     def channels_of_value(self) -> int:

@@ -13,7 +13,6 @@ from simtrain.errors import InputError, Location
 from simtrain.importing.draft import Draft
 from simtrain.importing.importers.megatron_bridge import PYTHON, MegatronBridge
 from simtrain.importing.megatron.mapping import draft_of
-from simtrain.importing.nemo.adapters import set_adapters, translate_adapters
 from simtrain.importing.nemo.config import (
     TARGET,
     Config,
@@ -22,6 +21,7 @@ from simtrain.importing.nemo.config import (
     config_of_object,
 )
 from simtrain.importing.nemo.families import refuse_family
+from simtrain.importing.nemo.fine_tuning import note_packing, set_adapters, translate_adapters
 from simtrain.importing.nemo.translation import PRINT, Translation
 from simtrain.importing.nemo.words import SECTIONS_WITHOUT_EFFECT
 from simtrain.importing.published_models import known_name
@@ -93,6 +93,7 @@ def bridge_draft(
     draft = draft_of(translation.source(), overrides, ignore_unknown=ignore_unknown, gpus=gpus)
     draft.required = REQUIRED
     set_adapters(draft)
+    note_packing(draft, translation.config)
     return draft
 
 

@@ -13,7 +13,6 @@ from simtrain.errors import InputError, Location
 from simtrain.importing.draft import Draft
 from simtrain.importing.importers.nemo import PYTHON, Nemo
 from simtrain.importing.megatron.mapping import draft_of
-from simtrain.importing.nemo.adapters import set_adapters, translate_adapters
 from simtrain.importing.nemo.bridge import REQUIRED
 from simtrain.importing.nemo.config import (
     TARGET,
@@ -23,6 +22,7 @@ from simtrain.importing.nemo.config import (
     config_of_object,
 )
 from simtrain.importing.nemo.families import refuse_family
+from simtrain.importing.nemo.fine_tuning import note_packing, set_adapters, translate_adapters
 from simtrain.importing.nemo.first import translated_first
 from simtrain.importing.nemo.models import ARGUMENTS, MODELS
 from simtrain.importing.nemo.translation import Translation, as_text
@@ -103,6 +103,7 @@ def nemo_draft(
     )
     draft.required = REQUIRED
     set_adapters(draft)
+    note_packing(draft, translation.config)
     return draft
 
 

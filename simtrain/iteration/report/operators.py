@@ -307,7 +307,9 @@ def shape_of(work: OpWork) -> str:
             dtype = "" if work.dtype == "bf16" else f" {work.dtype}"
             return f"{batch}{product.m}×{product.n}×{product.k}{dtype}"
         case FusedAttention():
-            return f"{work.heads} × {work.seq_length}×{work.num_keys}×{work.head_size}"
+            documents = sum(number for _, number in work.documents)
+            packed = f" in {documents} documents" if documents else ""
+            return f"{work.heads} × {work.seq_length}×{work.num_keys}×{work.head_size}{packed}"
         case Elementwise() | HostWork():
             size = work.num_bytes if isinstance(work, HostWork) else work.moved_bytes
             return format_bytes(size)

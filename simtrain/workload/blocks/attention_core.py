@@ -88,6 +88,10 @@ class AttentionCore:
             is_causal,
             batch.kernels.attention_kernel,
             batch.kernels.attention_speed,
+            tuple(
+                (length * queries // batch.whole_length, number)
+                for length, number in batch.documents
+            ),
         )
 
     def output(self) -> Tensor:

@@ -1,18 +1,20 @@
-"""Adapters (LoRA) of Megatron-Bridge and NeMo.
+"""Fine-tuning with Megatron-Bridge and NeMo: adapters (LoRA), and packed documents.
 
 Defaults are those of their classes LoRA and CanonicalLoRA (peft/lora.py, peft/canonical_lora.py).
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from simtrain.errors import InputError
 from simtrain.importing.draft import Draft
-from simtrain.importing.nemo.config import TARGET, Field
+from simtrain.importing.nemo.config import TARGET, Config, Field
 from simtrain.importing.nemo.translation import Translation
 from simtrain.scenario.lora import MODULES
 
+_PACKING = re.compile(r"\.(packed_sequence_specs|offline_packing_specs)\.packed_sequence_size$")
 _RANK = 32
 _FUSED = ["linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"]
 _CANONICAL = [module for module in MODULES if module not in ("linear_qkv", "linear_fc1")]
@@ -77,6 +79,19 @@ def set_adapters(draft: Draft) -> None:
             raise InputError.of("E872", message, setting.place, fix) from None
         draft.set(f"model.lora.{name}", number, setting.name)
     draft.set("model.lora.modules", modules, targets.name)
+
+
+def note_packing(draft: Draft, config: Config) -> None:
+    """Note packed documents, whose lengths are in the data, unless an override has them."""
+    names = (name for name, field in config.fields.items() if field.value and _PACKING.search(name))
+    name = next(names, "")
+    is_set = any(override.startswith("batch.packed_lengths=") for override in draft.overrides)
+    if name and not is_set:
+        text = (
+            "sequences pack documents, whose lengths are in the data: add --set "
+            "batch.packed_lengths=[512] or other lengths; attention spans whole sequences here"
+        )
+        draft.note(name, text, config.fields[name].place)
 
 
 def _is_unknown(translation: Translation) -> bool:

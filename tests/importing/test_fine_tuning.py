@@ -1,4 +1,4 @@
-"""Adapters (LoRA) of Megatron-Bridge and NeMo become model.lora."""
+"""Adapters (LoRA) and packed documents of Megatron-Bridge and NeMo."""
 
 import pytest
 
@@ -93,6 +93,16 @@ peft: {_target_: nemo.collections.llm.peft.lora.LoRA, dim: 8, alpha: 16}
 def test_other_adapters_are_refused(peft: str, excerpt: str) -> None:
     with pytest.raises(InputError, match=excerpt):
         lora_of(peft)
+
+
+def test_packed_documents_are_noted_unless_their_lengths_are_given() -> None:
+    data = "dataset:\n  offline_packing_specs:\n    packed_sequence_size: 8192\n"
+    file = written("config.yaml", EVEN + data)
+    (note,) = (x for x in bridge_draft(file, gpus=64).notes if "packed_sequence_size" in x)
+    assert "batch.packed_lengths=[512]" in note
+    draft = bridge_draft(file, ["batch.packed_lengths=[512]"], gpus=64)
+    assert not [x for x in draft.notes if "packed_sequence_size" in x]
+    assert draft.finished()[0].documents == ((512, 16),)
 
 
 def test_a_model_with_experts_is_imported_without_adapters_and_a_note() -> None:

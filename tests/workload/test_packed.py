@@ -1,0 +1,125 @@
+"""Packed sequences: attention within documents, counted by hand and as separate sequences."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simtrain.durations.model import DurationModel
+from simtrain.hardware.load import profile_of
+from simtrain.iteration.plan import Plan
+from simtrain.scenario import Scenario
+from simtrain.studies.simulation import simulate
+from simtrain.workload.ops import Op, total_flops, total_model_flops
+from simtrain.workload.record import record_pass
+from simtrain.workload.work import FusedAttention
+from tests.helpers.scenario_texts import edited, fixes_of
+from tests.helpers.toys import plan_of, scenario_with
+
+SIZES = {"num_layers": 1, "hidden_size": 256, "num_attention_heads": 4, "attention_dropout": 0}
+LENGTH = 1024
+
+
+def packed(lengths: list[int] | None, length: int = LENGTH, **sections: Any) -> Scenario:
+    """Return a layer with one packed sequence a microbatch."""
+    batch = {"micro": 1, "global": 4, "packed_lengths": lengths}
+    options = {"attention_backend": "fused", "batch": batch, "cluster": "h100_sxm"}
+    model = SIZES | {"seq_length": length, "position_embedding": "rope"}
+    return scenario_with(model | sections.pop("model", {}), **options | sections)
+
+
+def ops_of(plan: Plan) -> list[Op]:
+    return [op for kind in ("F", "B") for op in record_pass(plan.layers_pass(1, kind)).ops]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "documents"),
+    [
+        ([512], ((512, 2),)),
+        ([1024], ((1024, 1),)),
+        ([4096], ((1024, 1),)),
+        ([300], ((124, 1), (300, 3))),
+        ([512, 256, 256], ((256, 2), (512, 1))),
+        ([600, 100], ((100, 1), (324, 1), (600, 1))),
+    ],
+)
+def test_documents_repeat_until_the_sequence_is_full(
+    lengths: list[int], documents: tuple[tuple[int, int], ...]
+) -> None:
+    assert packed(lengths).documents == documents
+
+
+@given(st.lists(st.integers(1, 1500), min_size=1, max_size=5))
+def test_flops_by_hand(lengths: list[int]) -> None:
+    """Causal scores of each document: 2 products forward and 5 backward of l² · h, halved by the
+    mask twice; everything else is that of a whole sequence.
+    """
+    plan, whole = plan_of(packed(lengths)), plan_of(packed(None))
+    squares = sum(number * length**2 for length, number in plan.scenario.documents)
+    assert sum(number * length for length, number in plan.scenario.documents) == LENGTH
+    less = (LENGTH**2 - squares) * 256
+    ours, theirs = ops_of(plan), ops_of(whole)
+    assert total_flops(theirs) - total_flops(ours) == (2 + 5) * less
+    assert total_model_flops(theirs) - total_model_flops(ours) == (4 + 8) * less
+    others = [
+        [op for op in ops if not isinstance(op.work, FusedAttention)] for ops in (ours, theirs)
+    ]
+    assert [op.work for op in others[0]] == [op.work for op in others[1]]
+
+
+def test_one_document_is_a_whole_sequence() -> None:
+    assert simulate(packed([LENGTH])).iteration_time_s == simulate(packed(None)).iteration_time_s
+
+
+@pytest.mark.parametrize("length", [64, 128, 512])
+def test_equal_documents_take_as_long_as_that_many_sequences(length: int) -> None:
+    number = LENGTH // length
+    apart = packed(None, length, batch={"micro": number, "global": 4 * number})
+    together = packed([length])
+    model = DurationModel(profile_of(together))
+    times, flops = [], []
+    for scenario in (together, apart):
+        ops = ops_of(plan_of(scenario))
+        times.append([model.seconds(op.work) for op in ops if isinstance(op.work, FusedAttention)])
+        flops.append(total_model_flops(ops))
+    assert times[0] == pytest.approx(times[1], rel=1e-12)
+    assert flops[0] == flops[1]
+
+
+def test_a_window_counts_within_documents() -> None:
+    """A document of 512 tokens with a window of 128 has 512² - 384² scores; one of 64 has 64²."""
+    window = {"attention_window": 128}
+    (work, *_) = (
+        op.work
+        for op in ops_of(plan_of(packed([512, 64, 448], model=window)))
+        if isinstance(op.work, FusedAttention)
+    )
+    assert work.band == 512**2 - 384**2 + 64**2 + 448**2 - 320**2
+    assert work.longest_row == 128
+
+
+@pytest.mark.parametrize("lengths", [[512], [512, 64, 448], None])
+def test_context_parallel_ranks_share_the_scores_of_each_document(
+    lengths: list[int] | None,
+) -> None:
+    """Around a ring each rank computes 1/cp of the scores of every document."""
+    plan = plan_of(packed(lengths, parallelism={"context": 4}))
+    squares = sum(number * length**2 for length, number in plan.scenario.documents or ((1024, 1),))
+    works = [op.work for op in record_pass(plan.layers_pass(1, "F")).ops]
+    bands = [work.band for work in works if isinstance(work, FusedAttention)]
+    assert len(bands) == 4
+    assert 4 * sum(bands) == squares
+
+
+def test_both_engines_agree_to_the_bit() -> None:
+    scenario = packed([300], parallelism={"tensor": 2, "sequence_parallel": True})
+    times = {simulate(scenario, engine=engine).iteration_time_s for engine in ("simpy", "compiled")}
+    assert len(times) == 1
+    assert simulate(scenario).iteration_time_s < simulate(packed(None)).iteration_time_s
+
+
+def test_the_nearest_documents_that_ranks_can_cut() -> None:
+    lines = "attention_backend: fused\nparallelism: {context: 4}\n"
+    text = edited("micro: 4", "micro: 1\n  packed_lengths: [500, 60]") + lines
+    assert "packed_lengths: [504, 64]" in "".join(fixes_of(text, "E420"))
