@@ -53,7 +53,8 @@ LORA_RULES = [
     ),
     rule_against(
         "E461",
-        "adapters of experts, of latent attention and of token prediction are not simulated",
+        "adapters of experts, latent attention, token prediction and hybrid models are not "
+        "simulated, nor is a frozen vocabulary that stages split",
         {"model.lora": [None]},
         lambda scenario: (
             scenario.model.lora
@@ -61,11 +62,14 @@ LORA_RULES = [
                 scenario.model.experts
                 or scenario.model.latent_attention
                 or scenario.model.mtp_num_layers
+                or scenario.model.layer_pattern
+                or scenario.parallelism.vocabulary_split
             )
         ),
-        "model.lora is set for a model with experts, latent attention or token prediction",
+        "model.lora is set for a model with experts, latent attention, token prediction, a layer "
+        "pattern or a split vocabulary",
         ("model.lora",),
-        what="LoRA is combined with experts, latent attention or multi-token prediction.",
+        what="LoRA is combined with a part of a model whose adapters are not simulated.",
         fix="Remove model.lora.",
         example=(
             "model: {biases: false, lora: {rank: 16}, "

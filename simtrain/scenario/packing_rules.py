@@ -23,6 +23,7 @@ def _other_kernel(scenario: Scenario) -> bool:
     split = scenario.parallelism
     exchanges = split.context > 1 and split.context_communication != "p2p"
     is_other = scenario.attention_backend != "fused" or exchanges or split.sequence_slices > 1
+    is_other = is_other or scenario.model.layer_pattern is not None
     return scenario.batch.packed_lengths is not None and is_other
 
 
@@ -50,11 +51,13 @@ PACKING_RULES = [
     rule_against(
         "E419",
         "attention within documents needs a fused kernel for variable lengths; with context "
-        "parallelism it is simulated with p2p only, and not with slices of sequences",
+        "parallelism it is simulated with p2p only, and not with slices of sequences or in hybrid "
+        "models",
         {
             "attention_backend": ["fused"],
             "parallelism.context_communication": ["p2p"],
             "parallelism.sequence_slices": [LEFT_OUT],
+            "model.layer_pattern": [LEFT_OUT],
             _PACKED: [LEFT_OUT],
         },
         _other_kernel,
