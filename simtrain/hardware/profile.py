@@ -192,14 +192,17 @@ class Host(Strict):
 
 
 class HostLink(Strict):
-    """Host bandwidths for an offloaded optimizer, per GPU while all GPUs of a node use them.
+    """The host's bandwidths, per GPU while all GPUs of a node use them, and its memory.
 
-    `bandwidth` is for copies between the GPU and pinned host memory, one way. `adam_bandwidth` is
-    for the host's Adam, which reads and writes 28 bytes per parameter.
+    `bandwidth` is for copies between the GPU and pinned host memory, one way: GPUs that share a
+    PCIe switch or a CPU have their part of it, as its source says. `adam_bandwidth` is for the
+    host's Adam, which reads and writes 28 bytes per parameter. `memory` is that of a node; without
+    it, the memory that copies need is not checked.
     """
 
     bandwidth: Entry[BytesPerSecond]
     adam_bandwidth: Entry[BytesPerSecond]
+    memory: Entry[Bytes] | None = None
 
 
 class RunningCosts(Strict):

@@ -260,6 +260,11 @@ class Plan:
         return frozenset(zip(*pairs, strict=True))
 
     @property
+    def offloads(self) -> bool:
+        """Whether saved activations are copied to the host."""
+        return self.scenario.offload.unit != "none"
+
+    @property
     def has_buckets(self) -> bool:
         """Whether gradient buckets overlap the last backward pass."""
         return self.step_options.reduces_during_backward

@@ -18,7 +18,7 @@ from simtrain.views.memory import evenly_spaced
 
 _MOST_STAGES, _LEAST_CELLS = 8, 10
 _NAMES = (*ACTIVITIES, "idle")
-_LETTERS = dict(zip(_NAMES, "FRBMTGO·", strict=True))
+_LETTERS = dict(zip(_NAMES, "FRBMTGOC·", strict=True))
 _STYLES = STYLES | {"idle": "dim"}
 
 

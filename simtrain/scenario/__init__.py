@@ -10,6 +10,7 @@ from simtrain.scenario.check import (
 from simtrain.scenario.load import load_scenario, load_unchecked
 from simtrain.scenario.memory_options import MemoryOptions
 from simtrain.scenario.model import Model
+from simtrain.scenario.offload_section import Offload
 from simtrain.scenario.overlap import Overlap
 from simtrain.scenario.parallelism import Parallelism, Placement
 from simtrain.scenario.precision import Precision
@@ -25,6 +26,7 @@ __all__ = [
     "Batch",
     "MemoryOptions",
     "Model",
+    "Offload",
     "Overlap",
     "Parallelism",
     "Placement",

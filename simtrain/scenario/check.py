@@ -12,6 +12,7 @@ from simtrain.base.strict_yaml import data_of, input_error
 from simtrain.errors import InputError, Problem, wrong_type
 from simtrain.scenario.combination_rules import NO_FUSED_ATTENTION, NO_HOST_LINK
 from simtrain.scenario.expert_rules import dispatcher_rule
+from simtrain.scenario.offload_rules import NO_HOST_COPIES
 from simtrain.scenario.precision_rules import products_rule
 from simtrain.scenario.remedies import problem_of
 from simtrain.scenario.rules import RULES, size_rule
@@ -24,6 +25,7 @@ EVERY_RULE = (
     *RULES,
     size_rule(1, 1),
     NO_HOST_LINK,
+    NO_HOST_COPIES,
     NO_FUSED_ATTENTION,
     products_rule(()),
     dispatcher_rule(()),
@@ -143,6 +145,6 @@ def check_cluster(
     rules = [size_rule(gpus_per_node, num_nodes), products_rule(product_types)]
     rules.append(dispatcher_rule(dispatchers))
     rules.append(userbuffer_node_rule(nvlink_gpus))
-    rules += [] if has_host_link else [NO_HOST_LINK]
+    rules += [] if has_host_link else [NO_HOST_LINK, NO_HOST_COPIES]
     rules += [] if has_fused_attention else [NO_FUSED_ATTENTION]
     check_scenario(scenario, rules, kept=RULES)

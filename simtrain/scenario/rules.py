@@ -25,6 +25,7 @@ from simtrain.scenario.layout_rules import LAYOUT_RULES
 from simtrain.scenario.lora_rules import LORA_RULES
 from simtrain.scenario.merged_pass_rules import MERGED_PASS_RULES
 from simtrain.scenario.nearest import near_divisors
+from simtrain.scenario.offload_rules import OFFLOAD_RULES
 from simtrain.scenario.packing_rules import PACKING_RULES
 from simtrain.scenario.precision_rules import PRECISION_RULES
 from simtrain.scenario.recompute_rules import RECOMPUTE_RULES
@@ -63,6 +64,7 @@ _RULES: list[Rule] = [
     *SLICE_RULES,
     *LORA_RULES,
     *VOCABULARY_RULES,
+    *OFFLOAD_RULES,
     *PACKING_RULES,
     *SOFTWARE_RULES,
 ]

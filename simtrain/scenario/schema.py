@@ -28,6 +28,7 @@ from simtrain.base.strict_yaml import (
 from simtrain.errors import InputError
 from simtrain.scenario.memory_options import MemoryOptions
 from simtrain.scenario.model import Model
+from simtrain.scenario.offload_section import Offload
 from simtrain.scenario.other_names import SCENARIO_NAMES
 from simtrain.scenario.other_values import OTHER_VALUES
 from simtrain.scenario.overlap import Overlap
@@ -134,6 +135,7 @@ class Scenario(Section):
     placement: how ranks are numbered, which decides the ranks that share a node.
     batch: number of sequences in a microbatch and in an iteration.
     recompute: which activations are recomputed in the backward pass.
+    offload: which saved activations wait on the host for their backward pass.
     memory: options that trade time for memory, besides recompute.
     software: the framework that runs the model, and its kernels.
     attention_backend: how core attention runs. unfused runs five ops that save the scores, as in
@@ -163,6 +165,7 @@ class Scenario(Section):
     placement: Placement = Placement()
     batch: Batch
     recompute: RecomputePolicy = Field(default=RecomputePolicy(), examples=["selective"])
+    offload: Offload = Field(default=Offload(), examples=["layer"])
     memory: MemoryOptions = MemoryOptions()
     software: Software = Field(default=Software(), examples=["deepspeed_2022"])
     attention_backend: AttentionBackend = Field(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from simtrain.base.strict_yaml import Document, Positions
 
-MEANT_BY_A_WORD = {"recompute": "strategy", "software": "stack"}
+MEANT_BY_A_WORD = {"offload": "unit", "recompute": "strategy", "software": "stack"}
 """Sections that can be written as a single word, and the field that the word sets."""
 
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
 from simtrain.base.wording import Number, Sentence, joined_sentences, with_whole_numbers
-from simtrain.durations.model import DurationModel
-from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.memory.report import MemoryReport, memory_report
 from simtrain.iteration.plan import Plan
+from simtrain.iteration.programs.seconds import Machine
+from simtrain.iteration.run_plan import run_copies
 from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.scenario.fp8_saving_rules import FP8_SAVING_RULES
 from simtrain.scenario.recompute_rules import RECOMPUTE_RULES, absent_modules
@@ -123,7 +123,7 @@ def is_open(scenario: Scenario) -> bool:
 
 def choose(
     scenario: Scenario,
-    profile: HardwareProfile,
+    machine: Machine,
     plan_of: PlanOf,
     simulate: Callable[[Plan], R],
 ) -> Choice[R]:
@@ -133,12 +133,12 @@ def choose(
 
     Args:
         scenario: the scenario.
-        profile: its cluster's hardware profile.
+        machine: its cluster.
         plan_of: builds the plan of a scenario without `auto`, or with the given number of kept
             microbatches per stage.
         simulate: runs a plan.
     """
-    search: _Search[R] = _Search(scenario, profile, plan_of)
+    search: _Search[R] = _Search(scenario, machine, plan_of)
     if (policy := scenario.recompute).strategy in OPEN_STRATEGIES:
         trials = tuple(search.strategies())
     else:
@@ -156,14 +156,15 @@ class _Search(Generic[R]):
     """Variations of one scenario and their memory."""
 
     scenario: Scenario
-    profile: HardwareProfile
+    machine: Machine
     plan_of: PlanOf
 
     def trial(self, policy: RecomputePolicy, kept: tuple[int, ...] | None = None) -> Trial[R]:
         """Try another policy, with `kept` forward passes without recompute per stage."""
         scenario = self.scenario.model_copy(update={"recompute": policy})
         plan = self.plan_of(scenario, kept)
-        return Trial(plan, memory_report(plan, self.profile))
+        profile, iteration = self.machine.model.profile, run_copies(plan, self.machine)
+        return Trial(plan, memory_report(plan, profile, iteration))
 
     def strategies(self) -> Iterator[Trial[R]]:
         """Try all candidates for the fastest; the last resorts only if none of them fits."""
@@ -209,7 +210,7 @@ class _Search(Generic[R]):
         depend on the tensors of one layer's backward pass; so some more sets are tried.
         """
         whole = self.trial(RecomputePolicy()).plan
-        sets = best_op_sets(whole, DurationModel(self.profile).seconds)
+        sets = best_op_sets(whole, self.machine.model.seconds)
 
         @functools.cache
         def trial(number: int) -> Trial[R]:

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 
 from simtrain.engine import Engine
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.iteration.memory.report import peak_bytes
+from simtrain.iteration.memory.report import HostMemory, peak_bytes
 from simtrain.iteration.plan import Plan
+from simtrain.iteration.programs.iteration_tasks import IterationTimeline
 from simtrain.iteration.programs.seconds import IterationSeconds, Machine
 from simtrain.iteration.report.breakdown import Breakdown, mean_breakdown, stage_breakdowns
-from simtrain.iteration.run_plan import run_iteration
+from simtrain.iteration.run_plan import run_copies, run_iteration
 from simtrain.scenario import Scenario, check_is_scenario
 from simtrain.studies.choose import choose, is_open
 from simtrain.studies.machines import Machines
@@ -55,12 +56,14 @@ class Evaluation:
         peak_bytes: peak memory of the fullest stage.
         capacity_bytes: memory of a GPU.
         run: None if the scenario does not fit, unless the evaluator allows that.
+        host_fits: the hosts have the memory for the activations that are copied to them.
     """
 
     scenario: Scenario
     peak_bytes: int
     capacity_bytes: int
     run: Run | None
+    host_fits: bool = True
 
     def __repr__(self) -> str:
         time = format_seconds(self.run.iteration_time_s) if self.run else "not run"
@@ -69,8 +72,8 @@ class Evaluation:
 
     @property
     def fits(self) -> bool:
-        """Whether every stage fits in GPU memory."""
-        return self.peak_bytes <= self.capacity_bytes
+        """Whether every stage fits in GPU memory, and its copies in the hosts' memory."""
+        return self.peak_bytes <= self.capacity_bytes and self.host_fits
 
 
 @dataclass
@@ -98,13 +101,13 @@ class Evaluator:
             InputError: the scenario breaks a rule of the framework, or does not fit its cluster.
         """
         machine = self.machine_of(scenario)
-        profile = checked_profile(scenario, machine.model.profile)
+        checked_profile(scenario, machine.model.profile)
         if is_open(scenario):
 
             def plan_of(variant: Scenario, kept: tuple[int, ...] | None) -> Plan:
                 return _plan(variant, machine, kept)
 
-            choice = choose(scenario, profile, plan_of, lambda plan: self._run(plan, machine))
+            choice = choose(scenario, machine, plan_of, lambda plan: self._run(plan, machine))
             return self._evaluation(choice.chosen.plan, machine, choice.run)
         return self._evaluation(_plan(scenario, machine), machine)
 
@@ -115,14 +118,14 @@ class Evaluator:
             InputError: as `evaluate`.
         """
         machine = self.machine_of(scenario)
-        profile = checked_profile(scenario, machine.model.profile)
+        checked_profile(scenario, machine.model.profile)
         if is_open(scenario):
             return self.evaluate(scenario).peak_bytes
-        return self.peak_bytes_of_plan(_plan(scenario, machine), profile)
+        return self.peak_bytes_of_plan(_plan(scenario, machine), machine)
 
-    def peak_bytes_of_plan(self, plan: Plan, profile: HardwareProfile) -> int:
+    def peak_bytes_of_plan(self, plan: Plan, machine: Machine) -> int:
         """Peak memory of a plan's fullest stage; the rules of its scenario are not checked."""
-        return peak_bytes(plan, profile)
+        return peak_bytes(plan, machine.model.profile, run_copies(plan, machine))
 
     def extrapolated_compute(self, scenario: Scenario) -> float:
         """Fraction of kernel time with shapes outside the range that the profile was fitted on.
@@ -155,14 +158,17 @@ class Evaluator:
 
     def _evaluation(self, plan: Plan, machine: Machine, run: Run | None = None) -> Evaluation:
         profile = machine.model.profile
-        peak, capacity = peak_bytes(plan, profile), profile.gpu.memory_capacity.value
-        runs = peak <= capacity or self.allow_oom
-        return Evaluation(
-            plan.scenario, peak, capacity, (run or self._run(plan, machine)) if runs else None
-        )
+        iteration = run_copies(plan, machine)
+        peak = peak_bytes(plan, profile, iteration)
+        capacity = profile.gpu.memory_capacity.value
+        host_fits = iteration is None or HostMemory.of(plan, profile, iteration).fits
+        runs = (peak <= capacity and host_fits) or self.allow_oom
+        if runs and run is None:
+            run = self._run(plan, machine, iteration)
+        return Evaluation(plan.scenario, peak, capacity, run if runs else None, host_fits)
 
-    def _run(self, plan: Plan, machine: Machine) -> Run:
-        iteration = run_iteration(plan, machine)
+    def _run(self, plan: Plan, machine: Machine, iteration: IterationTimeline | None = None) -> Run:
+        iteration = iteration or run_iteration(plan, machine)
         seconds, iteration_time_s = iteration.seconds, iteration.time_s
         scenario = seconds.plan.scenario
         peak_flops = machine.model.profile.gpu.peak_flops.value * scenario.num_gpus

@@ -138,12 +138,21 @@ def does_not_fit(
     scenario: Scenario, report: MemoryReport, remedy: Remedy[Result] | None
 ) -> DoesNotFitError:
     """Build the error: the stage that does not fit, its components, and the remedy."""
-    fullest = report.fullest
+    fullest, name = report.fullest, scenario.name or "the scenario"
+    if report.missing_bytes <= 0 and report.host:
+        return DoesNotFitError.of(
+            "E601",
+            f"{name} does not fit: activations need {gib(report.host.needed_bytes)} GiB of the "
+            f"{gib(report.host.capacity_bytes or 0)} GiB of a node's host",
+            reason="the host holds each tensor from the start of its copy out to the end of its "
+            "copy back",
+            fix=f"{_advice(remedy)}, or run --allow-oom to simulate it anyway",
+        )
     sizes = fullest.components_bytes
-    parts = [f"{COMPONENT_LABELS[name]} {gib(size)}" for name, size in sizes.items()]
+    parts = [f"{COMPONENT_LABELS[part]} {gib(size)}" for part, size in sizes.items()]
     return DoesNotFitError.of(
         "E601",
-        f"{scenario.name or 'the scenario'} does not fit: stage {fullest.stage} needs "
+        f"{name} does not fit: stage {fullest.stage} needs "
         f"{gib(fullest.peak_bytes)} GiB of the {gib(report.capacity_bytes)} GiB of its GPU, "
         f"{gib(report.missing_bytes)} GiB too much",
         reason=f"its peak, during the {fullest.peak_words}, consists of (GiB) {', '.join(parts)}",

@@ -254,7 +254,7 @@ def _plans(scenario: Scenario, profile: HardwareProfile, engine: Engine) -> list
     if not is_open(scenario):
         return [plan_of(scenario)]
     machine = Machine(DurationModel(profile), engine)
-    choice = choose(scenario, profile, plan_of, lambda plan: simulate_iteration(plan, machine))
+    choice = choose(scenario, machine, plan_of, lambda plan: simulate_iteration(plan, machine))
     # A faster resource can change the fastest of these plans, but not which plans fit.
     return [trial.plan for trial in choice.trials if trial.memory.fits] or [choice.chosen.plan]
 

@@ -15,7 +15,7 @@ from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.pass_tasks import PassTime
 from simtrain.iteration.programs.seconds import Machine
 from simtrain.iteration.report.result import Result
-from simtrain.iteration.run_plan import simulate_iteration
+from simtrain.iteration.run_plan import run_copies, simulate_iteration
 from simtrain.scenario import Scenario, check_cluster, check_scenario, check_values
 from simtrain.studies.choose import choose, is_open
 from simtrain.studies.machines import SHARED
@@ -57,7 +57,7 @@ def simulate(
 
     if not is_open(scenario):
         return run(plan_of(scenario))
-    choice = choose(scenario, profile, plan_of, run)
+    choice = choose(scenario, machine, plan_of, run)
     return replace(choice.run, recompute_choice=choice.why)
 
 
@@ -92,7 +92,7 @@ def simulate_fitting(
     machine = _machine(scenario, None, engine)
     profile = checked_profile(scenario, machine.model.profile)
     plan = Plan.of(scenario, profile.cluster.domains_of(scenario.num_gpus))
-    check_fits(scenario, memory_report(plan, profile), on_trial)
+    check_fits(scenario, memory_report(plan, profile, run_copies(plan, machine)), on_trial)
     return simulate_iteration(plan, machine)
 
 
@@ -122,8 +122,10 @@ def simulate_memory(scenario: Scenario, profile: HardwareProfile | None = None) 
     check_values(scenario)
     if is_open(scenario):
         return simulate(scenario, profile).memory
-    profile = checked_profile(scenario, _machine(scenario, profile, "auto").model.profile)
-    return memory_report(Plan.of(scenario, profile.cluster.domains_of(scenario.num_gpus)), profile)
+    machine = _machine(scenario, profile, "auto")
+    profile = checked_profile(scenario, machine.model.profile)
+    plan = Plan.of(scenario, profile.cluster.domains_of(scenario.num_gpus))
+    return memory_report(plan, profile, run_copies(plan, machine))
 
 
 def checked_profile(scenario: Scenario, profile: HardwareProfile | None = None) -> HardwareProfile:

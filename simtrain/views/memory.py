@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from simtrain.iteration.memory.buffers import (
     FP4_WEIGHTS,
     FP8_WEIGHTS,
@@ -49,7 +51,9 @@ _MOMENT = Column("peak_name", "peak\nduring", WHOLE_TEXT, "the pass or the step 
 def memory_view(report: MemoryReport) -> View:
     """Every stage's peak by component, and the buffers of the fullest stage."""
     buffers = [_buffers(report.fullest)] if report.fullest.buffers_bytes else []
-    said = remarks([_peak_remark(report), _outside_tensors(report), _interval(report)])
+    said = remarks(
+        [_peak_remark(report), _outside_tensors(report), _interval(report), *_on_host(report)]
+    )
     return View([_components(report), said, *buffers, memory_verdict(report)])
 
 
@@ -111,6 +115,10 @@ def memory_verdict(report: MemoryReport) -> Verdict:
     fullest, free = report.fullest, -report.missing_bytes
     needs = f"stage {fullest.stage} needs {gib(fullest.peak_bytes)} GiB"
     of_capacity = f"{needs} of {gib(report.capacity_bytes)} GiB"
+    if free >= 0 and report.host and not report.host.fits:
+        words = f"activations need {gib(report.host.needed_bytes)} GiB of a node's host"
+        capacity = gib(report.host.capacity_bytes or 0)
+        return Verdict(False, f"{words}, which has {capacity} GiB", failure="DOES NOT FIT")
     limits = f"less than memory predictions can tell (±{PEAK_ERROR:.1%})" * report.is_close
     if not report.fits:
         words = ", ".join(filter(None, (of_capacity, f"{gib(-free)} GiB too much", limits)))
@@ -127,6 +135,15 @@ def _interval(report: MemoryReport) -> str:
         f"90 % interval of the peak of stage {report.fullest.stage}: {gib(interval.p5_bytes)} to "
         f"{gib(interval.p95_bytes)} GiB, as cases of Megatron-Core's tests."
     )
+
+
+def _on_host(report: MemoryReport) -> Iterator[str]:
+    """Say how much memory a node's host needs, if activations are copied to it."""
+    if host := report.host:
+        known = (
+            f"of {gib(host.capacity_bytes)} GiB" if host.capacity_bytes else "(its size is open)"
+        )
+        yield f"Activations on the host: at most {gib(host.needed_bytes)} GiB per node {known}."
 
 
 def _outside_tensors(report: MemoryReport) -> str:

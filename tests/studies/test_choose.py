@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simtrain.durations.model import DurationModel
 from simtrain.engine import simulate as run_program
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.memory.report import memory_report
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.iteration_builder import tasks_of
-from simtrain.iteration.programs.seconds import IterationSeconds
+from simtrain.iteration.programs.seconds import IterationSeconds, Machine
 from simtrain.scenario import Scenario
 from simtrain.schedules import most_outstanding
 from simtrain.studies.choose import Choice, choose, is_open
@@ -49,7 +50,7 @@ def part_of_activations(grid: dict[str, Any], share: float) -> int:
 
 
 def chosen(scenario: Scenario, capacity: int) -> Choice[Run]:
-    return choose(scenario, profile_with(capacity), plan_of, time_of)
+    return choose(scenario, Machine(DurationModel(profile_with(capacity))), plan_of, time_of)
 
 
 def scenario_of(grid: dict[str, Any], **recompute: Any) -> Scenario:

@@ -8,6 +8,7 @@ import pytest
 from simtrain.durations.model import DurationModel
 from simtrain.iteration.memory.report import memory_report
 from simtrain.iteration.plan import Plan
+from simtrain.iteration.programs.seconds import Machine
 from simtrain.scenario import Scenario
 from simtrain.studies.choose import Choice, choose
 from simtrain.studies.op_sets import best_op_sets
@@ -66,7 +67,7 @@ def capacity(share: float) -> int:
 
 
 def chosen(scenario: Scenario, num_bytes: int) -> Choice[Run]:
-    return choose(scenario, profile_with(num_bytes), small_plan, time_of)
+    return choose(scenario, Machine(DurationModel(profile_with(num_bytes))), small_plan, time_of)
 
 
 @pytest.fixture(scope="module")

@@ -167,6 +167,9 @@ MAPPED: dict[str, Word] = {
     "num_microbatches_with_partial_activation_checkpoints": Word(
         "recompute.keep_microbatches", default=0
     ),
+    "cpu_offloading_num_layers": Word("offload.layers", default=0),
+    "fine_grained_activation_offloading": Word("offload.modules", default=False),
+    "offload_modules": Word("offload.modules"),
     "use_distributed_optimizer": Word("memory.zero_stage", default=False),
     "use_megatron_fsdp": Word("memory.zero_stage", default=False),
     "use_custom_fsdp": Word("memory.zero_stage", default=False),
@@ -417,14 +420,7 @@ NOT_MODELLED: dict[str, Effect] = {
         "microbatches of several packed sequences", details="sequence_packing_scheduler"
     ),
     "decoder_seq_length": Effect("the decoder has another sequence length"),
-    "cpu_offloading_num_layers": Effect(
-        "activations of some layers are kept on the host", ("0",), is_large=True
-    ),
-    "fine_grained_activation_offloading": Effect(
-        "activations of some modules are kept on the host",
-        details="offload_modules min_offloaded_tensor_size",
-        is_large=True,
-    ),
+    "min_offloaded_tensor_size": Effect("smaller tensors stay on the GPU"),
     "optimizer_offload_fraction": Effect(
         "the remaining optimizer states stay on the GPU", ("1.0", "1")
     ),

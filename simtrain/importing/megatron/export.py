@@ -13,6 +13,7 @@ from simtrain.importing.megatron.mapping import import_megatron
 from simtrain.importing.megatron.recompute import MODULE_NAMES
 from simtrain.scenario import Scenario
 from simtrain.scenario.dispatchers import DISPATCHERS
+from simtrain.scenario.offload_section import OFFLOAD_MODULES
 
 _FEWEST_PADDING = 128
 _TO_RUN = "--tokenizer-type NullTokenizer --mock-data --train-iters 20 --lr 1.0e-4"
@@ -76,6 +77,7 @@ def _arguments(scenario: Scenario) -> Iterator[str]:
         _experts,
         _parallelism,
         _recompute,
+        _offload,
         _memory,
         _kernels,
         _precision,
@@ -231,6 +233,16 @@ def _recompute(scenario: Scenario) -> Iterator[str]:
         yield _flag("distribute-saved-activations", recompute.distribute)
     if isinstance(kept := recompute.keep_microbatches, int) and kept:
         yield f"--num-microbatches-with-partial-activation-checkpoints {kept}"
+
+
+def _offload(scenario: Scenario) -> Iterator[str]:
+    offload = scenario.offload
+    modules = [module for module in offload.modules if module in OFFLOAD_MODULES]
+    if offload.unit == "layer" and modules:
+        yield f"--fine-grained-activation-offloading --offload-modules {' '.join(modules)}"
+    elif offload.unit == "layer" and not offload.modules:
+        layers = offload.layers or scenario.model.num_layers - 1
+        yield f"--cpu-offloading-num-layers {layers}"
 
 
 def _memory(scenario: Scenario) -> Iterator[str]:

@@ -21,6 +21,7 @@ from simtrain.importing.megatron.kernels import (
 )
 from simtrain.importing.megatron.memory import set_memory
 from simtrain.importing.megatron.model import set_model, set_vocabulary
+from simtrain.importing.megatron.offload import set_offload
 from simtrain.importing.megatron.overlap import set_overlap
 from simtrain.importing.megatron.parallelism import (
     set_batch,
@@ -117,6 +118,7 @@ def draft_of(
         set_replicas,
         set_batch,
         set_recompute,
+        set_offload,
         set_memory,
         set_attention_backend,
         set_software,

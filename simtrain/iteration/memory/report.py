@@ -18,6 +18,7 @@ from simtrain.iteration.memory.buffers import (
     buffers_of,
     workspaces_bytes,
 )
+from simtrain.iteration.memory.host_copies import HostCopies, with_copies
 from simtrain.iteration.memory.replay import MemoryReplay
 from simtrain.iteration.memory.states import ModelStates, rank_states
 from simtrain.iteration.plan import Plan
@@ -131,6 +132,41 @@ class StageMemory(PlainData):
         return action.words_on(self.stage, self.num_slices) if action else OPTIMIZER_STEP
 
 
+@dataclass(frozen=True, slots=True)
+class HostMemory(PlainData):
+    """Memory of a node's host that holds activations.
+
+    Args:
+        needed_bytes: the most that the ranks of a node need, if they need it at the same time.
+        capacity_bytes: memory of the host; None if the profile does not say it.
+    """
+
+    json_fields: ClassVar = keys("needed_bytes capacity_bytes fits")
+
+    needed_bytes: int
+    capacity_bytes: int | None
+
+    @property
+    def fits(self) -> bool:
+        """Whether the host has this memory; true if that is not known."""
+        return self.capacity_bytes is None or self.needed_bytes <= self.capacity_bytes
+
+    @classmethod
+    def of(cls, plan: Plan, profile: HardwareProfile, iteration: IterationTimeline) -> HostMemory:
+        """Add up the peaks of the ranks of each node, which has consecutive ranks."""
+        mesh, link = plan.mesh, profile.host_link
+        of_stages = [*map(HostCopies.of(iteration).host_bytes, range(mesh.pp))]
+        per_node, stride = profile.cluster.gpus_per_node.value, mesh.stride("pp")
+        if stride >= per_node:
+            needed = per_node * max(of_stages)
+        else:
+            together = max(1, per_node // stride)
+            nodes = (of_stages[first : first + together] for first in range(0, mesh.pp, together))
+            needed = stride * max(map(sum, nodes))
+        memory = link.memory if link else None
+        return cls(needed, memory.value if memory else None)
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class MemoryReport(PlainData):
     """Peaks of all stages, compared with the memory of a GPU.
@@ -140,15 +176,17 @@ class MemoryReport(PlainData):
         stages: the peak of each stage.
         reserve_bytes: the part of each stage's `allocator_bytes` that driver, CUDA context and NCCL
             take; the rest is the allocator's fragmentation.
+        host: memory of a node's host, if activations are copied to it.
     """
 
     json_fields: ClassVar = keys(
-        "capacity_bytes fits is_close peak_interval_bytes=peak_interval reserve_bytes stages"
+        "capacity_bytes fits is_close peak_interval_bytes=peak_interval reserve_bytes host stages"
     )
 
     capacity_bytes: int
     stages: tuple[StageMemory, ...]
     reserve_bytes: int = 0
+    host: HostMemory | None = None
 
     def __repr__(self) -> str:
         most = f"{self.fullest.peak_bytes:,} of {self.capacity_bytes:,} bytes"
@@ -166,8 +204,8 @@ class MemoryReport(PlainData):
 
     @property
     def fits(self) -> bool:
-        """Whether all stages fit."""
-        return self.missing_bytes <= 0
+        """Whether all stages fit, and the hosts if they hold activations."""
+        return self.missing_bytes <= 0 and (self.host is None or self.host.fits)
 
     @property
     def missing_bytes(self) -> int:
@@ -193,14 +231,27 @@ class MemoryReport(PlainData):
 def memory_report(
     plan: Plan, profile: HardwareProfile, iteration: IterationTimeline | None = None
 ) -> MemoryReport:
-    """Return the peaks of a plan's stages, with their times if `iteration` is given."""
-    replay = MemoryReplay.of(plan)
+    """Return the peaks of a plan's stages, with their times if `iteration` is given.
+
+    A plan that copies activations to the host needs the iteration (`run_plan.run_copies`).
+    """
+    replay = _replay(plan, iteration)
     stages = tuple(
         _StageRank.of(plan, profile, replay, stage).fullest(replay, place, iteration)
         for stage, place in enumerate(replay.fullest_actions())
     )
     capacity, reserve = profile.gpu.memory_capacity.value, profile.memory.allocator_reserve.value
-    return MemoryReport(capacity, stages, reserve)
+    host = HostMemory.of(plan, profile, iteration) if plan.offloads and iteration else None
+    return MemoryReport(capacity, stages, reserve, host)
+
+
+def _replay(plan: Plan, iteration: IterationTimeline | None) -> MemoryReplay:
+    """Replay the schedule of a plan, with its copies to the host and back."""
+    replay = MemoryReplay.of(plan)
+    if not plan.offloads:
+        return replay
+    assert iteration is not None, "run_copies simulates a plan that copies activations"
+    return with_copies(replay, plan, iteration)
 
 
 def is_close(peak_bytes: float, capacity_bytes: float) -> bool:
@@ -208,9 +259,11 @@ def is_close(peak_bytes: float, capacity_bytes: float) -> bool:
     return abs(capacity_bytes - peak_bytes) < PEAK_ERROR * peak_bytes
 
 
-def peak_bytes(plan: Plan, profile: HardwareProfile) -> int:
+def peak_bytes(
+    plan: Plan, profile: HardwareProfile, iteration: IterationTimeline | None = None
+) -> int:
     """Return the peak of the fullest stage, faster than `memory_report`."""
-    replay, steps = MemoryReplay.of(plan), number_distinct(plan.stage_parameters)
+    replay, steps = _replay(plan, iteration), number_distinct(plan.stage_parameters)
     dynamic = np.maximum.reduceat(replay.dynamic_bytes, plan.schedule.rank_starts[:-1]).tolist()
     peak = 0
     # Of stages with equal parameters, `dict` keeps the last one, with the highest dynamic memory.
@@ -236,7 +289,7 @@ def memory_curve(
     plan: Plan, profile: HardwareProfile, iteration: IterationTimeline, stage: int
 ) -> MemoryCurve:
     """Return the memory of a stage's rank, with the allocator, during and after each action."""
-    replay = MemoryReplay.of(plan)
+    replay = _replay(plan, iteration)
     rank = _StageRank.of(plan, profile, replay, stage)
     actions = _actions(plan, stage)
     dynamic = np.stack([replay.dynamic_bytes[actions], replay.after_bytes[actions]], axis=1)

@@ -50,7 +50,7 @@ def pass_memory(pass_: Pass) -> PassMemory:
 
     Tensors that ZeRO gathers and reduces count as buffers (`memory.buffers`).
     """
-    return _replayed(_unsharded(pass_))[0]
+    return _replayed(unsharded(pass_))[0]
 
 
 @functools.lru_cache(maxsize=4096)
@@ -63,11 +63,11 @@ def merged_memory(merged: MergedPass) -> PassMemory:
     """
     passes = merged.forward, merged.backward
     memories = [*map(pass_memory, passes)]
-    moments = [_moments(_unsharded(pass_)) for pass_ in passes]
+    moments = [moments_of(unsharded(pass_)) for pass_ in passes]
     of_ops = [0] * len(moments[0]) + [1] * len(moments[1])
     every = [*moments[0], *moments[1]]
     saved_bytes = sum(memory.saved_bytes for memory in memories)
-    before = _Moment(0, 0, ""), _Moment(memories[1].saved_bytes, 0, "")
+    before = Moment(0, 0, ""), Moment(memories[1].saved_bytes, 0, "")
     latest, peak, recomputed_bytes, peak_op = [*before], -1, 0, ""
     for place in record_merged(merged).order:
         latest[of_ops[place]] = every[place]
@@ -87,7 +87,7 @@ def merged_memory(merged: MergedPass) -> PassMemory:
     )
 
 
-class _Moment(NamedTuple):
+class Moment(NamedTuple):
     """The tensors of a pass while an op runs: all of them, and recomputed ones."""
 
     held_bytes: int
@@ -95,17 +95,17 @@ class _Moment(NamedTuple):
     op: str
 
 
-def _moments(pass_: Pass) -> list[_Moment]:
+def moments_of(pass_: Pass) -> list[Moment]:
     """Return [ops], the tensors of a pass while each of its ops runs."""
     live, record = _live_before(pass_), record_pass(pass_)
     saved, recomputed = dict(live), dict[int, Tensors]()
     held_bytes = sum(map(_total_bytes, saved.values()))
     recomputed_bytes, nothing = 0, Tensors()
-    moments: list[_Moment] = []
+    moments: list[Moment] = []
     for segment, owner in zip(record.segments, record.owners, strict=True):
         effect = _replay_segment(segment, saved.get(owner, nothing), recomputed.get(owner, nothing))
         moments += (
-            _Moment(
+            Moment(
                 held_bytes + of_op.held_bytes, recomputed_bytes + of_op.recomputed_bytes, of_op.op
             )
             for of_op in effect.moments
@@ -116,12 +116,17 @@ def _moments(pass_: Pass) -> list[_Moment]:
     return moments
 
 
-def _unsharded(pass_: Pass) -> Pass:
+def unsharded(pass_: Pass) -> Pass:
     """Return the pass without the collectives of ZeRO."""
     options = pass_.options
     if options.sharding:
         options = PassOptions(options.microbatch, options.overlap)
     return Pass(pass_.chunk, pass_.kind, pass_.recompute, options)
+
+
+def saved_tensors(forward: Pass) -> Live:
+    """Return the tensors that a forward pass saves, by the place of their block in the chunk."""
+    return _replayed(unsharded(forward))[1]
 
 
 @functools.lru_cache(maxsize=16384)
@@ -222,7 +227,7 @@ class _Effect:
     peak_recomputed_bytes: int
     op: str
     buffer_bytes: int
-    moments: tuple[_Moment, ...]
+    moments: tuple[Moment, ...]
 
 
 @functools.lru_cache(maxsize=8192)
@@ -230,7 +235,7 @@ def _replay_segment(segment: Segment, saved: Tensors, recomputed: Tensors) -> _E
     live, recomputed_tensors = set(saved), set(recomputed)
     live_bytes = recomputed_bytes = 0
     peak_bytes, peak_recomputed_bytes, peak_op = -1, 0, ""
-    moments: list[_Moment] = []
+    moments: list[Moment] = []
     freed_by_op = segment.frees or ((),) * len(segment.ops)
     ops = zip(segment.ops, segment.waiting_bytes, freed_by_op, strict=True)
     for op, waiting_bytes, frees in ops:
@@ -242,7 +247,7 @@ def _replay_segment(segment: Segment, saved: Tensors, recomputed: Tensors) -> _E
             recomputed_bytes += _total_bytes(new)
         own_bytes = _total_bytes({*op.saves, *op.keeps, *frees})
         held_bytes = live_bytes + op.working_bytes(own_bytes) + waiting_bytes
-        moments.append(_Moment(held_bytes, recomputed_bytes, op.name))
+        moments.append(Moment(held_bytes, recomputed_bytes, op.name))
         if held_bytes > peak_bytes:
             peak_bytes, peak_recomputed_bytes, peak_op = held_bytes, recomputed_bytes, op.name
         live_bytes -= _total_bytes(live.intersection(frees))

@@ -14,6 +14,7 @@ from simtrain.engine.compiled import Flags, Floats, Ints
 from simtrain.engine.program import starts_of
 from simtrain.iteration.programs.parts import (
     BucketPart,
+    CopyPart,
     IterationPart,
     OptimizerPart,
     PassPart,
@@ -24,6 +25,7 @@ from simtrain.iteration.programs.parts import (
 )
 from simtrain.iteration.programs.streams import (
     BUCKETS,
+    FROM_HOST,
     LINK_STEPS,
     MODEL,
     NUM_GROUPS,
@@ -74,6 +76,8 @@ def label_of(part: IterationPart) -> tuple[str, str]:
             return f"{name} of {{action}}", "vocabulary"
         case BucketPart(gathers=gathers):
             return f"{'parameters' if gathers else 'gradients'} of {{action}}", "data bucket"
+        case CopyPart(to_host=to_host):
+            return f"{{action}} {'to' if to_host else 'from'} host", "host copy"
         case OptimizerPart(name=name):
             return _STEP_LABELS[name]
 
@@ -108,7 +112,8 @@ class IterationTasks:
     """The tasks of an iteration.
 
     The compute streams of the stages are the first streams. Stream `data 3` has the buckets of
-    stage 3; `embedding`, `model` and `vocabulary` have collectives over several stages.
+    stage 3, `to host 3` and `from host 3` its copies; `embedding`, `model` and `vocabulary` have
+    collectives over several stages.
 
     Args:
         graph: tasks, streams and dependencies.
@@ -117,6 +122,7 @@ class IterationTasks:
         first, last: [actions], first and last task of each action of the schedule. Merged actions
             share one task.
         norms: [stages], first task of each stage's optimizer.
+        reloads, reloaders: [copies], each copy from the host, and the pass or span that waits.
         holds_embedding: [stages], whether its gradient of the embedding is all-reduced.
     """
 
@@ -128,6 +134,8 @@ class IterationTasks:
     last: Ints
     norms: Ints
     holds_embedding: Flags
+    reloads: Ints = field(default_factory=lambda: np.zeros(0, np.int32))
+    reloaders: Ints = field(default_factory=lambda: np.zeros(0, np.int32))
 
     def program(self, seconds: IterationSeconds) -> Program:
         """Return the program, given the durations and the adapter loads of the parts.
@@ -166,7 +174,7 @@ class IterationTasks:
         """Return the streams that a stage may wait for, in the order of `idle_seconds`.
 
         Links to the next stage (out, in) and the previous one, embedding, vocabulary, buckets,
-        norm.
+        norm, copies from the host.
         """
         own_stream, others, _ = self.waits
         return tuple(
@@ -187,8 +195,9 @@ class IterationTasks:
             np.full_like(stages, embedding + SHARED.index(VOCABULARY)),
             BUCKETS * num_stages + stages,
             np.full_like(stages, embedding + SHARED.index(MODEL)),
+            FROM_HOST * num_stages + stages,
         )
-        part_of = np.tile(np.array([0, 0, 0, 0, 0, 0, 1, 2], np.int32), (len(stages), 1))
+        part_of = np.tile(np.array([0, 0, 0, 0, 0, 0, 1, 2, 3], np.int32), (len(stages), 1))
         return stages, np.stack(others, axis=1).astype(np.int32), part_of
 
 
@@ -212,13 +221,13 @@ class IterationTimeline:
         return self.timeline.start_s[first], self.timeline.end_s[last]
 
     def idle_seconds(self) -> Floats:
-        """Return [stages, 3], idle seconds of each stage while other streams run.
+        """Return [stages, 4], idle seconds of each stage while other streams run.
 
         Columns: transfers, and collectives of embedding and vocabulary; the stage's buckets; the
-        gradient norm.
+        gradient norm; copies from the host that a pass waits for.
         """
         engine = self.seconds.machine.engine
-        return find_idle_seconds(self.timeline, *self.tasks.waits, engine, self.windows_s)
+        return find_idle_seconds(self.waiting, *self.tasks.waits, engine, self.windows_s)
 
     @cached_property
     def windows_s(self) -> tuple[Floats, Floats]:
@@ -241,3 +250,27 @@ class IterationTimeline:
         """Time from one iteration to the next: that of the stage that takes longest."""
         starts_s, ends_s = self.windows_s
         return float((ends_s - starts_s).max())
+
+    @cached_property
+    def waiting(self) -> Timeline:
+        """The timeline in which a copy from the host lasts as long as its pass waits for it.
+
+        A copy that is ahead of time delays nothing, although it may run while its stage is idle. A
+        copy that starts late delays its pass from the moment at which this could start.
+        """
+        tasks, timeline = self.tasks, self.timeline
+        if not len(tasks.reloads):
+            return timeline
+        graph, end_s = tasks.graph, timeline.end_s
+        waiting = np.repeat(np.arange(graph.num_tasks), np.diff(graph.after_starts))
+        counts = ~np.isin(graph.after, tasks.reloads)
+        ready_s = np.zeros(graph.num_tasks)
+        np.maximum.at(ready_s, waiting[counts], end_s[graph.after[counts]])
+        before = graph.previous
+        np.maximum(ready_s, np.where(before >= 0, end_s[before], 0.0), out=ready_s)
+        start_s, of_reloads = timeline.start_s.copy(), end_s[tasks.reloads]
+        free_s = np.where(before >= 0, end_s[before], 0.0)[tasks.reloads]
+        start_s[tasks.reloads] = np.minimum(
+            np.maximum(ready_s[tasks.reloaders], free_s), of_reloads
+        )
+        return Timeline(timeline.program, start_s, end_s)

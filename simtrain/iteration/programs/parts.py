@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from simtrain.durations.model import DurationModel
+from simtrain.iteration.copies import CopyLayout, copy_layout
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.sync_skips import SyncSkipRule, sync_skip_rule
 from simtrain.schedules import PipelineOrder
@@ -34,6 +35,7 @@ class PassPart:
         skips_sync: it skips communication with other replicas (`programs.sync_skips`).
         span: number of the bucket, in the order in which the last backward pass or the first
             forward pass runs the buckets; None for the whole pass.
+        by_layer: the spans are layers, which are copied to the host, instead of buckets.
         beside: the backward pass that runs merged with this forward pass; None for none.
     """
 
@@ -43,6 +45,7 @@ class PassPart:
     part: int = 0
     skips_sync: bool = False
     span: int | None = None
+    by_layer: bool = False
     beside: PassPart | None = None
 
 
@@ -125,6 +128,23 @@ class BucketPart:
 
 
 @dataclass(frozen=True, slots=True)
+class CopyPart:
+    """A copy of a unit of saved activations (`iteration.copies`) to the host, or back.
+
+    Args:
+        chunk: number of the chunk among the different ones.
+        saves_all: the passes of its microbatch recompute nothing.
+        unit: number of the unit in the chunk.
+        to_host: to the host instead of back.
+    """
+
+    chunk: int
+    saves_all: bool
+    unit: int
+    to_host: bool
+
+
+@dataclass(frozen=True, slots=True)
 class OptimizerPart:
     """A field of a stage's optimizer step.
 
@@ -156,6 +176,7 @@ IterationPart: TypeAlias = (
     | SynchronizationPart
     | BucketPart
     | VocabularyPart
+    | CopyPart
     | OptimizerPart
 )
 
@@ -182,6 +203,7 @@ class IterationStructure:
         reduces_after: gradients are reduced after all passes, chunk by chunk.
         validates_after: a stage's optimizer waits for the norm of the stages before it instead of
             all stages.
+        copies: which activations are copied to the host; None for none.
     """
 
     order: PipelineOrder
@@ -199,6 +221,7 @@ class IterationStructure:
     sync_skips: SyncSkipRule
     reduces_after: bool
     validates_after: bool
+    copies: CopyLayout | None = None
 
     def transfer(
         self, num_sends: int, levels_crossed: int, num_states: int, part: int = 0
@@ -237,4 +260,5 @@ def structure_of(plan: Plan) -> IterationStructure:
         sync_skips=sync_skip_rule(plan),
         reduces_after=bool(plan.reductions),
         validates_after=scenario.overlap.optimizer_post_validation,
+        copies=copy_layout(plan),
     )

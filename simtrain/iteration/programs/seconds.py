@@ -7,16 +7,18 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from simtrain.durations.collectives import wire_bytes
 from simtrain.durations.model import DurationModel
 from simtrain.engine import Engine, Timeline, simulate
+from simtrain.iteration.copies import copy_op
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.parts import (
     BucketPart,
+    CopyPart,
     IterationPart,
     IterationStructure,
     OptimizerPart,
@@ -43,6 +45,8 @@ from simtrain.workload.record import record_pass
 from simtrain.workload.step_options import StepOptions
 from simtrain.workload.work import Collective, TokenExchange
 
+OpsPart: TypeAlias = ReceiveGatherPart | BucketPart | VocabularyPart | CopyPart | OptimizerPart
+"""Parts of an iteration that are ops one after another."""
 _CACHED = 8192
 """Number of passes, and of optimizer steps, whose times a machine caches."""
 
@@ -130,7 +134,7 @@ class IterationSeconds:
                 return self._pass_s(part)
             case TransferPart():
                 return part.seconds(self.machine.model, self.plan.sent_bytes)
-            case ReceiveGatherPart() | BucketPart() | VocabularyPart():
+            case ReceiveGatherPart() | BucketPart() | VocabularyPart() | CopyPart():
                 return self.machine.op_seconds(self.ops_of(part))
             case SynchronizationPart():
                 # Posting a message takes the host the time of a kernel launch; the GPU waits.
@@ -145,9 +149,7 @@ class IterationSeconds:
         """Return the pass that a part is, or is a span of."""
         return dict(passes_of(self.plan))[whole_pass(part)]
 
-    def ops_of(
-        self, part: ReceiveGatherPart | BucketPart | VocabularyPart | OptimizerPart
-    ) -> tuple[Op, ...]:
+    def ops_of(self, part: OpsPart) -> tuple[Op, ...]:
         """Return the ops of a part in order, without a step those of the slowest stage."""
         match part:
             case ReceiveGatherPart(num_states=states, part=number):
@@ -157,6 +159,9 @@ class IterationSeconds:
                 return self._bucket_ops(part)
             case VocabularyPart(name=name):
                 return self.plan.vocabulary_collectives[name]
+            case CopyPart(to_host=to_host):
+                place = part.chunk, part.saves_all, part.unit
+                return (copy_op(self.plan, *place, to_host=to_host),)
             case OptimizerPart(name=name, step=step):
                 if step is None:
                     numbers = range(len(self.steps))
@@ -260,13 +265,13 @@ def passes_of(plan: Plan) -> Iterator[tuple[PassPart, RankPass]]:
 
 def whole_pass(part: PassPart) -> PassPart:
     """Return the pass that a part is, or is a span of."""
-    if part.span is None:
-        return part
-    return PassPart(part.chunk, part.kind, part.saves_all, part.part)
+    return part if part.span is None else replace(part, span=None, by_layer=False)
 
 
 def layers_of_span(plan: Plan, part: PassPart, span: int) -> tuple[int, int]:
     """Return the first layer of a span of a pass, and the one after its last, in its order."""
+    if part.by_layer:
+        return span, span + 1
     layers = plan.buckets[part.chunk].num_layers
     if part.kind == "F":
         layers = layers[::-1]

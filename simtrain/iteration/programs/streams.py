@@ -1,7 +1,8 @@
 """The streams of an iteration: groups with one stream per stage, and two that all stages share.
 
 A stage computes on one stream and has a link to either neighbour on the ring of stages. Messages
-are on the link to their receiver, in the order in which the stage sends them.
+are on the link to their receiver, in the order in which the stage sends them. Copies to the host
+and back have a stream each, because PCIe and NVLink-C2C carry both directions at full speed.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ import numpy as np
 from simtrain.engine.compiled import Ints
 from simtrain.schedules.stage_placement import ring_neighbour
 
-COMPUTE, TO_NEXT, TO_PREVIOUS, BUCKETS, NUM_GROUPS = range(5)
+COMPUTE, TO_NEXT, TO_PREVIOUS, BUCKETS, TO_HOST, FROM_HOST, NUM_GROUPS = range(7)
 """Groups of one stream per stage. Stream `group * num_stages + stage` is that of a stage."""
-LINK_STEPS = np.array([0, 1, -1, 0], np.int32)
+LINK_STEPS = np.array([0, 1, -1, 0, 0, 0], np.int32)
 """[groups], step from the stage of a stream to the stage that receives its messages."""
 
 SHARED = EMBEDDING, MODEL, VOCABULARY = "embedding", "model", "vocabulary"
@@ -27,6 +28,8 @@ def stream_names(num_stages: int) -> tuple[str, ...]:
         *link_streams(num_stages, 1),
         *link_streams(num_stages, -1),
         *(f"data {stage}" for stage in range(num_stages)),
+        *(f"to host {stage}" for stage in range(num_stages)),
+        *(f"from host {stage}" for stage in range(num_stages)),
         *SHARED,
     )
 

@@ -13,6 +13,7 @@ from simtrain.errors import InputError, Location
 from simtrain.iteration.programs.bucket_tasks import spread
 from simtrain.iteration.programs.parts import (
     BucketPart,
+    CopyPart,
     IterationPart,
     OptimizerPart,
     PassPart,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from simtrain.iteration.programs.seconds import IterationSeconds
     from simtrain.iteration.report.result import Result
 
-ACTIVITIES = FORWARD, RECOMPUTE, BACKWARD, MERGED, TRANSFER, REDUCTION, OPTIMIZER = (
+ACTIVITIES = FORWARD, RECOMPUTE, BACKWARD, MERGED, TRANSFER, REDUCTION, OPTIMIZER, HOST_COPY = (
     "forward",
     "recompute",
     "backward",
@@ -38,10 +39,11 @@ ACTIVITIES = FORWARD, RECOMPUTE, BACKWARD, MERGED, TRANSFER, REDUCTION, OPTIMIZE
     "pipeline transfer",
     "gradient and parameter collectives",
     "optimizer",
+    "copy to or from the host",
 )
-OWN, LINKS, BUCKETS = range(3)
-"""Rows of a stage: its own stream, its transfers, and its buckets of gradients and parameters."""
-_ROWS = np.array([OWN, LINKS, LINKS, BUCKETS])
+OWN, LINKS, BUCKETS, HOST_COPIES = range(4)
+"""Rows of a stage: its own stream, transfers, buckets of gradients and parameters, and copies."""
+_ROWS = np.array([OWN, LINKS, LINKS, BUCKETS, HOST_COPIES, HOST_COPIES])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,7 +56,7 @@ class Bars:
     Args:
         stage: [bars], the pipeline stage of each bar. A collective of several stages has a bar on
             each of them.
-        row: [bars], `OWN`, `LINKS` or `BUCKETS`. Transfers are on the row of the sender.
+        row: [bars], `OWN`, `LINKS`, `BUCKETS` or `HOST_COPIES`. Transfers are on the sender's row.
         activity: [bars], index into `ACTIVITIES`.
         chunk, microbatch: [bars], those of a pass, counted within its stage; -1 for other bars.
             Merged passes have those of the forward pass.
@@ -206,6 +208,8 @@ def activity_of(part: IterationPart) -> str:
             return BACKWARD
         case TransferPart() | ReceiveGatherPart() | SynchronizationPart() | VocabularyPart():
             return TRANSFER
+        case CopyPart():
+            return HOST_COPY
         case OptimizerPart():
             return OPTIMIZER if field_of(part) == "optimizer_s" else REDUCTION
 

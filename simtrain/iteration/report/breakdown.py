@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.iteration.programs.parts import (
     BucketPart,
+    CopyPart,
     IterationPart,
     OptimizerPart,
     PassPart,
@@ -35,6 +36,7 @@ class Breakdown(PlainData):
         tensor_communication_s: all collectives in passes, except data-parallel ones.
         pipeline_communication_s: messages between stages.
         data_communication_s: gathers of parameters and reductions of gradients.
+        host_copies_s: copies of activations from the host that a backward pass waits for.
         bubble_s: the remaining idle time.
         optimizer_s: the optimizer step.
     """
@@ -43,7 +45,8 @@ class Breakdown(PlainData):
         """compute=compute_s recompute=recompute_s launch=launch_s
         tensor_communication=tensor_communication_s
         pipeline_communication=pipeline_communication_s
-        data_communication=data_communication_s bubble=bubble_s optimizer=optimizer_s"""
+        data_communication=data_communication_s host_copies=host_copies_s
+        bubble=bubble_s optimizer=optimizer_s"""
     )
 
     compute_s: float = 0.0
@@ -52,6 +55,7 @@ class Breakdown(PlainData):
     tensor_communication_s: float = 0.0
     pipeline_communication_s: float = 0.0
     data_communication_s: float = 0.0
+    host_copies_s: float = 0.0
     bubble_s: float = 0.0
     optimizer_s: float = 0.0
 
@@ -76,6 +80,7 @@ CAUSE_LABELS = {
     "tensor_communication_s": "exposed communication within layers",
     "pipeline_communication_s": "exposed pipeline communication",
     "data_communication_s": "exposed data-parallel communication",
+    "host_copies_s": "exposed copies from the host",
     "bubble_s": "bubble",
     "optimizer_s": "optimizer",
 }
@@ -95,6 +100,7 @@ KIND_LABELS = {
     "synchronize": "host waits for transfers",
     "receive gather": "all-gathers of received tensors",
     "data bucket": "buckets of gradients and parameters",
+    "host copy": "copies of activations to the host and back",
     "data": "gradient reduction over replicas",
     "tensor": "gradients of layer norms over tensor ranks",
     "embedding": "gradients of shared embeddings",
@@ -112,6 +118,7 @@ _IDLE = [
     _parts(Breakdown(pipeline_communication_s=1)),
     _parts(Breakdown(data_communication_s=1)),
     _parts(Breakdown(optimizer_s=1)),
+    _parts(Breakdown(host_copies_s=1)),
 ]
 
 
@@ -150,7 +157,7 @@ def _of_part(part: IterationPart, seconds: IterationSeconds) -> Breakdown:
                 tensor_communication_s=time.exposed_communication_s,
                 data_communication_s=time.exposed_data_s,
             )
-        case PassPart() | TransferPart() | BucketPart() | VocabularyPart():
+        case PassPart() | TransferPart() | BucketPart() | VocabularyPart() | CopyPart():
             return Breakdown()
     return Breakdown(**{field_of(part): seconds.of_part(part)})
 
@@ -158,6 +165,8 @@ def _of_part(part: IterationPart, seconds: IterationSeconds) -> Breakdown:
 def field_of(part: IterationPart) -> str:
     """Return the field of `Breakdown` to which the time of a part counts that is not a pass."""
     match part:
+        case CopyPart():
+            return "host_copies_s"
         case BucketPart() | OptimizerPart(name="data_reduction" | "parameter_gather"):
             return "data_communication_s"
         case OptimizerPart(name="sequence_parallel"):

@@ -12,6 +12,7 @@ from simtrain.engine.compiled import Floats, Ints
 from simtrain.iteration.programs.iteration_tasks import IterationTimeline
 from simtrain.iteration.programs.parts import (
     BucketPart,
+    CopyPart,
     IterationPart,
     OptimizerPart,
     PassPart,
@@ -19,6 +20,7 @@ from simtrain.iteration.programs.parts import (
     SynchronizationPart,
 )
 from simtrain.iteration.programs.seconds import whole_pass
+from simtrain.iteration.programs.streams import TO_HOST
 from simtrain.iteration.report.result import Result
 from simtrain.workload.merged_passes import record_of
 from simtrain.workload.ops import Op
@@ -149,7 +151,8 @@ def _times(timeline: Timeline) -> tuple[Floats, Floats]:
 def _other_tasks(iteration: IterationTimeline, stage: int) -> Iterator[tuple[int, int]]:
     """Yield the tasks of a stage that are no passes, and their streams; not work of the host."""
     tasks, duration_s = iteration.tasks, iteration.timeline.program.duration_s
-    for stream in (stage, *tasks.concurrent_streams(stage)):
+    to_host = TO_HOST * tasks.num_stages + stage
+    for stream in (stage, *tasks.concurrent_streams(stage), to_host):
         # What a single rank need not do takes no time.
         for task in np.flatnonzero((tasks.graph.stream_of == stream) & (duration_s > 0)).tolist():
             if not isinstance(tasks.parts[tasks.part_of[task]], PassPart | SynchronizationPart):
@@ -158,7 +161,7 @@ def _other_tasks(iteration: IterationTimeline, stage: int) -> Iterator[tuple[int
 
 def _longest_op(iteration: IterationTimeline, part: IterationPart) -> Op | None:
     """Return the op of a part that takes longest; None for a transfer."""
-    if not isinstance(part, ReceiveGatherPart | BucketPart | OptimizerPart):
+    if not isinstance(part, ReceiveGatherPart | BucketPart | CopyPart | OptimizerPart):
         return None
     seconds = iteration.seconds
     return max(seconds.ops_of(part), key=lambda op: seconds.machine.model.seconds(op.work))

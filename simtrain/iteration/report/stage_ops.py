@@ -18,6 +18,7 @@ from simtrain.engine import exposed_seconds
 from simtrain.iteration.programs.iteration_tasks import IterationTimeline
 from simtrain.iteration.programs.parts import (
     BucketPart,
+    CopyPart,
     OptimizerPart,
     PassPart,
     ReceiveGatherPart,
@@ -26,7 +27,8 @@ from simtrain.iteration.programs.parts import (
     VocabularyPart,
 )
 from simtrain.iteration.programs.pass_tasks import seconds_of_ops
-from simtrain.iteration.programs.seconds import IterationSeconds
+from simtrain.iteration.programs.seconds import IterationSeconds, OpsPart
+from simtrain.iteration.programs.streams import TO_HOST
 from simtrain.iteration.report.breakdown import field_of
 from simtrain.workload.issue import Stream, stream_of
 from simtrain.workload.merged_passes import record_of
@@ -118,12 +120,14 @@ def _own_ops(iteration: IterationTimeline, stage: int) -> Iterator[_Ops]:
 
 
 def _concurrent_ops(iteration: IterationTimeline, stage: int) -> Iterator[_Ops]:
-    """Yield the stage's transfers, buckets and all-reduces on other streams."""
+    """Yield the stage's transfers, buckets, all-reduces and copies on other streams."""
     tasks, timeline = iteration.tasks, iteration.timeline
     streams, total_s = tasks.concurrent_streams(stage), timeline.end_s - timeline.start_s
     begin_s, end_s = (float(moments_s[stage]) for moments_s in iteration.windows_s)
-    exposed_s = exposed_seconds(timeline, (stage, *streams), (begin_s, end_s))
-    for place, stream in enumerate(streams):
+    exposed_s = exposed_seconds(iteration.waiting, (stage, *streams), (begin_s, end_s))
+    # Nothing but the copy back waits for a copy to the host, so it is never exposed.
+    to_host = TO_HOST * tasks.num_stages + stage
+    for place, stream in enumerate((*streams, to_host)):
         on_stream = np.flatnonzero(tasks.graph.stream_of == stream)
         for number in np.unique(tasks.part_of[on_stream]).tolist():
             equal = on_stream[tasks.part_of[on_stream] == number]
@@ -134,13 +138,13 @@ def _concurrent_ops(iteration: IterationTimeline, stage: int) -> Iterator[_Ops]:
                     yield key, len(equal), *sums
                 case TransferPart() as part:
                     yield OpKey(*_MESSAGES[place], part, field_of(part)), len(equal), *sums
-                case BucketPart() | VocabularyPart() | OptimizerPart() as part:
+                case BucketPart() | VocabularyPart() | CopyPart() | OptimizerPart() as part:
                     yield from _divided(iteration.seconds, part, len(equal), *sums)
 
 
 def _divided(
     seconds: IterationSeconds,
-    part: ReceiveGatherPart | BucketPart | VocabularyPart | OptimizerPart,
+    part: OpsPart,
     number: int,
     total_s: float,
     exposed_s: float,

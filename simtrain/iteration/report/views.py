@@ -97,7 +97,7 @@ class MemoryView(_View, MemoryReport):
 
     def __init__(self, result: Result) -> None:
         report = result.memory_report
-        super().__init__(report.capacity_bytes, report.stages, report.reserve_bytes)
+        super().__init__(report.capacity_bytes, report.stages, report.reserve_bytes, report.host)
         object.__setattr__(self, "_result", result)
 
     def __eq__(self, other: object) -> bool:

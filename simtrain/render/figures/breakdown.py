@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 FILLS = (
     *(style.SKY, style.YELLOW, style.GREY, style.BLUE),
-    *(style.PURPLE, style.VERMILLION, style.WHITE, style.GREEN),
+    *(style.PURPLE, style.VERMILLION, "#A6761D", style.WHITE, style.GREEN),
 )
 
 

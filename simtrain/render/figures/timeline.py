@@ -12,6 +12,7 @@ from simtrain.engine.compiled import Floats
 from simtrain.iteration.report.activities import (
     BACKWARD,
     FORWARD,
+    HOST_COPY,
     MERGED,
     OPTIMIZER,
     OWN,
@@ -41,6 +42,7 @@ FILLS = {
     TRANSFER: (style.PURPLE, ""),
     REDUCTION: (style.VERMILLION, "xxxx"),
     OPTIMIZER: (style.GREEN, "\\\\\\\\"),
+    HOST_COPY: ("#A6761D", "++"),
 }
 """Colour and hatch of each activity."""
 _IDLE, _IDLE_NAME, _LINE_POINTS = "#E2E2E2", "idle", 0.3
@@ -205,7 +207,7 @@ def _draw_bars(
 def _rows(bars: Bars) -> tuple[Floats, Floats]:
     """Return top and height of each row within a stage of height 1; empty rows have height 0."""
     lower = np.unique(bars.row[bars.row != OWN])
-    height = np.array([0.66 if len(lower) else 0.9, 0.0, 0.0])
+    height = np.array([0.66 if len(lower) else 0.9, 0.0, 0.0, 0.0])
     height[lower] = 0.24 / max(len(lower), 1)
     return 0.05 + np.cumsum(height) - height, height
 

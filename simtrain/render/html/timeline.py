@@ -24,8 +24,8 @@ from simtrain.render.html.elements import (
 
 STYLES, SCRIPTS = ("timeline.css",), ("timeline.js",)
 """Files of `assets` that the figure needs."""
-NUM_ROWS = 3
-"""Rows of a stage: its passes, its transfers, its buckets."""
+NUM_ROWS = 4
+"""Rows of a stage: its passes, transfers, buckets, and copies to and from the host."""
 _HELP = (
     "A long iteration is shown from its start. Drag to move. Turn the wheel with Ctrl, or pinch, "
     "to zoom. Keys: + and − zoom, zero shows the whole iteration, Shift with the left or right "

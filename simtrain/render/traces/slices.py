@@ -22,6 +22,8 @@ GROUPS = (
     ((0, f"{SENDS} forward"), (1, f"{RECEIVES} forward")),
     ((0, f"{SENDS} backward"), (-1, f"{RECEIVES} backward")),
     ((0, "gradient and parameter buckets"),),
+    ((0, "copies to host"),),
+    ((0, "copies from host"),),
 )
 _OF_STAGE = [name for group in GROUPS for _, name in group]
 THREADS = (*_OF_STAGE, *STREAMS, *SHARED)

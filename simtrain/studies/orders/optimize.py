@@ -26,7 +26,7 @@ from simtrain.iteration.memory.working import pass_memory
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.parts import PassPart
 from simtrain.iteration.programs.seconds import IterationSeconds, Machine
-from simtrain.iteration.run_plan import run_iteration
+from simtrain.iteration.run_plan import run_copies, run_iteration
 from simtrain.scenario import RULES, Scenario, check_scenario
 from simtrain.schedules import NAMED, Kind, Schedule
 from simtrain.schedules.stage_placement import StagePlacement, common_placements
@@ -189,11 +189,12 @@ class _Base:
     def evaluate(self, schedule: Schedule, limit_bytes: float) -> Evaluated | None:
         """Simulate an order; None if it cannot run or needs more memory."""
         plan = self.plan.with_order(schedule)
-        peak = peak_bytes(plan, self.profile)
-        if peak > limit_bytes:
-            return None
         try:
-            iteration = run_iteration(plan, self.machine)
+            copies = run_copies(plan, self.machine)
+            peak = peak_bytes(plan, self.profile, copies)
+            if peak > limit_bytes:
+                return None
+            iteration = copies or run_iteration(plan, self.machine)
         except DeadlockError:
             return None
         first, last = iteration.tasks.first, iteration.tasks.last
@@ -205,7 +206,8 @@ class _Base:
 
     def rooms_bytes(self, limit: int) -> tuple[float, ...]:
         """Return [ranks], most bytes of saved tensors with which each rank's peak is in a limit."""
-        report, schedule = memory_report(self.plan, self.profile), self.plan.schedule
+        report = memory_report(self.plan, self.profile, run_copies(self.plan, self.machine))
+        schedule = self.plan.schedule
         per_tensor = 1 + self.profile.memory.fragmentation.value
         held_bytes = self.problem.most_held_bytes(schedule)
         return tuple(
@@ -398,7 +400,8 @@ def _named_orders(
         if any(rule.check(named) for rule in RULES):
             continue
         plan = _plan(named, profile)
-        time_s, peak = run_iteration(plan, machine).time_s, peak_bytes(plan, profile)
+        iteration = run_iteration(plan, machine)
+        time_s, peak = iteration.time_s, peak_bytes(plan, profile, iteration)
         fits = peak <= profile.gpu.memory_capacity.value
         orders.append((NamedOrder(name, time_s, peak, fits), plan))
     return sorted(orders, key=lambda pair: pair[0].iteration_time_s)

@@ -38,6 +38,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from simtrain.iteration.copies import copied_bytes
 from simtrain.iteration.memory.report import allocator_bytes
 from simtrain.iteration.memory.states import rank_states
 from simtrain.iteration.memory.working import pass_memory
@@ -297,13 +298,15 @@ def _states_of_stages(options: StepOptions, stages: tuple[Parameters, ...]) -> l
 def _activations_bytes(plan: Plan) -> list[int]:
     """Return [ranks], the least bytes of saved activations and working tensors at a peak."""
     saved_bytes, working_bytes = dict[int, int](), dict[int, int]()
-    for (number, kind, *_), chunk_pass in plan.passes.items():
+    for (number, kind, saves_all, _), chunk_pass in plan.passes.items():
         if kind == "W":
             continue
         memory = pass_memory(chunk_pass)
         # The working tensors of a merged pass can be fewer than those of its two passes.
         extra_bytes = 0 if plan.order.merges_passes else memory.extra_bytes
         pass_bytes = memory.remaining_bytes if kind == "F" else extra_bytes
+        if kind == "F" and plan.offloads:
+            pass_bytes -= sum(copied_bytes(plan, number, saves_all))
         least = saved_bytes if kind == "F" else working_bytes
         least[number] = min(least.get(number, pass_bytes), pass_bytes)
     ranks, numbers = _Ranks.of(plan.order), plan.model_chunks.numbers

@@ -156,8 +156,8 @@ class Explorer:
         self.space = space
         self.objective = objective
         self.limit_bytes = limit_bytes
-        machine = evaluator.machine_of(space.base)
-        self.bounds, self._profile = Bounds(machine), machine.model.profile
+        self._machine = evaluator.machine_of(space.base)
+        self.bounds = Bounds(self._machine)
         self.evaluations: dict[Point, Evaluation] = {}
         self.peaks_bytes: dict[Point, int] = {}
         self._states_bytes: dict[Point, int] = {}
@@ -175,7 +175,7 @@ class Explorer:
         if self._is_open:
             # Choosing the recompute simulates every variant that fits.
             return self.evaluation(point).peak_bytes
-        return self._evaluator.peak_bytes_of_plan(self._plan(point), self._profile)
+        return self._evaluator.peak_bytes_of_plan(self._plan(point), self._machine)
 
     def evaluation(self, point: Point) -> Evaluation:
         """Evaluate a point; it is simulated if it fits."""
@@ -265,7 +265,7 @@ class Explorer:
         scenario = self.space.scenario(point)
         if self._is_open:
             scenario = scenario.model_copy(update={"recompute": SAVE_ALL})
-        return Plan.of(scenario, self._profile.cluster.domains_of(scenario.num_gpus))
+        return Plan.of(scenario, self._machine.model.profile.cluster.domains_of(scenario.num_gpus))
 
     def assess(self, point: Point, *, bounded: bool) -> Assessment:
         """Compute a point's peak and, if it fits and `bounded` is set, a close bound of its key."""

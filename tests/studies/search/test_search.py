@@ -12,8 +12,8 @@ import pytest
 
 import simtrain
 from simtrain.errors import DoesNotFitError, InputError
-from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.plan import Plan
+from simtrain.iteration.programs.seconds import Machine
 from simtrain.iteration.report.breakdown import Breakdown
 from simtrain.scenario import Scenario
 from simtrain.studies.evaluation import Evaluation, Evaluator, Run
@@ -106,7 +106,7 @@ class FakeEvaluator(Evaluator):
         self.bounds, self.time_s = bounds, time_s
         self.bounds_s: list[float] = []
 
-    def peak_bytes_of_plan(self, plan: Plan, profile: HardwareProfile) -> int:
+    def peak_bytes_of_plan(self, plan: Plan, machine: Machine) -> int:
         return self.bounds.peak_bytes(plan)
 
     def evaluate(self, scenario: Scenario) -> Evaluation:

@@ -5,7 +5,7 @@
 "use strict";
 
 {
-  const ROWS = 3, LEFT = 62, AXIS = 22, MEMORY = 130, MANY = 6000;
+  const ROWS = 4, LEFT = 62, AXIS = 22, MEMORY = 130, MANY = 6000;
   const figures = [...document.querySelectorAll("figure.timeline")];
   const runs = figures.map(simtrain.dataOf);
   const end = Math.max(...runs.map((run) => run.end_s));
@@ -66,10 +66,10 @@
       this.below = figure.querySelector(".memory");
       this.readout = figure.querySelector(".readout");
       const hasBars = (lane) => this.first[lane + 1] > this.first[lane];
-      const used = [0, 1, 2].map((row) => Array.from({ length: this.num }, (_, stage) => stage * ROWS + row).some(hasBars));
-      const thin = used[1] + used[2];
-      this.heights = [thin ? 0.64 : 0.9, used[1] ? 0.24 / thin : 0, used[2] ? 0.24 / thin : 0];
-      this.tops = [0.05, 0.05 + this.heights[0], 0.05 + this.heights[0] + this.heights[1]];
+      const used = [0, 1, 2, 3].map((row) => Array.from({ length: this.num }, (_, stage) => stage * ROWS + row).some(hasBars));
+      const thin = used[1] + used[2] + used[3];
+      this.heights = used.map((has, row) => row === 0 ? (thin ? 0.64 : 0.9) : (has ? 0.24 / thin : 0));
+      this.tops = this.heights.map((_, row) => this.heights.slice(0, row).reduce((sum, one) => sum + one, 0.05));
       this.longest = this.longestBars();
       const chunks = bars.chunk.reduce((most, one) => Math.max(most, one), 0);
       this.fills = run.colours.map((colour) => Array.from({ length: chunks + 1 },
@@ -339,7 +339,7 @@
     hit(x, y) {
       const stage = Math.floor(y / this.rowHeight), within = y / this.rowHeight - stage;
       if (stage < 0 || stage >= this.num || x < LEFT) return null;
-      const kind = [2, 1, 0].find((row) => this.heights[row] && within >= this.tops[row]) ?? 0;
+      const kind = [3, 2, 1, 0].find((row) => this.heights[row] && within >= this.tops[row]) ?? 0;
       const lane = stage * ROWS + kind, low = this.first[lane], time = this.time(x), slack = this.time(x + 1) - time;
       for (let bar = search(this.bars.start_s, low, this.first[lane + 1], time + slack) - 1; bar >= low; bar--) {
         if (this.bars.end_s[bar] >= time - slack) return bar;

@@ -1,0 +1,152 @@
+"""Rules of activations that wait on the host (offload).
+
+Sources: Megatron-LM's `TransformerConfig.__post_init__` for fine_grained_activation_offloading, and
+its documentation of this feature.
+"""
+
+from __future__ import annotations
+
+from simtrain.scenario.schema import Scenario
+from simtrain.scenario.violation import Rule, rule_against, rule_for_one_of
+from simtrain.schedules.registry import NAMED
+
+
+def offloads(scenario: Scenario) -> bool:
+    """Whether activations wait on the host."""
+    return scenario.offload.unit != "none"
+
+
+def _merges_or_slices(scenario: Scenario) -> bool:
+    return scenario.merges_passes or scenario.parallelism.sequence_slices > 1
+
+
+def _never_waits(scenario: Scenario) -> bool:
+    return scenario.offload.unit == "chunk" and scenario.parallelism.pipeline == 1
+
+
+def _too_many_layers(scenario: Scenario) -> bool:
+    return (scenario.offload.layers or 0) > max(scenario.chunk_sizes)
+
+
+def _too_many_chunks(scenario: Scenario) -> bool:
+    return (scenario.offload.chunks or 0) > scenario.num_chunks
+
+
+def _projection_alone(scenario: Scenario) -> bool:
+    modules = scenario.offload.modules
+    return "attn_proj" in modules and "core_attn" not in modules
+
+
+def _reads_nothing(scenario: Scenario) -> bool:
+    section = scenario.offload
+    return not offloads(scenario) and bool(section.modules or section.layers or section.chunks)
+
+
+OFFLOAD_RULES: list[Rule] = [
+    rule_against(
+        "E441",
+        "without a unit nothing is copied, so the other fields of offload have no effect",
+        {"offload.unit": ["layer", "chunk"], "offload": ["none"]},
+        _reads_nothing,
+        "offload.unit is none while other fields of offload are set",
+        ("offload.unit",),
+        what="Fields of offload are set, but nothing is copied to the host.",
+        fix="Set offload.unit to layer or chunk, or remove the section offload.",
+        example="offload: {unit: none, layers: 4}",
+    ),
+    rule_against(
+        "E443",
+        "copies to and from the host beside merged passes, or of slices of sequences, are not "
+        "simulated",
+        {
+            "offload.unit": ["none"],
+            "overlap.merged_passes": [False],
+            "parallelism.sequence_slices": [1],
+            "schedule": [name for name, family in NAMED.items() if not family.merges],
+        },
+        lambda scenario: offloads(scenario) and _merges_or_slices(scenario),
+        "offload.unit is {scenario.offload.unit} while passes are merged or sequences sliced",
+        ("offload.unit", "schedule"),
+        what="Activations wait on the host while passes are merged or sequences are sliced.",
+        fix="Set offload to none, or use a schedule without merged passes and slices.",
+        example=(
+            "model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4096}}\n"
+            "parallelism: {data: 4, expert: 4}\n"
+            "overlap: {merged_passes: true}\n"
+            "offload: layer"
+        ),
+    ),
+    rule_against(
+        "E445",
+        "no chunk has so many layers, so the number would have no effect",
+        {
+            "offload.layers": lambda scenario: [max(scenario.chunk_sizes), None],
+        },
+        _too_many_layers,
+        "offload.layers is {scenario.offload.layers}, but the largest chunk has fewer layers",
+        what="More layers are to be copied to the host than a chunk has.",
+        fix="Set offload.layers to at most the layers of a chunk, or remove it for all.",
+        example="offload: {layers: 1000}",
+    ),
+    rule_against(
+        "E446",
+        "no stage has so many chunks, so the number would have no effect",
+        {"offload.chunks": lambda scenario: [scenario.num_chunks, None]},
+        _too_many_chunks,
+        "offload.chunks is {scenario.offload.chunks}, but each stage has {scenario.num_chunks}",
+        what="More chunks are to be copied to the host than a stage has.",
+        fix="Set offload.chunks to at most parallelism.interleave, or remove it for all.",
+        example="offload: {chunks: 2}",
+    ),
+    rule_against(
+        "E447",
+        "Megatron-LM's CUDA graphs of whole layers cannot contain the copies",
+        {"offload.unit": ["none"], "software.cuda_graphs": [False]},
+        lambda scenario: offloads(scenario) and scenario.facts.cuda_graphs,
+        "offload.unit is {scenario.offload.unit} while software.cuda_graphs is true",
+        ("offload.unit", "software.cuda_graphs"),
+        what="Activations wait on the host while whole layers are captured in CUDA graphs.",
+        fix="Set offload to none, or software.cuda_graphs to false.",
+        example="software: {cuda_graphs: true}\noffload: layer",
+    ),
+    rule_against(
+        "E448",
+        "without a pipeline each backward pass follows its forward pass, so a whole chunk would "
+        "come back at once",
+        {"offload.unit": ["layer", "none"]},
+        _never_waits,
+        "offload.unit is chunk without a pipeline",
+        ("offload.unit", "parallelism.pipeline"),
+        what="Whole chunks are to be copied to the host, but there is no pipeline.",
+        fix="Set offload.unit to layer.",
+        example="offload: chunk",
+    ),
+    rule_against(
+        "E449",
+        "Megatron-LM refuses attn_proj without core_attn, whose backward pass would keep the same "
+        "tensor on the GPU",
+        {
+            "offload.modules": lambda scenario: [
+                ["core_attn", *scenario.offload.modules],
+                [module for module in scenario.offload.modules if module != "attn_proj"],
+            ]
+        },
+        _projection_alone,
+        "offload.modules contains attn_proj without core_attn",
+        what="The input of the attention's projection is to wait on the host, its core's is not.",
+        fix="Add core_attn to offload.modules, or remove attn_proj.",
+        example="offload: {modules: [attn_proj]}",
+    ),
+]
+
+NO_HOST_COPIES = rule_for_one_of(
+    "E444",
+    "the time of copies to and from the host follows from the profile's host_link.bandwidth",
+    {"offload.unit": ["none"], "cluster": []},
+    message="offload.unit is {scenario.offload.unit}, but the profile of {scenario.cluster} has no "
+    "section host_link",
+    what="Activations wait on the host, but the profile does not describe the link to the host.",
+    fix="Set offload to none, choose another cluster, or add a section host_link to the profile.",
+    example="offload: layer\ncluster: trn1",
+)
+"""The rule that applies if the profile of the cluster has no link to the host."""
