@@ -97,7 +97,9 @@ SCENARIO_NAMES = _by_other_name(
             "use_distributed_optimizer distributed_optimizer zero zero_optimization"
         ),
         "memory.zero_stage: 3": "fsdp fully_shard",
-        "precision.compute": "dtype params_dtype fp8_format",
+        "precision.compute": "dtype params_dtype fp8_format fp4_format",
+        "precision.first_layers_bf16": "num_layers_at_start_in_bf16 first_last_layers_bf16",
+        "precision.last_layers_bf16": "num_layers_at_end_in_bf16",
         "precision.compute: bf16, fp16 or fp8": "bf16 fp16 fp8",
         "precision.gradients: fp32": "accumulate_allreduce_grads_in_fp32",
         "precision.gradients: bf16": "grad_reduce_in_bf16",

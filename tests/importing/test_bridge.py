@@ -197,6 +197,13 @@ def test_a_recipe_is_read_as_text() -> None:
     assert (scenario.precision.first_layers_bf16, scenario.precision.last_layers_bf16) == (1, 1)
 
 
+def test_a_named_precision_in_fp4_keeps_its_last_layers_in_bf16() -> None:
+    named = RECIPE.replace("bf16_with_fp8_current_scaling", "nemotron_3_super_bf16_with_nvfp4")
+    precision = bridge_draft(written("recipe.py", named), gpus=64).finished()[0].precision
+    assert precision.compute == "fp4"
+    assert (precision.first_layers_bf16, precision.last_layers_bf16) == (1, 14)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
