@@ -212,7 +212,9 @@ def _schedules_in_detail(ranked: Sequence[Candidate]) -> list[str]:
     for rank, candidate in enumerate(ranked, start=1):
         scenario = candidate.scenario
         if scenario.schedule != default_name(scenario.num_chunks):
-            ranks.setdefault(scenario.schedule, []).append(str(rank))
+            slices = scenario.parallelism.sequence_slices
+            name = scenario.schedule + (f" of {slices} slices" if slices > 1 else "")
+            ranks.setdefault(name, []).append(str(rank))
     return [f"Schedule of number {', '.join(of)}: {name}." for name, of in ranks.items()]
 
 

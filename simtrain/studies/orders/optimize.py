@@ -132,6 +132,13 @@ def _check(scenario: Scenario) -> None:
             "overlap.optimizer_post_validation is true, but a new order has no runtime with it",
             fix="remove overlap.optimizer_post_validation",
         )
+    if (slices := scenario.parallelism.sequence_slices) > 1:
+        raise InputError.of(
+            "E455",
+            f"parallelism.sequence_slices is {slices}, but the orders that are searched run whole "
+            "sequences",
+            fix="set parallelism.sequence_slices to 1 and schedule to 1f1b",
+        )
     if scenario.recompute.keep_microbatches == "auto":
         raise InputError.of(
             "E858",

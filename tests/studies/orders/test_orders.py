@@ -193,6 +193,9 @@ def test_one_stage_and_many_microbatches_are_refused() -> None:
     ):
         with pytest.raises(InputError, match=code):
             optimize_order(scenario_of().replace({field: value}))
+    cut = {"schedule": "seq1f1b", "parallelism.sequence_slices": 2, "attention_backend": "fused"}
+    with pytest.raises(InputError, match=r"E455 parallelism\.sequence_slices is 2, but"):
+        optimize_order(scenario_of().replace(cut))
 
 
 def test_the_command_writes_an_order_that_run_reads(tmp_path: Path) -> None:
