@@ -35,21 +35,6 @@ HYBRID_RULES: list[Rule] = [
         fix="Set software to megatron_core.",
         example="model: {num_layers: 2, layer_pattern: M-}",
     ),
-    rule_against(
-        "E429",
-        "Megatron-Core exchanges tokens for channels before the convolution and back after the "
-        "scan (mamba_context_parallel.py), which is not simulated",
-        {"parallelism.context": [1]},
-        lambda scenario: scenario.model.mamba and scenario.parallelism.context > 1,
-        fields=("parallelism.context", "model.layer_pattern"),
-        what="Context parallelism is combined with Mamba-2 layers.",
-        fix="Set parallelism.context to 1.",
-        example=(
-            "model: {num_layers: 2, layer_pattern: M-}\n"
-            "parallelism: {context: 2}\n"
-            "software: megatron_core"
-        ),
-    ),
 ]
 _rule = registering(HYBRID_RULES)
 
@@ -209,3 +194,35 @@ def _sections_fit(scenario: Scenario) -> Violation | None:
         without = pattern.replace(EXPERTS, MLP)
         return Violation(message, {"model.layer_pattern": [without]}, ("model.layer_pattern",))
     return None
+
+
+@_rule(
+    "E429",
+    "context-parallel ranks exchange tokens for whole heads of Mamba-2, and each has one group or "
+    "several (mamba_context_parallel.py)",
+    what="Context-parallel ranks cannot share the heads and groups of Mamba-2 layers.",
+    fix="Set parallelism.context to a divisor of the heads and groups of a tensor-parallel rank.",
+    example=(
+        "model: {num_layers: 2, layer_pattern: M-, mamba: {num_heads: 12, num_groups: 4}}\n"
+        "parallelism: {context: 8}\n"
+        "software: megatron_core"
+    ),
+)
+def _heads_split_by_context(scenario: Scenario) -> Violation | None:
+    model, split = scenario.model, scenario.parallelism
+    if model.mamba is None or _heads_split_by_tensor(scenario) or _groups_split_by_tensor(scenario):
+        return None
+    heads, groups = model.num_mamba_heads // split.tensor, model.mamba.num_groups // split.tensor
+
+    def is_shared(ranks: int) -> bool:
+        """Whether ranks can share the heads and the groups of a tensor-parallel rank."""
+        return heads % ranks == 0 and (groups % ranks == 0 or ranks % groups == 0)
+
+    if is_shared(split.context):
+        return None
+    shared = [ranks for ranks in near_divisors(split.context, heads) if is_shared(ranks)]
+    return Violation(
+        f"parallelism.context is {split.context}, but a tensor-parallel rank has {heads} heads of "
+        f"Mamba-2 in {groups} groups",
+        {"parallelism.context": shared},
+    )

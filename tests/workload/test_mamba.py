@@ -182,6 +182,44 @@ def test_the_profile_counts_the_bytes_of_the_scan_without_a_gate() -> None:
     assert moved - gate_and_its_output == 104_704 * 8192
 
 
+@settings(max_examples=12)
+@given(mamba(), st.sampled_from([2, 4]))
+def test_context_parallel_ranks_exchange_tokens_for_channels(scenario: Scenario, n: int) -> None:
+    """Each rank sends all that it has projected, with a copy of B and C for ranks without."""
+    model = scenario.model
+    assert model.mamba
+    t, groups = scenario.parallelism.tensor, 4 * scenario.parallelism.tensor
+    sizes = {"model.seq_length": 4 * n * model.seq_length * t, "parallelism.context": n}
+    heads = {"model.mamba.num_heads": 2 * groups, "model.mamba.num_groups": groups}
+    few = {"model.mamba.num_heads": 4 * t, "model.mamba.num_groups": t}
+    for changes, copies in ((heads, 1), (few, n)):
+        split = scenario.replace(sizes | changes)
+        check_scenario(split)
+        one = Sizes(split)
+        local = one.tokens // n
+        for ops in passes(split):
+            sent = [op.work for op in ops if "all-to-all" in op.name]
+            states = 2 * copies * one.g * one.n
+            there, back = 2 * one.d + states + one.heads, one.d
+            assert sum(work.array_bytes for work in sent) == 2 * local * (there + back)  # type: ignore[union-attr]
+            assert {work.group.num_ranks for work in sent} == {n}  # type: ignore[union-attr]
+        assert layer_parameters(split) == layer_parameters(
+            split.replace({"parallelism.context": 1})
+        )
+
+
+def test_context_parallel_ranks_divide_the_work_of_the_scan() -> None:
+    sizes = {"num_heads": 4, "head_dim": 16, "state_dim": 8, "num_groups": 2}
+    model = {"hidden_size": 64, "seq_length": 1024, "mamba": sizes}
+    whole, split = (
+        hybrid("M", model, parallelism={"context": n}, batch={"micro": 1, "global": 1})
+        for n in (1, 2)
+    )
+    for one, other in zip(passes(whole), passes(split), strict=True):
+        assert total_flops(one) == 2 * total_flops(other)
+        assert total_model_flops(one) == 2 * total_model_flops(other)
+
+
 PATTERN = "M-M*-E"
 EXPERTS = {"num": 4, "top_k": 2, "ffn_hidden_size": 64}
 MODEL = {"hidden_size": 64, "seq_length": 64, "ffn_hidden_size": 128, "experts": EXPERTS}

@@ -15,10 +15,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from simtrain.base.mesh import Group
 from simtrain.workload.blocks.linear import column_linear, row_linear
-from simtrain.workload.ops import Op, Ops, Phase, Tensor, elementwise, gradient
+from simtrain.workload.ops import Op, Ops, Phase, Tensor, collective, elementwise, gradient
 from simtrain.workload.tape import Microbatch, Parameter, Tape
-from simtrain.workload.work import FP32_BYTES, KernelFamily, ScanKernel
+from simtrain.workload.work import FP32_BYTES, CollectiveKind, KernelFamily, ScanKernel
 
 CONV_WIDTH = 4
 """Tokens of the causal convolution (`d_conv`)."""
@@ -42,18 +43,23 @@ class MambaMixer:
 
 def mamba_mixer(tape: Tape, x: Tensor, mixer: MambaMixer) -> Tensor:
     """Record the mixer: from this rank's normalized tokens to this rank's output."""
-    scan = _Scan.of(tape.microbatch, mixer)
-    num_ranks = tape.microbatch.tensor.num_ranks
-    projected = column_linear(
-        tape, x, num_ranks * scan.projected_width, "Mamba in", _LABEL, bias=False
-    )
+    batch = tape.microbatch
+    whole = _Scan.of(batch, mixer)  # All heads of a tensor-parallel rank, for its own tokens.
+    columns = batch.tensor.num_ranks * whole.projected_width
+    projected = column_linear(tape, x, columns, "Mamba in", _LABEL, bias=False)
+    scan, context = whole, batch.context and batch.context.group
+    if context:
+        scan = _Scan.of(batch, mixer, context.num_ranks)
+        projected = _tokens_for_channels(tape, projected, whole, scan, context)
     several = tape.microbatch.sequences > 1
     if several:
         projected = _sequences_first(tape, projected, "Mamba input by sequence", backward=True)
-    y = _scan(tape, projected, scan)
+    y = _scan(tape, projected, scan, whole)
     if several:
         y = _sequences_first(tape, y, "Mamba output by token", backward=False)
-    return row_linear(tape, _group_norm(tape, y, scan), "Mamba out", _LABEL, bias=False)
+    if context:
+        y = _channels_for_tokens(tape, y, whole, context)
+    return row_linear(tape, _group_norm(tape, y, whole), "Mamba out", _LABEL, bias=False)
 
 
 def _sequences_first(tape: Tape, x: Tensor, name: str, *, backward: bool) -> Tensor:
@@ -65,6 +71,67 @@ def _sequences_first(tape: Tape, x: Tensor, name: str, *, backward: bool) -> Ten
     y, size, stream = tape.tensor(name, x.rows, x.width), x.num_bytes, KernelFamily.STREAM
     ops: Ops = (gradient(name, size, size, family=stream),) if backward else ()
     tape.record(name, (x,), (y,), (elementwise(name, size, size, family=stream),), ops)
+    return y
+
+
+def _tokens_for_channels(tape: Tape, x: Tensor, whole: _Scan, scan: _Scan, group: Group) -> Tensor:
+    """Exchange tokens for channels of the gate, of x, B, C and the time steps, one after another.
+
+    Then each rank has all tokens in order, and 1/n of the channels. B and C are repeated first if
+    there are more ranks than groups. Source: core/ssm/mamba_context_parallel.py (`pre_conv_ssm`).
+    """
+    y = tape.tensor("Mamba input of all tokens", scan.tokens, scan.projected_width)
+    groups = scan.b  # Bytes of B after the exchange, as many as before it.
+    steps = whole.array(whole.heads)
+    parts = {"gate": whole.x, "x": whole.x, "B": groups, "C": groups, "steps": steps}
+    present_bytes = x.num_bytes + y.num_bytes  # The input, and the parts that were received.
+
+    def exchange(phase: Phase) -> Iterator[Op]:
+        """Copy each part by receiver, and send it."""
+        ending = "" if phase is Phase.FORWARD else " gradient"
+        for name, size in parts.items():
+            if groups > whole.b and name in ("B", "C"):
+                sizes = (whole.b, size) if phase is Phase.FORWARD else (size, whole.b)
+                yield elementwise(
+                    f"{name}{ending} repeated", *sizes, phase, holds_bytes=present_bytes + size
+                )
+            holds = present_bytes + 2 * size
+            yield elementwise(f"{name}{ending} packed", size, size, phase, holds_bytes=holds)
+            work = CollectiveKind.ALL_TO_ALL, size, group
+            yield collective(f"{name}{ending} all-to-all", *work, phase, holds_bytes=holds)
+
+    back, total = Phase.INPUT_GRADIENT, y.num_bytes
+    forward = (
+        *exchange(Phase.FORWARD),
+        elementwise("Mamba input joined", total, total),
+        elementwise("Mamba input in order", total, total),
+    )
+    backward = (
+        elementwise("Mamba input gradient in order", total, total, back),
+        *exchange(back),
+        elementwise("Mamba input gradient joined", x.num_bytes, x.num_bytes, back),
+    )
+    tape.record("tokens for channels", (x,), (y,), forward, backward)
+    return y
+
+
+def _channels_for_tokens(tape: Tape, x: Tensor, whole: _Scan, group: Group) -> Tensor:
+    """Exchange channels for tokens after the scan (`post_conv_ssm`)."""
+    name, size = "Mamba output", x.num_bytes
+    y = tape.tensor(f"{name} of own tokens", whole.tokens, whole.width)
+
+    def exchange(phase: Phase) -> Ops:
+        """Copy, send, and copy again."""
+        ending = "" if phase is Phase.FORWARD else " gradient"
+        work = CollectiveKind.ALL_TO_ALL, size, group
+        return (
+            elementwise(f"{name}{ending} packed", size, size, phase),
+            collective(f"{name}{ending} all-to-all", *work, phase),
+            elementwise(f"{name}{ending} in order", size, size, phase),
+        )
+
+    passes = exchange(Phase.FORWARD), exchange(Phase.INPUT_GRADIENT)
+    tape.record("channels for tokens", (x,), (y,), *passes)
     return y
 
 
@@ -89,13 +156,20 @@ class _Scan:
     element_bytes: int
 
     @classmethod
-    def of(cls, batch: Microbatch, mixer: MambaMixer) -> _Scan:
-        """Return the part of a tensor-parallel rank."""
-        num_ranks, chunk = batch.tensor.num_ranks, mixer.chunk_size
-        chunk_tokens = batch.sequences * -(-batch.seq_length // chunk) * chunk
+    def of(cls, batch: Microbatch, mixer: MambaMixer, context_ranks: int = 1) -> _Scan:
+        """Return the part of a tensor-parallel rank.
+
+        With `context_ranks`, these ranks have exchanged tokens for heads: each has all tokens of
+        some heads. If they are more than groups, several ranks have the same group.
+        """
+        num_ranks, chunk, length = batch.tensor.num_ranks, mixer.chunk_size, batch.seq_length
+        length *= context_ranks
+        chunk_tokens = batch.sequences * -(-length // chunk) * chunk
         heads, groups = mixer.heads // num_ranks, mixer.groups // num_ranks
-        sizes = heads, mixer.head_dim, mixer.state_dim, groups
-        return cls(batch.tokens, chunk_tokens, *sizes, chunk, batch.element_bytes)
+        sizes = heads // context_ranks, mixer.head_dim, mixer.state_dim
+        groups = max(1, groups // context_ranks)
+        tokens = batch.sequences * length
+        return cls(tokens, chunk_tokens, *sizes, groups, chunk, batch.element_bytes)
 
     @property
     def width(self) -> int:
@@ -172,13 +246,16 @@ class _Scan:
         return _MODEL_FLOPS * self.tokens * self.width * self.state_dim
 
 
-def _scan(tape: Tape, projected: Tensor, scan: _Scan) -> Tensor:
-    """Record the convolution, the scan and the gate, which are one function of autograd."""
+def _scan(tape: Tape, projected: Tensor, scan: _Scan, whole: _Scan) -> Tensor:
+    """Record the convolution, the scan and the gate, which are one function of autograd.
+
+    Context-parallel ranks hold the parameters of the `whole` scan.
+    """
     y = tape.tensor("gated scan output", scan.tokens, scan.width)
     before_gate = tape.tensor("scan output", scan.tokens, scan.width)
     parameters = (
-        Parameter((CONV_WIDTH + 1) * scan.conv_width),  # The convolution's weight and bias.
-        Parameter(3 * scan.heads),  # The time step's bias, A and D.
+        Parameter((CONV_WIDTH + 1) * whole.conv_width),  # The convolution's weight and bias.
+        Parameter(3 * whole.heads),  # The time step's bias, A and D.
     )
     forward = tuple(_forward(scan, projected, before_gate))
     backward = tuple(_backward(scan, projected, before_gate))
