@@ -66,6 +66,8 @@ def modern_scenario(rng: random.Random) -> Values:
     }
     if rng.random() < 0.25:
         _add_experts(rng, scenario)
+    if stack == "megatron_core" and rng.random() < 0.3:
+        _make_hybrid(rng, scenario)
     _add_modules(rng, scenario)
     _save_ops(rng, scenario)
     _merge_passes(rng, scenario)
@@ -197,6 +199,30 @@ def _add_experts(rng: random.Random, scenario: Values) -> None:
     if "layer_frequency" not in experts and "first_dense_layers" not in experts:
         model.pop("ffn_hidden_size", None)
     model |= {"experts": experts, "biases": False}
+
+
+def _make_hybrid(rng: random.Random, scenario: Values) -> None:
+    """Give each layer of a scenario's model one kind, at least one of each that it needs."""
+    model, split = scenario["model"], scenario["parallelism"]
+    mlp = "E" if "experts" in model else "-"
+    needed = "M" + mlp
+    model["num_layers"] *= len(needed)
+    others = [rng.choice(f"M*{mlp}") for _ in range(model["num_layers"] - len(needed))]
+    model["layer_pattern"] = "".join([*needed, *others])
+    unit = 64 if scenario["precision"]["compute"] == "fp8" else 8
+    groups = split["tensor"] * split.get("context", 1) * rng.choice([1, 2])
+    model["mamba"] = {
+        "num_heads": groups * rng.choice([16, 32] if unit == 64 else [1, 2]),
+        "head_dim": unit * rng.choice([1, 2]),
+        "state_dim": unit * rng.choice([1, 4]),
+        "num_groups": groups,
+    } | _sometimes(rng, chunk_size=[64, 256])
+    for name in ("parallel_attention_mlp", "full_attention_every", "mtp_num_layers"):
+        model.pop(name, None)
+    if mlp == "E":
+        model.pop("ffn_hidden_size", None)
+        for name in ("first_dense_layers", "layer_frequency"):
+            model["experts"].pop(name, None)
 
 
 def _merge_passes(rng: random.Random, scenario: Values) -> None:

@@ -52,6 +52,11 @@ SHARED = SPLIT_EXPERTS | {"model.experts.shared_ffn_hidden_size": 256}
 FULL: Changes = {"recompute": "full"}
 ROPE = FUSED | {"model.position_embedding": "rope"}
 FP8 = FUSED | {"precision.compute": "fp8"}
+HYBRID = FUSED | {
+    "software.stack": "megatron_core",
+    "model.layer_pattern": "M-*-",
+    "model.mamba": {"num_heads": 8, "head_dim": 64},
+}
 LORA: Changes = {"model.lora": {"rank": 8}}
 BLOCKWISE: Changes = {"precision": {"compute": "fp8", "fp8_recipe": "blockwise"}}
 ZERO_3 = HIDDEN | {"memory.zero_stage": 3}
@@ -97,6 +102,12 @@ CASES: dict[str, tuple[Changes, Any]] = {
     "model.experts.router_groups": (GROUPS, 4),
     "model.experts.router_group_top_k": (GROUPS, 1),
     "model.experts.imbalance": (SPLIT_EXPERTS, 1.5),
+    "model.layer_pattern": (HYBRID, "MM*-"),
+    "model.mamba.num_heads": (HYBRID, 16),
+    "model.mamba.head_dim": (HYBRID, 32),
+    "model.mamba.state_dim": (HYBRID, 64),
+    "model.mamba.num_groups": (HYBRID, 4),
+    "model.mamba.chunk_size": (HYBRID, 64),
     "model.lora.rank": (LORA, 16),
     "model.lora.modules": (LORA, ["linear_qkv"]),
     "model.lora.dropout": (LORA, 0.1),
