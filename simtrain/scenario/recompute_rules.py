@@ -42,7 +42,7 @@ _NEEDS: Mapping[Module, tuple[Callable[[Scenario], object], str]] = {
         lambda scenario: scenario.model.latent_attention,
         "the model has no latent attention",
     ),
-    "mlp": (lambda scenario: scenario.model.has_dense_layers, "all layers have experts"),
+    "mlp": (lambda scenario: scenario.model.has_dense_layers, "no layer has a dense MLP"),
     "moe": (lambda scenario: scenario.model.experts, "the model has no experts"),
     "moe_act": (lambda scenario: scenario.model.experts, "the model has no experts"),
     "shared_experts": (

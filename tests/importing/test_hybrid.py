@@ -12,6 +12,7 @@ from simtrain.importing.megatron.mapping import import_megatron
 from simtrain.importing.nemo.bridge import bridge_draft
 from simtrain.scenario import Scenario, load_scenario
 from tests.helpers.imported import written
+from tests.helpers.toys import plan_of
 
 SIZES = (
     "--hidden-size 1024 --num-attention-heads 16 --seq-length 1024 --max-position-embeddings 1024 "
@@ -107,6 +108,32 @@ def hugging_face(config: dict[str, Any], *overrides: str) -> Scenario:
 
 def test_nemotron_h_is_the_shipped_model() -> None:
     assert hugging_face(NEMOTRON_H).model == load_scenario("nemotron_h_8b").model
+
+
+def test_nemotron_3_nano_has_the_published_parameters() -> None:
+    """31.6 billion parameters (NVIDIA, Nemotron 3 Nano, December 2025): experts in a pattern."""
+    pattern = "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME"
+    nano = NEMOTRON_H | {
+        "hidden_size": 2688,
+        "hybrid_override_pattern": pattern,
+        "num_hidden_layers": len(pattern),
+        "num_attention_heads": 32,
+        "num_key_value_heads": 2,
+        "head_dim": 128,
+        "intermediate_size": 1856,
+        "mamba_num_heads": 64,
+        "n_routed_experts": 128,
+        "num_experts_per_tok": 6,
+        "moe_intermediate_size": 1856,
+        "moe_shared_expert_intermediate_size": 3712,
+        "n_shared_experts": 1,
+        "n_group": 1,
+        "topk_group": 1,
+        "norm_topk_prob": True,
+        "routed_scaling_factor": 2.5,
+    }
+    del nano["attention_head_dim"]
+    assert plan_of(hugging_face(nano)).num_parameters == 31_577_937_344
 
 
 def test_layers_of_bamba_are_two_of_a_pattern() -> None:
