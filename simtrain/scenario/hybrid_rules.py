@@ -136,8 +136,8 @@ def _heads_split_by_groups(scenario: Scenario) -> Violation | None:
 
 @_rule(
     "E427",
-    "the pattern says what each layer is; token prediction after a hybrid model, its adapters and "
-    "slices of its sequences are not simulated",
+    "the pattern says what each layer is; token prediction after a hybrid model and its adapters "
+    "are not simulated",
     what="A field contradicts layer_pattern.",
     fix="Remove the field in the error message, or model.layer_pattern.",
     example=(
@@ -154,10 +154,9 @@ def _pattern_alone(scenario: Scenario) -> Violation | None:
         "model.parallel_attention_mlp": "none",
         "model.mtp_num_layers": 0,
         "model.lora": None,
-        "parallelism.sequence_slices": 1,
     }
     values: list[object] = [model.full_attention_every, model.parallel_attention_mlp]
-    values += [model.mtp_num_layers, model.lora, scenario.parallelism.sequence_slices]
+    values += [model.mtp_num_layers, model.lora]
     if model.experts is not None:
         defaults["model.experts.first_dense_layers"] = 0
         defaults["model.experts.layer_frequency"] = 1
