@@ -25,11 +25,13 @@ from simtrain.studies.search.space import Space
 SCENARIO, GPUS = "table5_175b_present", 64
 LARGE = ("--gpus", "512", "--set", "batch.global=1536")
 REPETITIONS = 3
-LARGE_SPACES = {
-    "deepseek_v3": ("--gpus", "1024"),
-    "llama3_70b": ("--gpus", "256", "--set", "batch.global=1024"),
-    "llama3_405b": ("--gpus", "1024"),
-}
+LARGE_SPACES = (
+    "deepseek_v3 --gpus 1024",
+    "llama3_70b --gpus 256",
+    "llama3_70b --gpus 256 --set batch.global=1024",
+    "llama3_405b --gpus 1024",
+    "llama3_405b --gpus 1024 --vary schedule",
+)
 R = TypeVar("R")
 
 
@@ -55,11 +57,12 @@ def main() -> None:
 
 def large_spaces() -> None:
     """Print the counts and the times of searches of large spaces with the default workers."""
-    for name, options in LARGE_SPACES.items():
+    for space in LARGE_SPACES:
+        name, *options = space.split()
         before_s = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
         shell_s, data = timed(partial(from_the_shell, *options, scenario=name))
         user_s = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before_s
-        print(f"\nsimtrain search {name} {' '.join(options)}")
+        print(f"\nsimtrain search {space}")
         counts(data)
         best_s, refined_s = (data[of]["iteration_time_s"] for of in ("best", "refined"))
         print(

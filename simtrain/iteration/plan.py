@@ -346,9 +346,13 @@ class Plan:
         if not self.order.merges_passes:
             return {}
         schedule, numbers = self.schedule, np.array(self.model_chunks.numbers)
-        columns = numbers[schedule.virtual_stage], schedule.kind, self.order.saves_all
+        columns = numbers[schedule.virtual_stage], schedule.kind, self.order.saves_all.astype(int)
         first = np.flatnonzero(schedule.follows_merged) - 1
-        pairs = np.unique([column[first + i] for i in (0, 1) for column in columns], axis=1)
+        # Each pair as one number, which sorts in the order of the columns.
+        shape = 2 * (len(self.model_chunks.different), len(KINDS), 2)
+        of_pairs = [column[first + i] for i in (0, 1) for column in columns]
+        different = np.unique(np.ravel_multi_index(of_pairs, shape))
+        pairs = np.stack(np.unravel_index(different, shape))
         merged, delays = {}, self.scenario.overlap.delayed_weight_gradients
         for pair in pairs.T.tolist():
             # Schedules of slices merge no passes.
@@ -416,16 +420,15 @@ class Plan:
 
     def _counted_passes(self) -> Counter[PassKey]:
         """Count the passes of a schedule in which only some backward passes are split."""
-        schedule, numbers = self.schedule, np.array(self.model_chunks.numbers)
-        columns = numbers[schedule.virtual_stage], schedule.kind, self.order.saves_all
-        stacked = np.stack([*columns, schedule.slice_number])
-        combinations, counts = np.unique(stacked, axis=1, return_counts=True)
+        counts = self.order.num_passes
+        # In the order of the keys.
+        combinations = np.argwhere(counts).tolist()
         return Counter(
             {
-                (number, KINDS[kind], bool(saves_all), part): count
-                for (number, kind, saves_all, part), count in zip(
-                    combinations.T.tolist(), counts.tolist(), strict=True
+                (number, KINDS[kind], bool(saves_all), part): int(
+                    counts[number, kind, saves_all, part]
                 )
+                for number, kind, saves_all, part in combinations
             }
         )
 

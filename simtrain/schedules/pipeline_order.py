@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from simtrain.schedules.actions import KINDS, Kind
 from simtrain.schedules.files import ScheduleVersion, read_schedule
 from simtrain.schedules.registry import NAMED, build
-from simtrain.schedules.schedule import Schedule
+from simtrain.schedules.schedule import Ints, Schedule
 from simtrain.schedules.stage_placement import StagePlacement
 from simtrain.schedules.vocabulary.split import VocabularySplit
 from simtrain.schedules.window import save_all_actions
@@ -85,7 +86,33 @@ class PipelineOrder:
         name = self.schedule_name
         if isinstance(name, str) and not NAMED[name].splits_backwards:
             return "F", "B"  # without building it, because searches ask for thousands
-        return tuple(KINDS[kind] for kind in np.unique(self.schedule.kind))
+        return tuple(KINDS[kind] for kind in np.flatnonzero(self.num_actions.any(axis=(0, 2))))
+
+    @property
+    def num_actions(self) -> Ints:
+        """[virtual stages, kinds, slices], the number of actions."""
+        name = self.schedule_name
+        if not isinstance(name, str):
+            return self.schedule.num_actions
+        sizes = self.num_stages, self.num_chunks, self.num_microbatches
+        options = self.merges, self.num_slices, self.vocabulary
+        return _num_actions(name, *sizes, self.group_size, *options)
+
+    @property
+    def num_passes(self) -> Ints:
+        """[different chunks, kinds, 2, slices], the number of passes.
+
+        Those of the third axis save what recompute leaves, or everything.
+        """
+        counts = np.zeros((max(self.chunks) + 1, len(KINDS), 2, self.num_slices), np.int64)
+        if not any(self.num_saving_all):
+            np.add.at(counts[:, :, 0], np.array(self.chunks), self.num_actions)
+            return counts
+        schedule, chunks = self.schedule, np.array(self.chunks)
+        saves_all = self.saves_all.astype(np.int64)
+        columns = chunks[schedule.virtual_stage], schedule.kind, saves_all, schedule.slice_number
+        places = np.ravel_multi_index(columns, counts.shape)
+        return np.bincount(places, minlength=counts.size).reshape(counts.shape)
 
     @property
     def saves_all(self) -> NDArray[np.bool_]:
@@ -119,3 +146,20 @@ def schedule_of(
         num_slices=num_slices,
         vocabulary=vocabulary,
     )
+
+
+@functools.lru_cache(maxsize=4096)
+def _num_actions(
+    name: str,
+    p: int,
+    m: int,
+    n: int,
+    group_size: int | None,
+    merges: bool,
+    num_slices: int,
+    vocabulary: VocabularySplit | None,
+) -> Ints:
+    """Return `Schedule.num_actions`, which searches ask of more orders than `build` remembers."""
+    return build(
+        name, p, m, n, group_size, merges=merges, num_slices=num_slices, vocabulary=vocabulary
+    ).num_actions

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -167,6 +168,16 @@ class Schedule:
     def to_csv(self) -> str:
         """Write one line per rank, without a header: PyTorch's compute-only schedule format."""
         return "".join(",".join(map(str, cells)) + "\n" for cells in self.cells)
+
+    @cached_property
+    def num_actions(self) -> Ints:
+        """[virtual stages, kinds, slices], the number of actions."""
+        shape = self.num_virtual_stages, len(KINDS), self.num_slices
+        columns = self.virtual_stage, self.kind, self.slice_number
+        counts: Ints = np.bincount(
+            np.ravel_multi_index(columns, shape), minlength=math.prod(shape)
+        ).reshape(shape)
+        return counts
 
     @cached_property
     def last_backwards(self) -> Ints:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from simtrain.workload.issue import IssueOrder
@@ -193,8 +193,8 @@ def _recomputed(tensor: Tensor, recording: Recording, num_recomputes: int) -> Te
 
 def derived(tensor: Tensor, name: str, offset: int) -> Tensor:
     """Return a tensor of the same size with another number and storage."""
-    number, storage = tensor.number + offset, tensor.storage + offset
-    return replace(tensor, name=name, number=number, storage=storage)
+    sizes = tensor.rows, tensor.width, tensor.element_bytes
+    return Tensor(name, *sizes, tensor.number + offset, tensor.storage + offset)
 
 
 def saving_only(tensors: Collection[Tensor]) -> Change:

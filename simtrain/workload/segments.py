@@ -117,12 +117,17 @@ def backward_segment(run: BlockRun, kind: BackwardKind = "B") -> Segment:
     if kind == "B":
         whole = _Backward(run, kind).segment()
         return replace(whole, frees=_frees(run, whole.ops))
-    halves = _Backward(run, "I").segment(), _Backward(run, "W").segment()
-    frees = _frees(run, halves[0].ops + halves[1].ops)
-    place = len(halves[0].ops)
-    if kind == "I":
-        return replace(halves[0], frees=frees[:place])
-    return replace(halves[1], frees=frees[place:])
+    inputs, weights = _backward_halves(run)
+    return inputs if kind == "I" else weights
+
+
+@functools.lru_cache(maxsize=4096)
+def _backward_halves(run: BlockRun) -> tuple[Segment, Segment]:
+    """Return the input gradients and the weight gradients of a block."""
+    inputs, weights = _Backward(run, "I").segment(), _Backward(run, "W").segment()
+    frees = _frees(run, inputs.ops + weights.ops)
+    place = len(inputs.ops)
+    return replace(inputs, frees=frees[:place]), replace(weights, frees=frees[place:])
 
 
 def _with_discards(segment: Segment, subgraphs: Sequence[Subgraph], ends: Sequence[int]) -> Segment:
@@ -171,8 +176,9 @@ class _Backward:
 
     def run_backward(self, subgraphs: Sequence[Subgraph], versions: TensorVersions) -> None:
         """Run subgraphs backward, last first, and recompute what they have discarded."""
+        discarded = [subgraph for subgraph in subgraphs if subgraph.discarded_after]
         for subgraph in reversed(subgraphs):
-            for other in subgraphs:
+            for other in discarded:
                 if other.discarded_after in subgraph.outputs:
                     self.recompute(other, versions.within(other))
                     versions.use_recomputed(other)

@@ -7,6 +7,7 @@ adds the times. Merged actions run together: the tensors of both are alive.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -78,18 +79,15 @@ class MemoryReplay:
 
     def _join_merged(self) -> None:
         """Set the memory during merged actions, in which the tensors of both passes are alive."""
-        second, (places, _) = (
-            np.flatnonzero(self.order.schedule.follows_merged),
-            _places(self.order),
-        )
-        pairs = np.stack([places[second - 1], places[second]])
-        _, examples, number = np.unique(pairs, axis=1, return_index=True, return_inverse=True)
+        second = np.flatnonzero(self.order.schedule.follows_merged)
+        places, _ = _places(self.order)
+        pairs = places[second - 1] * math.prod(_shape(self.order)) + places[second]
+        _, examples, number = np.unique(pairs, return_index=True, return_inverse=True)
         more, extra = [], []
         for place in second[examples].tolist():
             memory, keys = self.memory(place), map(self._key, (place - 1, place))
             more.append(memory.saved_bytes - sum(self.passes[key].saved_bytes for key in keys))
             extra.append(memory.extra_bytes)
-        number = number.ravel()
         for action in (second - 1, second):
             self.running_bytes[action] = self.after_bytes[second - 1] + np.array(more)[number]
             self.extra_bytes[action] = np.array(extra)[number]

@@ -45,6 +45,7 @@ class PassMemory:
     buffer_bytes: int
 
 
+@functools.lru_cache(maxsize=65536)
 def pass_memory(pass_: Pass) -> PassMemory:
     """Return the memory of a pass. A backward pass starts with the tensors of its forward pass.
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from simtrain.engine import (
 )
 from simtrain.engine.compiled import Floats, Ints
 from simtrain.engine.program import rows_of, starts_of
+from simtrain.iteration.programs.recent_cache import RecentCache
 from simtrain.workload.issue import Segment, Stream, stream_of
 from simtrain.workload.merged_passes import MergedRecord, RankRecord
 from simtrain.workload.ops import Op, Phase
@@ -41,6 +43,8 @@ STREAMS = HOST, COMPUTE, COMMUNICATION, DATA, SHARDS
 """Streams by number: the host, then those of `Stream`."""
 
 _KINDS = ("launch", *Phase)
+_CACHED = 4096
+"""Number of segments whose seconds and loads a machine caches."""
 
 # Arguments of `idle_seconds` for exposed communication: category 0 are collectives that are not
 # data-parallel, category 1 are data-parallel ones.
@@ -85,6 +89,17 @@ class PassMachine:
     seconds: Callable[[Work], float]
     launch_s: float
     load: Callable[[Work], float]
+    _of_segments: RecentCache[Segment, Floats] = field(
+        default_factory=partial(RecentCache, _CACHED), repr=False, compare=False
+    )
+
+    def of_segment(self, segment: Segment) -> Floats:
+        """Return [2, ops], seconds and loads of a segment, which passes share."""
+        return self._of_segments.get(segment, self._compute_segment)
+
+    def _compute_segment(self, segment: Segment) -> Floats:
+        works = [op.work for op in segment.ops]
+        return np.array([[*map(self.seconds, works)], [*map(self.load, works)]], float)
 
 
 def simulate_pass(record: RankRecord, machine: PassMachine, engine: Engine = "auto") -> PassTime:
@@ -125,28 +140,23 @@ def pass_program(record: RankRecord, machine: PassMachine) -> Program:
     """Return the program of a pass: task 2i launches op i, which is task 2i + 1."""
     graph, runs_side_by_side = _graph(record)
     duration_s = np.full(graph.num_tasks, machine.launch_s)
-    duration_s[1::2] = _of_ops(record, machine.seconds)
+    duration_s[1::2], loads = _of_ops(record, machine)
     if not runs_side_by_side:
         return Program(graph, duration_s)
     # Launches and copy engines put no load on the GPU.
     load = np.zeros(len(duration_s))
-    load[1::2] = _of_ops(record, machine.load)
+    load[1::2] = loads
     loaded = load[load > 0]
     device, weight = np.zeros(len(loaded), np.int32), np.ones(len(load))
     link_loads = LinkLoads(np.ones(1), starts_of(load > 0), device, loaded, weight)
     return Program(graph, duration_s, link_loads)
 
 
-def _of_ops(record: RankRecord, value: Callable[[Work], float]) -> Floats:
-    """Return [ops], a value of each op's work."""
-    if isinstance(record, MergedRecord):
-        values_of_passes = [_of_ops(each, value) for each in record.records]
-        return np.concatenate(values_of_passes)[[*record.order]]
-    different = dict.fromkeys(record.segments)
-    values = {
-        segment: np.array([value(op.work) for op in segment.ops], float) for segment in different
-    }
-    return np.concatenate([values[segment] for segment in record.segments])
+def _of_ops(record: RankRecord, machine: PassMachine) -> Floats:
+    """Return [2, ops], the seconds and the load of each op."""
+    values = np.concatenate([*map(machine.of_segment, record.segments)], axis=1)
+    # The segments of merged passes are those of one pass after the other.
+    return values[:, [*record.order]] if isinstance(record, MergedRecord) else values
 
 
 @functools.lru_cache(maxsize=4096)

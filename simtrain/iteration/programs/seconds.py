@@ -64,6 +64,8 @@ class Machine:
         default_factory=partial(RecentCache, _CACHED), repr=False
     )
 
+    _pass_machines: dict[float, PassMachine] = field(default_factory=dict, repr=False)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return Machine, (self.model, self.engine)  # a copy fills its own caches
 
@@ -91,7 +93,12 @@ class Machine:
 
     def pass_machine(self, launch_s: float | None = None) -> PassMachine:
         """Return what determines the time of a pass, with its launch time or the profile's."""
-        return PassMachine(self.model.seconds, self.host_issue_s(launch_s), self.model.device_load)
+        issue_s = self.host_issue_s(launch_s)
+        known = self._pass_machines.get(issue_s)
+        if known is None:
+            known = PassMachine(self.model.seconds, issue_s, self.model.device_load)
+            self._pass_machines[issue_s] = known
+        return known
 
     def _run(self, pass_: RankPass) -> PassTime:
         machine = self.pass_machine(pass_.options.launch_s)

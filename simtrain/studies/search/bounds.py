@@ -28,8 +28,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate
@@ -42,7 +42,7 @@ from simtrain.iteration.copies import copied_bytes
 from simtrain.iteration.memory.report import allocator_bytes
 from simtrain.iteration.memory.states import rank_states
 from simtrain.iteration.memory.working import pass_memory
-from simtrain.iteration.plan import Plan
+from simtrain.iteration.plan import PassKey, Plan
 from simtrain.iteration.programs.seconds import Machine
 from simtrain.scenario import RecomputePolicy
 from simtrain.schedules import (
@@ -65,6 +65,9 @@ from simtrain.workload.tape import Block
 _ROUNDING = 1 - 1e-9
 """Margin for sums in another order, which differ in their last digits."""
 
+_CACHED = 8192
+"""Passes, and segments, whose times on each stream are remembered."""
+
 _WAITING = np.array([{"F": 1, "B": -1, "I": -1, "W": 0}[kind] for kind in KINDS])
 """Change of the number of forward passes that wait for their backward passes, by kind."""
 
@@ -74,8 +77,10 @@ class Bounds:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self._streams_s = functools.cache(self._add_up_pass)
-        self._segment_s = functools.cache(self._add_up_segment)
+        # They hold passes and segments, so more of them would take much memory.
+        self._streams_s = functools.lru_cache(maxsize=_CACHED)(self._add_up_pass)
+        self._segment_s = functools.lru_cache(maxsize=_CACHED)(self._add_up_segment)
+        self._last_layers: tuple[object, float] = None, 0.0
 
     def busy_s(self, plan: Plan) -> float:
         """Return a quick bound of the iteration time, from the busiest stream of each pass."""
@@ -84,8 +89,19 @@ class Bounds:
         return self._iteration_s(plan, lambda chunk_pass: max(self._streams_s(chunk_pass)))
 
     def layers_s(self, plan: Plan) -> float:
-        """Return the quickest bound of the iteration time, from the layers of its passes."""
+        """Return the quickest bound of the iteration time, from the layers of its passes.
 
+        Neighbours in a search's order differ in ZeRO stages, and share it.
+        """
+        follows_steps = not plan.scenario.overlap.optimizer_post_validation
+        key = plan.model_chunks, _without_sharding(plan.options), plan.order, follows_steps
+        known, bound_s = self._last_layers
+        if known != key:
+            bound_s = self._new_layers_s(plan)
+            self._last_layers = key, bound_s
+        return bound_s
+
+    def _new_layers_s(self, plan: Plan) -> float:
         def busy_s(of_pass: Callable[[list[float]], float]) -> float:
             return self._iteration_s(
                 plan, lambda pass_: of_pass(self._layers_s(pass_, SAVE_ALL)), with_steps=False
@@ -123,20 +139,20 @@ class Bounds:
         """Return a quick bound of the peak: the model states of the fullest stage."""
         return self._with_allocator(max(_states_bytes(plan)))
 
-    def peak_bytes(self, plan: Plan) -> int:
-        """Return a bound of the peak: model states, saved activations, working tensors."""
-        ranks = zip(plan.stage_parameters, _activations_bytes(plan), strict=True)
-        different = dict.fromkeys(ranks)
-        return self._with_allocator(
-            max(
-                states_bytes + activations_bytes
-                for states_bytes, (_, activations_bytes) in zip(
-                    _states_of_stages(plan.step_options, tuple(stage for stage, _ in different)),
-                    different,
-                    strict=True,
-                )
-            )
-        )
+    def peak_bytes(self, plan: Plan, limit_bytes: float = math.inf) -> int:
+        """Return a bound of the peak: model states, saved activations, working tensors.
+
+        It is that of the first ranks, up to one above the limit.
+        """
+        stages = dict.fromkeys(plan.stage_parameters)
+        states_bytes = dict(zip(stages, _states_bytes(plan), strict=True))
+        most_bytes = 0
+        for stage, activations_bytes in _activations_bytes(plan):
+            tensor_bytes = states_bytes[stage] + activations_bytes
+            most_bytes = max(most_bytes, self._with_allocator(tensor_bytes))
+            if most_bytes > limit_bytes:
+                break
+        return most_bytes
 
     def _with_allocator(self, tensor_bytes: int) -> int:
         return tensor_bytes + allocator_bytes(self.machine.model.profile, tensor_bytes)
@@ -295,29 +311,45 @@ def _states_of_stages(options: StepOptions, stages: tuple[Parameters, ...]) -> l
     return [rank_states(options, stage).total_bytes for stage in stages]
 
 
-def _activations_bytes(plan: Plan) -> list[int]:
-    """Return [ranks], the least bytes of saved activations and working tensors at a peak."""
-    saved_bytes, working_bytes = dict[int, int](), dict[int, int]()
-    for (number, kind, saves_all, _), chunk_pass in plan.passes.items():
-        if kind == "W":
-            continue
-        memory = pass_memory(chunk_pass)
-        # The working tensors of a merged pass can be fewer than those of its two passes.
-        extra_bytes = 0 if plan.order.merges_passes else memory.extra_bytes
-        pass_bytes = memory.remaining_bytes if kind == "F" else extra_bytes
-        if kind == "F" and plan.offloads:
-            pass_bytes -= sum(copied_bytes(plan, number, saves_all))
-        least = saved_bytes if kind == "F" else working_bytes
-        least[number] = min(least.get(number, pass_bytes), pass_bytes)
-    ranks, numbers = _Ranks.of(plan.order), plan.model_chunks.numbers
-    peaks_bytes = []
-    for virtual_stages, most_waiting in zip(*ranks, strict=True):
-        chunks = {numbers[virtual_stage] for virtual_stage in virtual_stages}
-        waiting_bytes = most_waiting * min(saved_bytes[chunk] for chunk in chunks)
-        waiting_bytes += min(working_bytes[chunk] for chunk in chunks)
-        alone_bytes = max(saved_bytes[chunk] + working_bytes[chunk] for chunk in chunks)
-        peaks_bytes.append(max(waiting_bytes, alone_bytes))
-    return peaks_bytes
+def _activations_bytes(plan: Plan) -> Iterator[tuple[Parameters, int]]:
+    """Yield the parameters of different ranks, and the least bytes of their activations at a peak.
+
+    These are saved activations and working tensors.
+    """
+    keys = defaultdict[tuple[int, bool], list[PassKey]](list)
+    for key in plan.passes:
+        number, kind, *_ = key
+        if kind != "W":
+            keys[number, kind == "F"].append(key)
+    # The working tensors of a merged pass can be fewer than those of its two passes.
+    has_working = not plan.order.merges_passes
+
+    def saved_bytes_of(key: PassKey) -> int:
+        """Return the bytes that a forward pass leaves on the GPU."""
+        number, _, saves_all, _ = key
+        saved_bytes = pass_memory(plan.passes[key]).remaining_bytes
+        return saved_bytes - (sum(copied_bytes(plan, number, saves_all)) if plan.offloads else 0)
+
+    def extra_bytes_of(key: PassKey) -> int:
+        """Return the bytes of a backward pass's working tensors."""
+        return pass_memory(plan.passes[key]).extra_bytes * has_working
+
+    @functools.cache
+    def least_bytes(chunk: int) -> tuple[int, int]:
+        """Return the bytes that a chunk saves, and those of its working tensors."""
+        return min(map(saved_bytes_of, keys[chunk, True])), min(
+            map(extra_bytes_of, keys[chunk, False])
+        )
+
+    numbers = plan.model_chunks.numbers
+    ranks = zip(plan.stage_parameters, *_Ranks.of(plan.order), strict=True)
+    for parameters, chunks, most_waiting in dict.fromkeys(
+        (parameters, frozenset(numbers[stage] for stage in virtual_stages), most_waiting)
+        for parameters, virtual_stages, most_waiting in ranks
+    ):
+        saved_bytes, working_bytes = zip(*map(least_bytes, chunks), strict=True)
+        waiting_bytes = most_waiting * min(saved_bytes) + min(working_bytes)
+        yield parameters, max(waiting_bytes, *map(add, saved_bytes, working_bytes))
 
 
 class _Ranks(NamedTuple):

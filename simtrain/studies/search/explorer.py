@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -163,6 +165,8 @@ class Explorer:
         self._states_bytes: dict[Point, int] = {}
         self._evaluator = evaluator
         self._is_open = is_open(space.base)
+        # Memory and time of a point are asked for in turn.
+        self._plan = functools.lru_cache(maxsize=8)(self._new_plan)
 
     def peak_bytes(self, point: Point) -> int:
         """Peak memory of a point."""
@@ -204,15 +208,18 @@ class Explorer:
             points: the points; neighbours share most of their work.
             worst: points that cannot have a smaller key are not looked at either.
         """
-        refused = set[Point]()
+        refused, layers, key = set[Point](), None, None
         for point in sorted(points, key=attrgetter("micro")):
             alike = point._replace(micro=1)
             bound: QuickBound = "too large"
             if alike not in refused:
-                if worst is not None and (self.layers_key(point) or worst) > worst:
+                # Neighbours that differ only in recompute share this bound.
+                if worst is not None and layers != (layers := _without_recompute(point)):
+                    key = self.layers_key(point)
+                if worst is not None and (key or worst) > worst:
                     bound = "beaten"
-                elif (key := self.least_key(point)) is not None:
-                    bound = key
+                elif (least_key := self.least_key(point)) is not None:
+                    bound = least_key
                 else:
                     refused.add(alike)
             yield point, bound
@@ -222,15 +229,14 @@ class Explorer:
         if self.states_bytes(point) > self.limit_bytes:
             return None
         plan = self._plan(point)
-        peak_bytes = self._least_peak_bytes(plan)
+        peak_bytes = self._least_peak_bytes(plan, self.limit_bytes)
         if peak_bytes > self.limit_bytes:
             return None
         return self.objective.key_of(plan.scenario, self.bounds.busy_s(plan), peak_bytes)
 
     def layers_key(self, point: Point) -> Key | None:
         """Quickest lower bound of a point's key; None if its model states do not fit."""
-        # Layouts that differ only in recompute share the plan.
-        return self._layers_key(point._replace(recompute=SAVE_ALL), self.bounds.layers_s)
+        return self._layers_key(_without_recompute(point), self.bounds.layers_s)
 
     def likely_key(self, point: Point) -> Key | None:
         """Quickest estimate of a point's key; None if its model states do not fit."""
@@ -246,7 +252,7 @@ class Explorer:
     def states_bytes(self, point: Point) -> int:
         """Lower bound of a point's peak: its model states."""
         # Layouts that differ only in what they keep of activations have the same states.
-        alike = point._replace(micro=1, recompute=SAVE_ALL)
+        alike = _without_recompute(point)._replace(micro=1)
         known = self._states_bytes.get(alike)
         if known is None:
             known = self._states_bytes[alike] = self.bounds.states_bytes(self._plan(alike))
@@ -256,11 +262,12 @@ class Explorer:
         """Lower bound of a point's peak memory."""
         return self._least_peak_bytes(self._plan(point))
 
-    def _least_peak_bytes(self, plan: Plan) -> int:
-        bound = self.bounds.states_bytes if self._is_open else self.bounds.peak_bytes
-        return bound(plan)
+    def _least_peak_bytes(self, plan: Plan, limit_bytes: float = math.inf) -> int:
+        if self._is_open:
+            return self.bounds.states_bytes(plan)
+        return self.bounds.peak_bytes(plan, limit_bytes)
 
-    def _plan(self, point: Point) -> Plan:
+    def _new_plan(self, point: Point) -> Plan:
         """Plan of a point; without recompute if it is open, as recompute only adds time."""
         scenario = self.space.scenario(point)
         if self._is_open:
@@ -283,3 +290,7 @@ class Explorer:
         return tuple(
             Candidate(self.space.scenario(point), self.evaluation(point), point) for point in points
         )
+
+
+def _without_recompute(point: Point) -> Point:
+    return point._replace(recompute=SAVE_ALL)

@@ -23,7 +23,7 @@ from simtrain.studies.search.space import COORDINATES, Point, Prefix, Space
 from simtrain.studies.search.stopping import Stop, Stopped, StopRequestedError, check, never
 
 _LAST_STOP = COORDINATES.index("micro")
-"""Coordinates after which the list is not stopped; the others take milliseconds."""
+"""Coordinates after which the list is not stopped; the others have the same choices after all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,41 +81,112 @@ def legal_points(space: Space, of_cluster: Sequence[Rule] = (), stop: Stop = nev
     points: list[Point] = []
     removed: Counter[str] = Counter()
     stopped: Stopped | None = None
-
-    def walk(prefix: Prefix, open_rules: list[tuple[_DecisionTree, _Node]]) -> None:
-        """Add the legal points that begin with `prefix`; `open_rules` are not decided by it."""
-        if len(prefix) == len(COORDINATES):
-            points.append(Point._make((*prefix, variant.settings)))
-            return
-        if points and len(prefix) < _LAST_STOP:
-            check(stop)
-        for choice in variant.choices(prefix):
-            longer = prefix + choice
-            still_open = []
-            for tree, step in open_rules:
-                if step.coordinate < len(longer):
-                    step = tree.follow(step, longer)
-                if step is _BROKEN:
-                    removed[tree.rule.code] += variant.num_points(longer)
-                    break
-                if step is not _KEPT:
-                    still_open.append((tree, step))
-            else:
-                walk(longer, still_open)
-
     variants = [space.variant(settings) for settings in space.all_settings]
     try:
         for variant in variants:
             reads = RuleReads(variant)
             trees = [_DecisionTree(rule, reads) for rule in (*RULES, *of_cluster)]
-            walk((), [(tree, tree.root) for tree in trees])
+            walk = _Walk(variant, points, removed, stop)
+            walk.add((), [(tree, tree.root) for tree in trees])
     except StopRequestedError as request:
         stopped = request.why
     num_configurations = sum(variant.num_points() for variant in variants)
     return LegalPoints(tuple(points), removed, num_configurations, stopped)
 
 
-@dataclass(slots=True)
+_Open = list[tuple["_DecisionTree", "_Node"]]
+"""Rules that the first coordinates of a point do not decide, each with its next read."""
+
+
+@dataclass
+class _Ends:
+    """The legal values of the last coordinates, and how many others each rule removes.
+
+    Args:
+        reads: the coordinates that rules read to find them.
+    """
+
+    legal: list[Prefix] = field(default_factory=list)
+    removed: Counter[str] = field(default_factory=Counter)
+    reads: set[int] = field(default_factory=set)
+
+
+@dataclass
+class _Walk:
+    """Walks the tree of a variant's points.
+
+    The last coordinates have the same choices after all others. So their legal values follow from
+    the state of the open rules and the coordinates that these read, and are listed once for each.
+    """
+
+    variant: Space
+    points: list[Point]
+    removed: Counter[str]
+    stop: Stop
+    _ends: dict[tuple[object, ...], dict[tuple[int, ...], dict[Prefix, _Ends]]] = field(
+        default_factory=dict
+    )
+    """Ends by the state of the open rules, the coordinates that they read, and their values."""
+
+    def add(self, prefix: Prefix, open_rules: _Open) -> None:
+        """Add the legal points that begin with `prefix`."""
+        if len(prefix) >= _LAST_STOP:
+            ends = self.ends(prefix, open_rules)
+            self.removed.update(ends.removed)
+            settings = (self.variant.settings,)
+            self.points += (Point._make(prefix + end + settings) for end in ends.legal)
+            return
+        if self.points:
+            check(self.stop)
+        for choice in self.variant.choices(prefix):
+            longer, above = prefix + choice, _Ends()
+            still_open = self.follow(longer, open_rules, above)
+            self.removed.update(above.removed)
+            if still_open is not None:
+                self.add(longer, still_open)
+
+    def ends(self, prefix: Prefix, open_rules: _Open) -> _Ends:
+        """Return the legal last coordinates after `prefix`."""
+        state = len(prefix), *(node for _, node in open_rules)
+        known = self._ends.setdefault(state, {})
+        for reads, by_values in known.items():
+            if ends := by_values.get(tuple(prefix[place] for place in reads)):
+                return ends
+        ends = self.new_ends(prefix, open_rules)
+        reads = tuple(sorted(place for place in ends.reads if place < len(prefix)))
+        known.setdefault(reads, {})[tuple(prefix[place] for place in reads)] = ends
+        return ends
+
+    def new_ends(self, prefix: Prefix, open_rules: _Open) -> _Ends:
+        """List the legal last coordinates after `prefix`."""
+        if len(prefix) == len(COORDINATES):
+            return _Ends([()])
+        all_ends = _Ends()
+        for choice in self.variant.choices(prefix):
+            longer = prefix + choice
+            still_open = self.follow(longer, open_rules, all_ends)
+            if still_open is not None:
+                ends = self.ends(longer, still_open)
+                all_ends.legal += (choice + end for end in ends.legal)
+                all_ends.removed.update(ends.removed)
+                all_ends.reads |= ends.reads
+        return all_ends
+
+    def follow(self, prefix: Prefix, open_rules: _Open, ends: _Ends) -> _Open | None:
+        """Return the rules that `prefix` leaves open; None if it breaks one, which is counted."""
+        still_open = []
+        for tree, node in open_rules:
+            if node.coordinate < len(prefix):
+                node = tree.follow(node, prefix, ends.reads)
+            if node is _BROKEN:
+                ends.removed[tree.rule.code] += self.variant.num_points(prefix)
+                return None
+            if node is not _KEPT:
+                still_open.append((tree, node))
+        return still_open
+
+
+@dataclass(slots=True, eq=False)
 class _Node:
     """Node of a decision tree: a read coordinate, and the next node for each of its values."""
 
@@ -138,9 +209,10 @@ class _DecisionTree:
         self._reads = reads
         self.root = self._run(())[0]
 
-    def follow(self, step: _Node, prefix: Prefix) -> _Node:
-        """Return the node after all reads that a prefix of a point determines."""
+    def follow(self, step: _Node, prefix: Prefix, reads: set[int]) -> _Node:
+        """Return the node after all reads that a prefix of a point determines; add the reads."""
         while step.coordinate < len(prefix):
+            reads.add(step.coordinate)
             following = step.next.get(prefix[step.coordinate])
             if following is None:
                 following = self._add_branch(step, prefix)

@@ -11,6 +11,7 @@ from simtrain.base.strict_yaml.overrides import parse_value
 from simtrain.errors import InputError, Location
 from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.scenario.section import Section, is_change
+from simtrain.schedules import NAMED
 from simtrain.studies.choose import is_open
 from simtrain.studies.search.space import FIELDS
 from simtrain.studies.sweep.fields import field_path
@@ -28,6 +29,8 @@ _OF_THE_FRAMEWORK = (
 _REFINED_SECTIONS = ("parallelism", "placement", "memory", "overlap")
 _NUMBERS = {"overlap.prefetch": (1, 2)}
 """Values to try of fields that are numbers."""
+_ALL_VALUES = {"schedule": (*NAMED,)}
+"""All values of coordinates that a search tries only some of by default."""
 
 
 def read_vary(options: Sequence[str]) -> dict[str, Sequence[Any] | None]:
@@ -75,7 +78,7 @@ def tunable_fields(scenario: Scenario) -> dict[str, tuple[Any, ...]]:
 
 
 def _values(base: Scenario, field: str, written: Sequence[Any] | None) -> tuple[Any, ...]:
-    """Return the values of a field; () for the default ones of a coordinate."""
+    """Return the values of a field; () for those that a coordinate has in any case."""
     path, place = field_path(field, Location(f"--vary {field}")), Location(f"--vary {field}")
     if path[0] in _OF_THE_MACHINE:
         message, fix = "a search has one machine", "compare machines with simtrain plan --cluster"
@@ -85,7 +88,7 @@ def _values(base: Scenario, field: str, written: Sequence[Any] | None) -> tuple[
         message = f"{field} is set by --set and varied"
         raise InputError.of("E838", message, place, "remove one of them")
     if written is None and dotted(path) in FIELDS.values():
-        return ()
+        return _ALL_VALUES.get(dotted(path), ())
     chosen = (*_all_values(_annotation(path)),) if written is None else tuple(written)
     if not chosen:
         fix = f"write them: --vary {field}=1,2"

@@ -8,6 +8,7 @@ import pytest
 
 from simtrain.errors import InputError
 from simtrain.scenario import load_unchecked
+from simtrain.schedules import NAMED
 from simtrain.studies.search import search
 from simtrain.studies.search.legality import legal_points
 from simtrain.studies.search.space import Space
@@ -51,6 +52,12 @@ def test_a_search_has_these_values_of_a_field(
     assert {attrgetter(field)(scenario) for scenario in scenarios} == values
     assert not any(broken(scenario) for scenario in scenarios[::7])
     assert len({*points}) == len(points)
+
+
+def test_a_schedule_without_values_is_every_named_one() -> None:
+    """By default only those of Megatron-LM are searched."""
+    assert check_varied(base(), {"schedule": None}) == {"schedule": (*NAMED,)}
+    assert {one.schedule for one in legal_points(varying("plain")).points} < {*NAMED}
 
 
 def test_variants_are_the_searches_with_each_value_set() -> None:
