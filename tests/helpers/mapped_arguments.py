@@ -135,6 +135,10 @@ MAPPED_EXAMPLES = {
     "--torch-fsdp2-no-reshard-after-forward",
     "num_distributed_optimizer_instances": "--world-size 4 --use-distributed-optimizer "
     "--num-distributed-optimizer-instances 2",
+    "cpu_offloading_num_layers": "--cpu-offloading-num-layers 4",
+    "fine_grained_activation_offloading": "--offload-modules core_attn "
+    "--fine-grained-activation-offloading",
+    "offload_modules": "--fine-grained-activation-offloading --offload-modules core_attn",
     "optimizer_cpu_offload": "--optimizer-cpu-offload",
     "cpu_optimizer": "--cpu-optimizer",
     "zero_stage": "--deepspeed --world-size 2 --zero-stage 1",

@@ -90,7 +90,7 @@ def test_a_selection_outside_the_iteration_is_refused(
 
 
 def test_breakdown_and_memory_show_every_stage() -> None:
-    assert len(simtrain.plot_breakdown(RESULT).axes[0].containers) == 8
+    assert len(simtrain.plot_breakdown(RESULT).axes[0].containers) == 9
     peaks, _ = simtrain.plot_memory(RESULT).axes
     assert len(peaks.containers[0].patches) == RESULT.num_stages
 
