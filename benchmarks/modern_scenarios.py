@@ -73,6 +73,8 @@ def modern_scenario(rng: random.Random) -> Values:
     _merge_passes(rng, scenario)
     scenario["software"] |= _software(rng, scenario)
     _save_few_bits(rng, scenario)
+    if rng.random() < 0.4:
+        rng.choice(_ALONE)(rng, scenario)
     if rng.random() < 0.3:
         scenario["hardware"] = {"gpu": {"memory_capacity": rng.choice(_MEMORIES)}}
     return scenario
@@ -236,9 +238,9 @@ def _merge_passes(rng: random.Random, scenario: Values) -> None:
     if not exchanges or is_hidden or is_alone or whole or predicts:
         return
     if scenario["schedule"] != "gpipe" and scenario["memory"].get("zero_stage", 0) < 2:
-        scenario["overlap"] |= _sometimes(rng, merged_passes=[True])
+        scenario["overlap"] |= _sometimes(rng, 0.7, merged_passes=[True])
         if scenario["overlap"].get("merged_passes"):
-            scenario["overlap"] |= _sometimes(rng, delayed_weight_gradients=[True])
+            scenario["overlap"] |= _sometimes(rng, 0.5, delayed_weight_gradients=[True])
 
 
 def _recompute(rng: random.Random, split: Values, model: Values) -> Values:
@@ -380,11 +382,77 @@ def _save_few_bits(rng: random.Random, scenario: Values) -> None:
         precision |= _sometimes(rng, fp8_activation_inputs=[True])
     if precision.get("fp8_recipe") != "blockwise" or split["tensor"] > 1:
         return
-    software |= _sometimes(rng, fp8_columns=["recast"])
+    software |= _sometimes(rng, 0.8, fp8_columns=["recast"])
     is_plain = scenario["attention_backend"] == "fused" and split.get("context", 1) == 1
     recomputes = scenario["recompute"]["strategy"] == "selective"
     if "fp8_columns" in software and is_plain and not recomputes:
-        precision |= _sometimes(rng, attention_output_bits=[12])
+        precision |= _sometimes(rng, 0.8, attention_output_bits=[12])
+
+
+def _train_adapters(rng: random.Random, scenario: Values) -> None:
+    """Train adapters of a dense model's linear layers."""
+    model, rank = scenario["model"], 8 * scenario["parallelism"]["tensor"]
+    others = {"experts", "latent_attention", "mtp_num_layers", "layer_pattern"} & {*model}
+    if not others and scenario["memory"]["zero_stage"] < 2:
+        modules = ["linear_qkv"], ["linear_proj", "linear_fc1"]
+        model["lora"] = {"rank": rank} | _sometimes(rng, modules=[*modules], dropout=[0.1])
+
+
+def _pack_documents(rng: random.Random, scenario: Values) -> None:
+    """Fill the sequences with documents."""
+    batch, is_whole = scenario["batch"], scenario["parallelism"].get("context", 1) == 1
+    if is_whole and batch["micro"] == 1 and scenario["attention_backend"] == "fused":
+        batch["packed_lengths"] = rng.choice([[64], [16, 40]])
+
+
+def _copy_to_the_host(rng: random.Random, scenario: Values) -> None:
+    """Keep some saved tensors on the host between the passes."""
+    unit = rng.choice(["layer", "chunk"] if scenario["parallelism"]["pipeline"] > 1 else ["layer"])
+    scenario["offload"] = {"unit": unit} | _sometimes(rng, **{f"{unit}s": [1]})
+    # Other stacks and recompute may save no tensor of a module.
+    if scenario["recompute"]["strategy"] == "none" and "stack" not in scenario["software"]:
+        modules = [["core_attn", "attn_proj"], ["qkv_linear"]]
+        scenario["offload"] |= _sometimes(rng, 0.7, modules=modules)
+
+
+def _cut_sequences(rng: random.Random, scenario: Values) -> None:
+    """Run slices of each sequence."""
+    split = scenario["parallelism"]
+    if split["pipeline"] > 1 and split["interleave"] == split.get("context", 1) == 1:
+        scenario["schedule"], split["sequence_slices"] = "seq1f1b", 2
+        split |= _sometimes(rng, slice_balance=["flops"])
+
+
+def _split_vocabulary(rng: random.Random, scenario: Values) -> None:
+    """Give each stage a part of the vocabulary."""
+    split, model = scenario["parallelism"], scenario["model"]
+    if split["pipeline"] > 1 and scenario["schedule"] == "1f1b":
+        model["vocab_size"] *= split["pipeline"]
+        model["tied_embeddings"] = False
+        split["vocabulary"] = rng.choice(["vocab_1", "vocab_2", "interlaced"])
+
+
+def _validate_steps(rng: random.Random, scenario: Values) -> None:
+    """Let optimizer steps run before the gradient norm of all stages exists."""
+    split, model = scenario["parallelism"], scenario["model"]
+    if split["pipeline"] > 1 and split["interleave"] == 1:
+        scenario["schedule"] = rng.choice(["zb_h1", "zb_h2"])
+        model["tied_embeddings"] = False
+        scenario["overlap"]["optimizer_post_validation"] = True
+
+
+def _keep_ends_in_bf16(rng: random.Random, scenario: Values) -> None:
+    """Keep the first and the last layers of a model in fp8 in bf16."""
+    if scenario["precision"]["compute"] == "fp8":
+        layers = {"first_layers_bf16": [1], "last_layers_bf16": [1]}
+        scenario["precision"] |= _sometimes(rng, 0.7, **layers)
+
+
+_ALONE = (
+    *(_train_adapters, _pack_documents, _copy_to_the_host, _cut_sequences, _split_vocabulary),
+    *(_validate_steps, _keep_ends_in_bf16),
+)
+"""Draws of options that few others may accompany: a scenario has at most one of them."""
 
 
 def _sometimes(rng: random.Random, share: float = 0.35, **values: list[Any]) -> Values:

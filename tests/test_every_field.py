@@ -33,6 +33,7 @@ TENSOR: Changes = {"parallelism.tensor": 2}
 SEQUENCE = TENSOR | {"parallelism.sequence_parallel": True}
 PIPELINE: Changes = {"parallelism.pipeline": 2}
 CHUNKS: Changes = {"parallelism.pipeline": 4, "model.num_layers": 8, "parallelism.interleave": 2}
+WAITING = CHUNKS | {"model.num_layers": 16, "cluster": "a100_sxm4_80gb"}
 DATA: Changes = {"parallelism.data": 4}
 SLICES = LONG | {
     "parallelism.pipeline": 4,
@@ -220,6 +221,10 @@ CASES: dict[str, tuple[Changes, Any]] = {
         PIPELINE | {"schedule": "zb_h2", "model.tied_embeddings": False},
         True,
     ),
+    "offload.unit": (WAITING | {"offload.unit": "layer"}, "chunk"),
+    "offload.modules": (WAITING | {"offload.unit": "layer"}, ["qkv_linear"]),
+    "offload.layers": (WAITING | {"offload.unit": "layer"}, 1),
+    "offload.chunks": (WAITING | {"offload.unit": "chunk"}, 1),
     "overlap.merged_passes": (SPLIT_EXPERTS, True),
     "overlap.delayed_weight_gradients": (SPLIT_EXPERTS | {"overlap.merged_passes": True}, True),
 }

@@ -41,7 +41,7 @@ NOT_DRAWN = {
 }
 SPLIT_AND_MACHINE = (
     *("parallelism", "placement", "precision", "software", "memory", "overlap", "recompute"),
-    *("hardware", "schedule", "cluster"),
+    *("hardware", "schedule", "cluster", "offload"),
 )
 EVALUATOR = Evaluator(allow_oom=True)
 
@@ -63,7 +63,7 @@ def paths_in(values: dict[str, Any], before: str = "") -> Iterator[str]:
 
 def test_every_field_of_a_scenario_is_drawn() -> None:
     rng = random.Random(0)
-    drawn = {path for _ in range(1500) for path in paths_in(modern_scenario(rng))}
+    drawn = {path for _ in range(3000) for path in paths_in(modern_scenario(rng))}
     assert set(fields_of(Scenario)) == drawn | NOT_DRAWN
 
 
@@ -73,9 +73,9 @@ def test_half_of_the_draws_are_legal_and_the_same_for_a_seed() -> None:
     assert [*modern_scenarios(5, seed=0)] == [*modern_scenarios(5, seed=0)]
 
 
-# The seed, of 150, with the most different values among those that draw a pipeline with
-# fully_shard, and experts with memory.shard_over.
-@pytest.fixture(scope="module", params=modern_scenarios(16, seed=123), ids=lambda one: one["name"])
+# The seed, of 60, with the most different values among those that draw adapters, copies to the
+# host, post-validation and hybrid layers.
+@pytest.fixture(scope="module", params=modern_scenarios(16, seed=158), ids=lambda one: one["name"])
 def drawn(request: pytest.FixtureRequest) -> tuple[dict[str, Any], Result]:
     return request.param, simulate(Scenario.model_validate(request.param))
 
@@ -87,7 +87,12 @@ def test_all_engines_give_identical_times(drawn: Drawn) -> None:
     times = times_by_engine(drawn[1].timeline.program)
     for found in times.values():
         assert all(map(np.array_equal, found, times["simpy"]))
-    assert times["simpy"][1].max() == drawn[1].iteration_time_s > 0
+    end_s, iteration_s = times["simpy"][1].max(), drawn[1].iteration_time_s
+    # With post-validation stages begin and end one after the other.
+    if drawn[1].scenario.overlap.optimizer_post_validation:
+        assert 0 < iteration_s <= end_s
+    else:
+        assert 0 < iteration_s == end_s
 
 
 def test_an_evaluator_gives_the_same_figures_and_bounds_are_below(drawn: Drawn) -> None:
@@ -122,6 +127,8 @@ def test_flops_and_parameters_are_those_of_the_model_on_one_gpu(drawn: Drawn) ->
     experts = values["model"].get("experts", {})
     if experts:  # The load of one rank is the mean.
         same["model"] = values["model"] | {"experts": experts | {"imbalance": 1.0}}
+    if "layer_pattern" in values["model"]:  # Only this stack has such layers.
+        same["software"] = "megatron_core"
     alone = simulate(Scenario.model_validate(same))
     assert result.num_parameters == alone.num_parameters
     # Each rank rounds the capacity of its experts up.
