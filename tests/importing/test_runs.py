@@ -228,14 +228,13 @@ def test_arguments_of_megatron_replace_other_columns(tmp_path: pathlib.Path) -> 
     assert [note for note in run.assumed if "--a-flag-of-tomorrow" in note]
 
 
-@pytest.mark.parametrize("argument", ['"optimizer": "muon"', '"cpu-offloading-num-layers": "2"'])
 def test_runs_with_large_effects_that_are_not_modelled_are_refused(
-    tmp_path: pathlib.Path, argument: str
+    tmp_path: pathlib.Path,
 ) -> None:
     arguments = (
         '{"num-layers": "24", "hidden-size": "1024", "num-attention-heads": "16", "bf16": "true",'
         ' "seq-length": "1024", "micro-batch-size": "4", "global-batch-size": "32",'
-        f' "max-position-embeddings": "1024", {argument}}}'
+        ' "max-position-embeddings": "1024", "optimizer": "muon"}'
     )
     file = tmp_path / "runs.csv"
     cell = arguments.replace('"', '""')
