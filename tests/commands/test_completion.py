@@ -70,7 +70,7 @@ def test_completion_is_shown_and_installed(shell: str, tmp_path: pathlib.Path) -
     ("shell", "line", "added"),
     [
         *((shell, "run gpt2", "_1_5b") for shell in SHELLS),
-        ("bash", "run a --set cluster=h2", "00_"),
+        pytest.param("bash", "run a --set cluster=h2", "00_", marks=pytest.mark.ci),
     ],
 )
 def test_a_shell_completes_what_is_typed(

@@ -199,6 +199,7 @@ def test_compiled_equals_simpy_on_a_shipped_scenario(name: str) -> None:
     assert_evaluated(load_scenario(name))
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LARGE)
 def test_compiled_equals_simpy_on_a_large_scenario(name: str) -> None:

@@ -25,7 +25,6 @@ pytestmark = pytest.mark.slow
 
 HOPPERS = ("h100_sxm", "h200_sxm")
 FITTED = (*HOPPERS, "b200_sxm")
-_ONE_IN_THE_SUITE = ["h100_sxm", *(pytest.param(name, marks=pytest.mark.ci) for name in FITTED[1:])]
 DIFFERENT = "h800_sxm", "h20", "gh200", "b300_sxm", "gb200", "gb300", "a100_pcie", "mi300x"
 """Profiles of machines that are like another one but for a few parts."""
 FIGURES = "calibrate/published/{}.yaml"
@@ -85,7 +84,8 @@ def test_trainiums_report_says_that_it_is_not_calibrated() -> None:
     assert not any(shown.entry.fitted_on for shown in load_page("trn1").entries)
 
 
-@pytest.mark.parametrize("name", _ONE_IN_THE_SUITE)
+@pytest.mark.ci
+@pytest.mark.parametrize("name", FITTED)
 def test_the_fit_gives_the_shipped_profile(name: str) -> None:
     figures = FIGURES.format(name)
     text = profile_text(fit_errors.fitted(name).data, figures)
@@ -108,6 +108,7 @@ def test_fused_attention_of_query_heads_is_extrapolated(name: str) -> None:
     assert {"fused attention", "fused attention gradient"} <= set(data["extrapolated"])
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 def test_attention_inside_a_training_step_is_predicted_within_a_tenth() -> None:
     """No fit uses this pair, the only one that was measured inside a training step."""

@@ -192,7 +192,7 @@ def test_nothing_illegal_runs_and_nothing_legal_is_refused(data: Mapping[str, An
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(EITHER)
 def test_a_legal_scenario_has_whole_quantities(data: Mapping[str, Any]) -> None:
     scenario = Scenario.model_validate(data)
@@ -213,7 +213,7 @@ def test_a_legal_scenario_has_whole_quantities(data: Mapping[str, Any]) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(EITHER)
 def test_every_suggestion_satisfies_its_rule_and_breaks_no_other(data: Mapping[str, Any]) -> None:
     scenario = Scenario.model_validate(data)

@@ -148,6 +148,7 @@ def assert_keeps_what_the_ops_say(
     assert found["storages"] == sum(expected.values()) + statistics
 
 
+@pytest.mark.ci
 def test_two_ranks_equal_the_plain_layer(tmp_path: pathlib.Path) -> None:
     """tests/calibrate/test_several_ranks.py tests four ranks."""
     assert_ranks_equal_the_plain_layer(tmp_path, TWO_RANKS)

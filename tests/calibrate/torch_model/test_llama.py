@@ -52,6 +52,7 @@ def test_peak_memory_of_a_whole_model_equals_the_simulation() -> None:
     assert measured.peak == pytest.approx(model.simulated().peak, rel=0.001)
 
 
+@pytest.mark.ci
 def test_saved_bytes_of_fused_kernels_are_equal_on_the_meta_device() -> None:
     measured, expected = (measure(llama(), device)[0] for device in ("meta", "cpu"))
     assert (measured.states, measured.kept) == (expected.states, expected.kept)

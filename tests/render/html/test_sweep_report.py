@@ -88,6 +88,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return folder / "small"
 
 
+@pytest.mark.ci
 def test_every_number_of_a_sweep_is_printed_by_its_command(
     swept: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

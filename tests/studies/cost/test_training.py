@@ -243,6 +243,7 @@ def test_the_command_names_missing_entries(small: str) -> None:
     assert "USD" in done.stdout
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 def test_cost_and_search_say_that_a_profile_is_not_calibrated(small: str) -> None:
     words = "not calibrated"

@@ -139,6 +139,8 @@ def test_held_settings_are_not_refined() -> None:
     assert "None of 0 changes of single settings of the best layouts is better." in lines
 
 
+@pytest.mark.ci
+@pytest.mark.slow
 def test_a_front_needs_less_and_less_memory_for_more_time() -> None:
     result = search(load_unchecked("table5_22b_present"), (8,), top=2, refines=True)
     front = result.outcome.front

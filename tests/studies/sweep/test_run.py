@@ -106,6 +106,7 @@ def test_an_error_in_a_constraint_names_the_point(tmp_path: pathlib.Path) -> Non
 # ------------------------------------------------------------------------- executors, and deaths
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 def test_two_processes_write_the_same_bytes_though_one_is_killed(
     plan: Plan, whole: pathlib.Path, tmp_path: pathlib.Path
