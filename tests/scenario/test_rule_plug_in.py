@@ -15,7 +15,7 @@ from simtrain.scenario.violation import rule_against
 
 LAYER_RULES = [
     rule_against(
-        "E498",
+        "E300",
         "the framework numbers layers with four bits",
         {"model.num_layers": [16, 8]},
         lambda scenario: scenario.model.num_layers > 16,
@@ -44,7 +44,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
 
 def test_an_illegal_scenario_is_refused_with_the_nearest_legal_value(checkout: Checkout) -> None:
     errors = checkout.refused("run", "table5_22b_present")
-    assert "E498 model.num_layers is 48, more than 16" in errors
+    assert "E300 model.num_layers is 48, more than 16" in errors
     assert "reason: the framework numbers layers with four bits" in errors
     assert "fix: write model.num_layers: 16 or 8" in errors
 
@@ -54,21 +54,21 @@ def test_a_legal_scenario_runs(checkout: Checkout) -> None:
 
 
 def test_the_rule_is_explained(checkout: Checkout) -> None:
-    page = checkout.call("explain", "E498")
+    page = checkout.call("explain", "E300")
     assert "The model has more than 16 layers." in page
     assert "The framework numbers layers with four bits." in page
-    assert "E498" in checkout.call("explain")
+    assert "E300" in checkout.call("explain")
     document = checkout.call("explain", "--all")
-    assert "E498" in document
+    assert "E300" in document
 
 
 def test_a_sweep_counts_what_the_rule_refuses(checkout: Checkout, tmp_path: pathlib.Path) -> None:
     sweep = tmp_path / "layers.yaml"
     sweep.write_text("base: table5_22b_present\naxes: {model.num_layers: [8, 16, 24]}\n", "utf-8")
     printed = checkout.call("sweep", str(sweep), "--out", str(tmp_path / "results"))
-    assert "1  illegal, E498: the framework numbers layers with four bits" in printed
+    assert "1  illegal, E300: the framework numbers layers with four bits" in printed
 
 
 def test_a_search_keeps_to_the_rule(checkout: Checkout) -> None:
     errors = checkout.refused("search", "table5_22b_present", "--gpus", "8")
-    assert "E498" in errors
+    assert "E300" in errors
