@@ -198,6 +198,8 @@ def _add_experts(rng: random.Random, scenario: Values) -> None:
         experts |= _sometimes(rng, capacity_factor=[0.5, 1.25])
     if split["expert"] > 1 and "capacity_factor" not in experts:
         experts |= _sometimes(rng, imbalance=[1.0, 1.7])
+        if experts.get("imbalance") == 1.7:
+            experts |= _sometimes(rng, imbalance_seed=[1, 2])
     if "layer_frequency" not in experts and "first_dense_layers" not in experts:
         model.pop("ffn_hidden_size", None)
     model |= {"experts": experts, "biases": False}

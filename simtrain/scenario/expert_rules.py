@@ -431,6 +431,31 @@ EXPERT_RULES += [
         ),
     ),
     rule_against(
+        "E440",
+        "a seed draws how far the loads of layers are above the mean, around imbalance - 1, but "
+        "not for layers with a pattern",
+        {
+            "model.experts.imbalance_seed": [None],
+            "model.experts.imbalance": lambda scenario: [1.2] * (scenario.parallelism.expert > 1),
+        },
+        _if_experts(
+            lambda scenario, experts: (
+                experts.imbalance_seed is not None
+                and (experts.imbalance == 1 or scenario.model.layer_pattern is not None)
+            )
+        ),
+        "model.experts.imbalance_seed is {scenario.model.experts.imbalance_seed} without an "
+        "imbalance, or with model.layer_pattern",
+        ("model.experts.imbalance_seed",),
+        what="Loads of experts are to be drawn without an imbalance, or for layers with a pattern.",
+        fix="Set model.experts.imbalance above 1, or remove model.experts.imbalance_seed.",
+        example=(
+            "model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4096, "
+            "imbalance_seed: 1}}\n"
+            "parallelism: {data: 4, expert: 4}"
+        ),
+    ),
+    rule_against(
         "E485",
         "the router computes in the dtype of the model or in fp32",
         {"model.experts.router_dtype": ["fp32"], "precision.compute": ["bf16"]},

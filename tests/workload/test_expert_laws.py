@@ -9,9 +9,11 @@ from simtrain.base.mesh import Mesh
 from simtrain.durations.model import DurationModel
 from simtrain.errors import InputError
 from simtrain.iteration.memory.working import pass_memory
+from simtrain.scenario import Scenario
 from simtrain.scenario.expert_rules import EXPERT_RULES
 from simtrain.studies.simulation import simulate
 from simtrain.workload.chunk import parameters
+from simtrain.workload.gpt import TransformerLayer, gpt_blocks
 from simtrain.workload.ops import Op, Phase, total_flops
 from simtrain.workload.record import record_pass
 from simtrain.workload.work import Gemm, GroupedGemm
@@ -56,6 +58,48 @@ def test_imbalance_adds_time_and_memory_but_no_flops() -> None:
     assert uneven.iteration_time_s > even.iteration_time_s
     assert uneven.memory.fullest.peak_bytes > even.memory.fullest.peak_bytes
     assert uneven.model_flops == even.model_flops == uneven.hardware_flops
+
+
+def loads_of(scenario: Scenario) -> list[float]:
+    """Return the imbalance of each layer."""
+    return [
+        block.experts.imbalance
+        for block in gpt_blocks(scenario).blocks
+        if isinstance(block, TransformerLayer) and block.experts
+    ]
+
+
+def loads(**experts: Any) -> list[float]:
+    """Return the imbalance of each layer of a model of 1,000 layers on 8 expert-parallel ranks."""
+    grid = {"expert": 8, "data": 8}
+    return loads_of(moe(experts | {"num": 8}, grid, model={"num_layers": 1000}))
+
+
+def test_drawn_loads_of_layers_have_their_mean_and_at_most_all_tokens() -> None:
+    """The mean of 1,000 draws of an exponential excess of 0.5 is off by 0.016 in the mean."""
+    assert loads(imbalance=1.5) == [1.5] * 1000
+    drawn = loads(imbalance=1.5, imbalance_seed=1)
+    assert drawn == loads(imbalance=1.5, imbalance_seed=1) != loads(imbalance=1.5, imbalance_seed=2)
+    assert sum(drawn) / 1000 == pytest.approx(1.5, abs=0.05)
+    assert 1 <= min(drawn) < 1.01 and max(loads(imbalance=7.5, imbalance_seed=1)) == 8
+
+
+def test_drawn_loads_cost_as_much_as_layers_with_each_load() -> None:
+    """The time is the mean of three models, each with one of the loads in all its layers, except
+    for what overlaps between layers.
+    """
+    grid, model = {"expert": 4, "data": 4}, {"num_layers": 3, "seq_length": 1024}
+    experts = {"imbalance": 1.5, "imbalance_seed": 3}
+    drawn = simulate(moe(experts, grid, model=model))
+    each = loads_of(drawn.scenario)
+    assert len({*each}) == 3
+
+    def alone_s(load: float) -> float:
+        return simulate(moe({"imbalance": load}, grid, model=model)).iteration_time_s
+
+    mean_s = sum(map(alone_s, each)) / 3
+    assert drawn.iteration_time_s == pytest.approx(mean_s, rel=1e-3)
+    assert drawn.model_flops == simulate(moe({}, grid, model=model)).model_flops
 
 
 def test_full_recompute_routes_and_exchanges_again() -> None:
@@ -159,6 +203,7 @@ BAD: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ("E482", {"capacity_factor": 1.0}, {"expert_dispatch": "all_gather"}, {}),
     ("E483", {"capacity_factor": 1.0, "imbalance": 2.0}, {}, {}),
     ("E484", {"imbalance": 4.5}, {}, {}),
+    ("E440", {"imbalance_seed": 1}, {}, {}),
     ("E485", {}, {}, {"precision": {"compute": "fp16"}}),
     ("E486", {}, {}, {"memory": {"zero_stage": 1, "shard_over": 2}}),
     ("E488", {"shared_gate": True}, {}, {}),

@@ -90,10 +90,14 @@ def _by_chunks(layout: str, num_chunks: int) -> Follows:
 
 
 def _by_imbalance(experts: Experts) -> Follows:
-    """The experts section; the imbalance is at most the number of expert-parallel ranks."""
+    """The experts section; the imbalance is at most the number of expert-parallel ranks.
+
+    Without an imbalance no loads are drawn.
+    """
 
     def follows(point: Any) -> Experts:
         most = min(experts.imbalance, float(point.expert))
-        return experts.model_copy(update={"imbalance": most})
+        seed = experts.imbalance_seed if most > 1 else None
+        return experts.model_copy(update={"imbalance": most, "imbalance_seed": seed})
 
     return follows
