@@ -41,7 +41,8 @@ class Software(Section):
 
     stack: name of a software stack that comes with simtrain; megatron_2022 by default.
     fused_softmax: true if mask and softmax of unfused attention run as one kernel.
-    fused_rotary: true if the rotation of queries, or of keys, runs as one kernel.
+    fused_rotary: true if the rotation of queries, or of keys, runs as one kernel. With latent
+        attention it always does.
     fused_rms_norm: true if RMS norm runs as one kernel.
     fused_activation: true if bias, activation and gate of the MLP run as one kernel.
     fused_dropout_add: true if bias, dropout and residual add run as one kernel.
