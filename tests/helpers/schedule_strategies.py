@@ -23,14 +23,19 @@ def placements() -> st.SearchStrategy[StagePlacement]:
 
 
 def schedules(names: Iterable[str] = tuple(NAMED)) -> st.SearchStrategy[Schedule]:
-    """Draw a schedule of any name with up to 6 stages, 3 chunks per stage and 12 microbatches."""
+    """Draw a schedule of any name with up to 6 stages, 3 chunks per stage and 12 microbatches.
 
-    def build_one(name: str, p: int, m: int, groups: int, n: int) -> Schedule:
+    Schedules whose groups have a size of choice have the default, the smallest or a larger one.
+    """
+
+    def build_one(name: str, p: int, m: int, groups: int, n: int, larger: int) -> Schedule:
         family = NAMED[name]
         chunks = family.num_chunks or (m if family.has_chunks else 1)
         p += any(family.near_microbatches(p, chunks, n)) is False
         legal = [*family.near_microbatches(p, chunks, n)]
-        return build(name, p, chunks, n if n in legal else legal[groups])
+        n = n if n in legal else legal[groups]
+        sizes = [None, *family.group_sizes(p, chunks, n)]
+        return build(name, p, chunks, n, sizes[larger % len(sizes)])
 
     return st.builds(
         build_one,
@@ -39,6 +44,7 @@ def schedules(names: Iterable[str] = tuple(NAMED)) -> st.SearchStrategy[Schedule
         m=st.integers(1, 3),
         groups=st.integers(1, 3),
         n=st.integers(1, 12),
+        larger=st.integers(0, 5),
     )
 
 

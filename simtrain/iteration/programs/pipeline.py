@@ -99,11 +99,10 @@ class PipelineTasks:
         last = first + num_parts - 1
         shares = num_parts == 0
         first[shares], last[shares] = first[:-1][shares[1:]], last[:-1][shares[1:]]
-        receive_gathers = np.empty(len(messages) * gathers_on_receive, np.int32)
+        receive_gathers = np.zeros(0, np.int32)
         if gathers_on_receive:
-            at = receive[by_consumer]
-            receive_gathers[by_consumer] = begins[at] + (not overlaps)
-            receive_gathers[by_consumer[1:][at[1:] == at[:-1]]] += 1
+            receive_gathers = begins[receive] + (not overlaps)
+            receive_gathers[by_consumer] += _places_in_groups(receive[by_consumer])
         exchanges = np.flatnonzero(is_exchange)
         number_of_exchange = np.cumsum(is_exchange) - 1
 
@@ -160,3 +159,18 @@ def _inverse(numbers: Ints, size: int) -> Ints:
     places[numbers] = np.arange(len(numbers))
     in_use: Ints = places[places >= 0]
     return in_use
+
+
+def _places_in_groups(groups: Ints) -> Ints:
+    """Return [items], how many earlier items are in each item's group.
+
+    Items of a group need not be neighbours: an interleaved rank can receive the input of a later
+    action in the exchange before an earlier one.
+    """
+    by_group = np.argsort(groups, kind="stable")
+    num_of_group = np.bincount(groups)
+    places = np.empty_like(groups)
+    places[by_group] = np.arange(len(groups)) - np.repeat(
+        starts_of(num_of_group)[:-1], num_of_group
+    )
+    return places
