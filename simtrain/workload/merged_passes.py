@@ -17,7 +17,7 @@ from itertools import chain, zip_longest
 from typing import TypeAlias
 
 from simtrain.workload.hashing import hashed_once
-from simtrain.workload.issue import Segment
+from simtrain.workload.issue import Segment, Stream, stream_of
 from simtrain.workload.ops import Op, Phase
 from simtrain.workload.passes import Pass, PassOptions, PassRecord
 from simtrain.workload.record import record_pass
@@ -108,8 +108,8 @@ def issue_order(
     dispatch, experts and combination; (backward) experts and dispatch, attention and the
     combination of the layer before.
 
-    With `delays_weight_gradients`, weight gradients of a stretch are issued after its exchange
-    (Megatron-LM's --delay-wgrad-compute), which then does not wait for them.
+    With `delays_weight_gradients`, kernels of weight gradients of a stretch are issued after its
+    exchange (Megatron-LM's --delay-wgrad-compute), which then does not wait for them.
     """
     before = _stretches(forward)
     after = [
@@ -151,4 +151,15 @@ def _stretches(ops: Sequence[Op]) -> list[Sequence[int]]:
 
 
 def _weight_gradients_last(ops: Sequence[Op], stretch: Sequence[int]) -> Sequence[int]:
-    return sorted(stretch, key=lambda place: ops[place].phase is Phase.WEIGHT_GRADIENT)
+    return sorted(stretch, key=lambda place: _is_delayed(ops[place]))
+
+
+def _is_delayed(op: Op) -> bool:
+    """Return whether an op is a kernel of a weight gradient.
+
+    Collectives stay in place. Transformer Engine gathers the input of a weight gradient again, and
+    waits for it, before it puts the kernel into its `WeightGradStore`: a gather that was delayed
+    would follow a kernel that waits for it.
+    """
+    is_kernel = stream_of(op) is Stream.COMPUTE and not op.is_extra
+    return is_kernel and op.phase is Phase.WEIGHT_GRADIENT

@@ -203,7 +203,7 @@ class _ColumnParallel:
                 # The gradient of all rows of the input is in a userbuffer.
                 buffered_bytes = ops.input_bytes
                 copy = copy_into_buffer(name, self._part_bytes, phase)
-                order.compute(copy.replace(holds_bytes=y.num_bytes))
+                order.compute(copy.replace(holds_bytes=y.num_bytes, is_extra=True))
                 gather = gather.replace(holds_bytes=0, buffer_bytes=0)
             regather = order.launch(gather)
         order.compute(in_buffer(ops.input_gradient(), buffered_bytes))

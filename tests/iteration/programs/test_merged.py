@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from simtrain.base.mesh import Group
 from simtrain.engine import simulate as run_program
+from simtrain.errors import InputError
 from simtrain.iteration.memory.replay import MemoryReplay
 from simtrain.iteration.memory.working import merged_memory, pass_memory
 from simtrain.iteration.programs.parts import PassPart
@@ -26,7 +27,7 @@ from simtrain.iteration.report.activities import ACTIVITIES, MERGED, Bars
 from simtrain.iteration.report.result import Result
 from simtrain.iteration.report.stage_ops import stage_ops
 from simtrain.render.traces.write import write_trace
-from simtrain.scenario import Scenario
+from simtrain.scenario import Scenario, check_scenario
 from simtrain.studies.search.bounds import Bounds
 from simtrain.studies.simulation import simulate
 from simtrain.workload.issue import OverlapPolicy
@@ -38,6 +39,7 @@ from simtrain.workload.work import Collective, CollectiveKind
 from tests.helpers.expert_models import moe
 from tests.helpers.toys import a100, changed, machine_of, plan_of
 
+DELAYS = "overlap.delayed_weight_gradients"
 GROUP = Group(("ep",), 4, 4, ())
 FREE = changed(a100(), host__issue=0.0, overlap__slowdown=0.0)
 
@@ -118,6 +120,21 @@ def test_a_delayed_kernel_leaves_its_waits_to_the_next_one() -> None:
     ]
 
 
+def test_a_gather_for_a_delayed_kernel_stays_in_place() -> None:
+    """The input gradient waits for the gather, as Transformer Engine's host does."""
+    gather = collective(
+        "gather of 3 s", CollectiveKind.ALL_GATHER, 3, GROUP, Phase.WEIGHT_GRADIENT, is_extra=True
+    )
+    backward = [gather, kernel(4, Phase.WEIGHT_GRADIENT), kernel(2), exchange(5)]
+    assert sorted(spans(merged([kernel(1)], backward, delays=True))) == [
+        (COMMUNICATION, 0.0, 3.0),
+        (COMMUNICATION, 5.0, 10.0),
+        (COMPUTE, 3.0, 5.0),
+        (COMPUTE, 5.0, 9.0),
+        (COMPUTE, 9.0, 10.0),
+    ]
+
+
 def test_a_longer_pass_continues_alone() -> None:
     forward = [kernel(1), exchange(1), kernel(1), exchange(1), kernel(1)]
     assert issue_order(forward, [kernel(2)]) == [5, 0, 1, 2, 3, 4]
@@ -189,6 +206,46 @@ def test_a_layer_is_cut_where_megatron_cuts_it() -> None:
     is_forward = [op.phase is Phase.FORWARD for op in kernels]
     turns = [key for key, _ in itertools.groupby(is_forward)]
     assert turns == [False, True] * 9
+
+
+LAYER_OPTIONS: dict[str, list[Any]] = {
+    "parallelism.tensor": [1, 2, 4],
+    "parallelism.expert_tensor": [None, 1],
+    "overlap.tensor_parallel": [True, False],
+    "overlap.userbuffers": [False, True],
+    DELAYS: [True, False],
+    "model.latent_attention": [None, {"kv_lora_rank": 64, "q_lora_rank": 64}],
+    "model.normalization": ["layer_norm", "rms_norm"],
+    "model.experts.shared_ffn_hidden_size": [0, 256],
+    "model.tied_embeddings": [True, False],
+    "recompute.strategy": ["none", "selective"],
+}
+
+
+@given(
+    st.fixed_dictionaries({name: st.sampled_from(LAYER_OPTIONS[name]) for name in LAYER_OPTIONS})
+)
+@settings(max_examples=25)
+def test_no_op_waits_for_one_that_its_rank_issues_later(changes: dict[str, Any]) -> None:
+    shards = {"parallelism.sequence_parallel": changes["parallelism.tensor"] > 1}
+    scenario = toy().replace(
+        {"attention_backend": "fused", "model.num_layers": 2} | changes | shards
+    )
+    try:
+        check_scenario(scenario)
+    except InputError:
+        reject()
+    plan = plan_of(scenario)
+    one = MergedPass(
+        *(plan.chunk_pass(plan.chunks[0], kind, saves_all=False) for kind in ("F", "B")),
+        changes[DELAYS],
+    )
+    record = record_of(one)
+    program = pass_program(record, PassMachine(lambda work: 1.0, 0.0, lambda work: 0.01))
+    waits = [program.graph.waits(task) for task in range(program.graph.num_tasks)]
+    assert all(max(awaited, default=-1) < task for task, awaited in enumerate(waits))
+    simpy, loops = (run_program(program, engine) for engine in ("simpy", "auto"))
+    assert np.array_equal(simpy.end_s, loops.end_s)
 
 
 def test_merged_layers_hide_their_exchanges() -> None:
