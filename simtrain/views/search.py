@@ -167,6 +167,7 @@ def _notes(result: SearchResult) -> list[str]:
         *margin,
         *_front(result),
         *_refined(result),
+        *_failed(result),
         counts,
         *left_out,
         result.evidence.sentence,
@@ -255,6 +256,15 @@ def _refined(result: SearchResult) -> list[str]:
         f"{format_seconds(layout.run.iteration_time_s)}, {100 * faster:.1f} % less than number 1, "
         f"{gib(layout.evaluation.peak_bytes)} GiB at its peak. Best found {tried}."
     ]
+
+
+def _failed(result: SearchResult) -> list[str]:
+    """Name layouts that could not be evaluated."""
+    failures = result.failures
+    if not failures:
+        return []
+    others = f", and {len(failures) - 1} more (--json lists them)" if failures[1:] else ""
+    return [f"Not ranked, because its simulation failed: {failures[0].in_short}{others}."]
 
 
 def _certainty(result: SearchResult) -> str:

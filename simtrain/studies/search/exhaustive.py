@@ -24,6 +24,7 @@ from operator import attrgetter
 
 from simtrain.studies.objectives.objective import Key
 from simtrain.studies.search.explorer import (
+    WORST,
     Candidate,
     Explorer,
     ProgressCallback,
@@ -50,7 +51,6 @@ _TRIES = 6
 """Layouts with such a peak that may be simulated."""
 _NOTICEABLE = 0.02
 """Least difference between the peaks of a front, as a share of the limit."""
-_WORST: Key = (float("inf"), 0.0)
 
 _MOST_COUNTED = 10_000
 """Legal points up to which a search counts how many fit; of more, that takes half of its time."""
@@ -166,7 +166,7 @@ class _Search:
                 self.num_unbounded -= 1
                 if bound == "beaten":
                     self.num_excluded += 1
-                elif bound != "too large":
+                elif bound != "too large" and bound != "failed":
                     self.ordered.append((bound, numbers[point]))
                 if done % _TELL_EVERY == 0:
                     self.on_progress("bounding", done, len(self.points), self.best_in_short)
@@ -237,7 +237,7 @@ class _Search:
     def simulate_below(self, most_bytes: float) -> None:
         """Simulate the points of least bounds whose peak is at most so many bytes."""
         explorer = self.explorer
-        best, num_tried = _WORST, 0
+        best, num_tried = WORST, 0
         # Keys of objectives of time end with the peak.
         for number in (number for key, number in self.ordered if key[1] <= most_bytes):
             if num_tried == _TRIES:
@@ -310,6 +310,9 @@ class _Search:
         """Simulate a point that fits and insert it into the best."""
         point = self.points[number]
         self.num_simulated += 1
+        if not self.explorer.runs(point):
+            self.num_fitting -= 1
+            return
         insort(self.best, (self.explorer.key(point), number))
         del self.best[self.top :]
         if self.best[0][1] == number:

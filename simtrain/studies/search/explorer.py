@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.iteration.plan import Plan
@@ -127,8 +128,14 @@ class SearchOutcome:
     front: tuple[Candidate, ...] = ()
 
 
-QuickBound = Key | Literal["too large", "beaten"]
-"""A quick lower bound of a point's key; or its memory is above the limit; or others are better."""
+QuickBound = Key | Literal["too large", "beaten", "failed"]
+"""A quick lower bound of a point's key; or its memory is above the limit; or others are better; or
+it cannot be evaluated.
+"""
+FAILED_BYTES = sys.maxsize
+"""Peak of a point that cannot be evaluated: it never fits."""
+WORST: Key = (math.inf, 0.0)
+_T = TypeVar("_T")
 
 
 class Assessment(NamedTuple):
@@ -140,6 +147,9 @@ class Assessment(NamedTuple):
 
 class Explorer:
     """Evaluates points of a space, each at most once.
+
+    A point that cannot be evaluated must not end a search, which would lose its ranking: its error
+    is kept in `failures`, and it counts as a point that does not fit.
 
     Args:
         space: the searched space.
@@ -161,6 +171,7 @@ class Explorer:
         self._machine = evaluator.machine_of(space.base)
         self.bounds = Bounds(self._machine)
         self.evaluations: dict[Point, Evaluation] = {}
+        self.failures: dict[Point, Exception] = {}
         self.peaks_bytes: dict[Point, int] = {}
         self._states_bytes: dict[Point, int] = {}
         self._evaluator = evaluator
@@ -168,11 +179,22 @@ class Explorer:
         # Memory and time of a point are asked for in turn.
         self._plan = functools.lru_cache(maxsize=8)(self._new_plan)
 
+    def attempt(self, point: Point, evaluate: Callable[[Point], _T], otherwise: _T) -> _T:
+        """Return `evaluate(point)`, or `otherwise` if it fails now or has failed before."""
+        if point in self.failures:
+            return otherwise
+        try:
+            return evaluate(point)
+        except Exception as error:
+            self.failures[point] = error
+            return otherwise
+
     def peak_bytes(self, point: Point) -> int:
         """Peak memory of a point."""
         known = self.peaks_bytes.get(point)
         if known is None:
-            known = self.peaks_bytes[point] = self._peak_bytes(point)
+            known = self.attempt(point, self._peak_bytes, FAILED_BYTES)
+            self.peaks_bytes[point] = known
         return known
 
     def _peak_bytes(self, point: Point) -> int:
@@ -182,7 +204,7 @@ class Explorer:
         return self._evaluator.peak_bytes_of_plan(self._plan(point), self._machine)
 
     def evaluation(self, point: Point) -> Evaluation:
-        """Evaluate a point; it is simulated if it fits."""
+        """Evaluate a point; it is simulated if it fits. Raises the error of a point that fails."""
         known = self.evaluations.get(point)
         if known is None:
             known = self._evaluator.evaluate(self.space.scenario(point))
@@ -191,11 +213,15 @@ class Explorer:
 
     def fits(self, point: Point) -> bool:
         """Whether a point's peak is within the limit."""
-        return self.peak_bytes(point) <= self.limit_bytes
+        return self.peak_bytes(point) <= self.limit_bytes and point not in self.failures
+
+    def runs(self, point: Point) -> bool:
+        """Simulate a point that fits; return whether that succeeds."""
+        return self.key(point) is not WORST
 
     def key(self, point: Point) -> Key:
         """Ranking key of a point that fits; smaller is better."""
-        return self.objective.key(self.evaluation(point))
+        return self.attempt(point, lambda point: self.objective.key(self.evaluation(point)), WORST)
 
     def quick_bounds(
         self, points: Sequence[Point], worst: Key | None
@@ -220,13 +246,18 @@ class Explorer:
                     bound = "beaten"
                 elif (least_key := self.least_key(point)) is not None:
                     bound = least_key
+                elif point in self.failures:
+                    bound = "failed"
                 else:
                     refused.add(alike)
             yield point, bound
 
     def least_key(self, point: Point) -> Key | None:
         """Quick lower bound of a point's key; None if the point cannot fit."""
-        if self.states_bytes(point) > self.limit_bytes:
+        return self.attempt(point, self._least_key, None)
+
+    def _least_key(self, point: Point) -> Key | None:
+        if self._states_bytes_of(point) > self.limit_bytes:
             return None
         plan = self._plan(point)
         peak_bytes = self._least_peak_bytes(plan, self.limit_bytes)
@@ -236,14 +267,16 @@ class Explorer:
 
     def layers_key(self, point: Point) -> Key | None:
         """Quickest lower bound of a point's key; None if its model states do not fit."""
-        return self._layers_key(_without_recompute(point), self.bounds.layers_s)
+        alike, seconds = _without_recompute(point), self.bounds.layers_s
+        return self.attempt(point, lambda _: self._layers_key(alike, seconds), None)
 
     def likely_key(self, point: Point) -> Key | None:
         """Quickest estimate of a point's key; None if its model states do not fit."""
-        return self._layers_key(point, self.bounds.layers_estimate_s)
+        seconds = self.bounds.layers_estimate_s
+        return self.attempt(point, lambda point: self._layers_key(point, seconds), None)
 
     def _layers_key(self, point: Point, seconds: Callable[[Plan], float]) -> Key | None:
-        states_bytes = self.states_bytes(point)
+        states_bytes = self._states_bytes_of(point)
         if states_bytes > self.limit_bytes:
             return None
         plan = self._plan(point)
@@ -251,6 +284,9 @@ class Explorer:
 
     def states_bytes(self, point: Point) -> int:
         """Lower bound of a point's peak: its model states."""
+        return self.attempt(point, self._states_bytes_of, FAILED_BYTES)
+
+    def _states_bytes_of(self, point: Point) -> int:
         # Layouts that differ only in what they keep of activations have the same states.
         alike = _without_recompute(point)._replace(micro=1)
         known = self._states_bytes.get(alike)
@@ -260,7 +296,9 @@ class Explorer:
 
     def least_peak_bytes(self, point: Point) -> int:
         """Lower bound of a point's peak memory."""
-        return self._least_peak_bytes(self._plan(point))
+        return self.attempt(
+            point, lambda point: self._least_peak_bytes(self._plan(point)), FAILED_BYTES
+        )
 
     def _least_peak_bytes(self, plan: Plan, limit_bytes: float = math.inf) -> int:
         if self._is_open:
@@ -276,6 +314,10 @@ class Explorer:
 
     def assess(self, point: Point, *, bounded: bool) -> Assessment:
         """Compute a point's peak and, if it fits and `bounded` is set, a close bound of its key."""
+        assess = functools.partial(self._assess, bounded=bounded)
+        return self.attempt(point, assess, Assessment(FAILED_BYTES, None))
+
+    def _assess(self, point: Point, *, bounded: bool) -> Assessment:
         peak_bytes = self.peak_bytes(point)
         if not bounded or peak_bytes > self.limit_bytes:
             return Assessment(peak_bytes, None)

@@ -93,8 +93,10 @@ class _Opening:
             self.on_progress("opening", number, len(groups), in_short(self.best[0]))
 
     def _fits(self, point: Point) -> bool:
-        """Whether a point fits; the quick bound excludes most others."""
-        return self.explorer.least_key(point) is not None and self.explorer.fits(point)
+        """Whether a point fits and runs; the quick bound excludes most others."""
+        explorer = self.explorer
+        may_fit = explorer.least_key(point) is not None
+        return may_fit and explorer.fits(point) and explorer.runs(point)
 
 
 def _group(point: Point) -> tuple[object, ...]:

@@ -195,8 +195,13 @@ def _other_gpus(space: Space, profile: HardwareProfile) -> str:
 def none_fits(
     explorer: Explorer, outcome: SearchOutcome, profile: HardwareProfile, num_legal: int
 ) -> DoesNotFitError:
-    """Build the error for a space in which nothing fits: the smallest peak, and remedies."""
+    """Build the error for a space in which nothing fits: the smallest peak, and remedies.
+
+    If no point could be evaluated, raise the error of one.
+    """
     assert outcome.nearest is not None, "if nothing fits, one point has the smallest peak"
+    if failure := explorer.failures.get(outcome.nearest):
+        raise failure
     space, limit_bytes = explorer.space, explorer.limit_bytes
     peak_bytes = explorer.peak_bytes(outcome.nearest)
     ways = ["for longer"] if outcome.stopped else []

@@ -9,6 +9,7 @@ are better only together are not found, so a refined layout is the best found.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -122,7 +123,8 @@ class _Climber:
                 for point in self.neighbours(best, kind):
                     if self.stop():
                         return best
-                    if point not in tried and self.is_better(point, best, kind):
+                    is_better = functools.partial(self.is_better, best=best, field=kind)
+                    if point not in tried and self.explorer.attempt(point, is_better, False):
                         best = point
                     tried.add(point)
             if best == before:

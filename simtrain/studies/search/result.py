@@ -16,6 +16,7 @@ from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.objectives.objective import Objective
 from simtrain.studies.objectives.registry import ObjectiveName
 from simtrain.studies.search.explorer import Candidate, SearchOutcome
+from simtrain.studies.search.failures import FailedLayout
 from simtrain.studies.search.legality import LegalPoints
 from simtrain.studies.search.refinement import Refinement
 from simtrain.studies.search.words import num_gpus_in_words
@@ -54,6 +55,7 @@ class SearchResult(PlainData):
         varied: fields that have several values among the legal layouts.
         held: fields of a layout that have one value.
         refinement: changes of single settings of the best layouts, if requested.
+        failures: layouts and refined layouts that could not be evaluated.
     """
 
     json_fields: ClassVar = keys(
@@ -65,7 +67,7 @@ class SearchResult(PlainData):
         num_bounded=outcome.num_bounded num_simulated=outcome.num_simulated exact
         stopped=outcome.stopped num_unseen **bound gap reason best=best_layout
         interval_s=interval ranked=ranked_layouts refined=refinement
-        front=outcome.front"""
+        front=outcome.front failures"""
     )
 
     base: Scenario
@@ -80,6 +82,7 @@ class SearchResult(PlainData):
     varied: tuple[str, ...] = ()
     held: tuple[str, ...] = ()
     refinement: Refinement | None = None
+    failures: tuple[FailedLayout, ...] = ()
 
     @property
     def objective_name(self) -> ObjectiveName:
@@ -89,7 +92,10 @@ class SearchResult(PlainData):
     @property
     def exact(self) -> bool:
         """Whether it is proved that no other legal layout is better than a ranked one."""
-        return self.outcome.exact or 0 < len(self.ranked) <= self.outcome.num_proved
+        is_proved = self.outcome.exact or 0 < len(self.ranked) <= self.outcome.num_proved
+        return is_proved and not any(
+            failure.point in self.legal.points for failure in self.failures
+        )
 
     @property
     def evidence(self) -> Evidence:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from simtrain.studies.objectives.registry import DEFAULT, objective_of
 from simtrain.studies.search import problems
 from simtrain.studies.search.exhaustive import search_all
 from simtrain.studies.search.explorer import Explorer, ProgressCallback
+from simtrain.studies.search.failures import FailedLayout
 from simtrain.studies.search.legality import (
     LegalPoints,
     legal_points,
@@ -58,6 +60,8 @@ def search(
     evaluator: Evaluator | None = None,
 ) -> SearchResult:
     """Find the `top` best layouts for a scenario's model and global batch.
+
+    A layout or a refinement whose evaluation fails is left out, and named in the result.
 
     Fields that were changed after the base was loaded or built (`load_unchecked` with overrides,
     `Scenario.replace`) keep their values. If one of these leaves recompute open (`auto`), it is
@@ -163,6 +167,7 @@ def search(
         space.varied(legal.points),
         space.held_fields(legal.points, refinement.fields if refinement else ()),
         refinement,
+        tuple(itertools.starmap(FailedLayout.of, explorer.failures.items())),
     )
 
 

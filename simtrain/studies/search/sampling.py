@@ -102,6 +102,6 @@ def _places(point: Point, tree: Tree) -> dict[str, float]:
 
 def _loss(explorer: Explorer, point: Point) -> float:
     """The objective, or a penalty that grows with the memory overshoot."""
-    if explorer.fits(point):
+    if explorer.fits(point) and explorer.runs(point):
         return explorer.key(point)[0]
     return _TOO_LARGE * (explorer.peak_bytes(point) / explorer.limit_bytes)

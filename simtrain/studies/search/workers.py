@@ -19,7 +19,7 @@ from simtrain.base.garbage_collector import without_garbage_collection
 from simtrain.errors import InputError, Location
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.objectives.objective import Key
-from simtrain.studies.search.explorer import Assessment, Explorer, QuickBound
+from simtrain.studies.search.explorer import FAILED_BYTES, Assessment, Explorer, QuickBound
 from simtrain.studies.search.space import Point
 from simtrain.studies.search.stopping import Stop, check
 
@@ -76,7 +76,12 @@ class Workers:
             ]
             for future in futures:
                 _wait(future, stop)
-                yield from future.result()
+                for point, bound in future.result():
+                    if bound == "failed":
+                        # Repeated here, where the search finds the error.
+                        yield from self.explorer.quick_bounds([point], None)
+                    else:
+                        yield point, bound
         except BrokenExecutor as error:
             check(stop)
             raise worker_died() from error
@@ -124,6 +129,8 @@ class Workers:
                 _wait(future, stop)
                 assessments |= zip(chunk, future.result(), strict=True)
             for point in window:
+                if assessments[point].peak_bytes == FAILED_BYTES:
+                    assessments[point] = self.explorer.assess(point, bounded=bounded)
                 self.explorer.peaks_bytes[point] = assessments[point].peak_bytes
                 yield assessments[point]
 
