@@ -24,7 +24,8 @@ _SHORT_PASSES: dict[Kind, str] = {
     "I": "input gradients",
     "W": "weight gradients",
 }
-_GRAMMAR = re.compile(r"(0|[1-9][0-9]*)([FBIW])(0|[1-9][0-9]*)", re.ASCII)
+_GRAMMAR = re.compile(r"(0|[1-9][0-9]{0,8})([FBIW])(0|[1-9][0-9]{0,8})", re.ASCII)
+"""Orders are arrays of 64-bit integers that combine both numbers, so they have nine digits."""
 _MERGED = re.compile(r"\(([^;()]*);([^;()]*)\)OVERLAP_F_B")
 
 
@@ -141,6 +142,7 @@ def _not_an_action(text: str) -> Problem:
     return Problem(
         code="E401",
         message=f"{text!r} is not an action",
-        reason="an action is virtual stage, kind (F, B, I or W), microbatch, without spaces",
+        reason="an action is virtual stage, kind (F, B, I or W), microbatch, without spaces; both "
+        "numbers have at most nine digits",
         fix='write for example "2F0": virtual stage 2, forward, microbatch 0',
     )

@@ -134,7 +134,22 @@ def test_actions_are_written_as_in_pytorch() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "F0", "2F", "2f0", "2X0", "-2F0", "2F-1", "2F0 ", "2 F 0", "2.0F0", "02F0", "٢F0"]
+    "text",
+    [
+        "",
+        "F0",
+        "2F",
+        "2f0",
+        "2X0",
+        "-2F0",
+        "2F-1",
+        "2F0 ",
+        "2 F 0",
+        "2.0F0",
+        "02F0",
+        "٢F0",
+        "2F9999999999",
+    ],
 )
 def test_text_that_is_not_an_action_is_refused(text: str) -> None:
     with pytest.raises(InputError) as error:
