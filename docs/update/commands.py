@@ -1,4 +1,4 @@
-"""Output of commands, and reference pages generated from it."""
+"""Output of commands that documents show."""
 
 import functools
 import io
@@ -11,12 +11,10 @@ import tempfile
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from unittest.mock import patch
 
-import typer
-
 from docs.update.documents import blocks_in, write_files
 from docs.update.request import Generator, Request
 from simtrain.commands import shared
-from simtrain.commands.cli import app, main
+from simtrain.commands.cli import main
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -60,51 +58,6 @@ def printed_by_python(document: str, code: str) -> str:
     with chdir(folder(document).name), redirect_stdout(io.StringIO()) as out:
         exec(compile(code, document, "exec"), {"__name__": "__main__"})
     return out.getvalue().strip("\n")
-
-
-def help_page() -> str:
-    """Return the reference page of commands: the output of `--help` for each command."""
-    parts = [_HELP_HEAD, _help("")]
-    for name, command in _commands(typer.main.get_command(app)).items():
-        names = [f"{name} {inner}" for inner in _commands(command)]
-        parts += [_help(one) for one in names or [name]]
-    return "\n".join(parts)
-
-
-def _commands(group: object) -> dict[str, object]:
-    """Return the commands of a group by name; empty for a single command."""
-    return getattr(group, "commands", {})
-
-
-_HELP_HEAD = """\
-# Commands
-
-The output of `simtrain COMMAND --help` for each command. `python -m docs.update` writes this page.
-
-Exit codes: 0 success, 2 bad input, 3 does not fit in memory, 4 an error above its stated threshold.
-"""
-
-
-def _help(command: str) -> str:
-    words = f"simtrain {command} --help".replace("  ", " ")
-    title = f"simtrain {command}".strip()
-    return f"## {title}\n\n```text\n{printed('commands', words)}\n```\n"
-
-
-def scenario_page() -> str:
-    """Return the reference page of a scenario's fields: the file that `simtrain init` writes."""
-    printed("init", "simtrain init every_field.yaml --full")
-    text = (pathlib.Path(folder("init").name) / "every_field.yaml").read_text(encoding="utf-8")
-    return f"{_SCENARIO_HEAD}\n```yaml\n{text.strip()}\n```\n"
-
-
-_SCENARIO_HEAD = """\
-# Fields of a scenario
-
-`simtrain init every_field.yaml --full` writes this file: all sections and fields of a scenario,
-with their meaning and their defaults. `simtrain schema` prints the JSON schema that editors use to
-complete fields. `python -m docs.update` writes this page.
-"""
 
 
 def output(request: Request) -> str:

@@ -1,6 +1,6 @@
 """Compute the text between markers of documents again."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from docs.update import (
     attention_errors,
@@ -21,11 +21,8 @@ from docs.update import (
     what_ifs,
 )
 from docs.update.documents import text_of
-from docs.update.json_page import json_page
 from docs.update.markers import Marked, marked, replaced
 from docs.update.request import Generator, Request
-from simtrain.render.explanations import errors_document
-from simtrain.scenario.explanations import explanations
 
 GENERATORS: dict[str, Generator] = {
     **simulations.GENERATORS,
@@ -47,14 +44,6 @@ GENERATORS: dict[str, Generator] = {
 }
 """Generators by the name in a marker. Their docstrings list their arguments."""
 
-PAGES: dict[str, Callable[[], str]] = {
-    "docs/reference/errors.md": lambda: errors_document(explanations().values()),
-    "docs/reference/commands.md": commands.help_page,
-    "docs/reference/scenario.md": commands.scenario_page,
-    "docs/reference/json.md": json_page,
-}
-"""Documents that are generated completely."""
-
 
 def value(document: str, one: Marked) -> str:
     """Return the current text for the place between two markers of a document.
@@ -71,8 +60,6 @@ def value(document: str, one: Marked) -> str:
 
 def updated(document: str) -> str:
     """Return a document with current text between all of its markers."""
-    if document in PAGES:
-        return PAGES[document]()
     return replaced(text_of(document), lambda one: value(document, one))
 
 
@@ -83,8 +70,6 @@ def stale(document: str, only: Iterable[str] = GENERATORS) -> Iterator[str]:
         document: path of the document, such as README.md.
         only: names of the generators to check.
     """
-    if document in PAGES and text_of(document) != PAGES[document]():
-        yield f"{document}: stale; run python -m docs.update"
     for one in marked(text_of(document)):
         if one.request.partition(" ")[0] in GENERATORS.keys() - set(only):
             continue

@@ -66,24 +66,11 @@ def list_stacks() -> list[str]:
     return _names("software_stacks")
 
 
-def list_documents() -> list[str]:
-    """Names of the documents, such as "tutorial" and "how_to/validate"."""
+def document_files() -> dict[str, Path]:
+    """Files of the written documents by name, such as "tutorial" and "how_to/validate"."""
     folder = _folder("docs")
-    paths = (path.relative_to(folder) for path in folder.rglob(f"*{_DOCUMENT}"))
-    return sorted(path.with_suffix("").as_posix() for path in paths)
-
-
-def find_document(name: str) -> Path:
-    """Find a document by its name, its last part, or its path "docs/NAME.md" (else E101)."""
-    names = list_documents()
-    wanted = name.removeprefix("docs/").removesuffix(_DOCUMENT)
-    matching = [each for each in names if wanted in (each, each.rpartition("/")[2])]
-    if not matching:
-        question = did_you_mean(wanted, [*names, *(each.rpartition("/")[2] for each in names)])
-        message = f'there is no document named "{wanted[:_LONGEST_NAME]}"'
-        fix = f"{question}simtrain docs lists the names"
-        raise InputError.of("E101", message, fix=fix)
-    return _folder("docs") / f"{matching[0]}{_DOCUMENT}"
+    paths = sorted(folder.rglob(f"*{_DOCUMENT}"))
+    return {path.relative_to(folder).with_suffix("").as_posix(): path for path in paths}
 
 
 def beside(name_or_path: str, file: str) -> str:

@@ -16,9 +16,9 @@ _COMMENT = re.compile(r"<!--.*?-->\n?", re.DOTALL)
 
 def _documents(typed: str) -> list[str]:
     """Return the documents whose names begin with the typed text, for completion."""
-    from simtrain.base.resources import list_documents
+    from simtrain.commands.documents import document_titles
 
-    return [name for name in list_documents() if name.startswith(typed)]
+    return [name for name in document_titles() if name.startswith(typed)]
 
 
 def docs(
@@ -32,21 +32,16 @@ def docs(
 
     Example: simtrain docs tutorial
     """
-    from simtrain.base.resources import find_document, list_documents
+    from simtrain.commands.documents import document_text, document_titles
     from simtrain.views.names import names_view
 
     if name is not None:
         refuse({"--csv": as_csv, "--markdown": as_markdown}, "is for the list of documents")
-        emit(_text(find_document(name).read_text(encoding="utf-8")))
+        emit(_text(document_text(name)))
         return
-    texts = {each: find_document(each).read_text(encoding="utf-8") for each in list_documents()}
-    rows = ((each, _title(text)) for each, text in texts.items())
+    rows = document_titles().items()
     show_view(Output(as_csv=as_csv, as_markdown=as_markdown), names_view(("name", "title"), rows))
 
 
 def _text(document: str) -> str:
     return re.sub(r"\n{3,}", "\n\n", _COMMENT.sub("", document))
-
-
-def _title(document: str) -> str:
-    return document.partition("\n")[0].removeprefix("# ")

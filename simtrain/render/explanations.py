@@ -10,9 +10,8 @@ from simtrain.scenario.explanations import TITLES, Explanation
 _HEAD = """\
 # Errors
 
-Every error that simtrain reports has a code. `simtrain explain E310` prints one of these entries;
-`simtrain explain --all > docs/reference/errors.md` writes this page. The exit code is 3 if a
-scenario does not fit in memory, and 2 for all other errors.
+Every error that simtrain reports has a code. `simtrain explain E310` prints one of these entries.
+The exit code is 3 if a scenario does not fit in memory, and 2 for all other errors.
 
 YAML examples are merged into a legal scenario: 48 layers, 64 heads, a hidden size of 6144,
 sequences of 2048 tokens, microbatches of 4 and a global batch of 64.

@@ -6,7 +6,7 @@ import tomllib
 
 import pytest
 
-from simtrain.base.resources import find_document, list_documents
+from simtrain.commands.documents import REFERENCES, document_text, document_titles
 from tests.helpers.command_line import ROOT, call, refused
 
 INSTALLED = ("simtrain", "calibrate", "hw_profiles", "scenarios", "software_stacks", "sweeps")
@@ -22,12 +22,12 @@ def test_installed_texts_name_documents_by_the_command_that_prints_them() -> Non
     """Docstrings for developers may name files of the clone."""
     named = set()
     for path, text in installed_texts().items():
-        mentions = [name for name in list_documents() if f"docs/{name}.md" in text]
+        mentions = [name for name in document_titles() if f"docs/{name}.md" in text]
         assert not mentions or path.name in ("explanations.py", "views.py"), (path, mentions)
         named |= {*re.findall(r"simtrain docs ([a-z_/]+)", text)}
     assert {"tutorial", "validate", "validation", "write_a_layer"} <= named
     for name in named - {"lists"}:
-        assert find_document(name).is_file()
+        assert document_text(name).startswith("# ")
 
 
 def test_the_wheel_has_every_document() -> None:
@@ -45,6 +45,13 @@ def test_documents_are_listed_with_their_titles() -> None:
     assert "name,title" in call("docs", "--csv").stdout
 
 
+@pytest.mark.parametrize("name", REFERENCES)
+def test_a_reference_is_made_from_the_program(name: str) -> None:
+    printed = call("docs", name).stdout
+    assert printed.startswith(f"# {REFERENCES[name].title}\n")
+    assert printed.count("\n") > 300 and "\x1b" not in printed
+
+
 @pytest.mark.parametrize("name", ["how_to/validate", "validate", "docs/how_to/validate.md"])
 def test_a_document_is_printed_by_each_of_its_names(name: str) -> None:
     printed = call("docs", name).stdout
@@ -59,4 +66,4 @@ def test_an_unknown_document_is_an_error() -> None:
         "  fix: did you mean validate? simtrain docs lists the names\n"
     )
     assert "is for the list of documents" in refused("docs", "tutorial", "--csv")
-    assert len(list_documents()) > 40
+    assert len(document_titles()) > 40

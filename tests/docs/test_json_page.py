@@ -1,4 +1,4 @@
-"""docs/reference/json.md describes what commands print with --json."""
+"""`simtrain docs reference/json` describes what commands print with --json."""
 
 import json
 import shlex
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from docs.update.json_page import COMMANDS, keys_of
+from simtrain.commands.references.json_page import keys_of, outputs
 from tests.helpers.command_line import call
 
 PRINTED = {
@@ -54,11 +54,11 @@ def test_the_page_describes_every_key_that_is_printed(name: str) -> None:
     data = json.loads(call(*shlex.split(PRINTED[name]), "--json").stdout)
     assert data["schema_version"] == 1
     data = {key: value for key, value in data.items() if key not in ADDED}
-    assert [*undescribed(COMMANDS[name], data, name)] == []
+    assert [*undescribed(outputs()[name], data, name)] == []
 
 
 def test_every_key_has_a_meaning() -> None:
-    waiting, done = [*COMMANDS.values()], set[type]()
+    waiting, done = [*outputs().values()], set[type]()
     while waiting:
         cls = waiting.pop()
         if cls not in done:

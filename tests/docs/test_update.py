@@ -9,7 +9,7 @@ from docs.update.commands import printed
 from docs.update.documents import ROOT, documents
 from docs.update.markers import Marked, marked, replaced
 from docs.update.pictures import footer_differences, pictures, stale_pictures
-from docs.update.update import GENERATORS, PAGES, stale
+from docs.update.update import GENERATORS, stale
 
 # Tests that need the results for other reasons compute these: tests/paper/,
 # tests/docs/test_what_ifs.py, tests/hardware/test_shipped_profiles.py.
@@ -20,11 +20,7 @@ ELSEWHERE = {*papers.GENERATORS, *what_ifs.GENERATORS, *fit_errors.GENERATORS}
 @pytest.mark.parametrize(
     "document",
     # CI also runs `python -m docs.update --check`, which compares all of them.
-    [
-        pytest.param(one, marks=[] if one == "README.md" else pytest.mark.ci)
-        for one in documents()
-        if one not in PAGES
-    ],
+    [pytest.param(one, marks=[] if one == "README.md" else pytest.mark.ci) for one in documents()],
 )
 def test_a_document_is_current(document: str) -> None:
     assert [*stale(document, GENERATORS.keys() - ELSEWHERE)] == []

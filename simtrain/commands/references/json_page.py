@@ -7,60 +7,41 @@ import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal, Union
 
 from pydantic import BaseModel
 
-from calibrate.benchmarks.check import SelfTest
-from calibrate.memory.cases import MemoryComparison
-from calibrate.validation.profile import Validation as ProfileValidation
 from simtrain.base.plain_data import SCHEMA_VERSION, SPLICED, PlainData, json_fields
 from simtrain.base.wording import Sentence
-from simtrain.iteration.memory.report import MemoryReport
-from simtrain.iteration.report.operators import Operators
-from simtrain.iteration.report.origins import Explained
-from simtrain.iteration.report.remarks import RunReport
-from simtrain.paper.entries import AllTargets, Reproduction, TimeComparison
-from simtrain.render.figures.sweep.draw import Plots
 from simtrain.scenario.field_docs import descriptions
-from simtrain.scenario.resolved import ResolvedSettings
-from simtrain.studies.advice import Advice
-from simtrain.studies.cost import TrainingCost, TrainingCosts
-from simtrain.studies.planning import TrainingPlan
-from simtrain.studies.search import SearchResult
-from simtrain.studies.sweep.query import Answer
-from simtrain.studies.validation import Validation
-from simtrain.views.compare import Comparison
-from simtrain.views.profile import ProfilePage
-from simtrain.views.sweep import Summary
 
-COMMANDS: dict[str, type] = {
-    "run": RunReport,
-    "run --ops": Operators,
-    "run --explain-settings": ResolvedSettings,
-    "memory": MemoryReport,
-    "cost": TrainingCost,
-    "cost of several scenarios": TrainingCosts,
-    "compare": Comparison,
-    "explain SCENARIO FIGURE": Explained,
-    "advise": Advice,
-    "search": SearchResult,
-    "plan": TrainingPlan,
-    "sweep": Summary,
-    "query": Answer,
-    "plot": Plots,
-    "validate": Validation,
-    "profile show": ProfilePage,
-    "reproduce table4, table5, dp530b": TimeComparison,
-    "reproduce of other targets": Reproduction,
-    "reproduce all": AllTargets,
-    "calibrate validate": ProfileValidation,
-    "calibrate memory": MemoryComparison,
-    "calibrate check": SelfTest,
+_OUTPUTS: dict[str, str] = {
+    "run": "simtrain.iteration.report.remarks:RunReport",
+    "run --ops": "simtrain.iteration.report.operators:Operators",
+    "run --explain-settings": "simtrain.scenario.resolved:ResolvedSettings",
+    "memory": "simtrain.iteration.memory.report:MemoryReport",
+    "cost": "simtrain.studies.cost:TrainingCost",
+    "cost of several scenarios": "simtrain.studies.cost:TrainingCosts",
+    "compare": "simtrain.views.compare:Comparison",
+    "explain SCENARIO FIGURE": "simtrain.iteration.report.origins:Explained",
+    "advise": "simtrain.studies.advice:Advice",
+    "search": "simtrain.studies.search:SearchResult",
+    "plan": "simtrain.studies.planning:TrainingPlan",
+    "sweep": "simtrain.views.sweep:Summary",
+    "query": "simtrain.studies.sweep.query:Answer",
+    "plot": "simtrain.render.figures.sweep.draw:Plots",
+    "validate": "simtrain.studies.validation:Validation",
+    "profile show": "simtrain.views.profile:ProfilePage",
+    "reproduce table4, table5, dp530b": "simtrain.paper.entries:TimeComparison",
+    "reproduce of other targets": "simtrain.paper.entries:Reproduction",
+    "reproduce all": "simtrain.paper.entries:AllTargets",
+    "calibrate validate": "calibrate.validation.profile:Validation",
+    "calibrate memory": "calibrate.memory.cases:MemoryComparison",
+    "calibrate check": "calibrate.benchmarks.check:SelfTest",
 }
-"""The class of each command's output."""
+"""The class of each command's output, as "module:class": importing all takes a second."""
 
 _HEAD = f"""\
 # JSON
@@ -109,15 +90,25 @@ class Key:
     is_optional: bool
 
 
-def json_page() -> str:
+@cache
+def outputs() -> dict[str, type]:
+    """Return the class of each command's output by the command."""
+    places = {command: place.partition(":") for command, place in _OUTPUTS.items()}
+    return {
+        command: getattr(importlib.import_module(module), name)
+        for command, (module, _, name) in places.items()
+    }
+
+
+def page() -> str:
     """Return the page: a section per command, then one per class that several commands have."""
     parts = [_HEAD]
     waiting: list[type] = []
-    for command, cls in COMMANDS.items():
+    for command, cls in outputs().items():
         parts.append(f"## {command}\n\n{_summary(cls)}\n\n{_table(cls)}\n")
         waiting += [each for key in keys_of(cls) for each in key.classes]
     parts.append("## Objects in other objects\n\n")
-    done = set(COMMANDS.values())
+    done = set(outputs().values())
     while waiting:
         cls = waiting.pop(0)
         if cls not in done:
@@ -229,7 +220,7 @@ def _is_dataclass(cls: type) -> bool:
 
 def _anchor(cls: type) -> str:
     """Return the anchor of a class's section, which may be that of a command."""
-    heading = next((name for name, top in COMMANDS.items() if top is cls), cls.__name__)
+    heading = next((name for name, top in outputs().items() if top is cls), cls.__name__)
     return re.sub(r"[^\w\s-]", "", heading.lower()).replace(" ", "-")
 
 

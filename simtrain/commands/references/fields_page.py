@@ -1,0 +1,16 @@
+"""The reference page of a scenario's fields: the file that `simtrain init --full` writes."""
+
+from simtrain.scenario.template import full_template
+
+_HEAD = """\
+# Fields of a scenario
+
+`simtrain init every_field.yaml --full` writes this file: all sections and fields of a scenario,
+with their meaning and their defaults. `simtrain schema` prints the JSON schema that editors use to
+complete fields.
+"""
+
+
+def page() -> str:
+    """Return the page in Markdown."""
+    return f"{_HEAD}\n```yaml\n{full_template().strip()}\n```\n"
