@@ -134,7 +134,7 @@ def refuse_other_kinds(text: str, file: str, *kinds: FileKind) -> None:
     # An importer knows its files. Most files are of the expected kind, and need none.
     from simtrain.importing.importers.registry import IMPORTERS
 
-    others = [kind for importer in IMPORTERS for kind in importer.kinds]
+    others = [kind for importer in IMPORTERS.values() for kind in importer.kinds]
     for kind in (*_BINARY, *others, *_SHIPPED, *_TEXTS):
         if sign := kind.sign_in(text):
             break

@@ -6,6 +6,7 @@ import functools
 import os
 from pathlib import Path
 
+from simtrain.base.plug_ins import data_folders
 from simtrain.errors import InputError, Location, did_you_mean
 
 _PACKAGE = Path(__file__).parents[1]
@@ -41,9 +42,10 @@ def find_profile(name_or_path: str | Path, location: Location | None = None) -> 
 
 def find_stack(name: str) -> Path:
     """Find the file of a shipped software stack by its name (else E101)."""
-    if name not in list_stacks():
+    shipped = _shipped(name, "software_stacks")
+    if shipped is None:
         raise _unknown_name(name, "software_stacks", None)
-    return _folder("software_stacks") / f"{name}{_SUFFIX}"
+    return Path(shipped)
 
 
 def list_scenarios() -> list[str]:
@@ -89,6 +91,17 @@ def _folder(kind: str) -> Path:
     return _folder_of(_PACKAGE, kind)
 
 
+def _folders(kind: str) -> list[Path]:
+    """Folders of a kind of data: of simtrain, then of other installed packages."""
+    return [_folder(kind), *data_folders(kind)]
+
+
+def _shipped(name: str, kind: str) -> str | None:
+    """Path of a file by its name, in the first folder that has it."""
+    paths = (f"{folder}{os.sep}{name}{_SUFFIX}" for folder in _folders(kind))
+    return next(filter(os.path.isfile, paths), None)
+
+
 @functools.cache
 def _folder_of(package: Path, kind: str) -> Path:
     installed = package / "_data" / kind
@@ -96,7 +109,8 @@ def _folder_of(package: Path, kind: str) -> Path:
 
 
 def _names(kind: str) -> list[str]:
-    return sorted(path.stem for path in _folder(kind).glob(f"*{_SUFFIX}"))
+    paths = (path for folder in _folders(kind) for path in folder.glob(f"*{_SUFFIX}"))
+    return sorted({path.stem for path in paths})
 
 
 def _find(name_or_path: str | Path, kind: str, location: Location | None = None) -> Path:
@@ -109,8 +123,8 @@ def _find(name_or_path: str | Path, kind: str, location: Location | None = None)
             message = f"there is no file {name}"
             raise InputError.of("E101", message, location, similar_names_advice(Path(name)))
         return Path(name)
-    shipped = f"{_folder(kind)}{os.sep}{name}{_SUFFIX}"
-    if not os.path.isfile(shipped):
+    shipped = _shipped(name, kind)
+    if shipped is None:
         if os.path.isdir(name):
             return Path(name)  # reading it says what a folder is not
         raise _unknown_name(name, kind, location)

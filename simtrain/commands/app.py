@@ -109,13 +109,13 @@ class _Commands(Mapping[str, Any]):
         return len(self._sources)
 
 
-def _group_of(panels: Panels) -> type[_Group]:
+def _group_of(panels: Callable[[], Panels]) -> type[_Group]:
     """Return the class of a group with the commands of these panels."""
 
     class Group(_Group):
         def __init__(self, **settings: Any) -> None:
             super().__init__(**settings)
-            self.commands: Any = _Commands(panels)
+            self.commands: Any = _Commands(panels())
 
         def list_commands(self, ctx: Any) -> list[str]:
             """List the names, without the commands."""
@@ -131,8 +131,10 @@ class App(typer.Typer):
         add_completion: whether it has options that install and show completion.
         help: its help.
         default: the command that runs if the first word names none.
-        panels: commands by the title of their panel in the help and by name, as "module:function"
-            or "module:app". Functions that the decorator `command` registers need no entry.
+        panels: returns commands by the title of their panel in the help and by name, as
+            "module:function" or "module:app". It is called when the application runs, so that its
+            errors are printed like others. Functions that the decorator `command` registers need
+            no entry.
     """
 
     def __init__(
@@ -141,7 +143,7 @@ class App(typer.Typer):
         add_completion: bool = False,
         help: str | None = None,
         default: str | None = None,
-        panels: Panels | None = None,
+        panels: Callable[[], Panels] | None = None,
     ) -> None:
         group = _group_of(panels) if panels else type("Group", (_Group,), {"default": default})
         super().__init__(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import chain
 from typing import Annotated
 
 import typer
 
+from simtrain.base.plug_ins import command_sources
 from simtrain.base.version import VERSION
-from simtrain.commands.app import App, run_app
+from simtrain.commands.app import App, Panels, run_app
 from simtrain.commands.shared import emit
 
 _COMMANDS = "simtrain.commands"
@@ -49,13 +51,22 @@ _PANELS = {
     },
     "Measure": {"calibrate": "calibrate.app:app"},
 }
+_ADDED = "Commands of other installed packages"
+
+
+def _panels() -> Panels:
+    """Return the commands by panel, those that other packages add last."""
+    added = command_sources(chain.from_iterable(_PANELS.values()))
+    return _PANELS | {_ADDED: added}
+
+
 app = App(
     add_completion=True,
     help="Simulate one training iteration of a large model: how long it takes, where the time goes,"
     " and whether it fits in memory."
     "\n\nStart with: simtrain run table5_22b_present. Each command's --help has an example."
     " From there to a decision: simtrain docs tutorial.",
-    panels=_PANELS,
+    panels=_panels,
 )
 
 

@@ -46,5 +46,5 @@ def _command_of(exporter: Exporter) -> Callable[..., None]:
     return write_source
 
 
-for _exporter in EXPORTERS:
+for _exporter in EXPORTERS.values():
     export_app.command(_exporter.name)(_command_of(_exporter))

@@ -77,7 +77,7 @@ def _command_of(importer: Importer) -> Callable[..., None]:
     return write_scenario
 
 
-for _importer in IMPORTERS:
+for _importer in IMPORTERS.values():
     # With this setting typer does not parse quoted arguments ("--...") as options.
     _settings = {"ignore_unknown_options": True} if _importer.reads_options else {}
     import_app.command(_importer.name, context_settings=_settings)(_command_of(_importer))

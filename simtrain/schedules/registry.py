@@ -1,9 +1,12 @@
-"""All schedules. A new one is a class in a file of its own and a line here."""
+"""All schedules. A new one is a class in a file of its own and a line here, or a plug-in of another
+package (`base/plug_ins.py`).
+"""
 
 from __future__ import annotations
 
 import functools
 
+from simtrain.base.plug_ins import Parts
 from simtrain.errors import InputError
 from simtrain.schedules.dualpipe import DualPipe
 from simtrain.schedules.dualpipev import DualPipeV
@@ -23,34 +26,29 @@ from simtrain.schedules.zb_h1 import ZbH1
 from simtrain.schedules.zb_h2 import ZbH2
 from simtrain.schedules.zbv import Zbv
 
-FAMILIES: dict[str, ScheduleFamily] = {
-    family.name: family
-    for family in (
-        OneFOneB(),
-        GPipe(),
-        Interleaved(),
-        LoopedBfs(),
-        ZbH1(),
-        ZbH2(),
-        Zb1p(),
-        Zbv(),
-        VHalf(),
-        VMin(),
-        Gis(),
-        GisH(),
-        DualPipeV(),
-        DualPipe(),
-        Seq1F1B(),
-        Seq1F1BInterleaved(),
-        OrderOfFile(),
-    )
-}
+_HOUSE: tuple[ScheduleFamily, ...] = (
+    OneFOneB(),
+    GPipe(),
+    Interleaved(),
+    LoopedBfs(),
+    ZbH1(),
+    ZbH2(),
+    Zb1p(),
+    Zbv(),
+    VHalf(),
+    VMin(),
+    Gis(),
+    GisH(),
+    DualPipeV(),
+    DualPipe(),
+    Seq1F1B(),
+    Seq1F1BInterleaved(),
+)
+FAMILIES = Parts[ScheduleFamily]("schedules", ScheduleFamily, _HOUSE, [OrderOfFile()])
 """The schedules by name. The first with one chunk per stage, and the first with several, are the
 defaults. Of equal orders in a file, the first gives the name.
 """
-NAMED: dict[str, ScheduleFamily] = {
-    name: family for name, family in FAMILIES.items() if not family.is_of_file
-}
+NAMED = Parts[ScheduleFamily]("schedules", ScheduleFamily, _HOUSE)
 """The schedules that a scenario can name."""
 
 

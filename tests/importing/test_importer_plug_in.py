@@ -1,10 +1,11 @@
-"""An importer or exporter is added with a class in a new file and its place in a registry."""
+"""An importer or exporter is added with a class in a file of any installed package."""
 
 import pathlib
 
 import pytest
 
-from tests.helpers.checkout import Checkout
+from tests.helpers.command_line import ROOT
+from tests.helpers.outsider import Outsider
 
 pytestmark = [pytest.mark.slow, pytest.mark.ci]
 
@@ -76,20 +77,11 @@ class ToyJob(Exporter):
 
 
 @pytest.fixture(scope="module")
-def checkout(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    """A copy of the project with one more importer and one more exporter."""
-    copy = Checkout.copy(tmp_path_factory.mktemp("checkout"))
-    copy.add("simtrain/importing/importers/toy.py", NEW_FILE)
-    registry = "simtrain/importing/importers/registry.py"
-    line = "from simtrain.importing.importers.toy import Toy\n"
-    copy.replace(registry, "\n\n# A script", f"\n{line}\n\n# A script")
-    copy.replace(registry, "    DeepSpeed(),\n", "    DeepSpeed(),\n    Toy(),\n")
-    copy.add("simtrain/importing/exporters/toy.py", NEW_EXPORTER)
-    registry = "simtrain/importing/exporters/registry.py"
-    line = "from simtrain.importing.exporters.toy import ToyJob\n"
-    copy.replace(registry, "\n\nEXPORTERS", f"\n{line}\n\nEXPORTERS")
-    copy.replace(registry, "TorchtitanJob())", "TorchtitanJob(), ToyJob())")
-    return copy
+def outsider(tmp_path_factory: pytest.TempPathFactory) -> Outsider:
+    """An installed package with one more importer and one more exporter."""
+    files = {"importer.py": NEW_FILE, "exporter.py": NEW_EXPORTER}
+    parts = {"importers": {"toy": "importer:Toy"}, "exporters": {"toy": "exporter:ToyJob"}}
+    return Outsider.install(tmp_path_factory.mktemp("outsider"), files, parts)
 
 
 @pytest.fixture
@@ -100,31 +92,29 @@ def job(tmp_path: pathlib.Path) -> str:
     return str(file)
 
 
-def test_a_new_importer_has_a_command(checkout: Checkout, job: str) -> None:
-    assert "tensor: 4" in checkout.call("import", "toy", job)
-    assert "GPUs used: 4" in checkout.call("run", job)
-    assert "toy" in checkout.call("import", "--help")
-    assert "Job of the toy trainer." in checkout.call("import", "toy", "--help")
-    assert "simtrain import toy toy.job" in checkout.refused("import", "toy")
-    assert "import toy" in checkout.refused("import", "toi", job)
+def test_a_new_importer_has_a_command(outsider: Outsider, job: str) -> None:
+    assert "tensor: 4" in outsider.call("import", "toy", job)
+    assert "GPUs used: 4" in outsider.call("run", job)
+    assert "toy" in outsider.call("import", "--help")
+    assert "Job of the toy trainer." in outsider.call("import", "toy", "--help")
+    assert "simtrain import toy toy.job" in outsider.refused("import", "toy")
+    assert "import toy" in outsider.refused("import", "toi", job)
 
 
-def test_files_of_a_new_importer_are_recognised(checkout: Checkout, job: str) -> None:
+def test_files_of_a_new_importer_are_recognised(outsider: Outsider, job: str) -> None:
     for command in ("import", "torchtitan", job), ("sweep", job, "--out", "out"):
-        error = checkout.refused(*command)
+        error = outsider.refused(*command)
         assert "E116 this is a toy job" in error and f"simtrain import toy {job}" in error
-    assert "this is a scenario, not a toy job" in checkout.refused(
-        "import", "toy", str(checkout.folder / "scenarios" / "gpt2_1_5b.yaml")
+    assert "this is a scenario, not a toy job" in outsider.refused(
+        "import", "toy", str(ROOT / "scenarios" / "gpt2_1_5b.yaml")
     )
 
 
-def test_a_new_exporter_has_a_command(checkout: Checkout) -> None:
-    assert checkout.call("export", "toy", "llama3_8b") == "LAYERS 32\n"
-    assert "toy" in checkout.call("export", "--help")
+def test_a_new_exporter_has_a_command(outsider: Outsider) -> None:
+    assert outsider.call("export", "toy", "llama3_8b") == "LAYERS 32\n"
+    assert "toy" in outsider.call("export", "--help")
 
 
-def test_documents_list_a_new_importer(checkout: Checkout) -> None:
-    checkout.add("README.md", "")  # it has the files that commands in documents read
-    code = "from docs.update.commands import help_page; print(help_page())"
-    page = checkout.spawn("-c", code).stdout
+def test_documents_list_a_new_importer(outsider: Outsider) -> None:
+    page = outsider.call("docs", "reference/commands")
     assert "simtrain import toy" in page and "simtrain export toy" in page

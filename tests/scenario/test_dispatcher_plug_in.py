@@ -1,10 +1,11 @@
-"""A dispatcher is added with a class in a new file and its place in the registry, nothing else."""
+"""A dispatcher and a profile that has it are added by any installed package, nothing else."""
 
 import json
 
 import pytest
 
-from tests.helpers.checkout import Checkout
+from tests.helpers.command_line import ROOT
+from tests.helpers.outsider import Outsider
 
 pytestmark = [pytest.mark.slow, pytest.mark.ci]
 
@@ -40,50 +41,55 @@ ENTRY = """dispatchers:
       value: 0.9
       source: a test
 """
-PACKAGE = "simtrain/scenario/dispatchers"
-CHOICE = "--set", "parallelism.expert_dispatch=copy_engines"
+CHOICE = "--set", "parallelism.expert_dispatch=copy_engines", "--set", "cluster=ours"
 
 
 @pytest.fixture(scope="module")
-def checkout(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    """A copy of the project with one more dispatcher, and a profile that has it."""
-    copy = Checkout.copy(tmp_path_factory.mktemp("checkout"))
-    copy.add(f"{PACKAGE}/copy_engines.py", NEW_FILE)
-    line = f"from {PACKAGE.replace('/', '.')}.copy_engines import CopyEngines"
-    copy.replace(f"{PACKAGE}/registry.py", "\n\nDISPATCHERS", f"\n{line}\n\nDISPATCHERS")
-    copy.replace(f"{PACKAGE}/registry.py", "HybridEP())", "HybridEP(), CopyEngines())")
-    copy.replace("hw_profiles/h100_sxm.yaml", "\ndispatchers:\n", f"\n{ENTRY}")
-    return copy
+def outsider(tmp_path_factory: pytest.TempPathFactory) -> Outsider:
+    """An installed package with one more dispatcher, and a profile that has it."""
+    profile = (ROOT / "hw_profiles" / "h100_sxm.yaml").read_text("utf-8")
+    assert profile.count("\ndispatchers:\n") == 1
+    profile = profile.replace("\ndispatchers:\n", f"\n{ENTRY}").replace(
+        "name: h100_sxm", "name: ours"
+    )
+    return Outsider.install(
+        tmp_path_factory.mktemp("outsider"),
+        {"copy_engines.py": NEW_FILE, "profiles/ours.yaml": profile},
+        {
+            "dispatchers": {"copy_engines": "copy_engines:CopyEngines"},
+            "hw_profiles": {"ours": "profiles"},
+        },
+    )
 
 
-def test_a_layer_is_dispatched_by_it(checkout: Checkout) -> None:
+def test_a_layer_is_dispatched_by_it(outsider: Outsider) -> None:
     """It reaches more of the links than DeepEP, and the host does not wait."""
     times = [
-        json.loads(checkout.call("run", "qwen3_30b_a3b", *words, "--json"))["iteration_time_s"]
+        json.loads(outsider.call("run", "qwen3_30b_a3b", *words, "--json"))["iteration_time_s"]
         for words in (("--set", "parallelism.expert_dispatch=deepep"), CHOICE)
     ]
     assert times[1] < times[0]
-    operators = checkout.call("run", "qwen3_30b_a3b", *CHOICE, "--ops")
+    operators = outsider.call("run", "qwen3_30b_a3b", *CHOICE, "--ops")
     assert "dispatchers.copy_engines" in operators
-    entries = json.loads(checkout.call("profile", "show", "h100_sxm", "--json"))["entries"]
+    entries = json.loads(outsider.call("profile", "show", "ours", "--json"))["entries"]
     assert entries["dispatchers.copy_engines.num_sms"]["value"] == 1
 
 
-def test_rules_know_it(checkout: Checkout) -> None:
-    error = checkout.refused("run", "qwen3_30b_a3b", *CHOICE, "--set", "cluster=h200_sxm")
+def test_rules_know_it(outsider: Outsider) -> None:
+    error = outsider.refused("run", "qwen3_30b_a3b", *CHOICE, "--set", "cluster=h200_sxm")
     assert "E399" in error and "no entry dispatchers.copy_engines" in error
-    error = checkout.refused("run", "qwen3_30b_a3b", *CHOICE, "--set", "parallelism.expert=1")
+    error = outsider.refused("run", "qwen3_30b_a3b", *CHOICE, "--set", "parallelism.expert=1")
     assert "E496" in error
-    error = checkout.refused("run", "qwen3_30b_a3b", "--set", f"{CHOICE[1]}_2")
+    error = outsider.refused("run", "qwen3_30b_a3b", "--set", f"{CHOICE[1]}_2")
     assert "hybridep, copy_engines" in error and "did you mean copy_engines?" in error
 
 
-def test_help_and_files_of_other_tools_know_it(checkout: Checkout) -> None:
-    checkout.call("init", "--full")
-    template = (checkout.folder / "scenario.yaml").read_text("utf-8").replace("#", "")
+def test_help_and_files_of_other_tools_know_it(outsider: Outsider) -> None:
+    outsider.call("init", "--full")
+    template = (outsider.folder / "scenario.yaml").read_text("utf-8").replace("#", "")
     assert "copy_engines sends tokens as deepep does, by copy engines" in " ".join(template.split())
-    script = checkout.call("export", "megatron", "qwen3_30b_a3b", *CHOICE)
+    script = outsider.call("export", "megatron", "qwen3_30b_a3b", *CHOICE)
     assert "--moe-flex-dispatcher-backend copy" in script
-    file = checkout.folder / "run.sh"
+    file = outsider.folder / "run.sh"
     file.write_text(script, "utf-8")
-    assert "expert_dispatch: copy_engines" in checkout.call("import", "megatron", str(file))
+    assert "expert_dispatch: copy_engines" in outsider.call("import", "megatron", str(file))

@@ -1,11 +1,11 @@
-"""A software stack is added with a file, nothing else."""
+"""A software stack is added with a file of any installed package, nothing else."""
 
 import json
 
 import pytest
 
-from tests.helpers.checkout import Checkout
 from tests.helpers.command_line import ROOT
+from tests.helpers.outsider import Outsider
 
 pytestmark = [pytest.mark.slow, pytest.mark.ci]
 
@@ -14,21 +14,20 @@ FP8 = ("--set", "precision.compute=fp8")
 
 
 @pytest.fixture(scope="module")
-def checkout(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    """A copy of the project with two more stacks: `nemo`, and `plain`, which has no fp8."""
-    copy = Checkout.copy(tmp_path_factory.mktemp("checkout"))
+def outsider(tmp_path_factory: pytest.TempPathFactory) -> Outsider:
+    """An installed package with two more stacks: `nemo`, and `plain`, which has no fp8."""
+    files = {}
     for name, base in (("nemo", "megatron_core"), ("plain", "eager")):
         text = (ROOT / "software_stacks" / f"{base}.yaml").read_text("utf-8")
-        copy.add(
-            f"software_stacks/{name}.yaml", text.replace(f"\nname: {base}\n", f"\nname: {name}\n")
-        )
-    return copy
+        files[f"stacks/{name}.yaml"] = text.replace(f"\nname: {base}\n", f"\nname: {name}\n")
+    parts = {"software_stacks": {"ours": "stacks"}}
+    return Outsider.install(tmp_path_factory.mktemp("outsider"), files, parts)
 
 
 @pytest.mark.parametrize("options", [(), FP8])
-def test_a_stack_runs_as_its_entries_say(checkout: Checkout, options: tuple[str, ...]) -> None:
+def test_a_stack_runs_as_its_entries_say(outsider: Outsider, options: tuple[str, ...]) -> None:
     new, copied = (
-        json.loads(checkout.call(*RUN, f"software={name}", *options))
+        json.loads(outsider.call(*RUN, f"software={name}", *options))
         for name in ("nemo", "megatron_core")
     )
     assert new["software"] == "nemo"
@@ -36,25 +35,25 @@ def test_a_stack_runs_as_its_entries_say(checkout: Checkout, options: tuple[str,
     assert new["memory"] == copied["memory"]
 
 
-def test_rules_ask_the_entries_of_a_stack(checkout: Checkout) -> None:
-    error = checkout.refused(*RUN, "software=plain", *FP8)
+def test_rules_ask_the_entries_of_a_stack(outsider: Outsider) -> None:
+    error = outsider.refused(*RUN, "software=plain", *FP8)
     assert "E394" in error and "software.stack is plain" in error
     graphs = ("software.cuda_graphs=true", "--set", "recompute=selective")
-    assert "E338" in checkout.refused(*RUN, "software=nemo", "--set", *graphs)
-    checkout.call(*RUN, "software=plain", "--set", *graphs)
+    assert "E338" in outsider.refused(*RUN, "software=nemo", "--set", *graphs)
+    outsider.call(*RUN, "software=plain", "--set", *graphs)
 
 
-def test_errors_completion_and_documents_list_a_stack(checkout: Checkout) -> None:
-    assert "nemo" in checkout.refused(*RUN, "software=nem")
+def test_errors_completion_and_documents_list_a_stack(outsider: Outsider) -> None:
+    assert "nemo" in outsider.refused(*RUN, "software=nem")
     code = "from simtrain.commands.shared import settable_fields; print(settable_fields('soft'))"
-    assert "software=nemo" in checkout.spawn("-c", code).stdout
+    assert "software=nemo" in outsider.spawn("-c", code).stdout
     code = "from docs.update.stacks import stacks; print(stacks(None))"
-    header = checkout.spawn("-c", code).stdout.splitlines()[0]
+    header = outsider.spawn("-c", code).stdout.splitlines()[0]
     assert "nemo" in header and "plain" in header
 
 
-def test_a_remedy_names_a_stack_that_states_what_it_supports(checkout: Checkout) -> None:
+def test_a_remedy_names_a_stack_that_states_what_it_supports(outsider: Outsider) -> None:
     code = "from simtrain.scenario.software import stacks_with as s; print(s('fp8_library', "
-    outcome = checkout.spawn("-c", f"{code}'transformer_engine'))").stdout
+    outcome = outsider.spawn("-c", f"{code}'transformer_engine'))").stdout
     # The paper's stack assumes its fp8.
     assert outcome == "['megatron_core', 'nemo', 'llm_foundry', 'megatron_2022']\n"

@@ -1,4 +1,4 @@
-"""A schedule is added with a class in a new file and its place in the registry, nothing else."""
+"""A schedule is added with a class in a file of any installed package, nothing else."""
 
 import json
 import pathlib
@@ -6,7 +6,7 @@ import pathlib
 import pytest
 
 from simtrain.schedules import Action, one_f_one_b
-from tests.helpers.checkout import Checkout
+from tests.helpers.outsider import Outsider
 from tests.helpers.v_shaped import VShaped
 
 pytestmark = [pytest.mark.slow, pytest.mark.ci]
@@ -62,19 +62,11 @@ def zero_bubble_csv(stages: int, microbatches: int) -> str:
 
 
 @pytest.fixture(scope="module")
-def checkout(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    """A copy of the project with two more schedules."""
-    copy = Checkout.copy(tmp_path_factory.mktemp("checkout"))
-    registry = "simtrain/schedules/registry.py"
-    for file, name, text in (
-        ("zero_bubble", "ZeroBubble", NEW_FILE),
-        ("v_shaped_1f1b", "VShaped", V_SHAPED_FILE.read_text("utf-8")),
-    ):
-        copy.add(f"simtrain/schedules/{file}.py", text)
-        line = f"from simtrain.schedules.{file} import {name}"
-        copy.replace(registry, "\n\nFAMILIES", f"\n{line}\n\nFAMILIES")
-        copy.replace(registry, "OrderOfFile(),", f"{name}(), OrderOfFile(),")
-    return copy
+def outsider(tmp_path_factory: pytest.TempPathFactory) -> Outsider:
+    """An installed package with two more schedules."""
+    files = {"zero_bubble.py": NEW_FILE, "v_shaped.py": V_SHAPED_FILE.read_text("utf-8")}
+    parts = {"zero_bubble": "zero_bubble:ZeroBubble", "v_shaped": "v_shaped:VShaped"}
+    return Outsider.install(tmp_path_factory.mktemp("outsider"), files, {"schedules": parts})
 
 
 def settings(schedule: str, *more: str) -> list[str]:
@@ -83,53 +75,53 @@ def settings(schedule: str, *more: str) -> list[str]:
     return [word for setting in written for word in ("--set", setting)]
 
 
-def test_a_named_schedule_takes_as_long_as_its_order_in_a_file(checkout: Checkout) -> None:
-    file = checkout.folder / "order.csv"
+def test_a_named_schedule_takes_as_long_as_its_order_in_a_file(outsider: Outsider) -> None:
+    file = outsider.folder / "order.csv"
     file.write_text(zero_bubble_csv(*SIZES), "utf-8")
     named, of_file = (
-        json.loads(checkout.call("run", "gpt2_1_5b", *settings(name), "--json"))
+        json.loads(outsider.call("run", "gpt2_1_5b", *settings(name), "--json"))
         for name in ("zero_bubble", str(file))
     )
     assert named["iteration_time_s"] == of_file["iteration_time_s"]
     assert named["memory"]["stages"] == of_file["memory"]["stages"]
 
 
-def test_commands_know_a_new_schedule(checkout: Checkout, tmp_path: pathlib.Path) -> None:
+def test_commands_know_a_new_schedule(outsider: Outsider, tmp_path: pathlib.Path) -> None:
     options = settings("zero_bubble")
-    assert checkout.call("schedule", "gpt2_1_5b", *options, "--csv") == zero_bubble_csv(*SIZES)
-    assert "Schedule zero_bubble" in checkout.call("schedule", "gpt2_1_5b", *options)
+    assert outsider.call("schedule", "gpt2_1_5b", *options, "--csv") == zero_bubble_csv(*SIZES)
+    assert "Schedule zero_bubble" in outsider.call("schedule", "gpt2_1_5b", *options)
     trace = tmp_path / "trace.json"
-    checkout.call("run", "gpt2_1_5b", *options, "--trace", str(trace))
+    outsider.call("run", "gpt2_1_5b", *options, "--trace", str(trace))
     assert json.loads(trace.read_text("utf-8"))["traceEvents"]
-    searched = checkout.call("search", "gpt2_1_5b", "--gpus", "8", "--top", "1", *options)
+    searched = outsider.call("search", "gpt2_1_5b", "--gpus", "8", "--top", "1", *options)
     assert "Exact among" in searched
 
 
 V_SHAPED = settings("v_shaped", "parallelism.interleave=2")
 
 
-def test_commands_know_a_new_placement(checkout: Checkout) -> None:
-    csv = checkout.call("schedule", "gpt2_1_5b", *V_SHAPED, "--csv")
+def test_commands_know_a_new_placement(outsider: Outsider) -> None:
+    csv = outsider.call("schedule", "gpt2_1_5b", *V_SHAPED, "--csv")
     assert csv == VShaped().build(4, 2, 8).to_csv()
-    grid = checkout.call("schedule", "gpt2_1_5b", *V_SHAPED)
+    grid = outsider.call("schedule", "gpt2_1_5b", *V_SHAPED)
     assert "Schedule v_shaped, 2 chunks per stage" in grid and "    0 0F0 0F1" in grid
-    searched = checkout.call("search", "gpt2_1_5b", "--gpus", "8", "--top", "1", *V_SHAPED)
+    searched = outsider.call("search", "gpt2_1_5b", "--gpus", "8", "--top", "1", *V_SHAPED)
     assert "Exact among" in searched
     wrong = settings("v_shaped", "parallelism.interleave=3")
-    error = checkout.refused("run", "gpt2_1_5b", *wrong)
+    error = outsider.refused("run", "gpt2_1_5b", *wrong)
     assert "E312" in error and "v_shaped needs 2" in error
     assert "parallelism.interleave: 2" in error
 
 
 def test_the_first_rank_of_a_v_has_both_ends_of_the_model(
-    checkout: Checkout, tmp_path: pathlib.Path
+    outsider: Outsider, tmp_path: pathlib.Path
 ) -> None:
     """It needs no all-reduce of a tied embedding, and the middle ranks hold equally much."""
     loop = settings("interleaved", "parallelism.interleave=2")
     traces, results = [], []
     for number, options in enumerate((V_SHAPED, loop)):
         trace = tmp_path / f"{number}.json"
-        printed = checkout.call("run", "gpt2_1_5b", *options, "--json", "--trace", str(trace))
+        printed = outsider.call("run", "gpt2_1_5b", *options, "--json", "--trace", str(trace))
         results.append(json.loads(printed))
         traces.append(trace.read_text("utf-8"))
     assert "embedding gradient all-reduce" not in traces[0]
@@ -139,16 +131,16 @@ def test_the_first_rank_of_a_v_has_both_ends_of_the_model(
         for result in results
     )
     assert len({*others, *middle}) == 1 and first > one_end > others[0]
-    simpy = checkout.call("run", "gpt2_1_5b", *V_SHAPED, "--json", "--engine", "simpy")
+    simpy = outsider.call("run", "gpt2_1_5b", *V_SHAPED, "--json", "--engine", "simpy")
     assert json.loads(simpy)["iteration_time_s"] == results[0]["iteration_time_s"]
 
 
-def test_files_can_have_the_order_of_a_new_placement(checkout: Checkout) -> None:
-    file = checkout.folder / "v.csv"
+def test_files_can_have_the_order_of_a_new_placement(outsider: Outsider) -> None:
+    file = outsider.folder / "v.csv"
     file.write_text(VShaped().build(4, 2, 8).to_csv(), "utf-8")
     of_file = settings(str(file), "parallelism.interleave=2")
     named, read = (
-        json.loads(checkout.call("run", "gpt2_1_5b", *options, "--json"))
+        json.loads(outsider.call("run", "gpt2_1_5b", *options, "--json"))
         for options in (V_SHAPED, of_file)
     )
     assert named["iteration_time_s"] == read["iteration_time_s"]

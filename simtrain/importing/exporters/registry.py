@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from simtrain.base.plug_ins import Parts
 from simtrain.importing.exporters.deepspeed import DeepSpeedScript
 from simtrain.importing.exporters.exporter import Exporter
 from simtrain.importing.exporters.megatron import MegatronScript
 from simtrain.importing.exporters.torchtitan import TorchtitanJob
 
-EXPORTERS: tuple[Exporter, ...] = (MegatronScript(), DeepSpeedScript(), TorchtitanJob())
+_HOUSE: tuple[Exporter, ...] = (MegatronScript(), DeepSpeedScript(), TorchtitanJob())
+EXPORTERS = Parts[Exporter]("exporters", Exporter, _HOUSE)

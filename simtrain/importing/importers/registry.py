@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from simtrain.base.plug_ins import Parts
 from simtrain.importing.importers.deepspeed import DeepSpeed
 from simtrain.importing.importers.hugging_face import HuggingFace
 from simtrain.importing.importers.importer import Importer
@@ -11,7 +12,7 @@ from simtrain.importing.importers.nemo import Nemo
 from simtrain.importing.importers.torchtitan import Torchtitan
 
 # A script that starts DeepSpeed is a shell script too.
-IMPORTERS: tuple[Importer, ...] = (
+_HOUSE: tuple[Importer, ...] = (
     DeepSpeed(),
     Megatron(),
     HuggingFace(),
@@ -19,11 +20,12 @@ IMPORTERS: tuple[Importer, ...] = (
     MegatronBridge(),
     Nemo(),
 )
+IMPORTERS = Parts[Importer]("importers", Importer, _HOUSE)
 
 
 def importer_of(text: str) -> Importer | None:
     """Return the importer of a file with this text; None for scenarios and unknown files."""
     return next(
-        (importer for importer in IMPORTERS if any(kind.sign_in(text) for kind in importer.kinds)),
+        (each for each in IMPORTERS.values() if any(kind.sign_in(text) for kind in each.kinds)),
         None,
     )

@@ -23,7 +23,7 @@ _CONTEXT_COMMUNICATION = {
 """The values of --cp-comm-type; Transformer Engine writes all_gather, and --help allgather."""
 
 _DISPATCH = {"alltoall_seq": AllToAll.name} | {
-    dispatcher.megatron[0]: name for name, dispatcher in reversed(DISPATCHERS.items())
+    dispatcher.megatron[0]: name for name, dispatcher in reversed([*DISPATCHERS.items()])
 }
 """Types of dispatchers; the first of several of a type is its default backend."""
 _FLEX_BACKENDS = {

@@ -261,7 +261,7 @@ class _Mapping(JobDraft):
 
         Source: torch's `ScheduleInterleaved1F1B`, which cuts microbatches into equal rounds.
         """
-        name, batch = self.data.get("schedule"), self.data["batch"]
+        name, batch = self.data.get("schedule", ""), self.data["batch"]
         if name not in NAMED or not NAMED[name].chooses_groups:
             return
         per_replica = batch["global"] // (batch["micro"] * self.data["parallelism"]["data"])

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from simtrain.base.plug_ins import Parts
 from simtrain.scenario.dispatchers.all_gather import AllGather
 from simtrain.scenario.dispatchers.all_to_all import AllToAll
 from simtrain.scenario.dispatchers.deepep import DeepEP
 from simtrain.scenario.dispatchers.dispatcher import Dispatcher
 from simtrain.scenario.dispatchers.hybridep import HybridEP
 
-DISPATCHERS: dict[str, Dispatcher] = {
-    dispatcher.name: dispatcher for dispatcher in (AllToAll(), AllGather(), DeepEP(), HybridEP())
-}
+_HOUSE: tuple[Dispatcher, ...] = (AllToAll(), AllGather(), DeepEP(), HybridEP())
+DISPATCHERS = Parts[Dispatcher]("dispatchers", Dispatcher, _HOUSE)
 """The dispatchers by name; the first is the default."""
-DEFAULT = next(iter(DISPATCHERS.values()))
+DEFAULT = _HOUSE[0]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
+from simtrain.base.plug_ins import Parts
 from simtrain.errors import InputError
 from simtrain.studies.objectives.cost import Cost
 from simtrain.studies.objectives.memory import Memory
@@ -12,10 +14,8 @@ from simtrain.studies.objectives.robust import Robust
 from simtrain.studies.objectives.time import Time
 from simtrain.studies.objectives.tokens_per_s import TokensPerSecond
 
-OBJECTIVES: dict[str, Objective] = {
-    objective.name: objective
-    for objective in (Time(), Cost(), Memory(), TokensPerSecond(), Robust())
-}
+_HOUSE: tuple[Objective, ...] = (Time(), Cost(), Memory(), TokensPerSecond(), Robust())
+OBJECTIVES = Parts[Objective]("objectives", Objective, _HOUSE)
 """The objectives by name. The first is the default."""
 OF_TRAININGS: dict[str, Objective] = {
     name: objective for name, objective in OBJECTIVES.items() if objective.training_text
@@ -32,7 +32,7 @@ else:
     TrainingObjectiveName = Literal[tuple(OF_TRAININGS)]
 
 
-def objective_of(name: str, objectives: dict[str, Objective] = OBJECTIVES) -> Objective:
+def objective_of(name: str, objectives: Mapping[str, Objective] = OBJECTIVES) -> Objective:
     """Look up an objective by name; refuse an unknown one (E834)."""
     if not isinstance(name, str) or name not in objectives:
         fix = f"write one of {', '.join(objectives)}"

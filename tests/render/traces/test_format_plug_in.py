@@ -1,11 +1,11 @@
-"""A format of traces is added with a class in a new file and its place, nothing else."""
+"""A format of traces is added with a class in a file of any installed package, nothing else."""
 
 import gzip
 import pathlib
 
 import pytest
 
-from tests.helpers.checkout import Checkout
+from tests.helpers.outsider import Outsider
 
 pytestmark = [pytest.mark.slow, pytest.mark.ci]
 
@@ -30,30 +30,25 @@ class Lines(TraceFormat):
 
 
 @pytest.fixture(scope="module")
-def checkout(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    """A copy of the project with one more format."""
-    copy = Checkout.copy(tmp_path_factory.mktemp("checkout"))
-    copy.add("simtrain/render/traces/formats/lines.py", NEW_FILE)
-    registry = "simtrain/render/traces/formats/registry.py"
-    line = "from simtrain.render.traces.formats.lines import Lines\n"
-    copy.replace(registry, "\n\nFORMATS", f"\n{line}\n\nFORMATS")
-    copy.replace(registry, "ScheduleOrder())", "ScheduleOrder(), Lines())")
-    return copy
+def outsider(tmp_path_factory: pytest.TempPathFactory) -> Outsider:
+    """An installed package with one more format."""
+    parts = {"trace_formats": {"lines": "lines:Lines"}}
+    return Outsider.install(tmp_path_factory.mktemp("outsider"), {"lines.py": NEW_FILE}, parts)
 
 
-def test_a_run_writes_a_new_format(checkout: Checkout, tmp_path: pathlib.Path) -> None:
+def test_a_run_writes_a_new_format(outsider: Outsider, tmp_path: pathlib.Path) -> None:
     plain, compressed = tmp_path / "trace.txt", tmp_path / "trace.txt.gz"
     for trace in (plain, compressed):
-        checkout.call("run", "gpt2_1_5b", "--trace", str(trace))
+        outsider.call("run", "gpt2_1_5b", "--trace", str(trace))
     assert plain.read_text("utf-8") == "stage 0, rank 0\n"
     assert gzip.decompress(compressed.read_bytes()) == plain.read_bytes()
 
 
-def test_help_errors_and_documents_list_a_new_format(checkout: Checkout) -> None:
-    help_text = " ".join(checkout.call("run", "--help").replace("│", " ").split())
+def test_help_errors_and_documents_list_a_new_format(outsider: Outsider) -> None:
+    help_text = " ".join(outsider.call("run", "--help").replace("│", " ").split())
     assert ".txt or .txt.gz: a line per pass." in help_text
-    assert ".csv, .txt or .txt.gz" in checkout.refused("run", "gpt2_1_5b", "--trace", "t.svg")
+    assert ".csv, .txt or .txt.gz" in outsider.refused("run", "gpt2_1_5b", "--trace", "t.svg")
     kernels = ("--trace", "t.txt", "--trace-microbatches", "0")
-    assert "no effect on a line per pass" in checkout.refused("run", "gpt2_1_5b", *kernels)
+    assert "no effect on a line per pass" in outsider.refused("run", "gpt2_1_5b", *kernels)
     code = "from docs.update.trace_formats import trace_formats; print(trace_formats(None))"
-    assert "`.txt`, `.txt.gz`" in checkout.spawn("-c", code).stdout
+    assert "`.txt`, `.txt.gz`" in outsider.spawn("-c", code).stdout

@@ -262,7 +262,7 @@ class ZeroBubble(ScheduleFamily):
 def add(monkeypatch: pytest.MonkeyPatch, family: ScheduleFamily, interleave: int) -> Scenario:
     """Add a schedule by name; return a scenario with it."""
     for families in (FAMILIES, NAMED):
-        monkeypatch.setitem(families, family.name, family)
+        monkeypatch.setitem(families._parts, family.name, family)
     # The type of the field lists the shipped names.
     monkeypatch.setattr("simtrain.studies.search.run.check_values", lambda scenario: None)
     fields = ("schedule",), ("parallelism", "interleave"), ("memory", "zero_stage")

@@ -1,11 +1,11 @@
-"""An objective is added with a class in a new file and its place in the registry, nothing else."""
+"""An objective is added with a class in a file of any installed package, nothing else."""
 
 import json
 import pathlib
 
 import pytest
 
-from tests.helpers.checkout import Checkout
+from tests.helpers.outsider import Outsider
 
 pytestmark = [pytest.mark.slow, pytest.mark.ci]
 
@@ -52,28 +52,23 @@ SEARCH = ("search", "gpt2_1_5b", "--gpus", "1,2", "--set", "batch.global=8")
 
 
 @pytest.fixture(scope="module")
-def checkout(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    """A copy of the project with one more objective."""
-    copy = Checkout.copy(tmp_path_factory.mktemp("checkout"))
-    copy.add("simtrain/studies/objectives/gpu_hours.py", NEW_FILE)
-    registry = "simtrain/studies/objectives/registry.py"
-    line = "from simtrain.studies.objectives.gpu_hours import GpuHours\n"
-    copy.replace(registry, "\nOBJECTIVES", f"{line}\nOBJECTIVES")
-    copy.replace(registry, "Memory(), ", "Memory(), GpuHours(), ")
-    return copy
+def outsider(tmp_path_factory: pytest.TempPathFactory) -> Outsider:
+    """An installed package with one more objective."""
+    parts = {"objectives": {"gpu_hours": "gpu_hours:GpuHours"}}
+    return Outsider.install(tmp_path_factory.mktemp("outsider"), {"gpu_hours.py": NEW_FILE}, parts)
 
 
-def test_help_and_errors_list_a_new_objective(checkout: Checkout) -> None:
-    help_text = " ".join(checkout.call("search", "--help").replace("│", " ").split())
+def test_help_and_errors_list_a_new_objective(outsider: Outsider) -> None:
+    help_text = " ".join(outsider.call("search", "--help").replace("│", " ").split())
     assert "gpu_hours (GPU-hours of a million tokens)" in help_text
-    assert "or by GPU-hours" in " ".join(checkout.call("plan", "--help").replace("│", " ").split())
-    error = checkout.refused(*SEARCH, "--objective", "gpu_hour")
-    assert "--objective gpu_hours" in error and "memory, gpu_hours" in error
+    assert "or by GPU-hours" in " ".join(outsider.call("plan", "--help").replace("│", " ").split())
+    error = outsider.refused(*SEARCH, "--objective", "gpu_hour")
+    assert "--objective gpu_hours" in error and "robust, gpu_hours" in error
 
 
-def test_a_search_ranks_by_a_new_objective(checkout: Checkout) -> None:
+def test_a_search_ranks_by_a_new_objective(outsider: Outsider) -> None:
     named, cost = (
-        json.loads(checkout.call(*SEARCH, "--objective", name, "--json"))
+        json.loads(outsider.call(*SEARCH, "--objective", name, "--json"))
         for name in ("gpu_hours", "cost")
     )
     # The batch is the same, so both objectives are proportional to GPU-seconds.
@@ -81,26 +76,25 @@ def test_a_search_ranks_by_a_new_objective(checkout: Checkout) -> None:
         row["configuration"] for row in cost["ranked"]
     ]
     assert named["objective"] == "gpu_hours" and "lower_bound_gpu_hours_per_1e6_tokens" in named
-    text = checkout.call(*SEARCH, "--objective", "gpu_hours")
+    text = outsider.call(*SEARCH, "--objective", "gpu_hours")
     assert "by gpu_hours, within" in text and "hours" in text
 
 
-def test_a_plan_sorts_by_a_new_objective(checkout: Checkout) -> None:
+def test_a_plan_sorts_by_a_new_objective(outsider: Outsider) -> None:
     command = ("plan", "gpt2_1_5b", "--tokens", "1B", "--gpus", "1,2", "--set", "batch.global=8")
-    plan = json.loads(checkout.call(*command, "--objective", "gpu_hours", "--json"))
+    plan = json.loads(outsider.call(*command, "--objective", "gpu_hours", "--json"))
     hours = [row["cost"]["gpu_hours"] for row in plan["rows"]]
     assert plan["objective"] == "gpu_hours" and hours == sorted(hours)
 
 
-def test_a_sweep_compares_by_a_new_objective(checkout: Checkout, tmp_path: pathlib.Path) -> None:
+def test_a_sweep_compares_by_a_new_objective(outsider: Outsider, tmp_path: pathlib.Path) -> None:
     file, out = tmp_path / "small.yaml", tmp_path / "out"
     file.write_text(SWEEP, "utf-8")
     command = ("sweep", str(file), "--workers", "1", "--out", str(out))
-    assert "GPU-hours, at" in checkout.call(*command)
-    best = json.loads(checkout.call(*command, "--json"))["best"]
+    assert "GPU-hours, at" in outsider.call(*command)
+    best = json.loads(outsider.call(*command, "--json"))["best"]
     assert best["objective"] == "gpu_hours_per_1e6_tokens" and best["value"] > 0
 
 
-def test_documents_list_a_new_objective(checkout: Checkout) -> None:
-    code = "from docs.update.json_page import json_page; print(json_page())"
-    assert '"gpu_hours"' in checkout.spawn("-c", code).stdout
+def test_documents_list_a_new_objective(outsider: Outsider) -> None:
+    assert '"gpu_hours"' in outsider.call("docs", "reference/json")

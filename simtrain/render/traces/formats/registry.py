@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from simtrain.base.plug_ins import Parts
 from simtrain.render.traces.formats.chrome import Chrome
 from simtrain.render.traces.formats.perfetto import Perfetto
 from simtrain.render.traces.formats.schedule import ScheduleOrder
 from simtrain.render.traces.formats.trace_format import TraceFormat
 
-FORMATS: tuple[TraceFormat, ...] = (Perfetto(), Chrome(), ScheduleOrder())
+_HOUSE: tuple[TraceFormat, ...] = (Perfetto(), Chrome(), ScheduleOrder())
+_BY_SUFFIX = Parts[TraceFormat](
+    "trace_formats", TraceFormat, _HOUSE, name_of=lambda each: each.suffixes[0]
+)
+FORMATS: tuple[TraceFormat, ...] = tuple(_BY_SUFFIX.values())
 SUFFIXES = tuple(suffix for each in FORMATS for suffix in each.suffixes)
 
 

@@ -1,0 +1,123 @@
+"""A package of thirty lines adds parts by its entry points, without a line in the checkout."""
+
+import pathlib
+
+import pytest
+
+from simtrain.base import plug_ins
+from simtrain.base.plug_ins import Parts
+from simtrain.schedules.family import ScheduleFamily
+from simtrain.schedules.gpipe import GPipe
+from simtrain.schedules.one_f_one_b import OneFOneB
+from simtrain.schedules.zbv import Zbv
+from tests.helpers.command_line import ROOT
+from tests.helpers.outsider import Outsider
+
+SCHEDULE = """
+from simtrain.schedules.one_f_one_b import OneFOneB
+from simtrain.schedules.schedule import Schedule
+
+
+class Eager(OneFOneB):
+    name = "eager"
+
+    def build(self, p, m, n):
+        return Schedule.of(self.name, self.placement(p, m), n, super().build(p, m, n).ranks)
+"""
+IMPORTER = """
+import re
+from pathlib import Path
+
+from simtrain.base.file_kinds import FileKind, import_line
+from simtrain.importing.importers.importer import Importer
+
+ARGUMENTS = (
+    "--num-layers {} --hidden-size 64 --num-attention-heads 8 --seq-length 64 --vocab-size 128"
+    " --max-position-embeddings 64 --micro-batch-size 1 --global-batch-size 8 --bf16"
+)
+
+
+class Toy(Importer):
+    name, metavar, argument, text = "toy", "JOB", "Job.", "Convert a job."
+    kinds = (FileKind("a toy job", re.compile(r"^DEPTH [0-9]+"), import_line(name)),)
+
+    def draft(self, source, overrides=(), **options):
+        from simtrain.importing.importers.megatron import Megatron
+
+        depth = Path(source).read_text("utf-8").split()[1]
+        return Megatron().draft(ARGUMENTS.format(depth), overrides, **options)
+"""
+COMMAND = '''
+from simtrain.commands.shared import ScenarioArgument, emit
+
+
+def depth(scenario: ScenarioArgument) -> None:
+    """Print the number of layers."""
+    from simtrain.scenario import load_scenario
+
+    emit(f"{load_scenario(scenario).model.num_layers} layers\\n")
+'''
+
+
+@pytest.fixture(scope="module")
+def outsider(tmp_path_factory: pytest.TempPathFactory) -> Outsider:
+    stack = (ROOT / "software_stacks" / "eager.yaml").read_text("utf-8")
+    return Outsider.install(
+        tmp_path_factory.mktemp("outsider"),
+        {
+            "schedule.py": SCHEDULE,
+            "importer.py": IMPORTER,
+            "command.py": COMMAND,
+            "stacks/ours.yaml": stack.replace("\nname: eager\n", "\nname: ours\n"),
+        },
+        {
+            "schedules": {"eager": "schedule:Eager"},
+            "importers": {"toy": "importer:Toy"},
+            "commands": {"depth": "command:depth"},
+            "software_stacks": {"ours": "stacks"},
+        },
+    )
+
+
+@pytest.mark.slow
+def test_an_installed_package_adds_parts(outsider: Outsider) -> None:
+    assert outsider.call("depth", "gpt2_1_5b") == "48 layers\n"
+    job = outsider.folder / "toy.job"
+    job.write_text("DEPTH 4\n", "utf-8")
+    words = ("schedule=eager", "parallelism.pipeline=2", "software=ours", "overlap.pipeline=false")
+    settings = [word for each in (*words, "parallelism.data=1") for word in ("--set", each)]
+    printed = outsider.call("run", str(job), *settings)
+    assert ", eager, " in printed and "software           ours" in printed
+    help_text = outsider.call("--help")
+    assert "Commands of other installed packages" in help_text and "depth" in help_text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "place", "reason"),
+    [
+        ("schedules", "parts:missing", "has no attribute 'missing'"),
+        ("schedules", "nowhere:X", "No module named 'outsider.nowhere'"),
+        ("schedules", "parts:GPipe", 'there is a part named "gpipe" already'),
+        ("importers", "parts:GPipe", "it is no simtrain.importing.importers.importer.Importer"),
+        ("commands", "parts:GPipe", 'there is a command named "run" already'),
+        ("hw_profiles", "nowhere", "there is no package outsider.nowhere"),
+    ],
+)
+def test_a_part_that_cannot_be_used_is_an_error(
+    kind: str, place: str, reason: str, tmp_path: pathlib.Path
+) -> None:
+    text = "from simtrain.schedules.gpipe import GPipe\n"
+    broken = Outsider.install(tmp_path, {"parts.py": text}, {kind: {"run": place}})
+    # Importers are imported for files of other tools only.
+    words = ("import", "hf", "x") if kind == "importers" else ("run", "gpt2_1_5b")
+    error = broken.refused(*words)
+    assert "E740 simtrain." in error and reason in error
+    assert "fix: mend the package outsider, or remove it: pip uninstall outsider" in error
+
+
+def test_without_plug_ins_the_house_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plug_ins, "_points", lambda kind: [])
+    house = Parts[ScheduleFamily]("schedules", ScheduleFamily, [Zbv(), GPipe()], [OneFOneB()])
+    assert [*house] == ["zbv", "gpipe", "1f1b"] and len(house) == 3
+    assert plug_ins.command_sources(["run"]) == {}
