@@ -309,7 +309,8 @@ def _fp8_gemm_sizes(scenario: Scenario) -> Violation | None:
         # Other rules refuse a size that its shards do not divide.
         if total % shards or local % divisor == 0:
             continue
-        value = attrgetter(field)(scenario)
+        # Only the number of Mamba-2 heads can be left out.
+        value = attrgetter(field)(scenario) or scenario.model.num_mamba_heads
         return Violation(
             f"{field} is {value}, which gives each rank {local} rows or columns of an "
             f"{precision.compute} product, not a multiple of {divisor} as the recipe "

@@ -326,7 +326,7 @@ def _kept_are_outstanding(scenario: Scenario) -> Violation | None:
     if kept == "auto" or not kept or not recomputes(scenario) or scenario.parallelism.pipeline < 2:
         return None
     outstanding = _most_outstanding(scenario)
-    if outstanding < 1 or kept <= outstanding:
+    if outstanding is None or kept <= outstanding:
         return None
     return Violation(
         f"recompute.keep_microbatches is {kept}, but the first stage has at most {outstanding} "
@@ -339,13 +339,17 @@ def _kept_are_outstanding(scenario: Scenario) -> Violation | None:
     )
 
 
-def _most_outstanding(scenario: Scenario) -> int:
-    """The most forward passes of the first stage that wait for their backward pass."""
-    stages, chunks = scenario.parallelism.pipeline, scenario.num_chunks
+def _most_outstanding(scenario: Scenario) -> int | None:
+    """Return the most forward passes of the first stage that wait for their backward pass.
+
+    None if no schedule has these sizes, or one too large to build: other rules refuse them.
+    """
     if scenario.schedule_file is not None:
         return int(most_outstanding(scenario.schedule_file)[0])
-    sizes = stages, chunks, scenario.num_microbatches
-    return scenario.schedule_family.most_outstanding(*sizes)
+    sizes = scenario.parallelism.pipeline, scenario.num_chunks, scenario.num_microbatches
+    family = scenario.schedule_family
+    is_refused = any(family.problems(*sizes)) or _passes_can_be_laid_out(scenario)
+    return None if is_refused else family.most_outstanding(*sizes)
 
 
 @_rule(

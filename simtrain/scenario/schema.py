@@ -477,8 +477,10 @@ class Scenario(Section):
 
     @property
     def model_copies(self) -> int:
-        """Number of copies of the model in each pipeline."""
-        return self.stage_placement.copies
+        """Number of copies of the model in each pipeline, of any number of stages."""
+        if self.schedule_file is not None:
+            return self.stage_placement.copies
+        return self.schedule_family.placement(2, 1).copies
 
     @property
     def reduces_every_microbatch(self) -> bool:
