@@ -21,6 +21,8 @@ from simtrain.workload.record import record_pass
 Tensors = frozenset[Tensor]
 Live = Mapping[int, Tensors]
 """Saved tensors, by the place of their block in the chunk."""
+_DEPTH = 64
+"""Slices of sequences that are replayed in a recursion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +155,10 @@ def _live_before(pass_: Pass) -> Live:
         return {owner: tensors - _kept(tensors) for owner, tensors in live.items()}
     if part.is_last:
         return live
-    following = replace(pass_, options=_next_slice(pass_.options))
-    kept = _replayed(following)[1]
+    # Each slice replays the next one, as deep as there are slices: so replay the last ones first.
+    for number in range(len(part.lengths) - 1, part.number, -_DEPTH):
+        _replayed(_of_slice(pass_, number))
+    kept = _replayed(_of_slice(pass_, part.number + 1))[1]
     nothing: Tensors = frozenset()
     return {
         owner: live.get(owner, nothing) | _kept(kept.get(owner, nothing))
@@ -166,12 +170,12 @@ def _kept(tensors: Tensors) -> Tensors:
     return frozenset(tensor for tensor in tensors if tensor.is_kept)
 
 
-def _next_slice(options: PassOptions) -> PassOptions:
-    """Return the options of the passes of the next slice."""
-    batch = options.microbatch
+def _of_slice(pass_: Pass, number: int) -> Pass:
+    """Return the pass of another slice of the sequences."""
+    batch = pass_.options.microbatch
     assert batch.part, "sequences are whole"
-    part = replace(batch.part, number=batch.part.number + 1)
-    return replace(options, microbatch=batch.slice(part))
+    batch = batch.slice(replace(batch.part, number=number))
+    return replace(pass_, options=replace(pass_.options, microbatch=batch))
 
 
 def replay(

@@ -1,6 +1,8 @@
 """Slices of sequences: the ops, times, messages and memory of their passes."""
 
+import inspect
 import itertools
+import sys
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 from simtrain.errors import InputError
 from simtrain.iteration.memory.replay import MemoryReplay
 from simtrain.iteration.memory.report import peak_bytes
+from simtrain.iteration.memory.working import pass_memory
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.run_plan import run_iteration
 from simtrain.scenario import Scenario
@@ -130,6 +133,18 @@ def test_backward_passes_leave_sums_of_gradients_to_earlier_slices() -> None:
     passes = MemoryReplay.of(plan_of(sliced(4))).passes
     left = [passes[1, "B", False, part].remaining_bytes for part in range(4)]
     assert left == [2 * 2 * BYTES * 512 * part * HIDDEN // TENSOR for part in range(4)]
+
+
+def test_many_slices_need_no_deep_recursion() -> None:
+    """Each backward pass replays that of the next slice, from the last one on."""
+    plan, limit = plan_of(sliced(256, model={"num_layers": 4})), sys.getrecursionlimit()
+    first = plan.passes[0, "B", False, 0]
+    sys.setrecursionlimit(len(inspect.stack()) + 450)
+    try:
+        memory = pass_memory(first)
+    finally:
+        sys.setrecursionlimit(limit)
+    assert memory.saved_bytes > pass_memory(plan.passes[0, "B", False, 255]).saved_bytes > 0
 
 
 def test_engines_agree_to_the_last_bit() -> None:
