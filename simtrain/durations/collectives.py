@@ -199,7 +199,7 @@ class _Node(NodeLinks):
         """Return the time of a kind of collective on the same array, by the measured curves."""
         if kind == self.kind and self._op.group.inside_one_node:
             return _intra_node_seconds(self._op, self.num_ranks, self._profile)
-        return _of_a_node(self._op, self._profile, CollectiveKind(kind))
+        return _of_a_node(self._op, self._profile, CollectiveKind(kind), self.array_bytes)
 
     @property
     def bytes_per_s(self) -> float:
@@ -218,11 +218,13 @@ class _Node(NodeLinks):
         return self._profile.links.all_reduce.value[-1].num_ranks
 
 
-def _of_a_node(op: Collective, profile: HardwareProfile, kind: CollectiveKind) -> float:
-    """Time of a collective of another kind on the same array, among the ranks of one node."""
+def _of_a_node(
+    op: Collective, profile: HardwareProfile, kind: CollectiveKind, array_bytes: int
+) -> float:
+    """Time of a collective of some kind on some array, among the group's ranks of one node."""
     num_ranks = op.group.ranks_per_node
     one_node = Group(op.group.axes, num_ranks, num_ranks)
-    return _intra_node_seconds(Collective(kind, op.array_bytes, one_node), num_ranks, profile)
+    return _intra_node_seconds(Collective(kind, array_bytes, one_node), num_ranks, profile)
 
 
 def _all_to_all_seconds(op: Collective, profile: HardwareProfile) -> float:
@@ -232,7 +234,9 @@ def _all_to_all_seconds(op: Collective, profile: HardwareProfile) -> float:
     exits = [(group.ranks_per_node, rate)]
     exits += [(ranks, rate / times) for ranks, times in _uplinks(group, profile)]
     latency_s = profile.network.point_to_point.latency.value
-    inside_s = _of_a_node(op, profile, op.kind)
+    # The r ranks of a node exchange r/n of each array among themselves.
+    inside_bytes = op.array_bytes * group.ranks_per_node // group.num_ranks
+    inside_s = _of_a_node(op, profile, op.kind, inside_bytes)
     return all_to_all_s(op.array_bytes, group.num_ranks, latency_s, exits, inside_s)
 
 

@@ -385,6 +385,33 @@ def test_a_measured_all_to_all_uses_its_own_curve() -> None:
     assert collective_is_extrapolated(across, profile)
 
 
+def test_fast_adapters_leave_the_part_inside_a_node_by_hand() -> None:
+    """Each of 16 ranks exchanges half of 80 MB with the 8 ranks of its node: 7/8 of 40 MB cross
+    NVLink, which takes longer than the other 40 MB over an adapter of 400 GB/s.
+    """
+    profile = changed(with_all_to_all(a100()), inter_node__adapter_bandwidth=400e9)
+    across = Collective(ALL_TO_ALL, 8 * 10**7, TWO_NODES)
+    inside_s = 10 * US + 3.5e7 / (300e9 * 1.052 * 0.5)
+    assert inside_s > 24 * US + 4e7 / (400e9 * 0.96)
+    assert collective_seconds(across, profile) == pytest.approx(inside_s)
+
+
+@given(st.integers(2, 64), st.integers(1, 10**9), st.floats(1e9, 1e13))
+def test_an_all_to_all_of_more_nodes_leaves_less_inside(
+    nodes: int, array_bytes: int, bytes_per_s: float
+) -> None:
+    """With adapters that cost nothing, it takes as long as that of one node's part of the array."""
+    profile = changed(
+        with_all_to_all(a100()),
+        inter_node__adapter_bandwidth=1e30,
+        inter_node__point_to_point__latency=0.0,
+        intra_node__bandwidth=bytes_per_s,
+    )
+    across = Collective(ALL_TO_ALL, nodes * array_bytes, Group(("ep",), 8 * nodes, 8))
+    inside = Collective(ALL_TO_ALL, array_bytes, Group(("ep",), 8, 8))
+    assert collective_seconds(across, profile) == collective_seconds(inside, profile)
+
+
 def test_groups_beyond_the_curves_are_extrapolated_with_every_algorithm() -> None:
     for word in WORDS:
         for group in (TWO_NODES, EIGHT_NODES, Group(("dp",), 72, 72)):

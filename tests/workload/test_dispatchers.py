@@ -107,6 +107,17 @@ def test_dispatchers_do_the_same_products_and_free_what_they_save() -> None:
     assert len(flops) == 1
 
 
+@pytest.mark.parametrize("name", KERNELS)
+def test_an_expert_that_two_nodes_share_is_reached_on_both(name: str) -> None:
+    """Each half of 8 experts is sharded over 16 ranks, on two nodes of 8. A token with 2 experts
+    misses a half with C(4, 2) of C(8, 2) choices, and each half that it reaches is two nodes.
+    """
+    grid = {"tensor": 8, "data": 4, "expert": 2, "expert_tensor": 16}
+    (dispatch, _) = exchanges(split(name, grid, {"ffn_hidden_size": 256})).values()
+    tokens = TOKENS // 8
+    assert dispatch.network_bytes == round(tokens * 2 * 2 * (1 - 6 / 28)) * (128 + 2 * 12)
+
+
 def test_deepep_by_hand() -> None:
     """Ops of the forward pass between router and experts, with the bytes that they move."""
     names = [op.name for op in layer(split("deepep"))]
