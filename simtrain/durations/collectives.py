@@ -199,7 +199,7 @@ class _Node(NodeLinks):
         """Return the time of a kind of collective on the same array, by the measured curves."""
         if kind == self.kind and self._op.group.inside_one_node:
             return _intra_node_seconds(self._op, self.num_ranks, self._profile)
-        return _of_a_node(self._op, self._profile, CollectiveKind(kind), self.array_bytes)
+        return _of_a_node(self._op, self._profile, CollectiveKind(kind), self._op.array_bytes)
 
     @property
     def bytes_per_s(self) -> float:

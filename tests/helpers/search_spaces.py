@@ -99,6 +99,15 @@ BASES = {
         ),
         ("memory", "zero_stage"),
     ),
+    "split vocabulary": holding(
+        base(
+            model={"tied_embeddings": False, "vocab_size": 51200},
+            parallelism={"vocabulary": "vocab_1"},
+        ),
+        ("memory", "zero_stage"),
+        ("batch", "micro"),
+        ("parallelism", "vocabulary"),
+    ),
     "interleaved": holding(
         base(
             model={"num_layers": 8},

@@ -2,15 +2,18 @@
 
 Time. A rank runs its passes one after another on one compute stream, in the schedule's order:
 
-1. Together they take at least the sum of their times, in any order.
-2. The first one waits for a forward pass of every earlier virtual stage, in a chain.
-3. After the last one that computes input gradients follows one of every earlier virtual stage, in a
-   chain. Only weight gradients, if they are split off, can run meanwhile.
+1. Together they take at least the sum of their times, in any order. This counts all passes.
+2. The first pass of the walk waits for a forward pass of every earlier virtual stage, in a chain.
+   Passes of a split vocabulary are outside the walk, and can run before.
+3. After the last pass of the walk that computes input gradients follows one of every earlier
+   virtual stage, in a chain. Weight gradients that are split off, and passes of a split vocabulary,
+   can run meanwhile.
 4. A rank then reduces its gradients and runs its optimizer step on the same stream.
 
-So for every rank (2) + (1) + (4) is a bound, and (2) + (1) + (3) + (4) without split-off weight
-gradients, with (4) of the rank where (3) ends. With post-validation an iteration of a rank begins
-with its first pass: the first bound is (1) + (4), and the second one is that of the first stage.
+So for every rank (1) + (4) of all passes is a bound; (2) + (1) + (4) of those of the walk; and
+(2) + (1) + (3) + (4) of those of the walk without split-off weight gradients, with (4) of the rank
+where (3) ends. With post-validation an iteration of a rank begins with its first pass: the second
+bound leaves out (2), and the third one is that of the first stage.
 Messages, exchanges and shared links only add to the time. The time of a pass is its simulated
 duration or, quicker, the time for which its program keeps one of its streams busy. Merged passes
 take less than the sum of their times, but each stream is as busy as those of both: the bound is
@@ -19,9 +22,9 @@ then that of the busiest stream of all passes.
 Quickest, the time of a pass is that of its most common layer alone, without recompute and ZeRO,
 which only add ops. Plans that differ in these, and in numbers of stages and chunks, share it.
 
-Memory. A rank always holds its model states. When most of its forward passes wait for their
-backward passes, it holds what they save, and the next of these backward passes adds its working
-tensors. Each backward pass begins with what its own forward pass saved.
+Memory. A rank always holds its model states. When most of its forward passes of the walk wait for
+their backward passes, it holds what they save, and the next of these backward passes adds its
+working tensors. Each backward pass begins with what its own forward pass saved.
 """
 
 from __future__ import annotations
@@ -45,14 +48,7 @@ from simtrain.iteration.memory.working import pass_memory
 from simtrain.iteration.plan import PassKey, Plan
 from simtrain.iteration.programs.seconds import Machine
 from simtrain.scenario import RecomputePolicy
-from simtrain.schedules import (
-    KINDS,
-    Kind,
-    NewOrder,
-    PipelineOrder,
-    ScheduleVersion,
-    schedule_of,
-)
+from simtrain.schedules import KINDS, Kind, PipelineOrder
 from simtrain.workload.chunk import Chunk, Parameters
 from simtrain.workload.hashing import shared
 from simtrain.workload.issue import Segment, Stream, stream_of
@@ -172,8 +168,8 @@ class Bounds:
         forward_s, inputs_s, backward_s = (
             _sums(sum, column) for column in zip(*slices_s, strict=True)
         )
-        numbers, ranks = plan.model_chunks.numbers, _Ranks.of(plan.order).virtual_stages
-        placement = plan.order.placement
+        numbers, placement = plan.model_chunks.numbers, plan.order.placement
+        ranks = _Ranks.of(plan.order).virtual_stages
         steps_s = self._steps_s(plan, ranks, seconds) if with_steps else [0.0] * len(ranks)
         first_step_s = next(
             step_s for stages, step_s in zip(ranks, steps_s, strict=True) if 0 in stages
@@ -182,20 +178,23 @@ class Bounds:
         after_s = [*accumulate((last_s[number] for number in numbers), initial=0.0)]
         iteration_s = 0.0
         for virtual_stages, step_s in zip(ranks, steps_s, strict=True):
+            walked = [stage for stage in virtual_stages if stage < placement.num_walked]
             # The earliest of the rank's chunks in their copies of the model.
-            first = min(stage % placement.stages_per_copy for stage in virtual_stages)
-            chunks = [numbers[stage] for stage in virtual_stages]
-            all_s, without_split_s = (
+            first = min(stage % placement.stages_per_copy for stage in walked)
+            all_s, walk_s, without_split_s = (
                 plan.scenario.num_microbatches
                 // placement.copies
-                * sum(forward_s[chunk] + back_s[chunk] for chunk in chunks)
-                for back_s in (backward_s, inputs_s)
+                * sum(forward_s[numbers[stage]] + back_s[numbers[stage]] for stage in stages)
+                for stages, back_s in (
+                    (virtual_stages, backward_s),
+                    (walked, backward_s),
+                    (walked, inputs_s),
+                )
             )
-            own_s = all_s + step_s
             if not plan.scenario.overlap.optimizer_post_validation:
-                own_s += before_s[first]
+                walk_s += before_s[first]
             through_s = before_s[first] + without_split_s + after_s[first] + first_step_s
-            iteration_s = max(iteration_s, own_s, through_s)
+            iteration_s = max(iteration_s, all_s + step_s, walk_s + step_s, through_s)
         return _ROUNDING * iteration_s
 
     def _steps_s(
@@ -341,10 +340,14 @@ def _activations_bytes(plan: Plan) -> Iterator[tuple[Parameters, int]]:
             map(extra_bytes_of, keys[chunk, False])
         )
 
-    numbers = plan.model_chunks.numbers
+    numbers, num_walked = plan.model_chunks.numbers, plan.order.placement.num_walked
     ranks = zip(plan.stage_parameters, *_Ranks.of(plan.order), strict=True)
     for parameters, chunks, most_waiting in dict.fromkeys(
-        (parameters, frozenset(numbers[stage] for stage in virtual_stages), most_waiting)
+        (
+            parameters,
+            frozenset(numbers[stage] for stage in virtual_stages if stage < num_walked),
+            most_waiting,
+        )
         for parameters, virtual_stages, most_waiting in ranks
     ):
         saved_bytes, working_bytes = zip(*map(least_bytes, chunks), strict=True)
@@ -357,7 +360,8 @@ class _Ranks(NamedTuple):
 
     Args:
         virtual_stages: [ranks], the virtual stages of each rank.
-        most_waiting: [ranks], the most forward passes that wait for their backward passes.
+        most_waiting: [ranks], the most forward passes of the walk that wait for their backward
+            passes.
     """
 
     virtual_stages: tuple[tuple[int, ...], ...]
@@ -365,25 +369,16 @@ class _Ranks(NamedTuple):
 
     @classmethod
     def of(cls, order: PipelineOrder) -> _Ranks:
-        """Read the actions of an order."""
-        sizes = order.num_stages, order.num_chunks, order.num_microbatches
-        options = order.group_size, order.merges, order.num_slices
-        return _ranks(order.schedule_name, *sizes, *options)
+        """Read the actions of an order, which its passes do not change."""
+        return _ranks(replace(order, chunks=(), num_saving_all=()))
 
 
 @functools.lru_cache(maxsize=4096)
-def _ranks(
-    name: str | ScheduleVersion | NewOrder,
-    p: int,
-    m: int,
-    n: int,
-    group_size: int | None,
-    merges: bool,
-    num_slices: int,
-) -> _Ranks:
-    schedule = schedule_of(name, p, m, n, group_size, merges=merges, num_slices=num_slices)
+def _ranks(order: PipelineOrder) -> _Ranks:
+    schedule = order.schedule
+    walks = schedule.virtual_stage < schedule.placement.num_walked
     # Each rank ends with none waiting, so one cumulative sum covers all ranks.
-    waiting = np.cumsum(_WAITING[schedule.kind])
+    waiting = np.cumsum(_WAITING[schedule.kind] * walks)
     if schedule.merges is not None:
         # A merged backward pass frees tensors before its forward pass has saved all of its own.
         waiting = np.where(schedule.merges, 0, waiting)
