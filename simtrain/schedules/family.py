@@ -138,9 +138,13 @@ class ScheduleFamily(ABC):
         """
         if vocabulary is None:
             return self
+        return self.with_options(vocabulary=vocabulary, blocks=False, overlaps=True)
+
+    def with_options(self, **options: object) -> Self:
+        """Return the same schedules with these options, and with all others as they are."""
         changed = copy.copy(self)
-        for name, value in (("vocabulary", vocabulary), ("blocks", False), ("overlaps", True)):
-            object.__setattr__(changed, name, value)
+        for name, value in options.items():
+            object.__setattr__(changed, name, value)  # families with options are frozen
         return changed
 
     def allows_vocabulary(self, vocabulary: VocabularySplit) -> bool:

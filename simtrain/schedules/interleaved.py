@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -39,9 +39,9 @@ class Interleaved(WarmupFamily):
     chooses_groups = True
     can_merge = True
 
-    def merging(self) -> Interleaved:
+    def merging(self) -> Self:
         """Return the same schedules with merged passes."""
-        return replace(self, merges=True)
+        return self.with_options(merges=True)
 
     def num_warmup_forwards(self, rank: int, p: int, m: int, n: int) -> int:
         """Return `get_pp_rank_microbatches` of Megatron-LM."""
@@ -52,9 +52,9 @@ class Interleaved(WarmupFamily):
         """Return the size of a group: one microbatch per stage by default."""
         return self.group_size or p
 
-    def in_groups(self, size: int | None) -> Interleaved:
+    def in_groups(self, size: int | None) -> Self:
         """Return the same schedules with groups of `size` microbatches; None for p."""
-        return Interleaved(size)
+        return self.with_options(group_size=size)
 
     def group_sizes(self, p: int, m: int, n: int) -> Iterator[int]:
         """Yield the sizes from p on with which all groups have p microbatches or more."""

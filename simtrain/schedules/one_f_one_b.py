@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Self
 
 from simtrain.errors import Problem
 from simtrain.schedules.schedule import Schedule
@@ -37,9 +38,9 @@ class OneFOneB(WarmupFamily):
         """Return the order of actions of legal sizes."""
         return with_passes(super().build(p, m, n), self.vocabulary)
 
-    def merging(self) -> OneFOneB:
+    def merging(self) -> Self:
         """Return the same schedules with merged passes."""
-        return OneFOneB(merges=True)
+        return self.with_options(merges=True)
 
     def problems(self, p: int, m: int, n: int) -> Iterator[Problem]:
         """Yield why no schedule has these sizes; several stages do not merge passes (E430)."""

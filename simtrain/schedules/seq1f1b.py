@@ -35,7 +35,7 @@ class SlicedFamily(WarmupFamily):
 
     def in_slices(self, number: int) -> Self:
         """Return the same schedules with sequences in slices."""
-        return replace(self, num_slices=number)
+        return self.with_options(num_slices=number)
 
     def build(self, p: int, m: int, n: int) -> Schedule:
         """Return the order of actions of legal sizes."""

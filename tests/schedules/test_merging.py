@@ -1,5 +1,7 @@
 """Merged actions: their text, and the orders of Megatron-LM that have them."""
 
+import itertools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,18 +11,48 @@ from hypothesis import strategies as st
 
 from simtrain.errors import InputError
 from simtrain.schedules import (
+    NAMED,
     Action,
     MergedActions,
     Schedule,
+    ScheduleFamily,
     ScheduleVersion,
     build,
     looped,
     read_schedule,
     time_slots,
 )
+from simtrain.schedules.vocabulary import SPLITS
 from tests.schedules.test_schedules import GOLDEN
 
 ONE_STAGE = "0F0,(0F1;0B0)OVERLAP_F_B,(0F2;0B1)OVERLAP_F_B,0B2\n"
+
+
+OPTIONS: dict[str, Callable[[ScheduleFamily], ScheduleFamily]] = {
+    "merging": lambda family: family.merging(),
+    "groups": lambda family: family.in_groups(8),
+    "slices": lambda family: family.in_slices(2),
+    "vocabulary": lambda family: family.splitting(SPLITS["vocab_1"]),
+}
+
+
+def options_of(family: ScheduleFamily) -> dict[str, Any]:
+    names = ("merges", "group_size", "num_slices", "vocabulary", "blocks", "overlaps")
+    return {name: getattr(family, name, None) for name in names}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_options_of_a_schedule_commute(name: str) -> None:
+    every = []
+    for order in itertools.permutations(OPTIONS):
+        family = NAMED[name]
+        for option in order:
+            family = OPTIONS[option](family)
+        every.append(options_of(family))
+    assert all(options == every[0] for options in every)
+    assert every[0]["vocabulary"] is SPLITS["vocab_1"]
+    assert every[0]["merges"] is (NAMED[name].merges or NAMED[name].can_merge)
+    assert every[0]["group_size"] == (8 if NAMED[name].chooses_groups else None)
 
 
 @pytest.mark.slow
