@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 from simtrain.base.wording import Sentence
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Counts up when a key of a command's JSON is removed or changes its meaning."""
 SPLICED = "**"
 """Prefix of attributes whose keys stand among those of the object."""

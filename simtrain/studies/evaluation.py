@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from simtrain.engine import Engine
 from simtrain.hardware.profile import HardwareProfile
+from simtrain.iteration.memory.fit import FitVerdict
 from simtrain.iteration.memory.report import HostMemory, peak_bytes
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.iteration_tasks import IterationTimeline
@@ -20,7 +21,7 @@ from simtrain.scenario import Scenario, check_is_scenario
 from simtrain.studies.choose import choose, is_open
 from simtrain.studies.machines import Machines
 from simtrain.studies.simulation import checked_profile, simulate
-from simtrain.units import format_bytes, format_seconds
+from simtrain.units import format_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +68,17 @@ class Evaluation:
 
     def __repr__(self) -> str:
         time = format_seconds(self.run.iteration_time_s) if self.run else "not run"
-        memory = f"{format_bytes(self.peak_bytes)} of {format_bytes(self.capacity_bytes)}"
-        return f"<Evaluation {self.scenario.name or 'unnamed'}: {time}, {memory}>"
+        return f"<Evaluation {self.scenario.name or 'unnamed'}: {time}, {self.fit}>"
 
     @property
     def fits(self) -> bool:
         """Whether every stage fits in GPU memory, and its copies in the hosts' memory."""
-        return self.peak_bytes <= self.capacity_bytes and self.host_fits
+        return self.fit.fits
+
+    @property
+    def fit(self) -> FitVerdict:
+        """Whether the fullest stage surely fits, may not fit or does not fit."""
+        return FitVerdict(self.peak_bytes, self.capacity_bytes, self.host_fits)
 
 
 @dataclass
@@ -162,7 +167,7 @@ class Evaluator:
         peak = peak_bytes(plan, profile, iteration)
         capacity = profile.gpu.memory_capacity.value
         host_fits = iteration is None or HostMemory.of(plan, profile, iteration).fits
-        runs = (peak <= capacity and host_fits) or self.allow_oom
+        runs = FitVerdict(peak, capacity, host_fits).fits or self.allow_oom
         if runs and run is None:
             run = self._run(plan, machine, iteration)
         return Evaluation(plan.scenario, peak, capacity, run if runs else None, host_fits)

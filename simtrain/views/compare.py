@@ -50,7 +50,8 @@ class ScenarioColumn(PlainData):
         """name iteration_time_s=result.iteration_time_s interval_s=result.interval
         tokens_per_s=result.tokens_per_s mfu=result.mfu
         peak_bytes=result.memory_report.fullest.peak_bytes
-        capacity_bytes=result.memory_report.capacity_bytes num_gpus=result.scenario.num_gpus
+        capacity_bytes=result.memory_report.capacity_bytes fit=result.fit
+        num_gpus=result.scenario.num_gpus
         breakdown_s=result.breakdown_s critical_path_s=result.critical_path_s
         with_more=sensitivity"""
     )
@@ -314,8 +315,9 @@ def _remarks(named: dict[str, ScenarioColumn]) -> Iterable[str]:
         if column.sensitivity:
             yield f"{name}: {column.sensitivity.memory_remark}"
     for name, column in named.items():
-        if not column.result.memory.fits:
-            yield f"{name} does not fit in memory."
+        fit = column.result.memory.fit
+        if not fit.fits_surely:
+            yield f"{name}: {'; '.join(filter(None, (str(fit), fit.doubt)))}."
     results = [column.result for column in named.values()]
     yield from sentences_of(
         evidence_of(result.profile, result.scenario.cluster, result.scenario.software.stack)

@@ -17,7 +17,7 @@ from simtrain.iteration.memory.buffers import (
     WORKING,
     WORKSPACES,
 )
-from simtrain.iteration.memory.report import COMPONENTS, PEAK_ERROR, MemoryReport, StageMemory
+from simtrain.iteration.memory.report import COMPONENTS, MemoryReport, StageMemory
 from simtrain.units import gib
 from simtrain.views.kinds import BAR, GIB, NUMBER, SECONDS, SHARE, TEXT, WHOLE_TEXT
 from simtrain.views.view import Cell, Column, Row, Style, Table, Verdict, View, remarks, value_of
@@ -112,28 +112,25 @@ def _peak_remark(report: MemoryReport) -> str:
 
 def memory_verdict(report: MemoryReport) -> Verdict:
     """The closing line: whether it fits, and the free or missing memory."""
-    fullest, free = report.fullest, -report.missing_bytes
+    fullest, free, fit = report.fullest, -report.missing_bytes, report.fit
     needs = f"stage {fullest.stage} needs {gib(fullest.peak_bytes)} GiB"
     of_capacity = f"{needs} of {gib(report.capacity_bytes)} GiB"
     if free >= 0 and report.host and not report.host.fits:
         words = f"activations need {gib(report.host.needed_bytes)} GiB of a node's host"
         capacity = gib(report.host.capacity_bytes or 0)
-        return Verdict(False, f"{words}, which has {capacity} GiB", failure="DOES NOT FIT")
-    limits = f"less than memory predictions can tell (±{PEAK_ERROR:.1%})" * report.is_close
-    if not report.fits:
-        words = ", ".join(filter(None, (of_capacity, f"{gib(-free)} GiB too much", limits)))
-        return Verdict(False, words, failure="DOES NOT FIT")
-    if report.is_close:
-        return Verdict(True, f"{of_capacity}; fits by {gib(free)} GiB, {limits}", doubt="CLOSE")
-    return Verdict(True, f"{of_capacity}, {gib(free)} GiB free")
+        return Verdict(False, f"{words}, which has {capacity} GiB", failure=fit.label)
+    if fit.fits_surely:
+        return Verdict(True, f"{of_capacity}, {gib(free)} GiB free")
+    too_much = f", {gib(-free)} GiB too much" * (free < 0)
+    words = "; ".join(filter(None, (of_capacity + too_much, fit.doubt)))
+    return Verdict(fit.fits, words, failure=fit.label, doubt=fit.label)
 
 
 def _interval(report: MemoryReport) -> str:
     """Say where the measured peak lies."""
-    interval = report.peak_interval
     return (
-        f"90 % interval of the peak of stage {report.fullest.stage}: {gib(interval.p5_bytes)} to "
-        f"{gib(interval.p95_bytes)} GiB, as cases of Megatron-Core's tests."
+        f"90 % interval of the peak of stage {report.fullest.stage}: {report.peak_interval.ends}, "
+        "as cases of Megatron-Core's tests."
     )
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from simtrain.hardware.evidence import sentences_of
-from simtrain.iteration.memory.report import PEAK_ERROR, is_close
 from simtrain.iteration.report.remarks import mfu_remarks
 from simtrain.studies.planning.layout import Status
 from simtrain.studies.planning.result import Miss, PlanRow, TrainingPlan
@@ -131,7 +130,7 @@ def _notes(plan: TrainingPlan, out: Path | None) -> Iterator[str]:
     yield from sentences_of(cost.evidence for cost in plan.costs)
     if plan.fastest and plan.fastest.cost:
         yield f"Fastest: {plan.fastest.cost.interval.sentence}"
-    yield from _close_to_capacity(plan)
+    yield from _doubtful_fits(plan)
     yield from _reasons(plan)
     for cluster, num_nodes in plan.added_nodes.items():
         yield (
@@ -151,19 +150,15 @@ def _notes(plan: TrainingPlan, out: Path | None) -> Iterator[str]:
         yield f"Scenario files are in {out}."
 
 
-def _close_to_capacity(plan: TrainingPlan) -> Iterator[str]:
-    """Name the layouts whose free memory is less than predictions can tell."""
-    layouts = [(row, row.best.evaluation) for row in plan.rows if row.best]
+def _doubtful_fits(plan: TrainingPlan) -> Iterator[str]:
+    """Name the layouts that may not fit, with their probabilities."""
     names = [
-        f"{row.cluster} x {row.num_gpus}"
-        for row, layout in layouts
-        if is_close(layout.peak_bytes, layout.capacity_bytes)
+        f"{row.cluster} x {row.num_gpus} (fits with {fit.probability:.0%})"
+        for row, fit in ((row, row.best.evaluation.fit) for row in plan.rows if row.best)
+        if not fit.fits_surely
     ]
     if names:
-        yield (
-            f"{', '.join(names)}: the layout fits by less than memory predictions can tell "
-            f"(±{PEAK_ERROR:.1%})."
-        )
+        yield f"May not fit: {', '.join(names)}."
 
 
 def _reasons(plan: TrainingPlan) -> Iterator[str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from simtrain.base.plain_data import SCHEMA_VERSION
 from simtrain.commands.references.json_page import keys_of, outputs
 from tests.helpers.command_line import call
 
@@ -52,7 +53,7 @@ def objects(value: Any, *, is_by_name: bool) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("name", PRINTED)
 def test_the_page_describes_every_key_that_is_printed(name: str) -> None:
     data = json.loads(call(*shlex.split(PRINTED[name]), "--json").stdout)
-    assert data["schema_version"] == 1
+    assert data["schema_version"] == SCHEMA_VERSION
     data = {key: value for key, value in data.items() if key not in ADDED}
     assert [*undescribed(outputs()[name], data, name)] == []
 
@@ -83,7 +84,7 @@ def test_errors_are_json_too(command: str, code: str, place: str | None, exit_co
     # The command that works has the option too.
     assert outcome.stderr.splitlines()[0] == plain.stderr.splitlines()[0]
     data = json.loads(outcome.stdout)
-    assert (data["schema_version"], data["exit_code"]) == (1, exit_code)
+    assert (data["schema_version"], data["exit_code"]) == (SCHEMA_VERSION, exit_code)
     (error,) = data["errors"]
     assert (error["code"], error["place"]) == (code, place)
     assert error["message"] in plain.stderr

@@ -100,7 +100,9 @@ PAGES = {
     "memory_too_much": lambda: memory_view(
         replace(result().memory_report, capacity_bytes=52 * GIB)
     ),
-    "memory_close": lambda: memory_view(replace(result().memory_report, capacity_bytes=61 * GIB)),
+    "memory_may_not_fit": lambda: memory_view(
+        replace(result().memory_report, capacity_bytes=61 * GIB)
+    ),
     "comparison_ok": lambda: paper_view(comparison(1.98)),
     "comparison_failed": lambda: paper_view(comparison(2.1)),
 }

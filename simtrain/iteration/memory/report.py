@@ -18,6 +18,7 @@ from simtrain.iteration.memory.buffers import (
     buffers_of,
     workspaces_bytes,
 )
+from simtrain.iteration.memory.fit import FitVerdict, PeakInterval
 from simtrain.iteration.memory.host_copies import HostCopies, with_copies
 from simtrain.iteration.memory.replay import MemoryReplay
 from simtrain.iteration.memory.states import ModelStates, rank_states
@@ -34,44 +35,6 @@ COMPONENT_LABELS = {name: name for name in COMPONENTS} | {
     "allocator": "driver, NCCL and fragmentation"
 }
 """Names of the components in words; `allocator` is everything outside tensors."""
-PEAK_ERROR = 0.037
-"""Mean |error| of predicted peaks, without the allowance outside tensors, against published ones.
-
-Of 15 runs with 1F1B in Tables 4, 8 and 9 of Qi et al. 2023, "Zero Bubble Pipeline Parallelism"
-(arXiv 2401.10241), of 1.5B to 28.3B parameters on 8 to 32 A100s; the worst error is -8.0 %. The
-table does not print recompute and attention: taken as none and unfused, which its figures suggest.
-A margin below this error is less than a prediction can tell.
-"""
-PEAK_ERRORS = -0.072, -0.028, -0.003, 0.062
-"""Quantiles (5, 25, 75 and 95 %) of errors of peaks, predicted / measured - 1.
-
-Of 73 cases that Megatron-Core's tests record on H100s, without memory outside tensors, as `simtrain
-validate` compares them: dense and with experts, latent attention, context parallelism, fp8.
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class PeakInterval(PlainData):
-    """Where a measured peak lies: from p5 to p95 in 90 % of runs, from p25 to p75 in 50 %.
-
-    Args:
-        p5_bytes: 5 % of measured peaks are below.
-        p25_bytes: 25 % are below.
-        p75_bytes: 75 % are below.
-        p95_bytes: 95 % are below.
-    """
-
-    json_fields: ClassVar = keys("p5=p5_bytes p25=p25_bytes p75=p75_bytes p95=p95_bytes")
-
-    p5_bytes: int
-    p25_bytes: int
-    p75_bytes: int
-    p95_bytes: int
-
-    @classmethod
-    def of(cls, peak_bytes: int) -> PeakInterval:
-        """Return the interval of a predicted peak."""
-        return cls(*(round(peak_bytes / (1 + error)) for error in reversed(PEAK_ERRORS)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +143,7 @@ class MemoryReport(PlainData):
     """
 
     json_fields: ClassVar = keys(
-        "capacity_bytes fits is_close peak_interval_bytes=peak_interval reserve_bytes host stages"
+        "capacity_bytes fits fit peak_interval_bytes=peak_interval reserve_bytes host stages"
     )
 
     capacity_bytes: int
@@ -189,8 +152,7 @@ class MemoryReport(PlainData):
     host: HostMemory | None = None
 
     def __repr__(self) -> str:
-        most = f"{self.fullest.peak_bytes:,} of {self.capacity_bytes:,} bytes"
-        return f"<MemoryReport of {len(self.stages)} stages: at most {most}>"
+        return f"<MemoryReport of {len(self.stages)} stages: {self.fit}>"
 
     @property
     def peaks_bytes(self) -> tuple[int, ...]:
@@ -204,8 +166,14 @@ class MemoryReport(PlainData):
 
     @property
     def fits(self) -> bool:
-        """Whether all stages fit, and the hosts if they hold activations."""
-        return self.missing_bytes <= 0 and (self.host is None or self.host.fits)
+        """Whether the predicted peaks of all stages fit, and the hosts if they hold activations."""
+        return self.fit.fits
+
+    @property
+    def fit(self) -> FitVerdict:
+        """Whether the fullest stage surely fits, may not fit or does not fit."""
+        host_fits = self.host is None or self.host.fits
+        return FitVerdict(self.fullest.peak_bytes, self.capacity_bytes, host_fits)
 
     @property
     def missing_bytes(self) -> int:
@@ -220,12 +188,7 @@ class MemoryReport(PlainData):
     @property
     def peak_interval(self) -> PeakInterval:
         """Where the measured peak of the fullest stage lies."""
-        return PeakInterval.of(self.fullest.peak_bytes)
-
-    @property
-    def is_close(self) -> bool:
-        """Whether the free or missing memory is less than predictions can tell."""
-        return is_close(self.fullest.peak_bytes, self.capacity_bytes)
+        return self.fit.interval
 
 
 def memory_report(
@@ -252,11 +215,6 @@ def _replay(plan: Plan, iteration: IterationTimeline | None) -> MemoryReplay:
         return replay
     assert iteration is not None, "run_copies simulates a plan that copies activations"
     return with_copies(replay, plan, iteration)
-
-
-def is_close(peak_bytes: float, capacity_bytes: float) -> bool:
-    """Whether a peak is nearer to the capacity than the error of predicted peaks."""
-    return abs(capacity_bytes - peak_bytes) < PEAK_ERROR * peak_bytes
 
 
 def peak_bytes(

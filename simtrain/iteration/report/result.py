@@ -12,6 +12,7 @@ from simtrain.base.wording import with_whole_numbers
 from simtrain.errors import InputError, Location, did_you_mean, wrong_type
 from simtrain.hardware.interval import Interval
 from simtrain.hardware.profile import HardwareProfile
+from simtrain.iteration.memory.fit import FitVerdict
 from simtrain.iteration.memory.report import (
     MemoryCurve,
     MemoryReport,
@@ -26,7 +27,7 @@ from simtrain.iteration.report.interval import predicted_interval
 from simtrain.iteration.report.operators import Operators, operators_of, slowest_stage
 from simtrain.iteration.report.views import BreakdownView, MemoryView, TimelineView
 from simtrain.scenario import Scenario
-from simtrain.units import format_bytes, format_seconds
+from simtrain.units import format_seconds
 
 _ALIGNED_CHANNELS = 8
 FrameName = Literal["breakdown", "memory", "timeline"]
@@ -73,6 +74,11 @@ class Result(PlainData):
     def memory_report(self) -> MemoryReport:
         """Peak memory of each stage, without a view's tables and plot."""
         return memory_report(self.plan, self.profile, self.iteration)
+
+    @property
+    def fit(self) -> FitVerdict:
+        """Whether it surely fits in memory, may not fit or does not fit."""
+        return self.memory_report.fit
 
     @cached_property
     def stages(self) -> tuple[Breakdown, ...]:
@@ -265,7 +271,6 @@ class Result(PlainData):
     @property
     def summary(self) -> dict[str, str]:
         """The main figures as text."""
-        peak, capacity = self.memory.fullest.peak_bytes, self.memory.capacity_bytes
         return {
             "scenario": self.scenario.name or "unnamed",
             "iteration time": format_seconds(self.iteration_time_s),
@@ -273,7 +278,7 @@ class Result(PlainData):
             "MFU": f"{self.mfu:.1%}",
             "HFU": f"{self.hfu:.1%}",
             "GPUs": f"{self.scenario.num_gpus:,} of {self.scenario.cluster}",
-            "peak memory": f"{format_bytes(peak)} of {format_bytes(capacity)}",
+            "memory": str(self.fit),
         }
 
     def __repr__(self) -> str:

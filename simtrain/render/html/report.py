@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from simtrain.base.provenance import provenance
+from simtrain.iteration.memory.fit import Fit
 from simtrain.iteration.report.operators import Source
 from simtrain.iteration.report.origins import FIGURES, Explained, explain_figure
 from simtrain.iteration.report.remarks import validation_for
@@ -37,6 +38,7 @@ _NOT_MODELLED = (
     "Differences between GPUs and between runs, congestion between jobs, failures, checkpoints, "
     "data loading, and Python work on the host other than launching kernels."
 )
+_STYLES = {Fit.SURELY: "good", Fit.PERHAPS: "doubt", Fit.NOT: "bad"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,9 +163,10 @@ def _answer(run: ReportedRun) -> Html:
         for dtype, mfu in result.mfu_by_peak.items()
         if dtype != "bf16"
     )
-    fits, style = ("fits", "good") if memory.fits else ("does not fit", "bad")
     within = joined(
-        element("strong", fits, class_=style), f" in {format_bytes(memory.capacity_bytes)}"
+        element("strong", memory.fit.state.value, class_=_STYLES[memory.fit.state]),
+        f" in {format_bytes(memory.capacity_bytes)}",
+        f" ({memory.fit.probability:.0%} that it fits)" * bool(memory.fit.doubt),
     )
     cards = (
         card(

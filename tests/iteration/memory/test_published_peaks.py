@@ -1,10 +1,11 @@
-"""The stated error of predicted peaks is that of published ones."""
+"""Published peaks lie in the intervals of predicted ones."""
 
+import math
 from statistics import mean
 
 import pytest
 
-from simtrain.iteration.memory.report import PEAK_ERROR, is_close
+from simtrain.iteration.memory.fit import PEAK_SPREAD
 from simtrain.studies.simulation import simulate_memory
 from simtrain.units import GIB
 from tests.helpers.toys import scenario_with
@@ -47,15 +48,10 @@ def error(
     return (fullest.peak_bytes - fullest.allocator_bytes) / GIB / peak - 1
 
 
-def test_the_stated_error_is_that_of_published_peaks() -> None:
+def test_published_peaks_lie_in_their_intervals() -> None:
+    """12 of 15 do: the spread follows from other runs."""
     errors = [error(*row) for number, *row in PEAKS for _ in range(number)]
     assert len(errors) == 15
-    assert mean(map(abs, errors)) == pytest.approx(PEAK_ERROR, abs=0.0005)
+    assert mean(map(abs, errors)) == pytest.approx(0.037, abs=0.0005)
     assert max(errors, key=abs) == pytest.approx(-0.080, abs=0.0005)
-
-
-@pytest.mark.parametrize(("free", "expected"), [(0.05, True), (2.8, True), (2.9, False)])
-def test_a_margin_below_the_error_of_predictions_is_close(free: float, expected: bool) -> None:
-    capacity = 80.0
-    assert is_close(capacity - free, capacity) is expected
-    assert is_close(capacity + free, capacity) is (free < PEAK_ERROR * (capacity + free))
+    assert sum(abs(math.log1p(off)) <= PEAK_SPREAD.width for off in errors) == 12

@@ -1,0 +1,90 @@
+"""Whether a scenario fits follows from its predicted peak and the interval of that peak."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simtrain.base.spread import Spread
+from simtrain.iteration.memory.fit import Fit, FitVerdict, surely_fitting_bytes
+from simtrain.scenario import load_scenario
+from simtrain.studies.evaluation import Evaluator
+from simtrain.studies.simulation import simulate
+from simtrain.units import GIB
+from tests.helpers.command_line import call
+
+SIZES = st.integers(2**20, 2**42)
+SPREADS = st.floats(0.001, 1).map(Spread)
+RATIOS = st.floats(0.1, 10)
+
+
+@given(SPREADS, st.floats(0.01, 0.99))
+def test_an_interval_has_its_share_of_the_distribution(spread: Spread, share: float) -> None:
+    factor = spread.factor(share)
+    inside = spread.share_below(factor) - spread.share_below(1 / factor)
+    assert inside == pytest.approx(share, abs=1e-9)
+    assert spread.share_below(1) == pytest.approx(0.5)
+
+
+@given(SPREADS, RATIOS, RATIOS)
+def test_a_larger_ratio_is_never_less_probable(spread: Spread, one: float, other: float) -> None:
+    below = [spread.share_below(ratio) for ratio in sorted((one, other))]
+    assert 0 <= below[0] <= below[1] <= 1
+
+
+@given(SIZES, SIZES, SIZES)
+def test_more_memory_never_makes_a_fit_less_sure(peak: int, one: int, other: int) -> None:
+    small, large = (FitVerdict(peak, capacity) for capacity in sorted((one, other)))
+    order = [Fit.NOT, Fit.PERHAPS, Fit.SURELY]
+    assert order.index(small.state) <= order.index(large.state)
+    assert small.probability <= large.probability
+
+
+@given(SIZES, SIZES)
+def test_the_state_agrees_with_the_interval_and_the_probability(peak: int, capacity: int) -> None:
+    fit = FitVerdict(peak, capacity)
+    assert fit.fits == (peak <= capacity)
+    assert fit.fits_surely == (fit.interval.p95_bytes <= capacity)
+    assert fit.fits == (fit.probability >= 0.5)
+    assert bool(fit.doubt) == (not fit.fits_surely and fit.probability >= 0.05)
+    assert (fit.label == "OK") == fit.fits_surely
+
+
+@given(SIZES)
+def test_the_largest_surely_fitting_peak_is_a_limit(capacity: int) -> None:
+    largest = surely_fitting_bytes(capacity)
+    assert FitVerdict(largest, capacity).fits_surely
+    assert not FitVerdict(largest + 2, capacity).fits_surely
+
+
+def test_a_host_without_memory_never_fits() -> None:
+    fit = FitVerdict(GIB, 80 * GIB, host_fits=False)
+    assert (fit.state, fit.probability, fit.label) == (Fit.NOT, 0.0, "DOES NOT FIT")
+    assert "the host has not enough memory" in str(fit)
+
+
+@pytest.mark.parametrize(
+    ("capacity_gib", "label", "exit_code"), [(60, "OK", 0), (38, "MAY NOT FIT", 0)]
+)
+def test_every_view_of_a_scenario_has_the_same_verdict(
+    capacity_gib: int, label: str, exit_code: int
+) -> None:
+    """llama3_8b on GPUs whose memory is near its peak of 36 GiB."""
+    change = f"hardware.gpu.memory_capacity={capacity_gib}GiB"
+    result = simulate(load_scenario("llama3_8b", [change]))
+    evaluation = Evaluator().evaluate(load_scenario("llama3_8b", [change]))
+    assert result.fit == result.memory.fit == evaluation.fit
+    assert result.fit.label == label
+    assert f"{label}: " in repr(result) and f"{label}: " in repr(evaluation)
+    for command in ("run", "memory"):
+        outcome = call(command, "llama3_8b", "--set", change)
+        assert outcome.exit_code == exit_code
+        assert f"\n{label}: stage 0 needs" in outcome.stdout
+    remark = call("compare", "llama3_8b", "llama3_8b", "--set", change).stdout
+    assert ("MAY NOT FIT" in remark) == (label == "MAY NOT FIT")
+
+
+def test_a_result_says_that_it_does_not_fit() -> None:
+    result = simulate(load_scenario("llama3_8b", ["hardware.gpu.memory_capacity=20GiB"]))
+    assert result.fit.state is Fit.NOT
+    assert "DOES NOT FIT: " in repr(result)
+    assert result.to_dict()["memory"]["fit"]["state"] == "does not fit"
