@@ -11,6 +11,7 @@ from simtrain.base.plain_data import PlainData, keys
 from simtrain.hardware.contradictions import SET_IN_SCENARIO
 from simtrain.hardware.entries import entries_of
 from simtrain.hardware.profile import HardwareProfile
+from simtrain.hardware.run_kind import RunKind, differences
 from simtrain.hardware.validated_on import MeasuredRuns, ValidatedOn, error_text, validated_on
 
 _WITHOUT_SECONDS = ("running_costs.", "cluster.num_nodes")
@@ -25,7 +26,7 @@ class EvidenceLevel(Enum):
     UNCERTAIN: sources contradict each other, or important entries are those of another machine, as
         the profile's `doubt` says.
     FITTED: fitted to kernels and collectives; no iteration was compared.
-    JUDGED: predictions were compared with measured iterations.
+    JUDGED: predictions were compared with measured iterations; of a scenario, with some like it.
     """
 
     DATASHEET = "datasheet"
@@ -44,7 +45,8 @@ class Evidence(PlainData):
     Args:
         cluster: name or path of the profile.
         level: its strength.
-        num_runs: measured iterations with which predictions were compared.
+        num_runs: measured iterations with which predictions were compared; of a scenario, those
+            like it.
         text: the evidence in words, to follow the profile's name.
     """
 
@@ -79,58 +81,102 @@ def changed_entries(profile: HardwareProfile) -> list[str]:
     ]
 
 
-def evidence_of(profile: HardwareProfile, cluster: str, software: str | None = None) -> Evidence:
+def is_doubtful(profile: HardwareProfile, cluster: str) -> bool:
+    """Whether a profile rests on datasheets, or on sources that contradict each other.
+
+    Raises:
+        InputError: there is no such profile, or its file of errors is bad.
+    """
+    errors = validated_on(cluster)
+    return not _num_fitted(profile) or bool(errors and errors.doubt)
+
+
+def evidence_of(profile: HardwareProfile, cluster: str, kind: RunKind | None = None) -> Evidence:
     """Collect the evidence for a profile from its entries and its file of errors.
 
     Args:
         profile: the profile, with a scenario's overrides applied.
         cluster: its name or path.
-        software: the stack whose measured iterations count, if there are any; by default all.
+        kind: the kind of a scenario: only runs like it judge it; by default all runs do.
 
     Raises:
-        InputError: there is no such profile, or its file of errors is bad.
+        InputError: as `is_doubtful`.
     """
-    entries, changed = dict(entries_of(profile)), changed_entries(profile)
-    num_fitted = sum(entry.fitted_on is not None for entry in entries.values())
-    errors = validated_on(cluster)
-    groups = errors.measured_runs if errors and not changed else []
-    groups = [group for group in groups if group.software == software] or groups
-    num_runs = sum(group.num_runs for group in groups)
-    if profile.calibrated and errors and errors.doubt:
-        level = EvidenceLevel.UNCERTAIN
-    elif not profile.calibrated or not num_fitted:
+    changed, errors = changed_entries(profile), validated_on(cluster)
+    runs = errors.measured_runs if errors and not changed else []
+    like = [group for group in runs if kind is None or not differences(kind, group, cluster)]
+    num_runs = sum(group.num_runs for group in like)
+    if not _num_fitted(profile):
         level = EvidenceLevel.DATASHEET
+    elif is_doubtful(profile, cluster):
+        level = EvidenceLevel.UNCERTAIN
     else:
         level = EvidenceLevel.JUDGED if num_runs else EvidenceLevel.FITTED
-    words = "; ".join(_words(level, errors, groups, f"{num_fitted} of {len(entries)}", changed))
+    words = "; ".join(
+        [
+            *_of_profile(level, profile, errors, is_judged=bool(num_runs)),
+            _of_runs(runs, like, cluster, kind) if runs else _of_no_runs(changed),
+        ]
+    )
     return Evidence(cluster, level, num_runs, words)
 
 
-def _words(
-    level: EvidenceLevel,
-    errors: ValidatedOn | None,
-    groups: Sequence[MeasuredRuns],
-    num_fitted: str,
-    changed: list[str],
+def _num_fitted(profile: HardwareProfile) -> int:
+    """Return the number of fitted entries; 0 if the profile is not calibrated."""
+    fitted = sum(entry.fitted_on is not None for _, entry in entries_of(profile))
+    return fitted if profile.calibrated else 0
+
+
+def _of_profile(
+    level: EvidenceLevel, profile: HardwareProfile, errors: ValidatedOn | None, *, is_judged: bool
 ) -> Iterator[str]:
-    """Yield the statements of a text of evidence."""
-    num_runs = sum(group.num_runs for group in groups)
+    """Say what the numbers of a profile are, unless runs like the scenario judge it."""
     if level is EvidenceLevel.DATASHEET:
         yield "not calibrated, its numbers are a datasheet's"
     elif level is EvidenceLevel.UNCERTAIN and errors:
         yield f"uncertain, {errors.doubt}"
-    elif not num_runs:
-        yield f"fitted on kernels and collectives ({num_fitted} entries)"
-    if num_runs:
-        mean = sum(group.num_runs * group.mean_error for group in groups) / num_runs
-        worst = max((group.worst_error for group in groups), key=abs)
-        errors_in_words = f"mean |error| {error_text(mean)}, worst {error_text(worst)}"
-        yield f"judged on {num_runs} measured iterations, {errors_in_words}"
-    elif changed:
-        others = f" and {len(changed) - 1} others" if len(changed) > 1 else ""
-        yield f"not {_NOT_COMPARED} with the scenario's hardware.{changed[0]}{others}"
-    else:
-        yield f"not yet {_NOT_COMPARED}"
+    elif not is_judged:
+        of_all = f"{_num_fitted(profile)} of {len(dict(entries_of(profile)))} entries"
+        yield f"fitted on kernels and collectives ({of_all})"
+
+
+def _of_runs(
+    runs: Sequence[MeasuredRuns],
+    like: Sequence[MeasuredRuns],
+    cluster: str,
+    kind: RunKind | None,
+) -> str:
+    """Say how far off predictions of runs like the scenario are, or of the most similar ones."""
+    if like or kind is None:
+        iterations = "measured iterations" + " like this one" * (kind is not None)
+        return f"judged on {_total(like):,} {iterations}, {_errors_in_words(like)}"
+    fewest = min(len(differences(kind, group, cluster)) for group in runs)
+    nearest = [group for group in runs if len(differences(kind, group, cluster)) == fewest]
+    respects = [each for group in nearest for each in differences(kind, group, cluster)]
+    of_kind = ", ".join(dict.fromkeys(respect.of_kind for respect in respects))
+    of_runs = ", ".join(dict.fromkeys(respect.of_runs for respect in respects))
+    return (
+        f"none like this one ({of_kind}) was compared; {_total(nearest):,} others "
+        f"({of_runs}) were, {_errors_in_words(nearest)}"
+    )
+
+
+def _of_no_runs(changed: Sequence[str]) -> str:
+    """Say that nothing was compared, and which change of the scenario is the reason."""
+    if not changed:
+        return f"not yet {_NOT_COMPARED}"
+    others = f" and {len(changed) - 1} others" if len(changed) > 1 else ""
+    return f"not {_NOT_COMPARED} with the scenario's hardware.{changed[0]}{others}"
+
+
+def _errors_in_words(groups: Sequence[MeasuredRuns]) -> str:
+    mean = sum(group.num_runs * group.mean_error for group in groups) / _total(groups)
+    worst = max((group.worst_error for group in groups), key=abs)
+    return f"mean |error| {error_text(mean)}, worst {error_text(worst)}"
+
+
+def _total(groups: Sequence[MeasuredRuns]) -> int:
+    return sum(group.num_runs for group in groups)
 
 
 def sentences_of(evidence: Iterable[Evidence]) -> list[str]:

@@ -148,7 +148,7 @@ def validated_on(cluster: str) -> ValidatedOn | None:
     return _load(file, file.stat().st_mtime_ns) if file.is_file() else None
 
 
-@functools.lru_cache(maxsize=16)
+@functools.lru_cache(maxsize=64)
 def _load(file: Path, version: int) -> ValidatedOn:
     """Load a file; `version` changes when the file changes."""
     document = load_document(file)

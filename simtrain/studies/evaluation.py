@@ -9,13 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from simtrain.engine import Engine
+from simtrain.hardware.interval import Interval
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.memory.fit import FitVerdict
 from simtrain.iteration.memory.report import HostMemory, peak_bytes
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.iteration_tasks import IterationTimeline
+from simtrain.iteration.programs.least_time import least_seconds
 from simtrain.iteration.programs.seconds import IterationSeconds, Machine
 from simtrain.iteration.report.breakdown import Breakdown, mean_breakdown, stage_breakdowns
+from simtrain.iteration.report.interval import predicted_interval
 from simtrain.iteration.run_plan import run_copies, run_iteration
 from simtrain.scenario import Scenario, check_is_scenario
 from simtrain.studies.choose import choose, is_open
@@ -143,6 +146,21 @@ class Evaluator:
         if is_open(scenario):
             return simulate(scenario).extrapolated_compute
         return IterationSeconds.of(_plan(scenario, machine), machine).extrapolated_compute()
+
+    def interval(self, scenario: Scenario, time_s: float) -> Interval:
+        """Where the measured iteration time of a scenario lies, whose predicted time is `time_s`.
+
+        Raises:
+            InputError: as `evaluate`.
+        """
+        machine = self.machine_of(scenario)
+        profile = checked_profile(scenario, machine.model.profile)
+        if is_open(scenario):
+            return simulate(scenario).interval
+        plan = _plan(scenario, machine)
+        extrapolated = IterationSeconds.of(plan, machine).extrapolated_compute()
+        least_s = least_seconds(plan, profile)
+        return predicted_interval(scenario, profile, time_s, extrapolated, least_s)
 
     def profile_of(self, scenario: Scenario) -> HardwareProfile:
         """Load the scenario's profile with its overrides; cached until the file changes.

@@ -9,7 +9,7 @@ from typing import ClassVar, TypeVar
 
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.strict_yaml import as_scalar
-from simtrain.hardware.evidence import evidence_of, sentences_of
+from simtrain.hardware.evidence import sentences_of
 from simtrain.hardware.upgrades import RESOURCES
 from simtrain.iteration.report.breakdown import CAUSE_LABELS, KIND_LABELS
 from simtrain.iteration.report.difference import Difference
@@ -318,8 +318,4 @@ def _remarks(named: dict[str, ScenarioColumn]) -> Iterable[str]:
         fit = column.result.memory.fit
         if not fit.fits_surely:
             yield f"{name}: {'; '.join(filter(None, (str(fit), fit.doubt)))}."
-    results = [column.result for column in named.values()]
-    yield from sentences_of(
-        evidence_of(result.profile, result.scenario.cluster, result.scenario.software.stack)
-        for result in results
-    )
+    yield from sentences_of(column.result.evidence for column in named.values())

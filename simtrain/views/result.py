@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import PurePath
 
 from simtrain.iteration.report.breakdown import CAUSE_LABELS
-from simtrain.iteration.report.remarks import evidence_for, remarks_on
+from simtrain.iteration.report.remarks import remarks_on
 from simtrain.iteration.report.result import Result
 from simtrain.scenario.recompute_section import DEFAULT_MODULES
 from simtrain.units import format_seconds, format_seconds_range
@@ -56,16 +56,11 @@ def headline(result: Result) -> Facts:
             ("software", _stack(result)),
             ("cluster", f"{scenario.cluster}, GPUs used: {scenario.num_gpus}"),
             ("iteration time", iteration_time(result)),
-            ("90 % interval", _interval(result)),
+            ("90 % interval", f"{result.interval.words}; {result.interval.basis}"),
             ("tokens per second", token_rate(result)),
             ("MFU / HFU", f"{result.mfu:.1%} / {result.hfu:.1%}{_peak(result)}"),
         )
     )
-
-
-def _interval(result: Result) -> str:
-    interval = result.interval
-    return f"{interval.ends} (50 %: {interval.half_ends}); {interval.basis}"
 
 
 def iteration_time(result: Result) -> Cell:
@@ -129,7 +124,7 @@ def breakdown_table(result: Result) -> Table:
 def result_remarks(result: Result, more: Iterable[str] = ()) -> Sentences:
     """What the figures rest on and leave out; `more` has further remarks, on settings."""
     said = [*remarks_on(result), *_extrapolation(result), *more]
-    return remarks([*said, evidence_for(result).sentence])
+    return remarks([*said, result.evidence.sentence])
 
 
 def _extrapolation(result: Result) -> list[str]:

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.strict_yaml import as_scalar
 from simtrain.hardware.interval import Interval
-from simtrain.iteration.report.interval import predicted_interval
 from simtrain.iteration.report.remarks import mfu_remarks
 from simtrain.scenario import REASONS
 from simtrain.studies.cost.of_tokens import COST_COLUMNS
@@ -78,9 +77,7 @@ class Summary(PlainData):
         best = self.progress.counts.best
         if best is None:
             return None
-        evaluator, scenario = Evaluator(), self.plan.scenario(best.index)
-        share, profile = evaluator.extrapolated_compute(scenario), evaluator.profile_of(scenario)
-        return predicted_interval(scenario, profile, best.iteration_time_s, share)
+        return Evaluator().interval(self.plan.scenario(best.index), best.iteration_time_s)
 
 
 def summary_view(summary: Summary) -> View:

@@ -16,7 +16,7 @@ from simtrain.base.resources import find_profile
 from simtrain.base.wording import sentence_json
 from simtrain.commands.app import similar_characters
 from simtrain.hardware.validated_on import validated_on
-from simtrain.iteration.report.remarks import evidence_for, remarks_on
+from simtrain.iteration.report.remarks import remarks_on
 from simtrain.paper import times
 from simtrain.scenario import load_scenario
 from simtrain.scenario.resolved import settings_of
@@ -70,7 +70,7 @@ def test_run_json_equals_the_result_of_simulate(arguments: tuple[str, ...]) -> N
     assert data.pop("without_effect") == {}
     assert data.pop("remarks") == [sentence_json(one) for one in remarks_on(result)]
     assert data.pop("settings") == json.loads(json.dumps(settings_of(result.scenario)))
-    assert data.pop("evidence") == evidence_for(result).to_dict()
+    assert data.pop("evidence") == result.evidence.to_dict()
     errors = validated_on(result.scenario.cluster)
     assert errors and data.pop("validated_on") == errors.model_dump(exclude={"version"})
     assert data == result.to_dict()

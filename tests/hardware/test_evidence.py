@@ -6,10 +6,11 @@ import re
 
 import pytest
 
-from simtrain.base.resources import find_profile, list_profiles
+from simtrain.base.resources import find_profile, list_profiles, list_stacks
 from simtrain.hardware.evidence import Evidence, EvidenceLevel, evidence_of
 from simtrain.hardware.load import load_profile, profile_of
-from simtrain.hardware.validated_on import validated_on
+from simtrain.hardware.run_kind import RunKind, differences
+from simtrain.hardware.validated_on import DataType, validated_on
 from simtrain.scenario import load_scenario
 from tests.helpers.command_line import call
 
@@ -128,3 +129,28 @@ def test_a_best_row_with_weaker_evidence_than_others_says_so(tmp_path: pathlib.P
     assert f"is weaker than that of {names['strong']}" in page
     alone = " ".join(call(*command, "--cluster", names["weak"]).stdout.split())
     assert "Its evidence" not in alone and "uncertain, sources disagree" in alone
+
+
+@pytest.mark.parametrize("software", list_stacks())
+@pytest.mark.parametrize("data_type", ["bf16", "fp8", "fp4"])
+@pytest.mark.parametrize("has_experts", [False, True])
+@pytest.mark.parametrize("is_hybrid", [False, True])
+def test_a_line_counts_only_runs_like_the_scenario(
+    software: str, data_type: DataType, has_experts: bool, is_hybrid: bool
+) -> None:
+    for cluster in list_profiles():
+        kind = RunKind(cluster, software, data_type, has_experts, is_hybrid=is_hybrid)
+        errors, of_kind = validated_on(cluster), evidence_of(load_profile(cluster), cluster, kind)
+        runs = errors.measured_runs if errors else []
+        like = sum(group.num_runs for group in runs if not differences(kind, group, cluster))
+        assert of_kind.num_runs == like
+        assert ("like this one, mean" in of_kind.text) == (like > 0)
+        assert ("none like this one" in of_kind.text) == (bool(runs) and not like)
+        assert (of_kind.level is EvidenceLevel.JUDGED) <= (like > 0)
+
+
+def test_a_scenario_with_experts_is_not_judged_by_dense_runs() -> None:
+    page = " ".join(call("run", "mixtral_8x7b").stdout.split())
+    assert "none like this one (experts) was compared; 46 others (dense) were, mean |error|" in page
+    dense = " ".join(call("run", "llama3_8b").stdout.split())
+    assert "judged on 46 measured iterations like this one, mean |error| 2.3%" in dense

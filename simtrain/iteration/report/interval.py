@@ -1,17 +1,20 @@
-"""The interval of a scenario's predicted time."""
+"""The interval of a scenario's predicted time, and the evidence for it."""
 
 from __future__ import annotations
 
-from simtrain.hardware.evidence import EvidenceLevel, changed_entries, evidence_of
-from simtrain.hardware.interval import Interval, RunKind, errors_of
+from simtrain.hardware.evidence import Evidence, changed_entries, evidence_of, is_doubtful
+from simtrain.hardware.interval import Interval, errors_of
 from simtrain.hardware.profile import HardwareProfile
+from simtrain.hardware.run_kind import RunKind
 from simtrain.scenario import Scenario
-
-_DOUBTFUL = EvidenceLevel.DATASHEET, EvidenceLevel.UNCERTAIN
 
 
 def predicted_interval(
-    scenario: Scenario, profile: HardwareProfile, time_s: float, extrapolated: float = 0.0
+    scenario: Scenario,
+    profile: HardwareProfile,
+    time_s: float,
+    extrapolated: float = 0.0,
+    least_s: float = 0.0,
 ) -> Interval:
     """Return where the measured time lies, from how far off predictions of its kind were.
 
@@ -20,8 +23,14 @@ def predicted_interval(
         profile: its hardware profile, with the scenario's overrides.
         time_s: its predicted iteration time.
         extrapolated: share of its kernel time for shapes outside the fitted range.
+        least_s: no iteration is shorter (`least_time.least_seconds`).
     """
-    return errors_of(run_kind(scenario, profile)).around(time_s, extrapolated)
+    return errors_of(run_kind(scenario, profile)).around(time_s, extrapolated, least_s)
+
+
+def evidence_for(scenario: Scenario, profile: HardwareProfile) -> Evidence:
+    """Return what predictions of a scenario rest on: its profile, and runs like it."""
+    return evidence_of(profile, scenario.cluster, run_kind(scenario, profile))
 
 
 def run_kind(scenario: Scenario, profile: HardwareProfile) -> RunKind:
@@ -33,6 +42,6 @@ def run_kind(scenario: Scenario, profile: HardwareProfile) -> RunKind:
         scenario.model.experts is not None,
         "one" if scenario.num_gpus <= profile.cluster.gpus_per_node.value else "several",
         is_changed=bool(changed_entries(profile)),
-        is_doubtful=evidence_of(profile, scenario.cluster).level in _DOUBTFUL,
+        is_doubtful=is_doubtful(profile, scenario.cluster),
         is_hybrid=scenario.model.layer_pattern is not None,
     )

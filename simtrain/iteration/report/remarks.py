@@ -10,7 +10,7 @@ from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.wording import Number, Sentence, sentence_json
 from simtrain.hardware.contradictions import SET_IN_SCENARIO
 from simtrain.hardware.entries import entries_of
-from simtrain.hardware.evidence import Evidence, evidence_of
+from simtrain.hardware.evidence import Evidence, changed_entries
 from simtrain.hardware.validated_on import ValidatedOn, usual_stack, validated_on
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario
@@ -57,7 +57,7 @@ class RunReport(PlainData):
     @property
     def evidence(self) -> Evidence:
         """What predictions with the profile rest on."""
-        return evidence_for(self.result)
+        return self.result.evidence
 
     @property
     def errors(self) -> dict[str, Any] | None:
@@ -66,15 +66,10 @@ class RunReport(PlainData):
         return validation.model_dump(mode="json", exclude={"version"}) if validation else None
 
 
-def evidence_for(result: Result) -> Evidence:
-    """Return what predictions with the result's hardware profile rest on."""
-    return evidence_of(result.profile, result.scenario.cluster, result.scenario.software.stack)
-
-
 def validation_for(result: Result) -> ValidatedOn | None:
     """Return the profile's errors against measured iterations; None if it has no file of errors."""
     validation = validated_on(result.scenario.cluster)
-    if validation and validation.measured_runs and not evidence_for(result).judged:
+    if validation and validation.measured_runs and changed_entries(result.profile):
         return _OF_OTHERS
     return validation
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal, get_args
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.wording import with_whole_numbers
 from simtrain.errors import InputError, Location, did_you_mean, wrong_type
+from simtrain.hardware.evidence import Evidence
 from simtrain.hardware.interval import Interval
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.memory.fit import FitVerdict
@@ -21,9 +22,10 @@ from simtrain.iteration.memory.report import (
 )
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.iteration_tasks import IterationTimeline
+from simtrain.iteration.programs.least_time import least_seconds
 from simtrain.iteration.programs.seconds import IterationSeconds
 from simtrain.iteration.report.breakdown import Breakdown, breakdown_by_name, stage_breakdowns
-from simtrain.iteration.report.interval import predicted_interval
+from simtrain.iteration.report.interval import evidence_for, predicted_interval
 from simtrain.iteration.report.operators import Operators, operators_of, slowest_stage
 from simtrain.iteration.report.views import BreakdownView, MemoryView, TimelineView
 from simtrain.scenario import Scenario
@@ -61,9 +63,14 @@ class Result(PlainData):
     @cached_property
     def interval(self) -> Interval:
         """Where the measured time lies, from how far off predictions of its kind were."""
-        return predicted_interval(
-            self.scenario, self.profile, self.iteration_time_s, self.extrapolated_compute
-        )
+        least_s = least_seconds(self.plan, self.profile)
+        predicted_s, extrapolated = self.iteration_time_s, self.extrapolated_compute
+        return predicted_interval(self.scenario, self.profile, predicted_s, extrapolated, least_s)
+
+    @cached_property
+    def evidence(self) -> Evidence:
+        """What the prediction rests on: the hardware profile, and measured runs like this one."""
+        return evidence_for(self.scenario, self.profile)
 
     @property
     def recompute_choice_text(self) -> str | None:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from simtrain.base.plain_data import PlainData, keys
-from simtrain.hardware.evidence import Evidence, evidence_of
+from simtrain.hardware.evidence import Evidence
 from simtrain.hardware.interval import Interval
 from simtrain.hardware.profile import HardwareProfile, RunningCosts
-from simtrain.iteration.report.interval import predicted_interval
+from simtrain.iteration.report.interval import evidence_for, predicted_interval
 from simtrain.iteration.report.result import Result, check_is_result
 from simtrain.scenario import Scenario
 from simtrain.studies.cost.terms import Terms, prices_by_contract
@@ -172,7 +172,7 @@ def cost_of_result(result: Result, terms: Terms) -> TrainingCost:
         result.profile,
         result.iteration_time_s,
         terms,
-        extrapolated=result.extrapolated_compute,
+        interval=result.interval,
     )
 
 
@@ -182,14 +182,14 @@ def training_cost(
     iteration_time_s: float,
     terms: Terms,
     *,
-    extrapolated: float = 0.0,
+    interval: Interval | None = None,
 ) -> TrainingCost:
     """Compute the cost of a training from the simulated iteration time.
 
     Args:
         terms: tokens, prices and power.
-        extrapolated: share of the kernel time for shapes outside the fitted range, which widens the
-            interval.
+        interval: where the measured iteration time lies; by default as if no kernel time were
+            extrapolated.
     """
     costs = profile.running_costs or RunningCosts()
     price_name, price = terms.price_of(profile)
@@ -229,6 +229,6 @@ def training_cost(
         co2_t=None if site_kwh is None or co2 is None else site_kwh * co2 / _TONNE_G,
         sources=sources,
         missing=tuple(name for name in entries if name not in sources),
-        evidence=evidence_of(profile, scenario.cluster, scenario.software.stack),
-        interval=predicted_interval(scenario, profile, iteration_time_s, extrapolated),
+        evidence=evidence_for(scenario, profile),
+        interval=interval or predicted_interval(scenario, profile, iteration_time_s),
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from simtrain.studies.objectives.objective import Key, Objective
 
 if TYPE_CHECKING:
-    from simtrain.hardware.interval import ErrorRange
+    from simtrain.hardware.interval import ExpectedErrors
     from simtrain.scenario import Scenario
     from simtrain.studies.cost import TrainingCost
     from simtrain.studies.evaluation import Evaluation
@@ -78,5 +78,5 @@ def _upper(scenario: Scenario, extrapolated: float) -> float:
 
 
 _MOST_KINDS = 64
-_ERRORS: dict[object, ErrorRange] = {}
+_ERRORS: dict[object, ExpectedErrors] = {}
 """The errors of the kinds that were asked for."""

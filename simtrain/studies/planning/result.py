@@ -58,8 +58,9 @@ class PlanRow(PlainData):
         if layout.best is None:
             return cls(*combination, layout)
         best = layout.best
-        share = Evaluator().extrapolated_compute(best.evaluation.scenario)
-        cost = cost_of(best.scenario, profile, best.run.iteration_time_s, extrapolated=share)
+        time_s = best.run.iteration_time_s
+        interval = Evaluator().interval(best.evaluation.scenario, time_s)
+        cost = cost_of(best.scenario, profile, time_s, interval=interval)
         return cls(*combination, layout, cost, tuple(_misses(limits, cost)))
 
     @property

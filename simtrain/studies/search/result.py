@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from simtrain.base.plain_data import PlainData, keys
-from simtrain.hardware.evidence import Evidence, evidence_of
+from simtrain.hardware.evidence import Evidence
 from simtrain.hardware.interval import Interval
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.report.difference import causes_in_words, time_in_words
-from simtrain.iteration.report.interval import predicted_interval
+from simtrain.iteration.report.interval import evidence_for
 from simtrain.scenario import Scenario
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.objectives.objective import Objective
@@ -100,14 +100,14 @@ class SearchResult(PlainData):
     @property
     def evidence(self) -> Evidence:
         """What predictions with the profile rest on."""
-        return evidence_of(self.profile, self.base.cluster, self.base.software.stack)
+        scenario = self.ranked[0].scenario if self.ranked else self.base
+        return evidence_for(scenario, self.profile)
 
     @property
     def interval(self) -> Interval:
         """Where the measured time of the best layout lies."""
         best = self.ranked[0]
-        share = Evaluator().extrapolated_compute(best.evaluation.scenario)
-        return predicted_interval(best.scenario, self.profile, best.run.iteration_time_s, share)
+        return Evaluator().interval(best.evaluation.scenario, best.run.iteration_time_s)
 
     @property
     def num_legal(self) -> int:

@@ -9,7 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from simtrain.base.plain_data import PlainData, keys
-from simtrain.hardware.interval import Interval, RunKind
+from simtrain.hardware.interval import Interval
+from simtrain.hardware.run_kind import RunKind
 from simtrain.iteration.report.breakdown import CAUSE_LABELS, Breakdown, breakdown_by_name
 from simtrain.studies.evaluation import Evaluation
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from simtrain.errors import InputError
-from simtrain.hardware.interval import Interval, RunKind, errors_of
+from simtrain.hardware.interval import Interval
+from simtrain.hardware.run_kind import RunKind
 from simtrain.importing.runs.measured import MeasuredRun, PeakOf, in_one_line
 from simtrain.iteration.report.interval import run_kind
 from simtrain.studies.evaluation import Evaluation, Evaluator
@@ -59,7 +60,7 @@ def _interval(
     scenario, time_s = evaluation.scenario, evaluation.run.iteration_time_s
     share = evaluator.extrapolated_compute(scenario)
     kind = run_kind(scenario, evaluator.profile_of(scenario))
-    return kind, share, errors_of(kind).around(time_s, share)
+    return kind, share, evaluator.interval(scenario, time_s)
 
 
 def _peak_bytes(peak_of: PeakOf, evaluation: Evaluation | None) -> int | None:

@@ -70,9 +70,9 @@ def test_a_row_equals_search_and_cost(cluster: str, num_gpus: int) -> None:
     assert row.best is not None and row.layout.exact and row.layout.gap == 0
     assert row.best.scenario == best.scenario
     assert row.best.run.iteration_time_s == time_s
-    share = Evaluator().extrapolated_compute(best.scenario)
+    interval = Evaluator().interval(best.scenario, time_s)
     assert row.cost == training_cost(
-        best.scenario, result.profile, time_s, Terms(10**9, goodput=0.8), extrapolated=share
+        best.scenario, result.profile, time_s, Terms(10**9, goodput=0.8), interval=interval
     )
 
 

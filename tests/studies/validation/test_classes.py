@@ -9,7 +9,8 @@ import shutil
 import pytest
 
 from simtrain.base.resources import find_profile
-from simtrain.hardware.interval import RunKind, errors_of
+from simtrain.hardware.interval import errors_of
+from simtrain.hardware.run_kind import RunKind
 from simtrain.hardware.validated_on import validated_on
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.validation import ValidatedRun, Validation, error_classes, errors_text
@@ -61,9 +62,9 @@ def test_few_runs_on_one_node_are_one_class_with_those_on_several() -> None:
 
 
 def test_a_written_file_gives_intervals_that_hold_for_other_runs(tmp_path: pathlib.Path) -> None:
-    """Split conformal prediction: errors from one half, coverage on the other."""
+    """Errors from one half, coverage on the other; log ratios have the form of `Spread`."""
     draw = random.Random(1)
-    errors = [draw.gauss(0.05, 0.1) for _ in range(2000)]
+    errors = [math.expm1(draw.choice((-1, 1)) * draw.expovariate(10)) for _ in range(2000)]
     profile = tmp_path / "mine.yaml"
     shutil.copy(find_profile("h100_sxm"), profile)
     (tmp_path / "validated_on").mkdir()
@@ -75,4 +76,4 @@ def test_a_written_file_gives_intervals_that_hold_for_other_runs(tmp_path: pathl
     unseen_s = [1 / (1 + error) for error in errors[1000:]]
     assert sum(map(interval.has, unseen_s)) / 1000 == pytest.approx(0.9, abs=0.03)
     assert sum(map(interval.has_in_half, unseen_s)) / 1000 == pytest.approx(0.5, abs=0.05)
-    assert interval.basis.startswith("1000 measured runs of megatron_core on mine")
+    assert interval.basis == "from 1,000 measured runs like this one"
