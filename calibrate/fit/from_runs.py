@@ -140,6 +140,8 @@ class RunsFit:
             remarks.append(f"Not used: {number}. The first, {first.name}: {first.refusal}")
         if len(self.runs) == 1:
             remarks.append("One run cannot be cross-validated; its interval is that of the base.")
+        if not np.any(self.result.values):
+            remarks.append("The runs determine no factor: the profile is as the base.")
         for entries, _, deviation in self.estimates():
             if "host.issue" in entries.factor.entries and deviation / entries.width > _UNDETERMINED:
                 stacks = {run.scenario.software.stack for run in self.runs if run.scenario}
@@ -201,7 +203,7 @@ def fit_runs(
     )
     num_folds = min(_NUM_FOLDS, len(everything)) if len(everything) > 1 else 0
     on_progress("fitting", 0, 1 + num_folds)
-    result = estimate(problem)
+    problem, result = _determined(problem)
     before_s = times.seconds(everything, np.zeros(len(factors)))
     held_out_s = before_s.copy()
     for fold in range(num_folds):
@@ -226,6 +228,23 @@ def fit_runs(
         held_out_s,
     )
     return replace(fit, data=_fitted_data(fit, name, origin))
+
+
+def _determined(problem: Problem) -> tuple[Problem, Estimate]:
+    """Estimate the parameters that the runs determine; all others stay at their priors' value, 0.
+
+    A run that is slower than predicted is so for one of several reasons. Without this, each of them
+    would take a part of the difference, in proportion to the width of its prior.
+    """
+    result = estimate(problem)
+    while True:
+        loose = result.deviations >= _UNDETERMINED * problem.widths
+        if not np.any(result.values[loose]):
+            return problem, result
+        lower, upper = (np.where(loose, 0.0, each) for each in (problem.lower, problem.upper))
+        problem = replace(problem, lower=lower, upper=upper)
+        # Bounds only ever close, so this ends after as many rounds as there are parameters.
+        result = estimate(problem, np.clip(result.values, lower, upper))
 
 
 def _refuse(refused: Sequence[MeasuredRun]) -> None:

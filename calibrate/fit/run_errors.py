@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 from calibrate.fit.from_runs import RunsFit
 from simtrain.hardware.validated_on import MeasuredRuns, ValidatedOn, validated_on
@@ -11,14 +12,15 @@ from simtrain.importing.runs.measured import MeasuredRun
 from simtrain.studies.validation import ValidatedRun, error_classes, validate_runs
 from simtrain.units import counted
 
-_MEAN_OF_SCALE, _WORST_OF_SCALE = 0.37, 1.07
-"""Half of the quantiles 75 % and 95 % of Student's distribution with four degrees of freedom."""
+_MEAN_OF_SCALE, _WORST_OF_SCALE = 1.0, 2.13
+"""Mean amount and quantile 95 % of Student's distribution with four degrees of freedom."""
 
 
 def errors_of_fit(fit: RunsFit, cluster: str, base: str, source: str) -> ValidatedOn:
     """Return the errors of a fit's runs by kind, each as a fit without the run predicts it.
 
-    Errors of the runs that a fit has seen would be too small for other runs. What is doubtful about
+    Errors of the runs that a fit has seen would be too small for other runs. A single run cannot be
+    left out: what judged the base judges the profile too, which is near it. What is doubtful about
     the base stays so.
 
     Args:
@@ -35,17 +37,19 @@ def errors_of_fit(fit: RunsFit, cluster: str, base: str, source: str) -> Validat
     times_s = fit.held_out_s.tolist()
     rows = [_with_time(row, time_s) for row, time_s in zip(validation.rows, times_s, strict=True)]
     errors = error_classes(replace(validation, rows=rows), source)
+    before = validated_on(base)
     if len(runs) > 1:
         in_sample = f"{fit.comparison('the fit', fit.fitted_s).mean_abs_error:.1%}"
         remark = f"cross-validated; the fit to all {len(runs)} runs has a mean of {in_sample}"
+        groups = [_not_below(group, fit.result.scale) for group in errors.measured_runs]
+        of_base = []
     else:
         remark = "the error of the base profile: one run cannot be cross-validated"
-    groups = [
-        _not_below(group.model_copy(update={"seen": "fitted", "remark": remark}), fit.result.scale)
-        for group in errors.measured_runs
-    ]
+        groups = errors.measured_runs
+        of_base = [_with_base(group, base) for group in (before.measured_runs if before else [])]
+    updates = {"seen": "fitted", "remark": remark}
+    groups = [*of_base, *(group.model_copy(update=updates) for group in groups)]
     summary = f"{counted(len(runs), 'measured iteration')}, to which the profile is fitted."
-    before = validated_on(base)
     return errors.model_copy(
         update={
             "summary": summary,
@@ -58,7 +62,7 @@ def errors_of_fit(fit: RunsFit, cluster: str, base: str, source: str) -> Validat
 def _not_below(group: MeasuredRuns, scale: float) -> MeasuredRuns:
     """Return a group of few runs with errors as large as those of further runs must be expected.
 
-    Intervals are twice as wide as the errors of few runs, which may be small by chance.
+    The errors of few runs may be small by chance.
 
     Args:
         group: measured runs and their errors.
@@ -69,14 +73,12 @@ def _not_below(group: MeasuredRuns, scale: float) -> MeasuredRuns:
     mean, worst = group.mean_error, group.worst_error
     mean = max(mean, _MEAN_OF_SCALE * scale)
     worst = math.copysign(max(abs(worst), _WORST_OF_SCALE * scale), worst)
-    remark = f"{group.remark}; errors of few runs count as no smaller than expected of further ones"
-    return group.model_copy(
-        update={
-            "mean_error": round(mean, 4),
-            "worst_error": round(worst, 4),
-            "remark": remark,
-        }
-    )
+    return group.model_copy(update={"mean_error": round(mean, 4), "worst_error": round(worst, 4)})
+
+
+def _with_base(group: MeasuredRuns, base: str) -> MeasuredRuns:
+    """Return runs that judged the base, as runs that judge a profile near it."""
+    return group.model_copy(update={"runs": f"with {Path(base).stem}, the base: {group.runs}"})
 
 
 def _on(cluster: str, run: MeasuredRun) -> MeasuredRun:
