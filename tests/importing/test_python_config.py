@@ -114,6 +114,15 @@ def test_a_function_of_another_file_that_gets_the_config_is_a_change() -> None:
         ("x" * (1 << 20), "E879 it has more than"),
         ("return 1", "E875 no configs"),
         ("x = 9" + "9" * 5000, "E8"),
+        ("def f():\n    c = C()\n    c.a = c\n    return c\n", "E879 f contains itself"),
+        ("def f():\n    a = []\n    a.append(a)\n    return C(a=a)\n", "E879 f contains itself"),
+        ("def f():\n    a = {}\n    a[1] = [a]\n    return C(a=a)\n", "E879 f contains itself"),
+        ("def f():\n    a = [1]\n" + "    a = [a, a]\n" * 60 + "    return C(a=a)", "E879 f cont"),
+        ("def f():\n    a = C()\n" + "    a = C(x=a, y=a)\n" * 60 + "    return a", "E879 f cont"),
+        (
+            "import copy\ndef f():\n    a = C()\n    a.a = a\n    return copy.deepcopy(a)\n",
+            "E879 f contains itself",
+        ),
     ],
 )
 def test_extreme_files_are_refused(text: str, code: str) -> None:
@@ -152,10 +161,16 @@ def config():
 
 
 def mutant(rng: random.Random, text: str) -> str:
-    """Delete, swap, repeat or nest a random part of a text."""
+    """Delete, swap, repeat or nest a random part of a text, or let an object contain itself."""
     start, end = sorted(rng.randrange(len(text)) for _ in range(2))
     part = text[start : min(end, start + 40)]
-    kind = rng.randrange(5)
+    kind = rng.randrange(6)
+    if kind == 5:
+        lines = text.split("\n")
+        names = [rng.choice(["c", "c.d", "c.e", "c.d.items", "SIZES"]) for _ in range(2)]
+        changes = "{} = {}", "{}.x = {}", "{}['a'] = {}", "{}.append({})", "{} = copy.deepcopy({})"
+        lines.insert(len(lines) - rng.randrange(2, 8), "    " + rng.choice(changes).format(*names))
+        return "\n".join(lines)
     if kind == 0:
         return text[:start] + text[start + len(part) :]
     if kind == 1:
@@ -178,6 +193,7 @@ def test_mutants_are_read_or_refused() -> None:
     for _ in range(300):
         text = mutant(rng, SAMPLE)
         try:
-            PythonSource(text, "x.py").config(None, lambda value: True)
+            _, job = PythonSource(text, "x.py").config(None, lambda value: True)
+            assert len([*job.leaves(), *job.all_changes()]) < 1000
         except InputError as error:
             assert str(error).startswith("x.py")

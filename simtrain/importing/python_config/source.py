@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from simtrain.errors import InputError, Location, did_you_mean
 from simtrain.importing.python_config.reader import Reader, TooLong
-from simtrain.importing.python_config.values import Built, unknown_in
+from simtrain.importing.python_config.values import Built, is_small_tree, unknown_in
 
 MOST_BYTES = 1 << 19
 """Of a file; the longest of the tools' own has a tenth of it."""
@@ -94,9 +94,12 @@ class PythonSource:
 
     def _value(self, name: str) -> object:
         try:
-            return self.reader.result(name)
+            value = self.reader.result(name)
         except (TooLong, RecursionError, MemoryError):
             raise self._too_large(f"{name} takes too many steps") from None
+        if not is_small_tree(value):
+            raise self._too_large(f"{name} contains itself, or too many objects")
+        return value
 
     def _choice(self, configs: list[str]) -> InputError:
         message = f"{len(configs) or 'no'} configs" + (f": {_listed(configs)}" if configs else "")

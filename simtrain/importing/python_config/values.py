@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+_DEEPEST, _MOST_PARTS = 30, 100_000
+
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
@@ -82,14 +84,23 @@ class Built:
         """Whether it is an object of a class; a function of another file may return anything."""
         return self.symbol.last.lstrip("_")[:1].isupper()
 
-    def copy(self) -> Built:
-        """Return a copy with copies of the objects in its fields."""
-        fields = {
-            name: value.copy() if isinstance(value, Built) else value
+    def copy(self, copies: dict[int, Built] | None = None) -> Built:
+        """Return a copy with copies of the objects in its fields.
+
+        Args:
+            copies: the copies that are made already, by the identity of their original: an object
+                may be in several fields, or in its own.
+        """
+        copies = {} if copies is None else copies
+        if id(self) in copies:
+            return copies[id(self)]
+        copy = copies[id(self)] = replace(self, places={**self.places})
+        copy.fields = {
+            name: value.copy(copies) if isinstance(value, Built) else value
             for name, value in self.fields.items()
         }
-        children = {name: child.copy() for name, child in self.children.items()}
-        return replace(self, fields=fields, places={**self.places}, children=children)
+        copy.children = {name: child.copy(copies) for name, child in self.children.items()}
+        return copy
 
     def leaves(self, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any, ast.AST]]:
         """Yield the path, value and expression of each field, and of those of objects in fields.
@@ -118,17 +129,43 @@ class Built:
 
 def unknown_in(value: Any) -> Unknown | None:
     """Return the unknown part of a value, or None if all of it is in the file."""
-    if isinstance(value, Unknown):
-        return value
-    if isinstance(value, Symbol):
-        return Unknown(value.name, "defined in another file")
-    if isinstance(value, Built):
-        if value.is_default:
-            return Unknown("a default", "in another file")
-        return None if value.is_object else Unknown(f"{value.symbol.last}()", "in another file")
-    parts: list[Any] = []
-    if isinstance(value, list | tuple):
-        parts = [*value]
-    elif isinstance(value, dict):
-        parts = [*value.values()]
-    return next((unknown for part in parts if (unknown := unknown_in(part))), None)
+    seen: set[int] = set()  # lists, of which a file may put one into many others, or into itself
+    parts = [value]
+    while parts:
+        part = parts.pop()
+        if isinstance(part, Unknown):
+            return part
+        if isinstance(part, Symbol):
+            return Unknown(part.name, "defined in another file")
+        if isinstance(part, Built):
+            if part.is_default:
+                return Unknown("a default", "in another file")
+            if not part.is_object:
+                return Unknown(f"{part.symbol.last}()", "in another file")
+        elif isinstance(part, list | tuple | dict) and id(part) not in seen:
+            seen.add(id(part))
+            inner = part.values() if isinstance(part, dict) else part
+            parts += reversed([*inner])
+    return None
+
+
+def is_small_tree(value: Any) -> bool:
+    """Return whether the objects and lists in a value are nested a few times, and not too many.
+
+    Only such values can be followed from field to field: in a file, a list may contain itself.
+    """
+    parts, num_parts = [(value, 0)], 0
+    while parts:
+        part, depth = parts.pop()
+        num_parts += 1
+        if depth > _DEEPEST or num_parts > _MOST_PARTS:
+            return False
+        inner: list[Any] = []
+        if isinstance(part, Built):
+            inner = [*part.positional, *part.fields.values(), *part.children.values()]
+        elif isinstance(part, list | tuple):
+            inner = [*part]
+        elif isinstance(part, dict):
+            inner = [*part.values()]
+        parts += [(each, depth + 1) for each in inner]
+    return True
