@@ -19,8 +19,10 @@ from calibrate.records.schema import (
     Record,
     Timing,
 )
+from simtrain.base.input_file import read_bytes
 from simtrain.errors import InputError, Location, Problem
 
+_MOST_BYTES = 1 << 30
 _TAKEN = {"peak_bytes", "reserved_over_allocated", "outside_allocator_bytes", "conditions"}
 """Measured fields that are no timings."""
 
@@ -93,7 +95,7 @@ class RecordFile:
         self.path = folder / FILE_NAME
         with _writing(self.path):
             folder.mkdir(parents=True, exist_ok=True)
-            content = self.path.read_bytes() if self.path.exists() else b""
+            content = read_bytes(self.path, _MOST_BYTES) if self.path.exists() else b""
             complete = content.rfind(b"\n") + 1
             if complete < len(content):
                 os.truncate(self.path, complete)
@@ -143,7 +145,7 @@ def _write_to_disk(path: Path, records: Sequence[Record]) -> None:
 
 def _complete_lines(path: Path) -> list[str]:
     try:
-        content = path.read_bytes()
+        content = read_bytes(path, _MOST_BYTES)
         lines = content[: content.rfind(b"\n") + 1].decode().splitlines()
         reason = "" if lines else "it has no complete line"
     except OSError as error:

@@ -74,11 +74,35 @@ _TEXTS = (
         _line(r"^#[ \t]{1,9}(?:nThread[ \t]+\d|out-of-place|size[ \t]+count[ \t]+type)"),
         "python -m calibrate nccl-tests {file} --base PROFILE -o profile.yaml",
     ),
+    FileKind(
+        "a program in Python",
+        _line(r"^(?:import [\w., ]+|from [\w.]+ import .+|def \w+\(.*|class \w+.*:)$"),
+        "simtrain import megatron LAUNCH.sh, the script that launches it; or simtrain import "
+        "torchtitan {file}, if its functions return configs",
+    ),
+    FileKind(
+        "a picture",
+        re.compile(
+            r"\A\s{0,9}(?:<\?xml[^>]{0,200}>\s{0,9})?(?:<!--.{0,500}-->\s{0,9})?"
+            r"<(?:svg|!DOCTYPE svg)"
+        ),
+        "write the path of a scenario (YAML); simtrain scenarios lists names",
+    ),
+    FileKind(
+        "a page in HTML",
+        re.compile(r"\A\s{0,9}<(?:!doctype html|html)", re.IGNORECASE),
+        "open it in a browser; simtrain scenarios lists what can be simulated",
+    ),
 )
 _CONFIG = "simtrain import hf config.json, of the same model"
 _BINARY = (
     FileKind("a file of weights", re.compile(r'\A[^{]{1,7}\x00\{[ \t]{0,9}"'), _CONFIG),
     FileKind("a zip archive or a checkpoint of PyTorch", re.compile(r"\APK\x03\x04"), _CONFIG),
+    FileKind(
+        "a picture or a PDF",
+        re.compile(r"\A(?:\ufffdPNG|\ufffd{3,4}|GIF8[79]a|%PDF-|RIFF.{4}WEBP)", re.DOTALL),
+        "write the path of a scenario (YAML); simtrain scenarios lists names",
+    ),
     FileKind(
         "a compressed file",
         re.compile(r"\A(?:\x1f\ufffd|BZh\d1AY|\ufffd7zXZ|\(\ufffd/\ufffd)"),
@@ -115,7 +139,7 @@ def text_of_kind(path: Path, *kinds: FileKind, most_bytes: int = 0) -> str:
     Raises:
         InputError: the file is of another kind (E116), or cannot be read.
     """
-    from simtrain.base.strict_yaml.reading import MOST_BYTES_OF_YAML, read_text
+    from simtrain.base.input_file import MOST_BYTES_OF_YAML, read_text
 
     def check(text: str) -> None:
         refuse_other_kinds(text, str(path), *kinds)

@@ -118,7 +118,7 @@ def _find(name_or_path: str | Path, kind: str, location: Location | None = None)
     name = str(name_or_path)
     if not _is_bare(name) or os.path.isfile(name):
         if location is not None and not os.path.exists(name):
-            from simtrain.base.strict_yaml.reading import similar_names_advice
+            from simtrain.base.input_file import similar_names_advice
 
             message = f"there is no file {name}"
             raise InputError.of("E101", message, location, similar_names_advice(Path(name)))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simtrain.base.file_kinds import MOST_BYTES_OF_LOG
+from simtrain.base.input_file import open_input
 from simtrain.commands.shared import emit
 from simtrain.errors import InputError, Location
 
@@ -102,7 +103,7 @@ def _importer_of(source: str) -> Importer | None:
     path = Path(source)
     with suppress(OSError, ValueError):
         if path.is_file():  # a pipe can be read only once
-            with path.open("rb") as file:
+            with open_input(path) as file:
                 return importer_of(file.read(MOST_BYTES_OF_LOG).decode("utf-8", "replace"))
     return None
 

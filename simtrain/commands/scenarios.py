@@ -32,6 +32,7 @@ def scenarios(
 
     Example: simtrain scenarios llama3_70b --copy my_llama.yaml
     """
+    from simtrain.base.file_kinds import SCENARIO, text_of_kind
     from simtrain.base.resources import find_scenario, list_scenarios
     from simtrain.scenario import load_scenario
     from simtrain.views.names import names_view
@@ -40,7 +41,7 @@ def scenarios(
     if name is not None:
         of_lists = {"--csv": as_csv, "--markdown": as_markdown}
         refuse(of_lists, "is for the list of scenarios")
-        print_or_write(find_scenario(name).read_text(encoding="utf-8"), copy)
+        print_or_write(text_of_kind(find_scenario(name), SCENARIO), copy)
         return
     refuse({"--copy": copy}, "copies no scenario", "add the name of the scenario to copy")
     rows = ((name, load_scenario(name).description or "") for name in list_scenarios())
@@ -67,12 +68,13 @@ def init(
 
     Example: simtrain init my_scenario.yaml
     """
+    from simtrain.base.file_kinds import SCENARIO, text_of_kind
     from simtrain.base.resources import find_scenario
     from simtrain.scenario.template import full_template, template
 
     if source:
         refuse({"--full": full}, "has no effect with --from")
-        text = find_scenario(source).read_text(encoding="utf-8")
+        text = text_of_kind(find_scenario(source), SCENARIO)
     else:
         text = full_template() if full else template()
     print_or_write(text, file)

@@ -30,9 +30,7 @@ if TYPE_CHECKING:
     from simtrain.studies.sweep.run import Shard
 
 _FULL_WIDTH = 100_000
-_MANY_POINTS = 1_000_000
 """Columns of a page that must not be cut."""
-
 
 ExecutorName = Literal["processes", "ray"]
 WorkersOption = Annotated[
@@ -48,6 +46,14 @@ ExecutorOption = Annotated[
 ]
 AddressOption = Annotated[
     str | None, typer.Option(help="Ray cluster, host:port. Default: $RAY_ADDRESS.")
+]
+MaxPointsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--max-points",
+        min=1,
+        help="Refuse a grid of more points, which would run for days. Default: a million.",
+    ),
 ]
 ShardOption = Annotated[
     str, typer.Option(help="Compute only every n-th part, starting at part i (from 0): i/n.")
@@ -69,6 +75,7 @@ def sweep(
     address: AddressOption = None,
     shard: ShardOption = "0/1",
     part_size: Annotated[int | None, typer.Option(min=1, help="Points per part.")] = None,
+    max_points: MaxPointsOption = None,
     as_json: JsonOption = False,
     as_csv: CsvOption = False,
     as_markdown: MarkdownOption = False,
@@ -82,7 +89,7 @@ def sweep(
     """
     from simtrain.commands.sweep_bar import sweep_bar
     from simtrain.studies.sweep.folder import SweepFolder
-    from simtrain.studies.sweep.load import load_plan
+    from simtrain.studies.sweep.load import MANY_POINTS, load_plan
     from simtrain.studies.sweep.run import run_sweep
     from simtrain.views.sweep import Summary, summary_view
 
@@ -90,9 +97,10 @@ def sweep(
     own_shard = _parse_shard(shard)
     with status("reading the sweep"):
         folder = SweepFolder(out)
-        plan = folder.open(load_plan(file, overrides or (), part_size), part_size)
+        plan = load_plan(file, overrides or (), part_size, max_points or MANY_POINTS)
+        plan = folder.open(plan, part_size)
         make_executor, in_flight = _executor(executor, address, workers, plan, own_shard)
-    if plan.num_points >= _MANY_POINTS:
+    if plan.num_points >= MANY_POINTS:
         size = f"{plan.num_points:,} points in {plan.num_parts:,} parts"
         advice = "Ctrl-C keeps finished parts, and --shard i/n shares them among machines"
         emit(f"{size}: {advice}\n", sys.stderr)
@@ -176,9 +184,14 @@ def query(
     Example: simtrain query results "select * from results order by tokens_per_s desc limit 5"
     """
     from simtrain.studies.sweep.query import query as run_query
+    from simtrain.units import counted
     from simtrain.views.sweep import answer_view
 
     output = Output(as_json, as_csv, as_markdown, table)
     answer = run_query(folder, sql)
+    if answer.num_missing:
+        missing = counted(answer.num_missing, "point")
+        advice = "run the same simtrain sweep command again to compute them"
+        emit(f"{missing} of the sweep not simulated yet or deleted: {advice}\n", sys.stderr)
     # A table cut to the width would show wrong numbers; columns beyond it follow below.
     show(output, answer, lambda: answer_view(answer), width=_FULL_WIDTH)

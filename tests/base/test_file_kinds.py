@@ -107,3 +107,22 @@ def test_a_folder_names_the_config_in_it() -> None:
     assert "model: E102 is a folder, not a file" in refused("run", "model")
     pathlib.Path("model/config.json").write_text("{}", "utf-8")
     assert "fix: write model/config.json" in refused("run", "model").replace("\\", "/")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "what"),
+    [
+        ("fig.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\xff", "a picture or a PDF"),
+        ("fig.jpg", b"\xff\xd8\xff\xe0\0\x10JFIF", "a picture or a PDF"),
+        ("fig.pdf", b"%PDF-1.7\n%\xe2\xe3", "a picture or a PDF"),
+        ("fig.svg", b'<?xml version="1.0"?>\n<svg width="1">', "a picture"),
+        ("page.html", b"<!DOCTYPE html>\n<html>", "a page in HTML"),
+        ("train.py", b"import torch\n\ndef main():\n    pass\n", "a program in Python"),
+    ],
+)
+def test_a_file_that_is_no_text_of_settings_is_named(
+    name: str, content: bytes, what: str, tmp_path: pathlib.Path
+) -> None:
+    file = tmp_path / name
+    file.write_bytes(content)
+    assert f"E116 this is {what}, not a scenario" in refused("run", str(file))

@@ -290,7 +290,12 @@ def test_a_large_sweep_says_how_many_points_it_has(
     axes = f"axes:\n  batch.global: {values}\n  batch.micro: {values}\n"
     pathlib.Path("large.yaml").write_text(f"base: gpt2_1_5b\n{axes}", "utf-8")
     monkeypatch.setattr("simtrain.studies.sweep.run.run_sweep", end)
-    outcome = call("sweep", "large.yaml", "--out", "out")
+    assert "large.yaml:2:1: E807 the grid has 1,002,001 points, more than 1,000,000" in (
+        errors := refused("sweep", "large.yaml", "--out", "out")
+    )
+    allowed = ("--max-points", "1002001")
+    assert " ".join(allowed) in errors and not pathlib.Path("out").exists()
+    outcome = call("sweep", "large.yaml", "--out", "out", *allowed)
     assert "1,002,001 points in 1,003 parts: Ctrl-C keeps finished parts" in outcome.stderr
 
 

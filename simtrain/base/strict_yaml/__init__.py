@@ -3,6 +3,7 @@
 This package is independent of scenarios and hardware profiles: the model class is a parameter.
 """
 
+from simtrain.base.input_file import read_text
 from simtrain.base.strict_yaml.document import (
     Document,
     Path,
@@ -17,7 +18,7 @@ from simtrain.base.strict_yaml.document import (
 )
 from simtrain.base.strict_yaml.model_fields import data_of
 from simtrain.base.strict_yaml.overrides import apply_overrides, path_of
-from simtrain.base.strict_yaml.reading import load_document, parse_document, read_text
+from simtrain.base.strict_yaml.reading import load_document, parse_document
 from simtrain.base.strict_yaml.validation import FieldError, input_error, validate
 
 __all__ = [

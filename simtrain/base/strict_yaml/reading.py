@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import copy
-import difflib
 import functools
 import pathlib
 import re
-import stat
-from collections.abc import Callable
 
 from ruamel.yaml import YAML
 from ruamel.yaml.composer import ComposerError
@@ -16,18 +13,14 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node
 from ruamel.yaml.reader import ReaderError
 
+from simtrain.base.input_file import LINE_BREAK, read_text
 from simtrain.base.strict_yaml.core_schema import CoreResolver, Locate, build
 from simtrain.base.strict_yaml.document import Document
 from simtrain.base.strict_yaml.json_text import read_json
 from simtrain.errors import InputError, Location, Problem
 
-_MOST_NAMES = 10
 _MOST_BRACKETS = 100
 _BRACKET = re.compile(r"[][{}]")
-# Ten times the largest profile; the slowest YAML of this size takes seconds to parse.
-MOST_BYTES_OF_YAML = 256 << 10
-# Line breaks of YAML 1.2 and of ruamel's line counter.
-_LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 
 
 def load_document(path: str | pathlib.Path) -> Document:
@@ -53,7 +46,7 @@ def parse_document(text: str, file: str) -> Document:
 # Parsing takes 20 ms, most of the time to load a scenario. Scripts load one with many overrides.
 @functools.lru_cache(maxsize=64)
 def _parsed(text: str, file: str) -> Document:
-    lines = _LINE_BREAK.split(text)
+    lines = LINE_BREAK.split(text)
 
     def locate(line: int, column: int) -> Location:
         source_line = lines[line] if line < len(lines) else ""
@@ -143,80 +136,5 @@ def _advice(place: Location) -> str:
 
 
 def _place_of_index(text: str, index: int, locate: Locate) -> Location:
-    before = _LINE_BREAK.split(text[:index])
+    before = LINE_BREAK.split(text[:index])
     return locate(len(before) - 1, len(before[-1]))
-
-
-def read_text(
-    path: pathlib.Path,
-    most_bytes: int = MOST_BYTES_OF_YAML,
-    check: Callable[[str], None] = lambda text: None,
-) -> str:
-    """Read a text file or a pipe of at most `most_bytes`.
-
-    Args:
-        path: the file.
-        most_bytes: size up to which a file is read.
-        check: is called with the text, or with the beginning of a file that is too large. Bytes
-            that are not UTF-8 are replaced.
-
-    Raises:
-        InputError: the file is missing, unreadable, too large or not UTF-8, or is a device.
-    """
-    try:
-        content = _content(path, most_bytes + 1)  # also a pipe ends here
-    except FileNotFoundError as error:
-        fix = similar_names_advice(path)
-        raise InputError.of("E101", "no such file", Location(str(path)), fix) from error
-    except IsADirectoryError as error:
-        config = path / "config.json"
-        fix = f"write {config}" if config.is_file() else "write the path of a file inside it"
-        raise InputError.of("E102", "is a folder, not a file", Location(str(path)), fix) from error
-    except (OSError, ValueError) as error:
-        message = f"cannot be read: {getattr(error, 'strerror', None) or error}"
-        fix = "check the name and its permissions"
-        raise InputError.of("E102", message, Location(str(path)), fix) from error
-    check(content.decode("utf-8", "replace"))
-    if len(content) > most_bytes:
-        message = f"has more than {most_bytes >> 10} KiB, the most that is read of a file like this"
-        fix = "check the name, or keep only what is needed"
-        raise InputError.of("E102", message, Location(str(path)), fix)
-    return _decode(content, str(path))
-
-
-def _content(path: pathlib.Path, most_bytes: int) -> bytes:
-    kind = path.stat().st_mode
-    if stat.S_ISCHR(kind) or stat.S_ISBLK(kind):
-        fix = "write the path of a file; reading a device may never end"
-        raise InputError.of("E102", "is a device, not a file", Location(str(path)), fix)
-    with path.open("rb") as file:
-        return file.read(most_bytes)
-
-
-def similar_names_advice(path: pathlib.Path) -> str:
-    """Suggest existing files for a path without a file."""
-    folder = path.parent
-    try:
-        names = sorted(entry.name for entry in folder.iterdir() if entry.is_file())
-    except OSError:
-        return f"the folder {folder} cannot be read either: check the path"
-    similar = difflib.get_close_matches(path.name, names)
-    if similar:
-        return f"did you mean {' or '.join(str(folder / name) for name in similar)}?"
-    suffixes = (".yaml", ".yml") if path.suffix in ("", ".yaml", ".yml") else (path.suffix,)
-    candidates = [str(folder / name) for name in names if name.endswith(suffixes)]
-    if not candidates:
-        return f"the folder {folder.absolute()} has no files {suffixes[0]}: check the path"
-    more = f" and {len(candidates) - _MOST_NAMES} more"
-    shown = ", ".join(candidates[:_MOST_NAMES])
-    return f"files {suffixes[0]} here: {shown}{more if len(candidates) > _MOST_NAMES else ''}"
-
-
-def _decode(content: bytes, file: str) -> str:
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        before = _LINE_BREAK.split(content[: error.start].decode("utf-8", "replace"))
-        place = Location(file, len(before), len(before[-1]) + 1)
-        message = f"the byte 0x{content[error.start]:02X} is not UTF-8 text"
-        raise InputError.of("E103", message, place, "save the file in UTF-8") from error

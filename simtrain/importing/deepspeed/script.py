@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from simtrain.base.file_kinds import MOST_BYTES_OF_LOG
+from simtrain.base.input_file import read_text
 from simtrain.importing.deepspeed.config import Config, parse_config, read_config
 from simtrain.importing.megatron.shell import Argument
 from simtrain.importing.megatron.source import unknown_value
@@ -33,6 +35,6 @@ def config_of(
     if document.unknown:
         message = f"the text of {setting.value} has {document.unknown}"
         raise unknown_value(message, document.unknown, place, reason=document.reason)
-    text = Path(script).read_text("utf-8")
+    text = read_text(Path(script), MOST_BYTES_OF_LOG)
     line = text.count("\n", 0, document.offset) + 1
     return script, parse_config(document.text, script, line)

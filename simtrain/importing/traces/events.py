@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
+from simtrain.base.input_file import open_input
 from simtrain.errors import InputError, Location
 
 Event: TypeAlias = Mapping[str, Any]
@@ -64,7 +65,7 @@ def read_events(
     events: list[Event] = []
     try:
         size = path.stat().st_size
-        with path.open("rb") as file:
+        with open_input(path) as file:
             is_packed = file.read(2) == b"\x1f\x8b"
             file.seek(0)
             unpacked: IO[bytes] = gzip.GzipFile(fileobj=file) if is_packed else file  # type: ignore[assignment]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from simtrain.base.input_file import open_input
+
 _SIGNS = (b'"traceEvents"', b'"deviceProperties"', b'"schemaVersion"')
 _BEGINNING = 1 << 16
 
@@ -21,7 +23,7 @@ def is_trace(path: Path) -> bool:
     if not name.endswith(".json") or not path.is_file():
         return False
     try:
-        with path.open("rb") as file:
+        with open_input(path) as file:
             beginning = file.read(_BEGINNING)
     except OSError:
         return False

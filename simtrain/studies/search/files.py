@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from ruamel.yaml import YAML
 
+from simtrain.base.input_file import MOST_BYTES_OF_YAML, read_bytes
 from simtrain.base.output_folder import make_folder, replacing, writing_to
 from simtrain.base.provenance import provenance
 from simtrain.errors import InputError, Location
@@ -126,7 +127,7 @@ def _content(origin: str, file: CandidateFile) -> bytes:
 
 def _origin(path: Path) -> str:
     """Return the first line of a file that a search wrote and nobody edited, else ""."""
-    origin, digest, lines, *_ = (*path.read_bytes().split(b"\n", 2), b"", b"")
+    origin, digest, lines, *_ = (*read_bytes(path, MOST_BYTES_OF_YAML).split(b"\n", 2), b"", b"")
     if digest != f"{_DIGEST}{sha256(lines).hexdigest()}".encode():
         return ""
     return origin.decode(errors="replace")

@@ -10,12 +10,13 @@ import errno
 import json
 import os
 import re
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from simtrain.base.input_file import read_bytes
 from simtrain.base.operating_system import try_to_lock
 from simtrain.base.output_folder import replacing
 from simtrain.errors import InputError, Location
@@ -24,6 +25,7 @@ from simtrain.studies.sweep.part import Part, PartError, decoded
 from simtrain.studies.sweep.plan import Plan, version_words, versions
 
 PLAN_FILE, PARTS_FOLDER = "sweep.json", "parts"
+MOST_BYTES_OF_PLAN, MOST_BYTES_OF_PART = 64 << 20, 1 << 30
 # Errors that mean "no space left".
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _PART = re.compile(r"part-([0-9]{6,})\.parquet")
@@ -66,7 +68,7 @@ class SweepFolder:
         is_same_writer = plan["versions"].get("pyarrow") == versions()["pyarrow"]
         for number, file in numbered:
             try:
-                content = file.read_bytes()
+                content = read_bytes(file, MOST_BYTES_OF_PART)
                 part = plan["hash"], number, plan["part_size"]
                 decoded(content, *part, is_same_writer=is_same_writer)
             except (OSError, PartError) as error:
@@ -74,6 +76,23 @@ class SweepFolder:
                 message = f"the results cannot be read: {file}: {error}"
                 raise self._error("E827", message, fix) from error
         return [file for _, file in numbered]
+
+    def num_missing(self, files: Iterable[Path]) -> int:
+        """Return the number of points of the sweep that are in none of these finished parts.
+
+        Raises:
+            InputError: sweep.json cannot be read (E822).
+        """
+        plan = self._known()
+        assert plan, "a finished part belongs to a plan"
+        size, num_points = plan["part_size"], plan["num_points"]
+        names = {file.name for file in files}
+        starts = range(0, num_points, size)
+        return sum(
+            min(size, num_points - start)
+            for number, start in enumerate(starts)
+            if self.part(number).name not in names
+        )
 
     def open(self, plan: Plan, part_size: int | None = None) -> Plan:
         """Create the folder, or resume the same sweep in it; return the plan with its part size.
@@ -112,7 +131,7 @@ class SweepFolder:
         """Read the plan in this folder; None if there is none."""
         file = self.path / PLAN_FILE
         try:
-            return _checked(json.loads(file.read_text(encoding="utf-8")))
+            return _checked(json.loads(read_bytes(file, MOST_BYTES_OF_PLAN)))
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
@@ -158,7 +177,7 @@ class SweepFolder:
     def read(self, plan: Plan, number: int) -> Counts | None:
         """Read the counts of a part; None if it has no file; PartError if the file is damaged."""
         try:
-            content = self.part(number).read_bytes()
+            content = read_bytes(self.part(number), MOST_BYTES_OF_PART)
         except FileNotFoundError:
             return None
         except OSError as error:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from simtrain.base.extras import require
 from simtrain.base.file_kinds import SWEEP, load_kind
+from simtrain.base.output_folder import as_path
 from simtrain.base.provenance import profile_sha256
 from simtrain.base.resources import find_sweep
 from simtrain.base.strict_yaml import Positions, validate
@@ -33,7 +34,9 @@ from simtrain.studies.sweep.plan import (
 )
 from simtrain.studies.sweep.value_checks import check_values
 
-_MAX_POINTS = 10**9
+MANY_POINTS = 1_000_000
+"""Points of a grid that a sweep starts on unless a larger number is allowed."""
+_MOST_POINTS = 10**9
 
 
 class SweepFile(BaseModel):
@@ -52,7 +55,10 @@ class SweepFile(BaseModel):
 
 
 def load_plan(
-    path_or_name: str | pathlib.Path, overrides: Sequence[str] = (), part_size: int | None = None
+    path_or_name: str | pathlib.Path,
+    overrides: Sequence[str] = (),
+    part_size: int | None = None,
+    max_points: int = MANY_POINTS,
 ) -> Plan:
     """Load a sweep file.
 
@@ -60,19 +66,20 @@ def load_plan(
         path_or_name: a sweep file, or the name of a shipped sweep.
         overrides: overrides of the base scenarios, such as "model.seq_length=4096".
         part_size: points per part of the results; by default about a hundred parts.
+        max_points: the largest grid that is accepted; 1e9 is the most in any case.
 
     Raises:
         InputError: all errors of the file, the overrides and the base scenarios; or pyarrow, whose
             version is part of the plan, is not installed.
     """
     require("a sweep", "pyarrow")
-    path = find_sweep(path_or_name)
+    path = find_sweep(as_path(path_or_name))
     document = load_kind(path, SWEEP)
     file = validate(SweepFile, document.data, document.positions)
     axes = load_axes(document)
     base, bases = base_documents(document, axes, overrides, default_name=file.name or path.stem)
     refuse_overridden_axes(overrides, axes)
-    num_points = _num_points(axes, document.positions)
+    num_points = _num_points(axes, document.positions, max_points)
     plan = Plan(
         name=file.name or path.stem,
         description=file.description,
@@ -117,11 +124,15 @@ def _refuse(*problems: Problem) -> None:
         raise InputError(problems)
 
 
-def _num_points(axes: Sequence[Axis], positions: Positions) -> int:
+def _num_points(axes: Sequence[Axis], positions: Positions, max_points: int) -> int:
     num_points = math.prod(len(axis) for axis in axes)
-    if num_points > _MAX_POINTS:
-        message = f"the grid has {num_points:.3g} points, more than {_MAX_POINTS:.0e}"
+    if num_points > min(max_points, _MOST_POINTS):
+        most = f"{max_points:,}" if max_points < _MOST_POINTS else f"{_MOST_POINTS:.0e}"
+        size = f"{num_points:,}" if num_points <= _MOST_POINTS else f"{num_points:.3g}"
+        message = f"the grid has {size} points, more than {most}"
         fix = "use fewer values, or vary several fields together on one axis"
+        if num_points <= _MOST_POINTS:
+            fix += f"; or simulate them all with --max-points {num_points}"
         _refuse(Problem("E807", message, positions.of_key(("axes",)), fix=fix))
     return num_points
 

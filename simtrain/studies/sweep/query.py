@@ -26,12 +26,20 @@ _QUERIES = frozenset({"SELECT", "EXPLAIN", "MULTI", "PRAGMA", "CALL"})
 
 @dataclass(frozen=True, slots=True)
 class Answer(Rows, PlainData):
-    """The result of a query; repeated column names get a number."""
+    """The result of a query; repeated column names get a number.
 
-    json_fields: ClassVar = keys("rows=named_rows")
+    Args:
+        columns: names of the columns.
+        rows: the rows.
+        num_missing: points of the sweep in parts without a file, which the query did not see:
+            they are not simulated yet, or their files were deleted.
+    """
+
+    json_fields: ClassVar = keys("num_missing rows=named_rows")
 
     columns: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
+    num_missing: int = 0
 
     def __repr__(self) -> str:
         return f"<Answer: {len(self.rows):,} rows, {len(self.columns)} columns>"
@@ -58,7 +66,8 @@ def query(folder: str | Path, sql: str) -> Answer:
     require("a query", "duckdb", "pyarrow")
     import duckdb
 
-    files = _parts(as_path(folder))
+    results = SweepFolder(as_path(folder))
+    files = _parts(results)
     with duckdb.connect() as connection:
         connection.read_parquet(files, hive_partitioning=False).create_view(_TABLE)
         _allow_only(connection, files)
@@ -71,7 +80,8 @@ def query(folder: str | Path, sql: str) -> Answer:
             if isinstance(error, duckdb.PermissionException | ValueError):
                 fix = f"write one select on the table {_TABLE}; save its rows with --csv > FILE"
             raise InputError.of("E826", f"the query failed: {_told(error)}", fix=fix) from error
-    return Answer(tuple(_distinct(names)), tuple(tuple(map(_plain, row)) for row in rows))
+    plain_rows = tuple(tuple(map(_plain, row)) for row in rows)
+    return Answer(tuple(_distinct(names)), plain_rows, results.num_missing(map(Path, files)))
 
 
 def _answer(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[list[str], list[Any]]:
@@ -105,12 +115,12 @@ def _told(error: Exception) -> str:
     return str(error).partition(", due to the following Python exception")[0]
 
 
-def _parts(folder: Path) -> list[str]:
-    place = Location(str(folder))
-    if not (folder / PLAN_FILE).is_file():
+def _parts(folder: SweepFolder) -> list[str]:
+    place = Location(str(folder.path))
+    if not (folder.path / PLAN_FILE).is_file():
         fix = "give the folder that was passed to simtrain sweep --out"
         raise InputError.of("E820", "this folder contains no sweep", place, fix)
-    files = [str(file) for file in SweepFolder(folder).finished()]
+    files = [str(file) for file in folder.finished()]
     if not files:
         raise InputError.of("E820", "no part is finished yet", place, "query again later")
     return files

@@ -6,10 +6,11 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from simtrain.base.input_file import read_bytes
 from simtrain.base.provenance import profile_sha256
 from simtrain.errors import InputError
 from simtrain.studies.evaluation import Evaluator
-from simtrain.studies.sweep.folder import PLAN_FILE
+from simtrain.studies.sweep.folder import MOST_BYTES_OF_PLAN, PLAN_FILE
 from simtrain.studies.sweep.plan import Plan
 
 
@@ -24,8 +25,8 @@ class RecordedSweep:
     def of(cls, folder: Path) -> RecordedSweep | None:
         """Read a folder's sweep.json; None if there is none that can be read."""
         try:
-            text = (folder / PLAN_FILE).read_text(encoding="utf-8")
-            return cls(Plan.from_json(json.loads(text)))
+            content = read_bytes(folder / PLAN_FILE, MOST_BYTES_OF_PLAN)
+            return cls(Plan.from_json(json.loads(content)))
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
 

@@ -15,7 +15,7 @@ from simtrain.studies.sweep.axes import describe_point
 from simtrain.studies.sweep.counts import Counts
 from simtrain.studies.sweep.executors import local_executor
 from simtrain.studies.sweep.folder import SweepFolder
-from simtrain.studies.sweep.load import load_plan
+from simtrain.studies.sweep.load import MANY_POINTS, load_plan
 from simtrain.studies.sweep.part import Part, PartError, run_part
 from simtrain.studies.sweep.plan import Plan
 from simtrain.studies.sweep.query import Answer, query
@@ -87,6 +87,7 @@ def sweep(
     overrides: Sequence[str] = (),
     *,
     workers: int = 1,
+    max_points: int = MANY_POINTS,
 ) -> Answer:
     """Simulate every scenario of a grid, store the results in a folder, and return their rows.
 
@@ -98,13 +99,14 @@ def sweep(
         overrides: overrides of the base scenarios, such as "model.seq_length=4096".
         workers: processes; with 1 this process computes everything. A script with several workers
             needs `if __name__ == "__main__":`, because workers import it.
+        max_points: the largest grid that is accepted.
 
     Raises:
         InputError: the file, an override or a base scenario is wrong, the folder cannot be written
             to, or duckdb or pyarrow is not installed.
     """
     folder = SweepFolder(as_path(out))
-    plan = folder.open(load_plan(file, overrides))
+    plan = folder.open(load_plan(file, overrides, max_points=max_points))
     run_sweep(plan, folder, partial(local_executor, workers), 1 if workers < 2 else 2 * workers)
     return query(folder.path, 'select * from results order by "index"')
 

@@ -3,6 +3,7 @@
 import json
 import pathlib
 import re
+import shutil
 from typing import Any
 
 import pytest
@@ -28,6 +29,23 @@ def test_queries_answer_while_the_sweep_runs(plan: Plan, tmp_path: pathlib.Path)
     answers: list[tuple[Any, Any]] = []
     run(plan, tmp_path / "out", on_progress=look)
     assert len(answers) == NUM_PARTS and all(found == expected for found, expected in answers)
+
+
+def test_an_answer_says_how_many_points_it_lacks(
+    whole: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(whole, folder)
+    sql = "select count(*) n from results"
+    assert call("query", str(folder), sql).stderr == ""
+    part = SweepFolder(folder).finished()[1]
+    points = json.loads((folder / "sweep.json").read_text("utf-8"))["part_size"]
+    part.unlink()
+    for option in ((), ("--csv",), ("--json",)):
+        outcome = call("query", str(folder), sql, *option)
+        assert outcome.exit_code == 0
+        assert f"{points} points of the sweep not simulated yet or deleted" in outcome.stderr
+    assert json.loads(outcome.stdout)["num_missing"] == points
 
 
 def test_answers_are_tables_json_and_csv(whole: pathlib.Path) -> None:

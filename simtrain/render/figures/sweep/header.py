@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from simtrain.base.input_file import read_bytes
 from simtrain.base.version import VERSION
+from simtrain.studies.sweep.folder import MOST_BYTES_OF_PLAN, PLAN_FILE
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class SweepHeader:
 def read_header(folder: Path) -> SweepHeader:
     """Read sweep.json; if it is missing or damaged, return a header with the folder's name only."""
     try:
-        plan = json.loads((folder / "sweep.json").read_text(encoding="utf-8"))
+        plan = json.loads(read_bytes(folder / PLAN_FILE, MOST_BYTES_OF_PLAN))
         return SweepHeader(
             str(plan["name"]),
             plan["objective"],
