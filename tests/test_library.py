@@ -1,5 +1,7 @@
 """What `import simtrain` gives: studies in one line, short texts, errors for wrong arguments."""
 
+import inspect
+import itertools
 import pathlib
 import re
 from collections.abc import Callable
@@ -79,8 +81,9 @@ def test_every_value_prints_on_a_short_line(rows: Any) -> None:
         (lambda: simtrain.cost(RESULT, "many"), '"many" is not a quantity of tokens'),
         (lambda: simtrain.cost(RESULT, "1B", goodput="all"), "goodput is 'all'"),
         (lambda: simtrain.plan(SCENARIO, "1B", "h100_sxm", [8]), "write clusters=['h100_sxm']"),
-        (lambda: simtrain.plan(SCENARIO, "1B", ["h100_sxm"], 8), "write gpus=[8]"),
-        (lambda: simtrain.search(SCENARIO, 8), "write gpus=[8]"),
+        (lambda: simtrain.plan(SCENARIO, "1B", ["h100_sxm"], "8"), "write gpus=[8]"),
+        (lambda: simtrain.search(SCENARIO, "8"), "write gpus=[8]"),
+        (lambda: simtrain.sweep({"base": "gpt2_1_5b"}, "out"), "of type dict is not a path"),
         (lambda: simtrain.sensitivity(RESULT), "an object of type Result is not a Scenario"),
         (lambda: simtrain.sensitivity(SCENARIO, factor="2"), "factor is '2'"),
         (lambda: simtrain.resource_curves(SCENARIO), "is not a Result"),
@@ -107,6 +110,29 @@ def test_an_argument_of_a_wrong_type_is_an_error_of_simtrain(
     with pytest.raises(InputError) as caught:
         call()
     assert message in str(caught.value)
+
+
+def test_wrong_values_of_any_argument_are_errors_of_simtrain() -> None:
+    """A call raises an error of simtrain, or works, whatever the first arguments are."""
+    values = [3.5, {}, None, "no such", object(), [], b"x", 7, SCENARIO]
+    names = [name for name in simtrain.__all__ if name not in ("models", "__version__")]
+    functions = [getattr(simtrain, name) for name in names]
+    refused = 0
+    for function in filter(inspect.isfunction, functions):
+        parameters = inspect.signature(function).parameters.values()
+        number = sum(each.default is each.empty for each in parameters)
+        for value, first in itertools.product(values, range(number)):
+            arguments = [*[SCENARIO] * first, *[value] * (number - first)]
+            try:
+                function(*arguments)
+            except simtrain.SimtrainError:
+                refused += 1
+    assert refused > 100
+
+
+def test_a_search_takes_one_number_of_gpus() -> None:
+    one, several = (simtrain.search(SCENARIO, gpus, top=1) for gpus in (8, [8]))
+    assert one.ranked[0].run == several.ranked[0].run
 
 
 def test_results_of_one_process_share_durations() -> None:

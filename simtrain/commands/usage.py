@@ -106,11 +106,15 @@ class Usage:
 
     def _repaired(self, words: list[str]) -> list[str]:
         """Repair words, also those of a group's command. Ask for help if that is impossible."""
+        if self._commands and not words:  # typer prints a group's help by raising an error
+            return ["--help"]
         for _ in range(_MAX_REPAIRS):
             fault = self._fault(words)
             if fault is None:
                 break
             words = fault.repaired
+            if self._commands and not words:
+                return ["--help"]
         else:
             return ["--help"]
         inner = self._commands.get(words[0]) if words else None
@@ -142,7 +146,7 @@ class Usage:
         values, surplus, _ = self._parse(words)
         param = getattr(error, "param", None)
         if param is None:
-            return self._unexpected(values, surplus)
+            return self._setting_in_two(words, surplus) or self._unexpected(values, surplus)
         return self._wrong_value(param, values) or self._missing(values)
 
     def _unseen_fault(self, words: Sequence[str]) -> _Fault | None:
@@ -165,6 +169,17 @@ class Usage:
         *most, last = map(_name, missing)
         message = f"{', '.join(most)} and {last} are" if most else f"{last} is"
         return _Fault("E903", "", f"{message} missing", self._words({**values, **added}))
+
+    def _setting_in_two(self, words: Sequence[str], surplus: Sequence[str]) -> _Fault | None:
+        """Return the fault of a setting with a space for its "=": --set batch.micro 2."""
+        for index, option in enumerate(words[:-2]):
+            field, value = words[index + 1 : index + 3]
+            if option == "--set" and "=" not in field and value in surplus[:1]:
+                setting = f"{field}={value}"
+                message = f"a field and its value are one word: {setting}"
+                repaired = [*words[:index], option, setting, *words[index + 3 :]]
+                return _Fault("E906", option, message, repaired)
+        return None
 
     def _unexpected(self, values: Mapping[str, Any], surplus: Sequence[str]) -> _Fault:
         """Return the fault of an argument too many."""
@@ -203,6 +218,10 @@ class Usage:
         index = next(i for i, word in enumerate(words) if _begins_with(word, name))
         word, equals, value = words[index].partition("=")
         before, after = words[:index], words[index + 1 :]
+        if word == "--gpu" and "--gpus" not in options and (value or (*after, "")[0]).isdecimal():
+            # A number is one of GPUs; a name would be that of the cluster.
+            word = "--gpus"
+            words = [*before, word + equals + value, *after]
         message = "there is no such option"
         has_value = not equals and bool(after) and not after[0].startswith("-")
         if command := self._other_command(_ELSEWHERE.get(word, ()), words):

@@ -88,6 +88,9 @@ SCENARIO_NAMES = _by_other_name(
         "parallelism.layout": "pipeline_model_parallel_layout",
         "batch.micro": "micro_batch_size mbs local_batch_size",
         "batch.global": "global_batch_size gbs train_batch_size",
+        "batch.global, of all replicas; batch.micro is that of a microbatch": (
+            "batch_size batchsize bs"
+        ),
         "batch.global, which is micro x data x the number of microbatches": (
             "gradient_accumulation gradient_accumulation_steps num_microbatches"
         ),

@@ -89,7 +89,7 @@ class Software(Section):
     cuda_graphs: bool | None = Field(default=None, examples=["true"])
     fully_shard: bool | None = Field(default=None, examples=["true"])
     attention_kernel: AttentionKernel | None = Field(default=None, examples=["flash_attention_2"])
-    attention_speed: Annotated[float, Field(gt=0, le=4)] | None = Field(
+    attention_speed: Annotated[float, Field(ge=0.01, le=4)] | None = Field(
         default=None, examples=[0.6]
     )
     fp8_columns: Fp8Columns | None = Field(default=None, examples=["recast"])

@@ -17,13 +17,14 @@ from simtrain.studies.planning.problems import check_currencies, check_plan, no_
 from simtrain.studies.planning.result import PlanRow, TrainingPlan, best_row
 from simtrain.studies.planning.searches import search_layouts
 from simtrain.studies.search.explorer import ProgressCallback
+from simtrain.studies.search.problems import as_list
 
 
 def plan(
     base: Scenario,
     tokens: int | str,
     clusters: Sequence[str],
-    gpus: Sequence[int],
+    gpus: int | Sequence[int],
     *,
     days: float | None = None,
     budget: str | None = None,
@@ -61,7 +62,7 @@ def plan(
             co2=co2,
         ),
         clusters,
-        gpus,
+        as_list(gpus),
         limits=Limits(days, None if budget is None else read_budget(budget)),
         objective=objective,
         workers=workers,

@@ -37,12 +37,17 @@ Degrees = Mapping[str, Sequence[int] | None]
 """Requested numbers of ranks, by coordinate."""
 
 
+def as_list(gpus: int | Sequence[int]) -> Sequence[int]:
+    """Return the numbers of GPUs as a list; a single number is a list of one."""
+    return [gpus] if type(gpus) is int else gpus  # type: ignore[return-value]
+
+
 def check_counts(
     gpus: Sequence[int], top: int, max_trials: int | None, workers: int, degrees: Degrees
 ) -> None:
     """Refuse counts that are not positive integers, and an empty list of numbers (E834)."""
-    if not isinstance(gpus, Iterable) or isinstance(gpus, str):
-        raise InputError.of("E834", f"gpus is {gpus!r}, not a list", fix=f"write gpus=[{gpus}]")
+    if not isinstance(gpus, Iterable) or isinstance(gpus, str | bytes):
+        raise InputError.of("E834", f"gpus is {gpus!r}, not a list", fix=f"write gpus=[{gpus!s}]")
     trials = () if max_trials is None else (max_trials,)
     counts: dict[str, Sequence[object]] = {"gpus": tuple(gpus) or ((),), "top": (top,)}
     counts |= {"max_trials": trials, "workers": (workers,)}

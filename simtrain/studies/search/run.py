@@ -40,7 +40,7 @@ from simtrain.studies.simulation import checked_profile
 @without_garbage_collection()
 def search(
     base: Scenario,
-    gpus: Sequence[int],
+    gpus: int | Sequence[int],
     objective: str = DEFAULT,
     *,
     context: Sequence[int] | None = None,
@@ -69,7 +69,7 @@ def search(
 
     Args:
         base: model, global batch and cluster.
-        gpus: numbers of GPUs to search.
+        gpus: a number of GPUs, or several, to search.
         objective: name of the objective.
         context: numbers of context-parallel ranks. By default 1; for sequences of 32,768 tokens or
             more, or if the scenario has several ranks, all that leave 4,096 tokens per rank.
@@ -109,6 +109,7 @@ def search(
     problems.check_schedule(base)
     ranks_by = objective_of(objective)
     degrees = {"context": context, "expert": expert}
+    gpus = problems.as_list(gpus)
     problems.check_counts(gpus, top, max_trials, 1 if workers is None else workers, degrees)
     gpus = tuple(gpus)
     problems.check_budget(seconds)

@@ -241,7 +241,7 @@ def test_a_base_that_is_illegal_for_every_split_has_the_error_of_the_scenario(
     assert caught.value.problems[0] in of_run.value.problems
 
 
-@pytest.mark.parametrize("gpus", [8, "8"])
-def test_numbers_of_gpus_are_a_list(gpus: Any) -> None:
-    with pytest.raises(InputError, match=r"E834 gpus is '?8'?, not a list\n.*write gpus=\[8\]"):
+@pytest.mark.parametrize("gpus", ["8", b"8", None, 8.0])
+def test_numbers_of_gpus_are_one_number_or_a_list(gpus: Any) -> None:
+    with pytest.raises(InputError, match=r"E834 gpus is .*, not a list"):
         search(base(), gpus)
