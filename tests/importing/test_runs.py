@@ -30,7 +30,7 @@ def runs_of(
     lines = [",".join(rows[0])] + [",".join(row.values()) for row in rows]
     file = folder / "runs.csv"
     file.write_text("\n".join(lines) + "\n", "utf-8")
-    return read_runs([file], settings)
+    return [*read_runs([file], settings)]
 
 
 def refusal(folder: pathlib.Path, **cells: str) -> str:

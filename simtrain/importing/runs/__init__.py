@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 
 from simtrain.base.resources import find_profile
 from simtrain.importing.runs.measured import MeasuredRun, RunSettings
 from simtrain.importing.runs.megatron_log import is_log, read_log
-from simtrain.importing.runs.table import read_table
+from simtrain.importing.runs.table import TableRuns, read_table
 
-__all__ = ["MeasuredRun", "RunSettings", "read_runs"]
+__all__ = ["MeasuredRun", "RunSettings", "Runs", "read_runs"]
 
 
-def read_runs(files: Iterable[Path], settings: RunSettings) -> list[MeasuredRun]:
+class Runs:
+    """The runs of several files; those of tables are made when they are reached."""
+
+    def __init__(self, sources: Iterable[Collection[MeasuredRun] | TableRuns]) -> None:
+        self._sources = [*sources]
+
+    def __len__(self) -> int:
+        return sum(map(len, self._sources))
+
+    def __iter__(self) -> Iterator[MeasuredRun]:
+        return chain.from_iterable(self._sources)
+
+
+def read_runs(files: Iterable[Path], settings: RunSettings) -> Runs:
     """Read the runs of all files: a table has one a line, a log of Megatron-LM is one.
 
     Raises:
         InputError: a file cannot be read as either, or there is no such profile.
     """
     find_profile(settings.cluster)
-    runs: list[MeasuredRun] = []
-    for file in files:
-        runs += [read_log(file, settings)] if is_log(file) else read_table(file, settings)
-    return runs
+    return Runs(
+        [read_log(file, settings)] if is_log(file) else read_table(file, settings) for file in files
+    )

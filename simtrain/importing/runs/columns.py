@@ -100,7 +100,9 @@ def _data_type(text: str) -> Fields:
     return _choice("precision.compute", {name: name for name in names} | {"nvfp4": "fp4"})(text)
 
 
-_ZERO = re.compile(r"(?P<stage>[0-3]|none)(?: over all DP ranks| within groups of (?P<group>\d+))?")
+_ZERO = re.compile(
+    r"(?P<stage>[0-3]|none)(?: over all DP ranks| within groups of (?P<group>\d{1,9}))?"
+)
 _NOT_STAGE = "must be a stage from 0 to 3, such as 1 or 1 within groups of 8"
 
 

@@ -9,6 +9,11 @@ from enum import Enum
 from simtrain.errors import InputError
 from simtrain.scenario import Scenario
 
+LEAST_S, MOST_S = 1e-6, 1e7
+"""Shortest and longest time that an iteration can have: less than a kernel's, and four months."""
+LEAST_BYTES, MOST_BYTES = 1e6, 1e14
+"""Smallest and largest peak: less than a CUDA context's, and the memory of no GPU."""
+
 
 class PeakOf(Enum):
     """What a measured peak of memory is the peak of."""
@@ -61,6 +66,8 @@ class MeasuredRun:
         ran: whether the run had enough memory.
         refusal: why it cannot be simulated, "" if it can.
         assumed: facts that the source does not have, and what stands for them.
+        time_column: the name that the source gives to the time; "" if it has none.
+        peak_column: the name that the source gives to the peak.
     """
 
     name: str
@@ -74,6 +81,22 @@ class MeasuredRun:
     ran: bool = True
     refusal: str = ""
     assumed: Sequence[str] = ()
+    time_column: str = ""
+    peak_column: str = ""
+
+
+def wrong_time(time_s: float) -> str:
+    """Say why a time is none of an iteration, or return ""."""
+    if LEAST_S <= time_s <= MOST_S:
+        return ""
+    return f"{time_s:.4g} s is no time of an iteration, which takes 1 us to {MOST_S:.0e} s"
+
+
+def wrong_peak(peak_bytes: float) -> str:
+    """Say why a peak is none of a GPU's memory, or return ""."""
+    if LEAST_BYTES <= peak_bytes <= MOST_BYTES:
+        return ""
+    return f"{peak_bytes:.4g} bytes are no peak of a GPU, which has 1 MB to 100 TB"
 
 
 def in_one_line(error: InputError) -> str:

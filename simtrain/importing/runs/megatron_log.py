@@ -12,10 +12,18 @@ from simtrain.base.strict_yaml import read_text
 from simtrain.errors import InputError, Location
 from simtrain.importing.megatron.source import prints_arguments
 from simtrain.importing.runs.arguments import import_arguments
-from simtrain.importing.runs.measured import MeasuredRun, PeakOf, RunSettings, in_one_line
+from simtrain.importing.runs.measured import (
+    MeasuredRun,
+    PeakOf,
+    RunSettings,
+    in_one_line,
+    wrong_peak,
+    wrong_time,
+)
 
-_ITERATION = re.compile(r"elapsed time per iteration \(ms\): *([0-9.]+)")
-_PEAK = re.compile(r"\| *max allocated: *([0-9.]+)")
+_NUMBER = r" *(\d{1,15}(?:\.\d{0,15})?)(?=[\s|]|$)"
+_ITERATION = re.compile(rf"elapsed time per iteration \(ms\):{_NUMBER}", re.MULTILINE)
+_PEAK = re.compile(rf"\| *max allocated:{_NUMBER}", re.MULTILINE)
 _MEGABYTE = 1 << 20
 """Megatron-LM's report_memory divides by 1024 twice (megatron/training/utils.py)."""
 _WARM_UP = 5
@@ -30,25 +38,31 @@ def is_log(file: Path) -> bool:
 def read_log(file: Path, settings: RunSettings) -> MeasuredRun:
     """Read a log; its time is the median of its iterations but the first five, if it has more.
 
+    Lines whose number is cut or garbled count as if they were missing.
+
     Raises:
         InputError: the file cannot be read, or has no time of an iteration (E892).
     """
     text = read_text(file, MOST_BYTES_OF_LOG)
-    times_s = [1e-3 * float(match[1]) for match in _ITERATION.finditer(text)]
+    numbers_s = (1e-3 * float(match[1]) for match in _ITERATION.finditer(text))
+    times_s = [time_s for time_s in numbers_s if not wrong_time(time_s)]
     num_lines = text.count("\n") + 1
     if not times_s:
-        message = "the log has no line with 'elapsed time per iteration (ms)'"
+        message = "the log has no line with 'elapsed time per iteration (ms)' and a time"
         fix = "give a log that is not cut before its first iterations (--log-interval)"
         raise InputError.of("E892", message, Location(str(file), num_lines), fix)
-    peaks = [float(match[1]) for match in _PEAK.finditer(text)]
+    numbers = (float(match[1]) * _MEGABYTE for match in _PEAK.finditer(text))
+    peaks = [peak_bytes for peak_bytes in numbers if not wrong_peak(peak_bytes)]
     run = MeasuredRun(
         file.stem,
         file.stem,
         str(file),
         1,
         iteration_time_s=statistics.median(times_s[_WARM_UP:] or times_s),
-        peak_bytes=max(peaks) * _MEGABYTE if peaks else None,
+        peak_bytes=max(peaks, default=None),
         peak_of=PeakOf.TENSORS,
+        time_column="elapsed time per iteration (ms)",
+        peak_column="max allocated",
     )
     try:
         scenario, assumed = import_arguments(str(file), settings.assignments)

@@ -29,7 +29,14 @@ from simtrain.importing.runs.columns import (
     spelled,
     without_remark,
 )
-from simtrain.importing.runs.measured import MeasuredRun, PeakOf, RunSettings, in_one_line
+from simtrain.importing.runs.measured import (
+    MeasuredRun,
+    PeakOf,
+    RunSettings,
+    in_one_line,
+    wrong_peak,
+    wrong_time,
+)
 from simtrain.importing.runs.model_facts import gated_facts, model_facts
 from simtrain.scenario import Scenario
 from simtrain.scenario.software import DEFAULT_STACK, load_stack, stack_of_framework
@@ -72,8 +79,8 @@ class _RefusedRow(Exception):
     """A row that cannot be simulated; the message says why."""
 
 
-def read_table(file: Path, settings: RunSettings) -> list[MeasuredRun]:
-    """Read every row of a table; a row that cannot be simulated says why.
+def read_table(file: Path, settings: RunSettings) -> TableRuns:
+    """Read the cells of a table.
 
     Args:
         file: a CSV file whose first line names its columns (`columns.RUN_COLUMNS`).
@@ -82,9 +89,26 @@ def read_table(file: Path, settings: RunSettings) -> list[MeasuredRun]:
     Raises:
         InputError: the file cannot be read, is empty, or lacks a column (E891).
     """
-    table = _Table.of(file, read_text(file, _MOST_BYTES))
-    seen: dict[tuple[str, ...], int] = {}
-    return [table.run(number, cells, settings, seen) for number, cells in table.rows]
+    return TableRuns(_Table.of(file, read_text(file, _MOST_BYTES)), settings)
+
+
+@dataclass(frozen=True)
+class TableRuns:
+    """The rows of a table as runs, each made when it is reached: a long table has many scenarios.
+
+    A row that cannot be simulated says why.
+    """
+
+    _table: _Table
+    _settings: RunSettings
+
+    def __len__(self) -> int:
+        return len(self._table.rows)
+
+    def __iter__(self) -> Iterator[MeasuredRun]:
+        seen: dict[tuple[str, ...], int] = {}
+        for number, cells in self._table.rows:
+            yield self._table.run(number, cells, self._settings, seen)
 
 
 @dataclass(frozen=True)
@@ -118,11 +142,19 @@ class _Table:
         # A comment has no comma: "# GPUs,..." is a heading.
         comments = re.match(r"(?:[ \t]*(?:#[^,\n]*)?\n)*", text)
         num_comments = comments[0].count("\n") if comments else 0
-        lines = csv.reader(io.StringIO(text[comments.end() if comments else 0 :]))
-        headings = [spelled(heading) for heading in next(lines, [])]
-        rows = [
-            (lines.line_num + num_comments, cells) for cells in lines if any(map(str.strip, cells))
-        ]
+        # A quote that is never closed is an error, not one cell with the rest of the file.
+        lines = csv.reader(io.StringIO(text[comments.end() if comments else 0 :]), strict=True)
+        try:
+            headings = [spelled(heading) for heading in next(lines, [])]
+            rows = [
+                (lines.line_num + num_comments, cells)
+                for cells in lines
+                if any(map(str.strip, cells))
+            ]
+        except csv.Error as error:
+            place = Location(str(file), lines.line_num + num_comments)
+            fix = "close the quote that is open there, and keep cells below 131,072 characters"
+            raise InputError.of("E891", f"the table is broken: {error}", place, fix) from None
         place = Location(str(file), 1 + num_comments, 1, ",".join(headings))
         if not rows:
             fix = "write a line of column names, and a line for each run"
@@ -154,12 +186,15 @@ class _Table:
             seen[key] = line
             row.check_hardware(settings.cluster)
             row.check_weights(settings.overrides)
-            peak_bytes, peak_of = row.measured(columns.PEAKS)
+            peak_bytes, peak_of, peak_column = row.measured(columns.PEAKS)
+            time_s, _, time_column = row.measured(columns.TIMES)
             measured = replace(
                 run,
-                iteration_time_s=row.measured(columns.TIMES)[0],
+                iteration_time_s=time_s,
                 peak_bytes=peak_bytes,
                 peak_of=peak_of,
+                time_column=time_column,
+                peak_column=peak_column,
                 ran=row.first(columns.OUTCOMES).lower() not in columns.OUT_OF_MEMORY,
             )
             location = Location(str(self.file), line)
@@ -169,7 +204,12 @@ class _Table:
             rate = row.number(columns.TOKENS_PER_S_PER_GPU)
             if measured.iteration_time_s is None and rate is not None:
                 tokens = scenario.batch.global_ * scenario.model.seq_length
-                measured = replace(measured, iteration_time_s=tokens / (rate * scenario.num_gpus))
+                measured = replace(
+                    measured,
+                    iteration_time_s=tokens / (rate * scenario.num_gpus),
+                    time_column=row.title(columns.TOKENS_PER_S_PER_GPU),
+                )
+            _check_measured(measured)
             if measured.ran and measured.iteration_time_s is None and measured.peak_bytes is None:
                 raise _RefusedRow("neither a time nor a peak was measured")
         except _RefusedRow as refused:
@@ -177,6 +217,14 @@ class _Table:
         except InputError as error:
             return replace(run, refusal=in_one_line(error))
         return measured
+
+
+def _check_measured(run: MeasuredRun) -> None:
+    """Refuse a time or a peak that no run can have."""
+    if run.iteration_time_s is not None and (why := wrong_time(run.iteration_time_s)):
+        raise _RefusedRow(f"{run.time_column}: {why}; correct it, or the unit of the column")
+    if run.peak_bytes is not None and (why := wrong_peak(run.peak_bytes)):
+        raise _RefusedRow(f"{run.peak_column}: {why}; correct it, or the unit of the column")
 
 
 def _check_columns(headings: Sequence[str], place: Location) -> None:
@@ -220,7 +268,11 @@ class _Row:
 
     def first(self, names: Sequence[str]) -> str:
         """Return the first cell with text in columns of these names; "" if none has any."""
-        return next((self.cells[name] for name in names if self.cells.get(name)), "")
+        return self.cells.get(self.title(names), "")
+
+    def title(self, names: Sequence[str]) -> str:
+        """Return the first column of these names with text; "" if none has any."""
+        return next((name for name in names if self.cells.get(name)), "")
 
     def number(self, names: Sequence[str]) -> float | None:
         """Read the number above 0 in a column of these names."""
@@ -230,12 +282,15 @@ class _Row:
                 return number
         return None
 
-    def measured(self, kinds: Sequence[Measurement]) -> tuple[float | None, PeakOf]:
-        """Return a figure in seconds or bytes, None if it was not measured, and what it is of."""
+    def measured(self, kinds: Sequence[Measurement]) -> tuple[float | None, PeakOf, str]:
+        """Return a figure in seconds or bytes, what it is of, and its column; None if not measured.
+
+        The first kind with a value counts.
+        """
         for kind in kinds:
             if (number := self.number(kind.names)) is not None:
-                return number * kind.factor, kind.of
-        return None, PeakOf.GPU
+                return number * kind.factor, kind.of, self.title(kind.names)
+        return None, PeakOf.GPU, ""
 
     def check_hardware(self, cluster: str) -> None:
         """Refuse a row of another machine than the profile's."""
@@ -294,7 +349,7 @@ class _Row:
         """Import Megatron-LM's arguments; the table has the number of GPUs."""
         try:
             arguments = json.loads(text)
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:  # also integers of thousands of digits
             raise _RefusedRow(f"args_json is not JSON: {error}") from None
         if not isinstance(arguments, dict):
             raise _RefusedRow("args_json must be an object of arguments")
