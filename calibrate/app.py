@@ -445,9 +445,17 @@ def from_runs(
     Example: simtrain calibrate from-runs runs.csv --base h100_sxm -o my_cluster.yaml
     """
     from calibrate.records.runs import read_measured_runs
-    from simtrain.base.output_folder import check_suffix, check_writable, write_text
+    from simtrain.base.output_folder import (
+        check_readable,
+        check_suffix,
+        check_writable,
+        replacing,
+        write_text,
+        writing_to,
+    )
     from simtrain.commands.progress import progress_bar
-    from simtrain.hardware.validated_on import usual_stack
+    from simtrain.hardware.load import load_profile
+    from simtrain.hardware.validated_on import read_validated_on, usual_stack
     from simtrain.importing.runs import RunSettings
 
     check_suffix(output, (".yaml", ".yml"), "profiles")
@@ -465,13 +473,16 @@ def from_runs(
         fitted = fit_runs(base, measured, name or output.stem, files, show_progress)
     options = [("--base", base), ("--iteration", iteration), ("--software", software)]
     words = _words(runs, [*options, *(("--set", override) for override in overrides or ())])
-    write_text(output, fitted_to_runs_text(fitted.data, words), "a profile", "--output")
-    errors_file = output.parent / "validated_on" / f"{output.stem}.yaml"
-    errors_file.unlink(missing_ok=True)
-    errors = errors_of_fit(fitted, str(output.resolve()), base, files)
-    errors_file.parent.mkdir(exist_ok=True)
-    write_text(errors_file, errors_text(errors), "the errors")
     show_view(Output(), fitted.view())
+    fitted.check()
+    errors_file = output.parent / "validated_on" / f"{output.stem}.yaml"
+    # Both files or none: errors of another profile would set the intervals of this one.
+    with writing_to(output, "a profile", "--output"), replacing(output) as unfinished:
+        unfinished.write_text(fitted_to_runs_text(fitted.data, words), "utf-8", newline="\n")
+        check_readable(unfinished, output, load_profile)
+        errors = errors_of_fit(fitted, str(unfinished.resolve()), base, files)
+        errors_file.parent.mkdir(exist_ok=True)
+        write_text(errors_file, errors_text(errors), "the errors", "--output", read_validated_on)
     print(f"wrote {output} and {errors_file}")
 
 
@@ -496,6 +507,7 @@ def _words(paths: Iterable[Path], options: Iterable[tuple[str, object]]) -> str:
 def _write(fitted: Fit, text: str, output: Path | None) -> None:
     """Print a fit and its warnings, and write or print the text of its profile."""
     from simtrain.base.output_folder import write_text
+    from simtrain.hardware.load import load_profile
     from simtrain.render.terminal import terminal_page
 
     if output is None:
@@ -507,7 +519,7 @@ def _write(fitted: Fit, text: str, output: Path | None) -> None:
     if output is None:
         print(text, end="")
         return
-    write_text(output, text, "a profile", "--output")
+    write_text(output, text, "a profile", "--output", load_profile)
     print(f"wrote {output}")
 
 

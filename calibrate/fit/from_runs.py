@@ -18,8 +18,10 @@ from calibrate.fit.robust import Estimate, Floats, Problem, estimate
 from calibrate.fit.run_times import RunTimes, measured_s
 from simtrain.base.accuracy import Comparison
 from simtrain.errors import InputError
+from simtrain.errors import Problem as Fault
 from simtrain.hardware.validated_on import validated_on
 from simtrain.importing.runs.measured import MeasuredRun
+from simtrain.studies.validation.wrong_units import Measured, wrong_units
 from simtrain.units import counted
 from simtrain.views.kinds import SHARE, TEXT
 from simtrain.views.view import Column, Row, Sentences, Table, View
@@ -78,6 +80,31 @@ class RunsFit:
     def held_out(self) -> Comparison:
         """The measured times beside those of fits without them."""
         return self.comparison("cross-validated", self.held_out_s)
+
+    def check(self) -> None:
+        """Refuse a fit that no profile should be made of.
+
+        Raises:
+            InputError: a column is in another unit than its name says (E732), or the fit is worse
+                than the base (E733).
+        """
+        figures = (
+            Measured(run.time_column, "s", measured_s(run), time_s)
+            for run, time_s in zip(self.runs, self.before_s.tolist(), strict=True)
+        )
+        if doubts := [*wrong_units(figures)]:
+            fix = "correct the column and fit again; nothing was written"
+            raise InputError([Fault("E732", doubt, fix=fix) for doubt in doubts])
+        base, fit = (self.comparison("", times_s) for times_s in (self.before_s, self.fitted_s))
+        medians = [float(np.median(np.abs(each.errors))) for each in (base, fit)]
+        if fit.mean_abs_error > base.mean_abs_error and medians[1] > medians[0]:
+            raise InputError.of(
+                "E733",
+                f"the fit is worse than {self.base.profile.name}: a mean |error| of "
+                f"{fit.mean_abs_error:.1%}, not {base.mean_abs_error:.1%}",
+                reason="the runs contradict each other, or need settings that they do not name",
+                fix=f"keep {self.base.profile.name}, or correct the runs; nothing was written",
+            )
 
     def view(self) -> View:
         """The factors, which of them the runs determine, and the errors."""
@@ -140,6 +167,8 @@ class RunsFit:
             remarks.append(f"Not used: {number}. The first, {first.name}: {first.refusal}")
         if len(self.runs) == 1:
             remarks.append("One run cannot be cross-validated; its interval is that of the base.")
+        elif self.held_out.mean_abs_error > self.comparison("", self.before_s).mean_abs_error:
+            remarks.append("Cross-validated, the fit is worse than the base: keep the base.")
         if not np.any(self.result.values):
             remarks.append("The runs determine no factor: the profile is as the base.")
         for entries, _, deviation in self.estimates():

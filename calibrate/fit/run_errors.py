@@ -12,6 +12,7 @@ from simtrain.importing.runs.measured import MeasuredRun
 from simtrain.studies.validation import ValidatedRun, error_classes, validate_runs
 from simtrain.units import counted
 
+_LOWEST = -0.9999
 _MEAN_OF_SCALE, _WORST_OF_SCALE = 1.0, 2.13
 """Mean amount and quantile 95 % of Student's distribution with four degrees of freedom."""
 
@@ -73,6 +74,7 @@ def _not_below(group: MeasuredRuns, scale: float) -> MeasuredRuns:
     mean, worst = group.mean_error, group.worst_error
     mean = max(mean, _MEAN_OF_SCALE * scale)
     worst = math.copysign(max(abs(worst), _WORST_OF_SCALE * scale), worst)
+    worst = max(worst, _LOWEST)  # a prediction is above 0
     return group.model_copy(update={"mean_error": round(mean, 4), "worst_error": round(worst, 4)})
 
 
@@ -89,7 +91,5 @@ def _on(cluster: str, run: MeasuredRun) -> MeasuredRun:
 
 def _with_time(row: ValidatedRun, time_s: float) -> ValidatedRun:
     """Return a row with another predicted time."""
-    evaluation = row.evaluation
-    assert evaluation is not None and evaluation.run is not None, "the fit simulated it"
-    run = replace(evaluation.run, iteration_time_s=time_s)
-    return replace(row, evaluation=replace(evaluation, run=run))
+    assert row.prediction is not None, "the fit simulated it"
+    return replace(row, prediction=replace(row.prediction, time_s=time_s))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from simtrain.errors import InputError, Location
 from simtrain.importing.runs import MeasuredRun, RunSettings, read_runs
+from simtrain.importing.runs.measured import wrong_time
 from simtrain.scenario import load_scenario
 from simtrain.units import UnitError, parse_seconds
 
@@ -32,7 +33,7 @@ def read_measured_runs(
         if scenarios:
             message = f"{scenarios[0]} is a scenario, which has no measured time"
             raise InputError.of("E725", message, fix="add --iteration TIME, such as '12.4 s'")
-        return read_runs(sources, settings)
+        return [*read_runs(sources, settings)]
     if len(sources) != 1 or not scenarios:
         message = f"--iteration is the time of one scenario, not of {len(sources)} sources"
         if len(sources) == 1:
@@ -45,6 +46,9 @@ def read_measured_runs(
         raise InputError.of(
             "E725", f"--iteration: {error}", Location("--iteration"), error.fix
         ) from None
+    if why := wrong_time(time_s):
+        fix = "write the time of one iteration with its unit"
+        raise InputError.of("E725", why, Location("--iteration"), fix)
     scenario = load_scenario(sources[0], settings.assignments)
     name = scenario.name or sources[0].stem
     return [MeasuredRun(name, name, str(sources[0]), 1, scenario, time_s)]

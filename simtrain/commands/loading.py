@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simtrain.base.file_kinds import MOST_BYTES_OF_LOG
-from simtrain.base.input_file import open_input
 from simtrain.commands.shared import emit
 from simtrain.errors import InputError, Location
 
@@ -98,6 +97,7 @@ def _sets(field: str, options: Sequence[str]) -> bool:
 
 def _importer_of(source: str) -> Importer | None:
     """Return the importer of a file of another tool; None for scenarios and unknown files."""
+    from simtrain.base.input_file import open_input
     from simtrain.importing.importers.registry import importer_of
 
     path = Path(source)

@@ -259,11 +259,12 @@ def print_or_write(text: str, file: Path | None, note: str = "", command: str = 
         command: what to do with it; by default, run it.
     """
     from simtrain.base.output_folder import write_new
+    from simtrain.scenario import load_unchecked
 
     if file is None:
         emit_data(text)
         return
-    write_new(file, text)
+    write_new(file, text, load_unchecked)
     emit(f"Wrote {file}{note}. Run it with: {command or f'simtrain run {file}'}\n")
 
 

@@ -74,7 +74,7 @@ def validate(
     """
     from simtrain.base.output_folder import check_suffix, check_writable, write_text
     from simtrain.commands.progress import progress_bar
-    from simtrain.hardware.validated_on import usual_stack
+    from simtrain.hardware.validated_on import read_validated_on, usual_stack
     from simtrain.importing.runs import RunSettings, read_runs
     from simtrain.render.figures.style import check_picture_file, write_picture
     from simtrain.render.figures.subject import footer_of
@@ -99,7 +99,8 @@ def validate(
     if picture:
         write_picture(plot_validation(validation), picture, footer_of(names, cluster))
     if errors_to:
-        write_text(errors_to, errors_text(error_classes(validation, names)), "the errors")
+        text = errors_text(error_classes(validation, names))
+        write_text(errors_to, text, "the errors", "--errors-to", read_validated_on)
     show(output, validation, partial(validation_view, validation), cluster)
     if not validation.num_simulated:
         raise typer.Exit(InputError.exit_code)

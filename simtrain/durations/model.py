@@ -30,6 +30,8 @@ from simtrain.workload.work import (
     Work,
 )
 
+_MOST_CACHED = 1 << 17
+
 
 @dataclass(frozen=True)
 class DurationModel:
@@ -50,6 +52,8 @@ class DurationModel:
         """Time of one piece of work."""
         known = self._seconds.get(work)
         if known is None:
+            if len(self._seconds) >= _MOST_CACHED:  # bounds the memory of long studies
+                self._seconds.clear()
             known = self._seconds[work] = self._seconds_of(work)
         return known
 

@@ -148,8 +148,17 @@ def validated_on(cluster: str) -> ValidatedOn | None:
     return _load(file, file.stat().st_mtime_ns) if file.is_file() else None
 
 
+def read_validated_on(file: Path) -> ValidatedOn:
+    """Load a file of errors.
+
+    Raises:
+        InputError: the file is bad.
+    """
+    document = load_document(file)
+    return validate(ValidatedOn, document.data, document.positions)
+
+
 @functools.lru_cache(maxsize=64)
 def _load(file: Path, version: int) -> ValidatedOn:
     """Load a file; `version` changes when the file changes."""
-    document = load_document(file)
-    return validate(ValidatedOn, document.data, document.positions)
+    return read_validated_on(file)

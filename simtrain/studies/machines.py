@@ -32,6 +32,10 @@ class Machines:
             self._machines[key] = Machine(DurationModel(profile_of(scenario)), engine)
         return self._machines[key]
 
+    def forget(self) -> None:
+        """Drop all machines, to bound the memory of a study of many scenarios."""
+        self._machines.clear()
+
 
 SHARED = Machines()
 """The machines of all simulations of this process."""

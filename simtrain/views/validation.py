@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from simtrain.studies.validation import Errors, ValidatedRun, Validation
+from simtrain.studies.validation import MOST_MEAN_ERROR, Errors, ValidatedRun, Validation
 from simtrain.units import counted
 from simtrain.views.kinds import COUNT, NUMBER, SECONDS, SHARE, SIGNED_SHARE, TEXT, WHOLE_TEXT
-from simtrain.views.view import Column, Row, Table, Verdict, View, remarks
+from simtrain.views.view import Column, Row, Sentences, Table, Verdict, View, remarks
 
 _WORST = 8
 _MOST_CLASSES, _LEAST_RUNS = 8, 5
@@ -35,8 +35,10 @@ _FIRST_OMITTED = ("p25", "p75", "median_error", "p5", "p95", "within_10_percent"
 
 def validation_view(validation: Validation) -> View:
     """Errors of times and peaks, the worst runs, errors by setting, and what was not simulated."""
+    doubts = [f"Warning: {text}." for text in validation.wrong_units]
     return View(
         [
+            *([Sentences(doubts, style=None)] if doubts else []),
             _statistics(validation),
             _worst(validation),
             _by_setting(validation),
@@ -149,4 +151,10 @@ def _verdict(validation: Validation) -> Verdict:
         return Verdict(False, of)
     kinds = {"mean |error|": validation.time_errors, "of peaks": validation.peak_errors}
     words = [f"{name} {e.mean_abs_error:.1%}" for name, e in kinds.items() if e.mean_abs_error]
-    return Verdict(True, ", ".join([*words, of]))
+    if validation.wrong_units:
+        words.append("units are wrong: see the warnings above")
+    elif not validation.is_close:
+        words.append(f"OK is up to {MOST_MEAN_ERROR:.0%}")
+    return Verdict(
+        validation.is_close and not validation.wrong_units, ", ".join([*words, of]), "FAR OFF"
+    )

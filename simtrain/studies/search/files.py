@@ -13,10 +13,10 @@ from typing import Any, Literal
 from ruamel.yaml import YAML
 
 from simtrain.base.input_file import MOST_BYTES_OF_YAML, read_bytes
-from simtrain.base.output_folder import make_folder, replacing, writing_to
+from simtrain.base.output_folder import check_readable, make_folder, replacing, writing_to
 from simtrain.base.provenance import provenance
 from simtrain.errors import InputError, Location
-from simtrain.scenario import Scenario
+from simtrain.scenario import Scenario, load_unchecked
 from simtrain.studies.search.explorer import Candidate
 from simtrain.studies.search.result import SearchResult
 from simtrain.studies.search.words import num_gpus_in_words
@@ -84,6 +84,7 @@ def write_files(
         for path, file in zip(paths, files, strict=True):
             with replacing(path) as unfinished:
                 unfinished.write_bytes(_content(origin, file))
+                check_readable(unfinished, path, load_unchecked)
         for path in set(folder.glob("*.yaml")).difference(paths):
             if path.is_file() and _origin(path) == origin:
                 path.unlink()

@@ -23,6 +23,8 @@ from simtrain.studies.validation.result import Errors, ValidatedRun, Validation
 _FEWEST_RUNS, _FEWEST_PAIRS = 20, 20
 _Class = tuple[str, DataType, bool, bool]
 """Software stack, data type, and whether the models have experts and are hybrid."""
+_LOWEST = -0.9999
+"""A prediction is above 0: its error above -1, also when it is rounded."""
 _REMARK = "say here whether the runs were seen before a number was chosen"
 
 
@@ -78,7 +80,7 @@ def _measured_runs(
 ) -> MeasuredRuns:
     software, data_type, has_experts, is_hybrid = key
     errors = Errors([row.error for row in rows if row.error is not None])
-    gpus = sorted(row.evaluation.scenario.num_gpus for row in rows if row.evaluation)
+    gpus = sorted(int(row.settings["GPUs"]) for row in rows if row.settings)
     return MeasuredRuns(
         runs=f"{data_type}: {gpus[0]:,} to {gpus[-1]:,} GPUs",
         num_runs=errors.num,
@@ -99,7 +101,7 @@ def _measured_runs(
 
 def _digits(error: float | None) -> float:
     assert error is not None, "a class has errors"
-    return round(error, 4)
+    return max(round(error, 4), _LOWEST)
 
 
 def _quantiles(rows: Sequence[ValidatedRun]) -> Quantiles | None:

@@ -13,9 +13,55 @@ from simtrain.hardware.interval import Interval
 from simtrain.hardware.run_kind import RunKind
 from simtrain.iteration.report.breakdown import CAUSE_LABELS, Breakdown, breakdown_by_name
 from simtrain.studies.evaluation import Evaluation
+from simtrain.studies.validation.wrong_units import Measured, wrong_units
 
 CLOSE = 0.10
 """A prediction is close if its |error| is at most this."""
+MOST_MEAN_ERROR = 0.25
+"""Largest mean |error| that is called OK. Published runs of a profile's machine are within 10 %."""
+SETTINGS = (
+    *("GPUs", "tensor", "pipeline", "interleave", "data", "context", "expert", "microbatch"),
+    *("sequence", "width", "data type", "recompute"),
+)
+"""What tells runs apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What a comparison keeps of an evaluation; its scenario takes ten times as much memory.
+
+    Args:
+        time_s: iteration time.
+        breakdown: time by cause, the mean over the stages.
+        fits: whether it fits in memory.
+        tokens_per_gpu: tokens of the global batch for each GPU.
+        settings: values of `SETTINGS`.
+    """
+
+    time_s: float | None
+    breakdown: Breakdown | None
+    fits: bool
+    tokens_per_gpu: float
+    num_layers: int
+    settings: tuple[str | int, ...]
+
+    @classmethod
+    def of(cls, evaluation: Evaluation) -> Prediction:
+        """Return what is kept of an evaluation."""
+        scenario, run = evaluation.scenario, evaluation.run
+        model, split, batch = scenario.model, scenario.parallelism, scenario.batch
+        return cls(
+            run.iteration_time_s if run else None,
+            run.breakdown if run else None,
+            evaluation.fits,
+            batch.global_ * model.seq_length / scenario.num_gpus,
+            model.num_layers,
+            (
+                *(scenario.num_gpus, split.tensor, split.pipeline, scenario.num_chunks),
+                *(split.data, split.context, split.expert, batch.micro, model.seq_length),
+                *(model.hidden_size, scenario.precision.compute, scenario.recompute.strategy),
+            ),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +73,7 @@ class ValidatedRun(PlainData):
         model: the model's name, "" if the source has none.
         file: the source.
         line: its line.
-        evaluation: the prediction; None if the run could not be simulated.
+        prediction: the prediction; None if the run could not be simulated.
         refusal: why it could not, "" if it could.
         measured_s: measured iteration time; None if it was not measured.
         measured_peak_bytes: measured peak of memory; None if it was not measured.
@@ -38,6 +84,8 @@ class ValidatedRun(PlainData):
         interval: where the measured time is predicted to lie.
         ran: whether the run had enough memory.
         assumed: facts that the source does not have, and what stands for them.
+        time_column: the name that the source gives to the time.
+        peak_column: the name that the source gives to the peak.
     """
 
     json_fields: ClassVar = keys(
@@ -50,7 +98,7 @@ class ValidatedRun(PlainData):
     model: str
     file: str
     line: int
-    evaluation: Evaluation | None
+    prediction: Prediction | None
     refusal: str
     measured_s: float | None
     measured_peak_bytes: float | None
@@ -60,12 +108,13 @@ class ValidatedRun(PlainData):
     interval: Interval | None
     ran: bool
     assumed: Sequence[str]
+    time_column: str = ""
+    peak_column: str = ""
 
     @property
     def simulated_s(self) -> float | None:
         """Predicted iteration time."""
-        run = self.evaluation.run if self.evaluation else None
-        return run.iteration_time_s if run else None
+        return self.prediction.time_s if self.prediction else None
 
     @property
     def error(self) -> float | None:
@@ -77,8 +126,7 @@ class ValidatedRun(PlainData):
     @property
     def breakdown(self) -> Breakdown | None:
         """Predicted time by cause, the mean over the stages."""
-        run = self.evaluation.run if self.evaluation else None
-        return run.breakdown if run else None
+        return self.prediction.breakdown if self.prediction else None
 
     @property
     def breakdown_s(self) -> Mapping[str, float] | None:
@@ -97,35 +145,21 @@ class ValidatedRun(PlainData):
     @property
     def fits(self) -> bool | None:
         """Whether the prediction fits in memory."""
-        return self.evaluation.fits if self.evaluation else None
+        return self.prediction.fits if self.prediction else None
 
     @property
     def settings(self) -> Mapping[str, str | int] | None:
         """What tells runs apart: GPUs, layout, microbatch, sequence, width, data type."""
-        if self.evaluation is None:
+        if self.prediction is None:
             return None
-        scenario = self.evaluation.scenario
-        split = scenario.parallelism
-        return {
-            "GPUs": scenario.num_gpus,
-            "tensor": split.tensor,
-            "pipeline": split.pipeline,
-            "interleave": scenario.num_chunks,
-            "data": split.data,
-            "context": split.context,
-            "expert": split.expert,
-            "microbatch": scenario.batch.micro,
-            "sequence": scenario.model.seq_length,
-            "width": scenario.model.hidden_size,
-            "data type": scenario.precision.compute,
-            "recompute": scenario.recompute.strategy,
-        }
+        return dict(zip(SETTINGS, self.prediction.settings, strict=True))
 
     @property
     def ranked_with(self) -> Hashable:
         """What runs of one model have in common: its name, or else its width, and its layers."""
-        model = self.evaluation.scenario.model if self.evaluation else None
-        return model and (self.model or model.hidden_size, model.num_layers)
+        if self.prediction is None or self.settings is None:
+            return None
+        return self.model or self.settings["width"], self.prediction.num_layers
 
     @property
     def could_account_for_it(self) -> str | None:
@@ -244,7 +278,7 @@ class Validation(PlainData):
     """
 
     json_fields: ClassVar = keys(
-        """cluster num_rows num_simulated num_refused **time_errors rank_correlation
+        """cluster num_rows num_simulated num_refused wrong_units **time_errors rank_correlation
         interval_coverage half_interval_coverage
         memory=peak_errors num_ran num_ran_and_fit num_out_of_memory
         num_out_of_memory_and_does_not_fit by_setting rows"""
@@ -254,6 +288,27 @@ class Validation(PlainData):
     rows: Sequence[ValidatedRun]
 
     @property
+    def is_close(self) -> bool:
+        """Whether predictions are near enough to be called OK; also true if nothing is compared."""
+        means = (self.time_errors.mean_abs_error, self.peak_errors.mean_abs_error)
+        return all(mean is None or mean <= MOST_MEAN_ERROR for mean in means)
+
+    @property
+    def wrong_units(self) -> list[str]:
+        """Columns that are probably in another unit than their names say, each as a sentence."""
+        times = (
+            Measured(row.time_column, "s", row.measured_s, row.simulated_s)
+            for row in self.rows
+            if row.measured_s and row.simulated_s
+        )
+        peaks = (
+            Measured(row.peak_column, "bytes", row.measured_peak_bytes, row.simulated_peak_bytes)
+            for row in self.rows
+            if row.measured_peak_bytes and row.simulated_peak_bytes
+        )
+        return [*wrong_units([*times, *peaks])]
+
+    @property
     def num_rows(self) -> int:
         """Number of rows of all sources."""
         return len(self.rows)
@@ -261,7 +316,7 @@ class Validation(PlainData):
     @property
     def simulated(self) -> list[ValidatedRun]:
         """The rows that were simulated."""
-        return [row for row in self.rows if row.evaluation]
+        return [row for row in self.rows if row.prediction]
 
     @property
     def num_simulated(self) -> int:
@@ -271,7 +326,7 @@ class Validation(PlainData):
     @property
     def refused(self) -> list[ValidatedRun]:
         """The rows that could not be simulated."""
-        return [row for row in self.rows if row.evaluation is None]
+        return [row for row in self.rows if row.prediction is None]
 
     @property
     def num_refused(self) -> int:
@@ -366,9 +421,8 @@ def _rank_correlation(rows: Sequence[ValidatedRun]) -> tuple[float | None, int]:
     """Return Spearman's correlation of measured and predicted speeds, and the number of runs."""
     measured, simulated = [], []
     for row in rows:
-        assert row.evaluation and row.measured_s and row.simulated_s, "only timed rows are ranked"
-        scenario = row.evaluation.scenario
-        tokens = scenario.batch.global_ * scenario.model.seq_length / scenario.num_gpus
+        assert row.prediction and row.measured_s and row.simulated_s, "only timed rows are ranked"
+        tokens = row.prediction.tokens_per_gpu
         measured.append(tokens / row.measured_s)
         simulated.append(tokens / row.simulated_s)
     ranks = np.array([_ranks(measured), _ranks(simulated)])

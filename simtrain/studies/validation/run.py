@@ -2,53 +2,113 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from hashlib import sha256
 
+from simtrain.base.function_caches import forget_cached
 from simtrain.errors import InputError
 from simtrain.hardware.interval import Interval
 from simtrain.hardware.run_kind import RunKind
+from simtrain.importing.runs import Runs
 from simtrain.importing.runs.measured import MeasuredRun, PeakOf, in_one_line
 from simtrain.iteration.report.interval import run_kind
 from simtrain.studies.evaluation import Evaluation, Evaluator
+from simtrain.studies.machines import SHARED
 from simtrain.studies.simulation import simulate_memory
-from simtrain.studies.validation.result import ValidatedRun, Validation
+from simtrain.studies.validation.result import Prediction, ValidatedRun, Validation
+
+_MOST_ALIVE = 256
+"""Different scenarios after which what is cached of them is forgotten."""
 
 
 def validate_runs(
-    runs: Sequence[MeasuredRun],
+    runs: Collection[MeasuredRun] | Runs,
     cluster: str,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Validation:
     """Simulate every run that can be simulated, and hold it against its measurement.
+
+    Runs of the same scenario are simulated once.
 
     Args:
         runs: the measured runs (`simtrain.importing.runs`).
         cluster: the hardware profile on which their scenarios are.
         on_progress: receives how many of how many runs are done.
     """
-    evaluator = Evaluator(allow_oom=True)
+    simulations = _Simulations()
     rows = []
     for done, run in enumerate(runs):
         on_progress(done, len(runs))
-        evaluation, refusal = _evaluated(run, evaluator)
+        figures = simulations.of(run)
         rows.append(
             ValidatedRun(
                 run.name,
                 run.model,
                 run.file,
                 run.line,
-                evaluation,
-                refusal,
+                figures.prediction,
+                figures.refusal,
                 run.iteration_time_s,
                 run.peak_bytes,
-                _peak_bytes(run.peak_of, evaluation) if run.peak_bytes is not None else None,
-                *_interval(evaluation, evaluator),
+                figures.peak_bytes.get(run.peak_of) if run.peak_bytes is not None else None,
+                figures.kind,
+                figures.extrapolated,
+                figures.interval,
                 run.ran,
-                run.assumed,
+                tuple(map(sys.intern, run.assumed)),
+                run.time_column,
+                run.peak_column,
             )
         )
     on_progress(len(runs), len(runs))
     return Validation(cluster, rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _Figures:
+    """What is predicted for a scenario; `peak_bytes` has only what a row needed."""
+
+    prediction: Prediction | None
+    refusal: str
+    kind: RunKind | None = None
+    extrapolated: float | None = None
+    interval: Interval | None = None
+    peak_bytes: dict[PeakOf, int | None] = field(default_factory=dict)
+
+
+class _Simulations:
+    """Simulates different scenarios once, in memory that does not grow with their number.
+
+    What remains of a scenario is the figures of its rows.
+    """
+
+    def __init__(self) -> None:
+        self._evaluator = Evaluator(allow_oom=True)
+        self._figures: dict[bytes, _Figures] = {}
+
+    def of(self, run: MeasuredRun) -> _Figures:
+        """Return what is predicted for a run."""
+        if run.scenario is None:
+            return _Figures(None, run.refusal)
+        text = f"{run.peak_of} {run.scenario.model_dump_json(exclude={'name', 'description'})}"
+        key = sha256(text.encode()).digest()
+        if key not in self._figures:
+            if len(self._figures) % _MOST_ALIVE == _MOST_ALIVE - 1:
+                self._evaluator = Evaluator(allow_oom=True)
+                SHARED.forget()
+                forget_cached()
+            self._figures[key] = self._simulated(run)
+        return self._figures[key]
+
+    def _simulated(self, run: MeasuredRun) -> _Figures:
+        evaluation, refusal = _evaluated(run, self._evaluator)
+        if evaluation is None:
+            return _Figures(None, refusal)
+        peak_bytes = {run.peak_of: _peak_bytes(run.peak_of, evaluation)}
+        interval = _interval(evaluation, self._evaluator)
+        return _Figures(Prediction.of(evaluation), refusal, *interval, peak_bytes)
 
 
 def _interval(
@@ -63,10 +123,10 @@ def _interval(
     return kind, share, evaluator.interval(scenario, time_s)
 
 
-def _peak_bytes(peak_of: PeakOf, evaluation: Evaluation | None) -> int | None:
+def _peak_bytes(peak_of: PeakOf, evaluation: Evaluation) -> int | None:
     """Return the predicted peak of what was measured."""
-    if evaluation is None or peak_of is PeakOf.GPU:
-        return evaluation.peak_bytes if evaluation else None
+    if peak_of is PeakOf.GPU:
+        return evaluation.peak_bytes
     stages = simulate_memory(evaluation.scenario).stages
     tensors_bytes = [stage.peak_bytes - stage.allocator_bytes for stage in stages]
     return tensors_bytes[-1] if peak_of is PeakOf.LAST_STAGE else max(tensors_bytes)

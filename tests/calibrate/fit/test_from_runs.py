@@ -2,6 +2,7 @@
 
 import itertools
 import pathlib
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -280,3 +281,34 @@ def test_runs_that_cannot_be_simulated_are_left_out_and_say_why() -> None:
     assert len(fit.runs) == 3
     with pytest.raises(InputError, match="E724"):
         fitted_to([refused])
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (lambda time_s, number: 1e3 * time_s, "E732 iteration_s of 16 of 16 runs"),
+        (lambda time_s, number: 1e-3 * time_s, "E732 iteration_s of 16 of 16 runs"),
+        (lambda time_s, number: 1e3 * time_s if number == 3 else time_s, "E732 iteration_s"),
+        (lambda time_s, number: 1e12, "E724"),
+    ],
+)
+def test_times_in_another_unit_write_no_profile(
+    change: Callable[[float, int], float], code: str, tmp_path: pathlib.Path
+) -> None:
+    changed = [
+        replace(run, iteration_time_s=change(run.iteration_time_s or 0.0, number))
+        for number, run in enumerate(runs(0))
+    ]
+    file, output = table(tmp_path / "runs.csv", changed), tmp_path / "mine.yaml"
+    words = ("calibrate", "from-runs", str(file), "--base", BASE, "--software", "megatron_2022")
+    done = call(*words, "--set", "recompute=full", "-o", str(output))
+    assert done.exit_code == 2 and code in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["runs.csv"]
+
+
+def test_a_fit_that_is_worse_than_its_base_is_refused() -> None:
+    fit = fit_runs(BASE, runs(0), "x", "y")
+    fit.check()
+    worse = replace(fit, fitted_s=3 * fit.before_s)
+    with pytest.raises(InputError, match=f"E733 the fit is worse than {BASE}"):
+        worse.check()

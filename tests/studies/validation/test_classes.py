@@ -13,7 +13,13 @@ from simtrain.hardware.interval import errors_of
 from simtrain.hardware.run_kind import RunKind
 from simtrain.hardware.validated_on import validated_on
 from simtrain.studies.evaluation import Evaluator
-from simtrain.studies.validation import ValidatedRun, Validation, error_classes, errors_text
+from simtrain.studies.validation import (
+    Prediction,
+    ValidatedRun,
+    Validation,
+    error_classes,
+    errors_text,
+)
 from tests.helpers.toys import small
 
 EVALUATION = Evaluator().evaluate(small())
@@ -26,7 +32,19 @@ def measured(error: float, kind: RunKind = KIND, extrapolated: float = 0.0) -> V
     """Return a run whose predicted time is off by an error."""
     peaks, measured_s = (None, None), TIME_S / (1 + error)
     return ValidatedRun(
-        "", "m", "f", 1, EVALUATION, "", measured_s, *peaks, kind, extrapolated, None, True, ()
+        "",
+        "m",
+        "f",
+        1,
+        Prediction.of(EVALUATION),
+        "",
+        measured_s,
+        *peaks,
+        kind,
+        extrapolated,
+        None,
+        True,
+        (),
     )
 
 

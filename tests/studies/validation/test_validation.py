@@ -10,7 +10,7 @@ from simtrain.iteration.report.breakdown import CAUSE_LABELS, Breakdown
 from simtrain.scenario import load_scenario
 from simtrain.studies.evaluation import Evaluation, Run
 from simtrain.studies.simulation import simulate
-from simtrain.studies.validation import Errors, ValidatedRun, Validation, validate_runs
+from simtrain.studies.validation import Errors, Prediction, ValidatedRun, Validation, validate_runs
 
 SCENARIO = load_scenario("table5_22b_present")
 
@@ -23,7 +23,8 @@ def run_with(
     parts |= {"compute_s": 0.9 * simulated_s, "data_communication_s": 0.1 * simulated_s}
     run = Run(simulated_s, 1.0, 0.5, 0.5, Breakdown(**parts))
     evaluation = Evaluation(SCENARIO, 10 if fits else 30, 20, run)
-    return ValidatedRun("", model, "f", 1, evaluation, "", measured_s, *[None] * 5, ran, ())
+    prediction = Prediction.of(evaluation)
+    return ValidatedRun("", model, "f", 1, prediction, "", measured_s, *[None] * 5, ran, ())
 
 
 def test_statistics_by_hand() -> None:
@@ -113,11 +114,11 @@ def test_an_allocated_peak_is_that_of_tensors(tmp_path: pathlib.Path) -> None:
     for name in ("max_allocated_bytes", "mem_max_allocated_bytes"):
         file = tmp_path / "runs.csv"
         file.write_text(f"{head},{name}\n{cells},1e9\n", "utf-8")
-        runs = read_runs([file], RunSettings("h100_sxm"))
-        (row,) = validate_runs(runs, "h100_sxm").rows
-        assert row.evaluation is not None
+        (run,) = read_runs([file], RunSettings("h100_sxm"))
+        (row,) = validate_runs([run], "h100_sxm").rows
+        assert run.scenario is not None
         peaks[name] = row.simulated_peak_bytes
-        stages = simulate(row.evaluation.scenario).memory.stages
+        stages = simulate(run.scenario).memory.stages
     tensors = [stage.peak_bytes - stage.allocator_bytes for stage in stages]
     assert tensors[0] > tensors[-1]
     assert peaks == {"max_allocated_bytes": tensors[0], "mem_max_allocated_bytes": tensors[-1]}
