@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ _num_simulated = 0
 
 @functools.cache
 def compiled(loop: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a function over arrays, and the functions of its module that it calls.
+    """Compile a function over arrays, and the functions of its module that it calls, at any depth.
 
     The machine code is cached on disk. numba takes a third of a second to load, so it is imported
     here.
@@ -32,10 +32,17 @@ def compiled(loop: Callable[..., Any]) -> Callable[..., Any]:
     from numba import njit
     from numba.extending import register_jitable
 
-    for name in loop.__code__.co_names:
-        if inspect.isfunction(called := loop.__globals__.get(name)):
-            register_jitable(called)
+    for called in _called_functions(loop):
+        register_jitable(called)
     return njit(cache=True)(loop)
+
+
+def _called_functions(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
+    """Yield the functions of its module that a function calls, at any depth."""
+    for name in function.__code__.co_names:
+        if inspect.isfunction(called := function.__globals__.get(name)):
+            yield called
+            yield from _called_functions(called)
 
 
 def runs_compiled(num_tasks: int = 0) -> bool:

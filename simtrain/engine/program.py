@@ -103,6 +103,12 @@ class TaskGraph:
         return previous
 
     @cached_property
+    def followers(self) -> tuple[Ints, Ints]:
+        """`starts, followers`: `followers[starts[i]:starts[i + 1]]` wait for task i."""
+        waiting = np.repeat(np.arange(self.num_tasks, dtype=np.int32), np.diff(self.after_starts))
+        return rows_of(self.num_tasks, self.after, waiting)
+
+    @cached_property
     def order(self) -> Ints:
         """Tasks, each after all tasks that it waits for, without tasks of a deadlock."""
         order = np.empty(self.num_tasks, np.int32)

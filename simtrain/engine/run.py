@@ -92,5 +92,7 @@ def run_loops(program: Program, start_s: Floats, end_s: Floats, *, is_compiled: 
         paths = graph.order, graph.previous, *after, duration_s
         run_loop(find_longest_paths, paths, (start_s, end_s), is_compiled=is_compiled)
     else:
-        shared = *graph.queue, *after, *program.link_loads, duration_s
+        waits = np.diff(graph.after_starts)
+        tasks = *graph.queue, waits, *graph.followers, graph.stream_of
+        shared = *tasks, program.link_loads.alone, *program.link_loads, duration_s
         run_loop(run_sharing, shared, (start_s, end_s), is_compiled=is_compiled)

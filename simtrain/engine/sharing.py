@@ -13,6 +13,7 @@ down by the same factor.
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import math
 from collections.abc import Sequence
@@ -83,6 +84,20 @@ class LinkLoads(NamedTuple):
             np.array(weights, np.float64),
         )
 
+    @property
+    def alone(self) -> Floats:
+        """[tasks], the slowdown of each task while no other task uses its links.
+
+        The operations are those of `find_slowdowns`, so that both give the same bits.
+        """
+        task = np.repeat(np.arange(len(self.weight)), np.diff(self.load_starts))
+        pairs, place = np.unique(task * len(self.capacity) + self.link, return_inverse=True)
+        claims = np.bincount(place, self.load * self.weight[task])
+        task, link = np.divmod(pairs, len(self.capacity))
+        level = self.weight.copy()
+        np.maximum.at(level, task, claims / self.capacity[link])
+        return level / self.weight
+
 
 def find_slowdowns(
     capacity: Floats,
@@ -125,11 +140,36 @@ def find_slowdowns(
     return slowdowns
 
 
+def find_all_slowdowns(
+    capacity: Floats,
+    load_starts: Ints,
+    link: Ints,
+    load: Floats,
+    weight: Floats,
+    running: Sequence[int],
+) -> list[tuple[int, float]]:
+    """Return each stream that runs a task with loads, and the slowdown of the task.
+
+    `running` has the task of each stream, -1 for none.
+    """
+    sharing = [
+        stream
+        for stream in range(len(running))
+        if running[stream] >= 0 and load_starts[running[stream]] < load_starts[running[stream] + 1]
+    ]
+    tasks = [running[stream] for stream in sharing]
+    slowdowns = find_slowdowns(capacity, load_starts, link, load, weight, tasks)
+    return [(stream, slowdowns[place]) for place, stream in enumerate(sharing)]
+
+
 def run_sharing(
     queue_starts: Ints,
     queue: Ints,
-    after_starts: Ints,
-    after: Ints,
+    waits: Ints,
+    follower_starts: Ints,
+    followers: Ints,
+    stream_of: Ints,
+    alone: Floats,
     capacity: Floats,
     load_starts: Ints,
     link: Ints,
@@ -142,11 +182,17 @@ def run_sharing(
     """Write the start and end of each task with shared links.
 
     The loop steps from event to event. At each moment it ends and starts tasks until nothing
-    changes. If a task with loads started or ended, it computes all speeds again. The next moment is
-    the earliest end.
+    changes. Only streams that an end concerns are looked at: the stream of the task, and those of
+    the tasks that wait for it. All speeds are computed again only if a task shares a link with
+    another running task when it starts or ends; otherwise no speed but its own depends on it. The
+    next moment is the earliest end.
 
     Args:
-        queue_starts, queue, after_starts, after: as in `TaskGraph`.
+        queue_starts, queue, stream_of: as in `TaskGraph`.
+        waits: [tasks], the number of tasks that each task waits for.
+        follower_starts, followers: task i is waited for by
+            `followers[follower_starts[i]:follower_starts[i + 1]]`.
+        alone: as `LinkLoads.alone`.
         capacity, load_starts, link, load, weight: as in `LinkLoads`.
         duration_s: [draws, tasks].
         start_s, end_s: [draws, tasks], the results; infinite before the call.
@@ -154,54 +200,71 @@ def run_sharing(
     streams = range(len(queue_starts) - 1)
     for draw in range(len(duration_s)):
         starts, ends, durations = start_s[draw], end_s[draw], duration_s[draw]
+        missing = [number for number in waits]
         heads = [queue_starts[stream] for stream in streams]
         running = [-1 for _ in streams]
         finish_s = [math.inf for _ in streams]
         # A task with loads had `left_s` of work left at `begun_s`; its slowdown applies since then.
         left_s, begun_s = [0.0 for _ in streams], [0.0 for _ in streams]
         slowdown = [1.0 for _ in streams]
+        users = [0 for _ in capacity]
+        # Ends of tasks, the earliest first. A change of speed leaves an outdated entry behind: its
+        # time is no longer that in `finish_s`. The last entry makes sure that the heap is not empty.
+        heap = [(math.inf, -1)]
+        to_start = [stream for stream in streams]
         now_s = 0.0
         while now_s < math.inf:
-            moved, changed = True, False
-            while moved:
-                moved = False
-                for stream in streams:
-                    task = running[stream]
-                    if finish_s[stream] <= now_s:
-                        ends[task] = now_s
-                        running[stream], finish_s[stream] = -1, math.inf
-                        moved = True
-                        changed |= load_starts[task] < load_starts[task + 1]
+            begun, changed = [-1], False  # begun[1:] are streams; numba needs a typed list
+            while len(to_start) > 0 or heap[0][0] <= now_s:
+                while len(to_start) > 0:
+                    stream = to_start.pop()
                     if running[stream] >= 0 or heads[stream] == queue_starts[stream + 1]:
                         continue
                     task = queue[heads[stream]]
-                    for place in range(after_starts[task], after_starts[task + 1]):
-                        if ends[after[place]] == math.inf:
-                            break
+                    if missing[task] > 0:
+                        continue
+                    heads[stream] += 1
+                    running[stream], starts[task] = task, now_s
+                    finish_s[stream] = now_s + durations[task]
+                    if load_starts[task] < load_starts[task + 1] and durations[task] > 0:
+                        # Its end is unknown until its speed is computed.
+                        left_s[stream], begun_s[stream] = durations[task], now_s
+                        finish_s[stream] = slowdown[stream] = math.inf
+                        begun.append(stream)
+                        for j in range(load_starts[task], load_starts[task + 1]):
+                            users[link[j]] += 1
                     else:
-                        heads[stream] += 1
-                        running[stream], starts[task] = task, now_s
-                        finish_s[stream] = now_s + durations[task]
-                        moved = True
-                        if load_starts[task] < load_starts[task + 1] and durations[task] > 0:
-                            # Its end is unknown until its speed is computed.
-                            left_s[stream], begun_s[stream] = durations[task], now_s
-                            finish_s[stream] = slowdown[stream] = math.inf
-                            changed = True
+                        heapq.heappush(heap, (finish_s[stream], stream))
+                if heap[0][0] <= now_s:
+                    finished_s, stream = heapq.heappop(heap)
+                    if finish_s[stream] != finished_s:
+                        continue
+                    task = running[stream]
+                    ends[task] = now_s
+                    running[stream], finish_s[stream] = -1, math.inf
+                    to_start.append(stream)
+                    for place in range(follower_starts[task], follower_starts[task + 1]):
+                        missing[followers[place]] -= 1
+                        if missing[followers[place]] == 0:
+                            to_start.append(stream_of[followers[place]])
+                    if durations[task] > 0:
+                        for j in range(load_starts[task], load_starts[task + 1]):
+                            users[link[j]] -= 1
+                            changed |= users[link[j]] > 0
+            for stream in begun[1:]:
+                task = running[stream]
+                for j in range(load_starts[task], load_starts[task + 1]):
+                    changed |= users[link[j]] > 1
             if changed:
-                sharing = [
-                    stream
-                    for stream in streams
-                    if running[stream] >= 0
-                    and load_starts[running[stream]] < load_starts[running[stream] + 1]
-                ]
-                tasks = [running[stream] for stream in sharing]
-                slowdowns = find_slowdowns(capacity, load_starts, link, load, weight, tasks)
-                for place, stream in enumerate(sharing):
-                    if slowdowns[place] != slowdown[stream]:
-                        left_s[stream] -= (now_s - begun_s[stream]) / slowdown[stream]
-                        begun_s[stream], slowdown[stream] = now_s, slowdowns[place]
-                        finish_s[stream] = now_s + max(left_s[stream], 0.0) * slowdowns[place]
-            now_s = math.inf
-            for stream in streams:
-                now_s = min(now_s, finish_s[stream])
+                speeds = find_all_slowdowns(capacity, load_starts, link, load, weight, running)
+            else:
+                speeds = [(stream, alone[running[stream]]) for stream in begun[1:]]
+            for stream, new in speeds:
+                if new != slowdown[stream]:
+                    left_s[stream] -= (now_s - begun_s[stream]) / slowdown[stream]
+                    begun_s[stream], slowdown[stream] = now_s, new
+                    finish_s[stream] = now_s + max(left_s[stream], 0.0) * new
+                    heapq.heappush(heap, (finish_s[stream], stream))
+            while heap[0][1] >= 0 and finish_s[heap[0][1]] != heap[0][0]:
+                heapq.heappop(heap)
+            now_s = heap[0][0]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simtrain.engine import Link, LinkLoads, Program, Task, Timeline, simulate
+from simtrain.engine import Link, LinkLoads, Program, Task, Timeline, sharing, simulate
 from simtrain.engine.sharing import find_slowdowns
 from simtrain.errors import InputError
 
@@ -356,3 +356,58 @@ def test_a_timeline_has_its_number_of_draws() -> None:
 def test_an_invalid_duration_names_its_draw() -> None:
     with pytest.raises(InputError, match="E501 task 't' on 'a' lasts nan s in draw 1"):
         drawn([Task("t", "a", 0.0)], [[1.0], [math.nan]])
+
+
+# Steps of the loop.
+
+
+_LOADS = st.lists(
+    st.tuples(
+        st.sampled_from([Link("a", 1.0), Link("b", 0.7), Link("c", 3.0)]), st.floats(0.01, 5)
+    ),
+    max_size=3,
+).map(tuple)
+
+
+@given(st.lists(st.tuples(_LOADS, st.floats(0.01, 100.0)), min_size=1, max_size=6))
+def test_a_task_alone_has_the_slowdown_of_a_set_of_one_task(tasks: list[tuple]) -> None:
+    link_loads = LinkLoads.of(*zip(*tasks, strict=True))
+    if link_loads is not None:
+        each = [find_slowdowns(*link_loads, [task])[0] for task in range(len(tasks))]
+        assert link_loads.alone.tolist() == each
+
+
+def test_speeds_are_computed_again_only_when_tasks_share_a_link(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counted = []
+    find = sharing.find_all_slowdowns
+    monkeypatch.setattr(
+        sharing, "find_all_slowdowns", lambda *args: [counted.append(1), find(*args)][1]
+    )
+    monkeypatch.setattr("simtrain.engine.run.runs_compiled", lambda num_tasks=0: False)
+    links = [Link(f"link {number}", 1.0) for number in range(20)]
+    apart = [transfer(f"{one} {link.name}", 1.0, 1.0, link) for one in range(9) for link in links]
+    in_turn = [replace(task, stream=task.loads[0][0].name) for task in apart]
+    simulate(Program.of(in_turn))
+    assert not counted
+    # Two tasks share a link from 0 s to 3 s: speeds change at both moments.
+    simulate(Program.of([*in_turn, transfer("other", 1.5, 1.0, links[0])]))
+    assert 0 < len(counted) <= 6
+
+
+@given(st.integers(1, 30), st.integers(0, 2**32 - 1))
+def test_followers_are_the_opposite_of_waits(num_tasks: int, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    waits = [
+        random.choice(task, random.integers(0, task + 1)).tolist() for task in range(1, num_tasks)
+    ]
+    tasks = [Task(f"{one}", f"{one}", 1.0, tuple(w)) for one, w in enumerate([[], *waits])]
+    graph = Program.of(tasks).graph
+    starts, followers = graph.followers
+    pairs = [
+        (task, int(one))
+        for task in range(num_tasks)
+        for one in followers[slice(*starts[task : task + 2])]
+    ]
+    assert sorted(pairs) == sorted((w, one) for one in range(num_tasks) for w in graph.waits(one))
