@@ -209,7 +209,7 @@ def run_sharing(
         slowdown = [1.0 for _ in streams]
         users = [0 for _ in capacity]
         # Ends of tasks, the earliest first. A change of speed leaves an outdated entry behind: its
-        # time is no longer that in `finish_s`. The last entry makes sure that the heap is not empty.
+        # time is no longer that in `finish_s`. The last entry keeps the heap from being empty.
         heap = [(math.inf, -1)]
         to_start = [stream for stream in streams]
         now_s = 0.0

@@ -11,7 +11,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
-from pydantic import AfterValidator, Discriminator, Field, PrivateAttr, Tag, ValidationError
+from pydantic import (
+    AfterValidator,
+    Discriminator,
+    Field,
+    PrivateAttr,
+    Tag,
+    ValidationError,
+    model_validator,
+)
 
 from simtrain.base.mesh import Domains, Mesh
 from simtrain.base.strict_yaml import (
@@ -180,6 +188,17 @@ class Scenario(Section):
 
     _origin: Origin = PrivateAttr(default_factory=lambda: BUILT_IN_PYTHON)
 
+    @model_validator(mode="after")
+    def _take_chunks_of_schedule(self) -> Self:
+        """Set `parallelism.interleave`, if it is not written, to what the schedule needs."""
+        split, file = self.parallelism, self.schedule_file
+        number = file.placement.interleave if file else NAMED[self.schedule].num_chunks or 1
+        if "interleave" not in split.model_fields_set and number != split.interleave:
+            # Scenarios share sections, so a copy is changed. The field stays unset, as a default.
+            vars(self)["parallelism"] = split = split.model_copy()
+            vars(split)["interleave"] = number
+        return self
+
     @classmethod
     def from_document(cls, document: Document) -> Self:
         """Build the scenario of a document without checking the rules on combinations.
@@ -202,8 +221,9 @@ class Scenario(Section):
 
         Defaults that follow from other fields (`schedule`, `attention_backend`,
         `model.ffn_hidden_size`, `model.num_query_groups`, `model.kv_channels`, `model.qkv_biases`,
-        `parallelism.scatter_gather`) are derived again, as are those of the software stack. The
-        rules on combinations are not checked here, but by `simulate` and `check_scenario`.
+        `parallelism.interleave`, `parallelism.scatter_gather`) are derived again, as are those of
+        the software stack. The rules on combinations are not checked here, but by `simulate` and
+        `check_scenario`.
 
         Raises:
             InputError: unknown names and invalid values.

@@ -342,7 +342,7 @@ ILLEGAL = [
         ),
         ":10:40: E452",
         "parallelism.vocabulary is vocab_1, but gpipe on 4 stages has no such passes",
-        "write schedule: 1f1b, or parallelism.vocabulary: first_last",
+        "write schedule: 1f1b or v_half, or parallelism.vocabulary: first_last",
     ),
     bad(
         "a vocabulary that stages cannot share",

@@ -237,7 +237,7 @@ def test_errors_name_the_line_and_the_column_of_the_file(text: str, message: str
         ),
         (
             interleaved(2, 2, 4).to_csv(),
-            {},
+            {"parallelism": {"interleave": 1}},
             "E414 order.csv has 2 stages x 2 chunks",
             "parallelism.interleave: 2",
         ),

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from simtrain.engine import simulate
 from simtrain.errors import InputError
+from simtrain.scenario.load import load_scenario, load_unchecked
 from simtrain.schedules import NAMED, Schedule, build, interleaved, most_outstanding
 from tests.helpers.pipelines import PipelineSeconds, pipeline_program
 from tests.helpers.schedule_strategies import schedules
@@ -248,3 +249,20 @@ def test_orders_equal_those_of_torch(kind: str, name: str, chunks: list[int]) ->
             assert [[*map(str, line)] for line in ranks] == torch_ranks(kind, p, m, n)
             num_compared += 1
     assert num_compared > 50
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_the_default_number_of_chunks_is_the_only_one_that_the_schedule_has(name: str) -> None:
+    base = load_scenario("llama3_70b")
+    number = NAMED[name].num_chunks or 1
+    changed = base.replace({"schedule": name})
+    assert changed.parallelism.interleave == number
+    assert changed.replace({"parallelism.data": 4}).parallelism.interleave == number
+    assert changed.replace({"schedule": "1f1b"}).parallelism == base.parallelism
+    assert load_unchecked("gpt3_175b", [f"schedule={name}"]).parallelism.interleave == 3
+
+
+def test_a_schedule_of_two_chunks_runs_without_their_number_and_refuses_another() -> None:
+    assert load_scenario("llama3_70b", ["schedule=zbv"]).num_chunks == 2
+    with pytest.raises(InputError, match=r"E312 schedule is zbv .* interleave is 1"):
+        load_scenario("llama3_70b", ["schedule=zbv", "parallelism.interleave=1"])
