@@ -8,12 +8,22 @@ import numpy as np
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from simtrain.iteration.report.activities import BACKWARD, FORWARD
+from simtrain.iteration.report.activities import (
+    BACKWARD,
+    FORWARD,
+    INPUT_GRADIENTS,
+    WEIGHT_GRADIENTS,
+)
 from simtrain.render.colours import STYLES
 from simtrain.schedules import Schedule, actions_of, time_slots
 from simtrain.schedules.schedule import Ints
 
-_STYLE_OF_KIND = {"F": STYLES[FORWARD]}
+_STYLE_OF_KIND = {
+    "F": STYLES[FORWARD],
+    "B": STYLES[BACKWARD],
+    "I": STYLES[INPUT_GRADIENTS],
+    "W": STYLES[WEIGHT_GRADIENTS],
+}
 _BESIDE = "&"
 """Between the names of merged actions."""
 
@@ -63,9 +73,7 @@ class ScheduleGrid:
             if schedule.follows_merged[action]:
                 continue
             parts = actions_of(schedule.cell_at(action))
-            text = Text(_BESIDE).join(
-                Text(str(part), _STYLE_OF_KIND.get(part.kind, STYLES[BACKWARD])) for part in parts
-            )
+            text = Text(_BESIDE).join(Text(str(part), _STYLE_OF_KIND[part.kind]) for part in parts)
             cells[slots[action]] = Text(" " * (cell - len(text))) + text
         return Text.assemble(*cells)
 

@@ -10,7 +10,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from simtrain.engine.compiled import Floats
-from simtrain.iteration.report.activities import ACTIVITIES, OWN, Bars
+from simtrain.iteration.report.activities import ACTIVITIES, LETTERS, OWN, Bars
 from simtrain.iteration.report.result import Result
 from simtrain.render.colours import STYLES
 from simtrain.units import format_seconds
@@ -18,7 +18,7 @@ from simtrain.views.memory import evenly_spaced
 
 _MOST_STAGES, _LEAST_CELLS = 8, 10
 _NAMES = (*ACTIVITIES, "idle")
-_LETTERS = dict(zip(_NAMES, "FRBMTGOC·", strict=True))
+_LETTERS = LETTERS | {"idle": "·"}
 _STYLES = STYLES | {"idle": "dim"}
 
 

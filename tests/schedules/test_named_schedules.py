@@ -264,5 +264,5 @@ def test_the_default_number_of_chunks_is_the_only_one_that_the_schedule_has(name
 
 def test_a_schedule_of_two_chunks_runs_without_their_number_and_refuses_another() -> None:
     assert load_scenario("llama3_70b", ["schedule=zbv"]).num_chunks == 2
-    with pytest.raises(InputError, match=r"E312 schedule is zbv .* interleave is 1"):
+    with pytest.raises(InputError, match=r"E312 schedule is zbv .*interleave is 1"):
         load_scenario("llama3_70b", ["schedule=zbv", "parallelism.interleave=1"])

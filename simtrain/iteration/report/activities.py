@@ -31,16 +31,33 @@ if TYPE_CHECKING:
     from simtrain.iteration.programs.seconds import IterationSeconds
     from simtrain.iteration.report.result import Result
 
-ACTIVITIES = FORWARD, RECOMPUTE, BACKWARD, MERGED, TRANSFER, REDUCTION, OPTIMIZER, HOST_COPY = (
+ACTIVITIES = (
+    FORWARD,
+    RECOMPUTE,
+    BACKWARD,
+    INPUT_GRADIENTS,
+    WEIGHT_GRADIENTS,
+    MERGED,
+    TRANSFER,
+    REDUCTION,
+    OPTIMIZER,
+    HOST_COPY,
+) = (
     "forward",
     "recompute",
     "backward",
+    "input gradients",
+    "weight gradients",
     "forward beside backward",
     "pipeline transfer",
     "gradient and parameter collectives",
     "optimizer",
     "copy to or from the host",
 )
+LETTERS = dict(zip(ACTIVITIES, "FRBIWMTGOC", strict=True))
+"""The letter of each activity, where a picture has no room for its name."""
+MARKED = INPUT_GRADIENTS, WEIGHT_GRADIENTS, MERGED
+"""Passes whose bars have their letter beside the microbatch, to tell them from whole passes."""
 OWN, LINKS, BUCKETS, HOST_COPIES = range(4)
 """Rows of a stage: its own stream, transfers, buckets of gradients and parameters, and copies."""
 _ROWS = np.array([OWN, LINKS, LINKS, BUCKETS, HOST_COPIES, HOST_COPIES])
@@ -204,6 +221,10 @@ def activity_of(part: IterationPart) -> str:
             return FORWARD
         case PassPart(kind="F"):
             return MERGED
+        case PassPart(kind="I"):
+            return INPUT_GRADIENTS
+        case PassPart(kind="W"):
+            return WEIGHT_GRADIENTS
         case PassPart():
             return BACKWARD
         case TransferPart() | ReceiveGatherPart() | SynchronizationPart() | VocabularyPart():

@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simtrain.iteration.report.activities import ACTIVITIES, BACKWARD, Bars
+from simtrain.iteration.report.activities import (
+    ACTIVITIES,
+    BACKWARD,
+    INPUT_GRADIENTS,
+    WEIGHT_GRADIENTS,
+    Bars,
+)
 
 if TYPE_CHECKING:
     from simtrain.iteration.report.result import Result
@@ -32,7 +38,8 @@ def windows_of(result: Result) -> dict[str, Window]:
     whole = {"": (0.0, end_s)}
     if num_passes <= _MOST_PASSES:
         return whole
-    backward = passes.where(passes.activity == ACTIVITIES.index(BACKWARD))
+    kinds = [ACTIVITIES.index(name) for name in (BACKWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS)]
+    backward = passes.where(np.isin(passes.activity, kinds))
     first_s, last_s = np.full(result.num_stages, np.inf), np.zeros(result.num_stages)
     np.minimum.at(first_s, backward.stage, backward.start_s)
     np.maximum.at(last_s, passes.stage, passes.end_s)

@@ -10,15 +10,20 @@ import numpy as np
 
 from simtrain.engine.compiled import Floats
 from simtrain.iteration.report.activities import (
+    ACTIVITIES,
     BACKWARD,
     FORWARD,
     HOST_COPY,
+    INPUT_GRADIENTS,
+    LETTERS,
+    MARKED,
     MERGED,
     OPTIMIZER,
     OWN,
     RECOMPUTE,
     REDUCTION,
     TRANSFER,
+    WEIGHT_GRADIENTS,
     Bars,
     check_selection,
 )
@@ -38,6 +43,8 @@ FILLS = {
     FORWARD: (style.SKY, ""),
     RECOMPUTE: (style.YELLOW, "////"),
     BACKWARD: (style.ORANGE, ""),
+    INPUT_GRADIENTS: ("#F4A698", ""),
+    WEIGHT_GRADIENTS: ("#B3DE69", ""),
     MERGED: ("#8DA0CB", ".."),
     TRANSFER: (style.PURPLE, ""),
     REDUCTION: (style.VERMILLION, "xxxx"),
@@ -197,7 +204,8 @@ def _draw_bars(
         axes.add_collection(collection, autolim=False)
         if of_activity.any():
             shown_hatch = hatch if is_detailed else ""
-            handles[activity] = Patch(fc=colour, hatch=shown_hatch, label=activity)
+            label = f"{activity} ({LETTERS[activity]})" if activity in MARKED else activity
+            handles[activity] = Patch(fc=colour, hatch=shown_hatch, label=label)
     handles[_IDLE_NAME] = Patch(fc=_IDLE, label=_IDLE_NAME)
     for handle in handles.values():
         handle.set(edgecolor=style.BLACK, linewidth=_LINE_POINTS)
@@ -213,7 +221,7 @@ def _rows(bars: Bars) -> tuple[Floats, Floats]:
 
 
 def _number(axes: Axes, bars: Bars, middle: Floats, scale: _Scale, height: float) -> None:
-    """Write the microbatch's number into each pass that is large enough.
+    """Write the microbatch's number into each pass that is large enough, after its letter.
 
     Args:
         axes: where to write.
@@ -226,8 +234,10 @@ def _number(axes: Axes, bars: Bars, middle: Floats, scale: _Scale, height: float
     if size < _LEAST_POINTS:
         return
     start_s, end_s = bars.start_s.clip(*scale.window_s), bars.end_s.clip(*scale.window_s)
-    digits = np.char.str_len(bars.microbatch.astype(str))
-    fits = (end_s - start_s) * scale.points_per_s > size * _POINTS_PER_DIGIT * digits + 1
+    marks = np.array([LETTERS[name] if name in MARKED else "" for name in ACTIVITIES])
+    texts = np.char.add(marks[bars.activity], bars.microbatch.astype(str))
+    room = (end_s - start_s) * scale.points_per_s
+    fits = room > size * _POINTS_PER_DIGIT * np.char.str_len(texts) + 1
     for bar in np.flatnonzero(fits & (bars.microbatch >= 0)).tolist():
-        at_s, text = (start_s[bar] + end_s[bar]) / 2, str(bars.microbatch[bar])
+        at_s, text = (start_s[bar] + end_s[bar]) / 2, str(texts[bar])
         axes.text(at_s, middle[bar], text, size=size, ha="center", va="center")

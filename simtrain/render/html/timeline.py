@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from simtrain.base.packed_arrays import packed
-from simtrain.iteration.report.activities import ACTIVITIES, Bars
+from simtrain.iteration.report.activities import ACTIVITIES, LETTERS, MARKED, Bars
 from simtrain.iteration.report.result import Result
 from simtrain.iteration.report.windows import windows_of
 from simtrain.render.figures.timeline import FILLS
@@ -43,7 +43,8 @@ _BUTTONS = (
 def timelines(results: Mapping[str, Result]) -> Html:
     """Return a figure for each iteration, by name. All show the same window of time."""
     fills = {name: FILLS[name][0] for name in ACTIVITIES} | {"idle": "var(--track)"}
-    colours = legend((swatch(colour), name) for name, colour in fills.items())
+    marks = {name: f"{name} ({LETTERS[name]})" for name in MARKED}
+    colours = legend((swatch(colour), marks.get(name, name)) for name, colour in fills.items())
     figures = (timeline_figure(result, name) for name, result in results.items())
     return joined(colours, *figures, element("p", _HELP, class_="soft screen-only"))
 
@@ -98,6 +99,7 @@ def timeline_data(result: Result) -> dict[str, Any]:
         "end_s": result.timeline.makespan_s,
         "windows_s": windows_of(result),
         "activities": list(ACTIVITIES),
+        "letters": [LETTERS[name] if name in MARKED else "" for name in ACTIVITIES],
         "colours": [FILLS[name][0] for name in ACTIVITIES],
         "first": first.tolist(),
         "columns": {

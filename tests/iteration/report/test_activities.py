@@ -6,12 +6,16 @@ import pytest
 from simtrain.iteration.report.activities import (
     ACTIVITIES,
     BUCKETS,
+    LETTERS,
+    MARKED,
     OWN,
     RECOMPUTE,
     REDUCTION,
     Bars,
 )
 from simtrain.iteration.report.result import Result
+from simtrain.render.figures.timeline import FILLS
+from simtrain.scenario import load_scenario
 from tests.helpers.toys import ONE_STAGE, run, small
 
 CASES = {
@@ -78,3 +82,14 @@ def test_a_pass_that_buckets_cut_is_one_bar() -> None:
     backward = bars.where(bars.activity == ACTIVITIES.index("backward"))
     places = zip(backward.stage, backward.chunk, backward.microbatch, strict=True)
     assert len({*places}) == len(backward) == result.num_stages * result.scenario.num_microbatches
+
+
+def test_halves_of_backward_passes_and_merged_passes_have_activities_of_their_own() -> None:
+    shown = set()
+    for name in ("zb_h1", "dualpipe"):
+        changes = {"schedule": name, "batch.global": 24}
+        bars = Bars.of(run(load_scenario("llama3_70b").replace(changes)))
+        shown |= {ACTIVITIES[number] for number in bars.activity[bars.microbatch >= 0].tolist()}
+    assert {"forward", "backward", *MARKED} == shown
+    assert len({FILLS[name] for name in ACTIVITIES}) == len(ACTIVITIES)
+    assert len({*LETTERS.values()}) == len(ACTIVITIES)

@@ -217,8 +217,9 @@
             context.strokeStyle = "rgb(0 0 0 / 55%)";
             context.lineWidth = 0.6;
             context.strokeRect(from, top, until - from, height);
-            if (microbatch[bar] >= 0 && until - from > 7 * String(microbatch[bar]).length + 3) {
-              labels.push(String(microbatch[bar]), (from + until) / 2, top + height / 2);
+            const label = this.run.letters[activity[bar]] + microbatch[bar];
+            if (microbatch[bar] >= 0 && until - from > 7 * label.length + 3) {
+              labels.push(label, (from + until) / 2, top + height / 2);
             }
           }
         }
