@@ -23,13 +23,15 @@ _VALUES = (
     "${SIZE}x",
     "2+3",
     "0",
+    "M-M*-",
+    "'x?y [ab]c'",
 )
 _EXPANSIONS = (
     '"${N:-5}"', "${M:-$N}", "${UNSET:-8}", "${UNSET-a}", "${N:+set}", "${UNSET:=9}", "$((N * 2))",
     "$(( $N + 3 ))", "$((M))", "$((7 / 2 - 5 % 3))", "$((-7 / 2))", "$((1 << 2))", "$((N++))", "$(echo 3)",
     "`echo 4`", "$'24'", "${N%8}", "${#N}", "${ARGS[1]}", "${ARGS[@]}", "$ARGS", "$UNSET", "$1",
     "${1:-6}", "$#", "a*", "{1,2}", "~", '$"x"', "a\\\nb", "\"a\\nb\\\"\"", "${N:-'q'}", "\"${UNSET:-'q'}\"",
-    "$((010))", "$((3 > 2))", "${N/2/3}", "$((M=4))", "$RANDOM", "${SIZE:0:1}", "\\$N", "a#b", "$?",
+    "$((010))", "$((3 > 2))", "${N/2/3}", "$((M=4))", "$RANDOM", "${SIZE:0:1}", "x?[ab]", "\"z*\"", "z\\*$M", "${UNSET:-*.py}", "\\$N", "a#b", "$?",
 )  # fmt: skip
 _CONDITIONS = (
     '[ "$N" = 24 ]', "[ -z $UNSET ]", '[ -n "$M" ]', "[[ $N == 2* ]]", '[[ $M == "2*" ]]', "true",
@@ -37,6 +39,8 @@ _CONDITIONS = (
     "! [ $N = 48 ]", '[ "$UNSET" = y ]', "[ -f nothing ]", "[ a = a -a b = c ]", "command -v nothing",
     '[[ ! ( $N = 24 || $M = 3 ) ]]', "[[ $N =~ ^2 ]]", "test $M != 24", "grep -q x nothing", "N=3",
     "((N > 30))", "[ abc = a* ]", "[[ 2+3 -eq 5 ]]", "[ ]", "[[ $N < 3 ]]", "[ ! -e nothing ]",
+    "[[ $N == *2* ]]", "[[ abc == *b* ]]", "[[ $M != ?8 ]]", "[[ $HOSTNAME == *dev* ]]", '[[ $M == "$N"* ]]',
+    "[ $N = M-* ]", "[[ $ARGS == *-* && $N -gt 1 ]]", '[ "$HOSTNAME" = x ]', "[ -n *.none ]",
 )  # fmt: skip
 _ODD = (
     "let N=48", "((N++))", "((M+=24))", "declare -i N; N+=24", "read N <<< 48", "printf -v M 48",
@@ -53,7 +57,10 @@ _ODD = (
     "f() { [ -f nothing ] && return; M=5; }; f", "echo() { N=5; }; echo x",
     "cat <<EOF\nN=48\nfi\nEOF", "cat <<'EOF' && M=3\nN=48 ' \" ( \nEOF", "cat <<-EOF | cat\n\tN=48 $N\n\tEOF",
     "cat <<EOF\n${UNSET:=5} $((N++))\nEOF", ": ${M:=5}", ": $((N++))", "trap 'N=48' DEBUG", "trap 'N=1' EXIT",
-    "source ./nothing", ". ./nothing; N=6", "exec 3>&1", "N=48 > out", "{ N=48; } > out", "N=5 M=$N SIZE=$M",
+    "source ./nothing", ". ./nothing; N=6", "source ./nothing; N=6; nothing --x 3; M=$N", "set -- M-* $N; M=$2",
+    '[ "$N" -gt 1 ] && M=8 || M=""', "[ -z $UNSET ] && N=1 && M=2 || SIZE=3", "[[ $N == 2* ]] || M=5 && SIZE=9",
+    "ARGS=(M-* ?x $N)", "for N in M-*; do M=$N; done", "set -- *.none; N=$#", "N=(*.none); M=${N[0]}",
+    "case M-x in M-*) N=4;; esac", "case $HOSTNAME in *dev*) N=4;; esac", "echo M-* > out.txt", "exec 3>&1", "N=48 > out", "{ N=48; } > out", "N=5 M=$N SIZE=$M",
     "N[0]=5", "ARGS[2]=x", "ARGS[1 + 0]=9", "ARGS=(1 2)", "ARGS+=(3)", "ARGS+=4", "ARGS=(${ARGS[@]} $N)",
     "ARGS=5", "ARGS=()", 'ARGS=("$@" "a b" $M)', "ARGS=([3]=x y)", "N+=4", "M+=$N", "mapfile ARGS < /dev/null",
     "getopts ab N", "N=$(M=3; echo $M)", "coproc N=48", "[[ N=5 -eq 5 ]]", "M='N=5'; : $((M))",

@@ -2,8 +2,11 @@
 
 Evaluated are assignments, arrays, quotes, defaults (`${N:-8}`), integer formulas, `[`, `[[`,
 `if`, `case`, `&&`, `||`, groups, subshells, pipelines, jobs in the background and functions, in a
-shell without environment and parameters whose folder has no files. All else makes the names that
-it could assign unknown, and so every value that is derived from them.
+shell without parameters whose folder has no files. All else makes the names that it could assign
+unknown, and so every value that is derived from them.
+
+The environment is what the user says of it (`Environment`), and empty otherwise. A sourced file can
+set every variable, but defines no function that changes what the script itself sets later.
 """
 
 from __future__ import annotations
@@ -13,10 +16,9 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import chain
-from types import MappingProxyType
 
 from simtrain.errors import InputError
 from simtrain.importing.megatron.shell_arithmetic import evaluate
@@ -94,15 +96,26 @@ class State(Enum):
     UNKNOWN = 2
     ARGUMENTS = 3
     """Unknown, and possibly several arguments."""
+    PATTERN = 4
+    """Known as long as no file has a name that matches the pattern: bash keeps it then."""
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A piece of text with its position, or the name of an unknown value."""
+    """A piece of text with its position, or the name of an unknown value.
+
+    `variable` is the variable that has the unknown value, if it has no other text.
+    """
 
     text: str
     offset: int = field(compare=False)
     state: State = State.KNOWN
+    variable: str = field(default="", compare=False)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the characters are known."""
+        return self.state in (State.KNOWN, State.PATTERN)
 
 
 Text = tuple[Segment, ...]
@@ -171,6 +184,8 @@ class Argument:
         reason: why it is unknown, such as "which line 12 sets in a loop"; "" for names that the
             script does not define.
         may_be_arguments: whether it can be several arguments, or none.
+        variable: the variable whose value would make it known, or "".
+        is_pattern: whether bash would replace it by the names of files that match it.
     """
 
     text: str
@@ -178,10 +193,29 @@ class Argument:
     unknown: str | None = None
     may_be_arguments: bool = False
     reason: str = ""
+    variable: str = ""
+    is_pattern: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """Values of variables that a script does not have.
+
+    Args:
+        variables: those that the script starts with, such as Slurm's.
+        answers: those that a user says: in the environment, and wherever the script leaves them
+            unknown, such as after N=$(nproc).
+    """
+
+    variables: Mapping[str, str] = field(default_factory=dict)
+    answers: Mapping[str, str] = field(default_factory=dict)
+
+
+NOTHING = Environment()
 
 
 def commands_of(
-    script: str, lines: Lines, environment: Mapping[str, str] = MappingProxyType({})
+    script: str, lines: Lines, environment: Environment = NOTHING
 ) -> list[list[Argument]]:
     """Return the expanded words of each command that a script runs or may run.
 
@@ -192,7 +226,7 @@ def commands_of(
 
 
 def values_of(
-    script: str, lines: Lines, environment: Mapping[str, str] = MappingProxyType({})
+    script: str, lines: Lines, environment: Environment = NOTHING
 ) -> list[list[Argument]]:
     """Return the words of each variable at the end of a script, or the commands in its text.
 
@@ -212,17 +246,19 @@ def values_of(
     return [words for words in commands if words]
 
 
-def _interpreted(script: str, lines: Lines, environment: Mapping[str, str]) -> _Shell:
+def _interpreted(script: str, lines: Lines, environment: Environment) -> _Shell:
     _check_length(script, lines)
-    shell = _Shell(lines, is_batch_job=_BATCH_JOB.search(script) is not None)
-    for name, value in environment.items():
-        shell.scope.values[name] = Value(((Segment(value, 0),),))
+    is_batch_job = _BATCH_JOB.search(script) is not None
+    answers = {name: _value(text) for name, text in environment.answers.items()}
+    shell = _Shell(lines, is_batch_job=is_batch_job, answers=answers)
+    shell.scope.values |= {name: _value(text) for name, text in environment.variables.items()}
+    shell.scope.values |= answers
     shell.run(Parser(script, lines).parse())
     return shell
 
 
 def files_of(
-    script: str, lines: Lines, environment: Mapping[str, str] = MappingProxyType({})
+    script: str, lines: Lines, environment: Environment = NOTHING
 ) -> dict[str, Argument]:
     """Return the files that a script writes from its here-documents, by their path.
 
@@ -234,14 +270,20 @@ def files_of(
     return _interpreted(script, lines, environment).files
 
 
-def words_of(text: str, lines: Lines) -> list[Argument]:
+def _value(text: str) -> Value:
+    return Value(((Segment(text, 0),),))
+
+
+def words_of(text: str, lines: Lines, environment: Environment = NOTHING) -> list[Argument]:
     """Return the words of a text of arguments, in which only quotes and $ have a meaning.
 
     Raises:
         InputError: a quote or bracket is not closed, or the text exceeds a limit.
     """
     _check_length(text, lines)
-    shell = _Shell(lines, has_patterns=False)
+    answers = {name: _value(text) for name, text in environment.answers.items()}
+    shell = _Shell(lines, has_patterns=False, answers=answers)
+    shell.scope.values |= answers
     return [shell.argument(word) for word in shell.fields(Parser(text, lines).words())]
 
 
@@ -264,12 +306,14 @@ class _Shell:
         lines: the lines of the script, for errors.
         has_patterns: whether *, ? and brackets match the names of files.
         is_batch_job: whether Slurm starts the script, and defines variables.
+        answers: values of variables wherever the script leaves them unknown.
         scope: the current variables. Parameters are "@"; a function is under its name with "()".
         commands: the words of the commands so far.
         loops: the number of loops around the current command; what they assign is unknown.
         ended: "exit" or "return" after the command of this name.
         readonly: names that cannot be assigned.
         attributed: names with attributes that change what they are assigned.
+        doubt: the unknown variable of the last test, or "".
         reasons: why names are unknown; that of "" is the reason for all other names.
         files: the files that are written from here-documents.
     """
@@ -277,12 +321,14 @@ class _Shell:
     lines: Lines
     has_patterns: bool = True
     is_batch_job: bool = False
+    answers: Mapping[str, Value] = field(default_factory=dict)
     scope: _Scope = field(default_factory=lambda: _Scope(values={"@": Value((), True)}))
     commands: list[list[Argument]] = field(default_factory=list)
     loops: int = 0
     ended: str = ""
     readonly: set[str] = field(default_factory=set)
     attributed: set[str] = field(default_factory=set)
+    doubt: str = ""
     reasons: dict[str, str] = field(default_factory=dict)
     files: dict[str, Argument] = field(default_factory=dict)
     # For each call: names that are local, and names that a branch with a `return` assigns.
@@ -381,7 +427,8 @@ class _Shell:
         return self.run(node.otherwise) if node.otherwise else True
 
     def _case(self, node: Case) -> bool | None:
-        text = known_text(self._joined(node.word), is_empty=True)
+        joined = self._joined(node.word)
+        text, self.doubt = known_text(joined, is_empty=True), _doubt([joined])
         for number, (patterns, body) in enumerate(node.branches):
             matches = [
                 None if text is None else self._matches(text, pattern) for pattern in patterns
@@ -423,7 +470,9 @@ class _Shell:
 
     def _branch(self, nodes: list[Node | None]) -> None:
         """Interpret branches of which one runs, and keep what all of them agree on."""
-        scope, scopes, endings, offset = self.scope, [], [], self.offset
+        scope, scopes, endings = self.scope, [], []
+        condition = f"on {self.doubt}" if self.doubt else "that is not known"
+        offset, self.doubt = self.offset, ""
         for node in nodes:
             self.scope = _Scope(scope, is_lost=scope.is_lost)
             if node:
@@ -438,18 +487,23 @@ class _Shell:
             self.ended = ""
         self.scope = scope
         if scopes:
-            self._merge(scopes, offset=offset)
+            self._merge(scopes, reason=f"sets under a condition {condition}", offset=offset)
         else:
             self.ended = "return" if "return" in endings else "exit"
 
     def _merge(
-        self, scopes: list[_Scope], local: Iterable[str] = (), offset: int | None = None
+        self,
+        scopes: list[_Scope],
+        local: Iterable[str] = (),
+        reason: str = "",
+        offset: int | None = None,
     ) -> None:
         """Assign to the current scope what the scopes of branches agree on.
 
         Args:
             scopes: the scopes.
             local: names that are left out.
+            reason: why a name is unknown if they disagree.
             offset: position of the command that has the branches.
         """
         names = {name for scope in scopes for name in scope.values}.difference(local)
@@ -463,11 +517,11 @@ class _Shell:
             unknown = Unknown(any(map(_may_be_arguments, (first, *others))))
             self.scope.values[name] = first if agrees and first else unknown
             if not agrees and not any(isinstance(value, Unknown) for value in (first, *others)):
-                self._explain(name, "sets under a condition that is not known", offset)
+                self._explain(name, reason, offset)
 
     def _simple(self, node: Simple) -> bool | None:
         self._taint_redirections(node.redirections)
-        words = node.words
+        words, self.doubt = node.words, ""
         if words:
             self.offset = words[0].offset
         if words and _ELEMENT.match(words[0].start):
@@ -521,15 +575,12 @@ class _Shell:
             return _BUILTINS[name](self, arguments, node)
         if name in ("[", "test"):
             return self._old_test(name, node.words)
-        if name in _PROGRAMS or "/" in name or name.endswith(".py"):
-            if name in ("printf", "wait") and _known_start(arguments).startswith("-"):
-                self._taint(node.source, may_be_arguments=True)
-            if name not in ("echo", "printf"):
-                for text in arguments:
-                    self.run_child(text)
-        elif any(scope.is_opaque for scope in self.scope.scopes()):
-            # It can be a function of a sourced file.
-            self._forget()
+        if name in ("printf", "wait") and _known_start(arguments).startswith("-"):
+            self._taint(node.source, may_be_arguments=True)
+        is_program = name in _PROGRAMS or "/" in name or name.endswith(".py")
+        if is_program and name not in ("echo", "printf"):
+            for text in arguments:
+                self.run_child(text)
         return None
 
     def _write(self, target: Word, document: HereDocument) -> None:
@@ -556,14 +607,14 @@ class _Shell:
 
     def run_child(self, text: Text) -> None:
         """Interpret an argument that is a script, as of `bash -c "torchrun ..."`."""
-        written = "".join(segment.text for segment in text if segment.state is State.KNOWN)
+        written = "".join(segment.text for segment in text if segment.is_known)
         if ".py" in written and " --" in written:
             self._subshell(self._parsed([text]), is_opaque=True)
 
     def _parsed(self, texts: Iterable[Text]) -> Node:
         """Parse texts that a command evaluates, with blanks between them."""
         pieces = [
-            (segment.text, segment.offset, segment.state is State.KNOWN)
+            (segment.text, segment.offset, segment.is_known)
             for text in texts
             for segment in (*text, Segment(" ", text[-1].offset if text else 0))
         ]
@@ -649,16 +700,17 @@ class _Shell:
 
     def argument(self, text: Text) -> Argument:
         """Return a text as a word of a command."""
-        unknown = next((segment for segment in text if segment.state is not State.KNOWN), None)
+        unknown = next((segment for segment in text if not segment.is_known), None)
         offset = text[0].offset if text else 0
         is_several = any(segment.state is State.ARGUMENTS for segment in text)
         if unknown is None:
-            return Argument(_written(text), offset)
+            return Argument(_written(text), offset, is_pattern=_is_pattern(text))
         name = unknown.text.removeprefix("$").removesuffix("[@]")
         is_opaque = self.scope.is_lost or any(scope.is_opaque for scope in self.scope.scopes())
         others = self.reasons.get("", "") if is_opaque and name.isidentifier() else ""
         reason = self.reasons.get(name, others)
-        return Argument(_written(text), offset, unknown.text, is_several, reason)
+        written = _written(text)
+        return Argument(written, offset, unknown.text, is_several, reason, unknown.variable)
 
     def _taint(self, text: str, may_be_arguments: bool = False) -> None:
         """Make every name in a text unknown."""
@@ -811,6 +863,7 @@ class _Shell:
         while texts and known_text(texts[0]) != name:  # `builtin [ ... ]`
             texts = texts[1:]
         values = [known_text(text, is_empty=True) for text in texts[1:]]
+        self.doubt = _doubt(texts)
         if name == "[" and (not values or values.pop() != "]"):
             return None
         texts_known = [value for value in values if value is not None]
@@ -818,7 +871,9 @@ class _Shell:
 
     def _test(self, words: tuple[Word, ...]) -> bool | None:
         """Evaluate a test of `[[ ... ]]`."""
-        operands = [known_text(self._joined(word), is_empty=True) for word in words]
+        texts = [self._joined(word) for word in words]
+        operands = [known_text(text, is_empty=True) for text in texts]
+        self.doubt = _doubt(texts)
         if len(words) == 1:
             return None if operands[0] is None else bool(operands[0])
         if len(words) == 2:
@@ -911,12 +966,11 @@ class _Shell:
 
     def _expand_variable(self, part: Variable, fields: _Fields, quoted: bool) -> None:
         binding = self._value_of(part.name)
-        if self.scope.is_lost:
-            binding = Unknown(_may_be_arguments(binding))
         is_all = part.index in ("@", "*") or part.name in ("@", "*")
-        unknown = Segment(f"${part.name}" + "[@]" * is_all, part.offset, State.UNKNOWN)
-        if is_all or (not quoted and _may_be_arguments(binding)):
-            unknown = Segment(unknown.text, part.offset, State.ARGUMENTS)
+        is_several = is_all or (not quoted and _may_be_arguments(binding))
+        state = State.ARGUMENTS if is_several else State.UNKNOWN
+        variable = "" if is_all or not part.name.isidentifier() else part.name
+        unknown = Segment(f"${part.name}" + "[@]" * is_all, part.offset, state, variable)
         if part.source in ("$#", "${#}"):
             return fields.add(self._num_parameters(part), quoted)
         elements = self._elements_of(part, binding)
@@ -935,9 +989,12 @@ class _Shell:
         elif operator and operator != "?" and is_set is (operator == "+"):
             return self._expand(part.operand, fields, quoted, in_operand=True)
         if not elements and binding is None:
-            return fields.add(Segment(unknown.text, part.offset, State.ABSENT), quoted)
+            return fields.add(replace(unknown, state=State.ABSENT), quoted)
         for segment in chain(*elements):
             self._count(segment.text)
+        match elements:
+            case [(Segment(state=State.UNKNOWN, variable="") as segment,)] if variable:
+                elements = [(replace(segment, variable=variable),)]
         is_apart = "@" in (part.index, part.name)
         return fields.add_elements(elements, quoted, is_apart, is_all, part.offset)
 
@@ -953,6 +1010,16 @@ class _Shell:
         return bool(elements)
 
     def _value_of(self, name: str) -> _Binding | None:
+        """Return what a name is bound to; what the user says of it if that is unknown."""
+        binding = self._binding_of(name)
+        if self.scope.is_lost:
+            binding = Unknown(_may_be_arguments(binding))
+        is_known = isinstance(binding, Value) and all(
+            known_text(text, is_empty=True) is not None for text in binding.elements
+        )
+        return binding if is_known else self.answers.get(name, binding)
+
+    def _binding_of(self, name: str) -> _Binding | None:
         parameters = self.scope.binding("@")
         if name in ("@", "*"):
             return parameters
@@ -977,13 +1044,15 @@ class _Shell:
         index = int(part.index or 0)
         # An unknown element can be none or several.
         is_array = binding is not None and binding.is_array
-        if is_array and any(known_text(text) is None for text in elements[: index + 1]):
+        before = elements[: index + 1]
+        if is_array and any(known_text(text) is None or _is_pattern(text) for text in before):
             return None
         return elements[index : index + 1]
 
     def _num_parameters(self, part: Variable) -> Segment:
         parameters = self.scope.binding("@")
-        if isinstance(parameters, Value) and not self.scope.is_lost:
+        is_known = isinstance(parameters, Value) and not any(map(_is_pattern, parameters.elements))
+        if isinstance(parameters, Value) and is_known and not self.scope.is_lost:
             return Segment(str(len(parameters.elements)), part.offset)
         return Segment("$#", part.offset, State.UNKNOWN)
 
@@ -1006,7 +1075,7 @@ class _Shell:
     def _integer(self, name: str) -> int | None:
         """Return the value of a variable in a formula."""
         binding = self._value_of(name)
-        if self.scope.is_lost or not isinstance(binding, Value):
+        if not isinstance(binding, Value):
             return None
         text = known_text(binding.elements[0]) if binding.elements else None
         if text is None or not _INTEGER.fullmatch(text):
@@ -1043,7 +1112,7 @@ class _Fields:
         """Add a segment to the current text; split it if it is not quoted."""
         if self.is_quiet and segment.state is State.ABSENT:
             segment = Segment("", segment.offset)
-        if quoted or segment.state is not State.KNOWN:
+        if quoted or not segment.is_known:
             if quoted or segment.text:
                 self.current = [] if self.current is None else self.current
                 self.current += [segment] * bool(segment.text)
@@ -1054,7 +1123,7 @@ class _Fields:
                 self.end()
             elif piece:
                 self.current = [] if self.current is None else self.current
-                self.current.append(Segment(piece, start))
+                self.current.append(replace(segment, text=piece, offset=start))
                 self.unquoted += piece
             start += len(piece)
 
@@ -1079,7 +1148,9 @@ class _Fields:
             text = tuple(self.current)
             is_glob = self.has_patterns and _GLOB.search(self.unquoted)
             if is_glob and not _NO_FILE.match(_written(text)):
-                text = (Segment(_written(text), text[0].offset, State.ARGUMENTS),)
+                are_known = all(segment.is_known for segment in text)
+                state = State.PATTERN if are_known else State.ARGUMENTS
+                text = (Segment(_written(text), text[0].offset, state),)
             self.texts.append(text)
         self.current, self.unquoted = None, ""
 
@@ -1098,19 +1169,29 @@ def known_text(text: Text, is_empty: bool = False) -> str | None:
     """
     if is_empty:
         text = tuple(segment for segment in text if segment.state is not State.ABSENT)
-    return None if any(segment.state is not State.KNOWN for segment in text) else _written(text)
+    return None if any(not segment.is_known for segment in text) else _written(text)
+
+
+def _is_pattern(text: Text) -> bool:
+    return any(segment.state is State.PATTERN for segment in text)
 
 
 def _written(text: Text) -> str:
     return "".join(segment.text for segment in text)
 
 
+def _doubt(texts: Iterable[Text]) -> str:
+    """Return the first unknown variable of a test, such as $HOSTNAME, or ""."""
+    segments = (segment for segment in chain(*texts) if segment.variable and not segment.is_known)
+    return next((f"${segment.variable}" for segment in segments), "")
+
+
 def _emptiness(text: Text) -> bool | None:
     """Return whether a text is empty in a shell without environment; None if unknown."""
-    if any(segment.text for segment in text if segment.state is State.KNOWN):
+    if any(segment.text for segment in text if segment.is_known):
         return False
     states = {segment.state for segment in text if segment.text}
-    return None if states - {State.KNOWN, State.ABSENT} else True
+    return None if states - {State.KNOWN, State.PATTERN, State.ABSENT} else True
 
 
 def _parameters(arguments: list[Text]) -> _Binding:
