@@ -144,17 +144,24 @@ def check_readable(
         raise InputError.of("E121", message, Location(str(file)), fix, problem.code) from error
 
 
-def write_new(file: Path, text: str, read: Callable[[Path], object] | None = None) -> None:
+def write_new(
+    file: Path,
+    text: str,
+    read: Callable[[Path], object] | None = None,
+    replaces: bool | None = None,
+) -> None:
     """Write a new file, or none if that fails; refuse one that exists (E113).
 
     Args:
         file: the file.
         text: its text.
         read: as for `write_text`.
+        replaces: whether a file that exists is replaced; None if no option says so.
     """
     try:
-        if file.is_file() or file.is_dir():
-            fix = "choose another name, or remove this file"
+        if file.is_dir() or (file.is_file() and not replaces):
+            other = "remove this file" if replaces is None else "add --force to replace it"
+            fix = f"choose another name, or {other}" if file.is_file() else "choose another name"
             raise InputError.of("E113", "the file exists", Location(str(file)), fix)
         with replacing(file) as unfinished:
             unfinished.write_text(text, encoding="utf-8", newline="\n")

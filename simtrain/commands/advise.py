@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from simtrain.commands.import_options import reads_other_tools
 from simtrain.commands.output import CsvOption, MarkdownOption, Output, TableOption, show
 from simtrain.commands.shared import (
     JsonOption,
@@ -18,6 +19,7 @@ from simtrain.commands.shared import (
 )
 
 
+@reads_other_tools
 def advise(
     scenario: ScenarioArgument,
     overrides: SetOption = None,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from simtrain.commands.import_options import reads_other_tools
 from simtrain.commands.output import CsvOption, MarkdownOption, Output, TableOption, show
 from simtrain.commands.progress import progress_bar
 from simtrain.commands.shared import (
@@ -50,6 +51,7 @@ SensitivityOption = Annotated[
 ]
 
 
+@reads_other_tools
 def compare(
     scenarios: Annotated[list[str], SeveralScenarios],
     overrides: SetOption = None,

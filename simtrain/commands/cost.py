@@ -14,6 +14,7 @@ from simtrain.commands.cost_options import (
     TokensOption,
     read_terms,
 )
+from simtrain.commands.import_options import reads_other_tools
 from simtrain.commands.output import CsvOption, MarkdownOption, Output, TableOption, show
 from simtrain.commands.shared import (
     AllowOomOption,
@@ -26,6 +27,7 @@ from simtrain.commands.shared import (
 )
 
 
+@reads_other_tools
 def cost(
     scenarios: Annotated[list[str], SeveralScenarios],
     tokens: TokensOption,

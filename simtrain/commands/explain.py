@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from simtrain.commands.import_options import reads_other_tools
 from simtrain.commands.output import MarkdownOption, Output, show
 from simtrain.commands.shared import (
     JsonOption,
@@ -32,6 +33,7 @@ def _subjects(typed: str) -> list[str]:
     return error_codes(typed) + shipped_scenarios(typed)
 
 
+@reads_other_tools
 def explain(
     subject: Annotated[
         str | None,

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from simtrain.commands.app import App
+from simtrain.commands.import_options import reads_other_tools
 from simtrain.commands.shared import ScenarioArgument, SetOption, emit, emit_data
 from simtrain.importing.exporters.exporter import Exporter
 from simtrain.importing.exporters.registry import EXPORTERS
@@ -43,7 +44,7 @@ def _command_of(exporter: Exporter) -> Callable[..., None]:
         emit(f"Wrote {out}. Read it back with: simtrain import {exporter.name} {out}\n")
 
     write_source.__doc__ = exporter.text
-    return write_source
+    return reads_other_tools(write_source)
 
 
 for _exporter in EXPORTERS.values():

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from copy import copy
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from simtrain.commands.app import App
-from simtrain.commands.loading import search_line
-from simtrain.commands.shared import SetOption, print_or_write
+from simtrain.commands.import_options import (
+    ConfigOption,
+    EnvOption,
+    GpusOption,
+    IgnoreOption,
+    ImportOptions,
+    ModelOption,
+)
+from simtrain.commands.loading import next_line
+from simtrain.commands.shared import SetOption, print_or_write, refuse
 from simtrain.importing.importers.importer import Importer
 from simtrain.importing.importers.registry import IMPORTERS
 
@@ -23,22 +30,8 @@ OutOption = Annotated[
     Path | None, typer.Option("--out", help="File to write. Default: print the scenario.")
 ]
 
-GpusOption = Annotated[
-    int | None,
-    typer.Option("--gpus", min=1, help="Number of GPUs, in place of what the source says."),
-]
-ModelOption = Annotated[
-    str | None,
-    typer.Option("--model", help="config.json of the model, or the script that trains it."),
-]
-ConfigOption = Annotated[
-    str | None, typer.Option("--config", help="The config of the file, if it has several.")
-]
-IgnoreOption = Annotated[
-    bool,
-    typer.Option(
-        "--ignore-unknown", help="Leave out what simtrain does not know, and list it in the file."
-    ),
+ForceOption = Annotated[
+    bool, typer.Option("--force", help="Replace the file of --out if it exists.")
 ]
 
 
@@ -52,24 +45,30 @@ def _command_of(importer: Importer) -> Callable[..., None]:
         out: OutOption = None,
         overrides: SetOption = None,
         gpus: GpusOption = None,
+        env: EnvOption = None,
         ignore_unknown: IgnoreOption = False,
+        force: ForceOption = False,
     ) -> None:
         """Convert a source to a scenario."""
-        reader = copy(importer)
-        reader.model, reader.config = model or "", config or ""
+        if out is None:
+            refuse({"--force": force}, "is only for --out", "add --out FILE")
+        reader = ImportOptions.of(gpus, env, model, config).reader(importer)
         scenario, text = reader.read(
             source, overrides or (), ignore_unknown=ignore_unknown, gpus=gpus
         )
         num_notes = sum(line.startswith("# - ") for line in text.splitlines())
         notes = f"{num_notes} settings are" if num_notes != 1 else "1 setting is"
-        is_open = importer.is_model and scenario.num_gpus == 1
-        command = search_line(scenario, str(out)) if out and is_open else ""
-        print_or_write(text, out, f"; {notes} not modelled", command)
+        command = next_line(scenario, out, importer.is_model, overrides or ()) if out else ""
+        print_or_write(text, out, f"; {notes} not modelled", command, replaces=force)
 
     argument = typer.Argument(metavar=importer.metavar, help=importer.argument)
     write_scenario.__annotations__["source"] = Annotated[str, argument]
     write_scenario.__doc__ = importer.text
-    options = {"model": importer.reads_model, "config": importer.reads_configs}
+    options = {
+        "model": importer.reads_model,
+        "config": importer.reads_configs,
+        "env": importer.reads_variables,
+    }
     signature = inspect.signature(write_scenario, eval_str=True)
     kept = [each for name, each in signature.parameters.items() if options.get(name, True)]
     # typer reads the options of a command from its signature.

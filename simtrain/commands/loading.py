@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simtrain.base.file_kinds import MOST_BYTES_OF_LOG
+from simtrain.commands.import_options import current_options
 from simtrain.commands.shared import emit
 from simtrain.errors import InputError, Location
 
@@ -42,6 +43,7 @@ def load_scenario(source: str, overrides: Iterable[str] = ()) -> Scenario:
 
     overrides = [*overrides]
     if (importer := _importer_of(source)) is None:
+        current_options().check_unused(source)
         return load(source, overrides)
     scenario = _import(importer, source, overrides)
     check_scenario(scenario)
@@ -58,8 +60,28 @@ def load_unchecked(source: str, overrides: Iterable[str] = ()) -> Scenario:
 
     overrides = [*overrides]
     if (importer := _importer_of(source)) is None:
+        current_options().check_unused(source)
         return load(source, overrides)
     return _import(importer, source, overrides, is_layout_open=True)
+
+
+def next_line(scenario: Scenario, file: Path, is_model: bool, overrides: Iterable[str]) -> str:
+    """Return a command that answers for an imported scenario: run it if it fits, else search.
+
+    Args:
+        scenario: the scenario.
+        file: the file that it was written to.
+        is_model: whether the source describes a model alone, without layout and batch.
+        overrides: assignments of --set, which are in the file.
+    """
+    from simtrain.studies.simulation import simulate_memory
+
+    is_open = is_model and scenario.num_gpus == 1
+    if not is_open and simulate_memory(scenario).fits:
+        return shlex.join(["simtrain", "run", str(file)])
+    gpus = _enough_gpus(scenario, _FEWEST_GPUS if is_open else scenario.num_gpus)
+    words = ["simtrain", "search", str(file), "--gpus", str(gpus)]
+    return shlex.join([*words, *(_usual_batch(scenario, gpus, [*overrides]) if is_model else ())])
 
 
 def search_line(scenario: Scenario, file: str, options: Sequence[str] = ()) -> str:
@@ -70,14 +92,20 @@ def search_line(scenario: Scenario, file: str, options: Sequence[str] = ()) -> s
         file: its file.
         options: what the command line sets already.
     """
+    gpus = _enough_gpus(scenario, current_options().gpus or _FEWEST_GPUS)
+    words = ["simtrain", "search", file, "--gpus", str(gpus), *options]
+    return shlex.join([*words, *_usual_batch(scenario, gpus, options)])
+
+
+def _enough_gpus(scenario: Scenario, least: int) -> int:
+    """Return `least`, or a multiple of it whose memory holds the states of a model."""
     from simtrain.iteration.plan import Plan
 
     states_bytes = _BYTES_PER_PARAMETER * Plan.of(scenario, _FEWEST_GPUS).num_parameters
-    gpus = _FEWEST_GPUS
+    gpus = least
     while gpus * _BYTES_PER_GPU < states_bytes:
         gpus *= 2
-    words = ["simtrain", "search", file, "--gpus", str(gpus), *options]
-    return shlex.join([*words, *_usual_batch(scenario, gpus, options)])
+    return gpus
 
 
 def _usual_batch(scenario: Scenario, gpus: int, options: Sequence[str]) -> list[str]:
@@ -102,6 +130,8 @@ def _importer_of(source: str) -> Importer | None:
 
     path = Path(source)
     with suppress(OSError, ValueError):
+        if path.is_dir():
+            path /= "config.json"
         if path.is_file():  # a pipe can be read only once
             with open_input(path) as file:
                 return importer_of(file.read(MOST_BYTES_OF_LOG).decode("utf-8", "replace"))
@@ -112,11 +142,14 @@ def _import(
     importer: Importer, source: str, overrides: list[str], *, is_layout_open: bool = False
 ) -> Scenario:
     """Return the scenario of a source after overrides, without checking it."""
+    options = current_options()
+    importer, gpus = options.reader(importer), options.gpus
     try:
-        draft = importer.draft(source, overrides, ignore_unknown=True)
+        draft = importer.draft(source, overrides, ignore_unknown=True, gpus=gpus)
     except InputError as error:
         # Launches of a number of GPUs that is unknown, or too small for the layout.
-        if _sets("parallelism.data", overrides) or not _legal_replicas(importer, source, overrides):
+        is_decided = gpus or _sets("parallelism.data", overrides)
+        if is_decided or not _legal_replicas(importer, source, overrides):
             raise
         line = _with_replicas(importer, source, overrides)
         first, *others = error.problems
@@ -173,6 +206,8 @@ def _open(source: str, what: str, line: str) -> InputError:
 
 
 def _say_what_was_read(importer: Importer, draft: Draft, source: str) -> None:
+    for text in draft.assumptions:
+        emit(f"{text}.\n", sys.stderr)
     names = [*dict.fromkeys(draft.ignored)]
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     ignored = f"; not modelled: {', '.join(names[:_MOST_NAMES])}{more}" if names else ""

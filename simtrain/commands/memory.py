@@ -7,6 +7,7 @@ from functools import partial
 
 import typer
 
+from simtrain.commands.import_options import reads_other_tools
 from simtrain.commands.output import CsvOption, MarkdownOption, Output, TableOption, show
 from simtrain.commands.shared import (
     JsonOption,
@@ -21,6 +22,7 @@ from simtrain.commands.shared import (
 from simtrain.errors import DoesNotFitError
 
 
+@reads_other_tools
 def memory(
     scenario: ScenarioArgument,
     overrides: SetOption = None,

@@ -17,6 +17,7 @@ from simtrain.commands.cost_options import (
     TokensOption,
     read_terms,
 )
+from simtrain.commands.import_options import reads_other_tools
 from simtrain.commands.output import CsvOption, MarkdownOption, Output, TableOption, show
 from simtrain.commands.shared import (
     MISSED,
@@ -73,6 +74,7 @@ WorkersOption = Annotated[
 ]
 
 
+@reads_other_tools
 def plan(
     scenario: ScenarioArgument,
     tokens: TokensOption,

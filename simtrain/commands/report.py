@@ -15,6 +15,7 @@ from simtrain.commands.compare import (
     load_compared,
     scenario_column,
 )
+from simtrain.commands.import_options import reads_other_tools
 from simtrain.commands.shared import (
     HtmlFileOption,
     SetOption,
@@ -34,6 +35,7 @@ SweepFolderOption = Annotated[
 ]
 
 
+@reads_other_tools
 def report(
     out: HtmlFileOption,
     scenarios: Annotated[list[str] | None, SeveralScenarios] = None,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from simtrain.commands.import_options import reads_other_tools
 from simtrain.commands.output import CsvOption, MarkdownOption, Output, TableOption, show
 from simtrain.commands.shared import (
     AllowOomOption,
@@ -73,6 +74,7 @@ TraceWindowOption = Annotated[
 ]
 
 
+@reads_other_tools
 def run(
     scenario: ScenarioArgument,
     overrides: SetOption = None,

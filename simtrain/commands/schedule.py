@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from simtrain.commands.app import App
+from simtrain.commands.import_options import reads_other_tools
 from simtrain.commands.output import CsvOption, MarkdownOption, Output, TableOption, show, show_view
 from simtrain.commands.shared import (
     JsonOption,
@@ -24,6 +25,7 @@ schedule_app = App(
 
 
 @schedule_app.command("show")
+@reads_other_tools
 def print_schedule(
     scenario: ScenarioArgument,
     overrides: SetOption = None,
@@ -64,6 +66,7 @@ def print_schedule(
 
 
 @schedule_app.command("optimize")
+@reads_other_tools
 def optimize(
     scenario: ScenarioArgument,
     overrides: SetOption = None,

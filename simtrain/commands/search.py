@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from simtrain.commands.import_options import reads_other_tools
 from simtrain.commands.output import CsvOption, MarkdownOption, Output, TableOption, show
 from simtrain.commands.shared import (
     JsonOption,
@@ -103,6 +104,7 @@ HoldOption = Annotated[
 ]
 
 
+@reads_other_tools
 def search(
     scenario: ScenarioArgument,
     gpus: GpusOption,

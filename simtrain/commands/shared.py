@@ -249,14 +249,17 @@ def print_page(page: RenderableType, width: int | None = None) -> None:
     emit_data("".join(f"{line.rstrip()}\n" for line in capture.get().split("\n")[:-1]))
 
 
-def print_or_write(text: str, file: Path | None, note: str = "", command: str = "") -> None:
-    """Print a scenario, or write it to a new file, and a command that runs it.
+def print_or_write(
+    text: str, file: Path | None, note: str = "", command: str = "", replaces: bool | None = None
+) -> None:
+    """Print a scenario, or write it to a file, and a command that runs it.
 
     Args:
         text: the scenario.
         file: where to write it; None prints it.
         note: words after the name of the file.
         command: what to do with it; by default, run it.
+        replaces: whether a file that exists is replaced; None if no option says so.
     """
     from simtrain.base.output_folder import write_new
     from simtrain.scenario import load_unchecked
@@ -264,7 +267,7 @@ def print_or_write(text: str, file: Path | None, note: str = "", command: str = 
     if file is None:
         emit_data(text)
         return
-    write_new(file, text, load_unchecked)
+    write_new(file, text, load_unchecked, replaces)
     emit(f"Wrote {file}{note}. Run it with: {command or f'simtrain run {file}'}\n")
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from simtrain.commands.import_options import reads_other_tools
 from simtrain.commands.shared import (
     ScaleOption,
     ScenarioArgument,
@@ -21,6 +22,7 @@ from simtrain.commands.shared import (
 )
 
 
+@reads_other_tools
 def timeline(
     scenario: ScenarioArgument,
     out: Annotated[Path, typer.Option("--out", help="Picture file: .png, .svg or .pdf.")],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from simtrain.base.strict_yaml import (
@@ -18,6 +19,7 @@ from simtrain.base.strict_yaml import (
 )
 from simtrain.base.strict_yaml.document import Place
 from simtrain.errors import InputError, Location, Problem
+from simtrain.importing.gpus import A100, B200, BLACKWELL, H100, HOPPER, Machine
 from simtrain.importing.settings import (
     MAX_NAMES,
     Effect,
@@ -52,6 +54,8 @@ class Draft:
         places: the position of each field in the source, by its path.
         notes: one sentence for each setting that is not modelled, with its effect.
         replicas: the assignment that follows from --gpus, or "".
+        assumptions: what the source leaves open and the scenario takes for granted.
+        machine: the GPUs that the source names, or None.
         ignored: the settings of the notes, as the source spells them.
         required: fields without a default, each with its name in the source.
         num_settings: the number of settings that were read.
@@ -67,6 +71,8 @@ class Draft:
     comments: dict[tuple[str | int, ...], str] = field(default_factory=dict)
     places: dict[tuple[str | int, ...], Location] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    assumptions: list[str] = field(default_factory=list)
+    machine: Machine | None = None
     replicas: str = ""
     ignored: list[str] = field(default_factory=list)
     required: dict[str, str] = field(default_factory=dict)
@@ -120,12 +126,17 @@ class Draft:
 
     def override(self, name: str) -> int | None:
         """Return the integer that --set assigns to a field, or None."""
-        values = [
-            override.partition("=")[2]
-            for override in self.overrides
+        text = self.override_text(name) or ""
+        return int(text) if text.isdecimal() else None
+
+    def override_text(self, name: str) -> str | None:
+        """Return the text that --set assigns to a field, or None."""
+        texts = (
+            override.partition("=")[2].strip()
+            for override in reversed(self.overrides)
             if path_of(override) == _path(name)
-        ]
-        return int(values[-1]) if values and values[-1].strip().isdecimal() else None
+        )
+        return next(texts, None)
 
     def use_gpus(self, gpus: int | None, ranks: int) -> None:
         """Set the data-parallel replicas for a number of GPUs, as --set would.
@@ -171,22 +182,28 @@ class Draft:
         mapped = self.table.mapped
         self.fill(*(name for name in names if self.value(name) != mapped[name].our_default))
 
-    def refuse_unknown(self, ignore: bool, suggested: Collection[str] = ()) -> None:
-        """Raise an error that names all settings that the table does not have, or note them.
+    def refuse_unknown(self, ignore: bool) -> None:
+        """Raise an error that names all settings that the table does not have, or note them."""
+        if problem := self.unknown_settings(ignore):
+            raise InputError([problem])
+
+    def unknown_settings(self, ignore: bool, suggested: Collection[str] = ()) -> Problem | None:
+        """Return the problem that names all settings that the table does not have, or note them.
 
         Args:
-            ignore: whether to note them and go on.
+            ignore: whether to note them, and return None.
             suggested: names that are suggested for similar ones; by default the table's words.
         """
         table = self.table
         unknown = [setting for name, setting in self.settings.items() if name not in table]
         if unknown and not ignore:
             names = suggested or table.words
-            raise InputError([unknown_settings(unknown, table.kind, table.source, names)])
+            return unknown_settings(unknown, table.kind, table.source, names)
         for setting in unknown[:MAX_NAMES]:
             self.note(setting, f"ignored: simtrain does not know it; {likely_effect(setting.name)}")
         if (more := len(unknown) - MAX_NAMES) > 0:
             self.note(f"{more:,} more {table.kind}s", "ignored: simtrain does not know them")
+        return None
 
     def note_effects(self, effects: Mapping[str, Effect] | None = None) -> None:
         """Note each setting with an effect that is not modelled, in the order of the source.
@@ -246,7 +263,14 @@ class Draft:
             self.comments = kept | {path: "--gpus" if override == self.replicas else "--set"}
         document = spell_out_words(document)
         written = {".".join(map(str, path)) for path, _ in leaves(document.data)}
-        missing = [
+        if missing := self.missing(written):
+            raise InputError(missing)
+        self.data = document.data
+        return Scenario.from_document(document)
+
+    def missing(self, written: Collection[str]) -> list[Problem]:
+        """Return a problem for each required field that is not among those that are written."""
+        return [
             Problem(
                 "E873",
                 f"{source} is missing",
@@ -256,36 +280,51 @@ class Draft:
             for name, source in self.required.items()
             if name not in written
         ]
-        if missing:
-            raise InputError(missing)
-        self.data = document.data
-        return Scenario.from_document(document)
 
     def _set_cluster(self) -> None:
-        """Set a cluster whose GPUs have the data type of the products."""
-        precision = self.data["precision"]
-        compute = precision["compute"]
-        if compute not in ("fp8", "fp4"):
-            self.set_because("cluster", Scenario.model_fields["cluster"].default, DEFAULT)
+        """Set the cluster: that of the source's GPU, or one with the data type of the products."""
+        if self.override_text("cluster") is not None:
             return
-        needs_blackwell = compute == "fp4" or precision["fp8_recipe"] == "mxfp8"
-        cluster, gpu = ("b200_sxm", "a B200") if needs_blackwell else ("h100_sxm", "an H100")
-        comment = f"{compute} needs {gpu} or a later GPU; the GPU is not in the source"
-        self.set_because("cluster", cluster, comment)
+        precision = self.data["precision"]
+        compute, recipe = precision["compute"], precision.get("fp8_recipe")
+        gpu, capability = A100, 0
+        if compute == "fp4" or recipe == "mxfp8":
+            gpu, capability = B200, BLACKWELL
+        elif compute == "fp8":
+            gpu, capability = H100, HOPPER
+        if self.machine:
+            named = self.machine.gpu(capability)
+            self._assume(self.machine.assumption(named))
+            if named.cluster:
+                line = self.machine.place.line if self.machine.place else None
+                words = self.machine.words + (f", line {line}" if line else "")
+                comment = f"{words}: {named.name} ({named.form})"
+                self.set_because("cluster", named.cluster, comment, self.machine.place)
+                return
+        comment, needs = DEFAULT, ""
+        if capability:
+            needs = f"{compute} needs it or a later GPU, and "
+            article = "an" if gpu is H100 else "a"
+            comment = f"{compute} needs {article} {gpu.name} or a later GPU"
+            comment += "; the GPU is not in the source"
+        self._assume(
+            f"Simulated on {gpu.name} ({gpu.form}): {needs}the source does not say which GPU; "
+            "--set cluster=h200_sxm, for example, sets it"
+        )
+        self.set_because("cluster", gpu.cluster, comment)
+
+    def _assume(self, text: str) -> None:
+        """Note what the source leaves open, once."""
+        if text and text not in self.assumptions:
+            self.assumptions.append(text)
 
     def text(self) -> str:
         """Return the text of the scenario's file, after `scenario`."""
-        lines = [f"# Imported by simtrain from {self.what}."]
+        lines = [*chain(*(_wrapped(text, "# ", "#   ") for text in self.assumptions))]
+        lines.append(f"# Imported by simtrain from {self.what}.")
         if self.notes:
             lines.append("# Settings that are not modelled, with their effect:")
-            for note in self.notes:
-                lines += textwrap.wrap(
-                    note,
-                    _WIDTH,
-                    initial_indent="# - ",
-                    subsequent_indent="#   ",
-                    break_on_hyphens=False,
-                )
+            lines += chain(*(_wrapped(note, "# - ", "#   ") for note in self.notes))
         return "\n".join([*lines, *self._section(self.data, ())]) + "\n"
 
     def _section(self, data: dict[str, Any], path: tuple[str | int, ...]) -> Iterable[str]:
@@ -297,6 +336,12 @@ class Draft:
             yield line + (f"{gap}# {self.comments[inside]}" if inside in self.comments else "")
             if is_section:
                 yield from self._section(value, inside)
+
+
+def _wrapped(text: str, indent: str, later: str) -> list[str]:
+    return textwrap.wrap(
+        text, _WIDTH, initial_indent=indent, subsequent_indent=later, break_on_hyphens=False
+    )
 
 
 def padded_vocabulary(tokens: int, unit: int) -> tuple[int, str]:

@@ -339,10 +339,10 @@ def test_a_full_disk_is_an_error() -> None:
     assert "Traceback" not in outcome.stderr
 
 
-def test_an_option_of_several_commands_names_the_command_that_has_the_others_too() -> None:
-    errors = refused("cost", "llama3_70b", "--tokens", "1T", "--gpus", "256")
-    assert errors.endswith(
-        "fix: plan has --gpus: simtrain plan llama3_70b --tokens 1T --gpus 256\n"
-    )
-    errors = refused("run", "llama3_70b", "--gpus", "128")
-    assert errors.endswith("fix: search has --gpus: simtrain search llama3_70b --gpus 128\n")
+@pytest.mark.parametrize(
+    "command", ["run llama3_70b", "cost llama3_70b --tokens 1T", "memory llama3_70b"]
+)
+def test_a_number_of_gpus_for_a_scenario_is_a_search(command: str) -> None:
+    errors = refused(*command.split(), "--gpus", "128")
+    assert errors.startswith("--gpus: E908 is only for files of other tools")
+    assert "simtrain search llama3_70b --gpus 128 finds a layout" in errors

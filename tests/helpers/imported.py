@@ -40,7 +40,12 @@ python -m torch.distributed.launch $DISTRIBUTED_ARGS pretrain_gpt.py \\
     --lr 1.0e-4 --train-iters 100 \\
     --save $CHECKPOINTS >& log.txt
 """
-GPT_SCENARIO = """\
+ON_A100 = """\
+# Simulated on A100 (SXM, 80 GB): the source does not say which GPU; --set cluster=h200_sxm, for
+#   example, sets it
+"""
+GPT_SCENARIO = f"""\
+{ON_A100}\
 # Imported by simtrain from Megatron-LM's arguments in run.sh.
 model:
   num_layers: 48                  # --num-layers, line 12

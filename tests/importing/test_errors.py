@@ -38,24 +38,24 @@ WRONG = {
     "an unknown value": (
         GPT.replace("--hidden-size 6144", "--hidden-size $2"),
         "run.sh:13:5: E874 --hidden-size is $2, which the file does not define",
-        "set $2 at the top",
+        "add --set model.hidden_size=...; or write its value",
     ),
     "unknown arguments": (
         GPT.replace("$MODEL_ARGS", "$MODEL_ARGS ${MORE[@]}"),
         "run.sh:20:17: E874 $MORE[@] is among the arguments",
-        "set $MORE at the top",
+        "write its value in the file",
     ),
-    "a pattern of files": (
+    "a pattern that is no number": (
         GPT.replace("--hidden-size 6144", "--hidden-size 6?44"),
-        "run.sh:13:19: E874 6?44 is among the arguments, which depends on the files of a folder",
-        "put it in quotes: '6?44'",
+        "run.sh:13:5: E872 --hidden-size 6?44 is not an integer",
+        "correct the argument",
     ),
     "a value that a loop sets": (
         GPT.replace("DISTRIBUTED_ARGS=", "for N in 1 2; do NNODES=$N; TP=$N; done\nD=", 1)
         .replace("$DISTRIBUTED_ARGS", "")
         .replace("size 4 ", "size $TP "),
         "run.sh:22:5: E874 --tensor-model-parallel-size is $TP",
-        "set $TP at the top",
+        "add --env TP=... or --set parallelism.tensor=...",
     ),
     "a missing script": (
         GPT.replace("pretrain_gpt.py", ""),

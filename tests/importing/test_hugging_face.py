@@ -13,6 +13,7 @@ from simtrain.importing.hugging_face.mapping import import_hugging_face
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.scenario.model import LatentAttention
 from tests.helpers.command_line import call, refused
+from tests.helpers.imported import ON_A100
 from tests.helpers.toys import plan_of
 
 SIZES = {
@@ -24,7 +25,8 @@ SIZES = {
     "vocab_size": 32000,
 }
 GPT2 = {"n_embd": 1024, "n_layer": 12, "n_head": 16, "n_positions": 1024, "vocab_size": 50257}
-GPT2_SCENARIO = """\
+GPT2_SCENARIO = f"""\
+{ON_A100}\
 # Imported by simtrain from Hugging Face's config in config.json.
 model:
   num_layers: 12                  # n_layer, line 4
@@ -212,9 +214,8 @@ def test_the_command_asks_for_what_a_config_does_not_say() -> None:
     _, _, command = words.strip().partition("Run it with: simtrain ")
     assert command.startswith("search x.yaml --gpus 8 --set model.seq_length=8192 ")
     assert call(*command.split()).exit_code == 0
-    assert call("import", "hf", "config.json", "--gpus", "4", "--out", "y.yaml").stdout.endswith(
-        "Run it with: simtrain run y.yaml\n"
-    )
+    words = call("import", "hf", "config.json", "--gpus", "4", "--out", "y.yaml").stdout
+    assert "Run it with: simtrain search y.yaml --gpus 4 --set model.seq_length=8192" in words
 
 
 WRONG = {

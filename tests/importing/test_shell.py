@@ -136,7 +136,7 @@ LINES: dict[str, str | None] = {
     "[[ $HOSTNAME == *dev* ]] && M=48": "24",
     '[ "$N" -gt 1 ] && N=48 || N=""': "48",
     '[ "$N" -gt 30 ] && N=48 || N=""': "",
-    '[[ abc == *b* ]] && N=48': "48",
+    "[[ abc == *b* ]] && N=48": "48",
     "source file; N=48; program; M=1": "48",
     "for N in 48; do :; done": None,
     "let N=48": None,

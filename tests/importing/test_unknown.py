@@ -133,7 +133,7 @@ def test_an_unknown_number_of_nodes_is_not_taken_for_one() -> None:
     script = written("run.sh", launch)
     with pytest.raises(InputError, match=r"E874 --nnodes is \$NODES") as caught:
         import_megatron(script)
-    assert "add --gpus N" in str(caught.value)
+    assert "add --env NODES=... or --gpus N" in str(caught.value)
     assert import_megatron(script, gpus=256)[0].num_gpus == 256
     assert import_megatron(script, ["parallelism.data=32"])[0].parallelism.data == 32
 

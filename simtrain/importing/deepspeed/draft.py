@@ -49,6 +49,8 @@ class DeepSpeedDraft(Draft):
             comments=base.comments,
             places=base.places,
             notes=base.notes,
+            assumptions=base.assumptions,
+            machine=base.machine,
             replicas=base.replicas,
             ignored=base.ignored,
             required=base.required,

@@ -5,7 +5,7 @@ Defaults follow DeepSpeed's runtime/config.py, runtime/engine.py and runtime/zer
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from simtrain.base.file_kinds import text_of_kind
@@ -51,6 +51,7 @@ def deepspeed_draft(
     *,
     ignore_unknown: bool = False,
     gpus: int | None = None,
+    env: Mapping[str, str] | None = None,
 ) -> Draft:
     """Return the draft of a scenario with the fields that a config, and its model, decide.
 
@@ -61,6 +62,7 @@ def deepspeed_draft(
         ignore_unknown: whether to leave out what simtrain does not know. The first lines of the
             file list it.
         gpus: the number of GPUs.
+        env: values of variables that a script does not have.
 
     Raises:
         InputError: unreadable files, no model, unknown keys, and values and combinations that
@@ -69,13 +71,14 @@ def deepspeed_draft(
     overrides = tuple(overrides)
     text = text_of_kind(Path(source), *DeepSpeed.kinds, *Megatron.kinds)
     if not DeepSpeed.kinds[0].sign_in(text) and not text.lstrip().startswith("{"):
-        return _draft_of_script(source, None, model, overrides, ignore_unknown, gpus)
+        return _draft_of_script(source, None, model, overrides, ignore_unknown, gpus, env)
     config = read_config(source)
     model = model or _model_beside(Path(source))
     if _is_config(Path(model)):
         base = hugging_face_draft(model, overrides, ignore_unknown=ignore_unknown, gpus=gpus)
         return over(base, source, config, ignore_unknown=ignore_unknown)
-    return _draft_of_script(model, (source, config), "", overrides, ignore_unknown, gpus)
+    config_of = source, config
+    return _draft_of_script(model, config_of, "", overrides, ignore_unknown, gpus, env)
 
 
 def _draft_of_script(
@@ -85,12 +88,13 @@ def _draft_of_script(
     overrides: tuple[str, ...],
     ignore_unknown: bool,
     gpus: int | None,
+    env: Mapping[str, str] | None,
 ) -> Draft:
     """Return the draft of a script: of Megatron-DeepSpeed, or of transformers' Trainer."""
-    if draft := trainer_draft(script, config, model, overrides, ignore_unknown, gpus):
+    if draft := trainer_draft(script, config, model, overrides, ignore_unknown, gpus, env):
         return draft
     return megatron_draft(
-        script, overrides, ignore_unknown=ignore_unknown, gpus=gpus, deepspeed=config
+        script, overrides, ignore_unknown=ignore_unknown, gpus=gpus, env=env, deepspeed=config
     )
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from simtrain.base.file_kinds import MOST_BYTES_OF_LOG
 from simtrain.base.input_file import read_text
+from simtrain.errors import InputError
 from simtrain.importing.deepspeed.config import Config, parse_config, read_config
 from simtrain.importing.megatron.shell import Argument
 from simtrain.importing.megatron.source import unknown_value
@@ -34,7 +35,7 @@ def config_of(
     place = setting.place
     if document.unknown:
         message = f"the text of {setting.value} has {document.unknown}"
-        raise unknown_value(message, document.unknown, place, reason=document.reason)
+        raise InputError([unknown_value(message, document, place)])
     text = read_text(Path(script), MOST_BYTES_OF_LOG)
     line = text.count("\n", 0, document.offset) + 1
     return script, parse_config(document.text, script, line)

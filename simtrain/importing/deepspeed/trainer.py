@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from simtrain.base.file_kinds import MOST_BYTES_OF_LOG, text_of_kind
@@ -16,8 +16,8 @@ from simtrain.importing.draft import Draft
 from simtrain.importing.hugging_face.mapping import hugging_face_draft
 from simtrain.importing.importers.deepspeed import DeepSpeed
 from simtrain.importing.importers.megatron import Megatron
-from simtrain.importing.megatron.launch import headers_of, launch_of, variables_of
-from simtrain.importing.megatron.shell import Argument, commands_of, files_of
+from simtrain.importing.megatron.launch import headers_of, launch_of, machine_of, variables_of
+from simtrain.importing.megatron.shell import Argument, Environment, commands_of, files_of
 from simtrain.importing.megatron.shell_syntax import Lines
 from simtrain.importing.settings import Setting
 
@@ -44,6 +44,7 @@ def trainer_draft(
     overrides: tuple[str, ...],
     ignore_unknown: bool,
     gpus: int | None,
+    env: Mapping[str, str] | None = None,
 ) -> Draft | None:
     """Return the draft of a script of transformers' Trainer; None for other scripts.
 
@@ -54,6 +55,7 @@ def trainer_draft(
         overrides: fields to set.
         ignore_unknown: whether to leave out what simtrain does not know.
         gpus: the number of GPUs.
+        env: values of variables that the script does not have.
 
     Raises:
         InputError: the script, the model or the config cannot be read.
@@ -63,7 +65,7 @@ def trainer_draft(
     text = text.replace("\r\n", "\n")
     lines = Lines(text, script)
     headers = headers_of(text, lines)
-    environment = variables_of(headers)
+    environment = Environment(variables_of(headers), env or {})
     commands = commands_of(text, lines, environment)
     words = next((words for words in commands if _is_trainer(words)), None)
     if words is None:
@@ -74,6 +76,7 @@ def trainer_draft(
     file = model or _model_of(arguments, script)
     gpus = gpus or _product(launch)
     base = hugging_face_draft(file, overrides, ignore_unknown=ignore_unknown, gpus=gpus)
+    base.machine = machine_of(text, commands, lines)
     length = next((arguments[name] for name in _LENGTHS if name in arguments), None)
     if length and length.value.isdecimal() and int(length.value[:9]) > 0:
         base.set_because("model.seq_length", int(length.value), _said(length), length.place)

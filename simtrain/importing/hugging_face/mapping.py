@@ -54,7 +54,7 @@ def hugging_face_draft(
     """Return the draft of a scenario with the fields that a config.json decides.
 
     Args:
-        file: path of the config.json.
+        file: path of the config.json, or of the folder that has it.
         overrides: fields to set, such as "parallelism.tensor=8".
         ignore_unknown: whether to leave out keys that simtrain does not know. The first lines of
             the file list them.
@@ -68,6 +68,8 @@ def hugging_face_draft(
         message = "there is no such file; it reads like the name of a model on Hugging Face"
         fix = f"hf download {file} config.json --local-dir . && simtrain import hf config.json"
         raise InputError.of("E101", message, Location(file), fix)
+    if (inside := Path(file, "config.json")).is_file():
+        file = str(inside)
     document = load_kind(Path(file), *HuggingFace.kinds)
     if str(document.data.get("model_type")) in TEXT_MODELS:
         document = _text_model(document)

@@ -20,6 +20,7 @@ class DeepSpeed(Importer):
     metavar = "SOURCE"
     argument = "JSON file of DeepSpeed, or a script that passes one with --deepspeed_config FILE."
     reads_model = True
+    reads_variables = True
     text = """Convert the config of DeepSpeed to a scenario.
 
     The model comes from --model: the config.json of a model on Hugging Face, or the script that
@@ -61,5 +62,10 @@ class DeepSpeed(Importer):
         from simtrain.importing.deepspeed.mapping import deepspeed_draft
 
         return deepspeed_draft(
-            source, self.model, overrides, ignore_unknown=ignore_unknown, gpus=gpus
+            source,
+            self.model,
+            overrides,
+            ignore_unknown=ignore_unknown,
+            gpus=gpus,
+            env=self.env,
         )

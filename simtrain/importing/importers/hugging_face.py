@@ -18,7 +18,7 @@ class HuggingFace(Importer):
 
     name = "hf"
     metavar = "CONFIG"
-    argument = "config.json of a model."
+    argument = "config.json of a model, or the folder with it."
     is_model = True
     text = """Convert the config of a model on Hugging Face to a scenario.
 

@@ -7,7 +7,8 @@ and files of another kind are recognised by them.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
@@ -39,6 +40,10 @@ class Importer(ABC):
     """Whether a source can contain several configs, one of which `--config` names."""
     config: str = ""
     """That config; "" if the source has one."""
+    reads_variables: ClassVar[bool] = False
+    """Whether a source can have variables, whose values `--env` says."""
+    env: Mapping[str, str] = MappingProxyType({})
+    """Those values."""
     is_model: ClassVar[bool] = False
     """Whether a source describes a model alone, without GPUs and batch."""
 

@@ -25,10 +25,10 @@ class Megatron(Importer):
     text = """Convert the arguments of Megatron-LM to a scenario.
 
     A comment on each field names the argument that it comes from. The first lines list the
-    arguments that are not modelled, with their effect. A script is parsed, not run. An unknown
-    argument is an error.
+    arguments that are not modelled, with their effect. A script is parsed, not run: --env says the
+    variables that it does not define. Everything unknown or wrong is one answer.
 
-    Example: simtrain import megatron train.sh --out scenario.yaml --set cluster=h100_sxm
+    Example: simtrain import megatron train.sh --out scenario.yaml --env NNODES=4
     """
     kinds = (
         FileKind(
@@ -46,6 +46,7 @@ class Megatron(Importer):
         ),
     )
     reads_options = True
+    reads_variables = True
 
     def draft(
         self,
@@ -58,4 +59,6 @@ class Megatron(Importer):
         """Return the draft of a scenario from a source."""
         from simtrain.importing.megatron.mapping import megatron_draft
 
-        return megatron_draft(source, overrides, ignore_unknown=ignore_unknown, gpus=gpus)
+        return megatron_draft(
+            source, overrides, ignore_unknown=ignore_unknown, gpus=gpus, env=self.env
+        )

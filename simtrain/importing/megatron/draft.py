@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import sys
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from simtrain.errors import InputError
+from simtrain.base.strict_yaml import leaves
+from simtrain.errors import InputError, Location, Problem
 from simtrain.importing.draft import Draft
 from simtrain.importing.megatron.arguments import KNOWN, MAPPED, SPELLINGS, TABLE
-from simtrain.importing.megatron.hybrid import read_pattern
+from simtrain.importing.megatron.hybrid import PATTERNS, read_pattern
 from simtrain.importing.megatron.other_models import refuse_other_models
 from simtrain.importing.megatron.source import TEXT, Source, unknown_value
 from simtrain.importing.settings import Setting
@@ -25,10 +27,14 @@ _REQUIRED = {
 
 
 class MegatronDraft(Draft):
-    """A scenario during its import; an invalid value of an argument is an error with its position.
+    """A scenario during its import.
+
+    An argument whose value is unknown or cannot be converted is a problem with its position, and
+    counts as not given: the problems of all arguments are one error (`refuse_problems`).
 
     Its attributes `tensor`, `pipeline` and `context` are sizes of groups. `layers` is the number of
-    layers, if it is given. `pattern` is that of a hybrid model, or None.
+    layers, if it is given. `pattern` is that of a hybrid model, or None. `problems` has a problem
+    for each argument that has one, by its name.
     """
 
     def __init__(
@@ -47,6 +53,12 @@ class MegatronDraft(Draft):
         refuse_other_models(source)
         read_pattern(source, None)  # An unknown layer is a clearer error than unknown arguments.
         self.notes += source.notes
+        self.machine, self.year = source.machine, source.year
+        for setting in self.settings.values():
+            if setting.is_pattern and setting.name in MAPPED:
+                words = f"{setting.words} is a pattern without quotes"
+                self._assume(f"{words}: bash would put in its place a file whose name matches it")
+        self.problems: dict[str, Problem] = {str(n): p for n, p in enumerate(source.problems)}
         names = {
             setting.spelled
             for setting in self.settings.values()
@@ -57,7 +69,8 @@ class MegatronDraft(Draft):
             known = {f"--{name.replace('_', '-')}" for name in KNOWN | SPELLINGS.keys()}
         if any(name.startswith("--no-") for name in names):
             known = {*known} | {f"--no-{name.replace('_', '-')}" for name in KNOWN}
-        self.refuse_unknown(ignore_unknown, known)
+        if problem := self.unknown_settings(ignore_unknown, known):
+            self.report("unknown", problem)
         self.launch, self.is_printed = source.launch, source.is_printed
         self.documents, self.is_deepspeed = source.documents, self.flag("deepspeed")
         self.is_config = source.table is not TABLE
@@ -65,6 +78,8 @@ class MegatronDraft(Draft):
         self.pipeline = self._size("parallelism.pipeline", "pipeline_model_parallel_size")
         self.context = self._size("parallelism.context", "context_parallel_size")
         self.layers = self.integer("num_layers") or self.integer("encoder_num_layers")
+        for name in PATTERNS:
+            self.known(name)
         self.pattern = read_pattern(source, self.layers)
         if self.pattern is not None:
             self.layers = self.layers or len(self.pattern.letters)
@@ -77,43 +92,75 @@ class MegatronDraft(Draft):
         argument = self.settings.get(name)
         return None if argument is None or argument.value == "None" else argument
 
-    def known(self, name: str) -> Setting | None:
-        """Return an argument if it is set.
+    def report(self, name: str, problem: Problem) -> None:
+        """Note the problem of an argument, which counts as not given from here on."""
+        self.problems.setdefault(name, problem)
 
-        Raises:
-            InputError: the script does not define its value.
+    def name_at(self, place: Location | None) -> str:
+        """Return the name of the argument at a position, or ""."""
+        names = (name for name, setting in self.settings.items() if setting.place == place)
+        return next(names, "") if place and place.line else ""
+
+    def refuse_problems(self, others: Iterable[Problem] = ()) -> None:
+        """Raise one error with the problems of all arguments, and fields that are missing.
+
+        Args:
+            others: problems that were found before.
         """
+        problems = [*others, *self.problems.values()]
+        if not problems:
+            return
+        written = {".".join(map(str, path)) for path, _ in leaves(self.data)}
+        written |= {field for field in self.required if self.override_text(field) is not None}
+        written |= {MAPPED[name].field for name in self.problems if name in MAPPED}
+        problems += self.missing(written)
+        raise InputError(sorted(problems, key=_position))
+
+    def known(self, name: str) -> Setting | None:
+        """Return an argument if it is set; report it if the source does not define its value."""
         argument = self.given(name)
-        if argument is None or not (unknown := argument.unknown):
+        if argument is None or name in self.problems:
+            return None
+        if not argument.unknown:
             return argument
-        word, fix = MAPPED.get(name), ""
-        if word and not word.values and not isinstance(word.default, bool):
-            if (value := self.override(word.field)) is not None:
-                return replace(argument, value=str(value), unknown=None)
-            fix = f"add --set {word.field}=..., "
-        message = f"{argument.spelled} is {unknown}"
+        word, remedy, effect = MAPPED.get(name), "", ""
+        if word:
+            if (text := self.override_text(word.field)) is not None:
+                is_ours = bool(word.values) or isinstance(word.default, bool)
+                return None if is_ours else replace(argument, value=text, unknown=None)
+            remedy, effect = f"--set {word.field}=...", f"it sets {word.field}"
+        message = f"{argument.spelled} is {argument.unknown}"
+        problem = unknown_value(message, argument, argument.place, remedy, effect)
         if self.is_config:
-            message, fix = f"{message}, {argument.reason}", f"{fix}or write its value in the file"
-            raise InputError.of("E874", message, argument.place, fix.removeprefix("or "))
-        raise unknown_value(message, unknown, argument.place, fix, argument.reason)
+            problem = replace(problem, message=f"{message}, {argument.reason}")
+        self.report(name, problem)
+        return None
+
+    def number(self, name: str, kind: Callable[[str], Number], words: str) -> Number | None:
+        """Return the value of a numeric argument; None if it is not set, or is no number."""
+        argument = self.known(name)
+        try:
+            return None if argument is None else converted(argument, kind, words)
+        except InputError as error:
+            self.report(name, *error.problems)
+            return None
 
     def integer(self, name: str) -> int | None:
         """Return the value of an integer argument, or None if it is not set."""
-        argument = self.known(name)
-        return None if argument is None else converted(argument, int, "an integer")
+        return self.number(name, int, "an integer")
 
     def decimal(self, name: str) -> float | None:
         """Return the value of a numeric argument, or None if it is not set."""
-        argument = self.known(name)
-        return None if argument is None else converted(argument, float, "a number")
+        return self.number(name, float, "a number")
 
     def flag(self, name: str) -> bool:
         """Return whether a flag is on; a flag that sets no field is off by default."""
         argument = self.known(name)
+        if argument is not None and argument.value not in ("True", "False"):
+            self.report(name, *wrong(argument, "takes no value").problems)
+            argument = None
         if argument is None:
             return name in MAPPED and MAPPED[name].default is True
-        if argument.value not in ("True", "False"):
-            raise wrong(argument, "takes no value")
         return bool(argument.value == "True")
 
     def choice(self, name: str, default: str | None = None) -> Any:
@@ -124,13 +171,12 @@ class MegatronDraft(Draft):
             default: Megatron-LM's value without the argument, if other arguments determine it.
         """
         argument, word = self.known(name), MAPPED[name]
-        if argument is None:
-            return word.values[default or word.default]
         # Logs print members of enumerations, such as AttnBackend.auto.
-        value: str = argument.value.rpartition(".")[2]
-        if value not in word.values:
-            raise wrong(argument, f"must be one of {', '.join(word.values)}")
-        return word.values[value]
+        value: str = argument.value.rpartition(".")[2] if argument else ""
+        if argument and value not in word.values:
+            says = f"must be one of {', '.join(word.values)}"
+            self.report(name, *wrong(argument, says).problems)
+        return word.values.get(value, word.values.get(default or word.default or ""))
 
     def value(self, name: str) -> Any:
         """Return our value of an argument; the default in the table has its type."""
@@ -159,6 +205,11 @@ class MegatronDraft(Draft):
     def first_given(self, name: str) -> str:
         """Return the name if it is set, or else its older form for encoders."""
         return name if self.given(name) else f"encoder_{name}"
+
+
+def _position(problem: Problem) -> tuple[int, int]:
+    place = problem.location or Location("")
+    return place.line or sys.maxsize, place.column or 0
 
 
 def listed(argument: Setting) -> list[str]:

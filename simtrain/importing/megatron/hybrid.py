@@ -16,7 +16,7 @@ from simtrain.scenario.pipeline_layout import layout_of_chunks
 if TYPE_CHECKING:
     from simtrain.importing.megatron.draft import MegatronDraft
 
-_PATTERNS = "hybrid_layer_pattern", "hybrid_override_pattern"
+PATTERNS = "hybrid_layer_pattern", "hybrid_override_pattern"
 _SIZES = "mamba_num_heads", "mamba_head_dim", "mamba_state_dim", "mamba_num_groups"
 _STAGE, _PREDICTION = "|", "/"
 
@@ -52,7 +52,7 @@ def read_pattern(source: Source, layers: int | None) -> HybridPattern | None:
             shares of each kind of layers (E877).
     """
     arguments = source.arguments
-    patterns = (_given(arguments.get(name)) for name in _PATTERNS)
+    patterns = (_given(arguments.get(name)) for name in PATTERNS)
     pattern = next((setting for setting in patterns if setting), None)
     if pattern is not None:
         return _parsed(pattern)
@@ -86,12 +86,13 @@ def set_pattern_stages(draft: MegatronDraft, pattern: HybridPattern) -> None:
 
 
 def _given(setting: Setting | None) -> Setting | None:
-    """Return a setting unless a log prints it as not set."""
-    return None if setting is None or setting.value in ("None", "") else setting
+    """Return a setting unless a log prints it as not set, or its value is unknown."""
+    is_given = setting and setting.value not in ("None", "") and not setting.unknown
+    return setting if is_given else None
 
 
 def _spelled(ratio: Setting) -> str:
-    return "--hybrid-override-pattern" if ratio.spelled.startswith("--") else _PATTERNS[1]
+    return "--hybrid-override-pattern" if ratio.spelled.startswith("--") else PATTERNS[1]
 
 
 def _is_hybrid(source: Source) -> bool:

@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from simtrain.importing.megatron.draft import MegatronDraft
 
+_CORE = 2023
+"""Year of Megatron-Core's first release."""
+_UNTIL_2022 = ("checkpoint_activations",)
+_SINCE_2023 = (
+    *("transformer_impl", "use_mcore_models", "attention_backend", "fp8", "swiglu"),
+    *("position_embedding_type", "group_query_attention", "context_parallel_size", "normalization"),
+    *("use_distributed_optimizer", "tp_comm_overlap", "untie_embeddings_and_output_weights"),
+)
+"""Arguments that exist only in releases of these years."""
 _GRAPHS = ("enable_cuda_graph", "external_cuda_graph", "cuda_graph_impl")
 
 
@@ -25,8 +34,14 @@ def set_attention_backend(draft: MegatronDraft) -> None:
 
 def set_software(draft: MegatronDraft) -> None:
     """Set the software stack, and the entries that arguments change and that have an effect."""
-    stack = "deepspeed_2022" if draft.is_deepspeed else "megatron_core"
-    draft.set_because("software.stack", stack, "the framework of the source")
+    stack, comment = "megatron_core", "the framework of the source"
+    old = next(filter(draft.given, _UNTIL_2022), None)
+    if draft.is_deepspeed:
+        stack = "deepspeed_2022"
+    elif not any(map(draft.given, _SINCE_2023)) and (old or (draft.year or _CORE) < _CORE):
+        stack = "megatron_2022"
+        comment = draft.origin(old) if old else f"its container image is of {draft.year}"
+    draft.set_because("software.stack", stack, comment)
     model = draft.data["model"]
     biases = model["biases"]
     matters = {

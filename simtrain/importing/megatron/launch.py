@@ -1,12 +1,13 @@
-"""Read the number of ranks from a launch: Slurm's headers, and options of srun and torchrun."""
+"""Read the number of ranks and the GPU from a launch: headers, and options of srun and torchrun."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import zip_longest
+from itertools import chain, zip_longest
 
+from simtrain.importing.gpus import Machine, gpus_in
 from simtrain.importing.megatron.shell import Argument
 from simtrain.importing.megatron.shell_syntax import Lines
 from simtrain.importing.settings import Setting
@@ -43,15 +44,60 @@ _VARIABLES = {
 """Variables that Slurm sets for a batch job."""
 
 
+_GPU_OPTIONS = (
+    ("--gres", "--gpus", "-G", "--gpus-per-node", "--gpus-per-task", "--gpus-per-socket"),
+    ("--constraint", "-C"),
+    ("--partition", "-p", "-q", "--qos", "-l", "-gpu"),
+)
+"""Options of Slurm, PBS and LSF whose values may name the GPU; the first group that does counts."""
+_SUBMITTERS = "srun", "sbatch", "salloc", "qsub", "bsub"
+_ANY_HEADER = re.compile(r"^#(?:SBATCH|PBS|BSUB|\$)[ \t]+(\S[^\n]*)", re.MULTILINE)
+_IMAGE = re.compile(r"\b(?:pytorch|nemo)[:+](\d\d)\.(\d\d)(?!\d)")
+
+
+def machine_of(script: str, commands: Iterable[Sequence[Argument]], lines: Lines) -> Machine | None:
+    """Return the GPUs that the headers or the launcher of a script name, or None.
+
+    Args:
+        script: the script.
+        commands: the commands that it runs.
+        lines: its lines.
+    """
+    launches = [_words_of_header(header) for header in _ANY_HEADER.finditer(script)]
+    launches += [
+        [*_before_program(command)] for command in commands if command[0].text in _SUBMITTERS
+    ]
+    for options in _GPU_OPTIONS:
+        for words in launches:
+            for flag, value, word, source in _valued(words):
+                gpus = gpus_in(value) if flag in options and not source.unknown else ()
+                if gpus:
+                    return Machine(gpus, f"{flag} {value}", lines.location(word.offset))
+    return None
+
+
+def year_of_image(script: str) -> int | None:
+    """Return the year of the newest container image of PyTorch or NeMo that a script names."""
+    years = [2000 + int(image[1]) for image in _IMAGE.finditer(script)]
+    return max(years, default=None)
+
+
 def headers_of(script: str, lines: Lines) -> dict[str, Setting]:
     """Return the settings of the `#SBATCH` lines of a script."""
     words = []
     for header in _HEADER.finditer(script):
-        for word in re.finditer(r"\S+", header[1]):
-            if word[0].startswith("#"):
-                break
-            words.append(Argument(word[0], header.start(1) + word.start()))
+        words += _words_of_header(header)
     return _settings(words, _SLURM, lines)
+
+
+def _words_of_header(header: re.Match[str]) -> list[Argument]:
+    """Return the words of a header line up to a comment."""
+    words = []
+    for word in re.finditer(r"\S+", header[1]):
+        if word[0].startswith("#"):
+            break
+        words.append(Argument(word[0], header.start(1) + word.start()))
+    return words
 
 
 def variables_of(headers: Mapping[str, Setting]) -> dict[str, str]:
@@ -118,16 +164,10 @@ def _settings(
 ) -> dict[str, Setting]:
     """Return the options among words, by our names; a value that is no number is unknown."""
     settings: dict[str, Setting] = {}
-    words = [*words]
-    for word, following in zip_longest(words, words[1:]):
-        flag, equals, value = word.text.partition("=")
-        if flag[:2] in options and not flag.startswith("--") and flag not in options:
-            flag, equals, value = flag[:2], "=", flag[2:]  # -N4
+    for flag, value, word, source in _valued([*words], options):
         name = options.get(flag) or options.get(f"--{flag.lstrip('-').replace('_', '-')}")
-        if not name or not flag.startswith("-"):
+        if not name:
             continue
-        source = word if equals or not following else following
-        value = value if equals or not following else following.text
         count = _COUNT.fullmatch(value)
         unknown = source.unknown
         if count and not unknown:
@@ -136,5 +176,29 @@ def _settings(
             unknown = value or '""'
         if flag != "--gres" or unknown or "gpu" in source.text:
             place = lines.location(word.offset)
-            settings[name] = Setting(name, flag, value, place, unknown, source.reason)
+            settings[name] = Setting(
+                name, flag, value, place, unknown, source.reason, source.variable
+            )
     return settings
+
+
+def _valued(
+    words: Sequence[Argument], options: Iterable[str] = ()
+) -> Iterator[tuple[str, str, Argument, Argument]]:
+    """Yield each option with its value, its word, and the word that has the value.
+
+    Args:
+        words: the words of a command or of headers.
+        options: options of one letter that a value may follow without a blank, such as -N4.
+    """
+    short = {*chain(*_GPU_OPTIONS), *options}
+    for word, following in zip_longest(words, words[1:]):
+        flag, equals, value = word.text.partition("=")
+        if not flag.startswith("-"):
+            continue
+        if flag[:2] in short and not flag.startswith("--") and flag not in short:
+            yield flag[:2], word.text[2:], word, word
+        elif equals or not following:
+            yield flag, value, word, word
+        else:
+            yield flag, following.text, word, following

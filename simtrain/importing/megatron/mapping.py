@@ -5,8 +5,10 @@ Defaults follow Megatron-LM's arguments.py and transformer_config.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
+from simtrain.errors import InputError, Problem
 from simtrain.importing.deepspeed.config import Config
 from simtrain.importing.deepspeed.draft import over
 from simtrain.importing.deepspeed.script import config_of
@@ -41,6 +43,7 @@ def import_megatron(
     *,
     ignore_unknown: bool = False,
     gpus: int | None = None,
+    env: Mapping[str, str] | None = None,
 ) -> tuple[Scenario, str]:
     """Import Megatron-LM's arguments; return the scenario and the text of its file.
 
@@ -50,13 +53,15 @@ def import_megatron(
         ignore_unknown: whether to leave out arguments that simtrain does not know. The first lines
             of the file list them.
         gpus: the number of GPUs, if the source does not say it or says another one.
+        env: values of variables that a script does not have.
 
     Raises:
         InputError: unreadable sources, unknown arguments, and values and combinations that
-            Megatron-LM refuses.
+            Megatron-LM refuses; all of them that do not depend on each other.
     """
-    draft = megatron_draft(text_or_file, overrides, ignore_unknown=ignore_unknown, gpus=gpus)
-    return draft.finished()
+    return megatron_draft(
+        text_or_file, overrides, ignore_unknown=ignore_unknown, gpus=gpus, env=env
+    ).finished()
 
 
 def megatron_draft(
@@ -65,6 +70,7 @@ def megatron_draft(
     *,
     ignore_unknown: bool = False,
     gpus: int | None = None,
+    env: Mapping[str, str] | None = None,
     deepspeed: tuple[str, Config] | None = None,
 ) -> Draft:
     """Return the draft of a scenario from arguments, and from the JSON of DeepSpeed that they name.
@@ -72,7 +78,8 @@ def megatron_draft(
     Arguments and errors are those of `import_megatron`; `deepspeed` is the file and the keys of
     another JSON.
     """
-    draft = arguments_draft(text_or_file, overrides, ignore_unknown=ignore_unknown, gpus=gpus)
+    source = read_source(text_or_file, env)
+    draft = draft_of(source, overrides, ignore_unknown=ignore_unknown, gpus=gpus)
     name = "deepspeed_config"
     setting = draft.given(name) if draft.is_deepspeed else None
     if setting and deepspeed is None:
@@ -85,20 +92,6 @@ def megatron_draft(
     return over(draft, *deepspeed, has_arguments=True, ignore_unknown=ignore_unknown)
 
 
-def arguments_draft(
-    text_or_file: str,
-    overrides: Iterable[str] = (),
-    *,
-    ignore_unknown: bool = False,
-    gpus: int | None = None,
-) -> MegatronDraft:
-    """Set the fields that the arguments decide, and note what is not modelled.
-
-    Arguments and errors are those of `import_megatron`.
-    """
-    return draft_of(read_source(text_or_file), overrides, ignore_unknown=ignore_unknown, gpus=gpus)
-
-
 def draft_of(
     source: Source,
     overrides: Iterable[str] = (),
@@ -106,8 +99,31 @@ def draft_of(
     ignore_unknown: bool = False,
     gpus: int | None = None,
 ) -> MegatronDraft:
-    """Set the fields that the arguments of a source decide; see `megatron_draft`."""
-    draft = MegatronDraft(source, tuple(overrides), ignore_unknown)
+    """Set the fields that the arguments of a source decide, and note what is not modelled.
+
+    Arguments and errors are those of `megatron_draft`.
+    """
+    combinations = list[Problem]()
+    while True:
+        draft = MegatronDraft(source, tuple(overrides), ignore_unknown)
+        try:
+            _set_sections(draft, gpus)
+        except InputError as error:
+            # With other problems, it may follow from an argument that was left out.
+            if not draft.problems:
+                combinations += error.problems
+                name = draft.name_at(error.problems[0].location)
+                if name:  # the others are read without this argument
+                    rest = {**source.arguments}
+                    del rest[name]
+                    source = replace(source, arguments=rest)
+                    continue
+        draft.refuse_problems(combinations)
+        return draft
+
+
+def _set_sections(draft: MegatronDraft, gpus: int | None) -> None:
+    """Set all sections of a scenario."""
     draft.use_gpus(gpus, draft.tensor * draft.pipeline * draft.context)
     # Later sections read the fields of earlier ones; the file has the sections in this order.
     for set_section in (
@@ -136,7 +152,6 @@ def draft_of(
         if not _is_neutral(draft, name)
     }
     draft.note_effects(effects)
-    return draft
 
 
 def _is_neutral(draft: MegatronDraft, name: str) -> bool:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 
-from simtrain.errors import InputError
+from simtrain.errors import InputError, Problem
 from simtrain.importing.draft import padded_vocabulary
 from simtrain.importing.layer_patterns import full_attention_every
 from simtrain.importing.megatron.draft import MegatronDraft, listed, wrong
 from simtrain.importing.megatron.experts import set_mlp
 from simtrain.importing.megatron.hybrid import set_pattern
 from simtrain.importing.settings import Setting
+from simtrain.importing.tokenizers import TOKENS_OF_TYPES, tokenizer_of
 
 # Megatron-LM's defaults (arguments.py).
 _LATENT_SIZES = {
@@ -20,31 +21,9 @@ _LATENT_SIZES = {
     "qk_pos_emb_head_dim": 64,
     "v_head_dim": 128,
 }
-_TOKENS = {
-    "GPT2BPETokenizer": 50257,
-    "Llama2Tokenizer": 32000,
-    "Llama3Tokenizer": 128256,
-    "MistralTokenizer": 32768,
-}
-"""Tokens of the tokenizers with a vocabulary of their own.
-
-Sources: OpenAI's encoder.json; Touvron et al. 2023, Section 2.2; meta-llama/llama3, tokenizer.py
-(128,000 and 256 special tokens); Megatron-LM's tokenizer.py, which sets Mistral's.
-"""
-
-_HUB_TOKENS = {
-    "meta-llama/Llama-2-": 32000,
-    "meta-llama/Llama-3": 128256,
-    "meta-llama/Meta-Llama-3": 128256,
-    "mistralai/Mixtral-8x7B-": 32000,
-    "Qwen/Qwen2.5-": 151665,
-    "Qwen/Qwen3-": 151669,
-    "deepseek-ai/DeepSeek-V3": 128815,
-}
-"""Tokens, with the added ones, of tokenizers on Hugging Face, by the start of their names.
-
-Source: their tokenizer.json.
-"""
+_TOKENIZER_FILES = "tokenizer_model", "tokenizer_name_or_path"
+_WITHOUT_FILE = "GPT2BPETokenizer", "MistralTokenizer", "NullTokenizer", "TikTokenizer"
+"""Types of tokenizers whose vocabulary does not depend on the model that a file is named after."""
 
 
 def set_model(draft: MegatronDraft) -> None:
@@ -109,7 +88,8 @@ def set_model(draft: MegatronDraft) -> None:
 def _check_positions(draft: MegatronDraft, seq_length: int) -> None:
     """Check that there are as many positions as tokens (validate_args of arguments.py)."""
     name = "max_position_embeddings"
-    argument, positions = draft.given(name), draft.integer(name)
+    argument = draft.given(name)
+    positions = None if argument and argument.unknown else draft.integer(name)
     length = draft.given(draft.first_given("seq_length"))
     if argument and length and positions is not None and positions < seq_length:
         raise InputError.of(
@@ -131,13 +111,6 @@ def _set_latent_attention(draft: MegatronDraft) -> None:
         if size is not None:
             setting = name if draft.given(name) else "multi_latent_attention"
             draft.set(f"model.latent_attention.{name}", size, setting)
-
-
-def _hub_tokens(draft: MegatronDraft) -> int | None:
-    """Return the tokens of a tokenizer on Hugging Face; None for others."""
-    model = draft.given("tokenizer_model")
-    name = "" if model is None or model.unknown else model.value
-    return next((tokens for start, tokens in _HUB_TOKENS.items() if name.startswith(start)), None)
 
 
 def _set_window(draft: MegatronDraft) -> None:
@@ -185,23 +158,40 @@ def set_vocabulary(draft: MegatronDraft) -> None:
         if padded := draft.integer(name):
             draft.set("model.vocab_size", padded, name)
             return
-    tokenizer = draft.known("tokenizer_type")
+    kind = draft.known("tokenizer_type")
     # GPT-2's tokenizer is the default of pretrain_gpt.py.
-    kind = tokenizer.value if tokenizer else "GPT2BPETokenizer"
-    tokens = draft.integer("vocab_size") or _TOKENS.get(kind) or _hub_tokens(draft)
+    name = kind.value if kind else "GPT2BPETokenizer"
+    tokens, detail = _tokens(draft, name)
     if tokens is None:
-        raise InputError.of(
-            "E873",
-            f"the size of the vocabulary of {kind} is missing",
-            draft.place("tokenizer_type"),
-            "add --set model.vocab_size=32000, or another number of tokens; or --vocab-size or "
-            "--padded-vocab-size in the arguments",
-            "files of the tokenizer, which are not read, determine it",
-        )
-    if kind == "NullTokenizer":
+        draft.report("vocab_size", _no_vocabulary(draft, name))
+        return
+    if name.startswith("Null"):
         tokens += 1  # The end-of-document token (_NullTokenizer in tokenizer.py).
     unit = (draft.integer("make_vocab_size_divisible_by") or 128) * draft.tensor
     names = "vocab_size", "tokenizer_type", "make_vocab_size_divisible_by"
-    padded, detail = padded_vocabulary(tokens, unit)
+    padded, padding = padded_vocabulary(tokens, unit)
     otherwise = "default: GPT2BPETokenizer"
-    draft.set("model.vocab_size", padded, *names, otherwise=otherwise, detail=detail)
+    draft.set("model.vocab_size", padded, *names, otherwise=otherwise, detail=detail + padding)
+
+
+def _tokens(draft: MegatronDraft, kind: str) -> tuple[int | None, str]:
+    """Return the tokens of the tokenizer, and the name that says them; None if they are unknown."""
+    if tokens := draft.integer("vocab_size"):
+        return tokens, ""
+    if kind not in _WITHOUT_FILE:
+        files = (draft.given(name) for name in _TOKENIZER_FILES)
+        known = (tokenizer_of(file.value) for file in files if file)
+        if tokenizer := next(filter(None, known), None):
+            return tokenizer.tokens, f"{tokenizer.name}, "
+    return TOKENS_OF_TYPES.get(kind), ""
+
+
+def _no_vocabulary(draft: MegatronDraft, kind: str) -> Problem:
+    return Problem(
+        "E873",
+        f"the size of the vocabulary of {kind} is missing",
+        draft.place("tokenizer_type"),
+        "files of the tokenizer, which are not read, determine it",
+        "add --set model.vocab_size=..., with the vocab_size in the config.json of the model whose "
+        "tokenizer it is; or --vocab-size or --padded-vocab-size in the arguments",
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from simtrain.errors import InputError
+from simtrain.errors import Problem
 from simtrain.importing.draft import DEFAULT
 from simtrain.importing.megatron.arguments import MAPPED
 from simtrain.importing.megatron.draft import MegatronDraft, converted, listed, wrong
@@ -167,14 +167,15 @@ def set_replicas(draft: MegatronDraft) -> None:
     ranks = draft.tensor * draft.pipeline * draft.context
     place = next((setting.place for setting in draft.launch), draft.place("world_size"))
     if world % ranks:
-        raise InputError.of(
+        problem = Problem(
             "E872",
             f"{world} GPUs ({names}) are not a multiple of tensor x pipeline x context "
             f"parallelism, {draft.tensor} x {draft.pipeline} x {draft.context} = {ranks}",
             place,
-            f"add --gpus {ranks}, or another multiple of {ranks}",
             f"each replica of the model has {ranks} ranks",
+            f"add --gpus {ranks}, or another multiple of {ranks}",
         )
+        draft.report("launch", problem)
     comment = f"{names}: {world} GPUs / {ranks} per replica"
     draft.set_because("parallelism.data", world // ranks, comment, place)
 
@@ -183,13 +184,16 @@ def _world(draft: MegatronDraft) -> tuple[int | None, str]:
     """Return the number of GPUs, if the source has it, and the arguments that set it."""
     if world := draft.integer("world_size"):
         return world, draft.origin("world_size")
+    effect = "it decides the number of GPUs"
     for setting in draft.launch:
         unknown, message = setting.unknown, f"{setting.spelled} is {setting.unknown}"
         if unknown and unknown.startswith("$"):
-            raise unknown_value(message, unknown, setting.place, "add --gpus N, ", setting.reason)
-        if unknown:
-            raise InputError.of("E872", f"{message}, not a number", setting.place, "add --gpus N")
-    if not draft.launch:
+            problem = unknown_value(message, setting, setting.place, "--gpus N", effect)
+            draft.report(setting.name, problem)
+        elif unknown:
+            message, fix = f"{message}, not a number", "add --gpus N"
+            draft.report(setting.name, Problem("E872", message, setting.place, effect, fix))
+    if not draft.launch or any(setting.unknown for setting in draft.launch):
         return None, ""
     counts = [converted(setting, int, "an integer") for setting in draft.launch]
     return math.prod(counts), " x ".join(setting.spelled for setting in draft.launch)

@@ -257,9 +257,7 @@ def _interpreted(script: str, lines: Lines, environment: Environment) -> _Shell:
     return shell
 
 
-def files_of(
-    script: str, lines: Lines, environment: Environment = NOTHING
-) -> dict[str, Argument]:
+def files_of(script: str, lines: Lines, environment: Environment = NOTHING) -> dict[str, Argument]:
     """Return the files that a script writes from its here-documents, by their path.
 
     An unknown value in a path stands in it by its name, such as ds.$SLURM_JOB_ID.json.

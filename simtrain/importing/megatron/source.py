@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from simtrain.base.file_kinds import MOST_BYTES_OF_LOG, text_of_kind
-from simtrain.errors import InputError, Location
+from simtrain.errors import InputError, Location, Problem
+from simtrain.importing.gpus import Machine, machine_of_log
 from simtrain.importing.importers.megatron import Megatron
 from simtrain.importing.megatron.arguments import KNOWN, SPELLINGS, TABLE
-from simtrain.importing.megatron.launch import headers_of, launch_of, variables_of
-from simtrain.importing.megatron.shell import Argument, commands_of, files_of, values_of, words_of
+from simtrain.importing.megatron.launch import (
+    headers_of,
+    launch_of,
+    machine_of,
+    variables_of,
+    year_of_image,
+)
+from simtrain.importing.megatron.shell import (
+    Argument,
+    Environment,
+    commands_of,
+    files_of,
+    values_of,
+    words_of,
+)
 from simtrain.importing.megatron.shell_syntax import Lines
 from simtrain.importing.settings import Setting
 from simtrain.importing.table import Table
@@ -30,7 +44,8 @@ class Source:
     `launch` has the settings whose product is the number of ranks, if the source says it. `script`
     is the training script, such as pretrain_gpt.py, if the source names it. `documents` are the
     files that a script writes. `tool` has the arguments, by default or in `table` with words of its
-    own. `notes` are on what is not modelled.
+    own. `notes` are on what is not modelled. `problems` are words that belong to no argument.
+    `machine` has the GPUs that the source names, and `year` is that of its container image.
     """
 
     file: str
@@ -42,10 +57,17 @@ class Source:
     tool: str = "Megatron-LM"
     table: Table = TABLE
     notes: tuple[str, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    machine: Machine | None = None
+    year: int | None = None
 
 
-def read_source(text_or_file: str) -> Source:
+def read_source(text_or_file: str, env: Mapping[str, str] | None = None) -> Source:
     """Read arguments; a text that contains " --" or starts with "--" is not a file name.
+
+    Args:
+        text_or_file: the arguments, or the path of a file.
+        env: values of variables that a script does not have.
 
     Raises:
         InputError: the file cannot be read, or has no arguments.
@@ -58,23 +80,39 @@ def read_source(text_or_file: str) -> Source:
         text, file = text.replace("\r\n", "\n"), text_or_file
     lines = Lines(text, file)
     launch, script = tuple[Setting, ...](), None
-    documents = dict[str, Argument]()
+    documents, machine = dict[str, Argument](), None
+    environment, problems = Environment(answers=env or {}), list[Problem]()
     is_printed = prints_arguments(lines.lines)
     if is_printed:
         settings = _printed(lines)
+        machine = machine_of_log(lines.lines, file)
     elif _begins_with_argument(text):
         # Without comments and line breaks, the text is one command.
         line = _without_comments(text).replace("\\\n", " \n").replace("\n", " ")
-        settings = _given(words_of(line, lines), lines)
+        settings = _given(words_of(line, lines, environment), lines, problems)
     else:
-        launch, script, words = _training_command(text, lines)
-        settings = _given(words, lines)
+        headers = headers_of(text, lines)
+        environment = replace(environment, variables=variables_of(headers))
+        commands = commands_of(text, lines, environment)
+        launch, script, words = _training_command(text, lines, headers, environment, commands)
+        machine = machine_of(text, commands, lines)
+        settings = _given(words, lines, problems)
         if "<<" in text and any(word.text.startswith("--deepspeed") for word in words):
-            documents = files_of(text, lines, variables_of(headers_of(text, lines)))
+            documents = files_of(text, lines, environment)
     arguments = {argument.name: argument for argument in settings}
     if not arguments:
         raise InputError.of("E875", "the source has no arguments", Location(file), "add arguments")
-    return Source(file, arguments, launch, script, is_printed, documents)
+    return Source(
+        file,
+        arguments,
+        launch,
+        script,
+        is_printed,
+        documents,
+        problems=tuple(problems),
+        machine=machine,
+        year=year_of_image(text),
+    )
 
 
 def prints_arguments(lines: Iterable[str]) -> bool:
@@ -127,12 +165,13 @@ _WITHOUT_BRACKETS = dict.fromkeys(map(ord, "[]',"), " ")
 
 
 def _training_command(
-    script: str, lines: Lines
+    script: str,
+    lines: Lines,
+    headers: Mapping[str, Setting],
+    environment: Environment,
+    commands: list[list[Argument]],
 ) -> tuple[tuple[Setting, ...], Setting | None, list[Argument]]:
     """Return the launch, the training script and the arguments of the command that trains."""
-    headers = headers_of(script, lines)
-    environment = variables_of(headers)
-    commands = commands_of(script, lines, environment)
     # A file of settings has the arguments in a variable alone, and a script that submits another
     # one to Slurm has the command in a variable.
     trainings = _trainings(commands)
@@ -201,15 +240,18 @@ def _named(flag: str) -> tuple[str, bool]:
     return name, True
 
 
-def _given(words: Iterable[Argument], lines: Lines) -> Iterator[Setting]:
-    """Yield the arguments in words: flags that start with "--", each with the values after it."""
+def _given(words: Iterable[Argument], lines: Lines, problems: list[Problem]) -> Iterator[Setting]:
+    """Yield the arguments in words: flags that start with "--", each with the values after it.
+
+    Words that belong to no argument are added to `problems`.
+    """
     flags: list[tuple[str, Argument, list[Argument]]] = []
     for word in words:
         if word.text.startswith("--"):
             flag, equals, value = word.text.partition("=")
             flags.append((flag, word, [replace(word, text=value)] * bool(equals)))
         elif not flags or not _can_be_value(word, *flags[-1]):
-            raise _loose(word, _place(lines, word))
+            problems.append(_loose(word, _place(lines, word)))
         else:
             flags[-1][2].append(word)
     for flag, word, values in flags:
@@ -217,7 +259,16 @@ def _given(words: Iterable[Argument], lines: Lines) -> Iterator[Setting]:
         value = " ".join(word.text for word in values) if values else str(value_alone)
         source = next((value for value in values if value.unknown), word)
         unknown = source.unknown if values else None
-        yield Setting(name, flag, value, _place(lines, word), unknown, source.reason)
+        yield Setting(
+            name,
+            flag,
+            value,
+            _place(lines, word),
+            unknown,
+            source.reason,
+            source.variable,
+            any(value.is_pattern for value in values),
+        )
 
 
 def _can_be_value(word: Argument, flag: str, _: Argument, values: list[Argument]) -> bool:
@@ -227,39 +278,45 @@ def _can_be_value(word: Argument, flag: str, _: Argument, values: list[Argument]
     return word.unknown is None or not (values or word.may_be_arguments)
 
 
-def _loose(word: Argument, place: Location) -> InputError:
+def _loose(word: Argument, place: Location) -> Problem:
     if word.unknown:
         message = f"{word.unknown} is among the arguments"
-        return unknown_value(message, word.unknown, place, reason=word.reason)
+        return unknown_value(message, word, place, effect="it may be several arguments, or none")
     fix = 'start arguments with "--", and quote values with blanks'
-    return InputError.of("E871", f'"{word.text}" does not belong to an argument', place, fix)
+    return Problem("E871", f'"{word.text}" does not belong to an argument', place, fix=fix)
 
 
 def unknown_value(
-    message: str, name: str, place: Location | None, fix: str = "", reason: str = ""
-) -> InputError:
-    """Return the error about a value that cannot be read from a script.
+    message: str,
+    value: Argument | Setting,
+    place: Location | None,
+    remedy: str = "",
+    effect: str = "",
+) -> Problem:
+    """Return the problem of a value that cannot be read from a script.
 
     Args:
         message: where the value is needed.
-        name: what it depends on, such as "$N" or "$(nproc)".
+        value: what is unknown, such as "$N" or "$(nproc)".
         place: position of the argument.
-        fix: a remedy that this value has, followed by a comma.
-        reason: why it is unknown; by default that the file does not define it.
+        remedy: an option of the command line that replaces this value, or "".
+        effect: what the value decides, or "".
     """
+    name, reason = value.unknown or "", value.reason
     if name.startswith("$(("):
         reason = reason or "which is not evaluated"
     elif name.startswith("$("):
         reason = reason or "which is the output of a program"
-    if not name.startswith("$"):
-        message = f"{message}, which depends on the files of a folder"
-        return InputError.of("E874", message, place, f"put it in quotes: '{name}'")
-    return InputError.of(
+    elif not name.startswith("$"):
+        reason = "which bash expands to other words"
+    variable = f"--env {value.variable}=..." if value.variable else ""
+    options = " or ".join(filter(None, (variable, remedy)))
+    return Problem(
         "E874",
         f"{message}, {reason or 'which the file does not define'}",
         place,
-        f"set {name.removesuffix('[@]')} at the top of the file, without a condition on other "
-        f"files or programs, {fix}or import the arguments alone as one text",
+        effect or None,
+        (f"add {options}; or " if options else "") + "write its value in the file",
     )
 
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from simtrain.errors import InputError
 from simtrain.importing.megatron.arguments import NOT_MODELLED
-from simtrain.importing.megatron.mapping import arguments_draft
+from simtrain.importing.megatron.mapping import draft_of
+from simtrain.importing.megatron.source import read_source
 from simtrain.scenario import Scenario
 
 
@@ -17,7 +18,7 @@ def import_arguments(source: str, overrides: Sequence[str]) -> tuple[Scenario, l
         InputError: as `import_megatron`, but for unknown arguments, which are noted; or an argument
             has an effect so large that the run cannot be compared (E893).
     """
-    draft = arguments_draft(source, overrides, ignore_unknown=True)
+    draft = draft_of(read_source(source), overrides, ignore_unknown=True)
     for name, effect in NOT_MODELLED.items():
         setting = draft.given(name) if effect.is_large else None
         if setting and effect.applies(setting.value):
