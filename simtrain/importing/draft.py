@@ -314,9 +314,9 @@ class Draft:
         self.set_because("cluster", gpu.cluster, comment)
 
     def _assume(self, text: str) -> None:
-        """Note what the source leaves open, once."""
+        """Note what the source leaves open, once; the GPU, which matters most, comes first."""
         if text and text not in self.assumptions:
-            self.assumptions.append(text)
+            self.assumptions.insert(0, text)
 
     def text(self) -> str:
         """Return the text of the scenario's file, after `scenario`."""

@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 import random
+import re
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+
+from simtrain.importing.megatron.shell import Argument
 
 NAMES = ("N", "M", "SIZE", "ARGS")
 LAUNCH = 'torchrun "$N" "$M" "$SIZE" "$ARGS" $N $ARGS "${ARGS[@]}" ${M:-7}\n'
@@ -195,3 +198,11 @@ def arguments_in_bash(scripts: Sequence[str], folder: Path) -> list[list[str] | 
         output.read_text(encoding="utf-8").split("\0")[:-1] if output.exists() else None
         for output in outputs
     ]
+
+
+def agrees(words: list[Argument], actual: list[str]) -> bool:
+    """Whether the known words are those of bash; an unknown word can be any number of words."""
+    pattern = "".join(
+        "(?:[^\0]*\0)*?" if word.unknown else re.escape(word.text) + "\0" for word in words
+    )
+    return re.fullmatch(pattern, "".join(f"{word}\0" for word in actual)) is not None

@@ -1,6 +1,5 @@
 """The reader of scripts expands words as bash does, or calls them unknown."""
 
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +11,13 @@ from simtrain.importing.megatron import shell
 from simtrain.importing.megatron.shell import Argument, commands_of
 from simtrain.importing.megatron.shell_syntax import Lines
 from tests.helpers.imported import GPT, LLAMA
-from tests.helpers.shell_scripts import LAUNCH, arguments_in_bash, drawn_script, ordinary_script
+from tests.helpers.shell_scripts import (
+    LAUNCH,
+    agrees,
+    arguments_in_bash,
+    drawn_script,
+    ordinary_script,
+)
 
 QUOTES = r"""
 A="two words" B='$A' C=plain
@@ -67,14 +72,6 @@ def launched(script: str) -> list[Argument]:
     commands = commands_of(script, Lines(script, "run.sh"))
     (words,) = (words[1:] for words in commands if words[0].text == "torchrun")
     return words
-
-
-def agrees(words: list[Argument], actual: list[str]) -> bool:
-    """Whether the known words are those of bash; an unknown word can be any number of words."""
-    pattern = "".join(
-        "(?:[^\0]*\0)*?" if word.unknown else re.escape(word.text) + "\0" for word in words
-    )
-    return re.fullmatch(pattern, "".join(f"{word}\0" for word in actual)) is not None
 
 
 def known_share(scripts: list[str], folder: Path) -> float:

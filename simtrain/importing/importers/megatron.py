@@ -19,8 +19,8 @@ class Megatron(Importer):
     name = "megatron"
     metavar = "SOURCE"
     argument = (
-        "Shell script that starts Megatron-LM, file with its arguments, log of a run, or the "
-        "arguments themselves in quotes."
+        "Shell script that starts Megatron-LM, file with its arguments, log of a run, test "
+        "config (model_config.yaml), or the arguments themselves in quotes."
     )
     text = """Convert the arguments of Megatron-LM to a scenario.
 
@@ -43,6 +43,12 @@ class Megatron(Importer):
             "a log of Megatron-LM",
             re.compile(r"^[^\n-]{0,80}-{5,} arguments -{5,}", re.MULTILINE),
             import_line(name),
+        ),
+        FileKind(
+            "a test config of Megatron-LM",
+            re.compile(r"^MODEL_ARGS[ \t]*:", re.MULTILINE),
+            import_line(name),
+            re.compile(r"\A(?!#!)[\s\S]*^(?:TEST_TYPE|ENV_VARS)[ \t]*:", re.MULTILINE),
         ),
     )
     reads_options = True

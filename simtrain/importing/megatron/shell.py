@@ -246,6 +246,20 @@ def values_of(
     return [words for words in commands if words]
 
 
+def variable_of(
+    name: str, script: str, lines: Lines, environment: Environment = NOTHING
+) -> Argument | None:
+    """Return the text of a variable at the end of a script; None if it has none.
+
+    Raises:
+        InputError: as `commands_of`.
+    """
+    shell = _interpreted(script, lines, environment)
+    texts = shell.fields(Parser(f'"${name}"', lines).words())
+    words = [shell.argument(text) for text in texts]
+    return words[0] if words and words[0].unknown is None and words[0].text else None
+
+
 def _interpreted(script: str, lines: Lines, environment: Environment) -> _Shell:
     _check_length(script, lines)
     is_batch_job = _BATCH_JOB.search(script) is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 
 from simtrain.base.file_kinds import MOST_BYTES_OF_LOG, text_of_kind
@@ -25,14 +26,18 @@ from simtrain.importing.megatron.shell import (
     commands_of,
     files_of,
     values_of,
+    variable_of,
     words_of,
 )
 from simtrain.importing.megatron.shell_syntax import Lines
+from simtrain.importing.megatron.test_config import words_of_config
 from simtrain.importing.settings import Setting
 from simtrain.importing.table import Table
 
 TEXT = "the arguments"
 """The file name in errors if the arguments are passed as text."""
+_TOKENIZER, _TOKENIZER_FLAG = "TOKENIZER_MODEL", "--tokenizer-model"
+"""The variable of Megatron-LM's files of settings whose value its scripts pass with this flag."""
 _OTHER_SCRIPT = "import the script that starts torchrun, or import the arguments alone as one text"
 
 
@@ -86,6 +91,8 @@ def read_source(text_or_file: str, env: Mapping[str, str] | None = None) -> Sour
     if is_printed:
         settings = _printed(lines)
         machine = machine_of_log(lines.lines, file)
+    elif Megatron.kinds[2].sign_in(text):
+        settings = _given(words_of_config(text, lines, environment), lines, problems)
     elif _begins_with_argument(text):
         # Without comments and line breaks, the text is one command.
         line = _without_comments(text).replace("\\\n", " \n").replace("\n", " ")
@@ -181,6 +188,10 @@ def _training_command(
         # Nothing says how several variables belong together.
         variables = _trainings(values_of(script, lines, environment))
         trainings = [*filter(_starts_script, variables)] or variables
+        tokenizer = variable_of(_TOKENIZER, script, lines, environment)
+        if tokenizer and not any(word.text == _TOKENIZER_FLAG for word in chain(*trainings)):
+            flag = Argument(_TOKENIZER_FLAG, tokenizer.offset)
+            trainings = [[*words, flag, tokenizer] for words in trainings]
     if len(trainings) != 1:
         message = f"{len(trainings) or 'no'} commands with arguments of Megatron-LM"
         raise InputError.of("E875", message, Location(lines.file), _OTHER_SCRIPT)

@@ -1,0 +1,132 @@
+"""The GPU that a script or a log names decides the cluster; one that says nothing is said first."""
+
+import pytest
+
+from simtrain.importing.gpus import GPUS, Gpu, gpus_in
+from simtrain.importing.megatron.mapping import import_megatron
+from tests.helpers.command_line import call
+from tests.helpers.imported import BASE, written
+
+TRAIN = f"srun python pretrain_gpt.py {BASE} --global-batch-size 1024"
+SAID = {
+    "#SBATCH --gres=gpu:h100:8": "h100_sxm",
+    "#SBATCH --gpus-per-node=h100:8": "h100_sxm",
+    "#SBATCH --gpus-per-node h200:8": "h200_sxm",
+    "#SBATCH --gpus=gb200:8": "gb200",
+    "#SBATCH -G a100:8": "a100_sxm4_80gb",
+    "#SBATCH --constraint=b200": "b200_sxm",
+    '#SBATCH -C "h100&ib"': "h100_sxm",
+    "#SBATCH -p gpu-h100": "h100_sxm",
+    "#SBATCH --partition=dgxh100": "h100_sxm",
+    "#SBATCH -pgh200": "gh200",
+    "#SBATCH --gres=gpu:a100_pcie:4": "a100_pcie",
+    "#SBATCH --gres=gpu:8\n#SBATCH --partition=b300": "b300_sxm",
+    "#SBATCH --gres=gpu:h100:8\n#SBATCH --partition=a100": "h100_sxm",
+    "#SBATCH --constraint=a100|h100": "a100_sxm4_80gb",
+    "#PBS -l select=4:ngpus=8:gpu_type=h100": "h100_sxm",
+    '#BSUB -gpu "num=8:gmodel=NVIDIAH100_SXM"': "h100_sxm",
+    "#SBATCH --job-name=h100": None,
+    "#SBATCH --output=a100/log": None,
+    "#SBATCH --gres=gpu:8 # not h100": None,
+}
+
+
+def cluster_of(headers: str, more: str = "") -> tuple[str, str]:
+    scenario, text = import_megatron(written("run.sh", f"#!/bin/bash\n{headers}\n{TRAIN} {more}\n"))
+    return scenario.cluster, text
+
+
+@pytest.mark.parametrize("headers", SAID)
+def test_headers_say_the_gpu(headers: str) -> None:
+    cluster, text = cluster_of(headers)
+    assert cluster == (SAID[headers] or "a100_sxm4_80gb")
+    assert text.startswith("# Simulated on A100") is (SAID[headers] is None)
+
+
+def test_the_launcher_says_the_gpu_too() -> None:
+    script = f"#!/bin/bash\n{TRAIN.replace('srun', 'srun --gpus-per-node=h200:8')}\n"
+    assert import_megatron(written("run.sh", script))[0].cluster == "h200_sxm"
+
+
+ASSUMED = {
+    "#SBATCH --constraint=a100|h100": "allows A100 and H100: A100 is taken",
+    "#SBATCH --gres=gpu:h100_pcie:8": "no profile of this variant; SXM, 80 GB is taken",
+    "#SBATCH --gres=gpu:a100_3g.20gb:1": "a whole A100 is taken, not a slice of it",
+    "#SBATCH --gres=gpu:v100:8": "simtrain has no profile of V100",
+}
+
+
+@pytest.mark.parametrize("header", ASSUMED)
+def test_what_a_header_leaves_open_is_said(header: str) -> None:
+    _, text = cluster_of(header)
+    head = text.partition("# Imported by")[0]
+    assert ASSUMED[header] in " ".join(line.lstrip("# ") for line in head.splitlines())
+
+
+def test_narrow_data_types_choose_among_the_gpus_that_are_allowed() -> None:
+    assert cluster_of("#SBATCH --constraint=a100|h100|b200", "--fp8-format e4m3")[0] == "h100_sxm"
+    narrow = "--fp8-format e4m3 --fp8-recipe mxfp8"
+    assert cluster_of("#SBATCH --constraint=a100|h100|b200", narrow)[0] == "b200_sxm"
+    cluster, text = cluster_of("", "--fp8-format e4m3")
+    assert cluster == "h100_sxm"
+    assert text.startswith("# Simulated on H100 (SXM, 80 GB): fp8 needs it or a later GPU")
+
+
+def test_the_answer_begins_with_the_gpu_that_is_not_said() -> None:
+    written("run.sh", f"#!/bin/bash\n{TRAIN}\n")
+    outcome = call("memory", "run.sh", "--gpus", "8")
+    assert outcome.stderr.startswith("Simulated on A100 (SXM, 80 GB): the source does not say")
+    assert "--set cluster=" in outcome.stderr.splitlines()[0]
+    assert "Simulated on" not in (
+        call("memory", "run.sh", "--gpus", "8", "--set", "cluster=h100_sxm").stderr
+    )
+
+
+def test_a_log_says_the_gpu() -> None:
+    dashes = "-" * 20
+    lines = "\n".join(
+        f"  {name} ............ {value}"
+        for name, value in {
+            "num_layers": 4,
+            "hidden_size": 512,
+            "num_attention_heads": 8,
+            "seq_length": 512,
+            "padded_vocab_size": 32000,
+            "world_size": 8,
+            "global_batch_size": 8,
+            "bf16": True,
+        }.items()
+    )
+    log = f"{{}}\n{dashes} arguments {dashes}\n{lines}\n{dashes} end of arguments {dashes}\n"
+    for line, cluster in {
+        "0: device name: NVIDIA H100 80GB HBM3": "h100_sxm",
+        "| NVIDIA A100-SXM4-80GB  On | 00000000:07:00.0 |": "a100_sxm4_80gb",
+        "GPU 0: NVIDIA B200 (UUID: GPU-1)": "b200_sxm",
+        "TransformerEngine: node h100-12": "a100_sxm4_80gb",
+    }.items():
+        assert import_megatron(written("log.txt", log.format(line)))[0].cluster == cluster
+
+
+STACKS = {
+    "--container-image=nvcr.io#nvidia/pytorch:22.04-py3": "megatron_2022",
+    "--container-image=nvcr.io#nvidia/pytorch:24.07-py3": "megatron_core",
+    "--container-image=nvcr.io/nvidia/pytorch:22.12-py3 --kill": "megatron_2022",
+    "": "megatron_core",
+}
+
+
+@pytest.mark.parametrize("option", STACKS)
+def test_the_container_image_says_the_release(option: str) -> None:
+    script = f"#!/bin/bash\n{TRAIN.replace('srun', f'srun {option}')}\n"
+    scenario, _ = import_megatron(written("run.sh", script))
+    assert scenario.software.stack == STACKS[option]
+    later = import_megatron(written("run.sh", script.replace("--bf16", "--bf16 --swiglu")))[0]
+    assert later.software.stack == "megatron_core"
+
+
+@pytest.mark.parametrize("gpu", GPUS, ids=lambda gpu: gpu.name)
+def test_every_gpu_is_read_by_its_name(gpu: Gpu) -> None:
+    name = gpu.name
+    for text in (name, name.lower(), f"gpu:{name.lower()}:8", f"dgx-{name}", f"p_{name}_8"):
+        assert [each.name for each in gpus_in(text)] == [name]
+    assert gpu not in gpus_in(f"x{name}") and gpu not in gpus_in(f"{name}0")

@@ -1,0 +1,264 @@
+"""Scripts that people write for their clusters become scenarios, or one answer says what lacks."""
+
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from simtrain.errors import InputError
+from simtrain.importing.megatron.mapping import import_megatron
+from simtrain.importing.megatron.shell import Environment, commands_of
+from simtrain.importing.megatron.shell_syntax import Lines
+from tests.helpers.command_line import call, refused
+from tests.helpers.imported import BASE, written
+from tests.helpers.shell_scripts import agrees, arguments_in_bash, ordinary_script
+
+OWN = """\
+#!/bin/bash
+#SBATCH --job-name=pretrain
+#SBATCH --nodes=4 --ntasks-per-node=8
+#SBATCH --gres=gpu:h100:8
+source ~/env.sh
+module load cuda
+TP=4 PP=2
+POSITIONS=$(count_positions)
+MICRO=2
+if [[ $HOSTNAME == *dev* ]]; then
+  MICRO=1
+fi
+[ "$PP" -gt 1 ] && CHUNKS="--num-layers-per-virtual-pipeline-stage 4" || CHUNKS=""
+ARGS="
+  --num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32
+  --group-query-attention --num-query-groups 8 --seq-length $LENGTH
+  --max-position-embeddings $POSITIONS --normalization RMSNorm --swiglu --disable-bias-linear
+  --position-embedding-type rope --untie-embeddings-and-output-weights
+  --tokenizer-type HuggingFaceTokenizer --tokenizer-model $MODELS/meta-llama/Meta-Llama-3-8B
+  --bf16 --use-distributed-optimizer --overlap-grad-reduce --a-flag-of-ours 3
+"
+our_own_setup --quiet
+srun python pretrain_gpt.py $ARGS $CHUNKS --tensor-model-parallel-size $TP --sequence-parallel \\
+  --pipeline-model-parallel-size $PP --micro-batch-size $MICRO --global-batch-size 256
+"""
+
+
+def test_one_answer_says_everything_that_lacks() -> None:
+    errors = refused("import", "megatron", written("train.sh", OWN))
+    heads = [line for line in errors.splitlines() if line.startswith("train.sh:")]
+    assert [head.split()[1:4] for head in heads] == [
+        ["E874", "--seq-length", "is"],
+        ["E871", "--a-flag-of-ours", "is"],
+        ["E874", "--micro-batch-size", "is"],
+    ]
+    assert "which line 10 sets under a condition on $HOSTNAME" in heads[2]
+    assert "reason: it sets model.seq_length" in errors
+    assert "add --env LENGTH=... or --set model.seq_length=..." in errors
+    assert "--ignore-unknown" in errors
+
+
+@pytest.mark.parametrize("command", ["import megatron", "memory", "run"])
+def test_the_second_try_is_an_answer(command: str) -> None:
+    words = [*command.split(), written("train.sh", OWN), "--ignore-unknown"]
+    outcome = call(*words, "--env", "LENGTH=8192", "--env", "HOSTNAME=node-7")
+    assert outcome.exit_code == 0, outcome.stderr
+    assert "Simulated on" not in outcome.stderr
+    if command.startswith("import"):
+        text = outcome.stdout
+        assert "vocab_size: 128512" in text  # 128256, padded to 128 x 4
+        assert all(field in text for field in ("interleave: 4 ", "data: 4 ", "micro: 2 "))
+        assert "cluster: h100_sxm                 # --gres gpu:h100:8, line 4: H100" in text
+
+
+def test_values_of_the_wrong_kind_and_missing_ones_are_in_the_same_answer() -> None:
+    script = OWN.replace("--hidden-size 4096", "--hidden-size 4k").replace("--num-layers 32", "")
+    errors = refused("import", "megatron", written("train.sh", script))
+    assert [line.split()[1] for line in errors.splitlines() if line.startswith("train.sh")] == [
+        *("E872", "E874", "E871", "E874", "E873")
+    ]
+
+
+def test_a_combination_that_is_refused_does_not_hide_what_is_unknown() -> None:
+    script = OWN.replace("stage 4", "stage 5")
+    errors = refused("import", "megatron", written("train.sh", script))
+    assert "does not divide 32 layers" not in errors or "--seq-length is $LENGTH" in errors
+    values = "--env", "LENGTH=8192", "--env", "MICRO=2", "--ignore-unknown"
+    assert "does not divide 32 layers" in refused("import", "megatron", "train.sh", *values)
+
+
+VARIABLES = {"NNODES": "3", "SIZE": "7B", "WIDE": "yes", "DEEP": "1", "GPUS_PER_NODE": "4"}
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash to ask")
+def test_variables_of_env_have_the_effect_that_they_have_in_bash(tmp_path: Path) -> None:
+    scripts = [ordinary_script(seed) for seed in range(60)]
+    exports = "".join(f"export {name}={value}\n" for name, value in VARIABLES.items())
+    actual = arguments_in_bash([exports + script for script in scripts], tmp_path)
+    environment = Environment(answers=VARIABLES)
+    shares = []
+    for script, expected in zip(scripts, actual, strict=True):
+        commands = commands_of(script, Lines(script, "run.sh"), environment)
+        (words,) = (words[1:] for words in commands if words[0].text == "torchrun")
+        assert expected is None or agrees(words, expected), script
+        shares += [word.unknown is None for word in words]
+    assert sum(shares) / len(shares) > 0.9
+
+
+ANSWERS = {
+    "N=$(nproc)": "4",
+    "source env.sh": "4",
+    "[ -f x ] && N=8": "4",
+    "for I in 1 2; do N=$I; done": "4",
+    "N=${N:-8}": "4",
+    "N=2": "2",
+    "[ -z $N ] && N=8 || M=1": "4",
+}
+
+
+@pytest.mark.parametrize("line", ANSWERS)
+def test_env_says_what_a_script_does_not_decide_and_nothing_else(line: str) -> None:
+    train = f"python pretrain_gpt.py {BASE} --tensor-model-parallel-size $N"
+    script = written("run.sh", f"#!/bin/bash\n{line}\n{train}\n")
+    scenario, _ = import_megatron(script, env={"N": "4"})
+    assert scenario.parallelism.tensor == int(ANSWERS[line])
+
+
+@pytest.mark.parametrize("word", ["N", "=3", "1N=3", "N-M=2"])
+def test_an_env_without_name_or_value_is_refused(word: str) -> None:
+    errors = refused("import", "megatron", BASE, "--env", word)
+    assert errors.startswith(f"--env {word}: E883") and "--env NNODES=4" in errors
+
+
+HYBRID = (
+    "--hidden-size 512 --num-attention-heads 8 --group-query-attention --num-query-groups 2 "
+    "--seq-length 1024 --max-position-embeddings 1024 --bf16 --is-hybrid-model --squared-relu "
+    "--disable-bias-linear --position-embedding-type none --normalization RMSNorm "
+    "--attention-backend flash --use-mcore-models --export-model-type MambaModel "
+    "--tokenizer-type HuggingFaceTokenizer --micro-batch-size 1 "
+)
+EXPERTS = (
+    "--num-experts 8 --moe-router-topk 2 --moe-grouped-gemm --moe-permute-fusion "
+    "--moe-router-score-function sigmoid --moe-router-enable-expert-bias --moe-router-dtype fp32 "
+    "--moe-token-dispatcher-type allgather --moe-shared-expert-intermediate-size 512 "
+    "--enable-experimental --use-fused-weighted-squared-relu "
+)
+PATTERNS = {
+    "--hybrid-override-pattern M-M-M*- --mamba-num-heads 16": "M-M-M*-",
+    "--hybrid-layer-pattern M-M*-M- --mamba-state-dim 256 --num-layers 7": "M-M*-M-",
+    "--hybrid-override-pattern MM-M*-M --mamba-head-dim 80 --mamba-num-heads 8": "MM-M*-M",
+    f"--hybrid-override-pattern MEMEM*EM --mamba-num-heads 16 {EXPERTS}": "MEMEM*EM",
+    "--hybrid-layer-pattern M-M*|-MM- --pipeline-model-parallel-size 2": None,
+}
+SETTINGS = """\
+#!/bin/bash
+if [ -z ${{CHECKPOINT}} ]; then
+    CHECKPOINT=nvidia/Nemotron-H-8B-Base-8K
+    TOKENIZER_MODEL=nvidia/Nemotron-H-8B-Base-8K
+else
+    TOKENIZER_MODEL=${{CHECKPOINT}}
+fi
+MODEL_ARGS=" \\
+    --trust-remote-code {} \\
+"
+"""
+
+
+@pytest.mark.parametrize("pattern", [text for text, letters in PATTERNS.items() if letters])
+def test_a_pattern_without_quotes_is_kept_and_said(pattern: str) -> None:
+    script = written("nemotron.sh", SETTINGS.format(HYBRID + pattern))
+    outcome = call("import", "megatron", script, "--gpus", "8")
+    assert outcome.exit_code == 0, outcome.stderr
+    assert f'layer_pattern: "{PATTERNS[pattern]}"' in outcome.stdout
+    assert "vocab_size: 131072" in outcome.stdout
+    notes = " ".join(line.lstrip("# ") for line in outcome.stdout.splitlines()[:8])
+    assert "is a pattern without quotes: bash would put in its place a file" in notes
+
+
+def test_a_file_of_settings_is_run_on_a_number_of_gpus() -> None:
+    pattern = next(iter(PATTERNS))
+    script = written("nemotron.sh", SETTINGS.format(HYBRID + pattern))
+    outcome = call("run", script, "--gpus", "8", "--set", "cluster=h100_sxm")
+    assert outcome.exit_code == 0 and "GPUs used: 8" in outcome.stdout
+
+
+CONFIG = """\
+ENV_VARS:
+  CUBLAS_WORKSPACE_CONFIG: :4096:8
+  TOKENIZER: nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16
+BEFORE_SCRIPT: |
+  python -m torch.distributed.run quantize.py --num-layers 3
+MODEL_ARGS:
+  --hidden-size: 512
+  --num-attention-heads: 8
+  --hybrid-layer-pattern: M-M*|-MM-
+  --spec: "[megatron.core.models.mamba.mamba_layer_specs mamba_stack_spec]"
+  --mamba-num-heads: 16
+  --seq-length: 1024
+  --max-position-embeddings: ${POSITIONS}
+  --tokenizer-type: HuggingFaceTokenizer
+  --tokenizer-model: ${TOKENIZER}
+  --pipeline-model-parallel-size: 2
+  --micro-batch-size: 2
+  --global-batch-size: 16
+  --lr: 1.0e-5
+  --bf16: true
+  --data-path: ${DATA_PATH}/text
+TEST_TYPE: regular
+"""
+
+
+def test_a_config_of_a_functional_test_is_a_scenario() -> None:
+    scenario, text = import_megatron(written("model_config.yaml", CONFIG), gpus=8)
+    assert scenario.model.layer_pattern == "M-M*-MM-" and scenario.model.vocab_size == 131072
+    assert scenario.parallelism.layout == "Et*4|t*4L" and scenario.num_gpus == 8
+    assert "# --micro-batch-size, line 17" in text
+    errors = refused("run", "model_config.yaml")
+    assert "E881 the file does not say how many GPUs it uses" in errors
+    assert call("run", "model_config.yaml", "--gpus", "8").exit_code == 0
+
+
+def test_an_unknown_value_of_a_config_is_said_by_env() -> None:
+    config = CONFIG.replace("--hidden-size: 512", "--hidden-size: ${WIDTH}")
+    errors = refused("import", "megatron", written("model_config.yaml", config))
+    assert "model_config.yaml:7:3: E874 --hidden-size is $WIDTH" in errors
+    assert "add --env WIDTH=..." in errors
+    assert import_megatron("model_config.yaml", env={"WIDTH": "512"})[0].model.hidden_size == 512
+
+
+_INSERTED = (
+    *("$", '"', "'", "*", "[", "]", "--", "$X", "\n", "(", ")", "{", "}", "0", "-1", "x", "`", "|"),
+    *("=", "1e9", "9" * 30, " --tensor-model-parallel-size 0 ", "$(x)", "True", "M-*", "1.5"),
+)
+
+
+def _mutated(text: str, draw: random.Random) -> str:
+    """Return a text with one to four pieces removed, inserted, repeated or replaced."""
+    for _ in range(draw.randint(1, 4)):
+        start = draw.randrange(len(text) + 1)
+        end = min(len(text), start + draw.randint(1, 12))
+        words = text.split(" ")
+        at = draw.randrange(len(words))
+        match draw.randrange(5):
+            case 0:
+                text = text[:start] + text[end:]
+            case 1:
+                text = text[:start] + draw.choice(_INSERTED) + text[start:]
+            case 2:
+                text = text[:end] + text[start:]
+            case 3:
+                text = " ".join([*words[:at], *words[at + 1 :]])
+            case 4:
+                text = " ".join([*words[:at], draw.choice(_INSERTED), *words[at + 1 :]])
+    return text
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_every_mutation_of_a_script_is_an_answer_or_an_error(seed: int) -> None:
+    draw = random.Random(seed)
+    hybrid = SETTINGS.format(HYBRID + list(PATTERNS)[3])
+    for _ in range(60):
+        written("mutated.sh", _mutated(draw.choice([OWN, hybrid, CONFIG]), draw))
+        try:
+            env = {"LENGTH": "8192", "MICRO": "2"}
+            import_megatron("mutated.sh", ignore_unknown=draw.random() < 0.5, env=env)
+        except InputError as error:
+            assert str(error)
