@@ -58,7 +58,7 @@ def _command_of(importer: Importer) -> Callable[..., None]:
         )
         num_notes = sum(line.startswith("# - ") for line in text.splitlines())
         notes = f"{num_notes} settings are" if num_notes != 1 else "1 setting is"
-        command = next_line(scenario, out, importer.is_model, overrides or ()) if out else ""
+        command = next_line(scenario, out, importer, overrides or ()) if out else ""
         print_or_write(text, out, f"; {notes} not modelled", command, replaces=force)
 
     argument = typer.Argument(metavar=importer.metavar, help=importer.argument)

@@ -65,23 +65,29 @@ def load_unchecked(source: str, overrides: Iterable[str] = ()) -> Scenario:
     return _import(importer, source, overrides, is_layout_open=True)
 
 
-def next_line(scenario: Scenario, file: Path, is_model: bool, overrides: Iterable[str]) -> str:
+def next_line(scenario: Scenario, file: Path, importer: Importer, overrides: Iterable[str]) -> str:
     """Return a command that answers for an imported scenario: run it if it fits, else search.
+
+    A model's config has the longest sequences of the model: a search takes usual ones.
 
     Args:
         scenario: the scenario.
         file: the file that it was written to.
-        is_model: whether the source describes a model alone, without layout and batch.
+        importer: what it was read with.
         overrides: assignments of --set, which are in the file.
     """
     from simtrain.studies.simulation import simulate_memory
 
-    is_open = is_model and scenario.num_gpus == 1
+    is_open = importer.is_model and scenario.num_gpus == 1
     if not is_open and simulate_memory(scenario).fits:
         return shlex.join(["simtrain", "run", str(file)])
     gpus = _enough_gpus(scenario, _FEWEST_GPUS if is_open else scenario.num_gpus)
     words = ["simtrain", "search", str(file), "--gpus", str(gpus)]
-    return shlex.join([*words, *(_usual_batch(scenario, gpus, [*overrides]) if is_model else ())])
+    if importer.is_model:
+        words += _usual_batch(scenario, gpus, [*overrides])
+    elif importer.reads_model and scenario.model.seq_length > _USUAL_LENGTH:
+        words += ["--set", f"model.seq_length={_USUAL_LENGTH}"]
+    return shlex.join(words)
 
 
 def search_line(scenario: Scenario, file: str, options: Sequence[str] = ()) -> str:

@@ -1,0 +1,130 @@
+"""`simtrain import` ends in a command that works, and shares its options with all commands."""
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.commands.test_loading import CONFIG, JOB, SCRIPT
+from tests.helpers.command_line import call, commands, refused
+from tests.helpers.imported import GPT
+from tests.importing.test_bridge import EVEN
+from tests.importing.test_nemo import FIRST
+
+LARGE = CONFIG | {"num_hidden_layers": 48, "hidden_size": 4096, "num_attention_heads": 32}
+FILES = {
+    "train.sh": SCRIPT.format("torchrun --nproc-per-node 8"),
+    "gpt.sh": GPT.replace('"\n\npython', '"\npython'),
+    "large.sh": GPT.replace("--tensor-model-parallel-size 4", "--tensor-model-parallel-size 1"),
+    "config.json": json.dumps(CONFIG),
+    "large.json": json.dumps(LARGE),
+    "job.toml": JOB,
+    "ds.json": '{"train_micro_batch_size_per_gpu": 1}',
+    "bridge.yaml": EVEN,
+    "nemo.yaml": FIRST,
+}
+IMPORTS = (
+    "megatron train.sh --ignore-unknown",
+    "hf config.json",
+    "hf config.json --gpus 64",
+    "hf config.json --gpus 8 --set model.seq_length=512",
+    "hf . --gpus 2 --set batch.global=64",
+    "deepspeed ds.json --model config.json --gpus 8",
+)
+LONG_IMPORTS = (
+    "hf large.json --gpus 64",
+    "megatron gpt.sh",
+    "megatron large.sh",
+    "torchtitan job.toml",
+    "bridge bridge.yaml --gpus 64",
+    "nemo nemo.yaml --set model.ffn_hidden_size=16384 --ignore-unknown",
+)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write a source of each kind."""
+    monkeypatch.chdir(tmp_path)
+    for name, text in FILES.items():
+        Path(name).write_text(text, encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [*IMPORTS, *(pytest.param(words, marks=pytest.mark.ci) for words in LONG_IMPORTS)],
+)
+def test_an_import_ends_in_a_command_that_works(words: str) -> None:
+    outcome = call("import", *shlex.split(words), "--out", "scenario.yaml")
+    assert outcome.exit_code == 0, outcome.stderr
+    _, _, command = outcome.stdout.strip().partition("Run it with: simtrain ")
+    outcome = call(*shlex.split(command))
+    assert outcome.exit_code == 0, (command, outcome.stderr)
+
+
+def test_a_model_that_does_not_fit_is_searched_at_a_usual_length() -> None:
+    words = call("import", "hf", "large.json", "--gpus", "64", "--out", "s.yaml").stdout
+    assert "simtrain search s.yaml --gpus 64 --set model.seq_length=8192 " in words
+    options = "--gpus", "64", "--set", "cluster=h200_sxm", "--out", "t.yaml"
+    words = call("import", "hf", "large.json", *options).stdout
+    assert "search t.yaml" in words and "cluster" not in words
+
+
+def test_an_import_replaces_a_file_only_by_force() -> None:
+    Path("o.yaml").write_text("mine\n", "utf-8")
+    errors = refused("import", "hf", "config.json", "--out", "o.yaml")
+    assert errors.startswith("o.yaml: E113 the file exists") and "--force" in errors
+    assert Path("o.yaml").read_text("utf-8") == "mine\n"
+    assert call("import", "hf", "config.json", "--out", "o.yaml", "--force").exit_code == 0
+    assert "num_layers: 4" in Path("o.yaml").read_text("utf-8")
+    assert "add --out FILE" in refused("import", "hf", "config.json", "--force")
+
+
+@pytest.mark.parametrize("command", ["run", "memory", "import hf"])
+def test_a_folder_with_a_config_is_the_config(command: str) -> None:
+    Path("model").mkdir()
+    Path("model/config.json").write_text(json.dumps(CONFIG), "utf-8")
+    words = "model", "--gpus", "8", "--set", "model.seq_length=512", "--set", "batch.global=8"
+    outcome = call(*command.split(), *words)
+    assert outcome.exit_code == 0, outcome.stderr
+    Path("empty").mkdir()
+    assert "E102" in refused(*command.split(), "empty")
+
+
+@pytest.mark.parametrize("option", ["--gpus", "--env", "--ignore-unknown", "--model", "--config"])
+def test_every_command_that_reads_a_scenario_has_the_options_of_imports(option: str) -> None:
+    lacking = []
+    for name, command in commands().items():
+        arguments = {parameter.name for parameter in command.params}
+        reads = arguments & {"scenario", "scenarios", "subject"}
+        others = ("scenarios", "calibrate")
+        if reads and not name.startswith(others):
+            options = {word for parameter in command.params for word in parameter.opts}
+            lacking += [name] * (option not in options)
+    assert lacking == []
+
+
+def test_options_say_the_same_to_run_and_to_import() -> None:
+    options = "--gpus", "64"
+    call("import", "torchtitan", "job.toml", *options, "--out", "job.yaml")
+    imported, direct = call("memory", "job.yaml"), call("memory", "job.toml", *options)
+    assert direct.exit_code == imported.exit_code
+    without_name = [
+        [line.replace("job.yaml", "").replace("job.toml", "") for line in text.splitlines()[1:]]
+        for text in (imported.stdout, direct.stdout)
+    ]
+    assert without_name[0] == without_name[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("run llama3_8b --gpus 64", "is only for files of other tools"),
+        ("run llama3_8b --env A=3", "is only for files of other tools"),
+        ("run config.json --env A=3", "has no effect on a config of a model on Hugging Face"),
+        ("run train.sh --model config.json", "has no effect on a shell script"),
+        ("memory train.sh --config x", "has no effect on a shell script"),
+    ],
+)
+def test_an_option_that_a_source_does_not_read_is_refused(words: str, message: str) -> None:
+    assert f"E908 {message}" in refused(*words.split())
