@@ -144,25 +144,32 @@ def check_readable(
         raise InputError.of("E121", message, Location(str(file)), fix, problem.code) from error
 
 
+def check_new(file: Path, replaces: bool | None = None) -> None:
+    """Refuse a file that exists (E113).
+
+    Args:
+        file: the file.
+        replaces: whether a file that exists is replaced; None if no option says so.
+    """
+    if file.is_dir() or (file.is_file() and not replaces):
+        fix = "choose another name"
+        if file.is_file():
+            fix += ", or " + ("remove this file" if replaces is None else "add --force")
+        raise InputError.of("E113", "the file exists", Location(str(file)), fix)
+
+
 def write_new(
     file: Path,
     text: str,
     read: Callable[[Path], object] | None = None,
     replaces: bool | None = None,
 ) -> None:
-    """Write a new file, or none if that fails; refuse one that exists (E113).
+    """Write a file, or none if that fails.
 
-    Args:
-        file: the file.
-        text: its text.
-        read: as for `write_text`.
-        replaces: whether a file that exists is replaced; None if no option says so.
+    Arguments and errors are those of `write_text`, and of `check_new`.
     """
     try:
-        if file.is_dir() or (file.is_file() and not replaces):
-            other = "remove this file" if replaces is None else "add --force to replace it"
-            fix = f"choose another name, or {other}" if file.is_file() else "choose another name"
-            raise InputError.of("E113", "the file exists", Location(str(file)), fix)
+        check_new(file, replaces)
         with replacing(file) as unfinished:
             unfinished.write_text(text, encoding="utf-8", newline="\n")
             check_readable(unfinished, file, read)

@@ -18,7 +18,7 @@ from simtrain.commands.import_options import (
     ImportOptions,
     ModelOption,
 )
-from simtrain.commands.loading import next_line
+from simtrain.commands.loading import next_line, say_assumptions
 from simtrain.commands.shared import SetOption, print_or_write, refuse
 from simtrain.importing.importers.importer import Importer
 from simtrain.importing.importers.registry import IMPORTERS
@@ -50,14 +50,19 @@ def _command_of(importer: Importer) -> Callable[..., None]:
         force: ForceOption = False,
     ) -> None:
         """Convert a source to a scenario."""
+        from simtrain.base.output_folder import check_new
+
         if out is None:
             refuse({"--force": force}, "is only for --out", "add --out FILE")
+        else:
+            check_new(out, force)
         reader = ImportOptions.of(gpus, env, model, config).reader(importer)
-        scenario, text = reader.read(
-            source, overrides or (), ignore_unknown=ignore_unknown, gpus=gpus
-        )
+        draft = reader.draft(source, overrides or (), ignore_unknown=ignore_unknown, gpus=gpus)
+        scenario, text = draft.finished()
         num_notes = sum(line.startswith("# - ") for line in text.splitlines())
         notes = f"{num_notes} settings are" if num_notes != 1 else "1 setting is"
+        if out:
+            say_assumptions(draft)
         command = next_line(scenario, out, importer, overrides or ()) if out else ""
         print_or_write(text, out, f"; {notes} not modelled", command, replaces=force)
 

@@ -211,9 +211,14 @@ def _open(source: str, what: str, line: str) -> InputError:
     return InputError.of("E881", f"the file does not say {what}", Location(source), line)
 
 
-def _say_what_was_read(importer: Importer, draft: Draft, source: str) -> None:
+def say_assumptions(draft: Draft) -> None:
+    """Say what a source leaves open and its scenario takes for granted, such as the GPU."""
     for text in draft.assumptions:
         emit(f"{text}.\n", sys.stderr)
+
+
+def _say_what_was_read(importer: Importer, draft: Draft, source: str) -> None:
+    say_assumptions(draft)
     names = [*dict.fromkeys(draft.ignored)]
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     ignored = f"; not modelled: {', '.join(names[:_MOST_NAMES])}{more}" if names else ""

@@ -104,6 +104,12 @@ def gpus_in(text: str) -> tuple[Gpu, ...]:
     return tuple(_A100_PCIE if gpu is A100 and is_pcie else gpu for gpu in gpus)
 
 
+def machine_of_config(name: str) -> Machine | None:
+    """Return the GPUs in the name of a recipe, such as llama3_70b_gb200; or None."""
+    gpus = gpus_in(name)
+    return Machine(gpus, f"--config {name}") if gpus else None
+
+
 def machine_of_log(lines: Sequence[str], file: str) -> Machine | None:
     """Return the GPUs that a line of a log names, such as "NVIDIA H100 80GB HBM3"; or None."""
     for number, line in enumerate(lines, start=1):

@@ -178,8 +178,8 @@ def test_commands_run_as_written(command: str, monkeypatch: MonkeyPatch) -> None
     monkeypatch.setattr(explore, "explore_document", lambda on_progress: small)
     outcome = call(*shlex.split(command)[1:])
     assert outcome.exit_code == 0, outcome.stderr
-    # A command says what it imported.
-    assert not outcome.stderr or outcome.stderr.startswith("Imported ")
+    # A command says what it imported, and on which GPU it simulates it.
+    assert not outcome.stderr or outcome.stderr.startswith(("Imported ", "Simulated on "))
     assert outcome.stdout
 
 

@@ -4,8 +4,10 @@ import pytest
 
 from simtrain.importing.gpus import GPUS, Gpu, gpus_in
 from simtrain.importing.megatron.mapping import import_megatron
+from simtrain.importing.nemo.bridge import bridge_draft
 from tests.helpers.command_line import call
 from tests.helpers.imported import BASE, written
+from tests.importing.test_bridge import EVEN
 
 TRAIN = f"srun python pretrain_gpt.py {BASE} --global-batch-size 1024"
 SAID = {
@@ -105,6 +107,15 @@ def test_a_log_says_the_gpu() -> None:
         "TransformerEngine: node h100-12": "a100_sxm4_80gb",
     }.items():
         assert import_megatron(written("log.txt", log.format(line)))[0].cluster == cluster
+
+
+@pytest.mark.parametrize(("name", "cluster"), [("llama_gb200", "gb200"), ("llama", "h200_sxm")])
+def test_a_recipe_says_the_gpu_in_its_name_and_a_printed_config_in_its_log(
+    name: str, cluster: str
+) -> None:
+    log = f"GPU 0: NVIDIA H200 (UUID: GPU-1)\n{EVEN}"
+    draft = bridge_draft(written("log.txt", log), gpus=64, config=name)
+    assert draft.finished()[0].cluster == cluster
 
 
 STACKS = {

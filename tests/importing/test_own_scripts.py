@@ -1,6 +1,7 @@
 """Scripts that people write for their clusters become scenarios, or one answer says what lacks."""
 
 import random
+import re
 import shutil
 from pathlib import Path
 
@@ -120,6 +121,47 @@ def test_env_says_what_a_script_does_not_decide_and_nothing_else(line: str) -> N
     script = written("run.sh", f"#!/bin/bash\n{line}\n{train}\n")
     scenario, _ = import_megatron(script, env={"N": "4"})
     assert scenario.parallelism.tensor == int(ANSWERS[line])
+
+
+UNKNOWN = (
+    "N=$(count)",
+    "N=`count`",
+    "for N in 1 2; do :; done",
+    "source setup.sh",
+    "[ -f x ] && N=4",
+    "[[ $HOSTNAME == *dev* ]] && N=4 || N=2",
+    "N=4; N=${N%4}",
+    "((N++))",
+    "read N",
+    "eval $(program)",
+    "N=$HOSTNAME",
+    "N=$((M + 1))",
+    "case $(uname) in L*) N=4;; esac",
+    "shopt -s nullglob; N=4",
+    "M=$(count); N=$M",
+    "declare -i N; N=4",
+    "N=(4 5); N+=6",
+    "",
+)
+
+
+@pytest.mark.parametrize("line", UNKNOWN)
+@pytest.mark.parametrize("place", ["--num-layers $N", "$N", "--seq-length=$N"])
+def test_a_remedy_of_an_unknown_value_never_leads_to_the_same_error(line: str, place: str) -> None:
+    base = BASE.replace("--num-layers 24", "") if "layers" in place else BASE
+    base = base.replace("--seq-length 2048", "") if "length" in place else base
+    script = written("run.sh", f"#!/bin/bash\n{line}\npython pretrain_gpt.py {base} {place}\n")
+    with pytest.raises(InputError) as caught:
+        import_megatron(script)
+    (fix,) = {problem.fix for problem in caught.value.problems if problem.code == "E874"}
+    names = re.findall(r"--env (\w+)=", fix or "")
+    fields = re.findall(r"--set ([\w.]+)=", fix or "")
+    assert names or fields
+    value = "2048" if "--" in place else "--swiglu"
+    for name in names:
+        assert import_megatron(script, env={name: value})[0]
+    for field in fields:
+        assert import_megatron(script, [f"{field}=2048"])[0]
 
 
 @pytest.mark.parametrize("word", ["N", "=3", "1N=3", "N-M=2"])

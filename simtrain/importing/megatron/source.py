@@ -12,7 +12,7 @@ from simtrain.base.file_kinds import MOST_BYTES_OF_LOG, text_of_kind
 from simtrain.errors import InputError, Location, Problem
 from simtrain.importing.gpus import Machine, machine_of_log
 from simtrain.importing.importers.megatron import Megatron
-from simtrain.importing.megatron.arguments import KNOWN, SPELLINGS, TABLE
+from simtrain.importing.megatron.arguments import KNOWN, MAPPED, SPELLINGS, TABLE
 from simtrain.importing.megatron.launch import (
     headers_of,
     launch_of,
@@ -286,6 +286,9 @@ def _can_be_value(word: Argument, flag: str, _: Argument, values: list[Argument]
     """Whether a word can be a value of a flag; an unknown word could contain other arguments."""
     if flag.endswith("data-path"):
         return True
+    setting = MAPPED.get(_named(flag)[0])
+    if word.unknown and setting and isinstance(setting.default, bool):
+        return False  # as --bf16 $MORE
     return word.unknown is None or not (values or word.may_be_arguments)
 
 

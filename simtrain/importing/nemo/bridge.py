@@ -11,6 +11,7 @@ from simtrain.base.file_kinds import MOST_BYTES_OF_LOG, text_of_kind
 from simtrain.base.strict_yaml import parse_document
 from simtrain.errors import InputError, Location
 from simtrain.importing.draft import Draft
+from simtrain.importing.gpus import machine_of_config, machine_of_log
 from simtrain.importing.importers.megatron_bridge import PYTHON, MegatronBridge
 from simtrain.importing.megatron.mapping import draft_of
 from simtrain.importing.nemo.config import (
@@ -92,6 +93,8 @@ def bridge_draft(
     translation = _translated(fields, file)
     draft = draft_of(translation.source(), overrides, ignore_unknown=ignore_unknown, gpus=gpus)
     draft.required = REQUIRED
+    lines = () if is_python else text.split("\n")
+    draft.machine = machine_of_config(config) or machine_of_log(lines, file)
     set_adapters(draft)
     note_packing(draft, translation.config)
     return draft

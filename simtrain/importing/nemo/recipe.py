@@ -11,6 +11,7 @@ from simtrain.base.file_kinds import text_of_kind
 from simtrain.base.strict_yaml import parse_document
 from simtrain.errors import InputError, Location
 from simtrain.importing.draft import Draft
+from simtrain.importing.gpus import machine_of_config
 from simtrain.importing.importers.nemo import PYTHON, Nemo
 from simtrain.importing.megatron.mapping import draft_of
 from simtrain.importing.nemo.bridge import REQUIRED
@@ -102,6 +103,7 @@ def nemo_draft(
         translation.source(launch), overrides, ignore_unknown=ignore_unknown, gpus=gpus
     )
     draft.required = REQUIRED
+    draft.machine = machine_of_config(config)
     set_adapters(draft)
     note_packing(draft, translation.config)
     return draft
