@@ -50,6 +50,8 @@ GPUS = (
     *map(Gpu, ("P100", "V100", "T4", "A10", "A10G", "A30", "A40", "A800", "L4", "L40", "L40S")),
     *map(Gpu, ("MI210", "MI250", "MI250X", "MI300A", "MI325X", "MI355X", "GAUDI2", "GAUDI3")),
 )
+_LONGEST, _MOST_LINES = 300, 20_000
+"""The characters of a value or a line, and the lines of a log, in which a GPU is looked for."""
 _BY_NAME = {gpu.name.lower(): gpu for gpu in GPUS}
 _NAME = re.compile(
     r"(?<![a-z\d!])(?:\d{1,2}x-?)?(?:nvidia-?|tesla-?|dgx-?|hgx-?|gpu-?|amd-?)*"
@@ -98,7 +100,7 @@ class Machine:
 
 def gpus_in(text: str) -> tuple[Gpu, ...]:
     """Return the GPUs that a text names, such as "gpu:h100:8" or "a100|h100", each once."""
-    lowered = text.lower().replace("_", "-")
+    lowered = text[:_LONGEST].lower().replace("_", "-")
     gpus = dict.fromkeys(_BY_NAME[name] for name in _NAME.findall(lowered))
     is_pcie = "pcie" in lowered
     return tuple(_A100_PCIE if gpu is A100 and is_pcie else gpu for gpu in gpus)
@@ -111,9 +113,12 @@ def machine_of_config(name: str) -> Machine | None:
 
 
 def machine_of_log(lines: Sequence[str], file: str) -> Machine | None:
-    """Return the GPUs that a line of a log names, such as "NVIDIA H100 80GB HBM3"; or None."""
-    for number, line in enumerate(lines, start=1):
-        for name in _OF_LOG.finditer(line):
+    """Return the GPUs that a line of a log names, such as "NVIDIA H100 80GB HBM3"; or None.
+
+    A run names them at its start, before its iterations.
+    """
+    for number, line in enumerate(lines[:_MOST_LINES], start=1):
+        for name in _OF_LOG.finditer(line[:_LONGEST]):
             if gpus := gpus_in(name[0]):
                 place = Location(file, number, name.start() + 1, line)
                 return Machine(gpus, f'"{name[0]}"', place)
