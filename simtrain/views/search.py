@@ -27,8 +27,6 @@ _RECOMPUTE, _SEQUENCE = "re-\ncompute", "seq.\npar."
 _TEXTS = (_RECOMPUTE, _SEQUENCE)
 _GPUS, _LENGTHS, _FREE = "GPUs", "first/\nlast", "free\nGiB"
 _INTERLEAVE = "inter-\nleave"
-_COMFORTABLE = 0.1
-"""Share of the memory that a layout with memory to spare leaves free."""
 _USEFUL_GAP = 1.0
 """Largest distance from the optimum that says something about the best layout."""
 _COLUMNS = 14
@@ -145,7 +143,6 @@ def _notes(result: SearchResult) -> list[str]:
     ]
     why = [f"Number 1 compared with number 2: {result.reason}."] if result.reason else []
     alike = _alike(result)
-    margin = _margin(result)
     at_least = "at least " if result.legal.stopped else ""
     counts = (
         f"Of {result.legal.num_configurations:,} layouts, {at_least}{legal:,} are legal; "
@@ -164,7 +161,6 @@ def _notes(result: SearchResult) -> list[str]:
         *details,
         *why,
         *alike,
-        *margin,
         *_front(result),
         *_refined(result),
         *_failed(result),
@@ -186,24 +182,6 @@ def _alike(result: SearchResult) -> list[str]:
     return [
         f"{num_alike} of these layouts are as fast as the fastest, as far as predictions can tell "
         f"({least:.1%} or more)."
-    ]
-
-
-def _margin(result: SearchResult) -> list[str]:
-    """Name the best layout with memory to spare, if number 1 has little."""
-    comfortable = _COMFORTABLE * result.limit_bytes
-    free_bytes = [result.limit_bytes - layout.evaluation.peak_bytes for layout in result.ranked]
-    if free_bytes[0] >= comfortable:
-        return []
-    said = f"Number 1 leaves only {gib(free_bytes[0])} GiB free"
-    roomy = next((place for place, free in enumerate(free_bytes) if free >= comfortable), None)
-    if roomy is None:
-        limit = format_bytes(round(result.limit_bytes - comfortable))
-        return [f"{said}. For a margin, search with --max-memory {limit.replace(' ', '')}."]
-    best_s, time_s = (result.ranked[place].run.iteration_time_s for place in (0, roomy))
-    return [
-        f"{said}. Number {roomy + 1} takes {100 * (time_s / best_s - 1):.1f} % longer and leaves "
-        f"{gib(free_bytes[roomy])} GiB free."
     ]
 
 

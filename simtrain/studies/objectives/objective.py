@@ -64,6 +64,10 @@ class Objective(ABC):
         value = self.value(scenario, time_s, peak_bytes)
         return value, (time_s if self.ranks_memory else peak_bytes)
 
+    def peak_of(self, key: Key) -> float:
+        """Return the peak in a key of `key_of`: a bound, if the key is one."""
+        return key[not self.ranks_memory]
+
     def key(self, evaluation: Evaluation) -> Key:
         """Return the ranking key of an evaluation. Those that do not fit rank last."""
         time_s = evaluation.run.iteration_time_s if evaluation.run else float("inf")

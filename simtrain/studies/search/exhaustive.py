@@ -9,6 +9,9 @@ The search is best-first, in three stages:
 3. The first point of the queue is simulated if its bound is below the bounds of all points that are
    not assessed yet. The search ends when this bound is above the last of the best.
 
+Points whose peak is safe are ranked first. Those that fit, but may not fit in reality, are ranked
+apart in the same way: only the few that are better than the best safe point.
+
 Peaks are computed before close bounds, because the answer includes the number of points that fit.
 Peaks that cannot change the ranking are computed last. A point that fits is simulated immediately
 if its bound is below the best so far, to have an answer early.
@@ -17,7 +20,6 @@ if its bound is below the best so far, to have an answer early.
 from __future__ import annotations
 
 import heapq
-from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -30,14 +32,12 @@ from simtrain.studies.search.explorer import (
     ProgressCallback,
     SearchOutcome,
 )
+from simtrain.studies.search.ranking import NUM_FASTER, Place, Ranking
 from simtrain.studies.search.space import Point
 from simtrain.studies.search.stopping import Stop, Stopped, StopRequestedError, check
 from simtrain.studies.search.words import in_short
 from simtrain.studies.search.workers import Workers
 from simtrain.units import format_seconds
-
-Place = tuple[Key, int]
-"""Key of a point, or a lower bound of it, and the point's number, which breaks ties."""
 
 _MOST_SAVED_FIRST = {"full": 0, "selective": 1, "none": 2}
 """Recompute strategies in ascending order of memory."""
@@ -65,15 +65,16 @@ def search_all(
     stop: Stop,
     *,
     simulated: Sequence[Point] = (),
-    counts: bool = True,
+    only_best: bool = False,
     with_front: bool = False,
     cut_short: Stopped | None = None,
 ) -> SearchOutcome:
     """Find the `top` best points, exactly unless the search is stopped.
 
     The search begins with points that fit and that the explorer has `simulated`. Without any, a
-    first point that is likely to fit is evaluated in any case. Without `counts`, and in large
-    spaces, points that cannot be among the best are not evaluated. `with_front` also looks for fast
+    first point that is likely to fit is evaluated in any case. With `only_best`, and in large
+    spaces, points that cannot be among the best are not evaluated; with `only_best`, neither are
+    points that are better than the best safe one, but may not fit. `with_front` also looks for fast
     points that need less memory. If the list of points was `cut_short`, nothing is proved and only
     the simulated points are ranked.
     """
@@ -82,20 +83,22 @@ def search_all(
     if cut_short:
         search.num_unbounded, search.is_partial = len(points) - len(search.taken), True
         return search.outcome(cut_short)
-    counts = counts and len(points) <= _MOST_COUNTED
+    counts = not only_best and len(points) <= _MOST_COUNTED
     stopped = search.bound(excludes=not counts)
     if not simulated:
         search.begin()
     try:
         if stopped is None:
-            search.rank()
+            search.rank(search.safe)
+            if not only_best or not search.safe.best:
+                search.rank_faster()
             if with_front and not explorer.objective.ranks_memory:
                 search.look_for_less_memory()
             if counts:
                 search.count()
     except StopRequestedError as request:
         stopped = request.why
-    if search.best or stopped:
+    if search.answer.best or stopped:
         return search.outcome(stopped)
     return SearchOutcome((), len(points), 0, 0, _nearest(explorer, points), exact=True)
 
@@ -108,10 +111,10 @@ class _Search:
         num_unbounded: points without a bound, because the search was stopped.
         is_partial: the list of points was cut short.
         num_excluded: points that cannot be among the best, and may fit or not.
-        ordered: bounds of the points that may fit, in ascending order. Points from `next` on are
-            not assessed for the ranking; `num_counted` of them have a known peak.
-        queue: heap of close bounds of points that fit and are not simulated.
-        best: keys of the best simulated points, in order.
+        num_counted: points that are not assessed for a ranking and have a known peak.
+        safe: the ranking of points whose peak is safe. It also bounds points whose peak may turn
+            out not to be.
+        risky: the ranking of the other points that fit.
         taken: numbers of the points that were simulated before the search.
     """
 
@@ -124,17 +127,27 @@ class _Search:
     num_unbounded: int = 0
     is_partial: bool = False
     num_excluded: int = 0
-    ordered: list[Place] = field(default_factory=list)
-    next: int = 0
     num_counted: int = 0
     num_fitting: int = 0
     num_bounded: int = 0
     num_simulated: int = 0
-    queue: list[Place] = field(default_factory=list)
-    best: list[Place] = field(default_factory=list)
     taken: set[int] = field(default_factory=set)
     best_in_short: str = ""
     is_news: bool = False
+
+    def __post_init__(self) -> None:
+        """Begin both rankings."""
+        self.safe, self.risky = Ranking(self.top), Ranking(self.top)
+
+    @property
+    def answer(self) -> Ranking:
+        """The ranking that the search answers with: that of risky points if no other fits."""
+        return self.safe if self.safe.best else self.risky
+
+    def ranking_of(self, key: Key) -> Ranking:
+        """Return the ranking of a point with this key, or that it may be in with this bound."""
+        is_safe = self.explorer.objective.peak_of(key) <= self.explorer.safe_bytes
+        return self.safe if is_safe else self.risky
 
     def take(self, simulated: Sequence[Point]) -> None:
         """Begin with points that fit and were simulated before."""
@@ -157,7 +170,7 @@ class _Search:
         """
         numbers = {point: number for number, point in enumerate(self.points)}
         points = [self.points[at] for at in range(len(self.points)) if at not in self.taken]
-        worst = self.best[-1][0] if excludes and len(self.best) == self.top else None
+        worst = self.safe.best[-1][0] if excludes and self.safe.is_full else None
         self.num_unbounded = len(points)
         stopped: Stopped | None = None
         try:
@@ -167,18 +180,20 @@ class _Search:
                 if bound == "beaten":
                     self.num_excluded += 1
                 elif bound != "too large" and bound != "failed":
-                    self.ordered.append((bound, numbers[point]))
+                    self.ranking_of(bound).ordered.append((bound, numbers[point]))
                 if done % _TELL_EVERY == 0:
                     self.on_progress("bounding", done, len(self.points), self.best_in_short)
                     check(self.stop_if_any)
         except StopRequestedError as request:
             stopped = request.why
-        self.ordered.sort()
+        self.safe.ordered.sort()
+        self.risky.ordered.sort()
         return stopped
 
     def stop_if_any(self) -> Stopped | None:
         """Return why to stop, but None before a point may fit."""
-        return self.stop() if self.ordered or self.best else None
+        has_any = self.safe.ordered or self.risky.ordered or self.answer.best
+        return self.stop() if has_any else None
 
     def begin(self) -> None:
         """Evaluate a point that is likely to fit, to have an answer if the search is stopped.
@@ -194,43 +209,51 @@ class _Search:
         def states_bytes(place: Place) -> tuple[int, int]:
             return self.explorer.least_peak_bytes(self.points[place[1]]), place[1]
 
-        if not self.ordered:
+        ordered = self.safe.ordered or self.risky.ordered
+        if not ordered:
             return
-        most = min(map(savings, self.ordered))
-        smallest = min(
-            (place for place in self.ordered if savings(place) == most), key=states_bytes
-        )
-        self.ordered.remove(smallest)
+        most = min(map(savings, ordered))
+        smallest = min((place for place in ordered if savings(place) == most), key=states_bytes)
+        ordered.remove(smallest)
         if self.explorer.fits(self.points[smallest[1]]):
             self.num_fitting += 1
             self.simulate(smallest[1])
 
-    def rank(self) -> None:
-        """Assess and simulate points until no other point can be among the best."""
-        unseen = [self.points[number] for _, number in self.ordered]
+    def rank(self, ranking: Ranking) -> None:
+        """Assess and simulate points until no other point can be in a ranking."""
+        unseen = [self.points[number] for _, number in ranking.ordered]
         assessments = self.workers.assessments(unseen, self.stop, bounded=True)
-        while (head := self.head()) is not None and not self.is_beaten(head):
-            self.report("searching", self.next)
-            if self.queue and head is self.queue[0]:
-                heapq.heappop(self.queue)
+        while (head := ranking.head) is not None and not ranking.is_beaten(head):
+            self.report("searching")
+            if ranking.queue and head is ranking.queue[0]:
+                heapq.heappop(ranking.queue)
                 self.simulate(head[1])
                 continue
             least_key = next(assessments).least_key
-            self.next += 1
+            ranking.next += 1
             if least_key is None:
                 continue
             self.num_fitting += 1
             self.num_bounded += 1
-            if not self.best or (least_key, head[1]) < self.best[0]:
+            place = least_key, head[1]
+            if self.ranking_of(least_key) is not ranking:
+                self.risky.wait(place)
+            elif ranking.leads(place):
                 self.simulate(head[1])
             else:
-                heapq.heappush(self.queue, (least_key, head[1]))
+                ranking.wait(place)
+
+    def rank_faster(self) -> None:
+        """Rank risky points: those better than the best safe one, or all if none is safe."""
+        if self.safe.best:
+            self.risky.end(NUM_FASTER, self.safe.best[0])
+        self.rank(self.risky)
 
     def look_for_less_memory(self) -> None:
         """Simulate a few fast points that need less and less memory."""
-        if not self.best:
+        if not self.answer.best:
             return
-        most_bytes = self.best[0][0][1]
+        most_bytes = self.explorer.objective.peak_of(self.answer.best[0][0])
         for share in _LESS_MEMORY:
             self.simulate_below(share * most_bytes)
 
@@ -238,8 +261,9 @@ class _Search:
         """Simulate the points of least bounds whose peak is at most so many bytes."""
         explorer = self.explorer
         best, num_tried = WORST, 0
-        # Keys of objectives of time end with the peak.
-        for number in (number for key, number in self.ordered if key[1] <= most_bytes):
+        places = sorted([*self.safe.ordered, *self.risky.ordered])
+        peak_of = explorer.objective.peak_of
+        for number in (number for key, number in places if peak_of(key) <= most_bytes):
             if num_tried == _TRIES:
                 break
             point = self.points[number]
@@ -254,12 +278,14 @@ class _Search:
     def front(self) -> tuple[Candidate, ...]:
         """Return simulated points, each of which needs noticeably less memory than all before."""
         explorer = self.explorer
+        is_safe = self.answer is self.safe
+        most_bytes = float(explorer.safe_bytes if is_safe else explorer.limit_bytes)
         fitting = [
             point
             for point, evaluation in explorer.evaluations.items()
-            if evaluation.run and evaluation.peak_bytes <= explorer.limit_bytes
+            if evaluation.run and evaluation.peak_bytes <= most_bytes
         ]
-        front, most_bytes = list[Point](), float(explorer.limit_bytes)
+        front = list[Point]()
         for point in sorted(fitting, key=explorer.key):
             if explorer.peak_bytes(point) <= most_bytes:
                 front.append(point)
@@ -290,21 +316,12 @@ class _Search:
                 else:
                     spans[at] = low, middle
                 self.num_counted += high - low - (spans[at][1] - spans[at][0])
-                self.report("counting what fits", self.next + self.num_counted)
+                self.report("counting what fits")
 
     @property
     def unseen(self) -> list[Place]:
-        """Points that were not assessed when the ranking ended."""
-        return self.ordered[self.next :]
-
-    def head(self) -> Place | None:
-        """Smallest bound of all points that are not simulated."""
-        heads = [*self.ordered[self.next : self.next + 1], *self.queue[:1]]
-        return min(heads, default=None)
-
-    def is_beaten(self, place: Place) -> bool:
-        """Whether a point with this bound cannot be among the best."""
-        return len(self.best) == self.top and place > self.best[-1]
+        """Points that were not assessed when the rankings ended."""
+        return [*self.safe.unseen, *self.risky.unseen]
 
     def simulate(self, number: int) -> None:
         """Simulate a point that fits and insert it into the best."""
@@ -313,9 +330,9 @@ class _Search:
         if not self.explorer.runs(point):
             self.num_fitting -= 1
             return
-        insort(self.best, (self.explorer.key(point), number))
-        del self.best[self.top :]
-        if self.best[0][1] == number:
+        place = self.explorer.key(point), number
+        self.ranking_of(place[0]).insert(place)
+        if self.answer.best[0][1] == number:
             (candidate,) = self.explorer.candidates([point])
             self.best_in_short = (
                 f"{format_seconds(candidate.run.iteration_time_s)}: {in_short(point)}"
@@ -326,31 +343,47 @@ class _Search:
         """The best points and the counts until now."""
         num_unseen = self.num_unbounded + self.num_excluded + len(self.unseen) - self.num_counted
         num_seen = len(self.points) - num_unseen
-        if not self.best:
+        answer = self.answer
+        if not answer.best:
             peaks_bytes = self.explorer.peaks_bytes
             nearest = min(peaks_bytes, key=peaks_bytes.__getitem__, default=self.points[0])
             return SearchOutcome((), num_seen, 0, 0, nearest, stopped)
-        head = self.head()
-        bounds = [place[0][0] for place in (self.best[0], head) if place]
+        if answer is self.safe:
+            self.risky.end(NUM_FASTER, answer.best[0])
+        faster = self.risky.best if answer is self.safe else []
+        heads = [place for place in (self.safe.head, self.risky.head) if place]
+        own_heads = [place for place in (self.safe.head, answer.head) if place]
+        # A safe point goes before all risky ones.
+        is_answer = answer is self.safe or self.safe.head is None
         has_bounds = not self.num_unbounded and not self.is_partial
+        first, *_ = *faster, *answer.best
         return SearchOutcome(
-            self.explorer.candidates([self.points[number] for _, number in self.best]),
+            self.candidates(answer.best),
             num_seen,
             self.num_fitting,
             self.num_simulated,
             stopped=stopped,
-            exact=has_bounds and (head is None or self.is_beaten(head)),
-            bound=min(bounds) if has_bounds else None,
+            exact=has_bounds and is_answer and answer.is_final,
+            bound=min([answer.best[0], *own_heads])[0][0] if has_bounds else None,
             num_bounded=self.num_bounded,
-            num_proved=sum(head is None or place <= head for place in self.best) * has_bounds,
+            num_proved=sum(place <= min(own_heads, default=place) for place in answer.best)
+            * (has_bounds and is_answer),
             front=() if self.explorer.objective.ranks_memory else self.front(),
+            faster=self.candidates(faster),
+            faster_exact=has_bounds and first <= min(heads, default=first),
         )
 
-    def report(self, phase: str, done: int) -> None:
+    def candidates(self, places: Sequence[Place]) -> tuple[Candidate, ...]:
+        """Return points of a ranking with their evaluations."""
+        return self.explorer.candidates([self.points[number] for _, number in places])
+
+    def report(self, phase: str) -> None:
         """Report progress; raise StopRequestedError if the search must stop."""
         check(self.stop)
-        if done % _TELL_EVERY == 0 or self.is_news:
-            self.on_progress(phase, done, len(self.ordered), self.best_in_short)
+        num_seen = self.safe.next + self.risky.next + self.num_counted
+        if num_seen % _TELL_EVERY == 0 or self.is_news:
+            num_points = len(self.safe.ordered) + len(self.risky.ordered)
+            self.on_progress(phase, num_seen, num_points, self.best_in_short)
             self.is_news = False
 
 

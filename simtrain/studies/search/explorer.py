@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
 import sys
@@ -101,7 +102,7 @@ class SearchOutcome:
     """The best candidates, the counts, and how much is proved of them.
 
     Args:
-        best: the best candidates, in order.
+        best: the best candidates with a safe peak, in order; of all that fit, if none has one.
         num_seen: points with a known peak.
         num_fitting: number of these points that fit.
         num_bounded: number of fitting points with a close bound.
@@ -109,10 +110,14 @@ class SearchOutcome:
             `auto`, every fitting point is simulated before, to choose it.
         nearest: the point with the smallest peak, if no evaluated point fits.
         stopped: why the search ended early.
-        exact: whether no other legal point is better than one of the best.
-        bound: lower bound of the objective over all legal points that fit; None if there is none.
-        num_proved: number of candidates that are proved to be the best of all legal points.
+        exact: whether no other legal point with a safe peak is better than one of the best.
+        bound: lower bound of the objective over all legal points with a safe peak; None if there is
+            none.
+        num_proved: number of candidates that are proved to be the best of these points.
         front: the best, and the best found of those that need less and less memory.
+        faster: the best of the candidates that are better than `best`, but may not fit.
+        faster_exact: whether the first of `faster`, or else of `best`, is the best of all legal
+            points that fit or may not fit.
     """
 
     best: tuple[Candidate, ...]
@@ -126,6 +131,8 @@ class SearchOutcome:
     num_bounded: int = 0
     num_proved: int = 0
     front: tuple[Candidate, ...] = ()
+    faster: tuple[Candidate, ...] = ()
+    faster_exact: bool = False
 
 
 QuickBound = Key | Literal["too large", "beaten", "failed"]
@@ -156,6 +163,8 @@ class Explorer:
         evaluator: simulates scenarios and computes their memory.
         objective: ranks the points.
         limit_bytes: the largest peak that fits.
+        safe_bytes: the largest peak of a point that may be the best; by default every peak that
+            fits. Points with larger peaks are ranked apart.
     """
 
     def __init__(
@@ -164,10 +173,12 @@ class Explorer:
         evaluator: Evaluator,
         objective: Objective,
         limit_bytes: int,
+        safe_bytes: int | None = None,
     ) -> None:
         self.space = space
         self.objective = objective
         self.limit_bytes = limit_bytes
+        self.safe_bytes = limit_bytes if safe_bytes is None else safe_bytes
         self._machine = evaluator.machine_of(space.base)
         self.bounds = Bounds(self._machine)
         self.evaluations: dict[Point, Evaluation] = {}
@@ -210,6 +221,12 @@ class Explorer:
             known = self._evaluator.evaluate(self.space.scenario(point))
             self.evaluations[point] = known
         return known
+
+    def within(self, limit_bytes: int) -> Explorer:
+        """Return an explorer with another limit, which shares what this one evaluates."""
+        explorer = copy.copy(self)
+        explorer.limit_bytes = explorer.safe_bytes = limit_bytes
+        return explorer
 
     def fits(self, point: Point) -> bool:
         """Whether a point's peak is within the limit."""

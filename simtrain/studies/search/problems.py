@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 
 from simtrain.errors import DoesNotFitError, InputError, Location, Problem
 from simtrain.hardware.profile import HardwareProfile
+from simtrain.iteration.memory.fit import FitVerdict, surely_fitting_bytes
 from simtrain.scenario import REASONS, Scenario
 from simtrain.studies.search.explorer import Explorer, SearchOutcome
 from simtrain.studies.search.legality import LegalPoints, legal_points, rules_on
@@ -118,25 +120,39 @@ def check_gpus(gpus: tuple[int, ...], profile: HardwareProfile, name: str) -> No
         raise InputError(problems)
 
 
-def memory_limit(
-    max_memory: str | None, margin: str | None, profile: HardwareProfile, name: str
-) -> int:
-    """Return the limit of the peak in bytes: the GPU's capacity or less, without the margin (E833).
-
-    Args:
-        max_memory, margin: as for `search`.
-        profile: the hardware profile.
-        name: its name.
-    """
-    limit_bytes = _highest_peak(max_memory, profile, name)
+def less_margin(memory_bytes: int, margin: str | None) -> int:
+    """Return the largest peak that leaves the margin free (E833)."""
     if margin is None:
-        return limit_bytes
+        return memory_bytes
     place = Location("--margin")
     margin_bytes = _bytes_of(margin, place)
-    if margin_bytes < limit_bytes:
-        return limit_bytes - margin_bytes
-    message = f"a margin of {margin} leaves nothing of {format_bytes(limit_bytes)}"
+    if margin_bytes < memory_bytes:
+        return memory_bytes - margin_bytes
+    message = f"a margin of {margin} leaves nothing of {format_bytes(memory_bytes)}"
     raise InputError.of("E833", message, place, fix="write less, such as 4GiB")
+
+
+def safe_peak(memory_bytes: int, limit_bytes: int, allow_risk: float | None) -> int:
+    """Return the largest peak of a layout that may be the best (E834).
+
+    Args:
+        memory_bytes: memory of a GPU that may be used.
+        limit_bytes: this without the margin.
+        allow_risk: probability that a peak exceeds the memory; None for a peak that surely fits,
+            unless there is a margin: it replaces the interval of the peak.
+    """
+    if allow_risk is None:
+        has_margin = limit_bytes < memory_bytes
+        return limit_bytes if has_margin else surely_fitting_bytes(memory_bytes)
+    if type(allow_risk) not in (int, float) or not 0 <= allow_risk <= 1:
+        message, place = f"allow_risk is {allow_risk!r}", Location("--allow-risk")
+        raise InputError.of("E834", message, place, "write a probability from 0 to 1, such as 0.3")
+
+    def risk(peak_bytes: int) -> float:
+        """Probability that a peak exceeds the memory, which grows with the peak."""
+        return 1 - FitVerdict(peak_bytes, memory_bytes).probability
+
+    return bisect_right(range(1, limit_bytes + 1), allow_risk, key=risk)
 
 
 def _bytes_of(written: str, place: Location) -> int:
@@ -146,7 +162,7 @@ def _bytes_of(written: str, place: Location) -> int:
         raise InputError.of("E833", str(error), place, fix=error.fix) from error
 
 
-def _highest_peak(written: str | None, profile: HardwareProfile, name: str) -> int:
+def highest_peak(written: str | None, profile: HardwareProfile, name: str) -> int:
     """Return --max-memory in bytes; by default, and at most, the GPU's capacity."""
     capacity_bytes, place = profile.gpu.memory_capacity.value, Location("--max-memory")
     if written is None:

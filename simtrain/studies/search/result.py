@@ -9,6 +9,7 @@ from simtrain.base.plain_data import PlainData, keys
 from simtrain.hardware.evidence import Evidence
 from simtrain.hardware.interval import Interval
 from simtrain.hardware.profile import HardwareProfile
+from simtrain.iteration.memory.fit import FitVerdict
 from simtrain.iteration.report.difference import causes_in_words, time_in_words
 from simtrain.iteration.report.interval import evidence_for
 from simtrain.scenario import Scenario
@@ -30,12 +31,14 @@ class RankedLayout(PlainData):
     Args:
         layout: the layout and its figures.
         price_of_million_tokens: in the profile's currency; None if the profile has no price.
+        fit: whether it surely fits.
     """
 
     layout: Candidate
     price_of_million_tokens: float | None
+    fit: FitVerdict
 
-    json_fields: ClassVar = keys("**layout price_of_million_tokens")
+    json_fields: ClassVar = keys("**layout price_of_million_tokens fit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,34 +49,41 @@ class SearchResult(PlainData):
         base: the scenario that was searched.
         gpus: the numbers of GPUs that were searched.
         objective: ranks the layouts.
-        limit_bytes: the largest peak that fits.
+        memory_bytes: memory of a GPU that may be used.
+        limit_bytes: the largest peak that fits: `memory_bytes` without the margin.
+        safe_bytes: the largest peak of a ranked layout, unless no layout is below it.
         legal: the legal layouts.
         outcome: counts and bounds of the search.
-        ranked: the best layouts, in order.
+        ranked: the best layouts with a peak of at most `safe_bytes`, in order; if there are none,
+            the best of all that fit.
         profile: the cluster's hardware profile.
         left_out: settings of the base that do not apply to some legal layouts.
         varied: fields that have several values among the legal layouts.
         held: fields of a layout that have one value.
         refinement: changes of single settings of the best layouts, if requested.
+        base_layout: the layout of the base, if it is one of the searched ones and fits.
         failures: layouts and refined layouts that could not be evaluated.
     """
 
     json_fields: ClassVar = keys(
         """scenario=base.name cluster=base.cluster gpus calibrated=evidence.judged evidence
-        objective=objective_name limit_bytes currency=price.currency
+        objective=objective_name memory_bytes limit_bytes safe_bytes currency=price.currency
         num_configurations=legal.num_configurations num_legal num_illegal_by_rule
         left_out_where_illegal=left_out varied held unproved_schedules
         num_seen=outcome.num_seen num_fitting=outcome.num_fitting
         num_bounded=outcome.num_bounded num_simulated=outcome.num_simulated exact
         stopped=outcome.stopped num_unseen **bound gap reason best=best_layout
-        interval_s=interval ranked=ranked_layouts refined=refinement
+        interval_s=interval ranked=ranked_layouts faster=faster_layouts
+        fastest_exact base_layout refined=refinement
         front=outcome.front failures"""
     )
 
     base: Scenario
     gpus: tuple[int, ...]
     objective: Objective
+    memory_bytes: int
     limit_bytes: int
+    safe_bytes: int
     legal: LegalPoints
     outcome: SearchOutcome
     ranked: tuple[Candidate, ...]
@@ -82,6 +92,7 @@ class SearchResult(PlainData):
     varied: tuple[str, ...] = ()
     held: tuple[str, ...] = ()
     refinement: Refinement | None = None
+    base_layout: Candidate | None = None
     failures: tuple[FailedLayout, ...] = ()
 
     @property
@@ -93,9 +104,19 @@ class SearchResult(PlainData):
     def exact(self) -> bool:
         """Whether it is proved that no other legal layout is better than a ranked one."""
         is_proved = self.outcome.exact or 0 < len(self.ranked) <= self.outcome.num_proved
-        return is_proved and not any(
-            failure.point in self.legal.points for failure in self.failures
-        )
+        return is_proved and not self._has_failures
+
+    @property
+    def fastest_exact(self) -> bool:
+        """Whether it is proved that no legal layout that fits, surely or not, is better than the
+        first of `faster`, or of `ranked` if there is none.
+        """
+        return self.outcome.faster_exact and not self._has_failures
+
+    @property
+    def _has_failures(self) -> bool:
+        """Whether a legal layout failed, of which nothing is proved."""
+        return any(failure.point in self.legal.points for failure in self.failures)
 
     @property
     def evidence(self) -> Evidence:
@@ -180,12 +201,43 @@ class SearchResult(PlainData):
     @property
     def ranked_layouts(self) -> list[RankedLayout]:
         """The ranked layouts with their prices."""
-        return [RankedLayout(each, self.price_of_tokens(each)) for each in self.ranked]
+        return [*map(self._with_price, self.ranked)]
+
+    @property
+    def faster_layouts(self) -> list[RankedLayout]:
+        """The layouts that are better than the ranked ones but may not fit, with their prices."""
+        return [*map(self._with_price, self.faster)]
 
     @property
     def best_layout(self) -> RankedLayout:
         """The first of the ranked layouts."""
         return self.ranked_layouts[0]
+
+    def _with_price(self, layout: Candidate) -> RankedLayout:
+        return RankedLayout(layout, self.price_of_tokens(layout), self.fit_of(layout))
+
+    @property
+    def faster(self) -> tuple[Candidate, ...]:
+        """The best layouts that are better than the ranked ones, but may not fit."""
+        return self.outcome.faster
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether the ranked layouts have a peak of at most `safe_bytes`."""
+        return self.ranked[0].peak_bytes <= self.safe_bytes
+
+    def fit_of(self, layout: Candidate) -> FitVerdict:
+        """Return whether a layout surely fits, may not fit or does not fit."""
+        return FitVerdict(layout.peak_bytes, self.memory_bytes, layout.evaluation.host_fits)
+
+    @property
+    def num_alike(self) -> int:
+        """Number of ranked layouts that take as long as the best, as far as predictions can tell.
+
+        They are the first ones, if the objective ranks by time.
+        """
+        longest_s = (1 + self.interval.least_difference) * self.ranked[0].iteration_time_s
+        return sum(layout.iteration_time_s <= longest_s for layout in self.ranked)
 
 
 def reason(winner: Candidate, other: Candidate, objective: Objective) -> str:

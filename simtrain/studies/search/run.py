@@ -17,7 +17,7 @@ from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.objectives.registry import DEFAULT, objective_of
 from simtrain.studies.search import problems
 from simtrain.studies.search.exhaustive import search_all
-from simtrain.studies.search.explorer import Explorer, ProgressCallback
+from simtrain.studies.search.explorer import Candidate, Explorer, ProgressCallback
 from simtrain.studies.search.failures import FailedLayout
 from simtrain.studies.search.legality import (
     LegalPoints,
@@ -47,6 +47,7 @@ def search(
     expert: Sequence[int] | None = None,
     max_memory: str | None = None,
     margin: str | None = None,
+    allow_risk: float | None = None,
     top: int = 10,
     max_trials: int | None = None,
     workers: int | None = 1,
@@ -60,6 +61,10 @@ def search(
     evaluator: Evaluator | None = None,
 ) -> SearchResult:
     """Find the `top` best layouts for a scenario's model and global batch.
+
+    Ranked are layouts that surely fit: the 90 % interval of their peak is within the memory. Those
+    that are better than the first of these and fit by prediction, but may not fit, are `faster`. If
+    no layout surely fits, all that fit by prediction are ranked.
 
     A layout or a refinement whose evaluation fails is left out, and named in the result.
 
@@ -76,7 +81,10 @@ def search(
         expert: numbers of expert-parallel ranks. By default all that divide the model's experts.
             Each expert is sharded over all tensor-parallel ranks, over none, or as in the scenario.
         max_memory: limit of the peak per GPU ("40 GiB"), at most the GPU's capacity.
-        margin: memory of this limit that stays free ("4 GiB"); by default none.
+        margin: memory of this limit that stays free ("4 GiB"). Layouts that leave it free are
+            ranked together, in place of those that surely fit.
+        allow_risk: probability from 0 to 1 that a ranked layout may not fit; more than 0.5 ranks
+            all that fit by prediction. By default, a layout must surely fit or leave the `margin`.
         top: length of the ranking.
         max_trials: if more layouts than this are legal, an optimizer proposes this many; the
             result is then not exact.
@@ -89,8 +97,8 @@ def search(
             finished, and at least one layout is evaluated.
         interrupted: called repeatedly; True ends the search like a spent budget.
         on_progress: receives the phase, the steps done, the total steps, and the best so far.
-        only_best: skip results that only describe the space: the runner-up, and the number of
-            other points that fit.
+        only_best: skip results that only describe the space: the runner-up, the layouts that are
+            better but may not fit, and the number of other points that fit.
         vary: values by field ({"overlap.userbuffers": [True, False]}); None for all values that a
             flag or a choice can have.
         hold: fields and sections that keep the scenario's values.
@@ -116,7 +124,9 @@ def search(
     evaluator = replace(evaluator or Evaluator(), extrapolation=ranks_by.needs_extrapolation)
     profile = evaluator.profile_of(base)
     problems.check_gpus(gpus, profile, base.cluster)
-    limit_bytes = problems.memory_limit(max_memory, margin, profile, base.cluster)
+    memory_bytes = problems.highest_peak(max_memory, profile, base.cluster)
+    limit_bytes = problems.less_margin(memory_bytes, margin)
+    safe_bytes = problems.safe_peak(memory_bytes, limit_bytes, allow_risk)
     kept = check_held(hold)
     space = Space(base, gpus, context, expert, check_varied(base, vary), kept)
     problems.check_degrees(space, degrees)
@@ -124,13 +134,13 @@ def search(
     if limit is not None:
         space = space.within(limit)
     check_scenario(base, rules_of_base(space))
-    explorer = Explorer(space, evaluator, ranks_by, limit_bytes)
+    explorer = Explorer(space, evaluator, ranks_by, limit_bytes, safe_bytes)
     # Before all layouts are listed, which takes seconds if they are many.
     # The runner-up is needed because the result says why the best is better.
     at_least = top if only_best else max(top, 2)
     opening: list[Point] = []
     if not max_trials:
-        opening = simulate_promising(explorer, profile, on_progress, stop, at_least)
+        opening = _opening(explorer, profile, on_progress, stop, at_least)
     legal = _legal_points(space, profile, opening, stop if opening else never)
     if max_trials is None or len(legal.points) <= max_trials:
         with _workers(explorer, workers or default_workers(len(legal.points))) as crew:
@@ -142,7 +152,7 @@ def search(
                 on_progress,
                 stop,
                 simulated=opening,
-                counts=not only_best,
+                only_best=only_best,
                 with_front=refines,
                 cut_short=legal.stopped,
             )
@@ -154,12 +164,16 @@ def search(
     refinement = None
     if refines:
         fields, of_cluster = _refined_fields(space, kept), refined_rules_on(profile)
-        refinement = refine(explorer, outcome.best, fields, of_cluster, on_progress, stop)
+        is_safe = outcome.best[0].peak_bytes <= safe_bytes
+        within = explorer.within(safe_bytes if is_safe else limit_bytes)
+        refinement = refine(within, outcome.best, fields, of_cluster, on_progress, stop)
     return SearchResult(
         base,
         space.gpus,
         ranks_by,
+        memory_bytes,
         limit_bytes,
+        safe_bytes,
         legal,
         outcome,
         outcome.best[:top],
@@ -168,8 +182,33 @@ def search(
         space.varied(legal.points),
         space.held_fields(legal.points, refinement.fields if refinement else ()),
         refinement,
+        None if only_best else _base_layout(explorer, legal.points),
         tuple(itertools.starmap(FailedLayout.of, explorer.failures.items())),
     )
+
+
+def _opening(
+    explorer: Explorer,
+    profile: HardwareProfile,
+    on_progress: ProgressCallback,
+    stop: Stop,
+    at_least: int,
+) -> list[Point]:
+    """Simulate promising layouts whose peak is safe, or if there are none, that fit."""
+    for limit_bytes in dict.fromkeys((explorer.safe_bytes, explorer.limit_bytes)):
+        within = explorer.within(limit_bytes)
+        if opening := simulate_promising(within, profile, on_progress, stop, at_least):
+            return opening
+    return []
+
+
+def _base_layout(explorer: Explorer, legal: Sequence[Point]) -> Candidate | None:
+    """Return the base's own layout, if it is one of the searched ones and fits."""
+    point = Point.of(explorer.space.base)._replace(settings=explorer.space.settings)
+    if point not in legal or not explorer.fits(point) or not explorer.runs(point):
+        return None
+    (candidate,) = explorer.candidates([point])
+    return candidate
 
 
 def _refined_fields(space: Space, kept: Sequence[str]) -> dict[str, tuple[Any, ...]]:

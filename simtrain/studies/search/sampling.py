@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from simtrain.base.extras import require
 from simtrain.studies.search.explorer import Explorer, ProgressCallback, SearchOutcome
+from simtrain.studies.search.ranking import NUM_FASTER
 from simtrain.studies.search.space import Point
 from simtrain.studies.search.stopping import Stop
 
@@ -68,8 +69,17 @@ def search_samples(
     if not fitting:
         nearest = min(seen, key=explorer.peak_bytes)
         return SearchOutcome((), len(seen), 0, len(explorer.evaluations), nearest, stopped)
-    best = explorer.candidates(sorted(fitting, key=explorer.key)[:top])
-    return SearchOutcome(best, len(seen), len(fitting), len(explorer.evaluations), stopped=stopped)
+    ranked = sorted(fitting, key=explorer.key)
+    safe = [point for point in ranked if explorer.peak_bytes(point) <= explorer.safe_bytes]
+    faster = ranked[: ranked.index(safe[0])] if safe else []
+    return SearchOutcome(
+        explorer.candidates((safe or ranked)[:top]),
+        len(seen),
+        len(fitting),
+        len(explorer.evaluations),
+        stopped=stopped,
+        faster=explorer.candidates(faster[:NUM_FASTER]),
+    )
 
 
 def _tree(points: Sequence[Point]) -> Tree:

@@ -99,7 +99,7 @@ def test_bounds_may_fail_too(
     with ThreadPoolExecutor(1) as executor:
         workers = Workers(explorer, executor if has_workers else None)
         outcome = search_all(
-            explorer, workers, points, 1000, lambda *_: None, lambda: None, counts=False
+            explorer, workers, points, 1000, lambda *_: None, lambda: None, only_best=True
         )
     ranked = {candidate.point for candidate in outcome.best}
     assert ranked == {point for point in points if point.tensor != 2}

