@@ -63,8 +63,16 @@ MarginOption = Annotated[
     str | None,
     typer.Option(
         "--margin",
-        help="Memory per GPU that stays free, such as 4GiB: for fragmentation, or because "
-        "predicted peaks are a few percent off. Default: none.",
+        help="Memory per GPU that stays free, such as 4GiB. Layouts that leave it free are ranked "
+        "together. Default: number 1 must surely fit (the 90 % interval of its peak does).",
+    ),
+]
+AllowRiskOption = Annotated[
+    float | None,
+    typer.Option(
+        "--allow-risk",
+        help="Probability that a ranked layout may not fit, such as 0.3; 1 ranks all that fit by "
+        "prediction. Default: ranked layouts surely fit.",
     ),
 ]
 TrialsOption = Annotated[
@@ -113,6 +121,7 @@ def search(
     objective: ObjectiveOption = DEFAULT,
     max_memory: MaxMemoryOption = None,
     margin: MarginOption = None,
+    allow_risk: AllowRiskOption = None,
     overrides: SetOption = None,
     scale: ScaleOption = None,
     top: Annotated[int, typer.Option("--top", min=1, help="Length of the ranking.")] = 10,
@@ -122,6 +131,10 @@ def search(
     workers: WorkersOption = None,
     vary: VaryOption = None,
     hold: HoldOption = None,
+    details: Annotated[
+        bool,
+        typer.Option("--details", help="Also print why number 1 is better, and what was searched."),
+    ] = False,
     as_json: JsonOption = False,
     as_csv: CsvOption = False,
     as_markdown: MarkdownOption = False,
@@ -134,6 +147,9 @@ def search(
     adds expert parallelism, with expert_tensor of 1 or equal to tensor; for long sequences, context
     parallelism. Then options of overlap, memory and recompute of the two best layouts are changed
     one at a time. A field set by --set or named by --hold keeps its value; --vary searches others.
+
+    Ranked are layouts that surely fit. Faster ones that may not fit follow below, marked with *;
+    --allow-risk and --margin rank them too.
 
     Exits with 0 and a ranking, also if --seconds or Ctrl-C ended the search: the last line says how
     close to the optimum the best layout is. Exits with 3 if nothing fits, with 2 if nothing is
@@ -165,6 +181,7 @@ def search(
             expert=None if expert is None else _counts("--expert", [expert], "1,8"),
             max_memory=max_memory,
             margin=margin,
+            allow_risk=allow_risk,
             top=top,
             max_trials=trials,
             workers=workers,
@@ -176,7 +193,7 @@ def search(
             refines=True,
         )
     files = write_scenarios(result, out) if out else []
-    view = partial(search_view, result)
+    view = partial(search_view, result, details)
     show(output, _as_json(result, files), view, result.base.cluster)
 
 

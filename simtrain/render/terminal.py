@@ -181,7 +181,8 @@ class DenseTable:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draw tables with as many columns as fit beside the keys."""
         table = self.table
-        yield Text(table.title, style="bold")
+        if table.title:
+            yield Text(table.title, style="bold")
         widths = [
             max(
                 _longest_line(column.heading),

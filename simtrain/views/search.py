@@ -2,50 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from simtrain.iteration.memory.fit import surely_fitting_bytes
 from simtrain.iteration.report.remarks import mfu_remarks
 from simtrain.scenario import Scenario
 from simtrain.schedules import default_name
-from simtrain.studies.choose import policy_words
 from simtrain.studies.search.explorer import Candidate
+from simtrain.studies.search.refinement import Refinement
 from simtrain.studies.search.result import SearchResult
 from simtrain.studies.search.space import Point
-from simtrain.studies.search.words import (
-    in_short,
-    in_words,
-    num_gpus_in_words,
-    setting_in_words,
-)
+from simtrain.studies.search.words import in_short, num_gpus_in_words, setting_in_words, shortened
 from simtrain.units import counted, format_bytes, format_seconds, gib
 from simtrain.views.kinds import NUMBER, TEXT
-from simtrain.views.view import Column, Row, Sentences, Table, View
+from simtrain.views.search_details import details_of
+from simtrain.views.view import Cell, Column, Facts, Heading, Part, Row, Sentences, Table, View
 
 _TENSOR, _CONTEXT, _MICRO = "tensor", "con-\ntext", "micro"
 _RECOMPUTE, _SEQUENCE = "re-\ncompute", "seq.\npar."
 _TEXTS = (_RECOMPUTE, _SEQUENCE)
 _GPUS, _LENGTHS, _FREE = "GPUs", "first/\nlast", "free\nGiB"
 _INTERLEAVE = "inter-\nleave"
+MAY_NOT_FIT = "*"
+"""Mark of a layout that fits by prediction, but not surely."""
 _USEFUL_GAP = 1.0
 """Largest distance from the optimum that says something about the best layout."""
 _COLUMNS = 14
 """Columns of a row without numbers of GPUs, objectives and experts."""
 
 
-def search_view(result: SearchResult) -> View:
-    """Rank the best layouts and say whether they are proved to be the best."""
-    cells = _without_idle_columns([_row(layout, result) for layout in result.ranked])
-    columns = [
-        Column("rank", "", NUMBER),
-        *(Column(name, name, TEXT if name in _TEXTS else NUMBER) for name in cells[0]),
+def search_view(result: SearchResult, details: bool = False) -> View:
+    """Say which layouts are the best, rank them, and say whether that is proved.
+
+    Args:
+        result: the result of a search.
+        details: also say why the best is better, what was searched, and what predictions rest on.
+    """
+    parts: list[Part] = [
+        Heading(_title(result)),
+        Facts([*_answers(result)]),
+        Sentences([*_doubts(result)], style=None),
+        _table(result),
+        Sentences([*_notes(result), _certainty(result)], style=None),
     ]
-    rows = [Row([rank, *row.values()]) for rank, row in enumerate(cells, start=1)]
-    data = [{"rank": rank} | _record(layout) for rank, layout in enumerate(result.ranked, start=1)]
-    # Dense, to fit 80 columns.
-    table = Table("layouts", _title(result), columns, rows, layout="dense", num_keys=1, data=data)
-    said = [*mfu_remarks(layout.scenario for layout in result.ranked), *_notes(result)]
-    return View([table, Sentences(said, style=None)])
+    if details:
+        parts += [Heading("Details", is_rule=True), Sentences([*details_of(result)], style=None)]
+    return View(parts)
 
 
 def _title(result: SearchResult) -> str:
@@ -53,6 +56,124 @@ def _title(result: SearchResult) -> str:
         f"{result.base.name} on {num_gpus_in_words(result.gpus)} of {result.base.cluster}, "
         f"by {result.objective.name}, within {format_bytes(result.limit_bytes)} per GPU"
     )
+
+
+# ------------------------------------------------------------------------- the answers
+
+
+def _answers(result: SearchResult) -> Iterator[tuple[str, str | Cell]]:
+    """Yield the layouts to choose from, with their figures."""
+    first = result.ranked[0]
+    sure = [layout for layout in result.ranked if result.fit_of(layout).fits_surely]
+    if sure[:1] != [first]:
+        yield "Best, may not fit", _answer(first, result)
+    if sure:
+        yield "Best that surely fits", _answer(sure[0], result, _instead_of_base(sure[0], result))
+    if result.faster:
+        better = result.objective.better.capitalize()
+        yield f"{better}, may not fit", _answer(result.faster[0], result)
+    if result.refinement and result.refinement.changes:
+        yield "Options that help", _refined(result.refinement, result)
+
+
+def _answer(layout: Candidate, result: SearchResult, more: str = "") -> Cell:
+    """Return figures and settings of a layout, and how probably it fits."""
+    settings = in_short(Point.of(layout.scenario))
+    gpus = f"{layout.scenario.num_gpus} GPUs, " if len(result.gpus) > 1 else ""
+    doubt = _doubt(layout, result)
+    return Cell(
+        layout.iteration_time_s,
+        f"{_figures(layout, result)}; {gpus}tensor x pipeline x data {settings}{more}{doubt}",
+    )
+
+
+def _figures(layout: Candidate, result: SearchResult) -> str:
+    """Return the time, the objective and the peak: "8.957 s, 52.36 GiB"."""
+    objective = result.objective
+    figures = [format_seconds(layout.iteration_time_s)]
+    if objective.name != "time" and not objective.ranks_memory:
+        figures.append(objective.words(objective.key(layout.evaluation)[0]))
+    return ", ".join([*figures, f"{gib(layout.peak_bytes)} GiB"])
+
+
+def _doubt(layout: Candidate, result: SearchResult) -> str:
+    fit = result.fit_of(layout)
+    return "" if fit.fits_surely else f": {fit.doubt}"
+
+
+def _instead_of_base(layout: Candidate, result: SearchResult) -> str:
+    """Compare a layout with the scenario's own."""
+    base = result.base_layout
+    if base is None or result.objective.ranks_memory:
+        return ""
+    if base.point == layout.point:
+        return "; the scenario's own layout"
+    time_s, base_s = layout.iteration_time_s, base.iteration_time_s
+    change = f"{100 * abs(1 - time_s / base_s):.1f} % {'less' if time_s < base_s else 'more'}"
+    return f"; {change} than the scenario's own layout ({format_seconds(base_s)})"
+
+
+def _refined(refinement: Refinement, result: SearchResult) -> Cell:
+    """Say what changes of single settings of the best layouts give."""
+    layout, best = refinement.layout, result.ranked[0]
+    less = 1 - layout.iteration_time_s / best.iteration_time_s
+    changes = ", ".join(setting_in_words(*change) for change in refinement.changes.items())
+    return Cell(
+        layout.iteration_time_s,
+        f"{_figures(layout, result)}; number {refinement.rank} with {changes}: "
+        f"{100 * less:.1f} % less time than number 1{_doubt(layout, result)}",
+    )
+
+
+def _doubts(result: SearchResult) -> Iterator[str]:
+    """Yield how far predictions can tell the layouts apart."""
+    if not result.is_safe:
+        yield f"No layout {safe_words(result)}: these fit by prediction, but may not in reality."
+    interval = result.interval
+    said = f"90 % interval of number 1: {interval.ends}"
+    if not result.objective.ranks_memory:
+        said += f". Differences below {100 * interval.least_difference:.1f} % mean nothing"
+        if (number := result.num_alike) > 1:
+            said += f": numbers 1 {'and' if number == 2 else 'to'} {number} are equal"
+    yield f"{said}."
+
+
+# ------------------------------------------------------------------------- the table
+
+
+def _table(result: SearchResult) -> Table:
+    """Rank the layouts; below them are those that are better, but may not fit."""
+    layouts = [*result.ranked, *result.faster]
+    ranks = [*range(1, len(result.ranked) + 1), *[None] * len(result.faster)]
+    cells = _without_idle_columns([_row(layout, result) for layout in layouts])
+    columns = [
+        Column("rank", "", NUMBER),
+        *(Column(name, name, TEXT if name in _TEXTS else NUMBER) for name in cells[0]),
+    ]
+    rows, data = list[Row](), list[dict[str, Any]]()
+    for rank, layout, row in zip(ranks, layouts, cells, strict=True):
+        fit = result.fit_of(layout)
+        number = f"{rank or ''}{'' if fit.fits_surely else MAY_NOT_FIT}"
+        rows.append(Row([Cell(rank, number), *row.values()]))
+        fits = {"fit": fit.state.value, "probability_of_fit": fit.probability}
+        data.append({"rank": rank} | _record(layout) | fits)
+    # Dense, to fit 80 columns.
+    return Table("layouts", "", columns, rows, layout="dense", num_keys=1, data=data)
+
+
+def _notes(result: SearchResult) -> Iterator[str]:
+    """Yield what the table has no columns for, and what failed."""
+    layouts = [*result.ranked, *result.faster]
+    fits = [fit for fit in map(result.fit_of, layouts) if not fit.fits_surely]
+    if fits:
+        shares = ", ".join(f"{fit.probability:.0%}" for fit in fits)
+        yield f"{MAY_NOT_FIT} may not fit. Probability that it fits, row by row: {shares}."
+    yield from _schedules_in_detail(result.ranked)
+    yield from _layouts_in_detail(result.ranked)
+    yield from mfu_remarks(layout.scenario for layout in result.ranked)
+    if failures := result.failures:
+        others = f", and {len(failures) - 1} more (--json lists them)" if failures[1:] else ""
+        yield f"Not ranked, because its simulation failed: {failures[0].in_short}{others}."
 
 
 def _record(candidate: Candidate) -> dict[str, Any]:
@@ -135,56 +256,6 @@ def _without_idle_columns(rows: list[dict[str, str]]) -> list[dict[str, str]]:
     ]
 
 
-def _notes(result: SearchResult) -> list[str]:
-    legal, outcome = len(result.legal.points), result.outcome
-    recompute = [
-        f"Recompute of number {', '.join(numbers)}: {words}."
-        for words, numbers in _recompute_in_detail(result.ranked).items()
-    ]
-    why = [f"Number 1 compared with number 2: {result.reason}."] if result.reason else []
-    alike = _alike(result)
-    at_least = "at least " if result.legal.stopped else ""
-    counts = (
-        f"Of {result.legal.num_configurations:,} layouts, {at_least}{legal:,} are legal; "
-        f"{outcome.num_fitting:,} of the {outcome.num_seen:,} that were evaluated fit; "
-        f"{outcome.num_simulated:,} were simulated."
-    )
-    without = [f"Turned off where it cannot apply: {', '.join(result.left_out)}."]
-    left_out = without if result.left_out else []
-    details = [*_schedules_in_detail(result.ranked), *_layouts_in_detail(result.ranked)]
-    varied = f"Varied: {in_words(result.varied) or 'nothing'}."
-    if result.refinement and result.refinement.fields:
-        varied += f" Refined: {in_words(result.refinement.fields)}."
-    varied += f" Held: {in_words(result.held)}."
-    return [
-        *recompute,
-        *details,
-        *why,
-        *alike,
-        *_front(result),
-        *_refined(result),
-        *_failed(result),
-        counts,
-        *left_out,
-        result.evidence.sentence,
-        f"Number 1: {result.interval.sentence}",
-        f"{_certainty(result)} {varied}",
-    ]
-
-
-def _alike(result: SearchResult) -> list[str]:
-    """Say which layouts are as fast as the best, as far as predictions can tell."""
-    least = result.interval.least_difference
-    times_s = [layout.run.iteration_time_s for layout in result.ranked]
-    num_alike = sum(time_s <= (1 + least) * min(times_s) for time_s in times_s)
-    if num_alike < 2:
-        return []
-    return [
-        f"{num_alike} of these layouts are as fast as the fastest, as far as predictions can tell "
-        f"({least:.1%} or more)."
-    ]
-
-
 def _schedules_in_detail(ranked: Sequence[Candidate]) -> list[str]:
     """Name the schedules that are not the default ones."""
     ranks: dict[str, list[str]] = {}
@@ -206,79 +277,52 @@ def _layouts_in_detail(ranked: Sequence[Candidate]) -> list[str]:
     return [f"Layout of number {', '.join(of)}: {layout}." for layout, of in ranks.items()]
 
 
-def _front(result: SearchResult) -> list[str]:
-    """Say what less memory costs: the front of time and memory, as far as it was simulated."""
-    first, *others = result.outcome.front or (result.ranked[0],)
-    steps = [
-        f"{100 * (other.run.iteration_time_s / first.run.iteration_time_s - 1):.1f} % slower with "
-        f"{gib(result.limit_bytes - other.evaluation.peak_bytes)} GiB free "
-        f"({in_short(Point.of(other.scenario))})"
-        for other in others
-    ]
-    return [f"With less memory than number 1: {'; '.join(steps)}."] if steps else []
+# ------------------------------------------------------------------------- the proof
 
 
-def _refined(result: SearchResult) -> list[str]:
-    """Say what changes of single settings of the best layouts give."""
-    refinement = result.refinement
-    if refinement is None:
-        return []
-    tried = f"of {counted(refinement.num_tried, 'change')} of single settings"
-    if not refinement.changes:
-        return [f"None {tried} of the best layouts is better."]
-    layout, best = refinement.layout, result.ranked[0]
-    faster = 1 - layout.run.iteration_time_s / best.run.iteration_time_s
-    changes = ", ".join(setting_in_words(*change) for change in refinement.changes.items())
-    return [
-        f"Refined number {refinement.rank} with {changes}: "
-        f"{format_seconds(layout.run.iteration_time_s)}, {100 * faster:.1f} % less than number 1, "
-        f"{gib(layout.evaluation.peak_bytes)} GiB at its peak. Best found {tried}."
-    ]
-
-
-def _failed(result: SearchResult) -> list[str]:
-    """Name layouts that could not be evaluated."""
-    failures = result.failures
-    if not failures:
-        return []
-    others = f", and {len(failures) - 1} more (--json lists them)" if failures[1:] else ""
-    return [f"Not ranked, because its simulation failed: {failures[0].in_short}{others}."]
+def safe_words(result: SearchResult) -> str:
+    """Return what layouts do that are ranked before all others."""
+    if result.safe_bytes == surely_fitting_bytes(result.memory_bytes):
+        return "surely fits"
+    return "fits" if result.safe_bytes == result.limit_bytes else "fits with the allowed risk"
 
 
 def _certainty(result: SearchResult) -> str:
-    """State what is proved about the ranking."""
-    outcome, legal = result.outcome, len(result.legal.points)
+    """State what is proved about the ranking, and where the rest is said."""
     why = {"budget": "The search stopped after --seconds. ", "interrupt": "Interrupted. "}
-    stopped = why[outcome.stopped] if outcome.stopped else ""
+    stopped = why[result.outcome.stopped] if result.outcome.stopped else ""
+    held = f" Held: {', '.join(shortened(result.held))} (--vary)." if result.held else ""
+    return f"{stopped}{_proved(result)}{held} More: --details."
+
+
+def _proved(result: SearchResult) -> str:
+    outcome, legal, objective = result.outcome, len(result.legal.points), result.objective
     if result.exact:
-        return f"{stopped}Exact among {legal:,} layouts: no other of them is better."
+        return f"Exact among {counted(legal, 'layout')}: {_none_better(result)}."
     if outcome.bound is None or result.gap is None or result.gap > _USEFUL_GAP:
         simulated = counted(outcome.num_simulated, "layout")
-        return f"{stopped}Best found: simulated {simulated} of {legal:,}; others can be better."
-    said = f"{stopped}Evaluated {outcome.num_seen:,} of {legal:,}; "
+        return f"Best found: simulated {simulated} of {legal:,}; others can be better."
+    said = f"Evaluated {outcome.num_seen:,} of {legal:,}; "
     if outcome.num_proved:
         numbers = "number 1" if outcome.num_proved == 1 else f"numbers 1 to {outcome.num_proved}"
-        return f"{said}no other is better than {numbers}."
-    objective = result.objective
+        return f"{said}no other that {safe_words(result)} is better than {numbers}."
     limit = f"{objective.better} than {objective.words(outcome.bound)}"
     best = objective.words(objective.key(result.ranked[0].evaluation)[0])
     percent = f"{100 * result.gap:.{0 if result.gap >= 0.1 else 1}f} %"
     gap = f"at most {percent} from the optimum"
-    return f"{said}no other can be {limit} (best found {best}: {gap})."
+    return f"{said}no other that {safe_words(result)} can be {limit} (best found {best}: {gap})."
 
 
-def _recompute_in_detail(ranked: Sequence[Candidate]) -> dict[str, list[str]]:
-    """Recompute policies that do not fit the table, with the ranks that use them."""
-    ranks: dict[str, list[str]] = {}
-    for rank, candidate in enumerate(ranked, start=1):
-        policy = candidate.evaluation.scenario.recompute
-        words = policy_words(policy) + _kept(policy.keep_microbatches)
-        if words != policy.strategy:
-            ranks.setdefault(words, []).append(str(rank))
-    return ranks
-
-
-def _kept(number: int | str) -> str:
-    if number == "auto":
-        return ", keeping as many microbatches as fit"
-    return f", keeping microbatches: {number}" if number else ""
+def _none_better(result: SearchResult) -> str:
+    """Say than what no layout is better, of those that surely fit and of all."""
+    objective = result.objective
+    better = f"is {objective.better} than"
+    if not result.is_safe:
+        return f"none that fits {better} number 1"
+    of_safe = f"none that {safe_words(result)} {better} number 1"
+    if not result.fastest_exact:
+        return of_safe
+    if not result.faster:
+        return f"none {better} number 1, whether it surely fits or not"
+    fastest = objective.words(objective.key(result.faster[0].evaluation)[0])
+    return f"{of_safe}, and none that may fit {better} {fastest}"

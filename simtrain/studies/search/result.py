@@ -232,12 +232,13 @@ class SearchResult(PlainData):
 
     @property
     def num_alike(self) -> int:
-        """Number of ranked layouts that take as long as the best, as far as predictions can tell.
+        """Number of first layouts that are as good as the best, as far as predictions can tell.
 
-        They are the first ones, if the objective ranks by time.
+        The objective is one of time.
         """
-        longest_s = (1 + self.interval.least_difference) * self.ranked[0].iteration_time_s
-        return sum(layout.iteration_time_s <= longest_s for layout in self.ranked)
+        values = [self.objective.key(layout.evaluation)[0] for layout in self.ranked]
+        most = 1 + self.interval.least_difference
+        return sum(max(value / values[0], values[0] / value) <= most for value in values)
 
 
 def reason(winner: Candidate, other: Candidate, objective: Objective) -> str:

@@ -32,6 +32,12 @@ def in_words(fields: Sequence[str]) -> str:
     return ", ".join(name.replace("zero", "ZeRO") for name in names)
 
 
+def shortened(fields: Sequence[str], most: int = 3) -> list[str]:
+    """List the first fields without their sections, and the number of the others."""
+    names = [in_words([field]) for field in fields[:most]]
+    return names + ([f"{len(fields) - most} more"] if len(fields) > most else [])
+
+
 def in_short(point: Point) -> str:
     """Format a point for the progress bar: "4 x 16 x 8, interleave 3, micro 2, recompute full"."""
     parts = [f"{point.tensor} x {point.pipeline} x {point.data}"]

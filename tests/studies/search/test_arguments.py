@@ -24,7 +24,7 @@ batch: {micro: 4, global: 32}
 
 
 def notes(result: SearchResult) -> list[str]:
-    return list(search_view(result).sentences)
+    return list(search_view(result, details=True).sentences)
 
 
 @pytest.fixture
@@ -66,8 +66,8 @@ def test_details_of_recompute_are_reported(file: pathlib.Path) -> None:
     assert result.to_dict()["best"]["configuration"]["recompute"] == {"strategy": "auto"}
     policy = {"strategy": "full", "method": "block", "num_layers": 2, "keep_microbatches": 1}
     fixed = holding(base(recompute=policy, parallelism={"pipeline": 2}), ("recompute",))
-    first = notes(search(fixed, (4,), top=2))[0]
-    assert "number 1, 2: full, the first 2 layers of each chunk" in first
+    said = " ".join(notes(search(fixed, (4,), top=2)))
+    assert "number 1, 2: full, the first 2 layers of each chunk" in said
 
 
 def test_a_limit_above_the_gpus_memory_is_an_error() -> None:

@@ -119,7 +119,7 @@ def test_a_refinement_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_output_names_what_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     failing(monkeypatch, is_wide, ERRORS[0])
     result = search(base(), (4,))
-    said = [str(text) for part in search_view(result).parts[1:] for text in part.texts]
+    said = map(str, search_view(result).sentences)
     (sentence,) = [sentence for sentence in said if "failed" in sentence]
     assert "deadlock: 1 streams can never continue" in sentence and "2 x " in sentence
     assert "\n" not in sentence

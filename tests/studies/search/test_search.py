@@ -410,16 +410,19 @@ def test_the_command_prints_a_table(file: pathlib.Path) -> None:
     outcome = call("search", str(file), *options, "--objective", "cost")
     assert (outcome.exit_code, outcome.stderr) == (0, "")
     title, *lines = outcome.stdout.splitlines()
+    assert "Number 1 compared" not in outcome.stdout
     for shown in ("small", "2 or 4 GPUs", "a100_sxm4_80gb", "cost", "80 GiB"):
         assert shown in title
     assert "…" not in outcome.stdout
-    table = lines[: lines.index("")]
-    rows = [line.split() for line in table if re.fullmatch(r"[123] .*", line)]
+    rows = [line.split() for line in lines if re.fullmatch(r"[123] .*", line)]
     assert [row[0] for row in rows] == ["1", "2", "3"]
     assert all(row[1] in ("2", "4") for row in rows), "the column of GPUs"
-    assert "USD/" in "".join(lines[:4])
-    assert any(line.startswith("Number 1 compared with number 2: ") for line in lines)
+    assert any("USD/" in line for line in lines)
     assert any(line.startswith("Exact among ") for line in lines)
+    assert lines[1].startswith("Best that surely fits")
+    more = call("search", str(file), *options, "--objective", "cost", "--details").stdout
+    assert more.startswith(outcome.stdout)
+    assert "\nNumber 1 compared with number 2: " in more and "\nHeld: " in more
 
 
 @pytest.mark.parametrize(

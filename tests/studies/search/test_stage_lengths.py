@@ -157,7 +157,10 @@ def test_the_result_names_what_was_varied_and_held() -> None:
     assert not {*data["varied"]} & {*data["held"]}
     last = search_view(result).sentences[-1]
     assert last.startswith(f"Exact among {data['num_legal']} layouts: ")
-    assert "Varied: tensor, pipeline, " in last and "Held: " in last
+    assert " more (--vary)" in last and "--details" in last
+    details = " ".join(search_view(result, details=True).sentences)
+    assert "Varied: tensor, pipeline, " in details
+    assert "precision" in details.partition("Held: ")[2]
 
 
 def test_a_v_has_the_end_of_the_model_on_its_first_stage() -> None:

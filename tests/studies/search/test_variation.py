@@ -126,16 +126,18 @@ def test_a_refined_layout_is_legal_and_no_slower_than_the_best() -> None:
     data = result.to_dict()["refined"]
     assert set(data["changes"]) <= {*refinement.fields}
     assert not {*refinement.fields} & {*result.held}
-    sentences = [*map(str, search_view(result).sentences)]
-    assert any(line.startswith("Refined number ") for line in sentences)
-    assert " Refined: " in sentences[-1]
+    view = search_view(result, details=True)
+    (said,) = (fact for name, fact in view.parts[1].rows if name == "Options that help")
+    assert said.value == refinement.layout.iteration_time_s
+    assert f"number {refinement.rank} with " in said.text
+    assert any(line.startswith("Refined: ") for line in view.sentences)
 
 
 def test_held_settings_are_not_refined() -> None:
     fields = ("overlap", "memory", "placement", "parallelism", "recompute", "batch", "schedule")
     result = search(base(), (1,), hold=fields, refines=True)
     assert not result.refinement.changes and not result.refinement.fields
-    lines = [*map(str, search_view(result).sentences)]
+    lines = [*map(str, search_view(result, details=True).sentences)]
     assert "None of 0 changes of single settings of the best layouts is better." in lines
 
 
@@ -150,7 +152,7 @@ def test_a_front_needs_less_and_less_memory_for_more_time() -> None:
         assert second.peak_bytes < first.peak_bytes - 0.01 * result.limit_bytes
     (line,) = (
         line
-        for line in map(str, search_view(result).sentences)
+        for line in map(str, search_view(result, details=True).sentences)
         if line.startswith("With less memory than number 1: ")
     )
     assert line.count("% slower with ") == len(front) - 1

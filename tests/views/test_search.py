@@ -1,0 +1,117 @@
+"""A search's answer reads from the top, and marks what may not fit."""
+
+import functools
+import io
+import itertools
+import re
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from simtrain.render.markdown import markdown_text
+from simtrain.render.terminal import terminal_page
+from simtrain.studies.search import SearchResult, search
+from simtrain.views.search import MAY_NOT_FIT, search_view
+from tests.helpers.search_spaces import BASES, every
+
+MIB = 2**20
+
+
+@functools.cache
+def searched(objective: str = "time", **arguments: Any) -> SearchResult:
+    """Search with memory in which some layouts surely fit and faster ones may not."""
+    explorer, points = every("narrow")
+    peaks = sorted({explorer.peak_bytes(point) for point in points})
+    limit = f"{peaks[len(peaks) // 2]} B"
+    return search(BASES["narrow"], (4,), objective, top=4, max_memory=limit, **arguments)
+
+
+def lines_of(result: SearchResult, details: bool = False) -> list[str]:
+    """Return the page in a terminal of 80 columns."""
+    console = Console(file=io.StringIO(), width=80)
+    console.print(terminal_page(search_view(result, details), 80))
+    assert isinstance(console.file, io.StringIO)
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+
+
+def facts_of(result: SearchResult) -> dict[str, float]:
+    """Return the times that the page begins with, by their names."""
+    return {name: fact.value for name, fact in search_view(result).parts[1].rows}  # type: ignore
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("objective", ["time", "cost", "memory", "tokens_per_s", "robust"])
+@pytest.mark.parametrize("details", [False, True])
+def test_the_page_fits_80_columns(objective: str, details: bool) -> None:
+    lines = lines_of(searched(objective), details)
+    assert max(map(len, lines)) <= 80 and "…" not in "".join(lines)
+    assert not any(first == second == "" for first, second in itertools.pairwise(lines))
+
+
+@pytest.mark.slow
+def test_the_best_come_first_and_the_proof_last() -> None:
+    result = searched()
+    assert result.faster and result.is_safe
+    assert facts_of(result) == {
+        "Best that surely fits": result.ranked[0].iteration_time_s,
+        "Faster, may not fit": result.faster[0].iteration_time_s,
+    }
+    whole = "\n".join(lines_of(result))
+    order = ("Best that", "Faster, may", "90 % interval", "────", "Exact among")
+    places = [whole.index(words) for words in order]
+    assert places == sorted(places)
+    proof = search_view(result).sentences[-1]
+    assert "none that surely fits is faster than number 1, and none that may fit" in proof
+    assert "Held: " in proof and len(proof) < 3 * 80
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("risk", [None, 0.2, 1])
+def test_exactly_the_rows_that_may_not_fit_are_marked(risk: float | None) -> None:
+    result = searched(allow_risk=risk)
+    view = search_view(result)
+    rows = view.tables["layouts"].rows
+    layouts = [*result.ranked, *result.faster]
+    marked = [MAY_NOT_FIT in row.cells[0].text for row in rows]
+    assert marked == [not result.fit_of(layout).fits_surely for layout in layouts]
+    (note,) = (text for text in view.sentences if "row by row" in text)
+    assert len(re.findall(r"\d+%", note)) == sum(marked)
+    records = view.tables["layouts"].records()
+    assert [record["rank"] for record in records if record["rank"]] == [1, 2, 3, 4]
+    assert all(
+        (record["fit"] != "fits") is mark for record, mark in zip(records, marked, strict=True)
+    )
+
+
+@pytest.mark.slow
+def test_a_first_layout_that_may_not_fit_is_called_so() -> None:
+    risky = searched(allow_risk=1)
+    names = [*facts_of(risky)]
+    assert names[0] == "Best, may not fit" and not risky.faster
+    least = min(every("narrow")[0].peaks_bytes.values())
+    none_surely = search(BASES["narrow"], (4,), max_memory=f"{least + MIB} B")
+    assert [*facts_of(none_surely)] == ["Best, may not fit"]
+    assert any(
+        text.startswith("No layout surely fits") for text in search_view(none_surely).sentences
+    )
+
+
+@pytest.mark.slow
+def test_equal_rows_are_those_within_the_noise() -> None:
+    result = searched()
+    least = result.interval.least_difference
+    times = [layout.iteration_time_s for layout in result.ranked]
+    assert result.num_alike == sum(time <= (1 + least) * times[0] for time in times)
+    assert searched("tokens_per_s").num_alike == searched().num_alike
+
+
+@pytest.mark.slow
+def test_json_and_markdown_say_the_same() -> None:
+    result = searched()
+    data = result.to_dict()
+    assert data["best"]["fit"]["state"] == "fits" and data["fastest_exact"] is True
+    assert [each["fit"]["state"] for each in data["faster"]] == ["may not fit"] * len(result.faster)
+    assert data["safe_bytes"] < data["limit_bytes"] == data["memory_bytes"]
+    text = markdown_text(search_view(result))
+    assert text.startswith("## small on 4 GPUs") and "- **Best that surely fits**: " in text
