@@ -28,6 +28,7 @@ from simtrain.commands.shared import (
     SecondsOption,
     SetOption,
     all_overrides,
+    page_of,
     shipped_profiles,
     with_files,
 )
@@ -93,6 +94,9 @@ def plan(
     scale: ScaleOption = None,
     out: ScenarioFolderOption = None,
     seconds: SecondsOption = None,
+    details: Annotated[
+        bool, typer.Option("--details", help="Also print what predictions and prices rest on.")
+    ] = False,
     workers: WorkersOption = None,
     as_json: JsonOption = False,
     as_csv: CsvOption = False,
@@ -116,6 +120,8 @@ def plan(
     from simtrain.commands.interrupts import first_interrupt
     from simtrain.commands.loading import load_unchecked
     from simtrain.commands.progress import progress_bar
+    from simtrain.render.html.document import write_document
+    from simtrain.render.html.study_page import study_document
     from simtrain.studies.cost import Limits, read_budget
     from simtrain.studies.planning import plan_training, read_gpus, write_plan
     from simtrain.studies.planning.files import names_of_rows
@@ -128,6 +134,8 @@ def plan(
     limits = Limits(days, None if budget is None else read_budget(budget))
     base = load_unchecked(scenario, all_overrides(overrides, scale))
     names = [base.cluster] if clusters is None else [name.strip() for name in clusters.split(",")]
+    if page := page_of(out):
+        out = None
     if out:
         rows = [(name, number) for name in names for number in numbers]
         prepare_folder(base, out, names_of_rows(base, rows))
@@ -145,7 +153,9 @@ def plan(
             on_progress=on_progress,
         )
     files = write_plan(result, base, out) if out else []
-    show(output, _as_json(result, files), lambda: plan_view(result, out), names)
+    show(output, _as_json(result, files), lambda: plan_view(result, out, details), names)
+    if page:
+        write_document(study_document(plan_view(result, out, details=True)), page)
     if result.fastest is None:
         raise typer.Exit(MISSED)
 

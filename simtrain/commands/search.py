@@ -18,6 +18,7 @@ from simtrain.commands.shared import (
     SecondsOption,
     SetOption,
     all_overrides,
+    page_of,
     with_files,
 )
 from simtrain.errors import InputError, Location
@@ -162,6 +163,8 @@ def search(
     from simtrain.commands.interrupts import first_interrupt
     from simtrain.commands.loading import load_unchecked
     from simtrain.commands.progress import progress_bar
+    from simtrain.render.html.document import write_document
+    from simtrain.render.html.study_page import study_document
     from simtrain.studies.search import search as search_layouts
     from simtrain.studies.search import write_scenarios
     from simtrain.studies.search.files import names_of_ranks, prepare_folder
@@ -170,6 +173,8 @@ def search(
 
     output = Output(as_json, as_csv, as_markdown, table)
     loaded = load_unchecked(scenario, all_overrides(overrides, scale))
+    if page := page_of(out):
+        out = None
     if out:
         prepare_folder(loaded, out, names_of_ranks(loaded, top))
     with progress_bar() as on_progress, first_interrupt() as interrupted:
@@ -195,6 +200,8 @@ def search(
     files = write_scenarios(result, out) if out else []
     view = partial(search_view, result, details)
     show(output, _as_json(result, files), view, result.base.cluster)
+    if page:
+        write_document(study_document(search_view(result, details=True)), page)
 
 
 def _counts(option: str, written: list[str], example: str) -> tuple[int, ...]:

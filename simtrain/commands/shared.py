@@ -123,8 +123,8 @@ ScenarioFolderOption = Annotated[
     Path | None,
     typer.Option(
         "--out",
-        help="Folder for a scenario file per layout. Files of an older run on the scenario are "
-        "removed unless they were edited.",
+        help="Folder for a scenario file per layout, or a file for a page: answer.html. Scenario "
+        "files of an older run on the scenario are removed unless they were edited.",
     ),
 ]
 SecondsOption = Annotated[
@@ -269,6 +269,17 @@ def print_or_write(
         return
     write_new(file, text, load_unchecked, replaces)
     emit(f"Wrote {file}{note}. Run it with: {command or f'simtrain run {file}'}\n")
+
+
+def page_of(out: Path | None) -> Path | None:
+    """Return --out if it is a page, and not a folder; check that it can be written."""
+    from simtrain.base.output_folder import check_writable
+    from simtrain.render.html.document import SUFFIXES
+
+    if out is None or out.suffix not in SUFFIXES:
+        return None
+    check_writable(out, "the page")
+    return out
 
 
 def with_files(rows: Iterable[dict[str, Any]], files: Iterable[Path]) -> None:

@@ -6,7 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from simtrain.units import format_bytes, format_energy, format_seconds, four_digits, gib
+from simtrain.units import (
+    format_bytes,
+    format_energy,
+    format_seconds,
+    four_digits,
+    gib,
+    significant,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +60,14 @@ def amount(value: float) -> str:
 
 
 AMOUNT = Kind(amount)
+
+
+def short_amount(value: float) -> str:
+    """Format an amount with three digits: "0.04", "13.2", "278K", "2.20M"."""
+    for name, size in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("K", 1e3)):
+        if value >= 0.9995 * size:
+            return f"{significant(value / size, 3)}{name}"
+    return significant(value, 3)
 
 
 def signed_seconds(value: float) -> str:

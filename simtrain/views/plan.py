@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,27 +15,62 @@ from simtrain.studies.search.space import Point
 from simtrain.studies.search.words import in_short
 from simtrain.units import DAY_S, counted
 from simtrain.views.cost import cost_remarks
-from simtrain.views.kinds import AMOUNT, BYTES, NUMBER, SECONDS, SHARE, TEXT, Kind, amount
-from simtrain.views.view import Cell, Column, Row, Table, Verdict, View, remarks
+from simtrain.views.kinds import (
+    AMOUNT,
+    BYTES,
+    NUMBER,
+    SECONDS,
+    SHARE,
+    TEXT,
+    Kind,
+    amount,
+    short_amount,
+)
+from simtrain.views.view import (
+    Cell,
+    Column,
+    Facts,
+    Heading,
+    Part,
+    Row,
+    Table,
+    Verdict,
+    View,
+    remarks,
+    value_of,
+)
 
 _MWH_J = 3.6e9
 _DAYS = Kind(lambda time_s: amount(time_s / DAY_S))
+_INTERVALS = "time_interval_s", "price_interval"
+_DAYS_INTERVAL = Kind(lambda ends: _ends(ends, DAY_S))
+_PRICE_INTERVAL = Kind(lambda ends: _ends(ends))
 _MWH = Kind(lambda energy_j: amount(energy_j / _MWH_J))
-_OPTIONAL = ("peak_bytes", "mfu", "gpu_hours", "iteration_time_s", "node_energy_j", "split")
+_OPTIONAL = (
+    "peak_bytes",
+    "mfu",
+    "gpu_hours",
+    "iteration_time_s",
+    "node_energy_j",
+    "split",
+    "price_interval",
+)
 """Columns that a narrow terminal omits, the least important first."""
 _MISSES: dict[Miss, str] = {
     "days": "too long",
     "budget": "over budget",
     "no price": "no price",
 }
+_ABOUT: dict[Miss, str] = {"days": "about on time", "budget": "about on budget"}
 
 
-def plan_view(plan: TrainingPlan, out: Path | None = None) -> View:
-    """Show a plan: a row per cluster and number of GPUs, notes, and whether the limits are met.
+def plan_view(plan: TrainingPlan, out: Path | None = None, details: bool = False) -> View:
+    """Show a plan: the best rows, a row per cluster and number of GPUs, and whether limits are met.
 
     Args:
         plan: the plan.
         out: folder of the scenario files; None if they were not written.
+        details: also say what predictions and prices rest on.
     """
     currency = _currency(plan)
     columns = (
@@ -45,8 +81,10 @@ def plan_view(plan: TrainingPlan, out: Path | None = None) -> View:
         Column("mfu", "MFU", SHARE),
         Column("peak_bytes", "peak", BYTES, "of the fullest stage"),
         Column("time_s", "days", _DAYS, "of training, with the goodput"),
+        Column("time_interval_s", "90 %\ninterval", _DAYS_INTERVAL, "of the days of training"),
         Column("gpu_hours", "GPU-\nhours", AMOUNT),
         Column("price", f"price,\n{currency}" if currency else "price", AMOUNT),
+        Column("price_interval", "90 %\ninterval", _PRICE_INTERVAL, "of the price"),
         Column("node_energy_j", "energy\nof nodes,\nMWh", _MWH, "at most"),
         *_site_columns(plan),
         Column("remark", "", TEXT),
@@ -54,8 +92,13 @@ def plan_view(plan: TrainingPlan, out: Path | None = None) -> View:
     rows = [
         Row(_cells(row, plan, columns), None if row.meets_limits else "soft") for row in plan.rows
     ]
-    table = Table("plan", _title(plan), columns, rows, optional=_OPTIONAL)
-    return View([table, remarks(_notes(plan, out)), _verdict(plan)])
+    data = [_record(row, columns) for row in rows]
+    table = Table("plan", "", columns, rows, optional=_OPTIONAL, data=data)
+    parts: list[Part] = [Heading(_title(plan)), Facts([*_answers(plan)]), table]
+    parts.append(remarks(_notes(plan, out)))
+    if details:
+        parts += [Heading("Details", is_rule=True), remarks(_details(plan))]
+    return View([*parts, _verdict(plan)])
 
 
 def _site_columns(plan: TrainingPlan) -> Iterator[Column]:
@@ -105,13 +148,29 @@ def _cells(row: PlanRow, plan: TrainingPlan, columns: Sequence[Column]) -> list[
     return [Cell(None, "-") if cell is None else cell for cell in cells]
 
 
+def _record(row: Row, columns: Sequence[Column]) -> dict[str, Any]:
+    """Return the values of a row, an interval as two."""
+    record: dict[str, Any] = {}
+    for column, cell in zip(columns, row.cells, strict=True):
+        value = value_of(cell)
+        if column.name in _INTERVALS:
+            ends = value or {"p5": None, "p95": None}
+            record |= {f"{column.name}_{name}": end for name, end in ends.items()}
+        else:
+            record[column.name] = value
+    return record
+
+
+def _ends(ends: Mapping[str, float], unit: float = 1.0) -> str:
+    """Format the ends of an interval: "13.1–15.6"."""
+    return "–".join(short_amount(ends[name] / unit) for name in ("p5", "p95"))
+
+
 def _mark(row: PlanRow, plan: TrainingPlan) -> str:
     marks = [_MISSES[miss] for miss in row.misses]
+    marks += [] if marks else [_ABOUT[limit] for limit in row.about]
     marks += ["fastest"] if row is plan.fastest else []
     marks += ["cheapest"] if row is plan.cheapest else []
-    is_best = row is plan.fastest or row is plan.cheapest
-    if is_best and row.cost and plan.stronger_than(row):
-        marks[-1] += f" ({row.cost.evidence.level.value})"
     return ", ".join(marks)
 
 
@@ -122,14 +181,31 @@ def _doubt(row: PlanRow, plan: TrainingPlan) -> str:
     return f". Its evidence ({level}) is weaker than that of {', '.join(names)}" if names else ""
 
 
-def _notes(plan: TrainingPlan, out: Path | None) -> Iterator[str]:
-    if plan.fastest:
-        yield f"Fastest: {_row(plan.fastest)}{_doubt(plan.fastest, plan)}."
-    if plan.cheapest and plan.cheapest is not plan.fastest:
-        yield f"Cheapest: {_row(plan.cheapest)}{_doubt(plan.cheapest, plan)}."
-    yield from sentences_of(cost.evidence for cost in plan.costs)
+def _answers(plan: TrainingPlan) -> Iterator[tuple[str, str | Cell]]:
+    """Yield the fastest and the cheapest row that meet the limits."""
     if plan.fastest and plan.fastest.cost:
-        yield f"Fastest: {plan.fastest.cost.interval.sentence}"
+        yield "Fastest", Cell(plan.fastest.cost.time_s, _answer(plan.fastest, plan))
+    if plan.cheapest and plan.cheapest.cost and plan.cheapest is not plan.fastest:
+        yield "Cheapest", Cell(plan.cheapest.cost.price, _answer(plan.cheapest, plan))
+    first = plan.rows[0]
+    if plan.fastest is None and first.cost:
+        yield "Best, but misses the limits", Cell(first.cost.time_s, _answer(first, plan))
+
+
+def _answer(row: PlanRow, plan: TrainingPlan) -> str:
+    """Return days and price of a row with their intervals, its layout, and doubts."""
+    cost = row.cost
+    assert cost is not None, "a row that meets the limits has a cost"
+    figures = f"{_DAYS.text(cost.time_s)} days ({_DAYS_INTERVAL.text(cost.time_interval_s)})"
+    if cost.price is not None and cost.price_interval is not None:
+        ends = _PRICE_INTERVAL.text(cost.price_interval)
+        figures += f", {amount(cost.price)} {cost.currency} ({ends})"
+    return f"{figures}: {_row(row)}{_doubt(row, plan)}"
+
+
+def _notes(plan: TrainingPlan, out: Path | None) -> Iterator[str]:
+    if plan.costs:
+        yield "The 90 % intervals are those of the iteration time."
     yield from _doubtful_fits(plan)
     yield from _reasons(plan)
     for cluster, num_nodes in plan.added_nodes.items():
@@ -139,15 +215,23 @@ def _notes(plan: TrainingPlan, out: Path | None) -> Iterator[str]:
         )
     if plan.shared_overrides:
         yield "The scenario's hardware overrides apply to every cluster."
-    yield _certainty(plan)
-    yield from mfu_remarks(row.best.scenario for row in plan.rows if row.best)
-    yield from cost_remarks(plan.costs)
     if any(cost.price is None for cost in plan.costs):
         yield "A row without a price meets no budget."
-    if out is None:
-        yield "To write each layout as a scenario file, add: --out FOLDER"
-    else:
+    if out is not None:
         yield f"Scenario files are in {out}."
+    yield f"{_certainty(plan)} More: --details."
+
+
+def _details(plan: TrainingPlan) -> Iterator[str]:
+    """Yield what predictions and prices rest on."""
+    yield from sentences_of(cost.evidence for cost in plan.costs)
+    for row in plan.rows:
+        if row.cost:
+            cost = row.cost
+            yield f"{cost.cluster}, {counted(cost.num_gpus, 'GPU')}: {cost.interval.sentence}"
+    yield from mfu_remarks(row.best.scenario for row in plan.rows if row.best)
+    yield from cost_remarks(plan.costs)
+    yield "To write each layout as a scenario file, add: --out FOLDER"
 
 
 def _doubtful_fits(plan: TrainingPlan) -> Iterator[str]:
@@ -184,19 +268,20 @@ def _problem(row: PlanRow) -> str:
 
 def _certainty(plan: TrainingPlan) -> str:
     """Say whether the layouts are proved to be the fastest, and else how close they are."""
-    inexact = [row for row in plan.rows if row.best and not row.layout.exact]
-    num_missing = sum(
-        row.layout.status in (Status.NOT_SEARCHED, Status.NOT_FOUND) for row in plan.rows
-    )
     if not plan.stopped:
-        return "Exact: the layout of each row is the fastest legal one."
-    parts = [f"Stopped early: {num_missing} rows have no layout yet"] if num_missing else []
-    gaps = [row.layout.gap for row in inexact if row.layout.gap is not None]
-    if inexact:
-        is_bounded = len(gaps) == len(inexact)
-        most = f"by at most {100 * max(gaps):.3g} %" if is_bounded else "by an unknown share"
-        parts.append(f"{len(inexact)} layouts may be slower than the fastest, {most}")
-    return "; ".join(parts) + "."
+        return "Exact: no legal layout that surely fits is faster than that of its row."
+    statuses = Counter(row.layout.status for row in plan.rows)
+    gaps = [row.layout.gap for row in plan.rows if row.best and not row.layout.exact]
+    bounded = [gap for gap in gaps if gap is not None]
+    num_exact, num_unproved = len(plan.costs) - len(gaps), len(gaps) - len(bounded)
+    num_missing = statuses[Status.NOT_SEARCHED] + statuses[Status.NOT_FOUND]
+    parts = [f"{num_exact} proved to be the fastest"] if num_exact else []
+    if bounded:
+        parts.append(f"{len(bounded)} at most {100 * max(bounded):.3g} % slower than the fastest")
+    if num_unproved:
+        parts.append(f"{num_unproved} the best so far")
+    parts += [f"{num_missing} not found yet"] if num_missing else []
+    return f"The searches ended early: of the layouts, {', '.join(parts)}. Longer --seconds help."
 
 
 def _verdict(plan: TrainingPlan) -> Verdict:

@@ -291,8 +291,8 @@ def _certainty(result: SearchResult) -> str:
     """State what is proved about the ranking, and where the rest is said."""
     why = {"budget": "The search stopped after --seconds. ", "interrupt": "Interrupted. "}
     stopped = why[result.outcome.stopped] if result.outcome.stopped else ""
-    held = f" Held: {', '.join(shortened(result.held))} (--vary)." if result.held else ""
-    return f"{stopped}{_proved(result)}{held} More: --details."
+    fixed = f" Held: {', '.join(shortened(result.held))} (--vary)." if result.held else ""
+    return f"{stopped}{_proved(result)}{fixed} More: --details."
 
 
 def _proved(result: SearchResult) -> str:

@@ -55,10 +55,10 @@ class TrainingCost(PlainData):
 
     json_fields: ClassVar = keys(
         """scenario cluster num_gpus num_tokens num_iterations iteration_time_s
-        interval_s=interval goodput time_s
-        gpu_hours contract price currency price_by_contract gpu_energy_j node_energy_j
-        pue site_energy_kwh electricity_cost electricity_currency co2_t sources missing evidence
-        calibrated=evidence.judged assumptions"""
+        interval_s=interval goodput time_s time_interval_s
+        gpu_hours contract price price_interval currency price_by_contract
+        gpu_energy_j node_energy_j pue site_energy_kwh electricity_cost electricity_currency
+        co2_t sources missing evidence calibrated=evidence.judged assumptions"""
     )
 
     scenario: str | None
@@ -85,6 +85,21 @@ class TrainingCost(PlainData):
     missing: tuple[str, ...]
     evidence: Evidence
     interval: Interval
+
+    @property
+    def time_interval_s(self) -> dict[str, float]:
+        """The ends of the 90 % interval of the training time."""
+        return self._interval_of(self.time_s)
+
+    @property
+    def price_interval(self) -> dict[str, float] | None:
+        """The ends of the 90 % interval of the price; None without one."""
+        return None if self.price is None else self._interval_of(self.price)
+
+    def _interval_of(self, amount: float) -> dict[str, float]:
+        """Return the 90 % interval of an amount in proportion to the iteration time."""
+        ends_s = {"p5": self.interval.p5_s, "p95": self.interval.p95_s}
+        return {name: amount * end_s / self.iteration_time_s for name, end_s in ends_s.items()}
 
     @property
     def assumptions(self) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -20,6 +21,8 @@ from simtrain.units import DAY_S, format_seconds, four_digits
 
 Miss = Literal["days", "budget", "no price"]
 """A limit that a row misses. "no price": there is a budget, but the price is unknown."""
+_ABOUT = 0.01
+"""Difference from a limit, as a share of it, that no prediction can tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +34,12 @@ class PlanRow(PlainData):
         num_gpus: number of GPUs.
         layout: result of the search.
         cost: time, price and energy of the training run; None without a layout.
-        misses: limits that the row misses.
+        misses: limits that the row misses by more than 1 %.
+        about: limits that the row is within 1 % of.
     """
 
     json_fields: ClassVar = keys(
-        """cluster num_gpus status=layout.status meets_limits misses exact=layout.exact
+        """cluster num_gpus status=layout.status meets_limits misses about exact=layout.exact
         gap=layout.gap layout=best cost problems"""
     )
 
@@ -44,6 +48,7 @@ class PlanRow(PlainData):
     layout: LayoutResult
     cost: TrainingCost | None = None
     misses: tuple[Miss, ...] = ()
+    about: tuple[Miss, ...] = ()
 
     @classmethod
     def of(
@@ -61,7 +66,10 @@ class PlanRow(PlainData):
         time_s = best.run.iteration_time_s
         interval = Evaluator().interval(best.evaluation.scenario, time_s)
         cost = cost_of(best.scenario, profile, time_s, interval=interval)
-        return cls(*combination, layout, cost, tuple(_misses(limits, cost)))
+        limited = [*_limited(limits, cost)]
+        misses = tuple(name for name, value, most in limited if value > (1 + _ABOUT) * most)
+        about = tuple(name for name, value, most in limited if abs(value - most) <= _ABOUT * most)
+        return cls(*combination, layout, cost, misses, about)
 
     @property
     def best(self) -> Candidate | None:
@@ -181,11 +189,11 @@ def best_row(rows: Iterable[PlanRow], objective: Objective) -> PlanRow | None:
     return min(met, key=lambda row: row.key(objective), default=None)
 
 
-def _misses(limits: Limits, cost: TrainingCost) -> Iterator[Miss]:
-    if limits.time_s is not None and cost.time_s > limits.time_s:
-        yield "days"
-    if limits.budget is not None:
-        if cost.price is None:
-            yield "no price"
-        elif cost.price > limits.budget.amount:
-            yield "budget"
+def _limited(limits: Limits, cost: TrainingCost) -> Iterator[tuple[Miss, float, float]]:
+    """Yield what is limited with its value and its limit; an unknown price is above any budget."""
+    if limits.time_s is not None:
+        yield "days", cost.time_s, limits.time_s
+    if limits.budget is not None and cost.price is None:
+        yield "no price", math.inf, limits.budget.amount
+    elif limits.budget is not None and cost.price is not None:
+        yield "budget", cost.price, limits.budget.amount

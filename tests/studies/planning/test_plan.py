@@ -5,6 +5,7 @@ import itertools
 import json
 import math
 import pathlib
+import re
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Future
 from typing import Any
@@ -15,7 +16,7 @@ from simtrain.base.resources import find_profile
 from simtrain.commands import shared
 from simtrain.errors import DoesNotFitError, InputError
 from simtrain.scenario import Scenario, load_scenario, load_unchecked
-from simtrain.studies.cost import Budget, Limits, Terms, read_budget, training_cost
+from simtrain.studies.cost import Budget, Limits, Terms, TrainingCost, read_budget, training_cost
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.planning import PlanRow, TrainingPlan, plan_training, read_gpus, searches
 from simtrain.studies.planning.files import names_of_rows
@@ -24,6 +25,7 @@ from simtrain.studies.simulation import simulate
 from simtrain.studies.sweep.executors import SerialExecutor
 from simtrain.units import EnergyPrice, Price
 from simtrain.views.plan import plan_view
+from simtrain.views.view import text_of
 from tests.helpers.command_line import Outcome, call
 from tests.helpers.search_spaces import base, holding
 
@@ -154,7 +156,18 @@ def test_a_row_without_a_price_meets_no_budget_unless_a_price_is_given(
     assert found.cheapest is found.rows[0]
     cost = found.rows[0].cost
     assert cost is not None and cost.price == pytest.approx(2.5 * cost.gpu_hours, rel=1e-12)
-    page = call("plan", small(tmp_path), "--tokens", "1B", "--gpus", "2", "--cluster", mine, *FIXED)
+    page = call(
+        "plan",
+        small(tmp_path),
+        "--tokens",
+        "1B",
+        "--gpus",
+        "2",
+        "--cluster",
+        mine,
+        *FIXED,
+        "--details",
+    )
     assert "running_costs.price" in page.stdout and "without a price" in page.stdout
 
 
@@ -307,8 +320,9 @@ def test_the_page_fits_80_columns_and_missed_limits_exit_with_4(
     assert "fastest" in met.stdout and "cheapest" in met.stdout
     assert met.stdout.rstrip().endswith("OK: 4 of 4 combinations meet 100 days and 1,000,000 USD")
     missed = called(tmp_path, "--gpus", "2", "--days", "0.001", "--objective", "cost")
-    assert missed.exit_code == 4 and missed.stdout.count("too long") == 2
+    assert missed.exit_code == 4 and missed.stdout.count("│ too") == 2
     assert "MISSED: 0 of 2 combinations meet 0.001 days" in missed.stdout
+    assert "Best, but misses the limits" in missed.stdout
 
 
 @pytest.mark.parametrize(
@@ -363,3 +377,68 @@ def test_read_budget_reads_amount_and_currency(
     text: str, amount: float, currency: str | None
 ) -> None:
     assert read_budget(text) == Budget(amount, currency)
+
+
+def priced(cost: TrainingCost, share: float) -> Budget:
+    """Return a budget that is a share of a price."""
+    assert cost.price is not None
+    return Budget(cost.price * share)
+
+
+@pytest.mark.parametrize(
+    ("share", "misses", "about"),
+    [
+        (0.5, True, False),
+        (0.989, True, False),
+        (0.9912, False, True),
+        (1.0, False, True),
+        (1.009, False, True),
+        (1.02, False, False),
+    ],
+)
+def test_a_limit_within_a_hundredth_is_neither_met_nor_missed(
+    share: float, misses: bool, about: bool
+) -> None:
+    """No prediction is that close: 20,024,075 is not over a budget of 20,000,000."""
+    (cost,) = plan_training(small_scenario(), TERMS, ["h100_sxm"], [2]).costs
+    for limits, name in (
+        (Limits(days=share * cost.time_s / 86_400), "days"),
+        (Limits(budget=priced(cost, share)), "budget"),
+    ):
+        found = plan_training(small_scenario(), TERMS, ["h100_sxm"], [2], limits=limits)
+        (row,) = found.rows
+        assert (row.misses == (name,)) is misses is (found.fastest is None)
+        assert (row.about == (name,)) is about
+        (cells,) = (row.cells for row in plan_view(found).tables["plan"].rows)
+        words = {"days": "about on time", "budget": "about on budget"}[name]
+        assert (words in cells[-1]) is about
+
+
+def test_every_row_has_intervals_in_days_and_money() -> None:
+    table = plan_view(plan()).tables["plan"]
+    for record, cost in zip(table.records(), plan().costs, strict=True):
+        ratio = cost.interval.p95_s / cost.iteration_time_s
+        assert record["time_interval_s_p95"] == pytest.approx(record["time_s"] * ratio)
+        assert record["price_interval_p95"] == pytest.approx(record["price"] * ratio)
+        assert record["time_interval_s_p5"] < record["time_s"] < record["time_interval_s_p95"]
+    headings = [column.name for column in table.columns]
+    days, price = (headings.index(name) for name in ("time_interval_s", "price_interval"))
+    for row in table.rows:
+        assert all("–" in text_of(row.cells[at], table.columns[at]) for at in (days, price))
+
+
+def test_what_a_stopped_plan_proves_is_said_once(tmp_path: pathlib.Path) -> None:
+    found = plan(interrupted=interrupt_at_call(4))
+    sentences = [text for text in plan_view(found).sentences if "ended early" in text]
+    (said,) = sentences
+    numbers = [int(number) for number in re.findall(r"(\d+) (?:proved|at most|the best|not)", said)]
+    assert sum(numbers) == len(found.rows)
+
+
+def test_a_page_has_the_answer_and_its_details(tmp_path: pathlib.Path) -> None:
+    page = tmp_path / "plan.html"
+    done = called(tmp_path, "--gpus", "2", "--out", str(page))
+    text = page.read_text(encoding="utf-8")
+    assert done.exit_code == 0 and text.startswith("<!DOCTYPE html>")
+    assert "Fastest" in text and "Evidence for h100_sxm" in text and "<script src" not in text
+    assert "Evidence for" not in done.stdout and "OK: 2 of 2" in done.stdout
