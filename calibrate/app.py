@@ -50,6 +50,10 @@ _QUICK_MINUTES = 2.0
 Device = Literal["cuda", "cpu"]
 Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"]
 
+DetailsOption = Annotated[
+    bool, typer.Option("--details", help="Also print the figures of each part, the worst of many.")
+]
+
 app = App(help="Measure a machine, fit its hardware profile, and validate the profile.")
 
 
@@ -69,8 +73,9 @@ def fit(
         Path | None,
         typer.Option(help="Profile to copy what was not measured from, with links and network."),
     ] = None,
+    details: DetailsOption = False,
 ) -> None:
-    """Fit a profile and print its residuals.
+    """Fit a profile and print what was fitted, and how well.
 
     `measure` writes the folder. Doubtful records are set aside and listed. What was not measured is
     copied from --base, or from the nearest shipped profile; each copied entry says so. One GPU has
@@ -83,7 +88,7 @@ def fit(
 
     words = _words([source], (("--name", name), ("--base", base)))
     text = profile_text(fitted.data, words, measured=source.is_dir())
-    _write(fitted, text, output)
+    _write(fitted, text, output, details, source if source.is_dir() else None)
 
 
 @app.command()
@@ -341,7 +346,7 @@ def nccl_tests(
 
     options = (("--op", op), ("--ranks", ranks), ("--nodes", nodes), ("--base", base))
     fitted = adapt_links(Base.load(base), results, name or output.stem)
-    _write(fitted, adapted_text(fitted.data, _words(logs, options)), output)
+    _write(fitted, adapted_text(fitted.data, _words(logs, options)), output, details=True)
 
 
 @app.command()
@@ -504,22 +509,32 @@ def _words(paths: Iterable[Path], options: Iterable[tuple[str, object]]) -> str:
     return " ".join([*(shlex.quote(path.as_posix()) for path in paths), *written])
 
 
-def _write(fitted: Fit, text: str, output: Path | None) -> None:
-    """Print a fit and its warnings, and write or print the text of its profile."""
+def _write(
+    fitted: Fit, text: str, output: Path | None, details: bool, measured: Path | None = None
+) -> None:
+    """Print a fit, and write or print the text of its profile.
+
+    Args:
+        fitted: the fit.
+        text: its profile.
+        output: where to write the profile; None prints it.
+        details: whether to print the figures of each part.
+        measured: folder of measurements, which the profile can be validated with.
+    """
     from simtrain.base.output_folder import write_text
     from simtrain.hardware.load import load_profile
     from simtrain.render.terminal import terminal_page
 
     if output is None:
-        Console(stderr=True).print(terminal_page(fitted.view()))
-    else:
-        show_view(Output(), fitted.view())
-    for warning in fitted.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
-    if output is None:
+        Console(stderr=True).print(terminal_page(fitted.view("write it with -o FILE", details)))
         print(text, end="")
         return
+    profile = shlex.quote(str(output))
+    step = f"simtrain run SCENARIO --set cluster={profile}"
+    if measured is not None:
+        step = f"simtrain calibrate validate {profile} {shlex.quote(str(measured))}"
     write_text(output, text, "a profile", "--output", load_profile)
+    show_view(Output(), fitted.view(step, details))
     print(f"wrote {output}")
 
 

@@ -1,6 +1,7 @@
 """The result of a fit: the data of a profile's file and its text, the errors of its parts."""
 
 import io
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
@@ -19,10 +20,13 @@ from calibrate.tables import comparison_table
 from simtrain.base.accuracy import Comparison
 from simtrain.base.strict_yaml import Positions, validate
 from simtrain.hardware.profile import HardwareProfile
+from simtrain.units import counted
 from simtrain.views.kinds import NUMBER, TEXT
-from simtrain.views.view import Column, Part, Row, Sentences, Table, View
+from simtrain.views.view import Column, Facts, Row, Sentences, Table, View
 
 _SHOWN_ROWS = 20
+_NAMED = 3
+"""Parts that are named without details."""
 _HEADER = """\
 # {description}
 #
@@ -82,29 +86,61 @@ class Fit:
         """The validated profile."""
         return profile_of(self.data)
 
-    def view(self) -> View:
-        """All that is known of the fit, without the profile; the worst of many pairs."""
-        parts: list[Part] = []
+    def view(self, next_step: str, details: bool = False) -> View:
+        """Warn, and say what was fitted, how well, and what to do next.
+
+        Args:
+            next_step: what to do with the profile.
+            details: also show the figures of each part, the worst of many, and what was left out.
+        """
+        warnings = Sentences([f"Warning: {text}" for text in self.warnings], style="bad")
+        summary = Facts([*self._summary(), ("next", next_step)])
+        more = [] if details else ["All figures: --details."]
+        notes = Sentences([*self.notes, *more], style=None)
+        return View([warnings, summary, notes, *(self._tables() if details else ())])
+
+    def _summary(self) -> Iterator[tuple[str, str]]:
+        """Yield what was fitted, how well, and what was left out."""
+        errors = sorted(abs(row.error) for part in self.residuals for row in part.rows)
+        if errors:
+            titles = [part.title for part in self.residuals]
+            more = f" and {len(titles) - _NAMED} more" if titles[_NAMED:] else ""
+            named = ", ".join(titles[:_NAMED])
+            yield "fitted", f"{counted(len(errors), 'figure')} of {named}{more}"
+            nine_of_ten = errors[math.ceil(0.9 * len(errors)) - 1]
+            worst = max(self.residuals, key=lambda part: part.mean_abs_error)
+            yield (
+                "how well",
+                f"mean |error| {math.fsum(errors) / len(errors):.1%}, nine of ten within "
+                f"{nine_of_ten:.1%}; worst part: {worst.title}, {worst.mean_abs_error:.1%}",
+            )
+        left_out = [
+            *([counted(len(self.doubts), "doubtful record")] if self.doubts else []),
+            *([f"{counted(len(self.unused), 'kind')} of records"] if self.unused else []),
+        ]
+        if left_out:
+            yield "left out", ", ".join(left_out)
+
+    def _tables(self) -> Iterator[Table]:
+        """Yield the figures of each part, the worst of many, and the records that were left out."""
         for comparison in (*self.residuals, *self.checks):
             rows = comparison.rows
             worst = sorted(rows, key=lambda row: -abs(row.error))[:_SHOWN_ROWS]
             shown = [row for row in rows if row in worst]
             more = f" (the worst {len(shown)} shown)" if len(shown) < len(rows) else ""
             title = f"{comparison.title}: {comparison.summary()}{more}"
-            table = comparison_table(
+            yield comparison_table(
                 comparison.title, title, comparison, "figure", predicted="fitted", rows=shown
             )
-            parts.append(table)
         if self.unused:
             names = ("series", "records", "sizes", "highest rate", "why not used")
             columns = [Column(name, name, NUMBER if name == "records" else TEXT) for name in names]
             unused = [Row([*map(str, astuple(series))]) for series in self.unused]
-            parts.append(Table("unused", "measured, not used by this profile", columns, unused))
+            yield Table("unused", "measured, not used by this profile", columns, unused)
         if self.doubts:
             columns = [Column(name, name, TEXT) for name in ("record", "reason")]
             doubts = [Row((doubt.name, doubt.reason)) for doubt in self.doubts]
-            parts.append(Table("doubts", "set aside", columns, doubts))
-        return View([*parts, Sentences(self.notes, style=None)])
+            yield Table("doubts", "set aside", columns, doubts)
 
 
 def profile_of(data: Data) -> HardwareProfile:

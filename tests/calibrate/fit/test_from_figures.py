@@ -68,7 +68,7 @@ def test_the_command_prints_residuals_and_the_profile(
     """tests/docs/test_docs.py runs the fit in a separate process, with the same result."""
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr("calibrate.app._fitted", lambda *options: fitted)
-    done = call("calibrate", "fit", FIGURES.as_posix())
+    done = call("calibrate", "fit", FIGURES.as_posix(), "--details")
     assert (done.exit_code, done.stdout) == (0, SHIPPED)
     assert re.search(r"layers: 10 points, mean \|error\| 0\.\d%, worst 0\.\d%", done.stderr)
     assert "baseline forward" in done.stderr

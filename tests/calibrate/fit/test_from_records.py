@@ -393,7 +393,9 @@ def test_the_command_fits_a_folder(folder: pathlib.Path) -> None:
     options = ("--name", "mine", "--base", "h100_sxm", "-o", str(output))
     done = call("calibrate", "fit", str(folder), *options)
     assert done.exit_code == 0, done.stderr
-    assert "matrix products by shape" in done.stdout
+    assert "matrix products by shape" in done.stdout and "│" not in done.stdout
+    assert f"simtrain calibrate validate {output} {folder}" in " ".join(done.stdout.split())
+    assert "│" in call("calibrate", "fit", str(folder), *options, "--details").stdout
     profile = load_profile(output)
     links = Base.load("h100_sxm")
     assert profile == fit_measurements(*read_records(folder), "mine", links).profile

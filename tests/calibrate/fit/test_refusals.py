@@ -1,5 +1,6 @@
 """Warnings, refusals and notes of fits: large errors, overlap, hosts and data types."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from simtrain.base.accuracy import Comparison
 from simtrain.base.entry import Entry
 from simtrain.durations.gemm import GemmMachine
 from simtrain.hardware.profile import HardwareProfile
+from simtrain.views.view import Facts, Sentences
 from tests.helpers.measured_records import A100, alone, gemm, header, kernels, linked, took, without
 
 pytestmark = pytest.mark.slow
@@ -196,3 +198,23 @@ def test_a_measured_profile_explains_how_to_change_it() -> None:
     assert all(len(line) <= 100 for line in comment)
     figures = profile_text(data, "figures.yaml").splitlines()
     assert figures[3].startswith("# figures and fit again.")
+
+
+def test_a_fit_begins_with_its_warnings_and_says_what_to_do_next() -> None:
+    fit = fitted([*alone(), *linked()], num_ranks=8, backend="nccl")
+    worse = replace(fit, warnings=["parts: far off", "others: far off"])
+    warnings, summary, notes = worse.view("validate it").parts
+    assert isinstance(warnings, Sentences) and isinstance(summary, Facts)
+    assert warnings.texts == ["Warning: parts: far off", "Warning: others: far off"]
+    facts = {name: str(said) for name, said in summary.rows}
+    num_figures = sum(len(part.rows) for part in fit.residuals)
+    assert facts["fitted"].startswith(f"{num_figures} figures of ")
+    assert [*facts][-1] == "next" and facts["next"] == "validate it"
+    assert isinstance(notes, Sentences) and notes.texts[-1] == "All figures: --details."
+
+
+def test_details_of_a_fit_have_every_part() -> None:
+    fit = fitted([*alone(), *linked()], num_ranks=8, backend="nccl")
+    tables = fit.view("", details=True).tables
+    assert {part.title for part in (*fit.residuals, *fit.checks)} <= {*tables}
+    assert not fit.view("").tables
