@@ -8,7 +8,7 @@ from simtrain.hardware.evidence import sentences_of
 from simtrain.studies.cost.training import TrainingCost, assumptions
 from simtrain.studies.rental_contracts import Contract
 from simtrain.units import DAY_S, HOUR_S, format_energy, format_seconds, four_digits
-from simtrain.views.kinds import NUMBER, TEXT, amount
+from simtrain.views.kinds import NUMBER, TEXT, amount, short_interval
 from simtrain.views.view import Column, Facts, Row, Table, View, remarks
 
 _DATA = (
@@ -53,10 +53,12 @@ def _facts(cost: TrainingCost) -> Iterator[tuple[str, str]]:
     yield "tokens", f"{cost.num_tokens:,}"
     each = format_seconds(cost.iteration_time_s)
     yield "iterations", f"{cost.num_iterations:,} × {each}"
-    yield "time", _duration(cost.time_s)
+    first, last = map(_duration, cost.time_interval_s.values())
+    yield "time", f"{_duration(cost.time_s)} ({first} to {last})"
     yield "GPU-hours", amount(cost.gpu_hours)
-    if cost.price is not None:
-        yield "price", f"{amount(cost.price)} {cost.currency}{_other_contracts(cost)}"
+    if cost.price is not None and cost.price_interval is not None:
+        price = f"{amount(cost.price)} {cost.currency} ({short_interval(cost.price_interval)})"
+        yield "price", f"{price}{_other_contracts(cost)}"
     if cost.gpu_energy_j is not None:
         yield "energy of the GPUs", f"at most {format_energy(cost.gpu_energy_j)}"
     if cost.node_energy_j is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,6 +68,11 @@ def short_amount(value: float) -> str:
         if value >= 0.9995 * size:
             return f"{significant(value / size, 3)}{name}"
     return significant(value, 3)
+
+
+def short_interval(ends: Mapping[str, float], unit: float = 1.0) -> str:
+    """Format the ends `p5` and `p95` of an interval: "13.1–15.6", "278K–2.20M"."""
+    return "–".join(short_amount(ends[name] / unit) for name in ("p5", "p95"))
 
 
 def signed_seconds(value: float) -> str:

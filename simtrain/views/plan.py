@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from simtrain.views.kinds import (
     TEXT,
     Kind,
     amount,
-    short_amount,
+    short_interval,
 )
 from simtrain.views.view import (
     Cell,
@@ -43,8 +43,8 @@ from simtrain.views.view import (
 _MWH_J = 3.6e9
 _DAYS = Kind(lambda time_s: amount(time_s / DAY_S))
 _INTERVALS = "time_interval_s", "price_interval"
-_DAYS_INTERVAL = Kind(lambda ends: _ends(ends, DAY_S))
-_PRICE_INTERVAL = Kind(lambda ends: _ends(ends))
+_DAYS_INTERVAL = Kind(lambda ends: short_interval(ends, DAY_S))
+_PRICE_INTERVAL = Kind(short_interval)
 _MWH = Kind(lambda energy_j: amount(energy_j / _MWH_J))
 _OPTIONAL = (
     "peak_bytes",
@@ -159,11 +159,6 @@ def _record(row: Row, columns: Sequence[Column]) -> dict[str, Any]:
         else:
             record[column.name] = value
     return record
-
-
-def _ends(ends: Mapping[str, float], unit: float = 1.0) -> str:
-    """Format the ends of an interval: "13.1–15.6"."""
-    return "–".join(short_amount(ends[name] / unit) for name in ("p5", "p95"))
 
 
 def _mark(row: PlanRow, plan: TrainingPlan) -> str:

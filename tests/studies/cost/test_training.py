@@ -5,6 +5,7 @@ import functools
 import io
 import json
 import pathlib
+import re
 
 import pytest
 from hypothesis import given
@@ -14,10 +15,10 @@ from rich.console import Console
 from simtrain.base.resources import find_profile, list_profiles
 from simtrain.commands import shared
 from simtrain.errors import InputError
-from simtrain.hardware.load import load_profile
+from simtrain.hardware.load import load_profile, profile_of
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.render.terminal import terminal_page
-from simtrain.scenario import Scenario
+from simtrain.scenario import Scenario, load_scenario
 from simtrain.studies.cost import Terms, TrainingCost, training_cost
 from simtrain.units import EnergyPrice, Price
 from simtrain.views.cost import cost_view
@@ -268,14 +269,22 @@ def shown(num_tokens: int, iteration_time_s: float) -> dict[str, str]:
 
 def test_small_and_large_quantities_are_readable() -> None:
     little = shown(10_000, 36.0)
-    assert (little["time"], little["GPU-hours"], little["price"]) == (
-        "36 s",
-        "0.04",
-        "0.1372 USD on demand (spot 0.04656)",
+    assert little["time"].startswith("36 s (") and little["GPU-hours"] == "0.04"
+    assert re.fullmatch(
+        r"0\.1372 USD \(0\.1\d+–0\.1\d+\) on demand \(spot 0\.04656\)", little["price"]
     )
-    assert shown(10_000, 18_000.0)["time"] == "5 hours"
-    assert shown(10_000, 86_400.0)["time"] == "24 hours"
-    assert shown(10_000 * 12_345, 86_400.0)["time"] == "12,345 days"
+    assert shown(10_000, 18_000.0)["time"].startswith("5 hours (")
+    assert shown(10_000, 86_400.0)["time"].startswith("24 hours (")
+    assert shown(10_000 * 12_345, 86_400.0)["time"].startswith("12,345 days (")
+
+
+def test_intervals_of_a_cost_are_those_of_its_iteration() -> None:
+    scenario = load_scenario("table5_22b_present")
+    cost = training_cost(scenario, profile_of(scenario), 2.0, Terms(10**12))
+    for end, at_s in (("p5", cost.interval.p5_s), ("p95", cost.interval.p95_s)):
+        assert cost.time_interval_s[end] == pytest.approx(cost.time_s * at_s / 2.0)
+        assert cost.price is not None and cost.price_interval is not None
+        assert cost.price_interval[end] == pytest.approx(cost.price * at_s / 2.0)
 
 
 def test_a_price_in_another_currency_can_be_set(small: str) -> None:

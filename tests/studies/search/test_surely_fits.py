@@ -1,7 +1,10 @@
 """Layouts that surely fit are ranked apart from those that may not; both rankings are exact."""
 
+import functools
 import itertools
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
+from itertools import count
 from typing import Any
 
 import pytest
@@ -10,13 +13,17 @@ from hypothesis import strategies as st
 
 from simtrain.errors import InputError
 from simtrain.iteration.memory.fit import Fit, FitVerdict, surely_fitting_bytes
+from simtrain.iteration.plan import Plan
 from simtrain.studies.objectives.registry import OBJECTIVES
 from simtrain.studies.search import SearchResult, search
-from simtrain.studies.search.explorer import Candidate
+from simtrain.studies.search.exhaustive import search_all
+from simtrain.studies.search.explorer import Candidate, Explorer
 from simtrain.studies.search.problems import less_margin, safe_peak
 from simtrain.studies.search.ranking import NUM_FASTER
 from simtrain.studies.search.space import Point
-from tests.helpers.search_spaces import BASES, every
+from simtrain.studies.search.stopping import Stopped
+from simtrain.studies.search.workers import Workers
+from tests.helpers.search_spaces import BASES, EVALUATOR, every
 
 GIB = 2**30
 Keyed = list[tuple[tuple[float, float], int, Point]]
@@ -59,7 +66,7 @@ def points_of(layouts: Sequence[Candidate]) -> list[Point | None]:
 def check(result: SearchResult, name: str, objective: str) -> None:
     """Assert that both rankings are those of an enumeration."""
     ranked, faster = enumerated(name, objective, result.limit_bytes, result.safe_bytes)
-    assert result.exact and result.outcome.faster_exact
+    assert result.exact and result.fastest_exact
     assert points_of(result.ranked) == [point for *_, point in ranked[: len(result.ranked)]]
     assert points_of(result.faster) == [point for *_, point in faster[:NUM_FASTER]]
     assert result.gap == 0 and result.outcome.num_fitting <= len(every(name)[1])
@@ -99,29 +106,87 @@ def test_a_large_search_ranks_apart_as_exactly() -> None:
             check(search(BASES["narrow"], (4,), max_memory=f"{limit} B"), "narrow", "time")
 
 
+def no_bound_of_memory(explorer: Explorer, plan: Plan, limit_bytes: float = 0.0) -> int:
+    """Return the loosest lower bound of a peak: every layout may surely fit."""
+    return 1
+
+
 @pytest.mark.slow
-@settings(max_examples=10)
-@given(st.integers(1, 500), st.sampled_from([0.1, 0.5]), st.sampled_from(["time", "memory"]))
-def test_what_a_stopped_search_calls_exact_is(number: int, share: float, objective: str) -> None:
-    limit, count = limit_between("narrow", share), itertools.count()
-    result = search(
-        BASES["narrow"],
-        (4,),
-        objective,
-        top=3,
-        max_memory=f"{limit} B",
-        interrupted=lambda: next(count) >= number,
-    )
-    ranked, faster = enumerated("narrow", objective, limit, result.safe_bytes)
-    if result.exact:
-        assert points_of(result.ranked) == [point for *_, point in ranked[:3]]
-    proved = min(result.outcome.num_proved, len(result.ranked))
-    assert points_of(result.ranked[:proved]) == [point for *_, point in ranked[:proved]]
-    if result.outcome.faster_exact:
-        fastest = [*result.faster, *result.ranked][0]
-        assert fastest.point == [*faster, *ranked][0][2]
-    if result.outcome.bound is not None:
-        assert result.outcome.bound <= ranked[0][0][0]
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5])
+def test_loose_bounds_of_memory_change_nothing(
+    share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Layouts that seem to fit surely turn out not to, and are ranked apart all the same."""
+    limit = limit_between("narrow", share)
+    monkeypatch.setattr(Explorer, "_least_peak_bytes", no_bound_of_memory)
+    check(search(BASES["narrow"], (4,), top=3, max_memory=f"{limit} B"), "narrow", "time")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_loose", [False, True])
+@pytest.mark.parametrize("share", [0.0, 0.4])
+def test_what_a_stopped_search_calls_exact_is(
+    share: float, is_loose: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit, calls = limit_between("narrow", share), itertools.count()
+    if is_loose:
+        monkeypatch.setattr(Explorer, "_least_peak_bytes", no_bound_of_memory)
+
+    def stopped(number: float) -> SearchResult:
+        return search(
+            BASES["narrow"],
+            (4,),
+            top=3,
+            max_memory=f"{limit} B",
+            interrupted=lambda: next(calls) >= number,
+        )
+
+    stopped(math.inf)
+    num_calls, calls = next(calls), itertools.count()
+    ranked, faster = enumerated("narrow", "time", limit, surely_fitting_bytes(limit))
+    for number in range(0, num_calls, max(num_calls // 12, 1)):
+        calls = itertools.count()
+        result = stopped(number)
+        if result.exact:
+            assert points_of(result.ranked) == [point for *_, point in ranked[:3]]
+        proved = min(result.outcome.num_proved, len(result.ranked))
+        assert points_of(result.ranked[:proved]) == [point for *_, point in ranked[:proved]]
+        if result.fastest_exact:
+            fastest = [*result.faster, *result.ranked][0]
+            assert fastest.point == [*faster, *ranked][0][2]
+        if result.outcome.bound is not None:
+            assert result.outcome.bound <= ranked[0][0][0]
+
+
+@pytest.mark.slow
+def test_nothing_is_proved_while_a_layout_may_surely_fit() -> None:
+    """An opening may find layouts that only fit."""
+    limit = limit_between("narrow", 0.3)
+    known, points = every("narrow")
+    safe = surely_fitting_bytes(limit)
+    ranked, (*_, (*_, slowest)) = enumerated("narrow", "time", limit, safe)
+    num_risky = 0
+    for number in range(0, 2 * len(points), 5):
+        explorer, calls = Explorer(known.space, EVALUATOR, known.objective, limit, safe), count()
+        stop = functools.partial(stop_from, number, calls)
+        outcome = search_all(
+            explorer, Workers(explorer), points, 1, ignore, stop, simulated=[slowest]
+        )
+        if outcome.best and outcome.best[0].peak_bytes > safe:
+            num_risky += 1
+            assert not outcome.exact and outcome.num_proved == 0
+        if outcome.best and outcome.bound is not None:
+            assert outcome.bound <= ranked[0][0][0]
+    assert num_risky
+
+
+def ignore(phase: str, done: int, total: int, best: str) -> None:
+    """Ignore progress."""
+
+
+def stop_from(number: int, calls: Iterator[int]) -> Stopped | None:
+    """Return a reason to stop from a number of calls on."""
+    return "interrupt" if next(calls) >= number else None
 
 
 def test_if_nothing_surely_fits_all_that_fit_are_ranked() -> None:
