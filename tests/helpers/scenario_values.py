@@ -153,7 +153,8 @@ def nested(values: Mapping[str, Any]) -> Values:
         section = data
         for part in filter(None, path.split(".")):
             section = section.setdefault(part, {})
-        section[name] = copy.copy(values.get(field, FIELD_VALUES[field][0]))
+        value = values[field] if field in values else FIELD_VALUES[field][0]
+        section[name] = copy.copy(value)
     return data
 
 

@@ -1,0 +1,40 @@
+"""Every pair of settings is evaluated alike by both engines, or refused with an error."""
+
+import pytest
+
+from simtrain.errors import InputError
+from simtrain.scenario import Scenario
+from simtrain.studies.evaluation import Evaluation, Evaluator
+from tests.helpers.pairwise import legal_pairs
+
+COMPILED = Evaluator(allow_oom=True, breakdowns=True)
+REFERENCE = Evaluator(allow_oom=True, breakdowns=True, engine="simpy")
+
+
+def evaluated(evaluator: Evaluator, scenario: Scenario) -> Evaluation | str:
+    """Return the evaluation, or the error of a cluster that cannot run the scenario."""
+    try:
+        return evaluator.evaluate(scenario)
+    except InputError as error:
+        return str(error)
+
+
+def check(seed: int, number: int) -> None:
+    scenarios = [*legal_pairs(seed, number)]
+    assert len(scenarios) == number
+    for scenario in scenarios:
+        one, other = (evaluated(each, scenario) for each in (COMPILED, REFERENCE))
+        if isinstance(one, str) or isinstance(other, str):
+            assert one == other
+        else:
+            assert (one.run, one.peak_bytes) == (other.run, other.peak_bytes)
+
+
+def test_some_pairs_of_settings_are_evaluated_or_refused() -> None:
+    check(seed=0, number=10)
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_pairs_of_settings_are_evaluated_or_refused(seed: int) -> None:
+    check(seed, number=300)
