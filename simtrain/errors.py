@@ -11,10 +11,10 @@ from typing import ClassVar, Self
 
 _MAX_EXCERPT_WIDTH = 100
 _MAX_WORD, _MAX_PART = 300, 2000
-# Control characters except tab and line feed, halves of surrogate pairs, and the characters that
-# change the direction of text.
+# Control characters except tab and line feed, halves of surrogate pairs, the characters that change
+# the direction of text, and the two that XML does not allow.
 _CONTROL = re.compile(
-    "[\0-\b\v-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+    "[\0-\b\v-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
 )
 _LONG_WORD = re.compile(rf"\S{{{_MAX_WORD},}}")
 

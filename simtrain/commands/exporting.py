@@ -10,13 +10,24 @@ import typer
 
 from simtrain.commands.app import App
 from simtrain.commands.import_options import reads_other_tools
-from simtrain.commands.shared import ScenarioArgument, SetOption, emit, emit_data
+from simtrain.commands.shared import ScenarioArgument, SetOption, emit
+from simtrain.errors import printable
 from simtrain.importing.exporters.exporter import Exporter
 from simtrain.importing.exporters.registry import EXPORTERS
 
 export_app = App(
     help="Write a scenario as a framework reads it, so that what was found can be run.",
 )
+
+
+NearestOption = Annotated[
+    bool,
+    typer.Option(
+        "--nearest",
+        help="Change what the framework cannot say of the layout to the nearest that it can. "
+        "Comments name the changes.",
+    ),
+]
 
 
 def _command_of(exporter: Exporter) -> Callable[..., None]:
@@ -28,6 +39,7 @@ def _command_of(exporter: Exporter) -> Callable[..., None]:
             Path | None, typer.Option("--out", help="File to write. Default: print the text.")
         ] = None,
         overrides: SetOption = None,
+        nearest: NearestOption = False,
     ) -> None:
         """Write a scenario for a framework."""
         from simtrain.base.output_folder import write_new
@@ -36,11 +48,12 @@ def _command_of(exporter: Exporter) -> Callable[..., None]:
 
         # No framework chooses recompute: its answer is written.
         chosen = Evaluator(allow_oom=True).evaluate(load_scenario(scenario, overrides or ()))
-        text = exporter.write(chosen.scenario)
+        write = exporter.write_nearest if nearest else exporter.write
+        text = write(chosen.scenario)
         if out is None:
-            emit_data(text)
+            emit(text)
             return
-        write_new(out, text)
+        write_new(out, printable(text))
         emit(f"Wrote {out}. Read it back with: simtrain import {exporter.name} {out}\n")
 
     write_source.__doc__ = exporter.text

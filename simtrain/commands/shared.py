@@ -265,7 +265,7 @@ def print_or_write(
     from simtrain.scenario import load_unchecked
 
     if file is None:
-        emit_data(text)
+        emit(text)
         return
     write_new(file, text, load_unchecked, replaces)
     emit(f"Wrote {file}{note}. Run it with: {command or f'simtrain run {file}'}\n")

@@ -18,7 +18,7 @@ from simtrain.base.strict_yaml import (
     with_value,
 )
 from simtrain.base.strict_yaml.document import Place
-from simtrain.errors import InputError, Location, Problem
+from simtrain.errors import InputError, Location, Problem, printable
 from simtrain.importing.gpus import A100, B200, BLACKWELL, H100, HOPPER, Machine
 from simtrain.importing.settings import (
     MAX_NAMES,
@@ -285,8 +285,8 @@ class Draft:
         """Set the cluster: that of the source's GPU, or one with the data type of the products."""
         if self.override_text("cluster") is not None:
             return
-        precision = self.data["precision"]
-        compute, recipe = precision["compute"], precision.get("fp8_recipe")
+        precision = self.data.get("precision", {})
+        compute, recipe = precision.get("compute"), precision.get("fp8_recipe")
         gpu, capability = A100, 0
         if compute == "fp4" or recipe == "mxfp8":
             gpu, capability = B200, BLACKWELL
@@ -325,7 +325,7 @@ class Draft:
         if self.notes:
             lines.append("# Settings that are not modelled, with their effect:")
             lines += chain(*(_wrapped(note, "# - ", "#   ") for note in self.notes))
-        return "\n".join([*lines, *self._section(self.data, ())]) + "\n"
+        return printable("\n".join([*lines, *self._section(self.data, ())]) + "\n")
 
     def _section(self, data: dict[str, Any], path: tuple[str | int, ...]) -> Iterable[str]:
         for name, value in data.items():

@@ -30,20 +30,40 @@ _OTHER_WORDS = {
 """The beginnings of Megatron-LM's arguments that Megatron-DeepSpeed writes otherwise."""
 
 
-def deepspeed_script(scenario: Scenario) -> str:
+def deepspeed_script(scenario: Scenario, *, nearest: bool = False) -> str:
     """Return a script of bash with the JSON, the arguments, and comments on what they cannot say.
+
+    Args:
+        scenario: the scenario.
+        nearest: whether to write one chunk per stage, of equal stages, and 1F1B if the scenario has
+            others. The comments name what changes.
 
     Raises:
         InputError: Megatron-DeepSpeed cannot run the scenario (E882).
     """
     refuse_adapters(scenario, "Megatron-DeepSpeed")
-    _refuse_others(scenario)
-    script = _script(scenario, [])
+    layout = _nearest(scenario) if nearest else scenario
+    _refuse_others(layout)
+    script = _script(layout, [])
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "train.sh"
         file.write_text(script, "utf-8")
         again, _ = import_deepspeed(str(file), [f"cluster={scenario.cluster}"])
-    return _script(scenario, comments_of(lost_fields(scenario, again), "DeepSpeed"))
+    return _script(layout, comments_of(lost_fields(scenario, again), "DeepSpeed"))
+
+
+def _nearest(scenario: Scenario) -> Scenario:
+    """Return a scenario with the only schedule and the only stages that DeepSpeed has."""
+    split = scenario.parallelism
+    changes: dict[str, Any] = {}
+    if split.interleave > 1:
+        changes |= {"parallelism.interleave": 1, "overlap.pipeline": False}
+    if scenario.model.num_layers % split.pipeline == 0:
+        ends = ("layout", "first_stage_layers", "last_stage_layers")
+        changes |= {f"parallelism.{end}": None for end in ends if getattr(split, end)}
+    if scenario.schedule != "1f1b":
+        changes["schedule"] = "1f1b"
+    return scenario.replace(changes) if changes else scenario
 
 
 def _script(scenario: Scenario, comments: list[str]) -> str:
@@ -112,6 +132,7 @@ def _refuse_others(scenario: Scenario) -> None:
     model, split = scenario.model, scenario.parallelism
     reasons = {
         "experts": model.experts,
+        "a pattern of layers": model.layer_pattern,
         "latent attention": model.latent_attention,
         "multi-token prediction": model.mtp_num_layers,
         "attention windows": model.attention_window,

@@ -27,3 +27,9 @@ class DeepSpeedScript(Exporter):
         from simtrain.importing.deepspeed.export import deepspeed_script
 
         return deepspeed_script(scenario)
+
+    def write_nearest(self, scenario: Scenario) -> str:
+        """Return the text of the nearest script."""
+        from simtrain.importing.deepspeed.export import deepspeed_script
+
+        return deepspeed_script(scenario, nearest=True)

@@ -20,6 +20,16 @@ class Exporter(ABC):
     text: ClassVar[str]
     """Help of the command, with an example."""
 
+    def write_nearest(self, scenario: Scenario) -> str:
+        """Return the text of the nearest scenario that the framework can run.
+
+        Comments list what differs. By default the framework can run all layouts, or none is near.
+
+        Raises:
+            InputError: no scenario that the framework can run is near.
+        """
+        return self.write(scenario)
+
     @abstractmethod
     def write(self, scenario: Scenario) -> str:
         """Return the text from which the importer of this name makes the scenario again.

@@ -27,3 +27,9 @@ class TorchtitanJob(Exporter):
         from simtrain.importing.torchtitan.export import torchtitan_job
 
         return torchtitan_job(scenario)
+
+    def write_nearest(self, scenario: Scenario) -> str:
+        """Return the text of the nearest job."""
+        from simtrain.importing.torchtitan.export import torchtitan_job
+
+        return torchtitan_job(scenario, nearest=True)

@@ -32,22 +32,47 @@ _REMEDIES = {
 _Pairs = Iterator[tuple[str, Any]]
 
 
-def torchtitan_job(scenario: Scenario) -> str:
+def torchtitan_job(scenario: Scenario, *, nearest: bool = False) -> str:
     """Return the text of a job, with comments on the fields that it cannot say.
 
+    Args:
+        scenario: the scenario.
+        nearest: whether to write the nearest layout that torchtitan has. The comments name each
+            field of the layout that changes.
+
     Raises:
-        InputError: torchtitan cannot run the layout of the scenario (E882).
+        InputError: torchtitan cannot run the layout of the scenario (E882), or its model.
     """
     refuse_adapters(scenario, "torchtitan")
-    keys = dict(_keys(scenario))
-    body = _toml(keys)
+    body = _toml(dict(_keys(_nearest(scenario) if nearest else scenario)))
     lost = lost_fields(scenario, _imported(body, scenario))
-    if refused := [sentence for sentence in lost if _is_of_layout(sentence, scenario)]:
+    refused = [sentence for sentence in lost if _is_of_layout(sentence, scenario)]
+    if refused and not nearest:
         raise InputError([_refusal(sentence) for sentence in refused])
     name = f" of {scenario.name}" if scenario.name else ""
     first = f"# A job of torchtitan with the layout{name}: replace the data and the tokenizer."
-    comments = comments_of(lost, "Jobs of torchtitan")
+    lost = [sentence for sentence in lost if sentence not in refused]
+    comments = [
+        *(["# Changed to the nearest layout that jobs of torchtitan have:"] if refused else []),
+        *(f"# - {sentence}" for sentence in refused),
+        *comments_of(lost, "Jobs of torchtitan"),
+    ]
     return "\n".join([first, *comments, body])
+
+
+def _nearest(scenario: Scenario) -> Scenario:
+    """Return a scenario whose sharding and schedule torchtitan has; other fields follow the import.
+
+    FSDP2 is torchtitan's only sharding. If it gathers parameters once for an iteration
+    (reshard_after_forward: never), it communicates most like ZeRO 1 and 2.
+    """
+    changes: dict[str, Any] = {}
+    if scenario.memory.zero_stage in (1, 2):
+        reshards = scenario.parallelism.pipeline == 1
+        changes |= {"memory.zero_stage": 3, "memory.reshard_after_forward": reshards}
+    if scenario.schedule_file is None and not scenario.schedule_family.torch_names:
+        changes["schedule"] = "interleaved" if scenario.parallelism.interleave > 1 else "1f1b"
+    return scenario.replace(changes) if changes else scenario
 
 
 def _imported(body: str, scenario: Scenario) -> Scenario:
@@ -69,7 +94,8 @@ def _refusal(sentence: str) -> Problem:
     value, _, imported = values.partition(", after an import ")
     message = f"{field} is {value}: jobs of torchtitan cannot say this"
     fix = _REMEDIES.get(field, f"--set {field}={'null' if imported == 'None' else imported}")
-    return Problem("E882", message, reason=f"a job gives {imported}", fix=f"add {fix}")
+    fix = f"add {fix}; or write the nearest job with --nearest"
+    return Problem("E882", message, reason=f"a job gives {imported}", fix=fix)
 
 
 def _keys(scenario: Scenario) -> _Pairs:
@@ -138,7 +164,7 @@ def _pipeline(scenario: Scenario) -> _Pairs:
         names = scenario.schedule_family.torch_names
         if not names:
             message = f"schedule is {scenario.schedule}: PyTorch's pipelining has no such schedule"
-            fix = "add --set schedule=1f1b, or a schedule of PyTorch"
+            fix = "add --nearest, --set schedule=1f1b, or a schedule of PyTorch"
             raise InputError.of("E882", message, fix=fix)
         yield f"{prefix}_schedule", names[0]
     if split.layout is not None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec
 
 from simtrain.base.extras import require
 from simtrain.base.output_folder import check_suffix, replacing, writing_to
+from simtrain.errors import printable
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -229,6 +230,10 @@ def _fix_layout(figure: Figure) -> None:
 
     kiwisolver keeps its constraints in an order that differs between processes.
     """
+    from matplotlib.text import Text
+
+    for text in figure.findobj(Text):
+        text.set_text(printable(text.get_text()))  # SVG, like all XML, has no control characters
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
     for axes in figure.axes:

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from html import escape
 from typing import Any
 
+from simtrain.errors import printable
+
 _BREAKS = re.compile(r"([_./:\\-])(?=\w)")
 _EMPTY = {"input", "meta", "link", "br", "hr", "col", "wbr"}
 
@@ -35,20 +37,25 @@ def element(tag: str, *children: str, **attributes: str | bool) -> Html:
 
 def joined(*children: str, separator: str = "") -> Html:
     """Concatenate text with a separator between the parts, and escape what is not `Html`."""
-    parts = (child if isinstance(child, Html) else escape(child) for child in children)
-    return Html(escape(separator).join(parts))
+    parts = (child if isinstance(child, Html) else _escaped(child) for child in children)
+    return Html(_escaped(separator).join(parts))
 
 
 def breakable(text: str) -> Html:
     """Return a name or a path that a narrow screen breaks after "_", ".", "/" and the like."""
-    return Html(_BREAKS.sub(r"\1<wbr>", escape(text)))
+    return Html(_BREAKS.sub(r"\1<wbr>", _escaped(text)))
 
 
 def _attribute(name: str, value: str | bool) -> str:
     written = name.rstrip("_").replace("_", "-")
     if isinstance(value, bool):
         return f" {written}" if value else ""
-    return f' {written}="{escape(value)}"'
+    return f' {written}="{_escaped(value)}"'
+
+
+def _escaped(text: str) -> str:
+    """Escape text, without characters that a page cannot have or that change its direction."""
+    return escape(printable(text))
 
 
 def number(value: Any, text: str) -> Html:
