@@ -21,9 +21,8 @@ batch: {global: 8, micro: 1}
 
 
 def is_clean(text: str) -> bool:
-    return not any(
-        unicodedata.category(each) in ("Cc", "Cs") and each not in "\n\t" for each in text
-    )
+    others = {*text} - {"\n", "\t"}
+    return not any(unicodedata.category(each) in ("Cc", "Cs") for each in others)
 
 
 @pytest.fixture
@@ -41,13 +40,9 @@ def test_printable_text_can_be_in_any_xml() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", ["timeline {} --out x.svg", "memory {} --plot x.svg"])
-def test_pictures_are_valid_xml(command: str, file: str) -> None:
-    outcome = call(*command.format(file).split())
-    if outcome.exit_code == 0:
-        assert minidom.parse("x.svg")
-    else:
-        assert "E902" in outcome.stderr  # the command draws no picture
+def test_pictures_are_valid_xml(file: str) -> None:
+    assert call("timeline", file, "--out", "x.svg").exit_code == 0
+    assert minidom.parse("x.svg")
 
 
 @pytest.mark.slow
