@@ -89,4 +89,6 @@ def test_examples_run(name: str, folder: pathlib.Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(folder)
     for example in examples()[name]:
         outcome = call(*example[1:])
-        assert (outcome.exit_code, outcome.stderr) == (0, "")
+        # An import says on which GPU it simulates what names none.
+        notes = [line for line in outcome.stderr.splitlines() if "Simulated on " not in line]
+        assert (outcome.exit_code, notes) == (0, [])
