@@ -161,29 +161,31 @@ def set_vocabulary(draft: MegatronDraft) -> None:
     kind = draft.known("tokenizer_type")
     # GPT-2's tokenizer is the default of pretrain_gpt.py.
     name = kind.value if kind else "GPT2BPETokenizer"
-    tokens, detail = _tokens(draft, name)
+    tokens, file, detail = _tokens(draft, name)
     if tokens is None:
         draft.report("vocab_size", _no_vocabulary(draft, name))
         return
     if name.startswith("Null"):
         tokens += 1  # The end-of-document token (_NullTokenizer in tokenizer.py).
     unit = (draft.integer("make_vocab_size_divisible_by") or 128) * draft.tensor
-    names = "vocab_size", "tokenizer_type", "make_vocab_size_divisible_by"
+    names = "vocab_size", "tokenizer_type", file, "make_vocab_size_divisible_by"
     padded, padding = padded_vocabulary(tokens, unit)
     otherwise = "default: GPT2BPETokenizer"
     draft.set("model.vocab_size", padded, *names, otherwise=otherwise, detail=detail + padding)
 
 
-def _tokens(draft: MegatronDraft, kind: str) -> tuple[int | None, str]:
-    """Return the tokens of the tokenizer, and the name that says them; None if they are unknown."""
+def _tokens(draft: MegatronDraft, kind: str) -> tuple[int | None, str, str]:
+    """Return the tokens of the tokenizer, or None if they are unknown.
+
+    Also returns the argument with the name of the tokenizer and what this name stands for, or "".
+    """
     if tokens := draft.integer("vocab_size"):
-        return tokens, ""
-    if kind not in _WITHOUT_FILE:
-        files = (draft.given(name) for name in _TOKENIZER_FILES)
-        known = (tokenizer_of(file.value) for file in files if file)
-        if tokenizer := next(filter(None, known), None):
-            return tokenizer.tokens, f"{tokenizer.name}, "
-    return TOKENS_OF_TYPES.get(kind), ""
+        return tokens, "", ""
+    for name in _TOKENIZER_FILES if kind not in _WITHOUT_FILE else ():
+        file = draft.given(name)
+        if file and (tokenizer := tokenizer_of(file.value)):
+            return tokenizer.tokens, name, f"{tokenizer.name}, "
+    return TOKENS_OF_TYPES.get(kind), "", ""
 
 
 def _no_vocabulary(draft: MegatronDraft, kind: str) -> Problem:
