@@ -85,7 +85,7 @@ def check(result: SearchResult, name: str, objective: str) -> None:
 def test_both_rankings_equal_an_enumeration(name: str, objective: str) -> None:
     """No layout that surely fits beats number 1; none that may fit beats the fastest."""
     num_faster = 0
-    for share in (0.0, 0.1, 0.4, 0.8, 1.0):
+    for share in (0.0, 0.3, 1.0):
         limit = limit_between(name, share)
         result = search(BASES[name], (4,), objective, top=3, max_memory=f"{limit} B")
         check(result, name, objective)
@@ -144,7 +144,7 @@ def test_what_a_stopped_search_calls_exact_is(
     stopped(math.inf)
     num_calls, calls = next(calls), itertools.count()
     ranked, faster = enumerated("narrow", "time", limit, surely_fitting_bytes(limit))
-    for number in range(0, num_calls, max(num_calls // 12, 1)):
+    for number in range(0, num_calls, max(num_calls // 8, 1)):
         calls = itertools.count()
         result = stopped(number)
         if result.exact:
@@ -159,18 +159,23 @@ def test_what_a_stopped_search_calls_exact_is(
 
 
 @pytest.mark.slow
-def test_nothing_is_proved_while_a_layout_may_surely_fit() -> None:
+def test_nothing_is_proved_while_a_layout_may_surely_fit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """An opening may find layouts that only fit."""
-    limit = limit_between("narrow", 0.3)
+    monkeypatch.setattr(Explorer, "_least_peak_bytes", no_bound_of_memory)
+    limit = limit_between("narrow", 0.1)
     known, points = every("narrow")
     safe = surely_fitting_bytes(limit)
-    ranked, (*_, (*_, slowest)) = enumerated("narrow", "time", limit, safe)
+    ranked, _ = enumerated("narrow", "time", limit, safe)
+    fitting, _ = enumerated("narrow", "time", limit, limit)
+    risky = [point for *_, point in fitting if known.peak_bytes(point) > safe]
     num_risky = 0
-    for number in range(0, 2 * len(points), 5):
+    for opening, number in itertools.product((risky[0], risky[-1]), range(0, 40, 3)):
         explorer, calls = Explorer(known.space, EVALUATOR, known.objective, limit, safe), count()
         stop = functools.partial(stop_from, number, calls)
         outcome = search_all(
-            explorer, Workers(explorer), points, 1, ignore, stop, simulated=[slowest]
+            explorer, Workers(explorer), points, 1, ignore, stop, simulated=[opening]
         )
         if outcome.best and outcome.best[0].peak_bytes > safe:
             num_risky += 1
