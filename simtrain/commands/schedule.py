@@ -1,10 +1,12 @@
-"""`simtrain schedule`: `show` (also without this word) and `optimize`."""
+"""`simtrain schedule`: `show` (also without this word), `compare` and `optimize`."""
 
 from __future__ import annotations
 
+import shlex
+import sys
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,11 +17,17 @@ from simtrain.commands.shared import (
     JsonOption,
     ScenarioArgument,
     SetOption,
+    emit,
     emit_data,
+    status,
 )
 
+if TYPE_CHECKING:
+    from simtrain.studies.orders import ScheduleComparison
+
 schedule_app = App(
-    help="Print a pipeline schedule, or search a faster order. Without a command: show.",
+    help="Print a pipeline schedule, compare all of them, or search a faster order. Without a "
+    "command: show. With other layouts: simtrain search X --gpus N --vary schedule=1f1b,zbv.",
     default="show",
 )
 
@@ -63,6 +71,83 @@ def print_schedule(
         emit_data(order.to_csv())
     else:
         show_view(Output(), schedule_view(order))
+
+
+@schedule_app.command("compare")
+def compare(
+    scenario: ScenarioArgument,
+    overrides: SetOption = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", help="Draw all timelines on one time axis: .html, .png, .svg or .pdf."
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+    as_csv: CsvOption = False,
+    as_markdown: MarkdownOption = False,
+    table: TableOption = None,
+) -> None:
+    """Simulate every schedule that the pipeline allows: time, bubble, peak memory, and its order.
+
+    Layers, stages and microbatches stay as they are. A schedule keeps the number of chunks per
+    stage if it can; otherwise it has the smallest that it allows. Schedules that the scenario
+    cannot have are listed with the reason. To vary schedules and layouts together: simtrain search
+    X --gpus N --vary schedule=1f1b,zbv.
+
+    Example: simtrain schedule compare llama3_70b --set batch.global=16 --out schedules.html
+    """
+    from simtrain.commands.loading import load_scenario
+    from simtrain.studies.orders import compare_schedules
+    from simtrain.views.schedules import schedules_view
+
+    output = Output(as_json, as_csv, as_markdown, table)
+    if out:
+        _check_picture(out)
+    loaded = load_scenario(scenario, overrides or ())
+    with status("simulating schedules") as show_status:
+        comparison = compare_schedules(loaded, show_status)
+    show(
+        output,
+        comparison,
+        lambda: schedules_view(comparison, str(scenario), draws=not (as_markdown or out)),
+        loaded.cluster,
+    )
+    if out:
+        settings = [word for change in overrides or () for word in ("--set", change)]
+        command = shlex.join(["simtrain", "schedule", "compare", str(scenario), *settings])
+        _draw(comparison, str(scenario), command, out)
+        emit(f"{out}\n", sys.stderr)
+
+
+def _check_picture(out: Path) -> None:
+    """Check that a page or a picture can be written."""
+    from simtrain.base.output_folder import check_suffix, check_writable
+    from simtrain.render.figures.style import PICTURE_SUFFIXES, check_picture_file
+    from simtrain.render.html.document import SUFFIXES
+
+    check_suffix(out, (*SUFFIXES, *PICTURE_SUFFIXES), "pictures of schedules")
+    if not out.name.lower().endswith(SUFFIXES):
+        check_picture_file(out)
+    check_writable(out, "the picture")
+
+
+def _draw(comparison: ScheduleComparison, scenario: str, command: str, out: Path) -> None:
+    """Write a page, or a picture, with the timelines of all schedules."""
+    from simtrain.render.html.document import SUFFIXES, write_document
+
+    if out.name.lower().endswith(SUFFIXES):
+        from simtrain.render.html.schedules import schedules_document
+
+        write_document(schedules_document(comparison, scenario, command), out)
+        return
+    from simtrain.render.figures.schedules import plot_schedules
+    from simtrain.render.figures.style import write_picture
+    from simtrain.render.figures.subject import footer_of_result
+
+    results = {trial.name: trial.result for trial in comparison.trials}
+    footer = footer_of_result(results[comparison.schedule])
+    write_picture(plot_schedules(results), out, footer)
 
 
 @schedule_app.command("optimize")

@@ -50,7 +50,8 @@ class ScheduleGrid:
             line.rstrip()
             yield line
         if shown < len(widths):
-            left_out = f"The first {shown} of {len(widths)} time slots. --csv prints every pass."
+            left_out = f"The first {shown} of {len(widths)} time slots."
+            left_out += " schedule show --csv prints every pass."
             yield ""
             yield Text(left_out, style="dim")
 

@@ -44,6 +44,7 @@ _STYLE: dict[Any, Any] = {
     "text.parse_math": False,  # otherwise a $ in a name would start a formula
 }
 _NO_DATE = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
+PICTURE_SUFFIXES = tuple(f".{kind}" for kind in _NO_DATE)
 _DOTS_PER_INCH = 200
 _FOOTER_IN, _NOTE_IN, _LEFT_IN = 0.2, 0.14, 0.06
 _FOOTER_SIZE = 6
@@ -188,7 +189,7 @@ def check_picture_file(file: Path) -> None:
         InputError: matplotlib is not installed (E701), or the suffix is unknown (E117).
     """
     require("drawing pictures", "matplotlib")
-    check_suffix(file, [f".{kind}" for kind in _NO_DATE], "pictures")
+    check_suffix(file, PICTURE_SUFFIXES, "pictures")
 
 
 def write_picture(figure: Figure, file: Path, footer: str) -> None:

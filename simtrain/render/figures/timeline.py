@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -109,9 +109,9 @@ def plot_timeline(
     handles: dict[str, Artist] = {}
     has_chunks = result.scenario.parallelism.interleave > 1
     for place, (name, shown_s) in enumerate(windows.items()):
-        visible = _visible(bars, chosen, shown_s)
-        scale = _Scale(shown_s, _BARS_SHARE * _WIDTH_IN / len(windows), row_in)
-        handles |= _draw_stages(axes[0, place], visible, chosen, scale)
+        visible = visible_bars(bars, chosen, shown_s)
+        scale = Scale(shown_s, _BARS_SHARE * _WIDTH_IN / len(windows), row_in)
+        handles |= draw_stages(axes[0, place], visible, chosen, scale)
         if memory:
             draw_curves(axes[1, place], result, chosen)
             draw_capacity(axes[1, place], result)
@@ -123,13 +123,17 @@ def plot_timeline(
         axes[1, 0].set_ylabel("memory, GiB")
         axes[1, 0].set_ylim(bottom=0)
         axes[1, -1].legend(loc="center left", bbox_to_anchor=(1, 0.5))
-    in_order = [handles[name] for name in (*FILLS, _IDLE_NAME) if name in handles]
-    style.legend_of(figure, in_order, columns=4)
+    style.legend_of(figure, legend_of_activities(handles), columns=4)
     return figure
 
 
+def legend_of_activities(handles: Mapping[str, Artist]) -> list[Artist]:
+    """Return the legend's handles in the order of `FILLS`, idle last."""
+    return [handles[name] for name in (*FILLS, _IDLE_NAME) if name in handles]
+
+
 @dataclass(frozen=True, slots=True)
-class _Scale:
+class Scale:
     """The scale of a part of the picture.
 
     Args:
@@ -148,13 +152,14 @@ class _Scale:
         return self.width_in * _POINTS_PER_IN / (self.window_s[1] - self.window_s[0])
 
 
-def _visible(bars: Bars, stages: list[int], window_s: tuple[float, float]) -> Bars:
+def visible_bars(bars: Bars, stages: list[int], window_s: tuple[float, float]) -> Bars:
+    """Return the bars of some stages that last and that a window shows."""
     start_s, end_s = window_s
     chosen = np.isin(bars.stage, stages) & (bars.end_s > start_s) & (bars.start_s < end_s)
     return bars.where(chosen & (bars.end_s > bars.start_s))
 
 
-def _draw_stages(axes: Axes, bars: Bars, stages: list[int], scale: _Scale) -> dict[str, Artist]:
+def draw_stages(axes: Axes, bars: Bars, stages: list[int], scale: Scale) -> dict[str, Artist]:
     """Draw one row per stage; return the legend's handles by activity."""
     top, height = _rows(bars)
     middles = np.arange(len(stages)) + top[OWN] + height[OWN] / 2
@@ -220,7 +225,7 @@ def _rows(bars: Bars) -> tuple[Floats, Floats]:
     return 0.05 + np.cumsum(height) - height, height
 
 
-def _number(axes: Axes, bars: Bars, middle: Floats, scale: _Scale, height: float) -> None:
+def _number(axes: Axes, bars: Bars, middle: Floats, scale: Scale, height: float) -> None:
     """Write the microbatch's number into each pass that is large enough, after its letter.
 
     Args:

@@ -1,0 +1,132 @@
+"""All named schedules on one pipeline: which are legal, and what each costs in time and memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from simtrain.base.plain_data import PlainData, keys
+from simtrain.errors import InputError
+from simtrain.iteration.report.result import Result
+from simtrain.scenario import Scenario, check_scenario, check_values
+from simtrain.scenario.stage_rules import numbers_of_chunks
+from simtrain.schedules.registry import NAMED
+from simtrain.studies.simulation import simulate
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScheduleTrial(PlainData):
+    """An iteration with a named schedule.
+
+    Args:
+        name: of the schedule.
+        result: the iteration.
+    """
+
+    json_fields: ClassVar = keys("name chunks iteration_time_s bubble peak_bytes fits")
+
+    name: str
+    result: Result
+
+    @property
+    def chunks(self) -> int:
+        """Chunks per stage."""
+        return self.result.scenario.num_chunks
+
+    @property
+    def iteration_time_s(self) -> float:
+        """Time of an iteration."""
+        return self.result.iteration_time_s
+
+    @property
+    def bubble(self) -> float:
+        """Share of the iteration that is bubble, averaged over the stages."""
+        return self.result.breakdown.bubble_s / self.result.breakdown.total_s
+
+    @property
+    def peak_bytes(self) -> int:
+        """Peak memory of the fullest stage."""
+        return self.result.memory.fullest.peak_bytes
+
+    @property
+    def fits(self) -> bool:
+        """Whether the peak is within a GPU's memory."""
+        return self.result.memory.fits
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedSchedule(PlainData):
+    """A named schedule that the scenario cannot have.
+
+    Args:
+        name: of the schedule.
+        code: of the error.
+        reason: the first rule that it breaks.
+    """
+
+    json_fields: ClassVar = keys("name code reason")
+
+    name: str
+    code: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScheduleComparison(PlainData):
+    """All named schedules on one pipeline.
+
+    Args:
+        schedule: the scenario's own schedule: a name, or a file.
+        trials: the legal ones, the fastest first.
+        refused: the others, in the order of the registry.
+    """
+
+    json_fields: ClassVar = keys("schedule trials refused")
+
+    schedule: str
+    trials: tuple[ScheduleTrial, ...]
+    refused: tuple[RefusedSchedule, ...]
+
+
+def compare_schedules(
+    scenario: Scenario, on_progress: Callable[[str], None] = lambda description: None
+) -> ScheduleComparison:
+    """Simulate a scenario with each named schedule that its pipeline allows.
+
+    A schedule keeps the scenario's number of chunks per stage if it can. Otherwise it has its only
+    number, or the smallest that divides the layers. Transfers are as the framework of each schedule
+    has them. All other settings stay.
+
+    Raises:
+        InputError: the scenario itself breaks a rule.
+    """
+    check_values(scenario)
+    trials, refused = [], []
+    for name in NAMED:
+        on_progress(name)
+        try:
+            changed = _with_schedule(scenario, name)
+            check_scenario(changed)
+            trials.append(ScheduleTrial(name, simulate(changed)))
+        except InputError as error:
+            problem = error.problems[0]
+            refused.append(RefusedSchedule(name, problem.code, problem.message))
+    trials.sort(key=lambda trial: trial.iteration_time_s)
+    return ScheduleComparison(scenario.schedule, tuple(trials), tuple(refused))
+
+
+def _with_schedule(scenario: Scenario, name: str) -> Scenario:
+    """Return the scenario with another schedule, and with a number of chunks that it can have."""
+    if name == scenario.schedule:
+        return scenario
+    family, chunks = NAMED[name], scenario.num_chunks
+    if not family.allows_chunks(chunks):
+        chunks = family.num_chunks or (family.has_chunks and _fewest_chunks(scenario)) or 1
+    changes = {"schedule": name, "parallelism.interleave": chunks, "overlap.pipeline": None}
+    return scenario.replace(changes)
+
+
+def _fewest_chunks(scenario: Scenario) -> int:
+    """Return the smallest number of chunks above 1 that divides the layers of each stage."""
+    return next(iter(numbers_of_chunks(scenario)), 2)

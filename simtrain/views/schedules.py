@@ -1,0 +1,81 @@
+"""All named schedules on one pipeline: `simtrain schedule compare`."""
+
+from __future__ import annotations
+
+from simtrain.studies.orders import ScheduleComparison
+from simtrain.units import counted
+from simtrain.views.kinds import COUNT, GIB, SECONDS, SHARE, TEXT, WHOLE_TEXT
+from simtrain.views.view import Column, Heading, Row, SchedulePicture, Table, View, remarks
+
+_LEGAL = (
+    Column("name", "schedule", WHOLE_TEXT),
+    Column("chunks", "chunks\nper stage", COUNT),
+    Column("iteration_time_s", "time", SECONDS),
+    Column("slower", "slower by", SHARE, "than the fastest schedule"),
+    Column("bubble", "bubble", SHARE, "share of the iteration, averaged over the stages"),
+    Column("peak_bytes", "peak\nGiB", GIB),
+    Column("fits", "fits", WHOLE_TEXT),
+)
+_REFUSED = (
+    Column("name", "schedule", WHOLE_TEXT),
+    Column("code", "", WHOLE_TEXT),
+    Column("reason", "reason", TEXT),
+)
+
+
+def schedules_view(comparison: ScheduleComparison, scenario: str, *, draws: bool = True) -> View:
+    """Show the schedules that a pipeline allows, and why it refuses the others.
+
+    Args:
+        comparison: the schedules.
+        scenario: its name or file, for the commands that go on from here.
+        draws: whether to draw the order of each schedule below the tables.
+    """
+    pictures = [
+        part
+        for trial in comparison.trials
+        for part in (
+            Heading(f"{trial.name}, {counted(trial.chunks, 'chunk')} per stage"),
+            SchedulePicture(trial.result.plan.schedule),
+        )
+    ]
+    tables = [_legal(comparison)]
+    tables += [_refused(comparison)] if comparison.refused else []
+    heading = Heading("Schedules of the pipeline")
+    words = remarks(_remarks(comparison, scenario))
+    return View([heading, *tables, *(pictures if draws else []), words])
+
+
+def _legal(comparison: ScheduleComparison) -> Table:
+    fastest_s = min((trial.iteration_time_s for trial in comparison.trials), default=1.0)
+    rows = [
+        Row(
+            [
+                trial.name,
+                trial.chunks,
+                trial.iteration_time_s,
+                trial.iteration_time_s / fastest_s - 1,
+                trial.bubble,
+                trial.peak_bytes,
+                "yes" if trial.fits else "no",
+            ],
+            "strong" if trial.name == comparison.schedule else None if trial.fits else "bad",
+        )
+        for trial in comparison.trials
+    ]
+    return Table("schedules", "What the pipeline allows, the fastest first", _LEGAL, rows)
+
+
+def _refused(comparison: ScheduleComparison) -> Table:
+    rows = [Row([each.name, each.code, each.reason]) for each in comparison.refused]
+    title = "What it refuses; simtrain explain CODE says more"
+    return Table("refused", title, _REFUSED, rows, layout="dense")
+
+
+def _remarks(comparison: ScheduleComparison, scenario: str) -> list[str]:
+    search = f"simtrain search {scenario} --gpus N --vary schedule=NAME,NAME"
+    words = [f"Layouts, chunks and schedules together: {search}"]
+    fitting = [trial.name for trial in comparison.trials if trial.fits]
+    if fitting and fitting[0] != comparison.schedule:
+        words.insert(0, f"The fastest that fits: --set schedule={fitting[0]}")
+    return words
