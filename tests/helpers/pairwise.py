@@ -1,4 +1,4 @@
-"""Legal scenarios that together have the legal pairs of values of two fields, if they are enough.
+"""Legal scenarios that together have every legal pair of values of two fields.
 
 Most bugs need two settings, one of them often new. A pair is completed to a legal scenario with
 values that rules suggest; then as many other pairs as possible join it. All is deterministic.
@@ -22,12 +22,12 @@ _REPAIRS = 8
 _VALUES_TRIED = 3
 
 
-def legal_pairs(seed: int, most: int, fields_of_each: int = 40) -> Iterator[Scenario]:
-    """Yield up to `most` legal scenarios, each with pairs that none before it has.
+def legal_pairs(seed: int, most: int | None = None, fields_of_each: int = 40) -> Iterator[Scenario]:
+    """Yield legal scenarios, each with pairs that none before it has, until none are left.
 
     Args:
         seed: of the order in which pairs are taken.
-        most: limit of the number of scenarios.
+        most: limit of the number of scenarios; None for all, some 2,700.
         fields_of_each: fields that are tried in addition to a pair.
     """
     rng = random.Random(seed)
