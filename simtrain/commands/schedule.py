@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,7 +16,6 @@ from simtrain.commands.shared import (
     JsonOption,
     ScenarioArgument,
     SetOption,
-    emit,
     emit_data,
     status,
 )
@@ -27,7 +25,8 @@ if TYPE_CHECKING:
 
 schedule_app = App(
     help="Print a pipeline schedule, compare all of them, or search a faster order. Without a "
-    "command: show. With other layouts: simtrain search X --gpus N --vary schedule=1f1b,zbv.",
+    "command: show. Layouts and schedules together: simtrain search X --gpus N "
+    "--vary schedule=1f1b,zbv.",
     default="show",
 )
 
@@ -74,6 +73,7 @@ def print_schedule(
 
 
 @schedule_app.command("compare")
+@reads_other_tools
 def compare(
     scenario: ScenarioArgument,
     overrides: SetOption = None,
@@ -117,7 +117,6 @@ def compare(
         settings = [word for change in overrides or () for word in ("--set", change)]
         command = shlex.join(["simtrain", "schedule", "compare", str(scenario), *settings])
         _draw(comparison, str(scenario), command, out)
-        emit(f"{out}\n", sys.stderr)
 
 
 def _check_picture(out: Path) -> None:

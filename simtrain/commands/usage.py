@@ -218,11 +218,13 @@ class Usage:
         index = next(i for i, word in enumerate(words) if _begins_with(word, name))
         word, equals, value = words[index].partition("=")
         before, after = words[:index], words[index + 1 :]
-        if word == "--gpu" and "--gpus" not in options and (value or (*after, "")[0]).isdecimal():
-            # A number is one of GPUs; a name would be that of the cluster.
-            word = "--gpus"
-            words = [*before, word + equals + value, *after]
         message = "there is no such option"
+        if word == "--gpu" and (value or (*after, "")[0]).isdecimal():
+            # A number is one of GPUs; a name would be that of the cluster.
+            words = [*before, "--gpus" + equals + value, *after]
+            if "--gpus" in options:
+                return _Fault("E902", word, message, words, "did you mean --gpus? ")
+            word = "--gpus"
         has_value = not equals and bool(after) and not after[0].startswith("-")
         if command := self._other_command(_ELSEWHERE.get(word, ()), words):
             return _Fault("E902", word, message, [*words], f"{command} has {word}: ", command)

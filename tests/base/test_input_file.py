@@ -14,7 +14,7 @@ from tests.helpers.command_line import ROOT, call, refused
 OTHERS = {
     "simtrain/base/input_file.py": "is the place",
     "simtrain/base/provenance.py": "hashes a profile that was read before",
-    "simtrain/commands/docs.py": "documents of the package",
+    "simtrain/commands/documents.py": "documents of the package",
     "simtrain/render/html/document.py": "assets of the package",
     "simtrain/scenario/explanations/__init__.py": "texts of the package",
     "simtrain/studies/sweep/ray_executor.py": "sends a profile that was read before",

@@ -90,8 +90,8 @@ def parse(words: list[str]) -> None:
         ("run a --fsdp", "--fsdp: E902 ", "run a --set memory.zero_stage=3"),
         ("run a --nodes 4", "--nodes: E902 ", "run a --set hardware.cluster.num_nodes=4"),
         ("calibrate fit m --gpus 8", "calibrate fit --gpus: E902 ", "calibrate fit m"),
-        ("memory a --gpu 16", "memory --gpus: E902 ", "search a --gpus 16"),
-        ("run a --gpu=16", "run --gpus: E902 ", "search a --gpus=16"),
+        ("memory a --gpu 16", "memory --gpu: E902 ", "memory a --gpus 16"),
+        ("run a --gpu=16", "run --gpu: E902 ", "run a --gpus=16"),
         ("run a --gpu h100_sxm", "run --gpu: E902 ", "run a --set cluster=h100_sxm"),
         ("run a --batch-size 8", "run --batch-size: E902 ", "run a --set batch.global=8"),
         # Missing arguments and options.

@@ -12,8 +12,8 @@ from simtrain.importing.torchtitan.flavors import flavor_of_model
 from simtrain.scenario import Scenario, load_scenario
 from tests.helpers.command_line import call, refused
 
-OF_NAME = {importer.name: importer for importer in IMPORTERS}
-EXPORTER_OF = {exporter.name: exporter for exporter in EXPORTERS}
+OF_NAME = {importer.name: importer for importer in IMPORTERS.values()}
+EXPORTER_OF = {exporter.name: exporter for exporter in EXPORTERS.values()}
 LAYOUTS = [
     "memory.zero_stage=1",
     "memory.zero_stage=2",
@@ -70,7 +70,7 @@ def test_deepspeed_gets_one_chunk_per_stage(tmp_path: pathlib.Path) -> None:
 @pytest.mark.parametrize("name", list_scenarios())
 def test_errors_of_exports_name_no_file_of_ours(name: str) -> None:
     scenario = load_scenario(name)
-    for exporter in EXPORTERS:
+    for exporter in EXPORTERS.values():
         try:
             exporter.write_nearest(scenario)
         except InputError as error:
