@@ -13,7 +13,7 @@ from calibrate.records.schema import CollectiveRecord, OverlapRecord, name_of
 from simtrain.base.accuracy import Comparison
 from simtrain.base.mesh import Group
 from simtrain.durations.collectives import curve_for, ring_seconds, wire_bytes
-from simtrain.hardware.links import CollectiveCurve
+from simtrain.hardware.links import CollectiveCurve, most_fraction
 from simtrain.workload.work import RING_COLLECTIVES, Collective, CollectiveKind
 
 SMALLEST_BYTES = 65536
@@ -192,14 +192,20 @@ def _too_few(what: str, number: int, needed: int) -> str:
 def _fastest(
     figures: dict[CollectiveKind, list[CollectiveCurveFigures]], sent: list[tuple[int, float]]
 ) -> float:
-    """The highest rate of any collective or transfer beyond its latency, in bytes/s."""
+    """The highest rate of any collective or transfer beyond its latency, in bytes/s.
+
+    An all-reduce may have run in the switch. Beside other collectives or transfers, it shows only
+    the least that its link can be.
+    """
     timed: list[Sequence[tuple[float, float]]] = [sent] if sent else []
+    has_others = bool(timed) or len(figures) > 1
     for kind, curves in figures.items():
         for curve in curves:
             ops = (
                 (measured_collective(kind, size, curve.num_ranks), us) for size, us in curve.times
             )
-            timed.append([(wire_bytes(op), us * 1e-6) for op, us in ops])
+            most = most_fraction(kind, curve.num_ranks) if has_others else 1.0
+            timed.append([(wire_bytes(op) / most, us * 1e-6) for op, us in ops])
     return round_significant(max(map(highest_rate, timed)))
 
 
@@ -250,7 +256,8 @@ def _curve(figure: CollectiveCurveFigures, kind: CollectiveKind, bandwidth: floa
     """Latency of the smallest arrays; efficiency from the time that larger arrays add to it.
 
     A larger array that was measured faster than a smaller one counts as slow as that one: the
-    smaller one met noise or a change of algorithm, and time grows with size.
+    smaller one met noise or a change of algorithm, and time grows with size. Fractions above 1 are
+    noise of short times, unless the largest array has one too: the switch reduces it (NVLS).
     """
     latency_s = min(time for _, time in figure.times) * 1e-6
     large = [(size, time) for size, time in figure.times if size >= SMALLEST_BYTES]
@@ -259,11 +266,12 @@ def _curve(figure: CollectiveCurveFigures, kind: CollectiveKind, bandwidth: floa
         wire_bytes(measured_collective(kind, size, figure.num_ranks)) / (bandwidth * beyond_s)
         for (size, _), beyond_s in zip(large, beyond, strict=True)
     ]
+    most = most_fraction(kind, figure.num_ranks) if efficiency and efficiency[-1] > 1 else 1.0
     return {
         "num_ranks": figure.num_ranks,
         "latency": micro(latency_s),
         "array_bytes": [f"{size} B" for size, _ in large],
-        "efficiency": [round_significant(min(fraction, 1.0), 5) for fraction in efficiency],
+        "efficiency": [round_significant(min(fraction, most), 5) for fraction in efficiency],
     }
 
 

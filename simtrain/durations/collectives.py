@@ -20,7 +20,7 @@ from simtrain.durations.token_exchange import device_share, exchange_s
 from simtrain.hardware.algorithms import FALLBACK, NetworkLinks, NodeLinks
 from simtrain.hardware.algorithms.choice import AUTO, available
 from simtrain.hardware.algorithms.ring import ring_bytes
-from simtrain.hardware.links import CollectiveCurve, Curves
+from simtrain.hardware.links import CollectiveCurve, Curves, most_fraction
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.workload.ops import Op
 from simtrain.workload.work import Collective, CollectiveKind, TokenExchange
@@ -285,8 +285,12 @@ def _intra_node_seconds(op: Collective, num_ranks: int, profile: HardwareProfile
 
 
 def ring_seconds(op: Collective, curve: CollectiveCurve, bandwidth_bytes_per_s: float) -> float:
-    """Time of a measured ring: latency, plus wire bytes over the curve's fraction of the link."""
-    reached = bandwidth_bytes_per_s * _efficiency(curve, op.array_bytes)
+    """Time of a measured ring: latency, plus wire bytes over the curve's fraction of the link.
+
+    A ring that also leaves the node is none that the switch performs, so it has at most the link.
+    """
+    most = most_fraction(op.kind, op.group.num_ranks) if op.group.inside_one_node else 1.0
+    reached = bandwidth_bytes_per_s * min(_efficiency(curve, op.array_bytes), most)
     return curve.latency + wire_bytes(op) / reached
 
 

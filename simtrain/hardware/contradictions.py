@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 from simtrain.base.strict_yaml import FieldError
 from simtrain.hardware.algorithms.choice import available
 from simtrain.hardware.entries import entries_of, entry_of
+from simtrain.hardware.links import ROUNDING, most_fraction
 from simtrain.units import format_bytes, format_decimal
 
 if TYPE_CHECKING:
@@ -152,20 +153,25 @@ def _check_collectives(profile: HardwareProfile) -> None:
     for kind in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all"):
         if (curves := getattr(links, kind)) is None:
             continue
-        best = max(max(curve.efficiency) for curve in curves.value)
-        if best * in_situ_speed > 1:
+        # A curve above 1 shows that the switch performs the collective.
+        best, most = max(
+            (fraction, most_fraction(kind, curve.num_ranks) if fraction > 1 else 1.0)
+            for curve in curves.value
+            for fraction in [max(curve.efficiency)]
+        )
+        if best * in_situ_speed > most * (1 + ROUNDING):
             _refuse(
                 profile,
                 _Side(
                     "intra_node.in_situ_speed",
                     f"multiplied by the efficiency {best:.4g} of {kind} it exceeds the link",
-                    f"write at most {1 / best:.4g}",
+                    f"write at most {most / best:.4g}",
                 ),
                 _Side(
                     f"intra_node.{kind}",
                     f"the efficiency {best:.4g} multiplied by intra_node.in_situ_speed "
                     f"{in_situ_speed:.4g} exceeds the link",
-                    f"write efficiencies of at most {1 / in_situ_speed:.4g}",
+                    f"write efficiencies of at most {most / in_situ_speed:.4g}",
                 ),
             )
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import itertools
 from typing import Annotated, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from simtrain.base.entry import Count, Entry, Fraction, Positive, Strict
+from simtrain.base.strict_yaml import FieldError
+from simtrain.hardware.algorithms.algorithm import ALL_REDUCE
+from simtrain.hardware.algorithms.switch import most_of_link
 from simtrain.units import Bytes, BytesPerSecond, NonNegativeSeconds
 
-_ROUNDING = 1e-3
+ROUNDING = 1e-3
 """Profiles give a few digits, so a smaller relative decrease in time is rounding."""
 
 
@@ -18,13 +21,14 @@ class CollectiveCurve(Strict):
     """A collective measured on `num_ranks` GPUs: latency and reached fraction of the link.
 
     `efficiency[i]` applies to arrays of `array_bytes[i]` (the whole array, as in nccl-tests) and is
-    interpolated between sizes.
+    interpolated between sizes. It counts bytes as nccl-tests' bus bandwidth does, so that of an
+    all-reduce can be above 1 (`most_of_link`).
     """
 
     num_ranks: Annotated[int, Field(ge=2)]
     latency: NonNegativeSeconds
     array_bytes: Annotated[list[Bytes], Field(min_length=1)]
-    efficiency: Annotated[list[Fraction], Field(min_length=1)]
+    efficiency: Annotated[list[Positive], Field(min_length=1)]
 
     @model_validator(mode="after")
     def _curve(self) -> Self:
@@ -35,7 +39,7 @@ class CollectiveCurve(Strict):
         for (size, fraction), (next_size, next_fraction) in itertools.pairwise(pairs):
             if size >= next_size:
                 raise ValueError(f"array_bytes must grow, but {next_size} follows {size}")
-            if size / fraction > next_size / next_fraction * (1 + _ROUNDING):
+            if size / fraction > next_size / next_fraction * (1 + ROUNDING):
                 raise ValueError(
                     f"{next_size} bytes would take less time than {size} bytes: "
                     f"efficiency {next_fraction} is too high after {fraction}"
@@ -51,6 +55,11 @@ class PointToPoint(Strict):
 
 
 Curves = Entry[Annotated[list[CollectiveCurve], Field(min_length=1)]]
+
+
+def most_fraction(kind: str, num_ranks: int) -> float:
+    """The most of the link that the bus bandwidth of a collective inside a node can be."""
+    return most_of_link(num_ranks) if kind == ALL_REDUCE else 1.0
 
 
 class IntraNode(Strict):
@@ -76,6 +85,20 @@ class IntraNode(Strict):
         sizes = [curve.num_ranks for curve in entry.value]
         if sizes != sorted(set(sizes)):
             raise ValueError(f"num_ranks must grow from curve to curve, not {sizes}")
+        return entry
+
+    @field_validator("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
+    @classmethod
+    def _within_the_link(cls, entry: Curves | None, field: ValidationInfo) -> Curves | None:
+        for number, curve in enumerate(entry.value if entry else ()):
+            most = most_fraction(str(field.field_name), curve.num_ranks)
+            for place, fraction in enumerate(curve.efficiency):
+                if fraction > most * (1 + ROUNDING):
+                    raise FieldError(
+                        ("value", number, "efficiency", place),
+                        f"{fraction} is more than {curve.num_ranks} GPUs can reach of the link",
+                        f"write at most {most:.4g}",
+                    )
         return entry
 
 

@@ -18,7 +18,7 @@ def test_the_page_has_every_schedule_its_order_and_the_command_of_a_search() -> 
     trials = json.loads(call(*COMPARE, "--json").stdout)["trials"]
     assert page.count("per stage\n\nstage ") == len(trials)
     assert "simtrain search llama3_70b --gpus N --vary schedule=" in page
-    assert "--vary schedule=" in call("schedule", "--help").stdout
+    assert "schedule=1f1b,zbv" in call("schedule", "--help").stdout
 
 
 @pytest.mark.parametrize("suffix", [".html", ".png"])

@@ -151,7 +151,12 @@ BAD_PROFILES = [
         "no unit in a curve", "latency: 10 us", "latency: 10", "all_reduce.value.0.latency: 10 has"
     ),
     bad("a curve of one", "- num_ranks: 2", "- num_ranks: 1", "num_ranks is 1", "equal to 2"),
-    bad("a curve above one", "0.073553, 0.16612", "0.073553, 1.6612", "efficiency.1 is 1.6612"),
+    bad(
+        "a curve above one",
+        "0.63009, 0.6458]",
+        "0.63009, 1.1458]",
+        "efficiency.11: 1.1458 is more than 2 GPUs",
+    ),
     bad(
         "missing source",
         SOURCE,
