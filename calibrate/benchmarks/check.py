@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -10,7 +13,7 @@ from typing import ClassVar
 import torch
 import torch.distributed as dist
 
-from calibrate.benchmarks.conditions import load_average
+from calibrate.benchmarks.conditions import mean_running
 from calibrate.benchmarks.measure import header
 from calibrate.benchmarks.products import product_runs
 from calibrate.benchmarks.ranks import Ranks, joined
@@ -31,6 +34,8 @@ SLOW = 1.25
 """A time above so many times the profile's is off: more than a card differs from another."""
 LOW_CLOCK = 0.85
 """A clock under load below this share of the highest one is throttled."""
+BUSY = 0.5
+"""More running processes than this share of the processors are other work."""
 _BUDGET_S = 0.5
 _SIDE = {"cuda": 8192, "cpu": 1024}
 _ARRAY_BYTES = {"cuda": 256 << 20, "cpu": 16 << 20}
@@ -115,7 +120,8 @@ def check_machine(device: str) -> tuple[Ranks, SelfTest]:
         timer = Timer(device, _BUDGET_S, ranks)
         findings = (
             *_software(device, machine.software),
-            *_load(),
+            *load_findings(mean_running(), os.cpu_count() or 1),
+            *(process_findings(_gpu_processes(), ranks.per_node) if device == "cuda" else ()),
             *(_gpus(ranks) if device == "cuda" else ()),
             *clock_findings(machine.conditions),
             *_times(timer, model),
@@ -130,9 +136,50 @@ def _software(device: str, software: Mapping[str, str]) -> Iterator[Finding]:
     yield Finding("software", words, is_ok=has_device or None, advice=advice)
 
 
-def _load() -> Iterator[Finding]:
-    for what, average in load_average().items():
-        yield Finding(what, average)
+def load_findings(running: float | None, num_processors: int) -> Iterator[Finding]:
+    """Compare the mean number of running processes with the processors; None says nothing."""
+    if running is None:
+        return
+    most = BUSY * num_processors
+    yield Finding(
+        "load average",
+        f"{running:.2f} of {num_processors} processors",
+        f"at most {most:g}",
+        running <= most,
+        "other work slows measurements: top shows it. Stop it, or wait for its end, and check "
+        "again after a minute, over which the system averages",
+    )
+
+
+def process_findings(listed: str | None, num_own: int) -> Iterator[Finding]:
+    """Compare the processes on this node's GPUs, a line each, with those of this check.
+
+    None and an empty list say nothing: in a container, nvidia-smi may see no processes.
+    """
+    if not listed:
+        return
+    others = max(0, len(listed.splitlines()) - num_own)
+    yield Finding(
+        "other processes on GPUs",
+        f"{others}",
+        "none",
+        others == 0,
+        "they slow measurements: nvidia-smi lists them. Stop them, or choose free GPUs with "
+        "CUDA_VISIBLE_DEVICES",
+    )
+
+
+def _gpu_processes() -> str | None:
+    """What nvidia-smi lists as processes on the GPUs that this process may use."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return None
+    gpus = [
+        f"GPU-{torch.cuda.get_device_properties(i).uuid}" for i in range(torch.cuda.device_count())
+    ]
+    options = ["--query-compute-apps=pid", "--format=csv,noheader", f"--id={','.join(gpus)}"]
+    done = subprocess.run([program, *options], capture_output=True, text=True, check=False)
+    return None if done.returncode else done.stdout.strip()
 
 
 def _gpus(ranks: Ranks) -> Iterator[Finding]:

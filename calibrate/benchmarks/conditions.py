@@ -50,12 +50,20 @@ class Watch:
         return result, conditions
 
 
-def load_average() -> dict[str, str]:
-    """The mean number of running processes in the last minute; empty if the system lacks it."""
+def mean_running() -> float | None:
+    """The mean number of running processes in the last minute; None if the system lacks it."""
     try:
-        return {"load average": f"{os.getloadavg()[0]:.2f} of {os.cpu_count()} processors"}
+        return os.getloadavg()[0]
     except (AttributeError, OSError):  # Windows
+        return None
+
+
+def load_average() -> dict[str, str]:
+    """The load of this machine in words; empty if the system does not say it."""
+    running = mean_running()
+    if running is None:
         return {}
+    return {"load average": f"{running:.2f} of {os.cpu_count()} processors"}
 
 
 def _busy_seconds() -> float | None:

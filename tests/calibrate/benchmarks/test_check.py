@@ -5,7 +5,14 @@ import json
 import pytest
 
 from calibrate.benchmarks import check
-from calibrate.benchmarks.check import Finding, SelfTest, check_machine, clock_findings
+from calibrate.benchmarks.check import (
+    Finding,
+    SelfTest,
+    check_machine,
+    clock_findings,
+    load_findings,
+    process_findings,
+)
 from calibrate.benchmarks.ranks import Ranks
 from simtrain.base.plain_data import plain_data
 from tests.views.test_render import page
@@ -53,6 +60,28 @@ def test_a_low_clock_under_load_is_off(changes: dict[str, str], verdicts: list[b
     assert not [*clock_findings({})]
 
 
+@pytest.mark.parametrize(
+    ("running", "num_processors", "verdicts"),
+    [(2.97, 2, [False]), (0.4, 2, [True]), (2.97, 128, [True]), (None, 2, [])],
+)
+def test_a_busy_machine_is_not_ready(
+    running: float | None, num_processors: int, verdicts: list[bool]
+) -> None:
+    found = [*load_findings(running, num_processors)]
+    assert [finding.is_ok for finding in found] == verdicts
+    assert all("wait" in finding.advice for finding in found)
+
+
+@pytest.mark.parametrize(
+    ("listed", "num_own", "verdicts"),
+    [("11\n12", 2, [True]), ("11\n12\n13", 2, [False]), ("", 2, []), (None, 2, [])],
+)
+def test_other_processes_on_the_gpus_are_off(
+    listed: str | None, num_own: int, verdicts: list[bool]
+) -> None:
+    assert [each.is_ok for each in process_findings(listed, num_own)] == verdicts
+
+
 def test_a_time_is_off_if_it_is_a_quarter_above_the_profiles() -> None:
     assert check.time_finding("a copy", 1.2e-3, 1e-3, "look").is_ok is True
     slow = check.time_finding("a copy", 1.3e-3, 1e-3, "look")
@@ -73,6 +102,7 @@ def test_a_cpu_is_checked_without_expectations(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(check, "_BUDGET_S", 0.01)
     monkeypatch.setattr(check, "_SIDE", {"cpu": 64})
     monkeypatch.setattr(check, "_ARRAY_BYTES", {"cpu": 1 << 16})
+    monkeypatch.setattr(check, "mean_running", lambda: 0.0)
     ranks, outcome = check_machine("cpu")
     assert ranks.size == 1 and outcome.ok and outcome.profile is None
     names = [finding.name for finding in outcome.findings]
