@@ -19,7 +19,7 @@ _PREFIXES = (1e9, "G"), (1e6, "M"), (1e3, "k")
 _MOST_DIGITS = 6
 _BREAKS = re.compile(r"(?<=[ +_./,])")
 # Offsets of a label from its marked point, in points: below, above, right, left, further away.
-_OFFSETS = (0.0, -12.0), (0.0, 6.0), (15.0, -3.0), (-15.0, -3.0), (0.0, -22.0), (0.0, 16.0)
+_OFFSETS = (0.0, -9.0), (0.0, 4.0), (8.0, -2.5), (-8.0, -2.5), (0.0, -17.0), (0.0, 12.0)
 
 
 def set_logarithmic(axis: Axis, values: Sequence[float], margin: float = 1.15) -> None:

@@ -164,7 +164,7 @@ def _draw_panel(
     style.draw_grid_lines(axes)
     places = list(zip(sizes, times, strict=True))[:_MOST_NUMBERED]
     return [
-        style.annotate(axes, str(number), at, (6, 3), color=style.BLUE)
+        style.annotate(axes, str(number), at, (4.5, 2), color=style.BLUE)
         for number, at in enumerate(places, start=1)
     ]
 
