@@ -63,7 +63,8 @@ def printed_by_python(document: str, code: str) -> str:
 def output(request: Request) -> str:
     """Return the output of the block above; `output 3` its first three lines.
 
-    The block contains commands, or Python.
+    The block contains commands, or Python. `output "iteration time" MFU` has the lines of these
+    facts only.
     """
     *above, block = blocks_in(request.before)
     for line in (line for one in above for line in one.text.splitlines()):
@@ -74,9 +75,23 @@ def output(request: Request) -> str:
     else:
         commands = block.text.splitlines()
         text = "\n".join(printed(request.document, command) for command in commands)
-    if request.words:
-        text = "\n".join([*text.split("\n")[: int(request.words[0])], "..."])
+    lines = text.split("\n")
+    if request.words and request.words[0].isdigit():
+        text = "\n".join([*lines[: int(request.words[0])], "..."])
+    elif request.words:
+        text = "\n".join(line for fact in request.words for line in _lines_of_fact(lines, fact))
     return f"```text\n{text}\n```"
+
+
+def _lines_of_fact(lines: list[str], name: str) -> list[str]:
+    """Return the line that begins with a name, and those that continue its text."""
+    first = next((place for place, line in enumerate(lines) if line.startswith(name)), None)
+    if first is None:
+        raise ValueError(f'no line of the output begins with "{name}"')
+    last = first + 1
+    while last < len(lines) and lines[last].startswith("  "):
+        last += 1
+    return lines[first:last]
 
 
 GENERATORS: dict[str, Generator] = {"output": output}
