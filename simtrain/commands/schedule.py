@@ -110,7 +110,7 @@ def compare(
     show(
         output,
         comparison,
-        lambda: schedules_view(comparison, str(scenario), draws=not (as_markdown or out)),
+        lambda: schedules_view(comparison, str(scenario), out, draws=not (as_markdown or out)),
         loaded.cluster,
     )
     if out:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from simtrain.studies.orders import ScheduleComparison
 from simtrain.units import counted
 from simtrain.views.kinds import COUNT, GIB, SECONDS, SHARE, TEXT, WHOLE_TEXT
@@ -23,12 +25,15 @@ _REFUSED = (
 )
 
 
-def schedules_view(comparison: ScheduleComparison, scenario: str, *, draws: bool = True) -> View:
+def schedules_view(
+    comparison: ScheduleComparison, scenario: str, file: Path | None = None, *, draws: bool = True
+) -> View:
     """Show the schedules that a pipeline allows, and why it refuses the others.
 
     Args:
         comparison: the schedules.
         scenario: its name or file, for the commands that go on from here.
+        file: where the timelines are drawn; None if nowhere.
         draws: whether to draw the order of each schedule below the tables.
     """
     pictures = [
@@ -42,8 +47,9 @@ def schedules_view(comparison: ScheduleComparison, scenario: str, *, draws: bool
     tables = [_legal(comparison)]
     tables += [_refused(comparison)] if comparison.refused else []
     heading = Heading("Schedules of the pipeline")
-    words = remarks(_remarks(comparison, scenario))
-    return View([heading, *tables, *(pictures if draws else []), words])
+    words = [*_remarks(comparison, scenario)]
+    words += [f"All timelines are in {file}."] if file else []
+    return View([heading, *tables, *(pictures if draws else []), remarks(words)])
 
 
 def _legal(comparison: ScheduleComparison) -> Table:
