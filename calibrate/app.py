@@ -255,6 +255,13 @@ def validate(
     memory_worst: Annotated[
         float, typer.Option(help="Largest |error| of a memory peak, in percent.")
     ] = 100 * _LIMITS.memory_worst,
+    times_mean: Annotated[
+        float | None,
+        typer.Option(
+            help="Largest mean |error| of all times, in percent. Default: 25, or none with limits "
+            "of layers or iterations."
+        ),
+    ] = None,
     as_json: JsonOption = False,
     as_csv: CsvOption = False,
     as_markdown: MarkdownOption = False,
@@ -265,13 +272,16 @@ def validate(
 ) -> None:
     """Compare a profile's predictions with measured layers and iterations that no fit used.
 
-    Nine of ten times must be within the interval that the profile states; limits of layers or
-    iterations take its place. Exits with 4 if an error is above its limit.
+    Nine of ten times must be within the interval that the profile states, and their mean |error| at
+    most 25 %; limits of layers or iterations take their place. Exits with 4 if an error is above
+    its limit. The errors of iterations are written to validated_on/ beside the profile, and give
+    the intervals of later predictions.
 
     Example: simtrain calibrate validate my_node.yaml measured --out pictures
     """
     from calibrate.records.file import read_records
     from calibrate.validation.profile import validate_profile, write_validation_picture
+    from calibrate.validation.run_errors import write_errors
     from simtrain.base.output_folder import make_picture_folder
     from simtrain.hardware.load import load_profile
 
@@ -280,17 +290,23 @@ def validate(
     chosen = layers_mean, layers_worst, iterations_worst
     if chosen == (None, None, None):
         limits = replace(Limits.of(loaded), memory_worst=memory)
+        limits = limits if times_mean is None else replace(limits, times_mean=times_mean / 100)
     else:
         layers_mean, layers_worst, iterations_worst = (
             None if percent is None else percent / 100 for percent in chosen
         )
-        limits = Limits(layers_mean, layers_worst, iterations_worst, memory)
-    validation = validate_profile(loaded, *read_records(measurements), limits)
+        mean = None if times_mean is None else times_mean / 100
+        limits = Limits(layers_mean, layers_worst, iterations_worst, memory, times_mean=mean)
+    header, records = read_records(measurements)
+    validation = validate_profile(loaded, header, records, limits)
     if out is not None:
         make_picture_folder(out)
         write_validation_picture(validation, limits, out, profile)
     for warning in validation.warnings:
         print(f"warning: {warning}", file=sys.stderr)
+    source = f"{measurements.name}, measured on {header.date} on {header.device}"
+    if (written := write_errors(validation, profile, source)) is not None:
+        print(f"wrote {written}, from which intervals follow", file=sys.stderr)
     show(output, validation, validation.view)
     if not validation.ok:
         raise typer.Exit(MISSED)

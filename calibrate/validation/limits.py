@@ -22,6 +22,7 @@ class Limits:
         layers_mean, layers_worst, iterations_worst: of times.
         memory_worst: of a peak.
         nine_of_ten: of nine of ten times, instead of the limits of times.
+        times_mean: of the mean of all times, however wide the interval is that a profile states.
 
     Raises:
         InputError: E730, one is not a number, infinite or negative.
@@ -32,6 +33,7 @@ class Limits:
     iterations_worst: float | None = 0.05
     memory_worst: float = 0.03
     nine_of_ten: float | None = None
+    times_mean: float | None = 0.25
 
     @classmethod
     def of(cls, profile: HardwareProfile) -> Self:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,9 @@ from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.strict_yaml import Document, Positions
 from simtrain.errors import InputError
 from simtrain.hardware.profile import HardwareProfile
+from simtrain.hardware.run_kind import RunKind
 from simtrain.iteration.memory.buffers import GLOBAL, WORKSPACES
+from simtrain.iteration.report.interval import run_kind
 from simtrain.render.figures import style
 from simtrain.render.figures.labels import set_logarithmic
 from simtrain.render.figures.subject import footer_of
@@ -50,11 +53,13 @@ class Validation(PlainData):
         warnings: why the comparison may be unfair.
         uncertainty: relative error that the profile says nine of ten times stay below.
         must_be_within: whether nine of ten times must stay below it.
+        times_limit: largest mean |error| of all times; None if there is none.
+        kinds: the kind of each iteration, in the order of their rows.
     """
 
     json_fields: ClassVar = keys(
-        """profile device parts=compared num_fitted uncertainty num_within_uncertainty warnings
-        ok"""
+        """profile device parts=compared num_fitted uncertainty num_within_uncertainty
+        times_mean_abs_error=times_mean times_mean_limit=times_limit warnings ok"""
     )
 
     profile: str
@@ -64,13 +69,29 @@ class Validation(PlainData):
     warnings: Sequence[str]
     uncertainty: float | None = None
     must_be_within: bool = False
+    times_limit: float | None = None
+    kinds: Sequence[RunKind] = ()
 
     @property
     def num_within(self) -> tuple[int, int]:
         """Times within the uncertainty that the profile states, and all times."""
-        errors = [row.error for part in self.parts if part.unit == "s" for row in part.rows]
         limit = self.uncertainty or 0.0
-        return sum(abs(error) <= limit for error in errors), len(errors)
+        return sum(abs(error) <= limit for error in self._time_errors), len(self._time_errors)
+
+    @property
+    def times_mean(self) -> float:
+        """Mean |error| of all times, passes of layers and iterations."""
+        return math.fsum(map(abs, self._time_errors)) / len(self._time_errors)
+
+    @property
+    def iterations(self) -> list[tuple[RunKind, float]]:
+        """The kind of each iteration, and the error of its time."""
+        rows = [row for part in self.parts if part.title == "iterations" for row in part.rows]
+        return [(kind, row.error) for kind, row in zip(self.kinds, rows, strict=True)]
+
+    @property
+    def _time_errors(self) -> list[float]:
+        return [row.error for part in self.parts if part.unit == "s" for row in part.rows]
 
     @property
     def ok(self) -> bool:
@@ -84,6 +105,8 @@ class Validation(PlainData):
         within, total = self.num_within
         if self.must_be_within and within < _NINE_OF_TEN * total:
             missed.append("more than one of ten times")
+        if self.times_limit is not None and self.times_mean > self.times_limit:
+            missed.append("mean of all times")
         return missed
 
     @property
@@ -134,6 +157,9 @@ class Validation(PlainData):
             within, total = self.num_within
             says = f"the profile says that 90% of times are within {self.uncertainty:.0%}"
             said.append(f"{says}: {within} of {total} are ({within / total:.0%})")
+        if self.times_limit is not None:
+            limit = f"at most {self.times_limit:.0%}, which --times-mean changes"
+            said.append(f"mean |error| of all times: {self.times_mean:.1%} ({limit})")
         counts = ", ".join(f"{len(part.rows)} {_COUNTED[part.title]}" for part in self.parts)
         missed = self.misses
         end = f"; above the limit: {', '.join(missed)}" if missed else ""
@@ -183,8 +209,17 @@ def validate_profile(
             parts.append(Comparison(title, unit, chosen, *thresholds))
     num_fitted = len(records) - len(held_out) - len(iterations)
     says = profile.uncertainty.value if profile.uncertainty else None
-    by_it = limits.nine_of_ten is not None
-    return Validation(profile.name, header.device, parts, num_fitted, warnings, says, by_it)
+    return Validation(
+        profile.name,
+        header.device,
+        parts,
+        num_fitted,
+        warnings,
+        uncertainty=says,
+        must_be_within=limits.nine_of_ten is not None,
+        times_limit=limits.times_mean,
+        kinds=[run_kind(_scenario(record)[0], profile) for record in trained],
+    )
 
 
 def _rows(profile: HardwareProfile, record: LayerRecord | IterationRecord) -> Iterator[Pair]:

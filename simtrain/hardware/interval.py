@@ -74,9 +74,11 @@ class ExpectedErrors:
 
     Args:
         groups: all judged runs, compared with the kind; perhaps none.
+        stated_error: as for `RunKind`. It counts until runs of the kind judge the profile.
     """
 
     groups: Sequence[JudgedRuns]
+    stated_error: float = 0.0
 
     def width(self, extrapolated: float = 0.0) -> float:
         """Return the log ratio that 90 % of measured times are within.
@@ -93,7 +95,9 @@ class ExpectedErrors:
         if not self.groups:
             return PRIOR
         least = min(group.width_for_kind(extrapolated) for group in self.groups)
-        return max(least, self._farthest)
+        is_judged = any(not group.respects for group in self.groups)
+        stated = 0.0 if is_judged else min(math.log1p(self.stated_error), PRIOR)
+        return max(least, self._farthest, stated)
 
     def around(self, time_s: float, extrapolated: float = 0.0, least_s: float = 0.0) -> Interval:
         """Return the interval of a predicted time.
@@ -189,4 +193,4 @@ def errors_of(kind: RunKind) -> ExpectedErrors:
     Raises:
         InputError: there is no such profile, or a file of errors is bad.
     """
-    return ExpectedErrors(judged_runs(kind))
+    return ExpectedErrors(judged_runs(kind), kind.stated_error)

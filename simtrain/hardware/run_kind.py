@@ -29,6 +29,8 @@ class RunKind:
         nodes: whether it runs on one node or on several.
         is_changed: whether the scenario changes entries of the profile, which makes it another one.
         is_doubtful: whether the profile rests on datasheets or on contradicting sources.
+        stated_error: relative error below which nine of ten times stay, as the profile's own fit
+            states; 0 if it states none.
     """
 
     cluster: str
@@ -39,6 +41,7 @@ class RunKind:
     is_changed: bool = False
     is_doubtful: bool = False
     is_hybrid: bool = False
+    stated_error: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

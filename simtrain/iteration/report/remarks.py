@@ -169,7 +169,8 @@ def remarks_on(result: Result) -> list[str]:
         )
     remarks += [*_other_peaks(result), *_peaks_without_rates(result), *_unusual_stack(result)]
     remarks += [*_unmeasured_kernels(result), *result.warnings]
-    if uncertainty := result.profile.uncertainty:
+    uncertainty = result.profile.uncertainty
+    if uncertainty and not result.evidence.judged:
         within = Number(uncertainty.value, f"{uncertainty.value:.0%}")
         remarks.append(
             Sentence("By the profile's own fit, nine of ten times are within ", within, ".")

@@ -4,10 +4,13 @@ import json
 import os
 import pathlib
 import re
+import tempfile
 from collections.abc import Callable
 from unittest.mock import patch
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from calibrate.records.schema import (
     FILE_NAME,
@@ -19,7 +22,12 @@ from calibrate.validation.limits import Limits
 from calibrate.validation.profile import validate_profile
 from simtrain.base.accuracy import Comparison, Pair
 from simtrain.base.entry import Entry
+from simtrain.base.resources import find_profile
 from simtrain.errors import InputError
+from simtrain.hardware.interval import Interval
+from simtrain.hardware.validated_on import validated_on
+from simtrain.scenario import Scenario
+from simtrain.studies.simulation import simulate
 from tests.helpers.command_line import Outcome, call
 from tests.helpers.toys import a100
 from tests.helpers.validation_records import (
@@ -210,6 +218,75 @@ def test_the_command_prints_the_same_data_as_json(tmp_path: pathlib.Path) -> Non
     assert forward["error"] == 0
     assert backward["measured"] == pytest.approx(1.25 * backward["predicted"])
     assert found["parts"]["layers"]["worst_limit"] == 0.08
+
+
+# ---------------------------------------------------------------- what later predictions rest on
+
+
+def own_profile(folder: pathlib.Path, uncertainty: float = 0.0) -> pathlib.Path:
+    file = folder / "mine.yaml"
+    text = find_profile("a100_sxm4_80gb").read_text("utf-8")
+    stated = f"uncertainty: {{value: {uncertainty}, source: made up}}\n"
+    file.write_text(text + stated * (uncertainty > 0), "utf-8")
+    return file
+
+
+def interval_on(profile: pathlib.Path) -> Interval:
+    small = Scenario.model_validate(iteration("none") | {"cluster": str(profile)})
+    return simulate(small).interval
+
+
+@given(off=st.floats(0.7, 1.5))
+@settings(max_examples=6)
+def test_a_profile_has_the_interval_of_its_own_validation(off: float) -> None:
+    """Its own iterations are inside, whatever runs of other machines and its own fit say."""
+    with tempfile.TemporaryDirectory() as name:
+        profile = own_profile(pathlib.Path(name), 0.01)
+        slow = [iteration_record(iteration(each), slower=off) for each in ("none", "full")]
+        folder = folder_of(pathlib.Path(name), slow)
+        call("calibrate", "validate", str(profile), str(folder))
+        errors = validated_on(str(profile))
+        assert errors
+        (group,) = errors.measured_runs
+        assert (group.num_runs, group.seen) == (2, "blind")
+        assert group.mean_error == pytest.approx(abs(1 / off - 1), abs=1e-4)
+        interval = interval_on(profile)
+        assert interval.within >= max(off, 1 / off) - 1 - 1e-3 or interval.within > 0.599
+        assert "from 2 measured runs like this one" in interval.basis
+        call("calibrate", "validate", str(profile), str(folder))
+        assert validated_on(str(profile)) == errors
+
+
+def test_until_then_no_interval_is_narrower_than_the_profile_itself_states(
+    tmp_path: pathlib.Path,
+) -> None:
+    plain = interval_on(own_profile(tmp_path)).within
+    assert interval_on(own_profile(tmp_path, 0.5)).within == pytest.approx(max(plain, 0.5))
+
+
+def test_other_errors_stay_and_shipped_profiles_are_not_touched(tmp_path: pathlib.Path) -> None:
+    profile, folder = own_profile(tmp_path), folder_of(tmp_path, simulated_records())
+    (tmp_path / "validated_on").mkdir()
+    shipped = find_profile("a100_sxm4_80gb").parent / "validated_on/a100_sxm4_80gb.yaml"
+    text = shipped.read_text("utf-8")
+    (tmp_path / "validated_on/mine.yaml").write_text(text, "utf-8")
+    before = validated_on(str(profile))
+    assert call("calibrate", "validate", str(profile), str(folder)).exit_code == 0
+    after = validated_on(str(profile))
+    assert before and after and after.measured_runs[:-1] == before.measured_runs
+    validate(folder)
+    assert shipped.read_text("utf-8") == text
+
+
+def test_ok_has_a_limit_however_wide_the_stated_interval_is(tmp_path: pathlib.Path) -> None:
+    profile = own_profile(tmp_path, 0.7)
+    far_off = [iteration_record(iteration("none"), slower=1.45)]
+    folder = folder_of(tmp_path, far_off)
+    done = call("calibrate", "validate", str(profile), str(folder))
+    assert done.exit_code == 4 and "above the limit: mean of all times" in done.stdout
+    assert "31.0% (at most 25%, which --times-mean changes)" in " ".join(done.stdout.split())
+    words = ("calibrate", "validate", str(profile), str(folder), "--times-mean", "40")
+    assert call(*words).exit_code == 0
 
 
 # ---------------------------------------------------------------------------------- the picture
