@@ -80,6 +80,7 @@ def test_levels_are_ordered_from_datasheet_to_judged(tmp_path: pathlib.Path) -> 
         ((), True),
         (("hardware.running_costs.price=2 USD/h",), True),
         (("hardware.cluster.num_nodes=600",), True),
+        (("hardware.gpu.memory_capacity=60 GiB",), True),
         (("hardware.inter_node.num_adapters=4",), False),
     ],
 )
