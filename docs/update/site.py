@@ -7,8 +7,8 @@ from typing import Any
 from mkdocs.structure.files import File
 
 from simtrain.commands.documents import REFERENCES
+from simtrain.paper.explore import explore_document
 from simtrain.render.html.document import document_text
-from simtrain.render.html.explore import explore_document
 
 
 def on_files(files: Any, config: Any) -> Any:

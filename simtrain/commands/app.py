@@ -24,6 +24,7 @@ from simtrain.errors import InputError, SimtrainError
 
 Panels = Mapping[str, Mapping[str, str]]
 _LONGEST_NAME = 80
+_PANEL = "panel_of_help"
 _SIMILAR = {"█": "#", "µ": "u", "×": "x", "−": "-", "±": "+-", "·": "."}
 """Replacements of characters that the output's encoding may lack."""
 
@@ -78,6 +79,16 @@ class _Group(_Explained, TyperGroup):
             raise typer.Exit(INTERRUPTED) from None
 
 
+def in_panel(title: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Put a command of a plug-in into a panel of the help of `simtrain`."""
+
+    def mark(function: Callable[..., Any]) -> Callable[..., Any]:
+        setattr(function, _PANEL, title)
+        return function
+
+    return mark
+
+
 class _Commands(Mapping[str, Any]):
     """Commands by name, each imported and built at its first use: most calls use one."""
 
@@ -94,6 +105,7 @@ class _Commands(Mapping[str, Any]):
             panel, source = self._sources[name]
             module, _, attribute = source.partition(":")
             app = getattr(import_module(module), attribute)
+            panel = getattr(app, _PANEL, panel)
             if not isinstance(app, App):
                 function, app = app, App()
                 app.command(name)(function)

@@ -39,8 +39,6 @@ _PANELS = {
         "explain": f"{_COMMANDS}.explain:explain",
         "scenarios": f"{_COMMANDS}.scenarios:scenarios",
         "docs": f"{_COMMANDS}.docs:docs",
-        "reproduce": f"{_COMMANDS}.reproduce:reproduce",
-        "explore": f"{_COMMANDS}.explore:explore",
         "profile": f"{_COMMANDS}.profile:profile_app",
     },
     "Write": {

@@ -20,10 +20,10 @@ from docs.update.markers import marked as marked_text
 from simtrain import paper
 from simtrain.base.resources import list_profiles, list_scenarios, list_stacks, list_sweeps
 from simtrain.commands.documents import REFERENCES
-from simtrain.commands.reproduce import Target
 from simtrain.hardware.load import load_profile
+from simtrain.paper import explore
+from simtrain.paper.commands.reproduce import Target
 from simtrain.paper.entries import Entry, TimeComparison
-from simtrain.render.html import explore
 from simtrain.render.html.document import Document
 from simtrain.render.html.elements import Html
 from simtrain.scenario import load_scenario

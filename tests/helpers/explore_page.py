@@ -4,9 +4,9 @@ import functools
 import math
 from fractions import Fraction
 
+from simtrain.paper.explore import explore_document
+from simtrain.paper.explore.data import sliders
 from simtrain.render.html.document import Document
-from simtrain.render.html.explore import explore_document
-from simtrain.render.html.explore.data import sliders
 
 VALUES = sliders()
 

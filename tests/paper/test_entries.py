@@ -9,8 +9,8 @@ from rich.console import Console
 from simtrain import paper
 from simtrain.paper.entries import BYTES, PERCENT, Entry, Limit, Reproduction, Section, Unit
 from simtrain.paper.published import published
+from simtrain.paper.view import paper_view
 from simtrain.render.terminal import terminal_page
-from simtrain.views.paper import paper_view
 from tests.helpers.command_line import call
 
 

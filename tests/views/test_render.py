@@ -15,11 +15,11 @@ from simtrain.iteration.memory.states import ModelStates
 from simtrain.iteration.report.breakdown import Breakdown
 from simtrain.iteration.report.result import Result
 from simtrain.paper.entries import Entry, Limit, TimeComparison
+from simtrain.paper.view import paper_view, times_verdict
 from simtrain.render.terminal import terminal_page
 from simtrain.schedules import Action
 from simtrain.units import GIB
 from simtrain.views.memory import memory_view
-from simtrain.views.paper import paper_view, times_verdict
 from simtrain.views.result import result_view
 from simtrain.views.view import View
 from tests.helpers.command_line import call

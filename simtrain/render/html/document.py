@@ -28,7 +28,8 @@ class Section:
         anchor: id of the section, for links.
         title: heading.
         body: content below the heading.
-        styles, scripts: files of `assets` that the section needs in addition to `base`.
+        styles, scripts: files of `assets` that the section needs in addition to `base`; files of
+            other folders by their absolute paths.
     """
 
     anchor: str
@@ -111,7 +112,7 @@ def document_text(document: Document) -> str:
 
 @cache
 def asset(name: str) -> Html:
-    """Return the text of a style or script of `assets`."""
+    """Return the text of a style or script of `assets`, or of another folder by its full path."""
     return Html("\n" + (ASSETS / name).read_text(encoding="utf-8"))
 
 

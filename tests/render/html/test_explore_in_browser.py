@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from simtrain.paper.explore.sections import STEPS
 from simtrain.paper.layer_terms import RECOMPUTES, VARIABLES, sized_scenario
 from simtrain.paper.layer_work import saved_bytes
 from simtrain.paper.models import BASELINE, MODELS, paper_scenario
 from simtrain.render.html.document import write_document
-from simtrain.render.html.explore.sections import STEPS
 from tests.helpers.browser import Browser, needs_chromium
 from tests.helpers.explore_page import VALUES, legal, small_document
 from tests.render.html.moving import assert_quiet

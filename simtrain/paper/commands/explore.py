@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from simtrain.commands.app import in_panel
 from simtrain.commands.shared import HtmlFileOption, emit
 
 
+@in_panel("Look up")
 def explore(out: HtmlFileOption) -> None:
     """Write the paper's figures with sliders as one HTML file that needs no network.
 
@@ -16,7 +18,7 @@ def explore(out: HtmlFileOption) -> None:
     """
     from simtrain.base.output_folder import check_writable
     from simtrain.commands.progress import progress_bar
-    from simtrain.render.html import explore as page
+    from simtrain.paper import explore as page
     from simtrain.render.html.document import check_html_file, write_document
 
     check_html_file(out)

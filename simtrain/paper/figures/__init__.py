@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simtrain.paper import TargetResult, TimeComparison
+from simtrain.paper.figures.errors import draw_errors
+from simtrain.paper.figures.layer import draw_fig7, draw_fig8, draw_table2
+from simtrain.paper.figures.memory import draw_fig1, draw_fig9, draw_zero
+from simtrain.paper.figures.window import draw_window
 from simtrain.paper.models import PRESENT, paper_scenario
-from simtrain.render.figures.paper.errors import draw_errors
-from simtrain.render.figures.paper.layer import draw_fig7, draw_fig8, draw_table2
-from simtrain.render.figures.paper.memory import draw_fig1, draw_fig9, draw_zero
-from simtrain.render.figures.paper.window import draw_window
 from simtrain.render.figures.style import picture, write_figure
 from simtrain.render.figures.subject import footer, footer_of
 

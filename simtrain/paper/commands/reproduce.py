@@ -6,6 +6,7 @@ from typing import Annotated, Literal, get_args
 
 import typer
 
+from simtrain.commands.app import in_panel
 from simtrain.commands.output import CsvOption, MarkdownOption, Output, TableOption, show
 from simtrain.commands.shared import MISSED, JsonOption, OutOption
 
@@ -14,6 +15,7 @@ _Figure = Literal["fig1", "fig7", "fig8", "fig9"]
 Target = Literal["table2", "table4", "table5", "dp530b", _Figure, "appendix-c", "zero", "all"]
 
 
+@in_panel("Look up")
 def reproduce(
     target: Annotated[Target, typer.Argument(help="Table, figure or study of the paper.")],
     as_json: JsonOption = False,
@@ -31,9 +33,9 @@ def reproduce(
     from simtrain import paper
     from simtrain.base.output_folder import make_picture_folder
     from simtrain.commands.progress import progress_bar
+    from simtrain.paper.figures import write_paper_figure
     from simtrain.paper.models import PRESENT, paper_scenario
-    from simtrain.render.figures.paper import write_paper_figure
-    from simtrain.views.paper import paper_view
+    from simtrain.paper.view import paper_view
 
     output = Output(as_json, as_csv, as_markdown, table)
     if out:

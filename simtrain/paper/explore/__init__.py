@@ -1,5 +1,5 @@
 """The page of `simtrain explore`: the paper's figures with sliders."""
 
-from simtrain.render.html.explore.page import explore_document
+from simtrain.paper.explore.page import explore_document
 
 __all__ = ["explore_document"]

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simtrain.paper.activation_shares import fig7
+from simtrain.paper.explore.data import SPLITS, TENSORS
 from simtrain.paper.layer_terms import RECOMPUTES, layer_terms, saved_tensors, sized_scenario
 from simtrain.paper.models import MODELS, PRESENT, paper_scenario
 from simtrain.render.html.document import ASSETS, document_text
-from simtrain.render.html.explore.data import SPLITS, TENSORS
 from simtrain.studies.simulation import simulate
 from tests.helpers.command_line import call
 from tests.helpers.explore_page import VALUES, legal, small_document
@@ -110,9 +110,7 @@ def test_every_control_has_a_label(text):
 
 
 def test_the_command_writes_the_page(document, tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        "simtrain.render.html.explore.explore_document", lambda on_progress: document
-    )
+    monkeypatch.setattr("simtrain.paper.explore.explore_document", lambda on_progress: document)
     file = tmp_path / "explore.html"
     assert call("explore", "-o", str(file)).stdout == f"{file}\n"
     written = file.read_text(encoding="utf-8")
@@ -124,9 +122,7 @@ def test_the_command_writes_the_page(document, tmp_path, monkeypatch):
     ("name", "code"), [("explore.pdf", "E117"), (".html", "E117"), ("missing/explore.html", "E113")]
 )
 def test_a_file_that_cannot_be_written_is_an_error(name, code, document, tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        "simtrain.render.html.explore.explore_document", lambda on_progress: document
-    )
+    monkeypatch.setattr("simtrain.paper.explore.explore_document", lambda on_progress: document)
     outcome = call("explore", "-o", str(tmp_path / name))
     assert outcome.exit_code == 2
     assert code in outcome.stderr and "fix:" in outcome.stderr

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from simtrain.paper.entries import Progress
+from simtrain.paper.explore.data import explore_data
+from simtrain.paper.explore.sections import SECTIONS
 from simtrain.paper.larger_batch import MICROBATCHES
 from simtrain.paper.models import MODELS
 from simtrain.paper.recompute_tax import LENGTHS
 from simtrain.render.html.document import Document
 from simtrain.render.html.elements import Html, element
-from simtrain.render.html.explore.data import explore_data
-from simtrain.render.html.explore.sections import SECTIONS
 
 TITLE = "Explore: reducing activation recomputation"
 

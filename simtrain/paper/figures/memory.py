@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from simtrain.paper.entries import Reproduction
+from simtrain.paper.figures.bars import Bar, draw_bars
+from simtrain.paper.figures.names import SHORT
 from simtrain.paper.stage_memory import DEALLOCATED, KEPT, SPLIT, WHOLE
 from simtrain.paper.zero_example import ALL_STATES, SMALL_GPU_GB
-from simtrain.render.figures.paper.bars import Bar, draw_bars
-from simtrain.render.figures.paper.names import SHORT
 from simtrain.render.figures.style import (
     BLACK,
     BLUE,

@@ -12,12 +12,12 @@ from matplotlib.figure import Figure
 from pytest import MonkeyPatch
 
 from simtrain import paper
+from simtrain.paper import figures as figures_of_paper
 from simtrain.paper.entries import Entry, TimeComparison
+from simtrain.paper.figures import draw, write_paper_figure
 from simtrain.paper.kept_microbatches import AppendixC
 from simtrain.paper.kept_microbatches import _example as example
 from simtrain.paper.kept_microbatches import _passes as passes
-from simtrain.render.figures import paper as figures_of_paper
-from simtrain.render.figures.paper import draw, write_paper_figure
 from simtrain.render.figures.style import styled
 from simtrain.studies.simulation import simulate
 from tests.helpers.command_line import call, refused

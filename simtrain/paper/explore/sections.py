@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from simtrain.paper.models import BASELINE, MODELS, PRESENT
-from simtrain.render.html.document import Section
-from simtrain.render.html.elements import Html, element, joined
-from simtrain.render.html.explore.controls import (
+from simtrain.paper.explore.controls import (
     answer,
     bench,
     choice,
@@ -18,6 +16,9 @@ from simtrain.render.html.explore.controls import (
     sliders,
     switch,
 )
+from simtrain.paper.models import BASELINE, MODELS, PRESENT
+from simtrain.render.html.document import Section
+from simtrain.render.html.elements import Html, element, joined
 from simtrain.render.html.view import view_html
 from simtrain.views.kinds import COUNT, SHARE, TEXT, Kind
 from simtrain.views.view import Column, Row, Table, View
@@ -38,6 +39,7 @@ STRATEGIES = {
     "full": "full recompute",
 }
 
+_ASSETS = Path(__file__).parent / "assets"
 
 Data = Mapping[str, Any]
 """The data of the page (`explore_data`)."""
@@ -48,11 +50,16 @@ def _table(name: str, title: str, columns: Sequence[Column], rows: Iterable[Sequ
     return view_html(View([Table(name, title, columns, [*map(Row, rows)])]))
 
 
+def _asset(name: str) -> str:
+    """Path of a style or script of the page."""
+    return str(_ASSETS / name)
+
+
 def _section(name: str, title: str, introduction: str, *parts: Html) -> Section:
     """Build a section that begins with HTML, and whose script has its name."""
-    scripts = ("explore/state.js", "explore/draw.js", f"explore/{name}.js")
+    scripts = (_asset("state.js"), _asset("draw.js"), _asset(f"{name}.js"))
     body = joined(Html(introduction), *parts)
-    return Section(name, title, body, ("explore/explore.css",), scripts)
+    return Section(name, title, body, (_asset("explore.css"),), scripts)
 
 
 def layer(data: Data) -> Section:
@@ -276,8 +283,8 @@ relative to forward and backward together, they are a third of that. And the cro
 tokens, which explanations of the paper quote, belongs to the 175B model; it differs for each
 model.</p>"""
         ),
-        ("explore/explore.css",),
-        ("explore/start.js",),
+        (_asset("explore.css"),),
+        (_asset("start.js"),),
     )
 
 

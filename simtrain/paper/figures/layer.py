@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from simtrain.paper.entries import Reproduction, Section
+from simtrain.paper.figures.bars import Bar, draw_bars
+from simtrain.paper.figures.names import NAMES, SHORT
 from simtrain.paper.models import BASELINE
 from simtrain.render.figures.labels import set_logarithmic
-from simtrain.render.figures.paper.bars import Bar, draw_bars
-from simtrain.render.figures.paper.names import NAMES, SHORT
 from simtrain.render.figures.style import (
     BLACK,
     BLUE,
