@@ -3,15 +3,14 @@
 from collections.abc import Iterator
 
 from docs.update.request import percent
-from simtrain import paper
-from simtrain.paper import kept_microbatches, stage_memory
+from simtrain.paper import kept_microbatches, stage_memory, targets
 from simtrain.paper.entries import Reproduction, Section
 from simtrain.paper.models import PRESENT
 
 GIB = 2**30
 
 
-def entries(results: dict[str, paper.TargetResult], target: str, name: str) -> Section:
+def entries(results: dict[str, targets.TargetResult], target: str, name: str) -> Section:
     """Return a section of a reproduced target."""
     result = results[target]
     assert isinstance(result, Reproduction)
@@ -25,12 +24,12 @@ BARS_GIB = {"22B": "59.3 / 9.6", "175B": "66.8 / 12.4", "530B": "114 / 23.1", "1
 """Heights of Figure 1's bars, as published by readers of the plot."""
 
 
-def lines(results: dict[str, paper.TargetResult]) -> list[Line]:
+def lines(results: dict[str, targets.TargetResult]) -> list[Line]:
     """Return the lines of the table, from the reproduced targets by name."""
     return [*_memory(results), *_times(results), *_zero(results)]
 
 
-def figures(results: dict[str, paper.TargetResult]) -> dict[str, str]:
+def figures(results: dict[str, targets.TargetResult]) -> dict[str, str]:
     """Return the figures in the text below the table, by name."""
     ends = [entry.simulated for entry in entries(results, "fig1", "embeddings").entries]
     split = entries(results, "fig9", "savings").value(stage_memory.SPLIT)
@@ -60,7 +59,7 @@ def _scaled(scale: float, digits: int, *sizes: float) -> str:
     return " / ".join(f"{size / scale:.{digits}f}" for size in sizes)
 
 
-def _memory(results: dict[str, paper.TargetResult]) -> Iterator[Line]:
+def _memory(results: dict[str, targets.TargetResult]) -> Iterator[Line]:
     activations = entries(results, "fig1", "activations")
     for model, bars in BARS_GIB.items():
         both = [activations.value(model, strategy) for strategy in ("baseline", PRESENT)]
@@ -79,7 +78,7 @@ def _memory(results: dict[str, paper.TargetResult]) -> Iterator[Line]:
     yield "fig9", what, "2.73", _scaled(GIB, 2, size)
 
 
-def _times(results: dict[str, paper.TargetResult]) -> Iterator[Line]:
+def _times(results: dict[str, targets.TargetResult]) -> Iterator[Line]:
     overheads = entries(results, "fig8", "overheads")
     for model, published in (("22B", "39 % / 4 %"), ("530B", "36 % / 2 %"), ("1T", "36 % / 2 %")):
         both = [overheads.value(model, strategy) for strategy in ("full", PRESENT)]
@@ -93,7 +92,7 @@ def _times(results: dict[str, paper.TargetResult]) -> Iterator[Line]:
         yield "appendix-c", what, published, f"{ours}, {100 * gains.value(model):+.2f}"
 
 
-def _zero(results: dict[str, paper.TargetResult]) -> Iterator[Line]:
+def _zero(results: dict[str, targets.TargetResult]) -> Iterator[Line]:
     parts, activations, checkpointed = (
         [entry.simulated for entry in entries(results, "zero", title).entries]
         for title in ("parts", "activations", "checkpointing")

@@ -5,10 +5,10 @@ import functools
 from docs.update import paper_memory
 from docs.update.documents import ROOT
 from docs.update.request import Generator, Request, percent, signed_percent, table
-from simtrain import paper
 from simtrain.base.resources import list_profiles
 from simtrain.hardware.validated_on import error_text, validated_on
 from simtrain.importing.runs import RunSettings, read_runs
+from simtrain.paper import targets
 from simtrain.paper.entries import Entry, Section, TimeComparison
 from simtrain.paper.layer_terms import crossing_length, layer_terms, sizes_of
 from simtrain.paper.models import PRESENT, paper_scenario
@@ -20,9 +20,9 @@ HEAD = ["model", "strategy", "paper", "simulated", "error"]
 
 
 @functools.cache
-def reproduced(target: str) -> paper.TargetResult:
+def reproduced(target: str) -> targets.TargetResult:
     """Reproduce a target of `simtrain reproduce`. Cached."""
-    return paper.reproduce(target)
+    return targets.reproduce(target)
 
 
 def _times(target: str) -> TimeComparison:

@@ -17,11 +17,10 @@ from calibrate.app import app as calibrate_app
 from calibrate.records.file import RecordFile
 from docs.update.documents import blocks, blocks_in, documents, text_of, write_files
 from docs.update.markers import marked as marked_text
-from simtrain import paper
 from simtrain.base.resources import list_profiles, list_scenarios, list_stacks, list_sweeps
 from simtrain.commands.documents import REFERENCES
 from simtrain.hardware.load import load_profile
-from simtrain.paper import explore
+from simtrain.paper import explore, targets
 from simtrain.paper.commands.reproduce import Target
 from simtrain.paper.entries import Entry, TimeComparison
 from simtrain.render.html.document import Document
@@ -123,7 +122,7 @@ def test_every_command_is_shown() -> None:
 
 
 SHORT = ("table2", "table4", "fig1", "fig7", "fig8", "fig9", "zero")
-_ONCE = {target: functools.cache(getattr(paper, target)) for target in SHORT}
+_ONCE = {target: functools.cache(getattr(targets, target)) for target in SHORT}
 
 
 def blocks_of_sweeps(*documents: str) -> list[list[str]]:
@@ -170,10 +169,10 @@ def test_sweeps_run_as_written(block: list[str]) -> None:
 def test_commands_run_as_written(command: str, monkeypatch: MonkeyPatch) -> None:
     """tests/paper runs the long simulations; all others run once."""
     for target, once in _ONCE.items():
-        monkeypatch.setattr(paper, target, lambda progress, once=once: once())
+        monkeypatch.setattr(targets, target, lambda progress, once=once: once())
     quick = TimeComparison("a quick one", [Entry(("22B", "full"), 1.42, 1.42)], 0.01, 0.01)
     for target in ("table5", "dp530b", "appendix_c"):
-        monkeypatch.setattr(paper, target, lambda progress: quick)
+        monkeypatch.setattr(targets, target, lambda progress: quick)
     small = Document("stands for a long one", Html(), ())
     monkeypatch.setattr(explore, "explore_document", lambda on_progress: small)
     outcome = call(*shlex.split(command)[1:])

@@ -6,7 +6,7 @@ import pytest
 from pytest import MonkeyPatch
 from rich.console import Console
 
-from simtrain import paper
+from simtrain.paper import targets
 from simtrain.paper.entries import BYTES, PERCENT, Entry, Limit, Reproduction, Section, Unit
 from simtrain.paper.published import published
 from simtrain.paper.view import paper_view
@@ -90,4 +90,4 @@ def test_a_changed_published_value_is_a_miss_with_exit_code_4(monkeypatch: Monke
 def test_a_changed_published_overhead_is_a_miss(monkeypatch: MonkeyPatch) -> None:
     overheads = published("fig8")["sections"]["overheads"]["paper"]
     monkeypatch.setitem(overheads["1T"], "full", 0.40)
-    assert [miss[:34] for miss in paper.fig8().misses] == ["overhead over the baseline, 1T, fu"]
+    assert [miss[:34] for miss in targets.fig8().misses] == ["overhead over the baseline, 1T, fu"]

@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from pytest import MonkeyPatch
 
-from simtrain import paper
 from simtrain.paper import figures as figures_of_paper
+from simtrain.paper import targets
 from simtrain.paper.entries import Entry, TimeComparison
 from simtrain.paper.figures import draw, write_paper_figure
 from simtrain.paper.kept_microbatches import AppendixC
@@ -29,15 +29,15 @@ TARGETS = ("table2", "table4", "fig1", "fig7", "fig8", "fig9", "appendix-c", "ze
 
 
 @pytest.fixture(scope="module")
-def results() -> dict[str, paper.TargetResult]:
+def results() -> dict[str, targets.TargetResult]:
     """Reproduce every target; of Appendix C only the example that the figure shows."""
     short = [target for target in TARGETS if target != "appendix-c"]
     window = AppendixC("Appendix C", (), tuple(passes(simulate(example()))))
-    return {target: paper.reproduce(target) for target in short} | {"appendix-c": window}
+    return {target: targets.reproduce(target) for target in short} | {"appendix-c": window}
 
 
 @pytest.fixture(scope="module")
-def figures(results: dict[str, paper.TargetResult]) -> Iterator[dict[str, Figure]]:
+def figures(results: dict[str, targets.TargetResult]) -> Iterator[dict[str, Figure]]:
     with styled():
         yield {target: draw(target, result) for target, result in results.items()}
 
@@ -63,7 +63,7 @@ def pixels(png: bytes) -> tuple[int, int, bytes]:
     ],
 )
 def test_equal_figures_are_identical_png_and_svg_files(
-    target: str, results: dict[str, paper.TargetResult], tmp_path: pathlib.Path
+    target: str, results: dict[str, targets.TargetResult], tmp_path: pathlib.Path
 ) -> None:
     folders = [tmp_path / "one", tmp_path / "two"]
     for folder in folders:
@@ -106,7 +106,7 @@ def texts(axes: Axes) -> list[str]:
 
 
 def test_bars_show_the_values_of_the_table(
-    figures: dict[str, Figure], results: dict[str, paper.TargetResult]
+    figures: dict[str, Figure], results: dict[str, targets.TargetResult]
 ) -> None:
     shares = results["fig7"].sections[0]  # type: ignore[union-attr]
     written = texts(figures["fig7"].axes[0])
@@ -125,7 +125,7 @@ def test_bars_are_in_the_papers_order(figures: dict[str, Figure]) -> None:
 
 
 def test_figures_ignore_the_users_matplotlib_style(
-    results: dict[str, paper.TargetResult], tmp_path: pathlib.Path
+    results: dict[str, targets.TargetResult], tmp_path: pathlib.Path
 ) -> None:
     import matplotlib
 
@@ -145,7 +145,7 @@ def test_out_creates_the_folder_and_writes_all_figures(
 ) -> None:
     drawn: dict[str, pathlib.Path] = {}
     quick = TimeComparison("a quick one", [Entry(("22B", "full"), 1.42, 1.42)], 0.01, 0.01)
-    monkeypatch.setattr(paper, "reproduce", lambda target, progress: quick)
+    monkeypatch.setattr(targets, "reproduce", lambda target, progress: quick)
     monkeypatch.setattr(
         figures_of_paper, "write_paper_figure", lambda name, result, out: drawn.update({name: out})
     )
@@ -160,7 +160,7 @@ def test_a_missed_threshold_still_writes_the_figure(
     tmp_path: pathlib.Path, monkeypatch: MonkeyPatch
 ) -> None:
     bad = TimeComparison("bad", [Entry(("22B", "full"), 1.42, 2.0)], 0.01, 0.01)
-    monkeypatch.setattr(paper, "table5", lambda progress: bad)
+    monkeypatch.setattr(targets, "table5", lambda progress: bad)
     outcome = call("reproduce", "table5", "--json", "--out", str(tmp_path))
     assert outcome.exit_code == 4
     assert (tmp_path / "table5.png").is_file()
@@ -171,7 +171,7 @@ def test_a_folder_that_cannot_be_created_is_refused_before_simulating(
     place: str, tmp_path: pathlib.Path, monkeypatch: MonkeyPatch
 ) -> None:
     (tmp_path / "taken").write_text("a file")
-    monkeypatch.setattr(paper, "table2", lambda progress: pytest.fail("simulated"))
+    monkeypatch.setattr(targets, "table2", lambda progress: pytest.fail("simulated"))
     errors = refused("reproduce", "table2", "--out", str(tmp_path / place))
     assert errors.startswith(f"{tmp_path / place}: E113 ")
 

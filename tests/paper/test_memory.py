@@ -14,8 +14,7 @@ from pytest import MonkeyPatch
 from docs.update import papers
 from docs.update.paper_memory import entries
 from docs.update.update import stale
-from simtrain import paper
-from simtrain.paper import kept_microbatches, stage_memory
+from simtrain.paper import kept_microbatches, stage_memory, targets
 from simtrain.paper.entries import Limit, Reproduction
 from simtrain.paper.kept_microbatches import AppendixC
 from tests.helpers.command_line import call
@@ -37,9 +36,9 @@ PRESENT = "selective+sequence"
 
 
 @pytest.fixture(scope="module")
-def results() -> dict[str, paper.TargetResult]:
+def results() -> dict[str, targets.TargetResult]:
     """Reproduce every target in this file."""
-    return {target: paper.reproduce(target) for target in TARGETS}
+    return {target: targets.reproduce(target) for target in TARGETS}
 
 
 # ----------------------------------------------------------------------------------- the verdicts
@@ -47,7 +46,7 @@ def results() -> dict[str, paper.TargetResult]:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_every_value_is_within_its_limit(
-    target: str, results: dict[str, paper.TargetResult]
+    target: str, results: dict[str, targets.TargetResult]
 ) -> None:
     result = results[target]
     assert isinstance(result, Reproduction)
@@ -62,11 +61,11 @@ CLOSINGS = "equal the paper's", "with limits are within them"
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_page_and_json_of_a_target(
-    target: str, results: dict[str, paper.TargetResult], monkeypatch: MonkeyPatch
+    target: str, results: dict[str, targets.TargetResult], monkeypatch: MonkeyPatch
 ) -> None:
     result = results[target]
     assert isinstance(result, Reproduction)
-    monkeypatch.setattr(paper, target.replace("-", "_"), lambda progress: result)
+    monkeypatch.setattr(targets, target.replace("-", "_"), lambda progress: result)
     page, written = call("reproduce", target), call("reproduce", target, "--json")
     assert (page.exit_code, page.stderr, written.exit_code, written.stderr) == (0, "", 0, "")
     closings = (f"OK: all {result.num_judged} figures {words}" for words in CLOSINGS)
@@ -90,13 +89,13 @@ def test_page_and_json_of_a_target(
 
 
 def test_all_runs_every_target_in_order(
-    results: dict[str, paper.TargetResult], monkeypatch: MonkeyPatch
+    results: dict[str, targets.TargetResult], monkeypatch: MonkeyPatch
 ) -> None:
-    times = paper.table4()
+    times = targets.table4()
     for name in ("table4", "table5", "dp530b"):
-        monkeypatch.setattr(paper, name, lambda progress: times)
+        monkeypatch.setattr(targets, name, lambda progress: times)
     for name, result in results.items():
-        monkeypatch.setattr(paper, name.replace("-", "_"), lambda progress, result=result: result)
+        monkeypatch.setattr(targets, name.replace("-", "_"), lambda progress, result=result: result)
     page, written = call("reproduce", "all"), call("reproduce", "all", "--json")
     assert (page.exit_code, page.stderr, written.exit_code) == (0, "", 0)
     assert page.stdout.splitlines()[-1] == "OK: all 10 targets"
@@ -106,7 +105,7 @@ def test_all_runs_every_target_in_order(
         *("appendix-c", "zero"),
     ]
     assert data["ok"] is True
-    monkeypatch.setattr(paper, "fig9", lambda progress: sample(101, Limit.exactly(100)))
+    monkeypatch.setattr(targets, "fig9", lambda progress: sample(101, Limit.exactly(100)))
     page, written = call("reproduce", "all"), call("reproduce", "all", "--json")
     assert (page.exit_code, written.exit_code) == (4, 4)
     assert page.stdout.splitlines()[-1] == "FAILED: fig9 (1 of 10 targets)"
@@ -132,7 +131,7 @@ def layer_bytes(model: str, strategy: str) -> Fraction:
     return S * b * h * factor
 
 
-def test_table_2(results: dict[str, paper.TargetResult]) -> None:
+def test_table_2(results: dict[str, targets.TargetResult]) -> None:
     section = entries(results, "table2", "activations")
     rows = ["no parallelism", "baseline", "sequence", "selective", PRESENT, "full"]
     assert [entry.labels for entry in section.entries] == [
@@ -151,7 +150,7 @@ def test_table_2(results: dict[str, paper.TargetResult]) -> None:
     assert sent.value("175B", "full") == 21 * S * 12288
 
 
-def test_ends_of_the_22b_model(results: dict[str, paper.TargetResult]) -> None:
+def test_ends_of_the_22b_model(results: dict[str, targets.TargetResult]) -> None:
     """Section 4.3, whose text says "less than 0.01 %": its formula has 0.015 % and 0.57 %."""
     sbh = S * 4 * 6144
     section = entries(results, "table2", "ends")
@@ -165,7 +164,7 @@ def test_ends_of_the_22b_model(results: dict[str, paper.TargetResult]) -> None:
 # ---------------------------------------------------------------------------------- Figures 1 and 7
 
 
-def test_figure_1(results: dict[str, paper.TargetResult]) -> None:
+def test_figure_1(results: dict[str, targets.TargetResult]) -> None:
     """18 bytes per weight, of 12h²L; activations of L layers, times 1 + (p-1)/(pm)
     if interleaved.
     """
@@ -185,7 +184,7 @@ def test_figure_1(results: dict[str, paper.TargetResult]) -> None:
 
 
 def test_the_22b_model_has_the_additional_activations_of_section_4_3(
-    results: dict[str, paper.TargetResult],
+    results: dict[str, targets.TargetResult],
 ) -> None:
     held = entries(results, "fig1", "activations")
     ends = entries(results, "table2", "ends")
@@ -194,14 +193,14 @@ def test_the_22b_model_has_the_additional_activations_of_section_4_3(
 
 
 def test_every_baseline_exceeds_the_gpu_and_present_work_fits(
-    results: dict[str, paper.TargetResult],
+    results: dict[str, targets.TargetResult],
 ) -> None:
     totals = entries(results, "fig1", "totals")
     for entry in totals.entries:
         assert (entry.simulated > 80 * GIB) == (entry.labels[1] == "baseline")
 
 
-def test_figure_7(results: dict[str, paper.TargetResult]) -> None:
+def test_figure_7(results: dict[str, targets.TargetResult]) -> None:
     shares = entries(results, "fig7", "shares")
     for entry in shares.entries:
         model, technique = entry.labels
@@ -218,7 +217,7 @@ def test_figure_7(results: dict[str, paper.TargetResult]) -> None:
 # ---------------------------------------------------------------------------------- Figures 8 and 9
 
 
-def test_figure_8(results: dict[str, paper.TargetResult]) -> None:
+def test_figure_8(results: dict[str, targets.TargetResult]) -> None:
     times = entries(results, "fig8", "times")
     overheads = entries(results, "fig8", "overheads")
     for model in MODELS:
@@ -238,10 +237,10 @@ def test_figure_8(results: dict[str, paper.TargetResult]) -> None:
 
 
 def test_figure_8_agrees_with_table_4_for_the_22b_model(
-    results: dict[str, paper.TargetResult],
+    results: dict[str, targets.TargetResult],
 ) -> None:
     times = entries(results, "fig8", "times")
-    rows = {(row.labels[1], row.facts["pass"]): row.simulated for row in paper.table4().rows}
+    rows = {(row.labels[1], row.facts["pass"]): row.simulated for row in targets.table4().rows}
     for strategy in times.names("strategy"):
         forward, backward, recompute = (
             times.value("22B", strategy, part) for part in times.names("part")
@@ -250,7 +249,7 @@ def test_figure_8_agrees_with_table_4_for_the_22b_model(
         assert backward + recompute == pytest.approx(rows[strategy, "backward"])
 
 
-def test_figure_9(results: dict[str, paper.TargetResult]) -> None:
+def test_figure_9(results: dict[str, targets.TargetResult]) -> None:
     """1F1B without deallocation: p - S microbatches of L/p layers, 13 sbh each, and the dropout
     masks.
     """
@@ -273,7 +272,7 @@ def test_figure_9(results: dict[str, paper.TargetResult]) -> None:
 # ------------------------------------------------------------------------------------- Appendix C
 
 
-def test_appendix_c(results: dict[str, paper.TargetResult]) -> None:
+def test_appendix_c(results: dict[str, targets.TargetResult]) -> None:
     mfu = entries(results, "appendix-c", "utilization")
     gains = entries(results, "appendix-c", "gains")
     for model in ("175B", "530B"):
@@ -291,7 +290,7 @@ def test_appendix_c(results: dict[str, paper.TargetResult]) -> None:
         assert 0 < keeping < outstanding and 0 < whole < stages
 
 
-def test_the_example_of_figure_10(results: dict[str, paper.TargetResult]) -> None:
+def test_the_example_of_figure_10(results: dict[str, targets.TargetResult]) -> None:
     """p = 4 and nine microbatches: stage S keeps each (4 - S)th, the last stage all."""
     result = results["appendix-c"]
     assert isinstance(result, AppendixC)
@@ -309,7 +308,7 @@ def test_the_example_of_figure_10(results: dict[str, paper.TargetResult]) -> Non
 # ------------------------------------------------------------------------------------------- ZeRO
 
 
-def test_zero(results: dict[str, paper.TargetResult]) -> None:
+def test_zero(results: dict[str, targets.TargetResult]) -> None:
     h, layers, vocab, s = 1600, 48, 50304, 1024
     num_parameters = layers * (12 * h**2 + 13 * h) + (vocab + s + 2) * h
     states = entries(results, "zero", "parts")
@@ -327,7 +326,7 @@ def test_zero(results: dict[str, paper.TargetResult]) -> None:
     assert live == inputs + (34 + 80 - 2) * sbh
 
 
-def test_zero_shards_states_over_replicas(results: dict[str, paper.TargetResult]) -> None:
+def test_zero_shards_states_over_replicas(results: dict[str, targets.TargetResult]) -> None:
     """Stages 1, 2 and 3 need (2 + 2 + 12/N)Ψ, (2 + 14/N)Ψ and 16Ψ/N bytes."""
     states = entries(results, "zero", "divided")
     psi = states.value("0", "1") / 16
@@ -341,7 +340,7 @@ def test_zero_shards_states_over_replicas(results: dict[str, paper.TargetResult]
 
 
 def test_documents_quote_the_current_memory(
-    results: dict[str, paper.TargetResult], monkeypatch: MonkeyPatch
+    results: dict[str, targets.TargetResult], monkeypatch: MonkeyPatch
 ) -> None:
     monkeypatch.setattr(papers, "reproduced", results.__getitem__)
     assert [*stale("docs/validation.md", {"memory"})] == []

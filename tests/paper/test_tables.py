@@ -13,7 +13,7 @@ from pytest import MonkeyPatch
 
 from docs.update import papers
 from docs.update.update import stale
-from simtrain import paper
+from simtrain.paper import targets
 from simtrain.paper.entries import Limit, TimeComparison
 from tests.helpers.command_line import ROOT, Outcome, call
 
@@ -46,17 +46,17 @@ ROUNDING_S, ROUNDING_POINTS = 0.005, 0.05
 
 @pytest.fixture(scope="module")
 def table4() -> TimeComparison:
-    return paper.table4()
+    return targets.table4()
 
 
 @pytest.fixture(scope="module")
 def table5() -> TimeComparison:
-    return paper.table5()
+    return targets.table5()
 
 
 @pytest.fixture(scope="module")
 def dp530b() -> TimeComparison:
-    return paper.dp530b()
+    return targets.dp530b()
 
 
 def utilization(
@@ -158,7 +158,7 @@ def test_the_row_of_dp530b(dp530b: TimeComparison) -> None:
     assert row.facts["paper_mfu"] == pytest.approx(DATA_PARALLEL_530B_MFU / 100)
 
 
-def error_of(row: paper.Entry) -> float:
+def error_of(row: targets.Entry) -> float:
     """Return the relative error of a time."""
     assert row.paper is not None
     return row.simulated / row.paper - 1
@@ -168,7 +168,7 @@ def reproduced(
     target: str, result: TimeComparison, monkeypatch: MonkeyPatch, *options: str
 ) -> Outcome:
     """Run `simtrain reproduce` with a result that is already simulated."""
-    monkeypatch.setattr(paper, target, lambda progress: result)
+    monkeypatch.setattr(targets, target, lambda progress: result)
     return call("reproduce", target, *options)
 
 

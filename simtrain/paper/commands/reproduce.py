@@ -30,9 +30,9 @@ def reproduce(
 
     Example: simtrain reproduce fig7 --out pictures
     """
-    from simtrain import paper
     from simtrain.base.output_folder import make_picture_folder
     from simtrain.commands.progress import progress_bar
+    from simtrain.paper import targets
     from simtrain.paper.figures import write_paper_figure
     from simtrain.paper.models import PRESENT, paper_scenario
     from simtrain.paper.view import paper_view
@@ -40,13 +40,13 @@ def reproduce(
     output = Output(as_json, as_csv, as_markdown, table)
     if out:
         make_picture_folder(out)
-    results: dict[str, paper.TargetResult] = {}
+    results: dict[str, targets.TargetResult] = {}
     with progress_bar() as report:
         for name in get_args(Target)[:-1] if target == "all" else [target]:
-            results[name] = paper.reproduce(name, report)
+            results[name] = targets.reproduce(name, report)
             if out:
                 write_paper_figure(name, results[name], out)
-    result = paper.AllTargets(results) if target == "all" else results[target]
+    result = targets.AllTargets(results) if target == "all" else results[target]
     cluster = paper_scenario("22B", PRESENT).cluster  # that of all scenarios of the paper
     show(output, result, lambda: paper_view(result), cluster)
     if not result.ok:

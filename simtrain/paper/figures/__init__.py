@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simtrain.paper import TargetResult, TimeComparison
+from simtrain.paper.entries import TargetResult, TimeComparison
 from simtrain.paper.figures.errors import draw_errors
 from simtrain.paper.figures.layer import draw_fig7, draw_fig8, draw_table2
 from simtrain.paper.figures.memory import draw_fig1, draw_fig9, draw_zero

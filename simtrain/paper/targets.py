@@ -1,4 +1,4 @@
-"""Reproduce published tables and figures.
+"""The targets of `simtrain reproduce`: published tables and figures beside simulated ones.
 
 Sources: Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models"
 (2022), and the example of Rajbhandari et al., "ZeRO" (2020).
