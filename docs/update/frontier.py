@@ -19,9 +19,9 @@ from docs.update.request import Generator, Request, percent, signed_percent, tab
 from docs.update.simulations import run_of, scenario_of
 from simtrain.durations.gemm import GemmMachine, gemm_seconds
 from simtrain.hardware.load import load_profile
-from simtrain.studies.real_trace.kernels import RankKernels, simulated_kernels
-from simtrain.studies.real_trace.losses import overlap_of
 from simtrain.studies.simulation import simulate
+from simtrain.traces.kernels import RankKernels, simulated_kernels
+from simtrain.traces.losses import overlap_of
 from simtrain.workload.work import Gemm
 
 _PAIR, _PASS = "deepseek_v3_pair.yaml", "(2F2;2B1)OVERLAP_F_B"

@@ -9,6 +9,7 @@ import io
 import json
 import os
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from inspect import getdoc
@@ -93,25 +94,24 @@ class _Commands(Mapping[str, Any]):
     """Commands by name, each imported and built at its first use: most calls use one."""
 
     def __init__(self, panels: Panels) -> None:
-        self._sources = {
-            name: (panel, source)
-            for panel, sources in panels.items()
-            for name, source in sources.items()
-        }
+        self._sources: dict[str, tuple[str | None, str]] = {}
+        # Commands that plug-ins add to a group, such as "schedule optimize", by the group.
+        self._inner = defaultdict[str, dict[str, str]](dict)
+        for panel, sources in panels.items():
+            for name, source in sources.items():
+                group, _, inner = name.partition(" ")
+                if inner:
+                    self._inner[group][inner] = source
+                else:
+                    self._sources[name] = panel, source
         self._commands: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._commands:
             panel, source = self._sources[name]
-            module, _, attribute = source.partition(":")
-            app = getattr(import_module(module), attribute)
-            panel = getattr(app, _PANEL, panel)
-            if not isinstance(app, App):
-                function, app = app, App()
-                app.command(name)(function)
-            command: Any = typer.main.get_command(app)
-            command.name, command.rich_help_panel = name, panel
-            self._commands[name] = command
+            command = self._commands[name] = _built(name, source, panel)
+            for inner, inner_source in self._inner[name].items():
+                command.commands[inner] = _built(inner, inner_source, None)
         return self._commands[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -119,6 +119,21 @@ class _Commands(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._sources)
+
+
+def _built(name: str, source: str, panel: str | None) -> Any:
+    """Import a command or a group from "module:attribute", for a panel of the help."""
+    module, _, attribute = source.partition(":")
+    app = getattr(import_module(module), attribute)
+    panel = getattr(app, _PANEL, panel)
+    if isinstance(app, App):
+        command: Any = typer.main.get_group(app)
+    else:
+        function, app = app, App()
+        app.command(name)(function)
+        command = typer.main.get_command(app)
+    command.name, command.rich_help_panel = name, panel
+    return command
 
 
 def _group_of(panels: Callable[[], Panels]) -> type[_Group]:

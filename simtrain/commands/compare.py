@@ -6,7 +6,6 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +13,6 @@ import typer
 
 from simtrain.commands.import_options import reads_other_tools
 from simtrain.commands.output import CsvOption, MarkdownOption, Output, TableOption, show
-from simtrain.commands.progress import progress_bar
 from simtrain.commands.shared import (
     AllowOomOption,
     JsonOption,
@@ -90,21 +88,20 @@ def compare(
 
     Example: simtrain compare table5_175b_present trace.json.gz --out page.html
     """
-    from simtrain.importing.traces.files import is_trace
+    from simtrain.commands.comparer import COMPARERS, ComparisonRequest
     from simtrain.views.compare import Comparison, compare_view
 
     output = Output(as_json, as_csv, as_markdown, table)
-    if traces := [name for name in scenarios if is_trace(Path(name))]:
-        refuse(
-            {"--change": changes, "--no-sensitivity": not sensitivity},
-            "has no effect beside traces",
-        )
-        names = [name for name in scenarios if name not in traces]
-        settings = all_overrides(overrides, scale)
-        _compare_with_traces(names, traces, settings, pass_name, out, output, allow_oom)
-        return
+    settings = all_overrides(overrides, scale)
+    for comparer in COMPARERS.values():
+        if files := [name for name in scenarios if comparer.takes(Path(name))]:
+            message = f"has no effect beside {comparer.name}"
+            refuse({"--change": changes, "--no-sensitivity": not sensitivity}, message)
+            names = [name for name in scenarios if name not in files]
+            request = ComparisonRequest(names, files, settings, pass_name, out, output, allow_oom)
+            return comparer.compare(request)
     refuse({"--out": out, "--pass": pass_name}, "needs a trace", "name one, or leave it out")
-    loaded = load_compared(scenarios, all_overrides(overrides, scale), changes or [])
+    loaded = load_compared(scenarios, settings, changes or [])
     if len(loaded) == 1 and not sensitivity:
         message = "a single scenario with --no-sensitivity leaves nothing to show"
         fix = "add a scenario or --change, or remove --no-sensitivity"
@@ -122,47 +119,6 @@ def compare(
         line = f"simtrain compare {shlex.quote(scenarios[0])} {words}"
         note = "--set applies to every scenario. Compare with the unchanged one"
         emit(f"{note}: {line}\n", sys.stderr)
-
-
-def _compare_with_traces(
-    scenarios: list[str],
-    traces: list[str],
-    overrides: list[str],
-    pass_name: str,
-    out: Path | None,
-    output: Output,
-    allow_oom: bool,
-) -> None:
-    """Print how the ranks of traces differ from a scenario, and write the page."""
-    from simtrain.base.output_folder import check_writable
-    from simtrain.importing.traces.files import trace_files
-    from simtrain.importing.traces.ranks import read_rank_traces
-    from simtrain.render.html.document import check_html_file, write_document
-    from simtrain.render.html.trace_report import trace_document
-    from simtrain.scenario import load_scenario
-    from simtrain.studies.real_trace.study import compare_with_traces
-    from simtrain.views.real_trace import trace_view
-
-    message = f"traces are compared with one scenario, not with {len(scenarios)}"
-    fix = "name one scenario before the traces"
-    refuse({"SCENARIO": len(scenarios) != 1}, message, fix)
-    if out:
-        check_html_file(out)
-        check_writable(out, "the page")
-    scenario = load_scenario(scenarios[0], overrides)
-    ranks = []
-    with progress_bar() as show_progress:
-        for file in (file for name in traces for file in trace_files(Path(name))):
-            ranks += read_rank_traces(file, partial(show_progress, f"reading {file.name}"))
-    result = simulate_with_status(scenario, allow_oom)
-    with status("comparing"):
-        comparison = compare_with_traces(result, ranks, scenarios[0], pass_name)
-    show(output, comparison, lambda: trace_view(comparison), [scenario.cluster])
-    if out:
-        options = ["--pass", pass_name] if pass_name else []
-        settings = [word for override in overrides for word in ("--set", override)]
-        command = shlex.join(["simtrain", "compare", *scenarios, *traces, *settings, *options])
-        write_document(trace_document(comparison, command), out)
 
 
 def load_compared(

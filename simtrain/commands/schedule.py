@@ -1,9 +1,8 @@
-"""`simtrain schedule`: `show` (also without this word), `compare` and `optimize`."""
+"""`simtrain schedule`: `show` (also without this word) and `compare`."""
 
 from __future__ import annotations
 
 import shlex
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,7 +20,7 @@ from simtrain.commands.shared import (
 )
 
 if TYPE_CHECKING:
-    from simtrain.studies.orders import ScheduleComparison
+    from simtrain.studies.schedule_comparison import ScheduleComparison
 
 schedule_app = App(
     help="Print a pipeline schedule, compare all of them, or search a faster order. Without a "
@@ -98,7 +97,7 @@ def compare(
     Example: simtrain schedule compare llama3_70b --set batch.global=16 --out schedules.html
     """
     from simtrain.commands.loading import load_scenario
-    from simtrain.studies.orders import compare_schedules
+    from simtrain.studies.schedule_comparison import compare_schedules
     from simtrain.views.schedules import schedules_view
 
     output = Output(as_json, as_csv, as_markdown, table)
@@ -147,65 +146,3 @@ def _draw(comparison: ScheduleComparison, scenario: str, command: str, out: Path
     results = {trial.name: trial.result for trial in comparison.trials}
     footer = footer_of_result(results[comparison.schedule])
     write_picture(plot_schedules(results), out, footer)
-
-
-@schedule_app.command("optimize")
-@reads_other_tools
-def optimize(
-    scenario: ScenarioArgument,
-    overrides: SetOption = None,
-    split: Annotated[
-        bool | None,
-        typer.Option(
-            "--split/--whole",
-            help="Whether backward passes are split into input and weight gradients. Default: both "
-            "are tried.",
-        ),
-    ] = None,
-    exact: Annotated[
-        bool,
-        typer.Option("--exact", help="Solve for the best order; small pipelines only."),
-    ] = False,
-    tries: Annotated[
-        int, typer.Option("--tries", min=0, help="Changes that the local search tries.")
-    ] = 300,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the local search.")] = 0,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="FILE.csv", help="Write the order as PyTorch reads it."),
-    ] = None,
-    as_json: JsonOption = False,
-    as_csv: CsvOption = False,
-    as_markdown: MarkdownOption = False,
-    table: TableOption = None,
-) -> None:
-    """Search a fast order of the pipeline's passes that fits in memory.
-
-    Layers, chunks and microbatches stay as they are. The order is never slower than the named
-    schedules of the same sizes that fit, and the answer says how much faster any order could be.
-
-    Example: simtrain schedule optimize table5_22b_present --set parallelism.pipeline=4 --set
-    batch.global=32 --out order.csv
-    """
-    from simtrain.base.output_folder import check_writable, write_text
-    from simtrain.commands.loading import load_scenario
-    from simtrain.commands.progress import progress_bar
-    from simtrain.studies.orders import optimize_order
-    from simtrain.views.orders import order_view
-
-    output = Output(as_json, as_csv, as_markdown, table)
-    if out:
-        check_writable(out, "the order")
-    loaded = load_scenario(scenario, overrides or ())
-    with progress_bar() as show_progress:
-        order = optimize_order(
-            loaded, splits=split, exact=exact, tries=tries, seed=seed, on_progress=show_progress
-        )
-    if out:
-        write_text(out, order.schedule.to_csv(), "the order")
-    show(
-        output,
-        order,
-        partial(order_view, order, str(scenario), str(out) if out else None),
-        loaded.cluster,
-    )

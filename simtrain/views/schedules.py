@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from simtrain.studies.orders import ScheduleComparison
+from simtrain.studies.schedule_comparison import ScheduleComparison
 from simtrain.units import counted
 from simtrain.views.kinds import COUNT, GIB, SECONDS, SHARE, TEXT, WHOLE_TEXT
 from simtrain.views.view import Column, Heading, Row, SchedulePicture, Table, View, remarks

@@ -11,7 +11,6 @@ from simtrain.views.kinds import Kind
 if TYPE_CHECKING:
     from simtrain.iteration.report.result import Result
     from simtrain.schedules import Schedule
-    from simtrain.studies.real_trace.lanes import Lane
 
 Style = Literal["strong", "soft", "bad"]
 """A row that sums up others, matters less, or breaks a limit."""
@@ -164,6 +163,28 @@ class SchedulePicture:
     """The order of a schedule: a row per stage, a column per slot."""
 
     schedule: Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class LaneSpan:
+    """A span of a lane: its moments, and the kind of kernels that takes most of it."""
+
+    start_s: float
+    end_s: float
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """What one row of a picture shows over time.
+
+    Args:
+        name: "compute" or "communication".
+        spans: in order of time; between them it is idle.
+    """
+
+    name: str
+    spans: tuple[LaneSpan, ...]
 
 
 @dataclass(frozen=True, slots=True)

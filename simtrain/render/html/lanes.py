@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from simtrain.render.html.elements import Html, element, legend, swatch
-from simtrain.studies.real_trace.lanes import Lane
 from simtrain.units import format_seconds
-from simtrain.views.view import LanesPicture
+from simtrain.views.view import Lane, LanesPicture
 
 _COLOURS = ("blue", "orange", "green", "vermillion", "sky", "purple", "yellow")
 _OTHERS = "var(--grey)"

@@ -6,7 +6,7 @@ from simtrain.render.html import timeline
 from simtrain.render.html.document import Document, Section
 from simtrain.render.html.elements import element
 from simtrain.render.html.view import view_html
-from simtrain.studies.orders import ScheduleComparison
+from simtrain.studies.schedule_comparison import ScheduleComparison
 from simtrain.views.schedules import schedules_view
 
 

@@ -27,20 +27,20 @@ from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.parts import PassPart
 from simtrain.iteration.programs.seconds import IterationSeconds, Machine
 from simtrain.iteration.run_plan import run_copies, run_iteration
-from simtrain.scenario import RULES, Scenario, check_scenario
-from simtrain.schedules import NAMED, Kind, Schedule
-from simtrain.schedules.stage_placement import StagePlacement, common_placements
-from simtrain.studies.evaluation import Evaluator
-from simtrain.studies.orders.exact import check_size, exact_order
-from simtrain.studies.orders.list_scheduling import (
+from simtrain.orders.exact import check_size, exact_order
+from simtrain.orders.list_scheduling import (
     OrderProblem,
     Policy,
     larger_caps,
     list_schedule,
     policies,
 )
-from simtrain.studies.orders.local_search import Evaluated, climb
-from simtrain.studies.orders.result import NamedOrder, OptimizedOrder
+from simtrain.orders.local_search import Evaluated, climb
+from simtrain.orders.result import NamedOrder, OptimizedOrder
+from simtrain.scenario import RULES, Scenario, check_scenario
+from simtrain.schedules import NAMED, Kind, Schedule
+from simtrain.schedules.stage_placement import StagePlacement, common_placements
+from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.search.bounds import Bounds
 from simtrain.studies.simulation import checked_profile
 

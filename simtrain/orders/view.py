@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simtrain.studies.orders import OptimizedOrder
+from simtrain.orders.result import OptimizedOrder
 from simtrain.units import counted, format_seconds, gib
 from simtrain.views.kinds import GIB, SECONDS, SHARE, WHOLE_TEXT
 from simtrain.views.view import (

@@ -13,16 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simtrain.errors import InputError
-from simtrain.importing.traces.ranks import read_rank_traces
 from simtrain.iteration.report.result import Result
 from simtrain.iteration.report.stage_kernels import passes_of
 from simtrain.render.traces.write import write_trace
 from simtrain.scenario import Scenario
-from simtrain.studies.real_trace.iterations import iterations_of, period_begins
-from simtrain.studies.real_trace.kernels import RankKernels, simulated_kernels, traced_kernels
-from simtrain.studies.real_trace.losses import losses_of, overlap_of
-from simtrain.studies.real_trace.study import TraceComparison, compare_with_traces
 from simtrain.studies.simulation import simulate
+from simtrain.traces.iterations import iterations_of, period_begins
+from simtrain.traces.kernels import RankKernels, simulated_kernels, traced_kernels
+from simtrain.traces.losses import losses_of, overlap_of
+from simtrain.traces.ranks import read_rank_traces
+from simtrain.traces.study import TraceComparison, compare_with_traces
 from tests.helpers.command_line import ROOT, call, refused
 from tests.helpers.kineto import kernel, launched, step, write
 from tests.helpers.toys import small

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import nn
 
+from simtrain.orders.list_scheduling import OrderProblem, Policy, list_schedule
 from simtrain.schedules import KINDS, Schedule, build
 from simtrain.schedules.stage_placement import back_and_forth, looped
-from simtrain.studies.orders.list_scheduling import OrderProblem, Policy, list_schedule
 from tests.helpers.rank_processes import run_ranks
 from tests.helpers.torch_pipeline import data_of, loss_of, model_of, train_in_order
 

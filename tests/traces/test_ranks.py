@@ -9,11 +9,11 @@ import random
 import pytest
 
 from simtrain.errors import InputError
-from simtrain.importing.traces import events
-from simtrain.importing.traces.events import read_events
-from simtrain.importing.traces.files import is_trace, trace_files
-from simtrain.importing.traces.kinds import kind_of_kernel, kind_of_op
-from simtrain.importing.traces.ranks import read_rank_traces
+from simtrain.traces import events
+from simtrain.traces.events import read_events
+from simtrain.traces.files import is_trace, trace_files
+from simtrain.traces.kinds import kind_of_kernel, kind_of_op
+from simtrain.traces.ranks import read_rank_traces
 from tests.helpers.kineto import kernel, launched, step, write
 
 EVENTS = [

@@ -10,8 +10,8 @@ import numpy as np
 
 from simtrain.engine import union_of
 from simtrain.engine.compiled import Flags, Floats
-from simtrain.importing.traces.kinds import Role
-from simtrain.studies.real_trace.kernels import RankKernels
+from simtrain.traces.kernels import RankKernels
+from simtrain.traces.kinds import Role
 
 _LONGEST_START_S = 5e-6
 """A device starts a kernel that waits in its queue within this time; longer it waits for others."""

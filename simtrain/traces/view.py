@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from simtrain.studies.real_trace.lanes import lanes_of
-from simtrain.studies.real_trace.study import RankComparison, TraceComparison
+from simtrain.traces.lanes import lanes_of
+from simtrain.traces.study import RankComparison, TraceComparison
 from simtrain.units import format_seconds
 from simtrain.views.kinds import (
     COUNT,

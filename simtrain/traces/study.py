@@ -12,23 +12,23 @@ import numpy as np
 
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.errors import InputError, Location
-from simtrain.importing.traces.kinds import KernelKind, Role
-from simtrain.importing.traces.ranks import RankTrace
 from simtrain.iteration.report.result import Result
-from simtrain.studies.real_trace.iterations import iterations_of, median_iteration
-from simtrain.studies.real_trace.kernels import (
+from simtrain.traces.iterations import iterations_of, median_iteration
+from simtrain.traces.kernels import (
     RankKernels,
     simulated_kernels,
     traced_kernels,
 )
-from simtrain.studies.real_trace.losses import (
+from simtrain.traces.kinds import KernelKind, Role
+from simtrain.traces.losses import (
     Losses,
     Overlap,
     exposed_of,
     losses_of,
     overlap_of,
 )
-from simtrain.studies.real_trace.mapping import Mapping, kinds_of, map_kernels
+from simtrain.traces.mapping import Mapping, kinds_of, map_kernels
+from simtrain.traces.ranks import RankTrace
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from typing import Literal
 import numpy as np
 
 from simtrain.engine.compiled import Ints
-from simtrain.importing.traces.kinds import KINDS, OTHER, OUR_PREFIXES, KernelKind
-from simtrain.studies.real_trace.kernels import RankKernels, without_groups
+from simtrain.traces.kernels import RankKernels, without_groups
+from simtrain.traces.kinds import KINDS, OTHER, OUR_PREFIXES, KernelKind
 
 Basis = Literal["name", "order", "kind", ""]
 """How kernels of a kind were mapped; "" if only one side has them."""

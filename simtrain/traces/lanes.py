@@ -3,38 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
 
 from simtrain.engine.compiled import Flags, Floats
-from simtrain.importing.traces.kinds import Role
-from simtrain.studies.real_trace.kernels import RankKernels
+from simtrain.traces.kernels import RankKernels
+from simtrain.traces.kinds import Role
+from simtrain.views.view import Lane, LaneSpan
 
 _NUM_SLICES = 1200
-
-
-@dataclass(frozen=True, slots=True)
-class LaneSpan:
-    """A span of a lane: its moments, and the kind of kernels that takes most of it."""
-
-    start_s: float
-    end_s: float
-    kind: str
-
-
-@dataclass(frozen=True, slots=True)
-class Lane:
-    """The kernels of a role over time.
-
-    Args:
-        name: "compute", "communication" or "copy".
-        spans: in order of time; between them it is idle.
-    """
-
-    name: str
-    spans: tuple[LaneSpan, ...]
 
 
 def lanes_of(kernels: RankKernels, end_s: float) -> tuple[Lane, ...]:

@@ -11,7 +11,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from simtrain.importing.traces.events import (
+from simtrain.traces.events import (
     Event,
     Progress,
     arguments_of,
@@ -21,7 +21,7 @@ from simtrain.importing.traces.events import (
     read_events,
     whole_number,
 )
-from simtrain.importing.traces.kinds import (
+from simtrain.traces.kinds import (
     OPTIMIZER,
     OPTIMIZER_STEP,
     OTHER,
@@ -30,7 +30,7 @@ from simtrain.importing.traces.kinds import (
     kind_of_kernel,
     kind_of_op,
 )
-from simtrain.importing.traces.launches import (
+from simtrain.traces.launches import (
     LAUNCH_CATEGORIES,
     Enclosing,
     launches_by_correlation,

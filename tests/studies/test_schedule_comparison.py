@@ -5,7 +5,7 @@ import pytest
 from simtrain.errors import InputError
 from simtrain.scenario import load_scenario
 from simtrain.schedules.registry import NAMED
-from simtrain.studies.orders import compare_schedules
+from simtrain.studies.schedule_comparison import compare_schedules
 from simtrain.studies.simulation import simulate
 
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from simtrain.base.extras import require
 from simtrain.errors import InputError
+from simtrain.orders.list_scheduling import OrderProblem
 from simtrain.schedules import Action, Kind, Schedule
-from simtrain.studies.orders.list_scheduling import OrderProblem
 
 MOST_ACTIONS = 24
 """Most actions of a rank; more have too many orders."""

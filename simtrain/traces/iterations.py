@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from simtrain.engine.compiled import Ints
-from simtrain.importing.traces.ranks import RankTrace
+from simtrain.traces.ranks import RankTrace
 
 Basis = Literal["steps of the profiler", "repetition of kernels", "the whole trace"]
 _MOST_MISMATCHES = 0.02

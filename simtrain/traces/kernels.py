@@ -10,7 +10,10 @@ import numpy as np
 
 from simtrain.engine.compiled import Flags, Floats, Ints
 from simtrain.errors import InputError, Location, did_you_mean
-from simtrain.importing.traces.kinds import (
+from simtrain.iteration.report.result import Result
+from simtrain.iteration.report.stage_kernels import passes_of, stage_kernels
+from simtrain.traces.iterations import TracedIteration
+from simtrain.traces.kinds import (
     ATTENTION,
     COMBINE,
     COPY,
@@ -24,10 +27,7 @@ from simtrain.importing.traces.kinds import (
     Role,
     kind_of_kernel,
 )
-from simtrain.importing.traces.ranks import RankTrace
-from simtrain.iteration.report.result import Result
-from simtrain.iteration.report.stage_kernels import passes_of, stage_kernels
-from simtrain.studies.real_trace.iterations import TracedIteration
+from simtrain.traces.ranks import RankTrace
 from simtrain.workload.ops import Op, Phase
 from simtrain.workload.work import Collective, FusedAttention, Gemm, GroupedGemm
 

@@ -6,7 +6,7 @@ import bisect
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-from simtrain.importing.traces.events import Event, begin_us, duration_s, whole_number
+from simtrain.traces.events import Event, begin_us, duration_s, whole_number
 
 LAUNCH_CATEGORIES = ("cuda_runtime", "cuda_driver")
 _MOST_NESTED = 64

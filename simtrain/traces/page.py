@@ -5,8 +5,8 @@ from __future__ import annotations
 from simtrain.render.html.document import Document, Section
 from simtrain.render.html.elements import element
 from simtrain.render.html.view import view_html
-from simtrain.studies.real_trace.study import TraceComparison
-from simtrain.views.real_trace import lanes_view, trace_view
+from simtrain.traces.study import TraceComparison
+from simtrain.traces.view import lanes_view, trace_view
 
 
 def trace_document(comparison: TraceComparison, command: str) -> Document:

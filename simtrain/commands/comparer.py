@@ -1,0 +1,52 @@
+"""What stands beside a scenario in `simtrain compare`, other than scenarios: plug-ins read it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from simtrain.base.plug_ins import Parts
+from simtrain.commands.output import Output
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonRequest:
+    """What the user wrote after `simtrain compare`.
+
+    Args:
+        scenarios: the names that no comparer takes.
+        files: the names that this comparer takes.
+        overrides: settings of --set.
+        pass_name: value of --pass; "" if it is not given.
+        page: HTML file to write; None for no page.
+        output: how the comparison is printed.
+        allow_oom: simulate scenarios that do not fit.
+    """
+
+    scenarios: Sequence[str]
+    files: Sequence[str]
+    overrides: Sequence[str]
+    pass_name: str
+    page: Path | None
+    output: Output
+    allow_oom: bool
+
+
+class Comparer(ABC):
+    """Compares a simulated scenario with files of a kind."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def takes(self, file: Path) -> bool:
+        """Return whether it reads this file."""
+
+    @abstractmethod
+    def compare(self, request: ComparisonRequest) -> None:
+        """Print the comparison, and write its page."""
+
+
+COMPARERS = Parts[Comparer]("comparers", Comparer, ())

@@ -1,1 +1,0 @@
-"""Traces of PyTorch's profiler (Kineto): events, the kernels of ranks, and their kinds."""

@@ -1,0 +1,1 @@
+"""A guest: a fast order of a pipeline's passes, `simtrain schedule optimize`."""

@@ -1,0 +1,1 @@
+"""A guest: the published tables and figures of the paper, and our values beside them."""

@@ -1,1 +1,0 @@
-"""A trace of a real iteration beside the simulated one."""

@@ -1,0 +1,1 @@
+"""A guest: traces of PyTorch's profiler (Kineto) beside the simulated iteration."""

@@ -1,0 +1,60 @@
+"""Traces of PyTorch's profiler beside a scenario: `simtrain compare SCENARIO TRACE`."""
+
+from __future__ import annotations
+
+import shlex
+from functools import partial
+from pathlib import Path
+
+from simtrain.commands.comparer import Comparer, ComparisonRequest
+from simtrain.commands.output import show
+from simtrain.commands.progress import progress_bar
+from simtrain.commands.shared import refuse, simulate_with_status, status
+from simtrain.traces.files import is_trace, trace_files
+
+
+class TraceComparer(Comparer):
+    """Shows how the ranks of traces differ from a scenario."""
+
+    name = "traces"
+
+    def takes(self, file: Path) -> bool:
+        """Return whether a file is a trace, or a folder of traces."""
+        return is_trace(file)
+
+    def compare(self, request: ComparisonRequest) -> None:
+        """Print how the ranks of traces differ from a scenario, and write the page."""
+        from simtrain.base.output_folder import check_writable
+        from simtrain.render.html.document import check_html_file, write_document
+        from simtrain.scenario import load_scenario
+        from simtrain.traces.page import trace_document
+        from simtrain.traces.ranks import read_rank_traces
+        from simtrain.traces.study import compare_with_traces
+        from simtrain.traces.view import trace_view
+
+        message = f"traces are compared with one scenario, not with {len(request.scenarios)}"
+        fix = "name one scenario before the traces"
+        refuse({"SCENARIO": len(request.scenarios) != 1}, message, fix)
+        if request.page:
+            check_html_file(request.page)
+            check_writable(request.page, "the page")
+        (name,) = request.scenarios
+        scenario = load_scenario(name, request.overrides)
+        ranks = []
+        with progress_bar() as show_progress:
+            for file in (file for each in request.files for file in trace_files(Path(each))):
+                ranks += read_rank_traces(file, partial(show_progress, f"reading {file.name}"))
+        result = simulate_with_status(scenario, request.allow_oom)
+        with status("comparing"):
+            comparison = compare_with_traces(result, ranks, name, request.pass_name)
+        show(request.output, comparison, lambda: trace_view(comparison), [scenario.cluster])
+        if request.page:
+            write_document(trace_document(comparison, _command_of(request)), request.page)
+
+
+def _command_of(request: ComparisonRequest) -> str:
+    """Return the command that prints the comparison."""
+    options = ["--pass", request.pass_name] if request.pass_name else []
+    settings = [word for override in request.overrides for word in ("--set", override)]
+    names = [*request.scenarios, *request.files]
+    return shlex.join(["simtrain", "compare", *names, *settings, *options])
