@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simtrain.errors import InputError
-from simtrain.orders.optimize import optimize_order
 from simtrain.orders.exact import exact_order
 from simtrain.orders.list_scheduling import OrderProblem, list_schedule, policies
+from simtrain.orders.optimize import optimize_order
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.schedules import Action, Kind, Schedule, time_slots
 from simtrain.schedules.stage_placement import back_and_forth, looped
