@@ -24,7 +24,6 @@ ROOMS: dict[str, set[str]] = {
     "schedules": {"errors", "base"},
     "scenario": {"errors", "units", "base", "schedules"},
     "models": {"errors", "base", "scenario"},
-    "importing": {"errors", "base", "scenario", "models", "schedules"},
     "hardware": {"errors", "units", "base", "scenario"},
     "workload": {"errors", "base", "scenario"},
     "durations": {"base", "hardware", "workload"},
@@ -34,7 +33,7 @@ ROOMS: dict[str, set[str]] = {
         *("durations", "engine"),
     },
     "studies": {
-        *("errors", "units", "base", "schedules", "scenario", "importing", "hardware", "workload"),
+        *("errors", "units", "base", "schedules", "scenario", "hardware", "workload"),
         *("durations", "engine", "iteration"),
     },
     "views": {
@@ -45,12 +44,16 @@ ROOMS: dict[str, set[str]] = {
         *("iteration", "studies", "views"),
     },
     "commands": {
-        *("errors", "units", "base", "schedules", "scenario", "importing", "hardware", "engine"),
+        *("errors", "units", "base", "schedules", "scenario", "hardware", "engine"),
         *("iteration", "studies", "views", "render"),
     },
 }
 # Guests plug in by entry points, as other packages do: no room imports one.
 GUESTS: dict[str, set[str]] = {
+    "importing": {
+        *("errors", "base", "schedules", "scenario", "models", "hardware", "studies", "views"),
+        *("render", "commands"),
+    },
     "paper": {
         *("units", "base", "schedules", "scenario", "hardware", "workload", "durations"),
         *("iteration", "studies", "views", "render", "commands"),
@@ -70,8 +73,6 @@ DEFERRED = {
     "simtrain/iteration/report/views.py": {"render"},
     # A notebook asks a result how it reads.
     "simtrain/iteration/report/result.py": {"views", "render"},
-    # A file of another tool is recognised by its importer.
-    "simtrain/base/file_kinds.py": {"importing"},
 }
 # The front of the package may import every room.
 FRONT = {"__init__", "__main__"}

@@ -20,7 +20,7 @@ from simtrain.base.accuracy import Comparison
 from simtrain.errors import InputError
 from simtrain.errors import Problem as Fault
 from simtrain.hardware.validated_on import validated_on
-from simtrain.importing.runs.measured import MeasuredRun
+from simtrain.studies.validation.measured import MeasuredRun
 from simtrain.studies.validation.wrong_units import Measured, wrong_units
 from simtrain.units import counted
 from simtrain.views.kinds import SHARE, TEXT

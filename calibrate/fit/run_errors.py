@@ -8,8 +8,8 @@ from pathlib import Path
 
 from calibrate.fit.from_runs import RunsFit
 from simtrain.hardware.validated_on import MeasuredRuns, ValidatedOn, validated_on
-from simtrain.importing.runs.measured import MeasuredRun
 from simtrain.studies.validation import ValidatedRun, error_classes, validate_runs
+from simtrain.studies.validation.measured import MeasuredRun
 from simtrain.units import counted
 
 _LOWEST = -0.9999

@@ -12,12 +12,12 @@ from calibrate.fit.robust import Floats
 from simtrain.durations.model import DurationModel
 from simtrain.errors import InputError
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.importing.runs.measured import MeasuredRun, in_one_line
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.seconds import Machine
 from simtrain.iteration.run_plan import run_iteration
 from simtrain.studies.choose import is_open
 from simtrain.studies.simulation import checked_profile, simulate
+from simtrain.studies.validation.measured import MeasuredRun, in_one_line
 
 
 class RunTimes:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from simtrain.errors import InputError, Location
 from simtrain.importing.runs import MeasuredRun, RunSettings, read_runs
-from simtrain.importing.runs.measured import wrong_time
 from simtrain.scenario import load_scenario
+from simtrain.studies.validation.measured import wrong_time
 from simtrain.units import UnitError, parse_seconds
 
 _IS_SCENARIO = ".yaml", ".yml", ""

@@ -156,9 +156,9 @@ def refuse_other_kinds(text: str, file: str, *kinds: FileKind) -> None:
     if not is_binary and any(kind.sign_in(text) for kind in kinds):
         return
     # An importer knows its files. Most files are of the expected kind, and need none.
-    from simtrain.importing.importers.registry import IMPORTERS
+    from simtrain.base.importer import importers
 
-    others = [kind for importer in IMPORTERS.values() for kind in importer.kinds]
+    others = [kind for importer in importers() for kind in importer.kinds]
     for kind in (*_BINARY, *others, *_SHIPPED, *_TEXTS):
         if sign := kind.sign_in(text):
             break

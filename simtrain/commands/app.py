@@ -162,6 +162,7 @@ class App(typer.Typer):
             "module:function" or "module:app". It is called when the application runs, so that its
             errors are printed like others. Functions that the decorator `command` registers need
             no entry.
+        panel: title of its panel in the help, if it is the group of a plug-in.
     """
 
     def __init__(
@@ -171,7 +172,10 @@ class App(typer.Typer):
         help: str | None = None,
         default: str | None = None,
         panels: Callable[[], Panels] | None = None,
+        panel: str | None = None,
     ) -> None:
+        if panel:
+            setattr(self, _PANEL, panel)
         group = _group_of(panels) if panels else type("Group", (_Group,), {"default": default})
         super().__init__(
             cls=group,

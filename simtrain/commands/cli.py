@@ -33,7 +33,6 @@ _PANELS = {
         "sweeps": f"{_COMMANDS}.sweep:sweeps",
         "query": f"{_COMMANDS}.sweep:query",
         "plot": f"{_COMMANDS}.plot:plot",
-        "validate": f"{_COMMANDS}.validate:validate",
     },
     "Look up": {
         "explain": f"{_COMMANDS}.explain:explain",
@@ -44,8 +43,6 @@ _PANELS = {
     "Write": {
         "init": f"{_COMMANDS}.scenarios:init",
         "schema": f"{_COMMANDS}.scenarios:schema",
-        "import": f"{_COMMANDS}.importing:import_app",
-        "export": f"{_COMMANDS}.exporting:export_app",
     },
     "Measure": {"calibrate": "calibrate.app:app"},
 }

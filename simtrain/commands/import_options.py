@@ -16,7 +16,7 @@ from simtrain.commands.shared import refuse
 from simtrain.errors import InputError, Location
 
 if TYPE_CHECKING:
-    from simtrain.importing.importers.importer import Importer
+    from simtrain.base.importer import Importer
 
 _PANEL = "Files of other tools"
 EnvOption = Annotated[

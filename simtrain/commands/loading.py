@@ -16,8 +16,7 @@ from simtrain.commands.shared import emit
 from simtrain.errors import InputError, Location
 
 if TYPE_CHECKING:
-    from simtrain.importing.draft import Draft
-    from simtrain.importing.importers.importer import Importer
+    from simtrain.base.importer import ImportDraft, Importer
     from simtrain.scenario import Scenario
 
 _BYTES_PER_PARAMETER, _BYTES_PER_GPU, _FEWEST_GPUS = 18, 40e9, 8
@@ -131,8 +130,8 @@ def _sets(field: str, options: Sequence[str]) -> bool:
 
 def _importer_of(source: str) -> Importer | None:
     """Return the importer of a file of another tool; None for scenarios and unknown files."""
+    from simtrain.base.importer import importer_of
     from simtrain.base.input_file import open_input
-    from simtrain.importing.importers.registry import importer_of
 
     path = Path(source)
     with suppress(OSError, ValueError):
@@ -160,7 +159,7 @@ def _import(
         line = _with_replicas(importer, source, overrides)
         first, *others = error.problems
         raise InputError([*others, replace(first, fix=line)]) from None
-    scenario = draft.scenario().replace({"name": Path(source).stem})
+    scenario: Scenario = draft.scenario().replace({"name": Path(source).stem})
     if importer.is_model:
         _refuse_open_model(draft, scenario, source, overrides, is_layout_open)
     elif not is_layout_open and draft.is_default("parallelism.data"):
@@ -170,7 +169,7 @@ def _import(
 
 
 def _refuse_open_model(
-    draft: Draft, scenario: Scenario, source: str, overrides: list[str], is_layout_open: bool
+    draft: ImportDraft, scenario: Scenario, source: str, overrides: list[str], is_layout_open: bool
 ) -> None:
     """Refuse to simulate a model without a layout, or to search layouts without a batch."""
     if is_layout_open and draft.is_default("batch.global"):
@@ -211,13 +210,13 @@ def _open(source: str, what: str, line: str) -> InputError:
     return InputError.of("E881", f"the file does not say {what}", Location(source), line)
 
 
-def say_assumptions(draft: Draft) -> None:
+def say_assumptions(draft: ImportDraft) -> None:
     """Say what a source leaves open and its scenario takes for granted, such as the GPU."""
     for text in draft.assumptions:
         emit(f"{text}.\n", sys.stderr)
 
 
-def _say_what_was_read(importer: Importer, draft: Draft, source: str) -> None:
+def _say_what_was_read(importer: Importer, draft: ImportDraft, source: str) -> None:
     say_assumptions(draft)
     names = [*dict.fromkeys(draft.ignored)]
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""

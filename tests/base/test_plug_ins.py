@@ -29,7 +29,7 @@ import re
 from pathlib import Path
 
 from simtrain.base.file_kinds import FileKind, import_line
-from simtrain.importing.importers.importer import Importer
+from simtrain.base.importer import Importer
 
 ARGUMENTS = (
     "--num-layers {} --hidden-size 64 --num-attention-heads 8 --seq-length 64 --vocab-size 128"
@@ -99,7 +99,7 @@ def test_an_installed_package_adds_parts(outsider: Outsider) -> None:
         ("schedules", "parts:missing", "has no attribute 'missing'"),
         ("schedules", "nowhere:X", "No module named 'outsider.nowhere'"),
         ("schedules", "parts:GPipe", 'there is a part named "gpipe" already'),
-        ("importers", "parts:GPipe", "it is no simtrain.importing.importers.importer.Importer"),
+        ("importers", "parts:GPipe", "it is no simtrain.base.importer.Importer"),
         ("commands", "parts:GPipe", 'there is a command named "run" already'),
         ("hw_profiles", "nowhere", "there is no package outsider.nowhere"),
     ],

@@ -16,7 +16,7 @@ import re
 from pathlib import Path
 
 from simtrain.base.file_kinds import FileKind, import_line, refuse_other_kinds
-from simtrain.importing.importers.importer import Importer
+from simtrain.base.importer import Importer
 
 FIELDS = {"LAYERS": "model.num_layers", "WIDTH": "model.hidden_size", "TP": "parallelism.tensor"}
 

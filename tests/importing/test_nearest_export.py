@@ -4,15 +4,15 @@ import pathlib
 
 import pytest
 
+from simtrain.base.importer import importers
 from simtrain.base.resources import list_scenarios
 from simtrain.errors import InputError
 from simtrain.importing.exporters.registry import EXPORTERS
-from simtrain.importing.importers.registry import IMPORTERS
 from simtrain.importing.torchtitan.flavors import flavor_of_model
 from simtrain.scenario import Scenario, load_scenario
 from tests.helpers.command_line import call, refused
 
-OF_NAME = {importer.name: importer for importer in IMPORTERS.values()}
+OF_NAME = {importer.name: importer for importer in importers()}
 EXPORTER_OF = {exporter.name: exporter for exporter in EXPORTERS.values()}
 LAYOUTS = [
     "memory.zero_stage=1",

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from simtrain.base.file_kinds import FileKind
-from simtrain.importing.importers.importer import Importer
+from simtrain.base.importer import Importer
 
 if TYPE_CHECKING:
     from simtrain.importing.draft import Draft
@@ -29,6 +29,7 @@ class DeepSpeed(Importer):
 
     Example: simtrain import deepspeed ds_config.json --model config.json --gpus 64
     """
+    place = 0  # a script that starts DeepSpeed is a shell script too
     kinds = (
         FileKind(
             "a config of DeepSpeed",

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from simtrain.base.file_kinds import FileKind, import_line
-from simtrain.importing.importers.importer import Importer
+from simtrain.base.importer import Importer
 
 if TYPE_CHECKING:
     from simtrain.importing.draft import Draft
@@ -27,6 +27,7 @@ class HuggingFace(Importer):
 
     Example: simtrain import hf config.json --set parallelism.tensor=8 --set batch.global=256
     """
+    place = 2
     kinds = (
         FileKind(
             "a config of a model on Hugging Face",

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from simtrain.base.file_kinds import FileKind, import_line
-from simtrain.importing.importers.importer import Importer
+from simtrain.base.importer import Importer
 
 if TYPE_CHECKING:
     from simtrain.importing.draft import Draft
@@ -30,6 +30,7 @@ class Megatron(Importer):
 
     Example: simtrain import megatron train.sh --out scenario.yaml --env NNODES=4
     """
+    place = 1
     kinds = (
         FileKind(
             "a shell script",

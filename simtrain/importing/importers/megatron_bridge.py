@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from simtrain.base.file_kinds import FileKind, import_line
-from simtrain.importing.importers.importer import Importer
+from simtrain.base.importer import Importer
 
 if TYPE_CHECKING:
     from simtrain.importing.draft import Draft
@@ -34,6 +34,7 @@ class MegatronBridge(Importer):
     Example: simtrain import bridge config.yaml --gpus 1024 --set cluster=h100_sxm
     """
     reads_configs = True
+    place = 4
     kinds = (
         FileKind(
             "a config of Megatron-Bridge",

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from simtrain.base.file_kinds import FileKind, import_line
-from simtrain.importing.importers.importer import Importer
+from simtrain.base.importer import Importer
 
 if TYPE_CHECKING:
     from simtrain.importing.draft import Draft
@@ -34,6 +34,7 @@ class Nemo(Importer):
     Example: simtrain import nemo megatron_gpt_config.yaml --gpus 64 --set model.vocab_size=50304
     """
     reads_configs = True
+    place = 5
     kinds = (
         FileKind(
             "a config of NeMo",

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from simtrain.base.file_kinds import FileKind, import_line
-from simtrain.importing.importers.importer import Importer
+from simtrain.base.importer import Importer
 
 if TYPE_CHECKING:
     from simtrain.importing.draft import Draft
@@ -35,6 +35,7 @@ class Torchtitan(Importer):
     Example: simtrain import torchtitan config_registry.py --config llama3_70b --gpus 128
     """
     reads_configs = True
+    place = 3
     kinds = (
         FileKind(
             "a job of torchtitan",

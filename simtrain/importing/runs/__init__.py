@@ -7,9 +7,9 @@ from itertools import chain
 from pathlib import Path
 
 from simtrain.base.resources import find_profile
-from simtrain.importing.runs.measured import MeasuredRun, RunSettings
 from simtrain.importing.runs.megatron_log import is_log, read_log
 from simtrain.importing.runs.table import TableRuns, read_table
+from simtrain.studies.validation.measured import MeasuredRun, RunSettings
 
 __all__ = ["MeasuredRun", "RunSettings", "Runs", "read_runs"]
 

@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from simtrain.importing.runs.measured import PeakOf
 from simtrain.schedules.interleaved import Interleaved
 from simtrain.schedules.registry import NAMED
 from simtrain.schedules.zb_h1 import ZbH1
 from simtrain.schedules.zb_h2 import ZbH2
 from simtrain.schedules.zbv import Zbv
+from simtrain.studies.validation.measured import PeakOf
 
 Fields = dict[str, Any]
 """Values by the fields of a scenario."""

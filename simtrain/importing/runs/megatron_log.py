@@ -12,7 +12,7 @@ from simtrain.base.strict_yaml import read_text
 from simtrain.errors import InputError, Location
 from simtrain.importing.megatron.source import prints_arguments
 from simtrain.importing.runs.arguments import import_arguments
-from simtrain.importing.runs.measured import (
+from simtrain.studies.validation.measured import (
     MeasuredRun,
     PeakOf,
     RunSettings,

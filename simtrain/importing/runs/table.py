@@ -29,7 +29,11 @@ from simtrain.importing.runs.columns import (
     spelled,
     without_remark,
 )
-from simtrain.importing.runs.measured import (
+from simtrain.importing.runs.model_facts import gated_facts, model_facts
+from simtrain.scenario import Scenario
+from simtrain.scenario.software import DEFAULT_STACK, load_stack, stack_of_framework
+from simtrain.scenario.words import spell_out_words
+from simtrain.studies.validation.measured import (
     MeasuredRun,
     PeakOf,
     RunSettings,
@@ -37,10 +41,6 @@ from simtrain.importing.runs.measured import (
     wrong_peak,
     wrong_time,
 )
-from simtrain.importing.runs.model_facts import gated_facts, model_facts
-from simtrain.scenario import Scenario
-from simtrain.scenario.software import DEFAULT_STACK, load_stack, stack_of_framework
-from simtrain.scenario.words import spell_out_words
 
 _MOST_BYTES = 64 << 20
 _REQUIRED = tuple(

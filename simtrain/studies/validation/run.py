@@ -3,28 +3,39 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from hashlib import sha256
+from typing import Protocol
 
 from simtrain.base.function_caches import forget_cached
 from simtrain.errors import InputError
 from simtrain.hardware.interval import Interval
 from simtrain.hardware.run_kind import RunKind
-from simtrain.importing.runs import Runs
-from simtrain.importing.runs.measured import MeasuredRun, PeakOf, in_one_line
 from simtrain.iteration.report.interval import run_kind
 from simtrain.studies.evaluation import Evaluation, Evaluator
 from simtrain.studies.machines import SHARED
 from simtrain.studies.simulation import simulate_memory
+from simtrain.studies.validation.measured import MeasuredRun, PeakOf, in_one_line
 from simtrain.studies.validation.result import Prediction, ValidatedRun, Validation
+
+
+class MeasuredRuns(Protocol):
+    """Runs whose number is known; those of long tables are made when they are reached."""
+
+    def __len__(self) -> int:
+        """Number of runs."""
+
+    def __iter__(self) -> Iterator[MeasuredRun]:
+        """Yield the runs."""
+
 
 _MOST_ALIVE = 256
 """Different scenarios after which what is cached of them is forgotten."""
 
 
 def validate_runs(
-    runs: Collection[MeasuredRun] | Runs,
+    runs: MeasuredRuns,
     cluster: str,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Validation:
@@ -33,7 +44,7 @@ def validate_runs(
     Runs of the same scenario are simulated once.
 
     Args:
-        runs: the measured runs (`simtrain.importing.runs`).
+        runs: the measured runs (`read_runs` of `simtrain/importing/runs/` reads files).
         cluster: the hardware profile on which their scenarios are.
         on_progress: receives how many of how many runs are done.
     """

@@ -17,6 +17,7 @@ from simtrain.importing.exporters.registry import EXPORTERS
 
 export_app = App(
     help="Write a scenario as a framework reads it, so that what was found can be run.",
+    panel="Write",
 )
 
 

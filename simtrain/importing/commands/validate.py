@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from simtrain.commands.app import in_panel
 from simtrain.commands.output import CsvOption, MarkdownOption, Output, TableOption, show
 from simtrain.commands.shared import JsonOption, SetOption, shipped_profiles, shipped_stacks
 from simtrain.errors import InputError
@@ -51,6 +52,7 @@ ErrorsOption = Annotated[
 ]
 
 
+@in_panel("Compare")
 def validate(
     runs: RunsArgument,
     cluster: ClusterOption,

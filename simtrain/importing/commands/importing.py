@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from simtrain.base.importer import Importer, importers
 from simtrain.commands.app import App
 from simtrain.commands.import_options import (
     ConfigOption,
@@ -20,11 +21,10 @@ from simtrain.commands.import_options import (
 )
 from simtrain.commands.loading import next_line, say_assumptions
 from simtrain.commands.shared import SetOption, print_or_write, refuse
-from simtrain.importing.importers.importer import Importer
-from simtrain.importing.importers.registry import IMPORTERS
 
 import_app = App(
     help="Convert a training script, a log or a model's config to a scenario.",
+    panel="Write",
 )
 OutOption = Annotated[
     Path | None, typer.Option("--out", help="File to write. Default: print the scenario.")
@@ -81,7 +81,7 @@ def _command_of(importer: Importer) -> Callable[..., None]:
     return write_scenario
 
 
-for _importer in IMPORTERS.values():
+for _importer in importers():
     # With this setting typer does not parse quoted arguments ("--...") as options.
     _settings = {"ignore_unknown_options": True} if _importer.reads_options else {}
     import_app.command(_importer.name, context_settings=_settings)(_command_of(_importer))

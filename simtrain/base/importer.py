@@ -1,20 +1,47 @@
 """What an importer answers: its command, the files that it recognises, and their scenario.
 
-Modules of importers import scenarios in functions or for types only: `--help` lists the importers,
-and files of another kind are recognised by them.
+Importers are plug-ins (entry points `simtrain.importers`), those of simtrain too. Their modules
+import scenarios in functions or for types only: `--help` lists the importers, and files of another
+kind are recognised by them.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from simtrain.base.plug_ins import Parts
 
 if TYPE_CHECKING:
     from simtrain.base.file_kinds import FileKind
-    from simtrain.importing.draft import Draft
-    from simtrain.scenario import Scenario
+
+
+class ImportDraft(Protocol):
+    """A scenario during its import; `simtrain.importing.draft.Draft` is one."""
+
+    @property
+    def assumptions(self) -> Sequence[str]:
+        """What the source leaves open and the scenario takes for granted."""
+
+    @property
+    def ignored(self) -> Sequence[str]:
+        """Settings that are not modelled, as the source spells them."""
+
+    @property
+    def num_settings(self) -> int:
+        """The number of settings that were read."""
+
+    def is_default(self, name: str) -> bool:
+        """Whether no setting of the source decides a field, such as "parallelism.data"."""
+
+    # Scenarios are of a room above this one.
+    def scenario(self) -> Any:
+        """Return the scenario after overrides, without checking it."""
+
+    def finished(self) -> tuple[Any, str]:
+        """Return the checked scenario, and the text of its file."""
 
 
 class Importer(ABC):
@@ -44,6 +71,8 @@ class Importer(ABC):
     """Whether a source can have variables, whose values `--env` says."""
     env: Mapping[str, str] = MappingProxyType({})
     """Those values."""
+    place: ClassVar[int] = 100
+    """Where it is tried: lower first, for files that have the signs of several importers."""
     is_model: ClassVar[bool] = False
     """Whether a source describes a model alone, without GPUs and batch."""
 
@@ -55,7 +84,7 @@ class Importer(ABC):
         *,
         ignore_unknown: bool = False,
         gpus: int | None = None,
-    ) -> Draft:
+    ) -> ImportDraft:
         """Return the draft of a scenario; arguments and errors are those of `read`."""
 
     def read(
@@ -65,7 +94,7 @@ class Importer(ABC):
         *,
         ignore_unknown: bool = False,
         gpus: int | None = None,
-    ) -> tuple[Scenario, str]:
+    ) -> tuple[Any, str]:
         """Return the scenario of a source, and the text of its file.
 
         Args:
@@ -79,3 +108,17 @@ class Importer(ABC):
             InputError: the source cannot be read, or has unknown or invalid settings.
         """
         return self.draft(source, overrides, ignore_unknown=ignore_unknown, gpus=gpus).finished()
+
+
+_IMPORTERS = Parts[Importer]("importers", Importer, ())
+
+
+def importers() -> list[Importer]:
+    """Return all importers, in the order in which they are tried."""
+    return sorted(_IMPORTERS.values(), key=lambda importer: (importer.place, importer.name))
+
+
+def importer_of(text: str) -> Importer | None:
+    """Return the importer of a file with this text; None for scenarios and unknown files."""
+    kinds = ((each, kind) for each in importers() for kind in each.kinds)
+    return next((importer for importer, kind in kinds if kind.sign_in(text)), None)

@@ -1,0 +1,1 @@
+"""Commands of the guest: `simtrain import`, `simtrain export` and `simtrain validate`."""
