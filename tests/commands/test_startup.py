@@ -110,18 +110,24 @@ def test_help_imports_only_the_modules_of_commands(imported: dict[str, set[str]]
     modules = imported["help of commands"]
     ours = {name for name in modules if name.partition(".")[0] == "simtrain"}
     rooms = {name for name in ours if not name.startswith("simtrain.commands.")}
-    base = {f"simtrain.base{name}" for name in ("", ".extras", ".plug_ins", ".version")}
-    # Options of commands list the objects of registries.
+    base = {
+        f"simtrain.base{name}" for name in ("", ".extras", ".importer", ".plug_ins", ".version")
+    }
+    # Options of commands list the objects of registries; guests have commands and importers.
     registries = (
         *("simtrain.studies.objectives", "simtrain.render.traces.formats", "simtrain.importing"),
         *(
             "simtrain.base.file_kinds",
             "simtrain.studies.rental_contracts",
-            "simtrain.paper.commands",
+            "simtrain.orders.command",
         ),
+        "simtrain.paper.commands",
     )
     listed = {name for name in rooms if name.startswith(registries)}
-    packages = {"simtrain.studies", "simtrain.render", "simtrain.render.traces", "simtrain.paper"}
+    packages = {
+        *("simtrain.studies", "simtrain.render", "simtrain.render.traces"),
+        *("simtrain.orders", "simtrain.paper"),
+    }
     assert rooms - listed - packages == base | {"simtrain", "simtrain.commands", "simtrain.errors"}
 
 
