@@ -17,7 +17,7 @@ from simtrain.scenario.pipeline_layout import (
     chunks_of_layout,
     layers_of_layout,
 )
-from simtrain.scenario.section import Count, Section
+from simtrain.scenario.section import Count, Degree, Section
 from simtrain.schedules.vocabulary import SPLITS, VocabularySplit
 
 ContextCommunication = Literal["p2p", "all_gather", "a2a", "a2a+p2p"]
@@ -93,10 +93,10 @@ class Parallelism(Section):
 
     other_names: ClassVar[Mapping[str, str]] = names_within("parallelism")
 
-    tensor: Count = Field(default=1, examples=[8])
+    tensor: Degree = Field(default=1, examples=[8])
     sequence_parallel: bool = Field(default=False, examples=["true"])
-    pipeline: Count = Field(default=1, examples=[8])
-    interleave: Count = Field(default=1, examples=[3])
+    pipeline: Degree = Field(default=1, examples=[8])
+    interleave: Degree = Field(default=1, examples=[3])
     microbatch_group_size: Count | None = Field(default=None, examples=[8])
     sequence_slices: Count = Field(default=1, examples=[4])
     slice_balance: Literal["tokens", "flops"] = Field(default="tokens", examples=["flops"])
@@ -106,16 +106,16 @@ class Parallelism(Section):
         default=None, examples=[EXAMPLE]
     )
     vocabulary: Vocabulary = Field(default="first_last", examples=["vocab_1"])
-    data: Count = Field(default=1, examples=[8])
-    context: Count = Field(default=1, examples=[2])
+    data: Degree = Field(default=1, examples=[8])
+    context: Degree = Field(default=1, examples=[2])
     context_communication: ContextCommunication = Field(default="p2p", examples=["a2a"])
-    context_a2a: Count | None = Field(default=None, examples=[4])
+    context_a2a: Degree | None = Field(default=None, examples=[4])
     scatter_gather: bool = Field(
         default_factory=lambda parallelism: not parallelism["sequence_parallel"],
         examples=["false"],
     )
-    expert: Count = Field(default=1, examples=[8])
-    expert_tensor: Count | None = Field(default=None, examples=[1])
+    expert: Degree = Field(default=1, examples=[8])
+    expert_tensor: Degree | None = Field(default=None, examples=[1])
     expert_dispatch: ExpertDispatch = Field(default=DEFAULT.name, examples=["deepep"])
 
     @property

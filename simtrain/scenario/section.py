@@ -19,6 +19,9 @@ IN_PYTHON = Location("changed in Python")
 MAX_COUNT = 2**31 - 1
 Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 CountOrZero = Annotated[int, Field(ge=0, le=MAX_COUNT)]
+MAX_DEGREE = 2**20
+"""Ranks along an axis of parallelism: more than any cluster has, few enough to lay out at once."""
+Degree = Annotated[int, Field(ge=1, le=MAX_DEGREE)]
 
 
 class Section(BaseModel):

@@ -350,7 +350,7 @@ def test_the_nearest_legal_zero_stage(stage: int, grid: str, code: str, fixes: l
 
 
 def test_a_value_that_cannot_be_fixed_alone_is_fixed_together_with_another() -> None:
-    huge = "parallelism: {pipeline: 2147483647, interleave: 7}\n"
+    huge = "parallelism: {pipeline: 1048576, interleave: 7}\n"
     with pytest.raises(InputError) as caught:
         scenario_of(MINIMAL + huge)
     problem = caught.value.problems[0]
