@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.errors import InputError
+from simtrain.iteration.memory.fit import FitVerdict
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario, check_scenario, check_values
 from simtrain.scenario.stage_rules import numbers_of_chunks
@@ -24,7 +25,7 @@ class ScheduleTrial(PlainData):
         result: the iteration.
     """
 
-    json_fields: ClassVar = keys("name chunks iteration_time_s bubble peak_bytes fits")
+    json_fields: ClassVar = keys("name chunks iteration_time_s bubble peak_bytes fits fit")
 
     name: str
     result: Result
@@ -51,8 +52,13 @@ class ScheduleTrial(PlainData):
 
     @property
     def fits(self) -> bool:
-        """Whether the peak is within a GPU's memory."""
-        return self.result.memory.fits
+        """Whether the predicted peak is within a GPU's memory, surely or not."""
+        return self.fit.fits
+
+    @property
+    def fit(self) -> FitVerdict:
+        """Whether the peak fits, from its interval."""
+        return self.result.fit
 
 
 @dataclass(frozen=True, slots=True)

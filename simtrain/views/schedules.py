@@ -63,7 +63,7 @@ def _legal(comparison: ScheduleComparison) -> Table:
                 trial.iteration_time_s / fastest_s - 1,
                 trial.bubble,
                 trial.peak_bytes,
-                "yes" if trial.fits else "no",
+                trial.fit.state.value,
             ],
             "strong" if trial.name == comparison.schedule else None if trial.fits else "bad",
         )
@@ -81,7 +81,7 @@ def _refused(comparison: ScheduleComparison) -> Table:
 def _remarks(comparison: ScheduleComparison, scenario: str) -> list[str]:
     search = f"simtrain search {scenario} --gpus N --vary schedule=NAME,NAME"
     words = [f"Layouts, chunks and schedules together: {search}"]
-    fitting = [trial.name for trial in comparison.trials if trial.fits]
+    fitting = [trial.name for trial in comparison.trials if trial.fit.fits_surely]
     if fitting and fitting[0] != comparison.schedule:
-        words.insert(0, f"The fastest that fits: --set schedule={fitting[0]}")
+        words.insert(0, f"The fastest that surely fits: --set schedule={fitting[0]}")
     return words

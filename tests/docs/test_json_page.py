@@ -19,6 +19,7 @@ PRINTED = {
     "cost of several scenarios": "cost gpt2_1_5b mixtral_8x7b --tokens 1B",
     "compare": "compare table5_22b_full table5_22b_present",
     "explain SCENARIO FIGURE": "explain gpt2_1_5b mfu",
+    "schedule compare": "schedule compare table5_22b_present",
     "search": "search gpt2_1_5b --gpus 1,2 --top 2",
     "plan": "plan gpt2_1_5b --tokens 1B --gpus 1,2 --days 30",
     "profile show": "profile show trn1",

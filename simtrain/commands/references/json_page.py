@@ -27,6 +27,8 @@ _OUTPUTS: dict[str, str] = {
     "compare": "simtrain.views.compare:Comparison",
     "explain SCENARIO FIGURE": "simtrain.iteration.report.origins:Explained",
     "advise": "simtrain.studies.advice:Advice",
+    "schedule compare": "simtrain.studies.schedule_comparison:ScheduleComparison",
+    "schedule optimize": "simtrain.orders.result:OptimizedOrder",
     "search": "simtrain.studies.search:SearchResult",
     "plan": "simtrain.studies.planning:TrainingPlan",
     "sweep": "simtrain.views.sweep:Summary",
