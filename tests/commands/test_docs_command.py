@@ -6,8 +6,9 @@ import tomllib
 
 import pytest
 
+from simtrain.base.extras import EXTRA_OF
 from simtrain.commands.documents import REFERENCES, document_text, document_titles
-from tests.helpers.command_line import ROOT, call, refused
+from tests.helpers.command_line import ROOT, call, refused, spawn
 
 INSTALLED = ("simtrain", "calibrate", "hw_profiles", "scenarios", "software_stacks", "sweeps")
 SUFFIXES = (".py", ".yaml", ".toml", ".js")
@@ -50,6 +51,16 @@ def test_a_reference_is_made_from_the_program(name: str) -> None:
     printed = call("docs", name).stdout
     assert printed.startswith(f"# {REFERENCES[name].title}\n")
     assert printed.count("\n") > 300 and "\x1b" not in printed
+
+
+@pytest.mark.slow
+def test_references_need_no_optional_package() -> None:
+    """A plain installation has neither torch nor the packages of other extras."""
+    code = f"import sys\nfor name in {sorted(EXTRA_OF)}: sys.modules[name] = None\n"
+    code += "from simtrain.commands.documents import REFERENCES\n"
+    code += "print(min(len(reference.text) for reference in REFERENCES.values()))"
+    outcome = spawn("-c", code)
+    assert outcome.stderr == "" and int(outcome.stdout) > 10_000
 
 
 @pytest.mark.parametrize("name", ["how_to/validate", "validate", "docs/how_to/validate.md"])

@@ -13,6 +13,7 @@ from typing import Any, Literal, Union
 
 from pydantic import BaseModel
 
+from simtrain.base.extras import is_installed
 from simtrain.base.plain_data import SCHEMA_VERSION, SPLICED, PlainData, json_fields
 from simtrain.base.wording import Sentence
 from simtrain.scenario.field_docs import descriptions
@@ -41,7 +42,7 @@ _OUTPUTS: dict[str, str] = {
     "reproduce all": "simtrain.paper.entries:AllTargets",
     "calibrate validate": "calibrate.validation.profile:Validation",
     "calibrate memory": "calibrate.memory.cases:MemoryComparison",
-    "calibrate check": "calibrate.benchmarks.check:SelfTest",
+    "calibrate check": "calibrate.benchmarks.self_test:SelfTest",
 }
 """The class of each command's output, as "module:class": importing all takes a second."""
 
@@ -189,12 +190,19 @@ def _hints(thing: Any) -> dict[str, Any]:
             names[name] = _named(name)
 
 
+class _Absent:
+    """A package that is not installed: its types are in hints, and in no JSON."""
+
+    def __getattr__(self, name: str) -> Any:
+        return Any
+
+
 def _named(name: str) -> Any:
     """Return a class of simtrain, or another package, by its name."""
     for cls in [*PlainData.__subclasses__(), *BaseModel.__subclasses__(), *object.__subclasses__()]:
         if cls.__name__ == name and cls.__module__.startswith(("simtrain", "calibrate")):
             return cls
-    return importlib.import_module(name)
+    return importlib.import_module(name) if is_installed(name) else _Absent()
 
 
 def _members(annotation: Any) -> Iterator[type]:

@@ -6,14 +6,13 @@ import pytest
 
 from calibrate.benchmarks import check
 from calibrate.benchmarks.check import (
-    Finding,
-    SelfTest,
     check_machine,
     clock_findings,
     load_findings,
     process_findings,
 )
 from calibrate.benchmarks.ranks import Ranks
+from calibrate.benchmarks.self_test import Finding, SelfTest
 from simtrain.base.plain_data import plain_data
 from tests.views.test_render import page
 
