@@ -34,7 +34,7 @@ def main() -> None:
     with fits_in_background() if DOCUMENT in names else nullcontext():
         if not words.check:
             return update(names)
-        lines = [line for document in names for line in stale(document)]
+        lines = [*stale(names)]
     lines += [] if words.documents else stale_pictures()
     sys.exit("\n".join(lines) or 0)
 

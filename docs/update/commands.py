@@ -63,8 +63,8 @@ def printed_by_python(document: str, code: str) -> str:
 def output(request: Request) -> str:
     """Return the output of the block above; `output 3` its first three lines.
 
-    The block contains commands, or Python. `output "iteration time" MFU` has the lines of these
-    facts only.
+    The block contains commands, or Python. `output "iteration time" MFU` has these facts only, or
+    the paragraphs that begin with these words.
     """
     *above, block = blocks_in(request.before)
     for line in (line for one in above for line in one.text.splitlines()):
@@ -84,12 +84,16 @@ def output(request: Request) -> str:
 
 
 def _lines_of_fact(lines: list[str], name: str) -> list[str]:
-    """Return the line that begins with a name, and those that continue its text."""
+    """Return the line that begins with a name, and those that continue its text.
+
+    Continued lines of a fact are indented. Other text continues up to an empty line.
+    """
     first = next((place for place, line in enumerate(lines) if line.startswith(name)), None)
     if first is None:
         raise ValueError(f'no line of the output begins with "{name}"')
+    continues = "  " if "  " in lines[first] else ""
     last = first + 1
-    while last < len(lines) and lines[last].startswith("  "):
+    while last < len(lines) and lines[last] and lines[last].startswith(continues):
         last += 1
     return lines[first:last]
 

@@ -13,7 +13,7 @@ from docs.update.request import Generator, Request, percent, signed_percent, tab
 from simtrain.base.accuracy import Comparison
 
 PROFILES = ("a100_sxm4_80gb", "h100_sxm", "h200_sxm", "b200_sxm")
-DOCUMENT = "docs/validation.md"
+DOCUMENT = "docs/validation_details.md"
 """The document that quotes the errors."""
 NOT_FITTED, CURVES = "(not fitted)", "inside a node"
 """Ends of titles."""

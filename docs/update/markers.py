@@ -2,7 +2,7 @@
 
 An opening marker contains `=`, the name of a generator and its arguments. Within a line:
 `<!--=time llama3_70b-->9.61 s<!--/-->`. Around a table or the output of a command, each marker has
-its own line, and an empty line separates it from the text.
+its own line, and empty lines separate a table from it.
 """
 
 import re
@@ -56,7 +56,8 @@ def replaced(text: str, value: Callable[[Marked], str]) -> str:
             if begins_line:
                 raise ValueError(f"line {one.line}: text on the line that begins with a marker")
             return f"{opening}{words}<!--/-->"
-        lines = [opening, "", *words.split("\n"), "", "<!--/-->"]
+        gap = ["" for _ in range(found["text"].startswith("\n\n"))]
+        lines = [opening, *gap, *words.split("\n"), *gap, "<!--/-->"]
         return "\n".join(f"{indent}{line}" if line else "" for line in lines)
 
     return _MARKED.sub(new, text)

@@ -3,17 +3,14 @@
 import functools
 
 from docs.update import paper_memory
-from docs.update.documents import ROOT
 from docs.update.request import Generator, Request, percent, signed_percent, table
 from simtrain.base.resources import list_profiles
-from simtrain.hardware.validated_on import error_text, validated_on
-from simtrain.importing.runs import RunSettings, read_runs
+from simtrain.hardware.validated_on import MeasuredRuns, error_text, validated_on
 from simtrain.paper import targets
 from simtrain.paper.entries import Entry, Section, TimeComparison
 from simtrain.paper.layer_terms import crossing_length, layer_terms, sizes_of
 from simtrain.paper.models import PRESENT, paper_scenario
 from simtrain.paper.times import DATA_PARALLEL_530B_S
-from simtrain.studies.validation import CLOSE, Validation, validate_runs
 
 MEMORY = ("fig1", "fig7", "fig8", "fig9", "appendix-c", "zero")
 HEAD = ["model", "strategy", "paper", "simulated", "error"]
@@ -144,25 +141,6 @@ def judged(request: Request) -> str:
     return table(headings, rows)
 
 
-@functools.cache
-def _validation(name: str) -> Validation:
-    settings = RunSettings("h100_sxm", "megatron_core", ())
-    return validate_runs(read_runs([ROOT / f"docs/measured_runs/{name}.csv"], settings), "h100_sxm")
-
-
-def validated(request: Request) -> str:
-    """Return errors of a table of docs/measured_runs: `validated h100_dgxc number|mean|close`."""
-    name, which = request.words
-    errors = _validation(name).time_errors
-    assert errors.mean_abs_error is not None
-    match which:
-        case "number":
-            return str(errors.num)
-        case "mean":
-            return percent(errors.mean_abs_error, 1)
-    return str(sum(abs(error) <= CLOSE for error in errors.errors))
-
-
 def not_judged(request: Request) -> str:
     """Return the profiles that were compared with no measured iteration: `not_judged`."""
     names = []
@@ -179,12 +157,51 @@ def measured_error(request: Request) -> str:
     The last words begin the description of the runs.
     """
     profile, which, *begin = request.words
-    errors = validated_on(profile)
-    assert errors is not None, request.text
-    (runs,) = (one for one in errors.measured_runs if one.runs.startswith(" ".join(begin)))
+    runs = _measured(profile, " ".join(begin))
     if which == "number":
         return str(runs.num_runs)
     return _words({"mean": runs.mean_error, "worst": runs.worst_error}[which])
+
+
+def _measured(profile: str, begin: str) -> MeasuredRuns:
+    """Return the errors of the runs of a profile whose description begins with some words."""
+    errors = validated_on(profile)
+    assert errors is not None, profile
+    (runs,) = (one for one in errors.measured_runs if one.runs.startswith(begin))
+    return runs
+
+
+_ACCURACY = (
+    ("published runs on several nodes of A100s", "a100_sxm4_80gb", "several nodes"),
+    ("published runs on one node, not fitted", "a100_sxm4_80gb", "one node"),
+    ("NVIDIA's published runs on H100s in bf16, not fitted", "h100_sxm", "bf16"),
+    ("the same in fp8", "h100_sxm", "fp8"),
+    ("published runs of dense models on B200s in fp8", "b200_sxm", "fp8: Llama"),
+    ("the same of dense models on GB200", "gb200", "fp8: Llama"),
+    ("the same of dense models on GB300", "gb300", "fp8: Llama"),
+)
+"""What the README compares with: its words, the profile, and how the description of runs begins."""
+# tests/memory compares these with torch, which documents do not run.
+_TORCH = ["memory of layers and small models in torch", "33", "", "0.04 %"]
+
+
+def accuracy(request: Request) -> str:
+    """Return the README's table of errors: Table 5, the 530B model, and measured runs."""
+    result = _times("table5")
+    means = percent(result.mean_abs_error), percent(result.max_abs_error)
+    (row,) = _times("dp530b").rows
+    error = signed_percent(row.simulated / DATA_PARALLEL_530B_S - 1, 2)
+    rows = [
+        ["Table 5 (A100, 8 to 512 GPUs)", str(len(result.rows)), *means],
+        ["530B with 8-way data parallelism, 2,240 A100s", "1", error, ""],
+        _TORCH,
+    ]
+    for label, profile, begin in _ACCURACY:
+        runs = _measured(profile, begin)
+        errors = _words(runs.mean_error), _words(runs.worst_error)
+        rows.append([label, str(runs.num_runs), *errors])
+    rows.append(["iterations on H200", "none", "not yet compared", ""])
+    return table(["compared with", "runs", "mean error", "worst"], rows)
 
 
 def _words(error: float) -> str:
@@ -194,17 +211,7 @@ def _words(error: float) -> str:
 GENERATORS: dict[str, Generator] = {
     one.__name__: one
     for one in (
-        *(
-            table5,
-            table5_error,
-            table5_gains,
-            dp530b,
-            measured_runs,
-            measured_error,
-            judged,
-            not_judged,
-            validated,
-        ),
-        *(memory, crossing),
+        *(table5, table5_error, table5_gains, dp530b, memory, crossing),
+        *(measured_runs, judged, not_judged, measured_error, accuracy),
     )
 }

@@ -78,20 +78,9 @@ def mfu(request: Request) -> str:
     return percent(run_of(tuple(request.words)).mfu)
 
 
-def tokens_per_s(request: Request) -> str:
-    """Return the tokens per second of all GPUs."""
-    return f"{run_of(tuple(request.words)).tokens_per_s:,.0f}"
-
-
 def peak(request: Request) -> str:
     """Return the peak memory of the fullest stage."""
     return f"{evaluation(tuple(request.words)).peak_bytes / 2**30:.1f} GiB"
-
-
-def faster(request: Request) -> str:
-    """Return the gain in tokens per second: `faster SCENARIO ... against SCENARIO ...`."""
-    first, second = (run_of(words).tokens_per_s for words in _scenarios(request))
-    return percent(first / second - 1)
 
 
 def less_time(request: Request) -> str:
@@ -106,6 +95,6 @@ def change(request: Request) -> str:
     return signed_percent(first / second - 1)
 
 
-_TIMES = time, part, part_time, mfu, tokens_per_s, peak
-_COMPARISONS = faster, less_time, change
-GENERATORS: dict[str, Generator] = {one.__name__: one for one in (*_TIMES, *_COMPARISONS)}
+GENERATORS: dict[str, Generator] = {
+    one.__name__: one for one in (time, part, part_time, mfu, peak, less_time, change)
+}

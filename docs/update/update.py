@@ -9,7 +9,6 @@ from docs.update import (
     fit_errors,
     fp8_gains,
     frontier,
-    models,
     network_errors,
     offload,
     papers,
@@ -26,7 +25,6 @@ from docs.update.request import Generator, Request
 
 GENERATORS: dict[str, Generator] = {
     **simulations.GENERATORS,
-    **models.GENERATORS,
     **recompute.GENERATORS,
     **offload.GENERATORS,
     **resources.GENERATORS,
@@ -63,16 +61,18 @@ def updated(document: str) -> str:
     return replaced(text_of(document), lambda one: value(document, one))
 
 
-def stale(document: str, only: Iterable[str] = GENERATORS) -> Iterator[str]:
+def stale(names: Iterable[str], only: Iterable[str] = GENERATORS) -> Iterator[str]:
     """Yield a line for each stale text: its place, the present text and the current text.
 
     Args:
-        document: path of the document, such as README.md.
+        names: paths of documents, such as README.md.
         only: names of the generators to check.
     """
-    for one in marked(text_of(document)):
-        if one.request.partition(" ")[0] in GENERATORS.keys() - set(only):
-            continue
-        expected = value(document, one)
-        if one.text != expected:
-            yield f"{document}:{one.line}: {one.request}\n  has {one.text}\n  now {expected}"
+    skipped = GENERATORS.keys() - set(only)
+    for document in names:
+        for one in marked(text_of(document)):
+            if one.request.partition(" ")[0] in skipped:
+                continue
+            expected = value(document, one)
+            if one.text != expected:
+                yield f"{document}:{one.line}: {one.request}\n  has {one.text}\n  now {expected}"

@@ -23,7 +23,7 @@ ELSEWHERE = {*papers.GENERATORS, *what_ifs.GENERATORS, *fit_errors.GENERATORS}
     [pytest.param(one, marks=[] if one == "README.md" else pytest.mark.ci) for one in documents()],
 )
 def test_a_document_is_current(document: str) -> None:
-    assert [*stale(document, GENERATORS.keys() - ELSEWHERE)] == []
+    assert [*stale([document], GENERATORS.keys() - ELSEWHERE)] == []
 
 
 TEXT = """\
@@ -66,7 +66,7 @@ def test_a_marker_at_the_start_of_a_line_of_text_is_refused() -> None:
 def test_a_name_without_a_generator_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("docs.update.update.text_of", lambda name: "<!--=tiem a-->\n\n<!--/-->")
     with pytest.raises(ValueError, match=r'README\.md:1: no generator "tiem"; there are .* time'):
-        list(stale("README.md"))
+        list(stale(["README.md"]))
 
 
 def test_footers_of_pictures_name_the_current_profiles() -> None:

@@ -12,6 +12,7 @@ import pytest
 from pytest import MonkeyPatch
 
 from docs.update import papers
+from docs.update.documents import documents
 from docs.update.paper_memory import entries
 from docs.update.update import stale
 from simtrain.paper import kept_microbatches, stage_memory, targets
@@ -343,4 +344,4 @@ def test_documents_quote_the_current_memory(
     results: dict[str, targets.TargetResult], monkeypatch: MonkeyPatch
 ) -> None:
     monkeypatch.setattr(papers, "reproduced", results.__getitem__)
-    assert [*stale("docs/validation.md", {"memory"})] == []
+    assert [*stale(documents(), {"memory"})] == []
