@@ -5,6 +5,9 @@ gradient, so its node computes no input gradient. The forward pass saves only wh
 backward pass reads: a frozen linear layer does not save its input. Sources: PyTorch's autograd
 (`requires_grad`); Transformer Engine's Linear and LayerNormLinear, which save the input only if
 `weight.requires_grad`; Megatron-LM's `LinearWithFrozenWeight`.
+
+The tape asks this for each node, so blocks do not know which of their parameters are frozen, and no
+layer has a frozen variant. An adapter only says that its own parameters are trained.
 """
 
 from __future__ import annotations
