@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 
 from docs.update.published.attention import LATENT_MS, WINDOW_MS
-from docs.update.request import Generator, Request
+from docs.update.request import Request
 from simtrain.durations.model import DurationModel
 from simtrain.hardware.load import load_profile
 from simtrain.workload.work import FusedAttention
@@ -45,6 +45,3 @@ def attention(request: Request) -> str:
     """Return the ranges of errors: `attention latent` or `attention window`."""
     forward, backward = map(_range, errors(request.text))
     return f"{forward} forward and {backward} backward"
-
-
-GENERATORS: dict[str, Generator] = {"attention": attention}

@@ -12,7 +12,7 @@ from contextlib import chdir, redirect_stderr, redirect_stdout
 from unittest.mock import patch
 
 from docs.update.documents import blocks_in, write_files
-from docs.update.request import Generator, Request
+from docs.update.request import Request
 from simtrain.commands import shared
 from simtrain.commands.cli import main
 
@@ -96,6 +96,3 @@ def _lines_of_fact(lines: list[str], name: str) -> list[str]:
     while last < len(lines) and lines[last] and lines[last].startswith(continues):
         last += 1
     return lines[first:last]
-
-
-GENERATORS: dict[str, Generator] = {"output": output}

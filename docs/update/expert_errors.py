@@ -17,7 +17,7 @@ from docs.update.published.experts import (
     GROUPED_US,
     LAYERS_MS,
 )
-from docs.update.request import Generator, Request, percent, signed_percent, table
+from docs.update.request import Request, percent, signed_percent, table
 from docs.update.simulations import run_of
 from simtrain.base.mesh import Group
 from simtrain.durations.model import DurationModel
@@ -316,20 +316,3 @@ def expert_releases(request: Request) -> str:
             rows.append([run, release, f"{published:.2f}", *errors])
     head = ["run", "release", "published, s", "error, `all_to_all`", "error, `hybridep`"]
     return table(head, rows)
-
-
-GENERATORS: dict[str, Generator] = {
-    one.__name__: one
-    for one in (
-        expert_products,
-        expert_products_fp8,
-        expert_trace,
-        expert_weight_gradient,
-        expert_all_to_alls,
-        expert_exchanges,
-        expert_exchange_error,
-        expert_routing_rate,
-        expert_layers,
-        expert_releases,
-    )
-}

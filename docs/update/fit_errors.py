@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from calibrate.fit.published import fit_figures
 from calibrate.fit.result import Fit
 from docs.update.documents import ROOT
-from docs.update.request import Generator, Request, percent, signed_percent, table
+from docs.update.request import Request, percent, signed_percent, table
 from simtrain.base.accuracy import Comparison
 
 PROFILES = ("a100_sxm4_80gb", "h100_sxm", "h200_sxm", "b200_sxm")
@@ -70,6 +70,3 @@ def residual(request: Request) -> str:
     if which == "each":
         return " and ".join(signed_percent(error) for error in one.errors)
     return percent({"mean": one.mean_abs_error, "worst": one.max_abs_error}[which], 0)
-
-
-GENERATORS: dict[str, Generator] = {one.__name__: one for one in (fit_errors, residual)}

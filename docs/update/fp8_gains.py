@@ -10,7 +10,7 @@ from docs.update.published.fp8 import (
     TORCHTITAN,
     TORCHTITAN_TENSOR,
 )
-from docs.update.request import Generator, Request, table
+from docs.update.request import Request, table
 from docs.update.simulations import evaluation, run_of
 from simtrain.durations.gemm import GemmMachine, gemm_seconds
 from simtrain.hardware.load import load_profile
@@ -122,8 +122,3 @@ def torchtitan_tensor(request: Request) -> str:
         rows.append([name, "async" if is_async else "plain", *cells])
     headings = ["Llama 3.1", "tensor parallelism", "tokens/s and GPU, published", "ours"]
     return table([*headings, "error of time"], rows)
-
-
-GENERATORS: dict[str, Generator] = {
-    one.__name__: one for one in (fp8_products, fp4_products, fp8_training, torchtitan_tensor)
-}

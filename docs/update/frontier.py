@@ -15,7 +15,7 @@ from docs.update.published.frontier import (
     NEMOTRON_H_S,
     NEMOTRON_S,
 )
-from docs.update.request import Generator, Request, percent, signed_percent, table
+from docs.update.request import Request, compared, percent, signed_percent, table
 from docs.update.simulations import run_of, scenario_of
 from simtrain.durations.gemm import GemmMachine, gemm_seconds
 from simtrain.hardware.load import load_profile
@@ -71,20 +71,16 @@ def expert_pair(request: Request) -> str:
     for name, published_ms in DEEPSEEK_V3_PAIR_MS.items():
         (kind,) = (one for one in kernels.kinds if one.name == name)
         ours_ms = 1e3 * float(kernels.seconds[kernels.of_kind(kind)].sum())
-        rows.append(_line(kind.label, published_ms, ours_ms))
+        rows.append([kind.label, *compared(published_ms, ours_ms, "ms")])
     computes_ms, takes_ms = 1e3 * overlap.compute_s, 1e3 * kernels.iteration_s
-    rows.append(_line("a kernel computes", DEEPSEEK_V3_PAIR_COMPUTES_MS, computes_ms))
-    rows.append(_line("the pair", DEEPSEEK_V3_PAIR_TAKES_MS, takes_ms))
+    computes = compared(DEEPSEEK_V3_PAIR_COMPUTES_MS, computes_ms, "ms")
+    pair = compared(DEEPSEEK_V3_PAIR_TAKES_MS, takes_ms, "ms")
+    rows += [["a kernel computes", *computes], ["the pair", *pair]]
     shares = percent(DEEPSEEK_V3_PAIR_HIDDEN), percent(overlap.hidden_share)
     points = 100 * (overlap.hidden_share - DEEPSEEK_V3_PAIR_HIDDEN)
     difference = f"{points:+.1f} points".replace("-", "−")
     rows.append(["communication beside compute", *shares, difference])
     return table(["sum of", "published", "simulated", "error"], rows)
-
-
-def _line(label: str, published_ms: float, ours_ms: float) -> list[str]:
-    times = f"{published_ms:.1f} ms", f"{ours_ms:.1f} ms"
-    return [label, *times, signed_percent(ours_ms / published_ms - 1)]
 
 
 def llama_mfu(request: Request) -> str:
@@ -102,9 +98,8 @@ def nemotron_times(request: Request) -> str:
     rows = []
     for words, (label, published_s, published_mfu) in NEMOTRON_S.items():
         run = run_of(words)
-        times = f"{published_s:.1f} s", f"{run.iteration_time_s:.1f} s"
-        error = signed_percent(run.iteration_time_s / published_s - 1)
-        rows.append([label, *times, error, percent(published_mfu), percent(run.mfu)])
+        times = compared(published_s, run.iteration_time_s, "s")
+        rows.append([label, *times, percent(published_mfu), percent(run.mfu)])
     head = ["run", "published", "simulated", "error", "MFU, published", "MFU, simulated"]
     return table(head, rows)
 
@@ -117,8 +112,7 @@ def hybrid_times(request: Request) -> str:
         nodes = f"hardware.cluster.num_nodes={replicas}"
         sizes = f"parallelism.data={replicas}", f"batch.global={24 * replicas}", nodes
         seconds = run_of((*request.words, *sizes)).iteration_time_s
-        times = f"{published_s:.1f} s", f"{seconds:.1f} s"
-        rows.append([f"{gpus:,} GPUs", *times, signed_percent(seconds / published_s - 1)])
+        rows.append([f"{gpus:,} GPUs", *compared(published_s, seconds, "s")])
     return table(["run", "published", "simulated", "error"], rows)
 
 
@@ -127,10 +121,3 @@ def hybrid_flops(request: Request) -> str:
     result = simulate(scenario_of(tuple(request.words)))
     flops = result.model_flops / result.scenario.batch.global_
     return signed_percent(flops / NEMOTRON_H_FLOPS - 1)
-
-
-_ALL = (
-    *(gpu_hours, gpu_hours_error, cutlass_share, expert_pair, llama_mfu, nemotron_times),
-    *(hybrid_times, hybrid_flops),
-)
-GENERATORS: dict[str, Generator] = {one.__name__: one for one in _ALL}

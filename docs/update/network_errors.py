@@ -11,7 +11,7 @@ from docs.update.published.networks import (
     RING_SHARES,
     PublishedTimes,
 )
-from docs.update.request import Generator, Request, percent, table
+from docs.update.request import Request, percent, table
 from simtrain.base.mesh import Group
 from simtrain.durations.collectives import collective_seconds, wire_bytes
 from simtrain.hardware.load import load_profile
@@ -159,9 +159,3 @@ def a100_networks(request: Request) -> str:
         array = f"{size // MIB:,} MiB" if size >= MIB else f"{size // 1024} KiB"
         rows.append([network, f"{ranks}", array, f"{published_us:,.0f} µs", before, after])
     return table(A100_HEAD, rows)
-
-
-GENERATORS: dict[str, Generator] = {
-    one.__name__: one
-    for one in (networks, ring_shares, all_reduces, all_gather, all_to_all_error, a100_networks)
-}

@@ -3,7 +3,7 @@
 import functools
 
 from docs.update.published.pipeoffload import MODELS, RUNS, Run
-from docs.update.request import Generator, Request, percent, signed_percent, table
+from docs.update.request import Request, percent, signed_percent, table
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate
@@ -81,6 +81,3 @@ def pipe_offload(request: Request) -> str:
         rows.append([*case, *published, *simulated, signed_percent(ours / run.activations_gib - 1)])
     head = ["model", "sequence", "schedule", "MFU, published", "activations, published"]
     return table([*head, "MFU, simulated", "activations, simulated", "error"], rows)
-
-
-GENERATORS: dict[str, Generator] = {"pipe_offload": pipe_offload}

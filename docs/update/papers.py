@@ -3,7 +3,7 @@
 import functools
 
 from docs.update import paper_memory
-from docs.update.request import Generator, Request, percent, signed_percent, table
+from docs.update.request import Request, percent, signed_percent, table
 from simtrain.base.resources import list_profiles
 from simtrain.hardware.validated_on import MeasuredRuns, error_text, validated_on
 from simtrain.paper import targets
@@ -206,12 +206,3 @@ def accuracy(request: Request) -> str:
 
 def _words(error: float) -> str:
     return error_text(error).replace("-", "−").replace("%", " %")
-
-
-GENERATORS: dict[str, Generator] = {
-    one.__name__: one
-    for one in (
-        *(table5, table5_error, table5_gains, dp530b, memory, crossing),
-        *(measured_runs, judged, not_judged, measured_error, accuracy),
-    )
-}

@@ -1,6 +1,6 @@
 """Time and memory of recompute by module."""
 
-from docs.update.request import Generator, Request, seconds, signed_percent, table
+from docs.update.request import Request, seconds, signed_percent, table
 from docs.update.simulations import evaluation, run_of
 from simtrain.units import format_bytes
 
@@ -26,6 +26,3 @@ def modules(request: Request) -> str:
         slower = "" if policy == "none" else signed_percent(time_s / base_s - 1)
         rows.append([name, seconds(time_s), slower, format_bytes(peak)])
     return table(["recompute", "time", "change of time", "peak of the fullest stage"], rows)
-
-
-GENERATORS: dict[str, Generator] = {"modules": modules}

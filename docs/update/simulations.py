@@ -10,7 +10,7 @@ import pathlib
 import tempfile
 
 from docs.update.documents import write_files
-from docs.update.request import Generator, Request, percent, seconds, signed_percent
+from docs.update.request import Request, percent, seconds, signed_percent
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.studies.evaluation import Evaluation, Evaluator, Run
 
@@ -93,8 +93,3 @@ def change(request: Request) -> str:
     """Return the change in time with its sign: `change SCENARIO ... against SCENARIO ...`."""
     first, second = (run_of(words).iteration_time_s for words in _scenarios(request))
     return signed_percent(first / second - 1)
-
-
-GENERATORS: dict[str, Generator] = {
-    one.__name__: one for one in (time, part, part_time, mfu, peak, less_time, change)
-}

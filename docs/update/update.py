@@ -9,37 +9,25 @@ from docs.update import (
     fit_errors,
     fp8_gains,
     frontier,
+    lists,
     network_errors,
     offload,
     papers,
     recompute,
-    resources,
     simulations,
-    stacks,
-    trace_formats,
     what_ifs,
 )
 from docs.update.documents import text_of
 from docs.update.markers import Marked, marked, replaced
-from docs.update.request import Generator, Request
+from docs.update.request import Generator, Request, generators_of
 
-GENERATORS: dict[str, Generator] = {
-    **simulations.GENERATORS,
-    **recompute.GENERATORS,
-    **offload.GENERATORS,
-    **resources.GENERATORS,
-    **papers.GENERATORS,
-    **stacks.GENERATORS,
-    **trace_formats.GENERATORS,
-    **fit_errors.GENERATORS,
-    **fp8_gains.GENERATORS,
-    **network_errors.GENERATORS,
-    **expert_errors.GENERATORS,
-    **frontier.GENERATORS,
-    **attention_errors.GENERATORS,
-    **what_ifs.GENERATORS,
-    **commands.GENERATORS,
-}
+_MODULES = (
+    *(simulations, recompute, offload, lists, papers, fit_errors, fp8_gains, network_errors),
+    *(expert_errors, frontier, attention_errors, commands),
+)
+GENERATORS: dict[str, Generator] = what_ifs.GENERATORS.copy()
+for _module in _MODULES:
+    GENERATORS |= generators_of(_module)
 """Generators by the name in a marker. Their docstrings list their arguments."""
 
 

@@ -9,11 +9,12 @@ from docs.update.commands import printed
 from docs.update.documents import ROOT, documents
 from docs.update.markers import Marked, marked, replaced
 from docs.update.pictures import footer_differences, pictures, stale_pictures
+from docs.update.request import generators_of
 from docs.update.update import GENERATORS, stale
 
 # Tests that need the results for other reasons compute these: tests/paper/,
 # tests/docs/test_what_ifs.py, tests/hardware/test_shipped_profiles.py.
-ELSEWHERE = {*papers.GENERATORS, *what_ifs.GENERATORS, *fit_errors.GENERATORS}
+ELSEWHERE = {*generators_of(papers), *what_ifs.GENERATORS, *generators_of(fit_errors)}
 
 
 @pytest.mark.slow

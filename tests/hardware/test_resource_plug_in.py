@@ -45,5 +45,5 @@ def test_reports_have_a_curve_of_a_new_resource(checkout: Checkout, tmp_path: pa
 
 
 def test_documents_list_a_new_resource(checkout: Checkout) -> None:
-    code = "from docs.update.resources import resources; print(resources(None))"
+    code = "from docs.update.lists import resources; print(resources(None))"
     assert "clock of the GPU" in checkout.spawn("-c", code).stdout

@@ -13,6 +13,7 @@ from pytest import MonkeyPatch
 
 from docs.update import papers
 from docs.update.documents import documents
+from docs.update.request import generators_of
 from docs.update.update import stale
 from simtrain.paper import targets
 from simtrain.paper.entries import Limit, TimeComparison
@@ -299,7 +300,7 @@ def test_documents_quote_the_current_times(
 ) -> None:
     result = {"table5": table5, "dp530b": dp530b}
     monkeypatch.setattr(papers, "reproduced", result.__getitem__)
-    only = papers.GENERATORS.keys() - {"memory"}
+    only = generators_of(papers).keys() - {"memory"}
     assert [*stale(documents(), only)] == []
 
 

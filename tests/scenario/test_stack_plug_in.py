@@ -47,7 +47,7 @@ def test_errors_completion_and_documents_list_a_stack(outsider: Outsider) -> Non
     assert "nemo" in outsider.refused(*RUN, "software=nem")
     code = "from simtrain.commands.shared import settable_fields; print(settable_fields('soft'))"
     assert "software=nemo" in outsider.spawn("-c", code).stdout
-    code = "from docs.update.stacks import stacks; print(stacks(None))"
+    code = "from docs.update.lists import stacks; print(stacks(None))"
     header = outsider.spawn("-c", code).stdout.splitlines()[0]
     assert "nemo" in header and "plain" in header
 

@@ -50,5 +50,5 @@ def test_help_errors_and_documents_list_a_new_format(outsider: Outsider) -> None
     assert ".csv, .txt or .txt.gz" in outsider.refused("run", "gpt2_1_5b", "--trace", "t.svg")
     kernels = ("--trace", "t.txt", "--trace-microbatches", "0")
     assert "no effect on a line per pass" in outsider.refused("run", "gpt2_1_5b", *kernels)
-    code = "from docs.update.trace_formats import trace_formats; print(trace_formats(None))"
+    code = "from docs.update.lists import trace_formats; print(trace_formats(None))"
     assert "`.txt`, `.txt.gz`" in outsider.spawn("-c", code).stdout
