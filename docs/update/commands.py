@@ -79,11 +79,11 @@ def output(request: Request) -> str:
     if request.words and request.words[0].isdigit():
         text = "\n".join([*lines[: int(request.words[0])], "..."])
     elif request.words:
-        text = "\n".join(line for fact in request.words for line in _lines_of_fact(lines, fact))
+        text = "\n".join(line for fact in request.words for line in lines_of_fact(lines, fact))
     return f"```text\n{text}\n```"
 
 
-def _lines_of_fact(lines: list[str], name: str) -> list[str]:
+def lines_of_fact(lines: list[str], name: str) -> list[str]:
     """Return the line that begins with a name, and those that continue its text.
 
     Continued lines of a fact are indented. Other text continues up to an empty line.

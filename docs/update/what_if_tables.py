@@ -1,6 +1,6 @@
 """Tables of docs/what_ifs.md, from the results of the sweeps.
 
-Each function yields the rows of one table as lists of cells.
+Each function yields the lines of one table as lists of cells, first its head.
 """
 
 import itertools
@@ -25,6 +25,10 @@ MODELS = {
 }
 
 
+def head(text: str) -> list[str]:
+    return text.split(" | ")
+
+
 def share(row: Row, part: str) -> str:
     return percent(row[f"breakdown_{part}_s"] / row["iteration_time_s"])
 
@@ -47,6 +51,7 @@ def winners(rows: Iterable[Row], column: str, *by: str) -> list[Row]:
 
 
 def recompute_strategies(rows: Sequence[Row]) -> Lines:
+    yield head("model | 2048 tokens | 4096 tokens | 8192 tokens")
     best = winners(rows, "mfu", "base", "model.seq_length")
     for base, of_model in itertools.groupby(best, key=lambda row: row["base"]):
         ordered = sorted(of_model, key=lambda row: row["model.seq_length"])
@@ -57,6 +62,7 @@ def recompute_strategies(rows: Sequence[Row]) -> Lines:
 
 
 def pipeline_bubble(rows: Sequence[Row]) -> Lines:
+    yield head("chunks per stage | 8 microbatches | 64 microbatches | 256 microbatches")
     shown = {8: 1, 64: 2, 256: 3}
     for of_chunks in groups(rows, "parallelism.interleave"):
         cells = [str(of_chunks[0]["parallelism.interleave"]), "", "", ""]
@@ -67,6 +73,7 @@ def pipeline_bubble(rows: Sequence[Row]) -> Lines:
 
 
 def hardware_generations(rows: Sequence[Row]) -> Lines:
+    yield head("model | GPUs | tokens/s | MFU | recompute and microbatch | USD per million tokens")
     for row in winners(rows, "tokens_per_s", "base", "cluster"):
         recompute = row["recompute"].replace("none", "no recompute")
         yield [
@@ -88,6 +95,7 @@ def price_of_a_million(row: Row) -> float:
 
 
 LINK_AXES = ("hardware.intra_node.bandwidth", "hardware.inter_node.adapter_bandwidth")
+USUAL_LINKS = ("300 GB/s", "200 Gb/s")
 LINKS = {
     "half the NVLink": ("150 GB/s", "200 Gb/s"),
     "twice the NVLink": ("600 GB/s", "200 Gb/s"),
@@ -98,18 +106,22 @@ LINKS = {
 
 def link_bandwidth(rows: Sequence[Row]) -> Lines:
     times = {(row["replicas"], *(row[axis] for axis in LINK_AXES)): row for row in rows}
+    usual = {number: times[number, *USUAL_LINKS]["iteration_time_s"] for number in ("one", "eight")}
+    replicas = {"one": "one replica", "eight": "eight replicas"}
+    yield ["change", *(f"{replicas[number]}, {seconds(usual[number])}" for number in usual)]
     for change, links in LINKS.items():
         cells = [change]
-        for replicas in ("one", "eight"):
-            changed, before = (
-                times[(replicas, *which)]["iteration_time_s"]
-                for which in (links, ("300 GB/s", "200 Gb/s"))
-            )
-            cells.append(signed_percent(changed / before - 1))
+        for number, before_s in usual.items():
+            changed_s = times[number, *links]["iteration_time_s"]
+            cells.append(signed_percent(changed_s / before_s - 1))
         yield cells
 
 
 def tensor_across_nodes(rows: Sequence[Row]) -> Lines:
+    yield head(
+        "tensor × pipeline | iteration, s | exposed tensor-parallel communication | bubble"
+        " | peak, GiB"
+    )
     for row in winners(rows, "tokens_per_s", "parallelism.tensor"):
         yield [
             f"{row['parallelism.tensor']} × {row['parallelism.pipeline']}",
@@ -121,6 +133,7 @@ def tensor_across_nodes(rows: Sequence[Row]) -> Lines:
 
 
 def data_parallel_scaling(rows: Sequence[Row]) -> Lines:
+    yield head("GPUs | tokens/s | of the ideal")
     first, *_ = best = winners(rows, "tokens_per_s", "num_gpus")
     for row in best:
         ideal = first["tokens_per_s"] * row["num_gpus"] / first["num_gpus"]
@@ -133,6 +146,10 @@ STRATEGIES = {"baseline": "none", "selective": "selective", "full": "full"}
 
 
 def larger_batch(rows: Sequence[Row]) -> Lines:
+    yield head(
+        "model | recompute | most sequences that fit | tokens/s"
+        " | tokens/s at the batch that fits without recompute"
+    )
     by_model: dict[str, int] = {}
     for group in groups(rows, "base", "strategy"):
         most = group[-1]
@@ -150,6 +167,10 @@ def larger_batch(rows: Sequence[Row]) -> Lines:
 
 
 def context_parallel(rows: Sequence[Row]) -> Lines:
+    yield head(
+        "context | no recompute: tensor | tokens/s | peak, GiB | full recompute: tensor"
+        " | tokens/s | peak, GiB"
+    )
     best = {
         (row["parallelism.context"], row["recompute"]): row
         for row in winners(ran(rows), "tokens_per_s", "parallelism.context", "recompute")
@@ -171,6 +192,7 @@ def context_parallel(rows: Sequence[Row]) -> Lines:
 
 
 def fp8(rows: Sequence[Row]) -> Lines:
+    yield head("products | fastest that fits | tokens/s | against bf16 | MFU | peak, GiB")
     best = winners(rows, "tokens_per_s", "products")
     bf16 = best[0]["tokens_per_s"]
     for row in best:
@@ -185,6 +207,10 @@ def fp8(rows: Sequence[Row]) -> Lines:
 
 
 def userbuffers(rows: Sequence[Row]) -> Lines:
+    yield head(
+        "tokens per sequence | tensor | without: tokens/s | exposed within layers"
+        " | with: tokens/s | exposed within layers | gain"
+    )
     for group in groups(rows, "model.seq_length", "parallelism.tensor"):
         without, used = winners(group, "tokens_per_s", "overlap.userbuffers")
         cells = [str(used[name]) for name in ("model.seq_length", "parallelism.tensor")]
@@ -199,6 +225,9 @@ SEQUENCES = {"64 of 8,192": "none", "32 of 16,384": "none", "16 of 32,768": "ful
 
 
 def grouped_queries(rows: Sequence[Row]) -> Lines:
+    yield head(
+        "groups | 64 sequences of 8,192 tokens | 32 of 16,384 | 16 of 32,768, full recompute"
+    )
     found = {
         (row["model.num_query_groups"], row["sequences"], row["recompute"]): row
         for row in ran(rows)
@@ -215,6 +244,10 @@ def grouped_queries(rows: Sequence[Row]) -> Lines:
 
 
 def expert_parallel(rows: Sequence[Row]) -> Lines:
+    yield head(
+        "ranks on nodes | pipeline × data | tokens/s | MFU | exposed all-to-alls"
+        " | exposed reduction of gradients | peak, GiB"
+    )
     best = winners(rows, "tokens_per_s", "parallelism.expert")
     for row in sorted(best, key=lambda row: row["parallelism.expert"]):
         ranks = row["parallelism.expert"]
@@ -246,52 +279,3 @@ TABLES: dict[str, Callable[[Sequence[Row]], Lines]] = {
         expert_parallel,
     )
 }
-
-_HEADS = {
-    "recompute_strategies": "model | 2048 tokens | 4096 tokens | 8192 tokens",
-    "pipeline_bubble": "chunks per stage | 8 microbatches | 64 microbatches | 256 microbatches",
-    "hardware_generations": (
-        "model | GPUs | tokens/s | MFU | recompute and microbatch | USD per million tokens"
-    ),
-    "tensor_across_nodes": (
-        "tensor × pipeline | iteration, s | exposed tensor-parallel communication | bubble"
-        " | peak, GiB"
-    ),
-    "data_parallel_scaling": "GPUs | tokens/s | of the ideal",
-    "larger_batch": (
-        "model | recompute | most sequences that fit | tokens/s"
-        " | tokens/s at the batch that fits without recompute"
-    ),
-    "context_parallel": (
-        "context | no recompute: tensor | tokens/s | peak, GiB | full recompute: tensor"
-        " | tokens/s | peak, GiB"
-    ),
-    "fp8": "products | fastest that fits | tokens/s | against bf16 | MFU | peak, GiB",
-    "userbuffers": (
-        "tokens per sequence | tensor | without: tokens/s | exposed within layers"
-        " | with: tokens/s | exposed within layers | gain"
-    ),
-    "grouped_queries": (
-        "groups | 64 sequences of 8,192 tokens | 32 of 16,384 | 16 of 32,768, full recompute"
-    ),
-    "expert_parallel": (
-        "ranks on nodes | pipeline × data | tokens/s | MFU | exposed all-to-alls"
-        " | exposed reduction of gradients | peak, GiB"
-    ),
-}
-
-
-def head_of(sweep: str, rows: Sequence[Row]) -> list[str]:
-    """Return the head of a sweep's table."""
-    if sweep != "link_bandwidth":
-        return _HEADS[sweep].split(" | ")
-    usual = ("300 GB/s", "200 Gb/s")
-    times = {
-        row["replicas"]: seconds(row["iteration_time_s"])
-        for row in rows
-        if tuple(row[axis] for axis in LINK_AXES) == usual
-    }
-    return [
-        "change",
-        *(f"{number} replica{'s' * (number != 'one')}, {times[number]}" for number in times),
-    ]

@@ -8,7 +8,7 @@ import pyarrow.parquet
 
 from docs.update.request import Generator, Request, table
 from docs.update.what_if_figures import FIGURES
-from docs.update.what_if_tables import TABLES, Row, head_of
+from docs.update.what_if_tables import TABLES, Row
 from simtrain.studies.sweep import load_plan, run_part
 
 
@@ -31,8 +31,8 @@ def what_if(request: Request) -> str:
     """Return the table of a sweep, or one of its figures by name."""
     if request.text:
         return _figures(request.name)[request.text]
-    rows = rows_of(request.name)
-    return table(head_of(request.name, rows), [list(line) for line in TABLES[request.name](rows)])
+    head, *lines = TABLES[request.name](rows_of(request.name))
+    return table(head, lines)
 
 
 GENERATORS: dict[str, Generator] = dict.fromkeys(TABLES, what_if)

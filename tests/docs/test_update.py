@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from docs.update import fit_errors, papers, what_ifs
-from docs.update.commands import printed
+from docs.update import commands, fit_errors, papers, what_ifs
+from docs.update.commands import lines_of_fact, printed
 from docs.update.documents import ROOT, documents
 from docs.update.markers import Marked, marked, replaced
 from docs.update.pictures import footer_differences, pictures, stale_pictures
@@ -57,6 +57,35 @@ def test_only_text_between_markers_is_replaced() -> None:
         .replace("| a |", "| b |\n\n  | c |")
     )
     assert replaced(TEXT, lambda one: one.text) == TEXT
+
+
+def test_an_output_may_follow_its_marker_without_an_empty_line() -> None:
+    text = "<!--=output OK-->\n```text\nOK: 1 s\n```\n<!--/-->\n"
+    assert replaced(text, lambda one: one.text.replace("1", "2")) == text.replace("1", "2")
+
+
+def test_an_output_has_the_whole_text_of_a_fact_and_of_a_paragraph() -> None:
+    lines = [
+        "time   1 s;",
+        "       or more",
+        "price  2 USD",
+        "",
+        "A takes less",
+        "than B.",
+        "",
+        "OK",
+    ]
+    assert lines_of_fact(lines, "time") == lines[:2]
+    assert lines_of_fact(lines, "price") == lines[2:3]
+    assert lines_of_fact(lines, "A takes") == lines[4:6]
+    assert lines_of_fact(lines, "OK") == lines[7:]
+    with pytest.raises(ValueError, match='begins with "cost"'):
+        lines_of_fact(lines, "cost")
+
+
+def test_a_generator_is_a_public_function_of_a_request() -> None:
+    assert generators_of(commands) == {"output": commands.output}
+    assert "scenario_of" not in GENERATORS and "time" in GENERATORS
 
 
 def test_a_marker_at_the_start_of_a_line_of_text_is_refused() -> None:
