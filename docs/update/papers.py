@@ -103,42 +103,28 @@ def measured_runs(request: Request) -> str:
     """Return the errors that reports state for a profile: `measured_runs a100_sxm4_80gb`."""
     errors = validated_on(request.text)
     assert errors is not None, request.text
-    headings = ["runs", "number", "software stack", "mean \\|error\\|", "worst", "seen", "remark"]
-    rows = [
-        [
-            *(one.runs, str(one.num_runs), f"`{one.software}`", _words(one.mean_error)),
-            *(_words(one.worst_error), one.seen, one.remark),
-        ]
-        for one in errors.measured_runs
-    ]
-    return table(headings, rows)
+    head = ["runs", "number", "software stack", "mean \\|error\\|", "worst", "seen", "remark"]
+    rows = []
+    for runs in errors.measured_runs:
+        number, *both = _errors(runs)
+        rows.append([runs.runs, number, f"`{runs.software}`", *both, runs.seen, runs.remark])
+    return table(head, rows)
 
 
 def judged(request: Request) -> str:
     """Return the errors of all profiles by class of runs: `judged`."""
-    headings = [
-        "machine",
-        "software",
-        "runs",
-        "number",
-        "mean \\|error\\|",
-        "worst",
-        "in 90 %",
-        "seen",
-    ]
+    head = ["machine", "software", "runs", "number", "mean \\|error\\|", "worst", "in 90 %", "seen"]
     rows = []
     for cluster in list_profiles():
         errors = validated_on(cluster)
         for runs in errors.measured_runs if errors else ():
             coverage = "" if runs.coverage is None else f"{100 * runs.coverage:.0f} %"
-            figures = f"{runs.num_runs:,}", _words(runs.mean_error), _words(runs.worst_error)
-            software = f"`{runs.software}`"
-            rows.append([f"`{cluster}`", software, runs.runs, *figures, coverage, runs.seen])
+            named = f"`{cluster}`", f"`{runs.software}`", runs.runs
+            rows.append([*named, *_errors(runs), coverage, runs.seen])
         if errors and (others := errors.other_software):
-            figures = f"{others.num_runs:,}", _words(others.mean_error), _words(others.worst_error)
-            software = f"others, as `{others.software}`"
-            rows.append([f"`{cluster}`", software, others.runs, *figures, "", others.seen])
-    return table(headings, rows)
+            named = f"`{cluster}`", f"others, as `{others.software}`", others.runs
+            rows.append([*named, *_errors(others), "", others.seen])
+    return table(head, rows)
 
 
 def not_judged(request: Request) -> str:
@@ -157,10 +143,8 @@ def measured_error(request: Request) -> str:
     The last words begin the description of the runs.
     """
     profile, which, *begin = request.words
-    runs = _measured(profile, " ".join(begin))
-    if which == "number":
-        return str(runs.num_runs)
-    return _words({"mean": runs.mean_error, "worst": runs.worst_error}[which])
+    errors = _errors(_measured(profile, " ".join(begin)))
+    return dict(zip(("number", "mean", "worst"), errors, strict=True))[which]
 
 
 def _measured(profile: str, begin: str) -> MeasuredRuns:
@@ -197,11 +181,14 @@ def accuracy(request: Request) -> str:
         _TORCH,
     ]
     for label, profile, begin in _ACCURACY:
-        runs = _measured(profile, begin)
-        errors = _words(runs.mean_error), _words(runs.worst_error)
-        rows.append([label, str(runs.num_runs), *errors])
+        rows.append([label, *_errors(_measured(profile, begin))])
     rows.append(["iterations on H200", "none", "not yet compared", ""])
     return table(["compared with", "runs", "mean error", "worst"], rows)
+
+
+def _errors(runs: MeasuredRuns) -> list[str]:
+    """Return three cells: the number of runs, the mean of |error|, and the worst error."""
+    return [f"{runs.num_runs:,}", _words(runs.mean_error), _words(runs.worst_error)]
 
 
 def _words(error: float) -> str:
