@@ -44,7 +44,7 @@ ROOMS: dict[str, set[str]] = {
         *("iteration", "studies", "views"),
     },
     "commands": {
-        *("errors", "units", "base", "schedules", "scenario", "hardware", "engine"),
+        *("errors", "units", "base", "scenario", "hardware", "engine"),
         *("iteration", "studies", "views", "render"),
     },
 }

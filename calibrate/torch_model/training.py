@@ -18,7 +18,7 @@ from calibrate.torch_model.layer import DIVIDED_DIMENSION
 from calibrate.torch_model.parallel import TensorGroup, own_group
 from calibrate.torch_model.shape import LayerShape
 from simtrain.scenario import Scenario
-from simtrain.schedules import Action, Exchange, blocking_steps, schedule_of
+from simtrain.schedules import Action, Exchange, blocking_steps
 
 COMPUTE_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 LARGEST_NORM = 1.0
@@ -74,9 +74,7 @@ class Training:
         self.dtype = dtype or COMPUTE_DTYPES[scenario.precision.compute]
         self.place = Place.of(scenario)
         self.shape = LayerShape.of(scenario)
-        split, number = scenario.parallelism, scenario.num_microbatches
-        schedule = schedule_of(scenario.order, split.pipeline, split.interleave, number)
-        self._steps = blocking_steps(schedule)[self.place.stage]
+        self._steps = blocking_steps(scenario.order.actions)[self.place.stage]
         self._tokens = torch.Generator().manual_seed(_SEED)
         self.stage = self._build()
         self.optimizer = MixedPrecisionAdam(self.stage.parameters(), learning_rate=1e-4)

@@ -51,20 +51,9 @@ def print_schedule(
     Example: simtrain schedule show table5_175b_present
     """
     from simtrain.commands.loading import load_scenario
-    from simtrain.schedules import schedule_of
     from simtrain.views.schedule import schedule_view
 
-    loaded = load_scenario(scenario, overrides or ())
-    split = loaded.parallelism
-    sizes = split.pipeline, split.interleave, loaded.num_microbatches
-    order = schedule_of(
-        loaded.order,
-        *sizes,
-        loaded.group_size,
-        merges=loaded.merges_passes,
-        num_slices=split.sequence_slices,
-        vocabulary=split.vocabulary_split,
-    )
+    order = load_scenario(scenario, overrides or ()).order.actions
     if as_csv:
         emit_data(order.to_csv())
     else:

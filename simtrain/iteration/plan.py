@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simtrain.base.mesh import Axis, Domains, Mesh
+from simtrain.iteration.pass_order import PassOrder
 from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.scenario.pipeline_layout import ChunkContents
-from simtrain.schedules import KINDS, Action, Kind, NewOrder, PipelineOrder, Schedule
+from simtrain.schedules import KINDS, Action, GivenOrder, Kind, Order, Schedule
 from simtrain.workload.batch import GetBatch
 from simtrain.workload.buckets import GradientBuckets, bucket_ops, buckets_of
 from simtrain.workload.chunk import Chunk, Parameters, chunk_of, whole_parameters
@@ -82,7 +83,7 @@ class Plan:
     mesh: Mesh
     model: Chunk
     num_saved_per_stage: tuple[int, ...] | None = None
-    new_order: NewOrder | None = None
+    new_order: Order | None = None
 
     @classmethod
     def of(
@@ -119,7 +120,8 @@ class Plan:
 
         Both share what the order does not decide, which takes longer to compute than the rest.
         """
-        plan = replace(self, new_order=NewOrder(schedule))
+        new_order = replace(self.order, schedule=GivenOrder(actions=schedule))
+        plan = replace(self, new_order=new_order)
         vars(plan).update({name: getattr(self, name) for name in _OF_ANY_ORDER})
         return plan
 
@@ -220,39 +222,32 @@ class Plan:
         return tuple(step_ops(self.step_options, parameters) for parameters in different)
 
     @cached_property
-    def order(self) -> PipelineOrder:
+    def order(self) -> Order:
         """The order of each stage's actions."""
-        split, scenario = self.scenario.parallelism, self.scenario
+        return self.new_order or self.scenario.order
+
+    @cached_property
+    def pass_order(self) -> PassOrder:
+        """The order of each stage's actions, with the passes that they run."""
         num_saving_all = self.num_saved_per_stage
         if num_saving_all is None:
-            number = scenario.recompute.keep_microbatches
+            number = self.scenario.recompute.keep_microbatches
             assert isinstance(number, int), "keep_microbatches is chosen before a plan is made"
-            num_saving_all = (number,) * split.pipeline
-        return PipelineOrder(
-            self.new_order or scenario.order,
-            split.pipeline,
-            split.interleave,
-            scenario.num_microbatches,
-            self.model_chunks.numbers,
-            num_saving_all,
-            scenario.merges_passes,
-            scenario.group_size,
-            split.sequence_slices,
-            split.vocabulary_split,
-        )
+            num_saving_all = (number,) * self.order.num_stages
+        return PassOrder(self.order, self.model_chunks.numbers, num_saving_all)
 
     @property
     def schedule(self) -> Schedule:
         """The actions of each stage."""
-        return self.order.schedule
+        return self.order.actions
 
     @cached_property
     def saving_all(self) -> frozenset[tuple[int, int]]:
         """Pairs (virtual stage, microbatch) that save everything."""
         # Most plans have none, and need not build their schedule here.
-        if not any(self.order.num_saving_all):
+        if not any(self.pass_order.num_saving_all):
             return frozenset()
-        schedule, saving_all = self.schedule, np.flatnonzero(self.order.saves_all)
+        schedule, saving_all = self.schedule, np.flatnonzero(self.pass_order.saves_all)
         pairs = (
             schedule.virtual_stage[saving_all].tolist(),
             schedule.microbatch[saving_all].tolist(),
@@ -346,7 +341,8 @@ class Plan:
         if not self.order.merges_passes:
             return {}
         schedule, numbers = self.schedule, np.array(self.model_chunks.numbers)
-        columns = numbers[schedule.virtual_stage], schedule.kind, self.order.saves_all.astype(int)
+        saves_all = self.pass_order.saves_all.astype(int)
+        columns = numbers[schedule.virtual_stage], schedule.kind, saves_all
         first = np.flatnonzero(schedule.follows_merged) - 1
         # Each pair as one number, which sorts in the order of the columns.
         shape = 2 * (len(self.model_chunks.different), len(KINDS), 2)
@@ -420,7 +416,7 @@ class Plan:
 
     def _counted_passes(self) -> Counter[PassKey]:
         """Count the passes of a schedule in which only some backward passes are split."""
-        counts = self.order.num_passes
+        counts = self.pass_order.num_passes
         # In the order of the keys.
         combinations = np.argwhere(counts).tolist()
         return Counter(

@@ -89,7 +89,7 @@ def _example() -> Scenario:
 
 
 def _passes(example: Result) -> Iterator[ExamplePass]:
-    schedule, saves_all = example.plan.schedule, example.plan.order.saves_all.tolist()
+    schedule, saves_all = example.plan.schedule, example.plan.pass_order.saves_all.tolist()
     times = zip(*example.iteration.intervals_s(slice(None)), strict=True)
     for place, (start_s, end_s) in enumerate(times):
         action, stage = schedule.action(place), int(schedule.rank[place])

@@ -83,14 +83,14 @@ def _blocking_stages_do_not_wait_for_each_other(scenario: Scenario) -> Violation
             "overlap.pipeline is false, but parallelism.vocabulary adds passes without exchanges"
         )
         return Violation(message, {"overlap.pipeline": [True]}, ("schedule",))
-    has_order = family.is_of_file or (
+    has_order = family.is_given or (
         family.allows_chunks(split.interleave)
         and math.prod(sizes) <= _MOST_PASSES
         and not any(family.problems(*sizes))
     )
     if not has_order:
         return None  # other rules
-    stages = stages_that_wait(scenario.order, *sizes, merges=scenario.merges_passes)
+    stages = stages_that_wait(scenario.order)
     if not stages:
         return None
     first, last = ", ".join(map(str, stages[:-1])), stages[-1]

@@ -50,6 +50,8 @@ from simtrain.scenario.software_section import Software
 from simtrain.scenario.words import MEANT_BY_A_WORD, spell_out_words
 from simtrain.schedules.family import ScheduleFamily
 from simtrain.schedules.files import ScheduleVersion, read_schedule
+from simtrain.schedules.order import Order
+from simtrain.schedules.order_options import OrderOptions
 from simtrain.schedules.registry import FAMILIES, NAMED, default_name, family_of
 from simtrain.schedules.schedule import Schedule
 from simtrain.schedules.stage_placement import StagePlacement
@@ -462,22 +464,25 @@ class Scenario(Section):
         schedule = self.schedule_file
         if schedule is not None:
             return family_of(schedule)
-        family = FAMILIES[self.schedule].in_groups(self.group_size)
-        family = family.in_slices(self.parallelism.sequence_slices)
-        family = family.splitting(self.parallelism.vocabulary_split)
-        return family.merging() if self.overlap.merged_passes else family
+        split = self.parallelism
+        options = OrderOptions(
+            self.group_size,
+            self.overlap.merged_passes,
+            split.sequence_slices,
+            split.vocabulary_split,
+        )
+        return FAMILIES[self.schedule].with_options(options)
 
     @property
     def merges_passes(self) -> bool:
         """Whether some forward passes run merged with backward passes of other microbatches."""
-        schedule = self.schedule_file
-        return self.schedule_family.merges if schedule is None else schedule.merges is not None
+        return self.schedule_family.merges
 
     @property
-    def order(self) -> str | ScheduleVersion:
-        """The name of a schedule, or the file of another order."""
-        family = self.schedule_family
-        return ScheduleVersion.of(self.schedule) if family.is_of_file else family.name
+    def order(self) -> Order:
+        """The order of each stage's actions."""
+        split = self.parallelism
+        return Order(self.schedule_family, split.pipeline, split.interleave, self.num_microbatches)
 
     @property
     def group_size(self) -> int | None:
@@ -488,12 +493,7 @@ class Scenario(Section):
     @property
     def stage_placement(self) -> StagePlacement:
         """The pipeline stage (rank) of each virtual stage."""
-        sizes = self.parallelism.pipeline, self.num_chunks
-        schedule = self.schedule_file
-        # A rule refuses a file of other sizes (E414).
-        if schedule is not None and sizes == (schedule.num_stages, schedule.placement.interleave):
-            return schedule.placement
-        return self.schedule_family.placement(*sizes)
+        return self.schedule_family.placement(self.parallelism.pipeline, self.num_chunks)
 
     @property
     def model_copies(self) -> int:

@@ -18,7 +18,9 @@ from simtrain.schedules.exchanges import (
 )
 from simtrain.schedules.family import ScheduleFamily
 from simtrain.schedules.files import ScheduleVersion, read_schedule
-from simtrain.schedules.pipeline_order import NewOrder, PipelineOrder, schedule_of
+from simtrain.schedules.given_order import GivenOrder
+from simtrain.schedules.order import Order
+from simtrain.schedules.order_options import OrderOptions
 from simtrain.schedules.registry import (
     FAMILIES,
     NAMED,
@@ -42,12 +44,13 @@ __all__ = [
     "Cell",
     "Exchange",
     "ExchangeSlots",
+    "GivenOrder",
     "Kind",
     "MergedActions",
     "Message",
     "Messages",
-    "NewOrder",
-    "PipelineOrder",
+    "Order",
+    "OrderOptions",
     "Schedule",
     "ScheduleFamily",
     "ScheduleVersion",
@@ -68,7 +71,6 @@ __all__ = [
     "one_f_one_b",
     "read_schedule",
     "save_all_actions",
-    "schedule_of",
     "shape_slots",
     "stages_that_wait",
     "time_slots",

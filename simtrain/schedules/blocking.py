@@ -17,8 +17,7 @@ from simtrain.schedules.exchanges import (
     Step,
     asynchronous_slots,
 )
-from simtrain.schedules.files import ScheduleVersion
-from simtrain.schedules.pipeline_order import schedule_of
+from simtrain.schedules.order import Order
 from simtrain.schedules.registry import family_of
 from simtrain.schedules.schedule import Schedule
 
@@ -31,14 +30,9 @@ def blocking_slots(messages: Messages) -> ExchangeSlots:
 
 
 @functools.lru_cache(maxsize=1024)
-def stages_that_wait(
-    order: str | ScheduleVersion, p: int, m: int, n: int, *, merges: bool = False
-) -> tuple[int, ...]:
-    """Return the stages that wait for each other forever if the transfers of an order block.
-
-    Arguments are those of `schedule_of`.
-    """
-    return waiting_stages(schedule_of(order, p, m, n, merges=merges))
+def stages_that_wait(order: Order) -> tuple[int, ...]:
+    """Return the stages that wait for each other forever if the transfers of an order block."""
+    return waiting_stages(order.actions)
 
 
 def waiting_stages(schedule: Schedule) -> tuple[int, ...]:

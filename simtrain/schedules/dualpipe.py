@@ -19,10 +19,6 @@ class DualPipe(ScheduleFamily):
     """The order of DeepSeek-AI's repository DualPipe (dualpipe.py)."""
 
     name = "dualpipe"
-    splits_backwards = True
-    merges = True
-    blocks = False
-    aligns_reductions = False
 
     def placement(self, p: int, m: int) -> StagePlacement:
         """Return ranks 0 to p - 1 for one copy of the model, p - 1 to 0 for the other."""

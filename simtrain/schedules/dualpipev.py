@@ -18,12 +18,7 @@ class DualPipeV(ScheduleFamily):
     """PyTorch's `ScheduleDualPipeV`."""
 
     name = "dualpipev"
-    has_chunks = True
-    num_chunks = 2
-    splits_backwards = True
-    merges = True
-    blocks = False
-    aligns_reductions = False
+    fewest_chunks = most_chunks = 2
     torch_names = ("dualpipev",)
 
     def placement(self, p: int, m: int) -> StagePlacement:

@@ -7,17 +7,19 @@ line of `registry.py`.
 
 from __future__ import annotations
 
-import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 import numpy as np
 
 from simtrain.errors import Problem
 from simtrain.schedules.exchanges import ExchangeSlots, Messages, slots_of_blocks
+from simtrain.schedules.order_options import NO_OPTIONS, OrderOptions
 from simtrain.schedules.schedule import Schedule
 from simtrain.schedules.stage_placement import StagePlacement, looped
+from simtrain.schedules.traits import traits_of
 from simtrain.schedules.vocabulary.split import VocabularySplit
 from simtrain.schedules.window import most_outstanding
 
@@ -27,57 +29,47 @@ _REACH = 64
 """How far from the refused number they look, apart from multiples of the number of stages."""
 
 
+@dataclass(frozen=True)
 class ScheduleFamily(ABC):
-    """The schedules of one name.
+    """The schedules of one name and of some options.
 
     In the methods, p is the number of stages (ranks of the pipeline), m the number of chunks per
     stage, and n the number of microbatches.
+
+    Args:
+        options: those that a scenario chose and the schedule has (`with_options`).
     """
+
+    options: OrderOptions = NO_OPTIONS
 
     name: ClassVar[str]
     """What a scenario writes as its schedule."""
-    is_of_file: ClassVar[bool] = False
-    """Whether a file has the order of its actions."""
-    has_chunks: ClassVar[bool] = False
-    """Whether each stage has several chunks; otherwise it has one."""
-    num_chunks: ClassVar[int | None] = None
-    """The only number of chunks that a stage can have, if there is only one above 1."""
-    splits_backwards: ClassVar[bool] = False
-    """Whether backward passes are split into input and weight gradients (I and W)."""
-    blocks: bool = True
-    """Whether it is of a framework whose transfers can block, which says what messages share an
-    exchange (`blocking_slots`). Other orders block only if a scenario asks for it.
+    is_given: ClassVar[bool] = False
+    """Whether its actions are given, in a file for example, and not built."""
+    fewest_chunks: ClassVar[int] = 1
+    """The fewest chunks that a scenario may give each stage."""
+    most_chunks: ClassVar[int | None] = 1
+    """The most chunks that a scenario may give each stage; None for any number."""
+    is_of_megatron: ClassVar[bool] = False
+    """Whether Megatron-LM's functions of pipelines run it. Their transfers can block, in exchanges
+    of which messages `blocking_slots` says; other orders block only if a scenario asks for it.
     """
-    overlaps: bool = True
-    """Whether its framework sends messages beside compute (overlap.pipeline)."""
-    exchanges_shapes: ClassVar[bool] = False
-    """Whether it says when blocking exchanges of shapes precede overlapped transfers."""
-    aligns_reductions: ClassVar[bool] = True
-    """Whether its framework can start the gradient reductions of all stages together. Otherwise
-    they do so only if a scenario asks for it.
-    """
-    gathers_by_chunk: ClassVar[bool] = False
-    """Whether its framework gathers parameters ahead, chunk by chunk (align_parameter_gather)."""
-    alternates: ClassVar[bool] = False
-    """Whether on one chunk each forward pass of the last stage is followed by its backward pass."""
     validates_steps: ClassVar[bool] = False
     """Whether its framework can run the optimizer before the norm of all stages exists."""
     torch_names: ClassVar[tuple[str, ...]] = ()
     """Names of the same order in PyTorch's pipelining, in lower case."""
-    chooses_groups: ClassVar[bool] = False
-    """Whether a scenario may set the size of its groups of microbatches (`in_groups`)."""
 
+    chooses_groups: ClassVar[bool] = False
+    """Whether a scenario may set the size of its groups of microbatches (`group_size`)."""
     cuts_sequences: ClassVar[bool] = False
-    """Whether its passes run slices of sequences, into which a scenario cuts them (`in_slices`)."""
+    """Whether its passes run slices of sequences, into which a scenario cuts them."""
     splits_vocabulary: ClassVar[bool] = False
     """Whether a scenario may split the vocabulary over its stages (parallelism.vocabulary)."""
-    vocabulary: VocabularySplit | None = None
-    """How it splits the vocabulary over its stages; None if the first and the last one hold it."""
-
     can_merge: ClassVar[bool] = False
     """Whether a scenario may let it merge passes (overlap.merged_passes)."""
-    merges: bool = False
-    """Whether some forward passes run merged with backward passes."""
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.options))
 
     @abstractmethod
     def build(self, p: int, m: int, n: int) -> Schedule:
@@ -90,9 +82,75 @@ class ScheduleFamily(ABC):
         """
         return looped(p, m)
 
+    @property
+    def splits_backwards(self) -> bool:
+        """Whether backward passes are split into input and weight gradients (I and W)."""
+        return traits_of(self).splits_backwards
+
+    @property
+    def merges(self) -> bool:
+        """Whether some forward passes run merged with backward passes."""
+        return self.options.merges or traits_of(self).merges
+
+    @property
+    def alternates(self) -> bool:
+        """Whether on one chunk each forward pass of the last stage is followed by its backward
+        pass.
+        """
+        return traits_of(self).alternates
+
+    @property
+    def vocabulary(self) -> VocabularySplit | None:
+        """How it splits the vocabulary over its stages; None if the first and last one hold it."""
+        return self.options.vocabulary
+
+    @property
+    def has_chunks(self) -> bool:
+        """Whether stages can have several chunks."""
+        return self.most_chunks != 1
+
+    @property
+    def num_chunks(self) -> int | None:
+        """The only number of chunks that a stage can have, if there is only one above 1."""
+        return self.fewest_chunks if self.fewest_chunks == self.most_chunks != 1 else None
+
+    @property
+    def blocks(self) -> bool:
+        """Whether its transfers can block. Those between vocabulary passes are asynchronous: no
+        framework says which of them share an exchange.
+        """
+        return self.is_of_megatron and self.vocabulary is None
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether its framework sends messages beside compute (overlap.pipeline): Megatron-LM does
+        so with several chunks per stage.
+        """
+        return self.has_chunks or not self.blocks
+
+    @property
+    def exchanges_shapes(self) -> bool:
+        """Whether it says when blocking exchanges of shapes precede overlapped transfers."""
+        return type(self).shape_slots is not ScheduleFamily.shape_slots
+
+    @property
+    def aligns_reductions(self) -> bool:
+        """Whether its framework can start the gradient reductions of all stages together.
+
+        Otherwise they do so only if a scenario asks for it.
+        """
+        return self.is_of_megatron
+
+    @property
+    def gathers_by_chunk(self) -> bool:
+        """Whether its framework gathers parameters ahead, chunk by chunk
+        (align_parameter_gather).
+        """
+        return self.is_of_megatron and self.has_chunks
+
     def allows_chunks(self, m: int) -> bool:
         """Return whether a scenario may give each stage m chunks."""
-        return (m > 1) is self.has_chunks and self.num_chunks in (None, m)
+        return self.fewest_chunks <= m and (self.most_chunks is None or m <= self.most_chunks)
 
     def problems(self, p: int, m: int, n: int) -> Iterator[Problem]:
         """Yield why no schedule has these sizes; nothing if it has one."""
@@ -126,38 +184,19 @@ class ScheduleFamily(ABC):
                 fix=f"use {self.num_chunks} chunks per stage",
             )
 
-    def merging(self) -> ScheduleFamily:
-        """Return the same schedules with merged passes; itself if they always or never merge."""
-        return self
-
-    def splitting(self, vocabulary: VocabularySplit | None) -> Self:
-        """Return the same schedules with a split of the vocabulary; itself without one.
-
-        Their transfers are asynchronous: no framework says which of them share an exchange with
-        vocabulary passes.
-        """
-        if vocabulary is None:
-            return self
-        return self.with_options(vocabulary=vocabulary, blocks=False, overlaps=True)
-
-    def with_options(self, **options: object) -> Self:
-        """Return the same schedules with these options, and with all others as they are."""
-        changed = copy.copy(self)
-        for name, value in options.items():
-            object.__setattr__(changed, name, value)  # families with options are frozen
-        return changed
+    def with_options(self, options: OrderOptions) -> Self:
+        """Return the same schedules with those of the options that they have."""
+        taken = OrderOptions(
+            options.group_size if self.chooses_groups else None,
+            options.merges and self.can_merge,
+            options.num_slices if self.cuts_sequences else 1,
+            options.vocabulary,
+        )
+        return self if taken == self.options else replace(self, options=taken)
 
     def allows_vocabulary(self, vocabulary: VocabularySplit) -> bool:
         """Return whether it can have a split of the vocabulary."""
         return self.splits_vocabulary
-
-    def in_groups(self, size: int | None) -> ScheduleFamily:
-        """Return the same schedules with groups of `size` microbatches; None for the default."""
-        return self
-
-    def in_slices(self, number: int) -> ScheduleFamily:
-        """Return the same schedules with sequences in slices, if their passes run slices."""
-        return self
 
     def group_sizes(self, p: int, m: int, n: int) -> Iterator[int]:
         """Yield the sizes of groups that a scenario may choose, the smallest first."""

@@ -16,8 +16,10 @@ from pathlib import Path
 from simtrain.base.strict_yaml import read_text
 from simtrain.errors import InputError, Location
 from simtrain.schedules.exchanges import Messages
-from simtrain.schedules.from_file import OrderOfFile
-from simtrain.schedules.registry import NAMED, build
+from simtrain.schedules.given_order import GivenOrder
+from simtrain.schedules.order import Order
+from simtrain.schedules.order_options import OrderOptions
+from simtrain.schedules.registry import NAMED
 from simtrain.schedules.schedule import Schedule, cells_of
 from simtrain.schedules.slots import time_slots
 from simtrain.schedules.stage_placement import StagePlacement, common_placements
@@ -56,7 +58,7 @@ def read_schedule(version: ScheduleVersion) -> Schedule:
     """
     file = version.file
     text = read_text(Path(file), _MOST_BYTES)
-    schedule = Schedule.from_csv(text, OrderOfFile.name, file, _placements)
+    schedule = Schedule.from_csv(text, GivenOrder.name, file, _placements)
     slots = time_slots(schedule)
     if (slots < 0).any():
         raise _deadlock(schedule, slots.tolist(), text, file)
@@ -76,15 +78,13 @@ def _named(schedule: Schedule) -> Iterator[Schedule]:
     Those with another placement, or without its split backward passes, are not built.
     """
     p, m, n = schedule.num_stages, schedule.placement.interleave, schedule.num_microbatches
-    sizes = p, m, n
-    for name, family in NAMED.items():
+    for family in NAMED.values():
         is_split = schedule.splits_backwards and not family.splits_backwards
         if is_split or family.placement(p, m) != schedule.placement:
             continue
-        if not any(family.problems(*sizes)):
-            yield build(name, p, m, n)
-        if family.can_merge and not any(family.merging().problems(*sizes)):
-            yield build(name, p, m, n, merges=True)
+        for option in dict.fromkeys((family, family.with_options(OrderOptions(merges=True)))):
+            if not any(option.problems(p, m, n)):
+                yield Order(option, p, m, n).actions
 
 
 def _deadlock(schedule: Schedule, slots: list[int], text: str, file: str) -> InputError:

@@ -9,7 +9,7 @@ class GPipe(WarmupFamily):
     """All forwards, then all backwards: 1F1B that stays in its warm-up."""
 
     name = "gpipe"
-    overlaps = False
+    is_of_megatron = True
     torch_names = ("gpipe",)
 
     def num_warmup_forwards(self, rank: int, p: int, m: int, n: int) -> int:

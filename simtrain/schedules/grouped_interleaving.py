@@ -15,7 +15,7 @@ class Gis(SplitWarmupFamily):
     """
 
     name = "gis"
-    has_chunks = True
+    fewest_chunks, most_chunks = 2, None
     validates_steps = False
 
     def num_warmup_forwards(self, rank: int, p: int, m: int, n: int) -> int:

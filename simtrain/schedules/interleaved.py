@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -16,45 +16,31 @@ from simtrain.schedules.warmup import WarmupFamily
 _F = KINDS.index("F")
 
 
-@dataclass(frozen=True)
 class Interleaved(WarmupFamily):
     """Megatron-LM's `forward_backward_pipelining_with_interleaving`.
 
     With merged passes, `combined_1f1b_schedule_for_interleaved_pipelining`.
 
-    group_size: microbatches that a chunk runs before the next chunk does (Megatron-LM's
-        --microbatch-group-size-per-virtual-pipeline-stage); None for p. The last group may be
-        smaller, but has at least p.
-    merges: whether passes are merged.
+    A group has p microbatches, or as many as a scenario chooses (Megatron-LM's
+    --microbatch-group-size-per-virtual-pipeline-stage). The last group may be smaller, but has at
+    least p.
     """
 
-    group_size: int | None = None
-    merges: bool = False
-
     name = "interleaved"
-    has_chunks = True
-    exchanges_shapes = True
-    gathers_by_chunk = True
+    is_of_megatron = True
+    fewest_chunks, most_chunks = 2, None
     torch_names: ClassVar[tuple[str, ...]] = ("interleaved1f1b",)
     chooses_groups = True
     can_merge = True
 
-    def merging(self) -> Self:
-        """Return the same schedules with merged passes."""
-        return self.with_options(merges=True)
-
     def num_warmup_forwards(self, rank: int, p: int, m: int, n: int) -> int:
         """Return `get_pp_rank_microbatches` of Megatron-LM."""
         warmup = 2 * (p - rank - 1) + (m - 1) * self.group_of(p, n)
-        return min(warmup + self.merges, m * n)
+        return min(warmup + self.options.merges, m * n)
 
     def group_of(self, p: int, n: int) -> int:
         """Return the size of a group: one microbatch per stage by default."""
-        return self.group_size or p
-
-    def in_groups(self, size: int | None) -> Self:
-        """Return the same schedules with groups of `size` microbatches; None for p."""
-        return self.with_options(group_size=size)
+        return self.options.group_size or p
 
     def group_sizes(self, p: int, m: int, n: int) -> Iterator[int]:
         """Yield the sizes from p on with which all groups have p microbatches or more."""
@@ -65,7 +51,7 @@ class Interleaved(WarmupFamily):
 
     def build(self, p: int, m: int, n: int) -> Schedule:
         """Return the order of actions of legal sizes."""
-        return replace(super().build(p, m, n), group_size=self.group_size)
+        return replace(super().build(p, m, n), group_size=self.options.group_size)
 
     def uneven_groups(self, p: int, m: int, n: int) -> str:
         """Return why a group is too small: each has at least p (Megatron-LM `schedules.py`)."""

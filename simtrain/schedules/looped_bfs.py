@@ -11,14 +11,8 @@ class LoopedBfs(ScheduleFamily):
     """PyTorch's `ScheduleLoopedBFS`: backward passes run in the opposite order of the forwards."""
 
     name = "looped_bfs"
-    has_chunks = True
-    blocks = False
-    aligns_reductions = False
+    most_chunks = None
     torch_names = ("loopedbfs",)
-
-    def allows_chunks(self, m: int) -> bool:
-        """Return True: one chunk or more."""
-        return m >= 1
 
     def build(self, p: int, m: int, n: int) -> Schedule:
         """Return the order of actions of legal sizes."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Self
 
 from simtrain.errors import Problem
 from simtrain.schedules.schedule import Schedule
@@ -13,7 +11,6 @@ from simtrain.schedules.vocabulary.passes import with_chunks, with_passes
 from simtrain.schedules.warmup import WarmupFamily
 
 
-@dataclass(frozen=True)
 class OneFOneB(WarmupFamily):
     """Megatron-LM's `forward_backward_pipelining_without_interleaving`.
 
@@ -21,31 +18,24 @@ class OneFOneB(WarmupFamily):
     merge passes: F0 F1&B0 F2&B1 ... (`combined_1f1b_schedule_for_no_pipelining`).
     """
 
-    merges: bool = False
-
     name = "1f1b"
-    overlaps = False
-    alternates = True
+    is_of_megatron = True
     torch_names = ("1f1b",)
     can_merge = True
     splits_vocabulary = True
 
     def placement(self, p: int, m: int) -> StagePlacement:
         """Return one virtual stage per rank, and the vocabulary's, if they split it."""
-        return with_chunks(super().placement(p, m), self.vocabulary)
+        return with_chunks(super().placement(p, m), self.options.vocabulary)
 
     def build(self, p: int, m: int, n: int) -> Schedule:
         """Return the order of actions of legal sizes."""
-        return with_passes(super().build(p, m, n), self.vocabulary)
-
-    def merging(self) -> Self:
-        """Return the same schedules with merged passes."""
-        return self.with_options(merges=True)
+        return with_passes(super().build(p, m, n), self.options.vocabulary)
 
     def problems(self, p: int, m: int, n: int) -> Iterator[Problem]:
         """Yield why no schedule has these sizes; several stages do not merge passes (E430)."""
         yield from super().problems(p, m, n)
-        if self.merges and p > 1:
+        if self.options.merges and p > 1:
             yield Problem(
                 "E430",
                 f"schedule {self.name} with merged passes on {p} stages",
@@ -56,5 +46,5 @@ class OneFOneB(WarmupFamily):
     def num_warmup_forwards(self, rank: int, p: int, m: int, n: int) -> int:
         """Return one forward for each later stage, and more with a split vocabulary."""
         later = p - rank - 1
-        more = self.vocabulary.more_forwards(later) if self.vocabulary else 0
-        return min(later + self.merges + more, n)
+        more = self.options.vocabulary.more_forwards(later) if self.options.vocabulary else 0
+        return min(later + self.options.merges + more, n)

@@ -4,23 +4,21 @@ package (`base/plug_ins.py`).
 
 from __future__ import annotations
 
-import functools
-
 from simtrain.base.plug_ins import Parts
-from simtrain.errors import InputError
 from simtrain.schedules.dualpipe import DualPipe
 from simtrain.schedules.dualpipev import DualPipeV
 from simtrain.schedules.family import ScheduleFamily
-from simtrain.schedules.from_file import OrderOfFile
+from simtrain.schedules.given_order import GivenOrder
 from simtrain.schedules.gpipe import GPipe
 from simtrain.schedules.grouped_interleaving import Gis, GisH
 from simtrain.schedules.interleaved import Interleaved
 from simtrain.schedules.looped_bfs import LoopedBfs
 from simtrain.schedules.one_f_one_b import OneFOneB
+from simtrain.schedules.order import Order
+from simtrain.schedules.order_options import NO_OPTIONS, OrderOptions
 from simtrain.schedules.schedule import Schedule
 from simtrain.schedules.seq1f1b import Seq1F1B, Seq1F1BInterleaved
 from simtrain.schedules.v_shaped import VHalf, VMin
-from simtrain.schedules.vocabulary.split import VocabularySplit
 from simtrain.schedules.zb1p import Zb1p
 from simtrain.schedules.zb_h1 import ZbH1
 from simtrain.schedules.zb_h2 import ZbH2
@@ -44,7 +42,7 @@ _HOUSE: tuple[ScheduleFamily, ...] = (
     Seq1F1B(),
     Seq1F1BInterleaved(),
 )
-FAMILIES = Parts[ScheduleFamily]("schedules", ScheduleFamily, _HOUSE, [OrderOfFile()])
+FAMILIES = Parts[ScheduleFamily]("schedules", ScheduleFamily, _HOUSE, [GivenOrder()])
 """The schedules by name. The first with one chunk per stage, and the first with several, are the
 defaults. Of equal orders in a file, the first gives the name.
 """
@@ -60,40 +58,22 @@ def default_name(num_chunks: int) -> str:
 
 def family_of(schedule: Schedule) -> ScheduleFamily:
     """Return the family of a schedule, with its groups, its slices and its merged passes."""
-    family = FAMILIES[schedule.name].in_groups(schedule.group_size).in_slices(schedule.num_slices)
-    return family if schedule.merges is None else family.merging()
+    if schedule.name == GivenOrder.name:
+        return GivenOrder(actions=schedule)
+    merges = schedule.merges is not None
+    options = OrderOptions(schedule.group_size, merges, schedule.num_slices)
+    return FAMILIES[schedule.name].with_options(options)
 
 
-@functools.lru_cache(maxsize=64)
-def build(
-    name: str,
-    p: int,
-    m: int,
-    n: int,
-    group_size: int | None = None,
-    *,
-    merges: bool = False,
-    num_slices: int = 1,
-    vocabulary: VocabularySplit | None = None,
-) -> Schedule:
+def build(name: str, p: int, m: int, n: int, options: OrderOptions = NO_OPTIONS) -> Schedule:
     """Build the named schedule on p stages with m chunks per stage and n microbatches.
 
-    Args:
-        name: of the schedule.
-        p, m, n: its sizes.
-        group_size: microbatches of a group, if the schedule lets a scenario choose it.
-        merges: let a schedule that can merge passes do so.
-        num_slices: slices of each sequence, if its passes run slices.
-        vocabulary: how stages split the vocabulary.
+    Options that the schedule does not have are left out.
 
     Raises:
-        InputError: the schedule does not have these sizes (E411 to E413, E430).
+        InputError: the schedule does not have these sizes (E411 to E413, E430, E458).
     """
-    family = NAMED[name].in_groups(group_size).in_slices(num_slices).splitting(vocabulary)
-    family = family.merging() if merges else family
-    if problems := [*family.problems(p, m, n)]:
-        raise InputError(problems)
-    return family.build(p, m, n)
+    return Order(NAMED[name].with_options(options), p, m, n).actions
 
 
 def gpipe(p: int, n: int) -> Schedule:

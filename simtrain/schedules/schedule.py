@@ -43,10 +43,10 @@ class Schedule:
         kind: index into `KINDS` of each action, shape [action].
         merges: whether each action, a forward, runs merged with the next one of its rank, a
             backward of another microbatch, shape [action]; None for no action.
-        group_size: microbatches of a group, if a scenario chose them (`ScheduleFamily.in_groups`).
+        group_size: microbatches of a group, if a scenario chose them (`OrderOptions`).
         num_slices: slices into which each sequence is cut. With several, a pass runs one slice, and
             number k counts as microbatch k: slice k mod `num_slices` of microbatch k div
-            `num_slices` (`ScheduleFamily.in_slices`).
+            `num_slices` (`OrderOptions`).
     """
 
     name: str

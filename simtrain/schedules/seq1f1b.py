@@ -9,8 +9,7 @@ forward passes as a microbatch has further slices.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Self
+from dataclasses import replace
 
 from simtrain.errors import Problem
 from simtrain.schedules.interleaved import Interleaved
@@ -18,56 +17,45 @@ from simtrain.schedules.schedule import Ints, Schedule
 from simtrain.schedules.warmup import WarmupFamily
 
 
-@dataclass(frozen=True)
 class SlicedFamily(WarmupFamily):
     """Schedules whose passes run slices of sequences.
 
     The methods of warm-up families count slices of all microbatches; `build` and
     `most_outstanding` count microbatches.
-
-    Args:
-        num_slices: slices of each sequence.
     """
 
-    num_slices: int = 1
-
+    is_of_megatron = True
     cuts_sequences = True
-
-    def in_slices(self, number: int) -> Self:
-        """Return the same schedules with sequences in slices."""
-        return self.with_options(num_slices=number)
 
     def build(self, p: int, m: int, n: int) -> Schedule:
         """Return the order of actions of legal sizes."""
-        schedule = super().build(p, m, n * self.num_slices)
-        return replace(schedule, num_slices=self.num_slices)
+        schedule = super().build(p, m, n * self.options.num_slices)
+        return replace(schedule, num_slices=self.options.num_slices)
 
     def backward_numbers(self, forward: Ints) -> Ints:
         """Return the slices of backward passes: those of each microbatch last to first.
 
         Source: `sequence_1f1b_queue` of the authors' code.
         """
-        number: Ints = forward + self.num_slices - 1 - 2 * (forward % self.num_slices)
+        num_slices = self.options.num_slices
+        number: Ints = forward + num_slices - 1 - 2 * (forward % num_slices)
         return number
 
     def most_outstanding(self, p: int, m: int, n: int) -> int:
         """Return the slices of the first stage that wait for their backward pass at most."""
-        return super().most_outstanding(p, m, n * self.num_slices)
+        return super().most_outstanding(p, m, n * self.options.num_slices)
 
 
-@dataclass(frozen=True)
 class Seq1F1B(SlicedFamily):
     """`forward_backward_pipelining_without_interleaving` of the authors' Megatron-LM."""
 
     name = "seq1f1b"
-    overlaps = False
 
     def num_warmup_forwards(self, rank: int, p: int, m: int, n: int) -> int:
         """Return one slice for each later stage, and all slices but one."""
-        return min(p - rank - 2 + self.num_slices, n)
+        return min(p - rank - 2 + self.options.num_slices, n)
 
 
-@dataclass(frozen=True)
 class Seq1F1BInterleaved(SlicedFamily, Interleaved):
     """`forward_backward_pipelining_with_interleaving` of the authors' Megatron-LM (Seq1F1B-I).
 
@@ -80,25 +68,17 @@ class Seq1F1BInterleaved(SlicedFamily, Interleaved):
     chooses_groups = False
     can_merge = False
 
-    def merging(self) -> Self:
-        """Return itself: it does not merge passes."""
-        return self
-
-    def in_groups(self, size: int | None) -> Self:
-        """Return itself: groups have p slices."""
-        return self
-
     def num_warmup_forwards(self, rank: int, p: int, m: int, n: int) -> int:
         """Return those of interleaved 1F1B, and all slices but one."""
-        return min(2 * (p - rank - 1) + (m - 1) * p + self.num_slices - 1, m * n)
+        return min(2 * (p - rank - 1) + (m - 1) * p + self.options.num_slices - 1, m * n)
 
     def problems(self, p: int, m: int, n: int) -> Iterator[Problem]:
         """Yield why no schedule has these sizes; s must divide p (E458)."""
         yield from super().problems(p, m, n)
-        if p > 0 and p % self.num_slices:
+        if p > 0 and p % self.options.num_slices:
             yield Problem(
                 "E458",
-                f"schedule {self.name} of {self.num_slices} slices on {p} stages",
+                f"schedule {self.name} of {self.options.num_slices} slices on {p} stages",
                 reason="each chunk runs as many slices in turn as there are stages, and all slices "
                 "of a microbatch in the same turn",
                 fix="use a number of slices that divides the number of stages",

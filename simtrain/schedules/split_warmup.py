@@ -19,9 +19,6 @@ class SplitWarmupFamily(WarmupFamily):
     `weight_delay` + 1 input gradients, then one after each I, and the remaining ones at the end.
     """
 
-    splits_backwards = True
-    blocks = False
-    aligns_reductions = False
     validates_steps = True
 
     @abstractmethod

@@ -24,11 +24,7 @@ _PASSES: tuple[tuple[Kind, int], ...] = (("F", 0), ("F", 1), ("I", 1), ("I", 0),
 class _VShaped(ScheduleFamily):
     """Schedules that repeat a building block on a V-shaped placement."""
 
-    has_chunks = True
-    num_chunks = 2
-    splits_backwards = True
-    blocks = False
-    aligns_reductions = False
+    fewest_chunks = most_chunks = 2
     validates_steps = True
 
     @abstractmethod
@@ -37,7 +33,7 @@ class _VShaped(ScheduleFamily):
 
     def placement(self, p: int, m: int) -> StagePlacement:
         """Return ranks 0 to p - 1, then p - 1 to 0."""
-        return with_chunks(back_and_forth(p, m), self.vocabulary)
+        return with_chunks(back_and_forth(p, m), self.options.vocabulary)
 
     def build(self, p: int, m: int, n: int) -> Schedule:
         """Return the order of actions of legal sizes."""
@@ -46,11 +42,11 @@ class _VShaped(ScheduleFamily):
         for stages, order in zip(placement.virtual_stages, orders, strict=True):
             passes = ((*_PASSES[row], microbatch) for row, microbatch in order)
             ranks.append([Action(stages[chunk], kind, number) for kind, chunk, number in passes])
-        return with_passes(Schedule.of(self.name, placement, n, ranks), self.vocabulary)
+        return with_passes(Schedule.of(self.name, placement, n, ranks), self.options.vocabulary)
 
     def _delayed(self, block: list[Block]) -> list[Block]:
         """Move the backward passes of a block behind the barriers of a split vocabulary."""
-        slots = INTERVAL * self.vocabulary.num_intervals if self.vocabulary else 0
+        slots = INTERVAL * self.options.vocabulary.num_intervals if self.options.vocabulary else 0
         return [(*rank[:2], rank[2] + slots, rank[3] + slots) for rank in block]
 
 

@@ -38,7 +38,7 @@ class WarmupFamily(ScheduleFamily):
         forward = np.where(turns < num_warmup, turns, 2 * turns - num_warmup)
         backward = np.where(turns < m * n - num_warmup, num_warmup + 2 * turns + 1, m * n + turns)
         schedule = self.ordered(p, m, n, {"F": forward, "B": backward})
-        if not self.merges:
+        if not self.options.merges:
             return schedule
         merges = np.zeros((p, 2 * m * n), np.bool_)
         merges[np.arange(p)[:, None], forward] = turns >= num_warmup

@@ -12,7 +12,7 @@ class Zb1p(SplitWarmupFamily):
     """
 
     name = "zb1p"
-    has_chunks = True
+    most_chunks = None
     torch_names = ("interleavedzerobubble",)
 
     def num_warmup_forwards(self, rank: int, p: int, m: int, n: int) -> int:
@@ -26,10 +26,6 @@ class Zb1p(SplitWarmupFamily):
     def group_of(self, p: int, n: int) -> int:
         """Return the microbatches of a round."""
         return n // _rounds(p, n)
-
-    def allows_chunks(self, m: int) -> bool:
-        """Return True: one chunk or more."""
-        return m >= 1
 
     def uneven_groups(self, p: int, m: int, n: int) -> str:
         """Return why rounds of chunks differ in size."""

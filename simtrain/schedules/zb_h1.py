@@ -19,9 +19,6 @@ class ZbH1(ScheduleFamily):
     """
 
     name = "zb_h1"
-    splits_backwards = True
-    blocks = False
-    aligns_reductions = False
     validates_steps = True
 
     def build(self, p: int, m: int, n: int) -> Schedule:

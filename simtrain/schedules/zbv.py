@@ -18,11 +18,7 @@ class Zbv(ScheduleFamily):
     """PyTorch's `ScheduleZBVZeroBubble`. Without bubble if F, I and W take equally long."""
 
     name = "zbv"
-    has_chunks = True
-    num_chunks = 2
-    splits_backwards = True
-    blocks = False
-    aligns_reductions = False
+    fewest_chunks = most_chunks = 2
     validates_steps = True
     torch_names = ("zbvzerobubble",)
 

@@ -20,7 +20,7 @@ from simtrain.iteration.report.remarks import remarks_on
 from simtrain.paper import times
 from simtrain.scenario import load_scenario
 from simtrain.scenario.resolved import settings_of
-from simtrain.schedules import Schedule, build
+from simtrain.schedules import Schedule
 from tests.helpers.command_line import ROOT, call, refused, spawn
 from tests.helpers.scenario_texts import edited
 
@@ -148,13 +148,7 @@ def test_csv_of_a_schedule_can_be_read_back(arguments: tuple[str, ...]) -> None:
     outcome = call("schedule", *arguments, "--csv")
     assert (outcome.exit_code, outcome.stderr) == (0, "")
     scenario = load_scenario(arguments[0], overrides_of(arguments))
-    parallelism = scenario.parallelism
-    expected = build(
-        scenario.schedule,
-        parallelism.pipeline,
-        parallelism.interleave,
-        scenario.num_microbatches,
-    )
+    expected = scenario.order.actions
     assert Schedule.from_csv(outcome.stdout, scenario.schedule) == expected
     assert outcome.stdout.startswith("0F0,0F1,")
 

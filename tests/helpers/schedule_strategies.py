@@ -1,19 +1,23 @@
 """Hypothesis strategies for schedules."""
 
+import itertools
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from hypothesis import strategies as st
 
 from simtrain.schedules import (
     NAMED,
     Action,
+    Order,
+    OrderOptions,
     Schedule,
+    ScheduleFamily,
     StagePlacement,
     back_and_forth,
-    build,
     looped,
 )
+from simtrain.schedules.vocabulary import SPLITS
 
 
 def placements() -> st.SearchStrategy[StagePlacement]:
@@ -23,34 +27,48 @@ def placements() -> st.SearchStrategy[StagePlacement]:
 
 
 def schedules(names: Iterable[str] = tuple(NAMED)) -> st.SearchStrategy[Schedule]:
-    """Draw a schedule of any name with up to 6 stages, 3 chunks per stage and 12 microbatches.
+    """Draw the actions of an order with up to 6 stages, 3 chunks per stage and 12 microbatches."""
+    return orders(names).map(lambda order: order.actions)
 
-    Schedules whose groups have a size of choice have the default, the smallest or a larger one.
+
+@st.composite
+def orders(draw: st.DrawFn, names: Iterable[str] = tuple(NAMED)) -> Order:
+    """Draw an order of any name, with any of its options, of up to 6 stages and 12 microbatches.
+
+    Sizes that no order has change to sizes near by, and options that these sizes cannot have are
+    left out.
     """
+    plain = NAMED[draw(st.sampled_from([*names]))]
+    p, n = draw(st.integers(1, 6)), draw(st.integers(1, 12))
+    m = max(plain.fewest_chunks, min(draw(st.integers(1, 3)), plain.most_chunks or 3))
+    p += any(plain.near_microbatches(p, m, n)) is False
+    legal = [*plain.near_microbatches(p, m, n)]
+    n = n if n in legal else draw(st.sampled_from(legal))
+    for options in draw(st.permutations([*options_of(plain, p, m, n)])):
+        schedule = plain.with_options(options)
+        if not any(schedule.problems(p, m, n)):
+            return Order(schedule, p, m, n)
+    return Order(plain, p, m, n)
 
-    def build_one(name: str, p: int, m: int, groups: int, n: int, larger: int) -> Schedule:
-        family = NAMED[name]
-        chunks = family.num_chunks or (m if family.has_chunks else 1)
-        p += any(family.near_microbatches(p, chunks, n)) is False
-        legal = [*family.near_microbatches(p, chunks, n)]
-        n = n if n in legal else legal[groups]
-        sizes = [None, *family.group_sizes(p, chunks, n)]
-        return build(name, p, chunks, n, sizes[larger % len(sizes)])
 
-    return st.builds(
-        build_one,
-        name=st.sampled_from([*names]),
-        p=st.integers(1, 6),
-        m=st.integers(1, 3),
-        groups=st.integers(1, 3),
-        n=st.integers(1, 12),
-        larger=st.integers(0, 5),
-    )
+def options_of(plain: ScheduleFamily, p: int, m: int, n: int) -> Iterator[OrderOptions]:
+    """Yield combinations of the options that a schedule has."""
+    splits = [split for split in SPLITS.values() if plain.allows_vocabulary(split)]
+    for group_size, merges, num_slices, split in itertools.product(
+        (None, *itertools.islice(plain.group_sizes(p, m, n), 3)),
+        {False, plain.can_merge},
+        (1, 2, 3) if plain.cuts_sequences else (1,),
+        (None, *splits),
+    ):
+        if split is None or not merges:  # simtrain refuses both
+            yield OrderOptions(group_size, merges, num_slices, split)
 
 
 def blocking_schedules() -> st.SearchStrategy[Schedule]:
-    """Draw a schedule whose messages can be exchanged with blocking calls."""
-    return schedules(name for name, family in NAMED.items() if family.blocks)
+    """Draw the actions of an order whose messages can be exchanged with blocking calls."""
+    names = [name for name, family in NAMED.items() if family.blocks]
+    blocking = orders(names).filter(lambda order: order.schedule.blocks)
+    return blocking.map(lambda order: order.actions)
 
 
 def random_order(placement: StagePlacement, n: int, seed: int) -> Schedule:

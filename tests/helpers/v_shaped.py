@@ -14,9 +14,7 @@ class VShaped(ScheduleFamily):
     """
 
     name = "v_shaped"
-    has_chunks = True
-    num_chunks = 2
-    blocks = False
+    fewest_chunks = most_chunks = 2
 
     def placement(self, p: int, m: int) -> StagePlacement:
         """Return ranks 0 to p - 1, then p - 1 to 0."""

@@ -23,7 +23,7 @@ from simtrain.scenario.precision_rules import products_rule
 from simtrain.scenario.remedies import broken_codes, changed, suggest, suggest_together
 from simtrain.scenario.rules import size_rule
 from simtrain.scenario.userbuffer_rules import userbuffer_node_rule
-from simtrain.schedules import build, most_outstanding
+from simtrain.schedules import OrderOptions, build, most_outstanding
 from tests.helpers.scenario_texts import MINIMAL, fixes_of, scenario_data, scenario_of
 from tests.helpers.uneven_pipelines import (
     layers_are_placed_by_hand,
@@ -172,10 +172,8 @@ def recompute_is_legal_by_hand(scenario: Scenario) -> bool:
         return False
     if kept and kept != "auto":
         sizes = split.pipeline, split.interleave, scenario.num_microbatches
-        if (
-            kept
-            > most_outstanding(build(scenario.schedule, *sizes, split.microbatch_group_size))[0]
-        ):
+        options = OrderOptions(split.microbatch_group_size)
+        if kept > most_outstanding(build(scenario.schedule, *sizes, options))[0]:
             return False
     if policy.strategy != "full":
         return (policy.method, policy.num_layers, policy.distribute) == ("uniform", 1, False)

@@ -1,7 +1,5 @@
 """Merged actions: their text, and the orders of Megatron-LM that have them."""
 
-import itertools
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,48 +9,19 @@ from hypothesis import strategies as st
 
 from simtrain.errors import InputError
 from simtrain.schedules import (
-    NAMED,
     Action,
     MergedActions,
+    OrderOptions,
     Schedule,
-    ScheduleFamily,
     ScheduleVersion,
     build,
     looped,
     read_schedule,
     time_slots,
 )
-from simtrain.schedules.vocabulary import SPLITS
 from tests.schedules.test_schedules import GOLDEN
 
 ONE_STAGE = "0F0,(0F1;0B0)OVERLAP_F_B,(0F2;0B1)OVERLAP_F_B,0B2\n"
-
-
-OPTIONS: dict[str, Callable[[ScheduleFamily], ScheduleFamily]] = {
-    "merging": lambda family: family.merging(),
-    "groups": lambda family: family.in_groups(8),
-    "slices": lambda family: family.in_slices(2),
-    "vocabulary": lambda family: family.splitting(SPLITS["vocab_1"]),
-}
-
-
-def options_of(family: ScheduleFamily) -> dict[str, Any]:
-    names = ("merges", "group_size", "num_slices", "vocabulary", "blocks", "overlaps")
-    return {name: getattr(family, name, None) for name in names}
-
-
-@pytest.mark.parametrize("name", NAMED)
-def test_options_of_a_schedule_commute(name: str) -> None:
-    every = []
-    for order in itertools.permutations(OPTIONS):
-        family = NAMED[name]
-        for option in order:
-            family = OPTIONS[option](family)
-        every.append(options_of(family))
-    assert all(options == every[0] for options in every)
-    assert every[0]["vocabulary"] is SPLITS["vocab_1"]
-    assert every[0]["merges"] is (NAMED[name].merges or NAMED[name].can_merge)
-    assert every[0]["group_size"] == (8 if NAMED[name].chooses_groups else None)
 
 
 @pytest.mark.slow
@@ -79,20 +48,20 @@ def test_a_schedule_has_cells_and_actions() -> None:
         "0B2",
     ]
     assert schedule.cell.tolist() == time_slots(schedule).tolist() == [0, 1, 1, 2, 2, 3]
-    assert schedule == build("1f1b", 1, 1, 3, merges=True) != build("1f1b", 1, 1, 3)
+    assert schedule == build("1f1b", 1, 1, 3, OrderOptions(merges=True)) != build("1f1b", 1, 1, 3)
 
 
 def test_an_interleaved_order_by_hand() -> None:
     """The warm-up has one forward more than Megatron-LM's 2(p - r - 1) + (m - 1)p."""
     text = (GOLDEN / "interleaved_merged_p2_m2_n4.csv").read_text()
-    assert build("interleaved", 2, 2, 4, merges=True).to_csv() == text
+    assert build("interleaved", 2, 2, 4, OrderOptions(merges=True)).to_csv() == text
 
 
 @given(p=st.integers(1, 6), m=st.integers(1, 4), groups=st.integers(1, 4))
 @settings(max_examples=40)
 def test_each_chunk_begins_and_ends_alone(p: int, m: int, groups: int) -> None:
     """The first forward and the last backward have no partner, and all pairs can run."""
-    schedule = build("interleaved", p, m, p * groups, merges=True)
+    schedule = build("interleaved", p, m, p * groups, OrderOptions(merges=True))
     schedule.validate()
     assert not schedule.merges_ends
     assert (time_slots(schedule) >= 0).all()
@@ -121,7 +90,7 @@ def test_cells_that_cannot_run_are_refused(text: str, message: str) -> None:
 
 
 def test_flags_that_merge_other_actions_are_refused() -> None:
-    good = build("1f1b", 1, 1, 2, merges=True)
+    good = build("1f1b", 1, 1, 2, OrderOptions(merges=True))
     bad = Schedule.of("1f1b", looped(1, 1), 2, good.ranks)
     object.__setattr__(bad, "merges", good.follows_merged)  # 0B0 with 0B1
     with pytest.raises(InputError, match="E409 0B0 and 0B1 cannot be merged"):
@@ -141,10 +110,10 @@ def test_a_merged_pass_waits_for_both_inputs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("sizes", [("1f1b", 1, 1, 3), ("interleaved", 2, 2, 4)])
 def test_a_file_with_a_merged_order_has_its_name(sizes: Any, tmp_path: Path) -> None:
     file = tmp_path / "order.csv"
-    file.write_text(build(*sizes, merges=True).to_csv())
-    assert read_schedule(ScheduleVersion.of(str(file))) == build(*sizes, merges=True)
+    file.write_text(build(*sizes, OrderOptions(merges=True)).to_csv())
+    assert read_schedule(ScheduleVersion.of(str(file))) == build(*sizes, OrderOptions(merges=True))
 
 
 def test_several_stages_without_interleaving_are_refused() -> None:
     with pytest.raises(InputError, match="E430 schedule 1f1b with merged passes on 2 stages"):
-        build("1f1b", 2, 1, 4, merges=True)
+        build("1f1b", 2, 1, 4, OrderOptions(merges=True))

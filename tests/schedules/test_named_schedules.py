@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from simtrain.engine import simulate
 from simtrain.errors import InputError
 from simtrain.scenario.load import load_scenario, load_unchecked
-from simtrain.schedules import NAMED, Schedule, build, interleaved, most_outstanding
+from simtrain.schedules import NAMED, OrderOptions, Schedule, build, interleaved, most_outstanding
 from tests.helpers.pipelines import PipelineSeconds, pipeline_program
 from tests.helpers.schedule_strategies import schedules
 
@@ -179,14 +179,14 @@ def test_interleaved_groups_equal_megatrons_table(
     group = data.draw(st.integers(1, n + 1))
     if not (p <= group <= n and (n % group == 0 or n % group >= p)):
         with pytest.raises(InputError, match="E413"):
-            build("interleaved", p, m, n, group)
+            build("interleaved", p, m, n, OrderOptions(group))
         return
-    lines = build("interleaved", p, m, n, group).to_csv().splitlines()
+    lines = build("interleaved", p, m, n, OrderOptions(group)).to_csv().splitlines()
     assert lines == [megatron_groups(rank, p, m, n, group) for rank in range(p)]
 
 
 def test_the_default_group_is_one_microbatch_per_stage() -> None:
-    assert build("interleaved", 4, 2, 8, 4).ranks == interleaved(4, 2, 8).ranks
+    assert build("interleaved", 4, 2, 8, OrderOptions(4)).ranks == interleaved(4, 2, 8).ranks
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ def test_orders_equal_those_of_torch(kind: str, name: str, chunks: list[int]) ->
             group = n // rounds if NAMED[name].chooses_groups else None
             if n % rounds or (group and group < p):
                 continue
-            ranks = build(name, p, m, n, group).ranks
+            ranks = build(name, p, m, n, OrderOptions(group)).ranks
             assert [[*map(str, line)] for line in ranks] == torch_ranks(kind, p, m, n)
             num_compared += 1
     assert num_compared > 50

@@ -24,8 +24,6 @@ class ZeroBubble(ScheduleFamily):
     """Stage s computes weight gradients s passes after input gradients."""
 
     name = "zero_bubble"
-    splits_backwards = True
-    blocks = False
 
     def build(self, p: int, m: int, n: int) -> Schedule:
         """Return the order of actions of legal sizes."""

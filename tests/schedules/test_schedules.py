@@ -10,6 +10,7 @@ from simtrain.errors import InputError
 from simtrain.schedules import (
     Action,
     Kind,
+    Order,
     Schedule,
     build,
     gpipe,
@@ -18,7 +19,7 @@ from simtrain.schedules import (
     most_outstanding,
     one_f_one_b,
 )
-from tests.helpers.schedule_strategies import schedules
+from tests.helpers.schedule_strategies import orders
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -90,11 +91,13 @@ def test_1f1b_with_fewer_microbatches_than_stages() -> None:
     )
 
 
-@given(schedules())
+@given(orders())
 @settings(max_examples=80)
-def test_every_schedule_is_valid_and_parses_back_from_text(schedule: Schedule) -> None:
-    schedule.validate()
-    assert Schedule.from_csv(schedule.to_csv(), schedule.name) == schedule
+def test_every_order_is_valid_and_parses_back_from_text(order: Order) -> None:
+    actions = order.actions
+    actions.validate()
+    if order.vocabulary is None:  # files have no vocabulary passes
+        assert Schedule.from_csv(actions.to_csv(), actions.name) == actions
 
 
 @pytest.mark.parametrize(("p", "m", "peak"), [(8, 3, 31), (35, 3, 139), (64, 2, 191)])

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from simtrain.engine import simulate
 from simtrain.errors import InputError
-from simtrain.schedules import Schedule, build, most_outstanding, one_f_one_b
+from simtrain.schedules import OrderOptions, Schedule, build, most_outstanding, one_f_one_b
 from tests.helpers.pipelines import PipelineSeconds, pipeline_program
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -19,7 +19,7 @@ GOLDEN = Path(__file__).parent / "golden"
 )
 def test_orders_equal_the_golden_files(name: str, m: int, n: int, slices: int) -> None:
     text = (GOLDEN / f"{name}_p4_m{n}_{m}_chunks_{slices}_slices.csv").read_text()
-    assert build(name, 4, m, n, num_slices=slices).to_csv() == text
+    assert build(name, 4, m, n, OrderOptions(num_slices=slices)).to_csv() == text
 
 
 class SliceQueue:
@@ -83,7 +83,7 @@ def test_orders_equal_those_of_the_authors(p: int, m: int, n: int, slices: int) 
     name = "seq1f1b" if m == 1 else "seq1f1b_interleaved"
     if m > 1:
         slices, n = next(s for s in range(slices, 0, -1) if p % s == 0), n * p
-    lines = build(name, p, m, n, num_slices=slices).to_csv().splitlines()
+    lines = build(name, p, m, n, OrderOptions(num_slices=slices)).to_csv().splitlines()
     assert lines == [authors_line(rank, p, m, n, slices) for rank in range(p)]
 
 
@@ -102,7 +102,7 @@ def test_bubble_and_peak_of_equal_slices(
 ) -> None:
     """The bubble is (p - 1)(F + B)/s; the first stage holds s + p - 1 slices (Sun et al. 2024)."""
     n, backward_s = n + p, forward_s + more_s
-    schedule = build("seq1f1b", p, 1, n, num_slices=slices)
+    schedule = build("seq1f1b", p, 1, n, OrderOptions(num_slices=slices))
     slice_s = forward_s + backward_s
     assert makespan_s(schedule, forward_s, backward_s) == n * slices * slice_s + (p - 1) * slice_s
     assert most_outstanding(schedule).tolist() == [slices + p - 1 - rank for rank in range(p)]
@@ -115,7 +115,7 @@ def test_bubble_and_peak_of_interleaved_slices(
 ) -> None:
     """The bubble is (p - 1)(F + B)/vs; the first stage holds (v + 1)p + s - 2 slices of chunks."""
     p, n = 2 * pairs, 4 * pairs
-    schedule = build("seq1f1b_interleaved", p, m, n, num_slices=slices)
+    schedule = build("seq1f1b_interleaved", p, m, n, OrderOptions(num_slices=slices))
     slice_s = 1 + backward_s
     assert makespan_s(schedule, 1, backward_s) == (n * m * slices + p - 1) * slice_s
     assert most_outstanding(schedule)[0] == (m + 1) * p + slices - 2
@@ -135,7 +135,7 @@ def test_slices_run_forward_in_order_and_backward_in_the_opposite_order(
     """The keys of a slice exist before later slices, and its gradients are complete after them."""
     p = 4 * pairs
     name = "seq1f1b" if m == 1 else "seq1f1b_interleaved"
-    schedule = build(name, p, m, n * p, num_slices=slices)
+    schedule = build(name, p, m, n * p, OrderOptions(num_slices=slices))
     for kind, order in (("F", 1), ("B", -1)):
         for stage in range(p * m):
             actions = schedule.ranks[stage % p]
@@ -149,4 +149,4 @@ def test_slices_run_forward_in_order_and_backward_in_the_opposite_order(
 
 def test_slices_that_do_not_divide_the_interleaved_stages_are_refused() -> None:
     with pytest.raises(InputError, match="E458 schedule seq1f1b_interleaved of 3 slices on 4"):
-        build("seq1f1b_interleaved", 4, 2, 4, num_slices=3)
+        build("seq1f1b_interleaved", 4, 2, 4, OrderOptions(num_slices=3))

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simtrain.engine import Program, Task, Timeline, simulate
-from simtrain.schedules import Messages, build, most_outstanding
+from simtrain.schedules import Messages, OrderOptions, build, most_outstanding
 from simtrain.schedules.vocabulary import SPLITS, vocabulary_steps
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -28,7 +28,7 @@ def timeline(
     collective_s: float = 0.0,
 ) -> Timeline:
     """Run a schedule whose vocabulary passes and collectives take these times."""
-    order = build(schedule, p, m, n, vocabulary=SPLITS[split])
+    order = build(schedule, p, m, n, OrderOptions(vocabulary=SPLITS[split]))
     steps, messages = vocabulary_steps(order, SPLITS[split]), Messages.of(order)
     number, walk = len(order.kind), order.placement.num_walked
     waits: list[list[int]] = [[] for _ in range(number)]
@@ -53,7 +53,7 @@ def timeline(
 @pytest.mark.parametrize(("schedule", "m", "split"), CASES)
 def test_orders_equal_the_golden_files(schedule: str, m: int, split: str) -> None:
     """With V = 4 m, V + r is the embedding of rank r, V + 4 + r its output layer (F: S, B: T)."""
-    order = build(schedule, 4, m, 8, vocabulary=SPLITS[split])
+    order = build(schedule, 4, m, 8, OrderOptions(vocabulary=SPLITS[split]))
     order.validate()
     assert order.to_csv() == (GOLDEN / f"{schedule}_{split}_p4_m8.csv").read_text()
 
@@ -62,7 +62,7 @@ def test_orders_equal_the_golden_files(schedule: str, m: int, split: str) -> Non
 @settings(max_examples=30)
 def test_no_order_has_a_deadlock(p: int, n: int, case: tuple[str, int, str]) -> None:
     schedule, m, split = case
-    build(schedule, p, m, n, vocabulary=SPLITS[split]).validate()
+    build(schedule, p, m, n, OrderOptions(vocabulary=SPLITS[split])).validate()
     took = {"F": 1.0, "B": 2.0, "I": 1.0, "W": 1.0}
     least = n * m * 3.0
     assert timeline(schedule, p, m, n, split, took=took, vocabulary_s=0.1).makespan_s >= least
@@ -75,12 +75,12 @@ def test_each_barrier_costs_a_microbatch(p: int) -> None:
     """
     n = 6 * p
     for split, peak in (("vocab_1", p + 2), ("vocab_2", p + 1), ("interlaced", p + p // 2)):
-        most = most_outstanding(build("1f1b", p, 1, n, vocabulary=SPLITS[split]))
+        most = most_outstanding(build("1f1b", p, 1, n, OrderOptions(vocabulary=SPLITS[split])))
         assert most[0] == peak
         assert (np.diff(most) < 0).all()
     before = most_outstanding(build("v_half", p, 2, n))
     for split, more in (("vocab_1", 2), ("vocab_2", 1)):
-        most = most_outstanding(build("v_half", p, 2, n, vocabulary=SPLITS[split]))
+        most = most_outstanding(build("v_half", p, 2, n, OrderOptions(vocabulary=SPLITS[split])))
         assert (most - before).tolist() == [2 * more] * p
 
 

@@ -15,9 +15,9 @@ from simtrain.iteration.programs.seconds import IterationSeconds
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.schedules import (
-    NAMED,
     Action,
     Schedule,
+    family_of,
     most_outstanding,
     one_f_one_b,
     save_all_actions,
@@ -281,7 +281,7 @@ def test_outstanding_microbatches_are_those_of_the_warm_up_and_one_more(schedule
     forwards = schedule.num_chunks * schedule.num_microbatches
     sizes = schedule.num_stages, schedule.num_chunks, schedule.num_microbatches
     for rank, window in enumerate(most_outstanding(schedule)):
-        warmup = NAMED[schedule.name].num_warmup_forwards(rank, *sizes)  # type: ignore[attr-defined]
+        warmup = family_of(schedule).num_warmup_forwards(rank, *sizes)  # type: ignore[attr-defined]
         assert window == min(warmup + 1, forwards)
 
 

@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simtrain.iteration.memory.working import PassMemory, merged_memory, pass_memory
+from simtrain.iteration.pass_order import PassOrder
 from simtrain.iteration.plan import PassKey, Plan
-from simtrain.schedules import KINDS, PipelineOrder
+from simtrain.schedules import KINDS
 
 Bytes = NDArray[np.int64]
 
@@ -26,7 +27,7 @@ class MemoryReplay:
     """Activations during each action, in the order of the schedule (stage by stage).
 
     Args:
-        order: order of each stage's actions.
+        pass_order: order of each stage's actions, and their passes.
         passes: memory of the passes, by the keys of `Plan.passes`.
         merged: memory of merged passes, by the keys of both.
         running_bytes: [actions], saved tensors during an action; a forward pass includes its own.
@@ -35,7 +36,7 @@ class MemoryReplay:
         after_bytes: [actions], saved tensors after the action.
     """
 
-    order: PipelineOrder
+    pass_order: PassOrder
     passes: Mapping[PassKey, PassMemory]
     merged: Mapping[tuple[PassKey, PassKey], PassMemory]
     running_bytes: Bytes
@@ -45,7 +46,7 @@ class MemoryReplay:
     @classmethod
     def of(cls, plan: Plan) -> MemoryReplay:
         """Replay the schedule of a plan and add up the tensors that its passes save and free."""
-        order, most = plan.order, 0
+        order, most = plan.pass_order, 0
         passes = {key: pass_memory(pass_) for key, pass_ in plan.passes.items()}
         # Both arrays have the axes of `_shape` and a value for each kind of pass:
         # `change` is the growth of the saved tensors, `beyond` the memory above them at the peak.
@@ -64,7 +65,7 @@ class MemoryReplay:
             change[place], beyond[place] = changes[kind], memory.extra_bytes
             most = max(most, memory.saved_bytes + output + memory.extra_bytes)
         # Sums above 64 bits use Python integers, which are exact and slow.
-        if most * len(order.schedule.kind) < np.iinfo(np.int64).max:
+        if most * len(order.actions.kind) < np.iinfo(np.int64).max:
             change, beyond = change.astype(np.int64), beyond.astype(np.int64)
         places, is_forward = _places(order)
         growth: Bytes = np.subtract(change.ravel()[places], _turning_bytes(plan))
@@ -79,9 +80,9 @@ class MemoryReplay:
 
     def _join_merged(self) -> None:
         """Set the memory during merged actions, in which the tensors of both passes are alive."""
-        second = np.flatnonzero(self.order.schedule.follows_merged)
-        places, _ = _places(self.order)
-        pairs = places[second - 1] * math.prod(_shape(self.order)) + places[second]
+        second = np.flatnonzero(self.pass_order.actions.follows_merged)
+        places, _ = _places(self.pass_order)
+        pairs = places[second - 1] * math.prod(_shape(self.pass_order)) + places[second]
         _, examples, number = np.unique(pairs, return_index=True, return_inverse=True)
         more, extra = [], []
         for place in second[examples].tolist():
@@ -99,13 +100,13 @@ class MemoryReplay:
 
     def fullest_actions(self) -> list[int]:
         """Return the place of the first action with the highest peak, for each stage."""
-        starts = self.order.schedule.rank_starts
+        starts = self.pass_order.actions.rank_starts
         stages = np.split(self.dynamic_bytes, starts[1:-1])
         return [int(start + stage.argmax()) for start, stage in zip(starts, stages, strict=False)]
 
     def memory(self, place: int) -> PassMemory:
         """Return the memory of the pass or the merged passes that an action runs."""
-        schedule = self.order.schedule
+        schedule = self.pass_order.actions
         if schedule.follows_merged[place]:
             return self.merged[self._key(place - 1), self._key(place)]
         if schedule.merges is not None and schedule.merges[place]:
@@ -114,7 +115,7 @@ class MemoryReplay:
 
     def _key(self, place: int) -> PassKey:
         """Return the key of the pass that an action runs."""
-        shape, (places, _) = _shape(self.order), _places(self.order)
+        shape, (places, _) = _shape(self.pass_order), _places(self.pass_order)
         chunk, saves_all, part, kind = np.unravel_index(places[place], shape)
         return int(chunk), KINDS[kind], bool(saves_all), int(part)
 
@@ -144,7 +145,7 @@ def _turning_bytes(plan: Plan) -> Bytes | int:
     steps[: len(placement.steps)] = placement.steps
     if steps.all():
         return 0
-    schedule, chunks = plan.schedule, np.array(plan.order.chunks)
+    schedule, chunks = plan.schedule, np.array(plan.pass_order.chunks)
     outputs = np.array(
         [
             [_output_bytes(plan, chunk, part) for part in range(schedule.num_slices)]
@@ -158,14 +159,15 @@ def _turning_bytes(plan: Plan) -> Bytes | int:
 
 
 @functools.lru_cache(maxsize=512)
-def _places(order: PipelineOrder) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def _places(order: PassOrder) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return each action's flat index in `_shape`, and whether it is forward."""
-    kinds, chunks = order.schedule.kind, np.array(order.chunks)[order.schedule.virtual_stage]
-    columns = chunks, order.saves_all, order.schedule.slice_number, kinds
+    actions = order.actions
+    kinds, chunks = actions.kind, np.array(order.chunks)[actions.virtual_stage]
+    columns = chunks, order.saves_all, actions.slice_number, kinds
     places = np.ravel_multi_index(columns, _shape(order))
     return places, kinds == KINDS.index("F")
 
 
-def _shape(order: PipelineOrder) -> tuple[int, int, int, int]:
+def _shape(order: PassOrder) -> tuple[int, int, int, int]:
     """Return the number of chunks, of values of `saves_all`, of slices and of kinds of actions."""
-    return max(order.chunks) + 1, 2, order.num_slices, len(KINDS)
+    return max(order.chunks) + 1, 2, order.order.num_slices, len(KINDS)

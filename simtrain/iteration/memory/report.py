@@ -309,11 +309,11 @@ class _StageRank:
         memory, activations = replay.memory(place), int(replay.running_bytes[place])
         working = memory.extra_bytes - memory.recomputed_bytes
         buffers = self.buffers | {RECOMPUTED: memory.recomputed_bytes, WORKING: working}
-        action, action_s, step_s = replay.order.schedule.cell_at(place), None, None
+        action, action_s, step_s = replay.pass_order.actions.cell_at(place), None, None
         if iteration:
             tasks = [iteration.tasks.first[place], iteration.tasks.norms[self.stage]]
             action_s, step_s = iteration.timeline.start_s[tasks].tolist()
-        slices = replay.order.num_slices
+        slices = replay.pass_order.order.num_slices
         running = self._memory(activations, buffers, action, memory.op, action_s, slices)
         stepping = self._memory(0, self.step_buffers, None, FP32_GRADIENTS, step_s)
         return max(running, stepping, key=lambda moment: moment.peak_bytes)

@@ -74,9 +74,9 @@ class _Builder:
     """Builds the tasks of an iteration, as lists of arrays."""
 
     def __init__(self, structure: IterationStructure) -> None:
-        order, schedule = structure.order, structure.order.schedule
+        order, schedule = structure.pass_order, structure.pass_order.actions
         self.structure, self.schedule = structure, schedule
-        self.stages, self.steps = np.arange(order.num_stages), np.array(structure.steps)
+        self.stages, self.steps = np.arange(schedule.num_stages), np.array(structure.steps)
         self.chunk, self.saves_all = np.array(order.chunks)[schedule.virtual_stage], order.saves_all
         self.is_forward = schedule.kind == _FORWARD
         no_action = np.zeros(len(schedule.kind), np.bool_)
@@ -101,14 +101,14 @@ class _Builder:
         # none).
         self.last = pipeline.own_starts[1:] - 1
         self.awaited_elsewhere = np.full(num_stages, -1, np.int32)
-        if split := self.structure.order.vocabulary:
+        if split := self.structure.pass_order.order.vocabulary:
             self.add_vocabulary_collectives(pipeline, split)
         self.add_gathers(pipeline)
         self.add_reductions(pipeline)
         reloads, reloaders = self.add_copies(pipeline)
         if self.structure.reduces_after:
             virtual_stages = np.array(self.schedule.placement.virtual_stages)
-            for chunks in np.array(self.structure.order.chunks)[virtual_stages.T]:
+            for chunks in np.array(self.structure.pass_order.chunks)[virtual_stages.T]:
                 parts = self.parts(lambda chunk: PassPart(chunk, "R", saves_all=False), chunks)
                 self.last = self.add(self.stages, parts)
         for field in ("average", "data_reduction", "sequence_parallel"):

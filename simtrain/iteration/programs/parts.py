@@ -13,9 +13,9 @@ from typing import TypeAlias
 
 from simtrain.durations.model import DurationModel
 from simtrain.iteration.copies import CopyLayout, copy_layout
+from simtrain.iteration.pass_order import PassOrder
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.sync_skips import SyncSkipRule, sync_skip_rule
-from simtrain.schedules import PipelineOrder
 from simtrain.workload.model_chunks import number_distinct
 from simtrain.workload.passes import PassKind
 
@@ -186,7 +186,7 @@ class IterationStructure:
     """Everything that decides which tasks an iteration has.
 
     Args:
-        order: the order of each stage's actions.
+        pass_order: the order of each stage's actions, and their passes.
         steps: [stages], the number of each stage's optimizer step among the different ones.
         step_fields: for each different step, its fields (`workload.optimizer.STEP_FIELDS`).
         levels_crossed: [stages], network levels that a message from each stage to the next one
@@ -206,7 +206,7 @@ class IterationStructure:
         copies: which activations are copied to the host; None for none.
     """
 
-    order: PipelineOrder
+    pass_order: PassOrder
     steps: tuple[int, ...]
     step_fields: tuple[frozenset[str], ...]
     levels_crossed: tuple[int, ...]
@@ -245,7 +245,7 @@ def structure_of(plan: Plan) -> IterationStructure:
             len(plan.buckets[number].parameters) for number in plan.model_chunks.numbers
         )
     return IterationStructure(
-        plan.order,
+        plan.pass_order,
         steps=number_distinct(plan.stage_parameters),
         step_fields=tuple(map(frozenset, plan.steps)),
         levels_crossed=tuple(itertools.starmap(mesh.levels_crossed, neighbours)),

@@ -48,7 +48,7 @@ from simtrain.iteration.memory.working import pass_memory
 from simtrain.iteration.plan import PassKey, Plan
 from simtrain.iteration.programs.seconds import Machine
 from simtrain.scenario import RecomputePolicy
-from simtrain.schedules import KINDS, Kind, PipelineOrder
+from simtrain.schedules import KINDS, Kind, Order
 from simtrain.workload.chunk import Chunk, Parameters
 from simtrain.workload.hashing import shared
 from simtrain.workload.issue import Segment, Stream, stream_of
@@ -90,7 +90,7 @@ class Bounds:
         Neighbours in a search's order differ in ZeRO stages, and share it.
         """
         follows_steps = not plan.scenario.overlap.optimizer_post_validation
-        key = plan.model_chunks, _without_sharding(plan.options), plan.order, follows_steps
+        key = plan.model_chunks, _without_sharding(plan.options), plan.pass_order, follows_steps
         known, bound_s = self._last_layers
         if known != key:
             bound_s = self._new_layers_s(plan)
@@ -169,7 +169,7 @@ class Bounds:
             _sums(sum, column) for column in zip(*slices_s, strict=True)
         )
         numbers, placement = plan.model_chunks.numbers, plan.order.placement
-        ranks = _Ranks.of(plan.order).virtual_stages
+        ranks = _ranks_of(plan.order).virtual_stages
         steps_s = self._steps_s(plan, ranks, seconds) if with_steps else [0.0] * len(ranks)
         first_step_s = next(
             step_s for stages, step_s in zip(ranks, steps_s, strict=True) if 0 in stages
@@ -341,7 +341,7 @@ def _activations_bytes(plan: Plan) -> Iterator[tuple[Parameters, int]]:
         )
 
     numbers, num_walked = plan.model_chunks.numbers, plan.order.placement.num_walked
-    ranks = zip(plan.stage_parameters, *_Ranks.of(plan.order), strict=True)
+    ranks = zip(plan.stage_parameters, *_ranks_of(plan.order), strict=True)
     for parameters, chunks, most_waiting in dict.fromkeys(
         (
             parameters,
@@ -367,15 +367,11 @@ class _Ranks(NamedTuple):
     virtual_stages: tuple[tuple[int, ...], ...]
     most_waiting: tuple[int, ...]
 
-    @classmethod
-    def of(cls, order: PipelineOrder) -> _Ranks:
-        """Read the actions of an order, which its passes do not change."""
-        return _ranks(replace(order, chunks=(), num_saving_all=()))
-
 
 @functools.lru_cache(maxsize=4096)
-def _ranks(order: PipelineOrder) -> _Ranks:
-    schedule = order.schedule
+def _ranks_of(order: Order) -> _Ranks:
+    """Read the actions of an order."""
+    schedule = order.actions
     walks = schedule.virtual_stage < schedule.placement.num_walked
     # Each rank ends with none waiting, so one cumulative sum covers all ranks.
     waiting = np.cumsum(_WAITING[schedule.kind] * walks)

@@ -388,7 +388,7 @@ def test_directions_and_lanes_run_the_same_work(dual: dict[str, Result]) -> None
         assert bounds.iteration_s(result.plan) <= result.iteration_time_s
         assert bounds.peak_bytes(result.plan) <= result.memory.fullest.peak_bytes
         replay = MemoryReplay.of(result.plan)
-        ends = replay.order.schedule.rank_starts[1:] - 1
+        ends = replay.pass_order.actions.rank_starts[1:] - 1
         assert not replay.after_bytes[ends].any()
 
 

@@ -14,6 +14,8 @@ from simtrain.schedules import (
     NAMED,
     Action,
     Message,
+    Order,
+    OrderOptions,
     Schedule,
     build,
     gpipe,
@@ -21,7 +23,7 @@ from simtrain.schedules import (
     one_f_one_b,
 )
 from tests.helpers.pipelines import PipelineSeconds, pipeline_program
-from tests.helpers.schedule_strategies import blocking_schedules, schedules
+from tests.helpers.schedule_strategies import blocking_schedules, orders, schedules
 
 FORWARD_S, BACKWARD_S = 1.0, 2.0  # of one chunk; whole seconds, so sums are exact
 
@@ -125,8 +127,9 @@ def test_each_task_of_larger_groups_is_one_thing(
     overlap: bool, p: int, m: int, more: int, n: int
 ) -> None:
     """A rank can receive a later action's input first: each message still has its own gather."""
-    assume(n in NAMED["interleaved"].in_groups(p + more).near_microbatches(p, m, n))
-    schedule = build("interleaved", p, m, n, p + more)
+    options = OrderOptions(p + more)
+    assume(n in NAMED["interleaved"].with_options(options).near_microbatches(p, m, n))
+    schedule = build("interleaved", p, m, n, OrderOptions(p + more))
     seconds = PipelineSeconds(action_s, lambda *_: 0.5, receive_gather=lambda message: 0.125)
     program, tasks = pipeline_program(schedule, seconds, overlap)  # refuses a task without a name
     gathers = Counter(tasks.receive_gathers.tolist())
@@ -177,13 +180,11 @@ def test_tasks_can_follow_the_pipeline(overlap: bool, start_s: float) -> None:
     assert timeline.end_s[tasks.own_starts[2] - 1] == start_s
 
 
-@given(schedules(), st.integers(0, 8), st.integers(0, 8), st.booleans())
+@given(orders(), st.integers(0, 8), st.integers(0, 8), st.booleans())
 @settings(max_examples=60)
-def test_faster_links_never_slow_a_fixed_order(
-    schedule: Schedule, a: int, b: int, overlap: bool
-) -> None:
-    fast, slow = sorted((a / 4, b / 4))
-    overlap = overlap or not NAMED[schedule.name].blocks
+def test_faster_links_never_slow_a_fixed_order(order: Order, a: int, b: int, overlap: bool) -> None:
+    schedule, (fast, slow) = order.actions, sorted((a / 4, b / 4))
+    overlap = overlap or not order.schedule.blocks
     assert makespan_s(schedule, fast, overlap) <= makespan_s(schedule, slow, overlap)
 
 
@@ -216,12 +217,12 @@ def test_blocking_is_never_faster_than_overlap(
     assert overlapped.makespan_s >= max(overlapped.busy_s().values())
 
 
-@given(schedules(), random_seconds(), st.booleans())
+@given(orders(), random_seconds(), st.booleans())
 @settings(max_examples=60)
 def test_no_task_starts_before_its_inputs(
-    schedule: Schedule, seconds: PipelineSeconds, overlap: bool
+    order: Order, seconds: PipelineSeconds, overlap: bool
 ) -> None:
-    overlap = overlap or not NAMED[schedule.name].blocks
+    schedule, overlap = order.actions, overlap or not order.schedule.blocks
     program, tasks = pipeline_program(schedule, seconds, overlap)
     timeline = simulate(program)
     names = [program.graph.name_of(task) for task in tasks.first.tolist()]

@@ -105,7 +105,7 @@ def test_memory_returns_to_its_start(
 
 def held_before_backwards(replay: MemoryReplay) -> int:
     """Return the bytes that the first stage holds when its first backward pass begins."""
-    schedule = replay.order.schedule
+    schedule = replay.pass_order.actions
     first = int(np.flatnonzero(schedule.kind == 1)[0])
     assert first < schedule.rank_starts[1]
     return int(replay.running_bytes[first])

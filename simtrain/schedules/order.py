@@ -1,0 +1,95 @@
+"""The order of a pipeline's actions, as one value: a schedule with its options, and its sizes."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from simtrain.errors import InputError
+from simtrain.schedules.actions import KINDS, Kind
+from simtrain.schedules.schedule import Ints, Schedule
+from simtrain.schedules.stage_placement import StagePlacement
+
+if TYPE_CHECKING:
+    from simtrain.schedules.family import ScheduleFamily
+    from simtrain.schedules.vocabulary.split import VocabularySplit
+
+
+@dataclass(frozen=True)
+class Order:
+    """The actions of each stage, before they are laid out: equal orders have equal actions.
+
+    Args:
+        schedule: the schedule, with its options.
+        num_stages: ranks of the pipeline.
+        num_chunks: chunks per stage.
+        num_microbatches: of each replica.
+    """
+
+    schedule: ScheduleFamily
+    num_stages: int
+    num_chunks: int
+    num_microbatches: int
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """The p, m and n that the methods of a schedule take."""
+        return self.num_stages, self.num_chunks, self.num_microbatches
+
+    @property
+    def actions(self) -> Schedule:
+        """The actions of each stage.
+
+        Raises:
+            InputError: the schedule does not have these sizes (E411 to E413, E430, E458).
+        """
+        return _actions(self)
+
+    @property
+    def num_actions(self) -> Ints:
+        """[virtual stages, kinds, slices], the number of actions."""
+        # A cache of thousands would keep all given actions in memory.
+        return self.actions.num_actions if self.schedule.is_given else _num_actions(self)
+
+    @property
+    def placement(self) -> StagePlacement:
+        """The rank of each virtual stage."""
+        return self.schedule.placement(self.num_stages, self.num_chunks)
+
+    @property
+    def merges_passes(self) -> bool:
+        """Whether some passes are merged."""
+        return self.schedule.merges
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """Kinds of the actions."""
+        if not self.schedule.splits_backwards:
+            return "F", "B"  # without building it, because searches ask for thousands
+        return tuple(KINDS[kind] for kind in np.flatnonzero(self.num_actions.any(axis=(0, 2))))
+
+    @property
+    def num_slices(self) -> int:
+        """Slices of each sequence, of which each pass runs one."""
+        return self.schedule.options.num_slices
+
+    @property
+    def vocabulary(self) -> VocabularySplit | None:
+        """How stages split the vocabulary."""
+        return self.schedule.options.vocabulary
+
+
+@functools.lru_cache(maxsize=64)
+def _actions(order: Order) -> Schedule:
+    if problems := [*order.schedule.problems(*order.sizes)]:
+        raise InputError(problems)
+    return order.schedule.build(*order.sizes)
+
+
+@functools.lru_cache(maxsize=4096)
+def _num_actions(order: Order) -> Ints:
+    """Return `Schedule.num_actions`, which searches ask of more orders than `_actions` keeps."""
+    return order.actions.num_actions

@@ -1,0 +1,183 @@
+"""What a schedule declares, and what follows from its orders: neither can be false."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from simtrain.errors import InputError
+from simtrain.schedules import (
+    KINDS,
+    NAMED,
+    GivenOrder,
+    Messages,
+    Order,
+    ScheduleFamily,
+    blocking_slots,
+    most_outstanding,
+    waiting_stages,
+)
+from simtrain.schedules.dualpipe import DualPipe
+from simtrain.schedules.gpipe import GPipe
+from simtrain.schedules.interleaved import Interleaved
+from simtrain.schedules.looped_bfs import LoopedBfs
+from simtrain.schedules.one_f_one_b import OneFOneB
+from simtrain.schedules.seq1f1b import Seq1F1B
+from simtrain.schedules.traits import traits_of
+from simtrain.schedules.v_shaped import VMin
+from simtrain.schedules.zb_h1 import ZbH1
+from tests.helpers.schedule_strategies import options_of, orders
+
+OPTIONS = ("chooses_groups", "can_merge", "cuts_sequences", "splits_vocabulary")
+
+
+def orders_of(plain: ScheduleFamily) -> Iterator[Order]:
+    """Yield orders of all options of a schedule, of up to 4 stages and each number of chunks."""
+    for p in range(1, 5):
+        for m in filter(plain.allows_chunks, range(1, 5)):
+            for n in [*plain.near_microbatches(p, m, 2 * p)][:2]:
+                for options in options_of(plain, p, m, n):
+                    schedule = plain.with_options(options)
+                    if not any(schedule.problems(p, m, n)):
+                        yield Order(schedule, p, m, n)
+
+
+def check_order(order: Order) -> None:
+    """Assert that an order and its actions say the same."""
+    actions, schedule = order.actions, order.schedule
+    actions.validate()
+    assert actions.placement == order.placement
+    assert (order.placement.num_ranks, order.placement.interleave) == order.sizes[:2]
+    assert actions.num_microbatches == order.num_microbatches * order.num_slices
+    assert (actions.merges is not None) is order.merges_passes
+    assert order.kinds == tuple(
+        kind for number, kind in enumerate(KINDS) if (actions.kind == number).any()
+    )
+    assert (order.num_actions == actions.num_actions).all()
+    assert schedule.splits_backwards or not actions.splits_backwards
+    assert schedule.most_outstanding(*order.sizes) == most_outstanding(actions)[0]
+    if schedule.blocks:
+        assert not waiting_stages(actions)
+        assert len(blocking_slots(Messages.of(actions)).action) == len(actions.kind)
+
+
+def alternates(order: Order) -> bool:
+    """Return whether the last stage runs F0 B0 F1 B1 ..."""
+    last = [str(action) for action in order.actions.ranks[-1]]
+    stage, numbers = order.num_stages - 1, range(order.num_microbatches)
+    return last == [f"{stage}{kind}{number}" for number in numbers for kind in "FB"]
+
+
+def check_declarations(plain: ScheduleFamily) -> None:
+    """Assert that what a schedule declares is true of its orders."""
+    every = [*orders_of(plain)]
+    for order in every:
+        check_order(order)
+    allowed = {*filter(plain.allows_chunks, range(1, 5))}
+    assert {order.num_chunks for order in every} == allowed != set()
+    assert plain.splits_backwards is any(order.actions.splits_backwards for order in every)
+    of_one_chunk = [
+        order
+        for order in every
+        if order.schedule == plain and order.num_chunks == 1 < order.num_stages
+    ]
+    assert plain.alternates is (bool(of_one_chunk) and all(map(alternates, of_one_chunk)))
+    of_options = [order.schedule.options for order in every]
+    taken = {
+        "chooses_groups": any(options.group_size for options in of_options),
+        "can_merge": any(options.merges for options in of_options),
+        "cuts_sequences": any(options.num_slices > 1 for options in of_options),
+        "splits_vocabulary": any(options.vocabulary for options in of_options),
+    }
+    assert taken == {name: getattr(plain, name) for name in OPTIONS}
+    for order in every:
+        if order.schedule.options != plain.options:
+            check_option_shows(order, replace(order, schedule=plain))
+    if plain.is_of_megatron:
+        assert not plain.splits_backwards
+        assert not plain.merges
+    if plain.validates_steps:
+        assert plain.splits_backwards
+    assert all(name == name.lower() for name in plain.torch_names)
+
+
+def check_option_shows(order: Order, plain: Order) -> None:
+    """Assert that the actions of an order have its options."""
+    actions, options = order.actions, order.schedule.options
+    assert actions.group_size == options.group_size
+    assert (actions.merges is not None) is (options.merges or plain.merges_passes)
+    assert actions.num_slices == options.num_slices
+    has_more = order.placement.num_virtual_stages > plain.placement.num_virtual_stages
+    assert has_more is (options.vocabulary is not None)
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_what_a_schedule_declares_is_true_of_its_orders(name: str) -> None:
+    check_declarations(NAMED[name])
+
+
+@given(orders())
+@settings(max_examples=80)
+def test_an_order_and_its_actions_say_the_same(order: Order) -> None:
+    check_order(order)
+
+
+@given(orders())
+@settings(max_examples=40)
+def test_given_actions_are_an_order_like_any_other(order: Order) -> None:
+    actions = order.actions
+    given_order = replace(order, schedule=GivenOrder(actions=actions))
+    assert given_order.actions is actions
+    assert given_order.kinds == order.kinds
+    assert given_order.merges_passes is order.merges_passes
+    assert given_order != order
+    assert given_order == replace(order, schedule=GivenOrder(actions=actions))
+
+
+def lying(honest: type[ScheduleFamily], **lies: Any) -> ScheduleFamily:
+    """Return a schedule with other class attributes."""
+    return type(f"Lying{honest.__name__}", (honest,), lies)()
+
+
+@pytest.mark.parametrize(
+    ("honest", "lies"),
+    [
+        (ZbH1, {"splits_backwards": False}),
+        (GPipe, {"splits_backwards": True}),
+        (GPipe, {"alternates": True}),
+        (GPipe, {"merges": True}),
+        (DualPipe, {"merges": False}),
+        (ZbH1, {"is_of_megatron": True}),
+        (DualPipe, {"is_of_megatron": True}),
+        (OneFOneB, {"validates_steps": True}),
+        (GPipe, {"can_merge": True, "build": LoopedBfs.build}),
+        (GPipe, {"chooses_groups": True}),
+        (OneFOneB, {"alternates": False}),
+        (Interleaved, {"alternates": True}),
+        (ZbH1, {"cuts_sequences": True}),
+        (ZbH1, {"splits_vocabulary": True}),
+        (Seq1F1B, {"splits_vocabulary": True}),
+        (VMin, {"most_chunks": 3}),
+        (OneFOneB, {"fewest_chunks": 2}),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else value.__name__,
+)
+def test_a_false_declaration_fails(honest: type[ScheduleFamily], lies: dict[str, Any]) -> None:
+    check_declarations(lying(honest))
+    with pytest.raises((AssertionError, InputError)):
+        check_declarations(lying(honest, **lies))
+
+
+def test_names_of_pytorch_belong_to_one_schedule() -> None:
+    names = [name for family in NAMED.values() for name in family.torch_names]
+    assert len(names) == len({*names})
+
+
+def test_traits_of_schedules() -> None:
+    splits = {name for name, family in NAMED.items() if traits_of(family).splits_backwards}
+    assert {"zb_h1", "zb1p", "zbv", "v_half", "dualpipe"} <= splits
+    assert not splits & {"1f1b", "gpipe", "interleaved", "looped_bfs", "seq1f1b"}
+    assert {name for name, family in NAMED.items() if family.merges} == {"dualpipe", "dualpipev"}
+    assert NAMED["1f1b"].alternates and not NAMED["gpipe"].alternates
