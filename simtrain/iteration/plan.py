@@ -20,7 +20,7 @@ from simtrain.base.mesh import Axis, Domains, Mesh
 from simtrain.iteration.pass_order import PassOrder
 from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.scenario.pipeline_layout import ChunkContents
-from simtrain.schedules import KINDS, Action, GivenOrder, Kind, Order, Schedule
+from simtrain.schedules import KINDS, Action, Custom, Kind, Order, Schedule
 from simtrain.workload.batch import GetBatch
 from simtrain.workload.buckets import GradientBuckets, bucket_ops, buckets_of
 from simtrain.workload.chunk import Chunk, Parameters, chunk_of, whole_parameters
@@ -120,7 +120,7 @@ class Plan:
 
         Both share what the order does not decide, which takes longer to compute than the rest.
         """
-        new_order = replace(self.order, schedule=GivenOrder(actions=schedule))
+        new_order = replace(self.order, family=Custom(actions=schedule))
         plan = replace(self, new_order=new_order)
         vars(plan).update({name: getattr(self, name) for name in _OF_ANY_ORDER})
         return plan

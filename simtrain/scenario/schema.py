@@ -49,7 +49,7 @@ from simtrain.scenario.software import AttentionBackend, Facts
 from simtrain.scenario.software_section import Software
 from simtrain.scenario.words import MEANT_BY_A_WORD, spell_out_words
 from simtrain.schedules.family import ScheduleFamily
-from simtrain.schedules.files import ScheduleVersion, read_schedule
+from simtrain.schedules.files import FileVersion, read_schedule
 from simtrain.schedules.order import Order
 from simtrain.schedules.order_options import OrderOptions
 from simtrain.schedules.registry import FAMILIES, NAMED, default_name, family_of
@@ -109,7 +109,7 @@ class Batch(Section):
 
 def _readable_schedule(file: str) -> str:
     """Return the path of a schedule if it can be read; raises InputError."""
-    read_schedule(ScheduleVersion.of(file))
+    read_schedule(FileVersion.of(file))
     return file
 
 
@@ -456,7 +456,7 @@ class Scenario(Section):
         """The schedule of the scenario's file; None if a name is written instead."""
         if not self.schedule.endswith(_SCHEDULE_SUFFIX):
             return None
-        return read_schedule(ScheduleVersion.of(self.schedule))
+        return read_schedule(FileVersion.of(self.schedule))
 
     @property
     def schedule_family(self) -> ScheduleFamily:

@@ -8,6 +8,7 @@ from simtrain.schedules.blocking import (
     stages_that_wait,
     waiting_stages,
 )
+from simtrain.schedules.custom import Custom
 from simtrain.schedules.exchanges import (
     Exchange,
     ExchangeSlots,
@@ -17,8 +18,7 @@ from simtrain.schedules.exchanges import (
     asynchronous_slots,
 )
 from simtrain.schedules.family import ScheduleFamily
-from simtrain.schedules.files import ScheduleVersion, read_schedule
-from simtrain.schedules.given_order import GivenOrder
+from simtrain.schedules.files import FileVersion, read_schedule
 from simtrain.schedules.order import Order
 from simtrain.schedules.order_options import OrderOptions
 from simtrain.schedules.registry import (
@@ -42,9 +42,10 @@ __all__ = [
     "NAMED",
     "Action",
     "Cell",
+    "Custom",
     "Exchange",
     "ExchangeSlots",
-    "GivenOrder",
+    "FileVersion",
     "Kind",
     "MergedActions",
     "Message",
@@ -53,7 +54,6 @@ __all__ = [
     "OrderOptions",
     "Schedule",
     "ScheduleFamily",
-    "ScheduleVersion",
     "StagePlacement",
     "Step",
     "actions_of",

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from simtrain.base.strict_yaml import read_text
 from simtrain.errors import InputError, Location
+from simtrain.schedules.custom import Custom
 from simtrain.schedules.exchanges import Messages
-from simtrain.schedules.given_order import GivenOrder
 from simtrain.schedules.order import Order
 from simtrain.schedules.order_options import OrderOptions
 from simtrain.schedules.registry import NAMED
@@ -29,7 +29,7 @@ _MOST_BYTES = 16 << 20  # 1,024 stages of 1,024 microbatches
 
 
 @dataclass(frozen=True, slots=True)
-class ScheduleVersion:
+class FileVersion:
     """A file at a moment; a later version of it has another time or size."""
 
     file: str
@@ -37,7 +37,7 @@ class ScheduleVersion:
     num_bytes: int
 
     @classmethod
-    def of(cls, file: str) -> ScheduleVersion:
+    def of(cls, file: str) -> FileVersion:
         """Return the present version of a file; of a missing one, too, which cannot be read."""
         try:
             status = os.stat(file)
@@ -47,7 +47,7 @@ class ScheduleVersion:
 
 
 @functools.lru_cache(maxsize=64)
-def read_schedule(version: ScheduleVersion) -> Schedule:
+def read_schedule(version: FileVersion) -> Schedule:
     """Read the schedule of a file.
 
     If its order is that of a named schedule, it has that name.
@@ -58,7 +58,7 @@ def read_schedule(version: ScheduleVersion) -> Schedule:
     """
     file = version.file
     text = read_text(Path(file), _MOST_BYTES)
-    schedule = Schedule.from_csv(text, GivenOrder.name, file, _placements)
+    schedule = Schedule.from_csv(text, Custom.name, file, _placements)
     slots = time_slots(schedule)
     if (slots < 0).any():
         raise _deadlock(schedule, slots.tolist(), text, file)

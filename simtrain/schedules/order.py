@@ -1,4 +1,4 @@
-"""The order of a pipeline's actions, as one value: a schedule with its options, and its sizes."""
+"""The order of a pipeline's actions, as one value: a named schedule, its options and its sizes."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Order:
     """The actions of each stage, before they are laid out: equal orders have equal actions.
 
     Args:
-        schedule: the schedule, with its options.
+        family: the schedules of a name, with options.
         num_stages: ranks of the pipeline.
         num_chunks: chunks per stage.
         num_microbatches: of each replica.
     """
 
-    schedule: ScheduleFamily
+    family: ScheduleFamily
     num_stages: int
     num_chunks: int
     num_microbatches: int
@@ -52,41 +52,41 @@ class Order:
     def num_actions(self) -> Ints:
         """[virtual stages, kinds, slices], the number of actions."""
         # A cache of thousands would keep all given actions in memory.
-        return self.actions.num_actions if self.schedule.is_given else _num_actions(self)
+        return self.actions.num_actions if self.family.is_given else _num_actions(self)
 
     @property
     def placement(self) -> StagePlacement:
         """The rank of each virtual stage."""
-        return self.schedule.placement(self.num_stages, self.num_chunks)
+        return self.family.placement(self.num_stages, self.num_chunks)
 
     @property
     def merges_passes(self) -> bool:
         """Whether some passes are merged."""
-        return self.schedule.merges
+        return self.family.merges
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
         """Kinds of the actions."""
-        if not self.schedule.splits_backwards:
+        if not self.family.splits_backwards:
             return "F", "B"  # without building it, because searches ask for thousands
         return tuple(KINDS[kind] for kind in np.flatnonzero(self.num_actions.any(axis=(0, 2))))
 
     @property
     def num_slices(self) -> int:
         """Slices of each sequence, of which each pass runs one."""
-        return self.schedule.options.num_slices
+        return self.family.options.num_slices
 
     @property
     def vocabulary(self) -> VocabularySplit | None:
         """How stages split the vocabulary."""
-        return self.schedule.options.vocabulary
+        return self.family.options.vocabulary
 
 
 @functools.lru_cache(maxsize=64)
 def _actions(order: Order) -> Schedule:
-    if problems := [*order.schedule.problems(*order.sizes)]:
+    if problems := [*order.family.problems(*order.sizes)]:
         raise InputError(problems)
-    return order.schedule.build(*order.sizes)
+    return order.family.build(*order.sizes)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -5,10 +5,10 @@ package (`base/plug_ins.py`).
 from __future__ import annotations
 
 from simtrain.base.plug_ins import Parts
+from simtrain.schedules.custom import Custom
 from simtrain.schedules.dualpipe import DualPipe
 from simtrain.schedules.dualpipev import DualPipeV
 from simtrain.schedules.family import ScheduleFamily
-from simtrain.schedules.given_order import GivenOrder
 from simtrain.schedules.gpipe import GPipe
 from simtrain.schedules.grouped_interleaving import Gis, GisH
 from simtrain.schedules.interleaved import Interleaved
@@ -42,7 +42,7 @@ _HOUSE: tuple[ScheduleFamily, ...] = (
     Seq1F1B(),
     Seq1F1BInterleaved(),
 )
-FAMILIES = Parts[ScheduleFamily]("schedules", ScheduleFamily, _HOUSE, [GivenOrder()])
+FAMILIES = Parts[ScheduleFamily]("schedules", ScheduleFamily, _HOUSE, [Custom()])
 """The schedules by name. The first with one chunk per stage, and the first with several, are the
 defaults. Of equal orders in a file, the first gives the name.
 """
@@ -58,8 +58,8 @@ def default_name(num_chunks: int) -> str:
 
 def family_of(schedule: Schedule) -> ScheduleFamily:
     """Return the family of a schedule, with its groups, its slices and its merged passes."""
-    if schedule.name == GivenOrder.name:
-        return GivenOrder(actions=schedule)
+    if schedule.name == Custom.name:
+        return Custom(actions=schedule)
     merges = schedule.merges is not None
     options = OrderOptions(schedule.group_size, merges, schedule.num_slices)
     return FAMILIES[schedule.name].with_options(options)

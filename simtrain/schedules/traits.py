@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,17 +18,19 @@ from simtrain.schedules.schedule import Schedule
 if TYPE_CHECKING:
     from simtrain.schedules.family import ScheduleFamily
 
-_STAGES = 2, 4
-"""Small pipelines: with a single stage, weight gradients have no bubble to fill."""
+_STAGES = range(2, 17)
+"""Stages of small orders: a single stage has no bubble that weight gradients could fill."""
+_ORDERS = 2
+"""Small orders of a schedule that are built."""
 
 
 @dataclass(frozen=True)
 class Traits:
-    """What small orders of a schedule have in common.
+    """What small orders of a schedule show.
 
     Args:
         splits_backwards: some backward passes are split into input and weight gradients (I, W).
-        merges: some forward passes run merged with backward passes, in every order.
+        merges: some forward passes run merged with backward passes.
         alternates: on one chunk per stage, each forward pass of the last stage is followed by its
             backward pass.
     """
@@ -37,17 +40,18 @@ class Traits:
     alternates: bool
 
 
-def traits_of(schedule: ScheduleFamily) -> Traits:
-    """Return what orders show of a schedule: without options, which change the order of a few
-    passes, but with its slices, which change the passes.
+def traits_of(family: ScheduleFamily) -> Traits:
+    """Return what small orders show of a schedule.
+
+    They have its slices, which are all that its passes run, and no other option.
     """
-    options = OrderOptions(num_slices=schedule.options.num_slices)
-    return _traits(schedule if schedule.options == options else replace(schedule, options=options))
+    options = OrderOptions(num_slices=family.options.num_slices)
+    return _traits(family if family.options == options else replace(family, options=options))
 
 
 @functools.cache
-def _traits(schedule: ScheduleFamily) -> Traits:
-    orders = [order.actions for order in small_orders(schedule)]
+def _traits(family: ScheduleFamily) -> Traits:
+    orders = [order.actions for order in islice(_small_orders(family), _ORDERS)]
     of_one_chunk = [actions for actions in orders if actions.placement.interleave == 1]
     return Traits(
         any(actions.splits_backwards for actions in orders),
@@ -56,13 +60,13 @@ def _traits(schedule: ScheduleFamily) -> Traits:
     )
 
 
-def small_orders(schedule: ScheduleFamily) -> Iterator[Order]:
-    """Yield orders of a few stages with the fewest chunks and about 2 microbatches per stage."""
+def _small_orders(family: ScheduleFamily) -> Iterator[Order]:
+    """Yield orders with the fewest chunks and about 2 microbatches per stage, small ones first."""
+    m = family.fewest_chunks
     for p in _STAGES:
-        m = schedule.fewest_chunks
-        for n in schedule.near_microbatches(p, m, 2 * p):
-            if not any(schedule.problems(p, m, n)):
-                yield Order(schedule, p, m, n)
+        for n in family.near_microbatches(p, m, 2 * p):
+            if not any(family.problems(p, m, n)):
+                yield Order(family, p, m, n)
                 break
 
 

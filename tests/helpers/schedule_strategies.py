@@ -45,9 +45,9 @@ def orders(draw: st.DrawFn, names: Iterable[str] = tuple(NAMED)) -> Order:
     legal = [*plain.near_microbatches(p, m, n)]
     n = n if n in legal else draw(st.sampled_from(legal))
     for options in draw(st.permutations([*options_of(plain, p, m, n)])):
-        schedule = plain.with_options(options)
-        if not any(schedule.problems(p, m, n)):
-            return Order(schedule, p, m, n)
+        family = plain.with_options(options)
+        if not any(family.problems(p, m, n)):
+            return Order(family, p, m, n)
     return Order(plain, p, m, n)
 
 
@@ -67,7 +67,7 @@ def options_of(plain: ScheduleFamily, p: int, m: int, n: int) -> Iterator[OrderO
 def blocking_schedules() -> st.SearchStrategy[Schedule]:
     """Draw the actions of an order whose messages can be exchanged with blocking calls."""
     names = [name for name, family in NAMED.items() if family.blocks]
-    blocking = orders(names).filter(lambda order: order.schedule.blocks)
+    blocking = orders(names).filter(lambda order: order.family.blocks)
     return blocking.map(lambda order: order.actions)
 
 

@@ -11,7 +11,7 @@ from simtrain.errors import InputError
 from simtrain.schedules import (
     KINDS,
     NAMED,
-    GivenOrder,
+    Custom,
     Messages,
     Order,
     ScheduleFamily,
@@ -39,14 +39,14 @@ def orders_of(plain: ScheduleFamily) -> Iterator[Order]:
         for m in filter(plain.allows_chunks, range(1, 5)):
             for n in [*plain.near_microbatches(p, m, 2 * p)][:2]:
                 for options in options_of(plain, p, m, n):
-                    schedule = plain.with_options(options)
-                    if not any(schedule.problems(p, m, n)):
-                        yield Order(schedule, p, m, n)
+                    family = plain.with_options(options)
+                    if not any(family.problems(p, m, n)):
+                        yield Order(family, p, m, n)
 
 
 def check_order(order: Order) -> None:
     """Assert that an order and its actions say the same."""
-    actions, schedule = order.actions, order.schedule
+    actions, family = order.actions, order.family
     actions.validate()
     assert actions.placement == order.placement
     assert (order.placement.num_ranks, order.placement.interleave) == order.sizes[:2]
@@ -56,9 +56,9 @@ def check_order(order: Order) -> None:
         kind for number, kind in enumerate(KINDS) if (actions.kind == number).any()
     )
     assert (order.num_actions == actions.num_actions).all()
-    assert schedule.splits_backwards or not actions.splits_backwards
-    assert schedule.most_outstanding(*order.sizes) == most_outstanding(actions)[0]
-    if schedule.blocks:
+    assert family.splits_backwards or not actions.splits_backwards
+    assert family.most_outstanding(*order.sizes) == most_outstanding(actions)[0]
+    if family.blocks:
         assert not waiting_stages(actions)
         assert len(blocking_slots(Messages.of(actions)).action) == len(actions.kind)
 
@@ -81,10 +81,10 @@ def check_declarations(plain: ScheduleFamily) -> None:
     of_one_chunk = [
         order
         for order in every
-        if order.schedule == plain and order.num_chunks == 1 < order.num_stages
+        if order.family == plain and order.num_chunks == 1 < order.num_stages
     ]
     assert plain.alternates is (bool(of_one_chunk) and all(map(alternates, of_one_chunk)))
-    of_options = [order.schedule.options for order in every]
+    of_options = [order.family.options for order in every]
     taken = {
         "chooses_groups": any(options.group_size for options in of_options),
         "can_merge": any(options.merges for options in of_options),
@@ -93,8 +93,8 @@ def check_declarations(plain: ScheduleFamily) -> None:
     }
     assert taken == {name: getattr(plain, name) for name in OPTIONS}
     for order in every:
-        if order.schedule.options != plain.options:
-            check_option_shows(order, replace(order, schedule=plain))
+        if order.family.options != plain.options:
+            check_option_shows(order, replace(order, family=plain))
     if plain.is_of_megatron:
         assert not plain.splits_backwards
         assert not plain.merges
@@ -105,7 +105,7 @@ def check_declarations(plain: ScheduleFamily) -> None:
 
 def check_option_shows(order: Order, plain: Order) -> None:
     """Assert that the actions of an order have its options."""
-    actions, options = order.actions, order.schedule.options
+    actions, options = order.actions, order.family.options
     assert actions.group_size == options.group_size
     assert (actions.merges is not None) is (options.merges or plain.merges_passes)
     assert actions.num_slices == options.num_slices
@@ -128,12 +128,12 @@ def test_an_order_and_its_actions_say_the_same(order: Order) -> None:
 @settings(max_examples=40)
 def test_given_actions_are_an_order_like_any_other(order: Order) -> None:
     actions = order.actions
-    given_order = replace(order, schedule=GivenOrder(actions=actions))
+    given_order = replace(order, family=Custom(actions=actions))
     assert given_order.actions is actions
     assert given_order.kinds == order.kinds
     assert given_order.merges_passes is order.merges_passes
     assert given_order != order
-    assert given_order == replace(order, schedule=GivenOrder(actions=actions))
+    assert given_order == replace(order, family=Custom(actions=actions))
 
 
 def lying(honest: type[ScheduleFamily], **lies: Any) -> ScheduleFamily:

@@ -10,7 +10,7 @@ from simtrain.errors import InputError
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.schedules import (
-    ScheduleVersion,
+    FileVersion,
     build,
     files,
     gpipe,
@@ -198,9 +198,9 @@ def test_a_path_is_relative_to_the_scenario() -> None:
 
 def test_a_file_that_changes_is_read_again() -> None:
     Path("order.csv").write_text(build("1f1b", 2, 1, 4).to_csv())
-    first = read_schedule(ScheduleVersion.of("order.csv"))
+    first = read_schedule(FileVersion.of("order.csv"))
     Path("order.csv").write_text(ZERO_BUBBLE)
-    second = read_schedule(ScheduleVersion.of("order.csv"))
+    second = read_schedule(FileVersion.of("order.csv"))
     assert (first.name, second.name) == ("1f1b", "custom")
 
 

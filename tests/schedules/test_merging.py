@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from simtrain.errors import InputError
 from simtrain.schedules import (
     Action,
+    FileVersion,
     MergedActions,
     OrderOptions,
     Schedule,
-    ScheduleVersion,
     build,
     looped,
     read_schedule,
@@ -102,7 +102,7 @@ def test_a_merged_pass_waits_for_both_inputs(tmp_path: Path) -> None:
     file = tmp_path / "order.csv"
     file.write_text("0F0,(0F1;0B0)OVERLAP_F_B,0B1\n1F0,1F1,1B0,1B1\n")
     with pytest.raises(InputError) as error:
-        read_schedule(ScheduleVersion.of(str(file)))
+        read_schedule(FileVersion.of(str(file)))
     text = "order.csv:1:5: E408 rank 0 waits at 0B0 for 1B0, rank 1 waits at 1F1 for 0F1"
     assert text in str(error.value)
 
@@ -111,7 +111,7 @@ def test_a_merged_pass_waits_for_both_inputs(tmp_path: Path) -> None:
 def test_a_file_with_a_merged_order_has_its_name(sizes: Any, tmp_path: Path) -> None:
     file = tmp_path / "order.csv"
     file.write_text(build(*sizes, OrderOptions(merges=True)).to_csv())
-    assert read_schedule(ScheduleVersion.of(str(file))) == build(*sizes, OrderOptions(merges=True))
+    assert read_schedule(FileVersion.of(str(file))) == build(*sizes, OrderOptions(merges=True))
 
 
 def test_several_stages_without_interleaving_are_refused() -> None:

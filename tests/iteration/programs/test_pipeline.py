@@ -184,7 +184,7 @@ def test_tasks_can_follow_the_pipeline(overlap: bool, start_s: float) -> None:
 @settings(max_examples=60)
 def test_faster_links_never_slow_a_fixed_order(order: Order, a: int, b: int, overlap: bool) -> None:
     schedule, (fast, slow) = order.actions, sorted((a / 4, b / 4))
-    overlap = overlap or not order.schedule.blocks
+    overlap = overlap or not order.family.blocks
     assert makespan_s(schedule, fast, overlap) <= makespan_s(schedule, slow, overlap)
 
 
@@ -222,7 +222,7 @@ def test_blocking_is_never_faster_than_overlap(
 def test_no_task_starts_before_its_inputs(
     order: Order, seconds: PipelineSeconds, overlap: bool
 ) -> None:
-    schedule, overlap = order.actions, overlap or not order.schedule.blocks
+    schedule, overlap = order.actions, overlap or not order.family.blocks
     program, tasks = pipeline_program(schedule, seconds, overlap)
     timeline = simulate(program)
     names = [program.graph.name_of(task) for task in tasks.first.tolist()]

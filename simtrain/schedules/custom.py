@@ -10,7 +10,7 @@ from simtrain.schedules.stage_placement import StagePlacement
 
 
 @dataclass(frozen=True, eq=False)
-class GivenOrder(ScheduleFamily):
+class Custom(ScheduleFamily):
     """Any order, as PyTorch's `_PipelineScheduleRuntime` runs it: with asynchronous transfers.
 
     Orders are equal if their actions are the same object, because comparing actions takes long.
@@ -26,7 +26,7 @@ class GivenOrder(ScheduleFamily):
     fewest_chunks, most_chunks = 2, None
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, GivenOrder) and self.actions is other.actions
+        return isinstance(other, Custom) and self.actions is other.actions
 
     def __hash__(self) -> int:
         return id(self.actions)
