@@ -77,7 +77,7 @@ class Parts(Mapping[str, Part]):
     def _plugged_in(self, point: EntryPoint) -> Part:
         try:
             part: Any = point.load()
-        except (ImportError, AttributeError) as error:
+        except (ImportError, AttributeError, TypeError) as error:
             raise _unusable(point, str(error)) from error
         part = part() if isinstance(part, type) else part
         if not isinstance(part, self._base):

@@ -68,6 +68,12 @@ class ScheduleFamily(ABC):
     can_merge: ClassVar[bool] = False
     """Whether a scenario may let it merge passes (overlap.merged_passes)."""
 
+    def __init_subclass__(cls) -> None:
+        for name, value in vars(cls).items():
+            is_computed = isinstance(getattr(ScheduleFamily, name, None), property)
+            if is_computed and not isinstance(value, property):
+                raise TypeError(f"{cls.__name__} declares {name}, which is computed: remove it")
+
     def __hash__(self) -> int:
         return hash((type(self), self.options))
 

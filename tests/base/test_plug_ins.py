@@ -99,6 +99,7 @@ def test_an_installed_package_adds_parts(outsider: Outsider) -> None:
         ("schedules", "parts:missing", "has no attribute 'missing'"),
         ("schedules", "nowhere:X", "No module named 'outsider.nowhere'"),
         ("schedules", "parts:GPipe", 'there is a part named "gpipe" already'),
+        ("schedules", "old:Old", "Old declares blocks, which is computed: remove it"),
         ("importers", "parts:GPipe", "it is no simtrain.base.importer.Importer"),
         ("commands", "parts:GPipe", 'there is a command named "run" already'),
         ("hw_profiles", "nowhere", "there is no package outsider.nowhere"),
@@ -108,7 +109,8 @@ def test_a_part_that_cannot_be_used_is_an_error(
     kind: str, place: str, reason: str, tmp_path: pathlib.Path
 ) -> None:
     text = "from simtrain.schedules.gpipe import GPipe\n"
-    broken = Outsider.install(tmp_path, {"parts.py": text}, {kind: {"run": place}})
+    files = {"parts.py": text, "old.py": f"{text}class Old(GPipe):\n    blocks = True\n"}
+    broken = Outsider.install(tmp_path, files, {kind: {"run": place}})
     # Importers are imported for files of other tools only.
     words = ("import", "hf", "x") if kind == "importers" else ("run", "gpt2_1_5b")
     error = broken.refused(*words)

@@ -21,7 +21,6 @@ from simtrain.schedules import (
 )
 from simtrain.schedules.dualpipe import DualPipe
 from simtrain.schedules.gpipe import GPipe
-from simtrain.schedules.interleaved import Interleaved
 from simtrain.schedules.looped_bfs import LoopedBfs
 from simtrain.schedules.one_f_one_b import OneFOneB
 from simtrain.schedules.seq1f1b import Seq1F1B
@@ -144,18 +143,11 @@ def lying(honest: type[ScheduleFamily], **lies: Any) -> ScheduleFamily:
 @pytest.mark.parametrize(
     ("honest", "lies"),
     [
-        (ZbH1, {"splits_backwards": False}),
-        (GPipe, {"splits_backwards": True}),
-        (GPipe, {"alternates": True}),
-        (GPipe, {"merges": True}),
-        (DualPipe, {"merges": False}),
         (ZbH1, {"is_of_megatron": True}),
         (DualPipe, {"is_of_megatron": True}),
         (OneFOneB, {"validates_steps": True}),
         (GPipe, {"can_merge": True, "build": LoopedBfs.build}),
         (GPipe, {"chooses_groups": True}),
-        (OneFOneB, {"alternates": False}),
-        (Interleaved, {"alternates": True}),
         (ZbH1, {"cuts_sequences": True}),
         (ZbH1, {"splits_vocabulary": True}),
         (Seq1F1B, {"splits_vocabulary": True}),
@@ -168,6 +160,19 @@ def test_a_false_declaration_fails(honest: type[ScheduleFamily], lies: dict[str,
     check_declarations(lying(honest))
     with pytest.raises((AssertionError, InputError)):
         check_declarations(lying(honest, **lies))
+
+
+@pytest.mark.parametrize("honest", [ZbH1, GPipe, DualPipe, OneFOneB])
+@pytest.mark.parametrize(
+    "name",
+    [name for name, value in vars(ScheduleFamily).items() if isinstance(value, property)],
+)
+@pytest.mark.parametrize("value", [True, False])
+def test_what_is_computed_cannot_be_declared(
+    honest: type[ScheduleFamily], name: str, value: bool
+) -> None:
+    with pytest.raises(TypeError, match=f"declares {name}, which is computed: remove it"):
+        lying(honest, **{name: value})
 
 
 def test_names_of_pytorch_belong_to_one_schedule() -> None:
