@@ -94,7 +94,7 @@ def test_the_fit_gives_the_shipped_profile(name: str) -> None:
     assert text == find_profile(name).read_text(encoding="utf-8")
     found = fit_errors.comparisons(name)
     assert found["matrix products by shape"].mean_abs_error <= 0.08
-    # H200s of two clouds differ by 4 % at 512 MiB: one exceeds the link by its switch, one does not.
+    # H200s of two clouds differ by 4 % at 512 MiB: only one exceeds its link by the switch.
     assert found["all-reduce measured elsewhere (not fitted)"].max_abs_error <= 0.04
     assert all(found[f"{kind} inside a node"].max_abs_error <= 0.09 for kind in COLLECTIVES)
 
