@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from simtrain.scenario.allowed_values import SET
 from simtrain.scenario.nearest import near_divisors, near_multiples
+from simtrain.scenario.requirement import Requires
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.stage_rules import are
 from simtrain.scenario.violation import (
@@ -17,29 +19,25 @@ from simtrain.scenario.violation import (
     Violation,
     registering,
     rule_against,
-    rule_for_one_of,
 )
 
 ATTENTION_RULES: list[Rule] = [
-    rule_for_one_of(
+    Requires(
         "E340",
-        "unfused attention computes the scores of all pairs of tokens, and Megatron-LM's fused "
-        "softmax does not support a window (fused_softmax.py)",
-        {"attention_backend": ["fused"], "model.attention_window": [None]},
-        fields=("model.attention_window", "attention_backend"),
-        what="An attention window is combined with unfused attention.",
-        fix="Set attention_backend to fused, or remove model.attention_window.",
+        "model.attention_window",
+        needs={"attention_backend": "fused"},
+        needs_first=True,
+        why=(
+            "unfused attention computes the scores of all pairs of tokens, and Megatron-LM's "
+            "fused softmax does not support a window (fused_softmax.py)"
+        ),
         example="model: {attention_window: 512}",
     ),
-    rule_against(
+    Requires(
         "E336",
-        "without model.attention_window, every layer attends to all tokens",
-        {"model.full_attention_every": [None], "model.attention_window": []},
-        lambda scenario: (
-            scenario.model.full_attention_every and not scenario.model.attention_window
-        ),
-        what="full_attention_every is set in a model without an attention window.",
-        fix="Set model.attention_window, or remove model.full_attention_every.",
+        "model.full_attention_every",
+        needs={"model.attention_window": SET},
+        why="without model.attention_window, every layer attends to all tokens",
         example="model: {full_attention_every: 2}",
     ),
     rule_against(

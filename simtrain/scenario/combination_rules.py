@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from simtrain.scenario.allowed_values import AnyBut, AtLeast, DescribedBy
+from simtrain.scenario.data_parallel_rules import numbers_of_replicas
 from simtrain.scenario.nearest import near_divisors
+from simtrain.scenario.requirement import Given, Requires
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.stage_rules import numbers_of_chunks, numbers_of_stages
-from simtrain.scenario.violation import rule_against, rule_for_one_of
+from simtrain.scenario.violation import rule_against
 from simtrain.schedules.registry import NAMED
 
 
@@ -49,25 +52,30 @@ def _weights(scenario: Scenario) -> str:
     return "bf16" if precision.casts else precision.compute
 
 
+_ONE_CONTEXT_RANK = Given(
+    "one context-parallel rank", lambda scenario: scenario.parallelism.context == 1
+)
+
 COMBINATION_RULES = [
-    rule_against(
+    Requires(
         "E308",
-        "sequence parallelism shards each sequence over the tensor-parallel group, which needs at "
-        "least 2 ranks",
-        {"parallelism.sequence_parallel": [False], "parallelism.tensor": numbers_of_ranks},
-        lambda scenario: scenario.parallelism.tensor < 2 and scenario.parallelism.sequence_parallel,
-        what="Sequence parallelism is on without tensor parallelism.",
-        fix="Set parallelism.sequence_parallel to false, or parallelism.tensor to 2 or more.",
+        "parallelism.sequence_parallel",
+        needs={"parallelism.tensor": AtLeast(2, numbers_of_ranks)},
+        why=(
+            "sequence parallelism shards each sequence over the tensor-parallel group, which "
+            "needs at least 2 ranks"
+        ),
         example="parallelism: {sequence_parallel: true}",
     ),
-    rule_against(
+    Requires(
         "E309",
-        "interleaving alternates between the chunks of several stages; a pipeline of one stage has "
-        "nothing to interleave",
-        {"parallelism.interleave": [1], "parallelism.pipeline": numbers_of_stages},
-        lambda scenario: scenario.parallelism.pipeline < 2 and scenario.num_chunks != 1,
-        what="A pipeline with a single stage is interleaved.",
-        fix="Set parallelism.interleave to 1, or parallelism.pipeline to 2 or more.",
+        "parallelism.interleave",
+        needs={"parallelism.pipeline": AtLeast(2, numbers_of_stages)},
+        off=1,
+        why=(
+            "interleaving alternates between the chunks of several stages; a pipeline of one "
+            "stage has nothing to interleave"
+        ),
         example="parallelism: {interleave: 3}",
     ),
     rule_against(
@@ -120,16 +128,15 @@ COMBINATION_RULES = [
         fix="Write schedule: interleaved, or set parallelism.interleave to 1.",
         example=("parallelism: {pipeline: 4, interleave: 2}\nschedule: 1f1b"),
     ),
-    rule_against(
+    Requires(
         "E314",
-        "with sequence parallelism, the output of a stage is already sharded over the "
-        "tensor-parallel ranks",
-        {"parallelism.scatter_gather": [False], "parallelism.sequence_parallel": [False]},
-        lambda scenario: (
-            scenario.parallelism.sequence_parallel and scenario.parallelism.scatter_gather
+        "parallelism.scatter_gather",
+        needs={"parallelism.sequence_parallel": False},
+        off=False,
+        why=(
+            "with sequence parallelism, the output of a stage is already sharded over the "
+            "tensor-parallel ranks"
         ),
-        what="scatter_gather is on together with sequence parallelism.",
-        fix="Remove parallelism.scatter_gather.",
         example="parallelism: {tensor: 8, sequence_parallel: true, scatter_gather: true}",
     ),
     rule_against(
@@ -157,46 +164,47 @@ COMBINATION_RULES = [
         fix="Set overlap.pipeline to false, or parallelism.interleave to 2 or more.",
         example=("parallelism: {pipeline: 4}\noverlap: {pipeline: true}"),
     ),
-    rule_against(
+    Requires(
         "E320",
-        "the saved input of a recomputed unit is sharded over the tensor-parallel group, which "
-        "needs at least 2 ranks",
-        {"recompute.distribute": [False], "parallelism.tensor": numbers_of_ranks},
-        lambda scenario: scenario.parallelism.tensor < 2 and scenario.recompute.distribute,
-        what="recompute.distribute is on without tensor parallelism.",
-        fix="Set recompute.distribute to false, or parallelism.tensor to 2 or more.",
+        "recompute.distribute",
+        needs={"parallelism.tensor": AtLeast(2, numbers_of_ranks)},
+        why=(
+            "the saved input of a recomputed unit is sharded over the tensor-parallel group, "
+            "which needs at least 2 ranks"
+        ),
         example="recompute: {strategy: full, distribute: true}",
     ),
-    rule_against(
+    Requires(
         "E321",
-        "with sequence parallelism, the saved input of a recomputed unit is already sharded over "
-        "the tensor-parallel ranks",
-        {"recompute.distribute": [False], "parallelism.sequence_parallel": [False]},
-        lambda scenario: scenario.parallelism.sequence_parallel and scenario.recompute.distribute,
-        what="recompute.distribute is on together with sequence parallelism.",
-        fix="Set recompute.distribute or parallelism.sequence_parallel to false.",
+        "recompute.distribute",
+        needs={"parallelism.sequence_parallel": False},
+        why=(
+            "with sequence parallelism, the saved input of a recomputed unit is already sharded"
+            " over the tensor-parallel ranks"
+        ),
         example=(
             "parallelism: {tensor: 8, sequence_parallel: true}\n"
             "recompute: {strategy: full, distribute: true}"
         ),
     ),
-    rule_for_one_of(
+    Requires(
         "E322",
-        "keep_microbatches exempts some microbatches from recompute; without recompute it has no "
-        "effect",
-        {"recompute.keep_microbatches": [0], "recompute.strategy": ["selective", "full"]},
-        what="keep_microbatches is set, but nothing is recomputed.",
-        fix=("Remove recompute.keep_microbatches, or set recompute.strategy to selective or full."),
-        example=("parallelism: {pipeline: 4}\nrecompute: {keep_microbatches: 2}"),
+        "recompute.keep_microbatches",
+        needs={"recompute.strategy": ("selective", "full")},
+        why=(
+            "keep_microbatches exempts some microbatches from recompute; without recompute it "
+            "has no effect"
+        ),
+        example="parallelism: {pipeline: 4}\nrecompute: {keep_microbatches: 2}",
     ),
-    rule_against(
+    Requires(
         "E323",
-        "the schedule of a single stage (forward_backward_no_pipelining) recomputes every "
-        "microbatch",
-        {"recompute.keep_microbatches": [0], "parallelism.pipeline": numbers_of_stages},
-        lambda scenario: scenario.parallelism.pipeline < 2 and scenario.recompute.keep_microbatches,
-        what="keep_microbatches is set for a pipeline with a single stage.",
-        fix="Remove recompute.keep_microbatches, or set parallelism.pipeline to 2 or more.",
+        "recompute.keep_microbatches",
+        needs={"parallelism.pipeline": AtLeast(2, numbers_of_stages)},
+        why=(
+            "the schedule of a single stage (forward_backward_no_pipelining) recomputes every "
+            "microbatch"
+        ),
         example="recompute: {strategy: full, keep_microbatches: 1}",
     ),
     rule_against(
@@ -220,39 +228,39 @@ COMBINATION_RULES = [
         ),
         example=("parallelism: {pipeline: 4, data: 2}\nmemory: {zero_stage: 2}"),
     ),
-    rule_against(
+    Requires(
         "E326",
-        "ZeRO shards model states over the data-parallel and context-parallel ranks, of which "
-        "there is only one",
-        {
-            "memory.zero_stage": [0],
-            "parallelism.data": lambda scenario: near_divisors(
-                1, scenario.batch.global_, at_least=2
-            ),
-        },
-        lambda scenario: (
-            scenario.parallelism.data * scenario.parallelism.context < 2
-            and scenario.memory.zero_stage
+        "memory.zero_stage",
+        needs={"parallelism.data": AtLeast(2, numbers_of_replicas)},
+        given=_ONE_CONTEXT_RANK,
+        why=(
+            "ZeRO shards model states over the data-parallel and context-parallel ranks, of "
+            "which there is only one"
         ),
-        what="ZeRO has a single rank to shard states over.",
-        fix="Set memory.zero_stage to 0, or parallelism.data to 2 or more.",
         example="memory: {zero_stage: 1}",
     ),
-    rule_for_one_of(
+    Requires(
         "E344",
-        "multi-token prediction supports only rope or no position embedding (Megatron-LM's "
-        "arguments.py)",
-        {"model.position_embedding": ["rope", "none"], "model.mtp_num_layers": [0]},
-        what="Multi-token prediction is combined with learned position embeddings.",
-        fix="Set model.position_embedding to rope or none.",
+        "model.position_embedding",
+        needs={"model.mtp_num_layers": 0},
+        off=AnyBut("learned", near=("rope", "none")),
+        why=(
+            "multi-token prediction supports only rope or no position embedding (Megatron-LM's "
+            "arguments.py)"
+        ),
         example="model: {mtp_num_layers: 1}",
     ),
-    rule_for_one_of(
+    rule_against(
         "E345",
         "full recompute checkpoints each module of multi-token prediction alone, as a unit of one "
         "layer (multi_token_prediction.py)",
         {"recompute.num_layers": [1], "recompute.method": ["block"], "model.mtp_num_layers": [0]},
-        lambda scenario: scenario.model.mtp_num_layers and scenario.recompute.strategy == "full",
+        lambda scenario: (
+            scenario.model.mtp_num_layers
+            and scenario.recompute.strategy == "full"
+            and scenario.recompute.method != "block"
+            and scenario.recompute.num_layers != 1
+        ),
         fields=("recompute.num_layers", "model.mtp_num_layers"),
         what="Multi-token prediction is combined with recompute units of several layers.",
         fix="Set recompute.num_layers to 1, or recompute.method to block.",
@@ -263,32 +271,25 @@ COMBINATION_RULES = [
     ),
 ]
 
-NO_HOST_LINK = rule_for_one_of(
+NO_HOST_LINK = Requires(
     "E329",
-    "the time of an offloaded optimizer follows from the profile's host_link.bandwidth and "
-    "host_link.adam_bandwidth",
-    {"memory.offload_optimizer": [False], "cluster": []},
-    message="memory.offload_optimizer is true, but the profile of {scenario.cluster} has no "
-    "section host_link",
-    what=("The optimizer is offloaded, but the profile does not describe the link to the host."),
-    fix=(
-        "Set memory.offload_optimizer to false, choose another cluster, or add a section "
-        "host_link to the profile."
+    "memory.offload_optimizer",
+    needs={"cluster": DescribedBy("host_link")},
+    why=(
+        "the time of an offloaded optimizer follows from the profile's host_link.bandwidth and "
+        "host_link.adam_bandwidth"
     ),
-    example=("memory: {offload_optimizer: true}\ncluster: trn1"),
+    example="memory: {offload_optimizer: true}\ncluster: trn1",
 )
-NO_FUSED_ATTENTION = rule_for_one_of(
+NO_FUSED_ATTENTION = Requires(
     "E331",
-    "the time of fused attention follows from the profile's section fused_attention; measure and "
-    "fit it with python -m calibrate measure and python -m calibrate fit",
-    {"attention_backend": ["unfused"], "cluster": []},
-    message="attention_backend is fused, but the profile of {scenario.cluster} has no section "
-    "fused_attention",
-    what="Attention is fused, but the profile has no measurements of fused attention.",
-    fix=(
-        "Set attention_backend to unfused (its kernels are slower), choose another cluster,"
-        " or measure it: python -m calibrate measure."
+    "attention_backend",
+    off="unfused",
+    needs={"cluster": DescribedBy("fused_attention")},
+    why=(
+        "the time of fused attention follows from the profile's section fused_attention; measure "
+        "and fit it with python -m calibrate measure and python -m calibrate fit"
     ),
-    example=("attention_backend: fused\ncluster: trn1"),
+    example="attention_backend: fused\ncluster: trn1",
 )
 """Rules that apply if the profile of the cluster lacks a section."""

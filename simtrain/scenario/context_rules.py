@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import gcd
 
+from simtrain.scenario.allowed_values import AtLeast
 from simtrain.scenario.nearest import divisors, near_divisors, near_multiples
+from simtrain.scenario.requirement import Given, Requires
 from simtrain.scenario.schema import Scenario
-from simtrain.scenario.violation import Rule, Violation, registering, rule_against, rule_for_one_of
+from simtrain.scenario.violation import Rule, Violation, registering
 
 _SLICES = 2
 """Slices of each sequence per context-parallel rank."""
@@ -28,66 +30,55 @@ def _several(scenario: Scenario) -> Iterable[int]:
     return (number for number in numbers_of_context_ranks(scenario) if number > 1)
 
 
+_CONTEXT_PARALLEL = Given("context parallelism", lambda scenario: scenario.parallelism.context > 1)
+
 CONTEXT_RULES: list[Rule] = [
-    rule_against(
+    Requires(
         "E350",
-        "Transformer Engine supports context parallelism only in fused attention",
-        {"attention_backend": ["fused"], "parallelism.context": [1]},
-        lambda scenario: scenario.parallelism.context > 1 and scenario.attention_backend != "fused",
-        fields=("parallelism.context", "attention_backend"),
-        what="Context parallelism is combined with unfused attention.",
-        fix="Set attention_backend to fused.",
+        "parallelism.context",
+        needs={"attention_backend": "fused"},
+        needs_first=True,
+        why="Transformer Engine supports context parallelism only in fused attention",
         example="parallelism: {context: 2}",
     ),
-    rule_against(
+    Requires(
         "E351",
-        "a single context-parallel rank holds whole sequences and communicates nothing",
-        {"parallelism.context_communication": ["p2p"], "parallelism.context": _several},
-        lambda scenario: (
-            scenario.parallelism.context < 2 and scenario.parallelism.context_communication != "p2p"
-        ),
-        what="context_communication is set for a single context-parallel rank.",
-        fix="Remove parallelism.context_communication, or set parallelism.context to 2 or more.",
+        "parallelism.context_communication",
+        needs={"parallelism.context": AtLeast(2, _several)},
+        why="a single context-parallel rank holds whole sequences and communicates nothing",
         example="parallelism: {context_communication: a2a}",
     ),
-    rule_for_one_of(
+    Requires(
         "E352",
-        "only a2a+p2p splits the context-parallel group into subgroups",
-        {"parallelism.context_a2a": [None], "parallelism.context_communication": [_HIERARCHICAL]},
-        what="context_a2a is set, but context_communication has no subgroups.",
-        fix=(
-            "Remove parallelism.context_a2a, or set parallelism.context_communication to a2a+p2p."
-        ),
-        example=("parallelism: {context: 4, context_a2a: 2}\nattention_backend: fused"),
+        "parallelism.context_a2a",
+        needs={"parallelism.context_communication": _HIERARCHICAL},
+        why="only a2a+p2p splits the context-parallel group into subgroups",
+        example="parallelism: {context: 4, context_a2a: 2}\nattention_backend: fused",
     ),
-    rule_for_one_of(
+    Requires(
         "E357",
-        "a window needs a2a, which gives each rank whole sequences; Transformer Engine refuses a "
-        "window with p2p, and all_gather with a window is not simulated",
-        {"parallelism.context_communication": ["a2a"], "model.attention_window": [None]},
-        lambda scenario: scenario.parallelism.context > 1,
-        fields=("model.attention_window", "parallelism.context_communication"),
-        what=(
-            "An attention window is combined with a context_communication that does not support it."
+        "model.attention_window",
+        needs={"parallelism.context_communication": "a2a"},
+        given=_CONTEXT_PARALLEL,
+        needs_first=True,
+        why=(
+            "a window needs a2a, which gives each rank whole sequences; Transformer Engine "
+            "refuses a window with p2p, and all_gather with a window is not simulated"
         ),
-        fix="Set parallelism.context_communication to a2a, or remove model.attention_window.",
         example=(
             "model: {attention_window: 512}\nparallelism: {context: 2}\nattention_backend: fused"
         ),
     ),
-    rule_for_one_of(
+    Requires(
         "E358",
-        "the key and value heads of latent attention differ in size, which Transformer Engine "
-        "supports only with p2p and a2a+p2p",
-        {
-            "parallelism.context_communication": ["p2p", _HIERARCHICAL],
-            "model.latent_attention": [None],
-        },
-        lambda scenario: scenario.parallelism.context > 1,
-        what=(
-            "Latent attention is combined with a context_communication that does not support it."
+        "parallelism.context_communication",
+        needs={"model.latent_attention": None},
+        off=("p2p", _HIERARCHICAL),
+        given=_CONTEXT_PARALLEL,
+        why=(
+            "the key and value heads of latent attention differ in size, which Transformer "
+            "Engine supports only with p2p and a2a+p2p"
         ),
-        fix="Set parallelism.context_communication to p2p or a2a+p2p.",
         example=(
             "model: {latent_attention: {kv_lora_rank: 512}}\n"
             "parallelism: {context: 2, context_communication: a2a}\n"

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from simtrain.scenario.allowed_values import AtLeast
 from simtrain.scenario.nearest import near_divisors
+from simtrain.scenario.requirement import Given, Requires
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.stage_rules import numbers_of_chunks, numbers_of_stages
-from simtrain.scenario.violation import rule_against, rule_for_one_of
+from simtrain.scenario.violation import rule_against
 
 
-def _several_replicas(scenario: Scenario) -> Iterable[int]:
+def numbers_of_replicas(scenario: Scenario) -> Iterable[int]:
+    """Numbers of replicas, from 2 up, that divide the batch."""
     return near_divisors(1, scenario.batch.global_, at_least=2)
 
 
@@ -57,28 +60,30 @@ def _fully_shards_pipeline(scenario: Scenario) -> bool:
     return scenario.fully_shards and scenario.parallelism.pipeline > 1
 
 
+_FULLY_SHARDED = Given("PyTorch's fully_shard", lambda scenario: scenario.fully_shards)
+
 DATA_PARALLEL_RULES = [
-    rule_for_one_of(
+    Requires(
         "E360",
-        "parameters are gathered in the buckets of the overlapped gradient reduction "
-        "(--overlap-param-gather needs --overlap-grad-reduce)",
-        {"overlap.parameter_gather": [False], "overlap.data_parallel": [True]},
-        what=(
-            "The gather of parameters overlaps with compute, but the gradient reduction does not."
+        "overlap.parameter_gather",
+        needs={"overlap.data_parallel": True},
+        why=(
+            "parameters are gathered in the buckets of the overlapped gradient reduction "
+            "(--overlap-param-gather needs --overlap-grad-reduce)"
         ),
-        fix="Set overlap.data_parallel to true, or overlap.parameter_gather to false.",
         example=(
             "memory: {zero_stage: 1}\nparallelism: {data: 2}\noverlap: {parameter_gather: true}"
         ),
     ),
-    rule_for_one_of(
+    Requires(
         "E361",
-        "only the distributed optimizer (stage 1) overlaps the gather of parameters with the next "
-        "forward pass; stage 0 gathers nothing, stage 2 gathers all parameters after the "
-        "optimizer, and stage 3 gathers them within every pass",
-        {"overlap.parameter_gather": [False], "memory.zero_stage": [1]},
-        what="The gather of parameters overlaps with compute without the distributed optimizer.",
-        fix="Set memory.zero_stage to 1, or overlap.parameter_gather to false.",
+        "overlap.parameter_gather",
+        needs={"memory.zero_stage": 1},
+        why=(
+            "only the distributed optimizer (stage 1) overlaps the gather of parameters with "
+            "the next forward pass; stage 0 gathers nothing, stage 2 gathers all parameters "
+            "after the optimizer, and stage 3 gathers them within every pass"
+        ),
         example="overlap: {data_parallel: true, parameter_gather: true}",
     ),
     rule_against(
@@ -89,7 +94,7 @@ DATA_PARALLEL_RULES = [
             "overlap.gradient_buckets": ["layer"],
             "overlap.data_parallel": [True],
             "memory.zero_stage": [1, 0],
-            "parallelism.data": _several_replicas,
+            "parallelism.data": numbers_of_replicas,
         },
         lambda scenario: (
             scenario.overlap.gradient_buckets != "layer" and not scenario.reduces_in_buckets
@@ -108,7 +113,7 @@ DATA_PARALLEL_RULES = [
             "overlap.align_gradient_reduction": [False],
             "overlap.data_parallel": [True],
             "parallelism.pipeline": numbers_of_stages,
-            "parallelism.data": _several_replicas,
+            "parallelism.data": numbers_of_replicas,
         },
         lambda scenario: (
             scenario.aligns_gradient_reduction
@@ -169,31 +174,21 @@ DATA_PARALLEL_RULES = [
         fix="Set memory.shard_over to a divisor of parallelism.data, 2 or more.",
         example=("parallelism: {data: 4}\nmemory: {zero_stage: 1, shard_over: 3}"),
     ),
-    rule_against(
+    Requires(
         "E366",
-        "without ZeRO (or the distributed optimizer), every replica holds all states unsharded",
-        {"memory.shard_over": [None], "memory.zero_stage": [1]},
-        lambda scenario: scenario.memory.shard_over is not None and not scenario.memory.zero_stage,
-        what="shard_over is set, but states are not sharded.",
-        fix="Set memory.zero_stage to 1 or more, or remove memory.shard_over.",
-        example=("parallelism: {data: 4}\nmemory: {shard_over: 2}"),
+        "memory.shard_over",
+        needs={"memory.zero_stage": AtLeast(1, near=(1,))},
+        why=(
+            "without ZeRO (or the distributed optimizer), every replica holds all states unsharded"
+        ),
+        example="parallelism: {data: 4}\nmemory: {shard_over: 2}",
     ),
-    rule_against(
+    Requires(
         "E367",
-        "only gathers that overlap with compute can run ahead of it",
-        {"overlap.prefetch": [1], "memory.zero_stage": [3], "overlap.data_parallel": [True]},
-        lambda scenario: (
-            scenario.overlap.prefetch != 1
-            and not (scenario.memory.zero_stage == 3 and scenario.overlap.data_parallel)
-        ),
-        "overlap.prefetch is {scenario.overlap.prefetch}, but no parameters are gathered "
-        "during compute",
-        what="prefetch is set, but no gather of parameters overlaps with compute.",
-        fix=(
-            "Remove overlap.prefetch, or set memory.zero_stage to 3 and overlap.data_parallel "
-            "to true."
-        ),
-        example=("parallelism: {data: 4}\noverlap: {prefetch: 2}"),
+        "overlap.prefetch",
+        needs={"memory.zero_stage": 3, "overlap.data_parallel": True},
+        why="only gathers that overlap with compute can run ahead of it",
+        example="parallelism: {data: 4}\noverlap: {prefetch: 2}",
     ),
     rule_against(
         "E368",
@@ -226,25 +221,26 @@ DATA_PARALLEL_RULES = [
         ),
         example=("parallelism: {data: 4}\nmemory: {zero_stage: 3, reshard_after_forward: 3}"),
     ),
-    rule_for_one_of(
+    Requires(
         "E370",
-        "without sharded gradients (stages 0 and 1), gradients are always reduced only after the "
-        "last microbatch",
-        {"memory.reduce_every_microbatch": [True], "memory.zero_stage": [2, 3]},
-        what="reduce_every_microbatch is false, but gradients are not sharded.",
-        fix="Remove memory.reduce_every_microbatch, or set memory.zero_stage to 2 or 3.",
+        "memory.reduce_every_microbatch",
+        needs={"memory.zero_stage": (2, 3)},
+        why=(
+            "without sharded gradients (stages 0 and 1), gradients are always reduced only "
+            "after the last microbatch"
+        ),
         example="memory: {reduce_every_microbatch: false}",
     ),
-    rule_against(
+    Requires(
         "E379",
-        "torch.distributed.pipelining accumulates the gradients of all microbatches and then "
-        "reduces them once (stage.py, perform_reduce_grad)",
-        {"memory.reduce_every_microbatch": [False], "parallelism.pipeline": [1]},
-        lambda scenario: (
-            _fully_shards_pipeline(scenario) and scenario.memory.reduce_every_microbatch
+        "memory.reduce_every_microbatch",
+        needs={"parallelism.pipeline": 1},
+        off=False,
+        given=_FULLY_SHARDED,
+        why=(
+            "torch.distributed.pipelining accumulates the gradients of all microbatches and "
+            "then reduces them once (stage.py, perform_reduce_grad)"
         ),
-        what="PyTorch's fully_shard reduces gradients after every microbatch of a pipeline.",
-        fix="Set memory.reduce_every_microbatch to false.",
         example=(
             "parallelism: {pipeline: 4, data: 2}\n"
             "model: {tied_embeddings: false}\n"

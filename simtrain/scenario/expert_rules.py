@@ -10,23 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from math import gcd
-from operator import attrgetter
 
 from simtrain.base.strict_yaml import as_scalar
+from simtrain.scenario.allowed_values import SET, AnyBut, AtLeast
 from simtrain.scenario.data_parallel_rules import sharding_ranks
-from simtrain.scenario.dispatchers import DEFAULT, DISPATCHERS, Dispatcher
+from simtrain.scenario.dispatchers import DISPATCHERS, Dispatcher
 from simtrain.scenario.experts import Experts
 from simtrain.scenario.nearest import divisors, near_divisors, near_multiples
+from simtrain.scenario.requirement import Given, Requires
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.violation import (
     LEFT_OUT,
     Rule,
     Violation,
+    WrittenRule,
     not_a_multiple,
     not_divided,
     registering,
     rule_against,
-    rule_for_one_of,
 )
 
 EXPERT_RULES: list[Rule] = []
@@ -44,35 +45,12 @@ def _dispatcher(scenario: Scenario) -> Dispatcher:
     return DISPATCHERS[scenario.parallelism.expert_dispatch]
 
 
-def _names(has_trait: Callable[[Dispatcher], bool]) -> list[str]:
+def _names(has_trait: Callable[[Dispatcher], bool]) -> tuple[str, ...]:
     """Return the names of the dispatchers with a trait."""
-    return [name for name, dispatcher in DISPATCHERS.items() if has_trait(dispatcher)]
+    return tuple(name for name, dispatcher in DISPATCHERS.items() if has_trait(dispatcher))
 
 
-def _has_experts(scenario: Scenario) -> bool:
-    return scenario.model.experts is not None
-
-
-@_rule(
-    "E470",
-    "expert parallelism shards only the weights of experts",
-    what="Expert parallelism is set in a model without experts.",
-    fix="Remove the setting, or add model.experts.",
-    example="parallelism: {expert: 2}",
-)
-def _expert_parallelism_needs_experts(scenario: Scenario) -> Violation | None:
-    defaults = {"expert": 1, "expert_tensor": None, "expert_dispatch": DEFAULT.name}
-    changed = {
-        f"parallelism.{name}": default
-        for name, default in defaults.items()
-        if getattr(scenario.parallelism, name) != default
-    }
-    if scenario.model.experts is not None or not changed:
-        return None
-    field = next(iter(changed))
-    message = f"{field} is {attrgetter(field)(scenario)}, but the model has no experts"
-    values = {field: [default] for field, default in changed.items()}
-    return Violation(message, {**values, "model.experts": []})
+_WITH_EXPERTS = Given("experts", lambda scenario: scenario.model.experts is not None)
 
 
 @_rule(
@@ -335,64 +313,58 @@ def _splits_experts(scenario: Scenario) -> bool:
 
 
 EXPERT_RULES += [
-    rule_against(
+    Requires(
+        "E470",
+        ("parallelism.expert", "parallelism.expert_tensor", "parallelism.expert_dispatch"),
+        needs={"model.experts": SET},
+        why="expert parallelism shards only the weights of experts",
+        example="parallelism: {expert: 2}",
+    ),
+    Requires(
         "E480",
-        "with experts, each tensor-parallel rank routes its own tokens, which sequence parallelism "
-        "assigns (arguments.py)",
-        {"parallelism.sequence_parallel": [True], "parallelism.tensor": [1]},
-        _if_experts(
-            lambda scenario, _: (
-                scenario.parallelism.tensor > 1 and not scenario.parallelism.sequence_parallel
-            )
+        "parallelism.tensor",
+        needs={"parallelism.sequence_parallel": True},
+        given=_WITH_EXPERTS,
+        needs_first=True,
+        why=(
+            "with experts, each tensor-parallel rank routes its own tokens, which sequence "
+            "parallelism assigns (arguments.py)"
         ),
-        fields=("parallelism.tensor", "parallelism.sequence_parallel"),
-        what="Experts are combined with tensor parallelism, but without sequence parallelism.",
-        fix="Set parallelism.sequence_parallel to true.",
         example=(
             "model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4096}}\n"
             "parallelism: {data: 4, expert: 4, tensor: 2}"
         ),
     ),
-    rule_for_one_of(
+    Requires(
         "E492",
-        "Megatron-LM adds a bias only to sigmoid scores",
-        {"model.experts.router_score": ["sigmoid"], "model.experts.router_bias": [False]},
-        _has_experts,
-        what="A router with softmax scores has a bias.",
-        fix="Set model.experts.router_score to sigmoid, or remove model.experts.router_bias.",
+        "model.experts.router_score",
+        needs={"model.experts.router_bias": False},
+        off=AnyBut("softmax", near=("sigmoid",)),
+        why="Megatron-LM adds a bias only to sigmoid scores",
         example=(
             "model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4096, "
             "router_bias: true}}"
         ),
     ),
-    rule_for_one_of(
+    Requires(
         "E481",
-        "biases of experts are not simulated",
-        {"model.biases": [False], "model.experts": [None]},
-        what="A model with experts has biases.",
-        fix="Set model.biases to false.",
+        "model.biases",
+        needs={"model.experts": None},
+        off=False,
+        why="biases of experts are not simulated",
         example=(
             "model: {experts: {num: 8, top_k: 2, ffn_hidden_size: 4096}}\n"
             "parallelism: {data: 4, expert: 4}"
         ),
     ),
-    rule_against(
+    Requires(
         "E482",
-        "Megatron-LM drops and pads tokens only with the all-to-all dispatcher "
-        "(transformer_config.py)",
-        {
-            "parallelism.expert_dispatch": _names(lambda dispatcher: dispatcher.has_capacity),
-            "model.experts.capacity_factor": [None],
-        },
-        _if_experts(
-            lambda scenario, experts: (
-                experts.capacity_factor is not None and not _dispatcher(scenario).has_capacity
-            )
-        ),
-        what="capacity_factor is set with a dispatch that never drops tokens.",
-        fix=(
-            "Set parallelism.expert_dispatch to all_to_all, or remove "
-            "model.experts.capacity_factor."
+        "parallelism.expert_dispatch",
+        needs={"model.experts.capacity_factor": None},
+        off=_names(lambda dispatcher: dispatcher.has_capacity),
+        why=(
+            "Megatron-LM drops and pads tokens only with the all-to-all dispatcher "
+            "(transformer_config.py)"
         ),
         example=(
             "model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4096, "
@@ -400,13 +372,11 @@ EXPERT_RULES += [
             "parallelism: {data: 4, expert: 4, expert_dispatch: all_gather}"
         ),
     ),
-    rule_for_one_of(
+    Requires(
         "E483",
-        "a capacity factor pads every expert to the same load",
-        {"model.experts.imbalance": [1.0], "model.experts.capacity_factor": [None]},
-        _has_experts,
-        what="capacity_factor is combined with an imbalance.",
-        fix="Remove model.experts.imbalance or model.experts.capacity_factor.",
+        "model.experts.imbalance",
+        needs={"model.experts.capacity_factor": None},
+        why="a capacity factor pads every expert to the same load",
         example=(
             "model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4096, "
             "capacity_factor: 1.0, imbalance: 2.0}}\n"
@@ -455,17 +425,12 @@ EXPERT_RULES += [
             "parallelism: {data: 4, expert: 4}"
         ),
     ),
-    rule_against(
+    Requires(
         "E485",
-        "the router computes in the dtype of the model or in fp32",
-        {"model.experts.router_dtype": ["fp32"], "precision.compute": ["bf16"]},
-        _if_experts(
-            lambda scenario, experts: (
-                experts.router_dtype == "bf16" and scenario.precision.compute in ("fp16", "fp32")
-            )
-        ),
-        what="The router computes in bf16 in a model with another dtype.",
-        fix="Set model.experts.router_dtype to fp32.",
+        "model.experts.router_dtype",
+        needs={"precision.compute": AnyBut("fp16", "fp32", near=("bf16",))},
+        off=AnyBut("bf16", near=("fp32",)),
+        why="the router computes in the dtype of the model or in fp32",
         example=(
             "model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4096}}\n"
             "parallelism: {data: 4, expert: 4}\n"
@@ -500,43 +465,27 @@ EXPERT_RULES += [
             "memory: {zero_stage: 1, shard_over: 2}"
         ),
     ),
-    rule_against(
+    Requires(
         "E488",
-        "the gate scales the output of the shared expert",
-        {"model.experts.shared_gate": [False], "model.experts.shared_ffn_hidden_size": []},
-        _if_experts(
-            lambda scenario, experts: experts.shared_gate and not experts.shared_ffn_hidden_size
-        ),
-        what="A gate scales a shared expert that does not exist.",
-        fix="Remove model.experts.shared_gate, or set model.experts.shared_ffn_hidden_size.",
+        "model.experts.shared_gate",
+        needs={"model.experts.shared_ffn_hidden_size": AtLeast(1, near=())},
+        why="the gate scales the output of the shared expert",
         example=(
             "model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4096, "
             "shared_gate: true}}\n"
             "parallelism: {data: 4, expert: 4}"
         ),
     ),
-    rule_against(
+    Requires(
         "E489",
-        "the shared expert overlaps with the all-to-alls of the routed experts "
-        "(transformer_config.py)",
-        {
-            "overlap.shared_expert": [False],
+        "overlap.shared_expert",
+        needs={
+            "model.experts.shared_ffn_hidden_size": AtLeast(1, near=()),
             "parallelism.expert_dispatch": _names(lambda other: other.overlaps_compute),
         },
-        lambda scenario: (
-            scenario.overlap.shared_expert
-            and (
-                scenario.model.experts is None
-                or not scenario.model.experts.shared_ffn_hidden_size
-                or not _dispatcher(scenario).overlaps_compute
-            )
-        ),
-        "overlap.shared_expert is true, but the model has no shared expert, or none overlaps with "
-        "{scenario.parallelism.expert_dispatch}",
-        what="A shared expert overlaps with the dispatch of tokens, but one of them does not.",
-        fix=(
-            "Remove overlap.shared_expert, or set model.experts.shared_ffn_hidden_size and "
-            "parallelism.expert_dispatch: all_to_all."
+        why=(
+            "the shared expert overlaps with the all-to-alls of the routed experts "
+            "(transformer_config.py)"
         ),
         example=(
             "model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4096}}\n"
@@ -544,35 +493,19 @@ EXPERT_RULES += [
             "overlap: {shared_expert: true}"
         ),
     ),
-    rule_against(
+    Requires(
         "E494",
-        "scales of blocks travel with their tokens, which only kernels that move rows can do",
-        {
-            "precision.fp8_dispatch": [False],
+        "precision.fp8_dispatch",
+        needs={
+            "model.experts": SET,
             "parallelism.expert_dispatch": _names(lambda dispatcher: dispatcher.carries_fp8),
-            "precision.fp8_recipe": ["blockwise", "mxfp8"],
-            "precision.compute": ["fp8"],
+            "precision.fp8_recipe": ("blockwise", "mxfp8"),
+            "precision.compute": "fp8",
         },
-        lambda scenario: (
-            scenario.precision.fp8_dispatch
-            and (
-                scenario.model.experts is None
-                or scenario.precision.compute != "fp8"
-                or scenario.precision.fp8_recipe not in ("blockwise", "mxfp8")
-                or not _dispatcher(scenario).carries_fp8
-            )
-        ),
-        "precision.fp8_dispatch is true with expert_dispatch "
-        "{scenario.parallelism.expert_dispatch}, compute {scenario.precision.compute} and "
-        "fp8_recipe {scenario.precision.fp8_recipe}",
-        what="Tokens cannot travel in fp8.",
-        fix=(
-            "Set precision.fp8_dispatch to false; or compute to fp8, fp8_recipe to blockwise or "
-            "mxfp8, and expert_dispatch to deepep or hybridep."
-        ),
+        why=("scales of blocks travel with their tokens, which only kernels that move rows can do"),
         example=(
-            "model: {biases: false, hidden_dropout: 0, attention_dropout: 0, "
-            "experts: {num: 8, top_k: 2, ffn_hidden_size: 4096}}\n"
+            "model: {biases: false, hidden_dropout: 0, attention_dropout: 0, experts: {num: 8, "
+            "top_k: 2, ffn_hidden_size: 4096}}\n"
             "parallelism: {data: 4, expert: 4, expert_dispatch: deepep}\n"
             "precision: {fp8_dispatch: true}"
         ),
@@ -626,7 +559,7 @@ def dispatcher_rule(entries: Collection[str]) -> Rule:
             {"parallelism.expert_dispatch": others, "cluster": []},
         )
 
-    return Rule(
+    return WrittenRule(
         "E399",
         "the time of an exchange follows from the bandwidths that the dispatcher's kernels reach",
         check,

@@ -6,6 +6,7 @@ core/ssm/mamba_hybrid_layer_allocation.py) and core/ssm/mamba_mixer.py.
 
 from __future__ import annotations
 
+from simtrain.scenario.allowed_values import shown
 from simtrain.scenario.mamba import EXPERTS, MAMBA, MLP
 from simtrain.scenario.nearest import near_divisors, near_multiples
 from simtrain.scenario.schema import Scenario
@@ -16,7 +17,6 @@ from simtrain.scenario.violation import (
     Violation,
     registering,
     rule_against,
-    shown,
 )
 
 _HEADS, _GROUPS = "model.mamba.num_heads", "model.mamba.num_groups"

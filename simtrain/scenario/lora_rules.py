@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from simtrain.scenario.allowed_values import OneOf
 from simtrain.scenario.lora import CANONICAL_PARTS
 from simtrain.scenario.nearest import near_divisors, near_multiples
+from simtrain.scenario.requirement import Requires
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.violation import LEFT_OUT, rule_against
 
@@ -38,6 +40,8 @@ def _parts_without_gate(scenario: Scenario) -> bool:
     return lora is not None and not gated and any(part in lora.modules for part in parts)
 
 
+_NONE = OneOf(None, near=())
+
 LORA_RULES = [
     rule_against(
         "E460",
@@ -51,50 +55,44 @@ LORA_RULES = [
         fix="Set model.lora.rank to a multiple of parallelism.tensor.",
         example="model: {lora: {rank: 12}}\nparallelism: {tensor: 8}",
     ),
-    rule_against(
+    Requires(
         "E461",
-        "adapters of experts, latent attention, token prediction and hybrid models are not "
-        "simulated, nor is a frozen vocabulary that stages split",
-        {"model.lora": [None]},
-        lambda scenario: (
-            scenario.model.lora
-            and (
-                scenario.model.experts
-                or scenario.model.latent_attention
-                or scenario.model.mtp_num_layers
-                or scenario.model.layer_pattern
-                or scenario.parallelism.vocabulary_split
-            )
+        "model.lora",
+        needs={
+            "model.experts": _NONE,
+            "model.latent_attention": _NONE,
+            "model.mtp_num_layers": OneOf(0, near=()),
+            "model.layer_pattern": _NONE,
+            "parallelism.vocabulary": OneOf("first_last", near=()),
+        },
+        why=(
+            "adapters of experts, latent attention, token prediction and hybrid models are not "
+            "simulated, nor is a frozen vocabulary that stages split"
         ),
-        "model.lora is set for a model with experts, latent attention, token prediction, a layer "
-        "pattern or a split vocabulary",
-        ("model.lora",),
-        what="LoRA is combined with a part of a model whose adapters are not simulated.",
-        fix="Remove model.lora.",
         example=(
-            "model: {biases: false, lora: {rank: 16}, "
-            "experts: {num: 8, top_k: 2, ffn_hidden_size: 4096}}"
+            "model: {biases: false, lora: {rank: 16}, experts: {num: 8, top_k: 2, "
+            "ffn_hidden_size: 4096}}"
         ),
     ),
-    rule_against(
+    Requires(
         "E462",
-        "Megatron-LM keeps frozen parameters outside its buffers and shards only adapters; ZeRO 2 "
-        "and 3 with frozen parameters are not simulated",
-        {"memory.zero_stage": [1, 0], "model.lora": [None]},
-        lambda scenario: scenario.model.lora and scenario.memory.zero_stage >= 2,
-        "memory.zero_stage is {scenario.memory.zero_stage} together with model.lora",
-        what="LoRA is combined with ZeRO stage 2 or 3.",
-        fix="Set memory.zero_stage to 1 or 0.",
+        "memory.zero_stage",
+        needs={"model.lora": None},
+        off=(1, 0),
+        why=(
+            "Megatron-LM keeps frozen parameters outside its buffers and shards only adapters; "
+            "ZeRO 2 and 3 with frozen parameters are not simulated"
+        ),
         example=_TOY + "parallelism: {data: 2}\nmemory: {zero_stage: 3}",
     ),
-    rule_against(
+    Requires(
         "E463",
-        "adapters read the gathered input of their layer, which userbuffers keep in parts; "
-        "userbuffers with adapters are not simulated",
-        {"overlap.userbuffers": [False], "model.lora": [None]},
-        lambda scenario: scenario.model.lora and scenario.overlap.userbuffers,
-        what="LoRA is combined with userbuffers.",
-        fix="Set overlap.userbuffers to false.",
+        "overlap.userbuffers",
+        needs={"model.lora": None},
+        why=(
+            "adapters read the gathered input of their layer, which userbuffers keep in parts; "
+            "userbuffers with adapters are not simulated"
+        ),
         example=(
             _TOY + "parallelism: {tensor: 8, sequence_parallel: true}\n"
             "overlap: {userbuffers: true, tensor_parallel: true}"
@@ -124,17 +122,20 @@ LORA_RULES = [
         fix="Write linear_fc1 in model.lora.modules.",
         example="model: {lora: {rank: 16, modules: [linear_fc1_gate]}}",
     ),
-    rule_against(
+    Requires(
         "E466",
-        "the authors' Seq1F1B has no adapters, and frozen parameters in slices of sequences are "
-        "not simulated",
-        {"parallelism.sequence_slices": [LEFT_OUT], "model.lora": [None]},
-        lambda scenario: scenario.model.lora and scenario.parallelism.sequence_slices > 1,
-        what="LoRA is combined with slices of sequences.",
-        fix="Remove parallelism.sequence_slices and choose another schedule, or remove model.lora.",
+        "parallelism.sequence_slices",
+        needs={"model.lora": None},
+        off=OneOf(1, near=(LEFT_OUT,)),
+        why=(
+            "the authors' Seq1F1B has no adapters, and frozen parameters in slices of sequences"
+            " are not simulated"
+        ),
         example=(
-            "model: {lora: {rank: 16}}\nparallelism: {pipeline: 4, sequence_slices: 4}\n"
-            "attention_backend: fused\nschedule: seq1f1b"
+            "model: {lora: {rank: 16}}\n"
+            "parallelism: {pipeline: 4, sequence_slices: 4}\n"
+            "attention_backend: fused\n"
+            "schedule: seq1f1b"
         ),
     ),
 ]

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from simtrain.scenario.allowed_values import AnyBut
 from simtrain.scenario.dispatchers import DISPATCHERS
 from simtrain.scenario.nearest import near_divisors
+from simtrain.scenario.requirement import Requires
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.violation import LEFT_OUT, rule_against
 from simtrain.schedules.registry import NAMED, default_name
@@ -99,23 +101,16 @@ MERGED_PASS_RULES = [
         ),
         example="overlap: {merged_passes: true}",
     ),
-    rule_against(
+    Requires(
         "E433",
-        "Megatron-LM merges passes without full recompute, and recomputes in all microbatches",
-        {
-            "overlap.merged_passes": [False],
-            "recompute.strategy": ["none", "selective"],
-            "recompute.keep_microbatches": [0],
+        "overlap.merged_passes",
+        needs={
+            "recompute.strategy": AnyBut("full", near=("none", "selective")),
+            "recompute.keep_microbatches": 0,
         },
-        lambda scenario: (
-            scenario.overlap.merged_passes
-            and (scenario.recompute.strategy == "full" or scenario.recompute.keep_microbatches != 0)
+        why=(
+            "Megatron-LM merges passes without full recompute, and recomputes in all microbatches"
         ),
-        "overlap.merged_passes is true, but recompute.strategy is {scenario.recompute.strategy} "
-        "and recompute.keep_microbatches {scenario.recompute.keep_microbatches}",
-        ("overlap.merged_passes", "recompute.strategy"),
-        what="Passes are to be merged together with full recompute or with kept microbatches.",
-        fix="Set recompute.strategy to none or selective, without recompute.keep_microbatches.",
         example=_TOY + "recompute: {strategy: full}\noverlap: {merged_passes: true}",
     ),
     rule_against(

@@ -6,8 +6,10 @@ its documentation of this feature.
 
 from __future__ import annotations
 
+from simtrain.scenario.allowed_values import AnyBut, AtLeast, DescribedBy
+from simtrain.scenario.requirement import Requires
 from simtrain.scenario.schema import Scenario
-from simtrain.scenario.violation import Rule, rule_against, rule_for_one_of
+from simtrain.scenario.violation import Rule, rule_against
 from simtrain.schedules.registry import NAMED
 
 
@@ -109,16 +111,15 @@ OFFLOAD_RULES: list[Rule] = [
         fix="Set offload to none, or software.cuda_graphs to false.",
         example="software: {cuda_graphs: true}\noffload: layer",
     ),
-    rule_against(
+    Requires(
         "E448",
-        "without a pipeline each backward pass follows its forward pass, so a whole chunk would "
-        "come back at once",
-        {"offload.unit": ["layer", "none"]},
-        _never_waits,
-        "offload.unit is chunk without a pipeline",
-        ("offload.unit", "parallelism.pipeline"),
-        what="Whole chunks are to be copied to the host, but there is no pipeline.",
-        fix="Set offload.unit to layer.",
+        "offload.unit",
+        needs={"parallelism.pipeline": AtLeast(2, near=())},
+        off=AnyBut("chunk", near=("layer", "none")),
+        why=(
+            "without a pipeline each backward pass follows its forward pass, so a whole chunk "
+            "would come back at once"
+        ),
         example="offload: chunk",
     ),
     rule_against(
@@ -139,14 +140,11 @@ OFFLOAD_RULES: list[Rule] = [
     ),
 ]
 
-NO_HOST_COPIES = rule_for_one_of(
+NO_HOST_COPIES = Requires(
     "E444",
-    "the time of copies to and from the host follows from the profile's host_link.bandwidth",
-    {"offload.unit": ["none"], "cluster": []},
-    message="offload.unit is {scenario.offload.unit}, but the profile of {scenario.cluster} has no "
-    "section host_link",
-    what="Activations wait on the host, but the profile does not describe the link to the host.",
-    fix="Set offload to none, choose another cluster, or add a section host_link to the profile.",
+    "offload.unit",
+    needs={"cluster": DescribedBy("host_link")},
+    why="the time of copies to and from the host follows from the profile's host_link.bandwidth",
     example="offload: layer\ncluster: trn1",
 )
 """The rule that applies if the profile of the cluster has no link to the host."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from simtrain.scenario.allowed_values import OneOf
+from simtrain.scenario.requirement import Requires
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.violation import LEFT_OUT, rule_against
 
@@ -39,13 +41,14 @@ def _padded_lengths(scenario: Scenario) -> Iterable[object]:
 
 
 PACKING_RULES = [
-    rule_against(
+    Requires(
         "E410",
-        "a microbatch in the THD format is one packed sequence, which Megatron-Bridge requires",
-        {"batch.micro": [1], _PACKED: [LEFT_OUT]},
-        lambda scenario: scenario.batch.packed_lengths and scenario.batch.micro > 1,
-        what="Packed sequences are combined with several sequences a microbatch.",
-        fix="Set batch.micro to 1 and, if needed, a larger model.seq_length.",
+        "batch.micro",
+        needs={_PACKED: OneOf(None, near=(LEFT_OUT,))},
+        off=1,
+        why=(
+            "a microbatch in the THD format is one packed sequence, which Megatron-Bridge requires"
+        ),
         example="batch: {micro: 2, global: 8, packed_lengths: [512]}\nattention_backend: fused",
     ),
     rule_against(

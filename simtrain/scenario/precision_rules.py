@@ -11,19 +11,20 @@ from collections.abc import Collection, Iterator, Mapping
 from operator import attrgetter
 from typing import NamedTuple, get_args
 
+from simtrain.scenario.allowed_values import AnyBut, OneOf, shown
 from simtrain.scenario.model import LatentAttention
 from simtrain.scenario.nearest import near_multiples
 from simtrain.scenario.parallelism import Parallelism
 from simtrain.scenario.precision import Fp8RecipeName
+from simtrain.scenario.requirement import Requires
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.software import Fp8Library, stacks_with
 from simtrain.scenario.violation import (
     Rule,
     Violation,
+    WrittenRule,
     registering,
     rule_against,
-    rule_for_one_of,
-    shown,
 )
 
 _DIVISORS = {"delayed": 16, "tensorwise": 16, "blockwise": 128, "mxfp8": 32, "NVFP4": 32}
@@ -57,12 +58,11 @@ def _stacks_with_precision(scenario: Scenario) -> list[str]:
 
 
 PRECISION_RULES: list[Rule] = [
-    rule_for_one_of(
+    Requires(
         "E393",
-        "a recipe sets how numbers are scaled to fp8; it has no effect in other dtypes",
-        {"precision.fp8_recipe": ["delayed"], "precision.compute": ["fp8"]},
-        what="fp8_recipe is set, but precision.compute is not fp8.",
-        fix="Remove precision.fp8_recipe, or set precision.compute to fp8.",
+        "precision.fp8_recipe",
+        needs={"precision.compute": "fp8"},
+        why="a recipe sets how numbers are scaled to fp8; it has no effect in other dtypes",
         example="precision: {fp8_recipe: tensorwise}",
     ),
     rule_against(
@@ -91,26 +91,11 @@ PRECISION_RULES: list[Rule] = [
         ),
         example=("precision: {compute: fp8}\nsoftware: torchtitan"),
     ),
-    rule_against(
+    Requires(
         "E487",
-        "products of a model in 16 or 32 bits need no layers in bf16",
-        {
-            "precision.first_layers_bf16": [0],
-            "precision.last_layers_bf16": [0],
-            "precision.compute": ["fp8"],
-        },
-        lambda scenario: (
-            not scenario.precision.casts
-            and (scenario.precision.first_layers_bf16 or scenario.precision.last_layers_bf16)
-        ),
-        "precision.first_layers_bf16 and last_layers_bf16 are "
-        "{scenario.precision.first_layers_bf16} and {scenario.precision.last_layers_bf16} while "
-        "precision.compute is {scenario.precision.compute}",
-        what="Some layers stay in bf16, but no layer is in fp8 or fp4.",
-        fix=(
-            "Remove precision.first_layers_bf16 and last_layers_bf16, or set precision.compute to "
-            "fp8 or fp4."
-        ),
+        ("precision.first_layers_bf16", "precision.last_layers_bf16"),
+        needs={"precision.compute": OneOf("fp8", "fp4", near=("fp8",))},
+        why="products of a model in 16 or 32 bits need no layers in bf16",
         example="precision: {first_layers_bf16: 1}",
     ),
     rule_against(
@@ -135,20 +120,18 @@ PRECISION_RULES: list[Rule] = [
         ),
         example=("precision: {compute: fp8, first_layers_bf16: 1}\nsoftware: megatron_core"),
     ),
-    rule_for_one_of(
+    Requires(
         "E382",
-        "TF32 applies only to fp32 products on tensor cores",
-        {"precision.tf32": [False], "precision.compute": ["fp32"]},
-        what="TF32 is on, but products are not in fp32.",
-        fix="Set precision.tf32 to false, or precision.compute to fp32.",
+        "precision.tf32",
+        needs={"precision.compute": "fp32"},
+        why="TF32 applies only to fp32 products on tensor cores",
         example="precision: {tf32: true}",
     ),
-    rule_for_one_of(
+    Requires(
         "E383",
-        "weights are stored or gathered in fp8 only for fp8 products",
-        {"precision.fp8_parameters": [False], "precision.compute": ["fp8"]},
-        what="Weights are in fp8, but products are not.",
-        fix="Remove precision.fp8_parameters, or set precision.compute to fp8.",
+        "precision.fp8_parameters",
+        needs={"precision.compute": "fp8"},
+        why="weights are stored or gathered in fp8 only for fp8 products",
         example=(
             "parallelism: {data: 2}\nmemory: {zero_stage: 1}\nprecision: {fp8_parameters: true}"
         ),
@@ -171,16 +154,16 @@ PRECISION_RULES: list[Rule] = [
         ),
         example=("precision: {compute: fp8, fp8_parameters: true}\nsoftware: megatron_core"),
     ),
-    rule_for_one_of(
+    Requires(
         "E385",
-        "Megatron-LM gathers mxfp8 weights in bf16 and casts them afterwards, which is not "
-        "simulated",
-        {
-            "precision.fp8_parameters": [False],
-            "precision.fp8_recipe": ["blockwise", "tensorwise", "delayed"],
+        "precision.fp8_parameters",
+        needs={
+            "precision.fp8_recipe": AnyBut("mxfp8", near=("blockwise", "tensorwise", "delayed"))
         },
-        what="Weights are in fp8 with the recipe mxfp8.",
-        fix="Remove precision.fp8_parameters, or choose another precision.fp8_recipe.",
+        why=(
+            "Megatron-LM gathers mxfp8 weights in bf16 and casts them afterwards, which is not "
+            "simulated"
+        ),
         example=(
             "parallelism: {data: 2}\n"
             "memory: {zero_stage: 1}\n"
@@ -188,35 +171,22 @@ PRECISION_RULES: list[Rule] = [
             "software: megatron_core"
         ),
     ),
-    rule_against(
+    Requires(
         "E387",
-        "fused attention kernels support only 16-bit numbers (FlashAttention, cuDNN)",
-        {"attention_backend": ["unfused"], "precision.compute": ["bf16"]},
-        lambda scenario: (
-            scenario.precision.compute == "fp32" and scenario.attention_backend == "fused"
-        ),
-        what="Fused attention is combined with fp32.",
-        fix="Set attention_backend to unfused, or precision.compute to bf16.",
-        example=("precision: {compute: fp32}\nattention_backend: fused"),
+        "attention_backend",
+        needs={"precision.compute": AnyBut("fp32", near=("bf16",))},
+        off=AnyBut("fused", near=("unfused",)),
+        why="fused attention kernels support only 16-bit numbers (FlashAttention, cuDNN)",
+        example="precision: {compute: fp32}\nattention_backend: fused",
     ),
-    rule_against(
+    Requires(
         "E388",
-        "narrow states need the precision-aware optimizer, which works only with the distributed "
-        "optimizer (memory.zero_stage 1) on the GPU",
-        {"memory.zero_stage": [1], "memory.offload_optimizer": [False], **_FP32_STATES},
-        lambda scenario: (
-            scenario.precision.narrow_states
-            and (scenario.memory.zero_stage != 1 or scenario.memory.offload_optimizer)
-        ),
-        "precision.exp_avg, exp_avg_sq and main_parameters are {scenario.precision.exp_avg}, "
-        "{scenario.precision.exp_avg_sq} and {scenario.precision.main_parameters}, while "
-        "memory has zero_stage {scenario.memory.zero_stage} and offload_optimizer "
-        "{scenario.memory.offload_optimizer}",
         tuple(_FP32_STATES),
-        what="Narrow optimizer states are combined with an optimizer that does not support them.",
-        fix=(
-            "Set memory.zero_stage to 1 and memory.offload_optimizer to false, or set exp_avg, "
-            "exp_avg_sq and main_parameters to fp32."
+        needs={"memory.zero_stage": 1, "memory.offload_optimizer": False},
+        needs_first=True,
+        why=(
+            "narrow states need the precision-aware optimizer, which works only with the "
+            "distributed optimizer (memory.zero_stage 1) on the GPU"
         ),
         example="precision: {exp_avg: bf16}",
     ),
@@ -418,7 +388,7 @@ def products_rule(supported: Collection[str]) -> Rule:
         "the time of a product follows from the profile's entry for its dtype; A100 has no fp8 "
         "tensor cores, and mxfp8 and fp4 need Blackwell"
     )
-    return Rule(
+    return WrittenRule(
         "E391",
         reason,
         check,

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from simtrain.scenario.recompute_section import (
-    DEFAULT_MODULES,
-    DEFAULT_SAVED_OPS,
     MODULES,
     Module,
 )
+from simtrain.scenario.requirement import Requires
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.software import stacks_with
-from simtrain.scenario.violation import Rule, Violation, registering, rule_against, rule_for_one_of
+from simtrain.scenario.violation import Rule, Violation, registering, rule_against
 
 _NOT_WITH_DELAYED: set[Module] = {"layernorm", "moe_act"}
 
@@ -67,6 +66,14 @@ def _without(scenario: Scenario, modules: set[Module]) -> dict[str, list[object]
 
 
 RECOMPUTE_RULES: list[Rule] = [
+    Requires(
+        "E318",
+        ("recompute.method", "recompute.num_layers", "recompute.distribute"),
+        needs={"recompute.strategy": "full"},
+        needs_first=True,
+        why="only full recompute reads method, num_layers and distribute",
+        example="recompute: {strategy: selective, method: block, num_layers: 2}",
+    ),
     rule_against(
         "E338",
         "Megatron-LM captures whole layers in CUDA graphs only without recompute",
@@ -81,22 +88,20 @@ RECOMPUTE_RULES: list[Rule] = [
         fix="Set recompute to none, or software.cuda_graphs to false.",
         example=("software: {cuda_graphs: true}\nrecompute: selective"),
     ),
-    rule_for_one_of(
+    Requires(
         "E346",
-        "only selective recompute reads recompute.modules",
-        {"recompute.strategy": ["selective"], "recompute.modules": [DEFAULT_MODULES]},
-        fields=("recompute.modules", "recompute.strategy"),
-        what="Modules to recompute are listed with a strategy other than selective.",
-        fix="Set recompute.strategy to selective, or remove recompute.modules.",
+        "recompute.modules",
+        needs={"recompute.strategy": "selective"},
+        needs_first=True,
+        why="only selective recompute reads recompute.modules",
         example="recompute: {strategy: full, modules: [mlp]}",
     ),
-    rule_for_one_of(
+    Requires(
         "E386",
-        "only recompute by op reads recompute.saved_ops",
-        {"recompute.strategy": ["ops"], "recompute.saved_ops": [DEFAULT_SAVED_OPS]},
-        fields=("recompute.saved_ops", "recompute.strategy"),
-        what="Ops to save are listed with a strategy other than ops.",
-        fix="Set recompute.strategy to ops, or remove recompute.saved_ops.",
+        "recompute.saved_ops",
+        needs={"recompute.strategy": "ops"},
+        needs_first=True,
+        why="only recompute by op reads recompute.saved_ops",
         example="recompute: {strategy: full, saved_ops: [attention]}",
     ),
     rule_against(

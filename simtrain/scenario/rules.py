@@ -33,9 +33,16 @@ from simtrain.scenario.schedule_rules import SCHEDULE_RULES
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.slice_rules import SLICE_RULES
 from simtrain.scenario.software_rules import SOFTWARE_RULES
-from simtrain.scenario.stage_rules import STAGE_RULES, are, numbers_of_stages
+from simtrain.scenario.stage_rules import STAGE_RULES, numbers_of_stages
 from simtrain.scenario.userbuffer_rules import USERBUFFER_RULES
-from simtrain.scenario.violation import Rule, Violation, not_a_multiple, not_divided, registering
+from simtrain.scenario.violation import (
+    Rule,
+    Violation,
+    WrittenRule,
+    not_a_multiple,
+    not_divided,
+    registering,
+)
 from simtrain.scenario.vocabulary_rules import VOCABULARY_RULES
 from simtrain.schedules.window import most_outstanding
 
@@ -43,9 +50,6 @@ from simtrain.schedules.window import most_outstanding
 _VOCAB_DIVISOR = 128
 _MOST_PASSES = 1_000_000
 _MOST_GROUPS = 4
-_FULL_ONLY: dict[str, object] = {"method": "uniform", "num_layers": 1, "distribute": False}
-"""The fields of `recompute` that apply only to full recompute, with their defaults."""
-
 _RULES: list[Rule] = [
     *ATTENTION_RULES,
     *STAGE_RULES,
@@ -270,29 +274,6 @@ def _microbatches_run_in_groups(scenario: Scenario) -> Violation | None:
 
 
 @_rule(
-    "E318",
-    "only full recompute reads method, num_layers and distribute",
-    what="Settings of full recompute are set with another strategy.",
-    fix="Set recompute.strategy to full, or remove the settings.",
-    example="recompute: {strategy: selective, method: block, num_layers: 2}",
-)
-def _units_need_full(scenario: Scenario) -> Violation | None:
-    policy = scenario.recompute
-    changed = {
-        f"recompute.{name}": [default]
-        for name, default in _FULL_ONLY.items()
-        if getattr(policy, name) != default
-    }
-    if policy.strategy == "full" or not changed:
-        return None
-    return Violation(
-        f"{are(changed)} set while recompute.strategy is {policy.strategy}",
-        {"recompute.strategy": ["full"], **changed},
-        (*changed, "recompute.strategy"),
-    )
-
-
-@_rule(
     "E319",
     "a unit of full recompute consists of layers of one chunk",
     what="A unit of full recompute has more layers than a chunk.",
@@ -409,7 +390,7 @@ def size_rule(gpus_per_node: int, num_nodes: int) -> Rule:
             },
         )
 
-    return Rule(
+    return WrittenRule(
         "E317",
         "every rank of the job needs one GPU",
         check,

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
+from simtrain.scenario.allowed_values import AtLeast, OneOf, shown
 from simtrain.scenario.nearest import near_divisors, near_multiples
+from simtrain.scenario.requirement import Requires
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.stage_rules import numbers_of_stages
-from simtrain.scenario.violation import LEFT_OUT, Rule, Violation, registering, rule_against, shown
+from simtrain.scenario.violation import LEFT_OUT, Rule, Violation, registering, rule_against
 from simtrain.schedules.registry import NAMED
 
 SLICE_RULES: list[Rule] = []
@@ -169,14 +171,12 @@ SLICE_RULES += [
             "model: {seq_length: 3072}\nattention_backend: fused\nschedule: seq1f1b_interleaved"
         ),
     ),
-    rule_against(
+    Requires(
         "E459",
-        "slices are balanced only if sequences are cut into several",
-        {"parallelism.slice_balance": [LEFT_OUT], _SLICES: [2]},
-        lambda scenario: not _cuts(scenario) and scenario.parallelism.slice_balance != "tokens",
-        fields=("parallelism.slice_balance", _SLICES),
-        what="parallelism.slice_balance is set, but sequences are not cut into slices.",
-        fix="Remove parallelism.slice_balance, or set parallelism.sequence_slices above 1.",
+        "parallelism.slice_balance",
+        needs={_SLICES: AtLeast(2, near=(2,))},
+        off=OneOf("tokens", near=(LEFT_OUT,)),
+        why="slices are balanced only if sequences are cut into several",
         example="parallelism: {pipeline: 4, slice_balance: flops}",
     ),
 ]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from simtrain.scenario.requirement import value_getter
 from simtrain.scenario.schema import Scenario
-from simtrain.scenario.violation import Condition, Rule, Violation, has_one_of, registering
+from simtrain.scenario.violation import Condition, Rule, Violation, registering
 
 SOFTWARE_RULES: list[Rule] = []
 _rule = registering(SOFTWARE_RULES)
@@ -111,7 +112,9 @@ _USES = {
 
 def _is_used(name: str, scenario: Scenario) -> object:
     use = _USES[name]
-    return (use.is_used or has_one_of(use.values))(scenario)
+    if use.is_used is not None:
+        return use.is_used(scenario)
+    return any(value_getter(field)(scenario) in values for field, values in use.values.items())
 
 
 @_rule(

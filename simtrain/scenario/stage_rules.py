@@ -11,7 +11,9 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from math import gcd
 
+from simtrain.scenario.allowed_values import AtLeast
 from simtrain.scenario.nearest import near_divisors, near_multiples
+from simtrain.scenario.requirement import Requires
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.violation import Rule, Violation, registering
 
@@ -111,22 +113,15 @@ def _sum_in_words(written: dict[str, int]) -> str:
     return f"{' + '.join(written)} ({total})"
 
 
-@_rule(
-    "E327",
-    "a single pipeline stage holds all layers",
-    what="first_stage_layers or last_stage_layers is set for a pipeline with a single stage.",
-    fix="Remove the setting, or set parallelism.pipeline to 2 or more.",
-    example="parallelism: {last_stage_layers: 12}",
-)
-def _own_layers_need_pipeline(scenario: Scenario) -> Violation | None:
-    written = written_layers(scenario)
-    if not written or scenario.parallelism.pipeline > 1:
-        return None
-    return Violation(
-        f"{are(written)} set while parallelism.pipeline is {scenario.parallelism.pipeline}",
-        {field: [None] for field in written}
-        | {"parallelism.pipeline": numbers_of_stages(scenario)},
-    )
+STAGE_RULES += [
+    Requires(
+        "E327",
+        ("parallelism.first_stage_layers", "parallelism.last_stage_layers"),
+        needs={"parallelism.pipeline": AtLeast(2, numbers_of_stages)},
+        why="a single pipeline stage holds all layers",
+        example="parallelism: {last_stage_layers: 12}",
+    ),
+]
 
 
 @_rule(

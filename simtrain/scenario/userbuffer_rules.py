@@ -6,30 +6,30 @@ Engine's pytorch/module/base.py (`initialize_ub`) and comm_gemm_overlap.cpp.
 
 from __future__ import annotations
 
+from simtrain.scenario.allowed_values import AnyBut, OneOf
 from simtrain.scenario.nearest import near_divisors, near_multiples
+from simtrain.scenario.requirement import Requires
 from simtrain.scenario.schema import Scenario
-from simtrain.scenario.violation import Rule, Violation, rule_against, rule_for_one_of
+from simtrain.scenario.violation import Rule, Violation, WrittenRule, rule_against
 
 _NUM_SPLITS = 4
 
 USERBUFFER_RULES = [
-    rule_for_one_of(
+    Requires(
         "E377",
-        "userbuffers pipeline the all-gathers and reduce-scatters of sequence parallelism "
-        "(--tp-comm-overlap needs --sequence-parallel)",
-        {"overlap.userbuffers": [False], "parallelism.sequence_parallel": [True]},
-        what="Userbuffers are on without sequence parallelism.",
-        fix="Set parallelism.sequence_parallel to true, or overlap.userbuffers to false.",
-        example=("parallelism: {tensor: 8}\noverlap: {userbuffers: true, tensor_parallel: true}"),
+        "overlap.userbuffers",
+        needs={"parallelism.sequence_parallel": True},
+        why=(
+            "userbuffers pipeline the all-gathers and reduce-scatters of sequence parallelism "
+            "(--tp-comm-overlap needs --sequence-parallel)"
+        ),
+        example="parallelism: {tensor: 8}\noverlap: {userbuffers: true, tensor_parallel: true}",
     ),
-    rule_against(
+    Requires(
         "E371",
-        "userbuffers overlap the collectives of the backward pass too",
-        {"overlap.userbuffers": [False], "overlap.tensor_parallel": [True]},
-        lambda scenario: scenario.overlap.userbuffers and not scenario.overlaps_tensor_parallel,
-        "overlap.userbuffers is true while tensor-parallel collectives do not overlap",
-        what="Userbuffers are on, but tensor-parallel collectives do not overlap.",
-        fix="Set overlap.tensor_parallel to true, or overlap.userbuffers to false.",
+        "overlap.userbuffers",
+        needs={"overlap.tensor_parallel": True},
+        why="userbuffers overlap the collectives of the backward pass too",
         example=(
             "parallelism: {tensor: 8, sequence_parallel: true}\n"
             "overlap: {userbuffers: true, tensor_parallel: false}"
@@ -85,31 +85,25 @@ USERBUFFER_RULES = [
             "software: megatron_core"
         ),
     ),
-    rule_against(
+    Requires(
         "E374",
-        "latent attention and multi-token prediction have projections without userbuffers, "
-        "which is not simulated",
-        {"overlap.userbuffers": [False], "model.mtp_num_layers": [0]},
-        lambda scenario: (
-            scenario.overlap.userbuffers
-            and (scenario.model.latent_attention or scenario.model.mtp_num_layers)
+        "overlap.userbuffers",
+        needs={"model.mtp_num_layers": 0, "model.latent_attention": OneOf(None, near=())},
+        why=(
+            "latent attention and multi-token prediction have projections without userbuffers, "
+            "which is not simulated"
         ),
-        "overlap.userbuffers is true together with latent attention or multi-token prediction",
-        what="Userbuffers are on with latent attention or multi-token prediction.",
-        fix="Set overlap.userbuffers to false.",
         example=(
             "model: {mtp_num_layers: 1, position_embedding: rope}\n"
             "parallelism: {tensor: 8, sequence_parallel: true}\n"
             "overlap: {userbuffers: true, tensor_parallel: true}"
         ),
     ),
-    rule_against(
+    Requires(
         "E376",
-        "Megatron-LM allocates userbuffers with 16-bit elements, which cannot hold fp32",
-        {"overlap.userbuffers": [False], "precision.compute": ["bf16", "fp16"]},
-        lambda scenario: scenario.overlap.userbuffers and scenario.precision.compute == "fp32",
-        what="Userbuffers are on with fp32.",
-        fix="Set precision.compute to bf16, or overlap.userbuffers to false.",
+        "overlap.userbuffers",
+        needs={"precision.compute": AnyBut("fp32", near=("bf16", "fp16"))},
+        why="Megatron-LM allocates userbuffers with 16-bit elements, which cannot hold fp32",
         example=(
             "parallelism: {tensor: 8, sequence_parallel: true}\n"
             "overlap: {userbuffers: true, tensor_parallel: true}\n"
@@ -137,7 +131,7 @@ def userbuffer_node_rule(nvlink_gpus: int) -> Rule:
             },
         )
 
-    return Rule(
+    return WrittenRule(
         "E375",
         "each rank writes to the userbuffers of its tensor-parallel peers over NVLink",
         check,

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from types import MappingProxyType
 from typing import Final, Protocol
 
-from simtrain.base.strict_yaml import as_scalar
+from simtrain.scenario.allowed_values import Values, shown
 from simtrain.scenario.nearest import near_divisors, near_multiples
 from simtrain.scenario.schema import Scenario
-from simtrain.scenario.section import Section
 
 LEFT_OUT: Final = object()
 """Marker in a remedy: remove the field."""
@@ -35,23 +34,46 @@ class Violation:
 
 
 Check = Callable[[Scenario], Violation | None]
-Values = Iterable[object] | Callable[[Scenario], Iterable[object]]
-"""Values to try for a field, or a function of the scenario that returns them."""
 Condition = Callable[[Scenario], object]
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """A rule of the framework, and what `simtrain explain` says about it.
+class Rule(Protocol):
+    """A rule of the framework, and what `simtrain explain` says about it."""
 
-    Args:
-        code: the error code.
-        reason: why the rule exists, as a clause without a full stop.
-        check: returns the violation by a scenario, or None.
-        what: what is wrong, without the values of a scenario, as a sentence.
-        fix: how to fix it, as a sentence; an error names the nearest legal values instead.
-        example: lines of YAML that break this rule, and no other, in a legal scenario.
-    """
+    @property
+    def code(self) -> str:
+        """The error code."""
+        ...
+
+    @property
+    def reason(self) -> str:
+        """Why the rule exists, as a clause without a full stop."""
+        ...
+
+    @property
+    def check(self) -> Check:
+        """A function that returns the violation by a scenario, or None."""
+        ...
+
+    @property
+    def what(self) -> str:
+        """What is wrong, without the values of a scenario, as a sentence."""
+        ...
+
+    @property
+    def fix(self) -> str:
+        """How to fix it, as a sentence; an error names the nearest legal values instead."""
+        ...
+
+    @property
+    def example(self) -> str:
+        """Lines of YAML that break this rule, and no other, in a legal scenario."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenRule:
+    """A rule whose check and words are written out; the fields are those of `Rule`."""
 
     code: str
     reason: str
@@ -79,7 +101,7 @@ def registering(table: list[Rule]) -> RuleDecorator:
         """Return a decorator that registers a check with its code and explanation."""
 
         def register(check: Check) -> Check:
-            table.append(Rule(code, reason, check, what, fix, example))
+            table.append(WrittenRule(code, reason, check, what, fix, example))
             return check
 
         return register
@@ -119,55 +141,7 @@ def rule_against(
         said = message.format(scenario=scenario) or _conflict(scenario, *fields, *values)
         return Violation(said, to_try, fields)
 
-    return Rule(code, reason, check, what, fix, example)
-
-
-def rule_for_one_of(
-    code: str,
-    reason: str,
-    values: Mapping[str, Collection[object]],
-    when: Condition = lambda scenario: True,
-    message: str = "",
-    fields: tuple[str, ...] = (),
-    *,
-    what: str,
-    fix: str,
-    example: str,
-) -> Rule:
-    """Return a rule that at least one of the fields has one of its values.
-
-    Args:
-        values: all legal values of each field. Searches read the fields in this order; the one
-            that they vary most, or last (`search.space.Point`), should be the last.
-        when: true for the scenarios to which the rule applies.
-        code, reason, message, fields, what, fix, example: as in `rule_against`.
-    """
-    is_legal = has_one_of(values)
-    return rule_against(
-        code,
-        reason,
-        values,
-        lambda scenario: when(scenario) and not is_legal(scenario),
-        message,
-        fields,
-        what=what,
-        fix=fix,
-        example=example,
-    )
-
-
-def has_one_of(values: Mapping[str, Collection[object]]) -> Condition:
-    """Return the condition that at least one of the fields has one of its values."""
-    fields = [(attrgetter(field), legal) for field, legal in values.items()]
-
-    def holds(scenario: Scenario) -> bool:
-        """Whether one of the fields has one of its values."""
-        for value_of, legal in fields:  # noqa: SIM110 - any() takes three times as long.
-            if value_of(scenario) in legal:
-                return True
-        return False
-
-    return holds
+    return WrittenRule(code, reason, check, what, fix, example)
 
 
 def _conflict(scenario: Scenario, *fields: str) -> str:
@@ -176,11 +150,6 @@ def _conflict(scenario: Scenario, *fields: str) -> str:
     if value is other is True:
         return f"{first} is true together with {second}"
     return f"{first} is {shown(value)} while {second} is {shown(other)}"
-
-
-def shown(value: object) -> str:
-    """Format a value in a message; a section is "set"."""
-    return "set" if isinstance(value, Section) else as_scalar(value)
 
 
 _getter = functools.cache(attrgetter)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from simtrain.scenario.allowed_values import OneOf
+from simtrain.scenario.requirement import Requires
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.violation import LEFT_OUT, Rule, Violation, registering, rule_against
 from simtrain.schedules.registry import NAMED
@@ -15,6 +17,8 @@ from simtrain.schedules.registry import NAMED
 VOCABULARY_RULES: list[Rule] = []
 _rule = registering(VOCABULARY_RULES)
 _WHOLE = "first_last"
+
+_REMOVED = OneOf(None, near=(LEFT_OUT,))
 
 
 def _families(scenario: Scenario) -> Iterator[str]:
@@ -72,47 +76,24 @@ VOCABULARY_RULES += [
             "parallelism: {pipeline: 4, vocabulary: vocab_1}"
         ),
     ),
-    rule_against(
+    Requires(
         "E454",
-        "the runtime with vocabulary passes refuses tied embeddings, and neither it nor simtrain "
-        "has LoRA, hybrid layers, multi-token prediction, merged passes, ZeRO stages 2 and 3 or "
-        "reductions during the backward pass with them",
-        {
-            "model.tied_embeddings": [False],
-            "model.mtp_num_layers": [0],
-            "model.lora": [LEFT_OUT],
-            "model.layer_pattern": [LEFT_OUT],
-            "overlap.merged_passes": [False],
-            "overlap.data_parallel": [False],
-            "memory.zero_stage": [1, 0],
-            "parallelism.vocabulary": [_WHOLE],
+        "parallelism.vocabulary",
+        needs={
+            "model.tied_embeddings": False,
+            "model.mtp_num_layers": 0,
+            "model.lora": _REMOVED,
+            "model.layer_pattern": _REMOVED,
+            "overlap.merged_passes": False,
+            "overlap.data_parallel": False,
+            "memory.zero_stage": (1, 0),
         },
-        lambda scenario: (
-            scenario.parallelism.vocabulary_split is not None
-            and (
-                scenario.model.tied_embeddings
-                or scenario.model.mtp_num_layers > 0
-                or scenario.model.lora is not None
-                or scenario.model.layer_pattern is not None
-                or scenario.overlap.merged_passes
-                or scenario.overlap.data_parallel
-                or scenario.memory.zero_stage > 1
-            )
+        needs_first=True,
+        why=(
+            "the runtime with vocabulary passes refuses tied embeddings, and neither it nor "
+            "simtrain has LoRA, hybrid layers, multi-token prediction, merged passes, ZeRO "
+            "stages 2 and 3 or reductions during the backward pass with them"
         ),
-        "parallelism.vocabulary is {scenario.parallelism.vocabulary} with tied embeddings, token "
-        "prediction, LoRA, hybrid layers, merged passes, reductions in backward passes, or ZeRO "
-        "stage 2 or 3",
-        ("parallelism.vocabulary",),
-        what=(
-            "parallelism.vocabulary splits the vocabulary with tied embeddings, multi-token "
-            "prediction, LoRA, model.layer_pattern, overlap.merged_passes, overlap.data_parallel, "
-            "or ZeRO stage 2 or 3."
-        ),
-        fix=(
-            "Set model.tied_embeddings, overlap.merged_passes and overlap.data_parallel to false, "
-            "model.mtp_num_layers to 0 and memory.zero_stage to 0 or 1, and remove model.lora and "
-            "model.layer_pattern; or remove parallelism.vocabulary."
-        ),
-        example=("model: {tied_embeddings: true}\nparallelism: {pipeline: 4, vocabulary: vocab_1}"),
+        example="model: {tied_embeddings: true}\nparallelism: {pipeline: 4, vocabulary: vocab_1}",
     ),
 ]

@@ -75,7 +75,7 @@ BAD_DATA_PARALLEL = [
         "prefetch without gathers",
         adding("parallelism: {data: 4}\noverlap: {prefetch: 2}\n"),
         ":10:21: E367",
-        "no parameters are gathered during compute",
+        "overlap.prefetch is 2 while memory.zero_stage is 0 and overlap.data_parallel is false",
     ),
     bad(
         "parameters that stay without being gathered",

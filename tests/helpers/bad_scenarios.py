@@ -357,7 +357,7 @@ ILLEGAL = [
         "a vocabulary split with tied embeddings",
         adding("parallelism: {pipeline: 4, vocabulary: vocab_1}\n"),
         ":9:40: E454",
-        "parallelism.vocabulary is vocab_1 with tied embeddings",
+        "parallelism.vocabulary is vocab_1 while model.tied_embeddings is true",
         "write model.tied_embeddings: false",
     ),
     bad(
@@ -372,7 +372,7 @@ ILLEGAL = [
         "scatter-gather with sequence parallel",
         adding("parallelism: {tensor: 8, sequence_parallel: true, scatter_gather: true}\n"),
         ":9:67: E314",
-        "together with parallelism.sequence_parallel",
+        "while parallelism.sequence_parallel is true",
         "parallelism.scatter_gather: false",
     ),
     bad(
@@ -393,7 +393,7 @@ ILLEGAL = [
         "units without full recompute",
         adding("recompute:\n  strategy: selective\n  method: block\n  num_layers: 2\n"),
         ":11:11: E318",
-        "recompute.method and recompute.num_layers are set while recompute.strategy is selective",
+        "recompute.method is block and recompute.num_layers is 2 while recompute.strategy is selective",
         "fix: write recompute.strategy: full",
     ),
     bad(
@@ -416,7 +416,7 @@ ILLEGAL = [
             "recompute: {strategy: full, distribute: true}\n"
         ),
         ":10:41: E321",
-        "together with parallelism.sequence_parallel",
+        "while parallelism.sequence_parallel is true",
     ),
     bad(
         "exceptions from nothing",

@@ -42,7 +42,7 @@ BAD_STAGES = [
         "a stage of its own without a pipeline",
         adding("parallelism: {last_stage_layers: 12}\n"),
         ":9:34: E327",
-        "parallelism.last_stage_layers is set while parallelism.pipeline is 1",
+        "parallelism.last_stage_layers is 12 while parallelism.pipeline is 1",
         "fix: write parallelism.last_stage_layers: null, or parallelism.pipeline: 2 or 3",
     ),
     bad(

@@ -52,7 +52,7 @@ BAD_USERBUFFERS = [
         + _SPLIT
         + _ON,
         ":12:24: E374",
-        "together with latent attention or multi-token prediction",
+        "overlap.userbuffers is true while model.mtp_num_layers is 1",
     ),
     bad(
         "userbuffers of fp32",

@@ -236,7 +236,7 @@ def test_an_impossible_expert_mesh_is_one_error() -> None:
 def test_expert_parallelism_needs_experts() -> None:
     model = {"num_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "seq_length": 32}
     for field, value in (("expert", 2), ("expert_tensor", 1), ("expert_dispatch", "all_gather")):
-        with pytest.raises(InputError, match=r"E470.*the model has no experts"):
+        with pytest.raises(InputError, match=r"E470 .*while model.experts is not set"):
             scenario_with(model, parallelism={field: value})
 
 

@@ -6,12 +6,14 @@ rule without interleaving, so a search would otherwise never evaluate points wit
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Any
 
 from simtrain.scenario import Scenario
 from simtrain.scenario.experts import Experts
+from simtrain.scenario.requirement import Requires, default_of
+from simtrain.scenario.rules import RULES
 from simtrain.schedules.registry import FAMILIES
 from simtrain.schedules.stage_placement import looped
 
@@ -36,46 +38,70 @@ def _is_looped(point: Any) -> bool:
 
 _CONDITIONS: dict[str, tuple[object, Follows]] = {
     "overlap.pipeline": (False, lambda point: FAMILIES[point.schedule].overlaps),
-    "overlap.userbuffers": (False, lambda point: point.sequence_parallel),
     "overlap.align_gradient_reduction": (
         False,
         lambda point: point.pipeline > 1 and _is_looped(point) and _reduces_in_buckets(point),
     ),
     "overlap.gradient_buckets": ("layer", _reduces_in_buckets),
-    "overlap.parameter_gather": (False, lambda point: point.zero_stage == 1),
     "overlap.align_parameter_gather": (
         False,
         lambda point: FAMILIES[point.schedule].gathers_by_chunk and point.zero_stage == 1,
     ),
-    "overlap.prefetch": (1, lambda point: point.zero_stage == 3),
     "memory.reshard_after_forward": (True, lambda point: point.zero_stage == 3),
-    "memory.reduce_every_microbatch": (True, lambda point: point.zero_stage > 1),
-    "memory.shard_over": (None, lambda point: point.zero_stage > 0),
-    "parallelism.context_communication": ("p2p", lambda point: point.context > 1),
-    "parallelism.context_a2a": (None, lambda point: point.context > 1),
     "parallelism.sequence_slices": (1, lambda point: FAMILIES[point.schedule].cuts_sequences),
-    "parallelism.slice_balance": ("tokens", lambda point: FAMILIES[point.schedule].cuts_sequences),
 }
-"""For each setting its off value, and whether a point can have it.
+"""For settings that a schedule or several fields decide: the off value, and whether a point can
+have the setting. Tests compare these conditions with the rules."""
+_REQUIRING = (
+    "overlap.userbuffers",
+    "overlap.parameter_gather",
+    "overlap.prefetch",
+    "memory.reduce_every_microbatch",
+    "memory.shard_over",
+    "parallelism.context_communication",
+    "parallelism.context_a2a",
+    "parallelism.slice_balance",
+)
+"""Settings whose conditions are rows of the rules; each after the settings that it needs."""
 
-The rules of `simtrain.scenario` give the reasons; tests compare these conditions with the rules.
-"""
 
+def conditional_values(base: Scenario, coordinates: Mapping[str, str]) -> dict[str, Follows]:
+    """Settings of a scenario that some points of its space cannot have, by field.
 
-def conditional_values(base: Scenario) -> dict[str, Follows]:
-    """Settings of a scenario that some points of its space cannot have, by field."""
-    written = {field: attrgetter(field)(base) for field in _CONDITIONS}
-    values = {
-        field: _if(can_have, written[field], off)
+    Args:
+        base: the scenario.
+        coordinates: the coordinate of a point for each field that points set.
+    """
+    values: dict[str, Follows] = {
+        field: _if(can_have, written, off)
         for field, (off, can_have) in _CONDITIONS.items()
-        if written[field] not in (None, off)  # None is the default of each layout
+        if (written := attrgetter(field)(base)) not in (None, off)  # None: each layout's default
     }
+    at_points: dict[str, Follows] = {
+        field: attrgetter(name) for field, name in coordinates.items()
+    } | values
+    for field in _REQUIRING:
+        off, written = default_of(field), attrgetter(field)(base)
+        if written not in (None, off):
+            values[field] = at_points[field] = _if(_has_needs(field, at_points), written, off)
     if (layout := base.parallelism.layout) is not None:
         values["parallelism.layout"] = _by_chunks(layout, len(base.parallelism.layout_chunks))
     experts = base.model.experts
     if experts is not None and experts.imbalance > 1:
         values["model.experts.imbalance"] = _by_imbalance(experts)
     return values
+
+
+def _has_needs(setting: str, at_points: Mapping[str, Follows]) -> Follows:
+    """Whether a point has what the rules say that a setting needs, of the fields that vary."""
+    needs = [
+        (at_points[field], values)
+        for row in RULES
+        if isinstance(row, Requires) and setting in row.settings and row.given is None
+        for field, values in row.allowed.items()
+        if field in at_points
+    ]
+    return lambda point: all(value_at(point) in values for value_at, values in needs)
 
 
 def _if(can_have: Follows, value: object, off: object) -> Follows:

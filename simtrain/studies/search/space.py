@@ -131,7 +131,7 @@ class Space:
             for values in itertools.product(*others.values())
         )
         """The settings of the variants; of one without any if no such field is varied."""
-        self.conditional = conditional_values(base)
+        self.conditional = conditional_values(base, {of: name for name, of in FIELDS.items()})
         """Settings of the base that some points cannot have, as functions of the point."""
         for field, _ in settings:
             self.conditional.pop(field, None)

@@ -20,6 +20,7 @@ from simtrain.scenario import (
     load_unchecked,
 )
 from simtrain.scenario.nearest import divisors
+from simtrain.scenario.violation import WrittenRule
 from simtrain.schedules import NAMED
 from simtrain.studies.search.legality import legal_points, rules_of_base
 from simtrain.studies.search.space import COORDINATES, POLICIES, Point, Space
@@ -73,7 +74,7 @@ def new_rule(breaks: Callable[[Scenario], object]) -> Rule:
     """Return a rule that refuses the scenarios for which `breaks` is true."""
     violation = Violation("broken", {"batch.micro": []})
     words = {"what": "A test.", "fix": "None.", "example": ""}
-    return Rule(
+    return WrittenRule(
         "E399", "for a test", lambda scenario: violation if breaks(scenario) else None, **words
     )
 

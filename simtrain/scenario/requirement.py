@@ -1,0 +1,203 @@
+"""Rules of the kind "a setting needs others": one row each, from which all its words follow."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+from pydantic import BaseModel
+
+from simtrain.scenario.allowed_values import AllowedValues, OneOf, as_allowed
+from simtrain.scenario.field_docs import name_in_files, section_of
+from simtrain.scenario.schema import STACK_DEFAULTS, Scenario
+from simtrain.scenario.violation import Condition, Violation
+
+_MISSING = object()
+"""The value of a field whose section is left out."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """A restriction of a row to some scenarios, with its words, such as "context parallelism"."""
+
+    words: str
+    holds: Condition
+
+
+@dataclass(frozen=True)
+class Requires:
+    """A rule of the framework: a setting that is on needs values of other fields.
+
+    A setting of a section that is left out is off; a needed field of such a section is null.
+
+    Args:
+        code: the error code.
+        setting: the field, or several of which any one needs the others. The first is blamed first.
+        needs: the values that other fields must have, all of them: a value, a tuple of values, or
+            `AllowedValues`.
+        why: the reason, as a clause without a full stop.
+        example: lines of YAML that break this rule, and no other, in a legal scenario.
+        off: the values of the setting that need nothing; its default, unless given.
+        given: the scenarios to which the rule applies; all by default.
+        needs_first: true suggests values of the needed fields before values that are off.
+    """
+
+    code: str
+    setting: str | tuple[str, ...]
+    needs: Mapping[str, object]
+    why: str
+    example: str
+    off: object = _MISSING
+    given: Given | None = None
+    needs_first: bool = False
+
+    @functools.cached_property
+    def settings(self) -> dict[str, AllowedValues]:
+        """The values of each setting that need nothing."""
+        names = (self.setting,) if isinstance(self.setting, str) else self.setting
+        return {
+            name: OneOf(default_of(name)) if self.off is _MISSING else as_allowed(self.off)
+            for name in names
+        }
+
+    @functools.cached_property
+    def allowed(self) -> dict[str, AllowedValues]:
+        """The values that each needed field must have."""
+        return {field: as_allowed(values) for field, values in self.needs.items()}
+
+    @property
+    def reason(self) -> str:
+        """Why the rule exists."""
+        return self.why
+
+    @property
+    def what(self) -> str:
+        """What is wrong, without the values of a scenario."""
+        on = " or ".join(f"{name} {off.broken}" for name, off in self.settings.items())
+        missing = " or ".join(f"{field} {values.broken}" for field, values in self.allowed.items())
+        where = f"With {self.given.words}, " if self.given else ""
+        return f"{where}{on} while {missing}."
+
+    @property
+    def fix(self) -> str:
+        """How to fix it, without the values of a scenario."""
+        ways = [_all_of(self.settings), _all_of(self.allowed)]
+        return _sentence(reversed(ways) if self.needs_first else ways)
+
+    @functools.cached_property
+    def check(self) -> Callable[[Scenario], Violation | None]:
+        """The function that returns the violation by a scenario, or None."""
+        settings = [(value_getter(name), off) for name, off in self.settings.items()]
+        needs = [(value_getter(field), values) for field, values in self.allowed.items()]
+        applies = self.given.holds if self.given else None
+
+        def violation_of(scenario: Scenario) -> Violation | None:
+            """Return the violation, as soon as a setting is on and a need is not there."""
+            for value_of, off in settings:
+                value = value_of(scenario)
+                if value is not _MISSING and value not in off:
+                    break
+            else:
+                return None
+            for value_of, values in needs:
+                value = value_of(scenario)
+                if (None if value is _MISSING else value) not in values:
+                    break
+            else:
+                return None
+            return self._violation(scenario) if applies is None or applies(scenario) else None
+
+        return violation_of
+
+    def _violation(self, scenario: Scenario) -> Violation:
+        """Return the violation, with the values of the scenario."""
+        on = {
+            name: off
+            for name, off in self.settings.items()
+            if (value := value_getter(name)(scenario)) is not _MISSING and value not in off
+        }
+        missing = {
+            field: values
+            for field, values in self.allowed.items()
+            if _value(scenario, field) not in values
+        }
+        parts = [
+            " and ".join(
+                f"{field} {values.broken_by(_value(scenario, field))}"
+                for field, values in fields.items()
+            )
+            for fields in (on, missing)
+        ]
+        ways = (self.allowed | on) if self.needs_first else (on | self.allowed)
+        near = {field: _near(values, scenario) for field, values in ways.items()}
+        return Violation(" while ".join(parts), near, (*on, *self.allowed))
+
+
+def default_of(field: str) -> object:
+    """Return the default of a field of a scenario, by its dotted name."""
+    section: Any = Scenario
+    *path, name = field.split(".")
+    for part in path:
+        section = section_of(section, _python_name(section, part))
+    return section.model_fields[_python_name(section, name)].get_default(call_default_factory=True)
+
+
+def _python_name(section: type[BaseModel], name: str) -> str:
+    return next(inner for inner in section.model_fields if name_in_files(section, inner) == name)
+
+
+@functools.cache
+def value_getter(field: str) -> Callable[[Scenario], object]:
+    """Return a function that reads a field; a default of the software stack is resolved."""
+    if field in STACK_DEFAULTS:
+        return attrgetter(STACK_DEFAULTS[field].resolved)
+    section, _, name = field.rpartition(".")
+    value_of = attrgetter(field)
+    if "." not in section:
+        return value_of
+    section_in, of_section = attrgetter(section), attrgetter(name)
+
+    def read(scenario: Scenario) -> object:
+        """Return the value, or the marker of a section that is left out."""
+        inner = section_in(scenario)
+        return _MISSING if inner is None else of_section(inner)
+
+    return read
+
+
+def _value(scenario: Scenario, field: str) -> object:
+    value = value_getter(field)(scenario)
+    return None if value is _MISSING else value
+
+
+def _near(values: AllowedValues, scenario: Scenario) -> Iterable[object]:
+    """Return the values to suggest; a function of the scenario may yield some not allowed."""
+    if not callable(values.near):
+        return values.near
+    return (value for value in values.near(scenario) if value in values)
+
+
+def _all_of(fields: Mapping[str, AllowedValues]) -> list[tuple[str, str]]:
+    """Return what to do with each field: a verb and its object."""
+    return [
+        ("remove", field)
+        if values.remedy == "to null"
+        else ("set", f"{field} {values.remedy}".rstrip())
+        for field, values in fields.items()
+    ]
+
+
+def _sentence(ways: Iterable[list[tuple[str, str]]]) -> str:
+    """Return the ways as a sentence that repeats no verb: Set a to 1, or b to 2 and c to 3."""
+    last, words = "", []
+    for way in ways:
+        steps = []
+        for verb, rest in way:
+            steps.append(rest if verb == last else f"{verb} {rest}")
+            last = verb
+        words.append(" and ".join(steps))
+    text = ", or ".join(words)
+    return f"{text[0].upper()}{text[1:]}."
