@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from simtrain.base.strict_yaml import as_scalar
 from simtrain.scenario.schema import Scenario
@@ -145,9 +145,13 @@ def as_allowed(values: object) -> AllowedValues:
 
 
 def either(values: Iterable[object]) -> str:
-    """Return the values as an alternative: "a", "a or b", "a, b or c"."""
-    *others, last = (as_scalar(value) for value in values)
-    return f"{', '.join(others)} or {last}" if others else last
+    """Return the values as an alternative: "a, b or c"."""
+    return listed([as_scalar(value) for value in values], "or")
+
+
+def listed(texts: Sequence[str], last: str) -> str:
+    """Return texts as a list with a word before the last one: "a", "a and b", "a, b and c"."""
+    return f" {last} ".join(filter(None, (", ".join(texts[:-1]), texts[-1])))
 
 
 def shown(value: object) -> str:

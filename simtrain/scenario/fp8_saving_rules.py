@@ -6,6 +6,8 @@ Sections 3.3.3 and 3.5.2.
 
 from __future__ import annotations
 
+from simtrain.scenario.allowed_values import AnyBut
+from simtrain.scenario.requirement import Requires
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.software import stacks_with
 from simtrain.scenario.violation import Rule, rule_against
@@ -64,17 +66,15 @@ FP8_SAVING_RULES: list[Rule] = [
         ),
         example="precision: {attention_output_bits: 12}",
     ),
-    rule_against(
+    Requires(
         "E468",
-        "DeepSeek-V3 trains without tensor parallelism; a gather of rows that are cast again by "
-        "columns is not simulated",
-        {"software.fp8_columns": ["cast"], "parallelism.tensor": [1]},
-        lambda scenario: (
-            scenario.facts.kernels.fp8_columns == "recast" and scenario.parallelism.tensor > 1
+        "software.fp8_columns",
+        needs={"parallelism.tensor": 1},
+        off=AnyBut("recast", near=("cast",)),
+        why=(
+            "DeepSeek-V3 trains without tensor parallelism; a gather of rows that are cast "
+            "again by columns is not simulated"
         ),
-        "software.fp8_columns is recast while parallelism.tensor is {scenario.parallelism.tensor}",
-        what="Copies by columns are cast from rows under tensor parallelism.",
-        fix="Set software.fp8_columns to cast, or parallelism.tensor to 1.",
         example=(
             "parallelism: {tensor: 2}\n"
             "precision: {compute: fp8, fp8_recipe: blockwise}\n"

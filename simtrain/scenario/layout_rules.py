@@ -11,8 +11,8 @@ from collections.abc import Iterable
 
 from simtrain.scenario.nearest import near_divisors
 from simtrain.scenario.pipeline_layout import layout_of_chunks
+from simtrain.scenario.requirement import Requires
 from simtrain.scenario.schema import Scenario
-from simtrain.scenario.stage_rules import written_layers
 from simtrain.scenario.violation import Rule, Violation, registering
 
 LAYOUT_RULES: list[Rule] = []
@@ -179,18 +179,12 @@ def _shapes_are_exchanged(scenario: Scenario) -> Violation | None:
     )
 
 
-@_rule(
-    "E491",
-    "a layout places every layer, also those of the first and last stage",
-    what="A pipeline layout is combined with first_stage_layers or last_stage_layers.",
-    fix="Remove first_stage_layers and last_stage_layers, or the layout.",
-    example='parallelism: {pipeline: 2, first_stage_layers: 20, layout: "Et*20|t*28L"}',
-)
-def _layout_is_alone(scenario: Scenario) -> Violation | None:
-    fields = written_layers(scenario)
-    if scenario.parallelism.layout is None or not fields:
-        return None
-    return Violation(
-        f"parallelism.layout is set together with {' and '.join(fields)}",
-        {field: [None] for field in (*fields, _LAYOUT)},
-    )
+LAYOUT_RULES += [
+    Requires(
+        "E491",
+        ("parallelism.first_stage_layers", "parallelism.last_stage_layers"),
+        needs={_LAYOUT: None},
+        why="a layout places every layer, also those of the first and last stage",
+        example='parallelism: {pipeline: 2, first_stage_layers: 20, layout: "Et*20|t*28L"}',
+    ),
+]

@@ -100,15 +100,11 @@ OFFLOAD_RULES: list[Rule] = [
         fix="Set offload.chunks to at most parallelism.interleave, or remove it for all.",
         example="offload: {chunks: 2}",
     ),
-    rule_against(
+    Requires(
         "E447",
-        "Megatron-LM's CUDA graphs of whole layers cannot contain the copies",
-        {"offload.unit": ["none"], "software.cuda_graphs": [False]},
-        lambda scenario: offloads(scenario) and scenario.facts.cuda_graphs,
-        "offload.unit is {scenario.offload.unit} while software.cuda_graphs is true",
-        ("offload.unit", "software.cuda_graphs"),
-        what="Activations wait on the host while whole layers are captured in CUDA graphs.",
-        fix="Set offload to none, or software.cuda_graphs to false.",
+        "offload.unit",
+        needs={"software.cuda_graphs": False},
+        why="Megatron-LM's CUDA graphs of whole layers cannot contain the copies",
         example="software: {cuda_graphs: true}\noffload: layer",
     ),
     Requires(

@@ -12,7 +12,7 @@ from simtrain.scenario.recompute_section import (
     MODULES,
     Module,
 )
-from simtrain.scenario.requirement import Requires
+from simtrain.scenario.requirement import Given, Requires
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.software import stacks_with
 from simtrain.scenario.violation import Rule, Violation, registering, rule_against
@@ -74,19 +74,17 @@ RECOMPUTE_RULES: list[Rule] = [
         why="only full recompute reads method, num_layers and distribute",
         example="recompute: {strategy: selective, method: block, num_layers: 2}",
     ),
-    rule_against(
+    Requires(
         "E338",
-        "Megatron-LM captures whole layers in CUDA graphs only without recompute",
-        {"recompute.strategy": ["none"], "software.cuda_graphs": [False]},
-        lambda scenario: (
-            scenario.facts.cuda_graphs
-            and not scenario.facts.recompute_in_cuda_graphs
-            and scenario.recompute.strategy != "none"
+        "recompute.strategy",
+        needs={"software.cuda_graphs": False},
+        off="none",
+        given=Given(
+            "a stack that captures no recompute in CUDA graphs",
+            lambda scenario: not scenario.facts.recompute_in_cuda_graphs,
         ),
-        "recompute.strategy is {scenario.recompute.strategy} while software.cuda_graphs is true",
-        what="Recompute is combined with CUDA graphs of whole layers.",
-        fix="Set recompute to none, or software.cuda_graphs to false.",
-        example=("software: {cuda_graphs: true}\nrecompute: selective"),
+        why="Megatron-LM captures whole layers in CUDA graphs only without recompute",
+        example="software: {cuda_graphs: true}\nrecompute: selective",
     ),
     Requires(
         "E346",

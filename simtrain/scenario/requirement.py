@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Any
 
 from pydantic import BaseModel
 
-from simtrain.scenario.allowed_values import AllowedValues, OneOf, as_allowed
+from simtrain.scenario.allowed_values import AllowedValues, OneOf, as_allowed, listed
 from simtrain.scenario.field_docs import name_in_files, section_of
 from simtrain.scenario.schema import STACK_DEFAULTS, Scenario
+from simtrain.scenario.software import Kernels
 from simtrain.scenario.violation import Condition, Violation
 
 _MISSING = object()
@@ -76,16 +77,18 @@ class Requires:
     @property
     def what(self) -> str:
         """What is wrong, without the values of a scenario."""
-        on = " or ".join(f"{name} {off.broken}" for name, off in self.settings.items())
-        missing = " or ".join(f"{field} {values.broken}" for field, values in self.allowed.items())
+        on, missing = (
+            listed([f"{field} {values.broken}" for field, values in part.items()], "or")
+            for part in (self.settings, self.allowed)
+        )
         where = f"With {self.given.words}, " if self.given else ""
         return f"{where}{on} while {missing}."
 
     @property
     def fix(self) -> str:
         """How to fix it, without the values of a scenario."""
-        ways = [_all_of(self.settings), _all_of(self.allowed)]
-        return _sentence(reversed(ways) if self.needs_first else ways)
+        ways = [_steps(self.settings), _steps(self.allowed)]
+        return _sentence([*reversed(ways)] if self.needs_first else ways)
 
     @functools.cached_property
     def check(self) -> Callable[[Scenario], Violation | None]:
@@ -125,11 +128,14 @@ class Requires:
             if _value(scenario, field) not in values
         }
         parts = [
-            " and ".join(
-                f"{field} {values.broken_by(_value(scenario, field))}"
-                for field, values in fields.items()
+            listed(
+                [
+                    f"{field} {values.broken_by(_value(scenario, field))}"
+                    for field, values in part.items()
+                ],
+                "and",
             )
-            for fields in (on, missing)
+            for part in (on, missing)
         ]
         ways = (self.allowed | on) if self.needs_first else (on | self.allowed)
         near = {field: _near(values, scenario) for field, values in ways.items()}
@@ -151,10 +157,13 @@ def _python_name(section: type[BaseModel], name: str) -> str:
 
 @functools.cache
 def value_getter(field: str) -> Callable[[Scenario], object]:
-    """Return a function that reads a field; a default of the software stack is resolved."""
+    """Return a function that reads a field; what the software stack decides is resolved."""
     if field in STACK_DEFAULTS:
         return attrgetter(STACK_DEFAULTS[field].resolved)
     section, _, name = field.rpartition(".")
+    if section == "software" and name != "stack":
+        is_kernel = name in (kernel.name for kernel in fields(Kernels))
+        return attrgetter(f"facts.kernels.{name}" if is_kernel else f"facts.{name}")
     value_of = attrgetter(field)
     if "." not in section:
         return value_of
@@ -180,24 +189,22 @@ def _near(values: AllowedValues, scenario: Scenario) -> Iterable[object]:
     return (value for value in values.near(scenario) if value in values)
 
 
-def _all_of(fields: Mapping[str, AllowedValues]) -> list[tuple[str, str]]:
-    """Return what to do with each field: a verb and its object."""
-    return [
-        ("remove", field)
-        if values.remedy == "to null"
-        else ("set", f"{field} {values.remedy}".rstrip())
-        for field, values in fields.items()
+def _steps(allowed: Mapping[str, AllowedValues]) -> dict[str, list[str]]:
+    """Return what to do so that every field is allowed: the objects of each verb."""
+    steps: dict[str, list[str]] = {}
+    for field, values in allowed.items():
+        verb = {"": "add", "to null": "remove"}.get(values.remedy, "set")
+        is_set = verb == "set"
+        steps.setdefault(verb, []).append(f"{field} {values.remedy}" if is_set else field)
+    return steps
+
+
+def _sentence(ways: Sequence[Mapping[str, list[str]]]) -> str:
+    """Return alternatives as a sentence; longer ones are separated by semicolons."""
+    texts = [
+        ", and ".join(f"{verb} {listed(objects, 'and')}" for verb, objects in steps.items())
+        for steps in ways
     ]
-
-
-def _sentence(ways: Iterable[list[tuple[str, str]]]) -> str:
-    """Return the ways as a sentence that repeats no verb: Set a to 1, or b to 2 and c to 3."""
-    last, words = "", []
-    for way in ways:
-        steps = []
-        for verb, rest in way:
-            steps.append(rest if verb == last else f"{verb} {rest}")
-            last = verb
-        words.append(" and ".join(steps))
-    text = ", or ".join(words)
+    is_short = all(len(objects) == 1 for steps in ways for objects in steps.values())
+    text = (", or " if is_short else "; or ").join(texts)
     return f"{text[0].upper()}{text[1:]}."

@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
+from simtrain.scenario.allowed_values import AnyBut
+from simtrain.scenario.requirement import Requires
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.violation import LEFT_OUT, Rule, Violation, registering, rule_against
 from simtrain.schedules.blocking import stages_that_wait
@@ -116,17 +118,6 @@ def _splits_backwards(scenario: Scenario) -> bool:
     return schedule.splits_backwards
 
 
-def _cannot_validate_steps(scenario: Scenario) -> bool:
-    """Whether post-validation is set with what its runtime refuses (validate_arguments)."""
-    return scenario.overlap.optimizer_post_validation and (
-        scenario.model.tied_embeddings
-        or scenario.precision.compute == "fp32"
-        or scenario.overlap.data_parallel
-        or scenario.memory.zero_stage > 1
-        or scenario.memory.offload_optimizer
-    )
-
-
 SCHEDULE_RULES += [
     rule_against(
         "E416",
@@ -208,34 +199,26 @@ SCHEDULE_RULES += [
             "overlap: {optimizer_post_validation: true}"
         ),
     ),
-    rule_against(
+    Requires(
         "E451",
-        "Zero Bubble's runtime refuses a table of the embedding that two stages share, fp32, and "
-        "gradients that are reduced during backward passes; its optimizer is on the GPU, whole or "
-        "sharded by ZeRO stage 1",
-        {
-            "model.tied_embeddings": [False],
-            "precision.compute": ["bf16", "fp16"],
-            "overlap.data_parallel": [False],
-            "memory.zero_stage": [1, 0],
-            "memory.offload_optimizer": [False],
-            "overlap.optimizer_post_validation": [False],
+        "overlap.optimizer_post_validation",
+        needs={
+            "model.tied_embeddings": False,
+            "precision.compute": AnyBut("fp32", near=("bf16", "fp16")),
+            "overlap.data_parallel": False,
+            "memory.zero_stage": (1, 0),
+            "memory.offload_optimizer": False,
         },
-        _cannot_validate_steps,
-        "overlap.optimizer_post_validation is true with tied embeddings, fp32, gradients that are "
-        "reduced in backward passes, or an optimizer on the host",
-        ("overlap.optimizer_post_validation",),
-        what=(
-            "overlap.optimizer_post_validation is combined with tied embeddings, fp32, "
-            "overlap.data_parallel, ZeRO stage 2 or 3, or an offloaded optimizer."
-        ),
-        fix=(
-            "Set model.tied_embeddings, overlap.data_parallel and memory.offload_optimizer to "
-            "false, memory.zero_stage to 0 or 1 and precision.compute to a 16-bit type, or remove "
-            "overlap.optimizer_post_validation."
+        needs_first=True,
+        why=(
+            "Zero Bubble's runtime refuses a table of the embedding that two stages share, "
+            "fp32, and gradients that are reduced during backward passes; its optimizer is on "
+            "the GPU, whole or sharded by ZeRO stage 1"
         ),
         example=(
-            "model: {tied_embeddings: true}\nparallelism: {pipeline: 4}\nschedule: zb_h1\n"
+            "model: {tied_embeddings: true}\n"
+            "parallelism: {pipeline: 4}\n"
+            "schedule: zb_h1\n"
             "overlap: {optimizer_post_validation: true}"
         ),
     ),

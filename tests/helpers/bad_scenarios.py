@@ -365,7 +365,7 @@ ILLEGAL = [
         adding("parallelism: {pipeline: 4}\nschedule: zb_h1\n")
         + "overlap: {optimizer_post_validation: true}\n",
         ":11:38: E451",
-        "overlap.optimizer_post_validation is true with tied embeddings",
+        "overlap.optimizer_post_validation is true while model.tied_embeddings is true",
         "write model.tied_embeddings: false",
     ),
     bad(
@@ -393,7 +393,7 @@ ILLEGAL = [
         "units without full recompute",
         adding("recompute:\n  strategy: selective\n  method: block\n  num_layers: 2\n"),
         ":11:11: E318",
-        "recompute.method is block and recompute.num_layers is 2 while recompute.strategy is selective",
+        "method is block and recompute.num_layers is 2 while recompute.strategy is selective",
         "fix: write recompute.strategy: full",
     ),
     bad(

@@ -117,7 +117,7 @@ BAD_STAGES = [
         "a layout and layers of the first stage",
         adding('parallelism: {pipeline: 2, first_stage_layers: 20, layout: "Et*20|t*28L"}\n'),
         ":9:48: E491",
-        "parallelism.layout is set together with parallelism.first_stage_layers",
+        "parallelism.first_stage_layers is 20 while parallelism.layout is Et*20|t*28L",
         "fix: write parallelism.first_stage_layers: null, or parallelism.layout: null",
     ),
 ]

@@ -111,7 +111,7 @@ def test_all_words_follow_from_the_row() -> None:
         "memory.zero_stage is not 2 or 3 or overlap.data_parallel is false."
     )
     assert row.fix == (
-        "Set overlap.prefetch to 1 and remove memory.shard_over, or set memory.zero_stage to "
+        "Set overlap.prefetch to 1, and remove memory.shard_over; or set memory.zero_stage to "
         "2 or 3 and overlap.data_parallel to true."
     )
     broken = Scenario.model_validate(nested({"memory.shard_over": 2, "memory.zero_stage": 3}))
