@@ -16,14 +16,15 @@ class AllowedValues:
     """A set of values of one field.
 
     Args:
+        has: whether the set has a value.
         near: values of the set to suggest, the nearest first.
     """
 
-    def __init__(self, near: Values) -> None:
-        self.near = near
+    def __init__(self, has: Callable[[object], bool], near: Values) -> None:
+        self.has, self.near = has, near
 
     def __contains__(self, value: object) -> bool:
-        raise NotImplementedError
+        return self.has(value)
 
     @property
     def broken(self) -> str:
@@ -44,11 +45,8 @@ class OneOf(AllowedValues):
     """These values; the values to suggest are `near`, by default all of them."""
 
     def __init__(self, *values: object, near: Values | None = None) -> None:
-        super().__init__(values if near is None else near)
+        super().__init__(values.__contains__, values if near is None else near)
         self.values = values
-
-    def __contains__(self, value: object) -> bool:
-        return value in self.values
 
     @property
     def broken(self) -> str:
@@ -70,11 +68,8 @@ class AnyBut(AllowedValues):
     """All values but these."""
 
     def __init__(self, *values: object, near: Values) -> None:
-        super().__init__(near)
+        super().__init__(lambda value: value not in values, near)
         self.values = values
-
-    def __contains__(self, value: object) -> bool:
-        return value not in self.values
 
     @property
     def broken(self) -> str:
@@ -91,11 +86,8 @@ class AtLeast(AllowedValues):
     """Numbers from `least` on."""
 
     def __init__(self, least: int, near: Values) -> None:
-        super().__init__(near)
+        super().__init__(lambda value: isinstance(value, int) and value >= least, near)
         self.least = least
-
-    def __contains__(self, value: object) -> bool:
-        return isinstance(value, int) and value >= self.least
 
     @property
     def broken(self) -> str:
@@ -112,11 +104,8 @@ class DescribedBy(AllowedValues):
     """Clusters whose profile has a section: none, if a rule applies to a profile without it."""
 
     def __init__(self, section: str) -> None:
-        super().__init__(near=())
+        super().__init__(lambda value: False, near=())
         self.section = section
-
-    def __contains__(self, value: object) -> bool:
-        return False
 
     @property
     def broken(self) -> str:

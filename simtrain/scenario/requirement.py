@@ -93,21 +93,21 @@ class Requires:
     @functools.cached_property
     def check(self) -> Callable[[Scenario], Violation | None]:
         """The function that returns the violation by a scenario, or None."""
-        settings = [(value_getter(name), off) for name, off in self.settings.items()]
-        needs = [(value_getter(field), values) for field, values in self.allowed.items()]
+        settings = [(value_getter(name), off.has) for name, off in self.settings.items()]
+        needs = [(value_getter(field), values.has) for field, values in self.allowed.items()]
         applies = self.given.holds if self.given else None
 
         def violation_of(scenario: Scenario) -> Violation | None:
             """Return the violation, as soon as a setting is on and a need is not there."""
-            for value_of, off in settings:
+            for value_of, is_off in settings:
                 value = value_of(scenario)
-                if value is not _MISSING and value not in off:
+                if not is_off(value) and value is not _MISSING:
                     break
             else:
                 return None
-            for value_of, values in needs:
+            for value_of, is_allowed in needs:
                 value = value_of(scenario)
-                if (None if value is _MISSING else value) not in values:
+                if not is_allowed(None if value is _MISSING else value):
                     break
             else:
                 return None
