@@ -26,10 +26,6 @@ def numbers_of_context_ranks(scenario: Scenario) -> Iterable[int]:
     return near_divisors(scenario.parallelism.context, halves)
 
 
-def _several(scenario: Scenario) -> Iterable[int]:
-    return (number for number in numbers_of_context_ranks(scenario) if number > 1)
-
-
 _CONTEXT_PARALLEL = Given("context parallelism", lambda scenario: scenario.parallelism.context > 1)
 
 CONTEXT_RULES: list[Rule] = [
@@ -44,7 +40,7 @@ CONTEXT_RULES: list[Rule] = [
     Requires(
         "E351",
         "parallelism.context_communication",
-        needs={"parallelism.context": AtLeast(2, _several)},
+        needs={"parallelism.context": AtLeast(2, numbers_of_context_ranks)},
         why="a single context-parallel rank holds whole sequences and communicates nothing",
         example="parallelism: {context_communication: a2a}",
     ),

@@ -306,6 +306,29 @@ def test_settings_are_turned_off_exactly_if_a_rule_refuses_them(name: str) -> No
                 assert broken(made.replace({field: off})), (field, one)
 
 
+def test_a_setting_is_off_without_a_setting_that_it_needs() -> None:
+    split = {"pipeline": 4, "sequence_slices": 4, "slice_balance": "flops"}
+    searched = Space(base(parallelism=split, schedule="seq1f1b", attention_backend="fused"), (4,))
+    number, balance = (
+        searched.conditional[f"parallelism.{name}"] for name in ("sequence_slices", "slice_balance")
+    )
+    now = Point.of(searched.base)
+    assert (number(now), balance(now)) == (4, "flops")
+    whole = now._replace(schedule="1f1b")
+    assert (number(whole), balance(whole)) == (1, "tokens")
+
+
+@pytest.mark.parametrize("field", ["overlap.prefetch", "memory.shard_over", "overlap.userbuffers"])
+def test_only_what_varies_turns_a_setting_off(field: str) -> None:
+    """A rule refuses every point of a base that lacks something else."""
+    flags = FLAGS | {"parallelism": {"context": 4}, "overlap": {"userbuffers": True, "prefetch": 2}}
+    searched = Space(base(**flags), (8,))
+    on = Point.of(searched.base)._replace(zero_stage=3, sequence_parallel=True)
+    assert searched.conditional[field](on) == attrgetter(field)(searched.base)
+    off = on._replace(zero_stage=0, sequence_parallel=False)
+    assert not searched.conditional[field](off) or searched.conditional[field](off) == 1
+
+
 def test_each_layout_has_the_defaults_of_the_software_stack() -> None:
     searched = Space(BASES["defaults of megatron_core"], (4,))
     assert not searched.conditional
