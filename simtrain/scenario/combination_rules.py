@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from simtrain.scenario.allowed_values import AnyBut, AtLeast, DescribedBy
+from simtrain.scenario.allowed_values import any_but, at_least, described_by
 from simtrain.scenario.data_parallel_rules import numbers_of_replicas
 from simtrain.scenario.nearest import near_divisors
 from simtrain.scenario.requirement import Given, Requires
@@ -60,7 +60,7 @@ COMBINATION_RULES = [
     Requires(
         "E308",
         "parallelism.sequence_parallel",
-        needs={"parallelism.tensor": AtLeast(2, numbers_of_ranks)},
+        needs={"parallelism.tensor": at_least(2, numbers_of_ranks)},
         why=(
             "sequence parallelism shards each sequence over the tensor-parallel group, which "
             "needs at least 2 ranks"
@@ -70,7 +70,7 @@ COMBINATION_RULES = [
     Requires(
         "E309",
         "parallelism.interleave",
-        needs={"parallelism.pipeline": AtLeast(2, numbers_of_stages)},
+        needs={"parallelism.pipeline": at_least(2, numbers_of_stages)},
         off=1,
         why=(
             "interleaving alternates between the chunks of several stages; a pipeline of one "
@@ -167,7 +167,7 @@ COMBINATION_RULES = [
     Requires(
         "E320",
         "recompute.distribute",
-        needs={"parallelism.tensor": AtLeast(2, numbers_of_ranks)},
+        needs={"parallelism.tensor": at_least(2, numbers_of_ranks)},
         why=(
             "the saved input of a recomputed unit is sharded over the tensor-parallel group, "
             "which needs at least 2 ranks"
@@ -200,7 +200,7 @@ COMBINATION_RULES = [
     Requires(
         "E323",
         "recompute.keep_microbatches",
-        needs={"parallelism.pipeline": AtLeast(2, numbers_of_stages)},
+        needs={"parallelism.pipeline": at_least(2, numbers_of_stages)},
         why=(
             "the schedule of a single stage (forward_backward_no_pipelining) recomputes every "
             "microbatch"
@@ -231,7 +231,7 @@ COMBINATION_RULES = [
     Requires(
         "E326",
         "memory.zero_stage",
-        needs={"parallelism.data": AtLeast(2, numbers_of_replicas)},
+        needs={"parallelism.data": at_least(2, numbers_of_replicas)},
         given=_ONE_CONTEXT_RANK,
         why=(
             "ZeRO shards model states over the data-parallel and context-parallel ranks, of "
@@ -243,7 +243,7 @@ COMBINATION_RULES = [
         "E344",
         "model.position_embedding",
         needs={"model.mtp_num_layers": 0},
-        off=AnyBut("learned", near=("rope", "none")),
+        off=any_but("learned", near=("rope", "none")),
         why=(
             "multi-token prediction supports only rope or no position embedding (Megatron-LM's "
             "arguments.py)"
@@ -274,7 +274,7 @@ COMBINATION_RULES = [
 NO_HOST_LINK = Requires(
     "E329",
     "memory.offload_optimizer",
-    needs={"cluster": DescribedBy("host_link")},
+    needs={"cluster": described_by("host_link")},
     why=(
         "the time of an offloaded optimizer follows from the profile's host_link.bandwidth and "
         "host_link.adam_bandwidth"
@@ -285,7 +285,7 @@ NO_FUSED_ATTENTION = Requires(
     "E331",
     "attention_backend",
     off="unfused",
-    needs={"cluster": DescribedBy("fused_attention")},
+    needs={"cluster": described_by("fused_attention")},
     why=(
         "the time of fused attention follows from the profile's section fused_attention; measure "
         "and fit it with python -m calibrate measure and python -m calibrate fit"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import gcd
 
-from simtrain.scenario.allowed_values import AtLeast
+from simtrain.scenario.allowed_values import at_least
 from simtrain.scenario.nearest import divisors, near_divisors, near_multiples
 from simtrain.scenario.requirement import Given, Requires
 from simtrain.scenario.schema import Scenario
@@ -40,7 +40,7 @@ CONTEXT_RULES: list[Rule] = [
     Requires(
         "E351",
         "parallelism.context_communication",
-        needs={"parallelism.context": AtLeast(2, numbers_of_context_ranks)},
+        needs={"parallelism.context": at_least(2, numbers_of_context_ranks)},
         why="a single context-parallel rank holds whole sequences and communicates nothing",
         example="parallelism: {context_communication: a2a}",
     ),

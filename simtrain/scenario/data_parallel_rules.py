@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from simtrain.scenario.allowed_values import AtLeast
+from simtrain.scenario.allowed_values import at_least
 from simtrain.scenario.nearest import near_divisors
 from simtrain.scenario.requirement import Given, Requires
 from simtrain.scenario.schema import Scenario
@@ -177,7 +177,7 @@ DATA_PARALLEL_RULES = [
     Requires(
         "E366",
         "memory.shard_over",
-        needs={"memory.zero_stage": AtLeast(1, near=(1,))},
+        needs={"memory.zero_stage": at_least(1, near=(1,))},
         why=(
             "without ZeRO (or the distributed optimizer), every replica holds all states unsharded"
         ),

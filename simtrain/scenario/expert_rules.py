@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable
 from math import gcd
 
 from simtrain.base.strict_yaml import as_scalar
-from simtrain.scenario.allowed_values import SET, AnyBut, AtLeast
+from simtrain.scenario.allowed_values import SET, any_but, at_least
 from simtrain.scenario.data_parallel_rules import sharding_ranks
 from simtrain.scenario.dispatchers import DISPATCHERS, Dispatcher
 from simtrain.scenario.experts import Experts
@@ -339,7 +339,7 @@ EXPERT_RULES += [
         "E492",
         "model.experts.router_score",
         needs={"model.experts.router_bias": False},
-        off=AnyBut("softmax", near=("sigmoid",)),
+        off=any_but("softmax", near=("sigmoid",)),
         why="Megatron-LM adds a bias only to sigmoid scores",
         example=(
             "model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4096, "
@@ -428,8 +428,8 @@ EXPERT_RULES += [
     Requires(
         "E485",
         "model.experts.router_dtype",
-        needs={"precision.compute": AnyBut("fp16", "fp32", near=("bf16",))},
-        off=AnyBut("bf16", near=("fp32",)),
+        needs={"precision.compute": any_but("fp16", "fp32", near=("bf16",))},
+        off=any_but("bf16", near=("fp32",)),
         why="the router computes in the dtype of the model or in fp32",
         example=(
             "model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4096}}\n"
@@ -468,7 +468,7 @@ EXPERT_RULES += [
     Requires(
         "E488",
         "model.experts.shared_gate",
-        needs={"model.experts.shared_ffn_hidden_size": AtLeast(1, near=())},
+        needs={"model.experts.shared_ffn_hidden_size": at_least(1, near=())},
         why="the gate scales the output of the shared expert",
         example=(
             "model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4096, "
@@ -480,7 +480,7 @@ EXPERT_RULES += [
         "E489",
         "overlap.shared_expert",
         needs={
-            "model.experts.shared_ffn_hidden_size": AtLeast(1, near=()),
+            "model.experts.shared_ffn_hidden_size": at_least(1, near=()),
             "parallelism.expert_dispatch": _names(lambda other: other.overlaps_compute),
         },
         why=(

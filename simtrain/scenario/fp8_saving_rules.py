@@ -6,7 +6,7 @@ Sections 3.3.3 and 3.5.2.
 
 from __future__ import annotations
 
-from simtrain.scenario.allowed_values import AnyBut
+from simtrain.scenario.allowed_values import any_but
 from simtrain.scenario.requirement import Requires
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.software import stacks_with
@@ -70,7 +70,7 @@ FP8_SAVING_RULES: list[Rule] = [
         "E468",
         "software.fp8_columns",
         needs={"parallelism.tensor": 1},
-        off=AnyBut("recast", near=("cast",)),
+        off=any_but("recast", near=("cast",)),
         why=(
             "DeepSeek-V3 trains without tensor parallelism; a gather of rows that are cast "
             "again by columns is not simulated"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from simtrain.scenario.allowed_values import OneOf
+from simtrain.scenario.allowed_values import one_of
 from simtrain.scenario.lora import CANONICAL_PARTS
 from simtrain.scenario.nearest import near_divisors, near_multiples
 from simtrain.scenario.requirement import Requires
@@ -40,7 +40,7 @@ def _parts_without_gate(scenario: Scenario) -> bool:
     return lora is not None and not gated and any(part in lora.modules for part in parts)
 
 
-_NONE = OneOf(None, near=())
+_NONE = one_of(None, near=())
 
 LORA_RULES = [
     rule_against(
@@ -61,9 +61,9 @@ LORA_RULES = [
         needs={
             "model.experts": _NONE,
             "model.latent_attention": _NONE,
-            "model.mtp_num_layers": OneOf(0, near=()),
+            "model.mtp_num_layers": one_of(0, near=()),
             "model.layer_pattern": _NONE,
-            "parallelism.vocabulary": OneOf("first_last", near=()),
+            "parallelism.vocabulary": one_of("first_last", near=()),
         },
         why=(
             "adapters of experts, latent attention, token prediction and hybrid models are not "
@@ -126,7 +126,7 @@ LORA_RULES = [
         "E466",
         "parallelism.sequence_slices",
         needs={"model.lora": None},
-        off=OneOf(1, near=(LEFT_OUT,)),
+        off=one_of(1, near=(LEFT_OUT,)),
         why=(
             "the authors' Seq1F1B has no adapters, and frozen parameters in slices of sequences"
             " are not simulated"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from simtrain.scenario.allowed_values import AnyBut
+from simtrain.scenario.allowed_values import any_but
 from simtrain.scenario.dispatchers import DISPATCHERS
 from simtrain.scenario.nearest import near_divisors
 from simtrain.scenario.requirement import Requires
@@ -105,7 +105,7 @@ MERGED_PASS_RULES = [
         "E433",
         "overlap.merged_passes",
         needs={
-            "recompute.strategy": AnyBut("full", near=("none", "selective")),
+            "recompute.strategy": any_but("full", near=("none", "selective")),
             "recompute.keep_microbatches": 0,
         },
         why=(

@@ -6,7 +6,7 @@ its documentation of this feature.
 
 from __future__ import annotations
 
-from simtrain.scenario.allowed_values import AnyBut, AtLeast, DescribedBy
+from simtrain.scenario.allowed_values import any_but, at_least, described_by
 from simtrain.scenario.requirement import Requires
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.violation import Rule, rule_against
@@ -110,8 +110,8 @@ OFFLOAD_RULES: list[Rule] = [
     Requires(
         "E448",
         "offload.unit",
-        needs={"parallelism.pipeline": AtLeast(2, near=())},
-        off=AnyBut("chunk", near=("layer", "none")),
+        needs={"parallelism.pipeline": at_least(2, near=())},
+        off=any_but("chunk", near=("layer", "none")),
         why=(
             "without a pipeline each backward pass follows its forward pass, so a whole chunk "
             "would come back at once"
@@ -139,7 +139,7 @@ OFFLOAD_RULES: list[Rule] = [
 NO_HOST_COPIES = Requires(
     "E444",
     "offload.unit",
-    needs={"cluster": DescribedBy("host_link")},
+    needs={"cluster": described_by("host_link")},
     why="the time of copies to and from the host follows from the profile's host_link.bandwidth",
     example="offload: layer\ncluster: trn1",
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from simtrain.scenario.allowed_values import OneOf
+from simtrain.scenario.allowed_values import one_of
 from simtrain.scenario.requirement import Requires
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.violation import LEFT_OUT, rule_against
@@ -44,7 +44,7 @@ PACKING_RULES = [
     Requires(
         "E410",
         "batch.micro",
-        needs={_PACKED: OneOf(None, near=(LEFT_OUT,))},
+        needs={_PACKED: one_of(None, near=(LEFT_OUT,))},
         off=1,
         why=(
             "a microbatch in the THD format is one packed sequence, which Megatron-Bridge requires"

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from operator import attrgetter
 from typing import NamedTuple, get_args
 
-from simtrain.scenario.allowed_values import AnyBut, OneOf, shown
+from simtrain.scenario.allowed_values import any_but, one_of, shown
 from simtrain.scenario.model import LatentAttention
 from simtrain.scenario.nearest import near_multiples
 from simtrain.scenario.parallelism import Parallelism
@@ -94,7 +94,7 @@ PRECISION_RULES: list[Rule] = [
     Requires(
         "E487",
         ("precision.first_layers_bf16", "precision.last_layers_bf16"),
-        needs={"precision.compute": OneOf("fp8", "fp4", near=("fp8",))},
+        needs={"precision.compute": one_of("fp8", "fp4", near=("fp8",))},
         why="products of a model in 16 or 32 bits need no layers in bf16",
         example="precision: {first_layers_bf16: 1}",
     ),
@@ -158,7 +158,7 @@ PRECISION_RULES: list[Rule] = [
         "E385",
         "precision.fp8_parameters",
         needs={
-            "precision.fp8_recipe": AnyBut("mxfp8", near=("blockwise", "tensorwise", "delayed"))
+            "precision.fp8_recipe": any_but("mxfp8", near=("blockwise", "tensorwise", "delayed"))
         },
         why=(
             "Megatron-LM gathers mxfp8 weights in bf16 and casts them afterwards, which is not "
@@ -174,8 +174,8 @@ PRECISION_RULES: list[Rule] = [
     Requires(
         "E387",
         "attention_backend",
-        needs={"precision.compute": AnyBut("fp32", near=("bf16",))},
-        off=AnyBut("fused", near=("unfused",)),
+        needs={"precision.compute": any_but("fp32", near=("bf16",))},
+        off=any_but("fused", near=("unfused",)),
         why="fused attention kernels support only 16-bit numbers (FlashAttention, cuDNN)",
         example="precision: {compute: fp32}\nattention_backend: fused",
     ),

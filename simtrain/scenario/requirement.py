@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from simtrain.scenario.allowed_values import AllowedValues, OneOf, as_allowed, listed
+from simtrain.scenario.allowed_values import AllowedValues, as_allowed, listed, one_of
 from simtrain.scenario.field_docs import name_in_files, section_of
 from simtrain.scenario.schema import STACK_DEFAULTS, Scenario
 from simtrain.scenario.software import Kernels
@@ -60,7 +60,7 @@ class Requires:
         """The values of each setting that need nothing."""
         names = (self.setting,) if isinstance(self.setting, str) else self.setting
         return {
-            name: OneOf(default_of(name)) if self.off is _MISSING else as_allowed(self.off)
+            name: one_of(default_of(name)) if self.off is _MISSING else as_allowed(self.off)
             for name in names
         }
 

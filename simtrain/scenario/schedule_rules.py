@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
-from simtrain.scenario.allowed_values import AnyBut
+from simtrain.scenario.allowed_values import any_but
 from simtrain.scenario.requirement import Requires
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.violation import LEFT_OUT, Rule, Violation, registering, rule_against
@@ -204,7 +204,7 @@ SCHEDULE_RULES += [
         "overlap.optimizer_post_validation",
         needs={
             "model.tied_embeddings": False,
-            "precision.compute": AnyBut("fp32", near=("bf16", "fp16")),
+            "precision.compute": any_but("fp32", near=("bf16", "fp16")),
             "overlap.data_parallel": False,
             "memory.zero_stage": (1, 0),
             "memory.offload_optimizer": False,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from simtrain.scenario.allowed_values import AtLeast, OneOf, shown
+from simtrain.scenario.allowed_values import at_least, one_of, shown
 from simtrain.scenario.nearest import near_divisors, near_multiples
 from simtrain.scenario.requirement import Requires
 from simtrain.scenario.schema import Scenario
@@ -174,8 +174,8 @@ SLICE_RULES += [
     Requires(
         "E459",
         "parallelism.slice_balance",
-        needs={_SLICES: AtLeast(2, near=(2,))},
-        off=OneOf("tokens", near=(LEFT_OUT,)),
+        needs={_SLICES: at_least(2, near=(2,))},
+        off=one_of("tokens", near=(LEFT_OUT,)),
         why="slices are balanced only if sequences are cut into several",
         example="parallelism: {pipeline: 4, slice_balance: flops}",
     ),

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from math import gcd
 
-from simtrain.scenario.allowed_values import AtLeast
+from simtrain.scenario.allowed_values import at_least
 from simtrain.scenario.nearest import near_divisors, near_multiples
 from simtrain.scenario.requirement import Requires
 from simtrain.scenario.schema import Scenario
@@ -117,7 +117,7 @@ STAGE_RULES += [
     Requires(
         "E327",
         ("parallelism.first_stage_layers", "parallelism.last_stage_layers"),
-        needs={"parallelism.pipeline": AtLeast(2, numbers_of_stages)},
+        needs={"parallelism.pipeline": at_least(2, numbers_of_stages)},
         why="a single pipeline stage holds all layers",
         example="parallelism: {last_stage_layers: 12}",
     ),

@@ -6,7 +6,7 @@ Engine's pytorch/module/base.py (`initialize_ub`) and comm_gemm_overlap.cpp.
 
 from __future__ import annotations
 
-from simtrain.scenario.allowed_values import AnyBut, OneOf
+from simtrain.scenario.allowed_values import any_but, one_of
 from simtrain.scenario.nearest import near_divisors, near_multiples
 from simtrain.scenario.requirement import Requires
 from simtrain.scenario.schema import Scenario
@@ -88,7 +88,7 @@ USERBUFFER_RULES = [
     Requires(
         "E374",
         "overlap.userbuffers",
-        needs={"model.mtp_num_layers": 0, "model.latent_attention": OneOf(None, near=())},
+        needs={"model.mtp_num_layers": 0, "model.latent_attention": one_of(None, near=())},
         why=(
             "latent attention and multi-token prediction have projections without userbuffers, "
             "which is not simulated"
@@ -102,7 +102,7 @@ USERBUFFER_RULES = [
     Requires(
         "E376",
         "overlap.userbuffers",
-        needs={"precision.compute": AnyBut("fp32", near=("bf16", "fp16"))},
+        needs={"precision.compute": any_but("fp32", near=("bf16", "fp16"))},
         why="Megatron-LM allocates userbuffers with 16-bit elements, which cannot hold fp32",
         example=(
             "parallelism: {tensor: 8, sequence_parallel: true}\n"

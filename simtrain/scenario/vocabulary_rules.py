@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from simtrain.scenario.allowed_values import OneOf
+from simtrain.scenario.allowed_values import one_of
 from simtrain.scenario.requirement import Requires
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.violation import LEFT_OUT, Rule, Violation, registering, rule_against
@@ -18,7 +18,7 @@ VOCABULARY_RULES: list[Rule] = []
 _rule = registering(VOCABULARY_RULES)
 _WHOLE = "first_last"
 
-_REMOVED = OneOf(None, near=(LEFT_OUT,))
+_REMOVED = one_of(None, near=(LEFT_OUT,))
 
 
 def _families(scenario: Scenario) -> Iterator[str]:

@@ -7,7 +7,7 @@ import pytest
 from simtrain.base.strict_yaml import overlay, parse_document
 from simtrain.errors import InputError
 from simtrain.scenario import Scenario
-from simtrain.scenario.allowed_values import SET, AllowedValues, AnyBut, AtLeast, OneOf
+from simtrain.scenario.allowed_values import SET, AllowedValues, any_but, at_least, one_of
 from simtrain.scenario.check import EVERY_RULE, check_scenario
 from simtrain.scenario.explanations import explain
 from simtrain.scenario.remedies import broken_codes, changed, suggest, suggest_together
@@ -81,13 +81,13 @@ def test_a_row_holds_as_soon_as_its_settings_are_off_or_its_needs_are_there() ->
 @pytest.mark.parametrize(
     ("values", "inside", "outside", "broken", "remedy"),
     [
-        (OneOf("fp8", "fp4"), "fp4", "bf16", "is not fp8 or fp4", "to fp8 or fp4"),
-        (OneOf(True), True, False, "is false", "to true"),
-        (OneOf(None), None, 3, "is set", "to null"),
-        (AnyBut("fp32", near=("bf16",)), "bf16", "fp32", "is fp32", "to bf16"),
+        (one_of("fp8", "fp4"), "fp4", "bf16", "is not fp8 or fp4", "to fp8 or fp4"),
+        (one_of(True), True, False, "is false", "to true"),
+        (one_of(None), None, 3, "is set", "to null"),
+        (any_but("fp32", near=("bf16",)), "bf16", "fp32", "is fp32", "to bf16"),
         (SET, 3, None, "is not set", ""),
-        (AtLeast(2, near=()), 2, 1, "is below 2", "to 2 or more"),
-        (AtLeast(2, near=()), 3, None, "is below 2", "to 2 or more"),
+        (at_least(2, near=()), 2, 1, "is below 2", "to 2 or more"),
+        (at_least(2, near=()), 3, None, "is below 2", "to 2 or more"),
     ],
 )
 def test_allowed_values_say_what_breaks_them_and_how_to_keep_them(
