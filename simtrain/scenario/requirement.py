@@ -122,24 +122,10 @@ class Requires:
             for name, off in self.settings.items()
             if (value := value_getter(name)(scenario)) is not _MISSING and value not in off
         }
-        missing = {
-            field: values
-            for field, values in self.allowed.items()
-            if _value(scenario, field) not in values
-        }
-        parts = [
-            listed(
-                [
-                    f"{field} {values.broken_by(_value(scenario, field))}"
-                    for field, values in part.items()
-                ],
-                "and",
-            )
-            for part in (on, missing)
-        ]
+        message = f"{_broken(on, scenario)} while {_broken(self.allowed, scenario)}"
         ways = (self.allowed | on) if self.needs_first else (on | self.allowed)
         near = {field: _near(values, scenario) for field, values in ways.items()}
-        return Violation(" while ".join(parts), near, (*on, *self.allowed))
+        return Violation(message, near, (*on, *self.allowed))
 
 
 def default_of(field: str) -> object:
@@ -177,9 +163,16 @@ def value_getter(field: str) -> Callable[[Scenario], object]:
     return read
 
 
-def _value(scenario: Scenario, field: str) -> object:
-    value = value_getter(field)(scenario)
-    return None if value is _MISSING else value
+def _broken(allowed: Mapping[str, AllowedValues], scenario: Scenario) -> str:
+    """Return the fields whose values are not allowed, each with its value."""
+    read = {field: value_getter(field)(scenario) for field in allowed}
+    values = {field: None if value is _MISSING else value for field, value in read.items()}
+    words = [
+        f"{field} {allowed[field].broken_by(value)}"
+        for field, value in values.items()
+        if value not in allowed[field]
+    ]
+    return listed(words, "and")
 
 
 def _near(values: AllowedValues, scenario: Scenario) -> Iterable[object]:

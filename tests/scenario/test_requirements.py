@@ -15,7 +15,7 @@ from simtrain.scenario.requirement import Given, Requires, default_of, value_get
 from simtrain.scenario.rules import RULES
 from simtrain.scenario.words import spell_out_words
 from tests.helpers.scenario_texts import MINIMAL
-from tests.helpers.scenario_values import nested, random_values
+from tests.helpers.scenario_values import FIELD_VALUES, nested, random_values
 
 ROWS = [rule for rule in EVERY_RULE if isinstance(rule, Requires)]
 EACH_ROW = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.code)
@@ -57,6 +57,39 @@ def test_the_explanation_names_every_field(row: Requires) -> None:
     page = explain(row.code)
     for field in (*row.settings, *row.needs):
         assert field in page.what and field in page.fix, field
+
+
+def satisfied(row: Requires) -> Scenario | None:
+    """The example with the needed values; None if a need has no nearest value."""
+    scenario = example_of(row)
+    violation = row.check(scenario)
+    assert violation is not None
+    near = {field: [*violation.values[field]] for field in row.needs}
+    if not all(near.values()):
+        return None
+    return changed(scenario, {field: values[0] for field, values in near.items()})
+
+
+def test_each_need_that_is_not_there_breaks_its_row_alone() -> None:
+    """All values of every needed field are tried while the others are as the row needs them."""
+    num_tried = 0
+    for row in ROWS:
+        legal = satisfied(row)
+        if legal is None:
+            continue
+        assert row.check(legal) is None
+        for field, allowed in row.allowed.items():
+            for value in FIELD_VALUES.get(field, ()):
+                broken = changed(legal, {field: value})
+                if value is None or broken is None:
+                    continue  # the default of the software stack, or an invalid scenario
+                violation = row.check(broken)
+                assert (violation is None) == (value in allowed), (row.code, field, value)
+                num_tried += 1
+                if violation is not None:
+                    needs = violation.message.partition(" while ")[2]
+                    assert needs == f"{field} {allowed.broken_by(value_getter(field)(broken))}"
+    assert num_tried > 2 * len(ROWS)
 
 
 def test_a_row_holds_as_soon_as_its_settings_are_off_or_its_needs_are_there() -> None:
