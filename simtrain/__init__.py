@@ -5,7 +5,9 @@
 >>> result.iteration_time_s, result.mfu, result.timeline  # doctest: +SKIP
 
 `simulate` returns a `Result`. `compare` says why results differ, `sensitivity` what better hardware
-saves, `cost` what a training costs. `search`, `plan` and `sweep` simulate many scenarios.
+saves, `cost` what a training costs, `advise` what to change. `search`, `plan` and `sweep` simulate
+many scenarios. `import_scenario` reads the files of other tools, `validate` compares measured runs,
+and `report` writes a page.
 `scenarios()` and `profiles()` list the names of what comes with simtrain.
 """
 
@@ -22,15 +24,19 @@ if TYPE_CHECKING:
     from simtrain.errors import InputError as InputError
     from simtrain.errors import SimtrainError as SimtrainError
     from simtrain.hardware.load import load_profile as load_profile
+    from simtrain.importing.import_scenario import import_scenario as import_scenario
+    from simtrain.importing.runs.validate import validate as validate
     from simtrain.iteration.report.difference import Difference as Difference
     from simtrain.iteration.report.difference import compare as compare
     from simtrain.iteration.report.result import Result as Result
     from simtrain.render.figures.breakdown import plot_breakdown as plot_breakdown
     from simtrain.render.figures.iteration_memory import plot_memory as plot_memory
     from simtrain.render.figures.timeline import plot_timeline as plot_timeline
+    from simtrain.render.html.run_report import report as report
     from simtrain.render.traces.write import write_trace as write_trace
     from simtrain.scenario import Scenario as Scenario
     from simtrain.scenario import load_scenario as load_scenario
+    from simtrain.studies.advice import advise as advise
     from simtrain.studies.cost.training import cost as cost
     from simtrain.studies.planning.run import plan as plan
     from simtrain.studies.search.run import search as search
@@ -47,8 +53,10 @@ _HOMES = {
     "Result": "simtrain.iteration.report.result.Result",
     "Scenario": "simtrain.scenario.Scenario",
     "SimtrainError": "simtrain.errors.SimtrainError",
+    "advise": "simtrain.studies.advice.advise",
     "compare": "simtrain.iteration.report.difference.compare",
     "cost": "simtrain.studies.cost.training.cost",
+    "import_scenario": "simtrain.importing.import_scenario.import_scenario",
     "load_profile": "simtrain.hardware.load.load_profile",
     "load_scenario": "simtrain.scenario.load_scenario",
     "plan": "simtrain.studies.planning.run.plan",
@@ -57,12 +65,14 @@ _HOMES = {
     "plot_timeline": "simtrain.render.figures.timeline.plot_timeline",
     "profiles": "simtrain.base.resources.list_profiles",
     "query": "simtrain.studies.sweep.query.query",
+    "report": "simtrain.render.html.run_report.report",
     "resource_curves": "simtrain.studies.sensitivity.resource_curves",
     "scenarios": "simtrain.base.resources.list_scenarios",
     "search": "simtrain.studies.search.run.search",
     "sensitivity": "simtrain.studies.sensitivity.sensitivity",
     "simulate": "simtrain.studies.simulation.simulate",
     "sweep": "simtrain.studies.sweep.run.sweep",
+    "validate": "simtrain.importing.runs.validate.validate",
     "write_trace": "simtrain.render.traces.write.write_trace",
 }
 """Where each public name is defined."""

@@ -11,11 +11,20 @@ import pytest
 
 import simtrain
 from simtrain.errors import InputError
+from simtrain.hardware.upgrades import RESOURCES, with_more
 from tests.helpers.command_line import ROOT
 from tests.helpers.toys import run, small
 
 RESULT = run(small())
 SCENARIO = RESULT.scenario
+LAUNCH = """torchrun pretrain_gpt.py --num-layers $LAYERS --hidden-size 1024 --num-attention-heads 8
+--seq-length 1024 --max-position-embeddings 1024 --micro-batch-size 1 --global-batch-size 16
+--vocab-size 32000 --bf16 --tensor-model-parallel-size 2 --qk-l2-norm
+""".replace("\n--", " --")
+RUN_TABLE = """layers,hidden,heads,seq,global_batch,tp,gpus,micro_batch,iteration_s
+4,1024,16,1024,16,2,8,1,0.5
+4,1024,15,1024,16,2,8,1,0.5
+"""
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +34,14 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Any:
     file = folder / "lengths.yaml"
     file.write_text("base: gpt2_1_5b\naxes: {model.seq_length: [512, 1024]}\n", encoding="utf-8")
     return simtrain.sweep(file, folder / "results", ["batch.micro=1"])
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A table of two measured runs, one of which cannot be simulated."""
+    file = tmp_path_factory.mktemp("runs") / "runs.csv"
+    file.write_text(RUN_TABLE, encoding="utf-8")
+    return file
 
 
 def test_a_sweep_returns_its_rows_in_order(rows: Any) -> None:
@@ -55,20 +72,24 @@ def test_every_scenario_and_profile_is_listed() -> None:
         assert names == sorted(file.stem for file in (ROOT / folder).glob("*.yaml"))
 
 
-def test_every_value_prints_on_a_short_line(rows: Any) -> None:
+def test_every_value_prints_on_a_short_line(rows: Any, runs: pathlib.Path) -> None:
     plan = simtrain.plan(SCENARIO, "1B", [SCENARIO.cluster], [4])
     search = simtrain.search(SCENARIO, [4], top=1)
     (curve, *_) = simtrain.resource_curves(RESULT, (1, 2.0))
+    advice = simtrain.advise(SCENARIO)
+    validation = simtrain.validate(runs, "a100_sxm4_80gb")
     values = [
         *(RESULT, RESULT.breakdown, RESULT.timeline, RESULT.memory, RESULT.memory_curve(0)),
         *(RESULT.operators(), RESULT.operators().rows[0], RESULT.plan, RESULT.profile),
         *(RESULT.seconds, RESULT.iteration, SCENARIO, simtrain.cost(RESULT, "1B"), plan),
         *(plan.rows[0], search, search.ranked[0], search.ranked[0].run, rows, curve),
         *(curve.points[0], simtrain.sensitivity(SCENARIO), *simtrain.compare(RESULT, RESULT)),
+        *(RESULT.interval, RESULT.fit, RESULT.fit.interval, RESULT.memory.fullest, validation),
+        *(RESULT.memory.fullest.states, advice, *advice.advised),
     ]
     for value in values:
         assert len(repr(value)) <= 300 and "\n" not in repr(value), type(value)
-        assert not re.search(r"\d\.\d{9}", repr(value)), repr(value)
+        assert not re.search(r"\d\.\d{9}|\d{9}", repr(value)), repr(value)
 
 
 @pytest.mark.parametrize(
@@ -83,10 +104,25 @@ def test_every_value_prints_on_a_short_line(rows: Any) -> None:
         (lambda: simtrain.plan(SCENARIO, "1B", "h100_sxm", [8]), "write clusters=['h100_sxm']"),
         (lambda: simtrain.plan(SCENARIO, "1B", ["h100_sxm"], "8"), "write gpus=[8]"),
         (lambda: simtrain.search(SCENARIO, "8"), "write gpus=[8]"),
-        (lambda: simtrain.sweep({"base": "gpt2_1_5b"}, "out"), "of type dict is not a path"),
-        (lambda: simtrain.sensitivity(RESULT), "an object of type Result is not a Scenario"),
+        (lambda: simtrain.sweep(3), "an object of type int is not a path"),
+        (lambda: simtrain.sweep({"base": "gpt2_1_5b"}), "the sweep:1:1: E202 axes is missing"),
+        (lambda: simtrain.sweep({"axes": range(3)}), "of type range is not a plain value"),
+        (lambda: simtrain.sweep({(1, 2): 3}), "the sweep is no plain data: keys must be str"),
+        (lambda: simtrain.advise("gpt2_1_5b"), 'load_scenario("gpt2_1_5b")'),
+        (lambda: simtrain.advise(SCENARIO, top=0), "top is 0"),
+        (lambda: simtrain.sensitivity("gpt2_1_5b"), 'load_scenario("gpt2_1_5b")'),
+        (lambda: simtrain.validate("runs.csv", 3), "cluster is 3, not a text"),
+        (lambda: simtrain.validate(3, "a100_sxm4_80gb"), "of type int is not a path"),
+        (lambda: simtrain.validate("x.csv", "h100_sxm", overrides=3), "not a list of texts"),
+        (lambda: simtrain.import_scenario(3), "an object of type int is not a path"),
+        (lambda: simtrain.import_scenario("x.sh", gpus="8"), "gpus is '8'"),
+        (lambda: simtrain.import_scenario("x.sh", env=["A=1"]), 'write env={"NNODES": "4"}'),
+        (lambda: simtrain.import_scenario("x.sh", overrides="tp=2"), "not a list of texts"),
+        (lambda: simtrain.import_scenario("gpt2_1_5b", gpus=2), "only for files of other tools"),
+        (lambda: simtrain.report("gpt2_1_5b", "x.html"), "is a name, not a Scenario or Result"),
+        (lambda: simtrain.report([], "x.html"), "there is nothing to report on"),
+        (lambda: simtrain.report(SCENARIO, 3), "an object of type int is not a path"),
         (lambda: simtrain.sensitivity(SCENARIO, factor="2"), "factor is '2'"),
-        (lambda: simtrain.resource_curves(SCENARIO), "is not a Result"),
         (lambda: simtrain.plot_timeline(SCENARIO), "is not a Result"),
         (lambda: simtrain.plot_breakdown(SCENARIO), "is not a Result"),
         (lambda: simtrain.plot_memory(SCENARIO), "is not a Result"),
@@ -128,6 +164,62 @@ def test_wrong_values_of_any_argument_are_errors_of_simtrain() -> None:
             except simtrain.SimtrainError:
                 refused += 1
     assert refused > 100
+
+
+def test_studies_take_a_scenario_or_its_result() -> None:
+    assert simtrain.cost(SCENARIO, "1B") == simtrain.cost(RESULT, "1B")
+    assert simtrain.advise(SCENARIO) == simtrain.advise(RESULT)
+    assert simtrain.resource_curves(SCENARIO, (1, 2)) == simtrain.resource_curves(RESULT, (1, 2))
+    assert simtrain.sensitivity(SCENARIO) == simtrain.sensitivity(RESULT)
+
+
+def test_a_result_keeps_its_profile_layers_and_recompute() -> None:
+    faster = with_more(RESULT.profile, [RESOURCES["tensor_cores"]], 2)
+    result = simtrain.simulate(SCENARIO.replace({"recompute": "auto"}), faster)
+    now_s = simtrain.sensitivity(result).iteration_time_s
+    assert now_s == result.iteration_time_s < RESULT.iteration_time_s
+    assert simtrain.sensitivity(result, RESULT.profile).iteration_time_s == RESULT.iteration_time_s
+    few = [*RESULT.plan.model.blocks][1:-1]
+    own = simtrain.simulate(SCENARIO, layers=[few[0]] * SCENARIO.model.num_layers)
+    assert simtrain.sensitivity(own).iteration_time_s == own.iteration_time_s
+
+
+def test_a_sweep_takes_what_its_file_contains(rows: Any) -> None:
+    base = simtrain.load_scenario("gpt2_1_5b", ["batch.micro=1"])
+    axes = {"model.seq_length": [512, 1024]}
+    assert simtrain.sweep({"base": base, "axes": axes}).rows == rows.rows
+    assert simtrain.sweep({"base": "gpt2_1_5b", "axes": axes}, None, ["batch.micro=1"]) == rows
+
+
+def test_a_scenario_of_another_tool_says_what_was_assumed(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "train.sh"
+    file.write_text(LAUNCH, encoding="utf-8")
+    scenario = simtrain.import_scenario(
+        file, gpus=8, overrides=["batch.micro=2"], env={"LAYERS": "4"}
+    )
+    assert (scenario.num_gpus, scenario.batch.micro, scenario.model.num_layers) == (8, 2, 4)
+    assert scenario.name == "train" and simtrain.simulate(scenario).iteration_time_s > 0
+    assumed, *noted = scenario.notes
+    assert assumed.startswith("Simulated on A100")
+    assert any(note.startswith("--qk-l2-norm") for note in noted)
+    assert scenario.replace({"batch.micro": 1}).notes == scenario.notes
+    assert simtrain.import_scenario("gpt2_1_5b") == simtrain.load_scenario("gpt2_1_5b")
+
+
+def test_a_validation_compares_each_run(runs: pathlib.Path) -> None:
+    validation = simtrain.validate([runs], "a100_sxm4_80gb", "megatron_2022")
+    assert (validation.num_rows, validation.num_simulated) == (2, 1)
+    assert validation == simtrain.validate(str(runs), "a100_sxm4_80gb", "megatron_2022")
+
+
+def test_a_report_is_written_for_scenarios_and_results(tmp_path: pathlib.Path) -> None:
+    changed = SCENARIO.replace({"recompute": "full"})
+    texts = []
+    for name, subjects in {"a": SCENARIO, "b": [RESULT], "c": [RESULT, changed]}.items():
+        file = simtrain.report(subjects, tmp_path / f"{name}.html", sensitivity=name == "c")
+        texts.append(file.read_text(encoding="utf-8"))
+    assert texts[0] == texts[1] != texts[2]
+    assert "--set recompute.strategy=full" in texts[2]
 
 
 def test_a_search_takes_one_number_of_gpus() -> None:

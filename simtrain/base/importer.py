@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from os import PathLike
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -116,6 +119,24 @@ _IMPORTERS = Parts[Importer]("importers", Importer, ())
 def importers() -> list[Importer]:
     """Return all importers, in the order in which they are tried."""
     return sorted(_IMPORTERS.values(), key=lambda importer: (importer.place, importer.name))
+
+
+def importer_of_file(source: str | PathLike[str]) -> Importer | None:
+    """Return the importer of a file, or of a folder with a config.json.
+
+    None for scenarios, unknown files and what is no file.
+    """
+    path = Path(source)
+    with suppress(OSError, ValueError):
+        if path.is_dir():
+            path /= "config.json"
+        if path.is_file():  # a pipe can be read only once
+            from simtrain.base.file_kinds import MOST_BYTES_OF_LOG
+            from simtrain.base.input_file import open_input
+
+            with open_input(path) as file:
+                return importer_of(file.read(MOST_BYTES_OF_LOG).decode("utf-8", "replace"))
+    return None
 
 
 def importer_of(text: str) -> Importer | None:

@@ -44,5 +44,5 @@ def advise(
     output = Output(as_json, as_csv, as_markdown, table)
     loaded = load_scenario(scenario, all_overrides(overrides, scale))
     with status(f"simulating {loaded.name}") as show_status:
-        advice = find_changes(loaded, top, show_status)
+        advice = find_changes(loaded, top, on_progress=show_status)
     show(output, advice, partial(advice_view, advice), loaded.cluster)

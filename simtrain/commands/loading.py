@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simtrain.base.file_kinds import MOST_BYTES_OF_LOG
 from simtrain.commands.import_options import current_options
 from simtrain.commands.shared import emit
 from simtrain.errors import InputError, Location
@@ -37,11 +36,12 @@ def load_scenario(source: str, overrides: Iterable[str] = ()) -> Scenario:
         InputError: the file, the overrides or the combination is wrong, or the source leaves the
             number of GPUs open (E881).
     """
+    from simtrain.base.importer import importer_of_file
     from simtrain.scenario import check_scenario
     from simtrain.scenario import load_scenario as load
 
     overrides = [*overrides]
-    if (importer := _importer_of(source)) is None:
+    if (importer := importer_of_file(source)) is None:
         current_options().check_unused(source)
         return load(source, overrides)
     scenario = _import(importer, source, overrides)
@@ -55,10 +55,11 @@ def load_unchecked(source: str, overrides: Iterable[str] = ()) -> Scenario:
     Raises:
         InputError: the file or the overrides are wrong, or the source leaves the batch open (E881).
     """
+    from simtrain.base.importer import importer_of_file
     from simtrain.scenario import load_unchecked as load
 
     overrides = [*overrides]
-    if (importer := _importer_of(source)) is None:
+    if (importer := importer_of_file(source)) is None:
         current_options().check_unused(source)
         return load(source, overrides)
     return _import(importer, source, overrides, is_layout_open=True)
@@ -126,21 +127,6 @@ def _usual_batch(scenario: Scenario, gpus: int, options: Sequence[str]) -> list[
 
 def _sets(field: str, options: Sequence[str]) -> bool:
     return any(option.removeprefix("--set=").startswith(f"{field}=") for option in options)
-
-
-def _importer_of(source: str) -> Importer | None:
-    """Return the importer of a file of another tool; None for scenarios and unknown files."""
-    from simtrain.base.importer import importer_of
-    from simtrain.base.input_file import open_input
-
-    path = Path(source)
-    with suppress(OSError, ValueError):
-        if path.is_dir():
-            path /= "config.json"
-        if path.is_file():  # a pipe can be read only once
-            with open_input(path) as file:
-                return importer_of(file.read(MOST_BYTES_OF_LOG).decode("utf-8", "replace"))
-    return None
 
 
 def _import(

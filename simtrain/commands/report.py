@@ -11,9 +11,7 @@ import typer
 from simtrain.commands.compare import (
     ChangeOption,
     SensitivityOption,
-    differences_between,
     load_compared,
-    scenario_column,
 )
 from simtrain.commands.import_options import reads_other_tools
 from simtrain.commands.shared import (
@@ -27,8 +25,6 @@ from simtrain.commands.shared import (
 
 if TYPE_CHECKING:
     from simtrain.render.html.document import Document
-    from simtrain.studies.sensitivity import ResourceCurve
-    from simtrain.views.compare import ScenarioColumn
 
 SweepFolderOption = Annotated[
     Path | None, typer.Option("--sweep", help="Report on the results folder of a sweep instead.")
@@ -101,42 +97,15 @@ def _of_iterations(
     changes: list[str] | None,
     sensitivity: bool,
 ) -> Document:
-    from simtrain.render.html.report import ReportedRun, report_document
-    from simtrain.studies.unused_settings import settings_without_effect
-    from simtrain.studies.warnings import warnings_on
-    from simtrain.views.compare import Comparison
+    from simtrain.render.html.run_report import Subject, subjects_document
 
     loaded = load_compared(scenarios, overrides or [], changes or [])
-    columns = [scenario_column(name, scenario, True, sensitivity) for name, scenario in loaded]
-    curves = [_curves_of(column) if sensitivity else () for column in columns]
-    with status("writing the report"):
-        runs = [
-            ReportedRun(
-                column.name,
-                column.result,
-                arguments,
-                points,
-                (
-                    *warnings_on(column.result),
-                    *settings_without_effect(scenario).values(),
-                ),
-            )
-            for column, (_, scenario), points, arguments in zip(
-                columns, loaded, curves, _arguments(scenarios, overrides, changes), strict=True
-            )
-        ]
-        # A single scenario without better hardware leaves nothing to compare.
-        is_compared = sensitivity or len(columns) > 1
-        comparison = Comparison(columns, differences_between(columns)) if is_compared else None
-        compared = shlex.join(
-            [
-                *scenarios,
-                *_options("--set", overrides),
-                *_options("--change", changes),
-                *([] if sensitivity else ["--no-sensitivity"]),
-            ]
-        )
-        return report_document(runs, comparison, compared)
+    arguments = _arguments(scenarios, overrides, changes)
+    subjects = [Subject(*pair, words) for pair, words in zip(loaded, arguments, strict=True)]
+    compared = [*scenarios, *_options("--set", overrides), *_options("--change", changes)]
+    compared += [] if sensitivity else ["--no-sensitivity"]
+    with status(f"simulating {subjects[0].name}") as show_status:
+        return subjects_document(subjects, shlex.join(compared), sensitivity, show_status)
 
 
 def _arguments(
@@ -150,14 +119,3 @@ def _arguments(
 
 def _options(option: str, values: list[str] | None) -> list[str]:
     return [word for value in values or () for word in (option, value)]
-
-
-def _curves_of(column: ScenarioColumn) -> tuple[ResourceCurve, ...]:
-    """Simulate a scenario with less and more of each resource."""
-    from simtrain.studies.sensitivity import resource_curves
-
-    name = column.name
-    with status(f"simulating {name} on other clusters") as show_status:
-        return resource_curves(
-            column.result, on_progress=lambda description: show_status(f"{name}, {description}")
-        )

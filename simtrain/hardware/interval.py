@@ -44,6 +44,9 @@ class Interval(PlainData):
     least_difference: float
     basis: str
 
+    def __repr__(self) -> str:
+        return f"<Interval {self.words}>"
+
     @property
     def ends(self) -> str:
         """The ends of the 90 % interval in words."""

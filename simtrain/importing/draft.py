@@ -266,7 +266,7 @@ class Draft:
         if missing := self.missing(written):
             raise InputError(missing)
         self.data = document.data
-        return Scenario.from_document(document)
+        return Scenario.from_document(document).with_notes([*self.assumptions, *self.notes])
 
     def missing(self, written: Collection[str]) -> list[Problem]:
         """Return a problem for each required field that is not among those that are written."""

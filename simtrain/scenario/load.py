@@ -25,16 +25,21 @@ def load_scenario(path_or_name: str | pathlib.Path, overrides: Iterable[str] = (
     return scenario
 
 
+def check_overrides(overrides: object) -> None:
+    """Refuse overrides that are no list of texts (E112)."""
+    if isinstance(overrides, (str, Mapping)) or not isinstance(overrides, Iterable):
+        message = f"overrides are a {type(overrides).__name__}, not a list of texts"
+        fix = 'write ["recompute=full"], or load the scenario and .replace({"recompute": "full"})'
+        raise InputError.of("E112", message, Location("overrides"), fix)
+
+
 def load_unchecked(path_or_name: str | pathlib.Path, overrides: Iterable[str] = ()) -> Scenario:
     """Load a scenario without checking the rules on combinations of values.
 
     Raises:
         InputError: every problem of the file, the overrides and single values.
     """
-    if isinstance(overrides, (str, Mapping)) or not isinstance(overrides, Iterable):
-        message = f"overrides are a {type(overrides).__name__}, not a list of texts"
-        fix = 'write ["recompute=full"], or load the scenario and .replace({"recompute": "full"})'
-        raise InputError.of("E112", message, Location("overrides"), fix)
+    check_overrides(overrides)
     path = find_scenario(path_or_name)
     document = read_scenario(path)
     for override in overrides:

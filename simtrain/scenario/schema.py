@@ -7,7 +7,7 @@ The fields define the format of scenario files. This module refuses invalid sing
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
@@ -189,6 +189,7 @@ class Scenario(Section):
     overlap: Overlap = Overlap()
 
     _origin: Origin = PrivateAttr(default_factory=lambda: BUILT_IN_PYTHON)
+    _notes: tuple[str, ...] = PrivateAttr(default=())
 
     @model_validator(mode="after")
     def _take_chunks_of_schedule(self) -> Self:
@@ -251,7 +252,19 @@ class Scenario(Section):
             positions = self.positions.moved(replaced, IN_PYTHON)
             raise input_error(error, Scenario, data, positions, "the scenario") from None
         scenario._origin = Origin(origin.positions, origin.data, tuple(replaced))
+        scenario._notes = self._notes
         return scenario
+
+    def with_notes(self, notes: Sequence[str]) -> Self:
+        """Return a copy with other notes."""
+        scenario = self.model_copy()
+        scenario._notes = tuple(notes)
+        return scenario
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What an import assumed, and the settings of its source that are not modelled."""
+        return self._notes
 
     def __repr__(self) -> str:
         gpus = f"{self.num_gpus:,} GPUs of {self.cluster}"

@@ -13,7 +13,8 @@ from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario
 from simtrain.scenario.recompute_section import OPEN_STRATEGIES, Strategy
 from simtrain.schedules.registry import default_name
-from simtrain.studies.simulation import simulate
+from simtrain.studies.simulation import result_of, scenario_of, simulate
+from simtrain.units import format_bytes, format_seconds
 
 Changes = Mapping[str, Any]
 """Fields of a scenario and their new values, which are changed together."""
@@ -44,6 +45,10 @@ class Advised(PlainData):
     peak_bytes: int
     more_bytes: int
 
+    def __repr__(self) -> str:
+        figures = f"{format_seconds(self.iteration_time_s)}, {format_bytes(self.peak_bytes)}"
+        return f"<Advised {self.options}: {figures}, saves {self.saved:.1%}>"
+
 
 @dataclass(frozen=True, slots=True)
 class Advice(PlainData):
@@ -73,27 +78,36 @@ class Advice(PlainData):
     num_too_large: int
     num_illegal: int
 
+    def __repr__(self) -> str:
+        counts = f"{len(self.advised)} of {self.num_tried} changes"
+        best = f", the best {self.advised[0].options}" if self.advised else ""
+        return f"<Advice for {self.scenario or 'unnamed'}: {counts}{best}>"
+
 
 def advise(
-    scenario: Scenario,
+    scenario: Scenario | Result,
     top: int = 5,
-    on_trial: Callable[[str], None] = lambda _: None,
+    *,
+    on_progress: Callable[[str], None] = lambda description: None,
 ) -> Advice:
     """Simulate single changes on the same GPUs, with the same model and global batch.
 
     Args:
-        scenario: the scenario; it may be one that does not fit.
+        scenario: a scenario, or a result of `simulate`. It need not fit in memory.
         top: the most changes to advise.
-        on_trial: receives a description of the next simulation.
+        on_progress: receives a description of the next simulation.
 
     Raises:
-        InputError: the scenario is illegal.
+        InputError: the scenario is illegal, or an argument is invalid.
     """
-    now = simulate(scenario)
+    if type(top) is not int or top < 1:
+        raise InputError.of("E114", f"top is {top!r}", fix="write a whole number of at least 1")
+    now = result_of(scenario)
+    scenario = scenario_of(scenario)
     advised, num_tried, num_too_large, num_illegal = list[Advised](), 0, 0, 0
     for changes in _changes(scenario):
         options = " ".join(f"--set {field}={as_scalar(value)}" for field, value in changes.items())
-        on_trial(f"trying {options}")
+        on_progress(f"trying {options}")
         try:
             result = simulate(scenario.replace(dict(changes)))
         except InputError:

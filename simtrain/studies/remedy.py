@@ -61,7 +61,7 @@ def cheapest_change(
     scenario: Scenario,
     simulate: Callable[[Scenario], R],
     memory_of: Callable[[Scenario], MemoryReport],
-    on_trial: Callable[[str], None],
+    on_progress: Callable[[str], None],
 ) -> Remedy[R] | None:
     """Find the cheapest change that makes the scenario fit; None if none of the tried changes does.
 
@@ -69,12 +69,12 @@ def cheapest_change(
         scenario: a scenario that does not fit.
         simulate: runs a scenario; raises InputError if it is illegal.
         memory_of: memory of a scenario; raises InputError if it is illegal.
-        on_trial: receives a description of the next attempt.
+        on_progress: receives a description of the next attempt.
     """
 
     def outcome(changes: tuple[Change, ...]) -> Remedy[R] | None:
         """Try changes; None if the result is illegal or does not fit."""
-        on_trial(f"it does not fit; trying {_options(changes)}")
+        on_progress(f"it does not fit; trying {_options(changes)}")
         try:
             changed = scenario.replace(dict(changes))
             # The memory of a scenario with `auto` is only known after its simulation.

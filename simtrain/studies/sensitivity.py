@@ -23,11 +23,11 @@ from simtrain.hardware.upgrades import CAPACITIES, RESOURCES, Resource, with_mor
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.seconds import Machine
 from simtrain.iteration.report.breakdown import Breakdown
-from simtrain.iteration.report.result import Result, check_is_result
+from simtrain.iteration.report.result import Result
 from simtrain.iteration.run_plan import run_iteration, simulate_iteration
 from simtrain.scenario import Scenario, check_values
 from simtrain.studies.choose import choose, is_open
-from simtrain.studies.simulation import checked_profile, simulate
+from simtrain.studies.simulation import checked_profile, result_of, scenario_of, simulate
 from simtrain.units import format_seconds
 
 FACTOR = 1.1
@@ -45,8 +45,8 @@ class Sensitivity(PlainData):
         with_more_s: iteration time with more of each resource, by the names of `RESOURCES`.
         recompute: recompute strategy; `auto` if simtrain chooses any part of it.
         auto_recompute_s: iteration times with `recompute: auto`, on the unchanged cluster and with
-            more memory. None if the strategy is `none` or `auto`, or if `auto` finds no strategy
-            that is legal and fits.
+            more memory. None if the strategy is `none` or `auto`, if `auto` finds no strategy that
+            is legal and fits, or for a result, whose recompute stays.
         factor: rates are multiplied by this factor, latencies divided by it.
     """
 
@@ -134,27 +134,27 @@ class ResourceCurve(PlainData):
 
 
 def resource_curves(
-    result: Result,
+    scenario: Scenario | Result,
     factors: Sequence[float] = FACTORS,
     on_progress: Callable[[str], None] = lambda description: None,
 ) -> tuple[ResourceCurve, ...]:
     """Simulate an iteration with less and more of each resource, one at a time.
 
-    The scenario stays that of the result, also a recompute strategy that simtrain chose: so memory
-    capacity has no curve.
+    A recompute strategy that simtrain chose stays: so memory capacity has no curve.
 
     Args:
-        result: the iteration on the unchanged cluster, the point of factor 1.
+        scenario: a scenario, or a result of `simulate`: the iteration on the unchanged cluster,
+            the point of factor 1.
         factors: as `ResourcePoint.factor`, ascending.
         on_progress: receives a description of the next simulations.
 
     Returns:
         The curves of the resources that change the iteration at any factor.
     """
-    check_is_result(result)
     if not isinstance(factors, Sequence) or not factors:
         fix = "write factors=(0.5, 1.0, 2.0)"
         raise InputError.of("E114", f"factors is {factors!r}, not a list of numbers", fix=fix)
+    result = result_of(scenario)
     machine = result.seconds.machine
 
     @functools.cache
@@ -198,7 +198,7 @@ def _label(resource: Resource, factor: float, profile: HardwareProfile) -> Sente
 
 
 def sensitivity(
-    scenario: Scenario,
+    scenario: Scenario | Result,
     profile: HardwareProfile | None = None,
     factor: float = FACTOR,
     engine: Engine = "auto",
@@ -207,8 +207,10 @@ def sensitivity(
     """Simulate a scenario with more of each resource, one at a time.
 
     Args:
-        scenario: as for `simulate`. With `recompute: auto`, recompute is chosen again each time.
-        profile: as for `simulate`.
+        scenario: a scenario, or a result of `simulate`. With `recompute: auto`, recompute of a
+            scenario is chosen again each time; that of a result stays.
+        profile: as for `simulate`; by default that of the result. With another one, only the
+            scenario of a result counts.
         factor: rates are multiplied by this factor, latencies divided by it.
         engine: as for `simulate`.
         on_progress: receives a description of the next simulation.
@@ -216,12 +218,15 @@ def sensitivity(
     Raises:
         InputError: as `simulate`.
     """
-    check_values(scenario)
     if not isinstance(factor, Real) or not 0 < factor < math.inf:
         fix = "write a number above 0, such as 1.1"
         raise InputError.of("E114", f"factor is {factor!r}", fix=fix)
-    base = checked_profile(scenario, profile)
-    plans = _plans(scenario, base, engine)
+    result = scenario if isinstance(scenario, Result) and profile is None else None
+    scenario = scenario_of(scenario)
+    check_values(scenario)
+    base = checked_profile(scenario, result.profile if result else profile)
+    plans = [result.plan] if result else _plans(scenario, base, engine)
+    is_chosen_again = result is None and is_open(scenario)
     now_s = _time_s(plans, Machine(DurationModel(base), engine))
 
     def time_with_more_s(name: str) -> float:
@@ -230,18 +235,18 @@ def sensitivity(
         on_progress(f"more of: {resource.label}")
         if not resource.is_capacity:
             return _time_s(plans, _with_more(base, resource, factor, engine))
-        if not is_open(scenario):
+        if not is_chosen_again:
             return now_s
         larger = with_more(base, [resource], factor)
         return _time_s(_plans(scenario, larger, engine), Machine(DurationModel(larger), engine))
 
     times = {name: time_with_more_s(name) for name in RESOURCES}
     strategy, auto_s = scenario.recompute.strategy, None
-    if not is_open(scenario) and strategy != "none":
+    if result is None and not is_chosen_again and strategy != "none":
         on_progress("recompute: auto")
         larger = with_more(base, CAPACITIES, factor)
         auto_s = _auto_recompute_s(scenario, (base, larger), engine)
-    strategy = "auto" if is_open(scenario) else strategy
+    strategy = "auto" if is_chosen_again else strategy
     return Sensitivity(now_s, times, strategy, auto_s, factor)
 
 

@@ -61,6 +61,20 @@ def simulate(
     return replace(choice.run, recompute_choice=choice.why)
 
 
+def result_of(scenario: Scenario | Result) -> Result:
+    """Return a result as it is, and simulate a scenario.
+
+    Raises:
+        InputError: as `simulate`.
+    """
+    return scenario if isinstance(scenario, Result) else simulate(scenario)
+
+
+def scenario_of(scenario: Scenario | Result) -> Scenario:
+    """Return a scenario as it is, and the scenario of a result, with the chosen recompute."""
+    return scenario.scenario if isinstance(scenario, Result) else scenario
+
+
 def _machine(scenario: Scenario, profile: HardwareProfile | None, engine: Engine) -> Machine:
     """Return a machine with this profile, or the shared one with the profile of the scenario."""
     if profile is None:
@@ -70,14 +84,14 @@ def _machine(scenario: Scenario, profile: HardwareProfile | None, engine: Engine
 
 def simulate_fitting(
     scenario: Scenario,
-    on_trial: Callable[[str], None] = lambda trial: None,
+    on_progress: Callable[[str], None] = lambda description: None,
     engine: Engine = "auto",
 ) -> Result:
     """Simulate a scenario, or suggest the cheapest change if it does not fit in memory.
 
     Args:
         scenario: as for `simulate`.
-        on_trial: called with each change that is tried.
+        on_progress: receives a description of each change that is tried.
         engine: as for `simulate`.
 
     Raises:
@@ -87,29 +101,29 @@ def simulate_fitting(
     check_values(scenario)
     if is_open(scenario):
         result = simulate(scenario, engine=engine)
-        check_fits(scenario, result.memory, on_trial)
+        check_fits(scenario, result.memory, on_progress)
         return result
     machine = _machine(scenario, None, engine)
     profile = checked_profile(scenario, machine.model.profile)
     plan = Plan.of(scenario, profile.cluster.domains_of(scenario.num_gpus))
-    check_fits(scenario, memory_report(plan, profile, run_copies(plan, machine)), on_trial)
+    check_fits(scenario, memory_report(plan, profile, run_copies(plan, machine)), on_progress)
     return simulate_iteration(plan, machine)
 
 
 def check_fits(
     scenario: Scenario,
     memory: MemoryReport,
-    on_trial: Callable[[str], None] = lambda trial: None,
+    on_progress: Callable[[str], None] = lambda description: None,
 ) -> None:
     """Refuse a scenario that needs more memory than a GPU has.
 
-    `on_trial` is called with each change that is tried.
+    `on_progress` receives a description of each change that is tried.
 
     Raises:
         DoesNotFitError: with the cheapest change that makes it fit.
     """
     if not memory.fits:
-        remedy = cheapest_change(scenario, simulate, simulate_memory, on_trial)
+        remedy = cheapest_change(scenario, simulate, simulate_memory, on_progress)
         raise does_not_fit(scenario, memory, remedy)
 
 

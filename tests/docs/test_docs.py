@@ -224,7 +224,7 @@ def test_benchmarks_can_be_imported(command: str) -> None:
 def test_python_blocks_run(capsys: CaptureFixture[str]) -> None:
     page = "docs/how_to/use_from_python.md"
     names: dict[str, object] = {}
-    simulations, studies = (block for block in blocks(page) if block.language == "python")
+    simulations, studies, others = (block for block in blocks(page) if block.language == "python")
     exec(compile(simulations.text, page, "exec"), names)
     first, *spans, changed = capsys.readouterr().out.splitlines()
     assert re.fullmatch(r"1\.\d{3} s, MFU 4\d\.\d%", first)
@@ -232,10 +232,16 @@ def test_python_blocks_run(capsys: CaptureFixture[str]) -> None:
     full_s = simulate(load_scenario("table5_22b_full")).iteration_time_s
     assert changed == f"{full_s:.3f} s"
     exec(compile(studies.text, page, "exec"), names)
-    cost, best, fastest = capsys.readouterr().out.splitlines()
+    cost, advised, best, fastest = capsys.readouterr().out.splitlines()
     assert cost.startswith("<TrainingCost table5_22b_present: ")
-    assert best.startswith("<Candidate ") and fastest.startswith("h100_sxm, 16 GPUs: ")
+    assert advised.startswith("(<Advised --set ")
+    assert best.startswith("<RankedLayout ") and fastest.startswith("h100_sxm, 16 GPUs: ")
     assert len(pathlib.Path("results/sweep.json").read_text("utf-8")) > 100
+    assert len(pathlib.Path("report.html").read_text("utf-8")) > 100
+    exec(compile(others.text, page, "exec"), names)
+    *notes, validation = capsys.readouterr().out.splitlines()
+    assert len(notes) > 1 and notes[0].startswith("Simulated on ")
+    assert validation.startswith("<Validation on h100_sxm: ")
 
 
 @pytest.mark.usefixtures("newcomer")

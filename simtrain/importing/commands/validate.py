@@ -76,12 +76,12 @@ def validate(
     """
     from simtrain.base.output_folder import check_suffix, check_writable, write_text
     from simtrain.commands.progress import progress_bar
-    from simtrain.hardware.validated_on import read_validated_on, usual_stack
-    from simtrain.importing.runs import RunSettings, read_runs
+    from simtrain.hardware.validated_on import read_validated_on
+    from simtrain.importing.runs.validate import validate as validate_files
     from simtrain.render.figures.style import check_picture_file, write_picture
     from simtrain.render.figures.subject import footer_of
     from simtrain.render.figures.validation import plot_validation
-    from simtrain.studies.validation import error_classes, errors_text, validate_runs
+    from simtrain.studies.validation import error_classes, errors_text
     from simtrain.views.validation import validation_view
 
     output = Output(as_json, as_csv, as_markdown, table)
@@ -91,11 +91,13 @@ def validate(
     if errors_to:
         check_suffix(errors_to, (".yaml", ".yml"), "errors")
         check_writable(errors_to, "the errors", "--errors-to")
-    settings = RunSettings(cluster, software, tuple(overrides or ()), usual_stack(cluster))
-    measured = read_runs(runs, settings)
     with progress_bar() as show_progress:
-        validation = validate_runs(
-            measured, cluster, lambda done, total: show_progress("simulating", done, total)
+        validation = validate_files(
+            runs,
+            cluster,
+            software,
+            overrides or (),
+            on_progress=lambda done, total: show_progress("simulating", done, total),
         )
     names = ", ".join(file.name for file in runs)
     if picture:

@@ -62,6 +62,9 @@ class PeakInterval(PlainData):
         whole, half = PEAK_SPREAD.factor(), PEAK_SPREAD.factor(0.5)
         return cls(*(round(peak_bytes * factor) for factor in (1 / whole, 1 / half, half, whole)))
 
+    def __repr__(self) -> str:
+        return f"<PeakInterval {self.ends}>"
+
     @property
     def ends(self) -> str:
         """The ends of the 90 % interval in words."""
@@ -125,6 +128,9 @@ class FitVerdict(PlainData):
             f"the peak is {self.interval.ends} nine times in ten; "
             f"it fits with {self.probability:.0%}"
         )
+
+    def __repr__(self) -> str:
+        return f"<FitVerdict {self}>"
 
     def __str__(self) -> str:
         host = "" if self.host_fits else ", and the host has not enough memory"

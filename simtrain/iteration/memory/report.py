@@ -68,6 +68,10 @@ class StageMemory(PlainData):
     peak_time_s: float | None = None
     num_slices: int = 1
 
+    def __repr__(self) -> str:
+        peak = format_bytes(self.peak_bytes)
+        return f"<StageMemory of stage {self.stage}: {peak} at {self.peak_name}, {self.peak_op}>"
+
     @property
     def components_bytes(self) -> dict[str, int]:
         """Components of the peak."""
@@ -108,6 +112,10 @@ class HostMemory(PlainData):
 
     needed_bytes: int
     capacity_bytes: int | None
+
+    def __repr__(self) -> str:
+        capacity = "" if self.capacity_bytes is None else f" of {format_bytes(self.capacity_bytes)}"
+        return f"<HostMemory {format_bytes(self.needed_bytes)}{capacity}>"
 
     @property
     def fits(self) -> bool:

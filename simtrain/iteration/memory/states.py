@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from simtrain.units import format_bytes
 from simtrain.workload.chunk import Parameters
 from simtrain.workload.step_options import StepOptions
 
@@ -20,6 +21,12 @@ class ModelStates:
     parameters_bytes: int
     gradients_bytes: int
     optimizer_bytes: int
+
+    def __repr__(self) -> str:
+        sizes = {"parameters": self.parameters_bytes, "gradients": self.gradients_bytes}
+        sizes |= {"optimizer": self.optimizer_bytes}
+        words = ", ".join(f"{name} {format_bytes(size)}" for name, size in sizes.items())
+        return f"<ModelStates: {words}>"
 
     @property
     def total_bytes(self) -> int:

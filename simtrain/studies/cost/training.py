@@ -11,10 +11,11 @@ from simtrain.hardware.evidence import Evidence
 from simtrain.hardware.interval import Interval
 from simtrain.hardware.profile import HardwareProfile, RunningCosts
 from simtrain.iteration.report.interval import evidence_for, predicted_interval
-from simtrain.iteration.report.result import Result, check_is_result
+from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario
 from simtrain.studies.cost.terms import Terms, prices_by_contract
 from simtrain.studies.rental_contracts import Contract
+from simtrain.studies.simulation import result_of
 from simtrain.units import DAY_S, HOUR_S, four_digits
 
 _KWH_J, _TONNE_G = 3.6e6, 1e6
@@ -142,7 +143,7 @@ def assumptions(goodput: float) -> tuple[str, str]:
 
 
 def cost(
-    result: Result,
+    scenario: Scenario | Result,
     tokens: int | str,
     *,
     goodput: float = 1.0,
@@ -152,10 +153,10 @@ def cost(
     electricity: str | None = None,
     co2: float | None = None,
 ) -> TrainingCost:
-    """Compute days, GPU-hours, price and energy of a training with the iterations of `result`.
+    """Compute days, GPU-hours, price and energy of a training with the iterations of a scenario.
 
     Args:
-        result: a result of `simulate`.
+        scenario: a scenario, or a result of `simulate`.
         tokens: number of training tokens: 300_000_000_000 or "300B".
         goodput: share of the training time that iterations take, above 0 and at most 1.
         price: price of a GPU, such as "2.5 USD/h", instead of the profile's.
@@ -167,7 +168,6 @@ def cost(
     Raises:
         InputError: an argument is invalid.
     """
-    check_is_result(result)
     terms = Terms.read(
         tokens,
         goodput=goodput,
@@ -177,7 +177,7 @@ def cost(
         electricity=electricity,
         co2=co2,
     )
-    return cost_of_result(result, terms)
+    return cost_of_result(result_of(scenario), terms)
 
 
 def cost_of_result(result: Result, terms: Terms) -> TrainingCost:

@@ -96,4 +96,4 @@ def best_layout(
         return LayoutResult(Status.DOES_NOT_FIT, exact=True, problems=error.problems)
     except InputError as error:
         return LayoutResult(Status.ILLEGAL, exact=True, problems=error.problems)
-    return LayoutResult(Status.FOUND, result.ranked[0], result.exact, result.gap)
+    return LayoutResult(Status.FOUND, result.outcome.best[0], result.exact, result.gap)

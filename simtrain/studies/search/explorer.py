@@ -53,7 +53,7 @@ class Candidate(PlainData):
         split = self.scenario.parallelism
         degrees = f"tp {split.tensor}, dp {split.data}, pp {split.pipeline}"
         figures = f"{format_seconds(self.iteration_time_s)}, {format_bytes(self.peak_bytes)}"
-        return f"<Candidate {degrees}: {figures}>"
+        return f"<{type(self).__name__} {degrees}: {figures}>"
 
     @property
     def configuration(self) -> dict[str, Any]:

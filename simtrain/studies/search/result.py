@@ -24,21 +24,19 @@ from simtrain.studies.search.words import num_gpus_in_words
 from simtrain.units import HOUR_S, Price, format_bytes, format_seconds
 
 
-@dataclass(frozen=True, slots=True)
-class RankedLayout(PlainData):
+@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
+class RankedLayout(Candidate):
     """A layout of a ranking.
 
     Args:
-        layout: the layout and its figures.
         price_of_million_tokens: in the profile's currency; None if the profile has no price.
         fit: whether it surely fits.
     """
 
-    layout: Candidate
+    json_fields: ClassVar = Candidate.json_fields | keys("price_of_million_tokens fit")
+
     price_of_million_tokens: float | None
     fit: FitVerdict
-
-    json_fields: ClassVar = keys("**layout price_of_million_tokens fit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +52,7 @@ class SearchResult(PlainData):
         safe_bytes: the largest peak of a ranked layout, unless no layout is below it.
         legal: the legal layouts.
         outcome: counts and bounds of the search.
-        ranked: the best layouts with a peak of at most `safe_bytes`, in order; if there are none,
-            the best of all that fit.
+        top: the most layouts that are ranked.
         profile: the cluster's hardware profile.
         left_out: settings of the base that do not apply to some legal layouts.
         varied: fields that have several values among the legal layouts.
@@ -72,8 +69,8 @@ class SearchResult(PlainData):
         left_out_where_illegal=left_out varied held unproved_schedules
         num_seen=outcome.num_seen num_fitting=outcome.num_fitting
         num_bounded=outcome.num_bounded num_simulated=outcome.num_simulated exact
-        stopped=outcome.stopped num_unseen **bound gap reason best=best_layout
-        interval_s=interval ranked=ranked_layouts faster=faster_layouts
+        stopped=outcome.stopped num_unseen **bound gap reason best
+        interval_s=interval ranked faster
         fastest_exact base_layout refined=refinement
         front=outcome.front failures"""
     )
@@ -86,7 +83,7 @@ class SearchResult(PlainData):
     safe_bytes: int
     legal: LegalPoints
     outcome: SearchOutcome
-    ranked: tuple[Candidate, ...]
+    top: int
     profile: HardwareProfile
     left_out: tuple[str, ...] = ()
     varied: tuple[str, ...] = ()
@@ -199,27 +196,31 @@ class SearchResult(PlainData):
         return dict(sorted(self.legal.removed.items()))
 
     @property
-    def ranked_layouts(self) -> list[RankedLayout]:
-        """The ranked layouts with their prices."""
-        return [*map(self._with_price, self.ranked)]
+    def ranked(self) -> tuple[RankedLayout, ...]:
+        """The best layouts with a peak of at most `safe_bytes`, in order.
+
+        If there are none, the best of all that fit.
+        """
+        return tuple(map(self._ranked, self.outcome.best[: self.top]))
 
     @property
-    def faster_layouts(self) -> list[RankedLayout]:
-        """The layouts that are better than the ranked ones but may not fit, with their prices."""
-        return [*map(self._with_price, self.faster)]
-
-    @property
-    def best_layout(self) -> RankedLayout:
-        """The first of the ranked layouts."""
-        return self.ranked_layouts[0]
-
-    def _with_price(self, layout: Candidate) -> RankedLayout:
-        return RankedLayout(layout, self.price_of_tokens(layout), self.fit_of(layout))
-
-    @property
-    def faster(self) -> tuple[Candidate, ...]:
+    def faster(self) -> tuple[RankedLayout, ...]:
         """The best layouts that are better than the ranked ones, but may not fit."""
-        return self.outcome.faster
+        return tuple(map(self._ranked, self.outcome.faster))
+
+    @property
+    def best(self) -> RankedLayout:
+        """The first of the ranked layouts."""
+        return self.ranked[0]
+
+    def _ranked(self, layout: Candidate) -> RankedLayout:
+        return RankedLayout(
+            layout.scenario,
+            layout.evaluation,
+            layout.point,
+            price_of_million_tokens=self.price_of_tokens(layout),
+            fit=self.fit_of(layout),
+        )
 
     @property
     def is_safe(self) -> bool:

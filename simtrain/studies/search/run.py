@@ -176,7 +176,7 @@ def search(
         safe_bytes,
         legal,
         outcome,
-        outcome.best[:top],
+        top,
         profile,
         space.left_out(legal.points),
         space.varied(legal.points),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 import pathlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,8 +17,8 @@ from simtrain.base.file_kinds import SWEEP, load_kind
 from simtrain.base.output_folder import as_path
 from simtrain.base.provenance import profile_sha256
 from simtrain.base.resources import find_sweep
-from simtrain.base.strict_yaml import Positions, validate
-from simtrain.errors import InputError, Location, Problem, did_you_mean
+from simtrain.base.strict_yaml import Document, Positions, data_of, parse_document, validate
+from simtrain.errors import InputError, Location, Problem, did_you_mean, wrong_type
 from simtrain.studies.cost.of_tokens import PRICE_COLUMN
 from simtrain.studies.sweep.axes import Axis
 from simtrain.studies.sweep.bases import base_documents, refuse_overridden_axes
@@ -55,15 +56,15 @@ class SweepFile(BaseModel):
 
 
 def load_plan(
-    path_or_name: str | pathlib.Path,
+    sweep: str | pathlib.Path | Mapping[str, Any],
     overrides: Sequence[str] = (),
     part_size: int | None = None,
     max_points: int = MANY_POINTS,
 ) -> Plan:
-    """Load a sweep file.
+    """Load a sweep.
 
     Args:
-        path_or_name: a sweep file, or the name of a shipped sweep.
+        sweep: a sweep file, the name of a shipped sweep, or what such a file contains.
         overrides: overrides of the base scenarios, such as "model.seq_length=4096".
         part_size: points per part of the results; by default about a hundred parts.
         max_points: the largest grid that is accepted; 1e9 is the most in any case.
@@ -73,15 +74,14 @@ def load_plan(
             version is part of the plan, is not installed.
     """
     require("a sweep", "pyarrow")
-    path = find_sweep(as_path(path_or_name))
-    document = load_kind(path, SWEEP)
+    document, default_name = _document(sweep)
     file = validate(SweepFile, document.data, document.positions)
     axes = load_axes(document)
-    base, bases = base_documents(document, axes, overrides, default_name=file.name or path.stem)
+    base, bases = base_documents(document, axes, overrides, file.name or default_name)
     refuse_overridden_axes(overrides, axes)
     num_points = _num_points(axes, document.positions, max_points)
     plan = Plan(
-        name=file.name or path.stem,
+        name=file.name or default_name,
         description=file.description,
         base=base,
         bases={name: {"name": name} | base.data for name, base in bases.items()},
@@ -110,6 +110,26 @@ def load_plan(
         _refuse(_several_currencies(currencies, document.positions))
     _check_that_some_point_is_left(plan, document.positions)
     return plan
+
+
+def _document(sweep: str | pathlib.Path | Mapping[str, Any]) -> tuple[Document, str]:
+    """Return the content of a sweep, and the name that it has if it does not say one."""
+    if isinstance(sweep, Mapping):
+        try:
+            text = json.dumps(sweep, indent=2, default=_data_of)
+        except (TypeError, ValueError) as error:
+            fix = 'write what a sweep file contains: {"base": "gpt2_1_5b", "axes": {...}}'
+            raise InputError.of("E114", f"the sweep is no plain data: {error}", fix=fix) from error
+        return parse_document(text, "the sweep"), "sweep"
+    path = find_sweep(as_path(sweep))
+    return load_kind(path, SWEEP), path.stem
+
+
+def _data_of(value: object) -> Any:
+    """Return the fields of a scenario or of its section; refuse other objects."""
+    if not isinstance(value, BaseModel):
+        raise wrong_type(value, "plain value", "write numbers, text, lists, dicts or scenarios")
+    return data_of(value, only_set=True)
 
 
 def _columns(file: SweepFile) -> tuple[str, ...]:

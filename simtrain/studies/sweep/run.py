@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 from simtrain.base.output_folder import as_path
 from simtrain.errors import InputError, Location
@@ -82,32 +85,43 @@ ProgressCallback = Callable[[Progress], None]
 
 
 def sweep(
-    file: str | Path,
-    out: str | Path,
+    sweep: str | Path | Mapping[str, Any],
+    out: str | Path | None = None,
     overrides: Sequence[str] = (),
     *,
     workers: int = 1,
     max_points: int = MANY_POINTS,
+    on_progress: ProgressCallback = lambda progress: None,
 ) -> Answer:
-    """Simulate every scenario of a grid, store the results in a folder, and return their rows.
+    """Simulate every scenario of a grid, and return the rows of the results.
 
-    Call it again with the same arguments to resume an interrupted sweep.
+    Call it again with the same folder to resume an interrupted sweep.
 
     Args:
-        file: a sweep file, or the name of a shipped sweep.
-        out: folder for the results; `query` reads it too.
+        sweep: a sweep file, the name of a shipped sweep, or what such a file contains:
+            {"base": "gpt2_1_5b", "axes": {"batch.micro": [1, 2, 4]}}. The base may be a scenario.
+        out: folder for the results, which `query` reads too. None keeps only the rows.
         overrides: overrides of the base scenarios, such as "model.seq_length=4096".
         workers: processes; with 1 this process computes everything. A script with several workers
             needs `if __name__ == "__main__":`, because workers import it.
         max_points: the largest grid that is accepted.
+        on_progress: called after each part.
 
     Raises:
-        InputError: the file, an override or a base scenario is wrong, the folder cannot be written
+        InputError: the sweep, an override or a base scenario is wrong, the folder cannot be written
             to, or duckdb or pyarrow is not installed.
     """
-    folder = SweepFolder(as_path(out))
-    plan = folder.open(load_plan(file, overrides, max_points=max_points))
-    run_sweep(plan, folder, partial(local_executor, workers), 1 if workers < 2 else 2 * workers)
+    plan = load_plan(sweep, overrides, max_points=max_points)
+    with nullcontext(out) if out is not None else TemporaryDirectory() as path:
+        return _rows_of(plan, SweepFolder(as_path(path)), workers, on_progress)
+
+
+def _rows_of(
+    plan: Plan, folder: SweepFolder, workers: int, on_progress: ProgressCallback
+) -> Answer:
+    """Run a sweep in a folder on this machine, and return its rows."""
+    plan, in_flight = folder.open(plan), 1 if workers < 2 else 2 * workers
+    run_sweep(plan, folder, partial(local_executor, workers), in_flight, on_progress=on_progress)
     return query(folder.path, 'select * from results order by "index"')
 
 

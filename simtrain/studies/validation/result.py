@@ -14,6 +14,7 @@ from simtrain.hardware.run_kind import RunKind
 from simtrain.iteration.report.breakdown import CAUSE_LABELS, Breakdown, breakdown_by_name
 from simtrain.studies.evaluation import Evaluation
 from simtrain.studies.validation.wrong_units import Measured, wrong_units
+from simtrain.units import counted
 
 CLOSE = 0.10
 """A prediction is close if its |error| is at most this."""
@@ -286,6 +287,12 @@ class Validation(PlainData):
 
     cluster: str
     rows: Sequence[ValidatedRun]
+
+    def __repr__(self) -> str:
+        runs = f"{self.num_simulated} of {counted(self.num_rows, 'run')} simulated"
+        error = self.time_errors.mean_abs_error
+        words = "" if error is None else f", mean |error| of times {error:.1%}"
+        return f"<Validation on {self.cluster}: {runs}{words}>"
 
     @property
     def is_close(self) -> bool:

@@ -191,7 +191,7 @@ def test_a_folder_contains_only_the_newest_ranking(
     others[0].write_bytes(fifth.read_bytes().replace(b"search small", b"search small_b"))
     others[1].write_text("mine", "utf-8")
     fifth.write_text(fifth.read_text("utf-8") + "# edited\n", "utf-8")
-    paths = write_scenarios(dataclasses.replace(result, ranked=result.ranked[:2]), out)
+    paths = write_scenarios(dataclasses.replace(result, top=2), out)
     assert not fourth.exists()
     assert sorted(out.iterdir()) == sorted([*paths, fifth, *others])
 
