@@ -11,8 +11,10 @@ and `report` writes a page.
 `scenarios()` and `profiles()` list the names of what comes with simtrain.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from simtrain.base.registered import imported, register
 from simtrain.base.version import VERSION as __version__  # noqa: F401 (`__all__` lists it)
 
 # For type checkers and editors; `_HOMES` says the same to Python.
@@ -76,20 +78,21 @@ _HOMES = {
     "write_trace": "simtrain.render.traces.write.write_trace",
 }
 """Where each public name is defined."""
+register(
+    {name: place for name, place in _HOMES.items() if name.startswith("plot_")}
+    | {"result_html": "simtrain.render.html.notebook.result_html"}
+)
 
 __all__ = sorted([*_HOMES, "__version__", "models"])
 
 
 def __getattr__(name: str) -> Any:
     """Import a name at its first use, because `simtrain --help` imports this module."""
-    from importlib import import_module
-
     if name == "models":
         return import_module("simtrain.models")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, _, original = _HOMES[name].rpartition(".")
-    value = globals()[name] = getattr(import_module(module), original)
+    value = globals()[name] = imported(_HOMES[name])
     return value
 
 

@@ -67,13 +67,6 @@ GUESTS: dict[str, set[str]] = {
         *("render", "commands"),
     },
 }
-# Files that import, in functions, a room listed below their own. `plot` of a result draws figures,
-# and figures read results.
-DEFERRED = {
-    "simtrain/iteration/report/views.py": {"render"},
-    # A notebook asks a result how it reads.
-    "simtrain/iteration/report/result.py": {"views", "render"},
-}
 # The front of the package may import every room.
 FRONT = {"__init__", "__main__"}
 CALIBRATION = LOWEST | {
@@ -176,10 +169,53 @@ def test_imports_flow_one_way() -> None:
     for path in files("simtrain"):
         room = room_of(path)
         if room not in FRONT:
-            deferred = DEFERRED.get(name_of(path), set())
-            used[room] |= rooms_used(path) - deferred - {room}
-            assert not rooms_used(path, at_once=True) & deferred, path
+            used[room] |= rooms_used(path) - {room}
     assert used == ROOMS | GUESTS
+
+
+def test_texts_name_modules_of_rooms_that_may_be_imported() -> None:
+    """A module that a text names is imported too, which `imported` does not see.
+
+    The page on JSON names classes of guests, too.
+    """
+    place, tables = re.compile(r"simtrain\.[a-z_]+\.[\w.]+"), ROOMS | GUESTS
+    for path in files("simtrain"):
+        if room_of(path) in FRONT:
+            continue
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                named = place.fullmatch(node.value.replace(":", "."))
+                room = named and node.value.split(".")[1]
+                assert room in {None, room_of(path), *tables[room_of(path)], *GUESTS}, (
+                    path,
+                    node.value,
+                )
+
+
+def test_files_of_different_rooms_are_in_no_circle() -> None:
+    """Imports in functions and for types count: readers follow them too."""
+    modules = {module_of(path): path for path in files("simtrain") if room_of(path) not in FRONT}
+    used = {module: set(imported(path)) & modules.keys() for module, path in modules.items()}
+    after = {module: reached(module, used) for module in modules}
+    for module, others in after.items():
+        circle = {other for other in others if module in after[other]}
+        assert len({room_of(modules[other]) for other in circle}) <= 1, sorted(circle)
+
+
+def module_of(path: pathlib.Path) -> str:
+    """Return the dotted name of a file's module."""
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def reached(module: str, used: dict[str, set[str]]) -> set[str]:
+    """Return the modules that a module imports, and those that these import, and so on."""
+    seen: set[str] = set()
+    waiting = [module]
+    while waiting:
+        new = used[waiting.pop()] - seen
+        seen |= new
+        waiting += new
+    return seen
 
 
 def test_nothing_is_imported_that_is_not_installed_with_it() -> None:

@@ -107,7 +107,8 @@ def test_a_command_does_not_import_the_others() -> None:
 
 
 def test_help_imports_only_the_modules_of_commands(imported: dict[str, set[str]]) -> None:
-    modules = imported["help of commands"]
+    # The front of the package registers functions that rooms call without importing theirs.
+    modules = imported["help of commands"] - {"simtrain.base.registered"}
     ours = {name for name in modules if name.partition(".")[0] == "simtrain"}
     rooms = {name for name in ours if not name.startswith("simtrain.commands.")}
     base = {

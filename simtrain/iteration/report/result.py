@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, ClassVar, Literal, get_args
 
 from simtrain.base.plain_data import PlainData, keys
+from simtrain.base.registered import registered
 from simtrain.base.wording import with_whole_numbers
 from simtrain.errors import InputError, Location, did_you_mean, wrong_type
 from simtrain.hardware.evidence import Evidence
@@ -294,10 +295,7 @@ class Result(PlainData):
 
     def _repr_html_(self) -> str:
         """Return what `simtrain run` prints as HTML, for notebooks."""
-        from simtrain.render.html.notebook import notebook_html
-        from simtrain.views.result import result_view
-
-        return notebook_html(result_view(self))
+        return str(registered("result_html")(self))
 
     def frame(self, table: FrameName) -> Any:
         """Return a table as a pandas.DataFrame.

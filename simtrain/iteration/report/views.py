@@ -1,7 +1,7 @@
 """Parts of a result that can plot themselves: `result.timeline`, `breakdown` and `memory`.
 
-A view is the part plus a reference to its result. `plot` imports `simtrain.render` when it is
-called, because `render` imports this room. `docs/design.md` gives the reason for this exception.
+A view is the part plus a reference to its result. The functions that draw it are registered,
+because their room imports this one (`base/registered.py`).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from simtrain.base.registered import registered
 from simtrain.engine import Timeline
 from simtrain.iteration.memory.report import MemoryReport
 from simtrain.iteration.report.breakdown import Breakdown, breakdown_by_name, mean_breakdown
@@ -59,9 +60,8 @@ class TimelineView(_View, Timeline):
         memory: bool = True,
     ) -> Figure:
         """Plot the tasks of each stage over time; see `simtrain.plot_timeline`."""
-        from simtrain.render.figures.timeline import plot_timeline
-
-        return plot_timeline(self._result, stages, window_s, memory=memory)
+        figure: Figure = registered("plot_timeline")(self._result, stages, window_s, memory=memory)
+        return figure
 
 
 class BreakdownView(_View, Breakdown):
@@ -85,9 +85,8 @@ class BreakdownView(_View, Breakdown):
 
     def plot(self) -> Figure:
         """Plot the time of each stage by cause; see `simtrain.plot_breakdown`."""
-        from simtrain.render.figures.breakdown import plot_breakdown
-
-        return plot_breakdown(self._result)
+        figure: Figure = registered("plot_breakdown")(self._result)
+        return figure
 
 
 class MemoryView(_View, MemoryReport):
@@ -118,6 +117,5 @@ class MemoryView(_View, MemoryReport):
 
     def plot(self) -> Figure:
         """Plot the peak of each stage, and memory over time; see `simtrain.plot_memory`."""
-        from simtrain.render.figures.iteration_memory import plot_memory
-
-        return plot_memory(self._result)
+        figure: Figure = registered("plot_memory")(self._result)
+        return figure
