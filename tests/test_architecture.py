@@ -34,7 +34,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "studies": {
         *("errors", "units", "base", "schedules", "scenario", "hardware", "workload"),
-        *("durations", "engine", "iteration"),
+        *("engine", "iteration"),
     },
     "views": {
         *("units", "base", "schedules", "scenario", "hardware", "iteration", "studies"),
@@ -190,6 +190,13 @@ def test_texts_name_modules_of_rooms_that_may_be_imported() -> None:
                     path,
                     node.value,
                 )
+
+
+def test_a_scenario_is_simulated_on_a_machine_that_is_loaded_already() -> None:
+    """The front loads profiles: nothing on the way from a scenario to its result does."""
+    modules = {module_of(path): path for path in files("simtrain") if room_of(path) not in FRONT}
+    used = {module: set(imported(path)) & modules.keys() for module, path in modules.items()}
+    assert "simtrain.hardware.load" not in reached("simtrain.studies.on_machine", used)
 
 
 def test_files_of_different_rooms_are_in_no_circle() -> None:

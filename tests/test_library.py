@@ -12,6 +12,8 @@ import pytest
 import simtrain
 from simtrain.errors import InputError
 from simtrain.hardware.upgrades import RESOURCES, with_more
+from simtrain.iteration.programs.seconds import Machine
+from simtrain.studies.on_machine import memory_on, simulate_on
 from tests.helpers.command_line import ROOT
 from tests.helpers.toys import run, small
 
@@ -233,6 +235,13 @@ def test_results_of_one_process_share_durations() -> None:
     assert (
         first.to_dict() == second.to_dict() == simtrain.simulate(SCENARIO, RESULT.profile).to_dict()
     )
+
+
+def test_a_simulation_uses_the_machine_that_it_is_given() -> None:
+    machine = Machine.of(RESULT.profile)
+    assert simulate_on(SCENARIO, machine).seconds.machine is machine
+    assert simulate_on(SCENARIO, machine).to_dict() == RESULT.to_dict()
+    assert memory_on(SCENARIO, machine).peaks_bytes == RESULT.memory.peaks_bytes
 
 
 def test_documents_import_the_package_alone() -> None:

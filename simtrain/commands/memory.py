@@ -60,7 +60,7 @@ def memory(
     if not result.memory.fits:
         with status("searching for a change that makes it fit") as show_status:
             try:
-                check_fits(loaded, result.memory, show_status)
+                check_fits(loaded, result.memory, result.seconds.machine, show_status)
             except DoesNotFitError as error:
                 # The result is printed already: the error follows it on stderr alone.
                 emit(f"{error}\n", sys.stderr)

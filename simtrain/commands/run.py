@@ -163,7 +163,7 @@ def _show_result(scenario: Scenario, result: Result, output: Output) -> None:
     from simtrain.studies.warnings import warnings_on
     from simtrain.views.result import result_view
 
-    unused = settings_without_effect(scenario)
+    unused = settings_without_effect(scenario, result.seconds.machine)
     warnings = warnings_on(result)
     show(
         output,

@@ -13,7 +13,8 @@ from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario
 from simtrain.scenario.recompute_section import OPEN_STRATEGIES, Strategy
 from simtrain.schedules.registry import default_name
-from simtrain.studies.simulation import result_of, scenario_of, simulate
+from simtrain.studies.on_machine import simulate_on
+from simtrain.studies.simulation import result_of, scenario_of
 from simtrain.units import format_bytes, format_seconds
 
 Changes = Mapping[str, Any]
@@ -109,7 +110,7 @@ def advise(
         options = " ".join(f"--set {field}={as_scalar(value)}" for field, value in changes.items())
         on_progress(f"trying {options}")
         try:
-            result = simulate(scenario.replace(dict(changes)))
+            result = simulate_on(scenario.replace(dict(changes)), now.seconds.machine)
         except InputError:
             num_illegal += 1
             continue

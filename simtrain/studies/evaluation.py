@@ -23,7 +23,7 @@ from simtrain.iteration.run_plan import run_copies, run_iteration
 from simtrain.scenario import Scenario, check_is_scenario
 from simtrain.studies.choose import choose, is_open
 from simtrain.studies.machines import Machines
-from simtrain.studies.simulation import checked_profile, simulate
+from simtrain.studies.on_machine import check_on, simulate_on
 from simtrain.units import format_seconds
 
 
@@ -109,7 +109,7 @@ class Evaluator:
             InputError: the scenario breaks a rule of the framework, or does not fit its cluster.
         """
         machine = self.machine_of(scenario)
-        checked_profile(scenario, machine.model.profile)
+        check_on(scenario, machine.profile)
         if is_open(scenario):
 
             def plan_of(variant: Scenario, kept: tuple[int, ...] | None) -> Plan:
@@ -126,7 +126,7 @@ class Evaluator:
             InputError: as `evaluate`.
         """
         machine = self.machine_of(scenario)
-        checked_profile(scenario, machine.model.profile)
+        check_on(scenario, machine.profile)
         if is_open(scenario):
             return self.evaluate(scenario).peak_bytes
         return self.peak_bytes_of_plan(_plan(scenario, machine), machine)
@@ -142,9 +142,9 @@ class Evaluator:
             InputError: as `evaluate`.
         """
         machine = self.machine_of(scenario)
-        checked_profile(scenario, machine.model.profile)
+        check_on(scenario, machine.profile)
         if is_open(scenario):
-            return simulate(scenario).extrapolated_compute
+            return simulate_on(scenario, machine).extrapolated_compute
         return IterationSeconds.of(_plan(scenario, machine), machine).extrapolated_compute()
 
     def interval(self, scenario: Scenario, time_s: float) -> Interval:
@@ -154,9 +154,10 @@ class Evaluator:
             InputError: as `evaluate`.
         """
         machine = self.machine_of(scenario)
-        profile = checked_profile(scenario, machine.model.profile)
+        profile = machine.profile
+        check_on(scenario, profile)
         if is_open(scenario):
-            return simulate(scenario).interval
+            return simulate_on(scenario, machine).interval
         plan = _plan(scenario, machine)
         extrapolated = IterationSeconds.of(plan, machine).extrapolated_compute()
         least_s = least_seconds(plan, profile)

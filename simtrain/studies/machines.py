@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from simtrain.durations.model import DurationModel
 from simtrain.engine import Engine
 from simtrain.hardware.load import profile_of, profile_version
 from simtrain.iteration.programs.seconds import Machine
@@ -23,19 +22,22 @@ class Machines:
         Raises:
             InputError: the profile does not exist or is invalid.
         """
-        overrides = repr(scenario.hardware) if scenario.hardware else ""
-        # The version changes with the file, so that a profile is read again.
-        key = engine, scenario.cluster, overrides, profile_version(scenario)
+        key = _key(scenario, engine)
         if key not in self._machines:
             if len(self._machines) == _MOST:
                 del self._machines[next(iter(self._machines))]
-            self._machines[key] = Machine(DurationModel(profile_of(scenario)), engine)
+            self._machines[key] = Machine.of(profile_of(scenario), engine)
         return self._machines[key]
 
-    def forget(self) -> None:
-        """Drop all machines, to bound the memory of a study of many scenarios."""
-        self._machines.clear()
+    @classmethod
+    def starting_with(cls, scenario: Scenario, machine: Machine) -> Machines:
+        """Return machines that begin with one on which a scenario was simulated."""
+        machines = cls()
+        machines._machines[_key(scenario, machine.engine)] = machine
+        return machines
 
 
-SHARED = Machines()
-"""The machines of all simulations of this process."""
+def _key(scenario: Scenario, engine: Engine) -> object:
+    overrides = repr(scenario.hardware) if scenario.hardware else ""
+    # The version changes with the file, so that a profile is read again.
+    return engine, scenario.cluster, overrides, profile_version(scenario)

@@ -15,7 +15,6 @@ from typing import ClassVar
 
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.wording import Number, Sentence
-from simtrain.durations.model import DurationModel
 from simtrain.engine import Engine
 from simtrain.errors import InputError
 from simtrain.hardware.profile import HardwareProfile
@@ -227,7 +226,8 @@ def sensitivity(
     base = checked_profile(scenario, result.profile if result else profile)
     plans = [result.plan] if result else _plans(scenario, base, engine)
     is_chosen_again = result is None and is_open(scenario)
-    now_s = _time_s(plans, Machine(DurationModel(base), engine))
+    machine = result.seconds.machine if result else Machine.of(base, engine)
+    now_s = _time_s(plans, machine)
 
     def time_with_more_s(name: str) -> float:
         """Return the iteration time with more of one resource."""
@@ -238,7 +238,7 @@ def sensitivity(
         if not is_chosen_again:
             return now_s
         larger = with_more(base, [resource], factor)
-        return _time_s(_plans(scenario, larger, engine), Machine(DurationModel(larger), engine))
+        return _time_s(_plans(scenario, larger, engine), Machine.of(larger, engine))
 
     times = {name: time_with_more_s(name) for name in RESOURCES}
     strategy, auto_s = scenario.recompute.strategy, None
@@ -258,7 +258,7 @@ def _plans(scenario: Scenario, profile: HardwareProfile, engine: Engine) -> list
 
     if not is_open(scenario):
         return [plan_of(scenario)]
-    machine = Machine(DurationModel(profile), engine)
+    machine = Machine.of(profile, engine)
     choice = choose(scenario, machine, plan_of, lambda plan: simulate_iteration(plan, machine))
     # A faster resource can change the fastest of these plans, but not which plans fit.
     return [trial.plan for trial in choice.trials if trial.memory.fits] or [choice.chosen.plan]
@@ -273,7 +273,7 @@ def _with_more(
     profile: HardwareProfile, resource: Resource, factor: float, engine: Engine
 ) -> Machine:
     """Return the machine with `factor` times as much of one resource."""
-    return Machine(DurationModel(with_more(profile, [resource], factor)), engine)
+    return Machine.of(with_more(profile, [resource], factor), engine)
 
 
 def _auto_recompute_s(

@@ -1,26 +1,28 @@
-"""Simulate one training iteration of a scenario."""
+"""Simulate one training iteration of a scenario: load its machine, and simulate on it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from functools import partial
 
-from simtrain.durations.model import DurationModel
 from simtrain.engine import Engine
 from simtrain.errors import wrong_type
 from simtrain.hardware.load import profile_of
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.iteration.memory.report import MemoryReport, memory_report
+from simtrain.iteration.memory.report import MemoryReport
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.pass_tasks import PassTime
 from simtrain.iteration.programs.seconds import Machine
 from simtrain.iteration.report.result import Result
-from simtrain.iteration.run_plan import run_copies, simulate_iteration
-from simtrain.scenario import Scenario, check_cluster, check_scenario, check_values
-from simtrain.studies.choose import choose, is_open
-from simtrain.studies.machines import SHARED
+from simtrain.scenario import Scenario, check_scenario, check_values
+from simtrain.studies.choose import is_open
+from simtrain.studies.machines import Machines
+from simtrain.studies.on_machine import check_on, memory_on, simulate_on
 from simtrain.studies.remedy import cheapest_change, does_not_fit
 from simtrain.workload.tape import Block
+
+_SHARED = Machines()
+"""The machines of calls that name no profile, so that such calls of a process share durations."""
 
 
 def simulate(
@@ -46,19 +48,7 @@ def simulate(
             than `layers`.
     """
     check_values(scenario)
-    machine = _machine(scenario, profile, engine)
-    profile = checked_profile(scenario, machine.model.profile)
-
-    def plan_of(variant: Scenario, kept: tuple[int, ...] | None = None) -> Plan:
-        return Plan.of(variant, profile.cluster.domains_of(variant.num_gpus), kept, layers)
-
-    def run(plan: Plan) -> Result:
-        return simulate_iteration(plan, machine)
-
-    if not is_open(scenario):
-        return run(plan_of(scenario))
-    choice = choose(scenario, machine, plan_of, run)
-    return replace(choice.run, recompute_choice=choice.why)
+    return simulate_on(scenario, _machine(scenario, profile, engine), layers)
 
 
 def result_of(scenario: Scenario | Result) -> Result:
@@ -78,8 +68,9 @@ def scenario_of(scenario: Scenario | Result) -> Scenario:
 def _machine(scenario: Scenario, profile: HardwareProfile | None, engine: Engine) -> Machine:
     """Return a machine with this profile, or the shared one with the profile of the scenario."""
     if profile is None:
-        return SHARED.of(scenario, engine)
-    return Machine(DurationModel(profile), engine)
+        return _SHARED.of(scenario, engine)
+    _check_is_profile(profile)
+    return Machine.of(profile, engine)
 
 
 def simulate_fitting(
@@ -99,23 +90,22 @@ def simulate_fitting(
         DoesNotFitError: the scenario does not fit; the error names the cheapest change, if any.
     """
     check_values(scenario)
-    if is_open(scenario):
-        result = simulate(scenario, engine=engine)
-        check_fits(scenario, result.memory, on_progress)
-        return result
     machine = _machine(scenario, None, engine)
-    profile = checked_profile(scenario, machine.model.profile)
-    plan = Plan.of(scenario, profile.cluster.domains_of(scenario.num_gpus))
-    check_fits(scenario, memory_report(plan, profile, run_copies(plan, machine)), on_progress)
-    return simulate_iteration(plan, machine)
+    if is_open(scenario):
+        result = simulate_on(scenario, machine)
+        check_fits(scenario, result.memory, machine, on_progress)
+        return result
+    check_fits(scenario, memory_on(scenario, machine), machine, on_progress)
+    return simulate_on(scenario, machine)
 
 
 def check_fits(
     scenario: Scenario,
     memory: MemoryReport,
+    machine: Machine,
     on_progress: Callable[[str], None] = lambda description: None,
 ) -> None:
-    """Refuse a scenario that needs more memory than a GPU has.
+    """Refuse a scenario that needs more memory than a GPU of the machine has.
 
     `on_progress` receives a description of each change that is tried.
 
@@ -123,8 +113,8 @@ def check_fits(
         DoesNotFitError: with the cheapest change that makes it fit.
     """
     if not memory.fits:
-        remedy = cheapest_change(scenario, simulate, simulate_memory, on_progress)
-        raise does_not_fit(scenario, memory, remedy)
+        run, memory_of = partial(simulate_on, machine=machine), partial(memory_on, machine=machine)
+        raise does_not_fit(scenario, memory, cheapest_change(scenario, run, memory_of, on_progress))
 
 
 def simulate_memory(scenario: Scenario, profile: HardwareProfile | None = None) -> MemoryReport:
@@ -134,12 +124,7 @@ def simulate_memory(scenario: Scenario, profile: HardwareProfile | None = None) 
         InputError: as `simulate`.
     """
     check_values(scenario)
-    if is_open(scenario):
-        return simulate(scenario, profile).memory
-    machine = _machine(scenario, profile, "auto")
-    profile = checked_profile(scenario, machine.model.profile)
-    plan = Plan.of(scenario, profile.cluster.domains_of(scenario.num_gpus))
-    return memory_report(plan, profile, run_copies(plan, machine))
+    return memory_on(scenario, _machine(scenario, profile, "auto"))
 
 
 def checked_profile(scenario: Scenario, profile: HardwareProfile | None = None) -> HardwareProfile:
@@ -151,25 +136,20 @@ def checked_profile(scenario: Scenario, profile: HardwareProfile | None = None) 
     check_scenario(scenario)
     if profile is None:
         profile = profile_of(scenario)
-    elif not isinstance(profile, HardwareProfile):
+    _check_is_profile(profile)
+    check_on(scenario, profile)
+    return profile
+
+
+def _check_is_profile(profile: object) -> None:
+    """Refuse an object that is not a hardware profile (E114)."""
+    if not isinstance(profile, HardwareProfile):
         name = profile if isinstance(profile, str) else "h100_sxm"
         raise wrong_type(profile, "HardwareProfile", f'write profile=load_profile("{name}")')
-    gpus_per_node, num_nodes = profile.cluster.gpus_per_node, profile.cluster.num_nodes
-    check_cluster(
-        scenario,
-        gpus_per_node.value,
-        num_nodes.value,
-        nvlink_gpus=profile.cluster.nvlink_gpus,
-        has_host_link=profile.host_link is not None,
-        has_fused_attention=profile.fused_attention is not None,
-        product_types=profile.product_types,
-        dispatchers=profile.dispatcher_names,
-    )
-    return profile
 
 
 def simulate_layer(scenario: Scenario, profile: HardwareProfile) -> tuple[PassTime, PassTime]:
     """Times of the forward and backward pass of one layer, without embedding and head."""
     plan = Plan.of(scenario, profile.cluster.domains_of(scenario.num_gpus))
-    machine = Machine(DurationModel(profile))
+    machine = Machine.of(profile)
     return machine.time(plan.layers_pass(1, "F")), machine.time(plan.layers_pass(1, "B"))

@@ -6,7 +6,7 @@ from simtrain.base.wording import Number, Sentence
 from simtrain.iteration.programs.seconds import passes_of
 from simtrain.iteration.report.remarks import HOST_BOUND
 from simtrain.iteration.report.result import Result
-from simtrain.studies.simulation import simulate
+from simtrain.studies.on_machine import simulate_on
 from simtrain.units import format_seconds
 from simtrain.workload.merged_passes import record_of
 
@@ -32,7 +32,7 @@ def slow_host_warnings(result: Result) -> list[Sentence]:
     if has_host_time or result.profile.host.issue.value >= SLOW_HOST_S or not _is_near(result):
         return []
     slow = scenario.replace({"software.host_issue": f"{SLOW_HOST_S!r} s"})
-    slow_s = simulate(slow, result.profile).iteration_time_s
+    slow_s = simulate_on(slow, result.seconds.machine).iteration_time_s
     longer = slow_s / result.iteration_time_s - 1
     if longer < HOST_BOUND:
         return []

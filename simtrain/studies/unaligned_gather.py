@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from simtrain.base.wording import Number, Sentence
 from simtrain.iteration.report.result import Result
-from simtrain.studies.simulation import simulate
+from simtrain.studies.on_machine import simulate_on
 from simtrain.units import format_seconds
 
 _FIELD = "overlap.align_parameter_gather"
@@ -20,7 +20,8 @@ def unaligned_gather_warnings(result: Result) -> list[Sentence]:
     is_possible = scenario.overlap.parameter_gather and scenario.schedule_family.gathers_by_chunk
     if not is_possible or scenario.aligns_parameter_gather:
         return []
-    aligned_s = simulate(scenario.replace({_FIELD: True}), result.profile).iteration_time_s
+    aligned = simulate_on(scenario.replace({_FIELD: True}), result.seconds.machine)
+    aligned_s = aligned.iteration_time_s
     saved_s = result.iteration_time_s - aligned_s
     if saved_s <= 0:
         return []

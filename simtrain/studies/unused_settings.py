@@ -10,10 +10,11 @@ from typing import Any
 
 from simtrain.base.strict_yaml import leaves
 from simtrain.errors import InputError
+from simtrain.iteration.programs.seconds import Machine
 from simtrain.scenario import Scenario
 from simtrain.studies.choose import is_open
 from simtrain.studies.evaluation import Evaluation, Evaluator
-from simtrain.studies.machines import SHARED
+from simtrain.studies.machines import Machines
 
 _SECTIONS = ("placement", "memory", "overlap")
 _FIELDS: dict[str, Any] = {"model.attention_window": None, "model.attention_dropout": 0}
@@ -21,14 +22,21 @@ _FIELDS: dict[str, Any] = {"model.attention_window": None, "model.attention_drop
 _FOR_OTHER_COMMANDS = ("running_costs",)
 
 
-def settings_without_effect(scenario: Scenario) -> dict[str, str]:
+def settings_without_effect(scenario: Scenario, machine: Machine) -> dict[str, str]:
     """Each setting that changes neither time nor memory, and a remark on it.
 
     Looked at are entries of `hardware`, and what differs from its default in the sections
     placement, memory and overlap. Recompute that is open is compared as none.
+
+    Args:
+        scenario: the scenario.
+        machine: the machine on which it was simulated, whose durations serve again.
     """
     settled = scenario.replace({"recompute": "none"}) if is_open(scenario) else scenario
-    evaluator = Evaluator(allow_oom=True, breakdowns=False, machines=SHARED)
+    machines = Machines.starting_with(settled, machine)
+    evaluator = Evaluator(
+        allow_oom=True, breakdowns=False, engine=machine.engine, machines=machines
+    )
     now: Evaluation | None = None
     remarks: dict[str, str] = {}
     for name, other in _without_each(settled):

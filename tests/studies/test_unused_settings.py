@@ -4,11 +4,16 @@ import json
 
 import pytest
 
-from simtrain.scenario import load_scenario
+from simtrain.scenario import Scenario, load_scenario
+from simtrain.studies.machines import Machines
 from simtrain.studies.unused_settings import settings_without_effect
 from tests.helpers.command_line import call
 
 ON_ONE_NODE = "table5_22b_present"
+
+
+def unused(scenario: Scenario) -> dict[str, str]:
+    return settings_without_effect(scenario, Machines().of(scenario, "auto"))
 
 
 @pytest.mark.parametrize(
@@ -27,7 +32,7 @@ ON_ONE_NODE = "table5_22b_present"
 def test_settings_that_change_neither_time_nor_memory_are_listed(
     field: str, value: str, is_idle: bool
 ) -> None:
-    found = settings_without_effect(load_scenario(ON_ONE_NODE, [f"{field}={value}"]))
+    found = unused(load_scenario(ON_ONE_NODE, [f"{field}={value}"]))
     assert set(found) == ({field} if is_idle else set())
 
 
@@ -35,9 +40,9 @@ def test_settings_that_fused_attention_does_not_use_are_listed() -> None:
     fused = ["attention_backend=fused", "cluster=h100_sxm"]
     idle = {"model.attention_window": 2048, "model.attention_dropout": 0.2}
     written = [f"{field}={value}" for field, value in idle.items()]
-    assert {*settings_without_effect(load_scenario(ON_ONE_NODE, fused + written))} == {*idle}
+    assert {*unused(load_scenario(ON_ONE_NODE, fused + written))} == {*idle}
     shorter = load_scenario(ON_ONE_NODE, [*fused, "model.attention_window=512"])
-    assert not settings_without_effect(shorter)
+    assert not unused(shorter)
 
 
 def test_run_reports_settings_without_effect() -> None:

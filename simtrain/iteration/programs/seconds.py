@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from simtrain.durations.collectives import wire_bytes
 from simtrain.durations.model import DurationModel
 from simtrain.engine import Engine, Timeline, simulate
+from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.copies import copy_op
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.parts import (
@@ -65,6 +66,16 @@ class Machine:
     )
 
     _pass_machines: dict[float, PassMachine] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, profile: HardwareProfile, engine: Engine = "auto") -> Machine:
+        """Return a machine with this profile, of which no duration is computed yet."""
+        return cls(DurationModel(profile), engine)
+
+    @property
+    def profile(self) -> HardwareProfile:
+        """The hardware profile."""
+        return self.model.profile
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Machine, (self.model, self.engine)  # a copy fills its own caches

@@ -113,8 +113,8 @@ def _simulated(
     if with_sensitivity:
         better = sensitivity_of(scenario, on_progress=partial(report_on, "better hardware"))
         curves = resource_curves(result, on_progress=partial(report_on, "other clusters"))
-    unused = settings_without_effect(scenario_of(scenario)).values()
-    remarks = (*warnings_on(result), *unused)
+    unused = settings_without_effect(scenario_of(scenario), result.seconds.machine)
+    remarks = (*warnings_on(result), *unused.values())
     column = ScenarioColumn(name, result, better)
     return column, ReportedRun(name, result, arguments, curves, remarks)
 

@@ -14,8 +14,7 @@ from simtrain.hardware.interval import Interval
 from simtrain.hardware.run_kind import RunKind
 from simtrain.iteration.report.interval import run_kind
 from simtrain.studies.evaluation import Evaluation, Evaluator
-from simtrain.studies.machines import SHARED
-from simtrain.studies.simulation import simulate_memory
+from simtrain.studies.on_machine import memory_on
 from simtrain.studies.validation.measured import MeasuredRun, PeakOf, in_one_line
 from simtrain.studies.validation.result import Prediction, ValidatedRun, Validation
 
@@ -108,7 +107,6 @@ class _Simulations:
         if key not in self._figures:
             if len(self._figures) % _MOST_ALIVE == _MOST_ALIVE - 1:
                 self._evaluator = Evaluator(allow_oom=True)
-                SHARED.forget()
                 forget_cached()
             self._figures[key] = self._simulated(run)
         return self._figures[key]
@@ -117,7 +115,7 @@ class _Simulations:
         evaluation, refusal = _evaluated(run, self._evaluator)
         if evaluation is None:
             return _Figures(None, refusal)
-        peak_bytes = {run.peak_of: _peak_bytes(run.peak_of, evaluation)}
+        peak_bytes = {run.peak_of: _peak_bytes(run.peak_of, evaluation, self._evaluator)}
         interval = _interval(evaluation, self._evaluator)
         return _Figures(Prediction.of(evaluation), refusal, *interval, peak_bytes)
 
@@ -134,11 +132,12 @@ def _interval(
     return kind, share, evaluator.interval(scenario, time_s)
 
 
-def _peak_bytes(peak_of: PeakOf, evaluation: Evaluation) -> int | None:
+def _peak_bytes(peak_of: PeakOf, evaluation: Evaluation, evaluator: Evaluator) -> int | None:
     """Return the predicted peak of what was measured."""
     if peak_of is PeakOf.GPU:
         return evaluation.peak_bytes
-    stages = simulate_memory(evaluation.scenario).stages
+    scenario = evaluation.scenario
+    stages = memory_on(scenario, evaluator.machine_of(scenario)).stages
     tensors_bytes = [stage.peak_bytes - stage.allocator_bytes for stage in stages]
     return tensors_bytes[-1] if peak_of is PeakOf.LAST_STAGE else max(tensors_bytes)
 
