@@ -7,7 +7,7 @@ import pytest
 from tests.helpers.command_line import ROOT
 from tests.helpers.outsider import Outsider
 
-pytestmark = [pytest.mark.slow, pytest.mark.ci]
+pytestmark = pytest.mark.slow
 
 NEW_FILE = '''
 """Jobs of a made-up trainer: lines of a name and a number."""

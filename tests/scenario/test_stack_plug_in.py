@@ -7,7 +7,7 @@ import pytest
 from tests.helpers.command_line import ROOT
 from tests.helpers.outsider import Outsider
 
-pytestmark = [pytest.mark.slow, pytest.mark.ci]
+pytestmark = pytest.mark.slow
 
 RUN = ("run", "llama3_8b", "--json", "--set")
 FP8 = ("--set", "precision.compute=fp8")

@@ -9,7 +9,7 @@ from simtrain.schedules import Action, one_f_one_b
 from tests.helpers.outsider import Outsider
 from tests.helpers.v_shaped import VShaped
 
-pytestmark = [pytest.mark.slow, pytest.mark.ci]
+pytestmark = pytest.mark.slow
 
 NEW_FILE = '''
 """Zero bubble H1 (Qi et al. 2023): 1F1B whose weight gradients fill its bubbles."""

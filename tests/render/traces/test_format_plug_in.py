@@ -7,7 +7,7 @@ import pytest
 
 from tests.helpers.outsider import Outsider
 
-pytestmark = [pytest.mark.slow, pytest.mark.ci]
+pytestmark = pytest.mark.slow
 
 NEW_FILE = '''
 """A line of text per pass."""
