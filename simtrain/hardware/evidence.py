@@ -63,6 +63,11 @@ class Evidence(PlainData):
         return self.num_runs > 0
 
     @property
+    def is_weak(self) -> bool:
+        """Whether it is too weak to be said among details only: datasheets, or contradictions."""
+        return self.level in (EvidenceLevel.DATASHEET, EvidenceLevel.UNCERTAIN)
+
+    @property
     def sentence(self) -> str:
         """The line shown below predicted times."""
         return f"Evidence for {self.cluster}: {self.text}."

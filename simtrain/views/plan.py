@@ -201,6 +201,7 @@ def _answer(row: PlanRow, plan: TrainingPlan) -> str:
 def _notes(plan: TrainingPlan, out: Path | None) -> Iterator[str]:
     if plan.costs:
         yield "The 90 % intervals are those of the iteration time."
+    yield from sentences_of(cost.evidence for cost in plan.costs if cost.evidence.is_weak)
     yield from _doubtful_fits(plan)
     yield from _reasons(plan)
     for cluster, num_nodes in plan.added_nodes.items():
@@ -219,7 +220,7 @@ def _notes(plan: TrainingPlan, out: Path | None) -> Iterator[str]:
 
 def _details(plan: TrainingPlan) -> Iterator[str]:
     """Yield what predictions and prices rest on."""
-    yield from sentences_of(cost.evidence for cost in plan.costs)
+    yield from sentences_of(cost.evidence for cost in plan.costs if not cost.evidence.is_weak)
     for row in plan.rows:
         if row.cost:
             cost = row.cost

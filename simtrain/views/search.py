@@ -136,6 +136,8 @@ def _doubts(result: SearchResult) -> Iterator[str]:
         if (number := result.num_alike) > 1:
             said += f": numbers 1 {'and' if number == 2 else 'to'} {number} are equal"
     yield f"{said}."
+    if result.evidence.is_weak:
+        yield result.evidence.sentence
 
 
 # ------------------------------------------------------------------------- the table

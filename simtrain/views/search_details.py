@@ -32,7 +32,8 @@ def details_of(result: SearchResult) -> Iterator[str]:
     )
     if result.left_out:
         yield f"Turned off where it cannot apply: {', '.join(result.left_out)}."
-    yield result.evidence.sentence
+    if not result.evidence.is_weak:  # else it is said with the answers
+        yield result.evidence.sentence
     yield f"Number 1: {result.interval.sentence}"
     yield f"Varied: {in_words(result.varied) or 'nothing'}."
     if result.refinement and result.refinement.fields:

@@ -254,6 +254,8 @@ def test_cost_and_search_say_that_a_profile_is_not_calibrated(small: str) -> Non
         data = json.loads(call(*on_trn1, "--json").stdout)
         assert (data["calibrated"], data["evidence"]["level"]) == (False, "datasheet")
         assert json.loads(call(*command, "--json").stdout)["calibrated"] is True
+    plan = ("plan", small, "--tokens", "1B", "--gpus", "2", "--cluster")
+    assert words in call(*plan, "trn1").stdout and words not in call(*plan, "h100_sxm").stdout
 
 
 def shown(num_tokens: int, iteration_time_s: float) -> dict[str, str]:
