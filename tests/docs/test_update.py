@@ -28,7 +28,13 @@ def test_a_document_is_current(document: str) -> None:
 
 
 TEXT = """\
-It takes <!--=time a b=1-->1.00 s<!--/-->, not <!--=time c-->2.00 s<!--/-->.
+It takes 1.00 s, and 13.00 s
+or 3.00 s more.
+
+<!--quotes
+1.00 s = time a b=1
+3.00 s = time c
+-->
 
 - A list:
   <!--=times-->
@@ -37,26 +43,48 @@ It takes <!--=time a b=1-->1.00 s<!--/-->, not <!--=time c-->2.00 s<!--/-->.
 
   <!--/-->
 """
+LIST = "- 2 % are lost.\n\n  <!--quotes\n  2 % = part bubble d\n  -->\n"
 
 
-def test_markers_are_found_in_lines_and_around_blocks() -> None:
-    first, second, block = marked(TEXT)
-    assert (first.request, first.text, first.line) == ("time a b=1", "1.00 s", 1)
-    assert (second.request, second.text) == ("time c", "2.00 s")
-    assert (block.request, block.text, block.line) == ("times", "| a |", 4)
+def test_blocks_and_quoted_figures_are_found() -> None:
+    block, first, second = marked(TEXT)
+    assert (first.request, first.text, first.line) == ("time a b=1", "1.00 s", 5)
+    assert (second.request, second.text, second.line) == ("time c", "3.00 s", 6)
+    assert (block.request, block.text, block.line) == ("times", "| a |", 10)
+    (of_item,) = marked(LIST)
+    assert (of_item.request, of_item.text) == ("part bubble d", "2 %")
 
 
-def test_only_text_between_markers_is_replaced() -> None:
+def test_only_generated_text_is_replaced() -> None:
     def value(one: Marked) -> str:
         return "| b |\n\n| c |" if one.request == "times" else one.text[::-1]
 
-    new = replaced(TEXT, value)
-    assert new == (
-        TEXT.replace("1.00 s", "s 00.1")
-        .replace("2.00 s", "s 00.2")
+    assert replaced(TEXT, value) == (
+        TEXT.replace("takes 1.00 s", "takes s 00.1")
+        .replace("\n1.00 s =", "\ns 00.1 =")
+        .replace("or 3.00 s", "or s 00.3")
+        .replace("\n3.00 s =", "\ns 00.3 =")
         .replace("| a |", "| b |\n\n  | c |")
     )
     assert replaced(TEXT, lambda one: one.text) == TEXT
+    assert replaced(LIST, lambda one: "3 %") == LIST.replace("2 %", "3 %")
+
+
+def test_a_figure_may_continue_on_the_next_line() -> None:
+    text = "It takes 1.00\ns.\n\n<!--quotes\n1.00 s = time a\n-->\n"
+    assert replaced(text, lambda one: "2.00 s") == text.replace("1.00\ns", "2.00 s").replace(
+        "1.00 s", "2.00 s"
+    )
+
+
+@pytest.mark.parametrize("figures", [("2.00 s",), ("1.00 s", "1.00 s"), ("3.00 s", "1.00 s")])
+def test_a_figure_that_the_text_does_not_quote_in_this_place_is_refused(
+    figures: tuple[str, ...],
+) -> None:
+    entries = "".join(f"{one} = time a\n" for one in figures)
+    text = f"It takes 1.00 s, not 3.00 s or 12.00 s.\n\n<!--quotes\n{entries}-->\n"
+    with pytest.raises(ValueError, match=r"line \d: the text above does not quote"):
+        replaced(text, lambda one: one.text)
 
 
 def test_an_output_may_follow_its_marker_without_an_empty_line() -> None:
@@ -86,11 +114,6 @@ def test_an_output_has_the_whole_text_of_a_fact_and_of_a_paragraph() -> None:
 def test_a_generator_is_a_public_function_of_a_request() -> None:
     assert generators_of(commands) == {"output": commands.output}
     assert "scenario_of" not in GENERATORS and "time" in GENERATORS
-
-
-def test_a_marker_at_the_start_of_a_line_of_text_is_refused() -> None:
-    with pytest.raises(ValueError, match="line 2"):
-        replaced("It takes\n<!--=time a-->1.00 s<!--/-->.", lambda one: one.text)
 
 
 def test_a_name_without_a_generator_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,9 +22,9 @@ def test_the_errors_are_those_of_the_page_on_validation() -> None:
     errors = validated_on("a100_sxm4_80gb")
     assert errors
     table5, parallel, nodes, node, _ = errors.measured_runs
-    assert f"<!--=table5_error mean-->{text(table5.mean_error, 1)}<" in PAGE
-    assert f"<!--=table5_error largest-->{text(-table5.worst_error, 1)}<" in PAGE
-    assert f"<!--=dp530b error-->{text(parallel.worst_error, 2)}<" in PAGE
+    assert f"\n{text(table5.mean_error, 1)} = table5_error mean\n" in PAGE
+    assert f"\n{text(-table5.worst_error, 1)} = table5_error largest\n" in PAGE
+    assert f"\n{text(parallel.worst_error, 2)} = dp530b error\n" in PAGE
     for runs, row in ((nodes, "several nodes"), (node, "one node, the others")):
         (cells,) = re.findall(rf"^\| {row} \| (.*) \|$", PAGE, re.MULTILINE)
         number, of_paper, _, worst_of_paper, mean, _, worst = cells.split(" | ")
