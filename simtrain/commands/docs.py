@@ -10,8 +10,8 @@ import typer
 from simtrain.commands.output import CsvOption, MarkdownOption, Output, show_view
 from simtrain.commands.shared import emit, refuse
 
-_BLOCK_OR_COMMENT = re.compile(r"^```.*?^```|<!--.*?-->\n?", re.DOTALL | re.MULTILINE)
-"""Comments mark generated figures; in a block of code they are an example."""
+_CODE_OR_COMMENT = re.compile(r"^```.*?^```|`[^`\n]*`|<!--.*?-->\n?", re.DOTALL | re.MULTILINE)
+"""Comments mark generated figures; in code they are an example."""
 
 
 def _documents(typed: str) -> list[str]:
@@ -44,5 +44,5 @@ def docs(
 
 
 def _text(document: str) -> str:
-    shown = _BLOCK_OR_COMMENT.sub(lambda found: found[0] * (found[0][0] == "`"), document)
+    shown = _CODE_OR_COMMENT.sub(lambda found: found[0] * (found[0][0] == "`"), document)
     return re.sub(r"\n{3,}", "\n\n", shown)
