@@ -8,14 +8,15 @@ kind are recognised by them.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from simtrain.base.plug_ins import Parts
+from simtrain.errors import InputError, Location, wrong_type
 
 if TYPE_CHECKING:
     from simtrain.base.file_kinds import FileKind
@@ -47,70 +48,106 @@ class ImportDraft(Protocol):
         """Return the checked scenario, and the text of its file."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportRequest:
+    """What to import, and what its source leaves open.
+
+    Args:
+        source: a launch script, a log, a training config or a model's config.json, or its folder.
+        gpus: the number of GPUs, in place of what the file says.
+        overrides: fields to set, such as "parallelism.tensor=8".
+        env: values of variables of a script that it does not decide, such as {"NNODES": "4"}.
+        model: config.json of the model, or the script that trains it, if the source names another
+            file.
+        config: the config of the source, if it has several.
+        ignore_unknown: leave out settings that simtrain does not know, and note them.
+    """
+
+    source: str | PathLike[str] = field(kw_only=False)
+    gpus: int | None = None
+    overrides: Sequence[str] = ()
+    env: Mapping[str, str] | None = None
+    model: str | PathLike[str] = ""
+    config: str = ""
+    ignore_unknown: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse values of wrong types, which Python may pass (E114)."""
+        for path in (self.source, self.model):
+            if not isinstance(path, (str, PathLike)):
+                raise wrong_type(path, "path", 'write a path as text, such as "results"')
+        if self.gpus is not None and (type(self.gpus) is not int or self.gpus < 1):
+            fix = "write a whole number of at least 1"
+            raise InputError.of("E114", f"gpus is {self.gpus!r}", fix=fix)
+        env = {} if self.env is None else self.env
+        if not isinstance(env, Mapping) or not all(
+            isinstance(word, str) for pair in env.items() for word in pair
+        ):
+            fix = 'write env={"NNODES": "4"}'
+            raise InputError.of("E114", f"env is {env!r:.80}, not a dict of texts", fix=fix)
+
+    @property
+    def file(self) -> str:
+        """The source: mostly a path, for some importers also the options of a tool."""
+        return str(self.source)
+
+    def text(self, importer: Importer) -> str:
+        """Return the text of the source, a file of an importer's kinds.
+
+        Raises:
+            InputError: the file cannot be read, is of another kind (E116), or has the sign of none
+                of the importer's kinds (E741).
+        """
+        from simtrain.base.file_kinds import text_of_kind
+
+        text = text_of_kind(Path(self.source), *importer.kinds)
+        if not any(kind.sign_in(text) for kind in importer.kinds):
+            noun = importer.kinds[0].noun
+            signs = " or ".join(kind.sign.pattern for kind in importer.kinds)
+            raise InputError.of(
+                "E741",
+                f"no line has the sign of {noun}",
+                Location(self.file),
+                f"write the path of {noun}, which has a match of {signs}",
+                "another file would be imported with the default of every field",
+            )
+        return text
+
+
 class Importer(ABC):
-    """Converts what another tool reads or writes to a scenario."""
+    """Converts what another tool reads or writes to a scenario.
+
+    The docstring of its class is the help of its command, with an example.
+    """
 
     name: ClassVar[str]
     """Its command: `simtrain import NAME`."""
-    metavar: ClassVar[str]
+    metavar: ClassVar[str] = "FILE"
     """What the command's help calls its argument."""
-    argument: ClassVar[str]
+    argument: ClassVar[str] = "File to import."
     """What the argument is."""
-    text: ClassVar[str]
-    """Help of the command, with an example."""
     kinds: ClassVar[tuple[FileKind, ...]]
     """The kinds of files that it reads. Errors about other files name the first."""
     reads_options: ClassVar[bool] = False
     """Whether the argument can be the options of another tool, which begin with "--"."""
     reads_model: ClassVar[bool] = False
     """Whether the model can be in another file, which `--model` names."""
-    model: str = ""
-    """That file; "" if the source says it."""
     reads_configs: ClassVar[bool] = False
     """Whether a source can contain several configs, one of which `--config` names."""
-    config: str = ""
-    """That config; "" if the source has one."""
     reads_variables: ClassVar[bool] = False
     """Whether a source can have variables, whose values `--env` says."""
-    env: Mapping[str, str] = MappingProxyType({})
-    """Those values."""
     place: ClassVar[int] = 100
     """Where it is tried: lower first, for files that have the signs of several importers."""
     is_model: ClassVar[bool] = False
     """Whether a source describes a model alone, without GPUs and batch."""
 
     @abstractmethod
-    def draft(
-        self,
-        source: str,
-        overrides: Iterable[str] = (),
-        *,
-        ignore_unknown: bool = False,
-        gpus: int | None = None,
-    ) -> ImportDraft:
-        """Return the draft of a scenario; arguments and errors are those of `read`."""
-
-    def read(
-        self,
-        source: str,
-        overrides: Iterable[str] = (),
-        *,
-        ignore_unknown: bool = False,
-        gpus: int | None = None,
-    ) -> tuple[Any, str]:
-        """Return the scenario of a source, and the text of its file.
-
-        Args:
-            source: the argument of the command, mostly a path.
-            overrides: fields to set, such as "parallelism.tensor=8".
-            ignore_unknown: whether to leave out what simtrain does not know, and list it in the
-                first lines of the file.
-            gpus: the number of GPUs, if the source does not say it or says another one.
+    def draft(self, request: ImportRequest) -> ImportDraft:
+        """Return the draft of a scenario.
 
         Raises:
             InputError: the source cannot be read, or has unknown or invalid settings.
         """
-        return self.draft(source, overrides, ignore_unknown=ignore_unknown, gpus=gpus).finished()
 
 
 _IMPORTERS = Parts[Importer]("importers", Importer, ())

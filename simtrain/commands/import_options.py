@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from copy import copy
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from simtrain.base.importer import ImportRequest
 from simtrain.commands.shared import refuse
 from simtrain.errors import InputError, Location
 
@@ -107,21 +107,38 @@ class ImportOptions:
         refuse({"--gpus": self.gpus}, message, f"{search}; or write --set parallelism.data=N")
         refuse({"--env": self.env, "--model": self.model, "--config": self.config}, message)
 
-    def reader(self, importer: Importer) -> Importer:
-        """Return an importer with these options.
-
-        Raises:
-            InputError: the importer does not read one of them (E908).
-        """
+    def check_read(self, importer: Importer) -> None:
+        """Refuse the options that an importer does not read (E908)."""
         unread = {
             "--env": bool(self.env) and not importer.reads_variables,
             "--model": bool(self.model) and not importer.reads_model,
             "--config": bool(self.config) and not importer.reads_configs,
         }
         refuse(unread, f"has no effect on {importer.kinds[0].noun}")
-        reader = copy(importer)
-        reader.model, reader.config, reader.env = self.model, self.config, self.env
-        return reader
+
+    def request(
+        self,
+        importer: Importer,
+        source: str,
+        overrides: Sequence[str],
+        *,
+        ignore_unknown: bool,
+    ) -> ImportRequest:
+        """Return the request for an importer.
+
+        Raises:
+            InputError: the importer does not read one of the options (E908).
+        """
+        self.check_read(importer)
+        return ImportRequest(
+            source,
+            gpus=self.gpus,
+            overrides=overrides,
+            env=self.env,
+            model=self.model,
+            config=self.config,
+            ignore_unknown=ignore_unknown,
+        )
 
 
 _CURRENT: ContextVar[ImportOptions] = ContextVar("_CURRENT")

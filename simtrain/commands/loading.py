@@ -15,7 +15,7 @@ from simtrain.commands.shared import emit
 from simtrain.errors import InputError, Location
 
 if TYPE_CHECKING:
-    from simtrain.base.importer import ImportDraft, Importer
+    from simtrain.base.importer import ImportDraft, Importer, ImportRequest
     from simtrain.scenario import Scenario
 
 _BYTES_PER_PARAMETER, _BYTES_PER_GPU, _FEWEST_GPUS = 18, 40e9, 8
@@ -133,23 +133,22 @@ def _import(
     importer: Importer, source: str, overrides: list[str], *, is_layout_open: bool = False
 ) -> Scenario:
     """Return the scenario of a source after overrides, without checking it."""
-    options = current_options()
-    importer, gpus = options.reader(importer), options.gpus
+    request = current_options().request(importer, source, overrides, ignore_unknown=True)
     try:
-        draft = importer.draft(source, overrides, ignore_unknown=True, gpus=gpus)
+        draft = importer.draft(request)
     except InputError as error:
         # Launches of a number of GPUs that is unknown, or too small for the layout.
-        is_decided = gpus or _sets("parallelism.data", overrides)
-        if is_decided or not _legal_replicas(importer, source, overrides):
+        is_decided = request.gpus or _sets("parallelism.data", overrides)
+        if is_decided or not _legal_replicas(importer, request):
             raise
-        line = _with_replicas(importer, source, overrides)
+        line = _with_replicas(importer, request)
         first, *others = error.problems
         raise InputError([*others, replace(first, fix=line)]) from None
     scenario: Scenario = draft.scenario().replace({"name": Path(source).stem})
     if importer.is_model:
         _refuse_open_model(draft, scenario, source, overrides, is_layout_open)
     elif not is_layout_open and draft.is_default("parallelism.data"):
-        raise _open(source, "how many GPUs it uses", _with_replicas(importer, source, overrides))
+        raise _open(source, "how many GPUs it uses", _with_replicas(importer, request))
     _say_what_was_read(importer, draft, source)
     return scenario
 
@@ -170,14 +169,16 @@ def _refuse_open_model(
         raise _open(source, "the layout and the batch: it describes a model alone", line)
 
 
-def _legal_replicas(importer: Importer, source: str, overrides: list[str]) -> str:
+def _legal_replicas(importer: Importer, request: ImportRequest) -> str:
     """Return an assignment of a number of replicas that is legal, or ""."""
     from simtrain.scenario import check_scenario
 
     for replicas in _USUAL_REPLICAS:
         field = f"parallelism.data={replicas}"
         try:
-            draft = importer.draft(source, [*overrides, field], ignore_unknown=True)
+            draft = importer.draft(
+                replace(request, gpus=None, overrides=[*request.overrides, field])
+            )
         except InputError:
             return ""  # reading a long script takes a third of a second, and other numbers fail too
         with suppress(InputError):
@@ -186,9 +187,9 @@ def _legal_replicas(importer: Importer, source: str, overrides: list[str]) -> st
     return ""
 
 
-def _with_replicas(importer: Importer, source: str, overrides: list[str]) -> str:
+def _with_replicas(importer: Importer, request: ImportRequest) -> str:
     """Return the command line with a number of replicas that is legal, if there is one."""
-    field = _legal_replicas(importer, source, overrides) or "parallelism.data=1"
+    field = _legal_replicas(importer, request) or "parallelism.data=1"
     return shlex.join(["simtrain", *sys.argv[1:], "--set", field])
 
 

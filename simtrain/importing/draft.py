@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
+from simtrain.base.importer import ImportRequest
 from simtrain.base.strict_yaml import (
     Document,
     Positions,
@@ -43,12 +44,12 @@ class Draft:
     """A scenario during its import.
 
     Args:
-        file: the imported file.
+        request: what is imported.
         what: its kind, such as "Megatron-LM's arguments".
         default: the comment of values that the framework has by default.
         table: what becomes of each word of the source.
         settings: the settings of the source, by name.
-        overrides: assignments of --set.
+        file: the imported file; by default the source of the request.
         data: the fields, as nested sections.
         comments: the comment of each field, by its path.
         places: the position of each field in the source, by its path.
@@ -58,15 +59,16 @@ class Draft:
         machine: the GPUs that the source names, or None.
         ignored: the settings of the notes, as the source spells them.
         required: fields without a default, each with its name in the source.
+        overrides: assignments of --set and of --gpus.
         num_settings: the number of settings that were read.
     """
 
-    file: str
+    request: ImportRequest
     what: str
     default: str
     table: Table
     settings: Mapping[str, Setting]
-    overrides: tuple[str, ...] = ()
+    file: str = ""
     data: dict[str, Any] = field(default_factory=dict)
     comments: dict[tuple[str | int, ...], str] = field(default_factory=dict)
     places: dict[tuple[str | int, ...], Location] = field(default_factory=dict)
@@ -76,9 +78,12 @@ class Draft:
     replicas: str = ""
     ignored: list[str] = field(default_factory=list)
     required: dict[str, str] = field(default_factory=dict)
-    num_settings: int = 0
+    overrides: tuple[str, ...] = field(init=False)
+    num_settings: int = field(init=False)
 
     def __post_init__(self) -> None:
+        self.file = self.file or self.request.file
+        self.overrides = tuple(self.request.overrides)
         self.num_settings = len(self.settings)
 
     def given(self, name: str) -> Setting | None:
@@ -138,16 +143,16 @@ class Draft:
         )
         return next(texts, None)
 
-    def use_gpus(self, gpus: int | None, ranks: int) -> None:
-        """Set the data-parallel replicas for a number of GPUs, as --set would.
+    def use_gpus(self, ranks: int) -> None:
+        """Set the data-parallel replicas for the number of GPUs of --gpus, as --set would.
 
         Args:
-            gpus: the number of GPUs; None leaves the replicas to the source.
             ranks: GPUs per replica of the model.
 
         Raises:
             InputError: the number of GPUs is not a multiple of the ranks.
         """
+        gpus = self.request.gpus
         if gpus is None:
             return
         data, rest = divmod(gpus, ranks)
@@ -182,21 +187,22 @@ class Draft:
         mapped = self.table.mapped
         self.fill(*(name for name in names if self.value(name) != mapped[name].our_default))
 
-    def refuse_unknown(self, ignore: bool) -> None:
+    def refuse_unknown(self) -> None:
         """Raise an error that names all settings that the table does not have, or note them."""
-        if problem := self.unknown_settings(ignore):
+        if problem := self.unknown_settings():
             raise InputError([problem])
 
-    def unknown_settings(self, ignore: bool, suggested: Collection[str] = ()) -> Problem | None:
-        """Return the problem that names all settings that the table does not have, or note them.
+    def unknown_settings(self, suggested: Collection[str] = ()) -> Problem | None:
+        """Return the problem that names all settings that the table does not have.
+
+        With --ignore-unknown, note them and return None.
 
         Args:
-            ignore: whether to note them, and return None.
             suggested: names that are suggested for similar ones; by default the table's words.
         """
         table = self.table
         unknown = [setting for name, setting in self.settings.items() if name not in table]
-        if unknown and not ignore:
+        if unknown and not self.request.ignore_unknown:
             names = suggested or table.words
             return unknown_settings(unknown, table.kind, table.source, names)
         for setting in unknown[:MAX_NAMES]:

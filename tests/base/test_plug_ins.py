@@ -26,7 +26,7 @@ class Eager(OneFOneB):
 """
 IMPORTER = """
 import re
-from pathlib import Path
+from dataclasses import replace
 
 from simtrain.base.file_kinds import FileKind, import_line
 from simtrain.base.importer import Importer
@@ -38,14 +38,16 @@ ARGUMENTS = (
 
 
 class Toy(Importer):
-    name, metavar, argument, text = "toy", "JOB", "Job.", "Convert a job."
+    "Convert a job."
+
+    name = "toy"
     kinds = (FileKind("a toy job", re.compile(r"^DEPTH [0-9]+"), import_line(name)),)
 
-    def draft(self, source, overrides=(), **options):
+    def draft(self, request):
         from simtrain.importing.importers.megatron import Megatron
 
-        depth = Path(source).read_text("utf-8").split()[1]
-        return Megatron().draft(ARGUMENTS.format(depth), overrides, **options)
+        depth = request.text(self).split()[1]
+        return Megatron().draft(replace(request, source=ARGUMENTS.format(depth)))
 """
 COMMAND = '''
 from simtrain.commands.shared import ScenarioArgument, emit

@@ -1,8 +1,18 @@
 """Sources in the style of training scripts, for tests of `simtrain import`."""
 
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from simtrain.importing.megatron.mapping import import_megatron
+from simtrain.base.importer import ImportDraft, Importer, ImportRequest
+from simtrain.importing.importers.deepspeed import DeepSpeed
+from simtrain.importing.importers.hugging_face import HuggingFace
+from simtrain.importing.importers.megatron import Megatron
+from simtrain.importing.importers.megatron_bridge import MegatronBridge
+from simtrain.importing.importers.nemo import Nemo
+from simtrain.importing.importers.torchtitan import Torchtitan
+from simtrain.scenario import Scenario
 
 BASE = (
     "--num-layers 24 --hidden-size 1024 --num-attention-heads 16 --seq-length 2048 "
@@ -147,6 +157,29 @@ torchrun ${LAUNCH[@]} pretrain_gpt.py \\
 
 set +x
 """
+
+
+def draft_with(
+    importer: Importer, source: str, overrides: Sequence[str] = (), **options: Any
+) -> Any:
+    """Return the draft of a source; options are the other fields of an `ImportRequest`."""
+    return importer.draft(ImportRequest(source, overrides=overrides, **options))
+
+
+def import_with(
+    importer: Importer, source: str, overrides: Sequence[str] = (), **options: Any
+) -> tuple[Scenario, str]:
+    """Return the scenario of a source, and the text of its file."""
+    draft: ImportDraft = draft_with(importer, source, overrides, **options)
+    return draft.finished()
+
+
+import_megatron = partial(import_with, Megatron())
+import_torchtitan = partial(import_with, Torchtitan())
+import_hugging_face = partial(import_with, HuggingFace())
+import_deepspeed = partial(import_with, DeepSpeed())
+nemo_draft = partial(draft_with, Nemo())
+bridge_draft = partial(draft_with, MegatronBridge())
 
 
 def text_of(source: str, *overrides: str) -> str:

@@ -5,12 +5,10 @@ from typing import Any
 import pytest
 
 from simtrain.errors import InputError
-from simtrain.importing.megatron.mapping import import_megatron
-from simtrain.importing.nemo.bridge import bridge_draft
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.scenario.resolved import settings_of
 from tests.helpers.command_line import call, refused
-from tests.helpers.imported import written
+from tests.helpers.imported import bridge_draft, import_megatron, written
 
 PRINTED = """\
 _target_: megatron.bridge.training.config.ConfigContainer

@@ -10,10 +10,8 @@ import pytest
 from benchmarks.random_scenarios import random_scenario
 from simtrain.errors import InputError
 from simtrain.importing.deepspeed.export import deepspeed_script
-from simtrain.importing.deepspeed.mapping import import_deepspeed
-from simtrain.importing.megatron.mapping import import_megatron
 from simtrain.scenario import Scenario, check_scenario, load_scenario
-from tests.helpers.imported import written
+from tests.helpers.imported import import_deepspeed, import_megatron, written
 
 MODEL = {
     "model_type": "llama",

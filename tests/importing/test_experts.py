@@ -7,16 +7,20 @@ import pytest
 
 from simtrain import models
 from simtrain.errors import InputError
-from simtrain.importing.hugging_face.mapping import import_hugging_face
 from simtrain.importing.layer_patterns import dense_and_frequency
 from simtrain.importing.megatron.export import megatron_script
-from simtrain.importing.megatron.mapping import import_megatron
-from simtrain.importing.torchtitan.mapping import import_torchtitan
 from simtrain.scenario import load_scenario
 from simtrain.scenario.experts import Experts
 from simtrain.studies.simulation import simulate_memory
 from tests.helpers.command_line import call
-from tests.helpers.imported import BASE, text_of, written
+from tests.helpers.imported import (
+    BASE,
+    import_hugging_face,
+    import_megatron,
+    import_torchtitan,
+    text_of,
+    written,
+)
 from tests.helpers.mapped_arguments import EXPERTS
 
 # ------------------------------------------------------------------------------------ Megatron-LM

@@ -12,12 +12,12 @@ from simtrain.base.resources import list_scenarios
 from simtrain.errors import InputError
 from simtrain.importing.deepspeed.export import deepspeed_script
 from simtrain.importing.megatron.export import megatron_script
-from simtrain.importing.megatron.mapping import import_megatron
 from simtrain.importing.torchtitan.export import torchtitan_job
 from simtrain.scenario import Scenario, check_scenario, load_scenario
 from simtrain.scenario.resolved import settings_of
 from simtrain.studies.simulation import simulate
 from tests.helpers.command_line import call
+from tests.helpers.imported import import_megatron
 
 OLDER = ("parallelism.scatter_gather", "software.norm_in_linear")
 """What Megatron-LM of 2022 did, which the arguments of today do not say."""

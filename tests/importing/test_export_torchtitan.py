@@ -11,13 +11,13 @@ from simtrain.errors import InputError
 from simtrain.importing.exporters.registry import EXPORTERS
 from simtrain.importing.torchtitan.export import torchtitan_job
 from simtrain.importing.torchtitan.flavors import model_of_flavor
-from simtrain.importing.torchtitan.mapping import import_torchtitan
 from simtrain.importing.torchtitan.stages import chunks_of_sizes
 from simtrain.scenario import Scenario, check_scenario, load_scenario
 from simtrain.scenario.pipeline_layout import layout_of_chunks
 from simtrain.scenario.resolved import settings_of
 from simtrain.studies.simulation import simulate
 from tests.helpers.command_line import call
+from tests.helpers.imported import import_torchtitan
 
 FLAVORS = [("llama3", "8B"), ("llama3", "1B"), ("qwen3", "30B-A3B"), ("deepseek_v3", "debugmodel")]
 

@@ -3,10 +3,8 @@
 import pytest
 
 from simtrain.errors import InputError
-from simtrain.importing.nemo.bridge import bridge_draft
-from simtrain.importing.nemo.recipe import nemo_draft
 from simtrain.scenario.lora import Lora
-from tests.helpers.imported import written
+from tests.helpers.imported import bridge_draft, nemo_draft, written
 from tests.importing.test_bridge import EVEN
 
 PEFT = "peft:\n  _target_: megatron.bridge.peft.lora.LoRA\n"

@@ -3,10 +3,8 @@
 import pytest
 
 from simtrain.importing.gpus import GPUS, Gpu, gpus_in
-from simtrain.importing.megatron.mapping import import_megatron
-from simtrain.importing.nemo.bridge import bridge_draft
 from tests.helpers.command_line import call
-from tests.helpers.imported import BASE, written
+from tests.helpers.imported import BASE, bridge_draft, import_megatron, written
 from tests.importing.test_bridge import EVEN
 
 TRAIN = f"srun python pretrain_gpt.py {BASE} --global-batch-size 1024"

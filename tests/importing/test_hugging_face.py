@@ -9,11 +9,10 @@ import pytest
 from simtrain import models
 from simtrain.errors import InputError
 from simtrain.importing.hugging_face.keys import FAMILIES, NOT_MODELLED, WITHOUT_EFFECT
-from simtrain.importing.hugging_face.mapping import import_hugging_face
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.scenario.model import LatentAttention
 from tests.helpers.command_line import call, refused
-from tests.helpers.imported import ON_A100
+from tests.helpers.imported import ON_A100, import_hugging_face
 from tests.helpers.toys import plan_of
 
 SIZES = {

@@ -6,12 +6,9 @@ from typing import Any
 import pytest
 
 from simtrain.errors import InputError
-from simtrain.importing.hugging_face.mapping import import_hugging_face
 from simtrain.importing.megatron.export import megatron_script
-from simtrain.importing.megatron.mapping import import_megatron
-from simtrain.importing.nemo.bridge import bridge_draft
 from simtrain.scenario import Scenario, load_scenario
-from tests.helpers.imported import written
+from tests.helpers.imported import bridge_draft, import_hugging_face, import_megatron, written
 from tests.helpers.toys import plan_of
 
 SIZES = (

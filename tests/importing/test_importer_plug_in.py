@@ -13,37 +13,34 @@ NEW_FILE = '''
 """Jobs of a made-up trainer: lines of a name and a number."""
 
 import re
-from pathlib import Path
 
-from simtrain.base.file_kinds import FileKind, import_line, refuse_other_kinds
+from simtrain.base.file_kinds import FileKind, import_line
 from simtrain.base.importer import Importer
 
 FIELDS = {"LAYERS": "model.num_layers", "WIDTH": "model.hidden_size", "TP": "parallelism.tensor"}
 
 
 class Toy(Importer):
-    """Lines such as LAYERS 24."""
+    """Convert a toy job to a scenario.
+
+    Example: simtrain import toy toy.job --set cluster=h100_sxm
+    """
 
     name = "toy"
     metavar = "TOYJOB"
     argument = "Job of the toy trainer."
-    text = """Convert a toy job to a scenario.
-
-    Example: simtrain import toy toy.job --set cluster=h100_sxm
-    """
     kinds = (
         FileKind("a toy job", re.compile(r"^LAYERS [0-9]", re.MULTILINE), import_line(name)),
     )
 
-    def draft(self, source, overrides=(), *, ignore_unknown=False, gpus=None):
+    def draft(self, request):
         """Return the draft of a scenario."""
         from simtrain.importing.draft import Draft
         from simtrain.importing.table import Table
 
-        text = Path(source).read_text("utf-8")
-        refuse_other_kinds(text, source, *self.kinds)
+        text = request.text(self)
         table = Table("word", "a toy job", {}, {}, frozenset())
-        draft = Draft(source, "a toy job", "default", table, {}, tuple(overrides))
+        draft = Draft(request, "a toy job", "default", table, {})
         for name, value in (("num_attention_heads", 8), ("seq_length", 64), ("vocab_size", 128)):
             draft.set_because(f"model.{name}", value, "toy")
         draft.set_because("parallelism.data", 1, "toy")

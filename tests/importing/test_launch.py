@@ -5,11 +5,14 @@ from collections.abc import Iterator
 import pytest
 
 from simtrain.errors import InputError
-from simtrain.importing.hugging_face.mapping import import_hugging_face
-from simtrain.importing.megatron.mapping import import_megatron
-from simtrain.importing.torchtitan.mapping import import_torchtitan
 from tests.helpers.command_line import call
-from tests.helpers.imported import BASE, written
+from tests.helpers.imported import (
+    BASE,
+    import_hugging_face,
+    import_megatron,
+    import_torchtitan,
+    written,
+)
 
 TRAIN = f"pretrain_gpt.py {BASE} --global-batch-size 1024"
 LAUNCHES = {

@@ -18,10 +18,9 @@ from simtrain.importing.megatron.arguments import (
     USERBUFFERS,
     WITHOUT_EFFECT,
 )
-from simtrain.importing.megatron.mapping import import_megatron
 from simtrain.scenario import Software, load_scenario
 from tests.helpers.command_line import call
-from tests.helpers.imported import BASE, GPT, GPT_SCENARIO, LLAMA, text_of, written
+from tests.helpers.imported import BASE, GPT, GPT_SCENARIO, LLAMA, import_megatron, text_of, written
 from tests.helpers.mapped_arguments import EXPERTS, MAPPED_EXAMPLES
 
 # ------------------------------------------------------------------------------------------ tables

@@ -11,6 +11,7 @@ from simtrain.importing.exporters.registry import EXPORTERS
 from simtrain.importing.torchtitan.flavors import flavor_of_model
 from simtrain.scenario import Scenario, load_scenario
 from tests.helpers.command_line import call, refused
+from tests.helpers.imported import import_with
 
 OF_NAME = {importer.name: importer for importer in importers()}
 EXPORTER_OF = {exporter.name: exporter for exporter in EXPORTERS.values()}
@@ -27,7 +28,7 @@ def again(name: str, text: str, folder: pathlib.Path) -> Scenario:
     """Import the text of an exporter."""
     file = folder / f"job{'.toml' if name == 'torchtitan' else '.sh'}"
     file.write_text(text, "utf-8")
-    return OF_NAME[name].read(str(file), ["cluster=h100_sxm"])[0]
+    return import_with(OF_NAME[name], str(file), ["cluster=h100_sxm"])[0]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

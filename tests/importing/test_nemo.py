@@ -3,11 +3,9 @@
 import pytest
 
 from simtrain.errors import InputError
-from simtrain.importing.megatron.mapping import import_megatron
-from simtrain.importing.nemo.recipe import nemo_draft
 from simtrain.scenario.resolved import settings_of
 from tests.helpers.command_line import call, refused
-from tests.helpers.imported import written
+from tests.helpers.imported import import_megatron, nemo_draft, written
 
 FIRST = """\
 run:

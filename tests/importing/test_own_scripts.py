@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from simtrain.errors import InputError
-from simtrain.importing.megatron.mapping import import_megatron
 from simtrain.importing.megatron.shell import Environment, commands_of
 from simtrain.importing.megatron.shell_syntax import Lines
 from tests.helpers.command_line import call, refused
-from tests.helpers.imported import BASE, written
+from tests.helpers.imported import BASE, import_megatron, written
 from tests.helpers.shell_scripts import agrees, arguments_in_bash, ordinary_script
 
 OWN = """\

@@ -4,8 +4,7 @@ import pytest
 
 from simtrain.errors import InputError
 from simtrain.importing.megatron.export import megatron_script
-from simtrain.importing.megatron.mapping import import_megatron
-from tests.helpers.imported import BASE
+from tests.helpers.imported import BASE, import_megatron
 from tests.helpers.mapped_arguments import DISTRIBUTED
 
 

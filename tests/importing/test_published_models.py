@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from simtrain.importing.hugging_face.mapping import import_hugging_face
 from simtrain.iteration.plan import Plan
+from tests.helpers.imported import import_hugging_face
 
 ATTENTION = "num_attention_heads", "num_key_value_heads", "head_dim"
 TIED: dict[str, object] = {"tie_word_embeddings": True}

@@ -3,7 +3,7 @@
 import pytest
 
 from simtrain.errors import InputError
-from simtrain.importing.megatron.mapping import import_megatron
+from tests.helpers.imported import import_megatron
 from tests.helpers.mapped_arguments import EXPERTS
 
 BASE = """python pretrain_gpt.py --num-layers 24 --hidden-size 1024 --num-attention-heads 16

@@ -3,9 +3,8 @@
 import pytest
 
 from simtrain.errors import InputError
-from simtrain.importing.megatron.mapping import import_megatron
 from simtrain.importing.tokenizers import TOKENIZERS, tokenizer_of
-from tests.helpers.imported import BASE
+from tests.helpers.imported import BASE, import_megatron
 
 HUGGING_FACE = f"{BASE} --tokenizer-type HuggingFaceTokenizer --tokenizer-model"
 NAMES = {

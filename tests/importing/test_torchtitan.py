@@ -8,13 +8,12 @@ from simtrain import models
 from simtrain.errors import InputError
 from simtrain.importing.published_models import CONFIGS, published_model
 from simtrain.importing.torchtitan.keys import MAPPED, NOT_MODELLED, WITHOUT_EFFECT
-from simtrain.importing.torchtitan.mapping import import_torchtitan
 from simtrain.scenario import Model, Scenario, load_scenario
 from simtrain.scenario.recompute_section import DEFAULT_SAVED_OPS
 from simtrain.schedules import interleaved
 from simtrain.studies.simulation import simulate_memory
 from tests.helpers.command_line import call
-from tests.helpers.imported import written
+from tests.helpers.imported import import_torchtitan, written
 
 JOB = """\
 [job]

@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 
 from simtrain.errors import InputError
-from simtrain.importing.torchtitan.mapping import import_torchtitan
 from simtrain.scenario import Scenario, load_scenario
 from tests.helpers.command_line import call, refused
-from tests.helpers.imported import written
+from tests.helpers.imported import import_torchtitan, written
 
 REGISTRY = """\
 import os

@@ -7,11 +7,14 @@ from pathlib import Path
 import pytest
 
 from simtrain.errors import InputError
-from simtrain.importing.hugging_face.mapping import import_hugging_face
-from simtrain.importing.megatron.mapping import import_megatron
-from simtrain.importing.torchtitan.mapping import import_torchtitan
 from tests.helpers.command_line import call, refused
-from tests.helpers.imported import BASE, written
+from tests.helpers.imported import (
+    BASE,
+    import_hugging_face,
+    import_megatron,
+    import_torchtitan,
+    written,
+)
 
 CONFIG = {
     "model_type": "llama",

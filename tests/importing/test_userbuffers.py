@@ -3,8 +3,7 @@
 import pytest
 
 from simtrain.importing.megatron.arguments import USERBUFFERS
-from simtrain.importing.megatron.mapping import import_megatron
-from tests.helpers.imported import BASE
+from tests.helpers.imported import BASE, import_megatron
 
 ON = "--tensor-model-parallel-size 2 --sequence-parallel --tp-comm-overlap"
 

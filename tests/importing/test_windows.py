@@ -3,7 +3,7 @@
 import pytest
 
 from simtrain.errors import InputError
-from simtrain.importing.megatron.mapping import import_megatron
+from tests.helpers.imported import import_megatron
 
 BASE = """python pretrain_gpt.py --num-layers 4 --hidden-size 1024 --num-attention-heads 16
  --seq-length 2048 --micro-batch-size 1 --global-batch-size 8 --vocab-size 51200 --bf16

@@ -56,8 +56,10 @@ def _command_of(importer: Importer) -> Callable[..., None]:
             refuse({"--force": force}, "is only for --out", "add --out FILE")
         else:
             check_new(out, force)
-        reader = ImportOptions.of(gpus, env, model, config).reader(importer)
-        draft = reader.draft(source, overrides or (), ignore_unknown=ignore_unknown, gpus=gpus)
+        options = ImportOptions.of(gpus, env, model, config)
+        draft = importer.draft(
+            options.request(importer, source, overrides or (), ignore_unknown=ignore_unknown)
+        )
         scenario, text = draft.finished()
         num_notes = sum(line.startswith("# - ") for line in text.splitlines())
         notes = f"{num_notes} settings are" if num_notes != 1 else "1 setting is"
@@ -68,7 +70,7 @@ def _command_of(importer: Importer) -> Callable[..., None]:
 
     argument = typer.Argument(metavar=importer.metavar, help=importer.argument)
     write_scenario.__annotations__["source"] = Annotated[str, argument]
-    write_scenario.__doc__ = importer.text
+    write_scenario.__doc__ = inspect.getdoc(importer)
     options = {
         "model": importer.reads_model,
         "config": importer.reads_configs,

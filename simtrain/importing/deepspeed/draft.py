@@ -26,7 +26,6 @@ class DeepSpeedDraft(Draft):
         config: its keys. Those that are "auto" follow from a trainer's arguments, which `config`
             then has in their place, or are open.
         has_arguments: whether arguments of Megatron-LM set the batch and the precision.
-        ignore_unknown: whether to leave out unknown keys.
     """
 
     def __init__(
@@ -36,15 +35,14 @@ class DeepSpeedDraft(Draft):
         config: Config,
         *,
         has_arguments: bool = False,
-        ignore_unknown: bool = False,
     ) -> None:
         super().__init__(
+            base.request,
             file=file,
             what=f"DeepSpeed's config in {file} and {base.what}",
             default="default of DeepSpeed",
             table=TABLE,
             settings=config,
-            overrides=base.overrides,
             data=base.data,
             comments=base.comments,
             places=base.places,
@@ -55,7 +53,8 @@ class DeepSpeedDraft(Draft):
             ignored=base.ignored,
             required=base.required,
         )
-        self.refuse_unknown(ignore_unknown)
+        self.overrides = base.overrides
+        self.refuse_unknown()
         self.has_arguments = has_arguments
         self.num_settings = base.num_settings + len(config)
 
@@ -255,18 +254,9 @@ class DeepSpeedDraft(Draft):
             self.set("memory.shard_over", count_of(setting, -1), key)
 
 
-def over(
-    base: Draft,
-    file: str,
-    config: Config,
-    *,
-    has_arguments: bool = False,
-    ignore_unknown: bool = False,
-) -> Draft:
+def over(base: Draft, file: str, config: Config, *, has_arguments: bool = False) -> Draft:
     """Return the draft of a config over that of its model; arguments are those of the class."""
-    draft = DeepSpeedDraft(
-        base, file, config, has_arguments=has_arguments, ignore_unknown=ignore_unknown
-    )
+    draft = DeepSpeedDraft(base, file, config, has_arguments=has_arguments)
     draft.set_all()
     return draft
 

@@ -8,8 +8,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from simtrain.base.importer import ImportRequest
 from simtrain.errors import InputError
-from simtrain.importing.deepspeed.mapping import import_deepspeed
+from simtrain.importing.deepspeed.mapping import deepspeed_draft
 from simtrain.importing.exporters.lost_fields import comments_of, lost_fields, refuse_adapters
 from simtrain.importing.megatron.export import shared_arguments
 from simtrain.scenario import Scenario
@@ -48,7 +49,8 @@ def deepspeed_script(scenario: Scenario, *, nearest: bool = False) -> str:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "train.sh"
         file.write_text(script, "utf-8")
-        again, _ = import_deepspeed(str(file), [f"cluster={scenario.cluster}"])
+        request = ImportRequest(file, overrides=[f"cluster={scenario.cluster}"])
+        again, _ = deepspeed_draft(request).finished()
     return _script(layout, comments_of(lost_fields(scenario, again), "DeepSpeed"))
 
 

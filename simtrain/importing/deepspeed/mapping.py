@@ -5,10 +5,11 @@ Defaults follow DeepSpeed's runtime/config.py, runtime/engine.py and runtime/zer
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from simtrain.base.file_kinds import text_of_kind
+from simtrain.base.importer import ImportRequest
 from simtrain.base.strict_yaml import read_text
 from simtrain.errors import InputError
 from simtrain.importing.deepspeed.config import Config, read_config
@@ -20,82 +21,35 @@ from simtrain.importing.importers.deepspeed import DeepSpeed
 from simtrain.importing.importers.hugging_face import HuggingFace
 from simtrain.importing.importers.megatron import Megatron
 from simtrain.importing.megatron.mapping import megatron_draft
-from simtrain.scenario import Scenario
 
 _MOST_SCRIPTS = 200
 """Files of a folder in which a model is looked for."""
 _SUFFIXES = ".sh", ".slurm", ".sbatch", ".bash"
 
 
-def import_deepspeed(
-    source: str,
-    overrides: Iterable[str] = (),
-    *,
-    ignore_unknown: bool = False,
-    gpus: int | None = None,
-    model: str = "",
-) -> tuple[Scenario, str]:
-    """Import DeepSpeed's JSON; return the scenario and the text of its file.
-
-    Arguments and errors are those of `deepspeed_draft`.
-    """
-    return deepspeed_draft(
-        source, model, overrides, ignore_unknown=ignore_unknown, gpus=gpus
-    ).finished()
-
-
-def deepspeed_draft(
-    source: str,
-    model: str = "",
-    overrides: Iterable[str] = (),
-    *,
-    ignore_unknown: bool = False,
-    gpus: int | None = None,
-    env: Mapping[str, str] | None = None,
-) -> Draft:
+def deepspeed_draft(request: ImportRequest) -> Draft:
     """Return the draft of a scenario with the fields that a config, and its model, decide.
 
-    Args:
-        source: path of DeepSpeed's JSON, or of a script that passes one.
-        model: path of a model's config.json or of a script; "" looks for one beside the source.
-        overrides: fields to set, such as "batch.global=256".
-        ignore_unknown: whether to leave out what simtrain does not know. The first lines of the
-            file list it.
-        gpus: the number of GPUs.
-        env: values of variables that a script does not have.
+    Without a model in the request, one is looked for beside the source.
 
     Raises:
         InputError: unreadable files, no model, unknown keys, and values and combinations that
             DeepSpeed refuses.
     """
-    overrides = tuple(overrides)
+    source, model = request.file, str(request.model)
     text = text_of_kind(Path(source), *DeepSpeed.kinds, *Megatron.kinds)
     if not DeepSpeed.kinds[0].sign_in(text) and not text.lstrip().startswith("{"):
-        return _draft_of_script(source, None, model, overrides, ignore_unknown, gpus, env)
+        return _draft_of_script(request)
     config = read_config(source)
-    model = model or _model_beside(Path(source))
-    if _is_config(Path(model)):
-        base = hugging_face_draft(model, overrides, ignore_unknown=ignore_unknown, gpus=gpus)
-        return over(base, source, config, ignore_unknown=ignore_unknown)
-    config_of = source, config
-    return _draft_of_script(model, config_of, "", overrides, ignore_unknown, gpus, env)
+    of_model = replace(request, source=model or _model_beside(Path(source)), model="")
+    if _is_config(Path(of_model.file)):
+        return over(hugging_face_draft(of_model), source, config)
+    return _draft_of_script(of_model, (source, config))
 
 
-def _draft_of_script(
-    script: str,
-    config: tuple[str, Config] | None,
-    model: str,
-    overrides: tuple[str, ...],
-    ignore_unknown: bool,
-    gpus: int | None,
-    env: Mapping[str, str] | None,
-) -> Draft:
+def _draft_of_script(request: ImportRequest, config: tuple[str, Config] | None = None) -> Draft:
     """Return the draft of a script: of Megatron-DeepSpeed, or of transformers' Trainer."""
-    if draft := trainer_draft(script, config, model, overrides, ignore_unknown, gpus, env):
-        return draft
-    return megatron_draft(
-        script, overrides, ignore_unknown=ignore_unknown, gpus=gpus, env=env, deepspeed=config
-    )
+    return trainer_draft(request, config) or megatron_draft(request, config)
 
 
 def _is_config(path: Path) -> bool:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from simtrain.base.file_kinds import MOST_BYTES_OF_LOG, text_of_kind
+from simtrain.base.importer import ImportRequest
 from simtrain.errors import InputError
 from simtrain.importing.deepspeed.config import Config
 from simtrain.importing.deepspeed.draft import over
@@ -37,35 +39,24 @@ _LENGTHS = "max_seq_length", "block_size", "model_max_length", "max_length", "cu
 _YES = "", "true", "1", "yes"
 
 
-def trainer_draft(
-    script: str,
-    config: tuple[str, Config] | None,
-    model: str,
-    overrides: tuple[str, ...],
-    ignore_unknown: bool,
-    gpus: int | None,
-    env: Mapping[str, str] | None = None,
-) -> Draft | None:
+def trainer_draft(request: ImportRequest, config: tuple[str, Config] | None) -> Draft | None:
     """Return the draft of a script of transformers' Trainer; None for other scripts.
 
     Args:
-        script: its path.
+        request: what is imported; its model is the model's config.json, or "" for the one that the
+            script names.
         config: DeepSpeed's JSON, if it is not the one that the script names.
-        model: path of the model's config.json; "" for the one that the script names.
-        overrides: fields to set.
-        ignore_unknown: whether to leave out what simtrain does not know.
-        gpus: the number of GPUs.
-        env: values of variables that the script does not have.
 
     Raises:
         InputError: the script, the model or the config cannot be read.
     """
+    script = request.file
     kinds = DeepSpeed.kinds[1], *Megatron.kinds
     text = text_of_kind(Path(script), *kinds, most_bytes=MOST_BYTES_OF_LOG)
     text = text.replace("\r\n", "\n")
     lines = Lines(text, script)
     headers = headers_of(text, lines)
-    environment = Environment(variables_of(headers), env or {})
+    environment = Environment(variables_of(headers), request.env or {})
     commands = commands_of(text, lines, environment)
     words = next((words for words in commands if _is_trainer(words)), None)
     if words is None:
@@ -73,9 +64,9 @@ def trainer_draft(
     arguments = _arguments(words, lines)
     config = config or _config_of(arguments, script, files_of(text, lines, environment))
     launch = launch_of(words, commands, headers, lines)
-    file = model or _model_of(arguments, script)
-    gpus = gpus or _product(launch)
-    base = hugging_face_draft(file, overrides, ignore_unknown=ignore_unknown, gpus=gpus)
+    model = request.model or _model_of(arguments, script)
+    gpus = request.gpus or _product(launch)
+    base = hugging_face_draft(replace(request, source=model, gpus=gpus))
     base.machine = machine_of(text, commands, lines)
     length = next((arguments[name] for name in _LENGTHS if name in arguments), None)
     if length and length.value.isdecimal() and int(length.value[:9]) > 0:
@@ -84,7 +75,7 @@ def trainer_draft(
     if checkpointing and str(checkpointing.value).lower() in _YES:
         base.set_because("recompute.strategy", "full", _said(checkpointing), checkpointing.place)
     path, keys = config if config else (script, {})
-    return over(base, path, _completed(keys, arguments), ignore_unknown=ignore_unknown)
+    return over(base, path, _completed(keys, arguments))
 
 
 def _is_trainer(words: Sequence[Argument]) -> bool:

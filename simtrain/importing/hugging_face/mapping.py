@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from simtrain.base.file_kinds import load_kind
+from simtrain.base.importer import ImportRequest
 from simtrain.base.strict_yaml import Document, FieldError, as_scalar, section
 from simtrain.errors import InputError, Location, did_you_mean
 from simtrain.importing.draft import DEFAULT, Draft, padded_vocabulary
@@ -26,43 +27,16 @@ from simtrain.importing.hugging_face.keys import (
 from simtrain.importing.importers.hugging_face import HuggingFace
 from simtrain.importing.layer_patterns import dense_and_frequency, full_attention_every
 from simtrain.importing.settings import Setting
-from simtrain.scenario import Scenario
 from simtrain.scenario.mamba import ATTENTION, MLP, checked_pattern
 
 
-def import_hugging_face(
-    file: str,
-    overrides: Iterable[str] = (),
-    *,
-    ignore_unknown: bool = False,
-    gpus: int | None = None,
-) -> tuple[Scenario, str]:
-    """Import a config.json; return the scenario and the text of its file.
-
-    Arguments and errors are those of `hugging_face_draft`.
-    """
-    return hugging_face_draft(file, overrides, ignore_unknown=ignore_unknown, gpus=gpus).finished()
-
-
-def hugging_face_draft(
-    file: str,
-    overrides: Iterable[str] = (),
-    *,
-    ignore_unknown: bool = False,
-    gpus: int | None = None,
-) -> Draft:
+def hugging_face_draft(request: ImportRequest) -> Draft:
     """Return the draft of a scenario with the fields that a config.json decides.
-
-    Args:
-        file: path of the config.json, or of the folder that has it.
-        overrides: fields to set, such as "parallelism.tensor=8".
-        ignore_unknown: whether to leave out keys that simtrain does not know. The first lines of
-            the file list them.
-        gpus: the number of GPUs, which sets the data-parallel replicas.
 
     Raises:
         InputError: unreadable files, unsupported model types, unknown keys and invalid values.
     """
+    file = request.file
     # JSON is YAML, and the YAML reader keeps line numbers.
     if re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", file) and not Path(file).exists():
         message = "there is no such file; it reads like the name of a model on Hugging Face"
@@ -70,14 +44,15 @@ def hugging_face_draft(
         raise InputError.of("E101", message, Location(file), fix)
     if (inside := Path(file, "config.json")).is_file():
         file = str(inside)
+        request = replace(request, source=file)
     document = load_kind(Path(file), *HuggingFace.kinds)
     if str(document.data.get("model_type")) in TEXT_MODELS:
         document = _text_model(document)
     family = _family(document, file)
-    draft = _ConfigDraft(document, family, file, tuple(overrides), ignore_unknown)
+    draft = _ConfigDraft(document, family, request)
     axes = ("tensor", "pipeline", "context")
     ranks = math.prod(draft.override(f"parallelism.{axis}") or 1 for axis in axes)
-    draft.use_gpus(gpus, ranks)
+    draft.use_gpus(ranks)
     draft.set_all()
     return draft
 
@@ -89,7 +64,7 @@ def fields_of_config(document: Document, name: str) -> tuple[dict[str, Any], tup
         document: the config.
         name: the name of the model, for errors.
     """
-    draft = _ConfigDraft(document, _family(document, name), name, ())
+    draft = _ConfigDraft(document, _family(document, name), ImportRequest(name))
     draft.set_all()
     return draft.data["model"], tuple(draft.notes)
 
@@ -138,23 +113,14 @@ class _ConfigDraft(Draft):
     Args:
         document: the config.
         family: the models of its type.
-        file: its path.
-        overrides: assignments of --set.
-        ignore_unknown: whether to leave out unknown keys.
+        request: what is imported.
     """
 
-    def __init__(
-        self,
-        document: Document,
-        family: Family,
-        file: str,
-        overrides: tuple[str, ...],
-        ignore_unknown: bool = False,
-    ) -> None:
+    def __init__(self, document: Document, family: Family, request: ImportRequest) -> None:
         places = document.positions
         super().__init__(
-            file=file,
-            what=f"Hugging Face's config in {file}",
+            request,
+            what=f"Hugging Face's config in {request.file}",
             default="default of transformers",
             table=(table := table_of(family)),
             settings={
@@ -163,11 +129,10 @@ class _ConfigDraft(Draft):
                 else Setting(key, f'"{key}"', value, places.of_key((key,)))
                 for key, value in document.data.items()
             },
-            overrides=overrides,
         )
         self.config, self.family = document.data, family
         self.keys = {word.field: key for key, word in reversed([*table.mapped.items()])}
-        self.refuse_unknown(ignore_unknown)
+        self.refuse_unknown()
         names = ("num_layers", "hidden_size", "num_attention_heads", "seq_length")
         self.required = {
             field: f'"{self.keys.get(field, name)}"' for name in names if (field := f"model.{name}")

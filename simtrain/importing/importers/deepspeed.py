@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from simtrain.base.file_kinds import FileKind
-from simtrain.base.importer import Importer
+from simtrain.base.importer import Importer, ImportRequest
 
 if TYPE_CHECKING:
     from simtrain.importing.draft import Draft
 
 
 class DeepSpeed(Importer):
-    """The JSON file of DeepSpeed, or a script that passes one."""
-
-    name = "deepspeed"
-    metavar = "SOURCE"
-    argument = "JSON file of DeepSpeed, or a script that passes one with --deepspeed_config FILE."
-    reads_model = True
-    reads_variables = True
-    text = """Convert the config of DeepSpeed to a scenario.
+    """Convert the config of DeepSpeed to a scenario.
 
     The model comes from --model: the config.json of a model on Hugging Face, or the script that
     starts Megatron-DeepSpeed. Without it, a script that names the JSON file, or a config.json, is
@@ -29,6 +21,12 @@ class DeepSpeed(Importer):
 
     Example: simtrain import deepspeed ds_config.json --model config.json --gpus 64
     """
+
+    name = "deepspeed"
+    metavar = "SOURCE"
+    argument = "JSON file of DeepSpeed, or a script that passes one with --deepspeed_config FILE."
+    reads_model = True
+    reads_variables = True
     place = 0  # a script that starts DeepSpeed is a shell script too
     kinds = (
         FileKind(
@@ -51,22 +49,8 @@ class DeepSpeed(Importer):
         ),
     )
 
-    def draft(
-        self,
-        source: str,
-        overrides: Iterable[str] = (),
-        *,
-        ignore_unknown: bool = False,
-        gpus: int | None = None,
-    ) -> Draft:
-        """Return the draft of a scenario from a source."""
+    def draft(self, request: ImportRequest) -> Draft:
+        """Return the draft of a scenario."""
         from simtrain.importing.deepspeed.mapping import deepspeed_draft
 
-        return deepspeed_draft(
-            source,
-            self.model,
-            overrides,
-            ignore_unknown=ignore_unknown,
-            gpus=gpus,
-            env=self.env,
-        )
+        return deepspeed_draft(request)

@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from simtrain.base.file_kinds import FileKind, import_line
-from simtrain.base.importer import Importer
+from simtrain.base.importer import Importer, ImportRequest
 
 if TYPE_CHECKING:
     from simtrain.importing.draft import Draft
 
 
 class HuggingFace(Importer):
-    """The config.json of a model."""
-
-    name = "hf"
-    metavar = "CONFIG"
-    argument = "config.json of a model, or the folder with it."
-    is_model = True
-    text = """Convert the config of a model on Hugging Face to a scenario.
+    """Convert the config of a model on Hugging Face to a scenario.
 
     A comment on each field names the key that it comes from. A config does not contain the batch,
     the parallelism or the cluster: they have default values unless --set sets them.
 
     Example: simtrain import hf config.json --set parallelism.tensor=8 --set batch.global=256
     """
+
+    name = "hf"
+    metavar = "CONFIG"
+    argument = "config.json of a model, or the folder with it."
+    is_model = True
     place = 2
     kinds = (
         FileKind(
@@ -37,15 +35,8 @@ class HuggingFace(Importer):
         ),
     )
 
-    def draft(
-        self,
-        source: str,
-        overrides: Iterable[str] = (),
-        *,
-        ignore_unknown: bool = False,
-        gpus: int | None = None,
-    ) -> Draft:
-        """Return the draft of a scenario from a source."""
+    def draft(self, request: ImportRequest) -> Draft:
+        """Return the draft of a scenario."""
         from simtrain.importing.hugging_face.mapping import hugging_face_draft
 
-        return hugging_face_draft(source, overrides, ignore_unknown=ignore_unknown, gpus=gpus)
+        return hugging_face_draft(request)

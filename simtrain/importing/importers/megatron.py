@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from simtrain.base.file_kinds import FileKind, import_line
-from simtrain.base.importer import Importer
+from simtrain.base.importer import Importer, ImportRequest
 
 if TYPE_CHECKING:
     from simtrain.importing.draft import Draft
 
 
 class Megatron(Importer):
-    """The arguments of Megatron-LM: as text, in a shell script, or in a log."""
-
-    name = "megatron"
-    metavar = "SOURCE"
-    argument = (
-        "Shell script that starts Megatron-LM, file with its arguments, log of a run, test "
-        "config (model_config.yaml), or the arguments themselves in quotes."
-    )
-    text = """Convert the arguments of Megatron-LM to a scenario.
+    """Convert the arguments of Megatron-LM to a scenario.
 
     A comment on each field names the argument that it comes from. The first lines list the
     arguments that are not modelled, with their effect. A script is parsed, not run: --env says the
@@ -30,6 +21,13 @@ class Megatron(Importer):
 
     Example: simtrain import megatron train.sh --out scenario.yaml --env NNODES=4
     """
+
+    name = "megatron"
+    metavar = "SOURCE"
+    argument = (
+        "Shell script that starts Megatron-LM, file with its arguments, log of a run, test "
+        "config (model_config.yaml), or the arguments themselves in quotes."
+    )
     place = 1
     kinds = (
         FileKind(
@@ -55,17 +53,8 @@ class Megatron(Importer):
     reads_options = True
     reads_variables = True
 
-    def draft(
-        self,
-        source: str,
-        overrides: Iterable[str] = (),
-        *,
-        ignore_unknown: bool = False,
-        gpus: int | None = None,
-    ) -> Draft:
-        """Return the draft of a scenario from a source."""
+    def draft(self, request: ImportRequest) -> Draft:
+        """Return the draft of a scenario."""
         from simtrain.importing.megatron.mapping import megatron_draft
 
-        return megatron_draft(
-            source, overrides, ignore_unknown=ignore_unknown, gpus=gpus, env=self.env
-        )
+        return megatron_draft(request)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from simtrain.base.file_kinds import FileKind, import_line
-from simtrain.base.importer import Importer
+from simtrain.base.importer import Importer, ImportRequest
 
 if TYPE_CHECKING:
     from simtrain.importing.draft import Draft
@@ -20,12 +19,7 @@ PYTHON = FileKind(
 
 
 class MegatronBridge(Importer):
-    """A printed config, or a recipe in Python."""
-
-    name = "bridge"
-    metavar = "CONFIG"
-    argument = "YAML that Megatron-Bridge prints, a log with it, or Python file of recipes."
-    text = """Convert a config of Megatron-Bridge to a scenario.
+    """Convert a config of Megatron-Bridge to a scenario.
 
     A comment on each field names the field that it comes from. A config does not contain its
     number of GPUs: add --gpus. A Python file is read as text, not run; --config names one of
@@ -33,6 +27,10 @@ class MegatronBridge(Importer):
 
     Example: simtrain import bridge config.yaml --gpus 1024 --set cluster=h100_sxm
     """
+
+    name = "bridge"
+    metavar = "CONFIG"
+    argument = "YAML that Megatron-Bridge prints, a log with it, or Python file of recipes."
     reads_configs = True
     place = 4
     kinds = (
@@ -44,17 +42,8 @@ class MegatronBridge(Importer):
         PYTHON,
     )
 
-    def draft(
-        self,
-        source: str,
-        overrides: Iterable[str] = (),
-        *,
-        ignore_unknown: bool = False,
-        gpus: int | None = None,
-    ) -> Draft:
-        """Return the draft of a scenario from a config."""
+    def draft(self, request: ImportRequest) -> Draft:
+        """Return the draft of a scenario."""
         from simtrain.importing.nemo.bridge import bridge_draft
 
-        return bridge_draft(
-            source, overrides, ignore_unknown=ignore_unknown, gpus=gpus, config=self.config
-        )
+        return bridge_draft(request)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from simtrain.base.file_kinds import FileKind, import_line
-from simtrain.base.importer import Importer
+from simtrain.base.importer import Importer, ImportRequest
 
 if TYPE_CHECKING:
     from simtrain.importing.draft import Draft
@@ -20,12 +19,7 @@ PYTHON = FileKind(
 
 
 class Nemo(Importer):
-    """A training config of NeMo 1, or a recipe of NeMo 2."""
-
-    name = "nemo"
-    metavar = "CONFIG"
-    argument = "YAML file of a training config or printed recipe, or Python file of a recipe."
-    text = """Convert a config or recipe of NeMo to a scenario.
+    """Convert a config or recipe of NeMo to a scenario.
 
     A comment on each field names the field that it comes from. --gpus replaces the number of nodes
     and devices. A Python file is read as text, not run; --config names one of several recipes in
@@ -33,6 +27,10 @@ class Nemo(Importer):
 
     Example: simtrain import nemo megatron_gpt_config.yaml --gpus 64 --set model.vocab_size=50304
     """
+
+    name = "nemo"
+    metavar = "CONFIG"
+    argument = "YAML file of a training config or printed recipe, or Python file of a recipe."
     reads_configs = True
     place = 5
     kinds = (
@@ -45,17 +43,8 @@ class Nemo(Importer):
         PYTHON,
     )
 
-    def draft(
-        self,
-        source: str,
-        overrides: Iterable[str] = (),
-        *,
-        ignore_unknown: bool = False,
-        gpus: int | None = None,
-    ) -> Draft:
-        """Return the draft of a scenario from a config."""
+    def draft(self, request: ImportRequest) -> Draft:
+        """Return the draft of a scenario."""
         from simtrain.importing.nemo.recipe import nemo_draft
 
-        return nemo_draft(
-            source, overrides, ignore_unknown=ignore_unknown, gpus=gpus, config=self.config
-        )
+        return nemo_draft(request)

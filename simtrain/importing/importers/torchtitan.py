@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from simtrain.base.file_kinds import FileKind, import_line
-from simtrain.base.importer import Importer
+from simtrain.base.importer import Importer, ImportRequest
 
 if TYPE_CHECKING:
     from simtrain.importing.draft import Draft
@@ -21,12 +20,7 @@ PYTHON = FileKind(
 
 
 class Torchtitan(Importer):
-    """The TOML file of a job, or a config in Python."""
-
-    name = "torchtitan"
-    metavar = "JOB"
-    argument = "TOML file of a torchtitan job, or Python file with functions that return configs."
-    text = """Convert the job file of torchtitan to a scenario.
+    """Convert the job file of torchtitan to a scenario.
 
     A comment on each field names the key that it comes from. A job does not contain its number of
     GPUs: if its sharding degree is -1, add --gpus. simtrain contains the sizes of each flavor of
@@ -34,6 +28,10 @@ class Torchtitan(Importer):
 
     Example: simtrain import torchtitan config_registry.py --config llama3_70b --gpus 128
     """
+
+    name = "torchtitan"
+    metavar = "JOB"
+    argument = "TOML file of a torchtitan job, or Python file with functions that return configs."
     reads_configs = True
     place = 3
     kinds = (
@@ -48,17 +46,8 @@ class Torchtitan(Importer):
         PYTHON,
     )
 
-    def draft(
-        self,
-        source: str,
-        overrides: Iterable[str] = (),
-        *,
-        ignore_unknown: bool = False,
-        gpus: int | None = None,
-    ) -> Draft:
-        """Return the draft of a scenario from a source."""
+    def draft(self, request: ImportRequest) -> Draft:
+        """Return the draft of a scenario."""
         from simtrain.importing.torchtitan.mapping import torchtitan_draft
 
-        return torchtitan_draft(
-            source, overrides, ignore_unknown=ignore_unknown, gpus=gpus, config=self.config
-        )
+        return torchtitan_draft(request)

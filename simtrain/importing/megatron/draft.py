@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from simtrain.base.importer import ImportRequest
 from simtrain.base.strict_yaml import leaves
 from simtrain.errors import InputError, Location, Problem
 from simtrain.importing.draft import Draft
@@ -37,17 +38,15 @@ class MegatronDraft(Draft):
     for each argument that has one, by its name.
     """
 
-    def __init__(
-        self, source: Source, overrides: tuple[str, ...], ignore_unknown: bool = False
-    ) -> None:
+    def __init__(self, source: Source, request: ImportRequest) -> None:
         where = "" if source.file == TEXT else f" in {source.file}"
         super().__init__(
+            request,
             file=source.file,
             what=f"{source.tool}'s arguments{where}",
             default=f"default of {source.tool}",
             table=source.table,
             settings=source.arguments,
-            overrides=overrides,
             required={**_REQUIRED},
         )
         refuse_other_models(source)
@@ -69,7 +68,7 @@ class MegatronDraft(Draft):
             known = {f"--{name.replace('_', '-')}" for name in KNOWN | SPELLINGS.keys()}
         if any(name.startswith("--no-") for name in names):
             known = {*known} | {f"--no-{name.replace('_', '-')}" for name in KNOWN}
-        if problem := self.unknown_settings(ignore_unknown, known):
+        if problem := self.unknown_settings(known):
             self.report("unknown", problem)
         self.launch, self.is_printed = source.launch, source.is_printed
         self.documents, self.is_deepspeed = source.documents, self.flag("deepspeed")

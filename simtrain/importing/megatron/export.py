@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from simtrain.base.importer import ImportRequest
 from simtrain.importing.exporters.lost_fields import comments_of, lost_fields, refuse_adapters
 from simtrain.importing.megatron.arguments import MAPPED
-from simtrain.importing.megatron.mapping import import_megatron
+from simtrain.importing.megatron.mapping import megatron_draft
 from simtrain.importing.megatron.recompute import MODULE_NAMES
 from simtrain.scenario import Scenario
 from simtrain.scenario.dispatchers import DISPATCHERS
@@ -65,7 +66,8 @@ def model_arguments(fields: dict[str, Any]) -> str:
 def differences(scenario: Scenario, arguments: list[str]) -> list[str]:
     """Import arguments again, and say which fields then differ from the scenario's."""
     overrides = [f"parallelism.data={scenario.parallelism.data}", f"cluster={scenario.cluster}"]
-    again, _ = import_megatron(" ".join([*arguments, _TO_RUN]), overrides)
+    request = ImportRequest(" ".join([*arguments, _TO_RUN]), overrides=overrides)
+    again, _ = megatron_draft(request).finished()
     return lost_fields(scenario, again)
 
 

@@ -5,9 +5,9 @@ Defaults follow Megatron-LM's arguments.py and transformer_config.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from simtrain.base.importer import ImportRequest
 from simtrain.errors import InputError, Problem
 from simtrain.importing.deepspeed.config import Config
 from simtrain.importing.deepspeed.draft import over
@@ -34,52 +34,21 @@ from simtrain.importing.megatron.parallelism import (
 from simtrain.importing.megatron.precision import set_precision
 from simtrain.importing.megatron.recompute import set_norms, set_recompute
 from simtrain.importing.megatron.source import Source, read_source
-from simtrain.scenario import Scenario
 
 
-def import_megatron(
-    text_or_file: str,
-    overrides: Iterable[str] = (),
-    *,
-    ignore_unknown: bool = False,
-    gpus: int | None = None,
-    env: Mapping[str, str] | None = None,
-) -> tuple[Scenario, str]:
-    """Import Megatron-LM's arguments; return the scenario and the text of its file.
+def megatron_draft(request: ImportRequest, deepspeed: tuple[str, Config] | None = None) -> Draft:
+    """Return the draft of a scenario from arguments, and from the JSON of DeepSpeed that they name.
 
     Args:
-        text_or_file: the arguments, or the path of an argument file, a shell script or a log.
-        overrides: fields to set, such as "cluster=h100_sxm".
-        ignore_unknown: whether to leave out arguments that simtrain does not know. The first lines
-            of the file list them.
-        gpus: the number of GPUs, if the source does not say it or says another one.
-        env: values of variables that a script does not have.
+        request: what is imported; its source is the arguments, or the path of an argument file, a
+            shell script or a log.
+        deepspeed: the file and the keys of another JSON.
 
     Raises:
         InputError: unreadable sources, unknown arguments, and values and combinations that
             Megatron-LM refuses; all of them that do not depend on each other.
     """
-    return megatron_draft(
-        text_or_file, overrides, ignore_unknown=ignore_unknown, gpus=gpus, env=env
-    ).finished()
-
-
-def megatron_draft(
-    text_or_file: str,
-    overrides: Iterable[str] = (),
-    *,
-    ignore_unknown: bool = False,
-    gpus: int | None = None,
-    env: Mapping[str, str] | None = None,
-    deepspeed: tuple[str, Config] | None = None,
-) -> Draft:
-    """Return the draft of a scenario from arguments, and from the JSON of DeepSpeed that they name.
-
-    Arguments and errors are those of `import_megatron`; `deepspeed` is the file and the keys of
-    another JSON.
-    """
-    source = read_source(text_or_file, env)
-    draft = draft_of(source, overrides, ignore_unknown=ignore_unknown, gpus=gpus)
+    draft = draft_of(read_source(request.file, request.env), request)
     name = "deepspeed_config"
     setting = draft.given(name) if draft.is_deepspeed else None
     if setting and deepspeed is None:
@@ -89,25 +58,19 @@ def megatron_draft(
             draft.note(setting, text)
     if deepspeed is None:
         return draft
-    return over(draft, *deepspeed, has_arguments=True, ignore_unknown=ignore_unknown)
+    return over(draft, *deepspeed, has_arguments=True)
 
 
-def draft_of(
-    source: Source,
-    overrides: Iterable[str] = (),
-    *,
-    ignore_unknown: bool = False,
-    gpus: int | None = None,
-) -> MegatronDraft:
+def draft_of(source: Source, request: ImportRequest) -> MegatronDraft:
     """Set the fields that the arguments of a source decide, and note what is not modelled.
 
-    Arguments and errors are those of `megatron_draft`.
+    Errors are those of `megatron_draft`.
     """
     combinations = list[Problem]()
     while True:
-        draft = MegatronDraft(source, tuple(overrides), ignore_unknown)
+        draft = MegatronDraft(source, request)
         try:
-            _set_sections(draft, gpus)
+            _set_sections(draft)
         except InputError as error:
             # With other problems, it may follow from an argument that was left out.
             if not draft.problems:
@@ -122,9 +85,9 @@ def draft_of(
         return draft
 
 
-def _set_sections(draft: MegatronDraft, gpus: int | None) -> None:
+def _set_sections(draft: MegatronDraft) -> None:
     """Set all sections of a scenario."""
-    draft.use_gpus(gpus, draft.tensor * draft.pipeline * draft.context)
+    draft.use_gpus(draft.tensor * draft.pipeline * draft.context)
     # Later sections read the fields of earlier ones; the file has the sections in this order.
     for set_section in (
         set_model,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from simtrain.base.file_kinds import MOST_BYTES_OF_LOG, text_of_kind
+from simtrain.base.importer import ImportRequest
 from simtrain.base.strict_yaml import parse_document
 from simtrain.errors import InputError, Location
 from simtrain.importing.draft import Draft
@@ -65,33 +65,19 @@ _YAML = re.compile(rf"^{TARGET}: .*ConfigContainer\s*$", re.MULTILINE)
 _PROVIDERS = ("from_hf_pretrained", "from_hf_config", "from_auto_config")
 
 
-def bridge_draft(
-    file: str,
-    overrides: Iterable[str] = (),
-    *,
-    ignore_unknown: bool = False,
-    gpus: int | None = None,
-    config: str = "",
-) -> Draft:
+def bridge_draft(request: ImportRequest) -> Draft:
     """Return the draft of a scenario from a config of Megatron-Bridge.
-
-    Args:
-        file: path of a YAML file, of a log with a printed config, or of a Python file.
-        overrides: fields to set, such as "cluster=h100_sxm".
-        ignore_unknown: whether to leave out fields that simtrain does not know. The first lines of
-            the file list them.
-        gpus: the number of GPUs, which sets the data-parallel replicas.
-        config: the function that returns the config, if a Python file has several.
 
     Raises:
         InputError: unreadable files, unknown fields and models, and values and combinations that
             Megatron-Core refuses.
     """
+    file, config = request.file, request.config
     text = text_of_kind(Path(file), *MegatronBridge.kinds, most_bytes=MOST_BYTES_OF_LOG)
     is_python = file.endswith(".py") or PYTHON.sign_in(text)
     fields = _of_python(text, file, config or None) if is_python else _of_yaml(text, file)
     translation = _translated(fields, file)
-    draft = draft_of(translation.source(), overrides, ignore_unknown=ignore_unknown, gpus=gpus)
+    draft = draft_of(translation.source(), request)
     draft.required = REQUIRED
     lines = () if is_python else text.split("\n")
     draft.machine = machine_of_config(config) or machine_of_log(lines, file)

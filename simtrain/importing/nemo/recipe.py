@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from simtrain.base.file_kinds import text_of_kind
+from simtrain.base.importer import ImportRequest
 from simtrain.base.strict_yaml import parse_document
 from simtrain.errors import InputError, Location
 from simtrain.importing.draft import Draft
@@ -66,44 +66,28 @@ _WITHOUT_EFFECT = (
 )
 
 
-def nemo_draft(
-    file: str,
-    overrides: Iterable[str] = (),
-    *,
-    ignore_unknown: bool = False,
-    gpus: int | None = None,
-    config: str = "",
-) -> Draft:
+def nemo_draft(request: ImportRequest) -> Draft:
     """Return the draft of a scenario from a config of NeMo.
-
-    Args:
-        file: path of a YAML file or of a Python file with a recipe.
-        overrides: fields to set, such as "cluster=h100_sxm".
-        ignore_unknown: whether to leave out fields that simtrain does not know. The first lines of
-            the file list them.
-        gpus: the number of GPUs, if the config does not say it or says another one.
-        config: the function that returns the recipe, if a Python file has several.
 
     Raises:
         InputError: unreadable files, unknown fields and models, and values and combinations that
             Megatron-Core refuses.
     """
+    file = request.file
     text = text_of_kind(Path(file), *Nemo.kinds)
     if file.endswith(".py") or PYTHON.sign_in(text):
         source = PythonSource(text, file, WRAPPERS)
-        _, job = source.config(config or None, is_recipe)
+        _, job = source.config(request.config or None, is_recipe)
         translation = _translated(config_of_object(job, source), file)
     else:
         document = parse_document(text, file)
         fields = config_of_document(document)
         is_first = not any(name.startswith(_STRATEGY) for name in fields.fields)
         translation = translated_first(fields, file) if is_first else _translated(fields, file)
-    launch = _launch(translation) if gpus is None else ()
-    draft = draft_of(
-        translation.source(launch), overrides, ignore_unknown=ignore_unknown, gpus=gpus
-    )
+    launch = _launch(translation) if request.gpus is None else ()
+    draft = draft_of(translation.source(launch), request)
     draft.required = REQUIRED
-    draft.machine = machine_of_config(config)
+    draft.machine = machine_of_config(request.config)
     set_adapters(draft)
     note_packing(draft, translation.config)
     return draft

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from simtrain.base.importer import ImportRequest
 from simtrain.errors import InputError
 from simtrain.importing.megatron.arguments import NOT_MODELLED
 from simtrain.importing.megatron.mapping import draft_of
@@ -15,10 +16,12 @@ def import_arguments(source: str, overrides: Sequence[str]) -> tuple[Scenario, l
     """Return the scenario of arguments or of a log, and what of the arguments is not modelled.
 
     Raises:
-        InputError: as `import_megatron`, but for unknown arguments, which are noted; or an argument
+        InputError: as `megatron_draft`, but for unknown arguments, which are noted; or an argument
             has an effect so large that the run cannot be compared (E893).
     """
-    draft = draft_of(read_source(source), overrides, ignore_unknown=True)
+    draft = draft_of(
+        read_source(source), ImportRequest(source, overrides=overrides, ignore_unknown=True)
+    )
     for name, effect in NOT_MODELLED.items():
         setting = draft.given(name) if effect.is_large else None
         if setting and effect.applies(setting.value):

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from simtrain.base.importer import ImportRequest
 from simtrain.errors import InputError, Problem
 from simtrain.importing.exporters.lost_fields import comments_of, lost_fields, refuse_adapters
 from simtrain.importing.torchtitan.flavors import FLAVORS, flavor_of_model
 from simtrain.importing.torchtitan.keys import MAPPED
-from simtrain.importing.torchtitan.mapping import import_torchtitan
+from simtrain.importing.torchtitan.mapping import torchtitan_draft
 from simtrain.importing.torchtitan.stages import modules_of_chunks
 from simtrain.scenario import Scenario
 from simtrain.scenario.pipeline_layout import chunks_of_layout
@@ -80,7 +81,8 @@ def _imported(body: str, scenario: Scenario) -> Scenario:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "job.toml"
         file.write_text(body, "utf-8")
-        return import_torchtitan(str(file), [f"cluster={scenario.cluster}"])[0]
+        request = ImportRequest(file, overrides=[f"cluster={scenario.cluster}"])
+        return torchtitan_draft(request).finished()[0]
 
 
 def _is_of_layout(sentence: str, scenario: Scenario) -> bool:

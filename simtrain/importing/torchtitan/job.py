@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from simtrain.base.file_kinds import text_of_kind
+from simtrain.base.importer import ImportRequest
 from simtrain.base.strict_yaml import as_scalar, leaves
 from simtrain.errors import InputError, Location
 from simtrain.importing.draft import Draft
@@ -27,27 +28,20 @@ _KEY = re.compile(r"\s*([\w.-]+)\s*=")
 class JobDraft(Draft):
     """A scenario during its import from a job, whose settings are `section.key`."""
 
-    def __init__(
-        self,
-        file: str,
-        overrides: tuple[str, ...],
-        ignore_unknown: bool = False,
-        config: str = "",
-    ) -> None:
+    def __init__(self, request: ImportRequest) -> None:
         super().__init__(
-            file=file,
-            what=f"torchtitan's job in {file}",
+            request,
+            what=f"torchtitan's job in {request.file}",
             default="default of torchtitan",
             table=TABLE,
-            settings=_settings(file, config),
-            overrides=overrides,
+            settings=_settings(request.file, request.config),
         )
         name, flavor = (self.settings.get(f"model.{key}") for key in ("name", "flavor"))
         pair = [str(each.value) if each else "" for each in (name, flavor)]
         # Such a model has keys that are unknown too, but its missing part matters more.
         if flavor and pair[0] in MISSING and model_of_flavor(*pair) is None:
             refuse_flavor(pair[0], pair[1], flavor.place)
-        self.refuse_unknown(ignore_unknown)
+        self.refuse_unknown()
 
     def __getitem__(self, key: str) -> Any:
         """Return the value of a key, or its default."""

@@ -6,8 +6,9 @@ parallelism, fused attention, and a gradient reduction in fp32 that overlaps wit
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
+from simtrain.base.importer import ImportRequest
 from simtrain.errors import InputError
 from simtrain.importing.draft import Draft
 from simtrain.importing.torchtitan.flavors import model_of_flavor, refuse_flavor
@@ -18,67 +19,33 @@ from simtrain.importing.torchtitan.keys import (
     SCHEDULES,
 )
 from simtrain.importing.torchtitan.stages import SPLITS, chunks_of_sizes, ends_of_chunks
-from simtrain.scenario import Scenario
 from simtrain.scenario.pipeline_layout import layout_of_chunks
 from simtrain.schedules import NAMED
 
 _ALWAYS = "as torchtitan always does"
 
 
-def import_torchtitan(
-    file: str,
-    overrides: Iterable[str] = (),
-    *,
-    ignore_unknown: bool = False,
-    gpus: int | None = None,
-    config: str = "",
-) -> tuple[Scenario, str]:
-    """Import a job; return the scenario and the text of its file.
-
-    Arguments and errors are those of `torchtitan_draft`.
-    """
-    draft = torchtitan_draft(
-        file, overrides, ignore_unknown=ignore_unknown, gpus=gpus, config=config
-    )
-    return draft.finished()
-
-
-def torchtitan_draft(
-    file: str,
-    overrides: Iterable[str] = (),
-    *,
-    ignore_unknown: bool = False,
-    gpus: int | None = None,
-    config: str = "",
-) -> Draft:
+def torchtitan_draft(request: ImportRequest) -> Draft:
     """Return the draft of a scenario with the fields that a job decides.
-
-    Args:
-        file: path of the TOML or Python file.
-        overrides: fields to set, such as "parallelism.data=16".
-        ignore_unknown: whether to leave out keys that simtrain does not know. The first lines of
-            the file list them.
-        gpus: the number of GPUs, which sets the data-parallel replicas.
-        config: the function that returns the config, if a Python file has several.
 
     Raises:
         InputError: unreadable files; unknown keys, models and schedules; an undefined number of
             ranks; combinations that the framework refuses.
     """
-    draft = _Mapping(file, tuple(overrides), ignore_unknown, config)
-    draft.set_all(gpus)
+    draft = _Mapping(request)
+    draft.set_all()
     return draft
 
 
 class _Mapping(JobDraft):
     """Sets the fields of a scenario from the keys of a job, section by section."""
 
-    def set_all(self, gpus: int | None) -> None:
+    def set_all(self) -> None:
         """Set all fields."""
         self.tensor = self.count("parallelism.tensor_parallel_degree")
         self.pipeline = self.count("parallelism.pipeline_parallel_degree")
         context = self.count("parallelism.context_parallel_degree")
-        self.use_gpus(gpus, self.tensor * self.pipeline * context)
+        self.use_gpus(self.tensor * self.pipeline * context)
         self._model()
         self._parallelism()
         self._expert_parallelism()
