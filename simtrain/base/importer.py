@@ -102,15 +102,7 @@ class ImportRequest:
 
         text = text_of_kind(Path(self.source), *importer.kinds)
         if not any(kind.sign_in(text) for kind in importer.kinds):
-            noun = importer.kinds[0].noun
-            signs = " or ".join(kind.sign.pattern for kind in importer.kinds)
-            raise InputError.of(
-                "E741",
-                f"no line has the sign of {noun}",
-                Location(self.file),
-                f"write the path of {noun}, which has a match of {signs}",
-                "another file would be imported with the default of every field",
-            )
+            raise importer.no_sign(self)
         return text
 
 
@@ -148,6 +140,18 @@ class Importer(ABC):
         Raises:
             InputError: the source cannot be read, or has unknown or invalid settings.
         """
+
+    def no_sign(self, request: ImportRequest) -> InputError:
+        """Return the error about a file without the sign of the importer's kinds (E741)."""
+        noun = self.kinds[0].noun
+        signs = " or ".join(kind.sign.pattern for kind in self.kinds)
+        return InputError.of(
+            "E741",
+            f"no line has the sign of {noun}",
+            Location(request.file),
+            f"write the path of {noun}, which has a match of {signs}",
+            "another file would be imported with the default of every field",
+        )
 
 
 _IMPORTERS = Parts[Importer]("importers", Importer, ())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -14,13 +15,13 @@ from simtrain.base.strict_yaml import (
     Positions,
     apply_overrides,
     as_scalar,
-    leaves,
     path_of,
     with_value,
 )
 from simtrain.base.strict_yaml.document import Place
 from simtrain.errors import InputError, Location, Problem, printable
 from simtrain.importing.gpus import A100, B200, BLACKWELL, H100, HOPPER, Machine
+from simtrain.importing.required_fields import missing_fields
 from simtrain.importing.settings import (
     MAX_NAMES,
     Effect,
@@ -58,7 +59,6 @@ class Draft:
         assumptions: what the source leaves open and the scenario takes for granted.
         machine: the GPUs that the source names, or None.
         ignored: the settings of the notes, as the source spells them.
-        required: fields without a default, each with its name in the source.
         overrides: assignments of --set and of --gpus.
         num_settings: the number of settings that were read.
     """
@@ -77,7 +77,6 @@ class Draft:
     machine: Machine | None = None
     replicas: str = ""
     ignored: list[str] = field(default_factory=list)
-    required: dict[str, str] = field(default_factory=dict)
     overrides: tuple[str, ...] = field(init=False)
     num_settings: int = field(init=False)
 
@@ -173,9 +172,39 @@ class Draft:
         self.notes.append(f"{words}{line}: {text}")
 
     def value(self, name: str) -> Any:
-        """Return our value of a word that sets a field, or the table's default."""
+        """Return our value of a word that sets a field, or the table's default.
+
+        Raises:
+            InputError: the word can have some values only, and has another one (E872).
+        """
         setting, word = self.given(name), self.table.mapped[name]
-        return word.our_default if setting is None else setting.value
+        if setting is None:
+            return word.our_default
+        if not word.values:
+            return setting.value
+        if isinstance(setting.value, str) and setting.value in word.values:
+            return word.values[setting.value]
+        fix = f"write one of {', '.join(word.values)}"
+        raise InputError.of("E872", f"{setting.words} is not modelled", setting.place, fix)
+
+    def set_words(self) -> None:
+        """Set the field of each word that the source has, or whose default the table has.
+
+        The number of GPUs sets the replicas, and settings that are not modelled are noted.
+
+        Raises:
+            InputError: settings that the table does not have, or values that cannot be used.
+        """
+        self.refuse_unknown()
+        for name, word in self.table.mapped.items():
+            if self.given(name) or word.default is not None:
+                self.fill(name)
+        split = self.data.get("parallelism", {})
+        axes = ("tensor", "context", "pipeline")
+        sizes = (self.override(f"parallelism.{axis}") or split.get(axis) or 1 for axis in axes)
+        # Values of other types are refused with the scenario's.
+        self.use_gpus(math.prod(size for size in sizes if type(size) is int and size > 0))
+        self.note_effects()
 
     def fill(self, *names: str) -> None:
         """Set the field of each word to its value or the table's default."""
@@ -268,24 +297,27 @@ class Draft:
             }
             self.comments = kept | {path: "--gpus" if override == self.replicas else "--set"}
         document = spell_out_words(document)
-        written = {".".join(map(str, path)) for path, _ in leaves(document.data)}
-        if missing := self.missing(written):
+        if missing := self.missing(missing_fields(document.data, Scenario)):
             raise InputError(missing)
         self.data = document.data
         return Scenario.from_document(document).with_notes([*self.assumptions, *self.notes])
 
-    def missing(self, written: Collection[str]) -> list[Problem]:
-        """Return a problem for each required field that is not among those that are written."""
+    def missing(self, fields: Iterable[str]) -> list[Problem]:
+        """Return a problem for each field that is missing, with the word that would set it."""
+        place, kind = Location(self.file), f"{self.table.kind} of {self.table.source}"
         return [
-            Problem(
-                "E873",
-                f"{source} is missing",
-                Location(self.file),
-                fix=f"add {source}, or --set {name}=...",
+            Problem("E873", f"{word} is missing", place, fix=f"add {word}, or --set {name}=...")
+            if (word := self.word_of(name))
+            else Problem(
+                "E873", f"{name} is missing: no {kind} sets it", place, fix=f"add --set {name}=..."
             )
-            for name, source in self.required.items()
-            if name not in written
+            for name in fields
         ]
+
+    def word_of(self, name: str) -> str:
+        """Return the first word of the source that sets a field, as errors spell it, or ""."""
+        words = (word for word, each in self.table.mapped.items() if each.field == name)
+        return next(words, "")
 
     def _set_cluster(self) -> None:
         """Set the cluster: that of the source's GPU, or one with the data type of the products."""

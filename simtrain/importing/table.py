@@ -49,8 +49,8 @@ class Table:
     kind: str
     source: str
     mapped: Mapping[str, Word]
-    not_modelled: Mapping[str, Effect]
-    without_effect: frozenset[str]
+    not_modelled: Mapping[str, Effect] = dataclasses.field(default_factory=dict)
+    without_effect: frozenset[str] = frozenset()
     details: Mapping[str, str] = dataclasses.field(default_factory=dict)
     sections: Mapping[str, str] = dataclasses.field(default_factory=dict)
 

@@ -367,3 +367,9 @@ def test_every_published_model_is_a_model(name: str) -> None:
 def test_an_unknown_model_is_answered_with_a_similar_one() -> None:
     with pytest.raises(AttributeError, match="did you mean llama3_70b"):
         models.llama_70b  # noqa: B018 (the attribute is what is tested)
+
+
+@pytest.mark.parametrize("text", ["", "[comm]\n", "[checkpoint]\nfolder = 'x'\n"])
+def test_a_file_without_a_key_that_sets_a_field_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="E741 no line has the sign of a job of torchtitan"):
+        import_torchtitan(written("job.toml", text), gpus=8)

@@ -51,9 +51,8 @@ class DeepSpeedDraft(Draft):
             machine=base.machine,
             replicas=base.replicas,
             ignored=base.ignored,
-            required=base.required,
         )
-        self.overrides = base.overrides
+        self.base, self.overrides = base, base.overrides
         self.refuse_unknown()
         self.has_arguments = has_arguments
         self.num_settings = base.num_settings + len(config)
@@ -66,6 +65,10 @@ class DeepSpeedDraft(Draft):
             raise InputError.of("E881", what, Location(self.file), "add --gpus 8")
         check_scenario(scenario)
         return scenario, self.text()
+
+    def word_of(self, name: str) -> str:
+        """Return the key that sets a field, or the word of the model's source."""
+        return super().word_of(name) or self.base.word_of(name)
 
     def given(self, name: str) -> Setting | None:
         """Return a key with a value; "auto" leaves the value to a trainer."""

@@ -133,10 +133,10 @@ class _ConfigDraft(Draft):
         self.config, self.family = document.data, family
         self.keys = {word.field: key for key, word in reversed([*table.mapped.items()])}
         self.refuse_unknown()
-        names = ("num_layers", "hidden_size", "num_attention_heads", "seq_length")
-        self.required = {
-            field: f'"{self.keys.get(field, name)}"' for name in names if (field := f"model.{name}")
-        }
+
+    def word_of(self, name: str) -> str:
+        """Return the first key that sets a field, in quotes."""
+        return f'"{word}"' if (word := super().word_of(name)) else ""
 
     def key(self, field: str) -> str | None:
         """Return the key of the config that sets a field, or None."""
@@ -290,7 +290,6 @@ class _ConfigDraft(Draft):
         if kind == "qwen2_moe" and shared:
             self.set_because("model.experts.shared_gate", True, f"as all models of {kind}")
         self._set_router()
-        self.required["model.experts.top_k"] = f'"{self.keys["model.experts.top_k"]}"'
         return self._set_layers_of_experts()
 
     def _set_router(self) -> None:

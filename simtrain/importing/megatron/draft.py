@@ -8,23 +8,18 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from simtrain.base.importer import ImportRequest
-from simtrain.base.strict_yaml import leaves
 from simtrain.errors import InputError, Location, Problem
 from simtrain.importing.draft import Draft
 from simtrain.importing.megatron.arguments import KNOWN, MAPPED, SPELLINGS, TABLE
 from simtrain.importing.megatron.hybrid import PATTERNS, read_pattern
 from simtrain.importing.megatron.other_models import refuse_other_models
 from simtrain.importing.megatron.source import TEXT, Source, unknown_value
+from simtrain.importing.required_fields import missing_fields
 from simtrain.importing.settings import Setting
 from simtrain.importing.table import Word
+from simtrain.scenario.model import Model
 
 Number = TypeVar("Number", int, float)
-_REQUIRED = {
-    "model.num_layers": "--num-layers",
-    "model.hidden_size": "--hidden-size",
-    "model.num_attention_heads": "--num-attention-heads",
-    "model.seq_length": "--seq-length",
-}
 
 
 class MegatronDraft(Draft):
@@ -47,7 +42,6 @@ class MegatronDraft(Draft):
             default=f"default of {source.tool}",
             table=source.table,
             settings=source.arguments,
-            required={**_REQUIRED},
         )
         refuse_other_models(source)
         read_pattern(source, None)  # An unknown layer is a clearer error than unknown arguments.
@@ -95,6 +89,10 @@ class MegatronDraft(Draft):
         """Note the problem of an argument, which counts as not given from here on."""
         self.problems.setdefault(name, problem)
 
+    def word_of(self, name: str) -> str:
+        """Return the argument that sets a field; a config has the name of the field."""
+        return name if self.is_config else f"--{super().word_of(name).replace('_', '-')}"
+
     def name_at(self, place: Location | None) -> str:
         """Return the name of the argument at a position, or ""."""
         names = (name for name, setting in self.settings.items() if setting.place == place)
@@ -109,10 +107,14 @@ class MegatronDraft(Draft):
         problems = [*others, *self.problems.values()]
         if not problems:
             return
-        written = {".".join(map(str, path)) for path, _ in leaves(self.data)}
-        written |= {field for field in self.required if self.override_text(field) is not None}
-        written |= {MAPPED[name].field for name in self.problems if name in MAPPED}
-        problems += self.missing(written)
+        # A problem ends the import of its section: nested sections can be unfinished.
+        missing = missing_fields(dict.fromkeys(self.data.get("model", {})), Model, "model.")
+        wrong_fields = {MAPPED[name].field for name in self.problems if name in MAPPED}
+        problems += self.missing(
+            name
+            for name in missing
+            if name not in wrong_fields and self.override_text(name) is None
+        )
         raise InputError(sorted(problems, key=_position))
 
     def known(self, name: str) -> Setting | None:

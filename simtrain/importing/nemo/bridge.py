@@ -30,12 +30,6 @@ from simtrain.importing.python_config.source import PythonSource
 from simtrain.importing.python_config.values import Built
 
 TOOL = "Megatron-Bridge"
-REQUIRED = {
-    "model.num_layers": "model.num_layers",
-    "model.hidden_size": "model.hidden_size",
-    "model.num_attention_heads": "model.num_attention_heads",
-    "model.seq_length": "model.seq_length",
-}
 _DDP = {
     "ddp.grad_reduce_in_fp32": True,
     "ddp.overlap_grad_reduce": True,
@@ -78,7 +72,6 @@ def bridge_draft(request: ImportRequest) -> Draft:
     fields = _of_python(text, file, config or None) if is_python else _of_yaml(text, file)
     translation = _translated(fields, file)
     draft = draft_of(translation.source(), request)
-    draft.required = REQUIRED
     lines = () if is_python else text.split("\n")
     draft.machine = machine_of_config(config) or machine_of_log(lines, file)
     set_adapters(draft)

@@ -14,7 +14,6 @@ from simtrain.importing.draft import Draft
 from simtrain.importing.gpus import machine_of_config
 from simtrain.importing.importers.nemo import PYTHON, Nemo
 from simtrain.importing.megatron.mapping import draft_of
-from simtrain.importing.nemo.bridge import REQUIRED
 from simtrain.importing.nemo.config import (
     TARGET,
     Config,
@@ -86,7 +85,6 @@ def nemo_draft(request: ImportRequest) -> Draft:
         translation = translated_first(fields, file) if is_first else _translated(fields, file)
     launch = _launch(translation) if request.gpus is None else ()
     draft = draft_of(translation.source(launch), request)
-    draft.required = REQUIRED
     draft.machine = machine_of_config(request.config)
     set_adapters(draft)
     note_packing(draft, translation.config)

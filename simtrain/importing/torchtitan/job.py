@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import re
-import tomllib
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from simtrain.base.file_kinds import text_of_kind
 from simtrain.base.importer import ImportRequest
-from simtrain.base.strict_yaml import as_scalar, leaves
+from simtrain.base.strict_yaml import as_scalar
 from simtrain.errors import InputError, Location
 from simtrain.importing.draft import Draft
 from simtrain.importing.importers.torchtitan import PYTHON, Torchtitan
 from simtrain.importing.settings import Setting
+from simtrain.importing.toml_settings import toml_settings
 from simtrain.importing.torchtitan.flavors import MISSING, model_of_flavor, refuse_flavor
 from simtrain.importing.torchtitan.keys import TABLE
 from simtrain.importing.torchtitan.python_job import python_settings
-
-_HEADER = re.compile(r"\s*\[\s*([\w.-]+)\s*\]")
-_DEEP = re.compile(r"(?:\.[^.=\n]{1,100}){60}")
-_KEY = re.compile(r"\s*([\w.-]+)\s*=")
 
 
 class JobDraft(Draft):
@@ -42,6 +36,8 @@ class JobDraft(Draft):
         if flavor and pair[0] in MISSING and model_of_flavor(*pair) is None:
             refuse_flavor(pair[0], pair[1], flavor.place)
         self.refuse_unknown()
+        if not self.settings.keys() & TABLE.mapped.keys():
+            raise Torchtitan().no_sign(request)
 
     def __getitem__(self, key: str) -> Any:
         """Return the value of a key, or its default."""
@@ -118,35 +114,4 @@ def _settings(file: str, config: str) -> dict[str, Setting]:
     if config:
         message = f"--config is {config}, but the file has one config"
         raise InputError.of("E875", message, Location(file), "remove --config")
-    return _toml_settings(text, file)
-
-
-def _toml_settings(text: str, file: str) -> dict[str, Setting]:
-    try:
-        if _DEEP.search(text):
-            raise RecursionError  # tomllib takes the square of a key's sections
-        keys = {".".join(map(str, path)): value for path, value in leaves(tomllib.loads(text))}
-    except RecursionError:
-        message, fix = "its values are nested too deeply", "remove the nesting"
-        raise InputError.of("E879", message, Location(file), fix) from None
-    except tomllib.TOMLDecodeError as error:
-        message, fix = f"invalid TOML: {error}", "correct the TOML syntax"
-        raise InputError.of("E875", message, Location(file), fix) from None
-    except ValueError:
-        message, fix = "a number has more digits than Python converts", "shorten it"
-        raise InputError.of("E879", message, Location(file), fix) from None
-    places = dict(_places(text, file))
-    return {
-        key: Setting(key, key, value, places.get(key, Location(file)))
-        for key, value in keys.items()
-    }
-
-
-def _places(text: str, file: str) -> Iterable[tuple[str, Location]]:
-    """Yield the position of each key, which tomllib does not return."""
-    section = ""
-    for number, line in enumerate(text.split("\n"), start=1):
-        if header := _HEADER.match(line):
-            section = header[1]
-        elif key := _KEY.match(line):
-            yield f"{section}.{key[1]}".lstrip("."), Location(file, number, key.start(1) + 1, line)
+    return toml_settings(text, file)

@@ -1,0 +1,38 @@
+"""Jobs of a made-up trainer, TOML files of a few keys: an importer as another package writes it."""
+
+import re
+
+from simtrain.base.file_kinds import FileKind, import_line
+from simtrain.base.importer import ImportDraft, Importer, ImportRequest
+
+
+class Tiny(Importer):
+    """Convert a job of the tiny trainer to a scenario.
+
+    Example: simtrain import tiny job.toml --gpus 8
+    """
+
+    name = "tiny"
+    kinds = (FileKind("a tiny job", re.compile(r"^\[tiny\]$", re.MULTILINE), import_line(name)),)
+
+    def draft(self, request: ImportRequest) -> ImportDraft:
+        """Return the draft of a scenario."""
+        from simtrain.importing.draft import Draft
+        from simtrain.importing.table import Table, Word
+        from simtrain.importing.toml_settings import toml_settings
+
+        mapped = {
+            "tiny.layers": Word("model.num_layers"),
+            "tiny.width": Word("model.hidden_size"),
+            "tiny.heads": Word("model.num_attention_heads"),
+            "tiny.length": Word("model.seq_length"),
+            "tiny.norm": Word("model.normalization", "rms", {"rms": "rms_norm"}),
+            "tiny.batch": Word("batch.global"),
+            "tiny.micro": Word("batch.micro", default=1),
+            "tiny.tp": Word("parallelism.tensor", default=1),
+        }
+        table = Table("key", "a tiny job", mapped, without_effect=frozenset({"tiny.lr"}))
+        settings = toml_settings(request.text(self), request.file)
+        draft = Draft(request, "a tiny job", "default of the tiny trainer", table, settings)
+        draft.set_words()
+        return draft
