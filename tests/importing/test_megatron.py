@@ -9,14 +9,13 @@ from hypothesis import strategies as st
 
 from simtrain.errors import InputError
 from simtrain.importing.megatron.arguments import (
-    DETAILS,
     KNOWN,
     MAPPED,
     NOT_MODELLED,
     OTHER_MODELS,
     SPELLINGS,
+    TABLE,
     USERBUFFERS,
-    WITHOUT_EFFECT,
 )
 from simtrain.scenario import Software, load_scenario
 from tests.helpers.command_line import call
@@ -27,12 +26,11 @@ from tests.helpers.mapped_arguments import EXPERTS, MAPPED_EXAMPLES
 
 
 def test_every_argument_is_in_exactly_one_list() -> None:
-    others = OTHER_MODELS.keys()
-    lists = (MAPPED.keys(), NOT_MODELLED.keys(), others, DETAILS.keys(), WITHOUT_EFFECT)
+    lists = MAPPED.keys(), NOT_MODELLED.keys(), TABLE.details.keys(), TABLE.without_effect
     assert sum(map(len, lists)) == len(KNOWN) >= 200
     effects = [*NOT_MODELLED.values(), *OTHER_MODELS.values()]
     refining = sum(len(one.details.split()) for one in effects)
-    assert len(DETAILS) == refining + len(USERBUFFERS)
+    assert len(TABLE.details) == refining + len(USERBUFFERS)
     assert {name for name, _ in SPELLINGS.values()} <= KNOWN
     assert not SPELLINGS.keys() & KNOWN
 
@@ -60,7 +58,9 @@ def flag_of(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-@pytest.mark.parametrize(("names", "value"), [(WITHOUT_EFFECT, 1), (DETAILS, 7)])
+@pytest.mark.parametrize(
+    ("names", "value"), [(TABLE.without_effect - OTHER_MODELS.keys(), 1), (TABLE.details, 7)]
+)
 def test_arguments_without_effect_and_details_alone_change_nothing(
     names: Iterable[str], value: int
 ) -> None:

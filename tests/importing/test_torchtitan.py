@@ -7,7 +7,7 @@ import pytest
 from simtrain import models
 from simtrain.errors import InputError
 from simtrain.importing.published_models import CONFIGS, published_model
-from simtrain.importing.torchtitan.keys import MAPPED, NOT_MODELLED, WITHOUT_EFFECT
+from simtrain.importing.torchtitan.keys import MAPPED, TABLE
 from simtrain.scenario import Model, Scenario, load_scenario
 from simtrain.scenario.recompute_section import DEFAULT_SAVED_OPS
 from simtrain.schedules import interleaved
@@ -331,7 +331,7 @@ def test_op_level_recompute_saves_every_second_product_and_attention() -> None:
 
 
 def test_every_key_is_in_exactly_one_list() -> None:
-    lists = MAPPED.keys(), NOT_MODELLED.keys(), WITHOUT_EFFECT
+    lists = MAPPED.keys(), TABLE.not_modelled.keys(), TABLE.without_effect
     assert sum(map(len, lists)) == len(set().union(*lists))
 
 
