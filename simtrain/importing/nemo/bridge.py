@@ -24,7 +24,7 @@ from simtrain.importing.nemo.config import (
 from simtrain.importing.nemo.families import refuse_family
 from simtrain.importing.nemo.fine_tuning import note_packing, set_adapters, translate_adapters
 from simtrain.importing.nemo.translation import PRINT, Translation
-from simtrain.importing.nemo.words import SECTIONS_WITHOUT_EFFECT
+from simtrain.importing.nemo.words import WORDS
 from simtrain.importing.published_models import known_name
 from simtrain.importing.python_config.source import PythonSource
 from simtrain.importing.python_config.values import Built
@@ -142,13 +142,14 @@ _KNOWN_SECTIONS = {
     *("model", "train", "optimizer", "ddp", "dist", "mixed_precision", "comm_overlap", "peft"),
     TARGET,
 }
+_WITHOUT_EFFECT = WORDS.names("sections_without_effect")
 
 
 def _note_others(translation: Translation, config: Config) -> None:
     """Pass on the fields of sections that simtrain does not know, which are then an error."""
     for name, field in config.fields.items():
         section = name.partition(".")[0]
-        is_known = section in _KNOWN_SECTIONS or section in SECTIONS_WITHOUT_EFFECT
+        is_known = section in _KNOWN_SECTIONS or section in _WITHOUT_EFFECT
         if not is_known and (field.value or field.unknown):
             last = name.removesuffix("()")
             translation.add(last if last in translation.table else name, field, name)

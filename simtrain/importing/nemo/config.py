@@ -9,7 +9,7 @@ from typing import Any
 
 from simtrain.base.strict_yaml import Document
 from simtrain.errors import Location
-from simtrain.importing.nemo.words import CONSTANTS
+from simtrain.importing.nemo.words import WORDS
 from simtrain.importing.python_config.source import PythonSource
 from simtrain.importing.python_config.values import Built, Symbol, unknown_in
 
@@ -157,8 +157,8 @@ def _add_value(
 
 def _field(value: Any, place: Location) -> Field:
     if isinstance(value, Symbol):
-        if value.last in CONSTANTS:
-            return Field(CONSTANTS[value.last], place)
+        if value.last in WORDS.section("constants"):
+            return Field(WORDS.section("constants")[value.last], place)
         if value.last.isupper():
             return Field(None, place, value.last, "a constant of another file")
         return Field(value.name, place)  # a dtype, a function or a member of an enumeration

@@ -2,75 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from simtrain.errors import InputError
 from simtrain.importing.nemo.config import Config, Field
 from simtrain.importing.nemo.families import refuse_family
 from simtrain.importing.nemo.translation import Translation
+from simtrain.importing.words_file import WordsFile
 
-_WORDS = {
-    "encoder_seq_length": "seq_length",
-    "num_micro_batches_with_partial_activation_checkpoints": (
-        "num_microbatches_with_partial_activation_checkpoints"
-    ),
-    "activations_checkpoint_granularity": "recompute_granularity",
-    "activations_checkpoint_method": "recompute_method",
-    "activations_checkpoint_num_layers": "recompute_num_layers",
-    "num_moe_experts": "num_experts",
-    "bias": "add_bias_linear",
-    "rotary_percentage": "rotary_percent",
-    "bias_dropout_add_fusion": "bias_dropout_fusion",
-    "ub_tp_comm_overlap": "tp_comm_overlap",
-    "fp8_params": "fp8_param_gather",
-    "moe_aux_loss_coeff": "moe_aux_loss_coeff",
-}
+_FILE = WordsFile(Path(__file__).with_name("nemo1.toml"))
+_RENAMED = _FILE.section("renamed")
 """Arguments of NeMo 1's words with another name."""
-_NO_EFFECT = """
-    activation activations_checkpoint_layers_per_pipeline activations_checkpoint_recurrent
-    apex_transformer_log_level apply_query_key_layer_scaling async_save attention_dropout
-    attention_type bias_activation_fusion cluster_type custom data
-    dist_ckpt_assume_constant_structure dist_ckpt_format dist_ckpt_load_on_device
-    dist_ckpt_load_strictness dist_ckpt_parallel_dist_opt dist_ckpt_parallel_load
-    dist_ckpt_parallel_save dist_ckpt_parallel_save_within_dp dist_ckpt_torch_dist_multiproc
-    do_layer_norm_weight_decay embedding_init_method_std ffn_dropout fp16_enabled
-    fp8_amax_compute_algo fp8_amax_history_len fp8_e4m3 fp8_hybrid fp8_interval fp8_margin
-    fp8_wgrad gc_interval grad_allreduce_chunk_size_mb grad_div_ar_fusion
-    gradient_as_bucket_view headscale hidden_dropout hysteresis init_method_std
-    layernorm_epsilon log_train_loss make_vocab_size_divisible_by max_position_embeddings
-    mcore_gpt megatron_amp_O2 name native_amp_growth_interval native_amp_init_scale
-    nccl_communicator_config_path normalization normalize_attention_scores nsys_profile
-    num_layers_to_freeze num_query_groups_per_rank num_sanity_val_steps onnx_safe optim
-    override_vocab_size persist_layer_norm position_embedding_type post_process pre_process
-    precision rampup_batch_size reduce_amax resume_from_checkpoint resume_if_exists rotary_base
-    scale_embedding_gradient scale_positional_embedding seed seq_len_interpolation_factor
-    share_embeddings_and_output_weights sharp sync_batch_comm target tokenizer tp_comm_overlap
-    transformer_block_type transformer_engine ub_tp_comm_overlap_cfg use_cpu_initialization
-    use_emha use_flash_attention use_scaled_init_method use_te_rng_tracker vocab_size
-"""
-_WITHOUT_EFFECT = frozenset(_NO_EFFECT.split())
-_ACTIVATIONS = {
-    "swiglu": "swiglu",
-    "fast-swiglu": "swiglu",
-    "geglu": "quick_geglu",
-    "fast-geglu": "quick_geglu",
-    "squared-relu": "squared_relu",
-    "gelu": "",
-}
-_NORMS = {
-    "layernorm": "LayerNorm",
-    "layernorm1p": "LayerNorm",
-    "rmsnorm": "RMSNorm",
-    "low_precision_layernorm": "LayerNorm",
-}
-_OPTIMIZERS = {
-    "distributed_fused_adam": True,
-    "mcore_distributed_optim": True,
-    "fused_adam": False,
-    "adamw": False,
-    "adam": False,
-}
-_PRECISIONS = {"bf16": "bf16", "bf16-mixed": "bf16", "16": "fp16", "16-mixed": "fp16", "32": ""}
+_WITHOUT_EFFECT = _FILE.names("without_effect")
+_OPTIMIZERS = _FILE.section("optimizers")
 
 
 def translated_first(config: Config, file: str) -> Translation:
@@ -87,7 +32,7 @@ def translated_first(config: Config, file: str) -> Translation:
     translation.default("normalization", "LayerNorm")
     for spelled, name, field in config.section("model"):
         first = name.partition(".")[0]
-        argument = _WORDS.get(name, name)
+        argument = _RENAMED.get(name, name)
         if argument in translation.table and name not in _OWN:
             translation.add(argument, field, spelled)
         elif first not in _WITHOUT_EFFECT and (field.value or field.unknown):
@@ -106,11 +51,11 @@ _OWN = {"optim", "data", "tokenizer", "fp8", "normalization", "activation", "use
 def _choices(translation: Translation, config: Config) -> None:
     """Set the activation, the norm, tied embeddings and the fused activation."""
     if field := config.fields.get("model.activation"):
-        flag = _one_of(_ACTIVATIONS, field, "model.activation")
+        flag = _one_of("activations", field, "model.activation")
         for each in ("swiglu", "quick_geglu", "squared_relu"):
             translation.add(each, field, "model.activation", flag == each)
     if field := config.fields.get("model.normalization"):
-        norm = _one_of(_NORMS, field, "model.normalization")
+        norm = _one_of("norms", field, "model.normalization")
         translation.add("normalization", field, "model.normalization", norm)
     name = "model.share_embeddings_and_output_weights"
     if (field := config.fields.get(name)) and isinstance(field.value, bool):
@@ -121,12 +66,13 @@ def _choices(translation: Translation, config: Config) -> None:
         translation.notes.append("model.mcore_gpt false: NeMo's own layers, with other kernels")
 
 
-def _one_of(words: dict[str, str], field: Field, name: str) -> str:
-    value = str(field.value)
+def _one_of(section: str, field: Field, name: str) -> str:
+    """Return our value of a field, by a section of the file."""
+    words, value = _FILE.section(section), str(field.value)
     if value not in words:
         message = f"{name} is {value}, which is not modelled"
         raise InputError.of("E872", message, field.place, f"write one of {', '.join(words)}")
-    return words[value]
+    return str(words[value])
 
 
 def _optimizer(translation: Translation, config: Config) -> None:
@@ -160,7 +106,7 @@ def _precision(translation: Translation, config: Config) -> None:
     field = config.fields.get(name)
     dtype = ""
     if field and (field.value is not None):
-        dtype = _one_of(_PRECISIONS, field, name)
+        dtype = _one_of("precisions", field, name)
         if dtype:
             translation.add(dtype, field, name, True)
     if (fp8 := config.fields.get("model.fp8")) and fp8.value is True:

@@ -26,24 +26,13 @@ from simtrain.importing.nemo.fine_tuning import note_packing, set_adapters, tran
 from simtrain.importing.nemo.first import translated_first
 from simtrain.importing.nemo.models import ARGUMENTS, MODELS
 from simtrain.importing.nemo.translation import Translation, as_text
+from simtrain.importing.nemo.words import WORDS
 from simtrain.importing.python_config.source import PythonSource
 from simtrain.importing.python_config.values import Built
 from simtrain.importing.settings import Setting
 
 TOOL = "NeMo"
 WRAPPERS = ("nemo_run.Config", "nemo_run.Partial")
-_TRAINER_WORDS = {
-    "tensor_parallelism": "tensor_model_parallel_size",
-    "pipeline_parallelism": "pipeline_model_parallel_size",
-    "virtual_pipeline_parallelism": "virtual_pipeline_model_parallel_size",
-    "context_parallelism": "context_parallel_size",
-    "sequence_parallelism": "sequence_parallel",
-    "expert_parallelism": "expert_model_parallel_size",
-    "expert_tensor_parallelism": "expert_tensor_parallel_size",
-    "account_for_embedding_in_pipeline_split": "account_for_embedding_in_pipeline_split",
-    "account_for_loss_in_pipeline_split": "account_for_loss_in_pipeline_split",
-}
-"""Parameters of functions of recipes that make a trainer, such as qwen3_trainer."""
 _OPTIMIZERS = ("distributed_fused_adam_with_cosine_annealing", "MegatronOptimizerModule")
 _DDP = {
     "trainer.strategy.ddp.grad_reduce_in_fp32": True,
@@ -55,14 +44,6 @@ _DDP = {
 _LENGTH = re.compile(r"_\d+k$")
 """The end of a version that tells the length of sequences, which the data has."""
 _STRATEGY = "trainer.strategy"
-_WITHOUT_EFFECT = (
-    *("gradient_as_bucket_view", "ckpt_async_save", "ckpt_parallel_load", "ckpt_parallel_save"),
-    *("ckpt_include_optimizer", "ckpt_load_optimizer", "ckpt_save_optimizer", "lazy_init"),
-    *("ckpt_load_strictness", "ckpt_load_directly_on_device", "progress_interval", "fsdp", "ddp"),
-    *("save_ckpt_format", "setup_optimizers", "init_model_parallel", "replace_progress_bar"),
-    *("ckpt_parallel_save_within_dp", "ckpt_parallel_save_optim", "megatron_log_level"),
-    *("find_unused_parameters", "ckpt_assume_constant_structure"),
-)
 
 
 def nemo_draft(request: ImportRequest) -> Draft:
@@ -124,7 +105,8 @@ def _translated(config: Config, file: str) -> Translation:
     translation.copy(_STRATEGY)
     translation.copy(f"{_STRATEGY}.ddp", "optim.config")
     translation.layout(_STRATEGY)
-    translation.drop(*_WITHOUT_EFFECT, *(f"{_STRATEGY}.{name}" for name in _WITHOUT_EFFECT))
+    unused = WORDS.names("strategy_without_effect")
+    translation.drop(*unused, *(f"{_STRATEGY}.{name}" for name in unused))
     if config.value(f"{_STRATEGY}.fsdp") == "megatron":
         translation.default("use_megatron_fsdp", True)
     else:
@@ -181,7 +163,7 @@ def _set_model(translation: Translation, config: Config, file: str) -> None:
 
 def _copy_trainer(translation: Translation, config: Config) -> None:
     """Set the arguments of a function that makes a trainer."""
-    for word, argument in _TRAINER_WORDS.items():
+    for word, argument in WORDS.section("trainer").items():
         if (field := config.fields.get(f"trainer.{word}")) and field.value is not None:
             translation.add(argument, field, f"trainer.{word}")
 

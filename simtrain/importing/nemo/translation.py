@@ -9,17 +9,13 @@ from simtrain.errors import InputError, Location
 from simtrain.importing.megatron.export import model_arguments
 from simtrain.importing.megatron.source import Source, read_source
 from simtrain.importing.nemo.config import Config, Field
-from simtrain.importing.nemo.words import (
-    INVERTED,
-    MIXED_PRECISION,
-    RENAMED,
-    table_of,
-)
+from simtrain.importing.nemo.words import WORDS, table_of
 from simtrain.importing.published_models import CONFIGS, known_name, published_model
 from simtrain.importing.settings import Setting
 from simtrain.importing.table import Table
 from simtrain.scenario.pipeline_layout import layout_of_chunks
 
+_RENAMED, _INVERTED = WORDS.section("renamed"), WORDS.section("inverted")
 _LETTERS = {"embedding": "E", "decoder": "t", "mtp": "m", "loss": "L"}
 _ACTIVATIONS = {
     ("silu", True): "swiglu",
@@ -87,12 +83,12 @@ class Translation:
             if nested and first in self.table:
                 continue  # arguments of an object, such as a signal
             last = name.rpartition(".")[2].removesuffix("()")
-            argument = RENAMED.get(last, last)
+            argument = _RENAMED.get(last, last)
             if last.isdigit():
                 continue  # arguments of a function of another file, which is an unknown field
-            if last in INVERTED:
+            if last in _INVERTED:
                 is_known = isinstance(field.value, bool)
-                self.add(INVERTED[last], field, spelled, not field.value if is_known else None)
+                self.add(_INVERTED[last], field, spelled, not field.value if is_known else None)
             elif argument in self.table:
                 self.add(argument, field, spelled)
             elif field.value not in _OFF or field.unknown:
@@ -185,23 +181,10 @@ class Translation:
         field = self.config.fields.get(section) or self.config.fields.get(f"{section}._target_")
         named = self.config.value(f"{section}.0")  # get_mixed_precision_config("bf16_mixed")
         word = str(named or self.config.value(section) or self.config.target(section))
-        words = MIXED_PRECISION.get(word.replace("-", "_"), "").split()
-        if field and words:
-            field = Field(word, field.place)
-            dtype, *fp8 = words
-            self.add(dtype, field, section, True)
-            self.add("fp16" if dtype == "bf16" else "bf16", field, section, False)
-            if fp8[:1] == ["nvfp4"]:
-                self.add("fp4", field, section, "e2m1")
-            elif fp8:
-                self.add("fp8", field, section, fp8[0])
-                self.add("fp8_recipe", field, section, fp8[1])
-                self.add("fp8_param_gather", field, section, "gather" in fp8)
-            for ends in (word for word in fp8 if word.startswith("ends=")):
-                first, last = ends.removeprefix("ends=").split(",")
-                self.add("first_last_layers_bf16", field, section, True)
-                self.add("num_layers_at_start_in_bf16", field, section, first)
-                self.add("num_layers_at_end_in_bf16", field, section, last)
+        arguments = WORDS.section("mixed_precision").get(word.replace("-", "_"), {})
+        if field:
+            for argument, value in arguments.items():
+                self.add(argument, Field(word, field.place), section, value)
         self.copy(section)
         self.drop(f"{section}.precision", section)
         return "fp16" if self._is_on("fp16") else "bf16" if self._is_on("bf16") else "fp32"
@@ -234,7 +217,7 @@ class Translation:
         if is_given:
             self.settings.pop("overlap_param_gather", None)
         for name, field in pairs.items():
-            argument = RENAMED.get(name, name)
+            argument = _RENAMED.get(name, name)
             if argument in self.table:
                 self.add(argument, field, f"{section}.{name}")
         if self._is_on("tp_comm_overlap") and not self._is_on("sequence_parallel"):
