@@ -16,15 +16,14 @@ from simtrain.importing.exporters.exporter import Exporter
 
 
 class TinyJob(Exporter):
-    """Keys of the sizes."""
-
-    name = "tiny"
-    text = """Write a tiny job.
+    """Write a tiny job.
 
     Example: simtrain export tiny llama3_8b --out job.toml
     """
 
-    def write(self, scenario):
+    name = "tiny"
+
+    def write(self, scenario, *, nearest=False):
         """Return the keys."""
         return f"[tiny]\\nlayers = {scenario.model.num_layers}\\n"
 '''

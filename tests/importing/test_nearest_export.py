@@ -7,7 +7,7 @@ import pytest
 from simtrain.base.importer import importers
 from simtrain.base.resources import list_scenarios
 from simtrain.errors import InputError
-from simtrain.importing.exporters.registry import EXPORTERS
+from simtrain.importing.exporters.exporter import EXPORTERS
 from simtrain.importing.torchtitan.flavors import flavor_of_model
 from simtrain.scenario import Scenario, load_scenario
 from tests.helpers.command_line import call, refused
@@ -42,7 +42,7 @@ def test_every_layout_of_a_known_model_has_a_nearest_job(
             scenario = load_scenario(name, layout.split(","))
         except InputError:
             continue
-        text = EXPORTER_OF["torchtitan"].write_nearest(scenario)
+        text = EXPORTER_OF["torchtitan"].write(scenario, nearest=True)
         imported = again("torchtitan", text, tmp_path)
         assert imported.memory.zero_stage in (0, 3)
         assert (imported.memory.zero_stage == 3) == (scenario.memory.zero_stage > 0)
@@ -73,6 +73,6 @@ def test_errors_of_exports_name_no_file_of_ours(name: str) -> None:
     scenario = load_scenario(name)
     for exporter in EXPORTERS.values():
         try:
-            exporter.write_nearest(scenario)
+            exporter.write(scenario, nearest=True)
         except InputError as error:
             assert all(problem.code == "E882" for problem in error.problems)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -12,8 +13,7 @@ from simtrain.commands.app import App
 from simtrain.commands.import_options import reads_other_tools
 from simtrain.commands.shared import ScenarioArgument, SetOption, emit
 from simtrain.errors import printable
-from simtrain.importing.exporters.exporter import Exporter
-from simtrain.importing.exporters.registry import EXPORTERS
+from simtrain.importing.exporters.exporter import EXPORTERS, Exporter
 
 export_app = App(
     help="Write a scenario as a framework reads it, so that what was found can be run.",
@@ -49,15 +49,14 @@ def _command_of(exporter: Exporter) -> Callable[..., None]:
 
         # No framework chooses recompute: its answer is written.
         chosen = Evaluator(allow_oom=True).evaluate(load_scenario(scenario, overrides or ()))
-        write = exporter.write_nearest if nearest else exporter.write
-        text = write(chosen.scenario)
+        text = exporter.write(chosen.scenario, nearest=nearest)
         if out is None:
             emit(text)
             return
         write_new(out, printable(text))
         emit(f"Wrote {out}. Read it back with: simtrain import {exporter.name} {out}\n")
 
-    write_source.__doc__ = exporter.text
+    write_source.__doc__ = inspect.getdoc(exporter)
     return reads_other_tools(write_source)
 
 

@@ -11,10 +11,7 @@ if TYPE_CHECKING:
 
 
 class DeepSpeedScript(Exporter):
-    """A script that writes DeepSpeed's JSON and starts Megatron-DeepSpeed with it."""
-
-    name = "deepspeed"
-    text = """Write a script that writes DeepSpeed's JSON and starts Megatron-DeepSpeed with it.
+    """Write a script that writes DeepSpeed's JSON and starts Megatron-DeepSpeed with it.
 
     Importing it again gives the same scenario; comments list the fields that neither the JSON nor
     an argument sets. Data, tokenizer and learning rate are to be replaced.
@@ -22,14 +19,10 @@ class DeepSpeedScript(Exporter):
     Example: simtrain export deepspeed table5_22b_present --out megatron_deepspeed.sh
     """
 
-    def write(self, scenario: Scenario) -> str:
-        """Return a script that starts Megatron-DeepSpeed."""
+    name = "deepspeed"
+
+    def write(self, scenario: Scenario, *, nearest: bool = False) -> str:
+        """Return the text of a script."""
         from simtrain.importing.deepspeed.export import deepspeed_script
 
-        return deepspeed_script(scenario)
-
-    def write_nearest(self, scenario: Scenario) -> str:
-        """Return the text of the nearest script."""
-        from simtrain.importing.deepspeed.export import deepspeed_script
-
-        return deepspeed_script(scenario, nearest=True)
+        return deepspeed_script(scenario, nearest=nearest)

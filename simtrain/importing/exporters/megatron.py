@@ -11,10 +11,7 @@ if TYPE_CHECKING:
 
 
 class MegatronScript(Exporter):
-    """A script with the arguments of Megatron-LM."""
-
-    name = "megatron"
-    text = """Write a script that starts Megatron-LM with a scenario's layout.
+    """Write a script that starts Megatron-LM with a scenario's layout.
 
     Importing it again gives the same scenario; comments list the fields that no argument sets.
     Data, tokenizer and learning rate are to be replaced.
@@ -22,8 +19,10 @@ class MegatronScript(Exporter):
     Example: simtrain export megatron llama3_70b --out llama3.sh
     """
 
-    def write(self, scenario: Scenario) -> str:
-        """Return a script that starts Megatron-LM."""
+    name = "megatron"
+
+    def write(self, scenario: Scenario, *, nearest: bool = False) -> str:
+        """Return the text of a script, which has all layouts."""
         from simtrain.importing.megatron.export import megatron_script
 
         return megatron_script(scenario)

@@ -11,10 +11,7 @@ if TYPE_CHECKING:
 
 
 class TorchtitanJob(Exporter):
-    """The TOML file of a job."""
-
-    name = "torchtitan"
-    text = """Write a job of torchtitan with a scenario's layout.
+    """Write a job of torchtitan with a scenario's layout.
 
     Importing it again gives the same scenario. A layout that torchtitan cannot run is an error,
     with the field to change; comments list other fields that no key sets.
@@ -22,14 +19,10 @@ class TorchtitanJob(Exporter):
     Example: simtrain export torchtitan llama3_8b --set memory.zero_stage=3 --out llama3.toml
     """
 
-    def write(self, scenario: Scenario) -> str:
+    name = "torchtitan"
+
+    def write(self, scenario: Scenario, *, nearest: bool = False) -> str:
         """Return the text of a job."""
         from simtrain.importing.torchtitan.export import torchtitan_job
 
-        return torchtitan_job(scenario)
-
-    def write_nearest(self, scenario: Scenario) -> str:
-        """Return the text of the nearest job."""
-        from simtrain.importing.torchtitan.export import torchtitan_job
-
-        return torchtitan_job(scenario, nearest=True)
+        return torchtitan_job(scenario, nearest=nearest)
