@@ -170,4 +170,4 @@ def test_a_layout_with_an_empty_stage_is_refused() -> None:
 
 def test_each_exporter_has_an_example() -> None:
     for exporter in EXPORTERS.values():
-        assert f"Example: simtrain export {exporter.name} " in exporter.text
+        assert f"Example: simtrain export {exporter.name} " in (exporter.__doc__ or "")

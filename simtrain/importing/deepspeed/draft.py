@@ -128,22 +128,11 @@ class DeepSpeedDraft(Draft):
         """Set replicas and batch: all sequences are micro x accumulation x replicas."""
         total, micro, steps = map(self.count, _BATCH)
         micro = self.override("batch.micro") or micro
-        replicas = self.override("parallelism.data")
-        if replicas is None and not self.is_default("parallelism.data"):
-            replicas = self.data["parallelism"]["data"]
-        if replicas is None and total and micro and steps:
-            replicas = self._quotient(total, micro * steps, "micro batch x accumulation steps")
-            self.set("parallelism.data", replicas, *_BATCH)
+        replicas = self._replicas(total, micro, steps)
         if total and replicas:
             each = self._quotient(total, replicas, "replicas")
             micro = micro or each // (steps or 1) or 1
-            if steps and micro * steps != each:
-                raise wrong(
-                    self.settings[_BATCH[0]],
-                    f"is not {micro} x {steps} x {replicas}: the micro batch, accumulation steps "
-                    "and replicas",
-                    f"write {micro * steps * replicas}, or --gpus of another number of replicas",
-                )
+            self._check_product(micro, steps, replicas, each)
         elif micro and not total:
             total = micro * (steps or 1) * (replicas or 1)
         # What --set says wins, and is checked with the rest.
@@ -153,6 +142,29 @@ class DeepSpeedDraft(Draft):
             self.set_because("batch.global", (micro or 1) * (replicas or 1), DEFAULT)
         else:
             self.set("batch.global", total, *_BATCH)
+
+    def _replicas(self, total: int | None, micro: int | None, steps: int | None) -> int | None:
+        """Return the replicas of --set, of the model's source, or of the batch; None if open."""
+        if (replicas := self.override("parallelism.data")) is not None:
+            return replicas
+        if not self.is_default("parallelism.data"):
+            of_source: int = self.data["parallelism"]["data"]
+            return of_source
+        if not (total and micro and steps):
+            return None
+        replicas = self._quotient(total, micro * steps, "micro batch x accumulation steps")
+        self.set("parallelism.data", replicas, *_BATCH)
+        return replicas
+
+    def _check_product(self, micro: int, steps: int | None, replicas: int, each: int) -> None:
+        """Refuse accumulation steps that do not give the sequences of `each` replica."""
+        if steps and micro * steps != each:
+            raise wrong(
+                self.settings[_BATCH[0]],
+                f"is not {micro} x {steps} x {replicas}: the micro batch, accumulation steps "
+                "and replicas",
+                f"write {micro * steps * replicas}, or --gpus of another number of replicas",
+            )
 
     def _quotient(self, total: int, factor: int, words: str) -> int:
         quotient, rest = divmod(total, factor)

@@ -21,6 +21,8 @@ _LATENT_SIZES = {
     "qk_pos_emb_head_dim": 64,
     "v_head_dim": 128,
 }
+_ACTIVATIONS = {"swiglu": "swiglu", "quick_geglu": "geglu", "squared_relu": "squared_relu"}
+"""The flag of each activation; without a flag it is gelu."""
 _TOKENIZER_FILES = "tokenizer_model", "tokenizer_name_or_path"
 _WITHOUT_FILE = "GPT2BPETokenizer", "MistralTokenizer", "NullTokenizer", "TikTokenizer"
 """Types of tokenizers whose vocabulary does not depend on the model that a file is named after."""
@@ -28,30 +30,53 @@ _WITHOUT_FILE = "GPT2BPETokenizer", "MistralTokenizer", "NullTokenizer", "TikTok
 
 def set_model(draft: MegatronDraft) -> None:
     """Set the model's sizes and its layers."""
-    hidden, heads = draft.integer("hidden_size"), draft.integer("num_attention_heads")
+    # The file has the fields in this order.
+    _set_sizes(draft)
+    if draft.pattern is not None:
+        set_pattern(draft, draft.pattern)
+    _set_window(draft)
+    draft.copy("mtp_num_layers")
+    if draft.flag("multi_latent_attention"):
+        _set_latent_attention(draft)
+    else:
+        draft.copy("kv_channels")
+    _set_mlp_size(draft)
+    if seq_length := draft.integer("seq_length") or draft.integer("encoder_seq_length"):
+        draft.set("model.seq_length", seq_length, draft.first_given("seq_length"))
+        _check_positions(draft, seq_length)
+    name = "untie_embeddings_and_output_weights"
+    draft.set("model.tied_embeddings", not draft.flag(name), name)
+    activation = next((ours for name, ours in _ACTIVATIONS.items() if draft.flag(name)), "gelu")
+    draft.set("model.activation", activation, *_ACTIVATIONS)
+    draft.fill("normalization", "qk_layernorm")
+    rotations = "use_rotary_position_embeddings", "enable_gpt_oss"
+    default = "rope" if any(map(draft.flag, rotations)) else "learned_absolute"
+    name = "position_embedding_type"
+    draft.set("model.position_embedding", draft.choice(name, default), name, *rotations)
+    _set_biases(draft)
+    draft.fill("hidden_dropout", "attention_dropout")
+
+
+def _set_sizes(draft: MegatronDraft) -> None:
+    """Set the numbers of layers, channels, heads and query groups."""
     if draft.layers is not None:
         otherwise = "the letters of the pattern" if draft.pattern else ""
         name = draft.first_given("num_layers")
         draft.set("model.num_layers", draft.layers, name, otherwise=otherwise)
-    if hidden is not None:
+    if (hidden := draft.integer("hidden_size")) is not None:
         draft.set("model.hidden_size", hidden, "hidden_size")
-    if heads is not None:
+    if (heads := draft.integer("num_attention_heads")) is not None:
         draft.set("model.num_attention_heads", heads, "num_attention_heads")
         shared = draft.integer("num_key_value_heads")
         groups = draft.integer("num_query_groups") or shared or 1
         names = "group_query_attention", "num_query_groups", "num_key_value_heads"
         if draft.flag("group_query_attention") or shared:
             draft.set("model.num_query_groups", groups, *names)
-    if draft.pattern is not None:
-        set_pattern(draft, draft.pattern)
-    _set_window(draft)
-    draft.copy("mtp_num_layers")
-    is_latent = draft.flag("multi_latent_attention")
-    if is_latent:
-        _set_latent_attention(draft)
-    else:
-        draft.copy("kv_channels")
-    swiglu = draft.flag("swiglu")
+
+
+def _set_mlp_size(draft: MegatronDraft) -> None:
+    """Set the size of the MLP, or Megatron-LM's default."""
+    hidden, swiglu = draft.integer("hidden_size"), draft.flag("swiglu")
     if ffn := draft.integer("ffn_hidden_size"):
         set_mlp(draft, ffn, draft.origin("ffn_hidden_size"))
     elif hidden is not None and swiglu:
@@ -60,19 +85,10 @@ def set_model(draft: MegatronDraft) -> None:
         set_mlp(draft, ffn, "default with --swiglu: 8/3 h, rounded down to 64")
     elif hidden is not None:
         set_mlp(draft, 4 * hidden, "default: 4 h")
-    if seq_length := draft.integer("seq_length") or draft.integer("encoder_seq_length"):
-        draft.set("model.seq_length", seq_length, draft.first_given("seq_length"))
-        _check_positions(draft, seq_length)
-    name = "untie_embeddings_and_output_weights"
-    draft.set("model.tied_embeddings", not draft.flag(name), name)
-    activations = {"swiglu": "swiglu", "quick_geglu": "geglu", "squared_relu": "squared_relu"}
-    activation = next((ours for name, ours in activations.items() if draft.flag(name)), "gelu")
-    draft.set("model.activation", activation, *activations)
-    draft.fill("normalization", "qk_layernorm")
-    rotations = "use_rotary_position_embeddings", "enable_gpt_oss"
-    default = "rope" if any(map(draft.flag, rotations)) else "learned_absolute"
-    name = "position_embedding_type"
-    draft.set("model.position_embedding", draft.choice(name, default), name, *rotations)
+
+
+def _set_biases(draft: MegatronDraft) -> None:
+    """Set the biases of linear layers; those of models with experts are only noted."""
     biases = draft.flag("add_bias_linear")
     if biases and "experts" in draft.data["model"]:
         draft.note("no --disable-bias-linear", "biases of a model with experts: some kernels more")
@@ -80,9 +96,9 @@ def set_model(draft: MegatronDraft) -> None:
         draft.set_because("model.biases", False, comment)
     else:
         draft.set("model.biases", biases, "add_bias_linear")
+    is_latent = draft.flag("multi_latent_attention")
     qkv_biases = not is_latent and (biases or draft.flag("add_qkv_bias"))
     draft.set("model.qkv_biases", qkv_biases, "add_bias_linear", "add_qkv_bias")
-    draft.fill("hidden_dropout", "attention_dropout")
 
 
 def _check_positions(draft: MegatronDraft, seq_length: int) -> None:
