@@ -28,6 +28,8 @@ class Family:
         mapped: the keys that set fields, without their defaults.
         differs: what the family's layers have beside these fields, and its effect.
         shared_expert: a shared expert is as wide as a routed one, without a key of its own.
+        shared_gate: a shared expert has a gate.
+        router: entries of routers that no key sets, by their fields.
         pattern: returns the pattern of a config's layers, for hybrid models.
         is_gated: an MLP has a gate.
         without_effect: keys that only this family ignores.
@@ -39,6 +41,8 @@ class Family:
     mapped: Mapping[str, Word]
     differs: Mapping[str, str]
     shared_expert: bool
+    shared_gate: bool
+    router: Mapping[str, str]
     pattern: Callable[[dict[str, Any]], str] | None
     is_gated: bool
     without_effect: frozenset[str]
@@ -87,6 +91,8 @@ def _family(name: str) -> Family:
         mapped=mapped | _FILE.words(f"families.{name}.own_words"),
         differs=row.get("differs", {}),
         shared_expert=row.get("shared_expert", False),
+        shared_gate=row.get("shared_gate", False),
+        router=row.get("router", {}),
         pattern=_PATTERNS.get(name),
         is_gated=row.get("is_gated", True),
         without_effect=frozenset(row.get("without_effect", "").split()),

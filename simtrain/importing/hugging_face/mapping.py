@@ -287,7 +287,7 @@ class _ConfigDraft(Draft):
         if shared:
             self.set_by_key(shared_field, shared, f"as all models of {self.config['model_type']}")
         kind = self.config["model_type"]
-        if kind == "qwen2_moe" and shared:
+        if self.family.shared_gate and shared:
             self.set_because("model.experts.shared_gate", True, f"as all models of {kind}")
         self._set_router()
         return self._set_layers_of_experts()
@@ -295,9 +295,10 @@ class _ConfigDraft(Draft):
     def _set_router(self) -> None:
         """Set how DeepSeek's routers choose experts; noaux_tc adds a bias, greedy has no groups."""
         fields = ("router_score", "router_bias", "router_groups", "router_group_top_k")
-        score, method, *groups = (self.value(f"model.experts.{field}") for field in fields)
-        if self.config["model_type"] == "nemotron_h":
-            score, method = "sigmoid", "noaux_tc"
+        score, method, *groups = (
+            self.family.router.get(field) or self.value(f"model.experts.{field}")
+            for field in fields
+        )
         if score == "sigmoid":
             self.set_by_key("model.experts.router_score", score)
         elif score not in (None, "softmax"):
