@@ -8,13 +8,13 @@ import numpy as np
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from simtrain.iteration.report.activities import (
+from simtrain.iteration.report.spans import (
     BACKWARD,
     FORWARD,
     INPUT_GRADIENTS,
     WEIGHT_GRADIENTS,
 )
-from simtrain.render.colours import STYLES
+from simtrain.render.timeline_lanes import STYLES
 from simtrain.schedules import Schedule, actions_of, time_slots
 from simtrain.schedules.schedule import Ints
 

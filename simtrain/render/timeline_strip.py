@@ -9,10 +9,9 @@ import numpy as np
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from simtrain.engine.compiled import Floats
-from simtrain.iteration.report.activities import ACTIVITIES, LETTERS, OWN, Bars
 from simtrain.iteration.report.result import Result
-from simtrain.render.colours import STYLES
+from simtrain.iteration.report.spans import ACTIVITIES, Spans
+from simtrain.render.timeline_lanes import LETTERS, OWN, STYLES, lanes_of
 from simtrain.units import format_seconds
 from simtrain.views.memory import evenly_spaced
 
@@ -40,10 +39,10 @@ class TimelineStrip:
         cells = max(options.max_width - label, _LEAST_CELLS)
         seconds = format_seconds(result.timeline.makespan_s / cells)
         yield Text(f"What each stage does, {seconds} per letter", style="italic")
-        bars, present = Bars.of(result), set[str]()
+        present = set[str]()
         for stage in evenly_spaced(result.num_stages, _MOST_STAGES):
             line = Text(f"{f'stage {stage}':<{label}}", no_wrap=True, overflow="crop")
-            shown = letters_of_slices(bars, stage, result.timeline.makespan_s, cells)
+            shown = letters_of_slices(result.bars, stage, result.timeline.makespan_s, cells)
             for place, run in groupby(shown):
                 name = _NAMES[place]
                 present.add(name)
@@ -56,13 +55,15 @@ class TimelineStrip:
         yield from (legend, Text())
 
 
-def letters_of_slices(bars: Bars, stage: int, end_s: float, num_slices: int) -> list[int]:
+def letters_of_slices(bars: Spans, stage: int, end_s: float, num_slices: int) -> list[int]:
     """What stands for each slice of a stage's own stream: places in `ACTIVITIES`, or idle.
 
     A slice shows one of its activities, and their numbers of slices are in proportion to their
     seconds: the seconds that a slice does not show count in the slices after it.
     """
-    seconds = _seconds_of_slices(bars, stage, end_s, num_slices)
+    edges_s = np.linspace(0.0, end_s, num_slices + 1)
+    busy_s = bars.where((bars.stage == stage) & (lanes_of(bars) == OWN)).busy_seconds(edges_s)
+    seconds = np.concatenate([busy_s, [np.diff(edges_s) - busy_s.sum(axis=0)]])
     due_s, shown = np.zeros(len(seconds)), []
     for of_slice in seconds.T:
         due_s += of_slice
@@ -72,21 +73,3 @@ def letters_of_slices(bars: Bars, stage: int, end_s: float, num_slices: int) -> 
         due_s[place] -= end_s / num_slices
         shown.append(place)
     return shown
-
-
-def _seconds_of_slices(bars: Bars, stage: int, end_s: float, num_slices: int) -> Floats:
-    """[activities and idle, slices], seconds of a stage's own stream."""
-    edges_s = np.linspace(0.0, end_s, num_slices + 1)
-    of_stream = bars.where((bars.stage == stage) & (bars.row == OWN))
-    seconds = []
-    for number in range(len(ACTIVITIES)):
-        of_kind = of_stream.where(of_stream.activity == number)
-        of_kind = of_kind.where(np.argsort(of_kind.start_s, kind="stable"))
-        # The seconds of this activity before each moment grow from the start to the end of a bar.
-        times_s = np.stack([of_kind.start_s, of_kind.end_s], axis=1).ravel()
-        total_s = np.cumsum(of_kind.end_s - of_kind.start_s)
-        before_s = np.stack([total_s - (of_kind.end_s - of_kind.start_s), total_s], axis=1).ravel()
-        until_s = np.interp(edges_s, times_s, before_s) if len(times_s) else np.zeros(len(edges_s))
-        seconds.append(np.diff(until_s))
-    idle_s = np.diff(edges_s) - np.sum(seconds, axis=0)
-    return np.array([*seconds, idle_s])

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simtrain.iteration.report.activities import Bars
 from simtrain.iteration.report.result import Result
+from simtrain.render.timeline_lanes import NUM_LANES, lanes_of
 from simtrain.scenario import Scenario
 from tests.helpers.expert_models import moe
 from tests.helpers.toys import small
@@ -32,10 +32,10 @@ CASES: dict[str, Scenario] = {
 
 
 def bars_of(result: Result) -> dict[str, NDArray[Any]]:
-    """Return the bars of a timeline by lane and start; each stage has three lanes."""
-    bars = Bars.of(result)
-    lane = 3 * bars.stage + bars.row
+    """Return the bars of a timeline by lane and start."""
+    bars = result.bars
+    lane = NUM_LANES * bars.stage + lanes_of(bars)
     names = "activity", "chunk", "microbatch", "start_s", "end_s"
     order = np.lexsort((bars.start_s, lane))
-    first = np.searchsorted(lane[order], np.arange(3 * result.num_stages + 1))
+    first = np.searchsorted(lane[order], np.arange(NUM_LANES * result.num_stages + 1))
     return {"first": first, **{name: getattr(bars, name)[order] for name in names}}

@@ -5,8 +5,8 @@ import io
 import numpy as np
 from rich.console import Console
 
-from simtrain.iteration.report.activities import ACTIVITIES, OWN, Bars
 from simtrain.iteration.report.result import Result
+from simtrain.iteration.report.spans import ACTIVITIES, Spans, StageStream
 from simtrain.render.timeline_strip import TimelineStrip, letters_of_slices
 from tests.helpers.toys import run, small
 
@@ -52,10 +52,12 @@ def test_letters_are_in_proportion_to_seconds() -> None:
     )
     starts_s = np.repeat(np.arange(10) * 3.0, 2) + np.tile([0.0, 1.0], 10)
     zeros = np.zeros(20, np.int32)
-    bars = Bars(
+    bars = Spans(
+        task=np.arange(20, dtype=np.int32),
         stage=zeros,
-        row=zeros + OWN,
+        stream=zeros + StageStream.OWN,
         activity=np.tile([forward, backward], 10),
+        pass_number=zeros,
         chunk=zeros,
         microbatch=zeros,
         start_s=starts_s,

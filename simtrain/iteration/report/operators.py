@@ -212,7 +212,7 @@ def slowest_stage(result: Result) -> int:
 def operators_of(result: Result, stage: int) -> Operators:
     """Return the operators of a stage of a result."""
     find = BottleneckFinder(result.seconds.machine.model)
-    ops = stage_ops(result.iteration, stage).items()
+    ops = stage_ops(result, stage).items()
     rows = [_operator(key, seconds, result, find) for key, seconds in ops]
     rows.sort(key=lambda row: (-row.exposed_s, -row.total_s))
     bottlenecks = [row.bottleneck for row in rows if row.bottleneck]

@@ -28,6 +28,7 @@ from simtrain.iteration.programs.seconds import IterationSeconds
 from simtrain.iteration.report.breakdown import Breakdown, breakdown_by_name, stage_breakdowns
 from simtrain.iteration.report.interval import evidence_for, predicted_interval
 from simtrain.iteration.report.operators import Operators, operators_of, slowest_stage
+from simtrain.iteration.report.spans import Passes, Spans
 from simtrain.iteration.report.views import BreakdownView, MemoryView, TimelineView
 from simtrain.scenario import Scenario
 from simtrain.units import format_seconds
@@ -92,6 +93,21 @@ class Result(PlainData):
     def stages(self) -> tuple[Breakdown, ...]:
         """[stages], breakdown of each stage's time."""
         return stage_breakdowns(self.iteration)
+
+    @cached_property
+    def passes(self) -> Passes:
+        """The passes, with their tasks and microbatches."""
+        return Passes.of(self.iteration)
+
+    @cached_property
+    def spans(self) -> Spans:
+        """What each stage does when, on which stream: a span for each task."""
+        return Spans.of(self.iteration, self.passes)
+
+    @cached_property
+    def bars(self) -> Spans:
+        """The spans of pictures: one for each pass, recompute apart, transfers on the sender."""
+        return self.spans.bars(self.iteration)
 
     @cached_property
     def model_flops(self) -> int:

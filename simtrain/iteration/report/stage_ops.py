@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -28,21 +28,23 @@ from simtrain.iteration.programs.parts import (
 )
 from simtrain.iteration.programs.pass_tasks import seconds_of_ops
 from simtrain.iteration.programs.seconds import IterationSeconds, OpsPart
-from simtrain.iteration.programs.streams import TO_HOST
 from simtrain.iteration.report.breakdown import field_of
+from simtrain.iteration.report.spans import StageStream
 from simtrain.workload.issue import Stream, stream_of
 from simtrain.workload.merged_passes import record_of
 from simtrain.workload.ops import Op, Phase
 from simtrain.workload.work import Work
 
+if TYPE_CHECKING:
+    from simtrain.iteration.report.result import Result
+
 OpWork: TypeAlias = Work | TransferPart | SynchronizationPart
-_MESSAGES = (
-    # In the order of `IterationTasks.concurrent_streams`: forward out and in, backward out and in.
-    ("activations sent", Phase.FORWARD),
-    ("activations received", Phase.FORWARD),
-    ("gradients sent", Phase.INPUT_GRADIENT),
-    ("gradients received", Phase.INPUT_GRADIENT),
-)
+_MESSAGES = {
+    StageStream.SENDS_FORWARD: ("activations sent", Phase.FORWARD),
+    StageStream.RECEIVES_FORWARD: ("activations received", Phase.FORWARD),
+    StageStream.SENDS_BACKWARD: ("gradients sent", Phase.INPUT_GRADIENT),
+    StageStream.RECEIVES_BACKWARD: ("gradients received", Phase.INPUT_GRADIENT),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +86,10 @@ _Ops: TypeAlias = tuple[OpKey, int, float, float]
 """Equal ops: their key, number, time and exposed time."""
 
 
-def stage_ops(iteration: IterationTimeline, stage: int) -> dict[OpKey, OpSeconds]:
+def stage_ops(result: Result, stage: int) -> dict[OpKey, OpSeconds]:
     """Return the ops of a simulated iteration on a rank of a stage."""
     rows: dict[OpKey, OpSeconds] = {}
-    ops = itertools.chain(_own_ops(iteration, stage), _concurrent_ops(iteration, stage))
+    ops = itertools.chain(_own_ops(result.iteration, stage), _concurrent_ops(result, stage))
     for key, count, total_s, exposed_s in ops:
         row = rows.setdefault(key, OpSeconds())
         row.count += count
@@ -119,25 +121,26 @@ def _own_ops(iteration: IterationTimeline, stage: int) -> Iterator[_Ops]:
                 yield from _divided(seconds, part, number, part_s, part_s)
 
 
-def _concurrent_ops(iteration: IterationTimeline, stage: int) -> Iterator[_Ops]:
+def _concurrent_ops(result: Result, stage: int) -> Iterator[_Ops]:
     """Yield the stage's transfers, buckets, all-reduces and copies on other streams."""
-    tasks, timeline = iteration.tasks, iteration.timeline
-    streams, total_s = tasks.concurrent_streams(stage), timeline.end_s - timeline.start_s
+    iteration, tasks = result.iteration, result.iteration.tasks
     begin_s, end_s = (float(moments_s[stage]) for moments_s in iteration.windows_s)
-    exposed_s = exposed_seconds(iteration.waiting, (stage, *streams), (begin_s, end_s))
+    streams = (stage, *tasks.concurrent_streams(stage))
     # Nothing but the copy back waits for a copy to the host, so it is never exposed.
-    to_host = TO_HOST * tasks.num_stages + stage
-    for place, stream in enumerate((*streams, to_host)):
-        on_stream = np.flatnonzero(tasks.graph.stream_of == stream)
-        for number in np.unique(tasks.part_of[on_stream]).tolist():
-            equal = on_stream[tasks.part_of[on_stream] == number]
+    exposed_s = exposed_seconds(iteration.waiting, streams, (begin_s, end_s))
+    spans = result.spans.of_stage(stage)
+    part_of, total_s, exposed_s = tasks.part_of[spans.task], spans.seconds, exposed_s[spans.task]
+    for stream in [*StageStream][1:]:
+        on_stream = np.flatnonzero(spans.stream == stream)
+        for number in np.unique(part_of[on_stream]).tolist():
+            equal = on_stream[part_of[on_stream] == number]
             sums = float(total_s[equal].sum()), float(exposed_s[equal].sum())
             match tasks.parts[number]:
                 case TransferPart(num_states=0) as part:
                     key = OpKey("norm of the stages so far", Phase.OPTIMIZER, part, field_of(part))
                     yield key, len(equal), *sums
                 case TransferPart() as part:
-                    yield OpKey(*_MESSAGES[place], part, field_of(part)), len(equal), *sums
+                    yield OpKey(*_MESSAGES[stream], part, field_of(part)), len(equal), *sums
                 case BucketPart() | VocabularyPart() | CopyPart() | OptimizerPart() as part:
                     yield from _divided(iteration.seconds, part, len(equal), *sums)
 

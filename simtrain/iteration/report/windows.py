@@ -1,18 +1,20 @@
-"""What pictures show of an iteration: all of it, or its start, a steady piece and its end."""
+"""What pictures show of an iteration: chosen stages and seconds, or its start, middle and end."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simtrain.iteration.report.activities import (
+from simtrain.errors import InputError, Location
+from simtrain.iteration.report.spans import (
     ACTIVITIES,
     BACKWARD,
     INPUT_GRADIENTS,
     WEIGHT_GRADIENTS,
-    Bars,
 )
+from simtrain.units import format_seconds
 
 if TYPE_CHECKING:
     from simtrain.iteration.report.result import Result
@@ -32,7 +34,7 @@ def windows_of(result: Result) -> dict[str, Window]:
     middle, and the "end" after the last pass of the stage that ends first. Three windows that would
     show nearly everything are one.
     """
-    end_s, bars = result.timeline.makespan_s, Bars.of(result)
+    end_s, bars = result.timeline.makespan_s, result.bars
     passes = bars.where(bars.microbatch >= 0)
     num_passes = len(passes) / result.num_stages
     whole = {"": (0.0, end_s)}
@@ -55,3 +57,34 @@ def windows_of(result: Result) -> dict[str, Window]:
         "steady part": (middle_s, middle_s + piece_s),
         "end": (end_s - final_s, end_s),
     }
+
+
+def check_selection(
+    result: Result, stages: Sequence[int] | None, window_s: Window | None
+) -> tuple[list[int], Window]:
+    """Return the stages and the seconds to show: by default all of them.
+
+    Raises:
+        InputError: a stage does not exist, or the window shows nothing of the iteration (E118).
+    """
+    if not isinstance(stages, Iterable | None):
+        message = f"stages is {stages!r}, not a list"
+        raise InputError.of("E118", message, Location("stages"), f"write stages=[{stages}]")
+    if window_s is not None and not (isinstance(window_s, Sequence) and len(window_s) == 2):
+        message = f"window_s is {window_s!r:.80}, not a start and an end"
+        raise InputError.of("E118", message, Location("window"), "write window_s=(0.0, 0.5)")
+    known, last = range(result.num_stages), result.num_stages - 1
+    chosen = [*(known if stages is None else stages)]
+    wrong = [stage for stage in chosen if stage not in known]
+    if wrong or not chosen:
+        message = f"there is no stage {wrong[0]!r}" if wrong else "no stage is chosen"
+        fix = f"choose stages from 0 to {last}" if last else "choose stage 0, the only one"
+        raise InputError.of("E118", message, Location("stages"), fix)
+    end_s = result.timeline.makespan_s
+    first_s, last_s = window_s or (0.0, end_s)
+    if not (0 <= first_s < last_s and first_s < end_s):
+        words = f"{format_seconds(first_s)} to {format_seconds(last_s)}"
+        message = f"the window {words} shows nothing of the iteration"
+        fix = f"choose a window within 0 s to {format_seconds(end_s)}, its start before its end"
+        raise InputError.of("E118", message, Location("window"), fix)
+    return sorted({*chosen}), (first_s, min(last_s, end_s))

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from simtrain.iteration.report.activities import Bars
 from simtrain.iteration.report.result import Result
 from simtrain.iteration.report.windows import windows_of
 from simtrain.render.figures import style
-from simtrain.render.figures.timeline import Scale, draw_stages, legend_of_activities, visible_bars
+from simtrain.render.figures.timeline import Scale, draw_stages, legend_of_activities
 from simtrain.units import format_seconds
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ def plot_schedules(results: Mapping[str, Result]) -> Figure:
     scale = Scale(window_s, 0.9 * _WIDTH_IN, row_in)
     for place, (name, result) in zip(axes, results.items(), strict=True):
         stages = [*range(result.num_stages)]
-        bars = visible_bars(Bars.of(result), stages, window_s)
+        bars = result.bars.within(stages, window_s)
         handles |= draw_stages(place, bars, stages, scale)
         bubble = result.breakdown.bubble_s / result.breakdown.total_s
         words = f"{format_seconds(result.iteration_time_s)}, bubble {bubble:.1%}"

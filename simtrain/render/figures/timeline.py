@@ -8,30 +8,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simtrain.engine.compiled import Floats
-from simtrain.iteration.report.activities import (
-    ACTIVITIES,
-    BACKWARD,
-    FORWARD,
-    HOST_COPY,
-    INPUT_GRADIENTS,
-    LETTERS,
-    MARKED,
-    MERGED,
-    OPTIMIZER,
-    OWN,
-    RECOMPUTE,
-    REDUCTION,
-    TRANSFER,
-    WEIGHT_GRADIENTS,
-    Bars,
-    check_selection,
-)
+from simtrain.engine.compiled import Floats, Ints
 from simtrain.iteration.report.result import Result, check_is_result
-from simtrain.iteration.report.windows import Window, windows_of
+from simtrain.iteration.report.spans import ACTIVITIES, Spans
+from simtrain.iteration.report.windows import Window, check_selection, windows_of
 from simtrain.render.figures import style
 from simtrain.render.figures.iteration_memory import draw_capacity, draw_curves
 from simtrain.render.figures.subject import subject_of
+from simtrain.render.timeline_lanes import (
+    CHUNK_WHITE,
+    FILLS,
+    LABELS,
+    MARKS,
+    OWN,
+    LaneHeights,
+    lanes_of,
+)
 from simtrain.units import format_seconds
 
 if TYPE_CHECKING:
@@ -39,19 +31,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-FILLS = {
-    FORWARD: (style.SKY, ""),
-    RECOMPUTE: (style.YELLOW, "////"),
-    BACKWARD: (style.ORANGE, ""),
-    INPUT_GRADIENTS: ("#F4A698", ""),
-    WEIGHT_GRADIENTS: ("#B3DE69", ""),
-    MERGED: ("#8DA0CB", ".."),
-    TRANSFER: (style.PURPLE, ""),
-    REDUCTION: (style.VERMILLION, "xxxx"),
-    OPTIMIZER: (style.GREEN, "\\\\\\\\"),
-    HOST_COPY: ("#A6761D", "++"),
-}
-"""Colour and hatch of each activity."""
 _IDLE, _IDLE_NAME, _LINE_POINTS = "#E2E2E2", "idle", 0.3
 _WIDTH_IN, _MEMORY_IN, _REST_IN = 10.0, 1.6, 1.1
 # Total height of the stages' rows; the height of one row stays between the two limits.
@@ -62,8 +41,6 @@ _MOST_DETAILED = 3000
 """Up to this number, bars have outlines and hatches, and stay vectors in an SVG."""
 _MOST_LABELS = 16
 _LEAST_POINTS, _POINTS_PER_DIGIT = 4.0, 0.65
-_CHUNK_WHITE = 0.5
-"""Share of white mixed into the colour of the last chunk; the first chunk has the pure colour."""
 
 
 @style.picture
@@ -105,11 +82,10 @@ def plot_timeline(
     )
     seconds = format_seconds(result.iteration_time_s)
     axes[0, 0].set_title(f"One iteration of {subject_of(result)}: {seconds}")
-    bars = Bars.of(result)
     handles: dict[str, Artist] = {}
     has_chunks = result.scenario.parallelism.interleave > 1
     for place, (name, shown_s) in enumerate(windows.items()):
-        visible = visible_bars(bars, chosen, shown_s)
+        visible = result.bars.within(chosen, shown_s)
         scale = Scale(shown_s, _BARS_SHARE * _WIDTH_IN / len(windows), row_in)
         handles |= draw_stages(axes[0, place], visible, chosen, scale)
         if memory:
@@ -152,22 +128,16 @@ class Scale:
         return self.width_in * _POINTS_PER_IN / (self.window_s[1] - self.window_s[0])
 
 
-def visible_bars(bars: Bars, stages: list[int], window_s: tuple[float, float]) -> Bars:
-    """Return the bars of some stages that last and that a window shows."""
-    start_s, end_s = window_s
-    chosen = np.isin(bars.stage, stages) & (bars.end_s > start_s) & (bars.start_s < end_s)
-    return bars.where(chosen & (bars.end_s > bars.start_s))
-
-
-def draw_stages(axes: Axes, bars: Bars, stages: list[int], scale: Scale) -> dict[str, Artist]:
+def draw_stages(axes: Axes, bars: Spans, stages: list[int], scale: Scale) -> dict[str, Artist]:
     """Draw one row per stage; return the legend's handles by activity."""
-    top, height = _rows(bars)
+    lanes, heights = lanes_of(bars), LaneHeights.of(bars)
+    top, height = heights.top, heights.height
     middles = np.arange(len(stages)) + top[OWN] + height[OWN] / 2
     start_s, end_s = scale.window_s
     axes.barh(middles, end_s - start_s, height[OWN], start_s, color=_IDLE, zorder=0)
     place = np.searchsorted(stages, bars.stage)
-    low, high = place + top[bars.row], place + (top + height)[bars.row]
-    handles = _draw_bars(axes, bars, low, high, scale.points_per_s)
+    low, high = place + top[lanes], place + (top + height)[lanes]
+    handles = _draw_bars(axes, bars, lanes, (low, high), scale.points_per_s)
     _number(axes, bars, (low + high) / 2, scale, float(height[OWN]))
     axes.set_ylim(len(stages), 0)
     shown = range(0, len(stages), -(-len(stages) // _MOST_LABELS))
@@ -177,22 +147,22 @@ def draw_stages(axes: Axes, bars: Bars, stages: list[int], scale: Scale) -> dict
 
 
 def _draw_bars(
-    axes: Axes, bars: Bars, low: Floats, high: Floats, points_per_s: float
+    axes: Axes, bars: Spans, lanes: Ints, ends: tuple[Floats, Floats], points_per_s: float
 ) -> dict[str, Artist]:
-    """Draw the bars from `low` to `high`; return a legend patch for each activity drawn."""
+    """Draw bars in their lanes, from `ends` to `ends`; return a legend patch for each activity."""
     from matplotlib.collections import PolyCollection
     from matplotlib.colors import to_rgb
     from matplotlib.patches import Patch
 
-    left, right = bars.start_s, bars.end_s
+    (low, high), left, right = ends, bars.start_s, bars.end_s
     corners = np.stack([left, low, left, high, right, high, right, low], axis=1).reshape(-1, 4, 2)
     is_detailed = len(bars) <= _MOST_DETAILED
-    has_outline = is_detailed & (bars.row == OWN) & ((right - left) * points_per_s > 1)
+    has_outline = is_detailed & (lanes == OWN) & ((right - left) * points_per_s > 1)
     last_chunk = max(int(bars.chunk.max(initial=0)), 1)
     handles: dict[str, Artist] = {}
     for number, (activity, (colour, hatch)) in enumerate(FILLS.items()):
         of_activity = bars.activity == number
-        white = _CHUNK_WHITE * np.maximum(bars.chunk[of_activity], 0)[:, np.newaxis] / last_chunk
+        white = CHUNK_WHITE * np.maximum(bars.chunk[of_activity], 0)[:, np.newaxis] / last_chunk
         fills = np.array(to_rgb(colour)) * (1 - white) + white
         # Bars narrower than a line are drawn as wide as a line.
         outlined = has_outline[of_activity, np.newaxis]
@@ -200,7 +170,7 @@ def _draw_bars(
             corners[of_activity],
             facecolors=fills,
             edgecolors=np.where(outlined, 0.0, fills),
-            linewidths=_LINE_POINTS * (outlined[:, 0] | (bars.row[of_activity] != OWN)),
+            linewidths=_LINE_POINTS * (outlined[:, 0] | (lanes[of_activity] != OWN)),
             hatch=(hatch or None) if is_detailed else None,
             rasterized=not is_detailed,
             snap=False,
@@ -209,23 +179,14 @@ def _draw_bars(
         axes.add_collection(collection, autolim=False)
         if of_activity.any():
             shown_hatch = hatch if is_detailed else ""
-            label = f"{activity} ({LETTERS[activity]})" if activity in MARKED else activity
-            handles[activity] = Patch(fc=colour, hatch=shown_hatch, label=label)
+            handles[activity] = Patch(fc=colour, hatch=shown_hatch, label=LABELS[activity])
     handles[_IDLE_NAME] = Patch(fc=_IDLE, label=_IDLE_NAME)
     for handle in handles.values():
         handle.set(edgecolor=style.BLACK, linewidth=_LINE_POINTS)
     return handles
 
 
-def _rows(bars: Bars) -> tuple[Floats, Floats]:
-    """Return top and height of each row within a stage of height 1; empty rows have height 0."""
-    lower = np.unique(bars.row[bars.row != OWN])
-    height = np.array([0.66 if len(lower) else 0.9, 0.0, 0.0, 0.0])
-    height[lower] = 0.24 / max(len(lower), 1)
-    return 0.05 + np.cumsum(height) - height, height
-
-
-def _number(axes: Axes, bars: Bars, middle: Floats, scale: Scale, height: float) -> None:
+def _number(axes: Axes, bars: Spans, middle: Floats, scale: Scale, height: float) -> None:
     """Write the microbatch's number into each pass that is large enough, after its letter.
 
     Args:
@@ -239,7 +200,7 @@ def _number(axes: Axes, bars: Bars, middle: Floats, scale: Scale, height: float)
     if size < _LEAST_POINTS:
         return
     start_s, end_s = bars.start_s.clip(*scale.window_s), bars.end_s.clip(*scale.window_s)
-    marks = np.array([LETTERS[name] if name in MARKED else "" for name in ACTIVITIES])
+    marks = np.array([MARKS[name] for name in ACTIVITIES])
     texts = np.char.add(marks[bars.activity], bars.microbatch.astype(str))
     room = (end_s - start_s) * scale.points_per_s
     fits = room > size * _POINTS_PER_DIGIT * np.char.str_len(texts) + 1

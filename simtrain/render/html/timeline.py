@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from simtrain.base.packed_arrays import packed
-from simtrain.iteration.report.activities import ACTIVITIES, LETTERS, MARKED, Bars
 from simtrain.iteration.report.result import Result
+from simtrain.iteration.report.spans import ACTIVITIES
 from simtrain.iteration.report.windows import windows_of
-from simtrain.render.figures.timeline import FILLS
 from simtrain.render.html.elements import (
     Html,
     breakable,
@@ -21,11 +20,10 @@ from simtrain.render.html.elements import (
     legend,
     swatch,
 )
+from simtrain.render.timeline_lanes import FILLS, LABELS, MARKS, NUM_LANES, lanes_of
 
 STYLES, SCRIPTS = ("timeline.css",), ("timeline.js",)
 """Files of `assets` that the figure needs."""
-NUM_ROWS = 4
-"""Rows of a stage: its passes, transfers, buckets, and copies to and from the host."""
 _HELP = (
     "A long iteration is shown from its start. Drag to move. Turn the wheel with Ctrl, or pinch, "
     "to zoom. Keys: + and − zoom, zero shows the whole iteration, Shift with the left or right "
@@ -43,8 +41,7 @@ _BUTTONS = (
 def timelines(results: Mapping[str, Result]) -> Html:
     """Return a figure for each iteration, by name. All show the same window of time."""
     fills = {name: FILLS[name][0] for name in ACTIVITIES} | {"idle": "var(--track)"}
-    marks = {name: f"{name} ({LETTERS[name]})" for name in MARKED}
-    colours = legend((swatch(colour), marks.get(name, name)) for name, colour in fills.items())
+    colours = legend((swatch(colour), LABELS.get(name, name)) for name, colour in fills.items())
     figures = (timeline_figure(result, name) for name, result in results.items())
     return joined(colours, *figures, element("p", _HELP, class_="soft screen-only"))
 
@@ -85,21 +82,21 @@ def timeline_figure(result: Result, name: str = "") -> Html:
 def timeline_data(result: Result) -> dict[str, Any]:
     """Return the bars and the memory of an iteration, in full precision.
 
-    Bars are sorted by lane and start. Lane `3 * stage + row` is a row of a stage; its bars begin at
+    Bars are sorted by lane and start. Lanes are numbered stage by stage; those of a lane begin at
     index `first[lane]`. The memory of a stage begins at index `memory["first"][stage]`.
     """
-    bars = Bars.of(result)
-    lanes = NUM_ROWS * bars.stage + bars.row
+    bars = result.bars
+    lanes = NUM_LANES * bars.stage + lanes_of(bars)
     order = np.lexsort((bars.start_s, lanes))
     bars, lanes = bars.where(order), lanes[order]
-    first = np.searchsorted(lanes, np.arange(NUM_ROWS * result.num_stages + 1))
+    first = np.searchsorted(lanes, np.arange(NUM_LANES * result.num_stages + 1))
     types = {"activity": "u1", "chunk": "i2", "microbatch": "i4", "start_s": "f8", "end_s": "f8"}
     return {
         "num_stages": result.num_stages,
         "end_s": result.timeline.makespan_s,
         "windows_s": windows_of(result),
         "activities": list(ACTIVITIES),
-        "letters": [LETTERS[name] if name in MARKED else "" for name in ACTIVITIES],
+        "letters": [MARKS[name] for name in ACTIVITIES],
         "colours": [FILLS[name][0] for name in ACTIVITIES],
         "first": first.tolist(),
         "columns": {

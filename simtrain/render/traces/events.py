@@ -17,21 +17,25 @@ from numpy.typing import NDArray
 from simtrain.engine.compiled import Floats
 from simtrain.iteration.programs.parts import IterationPart, PassPart, SynchronizationPart
 from simtrain.iteration.programs.seconds import pass_flops, whole_pass
-from simtrain.iteration.report.activities import REDUCTION, TRANSFER, activity_of, shared_stages
 from simtrain.iteration.report.result import Result
+from simtrain.iteration.report.spans import (
+    REDUCTION,
+    TRANSFER,
+    Spans,
+    StageStream,
+    activity_of,
+)
 from simtrain.render.traces.passes import PassSlices
 from simtrain.render.traces.slices import (
-    GROUPS,
     SEND_THREADS,
     STAGE_THREAD,
-    THREADS,
+    THREAD_OF,
     Arrow,
     Kind,
     Slice,
     nanoseconds,
 )
 from simtrain.schedules import Messages
-from simtrain.schedules.stage_placement import ring_neighbour
 
 Counter: TypeAlias = tuple[list[int], list[float]]
 """Times in nanoseconds, and the value from each time on."""
@@ -56,26 +60,26 @@ class TraceEvents:
 
     def threads(self, stage: int) -> list[int]:
         """Return the threads of a stage's rank."""
-        used = {thread for _, thread in self._by_stage[stage]}
-        return sorted(used.union(self.inside.threads))
+        used = THREAD_OF[self._by_stage[stage].stream].tolist()
+        return sorted({*used, *self.inside.threads})
 
     def slices(self, stage: int) -> Iterator[Slice]:
         """Yield the slices of a stage's rank, in order of time within a thread."""
         (starts, ends), communication = self._times_ns, []
-        kinds, part_of = self._kinds, self.result.iteration.tasks.part_of.tolist()
-        for task, thread in self._by_stage[stage]:
-            kind = kinds[part_of[task]]
+        spans, part_of = self._by_stage[stage], self.result.iteration.tasks.part_of
+        kinds = [self._kinds[part] for part in part_of[spans.task].tolist()]
+        for task, thread, kind in zip(*_threaded(spans), kinds, strict=True):
             yield Slice(thread, kind, self._names[task], starts[task], ends[task], task)
             if kind is Kind.COLLECTIVE and thread != STAGE_THREAD:
                 communication.append(task)
-        yield from self.inside.of_stage(stage, communication)
+        yield from self.inside.of_stage(spans, communication)
 
     def arrows(self, stage: int) -> Iterator[Arrow]:
         """Yield an arrow for each transfer that a stage sends."""
         messages, starts = Messages.of(self.result.plan.schedule), self._times_ns[0]
         consumers = self.result.iteration.tasks.first[messages.consumer].tolist()
         receivers = messages.receiver.tolist()
-        for task, thread in self._by_stage[stage]:
+        for task, thread in zip(*_threaded(self._by_stage[stage]), strict=True):
             # Tasks of messages come first, so a message has the number of its task. Norms that
             # travel along the pipeline are no messages of the schedule.
             if thread in SEND_THREADS and task < len(consumers):
@@ -92,11 +96,10 @@ class TraceEvents:
 
         Recomputed FLOPs count. The mean over the iteration and the stages is HFU.
         """
-        result, timeline = self.result, self.result.timeline
-        starts, queue = timeline.program.graph.queue
-        of_stage = queue[starts[stage] : starts[stage + 1]]
-        rates = self._rates_percent[result.iteration.tasks.part_of[of_stage]]
-        times = np.stack([timeline.start_s[of_stage], timeline.end_s[of_stage]], axis=1).ravel()
+        spans = self._by_stage[stage]
+        spans = spans.where(spans.stream == StageStream.OWN)
+        rates = self._rates_percent[self.result.iteration.tasks.part_of[spans.task]]
+        times = np.stack([spans.start_s, spans.end_s], axis=1).ravel()
         values = np.stack([rates, np.zeros(len(rates))], axis=1).ravel()
         return _counter(np.append(0.0, times), np.append(0.0, values))
 
@@ -135,21 +138,14 @@ class TraceEvents:
         return 100 * rates / self.result.profile.gpu.peak_flops.value
 
     @cached_property
-    def _by_stage(self) -> list[list[tuple[int, int]]]:
-        """[stages] tasks with their threads. Tasks of several stages are listed for each."""
-        num_stages, graph = self.result.num_stages, self.result.timeline.program.graph
-        tasks_of: list[list[tuple[int, int]]] = [[] for _ in range(num_stages)]
-        groups = [[(step, THREADS.index(name)) for step, name in group] for group in GROUPS]
-        for task, stream in enumerate(graph.stream_of.tolist()):
-            group, stage = divmod(stream, num_stages)
-            if group < len(groups):
-                for step, thread in groups[group]:
-                    tasks_of[ring_neighbour(stage, step, num_stages)].append((task, thread))
-            else:
-                name = graph.streams[stream]
-                for member in shared_stages(self.result, name):
-                    tasks_of[member].append((task, THREADS.index(name)))
-        return tasks_of
+    def _by_stage(self) -> list[Spans]:
+        """[stages] spans of each stage."""
+        return [*map(self.result.spans.of_stage, range(self.result.num_stages))]
+
+
+def _threaded(spans: Spans) -> tuple[list[int], list[int]]:
+    """Return the tasks of spans, and their threads."""
+    return spans.task.tolist(), THREAD_OF[spans.stream].tolist()
 
 
 def _kind_of(part: IterationPart) -> Kind:

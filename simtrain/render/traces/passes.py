@@ -9,17 +9,15 @@ from typing import cast
 
 import numpy as np
 
-from simtrain.engine import Timeline
-from simtrain.engine.compiled import Flags, Ints
-from simtrain.iteration.programs.bucket_tasks import spread
+from simtrain.engine.compiled import Flags
 from simtrain.iteration.programs.parts import PassPart
 from simtrain.iteration.programs.pass_tasks import COMMUNICATION, COMPUTE, STREAMS
 from simtrain.iteration.programs.seconds import whole_pass
 from simtrain.iteration.report.result import Result
-from simtrain.iteration.report.stage_kernels import TracedPasses, times_in_pass
+from simtrain.iteration.report.spans import Spans
+from simtrain.iteration.report.stage_kernels import PassKernels
 from simtrain.render.traces.slices import PASS_THREADS, THREADS, Kind, Slice, nanoseconds
-from simtrain.render.traces.sums import KINDS, PassSums, Spans, sum_up
-from simtrain.workload.merged_passes import record_of
+from simtrain.render.traces.sums import KINDS, PassSums, SummedPasses, sum_up
 from simtrain.workload.ops import Op
 from simtrain.workload.work import Collective
 
@@ -41,9 +39,9 @@ SUM_THREADS = sorted({thread for thread, _ in _SUMS.values()})
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Inside:
-    """The inside of a pass: when it launches and runs its ops, their kinds, and their sums."""
+    """The inside of a pass: its launches and kernels, their kinds, and their sums."""
 
-    timeline: Timeline
+    kernels: PassKernels
     kinds: list[Kind]
     collectives: list[tuple[str, int] | None]
     sums: PassSums
@@ -55,12 +53,10 @@ class PassSlices:
 
     Args:
         result: the iteration.
-        passes: its passes.
         detailed: [passes], whether a pass shows its kernels. The others show their sums.
     """
 
     result: Result
-    passes: TracedPasses
     detailed: Flags
     _inside: dict[PassPart, _Inside] = field(default_factory=dict, repr=False)
 
@@ -69,29 +65,29 @@ class PassSlices:
         """Threads of the slices."""
         return PASS_THREADS if self.detailed.any() else SUM_THREADS
 
-    def of_stage(self, stage: int, communication: list[int]) -> Iterator[Slice]:
+    def of_stage(self, spans: Spans, communication: list[int]) -> Iterator[Slice]:
         """Yield the slices inside the passes of a stage, in order of time within a thread.
 
         Args:
-            stage: the stage.
+            spans: those of the stage.
             communication: tasks of the iteration that communicate on its other streams.
         """
-        stream_of = self.result.iteration.tasks.graph.stream_of
-        of_stage = np.flatnonzero(stream_of[self.passes.first] == stage)
-        sums = self._sums(of_stage[~self.detailed[of_stage]], communication)
-        for number in of_stage.tolist():
+        of_passes = spans.where(spans.pass_number >= 0)
+        is_detailed = self.detailed[of_passes.pass_number]
+        sums = self._sums(of_passes.where(~is_detailed), communication)
+        for number in np.unique(of_passes.pass_number).tolist():
             yield from self._details(number) if self.detailed[number] else sums[number]
 
     def _details(self, number: int) -> Iterator[Slice]:
         """Yield launches, kernels and collectives of a pass."""
-        timeline, first, last = self.result.timeline, self.passes.first, self.passes.last
-        ops = slice(int(first[number]), int(last[number]) + 1)
-        inside = self._inside_of(self._whole(self.result.iteration.tasks.part_of[ops.start]))
+        passes = self.result.passes
+        tasks = slice(int(passes.first[number]), int(passes.last[number]) + 1)
+        inside = self._inside_of(self._whole(self.result.iteration.tasks.part_of[tasks.start]))
         starts, ends = (
             nanoseconds(times_s).tolist()
-            for times_s in times_in_pass(timeline, ops, inside.timeline)
+            for times_s in inside.kernels.times_in(self.result.timeline, tasks)
         )
-        first_number, graph = self._first_number(number), inside.timeline.program.graph
+        first_number, graph = self._first_number(number), inside.kernels.timeline.program.graph
         for task, stream in enumerate(graph.stream_of.tolist()):
             thread, name = THREADS.index(STREAMS[stream]), graph.name_of(task)
             kind = inside.kinds[task]
@@ -100,26 +96,25 @@ class PassSlices:
             collective = inside.collectives[of_op] if kind is Kind.COLLECTIVE else None
             yield Slice(thread, kind, name, *times, first_number + of_op, collective)
 
-    def _sums(self, passes: Ints, communication: list[int]) -> dict[int, list[Slice]]:
+    def _sums(self, spans: Spans, communication: list[int]) -> dict[int, list[Slice]]:
         """Return the sums of passes of a stage, by pass."""
         timeline, part_of = self.result.timeline, self.result.iteration.tasks.part_of
-        first = self.passes.first[passes]
-        place, later = spread(np.arange(len(passes)), self.passes.last[passes] - first + 1)
-        task = first[place] + later
-        parts, of_part = np.unique(part_of[task], return_inverse=True)
+        parts, of_part = np.unique(part_of[spans.task], return_inverse=True)
         wholes = [self._whole(part) for part in parts.tolist()]
         different = [*dict.fromkeys(wholes)]
-        before_s = np.append(0.0, np.cumsum(timeline.program.duration_s[task]))[:-1]
-        spans = Spans(
-            passes[place],
-            np.array([different.index(whole) for whole in wholes])[of_part],
-            timeline.start_s[task],
-            timeline.end_s[task],
-            before_s - before_s[later == 0][place],
+        # The spans of a pass follow one another.
+        passes, first, place = np.unique(spans.pass_number, return_index=True, return_inverse=True)
+        before_s = np.append(0.0, np.cumsum(timeline.program.duration_s[spans.task]))[:-1]
+        summed = SummedPasses(
+            spans.pass_number,
+            np.array([different.index(whole) for whole in wholes], np.int32)[of_part],
+            spans.start_s,
+            spans.end_s,
+            before_s - before_s[first][place],
         )
         outside = np.stack([timeline.start_s[communication], timeline.end_s[communication]], axis=1)
-        seconds = sum_up(spans, [self._inside_of(whole).sums for whole in different], outside)
-        names = [_name_of(wholes[part]) for part in of_part[later == 0].tolist()]
+        seconds = sum_up(summed, [self._inside_of(whole).sums for whole in different], outside)
+        names = [_name_of(wholes[part]) for part in of_part[first].tolist()]
         name_of = dict(zip(passes.tolist(), names, strict=True))
         slices: dict[int, list[Slice]] = {owner: [] for owner in name_of}
         for kind, intervals in zip(KINDS, seconds, strict=True):
@@ -138,15 +133,13 @@ class PassSlices:
 
     def _inside_of(self, whole: PassPart) -> _Inside:
         if whole not in self._inside:
-            seconds = self.result.seconds
-            pass_ = seconds.pass_of(whole)
-            ops = [*record_of(pass_).ops]
-            kinds = [_kind_of(op) for op in ops]
-            collectives = [_collective(op) for op in ops]
-            timeline = seconds.machine.timeline(pass_)
+            kernels = PassKernels.of(self.result.seconds, whole)
+            kinds = [_kind_of(op) for op in kernels.ops]
+            collectives = [_collective(op) for op in kernels.ops]
+            timeline = kernels.timeline
             sums = PassSums.of(timeline.start_s[1::2], timeline.end_s[1::2], kinds)
             with_launches = [each for kind in kinds for each in (Kind.LAUNCH, kind)]
-            self._inside[whole] = _Inside(timeline, with_launches, collectives, sums)
+            self._inside[whole] = _Inside(kernels, with_launches, collectives, sums)
         return self._inside[whole]
 
     def _first_number(self, pass_number: int) -> int:

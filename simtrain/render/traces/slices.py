@@ -10,27 +10,35 @@ from numpy.typing import NDArray
 
 from simtrain.engine.compiled import Floats
 from simtrain.iteration.programs.pass_tasks import HOST, STREAMS
-from simtrain.iteration.programs.streams import SHARED
+from simtrain.iteration.programs.streams import EMBEDDING, MODEL, VOCABULARY
+from simtrain.iteration.report.spans import StageStream
 
 Nanoseconds: TypeAlias = NDArray[np.int64]
 
-STAGE, SENDS, RECEIVES = "stage", "sends", "receives"
-GROUPS = (
-    # For each group of streams (programs/streams.py): threads, and steps along the ring of stages
-    # from the stream's stage to the thread's. Forward is towards the next stage.
-    ((0, STAGE),),
-    ((0, f"{SENDS} forward"), (1, f"{RECEIVES} forward")),
-    ((0, f"{SENDS} backward"), (-1, f"{RECEIVES} backward")),
-    ((0, "gradient and parameter buckets"),),
-    ((0, "copies to host"),),
-    ((0, "copies from host"),),
-)
-_OF_STAGE = [name for group in GROUPS for _, name in group]
-THREADS = (*_OF_STAGE, *STREAMS, *SHARED)
+_OF_STAGE = {
+    StageStream.OWN: "stage",
+    StageStream.SENDS_FORWARD: "sends forward",
+    StageStream.RECEIVES_FORWARD: "receives forward",
+    StageStream.SENDS_BACKWARD: "sends backward",
+    StageStream.RECEIVES_BACKWARD: "receives backward",
+    StageStream.BUCKETS: "gradient and parameter buckets",
+    StageStream.TO_HOST: "copies to host",
+    StageStream.FROM_HOST: "copies from host",
+}
+_SHARED = {
+    StageStream.EMBEDDING: EMBEDDING,
+    StageStream.MODEL: MODEL,
+    StageStream.VOCABULARY: VOCABULARY,
+}
+THREADS = (*_OF_STAGE.values(), *STREAMS, *_SHARED.values())
 """Threads of a rank by number: of its stage, inside passes, and shared by several stages."""
-STAGE_THREAD, HOST_THREAD = THREADS.index(STAGE), THREADS.index(HOST)
+_NAMES = _OF_STAGE | _SHARED
+THREAD_OF = np.array([THREADS.index(_NAMES[stream]) for stream in StageStream], np.int32)
+"""[streams of a stage], the thread of each."""
+STAGE_THREAD, HOST_THREAD = THREADS.index(_NAMES[StageStream.OWN]), THREADS.index(HOST)
 PASS_THREADS = [THREADS.index(name) for name in STREAMS]
-SEND_THREADS = [number for number, name in enumerate(THREADS) if name.startswith(SENDS)]
+_SENDS = [StageStream.SENDS_FORWARD, StageStream.SENDS_BACKWARD]
+SEND_THREADS: list[int] = THREAD_OF[_SENDS].tolist()
 
 
 def nanoseconds(seconds: Floats) -> Nanoseconds:

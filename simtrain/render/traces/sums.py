@@ -63,8 +63,8 @@ class PassSums:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Spans:
-    """Spans of passes of a stage, in order of time.
+class SummedPasses:
+    """The spans of passes of a stage that show sums, in order of time.
 
     Args:
         owner: [spans], the number of the pass.
@@ -81,7 +81,7 @@ class Spans:
 
 
 def sum_up(
-    spans: Spans, sums: Sequence[PassSums], communication: Floats
+    spans: SummedPasses, sums: Sequence[PassSums], communication: Floats
 ) -> tuple[Intervals, Intervals, Intervals]:
     """Return the intervals of each of `KINDS`.
 
@@ -112,7 +112,7 @@ def sum_up(
     return between(0, 2), between(1, 3), between(3, 4)
 
 
-def _pieces(spans: Spans, edges_s: Floats) -> tuple[Ints, Flags, Floats, Floats]:
+def _pieces(spans: SummedPasses, edges_s: Floats) -> tuple[Ints, Flags, Floats, Floats]:
     """Cut spans at sorted edges.
 
     Return the span of each piece, whether its sums are in the order of time, its start and its end.

@@ -14,9 +14,8 @@ from simtrain.base.extras import require
 from simtrain.base.output_folder import as_path, check_suffix, make_folder, replacing, writing_to
 from simtrain.engine.compiled import Flags
 from simtrain.errors import InputError, Location
-from simtrain.iteration.report.activities import check_selection
 from simtrain.iteration.report.result import Result, check_is_result
-from simtrain.iteration.report.stage_kernels import TracedPasses
+from simtrain.iteration.report.windows import check_selection
 from simtrain.render.traces.chrome import write_chrome
 from simtrain.render.traces.events import TraceEvents
 from simtrain.render.traces.formats.registry import SUFFIXES, format_of
@@ -65,9 +64,8 @@ def write_trace(
     check_is_result(result)
     file = as_path(file)
     check_trace_file(file)
-    passes = TracedPasses.of(result)
-    detailed = _detailed(result, passes, microbatches, window_s)
-    events = TraceEvents(result, PassSlices(result, passes, detailed))
+    detailed = _detailed(result, microbatches, window_s)
+    events = TraceEvents(result, PassSlices(result, detailed))
     stages = range(result.num_stages)
     trace_format = format_of(file)
     if trace_format is None:
@@ -105,11 +103,11 @@ def _opened(file: Path) -> Iterator[IO[bytes]]:
 
 def _detailed(
     result: Result,
-    passes: TracedPasses,
     microbatches: Iterable[int] | None,
     window_s: tuple[float, float] | None,
 ) -> Flags:
     """Return for each pass whether it shows its kernels."""
+    passes = result.passes
     if microbatches is None and window_s is None:
         return np.zeros(len(passes.first), np.bool_)
     chosen = np.ones(len(passes.first), np.bool_)

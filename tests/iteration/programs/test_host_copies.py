@@ -17,7 +17,6 @@ from simtrain.iteration.memory.replay import MemoryReplay
 from simtrain.iteration.programs.parts import CopyPart
 from simtrain.iteration.programs.seconds import Machine
 from simtrain.iteration.report.result import Result
-from simtrain.iteration.report.stage_kernels import TracedPasses
 from simtrain.iteration.run_plan import simulate_iteration
 from simtrain.render.traces.events import TraceEvents
 from simtrain.render.traces.passes import PassSlices
@@ -187,8 +186,8 @@ def test_host_memory_is_checked() -> None:
 
 def test_a_trace_shows_the_copies_on_their_own_threads() -> None:
     result = result_of("chunks", 20e9)
-    passes = TracedPasses.of(result)
-    events = TraceEvents(result, PassSlices(result, passes, np.zeros(len(passes.first), np.bool_)))
+    detailed = np.zeros(len(result.passes.first), np.bool_)
+    events = TraceEvents(result, PassSlices(result, detailed))
     names = {THREADS[thread] for thread in events.threads(0)}
     assert {"copies to host", "copies from host"} <= names
     copies = {piece.name for piece in events.slices(0) if "host" in piece.name}

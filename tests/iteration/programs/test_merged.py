@@ -23,8 +23,8 @@ from simtrain.iteration.programs.pass_tasks import (
     pass_program,
     simulate_pass,
 )
-from simtrain.iteration.report.activities import ACTIVITIES, MERGED, Bars
 from simtrain.iteration.report.result import Result
+from simtrain.iteration.report.spans import ACTIVITIES, MERGED
 from simtrain.iteration.report.stage_ops import stage_ops
 from simtrain.render.traces.write import write_trace
 from simtrain.scenario import Scenario, check_scenario
@@ -300,7 +300,7 @@ def test_engines_agree_on_merged_iterations(piped: Result) -> None:
 def test_exposed_times_of_ops_add_up(piped: Result) -> None:
     for stage, breakdown in enumerate(piped.stages):
         for field in ("compute_s", "tensor_communication_s"):
-            rows = stage_ops(piped.iteration, stage).items()
+            rows = stage_ops(piped, stage).items()
             total_s = math.fsum(row.exposed_s for key, row in rows if key.field == field)
             assert total_s == pytest.approx(getattr(breakdown, field))
 
@@ -324,7 +324,7 @@ def test_both_microbatches_are_alive_during_a_merged_pass(piped: Result) -> None
 
 
 def test_pictures_and_traces_show_merged_passes(piped: Result, tmp_path: Path) -> None:
-    bars = Bars.of(piped)
+    bars = piped.bars
     shown = bars.where(bars.activity == ACTIVITIES.index(MERGED))
     assert len(shown) == piped.plan.schedule.follows_merged.sum()
     write_trace(piped, tmp_path / "trace.json", microbatches=[3])

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from simtrain.iteration.report.activities import Bars
 from simtrain.iteration.report.windows import windows_of
 from tests.helpers.toys import run, small
 
@@ -27,8 +26,7 @@ def test_a_long_iteration_is_shown_in_three_parts() -> None:
     (begin, first_end), (middle, middle_end), (last, end) = windows.values()
     assert begin == 0 and end == LONG.iteration_time_s
     assert first_end < middle < middle_end < last
-    bars = Bars.of(LONG)
-    passes = bars.where(bars.microbatch >= 0)
+    passes = LONG.bars.where(LONG.bars.microbatch >= 0)
     for stage in range(LONG.num_stages):
         of_stage = passes.where(passes.stage == stage)
         backward = of_stage.where(of_stage.activity == 2)

@@ -9,7 +9,6 @@ import pytest
 
 import simtrain
 from simtrain.base.provenance import provenance
-from simtrain.iteration.report.activities import Bars
 from simtrain.iteration.report.breakdown import breakdown_by_name
 from simtrain.iteration.report.result import Result
 from simtrain.studies.sensitivity import FACTORS, resource_curves
@@ -88,7 +87,7 @@ def test_without_sensitivity_a_report_has_no_sliders(tmp_path: pathlib.Path) -> 
 
 
 def test_bars_and_memory_equal_the_result(page: ParsedPage, result: Result) -> None:
-    bars = Bars.of(result)
+    bars = result.bars
     _, timeline = data_in(page, "activities")
     columns = {name: unpacked(column) for name, column in timeline["columns"].items()}
     assert timeline["first"][-1] == len(bars)

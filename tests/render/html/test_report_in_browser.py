@@ -9,7 +9,7 @@ from urllib.request import url2pathname
 import numpy as np
 import pytest
 
-from simtrain.iteration.report.activities import ACTIVITIES, Bars
+from simtrain.iteration.report.spans import ACTIVITIES, StageStream
 from simtrain.iteration.report.windows import windows_of
 from simtrain.render.html.document import write_document
 from simtrain.render.html.report import ReportedRun, report_document
@@ -93,8 +93,8 @@ def test_keys_zoom_move_and_read_bars(browser: Browser) -> None:
     zoomed = press(browser, "+", "+")
     assert np.isclose(zoomed["end"] - zoomed["start"], 0.36 * end_s)
     assert press(browser, "Home")["start"] == 0
-    bars = Bars.of(RESULT)
-    own = bars.where((bars.stage == 1) & (bars.row == 0))
+    bars = RESULT.bars
+    own = bars.where((bars.stage == 1) & (bars.stream == StageStream.OWN))
     first = own.where(np.argsort(own.start_s)[:1])
     words = press(browser, "Escape", "0", "ArrowDown", "ArrowDown")["words"]
     assert words.startswith(f"Stage 1: {ACTIVITIES[first.activity[0]]}")

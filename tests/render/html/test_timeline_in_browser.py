@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from simtrain.iteration.report.activities import ACTIVITIES
 from simtrain.iteration.report.result import Result
+from simtrain.iteration.report.spans import ACTIVITIES
+from simtrain.render.timeline_lanes import NUM_LANES
 from tests.helpers.browser import Browser, needs_chromium
 from tests.helpers.report_cases import CASES, bars_of
 from tests.render.html.moving import assert_quiet, moved
@@ -53,7 +54,7 @@ def assert_hovered(browser: Browser, result: Result, number: int) -> None:
         browser.move(0, 0)
         browser.move(point["x"], point["y"])
         words = browser.run(_READOUT, number)
-        stage = int((bars["first"][1:] <= bar).sum()) // 3
+        stage = int((bars["first"][1:] <= bar).sum()) // NUM_LANES
         activity = ACTIVITIES[bars["activity"][bar]]
         assert words.startswith(f"Stage {stage}: {activity}")
         if bars["microbatch"][bar] >= 0:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from simtrain.iteration.report.result import Result
 from simtrain.render.traces.slices import Kind
-from simtrain.render.traces.sums import KINDS, PassSums, Spans, sum_up
+from simtrain.render.traces.sums import KINDS, PassSums, SummedPasses, sum_up
 from simtrain.render.traces.write import write_trace
 from simtrain.studies.simulation import simulate
 from tests.helpers.traced_kernels import TRACED, Measures, measured, reported_us
@@ -83,7 +83,7 @@ def test_sums_keep_unions_and_overlaps(passes: list[Any], data: st.DataObject) -
     outside = [(start, start + length) for start, length in outside]
     owner, sums, start_s, end_s, offset_s = np.array(spans).T
     found = sum_up(
-        Spans(owner, sums, *(1e-9 * one for one in (start_s, end_s, offset_s))),
+        SummedPasses(owner, sums, *(1e-9 * one for one in (start_s, end_s, offset_s))),
         [
             PassSums.of(
                 *1e-9 * np.array([at for at, _ in own]).reshape(-1, 2).T, [k for _, k in own]

@@ -1,20 +1,16 @@
-"""Bars of a timeline: their seconds equal those of the breakdown."""
+"""Spans of a timeline: their seconds equal those of the breakdown and of the operators."""
 
 import numpy as np
 import pytest
 
-from simtrain.iteration.report.activities import (
+from simtrain.iteration.report.result import Result
+from simtrain.iteration.report.spans import (
     ACTIVITIES,
-    BUCKETS,
-    LETTERS,
-    MARKED,
-    OWN,
     RECOMPUTE,
     REDUCTION,
-    Bars,
+    Spans,
 )
-from simtrain.iteration.report.result import Result
-from simtrain.render.figures.timeline import FILLS
+from simtrain.render.timeline_lanes import BUCKETS, FILLS, LETTERS, MARKS, OWN, lanes_of
 from simtrain.scenario import load_scenario
 from tests.helpers.toys import ONE_STAGE, run, small
 
@@ -27,19 +23,19 @@ CASES = {
 RESULTS = {name: run(scenario) for name, scenario in CASES.items()}
 
 
-def seconds(bars: Bars, result: Result) -> list[float]:
+def seconds(bars: Spans, result: Result) -> list[float]:
     """Return the seconds of some bars on each stage."""
-    summed = np.bincount(bars.stage, bars.end_s - bars.start_s, result.num_stages)
+    summed = np.bincount(bars.stage, bars.seconds, result.num_stages)
     return list(summed)
 
 
 @pytest.mark.parametrize("name", RESULTS)
 def test_bars_of_a_row_do_not_overlap(name: str) -> None:
     result = RESULTS[name]
-    bars = Bars.of(result)
+    bars = result.bars
     for stage in range(result.num_stages):
         lasts = bars.end_s > bars.start_s
-        own = bars.where((bars.stage == stage) & (bars.row == OWN) & lasts)
+        own = bars.where((bars.stage == stage) & (lanes_of(bars) == OWN) & lasts)
         own = own.where(np.argsort(own.start_s, kind="stable"))
         assert (own.start_s[1:] >= own.end_s[:-1] - 1e-12).all()
         assert own.start_s[0] >= 0 and own.end_s[-1] <= result.iteration_time_s
@@ -48,7 +44,7 @@ def test_bars_of_a_row_do_not_overlap(name: str) -> None:
 @pytest.mark.parametrize("name", RESULTS)
 def test_recompute_takes_the_seconds_of_the_breakdown(name: str) -> None:
     result = RESULTS[name]
-    bars = Bars.of(result)
+    bars = result.bars
     again = bars.where(bars.activity == ACTIVITIES.index(RECOMPUTE))
     assert seconds(again, result) == pytest.approx([one.recompute_s for one in result.stages])
 
@@ -56,7 +52,7 @@ def test_recompute_takes_the_seconds_of_the_breakdown(name: str) -> None:
 @pytest.mark.parametrize("name", RESULTS)
 def test_passes_take_the_time_that_is_neither_idle_nor_the_optimizers(name: str) -> None:
     result = RESULTS[name]
-    bars = Bars.of(result)
+    bars = result.bars
     passes = bars.where(bars.activity <= ACTIVITIES.index("backward"))
     # Parameters are not sharded here, so passes have no exposed communication between replicas.
     expected = [
@@ -76,9 +72,10 @@ def test_passes_take_the_time_that_is_neither_idle_nor_the_optimizers(name: str)
 
 def test_a_pass_that_buckets_cut_is_one_bar() -> None:
     result = RESULTS["buckets"]
-    bars = Bars.of(result)
-    assert (bars.row == BUCKETS).any()
-    assert {ACTIVITIES[one] for one in bars.activity[bars.row == BUCKETS]} == {REDUCTION}
+    bars = result.bars
+    in_buckets = lanes_of(bars) == BUCKETS
+    assert in_buckets.any()
+    assert {ACTIVITIES[one] for one in bars.activity[in_buckets]} == {REDUCTION}
     backward = bars.where(bars.activity == ACTIVITIES.index("backward"))
     places = zip(backward.stage, backward.chunk, backward.microbatch, strict=True)
     assert len({*places}) == len(backward) == result.num_stages * result.scenario.num_microbatches
@@ -88,8 +85,9 @@ def test_halves_of_backward_passes_and_merged_passes_have_activities_of_their_ow
     shown = set()
     for name in ("zb_h1", "dualpipe"):
         changes = {"schedule": name, "batch.global": 24}
-        bars = Bars.of(run(load_scenario("llama3_70b").replace(changes)))
+        bars = run(load_scenario("llama3_70b").replace(changes)).bars
         shown |= {ACTIVITIES[number] for number in bars.activity[bars.microbatch >= 0].tolist()}
-    assert {"forward", "backward", *MARKED} == shown
+    marked = {name for name, mark in MARKS.items() if mark}
+    assert {"forward", "backward", *marked} == shown
     assert len({FILLS[name] for name in ACTIVITIES}) == len(ACTIVITIES)
     assert len({*LETTERS.values()}) == len(ACTIVITIES)

@@ -1,0 +1,311 @@
+"""Who ran what, when, on which stream: the spans that reports, pictures and traces read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from enum import IntEnum
+
+import numpy as np
+
+from simtrain.engine.compiled import Flags, Floats, Ints
+from simtrain.iteration.programs.bucket_tasks import spread
+from simtrain.iteration.programs.iteration_tasks import IterationTasks, IterationTimeline
+from simtrain.iteration.programs.parts import (
+    BucketPart,
+    CopyPart,
+    IterationPart,
+    OptimizerPart,
+    PassPart,
+    ReceiveGatherPart,
+    SynchronizationPart,
+    TransferPart,
+    VocabularyPart,
+)
+from simtrain.iteration.programs.seconds import IterationSeconds, whole_pass
+from simtrain.iteration.programs.streams import LINK_STEPS, SHARED
+from simtrain.iteration.report.breakdown import field_of
+from simtrain.schedules.stage_placement import ring_neighbour
+
+ACTIVITIES = (
+    FORWARD,
+    RECOMPUTE,
+    BACKWARD,
+    INPUT_GRADIENTS,
+    WEIGHT_GRADIENTS,
+    MERGED,
+    TRANSFER,
+    REDUCTION,
+    OPTIMIZER,
+    HOST_COPY,
+) = (
+    "forward",
+    "recompute",
+    "backward",
+    "input gradients",
+    "weight gradients",
+    "forward beside backward",
+    "pipeline transfer",
+    "gradient and parameter collectives",
+    "optimizer",
+    "copy to or from the host",
+)
+
+
+class StageStream(IntEnum):
+    """The streams of a stage.
+
+    After its own, they are in the order in which its idle time is charged to them
+    (`IterationTasks.concurrent_streams`). No stage waits for copies to the host.
+    """
+
+    OWN = 0
+    SENDS_FORWARD = 1
+    RECEIVES_FORWARD = 2
+    SENDS_BACKWARD = 3
+    RECEIVES_BACKWARD = 4
+    EMBEDDING = 5
+    VOCABULARY = 6
+    BUCKETS = 7
+    MODEL = 8
+    FROM_HOST = 9
+    TO_HOST = 10
+
+
+_RECEIVES = StageStream.RECEIVES_FORWARD, StageStream.RECEIVES_BACKWARD
+_OF_GROUP = np.array(
+    # [groups] of `programs.streams`: the stream on the stage that computes or sends.
+    [
+        StageStream.OWN,
+        StageStream.SENDS_FORWARD,
+        StageStream.SENDS_BACKWARD,
+        StageStream.BUCKETS,
+        StageStream.TO_HOST,
+        StageStream.FROM_HOST,
+    ],
+    np.int32,
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Passes:
+    """The passes of an iteration: the cells of the schedule, then reductions after all passes.
+
+    Args:
+        first, last: [passes], first and last task. Buckets cut some passes into several tasks.
+        chunk: [passes], counted within its stage; -1 for a reduction.
+        microbatches: [passes, 2], that of a pass, twice, or those of merged passes. A reduction
+            counts to the last microbatch.
+    """
+
+    first: Ints
+    last: Ints
+    chunk: Ints
+    microbatches: Ints
+
+    @classmethod
+    def of(cls, iteration: IterationTimeline) -> Passes:
+        """Return the passes of an iteration."""
+        tasks, schedule = iteration.tasks, iteration.seconds.plan.schedule
+        parts = [isinstance(part, PassPart) and part.kind == "R" for part in tasks.parts]
+        reductions = np.flatnonzero(np.array(parts)[tasks.part_of]).astype(np.int32)
+        cells = np.flatnonzero(~schedule.follows_merged)
+        ends = np.append(cells[1:], len(schedule.kind)) - 1
+        chunk = np.array(schedule.placement.chunks, np.int32)[schedule.virtual_stage[cells]]
+        last = np.full((len(reductions), 2), schedule.num_microbatches - 1, np.int32)
+        of_cells = np.stack([schedule.microbatch[cells], schedule.microbatch[ends]], axis=1)
+        return cls(
+            np.concatenate([tasks.first[cells], reductions]),
+            np.concatenate([tasks.last[cells], reductions]),
+            np.concatenate([chunk, np.full_like(reductions, -1)]),
+            np.concatenate([of_cells, last]),
+        )
+
+    def of_tasks(self, num_tasks: int) -> Ints:
+        """Return [tasks], the number of the pass of each task; -1 for none."""
+        numbers = np.full(num_tasks, -1, np.int32)
+        counts = self.last - self.first + 1
+        first, later = spread(self.first, counts)
+        numbers[first + later] = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+        return numbers
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spans:
+    """What stages do when: a span for each task on each stage that takes part in it.
+
+    Args:
+        task: [spans], task of the iteration. Spans are sorted by it.
+        stage: [spans]. A transfer is on its sender and on its receiver, a collective of several
+            stages on each of them.
+        stream: [spans], one of `StageStream`.
+        activity: [spans], index into `ACTIVITIES`.
+        pass_number: [spans], number of the pass among `Passes`; -1 for other tasks.
+        chunk, microbatch: [spans], those of a pass, counted within its stage; -1 for others and for
+            reductions. Merged passes have those of the forward pass.
+        start_s, end_s: [spans], moments in the iteration.
+    """
+
+    task: Ints
+    stage: Ints
+    stream: Ints
+    activity: Ints
+    pass_number: Ints
+    chunk: Ints
+    microbatch: Ints
+    start_s: Floats
+    end_s: Floats
+
+    @classmethod
+    def of(cls, iteration: IterationTimeline, passes: Passes) -> Spans:
+        """Return all spans of an iteration."""
+        tasks, timeline = iteration.tasks, iteration.timeline
+        task, stage, stream = _placed(tasks)
+        activities = [ACTIVITIES.index(activity_of(part)) for part in tasks.parts]
+        number = passes.of_tasks(tasks.graph.num_tasks)[task]
+        # Place -1 is for tasks that are no pass.
+        chunk = np.append(passes.chunk, -1).astype(np.int32)[number]
+        microbatch = np.append(passes.microbatches[:, 0], -1).astype(np.int32)[number]
+        return cls(
+            task=task,
+            stage=stage,
+            stream=stream,
+            activity=np.array(activities, np.int32)[tasks.part_of[task]],
+            pass_number=number,
+            chunk=chunk,
+            microbatch=np.where(chunk >= 0, microbatch, -1),
+            start_s=timeline.start_s[task],
+            end_s=timeline.end_s[task],
+        )
+
+    def __len__(self) -> int:
+        return len(self.stage)
+
+    @property
+    def seconds(self) -> Floats:
+        """[spans], their durations."""
+        return self.end_s - self.start_s
+
+    def where(self, chosen: Ints | Flags) -> Spans:
+        """Return the spans of an index or a mask."""
+        return Spans(*(getattr(self, field.name)[chosen] for field in fields(self)))
+
+    def of_stage(self, stage: int) -> Spans:
+        """Return the spans of a stage, on all of its streams."""
+        return self.where(self.stage == stage)
+
+    def within(self, stages: list[int], window_s: tuple[float, float]) -> Spans:
+        """Return the spans of some stages that last and that run in a window."""
+        start_s, end_s = window_s
+        chosen = np.isin(self.stage, stages) & (self.end_s > start_s) & (self.start_s < end_s)
+        return self.where(chosen & (self.end_s > self.start_s))
+
+    def busy_seconds(self, edges_s: Floats) -> Floats:
+        """Return [activities, slices], the seconds of each activity between neighbouring edges.
+
+        Spans of one activity must not overlap: they are those of one stream.
+        """
+        seconds = []
+        for number in range(len(ACTIVITIES)):
+            of_activity = self.where(self.activity == number)
+            of_activity = of_activity.where(np.argsort(of_activity.start_s, kind="stable"))
+            # The seconds before each moment grow from the start to the end of a span.
+            times_s = np.stack([of_activity.start_s, of_activity.end_s], axis=1).ravel()
+            total_s = np.cumsum(of_activity.seconds)
+            before_s = np.stack([total_s - of_activity.seconds, total_s], axis=1).ravel()
+            until_s = np.interp(edges_s, times_s, before_s) if len(times_s) else 0.0 * edges_s
+            seconds.append(np.diff(until_s))
+        return np.array(seconds)
+
+    def bars(self, iteration: IterationTimeline) -> Spans:
+        """Return the spans that pictures show: one for each pass, and recompute apart.
+
+        A transfer is on its sender only. A pass that its buckets cut is one span, unless it waits
+        between them. A backward pass with recompute is two: its seconds of recompute come first,
+        although the pass recomputes block by block.
+        """
+        tasks = iteration.tasks
+        sent = self.where(~np.isin(self.stream, _RECEIVES))
+        first = ~sent._continues()
+        ends = np.append(np.flatnonzero(first)[1:], len(sent)) - 1
+        joined = replace(sent.where(first), end_s=sent.end_s[ends])
+        shares = np.array([_recompute_share(part, iteration.seconds) for part in tasks.parts])
+        return joined._cut(shares[tasks.part_of[joined.task]])
+
+    def _continues(self) -> Flags:
+        """Return whether each span goes on with the pass of the span before it."""
+        continues = np.zeros(len(self), np.bool_)
+        continues[1:] = (self.pass_number[1:] >= 0) & (self.start_s[1:] == self.end_s[:-1])
+        continues[1:] &= self.pass_number[1:] == self.pass_number[:-1]
+        return continues
+
+    def _cut(self, share: Floats) -> Spans:
+        """Cut spans into recompute, the given share of each, and what follows it."""
+        moment_s = self.start_s + share * self.seconds
+        cut = np.flatnonzero(share > 0)
+        before = replace(
+            self.where(cut),
+            activity=np.full(len(cut), ACTIVITIES.index(RECOMPUTE), np.int32),
+            microbatch=np.full(len(cut), -1, np.int32),
+            end_s=moment_s[cut],
+        )
+        after = replace(self, start_s=moment_s)
+        return Spans(
+            *(
+                np.concatenate([getattr(each, field.name) for each in (after, before)])
+                for field in fields(self)
+            )
+        )
+
+
+def _placed(tasks: IterationTasks) -> tuple[Ints, Ints, Ints]:
+    """Return task, stage and stream of each span, sorted by task."""
+    num_stages, graph = tasks.num_stages, tasks.graph
+    group, stage = np.divmod(graph.stream_of, num_stages)
+    is_shared = group >= len(_OF_GROUP)
+    task = np.flatnonzero(~is_shared)
+    placed = [(task, stage[task], _OF_GROUP[group[task]])]
+    received = task[LINK_STEPS[group[task]] != 0]
+    receiver = ring_neighbour(stage[received], LINK_STEPS[group[received]], num_stages)
+    # A receiving stream follows the sending one.
+    placed.append((received, receiver, _OF_GROUP[group[received]] + 1))
+    for name in SHARED:
+        shared = np.flatnonzero(is_shared & (graph.stream_of == graph.streams.index(name)))
+        holds = tasks.holds_embedding if name == "embedding" else np.ones(num_stages, np.bool_)
+        each, member = np.meshgrid(shared, np.flatnonzero(holds), indexing="ij")
+        stream = np.full(each.size, StageStream[name.upper()])
+        placed.append((each.ravel(), member.ravel(), stream))
+    columns = [np.concatenate(column).astype(np.int32) for column in zip(*placed, strict=True)]
+    order = np.argsort(columns[0], kind="stable")
+    of_task, of_stage, of_stream = (column[order] for column in columns)
+    return of_task, of_stage, of_stream
+
+
+def activity_of(part: IterationPart) -> str:
+    """Return what the tasks of a part do, one of `ACTIVITIES`."""
+    match part:
+        case PassPart(kind="R") | BucketPart():
+            return REDUCTION
+        case PassPart(kind="F", beside=None):
+            return FORWARD
+        case PassPart(kind="F"):
+            return MERGED
+        case PassPart(kind="I"):
+            return INPUT_GRADIENTS
+        case PassPart(kind="W"):
+            return WEIGHT_GRADIENTS
+        case PassPart():
+            return BACKWARD
+        case TransferPart() | ReceiveGatherPart() | SynchronizationPart() | VocabularyPart():
+            return TRANSFER
+        case CopyPart():
+            return HOST_COPY
+        case OptimizerPart():
+            return OPTIMIZER if field_of(part) == "optimizer_s" else REDUCTION
+
+
+def _recompute_share(part: IterationPart, seconds: IterationSeconds) -> float:
+    """Return the share of a pass that is recompute; a part of a pass has the whole pass's."""
+    if not isinstance(part, PassPart):
+        return 0.0
+    time = seconds.passes[whole_pass(part)]
+    return time.recompute_s / time.duration_s if time.duration_s else 0.0

@@ -1,0 +1,102 @@
+"""How pictures lay out the spans of an iteration: lanes, colours and marks.
+
+A stage has a row of height 1 with up to four lanes. The figure, the page and the strip of a
+terminal read this file, so an activity looks the same in all of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from simtrain.engine.compiled import Floats, Ints
+from simtrain.iteration.report.spans import (
+    ACTIVITIES,
+    BACKWARD,
+    FORWARD,
+    HOST_COPY,
+    INPUT_GRADIENTS,
+    MERGED,
+    OPTIMIZER,
+    RECOMPUTE,
+    REDUCTION,
+    TRANSFER,
+    WEIGHT_GRADIENTS,
+    Spans,
+    StageStream,
+)
+from simtrain.render.figures import style
+
+FILLS = {
+    FORWARD: (style.SKY, ""),
+    RECOMPUTE: (style.YELLOW, "////"),
+    BACKWARD: (style.ORANGE, ""),
+    INPUT_GRADIENTS: ("#F4A698", ""),
+    WEIGHT_GRADIENTS: ("#B3DE69", ""),
+    MERGED: ("#8DA0CB", ".."),
+    TRANSFER: (style.PURPLE, ""),
+    REDUCTION: (style.VERMILLION, "xxxx"),
+    OPTIMIZER: (style.GREEN, "\\\\\\\\"),
+    HOST_COPY: ("#A6761D", "++"),
+}
+"""Colour and hatch of each activity."""
+STYLES = {name: f"{style.BLACK} on {colour}" for name, (colour, _) in FILLS.items()}
+"""Style of each activity in a terminal."""
+LETTERS = dict(zip(ACTIVITIES, "FRBIWMTGOC", strict=True))
+"""Letter of each activity, if a picture has no room for its name."""
+_MARKED = INPUT_GRADIENTS, WEIGHT_GRADIENTS, MERGED
+MARKS = {name: LETTERS[name] if name in _MARKED else "" for name in ACTIVITIES}
+"""Letter beside the microbatch of passes that are not whole passes of one microbatch."""
+LABELS = {name: f"{name} ({mark})" if mark else name for name, mark in MARKS.items()}
+"""Name of each activity in a legend, with its mark."""
+CHUNK_WHITE = 0.5
+"""Share of white mixed into the colour of the last chunk; the first chunk has the pure colour."""
+
+NUM_LANES = 4
+OWN, LINKS, BUCKETS, HOST_COPIES = range(NUM_LANES)
+"""Lanes of a stage: its own stream, transfers, buckets of gradients and parameters, and copies."""
+_LANE_OF_STREAM = {
+    StageStream.OWN: OWN,
+    StageStream.SENDS_FORWARD: LINKS,
+    StageStream.RECEIVES_FORWARD: LINKS,
+    StageStream.SENDS_BACKWARD: LINKS,
+    StageStream.RECEIVES_BACKWARD: LINKS,
+    # All stages wait for these collectives.
+    StageStream.EMBEDDING: OWN,
+    StageStream.MODEL: OWN,
+    # Other passes hide the collectives of a split vocabulary.
+    StageStream.VOCABULARY: LINKS,
+    StageStream.BUCKETS: BUCKETS,
+    StageStream.FROM_HOST: HOST_COPIES,
+    StageStream.TO_HOST: HOST_COPIES,
+}
+_LANES = np.array([_LANE_OF_STREAM[stream] for stream in StageStream], np.int32)
+
+
+def lanes_of(bars: Spans) -> Ints:
+    """Return [bars], the lane of each bar within its stage."""
+    lanes: Ints = _LANES[bars.stream]
+    return lanes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LaneHeights:
+    """Where lanes are in the row of a stage, whose height is 1.
+
+    Args:
+        top, height: [lanes]; the height of a lane without bars is 0.
+    """
+
+    top: Floats
+    height: Floats
+
+    @classmethod
+    def of(cls, bars: Spans) -> LaneHeights:
+        """Give the stage's own stream the most room, and divide the rest among the used lanes."""
+        used = np.unique(lanes_of(bars))
+        lower = used[used != OWN]
+        height = np.zeros(NUM_LANES)
+        height[OWN] = 0.66 if len(lower) else 0.9
+        height[lower] = 0.24 / max(len(lower), 1)
+        return cls(0.05 + np.cumsum(height) - height, height)
