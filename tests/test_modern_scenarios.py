@@ -23,6 +23,7 @@ from simtrain.studies.search.bounds import Bounds
 from simtrain.studies.simulation import simulate
 from simtrain.views.memory import memory_view
 from simtrain.views.result import result_view
+from tests.helpers.span_sums import assert_spans_add_up
 
 NOT_DRAWN = {
     "name",
@@ -119,6 +120,10 @@ def test_every_page_can_be_printed(drawn: Drawn) -> None:
 def test_the_parts_of_each_stage_add_up(drawn: Drawn) -> None:
     for stage in drawn[1].stages:
         assert stage.total_s == pytest.approx(drawn[1].iteration_time_s, rel=1e-9)
+
+
+def test_spans_add_up_to_the_breakdown_and_the_operators(drawn: Drawn) -> None:
+    assert_spans_add_up(drawn[1])
 
 
 def test_flops_and_parameters_are_those_of_the_model_on_one_gpu(drawn: Drawn) -> None:

@@ -25,6 +25,7 @@ from simtrain.scenario import Scenario
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.search.bounds import Bounds
 from simtrain.views.memory import memory_verdict
+from tests.helpers.span_sums import assert_spans_add_up
 from tests.helpers.toys import a100, changed, machine_of, plan_of, run, scenario_with
 
 FAST = 1e30
@@ -97,6 +98,11 @@ def test_each_unit_that_leaves_comes_back_once(name: str) -> None:
     moves = np.concatenate([copies.out, copies.back])
     seconds = time.end_s[moves] - time.start_s[moves]
     np.testing.assert_allclose(seconds, sizes / 20e9, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_seconds_of_spans_add_up_with_copies(name: str) -> None:
+    assert_spans_add_up(result_of(name, 20e9))
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -18,6 +18,7 @@ from simtrain.iteration.report.operators import HOST_ISSUE, Operators, source_of
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario
 from tests.helpers.expert_models import moe
+from tests.helpers.span_sums import assert_spans_add_up
 from tests.helpers.toys import run, small, zero
 
 FULLY_SHARD = {"stack": "megatron_2022", "fully_shard": True}
@@ -75,6 +76,11 @@ def test_seconds_of_rows_add_up_to_the_breakdown_of_each_stage(name: str) -> Non
         idle_s = breakdown.launch_s + breakdown.bubble_s
         rows_s = math.fsum(row.exposed_s for row in table.rows)
         assert rows_s + idle_s == pytest.approx(result.iteration_time_s, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_seconds_of_spans_add_up_to_the_breakdown_and_to_the_rows(name: str) -> None:
+    assert_spans_add_up(result_of(name))
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
