@@ -50,7 +50,7 @@ MARKS = {name: LETTERS[name] if name in _MARKED else "" for name in ACTIVITIES}
 """Letter beside the microbatch of passes that are not whole passes of one microbatch."""
 LABELS = {name: f"{name} ({mark})" if mark else name for name, mark in MARKS.items()}
 """Name of each activity in a legend, with its mark."""
-CHUNK_WHITE = 0.5
+_CHUNK_WHITE = 0.5
 """Share of white mixed into the colour of the last chunk; the first chunk has the pure colour."""
 
 NUM_LANES = 4
@@ -78,6 +78,21 @@ def lanes_of(bars: Spans) -> Ints:
     """Return [bars], the lane of each bar within its stage."""
     lanes: Ints = _LANES[bars.stream]
     return lanes
+
+
+def fills_of(bars: Spans) -> Floats:
+    """Return [activities, chunks, 3], red, green and blue of a bar, from 0 to 1.
+
+    Later chunks are lighter. Bars that are no passes have the colour of the first chunk.
+    """
+    colours = [
+        [int(FILLS[name][0][place : place + 2], 16) / 255 for place in (1, 3, 5)]
+        for name in ACTIVITIES
+    ]
+    last_chunk = int(bars.chunk.max(initial=0))
+    white = _CHUNK_WHITE * np.arange(last_chunk + 1)[:, np.newaxis] / max(last_chunk, 1)
+    fills: Floats = np.array(colours)[:, np.newaxis] * (1 - white) + white
+    return fills
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simtrain.engine.compiled import Floats, Ints
+from simtrain.engine.compiled import Floats
 from simtrain.iteration.report.result import Result, check_is_result
 from simtrain.iteration.report.spans import ACTIVITIES, Spans
 from simtrain.iteration.report.windows import Window, check_selection, windows_of
@@ -16,12 +16,12 @@ from simtrain.render.figures import style
 from simtrain.render.figures.iteration_memory import draw_capacity, draw_curves
 from simtrain.render.figures.subject import subject_of
 from simtrain.render.timeline_lanes import (
-    CHUNK_WHITE,
     FILLS,
     LABELS,
     MARKS,
     OWN,
     LaneHeights,
+    fills_of,
     lanes_of,
 )
 from simtrain.units import format_seconds
@@ -137,7 +137,7 @@ def draw_stages(axes: Axes, bars: Spans, stages: list[int], scale: Scale) -> dic
     axes.barh(middles, end_s - start_s, height[OWN], start_s, color=_IDLE, zorder=0)
     place = np.searchsorted(stages, bars.stage)
     low, high = place + top[lanes], place + (top + height)[lanes]
-    handles = _draw_bars(axes, bars, lanes, (low, high), scale.points_per_s)
+    handles = _draw_bars(axes, bars, low, high, scale.points_per_s)
     _number(axes, bars, (low + high) / 2, scale, float(height[OWN]))
     axes.set_ylim(len(stages), 0)
     shown = range(0, len(stages), -(-len(stages) // _MOST_LABELS))
@@ -147,30 +147,28 @@ def draw_stages(axes: Axes, bars: Spans, stages: list[int], scale: Scale) -> dic
 
 
 def _draw_bars(
-    axes: Axes, bars: Spans, lanes: Ints, ends: tuple[Floats, Floats], points_per_s: float
+    axes: Axes, bars: Spans, low: Floats, high: Floats, points_per_s: float
 ) -> dict[str, Artist]:
-    """Draw bars in their lanes, from `ends` to `ends`; return a legend patch for each activity."""
+    """Draw the bars from `low` to `high`; return a legend patch for each activity drawn."""
     from matplotlib.collections import PolyCollection
-    from matplotlib.colors import to_rgb
     from matplotlib.patches import Patch
 
-    (low, high), left, right = ends, bars.start_s, bars.end_s
+    left, right, is_own = bars.start_s, bars.end_s, lanes_of(bars) == OWN
     corners = np.stack([left, low, left, high, right, high, right, low], axis=1).reshape(-1, 4, 2)
     is_detailed = len(bars) <= _MOST_DETAILED
-    has_outline = is_detailed & (lanes == OWN) & ((right - left) * points_per_s > 1)
-    last_chunk = max(int(bars.chunk.max(initial=0)), 1)
+    has_outline = is_detailed & is_own & ((right - left) * points_per_s > 1)
+    fills_of_chunks = fills_of(bars)
     handles: dict[str, Artist] = {}
     for number, (activity, (colour, hatch)) in enumerate(FILLS.items()):
         of_activity = bars.activity == number
-        white = CHUNK_WHITE * np.maximum(bars.chunk[of_activity], 0)[:, np.newaxis] / last_chunk
-        fills = np.array(to_rgb(colour)) * (1 - white) + white
+        fills = fills_of_chunks[number, np.maximum(bars.chunk[of_activity], 0)]
         # Bars narrower than a line are drawn as wide as a line.
         outlined = has_outline[of_activity, np.newaxis]
         collection = PolyCollection(
             corners[of_activity],
             facecolors=fills,
             edgecolors=np.where(outlined, 0.0, fills),
-            linewidths=_LINE_POINTS * (outlined[:, 0] | (lanes[of_activity] != OWN)),
+            linewidths=_LINE_POINTS * (outlined[:, 0] | ~is_own[of_activity]),
             hatch=(hatch or None) if is_detailed else None,
             rasterized=not is_detailed,
             snap=False,

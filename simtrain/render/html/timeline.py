@@ -20,7 +20,15 @@ from simtrain.render.html.elements import (
     legend,
     swatch,
 )
-from simtrain.render.timeline_lanes import FILLS, LABELS, MARKS, NUM_LANES, lanes_of
+from simtrain.render.timeline_lanes import (
+    FILLS,
+    LABELS,
+    MARKS,
+    NUM_LANES,
+    LaneHeights,
+    fills_of,
+    lanes_of,
+)
 
 STYLES, SCRIPTS = ("timeline.css",), ("timeline.js",)
 """Files of `assets` that the figure needs."""
@@ -82,14 +90,17 @@ def timeline_figure(result: Result, name: str = "") -> Html:
 def timeline_data(result: Result) -> dict[str, Any]:
     """Return the bars and the memory of an iteration, in full precision.
 
-    Bars are sorted by lane and start. Lanes are numbered stage by stage; those of a lane begin at
-    index `first[lane]`. The memory of a stage begins at index `memory["first"][stage]`.
+    Bars are sorted by lane and start. Lanes are numbered stage by stage; the bars of a lane begin
+    at index `first[lane]`, and its longest bar lasts `longest_s[lane]`. The memory of a stage
+    begins at index `memory["first"][stage]`.
     """
-    bars = result.bars
+    bars, num_lanes = result.bars, NUM_LANES * result.num_stages
     lanes = NUM_LANES * bars.stage + lanes_of(bars)
     order = np.lexsort((bars.start_s, lanes))
     bars, lanes = bars.where(order), lanes[order]
-    first = np.searchsorted(lanes, np.arange(NUM_LANES * result.num_stages + 1))
+    longest_s, heights = np.zeros(num_lanes), LaneHeights.of(bars)
+    np.maximum.at(longest_s, lanes, bars.seconds)
+    fills = np.rint(255 * fills_of(bars)).astype(np.int64).tolist()
     types = {"activity": "u1", "chunk": "i2", "microbatch": "i4", "start_s": "f8", "end_s": "f8"}
     return {
         "num_stages": result.num_stages,
@@ -97,8 +108,11 @@ def timeline_data(result: Result) -> dict[str, Any]:
         "windows_s": windows_of(result),
         "activities": list(ACTIVITIES),
         "letters": [MARKS[name] for name in ACTIVITIES],
-        "colours": [FILLS[name][0] for name in ACTIVITIES],
-        "first": first.tolist(),
+        "fills": [["#{:02x}{:02x}{:02x}".format(*fill) for fill in chunks] for chunks in fills],
+        "tops": heights.top.tolist(),
+        "heights": heights.height.tolist(),
+        "first": np.searchsorted(lanes, np.arange(num_lanes + 1)).tolist(),
+        "longest_s": longest_s.tolist(),
         "columns": {
             name: packed(getattr(bars, name).astype(dtype)) for name, dtype in types.items()
         },

@@ -1,11 +1,11 @@
 // Draws timelines with memory over time below them. All share one window of time.
 //
-// Bars of a lane (a row of a stage) are sorted by start, and only visible bars are drawn. More than
+// Bars of a lane of a stage are sorted by start, and only visible bars are drawn. More than
 // MANY bars are drawn pixel by pixel: a pixel has the mean colour of its bars, weighted by time.
 "use strict";
 
 {
-  const ROWS = 4, LEFT = 62, AXIS = 22, MEMORY = 130, MANY = 6000;
+  const LEFT = 62, AXIS = 22, MEMORY = 130, MANY = 6000;
   const figures = [...document.querySelectorAll("figure.timeline")];
   const runs = figures.map(simtrain.dataOf);
   const end = Math.max(...runs.map((run) => run.end_s));
@@ -51,41 +51,19 @@
     const long = hex.length === 4 ? hex.replace(/[0-9a-f]/gi, "$&$&") : hex;
     return [1, 3, 5].map((at) => parseInt(long.slice(at, at + 2), 16));
   };
-  const whiter = (colour, share) => {
-    const parts = channels(colour).map((one) => Math.round(one + (255 - one) * share));
-    return `#${parts.map((one) => one.toString(16).padStart(2, "0")).join("")}`;
-  };
 
   class Chart {
     constructor(figure, run, bars, memory) {
       Object.assign(this, { figure, run, bars, memory, stage: null, bar: null });
       this.num = run.num_stages;
+      this.lanes = run.tops.length; // per stage
       this.first = run.first;
       this.seconds = run.end_s;
       this.canvas = figure.querySelector(".bars");
       this.below = figure.querySelector(".memory");
       this.readout = figure.querySelector(".readout");
-      const hasBars = (lane) => this.first[lane + 1] > this.first[lane];
-      const used = [0, 1, 2, 3].map((row) => Array.from({ length: this.num }, (_, stage) => stage * ROWS + row).some(hasBars));
-      const thin = used[1] + used[2] + used[3];
-      this.heights = used.map((has, row) => row === 0 ? (thin ? 0.64 : 0.9) : (has ? 0.24 / thin : 0));
-      this.tops = this.heights.map((_, row) => this.heights.slice(0, row).reduce((sum, one) => sum + one, 0.05));
-      this.longest = this.longestBars();
-      const chunks = bars.chunk.reduce((most, one) => Math.max(most, one), 0);
-      this.fills = run.colours.map((colour) => Array.from({ length: chunks + 1 },
-        (_, chunk) => whiter(colour, chunks ? 0.5 * chunk / chunks : 0)));
       this.listen();
       new ResizeObserver(redraw).observe(figure);
-    }
-
-    longestBars() {
-      return Array.from({ length: this.num * ROWS }, (_, lane) => {
-        let most = 0;
-        for (let bar = this.first[lane]; bar < this.first[lane + 1]; bar++) {
-          most = Math.max(most, this.bars.end_s[bar] - this.bars.start_s[bar]);
-        }
-        return most;
-      });
     }
 
     get rowHeight() { return Math.min(Math.max(560 / this.num, 9), 42); }
@@ -120,7 +98,7 @@
       context.fillStyle = simtrain.style("--track");
       const right = Math.min(last, LEFT + this.width);
       if (right > LEFT) {
-        for (let stage = 0; stage < this.num; stage++) context.fillRect(LEFT, (stage + 0.05) * row, right - LEFT, this.heights[0] * row);
+        for (let stage = 0; stage < this.num; stage++) context.fillRect(LEFT, (stage + 0.05) * row, right - LEFT, this.run.heights[0] * row);
       }
       context.save();
       context.beginPath();
@@ -140,7 +118,7 @@
       for (let stage = 0; stage < this.num; stage++) {
         if (stage % step && stage !== this.stage) continue;
         context.fillStyle = stage === this.stage ? ink : soft;
-        context.fillText(`stage ${stage}`, LEFT - 8, Math.max((stage + this.tops[0] + this.heights[0] / 2) * row, 7));
+        context.fillText(`stage ${stage}`, LEFT - 8, Math.max((stage + this.run.tops[0] + this.run.heights[0] / 2) * row, 7));
       }
       this.axis(context, row * this.num);
     }
@@ -148,12 +126,12 @@
     // Returns the index range of the bars of a lane that may be visible.
     visible(lane) {
       const { start_s } = this.bars, low = this.first[lane], high = this.first[lane + 1];
-      return [search(start_s, low, high, view.start - this.longest[lane]), search(start_s, low, high, view.end)];
+      return [search(start_s, low, high, view.start - this.run.longest_s[lane]), search(start_s, low, high, view.end)];
     }
 
     numVisible() {
       let total = 0;
-      for (let lane = 0; lane < this.num * ROWS; lane++) {
+      for (let lane = 0; lane < this.num * this.lanes; lane++) {
         const [low, high] = this.visible(lane);
         total += high - low;
       }
@@ -166,14 +144,14 @@
       const pixels = new Uint32Array(image.data.buffer), scale = wide / (view.end - view.start);
       const card = channels(simtrain.style("--card")), track = channels(simtrain.style("--track"));
       const packed = (red, green, blue) => (0xff000000 | blue << 16 | green << 8 | red) >>> 0;
-      const fills = this.fills.map((one) => one.map(channels));
+      const fills = this.run.fills.map((one) => one.map(channels));
       const sums = [0, 1, 2, 3].map(() => new Float32Array(wide)), line = new Uint32Array(wide);
       const [reds, greens, blues, shares] = sums;
       const last = Math.min(Math.max(Math.round((this.seconds - view.start) * scale), 0), wide);
       pixels.fill(packed(...card));
-      for (let lane = 0; lane < this.num * ROWS; lane++) {
-        const stage = Math.floor(lane / ROWS), kind = lane % ROWS;
-        if (!this.heights[kind]) continue;
+      for (let lane = 0; lane < this.num * this.lanes; lane++) {
+        const stage = Math.floor(lane / this.lanes), kind = lane % this.lanes;
+        if (!this.run.heights[kind]) continue;
         sums.forEach((one) => one.fill(0));
         const [low, high] = this.visible(lane);
         for (let bar = low; bar < high; bar++) {
@@ -193,8 +171,8 @@
           line[column] = packed(reds[column] / whole + rest * idle[0],
             greens[column] / whole + rest * idle[1], blues[column] / whole + rest * idle[2]);
         }
-        const top = Math.round((stage + this.tops[kind]) * row * ratio);
-        const bottom = Math.max(Math.round((stage + this.tops[kind] + this.heights[kind]) * row * ratio), top + 1);
+        const top = Math.round((stage + this.run.tops[kind]) * row * ratio);
+        const bottom = Math.max(Math.round((stage + this.run.tops[kind] + this.run.heights[kind]) * row * ratio), top + 1);
         for (let y = top; y < Math.min(bottom, image.height); y++) pixels.set(line, y * wide);
       }
       context.putImageData(image, Math.round(LEFT * ratio), 0);
@@ -202,16 +180,16 @@
 
     drawEach(context, row, scale) {
       const { start_s, end_s, activity, chunk, microbatch } = this.bars, labels = [];
-      const border = row * this.heights[0] >= 8;
-      for (let lane = 0; lane < this.num * ROWS; lane++) {
-        const stage = Math.floor(lane / ROWS), kind = lane % ROWS;
-        const top = (stage + this.tops[kind]) * row, height = Math.max(this.heights[kind] * row, 0.8);
+      const border = row * this.run.heights[0] >= 8;
+      for (let lane = 0; lane < this.num * this.lanes; lane++) {
+        const stage = Math.floor(lane / this.lanes), kind = lane % this.lanes;
+        const top = (stage + this.run.tops[kind]) * row, height = Math.max(this.run.heights[kind] * row, 0.8);
         const [low, high] = this.visible(lane);
         for (let bar = low; bar < high; bar++) {
           const left = LEFT + (start_s[bar] - view.start) * scale, wide = (end_s[bar] - start_s[bar]) * scale;
           if (left + wide < LEFT) continue;
           const from = Math.max(left, LEFT - 2), until = Math.min(left + wide, LEFT + this.width + 2);
-          context.fillStyle = this.fills[activity[bar]][Math.max(chunk[bar], 0)];
+          context.fillStyle = this.run.fills[activity[bar]][Math.max(chunk[bar], 0)];
           context.fillRect(from, top, Math.max(until - from, 0.5), height);
           if (border && kind === 0 && wide > 4) {
             context.strokeStyle = "rgb(0 0 0 / 55%)";
@@ -224,10 +202,10 @@
           }
         }
       }
-      if (row * this.heights[0] >= 11) {
+      if (row * this.run.heights[0] >= 11) {
         context.fillStyle = "#000";
         context.textAlign = "center";
-        context.font = `${Math.min(12, row * this.heights[0] - 1)}px system-ui, sans-serif`;
+        context.font = `${Math.min(12, row * this.run.heights[0] - 1)}px system-ui, sans-serif`;
         for (let one = 0; one < labels.length; one += 3) context.fillText(labels[one], labels[one + 1], labels[one + 2]);
         context.font = "12px system-ui, sans-serif";
       }
@@ -332,30 +310,30 @@
     lane(bar) { return search(this.first, 0, this.first.length, bar + 1) - 1; }
 
     place(bar) {
-      const lane = this.lane(bar), stage = Math.floor(lane / ROWS), kind = lane % ROWS;
-      return [(stage + this.tops[kind]) * this.rowHeight, Math.max(this.heights[kind] * this.rowHeight, 1)];
+      const lane = this.lane(bar), stage = Math.floor(lane / this.lanes), kind = lane % this.lanes;
+      return [(stage + this.run.tops[kind]) * this.rowHeight, Math.max(this.run.heights[kind] * this.rowHeight, 1)];
     }
 
     // Returns the bar at a point of the canvas, or null between bars.
     hit(x, y) {
       const stage = Math.floor(y / this.rowHeight), within = y / this.rowHeight - stage;
       if (stage < 0 || stage >= this.num || x < LEFT) return null;
-      const kind = [3, 2, 1, 0].find((row) => this.heights[row] && within >= this.tops[row]) ?? 0;
-      const lane = stage * ROWS + kind, low = this.first[lane], time = this.time(x), slack = this.time(x + 1) - time;
+      const kind = Math.max(this.run.tops.findLastIndex((top, row) => this.run.heights[row] && within >= top), 0);
+      const lane = stage * this.lanes + kind, low = this.first[lane], time = this.time(x), slack = this.time(x + 1) - time;
       for (let bar = search(this.bars.start_s, low, this.first[lane + 1], time + slack) - 1; bar >= low; bar--) {
         if (this.bars.end_s[bar] >= time - slack) return bar;
-        if (this.bars.start_s[bar] < time - slack - this.longest[lane]) break;
+        if (this.bars.start_s[bar] < time - slack - this.run.longest_s[lane]) break;
       }
       return null;
     }
 
     // Returns the words about a bar. Each number has its exact value.
     describe(bar) {
-      const lane = this.lane(bar), stage = Math.floor(lane / ROWS), { start_s, end_s, activity, microbatch, chunk } = this.bars;
+      const lane = this.lane(bar), stage = Math.floor(lane / this.lanes), { start_s, end_s, activity, microbatch, chunk } = this.bars;
       const exact = (name) => simtrain.number(this.bars[name][bar], simtrain.exact(this.bars[name][bar]));
       const words = ["Stage ", simtrain.number(stage, stage), `: ${this.run.activities[activity[bar]]}`];
       if (microbatch[bar] >= 0) words.push(" of microbatch ", exact("microbatch"));
-      if (microbatch[bar] >= 0 && this.fills[0].length > 1) words.push(", chunk ", exact("chunk"));
+      if (microbatch[bar] >= 0 && this.run.fills[0].length > 1) words.push(", chunk ", exact("chunk"));
       const seconds = end_s[bar] - start_s[bar];
       const length = simtrain.number(seconds, simtrain.seconds(seconds));
       return [...words, ", ", length, ", from ", exact("start_s"), " to ", exact("end_s"), " s."];
@@ -369,7 +347,7 @@
     }
 
     step(by) {
-      const lane = (this.stage ?? 0) * ROWS, low = this.first[lane], high = this.first[lane + 1] - 1;
+      const lane = (this.stage ?? 0) * this.lanes, low = this.first[lane], high = this.first[lane + 1] - 1;
       const isHere = this.bar !== null && this.bar >= low && this.bar <= high;
       const next = isHere ? Math.min(Math.max(this.bar + by, low), high) : search(this.bars.start_s, low, high, view.start);
       this.stage ??= 0;
@@ -392,7 +370,7 @@
         held = { x: event.offsetX, start: view.start };
         canvas.setPointerCapture(event.pointerId);
         const bar = this.hit(event.offsetX, event.offsetY);
-        if (bar !== null) this.stage = Math.floor(this.lane(bar) / ROWS);
+        if (bar !== null) this.stage = Math.floor(this.lane(bar) / this.lanes);
         this.choose(bar);
         redraw();
       });
