@@ -8,22 +8,11 @@ import numpy as np
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from simtrain.iteration.report.spans import (
-    BACKWARD,
-    FORWARD,
-    INPUT_GRADIENTS,
-    WEIGHT_GRADIENTS,
-)
+from simtrain.iteration.report.spans import ACTIVITY_OF_KIND
 from simtrain.render.timeline_lanes import STYLES
 from simtrain.schedules import Schedule, actions_of, time_slots
 from simtrain.schedules.schedule import Ints
 
-_STYLE_OF_KIND = {
-    "F": STYLES[FORWARD],
-    "B": STYLES[BACKWARD],
-    "I": STYLES[INPUT_GRADIENTS],
-    "W": STYLES[WEIGHT_GRADIENTS],
-}
 _BESIDE = "&"
 """Between the names of merged actions."""
 
@@ -74,7 +63,9 @@ class ScheduleGrid:
             if schedule.follows_merged[action]:
                 continue
             parts = actions_of(schedule.cell_at(action))
-            text = Text(_BESIDE).join(Text(str(part), _STYLE_OF_KIND[part.kind]) for part in parts)
+            text = Text(_BESIDE).join(
+                Text(str(part), STYLES[ACTIVITY_OF_KIND[part.kind]]) for part in parts
+            )
             cells[slots[action]] = Text(" " * (cell - len(text))) + text
         return Text.assemble(*cells)
 

@@ -132,7 +132,8 @@ def stage_breakdowns(iteration: IterationTimeline) -> tuple[Breakdown, ...]:
     """Return one breakdown per stage.
 
     Idle time is charged to the first cause of `_IDLE` that runs on another stream. The rest is
-    bubble.
+    bubble. Busy time is counted by part instead of read from `Spans`: scenarios of one structure
+    share the counts, and a search has thousands of them.
     """
     tasks = iteration.tasks
     of_parts = [_parts(_of_part(part, iteration.seconds)) for part in tasks.parts]

@@ -7,6 +7,7 @@ from enum import IntEnum
 
 import numpy as np
 
+from simtrain.engine import busy_before
 from simtrain.engine.compiled import Flags, Floats, Ints
 from simtrain.iteration.programs.bucket_tasks import spread
 from simtrain.iteration.programs.iteration_tasks import IterationTasks, IterationTimeline
@@ -49,6 +50,14 @@ ACTIVITIES = (
     "optimizer",
     "copy to or from the host",
 )
+ACTIVITY_OF_KIND: dict[str, str] = {
+    "F": FORWARD,
+    "B": BACKWARD,
+    "I": INPUT_GRADIENTS,
+    "W": WEIGHT_GRADIENTS,
+    "R": REDUCTION,
+}
+"""Activity of each kind of pass."""
 
 
 class StageStream(IntEnum):
@@ -204,17 +213,10 @@ class Spans:
 
         Spans of one activity must not overlap: they are those of one stream.
         """
-        seconds = []
-        for number in range(len(ACTIVITIES)):
-            of_activity = self.where(self.activity == number)
-            of_activity = of_activity.where(np.argsort(of_activity.start_s, kind="stable"))
-            # The seconds before each moment grow from the start to the end of a span.
-            times_s = np.stack([of_activity.start_s, of_activity.end_s], axis=1).ravel()
-            total_s = np.cumsum(of_activity.seconds)
-            before_s = np.stack([total_s - of_activity.seconds, total_s], axis=1).ravel()
-            until_s = np.interp(edges_s, times_s, before_s) if len(times_s) else 0.0 * edges_s
-            seconds.append(np.diff(until_s))
-        return np.array(seconds)
+        spans = self.where(np.argsort(self.start_s, kind="stable"))
+        intervals = np.stack([spans.start_s, spans.end_s], axis=1)
+        of_activity = [spans.activity == number for number in range(len(ACTIVITIES))]
+        return np.diff([busy_before(edges_s, intervals[chosen]) for chosen in of_activity])
 
     def bars(self, iteration: IterationTimeline) -> Spans:
         """Return the spans that pictures show: one for each pass, and recompute apart.
@@ -283,18 +285,12 @@ def _placed(tasks: IterationTasks) -> tuple[Ints, Ints, Ints]:
 def activity_of(part: IterationPart) -> str:
     """Return what the tasks of a part do, one of `ACTIVITIES`."""
     match part:
-        case PassPart(kind="R") | BucketPart():
-            return REDUCTION
-        case PassPart(kind="F", beside=None):
-            return FORWARD
-        case PassPart(kind="F"):
+        case PassPart(beside=PassPart()):
             return MERGED
-        case PassPart(kind="I"):
-            return INPUT_GRADIENTS
-        case PassPart(kind="W"):
-            return WEIGHT_GRADIENTS
-        case PassPart():
-            return BACKWARD
+        case PassPart(kind=kind):
+            return ACTIVITY_OF_KIND[kind]
+        case BucketPart():
+            return REDUCTION
         case TransferPart() | ReceiveGatherPart() | SynchronizationPart() | VocabularyPart():
             return TRANSFER
         case CopyPart():
