@@ -6,8 +6,6 @@ terminal read this file, so an activity looks the same in all of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from simtrain.engine.compiled import Floats, Ints
@@ -56,22 +54,11 @@ _CHUNK_WHITE = 0.5
 NUM_LANES = 4
 OWN, LINKS, BUCKETS, HOST_COPIES = range(NUM_LANES)
 """Lanes of a stage: its own stream, transfers, buckets of gradients and parameters, and copies."""
-_LANE_OF_STREAM = {
-    StageStream.OWN: OWN,
-    StageStream.SENDS_FORWARD: LINKS,
-    StageStream.RECEIVES_FORWARD: LINKS,
-    StageStream.SENDS_BACKWARD: LINKS,
-    StageStream.RECEIVES_BACKWARD: LINKS,
-    # All stages wait for these collectives.
-    StageStream.EMBEDDING: OWN,
-    StageStream.MODEL: OWN,
-    # Other passes hide the collectives of a split vocabulary.
-    StageStream.VOCABULARY: LINKS,
-    StageStream.BUCKETS: BUCKETS,
-    StageStream.FROM_HOST: HOST_COPIES,
-    StageStream.TO_HOST: HOST_COPIES,
-}
-_LANES = np.array([_LANE_OF_STREAM[stream] for stream in StageStream], np.int32)
+_LANES = np.full(len(StageStream), OWN, np.int32)  # all stages wait for shared collectives
+_LANES[StageStream.SENDS_FORWARD : StageStream.RECEIVES_BACKWARD + 1] = LINKS
+_LANES[StageStream.VOCABULARY] = LINKS  # other passes hide these collectives
+_LANES[StageStream.BUCKETS] = BUCKETS
+_LANES[[StageStream.TO_HOST, StageStream.FROM_HOST]] = HOST_COPIES
 
 
 def lanes_of(bars: Spans) -> Ints:
@@ -95,23 +82,14 @@ def fills_of(bars: Spans) -> Floats:
     return fills
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LaneHeights:
-    """Where lanes are in the row of a stage, whose height is 1.
+def lane_places(bars: Spans) -> tuple[Floats, Floats]:
+    """Return [lanes], top and height of each lane in the row of a stage, whose height is 1.
 
-    Args:
-        top, height: [lanes]; the height of a lane without bars is 0.
+    The stage's own stream has the most room; the other used lanes share the rest. A lane without
+    bars has height 0.
     """
-
-    top: Floats
-    height: Floats
-
-    @classmethod
-    def of(cls, bars: Spans) -> LaneHeights:
-        """Give the stage's own stream the most room, and divide the rest among the used lanes."""
-        used = np.unique(lanes_of(bars))
-        lower = used[used != OWN]
-        height = np.zeros(NUM_LANES)
-        height[OWN] = 0.66 if len(lower) else 0.9
-        height[lower] = 0.24 / max(len(lower), 1)
-        return cls(0.05 + np.cumsum(height) - height, height)
+    used = np.unique(lanes_of(bars))
+    lower, height = used[used != OWN], np.zeros(NUM_LANES)
+    height[OWN] = 0.66 if len(lower) else 0.9
+    height[lower] = 0.24 / max(len(lower), 1)
+    return 0.05 + np.cumsum(height) - height, height

@@ -170,20 +170,13 @@ class IterationTasks:
         numbers = self.graph.stream_of[of_stages] * shape[1] + self.part_of[of_stages]
         return np.bincount(numbers, minlength=shape[0] * shape[1]).reshape(shape)
 
-    def concurrent_streams(self, stage: int) -> tuple[int, ...]:
-        """Return the streams that a stage may wait for, in the order of `idle_seconds`.
-
-        Links to the next stage (out, in) and the previous one, embedding, vocabulary, buckets,
-        norm, copies from the host.
-        """
-        own_stream, others, _ = self.waits
-        return tuple(
-            dict.fromkeys(other for other in others[stage].tolist() if other != own_stream[stage])
-        )
-
     @cached_property
     def waits(self) -> tuple[Ints, Ints, Ints]:
-        """Compute streams, streams that each stage may wait for, and their categories."""
+        """Compute streams, streams that each stage may wait for, and their categories.
+
+        The others are in the order of `idle_seconds`: links to the next stage (out, in) and the
+        previous one, embedding, vocabulary, buckets, norm, copies from the host.
+        """
         num_stages, stages = self.num_stages, np.arange(self.num_stages, dtype=np.int32)
         embedding = NUM_GROUPS * num_stages
         others = (

@@ -23,7 +23,7 @@ from simtrain.iteration.programs.parts import (
     VocabularyPart,
 )
 from simtrain.iteration.programs.seconds import IterationSeconds, whole_pass
-from simtrain.iteration.programs.streams import LINK_STEPS, SHARED
+from simtrain.iteration.programs.streams import LINK_STEPS, NUM_GROUPS
 from simtrain.iteration.report.breakdown import field_of
 from simtrain.schedules.stage_placement import ring_neighbour
 
@@ -64,7 +64,7 @@ class StageStream(IntEnum):
     """The streams of a stage.
 
     After its own, they are in the order in which its idle time is charged to them
-    (`IterationTasks.concurrent_streams`). No stage waits for copies to the host.
+    (`IterationTasks.waits`). No stage waits for copies to the host.
     """
 
     OWN = 0
@@ -262,24 +262,28 @@ class Spans:
 def _placed(tasks: IterationTasks) -> tuple[Ints, Ints, Ints]:
     """Return task, stage and stream of each span, sorted by task."""
     num_stages, graph = tasks.num_stages, tasks.graph
-    group, stage = np.divmod(graph.stream_of, num_stages)
-    is_shared = group >= len(_OF_GROUP)
-    task = np.flatnonzero(~is_shared)
-    placed = [(task, stage[task], _OF_GROUP[group[task]])]
-    received = task[LINK_STEPS[group[task]] != 0]
-    receiver = ring_neighbour(stage[received], LINK_STEPS[group[received]], num_stages)
+    task = np.flatnonzero(graph.stream_of < NUM_GROUPS * num_stages)
+    group, stage = np.divmod(graph.stream_of[task], num_stages)
+    placed = [(task, stage, _OF_GROUP[group])]
+    step = LINK_STEPS[group]
+    moves, receiver = step != 0, ring_neighbour(stage, step, num_stages)
     # A receiving stream follows the sending one.
-    placed.append((received, receiver, _OF_GROUP[group[received]] + 1))
-    for name in SHARED:
-        shared = np.flatnonzero(is_shared & (graph.stream_of == graph.streams.index(name)))
-        holds = tasks.holds_embedding if name == "embedding" else np.ones(num_stages, np.bool_)
-        each, member = np.meshgrid(shared, np.flatnonzero(holds), indexing="ij")
-        stream = np.full(each.size, StageStream[name.upper()])
-        placed.append((each.ravel(), member.ravel(), stream))
+    placed.append((task[moves], receiver[moves], _OF_GROUP[group[moves]] + 1))
+    holders, stages = np.flatnonzero(tasks.holds_embedding), np.arange(num_stages)
+    members = (
+        (StageStream.EMBEDDING, holders),
+        (StageStream.MODEL, stages),
+        (StageStream.VOCABULARY, stages),
+    )
+    for number, (stream, ranks) in enumerate(members):
+        shared = np.flatnonzero(graph.stream_of == NUM_GROUPS * num_stages + number)
+        size = len(shared) * len(ranks)
+        each = np.repeat(shared, len(ranks)), np.tile(ranks, len(shared)), np.full(size, stream)
+        placed.append(each)
     columns = [np.concatenate(column).astype(np.int32) for column in zip(*placed, strict=True)]
     order = np.argsort(columns[0], kind="stable")
-    of_task, of_stage, of_stream = (column[order] for column in columns)
-    return of_task, of_stage, of_stream
+    tasks_of, stages_of, streams_of = (column[order] for column in columns)
+    return tasks_of, stages_of, streams_of
 
 
 def activity_of(part: IterationPart) -> str:

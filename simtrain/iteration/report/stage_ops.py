@@ -125,11 +125,13 @@ def _concurrent_ops(result: Result, stage: int) -> Iterator[_Ops]:
     """Yield the stage's transfers, buckets, all-reduces and copies on other streams."""
     iteration, tasks = result.iteration, result.iteration.tasks
     begin_s, end_s = (float(moments_s[stage]) for moments_s in iteration.windows_s)
-    streams = (stage, *tasks.concurrent_streams(stage))
-    # Nothing but the copy back waits for a copy to the host, so it is never exposed.
-    exposed_s = exposed_seconds(iteration.waiting, streams, (begin_s, end_s))
     spans = result.spans.of_stage(stage)
-    part_of, total_s, exposed_s = tasks.part_of[spans.task], spans.seconds, exposed_s[spans.task]
+    # Nothing but the copy back waits for a copy to the host, so it is never exposed.
+    waits = spans.where(np.argsort(spans.stream, kind="stable"))
+    waits = waits.where(waits.stream != StageStream.TO_HOST)
+    streams = dict.fromkeys(tasks.graph.stream_of[waits.task].tolist())
+    exposed_s = exposed_seconds(iteration.waiting, streams, (begin_s, end_s))[spans.task]
+    part_of, total_s = tasks.part_of[spans.task], spans.seconds
     for stream in [*StageStream][1:]:
         on_stream = np.flatnonzero(spans.stream == stream)
         for number in np.unique(part_of[on_stream]).tolist():

@@ -20,8 +20,8 @@ from simtrain.render.timeline_lanes import (
     LABELS,
     MARKS,
     OWN,
-    LaneHeights,
     fills_of,
+    lane_places,
     lanes_of,
 )
 from simtrain.units import format_seconds
@@ -130,8 +130,7 @@ class Scale:
 
 def draw_stages(axes: Axes, bars: Spans, stages: list[int], scale: Scale) -> dict[str, Artist]:
     """Draw one row per stage; return the legend's handles by activity."""
-    lanes, heights = lanes_of(bars), LaneHeights.of(bars)
-    top, height = heights.top, heights.height
+    lanes, (top, height) = lanes_of(bars), lane_places(bars)
     middles = np.arange(len(stages)) + top[OWN] + height[OWN] / 2
     start_s, end_s = scale.window_s
     axes.barh(middles, end_s - start_s, height[OWN], start_s, color=_IDLE, zorder=0)

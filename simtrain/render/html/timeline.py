@@ -25,8 +25,8 @@ from simtrain.render.timeline_lanes import (
     LABELS,
     MARKS,
     NUM_LANES,
-    LaneHeights,
     fills_of,
+    lane_places,
     lanes_of,
 )
 
@@ -98,7 +98,7 @@ def timeline_data(result: Result) -> dict[str, Any]:
     lanes = NUM_LANES * bars.stage + lanes_of(bars)
     order = np.lexsort((bars.start_s, lanes))
     bars, lanes = bars.where(order), lanes[order]
-    longest_s, heights = np.zeros(num_lanes), LaneHeights.of(bars)
+    longest_s, (tops, heights) = np.zeros(num_lanes), lane_places(bars)
     np.maximum.at(longest_s, lanes, bars.seconds)
     fills = np.rint(255 * fills_of(bars)).astype(np.int64).tolist()
     types = {"activity": "u1", "chunk": "i2", "microbatch": "i4", "start_s": "f8", "end_s": "f8"}
@@ -109,8 +109,8 @@ def timeline_data(result: Result) -> dict[str, Any]:
         "activities": list(ACTIVITIES),
         "letters": [MARKS[name] for name in ACTIVITIES],
         "fills": [["#{:02x}{:02x}{:02x}".format(*fill) for fill in chunks] for chunks in fills],
-        "tops": heights.top.tolist(),
-        "heights": heights.height.tolist(),
+        "tops": tops.tolist(),
+        "heights": heights.tolist(),
         "first": np.searchsorted(lanes, np.arange(num_lanes + 1)).tolist(),
         "longest_s": longest_s.tolist(),
         "columns": {

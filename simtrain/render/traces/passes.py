@@ -39,11 +39,10 @@ SUM_THREADS = sorted({thread for thread, _ in _SUMS.values()})
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Inside:
-    """The inside of a pass: its launches and kernels, their kinds, and their sums."""
+    """The inside of a pass: its launches and kernels, the kinds of these, and their sums."""
 
     kernels: PassKernels
     kinds: list[Kind]
-    collectives: list[tuple[str, int] | None]
     sums: PassSums
 
 
@@ -90,10 +89,11 @@ class PassSlices:
         first_number, graph = self._first_number(number), inside.kernels.timeline.program.graph
         for task, stream in enumerate(graph.stream_of.tolist()):
             thread, name = THREADS.index(STREAMS[stream]), graph.name_of(task)
-            kind = inside.kinds[task]
             # The tasks of an op are its launch and itself; both have the number of the op.
-            times, of_op = (starts[task], ends[task]), task // 2
-            collective = inside.collectives[of_op] if kind is Kind.COLLECTIVE else None
+            of_op, is_launch = task // 2, task % 2 == 0
+            kind = Kind.LAUNCH if is_launch else inside.kinds[of_op]
+            collective = None if is_launch else _collective(inside.kernels.ops[of_op])
+            times = starts[task], ends[task]
             yield Slice(thread, kind, name, *times, first_number + of_op, collective)
 
     def _sums(self, spans: Spans, communication: list[int]) -> dict[int, list[Slice]]:
@@ -134,12 +134,9 @@ class PassSlices:
     def _inside_of(self, whole: PassPart) -> _Inside:
         if whole not in self._inside:
             kernels = PassKernels.of(self.result.seconds, whole)
-            kinds = [_kind_of(op) for op in kernels.ops]
-            collectives = [_collective(op) for op in kernels.ops]
-            timeline = kernels.timeline
+            kinds, timeline = [*map(_kind_of, kernels.ops)], kernels.timeline
             sums = PassSums.of(timeline.start_s[1::2], timeline.end_s[1::2], kinds)
-            with_launches = [each for kind in kinds for each in (Kind.LAUNCH, kind)]
-            self._inside[whole] = _Inside(kernels, with_launches, collectives, sums)
+            self._inside[whole] = _Inside(kernels, kinds, sums)
         return self._inside[whole]
 
     def _first_number(self, pass_number: int) -> int:
