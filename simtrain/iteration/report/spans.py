@@ -270,16 +270,15 @@ def _placed(tasks: IterationTasks) -> tuple[Ints, Ints, Ints]:
     # A receiving stream follows the sending one.
     placed.append((task[moves], receiver[moves], _OF_GROUP[group[moves]] + 1))
     holders, stages = np.flatnonzero(tasks.holds_embedding), np.arange(num_stages)
-    members = (
+    shared = (
         (StageStream.EMBEDDING, holders),
         (StageStream.MODEL, stages),
         (StageStream.VOCABULARY, stages),
     )
-    for number, (stream, ranks) in enumerate(members):
-        shared = np.flatnonzero(graph.stream_of == NUM_GROUPS * num_stages + number)
-        size = len(shared) * len(ranks)
-        each = np.repeat(shared, len(ranks)), np.tile(ranks, len(shared)), np.full(size, stream)
-        placed.append(each)
+    for number, (stream, members) in enumerate(shared):
+        task = np.flatnonzero(graph.stream_of == NUM_GROUPS * num_stages + number)
+        streams = np.full(len(task) * len(members), stream)
+        placed.append((np.repeat(task, len(members)), np.tile(members, len(task)), streams))
     columns = [np.concatenate(column).astype(np.int32) for column in zip(*placed, strict=True)]
     order = np.argsort(columns[0], kind="stable")
     tasks_of, stages_of, streams_of = (column[order] for column in columns)

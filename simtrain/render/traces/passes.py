@@ -17,7 +17,7 @@ from simtrain.iteration.report.result import Result
 from simtrain.iteration.report.spans import Spans
 from simtrain.iteration.report.stage_kernels import PassKernels
 from simtrain.render.traces.slices import PASS_THREADS, THREADS, Kind, Slice, nanoseconds
-from simtrain.render.traces.sums import KINDS, PassSums, SummedPasses, sum_up
+from simtrain.render.traces.sums import KINDS, PassSums, sum_up
 from simtrain.workload.ops import Op
 from simtrain.workload.work import Collective
 
@@ -105,15 +105,11 @@ class PassSlices:
         # The spans of a pass follow one another.
         passes, first, place = np.unique(spans.pass_number, return_index=True, return_inverse=True)
         before_s = np.append(0.0, np.cumsum(timeline.program.duration_s[spans.task]))[:-1]
-        summed = SummedPasses(
-            spans.pass_number,
-            np.array([different.index(whole) for whole in wholes], np.int32)[of_part],
-            spans.start_s,
-            spans.end_s,
-            before_s - before_s[first][place],
-        )
+        sum_of = np.array([different.index(whole) for whole in wholes], np.int32)[of_part]
+        offset_s = before_s - before_s[first][place]
+        sums = [self._inside_of(whole).sums for whole in different]
         outside = np.stack([timeline.start_s[communication], timeline.end_s[communication]], axis=1)
-        seconds = sum_up(summed, [self._inside_of(whole).sums for whole in different], outside)
+        seconds = sum_up(spans, sum_of, offset_s, sums, outside)
         names = [_name_of(wholes[part]) for part in of_part[first].tolist()]
         name_of = dict(zip(passes.tolist(), names, strict=True))
         slices: dict[int, list[Slice]] = {owner: [] for owner in name_of}

@@ -21,6 +21,7 @@ import numpy as np
 from simtrain.engine import busy_before, union_of
 from simtrain.engine.compiled import Flags, Floats, Ints
 from simtrain.iteration.programs.bucket_tasks import spread
+from simtrain.iteration.report.spans import Spans
 from simtrain.render.traces.slices import Kind, Nanoseconds, nanoseconds
 
 KINDS = Kind.KERNEL, Kind.COLLECTIVE, Kind.COPY
@@ -62,44 +63,32 @@ class PassSums:
         return np.stack([compute - both, both, communication - both, everything - either])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SummedPasses:
-    """The spans of passes of a stage that show sums, in order of time.
-
-    Args:
-        owner: [spans], the number of the pass.
-        sums: [spans], the place of its `PassSums`.
-        start_s, end_s: [spans], times in the iteration.
-        offset_s: [spans], seconds of the pass before the span.
-    """
-
-    owner: Ints
-    sums: Ints
-    start_s: Floats
-    end_s: Floats
-    offset_s: Floats
-
-
 def sum_up(
-    spans: SummedPasses, sums: Sequence[PassSums], communication: Floats
+    spans: Spans,
+    sum_of: Ints,
+    offset_s: Floats,
+    sums: Sequence[PassSums],
+    communication: Floats,
 ) -> tuple[Intervals, Intervals, Intervals]:
     """Return the intervals of each of `KINDS`.
 
     Args:
-        spans: the spans of the passes.
+        spans: of the passes of a stage, in order of time.
+        sum_of: [spans], the place of its pass in `sums`.
+        offset_s: [spans], seconds of the pass before the span.
         sums: those of the different passes.
         communication: intervals [n, 2] of communication outside of passes.
     """
     span, is_forward, start_s, end_s = _pieces(spans, union_of(communication).ravel())
-    seconds, from_s = np.zeros((5, len(span))), spans.offset_s[span] - spans.start_s[span]
+    seconds, from_s = np.zeros((5, len(span))), offset_s[span] - spans.start_s[span]
     for place, sum_ in enumerate(sums):
-        of_sum = np.flatnonzero(spans.sums[span] == place)
+        of_sum = np.flatnonzero(sum_of[span] == place)
         before_s = sum_.seconds_before(np.stack([start_s[of_sum], end_s[of_sum]]) + from_s[of_sum])
         seconds[1:, of_sum] = (before_s[:, 1] - before_s[:, 0]).clip(0.0)
     # Where each sum begins, counted from the start of the piece or, in reverse, from its end.
     length_s = end_s - start_s
     edges_s = np.minimum(np.cumsum(seconds, axis=0), length_s)
-    owner = spans.owner[span]
+    owner = spans.pass_number[span]
 
     def between(first: int, last: int) -> Intervals:
         """Return the intervals from the `first` sum to the `last`."""
@@ -112,7 +101,7 @@ def sum_up(
     return between(0, 2), between(1, 3), between(3, 4)
 
 
-def _pieces(spans: SummedPasses, edges_s: Floats) -> tuple[Ints, Flags, Floats, Floats]:
+def _pieces(spans: Spans, edges_s: Floats) -> tuple[Ints, Flags, Floats, Floats]:
     """Cut spans at sorted edges.
 
     Return the span of each piece, whether its sums are in the order of time, its start and its end.

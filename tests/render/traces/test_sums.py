@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from simtrain.iteration.report.result import Result
+from simtrain.iteration.report.spans import Spans
 from simtrain.render.traces.slices import Kind
-from simtrain.render.traces.sums import KINDS, PassSums, SummedPasses, sum_up
+from simtrain.render.traces.sums import KINDS, PassSums, sum_up
 from simtrain.render.traces.write import write_trace
 from simtrain.studies.simulation import simulate
 from tests.helpers.traced_kernels import TRACED, Measures, measured, reported_us
@@ -82,8 +83,21 @@ def test_sums_keep_unions_and_overlaps(passes: list[Any], data: st.DataObject) -
     outside = data.draw(st.lists(st.tuples(st.integers(0, 99), st.integers(1, 20)), max_size=4))
     outside = [(start, start + length) for start, length in outside]
     owner, sums, start_s, end_s, offset_s = np.array(spans).T
+    zeros = np.zeros_like(owner)
     found = sum_up(
-        SummedPasses(owner, sums, *(1e-9 * one for one in (start_s, end_s, offset_s))),
+        Spans(
+            task=zeros,
+            stage=zeros,
+            stream=zeros,
+            activity=zeros,
+            pass_number=owner,
+            chunk=zeros,
+            microbatch=zeros,
+            start_s=1e-9 * start_s,
+            end_s=1e-9 * end_s,
+        ),
+        sums,
+        1e-9 * offset_s,
         [
             PassSums.of(
                 *1e-9 * np.array([at for at, _ in own]).reshape(-1, 2).T, [k for _, k in own]
