@@ -9,41 +9,27 @@ from __future__ import annotations
 import numpy as np
 
 from simtrain.engine.compiled import Floats, Ints
-from simtrain.iteration.report.spans import (
-    ACTIVITIES,
-    BACKWARD,
-    FORWARD,
-    HOST_COPY,
-    INPUT_GRADIENTS,
-    MERGED,
-    OPTIMIZER,
-    RECOMPUTE,
-    REDUCTION,
-    TRANSFER,
-    WEIGHT_GRADIENTS,
-    Spans,
-    StageStream,
-)
+from simtrain.iteration.report.spans import ACTIVITIES, Activity, Spans, StageStream
 from simtrain.render.figures import style
 
 FILLS = {
-    FORWARD: (style.SKY, ""),
-    RECOMPUTE: (style.YELLOW, "////"),
-    BACKWARD: (style.ORANGE, ""),
-    INPUT_GRADIENTS: ("#F4A698", ""),
-    WEIGHT_GRADIENTS: ("#B3DE69", ""),
-    MERGED: ("#8DA0CB", ".."),
-    TRANSFER: (style.PURPLE, ""),
-    REDUCTION: (style.VERMILLION, "xxxx"),
-    OPTIMIZER: (style.GREEN, "\\\\\\\\"),
-    HOST_COPY: ("#A6761D", "++"),
+    Activity.FORWARD: (style.SKY, ""),
+    Activity.RECOMPUTE: (style.YELLOW, "////"),
+    Activity.BACKWARD: (style.ORANGE, ""),
+    Activity.INPUT_GRADIENTS: ("#F4A698", ""),
+    Activity.WEIGHT_GRADIENTS: ("#B3DE69", ""),
+    Activity.MERGED: ("#8DA0CB", ".."),
+    Activity.TRANSFER: (style.PURPLE, ""),
+    Activity.REDUCTION: (style.VERMILLION, "xxxx"),
+    Activity.OPTIMIZER: (style.GREEN, "\\\\\\\\"),
+    Activity.HOST_COPY: ("#A6761D", "++"),
 }
 """Colour and hatch of each activity."""
 STYLES = {name: f"{style.BLACK} on {colour}" for name, (colour, _) in FILLS.items()}
 """Style of each activity in a terminal."""
 LETTERS = dict(zip(ACTIVITIES, "FRBIWMTGOC", strict=True))
 """Letter of each activity, if a picture has no room for its name."""
-_MARKED = INPUT_GRADIENTS, WEIGHT_GRADIENTS, MERGED
+_MARKED = Activity.INPUT_GRADIENTS, Activity.WEIGHT_GRADIENTS, Activity.MERGED
 MARKS = {name: LETTERS[name] if name in _MARKED else "" for name in ACTIVITIES}
 """Letter beside the microbatch of passes that are not whole passes of one microbatch."""
 LABELS = {name: f"{name} ({mark})" if mark else name for name, mark in MARKS.items()}

@@ -5,7 +5,7 @@ import pytest
 
 from simtrain.iteration.report.breakdown import field_of
 from simtrain.iteration.report.result import Result
-from simtrain.iteration.report.spans import ACTIVITIES, RECOMPUTE, StageStream
+from simtrain.iteration.report.spans import ACTIVITIES, Activity, StageStream
 
 
 def assert_spans_add_up(result: Result) -> None:
@@ -19,7 +19,7 @@ def assert_spans_add_up(result: Result) -> None:
         return float(spans.seconds[chosen].sum())
 
     idle_s, bars = result.iteration.idle_seconds(), result.bars
-    is_recompute = bars.activity == ACTIVITIES.index(RECOMPUTE)
+    is_recompute = bars.activity == ACTIVITIES.index(Activity.RECOMPUTE)
     kinds = {"pass", *map(field_of, tasks.parts), "tensor_communication_s", "data_communication_s"}
     for stage, breakdown in enumerate(result.stages):
         busy = {kind: seconds(stage, kind, StageStream.OWN) for kind in sorted(kinds)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 
 import numpy as np
 
@@ -27,35 +27,29 @@ from simtrain.iteration.programs.streams import LINK_STEPS, NUM_GROUPS
 from simtrain.iteration.report.breakdown import field_of
 from simtrain.schedules.stage_placement import ring_neighbour
 
-ACTIVITIES = (
-    FORWARD,
-    RECOMPUTE,
-    BACKWARD,
-    INPUT_GRADIENTS,
-    WEIGHT_GRADIENTS,
-    MERGED,
-    TRANSFER,
-    REDUCTION,
-    OPTIMIZER,
-    HOST_COPY,
-) = (
-    "forward",
-    "recompute",
-    "backward",
-    "input gradients",
-    "weight gradients",
-    "forward beside backward",
-    "pipeline transfer",
-    "gradient and parameter collectives",
-    "optimizer",
-    "copy to or from the host",
-)
-ACTIVITY_OF_KIND: dict[str, str] = {
-    "F": FORWARD,
-    "B": BACKWARD,
-    "I": INPUT_GRADIENTS,
-    "W": WEIGHT_GRADIENTS,
-    "R": REDUCTION,
+
+class Activity(StrEnum):
+    """What a span does."""
+
+    FORWARD = "forward"
+    RECOMPUTE = "recompute"
+    BACKWARD = "backward"
+    INPUT_GRADIENTS = "input gradients"
+    WEIGHT_GRADIENTS = "weight gradients"
+    MERGED = "forward beside backward"
+    TRANSFER = "pipeline transfer"
+    REDUCTION = "gradient and parameter collectives"
+    OPTIMIZER = "optimizer"
+    HOST_COPY = "copy to or from the host"
+
+
+ACTIVITIES = (*Activity,)
+ACTIVITY_OF_KIND: dict[str, Activity] = {
+    "F": Activity.FORWARD,
+    "B": Activity.BACKWARD,
+    "I": Activity.INPUT_GRADIENTS,
+    "W": Activity.WEIGHT_GRADIENTS,
+    "R": Activity.REDUCTION,
 }
 """Activity of each kind of pass."""
 
@@ -170,21 +164,14 @@ class Spans:
         tasks, timeline = iteration.tasks, iteration.timeline
         task, stage, stream = _placed(tasks)
         activities = [ACTIVITIES.index(activity_of(part)) for part in tasks.parts]
+        activity = np.array(activities, np.int32)[tasks.part_of[task]]
         number = passes.of_tasks(tasks.graph.num_tasks)[task]
         # Place -1 is for tasks that are no pass.
-        chunk = np.append(passes.chunk, -1).astype(np.int32)[number]
-        microbatch = np.append(passes.microbatches[:, 0], -1).astype(np.int32)[number]
-        return cls(
-            task=task,
-            stage=stage,
-            stream=stream,
-            activity=np.array(activities, np.int32)[tasks.part_of[task]],
-            pass_number=number,
-            chunk=chunk,
-            microbatch=np.where(chunk >= 0, microbatch, -1),
-            start_s=timeline.start_s[task],
-            end_s=timeline.end_s[task],
-        )
+        chunk = np.append(passes.chunk, np.int32(-1))[number]
+        microbatch = np.append(passes.microbatches[:, 0], np.int32(-1))[number]
+        cell = chunk, np.where(chunk >= 0, microbatch, np.int32(-1))
+        moments_s = timeline.start_s[task], timeline.end_s[task]
+        return cls(task, stage, stream, activity, number, *cell, *moments_s)
 
     def __len__(self) -> int:
         return len(self.stage)
@@ -246,7 +233,7 @@ class Spans:
         cut = np.flatnonzero(share > 0)
         before = replace(
             self.where(cut),
-            activity=np.full(len(cut), ACTIVITIES.index(RECOMPUTE), np.int32),
+            activity=np.full(len(cut), ACTIVITIES.index(Activity.RECOMPUTE), np.int32),
             microbatch=np.full(len(cut), -1, np.int32),
             end_s=moment_s[cut],
         )
@@ -285,21 +272,21 @@ def _placed(tasks: IterationTasks) -> tuple[Ints, Ints, Ints]:
     return tasks_of, stages_of, streams_of
 
 
-def activity_of(part: IterationPart) -> str:
-    """Return what the tasks of a part do, one of `ACTIVITIES`."""
+def activity_of(part: IterationPart) -> Activity:
+    """Return what the tasks of a part do."""
     match part:
         case PassPart(beside=PassPart()):
-            return MERGED
+            return Activity.MERGED
         case PassPart(kind=kind):
             return ACTIVITY_OF_KIND[kind]
         case BucketPart():
-            return REDUCTION
+            return Activity.REDUCTION
         case TransferPart() | ReceiveGatherPart() | SynchronizationPart() | VocabularyPart():
-            return TRANSFER
+            return Activity.TRANSFER
         case CopyPart():
-            return HOST_COPY
+            return Activity.HOST_COPY
         case OptimizerPart():
-            return OPTIMIZER if field_of(part) == "optimizer_s" else REDUCTION
+            return Activity.OPTIMIZER if field_of(part) == "optimizer_s" else Activity.REDUCTION
 
 
 def _recompute_share(part: IterationPart, seconds: IterationSeconds) -> float:

@@ -8,12 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simtrain.errors import InputError, Location
-from simtrain.iteration.report.spans import (
-    ACTIVITIES,
-    BACKWARD,
-    INPUT_GRADIENTS,
-    WEIGHT_GRADIENTS,
-)
+from simtrain.iteration.report.spans import ACTIVITIES, ACTIVITY_OF_KIND
 from simtrain.units import format_seconds
 
 if TYPE_CHECKING:
@@ -40,7 +35,7 @@ def windows_of(result: Result) -> dict[str, Window]:
     whole = {"": (0.0, end_s)}
     if num_passes <= _MOST_PASSES:
         return whole
-    kinds = [ACTIVITIES.index(name) for name in (BACKWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS)]
+    kinds = [ACTIVITIES.index(ACTIVITY_OF_KIND[kind]) for kind in "BIW"]
     backward = passes.where(np.isin(passes.activity, kinds))
     first_s, last_s = np.full(result.num_stages, np.inf), np.zeros(result.num_stages)
     np.minimum.at(first_s, backward.stage, backward.start_s)

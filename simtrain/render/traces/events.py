@@ -18,13 +18,7 @@ from simtrain.engine.compiled import Floats
 from simtrain.iteration.programs.parts import IterationPart, PassPart, SynchronizationPart
 from simtrain.iteration.programs.seconds import pass_flops, whole_pass
 from simtrain.iteration.report.result import Result
-from simtrain.iteration.report.spans import (
-    REDUCTION,
-    TRANSFER,
-    Spans,
-    StageStream,
-    activity_of,
-)
+from simtrain.iteration.report.spans import Activity, Spans, StageStream, activity_of
 from simtrain.render.traces.passes import PassSlices
 from simtrain.render.traces.slices import (
     SEND_THREADS,
@@ -154,7 +148,8 @@ def _kind_of(part: IterationPart) -> Kind:
             return Kind.PASS
         case SynchronizationPart():
             return Kind.HOST_WORK
-    return Kind.COLLECTIVE if activity_of(part) in (TRANSFER, REDUCTION) else Kind.KERNEL
+    communicates = activity_of(part) in (Activity.TRANSFER, Activity.REDUCTION)
+    return Kind.COLLECTIVE if communicates else Kind.KERNEL
 
 
 def _counter(times_s: Floats, values: NDArray[np.generic]) -> Counter:

@@ -24,7 +24,7 @@ from simtrain.iteration.programs.pass_tasks import (
     simulate_pass,
 )
 from simtrain.iteration.report.result import Result
-from simtrain.iteration.report.spans import ACTIVITIES, MERGED
+from simtrain.iteration.report.spans import ACTIVITIES, Activity
 from simtrain.iteration.report.stage_ops import stage_ops
 from simtrain.render.traces.write import write_trace
 from simtrain.scenario import Scenario, check_scenario
@@ -325,7 +325,7 @@ def test_both_microbatches_are_alive_during_a_merged_pass(piped: Result) -> None
 
 def test_pictures_and_traces_show_merged_passes(piped: Result, tmp_path: Path) -> None:
     bars = piped.bars
-    shown = bars.where(bars.activity == ACTIVITIES.index(MERGED))
+    shown = bars.where(bars.activity == ACTIVITIES.index(Activity.MERGED))
     assert len(shown) == piped.plan.schedule.follows_merged.sum()
     write_trace(piped, tmp_path / "trace.json", microbatches=[3])
     text = (tmp_path / "trace.json").read_text()

@@ -6,11 +6,11 @@ import pytest
 from simtrain.iteration.report.result import Result
 from simtrain.iteration.report.spans import (
     ACTIVITIES,
-    RECOMPUTE,
-    REDUCTION,
+    Activity,
     Spans,
+    StageStream,
 )
-from simtrain.render.timeline_lanes import BUCKETS, FILLS, LETTERS, MARKS, OWN, lanes_of
+from simtrain.render.timeline_lanes import BUCKETS, MARKS, OWN, lanes_of
 from simtrain.scenario import load_scenario
 from tests.helpers.toys import ONE_STAGE, run, small
 
@@ -45,7 +45,7 @@ def test_bars_of_a_row_do_not_overlap(name: str) -> None:
 def test_recompute_takes_the_seconds_of_the_breakdown(name: str) -> None:
     result = RESULTS[name]
     bars = result.bars
-    again = bars.where(bars.activity == ACTIVITIES.index(RECOMPUTE))
+    again = bars.where(bars.activity == ACTIVITIES.index(Activity.RECOMPUTE))
     assert seconds(again, result) == pytest.approx([one.recompute_s for one in result.stages])
 
 
@@ -75,7 +75,7 @@ def test_a_pass_that_buckets_cut_is_one_bar() -> None:
     bars = result.bars
     in_buckets = lanes_of(bars) == BUCKETS
     assert in_buckets.any()
-    assert {ACTIVITIES[one] for one in bars.activity[in_buckets]} == {REDUCTION}
+    assert {ACTIVITIES[one] for one in bars.activity[in_buckets]} == {Activity.REDUCTION}
     backward = bars.where(bars.activity == ACTIVITIES.index("backward"))
     places = zip(backward.stage, backward.chunk, backward.microbatch, strict=True)
     assert len({*places}) == len(backward) == result.num_stages * result.scenario.num_microbatches
@@ -89,5 +89,17 @@ def test_halves_of_backward_passes_and_merged_passes_have_activities_of_their_ow
         shown |= {ACTIVITIES[number] for number in bars.activity[bars.microbatch >= 0].tolist()}
     marked = {name for name, mark in MARKS.items() if mark}
     assert {"forward", "backward", *marked} == shown
-    assert len({FILLS[name] for name in ACTIVITIES}) == len(ACTIVITIES)
-    assert len({*LETTERS.values()}) == len(ACTIVITIES)
+
+
+def test_a_transfer_is_on_its_sender_and_its_receiver() -> None:
+    result = RESULTS["selective"]
+    spans, last = result.spans, result.num_stages - 1
+    for sends, receives, step in (
+        (StageStream.SENDS_FORWARD, StageStream.RECEIVES_FORWARD, 1),
+        (StageStream.SENDS_BACKWARD, StageStream.RECEIVES_BACKWARD, -1),
+    ):
+        sent, received = spans.where(spans.stream == sends), spans.where(spans.stream == receives)
+        assert len(sent) == last * result.scenario.num_microbatches
+        assert (sent.task == received.task).all()
+        assert (sent.stage + step == received.stage).all()
+    assert not np.isin(result.bars.stream, [StageStream.RECEIVES_FORWARD, receives]).any()
