@@ -137,7 +137,7 @@ class Spans:
     """What stages do when: a span for each task on each stage that takes part in it.
 
     Args:
-        task: [spans], task of the iteration. Spans are sorted by it.
+        task: [spans], task of the iteration. `Spans.of` sorts by it.
         stage: [spans]. A transfer is on its sender and on its receiver, a collective of several
             stages on each of them.
         stream: [spans], one of `StageStream`.
@@ -257,7 +257,7 @@ def _placed(tasks: IterationTasks) -> tuple[Ints, Ints, Ints]:
     # A receiving stream follows the sending one.
     placed.append((task[moves], receiver[moves], _OF_GROUP[group[moves]] + 1))
     holders, stages = np.flatnonzero(tasks.holds_embedding), np.arange(num_stages)
-    shared = (
+    shared = (  # in the order of `programs.streams.SHARED`
         (StageStream.EMBEDDING, holders),
         (StageStream.MODEL, stages),
         (StageStream.VOCABULARY, stages),
