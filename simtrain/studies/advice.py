@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import permutations
 from typing import Any, ClassVar, get_args
 
 from simtrain.base.plain_data import PlainData, keys
-from simtrain.base.strict_yaml import as_scalar
 from simtrain.errors import InputError
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario
 from simtrain.scenario.recompute_section import OPEN_STRATEGIES, Strategy
 from simtrain.schedules.registry import default_name
-from simtrain.studies.on_machine import simulate_on
+from simtrain.studies.changes.change import Change, changes_of
+from simtrain.studies.changes.trial import Trial, Verdict, ranked, try_each
+from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.simulation import result_of, scenario_of
 from simtrain.units import format_bytes, format_seconds
 
-Changes = Mapping[str, Any]
-"""Fields of a scenario and their new values, which are changed together."""
 _OVERLAPS = ("tensor_parallel", "userbuffers", "pipeline", "data_parallel", "shared_expert")
 _FUSIONS = (
     *("fused_softmax", "fused_rotary", "fused_rms_norm", "fused_activation", "fused_dropout_add"),
@@ -103,97 +104,88 @@ def advise(
     """
     if type(top) is not int or top < 1:
         raise InputError.of("E114", f"top is {top!r}", fix="write a whole number of at least 1")
-    now = result_of(scenario)
-    scenario = scenario_of(scenario)
-    advised, num_tried, num_too_large, num_illegal = list[Advised](), 0, 0, 0
-    for changes in _changes(scenario):
-        options = " ".join(f"--set {field}={as_scalar(value)}" for field, value in changes.items())
-        on_progress(f"trying {options}")
-        try:
-            result = simulate_on(scenario.replace(dict(changes)), now.seconds.machine)
-        except InputError:
-            num_illegal += 1
-            continue
-        num_tried += 1
-        if not result.memory.fits:
-            num_too_large += 1
-        elif result.iteration_time_s < now.iteration_time_s or not now.memory.fits:
-            advised.append(_advised(options, now, result))
-    advised.sort(key=lambda change: (change.iteration_time_s, change.options))
+    now, scenario = result_of(scenario), scenario_of(scenario)
+    evaluator = Evaluator.on(now.seconds.machine)
+    trials = [*try_each(_changes(scenario), scenario, evaluator, on_progress)]
+    advised = [_advised(trial, now) for trial in ranked(trials, _time)]
+    better = [
+        change
+        for change in advised
+        if change.iteration_time_s < now.iteration_time_s or not now.memory.fits
+    ]
+    number_of = Counter(trial.verdict for trial in trials)
     return Advice(
         scenario.name,
         now.iteration_time_s,
         now.memory.fullest.peak_bytes,
         now.memory.fits,
-        tuple(advised[:top]),
-        num_tried,
-        num_too_large,
-        num_illegal,
+        tuple(better[:top]),
+        len(trials) - number_of[Verdict.ILLEGAL],
+        number_of[Verdict.TOO_LARGE],
+        number_of[Verdict.ILLEGAL],
     )
 
 
-def _advised(options: str, now: Result, result: Result) -> Advised:
-    time_s, peak_bytes = result.iteration_time_s, result.memory.fullest.peak_bytes
-    more_bytes = peak_bytes - now.memory.fullest.peak_bytes
-    return Advised(options, time_s, 1 - time_s / now.iteration_time_s, peak_bytes, more_bytes)
+def _time(trial: Trial) -> tuple[float, str]:
+    assert trial.evaluation is not None, "trials that fit are evaluated"
+    return trial.evaluation.iteration_time_s, trial.change.options
 
 
-def _changes(scenario: Scenario) -> Iterator[Changes]:
+def _advised(trial: Trial, now: Result) -> Advised:
+    evaluation = trial.evaluation
+    assert evaluation is not None, "trials that fit are evaluated"
+    time_s, peak_bytes = evaluation.iteration_time_s, evaluation.peak_bytes
+    saved, more_bytes = (
+        1 - time_s / now.iteration_time_s,
+        peak_bytes - now.memory.fullest.peak_bytes,
+    )
+    return Advised(trial.change.options, time_s, saved, peak_bytes, more_bytes)
+
+
+def _changes(scenario: Scenario) -> Iterator[Change]:
     """Yield changes that keep the model, the global batch and the GPUs."""
     yield from _of_split(scenario)
-    yield from _of_microbatches(scenario)
-    yield from _of_memory(scenario)
-    yield from _of_kernels(scenario)
+    yield from changes_of(scenario, _of_memory(scenario) | _of_kernels(scenario))
+    if not scenario.overlap.parameter_gather:
+        yield Change({"overlap.data_parallel": True, "overlap.parameter_gather": True})
 
 
-def _of_split(scenario: Scenario) -> Iterator[Changes]:
+def _of_split(scenario: Scenario) -> Iterator[Change]:
     """Yield twice or half of two axes, more or fewer chunks, and sequence parallelism."""
     split = scenario.parallelism
     sizes = {axis: getattr(split, axis) for axis in ("tensor", "pipeline", "context", "data")}
-    for more, wider in sizes.items():
-        for fewer, narrower in sizes.items():
-            if more != fewer and narrower % 2 == 0:
-                yield {
-                    f"parallelism.{more}": 2 * wider,
-                    f"parallelism.{fewer}": narrower // 2,
-                }
-    for chunks in {2 * split.interleave, max(split.interleave // 2, 1)} - {split.interleave}:
-        yield {"parallelism.interleave": chunks, "schedule": default_name(chunks)}
+    for (more, wider), (fewer, narrower) in permutations(sizes.items(), 2):
+        if narrower % 2 == 0:
+            yield Change({f"parallelism.{more}": 2 * wider, f"parallelism.{fewer}": narrower // 2})
+    for change in changes_of(scenario, {"parallelism.interleave": _near(split.interleave)}):
+        (chunks,) = change.values.values()
+        yield change | Change({"schedule": default_name(chunks)})
     if scenario.model.experts is not None:
-        for ranks in {2 * split.expert, max(split.expert // 2, 1)} - {split.expert}:
-            yield {"parallelism.expert": ranks}
-    yield {"parallelism.sequence_parallel": not split.sequence_parallel}
+        yield from changes_of(scenario, {"parallelism.expert": _near(split.expert)})
+    yield from changes_of(scenario, {"parallelism.sequence_parallel": [True, False]})
 
 
-def _of_microbatches(scenario: Scenario) -> Iterator[Changes]:
-    micro = scenario.batch.micro
-    for size in {2 * micro, max(micro // 2, 1)} - {micro}:
-        yield {"batch.micro": size}
+def _near(number: int) -> tuple[int, int]:
+    """Return twice and half of a number."""
+    return 2 * number, max(number // 2, 1)
 
 
-def _of_memory(scenario: Scenario) -> Iterator[Changes]:
-    """Yield what trades time for memory."""
-    for strategy in get_args(Strategy):
-        if strategy not in (*OPEN_STRATEGIES, scenario.recompute.strategy):
-            yield {"recompute": strategy}
-    for stage in range(4):
-        if stage != scenario.memory.zero_stage:
-            yield {"memory.zero_stage": stage}
-    if scenario.memory.offload_optimizer:
-        yield {"memory.offload_optimizer": False}
+def _of_memory(scenario: Scenario) -> dict[str, Iterable[Any]]:
+    """Return the values of what trades time for memory."""
+    return {
+        "batch.micro": _near(scenario.batch.micro),
+        "recompute": [name for name in get_args(Strategy) if name not in OPEN_STRATEGIES],
+        "memory.zero_stage": range(4),
+        "memory.offload_optimizer": [False],
+    }
 
 
-def _of_kernels(scenario: Scenario) -> Iterator[Changes]:
-    """Yield what overlaps or fuses more, and narrower products."""
-    for name in _OVERLAPS:
-        if not getattr(scenario.overlap, name):
-            yield {f"overlap.{name}": True}
-    if not scenario.overlap.parameter_gather:
-        yield {"overlap.data_parallel": True, "overlap.parameter_gather": True}
-    for name in _FUSIONS:
-        if not getattr(scenario.facts.kernels, name):
-            yield {f"software.{name}": True}
-    if scenario.attention_backend == "unfused":
-        yield {"attention_backend": "fused"}
-    if not scenario.precision.casts:
-        yield {"precision.compute": "fp8"}
+def _of_kernels(scenario: Scenario) -> dict[str, Iterable[Any]]:
+    """Return the values that overlap or fuse more, and narrower products."""
+    unfused = [name for name in _FUSIONS if not getattr(scenario.facts.kernels, name)]
+    return {
+        **{f"overlap.{name}": [True] for name in _OVERLAPS},
+        **{f"software.{name}": [True] for name in unfused},
+        "attention_backend": ["fused"],
+        "precision.compute": [] if scenario.precision.casts else ["fp8"],
+    }

@@ -8,7 +8,6 @@ the smallest one that fits is searched: more recompute never needs more memory.
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
@@ -19,10 +18,14 @@ from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.seconds import Machine
 from simtrain.iteration.run_plan import run_copies
 from simtrain.scenario import RecomputePolicy, Scenario
-from simtrain.scenario.fp8_saving_rules import FP8_SAVING_RULES
-from simtrain.scenario.recompute_rules import RECOMPUTE_RULES, absent_modules
-from simtrain.scenario.recompute_section import DEFAULT_MODULES, MODULES, OPEN_STRATEGIES
+from simtrain.scenario.recompute_section import OPEN_STRATEGIES
 from simtrain.schedules import most_outstanding
+from simtrain.studies.changes.policies import (
+    first_layers,
+    last_resorts,
+    policy_words,
+    selective_policies,
+)
 from simtrain.studies.most_that_fit import most_that_fit
 from simtrain.studies.op_sets import best_op_sets
 from simtrain.units import format_bytes, format_seconds
@@ -31,8 +34,6 @@ _MORE_SETS = 4
 """Sets of ops that are tried on either side of the first one that fits."""
 _SHOWN_TRIALS = 6
 """Simulated trials in the description of a choice, the fastest ones."""
-FASTEST = "the fastest that fits"
-"""The reason in a choice's description."""
 
 
 class TimedIteration(Protocol):
@@ -48,7 +49,7 @@ PlanOf = Callable[[Scenario, tuple[int, ...] | None], Plan]
 
 
 @dataclass(frozen=True, slots=True)
-class Trial(Generic[R]):
+class PolicyTrial(Generic[R]):
     """A recompute policy, its memory, and its run if it was simulated."""
 
     plan: Plan
@@ -94,15 +95,15 @@ class Trial(Generic[R]):
 class Choice(Generic[R]):
     """The chosen trial and its run."""
 
-    chosen: Trial[R]
+    chosen: PolicyTrial[R]
     run: R
-    trials: tuple[Trial[R], ...]
+    trials: tuple[PolicyTrial[R], ...]
 
     @property
     def why(self) -> Sentence:
         """The choice, its reason, and one line per trial."""
         fits = self.chosen.memory.fits
-        reason = FASTEST if fits else "nothing fits, this needs the least memory"
+        reason = "the fastest that fits" if fits else "nothing fits, this needs the least memory"
         first = Sentence(self.chosen.words, f" ({reason})")
         fastest = sorted(
             (trial for trial in self.trials if trial.run),
@@ -159,14 +160,14 @@ class _Search(Generic[R]):
     machine: Machine
     plan_of: PlanOf
 
-    def trial(self, policy: RecomputePolicy, kept: tuple[int, ...] | None = None) -> Trial[R]:
+    def trial(self, policy: RecomputePolicy, kept: tuple[int, ...] | None = None) -> PolicyTrial[R]:
         """Try another policy, with `kept` forward passes without recompute per stage."""
         scenario = self.scenario.model_copy(update={"recompute": policy})
         plan = self.plan_of(scenario, kept)
         profile, iteration = self.machine.model.profile, run_copies(plan, self.machine)
-        return Trial(plan, memory_report(plan, profile, iteration))
+        return PolicyTrial(plan, memory_report(plan, profile, iteration))
 
-    def strategies(self) -> Iterator[Trial[R]]:
+    def strategies(self) -> Iterator[PolicyTrial[R]]:
         """Try all candidates for the fastest; the last resorts only if none of them fits."""
         trials = [self.trial(RecomputePolicy())]
         if not trials[0].memory.fits:
@@ -178,9 +179,9 @@ class _Search(Generic[R]):
                 trials += self.op_sets() if by_op else self.module_sets()
         yield from trials
         if not any(trial.memory.fits for trial in trials):
-            yield from map(self.trial, self.last_resorts())
+            yield from map(self.trial, last_resorts(self.scenario))
 
-    def keeping_most(self, policy: RecomputePolicy) -> Trial[R]:
+    def keeping_most(self, policy: RecomputePolicy) -> PolicyTrial[R]:
         """Try the policy with as many forward passes kept per stage as fit."""
         if self.scenario.parallelism.pipeline == 1:
             return self.trial(policy)
@@ -191,19 +192,18 @@ class _Search(Generic[R]):
         capacity = nothing.memory.capacity_bytes
         return trial(most_that_fit(windows, lambda kept: trial(kept).memory.peaks_bytes, capacity))
 
-    def smallest_block(self) -> list[Trial[R]]:
+    def smallest_block(self) -> list[PolicyTrial[R]]:
         """Find the smallest number of recomputed layers per chunk that fits, if it is below all."""
-        fitting: list[Trial[R]] = []
+        fitting: list[PolicyTrial[R]] = []
         low, high = 0, max(self.scenario.chunk_sizes)
         while high - low > 1:
             middle = (low + high) // 2
-            policy = RecomputePolicy(strategy="full", method="block", num_layers=middle)
-            trial = self.trial(policy)
+            trial = self.trial(first_layers(middle))
             low, high = (low, middle) if trial.memory.fits else (middle, high)
             fitting = [trial] if trial.memory.fits else fitting
         return fitting
 
-    def op_sets(self) -> list[Trial[R]]:
+    def op_sets(self) -> list[PolicyTrial[R]]:
         """Find the sets of saved ops that fit and run the least again, by bisection.
 
         The sets are ordered by bytes, so that a set of fewer bytes needs less memory. Peaks also
@@ -213,7 +213,7 @@ class _Search(Generic[R]):
         sets = best_op_sets(whole, self.machine.model.seconds)
 
         @functools.cache
-        def trial(number: int) -> Trial[R]:
+        def trial(number: int) -> PolicyTrial[R]:
             return self.trial(RecomputePolicy(strategy="ops", saved_ops=sets[number].ops))
 
         low, high = 0, len(sets)
@@ -224,45 +224,7 @@ class _Search(Generic[R]):
         trials = map(trial, near)
         return [candidate for candidate in trials if candidate.memory.fits]
 
-    def module_sets(self) -> list[Trial[R]]:
+    def module_sets(self) -> list[PolicyTrial[R]]:
         """Find the sets of modules that are legal and fit."""
-        modules = [name for name in MODULES if name not in absent_modules(self.scenario)]
-        trials = []
-        for number in range(1, len(modules) + 1):
-            for chosen in itertools.combinations(modules, number):
-                policy = RecomputePolicy(strategy="selective", modules=chosen)
-                scenario = self.scenario.model_copy(update={"recompute": policy})
-                rules = *RECOMPUTE_RULES, *FP8_SAVING_RULES
-                is_legal = not any(rule.check(scenario) for rule in rules)
-                if is_legal and self.trial(policy).memory.fits:
-                    trials.append(self.keeping_most(policy))
-        return trials
-
-    def last_resorts(self) -> Iterator[RecomputePolicy]:
-        """Policies that save less than one input per layer, by sharding or by longer units."""
-        grid = self.scenario.parallelism
-        if grid.tensor > 1 and not grid.sequence_parallel:
-            yield RecomputePolicy(strategy="full", distribute=True)
-        if self.scenario.model.mtp_num_layers:
-            return  # Rule E345 refuses longer units.
-        sizes = self.scenario.chunk_sizes
-        # Of lengths with equal numbers of units, the shortest recomputes the fewest layers at once.
-        shortest = {
-            tuple(-(-layers // length) for layers in sizes): length
-            for length in range(max(sizes), 1, -1)
-        }
-        for length in shortest.values():
-            yield RecomputePolicy(strategy="full", num_layers=length)
-
-
-def policy_words(policy: RecomputePolicy) -> str:
-    """Describe a policy, without the microbatches that it keeps."""
-    layers = f"{policy.num_layers} layer{'s' * (policy.num_layers > 1)}"
-    details = {
-        f"modules {', '.join(policy.modules)}": policy.modules != DEFAULT_MODULES,
-        f"the first {layers} of each chunk": policy.method == "block",
-        f"saving {', '.join(policy.saved_ops)}": policy.strategy == "ops",
-        f"units of {layers}": policy.method == "uniform" and policy.num_layers > 1,
-        "inputs distributed": policy.distribute,
-    }
-    return ", ".join([policy.strategy, *(words for words, holds in details.items() if holds)])
+        policies = selective_policies(self.scenario)
+        return [self.keeping_most(each) for each in policies if self.trial(each).memory.fits]

@@ -6,7 +6,7 @@ simulate the time of a scenario that does not fit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from simtrain.engine import Engine
 from simtrain.hardware.interval import Interval
@@ -22,7 +22,7 @@ from simtrain.iteration.report.interval import predicted_interval
 from simtrain.iteration.run_plan import run_copies, run_iteration
 from simtrain.scenario import Scenario, check_is_scenario
 from simtrain.studies.choose import choose, is_open
-from simtrain.studies.machines import Machines
+from simtrain.studies.machines import Machines, OneMachine
 from simtrain.studies.on_machine import check_on, simulate_on
 from simtrain.units import format_seconds
 
@@ -61,6 +61,7 @@ class Evaluation:
         capacity_bytes: memory of a GPU.
         run: None if the scenario does not fit, unless the evaluator allows that.
         host_fits: the hosts have the memory for the activations that are copied to them.
+        chosen_recompute: the chosen strategy in words, if recompute was `auto`.
     """
 
     scenario: Scenario
@@ -68,6 +69,7 @@ class Evaluation:
     capacity_bytes: int
     run: Run | None
     host_fits: bool = True
+    chosen_recompute: str | None = None
 
     def __repr__(self) -> str:
         time = format_seconds(self.run.iteration_time_s) if self.run else "not run"
@@ -77,6 +79,17 @@ class Evaluation:
     def fits(self) -> bool:
         """Whether every stage fits in GPU memory, and its copies in the hosts' memory."""
         return self.fit.fits
+
+    @property
+    def iteration_time_s(self) -> float:
+        """Time of the simulated iteration."""
+        assert self.run is not None, "scenarios that do not fit have no time without `allow_oom`"
+        return self.run.iteration_time_s
+
+    @property
+    def gpu_seconds(self) -> float:
+        """GPU-seconds per iteration."""
+        return self.scenario.num_gpus * self.iteration_time_s
 
     @property
     def fit(self) -> FitVerdict:
@@ -93,14 +106,20 @@ class Evaluator:
         breakdowns: compute breakdowns of time; evaluation is faster without.
         extrapolation: compute the extrapolated share of kernel time.
         engine: as for `simulate`; all give bit-identical results.
-        machines: caches profiles and durations.
+        machines: caches profiles and durations, or the one machine of all scenarios.
     """
 
     allow_oom: bool = False
     breakdowns: bool = True
     extrapolation: bool = False
     engine: Engine = "auto"
-    machines: Machines = field(default_factory=Machines, repr=False)
+    machines: Machines | OneMachine = field(default_factory=Machines, repr=False)
+
+    @classmethod
+    def on(cls, machine: Machine, *, allow_oom: bool = False) -> Evaluator:
+        """Return an evaluator of times and memory on one machine, whatever a scenario's cluster."""
+        machines = OneMachine(machine)
+        return cls(allow_oom, breakdowns=False, engine=machine.engine, machines=machines)
 
     def evaluate(self, scenario: Scenario) -> Evaluation:
         """Evaluate one scenario.
@@ -116,7 +135,8 @@ class Evaluator:
                 return _plan(variant, machine, kept)
 
             choice = choose(scenario, machine, plan_of, lambda plan: self._run(plan, machine))
-            return self._evaluation(choice.chosen.plan, machine, choice.run)
+            evaluation = self._evaluation(choice.chosen.plan, machine, choice.run)
+            return replace(evaluation, chosen_recompute=str(choice.chosen.words))
         return self._evaluation(_plan(scenario, machine), machine)
 
     def peak_bytes(self, scenario: Scenario) -> int:

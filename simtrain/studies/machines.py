@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from simtrain.engine import Engine
 from simtrain.hardware.load import profile_of, profile_version
 from simtrain.iteration.programs.seconds import Machine
@@ -35,6 +37,17 @@ class Machines:
         machines = cls()
         machines._machines[_key(scenario, machine.engine)] = machine
         return machines
+
+
+@dataclass(frozen=True, slots=True)
+class OneMachine:
+    """The same machine for every scenario, also if its profile is not that of their cluster."""
+
+    machine: Machine
+
+    def of(self, scenario: Scenario, engine: Engine) -> Machine:
+        """Return the machine."""
+        return self.machine
 
 
 def _key(scenario: Scenario, engine: Engine) -> object:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 from simtrain.engine import Engine
 from simtrain.errors import wrong_type
@@ -16,6 +15,7 @@ from simtrain.iteration.programs.seconds import Machine
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario, check_scenario, check_values
 from simtrain.studies.choose import is_open
+from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.machines import Machines
 from simtrain.studies.on_machine import check_on, memory_on, simulate_on
 from simtrain.studies.remedy import cheapest_change, does_not_fit
@@ -113,8 +113,8 @@ def check_fits(
         DoesNotFitError: with the cheapest change that makes it fit.
     """
     if not memory.fits:
-        run, memory_of = partial(simulate_on, machine=machine), partial(memory_on, machine=machine)
-        raise does_not_fit(scenario, memory, cheapest_change(scenario, run, memory_of, on_progress))
+        remedy = cheapest_change(scenario, Evaluator.on(machine), on_progress)
+        raise does_not_fit(scenario, memory, remedy)
 
 
 def simulate_memory(scenario: Scenario, profile: HardwareProfile | None = None) -> MemoryReport:

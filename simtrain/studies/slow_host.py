@@ -6,7 +6,8 @@ from simtrain.base.wording import Number, Sentence
 from simtrain.iteration.programs.seconds import passes_of
 from simtrain.iteration.report.remarks import HOST_BOUND
 from simtrain.iteration.report.result import Result
-from simtrain.studies.on_machine import simulate_on
+from simtrain.studies.changes.change import Change
+from simtrain.studies.changes.trial import time_with
 from simtrain.units import format_seconds
 from simtrain.workload.merged_passes import record_of
 
@@ -31,8 +32,8 @@ def slow_host_warnings(result: Result) -> list[Sentence]:
     has_host_time = scenario.facts.cuda_graphs or scenario.host_issue_s is not None
     if has_host_time or result.profile.host.issue.value >= SLOW_HOST_S or not _is_near(result):
         return []
-    slow = scenario.replace({"software.host_issue": f"{SLOW_HOST_S!r} s"})
-    slow_s = simulate_on(slow, result.seconds.machine).iteration_time_s
+    slow = Change({"software.host_issue": f"{SLOW_HOST_S!r} s"})
+    slow_s = time_with(slow, result)
     longer = slow_s / result.iteration_time_s - 1
     if longer < HOST_BOUND:
         return []

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from simtrain.base.wording import Number, Sentence
 from simtrain.iteration.report.result import Result
-from simtrain.studies.on_machine import simulate_on
+from simtrain.studies.changes.change import Change
+from simtrain.studies.changes.trial import time_with
 from simtrain.units import format_seconds
 
 _FIELD = "overlap.align_parameter_gather"
@@ -20,8 +21,7 @@ def unaligned_gather_warnings(result: Result) -> list[Sentence]:
     is_possible = scenario.overlap.parameter_gather and scenario.schedule_family.gathers_by_chunk
     if not is_possible or scenario.aligns_parameter_gather:
         return []
-    aligned = simulate_on(scenario.replace({_FIELD: True}), result.seconds.machine)
-    aligned_s = aligned.iteration_time_s
+    aligned_s = time_with(Change({_FIELD: True}), result)
     saved_s = result.iteration_time_s - aligned_s
     if saved_s <= 0:
         return []

@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from simtrain.base.strict_yaml import leaves
-from simtrain.errors import InputError
 from simtrain.iteration.programs.seconds import Machine
 from simtrain.scenario import Scenario
+from simtrain.studies.changes.change import Change, changes_of
+from simtrain.studies.changes.trial import try_change
 from simtrain.studies.choose import is_open
 from simtrain.studies.evaluation import Evaluation, Evaluator
 from simtrain.studies.machines import Machines
@@ -37,34 +38,38 @@ def settings_without_effect(scenario: Scenario, machine: Machine) -> dict[str, s
     evaluator = Evaluator(
         allow_oom=True, breakdowns=False, engine=machine.engine, machines=machines
     )
-    now: Evaluation | None = None
     remarks: dict[str, str] = {}
-    for name, other in _without_each(settled):
+    now: Evaluation | None = None
+    for name, change in _without_each(settled):
         now = now or evaluator.evaluate(settled)
-        try:
-            then = evaluator.evaluate(other)
-        except InputError:
-            continue  # it makes the scenario legal
-        if _outcome(then) == _outcome(now):
+        then = try_change(change, settled, evaluator).evaluation  # None: it makes this one legal
+        if then is not None and _outcome(then) == _outcome(now):
             remarks[name] = _remark(name, is_utilization=_mfu(then) != _mfu(now))
     return remarks
 
 
-def _without_each(scenario: Scenario) -> Iterator[tuple[str, Scenario]]:
-    """The scenario without each of the settings."""
+def _without_each(scenario: Scenario) -> Iterator[tuple[str, Change]]:
+    """Yield the name of each setting, and the change that leaves it out."""
     for path, _ in leaves(scenario.hardware):
         if path and path[0] not in _FOR_OTHER_COMMANDS:
             hardware = _without(scenario.hardware, [str(part) for part in path])
-            yield ".".join(("hardware", *map(str, path))), scenario.replace({"hardware": hardware})
-    fields = dict(_FIELDS)
+            yield ".".join(("hardware", *map(str, path))), Change({"hardware": hardware})
+    defaults = dict(_FIELDS)
     for section in _SECTIONS:
         for name, field in type(getattr(scenario, section)).model_fields.items():
-            fields[f"{section}.{name}"] = field.default
-    for name, default in fields.items():
-        section, _, inner = name.partition(".")
-        written = getattr(scenario, section)
-        if inner in written.model_fields_set and getattr(written, inner) != default:
-            yield name, scenario.replace({name: default})
+            defaults[f"{section}.{name}"] = field.default
+    written = {
+        name: [default]
+        for name, default in defaults.items()
+        if _is_written(scenario, *name.split("."))
+    }
+    for change in changes_of(scenario, written):
+        (name,) = change.values
+        yield name, change
+
+
+def _is_written(scenario: Scenario, section: str, field: str) -> bool:
+    return field in getattr(scenario, section).model_fields_set
 
 
 def _without(data: Mapping[str, Any], path: list[str]) -> dict[str, Any]:

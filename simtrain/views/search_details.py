@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from simtrain.studies.choose import policy_words
+from simtrain.studies.changes.policies import policy_words
 from simtrain.studies.search.explorer import Candidate
 from simtrain.studies.search.result import SearchResult
 from simtrain.studies.search.space import Point

@@ -3,7 +3,6 @@
 import functools
 import json
 import shlex
-from itertools import combinations
 from typing import Any
 
 import pytest
@@ -11,10 +10,12 @@ import pytest
 from simtrain.errors import DoesNotFitError, InputError
 from simtrain.hardware.load import load_profile
 from simtrain.iteration.memory.report import COMPONENT_LABELS
-from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.studies import simulation
-from simtrain.studies.remedy import Remedy, cheapest_change
+from simtrain.studies.changes.change import Change
+from simtrain.studies.changes.trial import Trial
+from simtrain.studies.evaluation import Evaluator
+from simtrain.studies.remedy import cheapest_change
 from simtrain.studies.simulation import simulate, simulate_fitting, simulate_memory
 from tests.helpers.command_line import Outcome, call
 from tests.helpers.toys import a100, changed, small
@@ -110,8 +111,8 @@ def tight(capacity_gib: float, **sections: Any) -> Scenario:
     return small({"tensor": 4, "data": 2}, hardware=gpu_of(capacity_gib), **sections)
 
 
-def cheapest(scenario: Scenario) -> Remedy[Result] | None:
-    return cheapest_change(scenario, simulate, simulate_memory, lambda words: None)
+def cheapest(scenario: Scenario) -> Trial | None:
+    return cheapest_change(scenario, Evaluator(), lambda words: None)
 
 
 @pytest.mark.parametrize("capacity_gib", [7.0, 6.0])
@@ -119,7 +120,7 @@ def test_no_single_change_that_fits_is_cheaper(capacity_gib: float) -> None:
     scenario = tight(capacity_gib)
     assert not simulate_memory(scenario).fits
     remedy = cheapest(scenario)
-    assert remedy and remedy.run.memory.fits
+    assert remedy and remedy.fits and remedy.evaluation
     others = [
         {"recompute": {"strategy": "selective"}},
         {"recompute": {"strategy": "full"}},
@@ -129,13 +130,13 @@ def test_no_single_change_that_fits_is_cheaper(capacity_gib: float) -> None:
     for sections in others:
         other = simulate(tight(capacity_gib, **sections))
         if other.memory.fits:
-            assert remedy.run.iteration_time_s <= other.iteration_time_s
+            assert remedy.evaluation.iteration_time_s <= other.iteration_time_s
 
 
 def test_more_gpus_are_the_last_resort() -> None:
     scenario = tight(3.2)
     remedy = cheapest(scenario)
-    assert remedy and remedy.scenario.num_gpus > scenario.num_gpus
+    assert remedy and remedy.change.applied_to(scenario).num_gpus > scenario.num_gpus
 
 
 def test_without_a_remedy_the_error_says_so() -> None:
@@ -155,9 +156,8 @@ def test_progress_names_each_tried_change_once() -> None:
 
 
 def test_changes_are_written_for_the_command_line() -> None:
-    made = simulate(small())
-    changes = (("parallelism.sequence_parallel", True), ("batch.micro", 2), ("recompute", "auto"))
-    assert Remedy(changes, made.scenario, made).options == (
+    change = Change({"parallelism.sequence_parallel": True, "batch.micro": 2, "recompute": "auto"})
+    assert change.options == (
         "--set parallelism.sequence_parallel=true --set batch.micro=2 --set recompute=auto"
     )
 
@@ -214,9 +214,7 @@ def test_illegal_changes_are_not_remedies() -> None:
     alone = small({"tensor": 1, "pipeline": 1}, hardware=gpu_of(30))
     remedy = cheapest(alone)
     assert remedy
-    fields = {field for field, _ in remedy.changes}
+    fields = remedy.change.values.keys()
     assert not fields & {"memory.zero_stage", "parallelism.sequence_parallel"}
-    for first, second in combinations(remedy.changes, 2):
-        assert first[0] != second[0]
     with pytest.raises(InputError):
         simulate_memory(small({"tensor": 1, "pipeline": 1}, memory={"zero_stage": 1}))

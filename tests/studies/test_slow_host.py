@@ -49,7 +49,7 @@ def test_other_results_neither_warn_nor_are_simulated_again(
     def refuse(*_: Any) -> None:
         pytest.fail("simulated again")
 
-    monkeypatch.setattr("simtrain.studies.slow_host.simulate_on", refuse)
+    monkeypatch.setattr("simtrain.studies.slow_host.time_with", refuse)
     assert slow_host_warnings(result) == []
 
 

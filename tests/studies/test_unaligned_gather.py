@@ -51,7 +51,7 @@ def test_other_results_neither_warn_nor_are_simulated_again(
     def refuse(*_: Any) -> None:
         pytest.fail("simulated again")
 
-    monkeypatch.setattr("simtrain.studies.unaligned_gather.simulate_on", refuse)
+    monkeypatch.setattr("simtrain.studies.unaligned_gather.time_with", refuse)
     assert unaligned_gather_warnings(result) == []
 
 

@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.errors import InputError
-from simtrain.scenario import RULES, RecomputePolicy, Rule, Scenario
-from simtrain.scenario.recompute_rules import absent_modules
-from simtrain.scenario.recompute_section import MODULES
+from simtrain.scenario import RULES, RecomputePolicy, Rule
+from simtrain.studies.changes.change import Change
+from simtrain.studies.changes.policies import policies_near
 from simtrain.studies.choose import is_open
 from simtrain.studies.search.explorer import Candidate, Explorer, ProgressCallback
-from simtrain.studies.search.space import POLICIES, Point, Settings
+from simtrain.studies.search.space import Point, Settings
 from simtrain.studies.search.stopping import Stop
 from simtrain.studies.search.words import in_short
 
@@ -132,18 +132,27 @@ class _Climber:
         return best
 
     def neighbours(self, point: Point, field: str) -> Iterator[Point]:
-        """Yield the layouts with other values of a field."""
+        """Yield the layouts with each value of a field.
+
+        The value that a layout has by default counts too: written or not, it is one of the tried.
+        """
+        for value in self.values(point, field):
+            yield self.with_change(point, Change({field: value}))
+
+    def values(self, point: Point, field: str) -> Iterable[Any]:
+        """Return the values to try of a field."""
         if field != "recompute":
-            fixed = len(self.explorer.space.all_settings[0])
-            changed = dict(point.settings[fixed:])
-            for value in self.fields[field]:
-                yield point._replace(
-                    settings=(*point.settings[:fixed], *_ordered(changed | {field: value}))
-                )
-        elif "recompute" not in self.explorer.space.held and not is_open(self.explorer.space.base):
-            scenario = self.explorer.space.scenario(point)
-            for policy in _policies(scenario):
-                yield point._replace(recompute=policy)
+            return self.fields[field]
+        is_fixed = "recompute" in self.explorer.space.held or is_open(self.explorer.space.base)
+        return () if is_fixed else policies_near(self.explorer.space.scenario(point))
+
+    def with_change(self, point: Point, change: Change) -> Point:
+        """Return the layout with a change; recompute is a coordinate, other fields are settings."""
+        if "recompute" in change.values:
+            return point._replace(recompute=change.values["recompute"])
+        fixed = len(self.explorer.space.all_settings[0])
+        changed = {**dict(point.settings[fixed:]), **change.values}
+        return point._replace(settings=(*point.settings[:fixed], *_ordered(changed)))
 
     def is_better(self, point: Point, best: Point, field: str) -> bool:
         """Whether a layout is legal, fits, and is better; only one that can be is simulated."""
@@ -167,27 +176,3 @@ class _Climber:
 def _ordered(settings: Mapping[str, Any]) -> Settings:
     """Return settings in one order, so that equal layouts are equal points."""
     return tuple(sorted(settings.items(), key=lambda setting: setting[0]))
-
-
-def _policies(scenario: Scenario) -> Iterator[RecomputePolicy]:
-    """Yield kinds of recompute, those by module, by number of layers, and of some microbatches."""
-    yield from POLICIES
-    now, absent = scenario.recompute, absent_modules(scenario)
-    modules = {*now.modules} if now.strategy == "selective" else set()
-    present = [module for module in MODULES if module not in absent]
-    selections = [modules ^ {module} for module in present]
-    if now.strategy != "selective":
-        selections.append({*present} - {"moe", "mlp"})
-    for selection in selections:
-        ordered = tuple(module for module in MODULES if module in selection)
-        if ordered:
-            yield RecomputePolicy(strategy="selective", modules=ordered)
-    yield RecomputePolicy(strategy="ops")
-    largest = max(scenario.chunk_sizes)
-    for number in sorted({largest // 4, largest // 2, 3 * largest // 4, largest - 1} - {0, -1}):
-        yield RecomputePolicy(strategy="full", method="block", num_layers=number)
-    if now.strategy != "none" and scenario.parallelism.pipeline > 1:
-        stages, kept = scenario.parallelism.pipeline, now.keep_microbatches
-        assert isinstance(kept, int), "auto is not refined"
-        for number in sorted({1, kept + 1, 2 * kept, stages // 2, stages} - {0, kept}):
-            yield now.model_copy(update={"keep_microbatches": number})

@@ -20,6 +20,7 @@ from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.scenario.nearest import divisors
 from simtrain.scenario.section import Section
 from simtrain.schedules import NAMED, default_name
+from simtrain.studies.changes.policies import POLICIES
 from simtrain.studies.choose import is_open
 from simtrain.studies.search.conditional import conditional_values
 from simtrain.studies.search.stage_lengths import (
@@ -31,7 +32,6 @@ from simtrain.studies.search.stage_lengths import (
     lengths_to_try,
 )
 
-POLICIES = tuple(RecomputePolicy(strategy=name) for name in ("none", "selective", "full"))
 ZERO_STAGES = (0, 1, 2, 3)
 _QUESTION = ("name", "description", "model", "batch", "cluster", "hardware")
 """Sections of a scenario that are not part of a layout; the microbatch is."""

@@ -12,6 +12,7 @@ from simtrain.errors import InputError, Location
 from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.scenario.section import Section, is_change
 from simtrain.schedules import NAMED
+from simtrain.studies.changes.change import value_at
 from simtrain.studies.choose import is_open
 from simtrain.studies.search.space import FIELDS
 from simtrain.studies.sweep.fields import field_path
@@ -104,14 +105,7 @@ def _values(base: Scenario, field: str, written: Sequence[Any] | None) -> tuple[
 
 
 def _validated(base: Scenario, field: str, value: Any) -> Any:
-    changed = base.replace({field: value})
-    inner: Any = changed
-    for part in field.split("."):
-        names = {
-            of.serialization_alias or name: name for name, of in type(inner).model_fields.items()
-        }
-        inner = getattr(inner, names.get(part, part))
-    return inner
+    return value_at(base.replace({field: value}), field)
 
 
 def _annotation(path: Sequence[Any]) -> Any:

@@ -22,8 +22,9 @@ from simtrain.scenario import (
 from simtrain.scenario.nearest import divisors
 from simtrain.scenario.violation import WrittenRule
 from simtrain.schedules import NAMED
+from simtrain.studies.changes.policies import POLICIES
 from simtrain.studies.search.legality import legal_points, rules_of_base
-from simtrain.studies.search.space import COORDINATES, POLICIES, Point, Space
+from simtrain.studies.search.space import COORDINATES, Point, Space
 from tests.helpers.search_spaces import (
     BASES,
     EXPERT_MODEL,

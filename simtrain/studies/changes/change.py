@@ -1,0 +1,73 @@
+"""A change of a scenario, and the changes that some values of its fields are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from simtrain.base.strict_yaml import as_scalar
+from simtrain.scenario import Scenario
+from simtrain.scenario.words import MEANT_BY_A_WORD
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Fields of a scenario and their new values, which change together.
+
+    Args:
+        values: the new values by the fields' dotted names, as for `Scenario.replace`.
+    """
+
+    values: Mapping[str, Any]
+
+    def __or__(self, other: Change) -> Change:
+        """Return both changes as one."""
+        return Change({**self.values, **other.values})
+
+    @property
+    def options(self) -> str:
+        """The change as options of the command line."""
+        return " ".join(f"--set {field}={as_scalar(value)}" for field, value in self.values.items())
+
+    def applied_to(self, scenario: Scenario) -> Scenario:
+        """Return the changed scenario.
+
+        Raises:
+            InputError: a field or a value does not exist.
+        """
+        return scenario.replace(self.values)
+
+
+def changes_of(scenario: Scenario, values_of: Mapping[str, Iterable[Any]]) -> Iterator[Change]:
+    """Yield a change for each value of each field that the scenario does not have.
+
+    Args:
+        scenario: the scenario.
+        values_of: values to try, by field.
+    """
+    for field, values in values_of.items():
+        for value in dict.fromkeys(values):
+            if not _has(scenario, field, value):
+                yield Change({field: value})
+
+
+def value_at(scenario: Scenario, field: str) -> Any:
+    """Return a scenario's value of a field, such as that of "batch.global"."""
+    inner: Any = scenario
+    for part in field.split("."):
+        names = {
+            of.serialization_alias or name: name for name, of in type(inner).model_fields.items()
+        }
+        inner = getattr(inner, names.get(part, part))
+    return inner
+
+
+def _has(scenario: Scenario, field: str, value: Any) -> bool:
+    """Whether a field has a value; a section with a word for it may have more than the word says.
+
+    `recompute: full` is no change of a scenario that recomputes the first layers in full.
+    """
+    is_word = field in MEANT_BY_A_WORD and isinstance(value, str)
+    place = f"{field}.{MEANT_BY_A_WORD[field]}" if is_word else field
+    return bool(value_at(scenario, place) == value)
