@@ -38,6 +38,8 @@ def takes(
     """
 
     def of_fields(study: Callable[[Request], Answer]) -> Callable[Fields, Answer]:
+        """Return the function of the fields."""
+
         def with_fields(*args: Fields.args, **fields: Fields.kwargs) -> Answer:
             return study(request(*args, **fields))
 
@@ -60,9 +62,20 @@ def descriptions_of(request: type) -> dict[str, str]:
     Raises:
         KeyError: the docstring does not describe a field.
     """
-    described = _ARGS.search(inspect.getdoc(request) or "")
+    text_of = described_in(inspect.getdoc(request) or "")
+    return {name: text_of[name] for name in inspect.signature(request).parameters}
+
+
+def described_in(docstring: str) -> dict[str, str]:
+    """Return what a docstring says under `Args:` of each name, each as one line."""
+    described = _ARGS.search(docstring)
     text_of: dict[str, str] = {}
     for field in _FIELD.finditer(dedent(described["fields"]) if described else ""):
         text = " ".join(field["text"].split())
         text_of |= dict.fromkeys(field["names"].split(", "), text)
-    return {name: text_of[name] for name in inspect.signature(request).parameters}
+    return text_of
+
+
+def without_descriptions(docstring: str) -> str:
+    """Return a docstring without `Args:` and what stands under it."""
+    return _ARGS.sub("", docstring).strip()

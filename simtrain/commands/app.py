@@ -18,7 +18,9 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from simtrain.base.request import without_descriptions
 from simtrain.commands.completion import complete_in_bash, is_requested_by_bash
+from simtrain.commands.declare import declared
 from simtrain.commands.shared import INTERRUPTED, emit, emit_data
 from simtrain.commands.usage import Usage, is_usage_error
 from simtrain.errors import InputError, SimtrainError
@@ -192,8 +194,10 @@ class App(typer.Typer):
         """Register a function as a command; its docstring is the help."""
 
         def register(function: Callable[..., Any]) -> Callable[..., Any]:
-            text = unwrapped(getdoc(function) or "")
-            return super(App, self).command(name, cls=_Command, help=text, **settings)(function)
+            text = unwrapped(without_descriptions(getdoc(function) or ""))
+            register_command = super(App, self).command(name, cls=_Command, help=text, **settings)
+            register_command(declared(function))
+            return function
 
         return register
 

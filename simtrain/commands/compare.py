@@ -12,14 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simtrain.commands.import_options import reads_other_tools
-from simtrain.commands.output import CsvOption, MarkdownOption, Output, TableOption, show
+from simtrain.commands.output import Output, show
+from simtrain.commands.question import Questions, as_words
 from simtrain.commands.shared import (
     AllowOomOption,
-    JsonOption,
-    ScaleOption,
-    SetOption,
-    SeveralScenarios,
-    all_overrides,
     emit,
     refuse,
     simulate_with_status,
@@ -42,39 +38,27 @@ ChangeOption = Annotated[
 ]
 SensitivityOption = Annotated[
     bool,
-    typer.Option(
-        "--sensitivity/--no-sensitivity",
-        help="Simulate each scenario again with more of each resource of the cluster.",
-    ),
+    typer.Option(help="Simulate each scenario again with more of each resource of the cluster."),
 ]
 
 
 @reads_other_tools
 def compare(
-    scenarios: Annotated[list[str], SeveralScenarios],
-    overrides: SetOption = None,
-    scale: ScaleOption = None,
+    questions: Questions,
+    *,
     changes: ChangeOption = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="With traces: also write a page with both timelines."),
-    ] = None,
-    pass_name: Annotated[
-        str,
-        typer.Option(
-            "--pass",
-            help="With traces of a part of an iteration: compare with this simulated pass, such as "
-            '0F0 or "(0F3;6B0)OVERLAP_F_B".',
-        ),
-    ] = "",
-    as_json: JsonOption = False,
-    as_csv: CsvOption = False,
-    as_markdown: MarkdownOption = False,
-    table: TableOption = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o")] = None,
+    pass_name: Annotated[str, typer.Option("--pass")] = "",
+    output: Output,
     allow_oom: AllowOomOption = False,
     sensitivity: SensitivityOption = True,
 ) -> None:
     """Compare scenarios: why one is slower than another, and what hardware to buy first.
+
+    Args:
+        out: with traces: also write a page with both timelines.
+        pass_name: with traces of a part of an iteration: compare with this simulated pass, such as
+            0F0 or "(0F3;6B0)OVERLAP_F_B".
 
     Each scenario is compared with the first one, and the difference is split into causes that add
     up to it. --set applies to all scenarios. With a single scenario, only the effect of better
@@ -91,8 +75,7 @@ def compare(
     from simtrain.commands.comparer import COMPARERS, ComparisonRequest
     from simtrain.views.compare import Comparison, compare_view
 
-    output = Output(as_json, as_csv, as_markdown, table)
-    settings = all_overrides(overrides, scale)
+    scenarios, settings = questions.scenarios, questions.settings
     for comparer in COMPARERS.values():
         if files := [name for name in scenarios if comparer.takes(Path(name))]:
             message = f"has no effect beside {comparer.name}"
@@ -114,9 +97,9 @@ def compare(
         lambda: compare_view(comparison),
         [column.result.scenario.cluster for column in columns],
     )
-    if len(columns) == 1 and overrides:
-        words = " ".join(f"--change {shlex.quote(override)}" for override in overrides)
-        line = f"simtrain compare {shlex.quote(scenarios[0])} {words}"
+    if len(columns) == 1 and questions.overrides:
+        words = [scenarios[0], *as_words("--change", questions.overrides)]
+        line = shlex.join(["simtrain", "compare", *words])
         note = "--set applies to every scenario. Compare with the unchanged one"
         emit(f"{note}: {line}\n", sys.stderr)
 

@@ -2,48 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from simtrain.commands.cost_options import (
-    Co2Option,
-    ContractOption,
-    ElectricityOption,
-    GoodputOption,
-    PriceOption,
-    PueOption,
-    TokensOption,
-    read_terms,
-)
+from simtrain.commands.cost_options import TermsFields, read_terms
 from simtrain.commands.import_options import reads_other_tools
-from simtrain.commands.output import CsvOption, MarkdownOption, Output, TableOption, show
-from simtrain.commands.shared import (
-    AllowOomOption,
-    JsonOption,
-    ScaleOption,
-    SetOption,
-    SeveralScenarios,
-    all_overrides,
-    simulate_with_status,
-)
+from simtrain.commands.output import Output, show
+from simtrain.commands.question import Questions
+from simtrain.commands.shared import AllowOomOption, simulate_with_status
 
 
 @reads_other_tools
 def cost(
-    scenarios: Annotated[list[str], SeveralScenarios],
-    tokens: TokensOption,
-    goodput: GoodputOption = 1.0,
-    price: PriceOption = None,
-    contract: ContractOption = None,
-    pue: PueOption = 1.0,
-    electricity: ElectricityOption = None,
-    co2: Co2Option = None,
-    overrides: SetOption = None,
-    scale: ScaleOption = None,
-    as_json: JsonOption = False,
-    as_csv: CsvOption = False,
-    as_markdown: MarkdownOption = False,
-    table: TableOption = None,
-    allow_oom: AllowOomOption = False,
+    terms: TermsFields, questions: Questions, output: Output, allow_oom: AllowOomOption = False
 ) -> None:
     """Estimate days, GPU-hours, price and energy of a training run.
 
@@ -55,19 +23,16 @@ def cost(
 
     Example: simtrain cost table5_175b_present --tokens 300B --goodput 0.9
     """
-    from simtrain.commands.loading import load_scenario
     from simtrain.studies.cost import TrainingCosts, cost_of_result
     from simtrain.views.cost import cost_view
 
-    output = Output(as_json, as_csv, as_markdown, table)
-    terms = read_terms(tokens, goodput, price, contract, pue, electricity, co2)
-    loaded = [load_scenario(scenario, all_overrides(overrides, scale)) for scenario in scenarios]
-    results = [simulate_with_status(scenario, allow_oom) for scenario in loaded]
-    costs = [cost_of_result(result, terms) for result in results]
+    training = read_terms(**terms)
+    results = [simulate_with_status(scenario, allow_oom) for scenario in questions.load()]
+    costs = [cost_of_result(result, training) for result in results]
     clusters = [result.scenario.cluster for result in results]
-    show(
-        output,
-        costs[0] if len(costs) == 1 else TrainingCosts(terms.num_tokens, goodput, costs),
-        lambda: cost_view(costs, is_table=len(costs) > 1 or as_csv or as_markdown),
-        clusters[0] if len(costs) == 1 else clusters,
-    )
+    if len(costs) == 1:
+        is_table = output.as_csv or output.as_markdown
+        show(output, costs[0], lambda: cost_view(costs, is_table=is_table), clusters[0])
+    else:
+        several = TrainingCosts(training.num_tokens, training.goodput, costs)
+        show(output, several, lambda: cost_view(costs, is_table=True), clusters)

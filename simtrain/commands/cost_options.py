@@ -2,50 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from simtrain.base.request import descriptions_of
+from simtrain.commands.declare import Fields, as_help
 from simtrain.commands.shared import refuse
-from simtrain.studies.rental_contracts import Contract
+from simtrain.studies.cost_request import Contract, CostRequest
 
 if TYPE_CHECKING:
     from simtrain.studies.cost import Terms
 
-TokensOption = Annotated[
-    str, typer.Option("--tokens", help="Number of training tokens: 300B, 1.5T, 450e9.")
+TermsFields = Annotated[
+    dict[str, Any],
+    Fields(CostRequest, "tokens goodput price contract pue electricity co2"),
 ]
-GoodputOption = Annotated[
-    float,
-    typer.Option(
-        "--goodput",
-        help="Share of the training time spent in iterations, such as 0.9. Failures, checkpoints "
-        "and evaluations take the rest, and interruptions of spot GPUs.",
-    ),
-]
-PriceOption = Annotated[
-    str | None,
-    typer.Option("--price", help='Price per GPU, instead of the profile\'s: "2.5 USD/h".'),
-]
-ContractOption = Annotated[
-    Contract | None,
-    typer.Option("--contract", help="Which of the profile's prices counts. Default: on_demand."),
-]
-PueOption = Annotated[
-    float,
-    typer.Option(
-        "--pue",
-        help="Energy of the site over that of its nodes (power usage effectiveness): 1.2. The "
-        "default of 1 leaves out cooling and power conversion.",
-    ),
-]
-ElectricityOption = Annotated[
-    str | None, typer.Option("--electricity", help='Price of electricity: "0.12 USD/kWh".')
-]
-Co2Option = Annotated[
-    float | None,
-    typer.Option("--co2", help="Emissions of electricity, in grams of CO2 per kWh: 380."),
-]
+"""The fields of a request that `read_terms` reads."""
+
+# An option each, for `simtrain plan`.
+_HELP = {name: as_help(text) for name, text in descriptions_of(CostRequest).items()}
+TokensOption = Annotated[str, typer.Option("--tokens", help=_HELP["tokens"])]
+GoodputOption = Annotated[float, typer.Option("--goodput", help=_HELP["goodput"])]
+PriceOption = Annotated[str | None, typer.Option("--price", help=_HELP["price"])]
+ContractOption = Annotated[Contract | None, typer.Option("--contract", help=_HELP["contract"])]
+PueOption = Annotated[float, typer.Option("--pue", help=_HELP["pue"])]
+ElectricityOption = Annotated[str | None, typer.Option("--electricity", help=_HELP["electricity"])]
+Co2Option = Annotated[float | None, typer.Option("--co2", help=_HELP["co2"])]
 
 
 def read_terms(
@@ -70,7 +53,7 @@ def read_terms(
         tokens,
         goodput=goodput,
         price=price,
-        contract=contract or "on_demand",
+        contract=contract,
         pue=pue,
         electricity=electricity,
         co2=co2,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from simtrain.commands.output import CsvOption, MarkdownOption, Output, show_view
+from simtrain.commands.output import ListOutput, show_view
 from simtrain.commands.shared import emit, refuse
 
 _CODE_OR_COMMENT = re.compile(r"^```.*?^```|`[^`\n]*`|<!--.*?-->\n?", re.DOTALL | re.MULTILINE)
@@ -22,13 +22,14 @@ def _documents(typed: str) -> list[str]:
 
 
 def docs(
-    name: Annotated[
-        str | None, typer.Argument(help="Document to print.", autocompletion=_documents)
-    ] = None,
-    as_csv: CsvOption = False,
-    as_markdown: MarkdownOption = False,
+    name: Annotated[str | None, typer.Argument(autocompletion=_documents)] = None,
+    *,
+    output: ListOutput,
 ) -> None:
     """List the documents, or print one of them in Markdown.
+
+    Args:
+        name: document to print.
 
     Example: simtrain docs tutorial
     """
@@ -36,11 +37,11 @@ def docs(
     from simtrain.views.names import names_view
 
     if name is not None:
-        refuse({"--csv": as_csv, "--markdown": as_markdown}, "is for the list of documents")
+        of_lists = {"--csv": output.as_csv, "--markdown": output.as_markdown}
+        refuse(of_lists, "is for the list of documents")
         emit(_text(document_text(name)))
         return
-    rows = document_titles().items()
-    show_view(Output(as_csv=as_csv, as_markdown=as_markdown), names_view(("name", "title"), rows))
+    show_view(output, names_view(("name", "title"), document_titles().items()))
 
 
 def _text(document: str) -> str:

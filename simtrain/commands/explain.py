@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from simtrain.commands.declare import Fields
 from simtrain.commands.import_options import reads_other_tools
-from simtrain.commands.output import MarkdownOption, Output, show
+from simtrain.commands.output import Output, show
 from simtrain.commands.shared import (
-    JsonOption,
     SetOption,
     emit,
     error_codes,
@@ -35,29 +35,21 @@ def _subjects(typed: str) -> list[str]:
 
 @reads_other_tools
 def explain(
-    subject: Annotated[
-        str | None,
-        typer.Argument(
-            help="Error code, such as E310, or a scenario. Default: list all codes.",
-            autocompletion=_subjects,
-        ),
-    ] = None,
-    figure: Annotated[
-        Figure | None,
-        typer.Argument(help="Figure of the scenario to explain. Default: iteration_time."),
-    ] = None,
+    subject: Annotated[str | None, typer.Argument(autocompletion=_subjects)] = None,
+    figure: Annotated[Figure | None, typer.Argument()] = None,
     overrides: SetOption = None,
-    top: Annotated[
-        int | None,
-        typer.Option("--top", min=1, help="Operators listed for each cause. Default: 3."),
-    ] = None,
-    as_json: JsonOption = False,
-    as_markdown: MarkdownOption = False,
-    all_codes: Annotated[
-        bool, typer.Option("--all", help="Print all codes in Markdown (simtrain docs errors).")
-    ] = False,
+    top: Annotated[int | None, typer.Option(min=1)] = None,
+    *,
+    output: Annotated[Output, Fields(Output, "as_json as_markdown")],
+    all_codes: Annotated[bool, typer.Option("--all")] = False,
 ) -> None:
     """Explain an error code, such as E310, or a figure of a scenario.
+
+    Args:
+        subject: error code, such as E310, or a scenario. Default: list all codes.
+        figure: figure of the scenario to explain. Default: iteration_time.
+        top: operators listed for each cause. Default: 3.
+        all_codes: print all codes in Markdown (simtrain docs errors).
 
     For an error, print what is wrong, why, how to fix it, and an example. For a figure, print the
     numbers that it is computed from, down to entries of the hardware profile with their values,
@@ -76,8 +68,8 @@ def explain(
             "FIGURE": figure,
             "--set": overrides,
             "--top": top,
-            "--json": as_json,
-            "--markdown": as_markdown,
+            "--json": output.as_json,
+            "--markdown": output.as_markdown,
         }
         message = "is only for a figure of a scenario"
         refuse(of_figures, message, "remove it, or name a scenario")
@@ -86,7 +78,6 @@ def explain(
     elif subject is None:
         emit(code_list(explanations().values(), text_width()))
     elif is_figure:
-        output = Output(as_json, as_markdown=as_markdown)
         loaded = load_scenario(subject, overrides or [])
         _explain_figure(loaded, figure or "iteration_time", top or TOP, output)
     else:

@@ -8,31 +8,14 @@ from functools import partial
 import typer
 
 from simtrain.commands.import_options import reads_other_tools
-from simtrain.commands.output import CsvOption, MarkdownOption, Output, TableOption, show
-from simtrain.commands.shared import (
-    JsonOption,
-    OutOption,
-    ScaleOption,
-    ScenarioArgument,
-    SetOption,
-    all_overrides,
-    emit,
-    status,
-)
+from simtrain.commands.output import Output, show
+from simtrain.commands.question import Question
+from simtrain.commands.shared import OutOption, emit, status
 from simtrain.errors import DoesNotFitError
 
 
 @reads_other_tools
-def memory(
-    scenario: ScenarioArgument,
-    overrides: SetOption = None,
-    scale: ScaleOption = None,
-    as_json: JsonOption = False,
-    as_csv: CsvOption = False,
-    as_markdown: MarkdownOption = False,
-    table: TableOption = None,
-    out: OutOption = None,
-) -> None:
+def memory(question: Question, output: Output, out: OutOption = None) -> None:
     """Print the peak memory of each pipeline stage by component.
 
     If the scenario does not fit, exits with 3 and names the cheapest change that makes it fit.
@@ -40,27 +23,24 @@ def memory(
     Example: simtrain memory table5_530b_present --set recompute=full --out pictures
     """
     from simtrain.base.output_folder import make_picture_folder
-    from simtrain.commands.loading import load_scenario
     from simtrain.render.figures.iteration_memory import plot_memory
     from simtrain.render.figures.style import write_figure
     from simtrain.render.figures.subject import footer_of_result
     from simtrain.studies.simulation import check_fits, simulate
     from simtrain.views.memory import memory_view
 
-    output = Output(as_json, as_csv, as_markdown, table)
-    loaded = load_scenario(scenario, all_overrides(overrides, scale))
+    scenario = question.load()
     if out:
         make_picture_folder(out)
-    with status(f"simulating {loaded.name}"):
-        result = simulate(loaded)
+    with status(f"simulating {scenario.name}"):
+        result = simulate(scenario)
         if out:
             write_figure(plot_memory(result), out / "memory", footer_of_result(result))
-    view = partial(memory_view, result.memory)
-    show(output, result.memory_report, view, loaded.cluster)
+    show(output, result.memory_report, partial(memory_view, result.memory), scenario.cluster)
     if not result.memory.fits:
         with status("searching for a change that makes it fit") as show_status:
             try:
-                check_fits(loaded, result.memory, result.seconds.machine, show_status)
+                check_fits(scenario, result.memory, result.seconds.machine, show_status)
             except DoesNotFitError as error:
                 # The result is printed already: the error follows it on stderr alone.
                 emit(f"{error}\n", sys.stderr)

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simtrain.commands.shared import emit, emit_data, print_page, refuse, show_json, text_width
+from simtrain.commands.declare import Fields
+from simtrain.commands.shared import (
+    JsonOption,
+    emit,
+    emit_data,
+    print_page,
+    refuse,
+    show_json,
+    text_width,
+)
 from simtrain.errors import InputError, Location, did_you_mean
 
 if TYPE_CHECKING:
@@ -32,16 +41,22 @@ TableOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """The format that was asked for; none is a page for people.
+    """The format of a result: JSON, CSV, Markdown, or by default a page for people.
+
+    Args:
+        as_json: print JSON.
+        as_csv: print a table as CSV.
+        as_markdown: print Markdown.
+        table: name of the table of CSV or Markdown.
 
     Raises:
         InputError: several formats, or a table without a format that has tables (E908).
     """
 
-    as_json: bool = False
-    as_csv: bool = False
-    as_markdown: bool = False
-    table: str | None = None
+    as_json: JsonOption = False
+    as_csv: CsvOption = False
+    as_markdown: MarkdownOption = False
+    table: TableOption = None
 
     def __post_init__(self) -> None:
         formats = {"--json": self.as_json, "--csv": self.as_csv, "--markdown": self.as_markdown}
@@ -54,6 +69,10 @@ class Output:
             )
         if not (self.as_csv or self.as_markdown):
             refuse({"--table": self.table}, "is for --csv and --markdown", "add --csv")
+
+
+ListOutput = Annotated[Output, Fields(Output, "as_csv as_markdown")]
+"""The format of a list of names."""
 
 
 def show(

@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
-from simtrain.commands.output import CsvOption, MarkdownOption, Output, TableOption, show
-from simtrain.commands.shared import JsonOption, OutOption, SweepFolderArgument, status
+from simtrain.commands.output import Output, show
+from simtrain.commands.shared import OutOption, SweepFolderArgument, status
 
 
 def plot(
     folder: SweepFolderArgument,
+    *,
     out: OutOption = None,
-    x: Annotated[str | None, typer.Option("--x", help="Horizontal axis of the heat map.")] = None,
-    y: Annotated[str | None, typer.Option("--y", help="Vertical axis of the heat map.")] = None,
-    value: Annotated[
-        str | None,
-        typer.Option("--value", help="Column to draw. Default: the sweep's objective."),
-    ] = None,
-    panels: Annotated[
-        str | None, typer.Option("--panels", help="Axis with one panel per value.")
-    ] = None,
-    as_json: JsonOption = False,
-    as_csv: CsvOption = False,
-    as_markdown: MarkdownOption = False,
-    table: TableOption = None,
+    x: str | None = None,
+    y: str | None = None,
+    value: str | None = None,
+    panels: str | None = None,
+    output: Output,
 ) -> None:
     """Draw a sweep: a heat map, the Pareto front of time and memory, and scaling curves.
+
+    Args:
+        x: horizontal axis of the heat map.
+        y: vertical axis of the heat map.
+        value: column to draw. Default: the sweep's objective.
+        panels: axis with one panel per value.
 
     By default the heat map shows the sweep's objective over its named axis and the axes that change
     the result most. Each cell shows the best result over the other axes, and their values. Each
@@ -40,7 +35,6 @@ def plot(
     from simtrain.render.figures.sweep import load_results, write_plots
     from simtrain.render.figures.sweep.listing import plots_view
 
-    output = Output(as_json, as_csv, as_markdown, table)
     require("simtrain plot", "pyarrow", "matplotlib")
     results = load_results(folder, panels)
     target = out or folder / "pictures"

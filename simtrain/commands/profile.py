@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from simtrain.commands.app import App
-from simtrain.commands.output import CsvOption, MarkdownOption, Output, TableOption, show, show_view
-from simtrain.commands.shared import JsonOption, emit, shipped_profiles
+from simtrain.commands.output import ListOutput, Output, show, show_view
+from simtrain.commands.shared import emit, shipped_profiles
 
 profile_app = App(help="List, print and check hardware profiles.")
 
@@ -22,7 +22,7 @@ ProfileArgument = Annotated[
 
 
 @profile_app.command("list")
-def print_profiles(as_csv: CsvOption = False, as_markdown: MarkdownOption = False) -> None:
+def print_profiles(output: ListOutput) -> None:
     """List the hardware profiles that come with simtrain, and the evidence for each.
 
     Example: simtrain profile list
@@ -37,25 +37,17 @@ def print_profiles(as_csv: CsvOption = False, as_markdown: MarkdownOption = Fals
         (name, evidence_of(profile, name).level.value, profile.description)
         for name, profile in profiles
     ]
-    view = names_view(("profile", "evidence", "description"), rows)
-    show_view(Output(as_csv=as_csv, as_markdown=as_markdown), view)
+    show_view(output, names_view(("profile", "evidence", "description"), rows))
 
 
 @profile_app.command("show")
-def print_profile(
-    profile: ProfileArgument,
-    as_json: JsonOption = False,
-    as_csv: CsvOption = False,
-    as_markdown: MarkdownOption = False,
-    table: TableOption = None,
-) -> None:
+def print_profile(profile: ProfileArgument, output: Output) -> None:
     """Print every entry of a profile with its unit, source and, if fitted, measurements.
 
     Example: simtrain profile show h100_sxm
     """
     from simtrain.views.profile import load_page, profile_view
 
-    output = Output(as_json, as_csv, as_markdown, table)
     page = load_page(profile)
     show(output, page, lambda: profile_view(page))
 

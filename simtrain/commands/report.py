@@ -6,14 +6,9 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from simtrain.commands.compare import (
-    ChangeOption,
-    SensitivityOption,
-    load_compared,
-)
+from simtrain.commands.compare import ChangeOption, SensitivityOption, load_compared
 from simtrain.commands.import_options import reads_other_tools
+from simtrain.commands.question import as_words
 from simtrain.commands.shared import (
     HtmlFileOption,
     SetOption,
@@ -26,10 +21,6 @@ from simtrain.commands.shared import (
 if TYPE_CHECKING:
     from simtrain.render.html.document import Document
 
-SweepFolderOption = Annotated[
-    Path | None, typer.Option("--sweep", help="Report on the results folder of a sweep instead.")
-]
-
 
 @reads_other_tools
 def report(
@@ -37,10 +28,14 @@ def report(
     scenarios: Annotated[list[str] | None, SeveralScenarios] = None,
     overrides: SetOption = None,
     changes: ChangeOption = None,
+    *,
     sensitivity: SensitivityOption = True,
-    sweep: SweepFolderOption = None,
+    sweep: Path | None = None,
 ) -> None:
     """Write a report: one HTML file that opens in a browser and needs no network.
+
+    Args:
+        sweep: report on the results folder of a sweep instead.
 
     It shows how long the iteration takes, where the time goes, what to buy first, sliders for less
     and more of each resource, the timeline, memory, operators, a roofline, and the sources of all
@@ -84,11 +79,9 @@ def _of_sweep(folder: Path) -> Document:
 
     require("simtrain report --sweep", "pyarrow", "matplotlib")
     results, recorded = load_results(folder), RecordedSweep.of(folder)
-    return (
-        sweep_document(results, recorded.extrapolated_compute)
-        if recorded
-        else (sweep_document(results))
-    )
+    if recorded is None:
+        return sweep_document(results)
+    return sweep_document(results, recorded.extrapolated_compute)
 
 
 def _of_iterations(
@@ -102,7 +95,7 @@ def _of_iterations(
     loaded = load_compared(scenarios, overrides or [], changes or [])
     arguments = _arguments(scenarios, overrides, changes)
     subjects = [Subject(*pair, words) for pair, words in zip(loaded, arguments, strict=True)]
-    compared = [*scenarios, *_options("--set", overrides), *_options("--change", changes)]
+    compared = [*scenarios, *as_words("--set", overrides), *as_words("--change", changes)]
     compared += [] if sensitivity else ["--no-sensitivity"]
     with status(f"simulating {subjects[0].name}") as show_status:
         return subjects_document(subjects, shlex.join(compared), sensitivity, show_status)
@@ -112,10 +105,6 @@ def _arguments(
     scenarios: list[str], overrides: list[str] | None, changes: list[str] | None
 ) -> list[str]:
     """Return the arguments of `simtrain run` for each loaded scenario, in order."""
-    same = _options("--set", overrides)
-    copies = [[scenarios[0], *same, *_options("--set", changes)]] if changes else []
+    same = as_words("--set", overrides)
+    copies = [[scenarios[0], *same, *as_words("--set", changes)]] if changes else []
     return [shlex.join(words) for words in ([[name, *same] for name in scenarios] + copies)]
-
-
-def _options(option: str, values: list[str] | None) -> list[str]:
-    return [word for value in values or () for word in (option, value)]

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from simtrain.commands.declare import Written, options_first
 from simtrain.commands.import_options import reads_other_tools
-from simtrain.commands.output import CsvOption, MarkdownOption, Output, TableOption, show
+from simtrain.commands.output import Output, show
+from simtrain.commands.question import Question
 from simtrain.commands.shared import (
     AllowOomOption,
-    JsonOption,
-    ScaleOption,
-    ScenarioArgument,
-    SetOption,
-    all_overrides,
     parse_numbers,
     parse_window_s,
     refuse,
@@ -31,69 +29,98 @@ if TYPE_CHECKING:
 
 _OPERATORS = 15
 
-EngineOption = Annotated[
-    Literal["auto", "simpy", "compiled"],
-    typer.Option("--engine", help="Execution engine; all give bit-identical results."),
-]
-OpsOption = Annotated[
-    bool, typer.Option("--ops", help="List the operators of one stage instead of the report.")
-]
-ExplainSettingsOption = Annotated[
-    bool,
-    typer.Option(
-        "--explain-settings", help="Say what decides each setting, instead of simulating."
-    ),
-]
-StageOption = Annotated[
-    int | None, typer.Option("--stage", help="Stage of --ops. Default: the slowest.")
-]
-TopOption = Annotated[
-    int | None,
-    typer.Option(
-        "--top", min=1, help=f"Operators that --ops lists one by one. Default: {_OPERATORS}."
-    ),
-]
-TraceOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--trace",
-        help="Write a trace. "
-        + "".join(f"{' or '.join(each.suffixes)}: {each.text}. " for each in FORMATS)
-        + "A folder: a Chrome trace per rank.",
-    ),
-]
-TraceMicrobatchesOption = Annotated[
-    str | None,
-    typer.Option(
-        "--trace-microbatches", help="Microbatches whose kernels --trace shows, such as 0,1."
-    ),
-]
-TraceWindowOption = Annotated[
-    str | None,
-    typer.Option("--trace-window", help="Time whose kernels --trace shows, such as 0s:2s."),
-]
+TOP_HELP = f"Operators that --ops lists one by one. Default: {_OPERATORS}."
+TRACE_HELP = (
+    "Write a trace. "
+    + "".join(f"{' or '.join(each.suffixes)}: {each.text}. " for each in FORMATS)
+    + "A folder: a Chrome trace per rank."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Operators:
+    """The operators to list.
+
+    Args:
+        ops: list the operators of one stage instead of the report.
+        stage: stage of --ops. Default: the slowest.
+        top: the most to list one by one; None for the default.
+    """
+
+    ops: bool = False
+    stage: int | None = None
+    top: Annotated[int | None, typer.Option(min=1, help=TOP_HELP)] = None
+
+    def check(self) -> None:
+        """Refuse a stage or a number without --ops (E908)."""
+        if not self.ops:
+            of_operators = {"--stage": self.stage is not None, "--top": self.top}
+            refuse(of_operators, "is only for --ops", "add --ops")
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """The trace to write.
+
+    Args:
+        trace: its file or folder.
+        trace_microbatches: microbatches whose kernels --trace shows, such as 0,1.
+        trace_window: time whose kernels --trace shows, such as 0s:2s.
+    """
+
+    trace: Annotated[Path | None, typer.Option(help=TRACE_HELP)] = None
+    trace_microbatches: Annotated[list[int] | None, Written(parse_numbers)] = None
+    trace_window: Annotated[tuple[float, float] | None, Written(parse_window_s)] = None
+
+    def check(self) -> None:
+        """Check that the trace can be written.
+
+        Raises:
+            InputError: it cannot, or kernels are chosen without a trace that has them (E908).
+        """
+        of_kernels = {
+            "--trace-microbatches": self.trace_microbatches,
+            "--trace-window": self.trace_window,
+        }
+        if self.trace is None:
+            refuse(of_kernels, "is only for --trace", "add --trace FILE")
+            return
+        if (trace_format := format_of(self.trace)) and not trace_format.has_kernels:
+            refuse(of_kernels, f"has no effect on {trace_format.text}, which has no kernels")
+        from simtrain.base.output_folder import check_writable
+        from simtrain.render.traces.write import check_trace_file
+
+        check_trace_file(self.trace)
+        if self.trace.suffix:
+            check_writable(self.trace, "a trace", "--trace")
+
+    def write(self, result: Result) -> None:
+        """Write the trace of a result."""
+        if self.trace is None:
+            return
+        from simtrain.render.traces.write import write_trace
+
+        with status(f"writing {self.trace}"):
+            write_trace(result, self.trace, self.trace_microbatches, self.trace_window)
 
 
 @reads_other_tools
+@options_first("overrides scale as_json allow_oom engine ops stage top")
 def run(
-    scenario: ScenarioArgument,
-    overrides: SetOption = None,
-    scale: ScaleOption = None,
-    as_json: JsonOption = False,
+    question: Question,
+    output: Output,
+    operators: Operators,
+    trace: Trace,
+    *,
     allow_oom: AllowOomOption = False,
-    engine: EngineOption = "auto",
-    ops: OpsOption = False,
-    stage: StageOption = None,
-    top: TopOption = None,
-    as_csv: CsvOption = False,
-    as_markdown: MarkdownOption = False,
-    table: TableOption = None,
-    trace: TraceOption = None,
-    trace_microbatches: TraceMicrobatchesOption = None,
-    trace_window: TraceWindowOption = None,
-    explain_settings: ExplainSettingsOption = False,
+    engine: Literal["auto", "simpy", "compiled"] = "auto",
+    explain_settings: bool = False,
 ) -> None:
     """Simulate one training iteration: its time, where the time goes, and memory per GPU.
+
+    Args:
+        engine: execution engine; all give bit-identical results.
+        explain_settings: say what decides each setting, instead of simulating.
 
     If the scenario does not fit, exits with 3 and names the cheapest change that makes it fit.
 
@@ -107,38 +134,20 @@ def run(
 
     Example: simtrain run table5_175b_present --trace trace.json.gz --trace-microbatches 0,1
     """
-    from simtrain.base.output_folder import check_writable
-    from simtrain.commands.loading import load_scenario
-
-    output = Output(as_json, as_csv, as_markdown, table)
     if explain_settings:
-        refuse({"--ops": ops, "--trace": trace}, "has no effect with --explain-settings")
-        _show_settings(load_scenario(scenario, all_overrides(overrides, scale)), output)
+        others = {"--ops": operators.ops, "--trace": trace.trace}
+        refuse(others, "has no effect with --explain-settings")
+        _show_settings(question.load(), output)
         return
-    if not ops:
-        refuse({"--stage": stage is not None, "--top": top}, "is only for --ops", "add --ops")
-    of_kernels = {"--trace-microbatches": trace_microbatches, "--trace-window": trace_window}
-    if trace is None:
-        refuse(of_kernels, "is only for --trace", "add --trace FILE")
-    elif (trace_format := format_of(trace)) and not trace_format.has_kernels:
-        refuse(of_kernels, f"has no effect on {trace_format.text}, which has no kernels")
-    microbatches = parse_numbers(trace_microbatches, "--trace-microbatches")
-    window_s = parse_window_s(trace_window, "--trace-window")
-    if trace:
-        from simtrain.render.traces.write import check_trace_file, write_trace
-
-        check_trace_file(trace)
-        if trace.suffix:
-            check_writable(trace, "a trace", "--trace")
-    loaded = load_scenario(scenario, all_overrides(overrides, scale))
-    result = simulate_with_status(loaded, allow_oom, engine)
-    if trace:
-        with status(f"writing {trace}"):
-            write_trace(result, trace, microbatches, window_s)
-    if ops:
-        _show_operators(result, stage, top or _OPERATORS, output)
+    operators.check()
+    trace.check()
+    scenario = question.load()
+    result = simulate_with_status(scenario, allow_oom, engine)
+    trace.write(result)
+    if operators.ops:
+        _show_operators(result, operators, output)
     else:
-        _show_result(loaded, result, output)
+        _show_result(scenario, result, output)
 
 
 def _show_settings(scenario: Scenario, output: Output) -> None:
@@ -149,11 +158,12 @@ def _show_settings(scenario: Scenario, output: Output) -> None:
     show(output, resolved, partial(settings_view, resolved), scenario.cluster)
 
 
-def _show_operators(result: Result, stage: int | None, top: int, output: Output) -> None:
+def _show_operators(result: Result, operators: Operators, output: Output) -> None:
     from simtrain.views.operators import operators_view
 
-    table, scenario = result.operators(stage), result.scenario
-    view = partial(operators_view, table, scenario.name or "unnamed", top)
+    table, scenario = result.operators(operators.stage), result.scenario
+    num_listed = operators.top or _OPERATORS
+    view = partial(operators_view, table, scenario.name or "unnamed", num_listed)
     show(output, table, view, scenario.cluster)
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from simtrain.commands.output import CsvOption, MarkdownOption, Output, show_view
+from simtrain.commands.output import ListOutput, show_view
 from simtrain.commands.shared import (
     emit_data,
     print_or_write,
@@ -18,17 +18,16 @@ from simtrain.commands.shared import (
 
 
 def scenarios(
-    name: Annotated[
-        str | None,
-        typer.Argument(help="Scenario to print.", autocompletion=shipped_scenarios),
-    ] = None,
-    copy: Annotated[
-        Path | None, typer.Option("--copy", help="File to write the scenario to.")
-    ] = None,
-    as_csv: CsvOption = False,
-    as_markdown: MarkdownOption = False,
+    name: Annotated[str | None, typer.Argument(autocompletion=shipped_scenarios)] = None,
+    copy: Path | None = None,
+    *,
+    output: ListOutput,
 ) -> None:
     """List the scenarios that come with simtrain, or print or copy one of them.
+
+    Args:
+        name: scenario to print.
+        copy: file to write the scenario to.
 
     Example: simtrain scenarios llama3_70b --copy my_llama.yaml
     """
@@ -37,9 +36,8 @@ def scenarios(
     from simtrain.scenario import load_scenario
     from simtrain.views.names import names_view
 
-    output = Output(as_csv=as_csv, as_markdown=as_markdown)
     if name is not None:
-        of_lists = {"--csv": as_csv, "--markdown": as_markdown}
+        of_lists = {"--csv": output.as_csv, "--markdown": output.as_markdown}
         refuse(of_lists, "is for the list of scenarios")
         print_or_write(text_of_kind(find_scenario(name), SCENARIO), copy)
         return
@@ -49,20 +47,17 @@ def scenarios(
 
 
 def init(
-    file: Annotated[Path, typer.Argument(help="File to write.")] = Path("scenario.yaml"),
-    source: Annotated[
-        str | None,
-        typer.Option(
-            "--from",
-            help="Copy this scenario, which comes with simtrain.",
-            autocompletion=shipped_scenarios,
-        ),
-    ] = None,
-    full: Annotated[
-        bool, typer.Option("--full", help="List every field with its meaning and its default.")
-    ] = False,
+    file: Annotated[Path, typer.Argument()] = Path("scenario.yaml"),
+    source: Annotated[str | None, typer.Option("--from", autocompletion=shipped_scenarios)] = None,
+    *,
+    full: bool = False,
 ) -> None:
     """Write a scenario file to start from: a small GPT, or a copy of a shipped scenario.
+
+    Args:
+        file: file to write.
+        source: copy this scenario, which comes with simtrain.
+        full: list every field with its meaning and its default.
 
     An existing file is an error.
 

@@ -10,14 +10,9 @@ import typer
 
 from simtrain.commands.app import App
 from simtrain.commands.import_options import reads_other_tools
-from simtrain.commands.output import CsvOption, MarkdownOption, Output, TableOption, show, show_view
-from simtrain.commands.shared import (
-    JsonOption,
-    ScenarioArgument,
-    SetOption,
-    emit_data,
-    status,
-)
+from simtrain.commands.output import Output, show, show_view
+from simtrain.commands.question import UnscaledQuestion, as_words
+from simtrain.commands.shared import emit_data, status
 
 if TYPE_CHECKING:
     from simtrain.studies.schedule_comparison import ScheduleComparison
@@ -33,16 +28,12 @@ schedule_app = App(
 @schedule_app.command("show")
 @reads_other_tools
 def print_schedule(
-    scenario: ScenarioArgument,
-    overrides: SetOption = None,
-    as_csv: Annotated[
-        bool,
-        typer.Option(
-            "--csv", help="Print all passes as CSV, in the format of PyTorch's pipelining."
-        ),
-    ] = False,
+    question: UnscaledQuestion, *, as_csv: Annotated[bool, typer.Option("--csv")] = False
 ) -> None:
     """Print the pipeline schedule as a grid: a row per stage, a column per time slot.
+
+    Args:
+        as_csv: print all passes as CSV, in the format of PyTorch's pipelining.
 
     2F0 is the forward pass of microbatch 0 on virtual stage 2, 2B0 its backward pass. Every pass
     takes one slot. The grid is cut to the width of the terminal; --csv prints all passes. The word
@@ -50,10 +41,9 @@ def print_schedule(
 
     Example: simtrain schedule show table5_175b_present
     """
-    from simtrain.commands.loading import load_scenario
     from simtrain.views.schedule import schedule_view
 
-    order = load_scenario(scenario, overrides or ()).order.actions
+    order = question.load().order.actions
     if as_csv:
         emit_data(order.to_csv())
     else:
@@ -63,20 +53,15 @@ def print_schedule(
 @schedule_app.command("compare")
 @reads_other_tools
 def compare(
-    scenario: ScenarioArgument,
-    overrides: SetOption = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", "-o", help="Draw all timelines on one time axis: .html, .png, .svg or .pdf."
-        ),
-    ] = None,
-    as_json: JsonOption = False,
-    as_csv: CsvOption = False,
-    as_markdown: MarkdownOption = False,
-    table: TableOption = None,
+    question: UnscaledQuestion,
+    *,
+    out: Annotated[Path | None, typer.Option("--out", "-o")] = None,
+    output: Output,
 ) -> None:
     """Simulate every schedule that the pipeline allows: time, bubble, peak memory, and its order.
+
+    Args:
+        out: draw all timelines on one time axis: .html, .png, .svg or .pdf.
 
     Layers, stages and microbatches stay as they are. A schedule keeps the number of chunks per
     stage if it can; otherwise it has the smallest that it allows. Schedules that the scenario
@@ -85,26 +70,23 @@ def compare(
 
     Example: simtrain schedule compare llama3_70b --set batch.global=16 --out schedules.html
     """
-    from simtrain.commands.loading import load_scenario
     from simtrain.studies.schedule_comparison import compare_schedules
     from simtrain.views.schedules import schedules_view
 
-    output = Output(as_json, as_csv, as_markdown, table)
     if out:
         _check_picture(out)
-    loaded = load_scenario(scenario, overrides or ())
+    scenario, name = question.load(), question.scenario
     with status("simulating schedules") as show_status:
-        comparison = compare_schedules(loaded, show_status)
+        comparison = compare_schedules(scenario, show_status)
     show(
         output,
         comparison,
-        lambda: schedules_view(comparison, str(scenario), out, draws=not (as_markdown or out)),
-        loaded.cluster,
+        lambda: schedules_view(comparison, name, out, draws=not (output.as_markdown or out)),
+        scenario.cluster,
     )
     if out:
-        settings = [word for change in overrides or () for word in ("--set", change)]
-        command = shlex.join(["simtrain", "schedule", "compare", str(scenario), *settings])
-        _draw(comparison, str(scenario), command, out)
+        words = ["simtrain", "schedule", "compare", name, *as_words("--set", question.overrides)]
+        _draw(comparison, name, shlex.join(words), out)
 
 
 def _check_picture(out: Path) -> None:

@@ -135,16 +135,6 @@ SecondsOption = Annotated[
         "Ctrl-C ends immediately.",
     ),
 ]
-StagesOption = Annotated[
-    str | None, typer.Option("--stages", help="Stages to show, such as 0,1,63. Default: all.")
-]
-WindowOption = Annotated[
-    str | None,
-    typer.Option(
-        "--window",
-        help="Time to show, such as 0s:2s or 500ms:1s. Default: all, or three parts of it.",
-    ),
-]
 
 
 def all_overrides(overrides: list[str] | None, scale: list[str] | None) -> list[str]:
@@ -174,14 +164,12 @@ def refuse(options: Mapping[str, object], message: str, fix: str = "remove it") 
             raise InputError.of("E908", message, Location(name), fix)
 
 
-def parse_numbers(text: str | None, option: str) -> list[int] | None:
-    """Parse an option's list of numbers, such as "0,1,63"; None stays None.
+def parse_numbers(text: str, option: str) -> list[int]:
+    """Parse an option's list of numbers, such as "0,1,63".
 
     Raises:
         InputError: the text is not a list of integers (E118).
     """
-    if text is None:
-        return None
     try:
         return [int(number) for number in text.split(",")]
     except ValueError:
@@ -190,16 +178,14 @@ def parse_numbers(text: str | None, option: str) -> list[int] | None:
         raise InputError.of("E118", message, Location(f"{option} {text}"), fix) from None
 
 
-def parse_window_s(text: str | None, option: str = "--window") -> tuple[float, float] | None:
-    """Parse a window of time such as "0s:2s" to its start and end in seconds; None stays None.
+def parse_window_s(text: str, option: str) -> tuple[float, float]:
+    """Parse a window of time such as "0s:2s" to its start and end in seconds.
 
     Raises:
         InputError: the text is not two times (E118).
     """
     from simtrain.units import UnitError, parse_non_negative_seconds
 
-    if text is None:
-        return None
     start, colon, end = text.partition(":")
     try:
         if colon:

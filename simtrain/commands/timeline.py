@@ -5,36 +5,28 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from simtrain.commands.declare import Written
 from simtrain.commands.import_options import reads_other_tools
-from simtrain.commands.shared import (
-    ScaleOption,
-    ScenarioArgument,
-    SetOption,
-    StagesOption,
-    WindowOption,
-    all_overrides,
-    emit,
-    parse_numbers,
-    parse_window_s,
-    status,
-)
+from simtrain.commands.question import Question
+from simtrain.commands.shared import emit, parse_numbers, parse_window_s, status
 
 
 @reads_other_tools
 def timeline(
-    scenario: ScenarioArgument,
-    out: Annotated[Path, typer.Option("--out", help="Picture file: .png, .svg or .pdf.")],
-    overrides: SetOption = None,
-    scale: ScaleOption = None,
-    stages: StagesOption = None,
-    window: WindowOption = None,
-    memory: Annotated[
-        bool, typer.Option("--memory/--no-memory", help="Draw memory over time below.")
-    ] = True,
+    out: Path,
+    question: Question,
+    stages: Annotated[list[int] | None, Written(parse_numbers)] = None,
+    window: Annotated[tuple[float, float] | None, Written(parse_window_s)] = None,
+    *,
+    memory: bool = True,
 ) -> None:
     """Draw the timeline of each pipeline stage: passes, communication, optimizer and idle time.
+
+    Args:
+        out: picture file: .png, .svg or .pdf.
+        stages: stages to show, such as 0,1,63. Default: all.
+        window: time to show, such as 0s:2s or 500ms:1s. Default: all, or three parts of it.
+        memory: draw memory over time below.
 
     Each stage has a row for its passes, a row for its transfers to other stages and, if they
     overlap with passes, a row for its gradient and parameter buckets. Passes are labelled with
@@ -46,18 +38,16 @@ def timeline(
     Example: simtrain timeline table5_175b_present --out timeline.svg --window 0s:4s
     """
     from simtrain.base.output_folder import check_writable
-    from simtrain.commands.loading import load_scenario
     from simtrain.render.figures.style import check_picture_file, write_picture
     from simtrain.render.figures.subject import footer_of_result
     from simtrain.render.figures.timeline import plot_timeline
     from simtrain.studies.simulation import simulate
 
-    loaded = load_scenario(scenario, all_overrides(overrides, scale))
-    stage_numbers, window_s = parse_numbers(stages, "--stages"), parse_window_s(window)
+    scenario = question.load()
     check_picture_file(out)
     check_writable(out, "a picture")
-    with status(f"drawing {loaded.name}"):
-        result = simulate(loaded)
-        figure = plot_timeline(result, stage_numbers, window_s, memory=memory)
+    with status(f"drawing {scenario.name}"):
+        result = simulate(scenario)
+        figure = plot_timeline(result, stages, window, memory=memory)
         write_picture(figure, out, footer_of_result(result))
     emit(f"{out}\n")

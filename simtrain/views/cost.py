@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from simtrain.hardware.evidence import sentences_of
 from simtrain.studies.cost.training import TrainingCost, assumptions
-from simtrain.studies.rental_contracts import Contract
+from simtrain.studies.cost_request import Contract
 from simtrain.units import DAY_S, HOUR_S, format_energy, format_seconds, four_digits
 from simtrain.views.kinds import NUMBER, TEXT, amount, short_interval
 from simtrain.views.view import Column, Facts, Row, Table, View, remarks

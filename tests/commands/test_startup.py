@@ -112,14 +112,15 @@ def test_help_imports_only_the_modules_of_commands(imported: dict[str, set[str]]
     ours = {name for name in modules if name.partition(".")[0] == "simtrain"}
     rooms = {name for name in ours if not name.startswith("simtrain.commands.")}
     base = {
-        f"simtrain.base{name}" for name in ("", ".extras", ".importer", ".plug_ins", ".version")
+        f"simtrain.base{name}"
+        for name in ("", ".extras", ".importer", ".plug_ins", ".request", ".version")
     }
     # Options of commands list the objects of registries; guests have commands and importers.
     registries = (
         *("simtrain.studies.objectives", "simtrain.render.traces.formats", "simtrain.importing"),
         *(
             "simtrain.base.file_kinds",
-            "simtrain.studies.rental_contracts",
+            "simtrain.studies.cost_request",
             "simtrain.orders.command",
         ),
         "simtrain.paper.commands",

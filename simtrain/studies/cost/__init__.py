@@ -8,7 +8,7 @@ from simtrain.studies.cost.training import (
     cost_of_result,
     training_cost,
 )
-from simtrain.studies.rental_contracts import Contract
+from simtrain.studies.cost_request import Contract
 
 __all__ = [
     "Budget",

@@ -10,7 +10,7 @@ from simtrain.base.entry import Entry
 from simtrain.errors import InputError, Location, did_you_mean
 from simtrain.hardware.profile import HardwareProfile, RunningCosts
 from simtrain.studies.cost.limits import read_electricity, read_price, read_tokens
-from simtrain.studies.rental_contracts import CONTRACTS, Contract
+from simtrain.studies.cost_request import CONTRACTS, Contract
 from simtrain.units import EnergyPrice, Price
 
 _PRICE_ENTRIES: dict[Contract, str] = {
@@ -90,7 +90,7 @@ class Terms:
         *,
         goodput: float = 1.0,
         price: str | None = None,
-        contract: Contract = "on_demand",
+        contract: Contract | None = None,
         pue: float = 1.0,
         electricity: str | None = None,
         co2: float | None = None,
@@ -99,7 +99,8 @@ class Terms:
 
         Args:
             tokens: number of training tokens: 300_000_000_000 or "300B".
-            goodput, contract, pue: as for the class.
+            goodput, pue: as for the class.
+            contract: as for the class; None is "on_demand".
             price: such as "2.5 USD/h".
             electricity: such as "0.12 USD/kWh".
             co2: emissions in grams per kWh.
@@ -110,7 +111,7 @@ class Terms:
         return cls(
             read_tokens(str(tokens)),
             goodput=goodput,
-            contract=contract,
+            contract="on_demand" if contract is None else contract,
             price=None if price is None else read_price(price),
             pue=pue,
             electricity=None if electricity is None else read_electricity(electricity),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from simtrain.base.plain_data import PlainData, keys
+from simtrain.base.request import takes
 from simtrain.hardware.evidence import Evidence
 from simtrain.hardware.interval import Interval
 from simtrain.hardware.profile import HardwareProfile, RunningCosts
@@ -14,7 +15,7 @@ from simtrain.iteration.report.interval import evidence_for, predicted_interval
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario
 from simtrain.studies.cost.terms import Terms, prices_by_contract
-from simtrain.studies.rental_contracts import Contract
+from simtrain.studies.cost_request import Contract, CostRequest
 from simtrain.studies.simulation import result_of
 from simtrain.units import DAY_S, HOUR_S, four_digits
 
@@ -142,42 +143,23 @@ def assumptions(goodput: float) -> tuple[str, str]:
     )
 
 
-def cost(
-    scenario: Scenario | Result,
-    tokens: int | str,
-    *,
-    goodput: float = 1.0,
-    price: str | None = None,
-    contract: Contract = "on_demand",
-    pue: float = 1.0,
-    electricity: str | None = None,
-    co2: float | None = None,
-) -> TrainingCost:
+@takes(CostRequest)
+def cost(request: CostRequest) -> TrainingCost:
     """Compute days, GPU-hours, price and energy of a training with the iterations of a scenario.
-
-    Args:
-        scenario: a scenario, or a result of `simulate`.
-        tokens: number of training tokens: 300_000_000_000 or "300B".
-        goodput: share of the training time that iterations take, above 0 and at most 1.
-        price: price of a GPU, such as "2.5 USD/h", instead of the profile's.
-        contract: which of the profile's prices counts: "on_demand", "reserved" or "spot".
-        pue: energy of the site over that of its nodes, 1 or more.
-        electricity: price of the site's energy, such as "0.12 USD/kWh".
-        co2: emissions of the site's energy, in grams per kWh.
 
     Raises:
         InputError: an argument is invalid.
     """
     terms = Terms.read(
-        tokens,
-        goodput=goodput,
-        price=price,
-        contract=contract,
-        pue=pue,
-        electricity=electricity,
-        co2=co2,
+        request.tokens,
+        goodput=request.goodput,
+        price=request.price,
+        contract=request.contract,
+        pue=request.pue,
+        electricity=request.electricity,
+        co2=request.co2,
     )
-    return cost_of_result(result_of(scenario), terms)
+    return cost_of_result(result_of(request.scenario), terms)
 
 
 def cost_of_result(result: Result, terms: Terms) -> TrainingCost:
