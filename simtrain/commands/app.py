@@ -49,7 +49,8 @@ class _Explained:
             # Without arguments a group prints its help.
             if not is_usage_error(error) or (self.no_args_is_help and not words):
                 raise
-            raise Usage.of(self, info_name, parent).error(words, error) from None
+            Usage.of(self, info_name, parent).check(words, error)
+            raise
         # Shell completion parses unfinished command lines.
         if not context.resilient_parsing:
             Usage(self, context).check(words)

@@ -62,8 +62,8 @@ def parse(words: list[str]) -> None:
         ("run a -json", "run -json: E902 ", "run a --json"),
         ("run a --foo", "run --foo: E902 there is no such option; the options are --set,", "run a"),
         (
-            "schema --x",
-            "schema --x: E902 there is no such option; the options are -h, --help",
+            "schema --foo",
+            "schema --foo: E902 there is no such option; the options are -h, --help",
             "schema",
         ),
         ("run a --engin=simpy --stag 1", "run --engin: E902 ", "run a --engine=simpy --stage 1"),
