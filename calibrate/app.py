@@ -21,18 +21,10 @@ from calibrate.records.compute import Compute
 from calibrate.validation.limits import Limits
 from simtrain.base.extras import require
 from simtrain.commands.app import App
-from simtrain.commands.output import (
-    CsvOption,
-    MarkdownOption,
-    Output,
-    TableOption,
-    show,
-    show_view,
-)
+from simtrain.commands.output import Output, show, show_view
 from simtrain.commands.shared import (
     INTERRUPTED,
     MISSED,
-    JsonOption,
     SetOption,
     shipped_profiles,
     shipped_stacks,
@@ -96,10 +88,8 @@ def memory(
     device: Annotated[
         Device | None, typer.Option(help="Device to measure on; cuda if there is one.")
     ] = None,
-    as_json: JsonOption = False,
-    as_csv: CsvOption = False,
-    as_markdown: MarkdownOption = False,
-    table: TableOption = None,
+    *,
+    output: Output,
 ) -> None:
     """Compare the measured memory of layers and small GPTs with simtrain's.
 
@@ -110,7 +100,6 @@ def memory(
 
     Example: simtrain calibrate memory --device cuda
     """
-    output = Output(as_json, as_csv, as_markdown, table)
     require("measuring memory", "torch")
     import torch
 
@@ -131,10 +120,8 @@ def check(
     device: Annotated[
         Device | None, typer.Option(help="Device to check; cuda if there is one.")
     ] = None,
-    as_json: JsonOption = False,
-    as_csv: CsvOption = False,
-    as_markdown: MarkdownOption = False,
-    table: TableOption = None,
+    *,
+    output: Output,
 ) -> None:
     """Check in ten seconds whether a machine is ready to be measured.
 
@@ -148,7 +135,6 @@ def check(
 
     Example: simtrain calibrate check
     """
-    output = Output(as_json, as_csv, as_markdown, table)
     require("checking a machine", "torch")
     import torch
 
@@ -243,6 +229,7 @@ def measure(
 def validate(
     profile: Annotated[str, typer.Argument(help="Name or file of a hardware profile.")],
     measurements: Annotated[Path, typer.Argument(help="Folder that `measure` wrote.")],
+    *,
     layers_mean: Annotated[
         float | None, typer.Option(help="Largest mean |error| of layers, in percent.")
     ] = None,
@@ -262,10 +249,7 @@ def validate(
             "of layers or iterations."
         ),
     ] = None,
-    as_json: JsonOption = False,
-    as_csv: CsvOption = False,
-    as_markdown: MarkdownOption = False,
-    table: TableOption = None,
+    output: Output,
     out: Annotated[
         Path | None, typer.Option(help="Folder to write a scatter plot to, PNG and SVG.")
     ] = None,
@@ -285,7 +269,6 @@ def validate(
     from simtrain.base.output_folder import make_picture_folder
     from simtrain.hardware.load import load_profile
 
-    output = Output(as_json, as_csv, as_markdown, table)
     loaded, memory = load_profile(profile), memory_worst / 100
     chosen = layers_mean, layers_worst, iterations_worst
     if chosen == (None, None, None):

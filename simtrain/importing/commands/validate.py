@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from simtrain.commands.app import in_panel
-from simtrain.commands.output import CsvOption, MarkdownOption, Output, TableOption, show
-from simtrain.commands.shared import JsonOption, SetOption, shipped_profiles, shipped_stacks
+from simtrain.commands.output import Output, show
+from simtrain.commands.shared import SetOption, shipped_profiles, shipped_stacks
 from simtrain.errors import InputError
 
 RunsArgument = Annotated[
@@ -60,10 +60,8 @@ def validate(
     overrides: SetOption = None,
     picture: PlotOption = None,
     errors_to: ErrorsOption = None,
-    as_json: JsonOption = False,
-    as_csv: CsvOption = False,
-    as_markdown: MarkdownOption = False,
-    table: TableOption = None,
+    *,
+    output: Output,
 ) -> None:
     """Simulate measured runs and compare times, memory, and what fits.
 
@@ -84,7 +82,6 @@ def validate(
     from simtrain.studies.validation import error_classes, errors_text
     from simtrain.views.validation import validation_view
 
-    output = Output(as_json, as_csv, as_markdown, table)
     if picture:
         check_picture_file(picture)
         check_writable(picture, "a picture", "--plot")

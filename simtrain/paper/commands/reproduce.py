@@ -7,8 +7,8 @@ from typing import Annotated, Literal, get_args
 import typer
 
 from simtrain.commands.app import in_panel
-from simtrain.commands.output import CsvOption, MarkdownOption, Output, TableOption, show
-from simtrain.commands.shared import MISSED, JsonOption, OutOption
+from simtrain.commands.output import Output, show
+from simtrain.commands.shared import MISSED, OutOption
 
 _Figure = Literal["fig1", "fig7", "fig8", "fig9"]
 # The results of the paper, in its order.
@@ -17,14 +17,12 @@ Target = Literal["table2", "table4", "table5", "dp530b", _Figure, "appendix-c", 
 
 @in_panel("Look up")
 def reproduce(
-    target: Annotated[Target, typer.Argument(help="Table, figure or study of the paper.")],
-    as_json: JsonOption = False,
-    as_csv: CsvOption = False,
-    as_markdown: MarkdownOption = False,
-    table: TableOption = None,
-    out: OutOption = None,
+    target: Annotated[Target, typer.Argument()], output: Output, out: OutOption = None
 ) -> None:
     """Compute a table or figure of the paper and compare it with the published numbers.
+
+    Args:
+        target: table, figure or study of the paper.
 
     Exits with 4 if an error is above its threshold.
 
@@ -37,7 +35,6 @@ def reproduce(
     from simtrain.paper.models import PRESENT, paper_scenario
     from simtrain.paper.view import paper_view
 
-    output = Output(as_json, as_csv, as_markdown, table)
     if out:
         make_picture_folder(out)
     results: dict[str, targets.TargetResult] = {}
