@@ -20,15 +20,10 @@ from calibrate.benchmarks.sizes import Part, sizes_for
 from calibrate.records.compute import Compute
 from calibrate.validation.limits import Limits
 from simtrain.base.extras import require
-from simtrain.commands.app import App
+from simtrain.commands.app import INTERRUPTED, MISSED, App
+from simtrain.commands.completion import shipped_profiles, shipped_stacks
+from simtrain.commands.options import SetOption
 from simtrain.commands.output import Output, show, show_view
-from simtrain.commands.shared import (
-    INTERRUPTED,
-    MISSED,
-    SetOption,
-    shipped_profiles,
-    shipped_stacks,
-)
 from simtrain.errors import InputError
 
 if TYPE_CHECKING:

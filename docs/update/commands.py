@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 from docs.update.documents import blocks_in, write_files
 from docs.update.request import Request
-from simtrain.commands import shared
+from simtrain.commands import printing
 from simtrain.commands.cli import main
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -34,7 +34,7 @@ def printed(document: str, command: str) -> str:
     program, *words = shlex.split(command)
     assert program == "simtrain", command
     with (
-        patch.object(shared, "_PLAIN_WIDTH", 80),
+        patch.object(printing, "_PLAIN_WIDTH", 80),
         chdir(folder(document).name),
         patch.object(sys, "argv", ["simtrain", *words]),
         patch.object(sys.modules["__main__"], "__package__", None),  # help names argv[0] then

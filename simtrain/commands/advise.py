@@ -9,8 +9,8 @@ import typer
 
 from simtrain.commands.import_options import reads_other_tools
 from simtrain.commands.output import Output, show
+from simtrain.commands.printing import status
 from simtrain.commands.question import Question
-from simtrain.commands.shared import status
 
 
 @reads_other_tools

@@ -21,10 +21,14 @@ from typer.core import TyperCommand, TyperGroup
 from simtrain.base.request import without_descriptions
 from simtrain.commands.completion import complete_in_bash, is_requested_by_bash
 from simtrain.commands.declare import declared
-from simtrain.commands.shared import INTERRUPTED, emit, emit_data
+from simtrain.commands.printing import emit, emit_data
 from simtrain.commands.usage import Usage, is_usage_error
 from simtrain.errors import InputError, SimtrainError
 
+MISSED = 4
+"""Exit code if an error is above its threshold, or nothing meets the limits."""
+INTERRUPTED = 130
+"""Exit code after Ctrl-C."""
 Panels = Mapping[str, Mapping[str, str]]
 _LONGEST_NAME = 80
 _PANEL = "panel_of_help"

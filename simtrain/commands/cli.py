@@ -11,7 +11,7 @@ import typer
 from simtrain.base.plug_ins import command_sources
 from simtrain.base.version import VERSION
 from simtrain.commands.app import App, Panels, run_app
-from simtrain.commands.shared import emit
+from simtrain.commands.printing import emit
 
 _COMMANDS = "simtrain.commands"
 # Commands in the order of `simtrain --help`.

@@ -12,15 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simtrain.commands.import_options import reads_other_tools
+from simtrain.commands.options import AllowOomOption, refuse
 from simtrain.commands.output import Output, show
-from simtrain.commands.question import Questions, as_words
-from simtrain.commands.shared import (
-    AllowOomOption,
-    emit,
-    refuse,
-    simulate_with_status,
-    status,
-)
+from simtrain.commands.printing import emit, status
+from simtrain.commands.question import Questions, as_words, simulate_with_status
 from simtrain.errors import InputError, Location
 
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from simtrain.commands.cost_options import TermsFields, read_terms
 from simtrain.commands.import_options import reads_other_tools
+from simtrain.commands.options import AllowOomOption
 from simtrain.commands.output import Output, show
-from simtrain.commands.question import Questions
-from simtrain.commands.shared import AllowOomOption, simulate_with_status
+from simtrain.commands.question import Questions, simulate_with_status
 
 
 @reads_other_tools

@@ -8,7 +8,7 @@ import typer
 
 from simtrain.base.request import descriptions_of
 from simtrain.commands.declare import Fields, as_help
-from simtrain.commands.shared import refuse
+from simtrain.commands.options import refuse
 from simtrain.studies.cost_request import Contract, CostRequest
 
 if TYPE_CHECKING:

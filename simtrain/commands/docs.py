@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
+from simtrain.commands.options import refuse
 from simtrain.commands.output import ListOutput, show_view
-from simtrain.commands.shared import emit, refuse
+from simtrain.commands.printing import emit
 
 _CODE_OR_COMMENT = re.compile(r"^```.*?^```|`[^`\n]*`|<!--.*?-->\n?", re.DOTALL | re.MULTILINE)
 """Comments mark generated figures; in code they are an example."""

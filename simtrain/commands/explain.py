@@ -8,18 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from simtrain.commands.completion import error_codes, shipped_scenarios
 from simtrain.commands.declare import Fields
 from simtrain.commands.import_options import reads_other_tools
+from simtrain.commands.options import SetOption, refuse
 from simtrain.commands.output import Output, show
-from simtrain.commands.shared import (
-    SetOption,
-    emit,
-    error_codes,
-    refuse,
-    shipped_scenarios,
-    simulate_with_status,
-    text_width,
-)
+from simtrain.commands.printing import emit, text_width
+from simtrain.commands.question import simulate_with_status
 
 if TYPE_CHECKING:
     from simtrain.scenario import Scenario

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from simtrain.base.importer import ImportRequest
-from simtrain.commands.shared import refuse
+from simtrain.commands.options import refuse
 from simtrain.errors import InputError, Location
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simtrain.commands.import_options import current_options
-from simtrain.commands.shared import emit
+from simtrain.commands.printing import emit
 from simtrain.errors import InputError, Location
 
 if TYPE_CHECKING:

@@ -8,9 +8,10 @@ from functools import partial
 import typer
 
 from simtrain.commands.import_options import reads_other_tools
+from simtrain.commands.options import OutOption
 from simtrain.commands.output import Output, show
+from simtrain.commands.printing import emit, status
 from simtrain.commands.question import Question
-from simtrain.commands.shared import OutOption, emit, status
 from simtrain.errors import DoesNotFitError
 
 

@@ -1,23 +1,18 @@
-"""How a command prints its result: a page for people, JSON, CSV or Markdown."""
+"""How a command prints its result: a page for people, JSON, CSV or Markdown; and its files."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from simtrain.commands.declare import Fields
-from simtrain.commands.shared import (
-    JsonOption,
-    emit,
-    emit_data,
-    print_page,
-    refuse,
-    show_json,
-    text_width,
-)
+from simtrain.commands.options import JsonOption, refuse
+from simtrain.commands.printing import emit, emit_data, print_page, text_width
 from simtrain.errors import InputError, Location, did_you_mean
 
 if TYPE_CHECKING:
@@ -100,6 +95,28 @@ def show(
         show_view(output, view(), width)
 
 
+def show_json(data: dict[str, Any], cluster: str | Sequence[str] | None = None) -> None:
+    """Print JSON data with the version of their schema, and what they were made with.
+
+    Args:
+        data: the data.
+        cluster: hardware profiles of the result. They are named with their hash and with the
+            version of simtrain (`made_with`).
+    """
+    from simtrain.base.plain_data import SCHEMA_VERSION
+    from simtrain.base.provenance import provenance
+
+    made_with: dict[str, Any] = {}
+    if isinstance(cluster, str):
+        made_with = {"made_with": provenance(cluster)}
+    elif cluster:
+        made_with = {"made_with": [provenance(name) for name in dict.fromkeys(cluster)]}
+    emit_data(
+        json.dumps({"schema_version": SCHEMA_VERSION} | data | made_with, indent=2, allow_nan=False)
+        + "\n"
+    )
+
+
 def show_view(output: Output, view: View, width: int | None = None) -> None:
     """Print a view as a page, CSV or Markdown.
 
@@ -138,3 +155,42 @@ def _table(output: Output, view: View) -> Any:
     message = f'there is no table "{name}"'
     fix = f"{did_you_mean(name, tables)}the tables are: {', '.join(tables)}"
     raise InputError.of("E119", message, Location("--table"), fix)
+
+
+def print_or_write(
+    text: str, file: Path | None, note: str = "", command: str = "", replaces: bool | None = None
+) -> None:
+    """Print a scenario, or write it to a file, and a command that runs it.
+
+    Args:
+        text: the scenario.
+        file: where to write it; None prints it.
+        note: words after the name of the file.
+        command: what to do with it; by default, run it.
+        replaces: whether a file that exists is replaced; None if no option says so.
+    """
+    from simtrain.base.output_folder import write_new
+    from simtrain.scenario import load_unchecked
+
+    if file is None:
+        emit(text)
+        return
+    write_new(file, text, load_unchecked, replaces)
+    emit(f"Wrote {file}{note}. Run it with: {command or f'simtrain run {file}'}\n")
+
+
+def page_of(out: Path | None) -> Path | None:
+    """Return --out if it is a page, and not a folder; check that it can be written."""
+    from simtrain.base.output_folder import check_writable
+    from simtrain.render.html.document import SUFFIXES
+
+    if out is None or out.suffix not in SUFFIXES:
+        return None
+    check_writable(out, "the page")
+    return out
+
+
+def with_files(rows: Iterable[dict[str, Any]], files: Iterable[Path]) -> None:
+    """Add to each row of JSON data the file of its scenario; without files add nothing."""
+    for row, file in zip(rows, files, strict=False):
+        row["file"] = str(file)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from simtrain.commands.app import MISSED
+from simtrain.commands.completion import shipped_profiles
 from simtrain.commands.cost_options import (
     Co2Option,
     ContractOption,
@@ -18,20 +20,24 @@ from simtrain.commands.cost_options import (
     read_terms,
 )
 from simtrain.commands.import_options import reads_other_tools
-from simtrain.commands.output import CsvOption, MarkdownOption, Output, TableOption, show
-from simtrain.commands.shared import (
-    MISSED,
+from simtrain.commands.options import (
     JsonOption,
     ScaleOption,
     ScenarioArgument,
     ScenarioFolderOption,
     SecondsOption,
     SetOption,
-    all_overrides,
+)
+from simtrain.commands.output import (
+    CsvOption,
+    MarkdownOption,
+    Output,
+    TableOption,
     page_of,
-    shipped_profiles,
+    show,
     with_files,
 )
+from simtrain.commands.question import all_overrides
 from simtrain.studies.objectives.registry import DEFAULT, OF_TRAININGS, TrainingObjectiveName
 
 if TYPE_CHECKING:

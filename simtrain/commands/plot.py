@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from simtrain.commands.options import OutOption, SweepFolderArgument
 from simtrain.commands.output import Output, show
-from simtrain.commands.shared import OutOption, SweepFolderArgument, status
+from simtrain.commands.printing import status
 
 
 def plot(

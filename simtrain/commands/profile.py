@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from simtrain.commands.app import App
+from simtrain.commands.completion import shipped_profiles
 from simtrain.commands.output import ListOutput, Output, show, show_view
-from simtrain.commands.shared import emit, shipped_profiles
+from simtrain.commands.printing import emit
 
 profile_app = App(help="List, print and check hardware profiles.")
 

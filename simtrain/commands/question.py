@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 from simtrain.commands.declare import Fields
 from simtrain.commands.loading import load_scenario
-from simtrain.commands.shared import (
-    ScaleOption,
-    ScenarioArgument,
-    SetOption,
-    SeveralScenarios,
-    all_overrides,
-)
+from simtrain.commands.options import ScaleOption, ScenarioArgument, SetOption, SeveralScenarios
+from simtrain.commands.printing import status
 
 if TYPE_CHECKING:
+    from simtrain.engine import Engine
+    from simtrain.iteration.report.result import Result
     from simtrain.scenario import Scenario
 
 
@@ -70,3 +67,28 @@ UnscaledQuestion = Annotated[Question, Fields(Question, "scenario overrides")]
 def as_words(option: str, values: Sequence[str] | None) -> list[str]:
     """Return the words of a command line with an option for each value."""
     return [word for value in values or () for word in (option, value)]
+
+
+def all_overrides(overrides: list[str] | None, scale: list[str] | None) -> list[str]:
+    """Return the overrides of --set, and those that stand for --scale.
+
+    Raises:
+        InputError: --scale names no resource, or its factor is not a number above 0 (E208).
+    """
+    from simtrain.hardware.scaling import scale_overrides
+
+    return [*(overrides or ()), *scale_overrides(scale or ())]
+
+
+def simulate_with_status(scenario: Scenario, allow_oom: bool, engine: Engine = "auto") -> Result:
+    """Simulate a scenario while a status line is shown.
+
+    Raises:
+        DoesNotFitError: the scenario does not fit in memory, and `allow_oom` is false.
+    """
+    from simtrain.studies.simulation import simulate, simulate_fitting
+
+    with status(f"simulating {scenario.name}") as show_status:
+        if allow_oom:
+            return simulate(scenario, engine=engine)
+        return simulate_fitting(scenario, show_status, engine)

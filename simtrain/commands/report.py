@@ -8,15 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from simtrain.commands.compare import ChangeOption, SensitivityOption, load_compared
 from simtrain.commands.import_options import reads_other_tools
+from simtrain.commands.options import HtmlFileOption, SetOption, SeveralScenarios, refuse
+from simtrain.commands.printing import emit, status
 from simtrain.commands.question import as_words
-from simtrain.commands.shared import (
-    HtmlFileOption,
-    SetOption,
-    SeveralScenarios,
-    emit,
-    refuse,
-    status,
-)
 
 if TYPE_CHECKING:
     from simtrain.render.html.document import Document

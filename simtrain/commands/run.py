@@ -11,16 +11,10 @@ import typer
 
 from simtrain.commands.declare import Written, options_first
 from simtrain.commands.import_options import reads_other_tools
+from simtrain.commands.options import AllowOomOption, parse_numbers, parse_window_s, refuse
 from simtrain.commands.output import Output, show
-from simtrain.commands.question import Question
-from simtrain.commands.shared import (
-    AllowOomOption,
-    parse_numbers,
-    parse_window_s,
-    refuse,
-    simulate_with_status,
-    status,
-)
+from simtrain.commands.printing import status
+from simtrain.commands.question import Question, simulate_with_status
 from simtrain.render.traces.formats.registry import FORMATS, format_of
 
 if TYPE_CHECKING:

@@ -8,13 +8,10 @@ from typing import Annotated
 
 import typer
 
-from simtrain.commands.output import ListOutput, show_view
-from simtrain.commands.shared import (
-    emit_data,
-    print_or_write,
-    refuse,
-    shipped_scenarios,
-)
+from simtrain.commands.completion import shipped_scenarios
+from simtrain.commands.options import refuse
+from simtrain.commands.output import ListOutput, print_or_write, show_view
+from simtrain.commands.printing import emit_data
 
 
 def scenarios(

@@ -11,8 +11,8 @@ import typer
 from simtrain.commands.app import App
 from simtrain.commands.import_options import reads_other_tools
 from simtrain.commands.output import Output, show, show_view
+from simtrain.commands.printing import emit_data, status
 from simtrain.commands.question import UnscaledQuestion, as_words
-from simtrain.commands.shared import emit_data, status
 
 if TYPE_CHECKING:
     from simtrain.studies.schedule_comparison import ScheduleComparison

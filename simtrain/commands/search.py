@@ -9,18 +9,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from simtrain.commands.import_options import reads_other_tools
-from simtrain.commands.output import CsvOption, MarkdownOption, Output, TableOption, show
-from simtrain.commands.shared import (
+from simtrain.commands.options import (
     JsonOption,
     ScaleOption,
     ScenarioArgument,
     ScenarioFolderOption,
     SecondsOption,
     SetOption,
-    all_overrides,
+)
+from simtrain.commands.output import (
+    CsvOption,
+    MarkdownOption,
+    Output,
+    TableOption,
     page_of,
+    show,
     with_files,
 )
+from simtrain.commands.question import all_overrides
 from simtrain.errors import InputError, Location
 from simtrain.studies.objectives.registry import DEFAULT, OBJECTIVES, ObjectiveName
 

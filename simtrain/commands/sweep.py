@@ -12,15 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from simtrain.commands.completion import shipped_sweeps
+from simtrain.commands.options import JsonOption, SetOption, SweepFolderArgument
 from simtrain.commands.output import CsvOption, MarkdownOption, Output, TableOption, show, show_view
-from simtrain.commands.shared import (
-    JsonOption,
-    SetOption,
-    SweepFolderArgument,
-    emit,
-    shipped_sweeps,
-    status,
-)
+from simtrain.commands.printing import emit, status
 from simtrain.errors import InputError, Location
 
 if TYPE_CHECKING:

@@ -16,8 +16,9 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from simtrain.commands.app import INTERRUPTED
+from simtrain.commands.printing import emit
 from simtrain.commands.progress import stderr_bar
-from simtrain.commands.shared import INTERRUPTED, emit
 from simtrain.studies.sweep.plan import Plan
 from simtrain.studies.sweep.run import Progress
 from simtrain.views.sweep import best_words

@@ -7,8 +7,9 @@ from typing import Annotated
 
 from simtrain.commands.declare import Written
 from simtrain.commands.import_options import reads_other_tools
+from simtrain.commands.options import parse_numbers, parse_window_s
+from simtrain.commands.printing import emit, status
 from simtrain.commands.question import Question
-from simtrain.commands.shared import emit, parse_numbers, parse_window_s, status
 
 
 @reads_other_tools

@@ -22,7 +22,7 @@ from typing import Any, get_args
 
 import typer
 
-from simtrain.commands.shared import shipped_scenarios
+from simtrain.commands.completion import shipped_scenarios
 from simtrain.errors import InputError, Location
 
 _MAX_REPAIRS = 20

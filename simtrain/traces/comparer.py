@@ -7,9 +7,11 @@ from functools import partial
 from pathlib import Path
 
 from simtrain.commands.comparer import Comparer, ComparisonRequest
+from simtrain.commands.options import refuse
 from simtrain.commands.output import show
+from simtrain.commands.printing import status
 from simtrain.commands.progress import progress_bar
-from simtrain.commands.shared import refuse, simulate_with_status, status
+from simtrain.commands.question import simulate_with_status
 from simtrain.traces.files import is_trace, trace_files
 
 

@@ -50,7 +50,8 @@ class Toy(Importer):
         return Megatron().draft(replace(request, source=ARGUMENTS.format(depth)))
 """
 COMMAND = '''
-from simtrain.commands.shared import ScenarioArgument, emit
+from simtrain.commands.options import ScenarioArgument
+from simtrain.commands.printing import emit
 
 
 def depth(scenario: ScenarioArgument) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from simtrain.commands.shared import MISSED
+from simtrain.commands.app import MISSED
 from tests.helpers.command_line import call, refused
 
 ARGUMENTS = (

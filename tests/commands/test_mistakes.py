@@ -9,7 +9,7 @@ import pytest
 
 from simtrain.base.resources import beside, find_profile
 from simtrain.commands.output import Output, show_view
-from simtrain.commands.shared import emit
+from simtrain.commands.printing import emit
 from simtrain.scenario import check_scenario, load_scenario
 from simtrain.studies.sweep.axes import describe_point
 from simtrain.studies.sweep.load import load_plan

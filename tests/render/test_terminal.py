@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from rich.console import Console
 
-from simtrain.commands import shared
+from simtrain.commands import printing
 from simtrain.commands.output import Output, show_view
 from simtrain.render.terminal import terminal_page
 from simtrain.studies.sweep.query import Answer
@@ -49,7 +49,7 @@ def check(text: str, width: int) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_fits_the_terminal(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared, "_PLAIN_WIDTH", 80)
+    monkeypatch.setattr(printing, "_PLAIN_WIDTH", 80)
     check(call(*shlex.split(command)).stdout, 80)
 
 

@@ -45,7 +45,9 @@ def test_rules_ask_the_entries_of_a_stack(outsider: Outsider) -> None:
 
 def test_errors_completion_and_documents_list_a_stack(outsider: Outsider) -> None:
     assert "nemo" in outsider.refused(*RUN, "software=nem")
-    code = "from simtrain.commands.shared import settable_fields; print(settable_fields('soft'))"
+    code = (
+        "from simtrain.commands.completion import settable_fields; print(settable_fields('soft'))"
+    )
     assert "software=nemo" in outsider.spawn("-c", code).stdout
     code = "from docs.update.lists import stacks; print(stacks(None))"
     header = outsider.spawn("-c", code).stdout.splitlines()[0]

@@ -11,7 +11,8 @@ import typer
 
 from simtrain.commands.app import App
 from simtrain.commands.import_options import reads_other_tools
-from simtrain.commands.shared import ScenarioArgument, SetOption, emit
+from simtrain.commands.options import ScenarioArgument, SetOption
+from simtrain.commands.printing import emit
 from simtrain.errors import printable
 from simtrain.importing.exporters.exporter import EXPORTERS, Exporter
 

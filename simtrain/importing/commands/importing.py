@@ -20,7 +20,8 @@ from simtrain.commands.import_options import (
     ModelOption,
 )
 from simtrain.commands.loading import next_line, say_assumptions
-from simtrain.commands.shared import SetOption, print_or_write, refuse
+from simtrain.commands.options import SetOption, refuse
+from simtrain.commands.output import print_or_write
 
 import_app = App(
     help="Convert a training script, a log or a model's config to a scenario.",

@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 
 from simtrain.commands.app import in_panel
+from simtrain.commands.completion import shipped_profiles, shipped_stacks
+from simtrain.commands.options import SetOption
 from simtrain.commands.output import Output, show
-from simtrain.commands.shared import SetOption, shipped_profiles, shipped_stacks
 from simtrain.errors import InputError
 
 RunsArgument = Annotated[

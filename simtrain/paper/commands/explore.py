@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from simtrain.commands.app import in_panel
-from simtrain.commands.shared import HtmlFileOption, emit
+from simtrain.commands.options import HtmlFileOption
+from simtrain.commands.printing import emit
 
 
 @in_panel("Look up")

@@ -6,9 +6,9 @@ from typing import Annotated, Literal, get_args
 
 import typer
 
-from simtrain.commands.app import in_panel
+from simtrain.commands.app import MISSED, in_panel
+from simtrain.commands.options import OutOption
 from simtrain.commands.output import Output, show
-from simtrain.commands.shared import MISSED, OutOption
 
 _Figure = Literal["fig1", "fig7", "fig8", "fig9"]
 # The results of the paper, in its order.

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from simtrain.base.resources import find_profile, list_profiles
-from simtrain.commands import shared
+from simtrain.commands import printing
 from simtrain.errors import InputError
 from simtrain.hardware.load import load_profile, profile_of
 from simtrain.hardware.profile import HardwareProfile
@@ -217,7 +217,7 @@ def test_the_command_prints_days_price_and_energy(small: str) -> None:
 def test_several_scenarios_have_one_column_each(
     small: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared, "_PLAIN_WIDTH", 60)
+    monkeypatch.setattr(printing, "_PLAIN_WIDTH", 60)
     names = (small, "table5_22b_present", small)
     options = ("--tokens", "300B", "--goodput", "0.5")
     alone = [json.loads(call("cost", name, *options, "--json").stdout) for name in names]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from simtrain.base.resources import find_profile
-from simtrain.commands import shared
+from simtrain.commands import printing
 from simtrain.errors import DoesNotFitError, InputError
 from simtrain.scenario import Scenario, load_scenario, load_unchecked
 from simtrain.studies.cost import Budget, Limits, Terms, TrainingCost, read_budget, training_cost
@@ -313,7 +313,7 @@ def test_files_of_profiles_of_the_same_name_are_named_by_their_paths() -> None:
 def test_the_page_fits_80_columns_and_missed_limits_exit_with_4(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared, "_PLAIN_WIDTH", 80)
+    monkeypatch.setattr(printing, "_PLAIN_WIDTH", 80)
     met = called(tmp_path, "--gpus", "2,4", "--days", "100", "--budget", "1M USD")
     assert met.exit_code == 0
     assert max(map(len, met.stdout.splitlines())) <= 80 and "…" not in met.stdout

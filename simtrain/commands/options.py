@@ -1,0 +1,114 @@
+"""Options and arguments that several commands have, and checks of what is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from simtrain.commands.completion import scalable_resources, settable_fields, shipped_scenarios
+from simtrain.errors import InputError, Location
+
+ScenarioArgument = Annotated[
+    str,
+    typer.Argument(
+        help="Scenario file, or name of a scenario that comes with simtrain.",
+        autocompletion=shipped_scenarios,
+    ),
+]
+SeveralScenarios = typer.Argument(
+    metavar="SCENARIO",
+    help="Scenario files, or names of scenarios that come with simtrain.",
+    autocompletion=shipped_scenarios,
+)
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="Set a field: parallelism.tensor=4. May be repeated.",
+        autocompletion=settable_fields,
+    ),
+]
+ScaleOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--scale",
+        help="More or less of a resource of the cluster: network=2x, tensor_cores=0.5. May be "
+        "repeated.",
+        autocompletion=scalable_resources,
+    ),
+]
+AllowOomOption = Annotated[
+    bool, typer.Option("--allow-oom", help="Simulate even if the scenario does not fit in memory.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON in full precision.")]
+OutOption = Annotated[Path | None, typer.Option("--out", help="Folder for pictures (PNG and SVG).")]
+HtmlFileOption = Annotated[Path, typer.Option("--out", "-o", help="HTML file to write.")]
+SweepFolderArgument = Annotated[Path, typer.Argument(help="Folder with the results of a sweep.")]
+ScenarioFolderOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        help="Folder for a scenario file per layout, or a file for a page: answer.html. Scenario "
+        "files of an older run on the scenario are removed unless they were edited.",
+    ),
+]
+SecondsOption = Annotated[
+    float | None,
+    typer.Option(
+        "--seconds",
+        help="End after this time with the best layouts so far. Ctrl-C does the same; a second "
+        "Ctrl-C ends immediately.",
+    ),
+]
+
+
+def refuse(options: Mapping[str, object], message: str, fix: str = "remove it") -> None:
+    """Refuse options and arguments that do not fit the others.
+
+    Args:
+        options: values by name; the first that is given is named. False, None and [] are not given.
+        message: what is wrong with it.
+        fix: what to write instead.
+
+    Raises:
+        InputError: one of them is given (E908).
+    """
+    for name, value in options.items():
+        if value:
+            raise InputError.of("E908", message, Location(name), fix)
+
+
+def parse_numbers(text: str, option: str) -> list[int]:
+    """Parse an option's list of numbers, such as "0,1,63".
+
+    Raises:
+        InputError: the text is not a list of integers (E118).
+    """
+    try:
+        return [int(number) for number in text.split(",")]
+    except ValueError:
+        fix = "write integers separated by commas, such as 0,1,63"
+        message = "is not a list of numbers"
+        raise InputError.of("E118", message, Location(f"{option} {text}"), fix) from None
+
+
+def parse_window_s(text: str, option: str) -> tuple[float, float]:
+    """Parse a window of time such as "0s:2s" to its start and end in seconds.
+
+    Raises:
+        InputError: the text is not two times (E118).
+    """
+    from simtrain.units import UnitError, parse_non_negative_seconds
+
+    start, colon, end = text.partition(":")
+    try:
+        if colon:
+            return parse_non_negative_seconds(start), parse_non_negative_seconds(end)
+        message = 'has no ":" between its start and its end'
+    except UnitError as error:
+        message = str(error)
+    fix = "write a start and an end with units, such as 0s:2s or 500ms:1s"
+    raise InputError.of("E118", message, Location(f"{option} {text}"), fix)

@@ -1,0 +1,64 @@
+"""Printing. Results go to stdout, everything else to stderr."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+from rich.console import Console, RenderableType
+from rich.segment import Segment, Segments
+from rich.text import Text
+
+from simtrain.errors import printable
+
+_PLAIN_WIDTH, _LEAST_WIDTH, _MOST_DIGITS = 120, 40, 6
+
+
+def text_width() -> int:
+    """Return the width of the terminal; for a file or a pipe that of COLUMNS, by default 120."""
+    console, columns = Console(), os.environ.get("COLUMNS", "")
+    if console.is_terminal:
+        return console.width
+    is_width = columns.isascii() and columns.isdecimal() and len(columns) < _MOST_DIGITS
+    return max(int(columns), _LEAST_WIDTH) if is_width else _PLAIN_WIDTH
+
+
+def emit(text: str, stream: TextIO | None = None) -> None:
+    """Print text, by default to stdout, without characters that control the terminal."""
+    emit_data(printable(text), stream)
+
+
+def emit_data(text: str, stream: TextIO | None = None) -> None:
+    """Write text unchanged, by default to stdout; a closed pipe (`| head`) is not an error."""
+    stream = stream or sys.stdout
+    try:
+        print(text, end="", file=stream, flush=True)
+    except BrokenPipeError:
+        # Without this, Python would raise a second error when it flushes the stream at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def print_page(page: RenderableType, width: int | None = None) -> None:
+    """Print a page, wrapped to a width, by default that of the terminal, without trailing spaces.
+
+    Text in brackets or between colons is a user's name, no markup of rich.
+    """
+    console = Console(width=width or text_width(), markup=False, emoji=False)
+    # Clean the text but not the colours, which are escape sequences too.
+    segments = [
+        Segment(printable(segment.text), segment.style, segment.control)
+        for segment in console.render(page)
+    ]
+    with console.capture() as capture:
+        console.print(Segments(segments), end="")
+    emit_data("".join(f"{line.rstrip()}\n" for line in capture.get().split("\n")[:-1]))
+
+
+@contextmanager
+def status(text: str) -> Iterator[Callable[[str], None]]:
+    """Show a status line on stderr; the yielded function changes its text."""
+    with Console(stderr=True).status(Text(printable(text))) as line:
+        yield lambda text: line.update(Text(printable(text)))
