@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -19,9 +16,6 @@ from simtrain.commands.printing import emit, status
 from simtrain.errors import InputError, Location
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
-    from simtrain.studies.sweep.plan import Plan
     from simtrain.studies.sweep.run import Shard
 
 _FULL_WIDTH = 100_000
@@ -83,6 +77,7 @@ def sweep(
     Example: simtrain sweep interleave --out results
     """
     from simtrain.commands.sweep_bar import sweep_bar
+    from simtrain.studies.sweep.executor_kinds import EXECUTOR_KINDS
     from simtrain.studies.sweep.folder import SweepFolder
     from simtrain.studies.sweep.load import MANY_POINTS, load_plan
     from simtrain.studies.sweep.run import run_sweep
@@ -94,7 +89,9 @@ def sweep(
         folder = SweepFolder(out)
         plan = load_plan(file, overrides or (), part_size, max_points or MANY_POINTS)
         plan = folder.open(plan, part_size)
-        make_executor, in_flight = _executor(executor, address, workers, plan, own_shard)
+        num_parts = len(own_shard.parts(plan))
+        kind = EXECUTOR_KINDS[executor]
+        make_executor, in_flight = kind.open(plan, num_parts, workers, address)
     if plan.num_points >= MANY_POINTS:
         size = f"{plan.num_points:,} points in {plan.num_parts:,} parts"
         advice = "Ctrl-C keeps finished parts, and --shard i/n shares them among machines"
@@ -102,39 +99,7 @@ def sweep(
     with sweep_bar(plan) as on_progress:
         done = run_sweep(plan, folder, make_executor, in_flight, own_shard, on_progress)
     summary = Summary(plan, folder, own_shard, done)
-    show(
-        output,
-        summary,
-        lambda: summary_view(summary),
-    )
-
-
-def _executor(
-    name: ExecutorName, address: str | None, workers: int | None, plan: Plan, shard: Shard
-) -> tuple[Callable[[], Executor], int]:
-    """Return a factory of executors, and the number of parts to submit at a time."""
-    if name == "ray":
-        from simtrain.studies.sweep.ray_executor import connect, needs_of
-
-        cluster = connect(_address(address), needs_of(plan))
-        return lambda: cluster, workers or cluster.num_processors
-    if address is not None:
-        message, fix = "processes on this machine have no address", "add --executor ray"
-        raise InputError.of("E854", message, Location("--address"), fix)
-    from simtrain.base.operating_system import num_processors
-    from simtrain.studies.sweep.executors import local_executor
-
-    num_workers = min(workers or num_processors(), len(shard.parts(plan)))
-    return partial(local_executor, num_workers), 1 if num_workers < 2 else 2 * num_workers
-
-
-def _address(address: str | None) -> str:
-    """Return the address of the Ray cluster, from the option or the environment."""
-    if address := address or os.environ.get("RAY_ADDRESS"):
-        return address
-    message = "the address of the Ray cluster is missing"
-    fix = "add --address host:port as printed by ray start --head, or set RAY_ADDRESS"
-    raise InputError.of("E854", message, Location("--executor ray"), fix)
+    show(output, summary, lambda: summary_view(summary))
 
 
 def _parse_shard(text: str) -> Shard:

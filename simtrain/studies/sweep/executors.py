@@ -11,10 +11,15 @@ import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from functools import partial
 from multiprocessing.connection import wait
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from simtrain.base.operating_system import MOST_WORKERS
+from simtrain.base.operating_system import MOST_WORKERS, num_processors
+from simtrain.errors import InputError, Location
+
+if TYPE_CHECKING:
+    from simtrain.studies.sweep.plan import Plan
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -44,6 +49,21 @@ def local_executor(num_workers: int) -> Executor:
     context = multiprocessing.get_context("spawn")
     num_workers = min(num_workers, MOST_WORKERS or num_workers)
     return _Pool(num_workers, mp_context=context, initializer=_start_worker)
+
+
+class Processes:
+    """Worker processes on this machine."""
+
+    def open(
+        self, plan: Plan, num_parts: int, workers: int | None, address: str | None
+    ) -> tuple[Callable[[], Executor], int]:
+        """Return a factory of executors, and the number of parts to submit at a time."""
+        if address is not None:
+            message, fix = "processes on this machine have no address", "add --executor ray"
+            raise InputError.of("E854", message, Location("--address"), fix)
+        num_workers = min(workers or num_processors(), num_parts)
+        # Two parts per worker, so that none waits for this process to write a file.
+        return partial(local_executor, num_workers), 1 if num_workers < 2 else 2 * num_workers
 
 
 class _Pool(ProcessPoolExecutor):

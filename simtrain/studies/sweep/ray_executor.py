@@ -70,6 +70,21 @@ def on_node(needs: Needs, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwar
     return fn(*args, **kwargs)
 
 
+class RayCluster:
+    """The nodes of a Ray cluster that runs already."""
+
+    def open(
+        self, plan: Plan, num_parts: int, workers: int | None, address: str | None
+    ) -> tuple[Callable[[], Executor], int]:
+        """Return a factory of executors, and the number of parts to submit at a time."""
+        if not (address := address or os.environ.get("RAY_ADDRESS")):
+            message = "the address of the Ray cluster is missing"
+            fix = "add --address host:port as printed by ray start --head, or set RAY_ADDRESS"
+            raise InputError.of("E854", message, Location("--executor ray"), fix)
+        cluster = connect(address, needs_of(plan))
+        return lambda: cluster, workers or cluster.num_processors
+
+
 def connect(address: str, needs: Needs) -> RayExecutor:
     """Connect to the cluster whose head node is at "host:port".
 

@@ -6,13 +6,14 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from simtrain.base.output_folder import as_path
+from simtrain.base.request import takes
 from simtrain.errors import InputError, Location
 from simtrain.studies.sweep.axes import describe_point
 from simtrain.studies.sweep.counts import Counts
@@ -84,18 +85,9 @@ class Progress:
 ProgressCallback = Callable[[Progress], None]
 
 
-def sweep(
-    sweep: str | Path | Mapping[str, Any],
-    out: str | Path | None = None,
-    overrides: Sequence[str] = (),
-    *,
-    workers: int = 1,
-    max_points: int = MANY_POINTS,
-    on_progress: ProgressCallback = lambda progress: None,
-) -> Answer:
-    """Simulate every scenario of a grid, and return the rows of the results.
-
-    Call it again with the same folder to resume an interrupted sweep.
+@dataclass(frozen=True, slots=True)
+class SweepRequest:
+    """What a sweep is asked for.
 
     Args:
         sweep: a sweep file, the name of a shipped sweep, or what such a file contains:
@@ -106,23 +98,36 @@ def sweep(
             needs `if __name__ == "__main__":`, because workers import it.
         max_points: the largest grid that is accepted.
         on_progress: called after each part.
+    """
+
+    sweep: str | Path | Mapping[str, Any]
+    out: str | Path | None = None
+    overrides: Sequence[str] = ()
+    _: KW_ONLY
+    workers: int = 1
+    max_points: int = MANY_POINTS
+    on_progress: ProgressCallback = lambda progress: None
+
+
+@takes(SweepRequest)
+def sweep(request: SweepRequest) -> Answer:
+    """Simulate every scenario of a grid, and return the rows of the results.
+
+    Call it again with the same folder to resume an interrupted sweep.
 
     Raises:
         InputError: the sweep, an override or a base scenario is wrong, the folder cannot be written
             to, or duckdb or pyarrow is not installed.
     """
-    plan = load_plan(sweep, overrides, max_points=max_points)
-    with nullcontext(out) if out is not None else TemporaryDirectory() as path:
-        return _rows_of(plan, SweepFolder(as_path(path)), workers, on_progress)
-
-
-def _rows_of(
-    plan: Plan, folder: SweepFolder, workers: int, on_progress: ProgressCallback
-) -> Answer:
-    """Run a sweep in a folder on this machine, and return its rows."""
-    plan, in_flight = folder.open(plan), 1 if workers < 2 else 2 * workers
-    run_sweep(plan, folder, partial(local_executor, workers), in_flight, on_progress=on_progress)
-    return query(folder.path, 'select * from results order by "index"')
+    plan = load_plan(request.sweep, request.overrides, max_points=request.max_points)
+    place = nullcontext(request.out) if request.out is not None else TemporaryDirectory()
+    with place as path:
+        folder = SweepFolder(as_path(path))
+        plan = folder.open(plan)
+        make_executor = partial(local_executor, request.workers)
+        in_flight = 1 if request.workers < 2 else 2 * request.workers
+        run_sweep(plan, folder, make_executor, in_flight, on_progress=request.on_progress)
+        return query(folder.path, 'select * from results order by "index"')
 
 
 def run_sweep(

@@ -7,15 +7,18 @@ import socket
 import sys
 from collections.abc import Iterator
 from concurrent.futures import BrokenExecutor
+from typing import get_args
 from unittest.mock import patch
 
 import pytest
 from pytest import MonkeyPatch
 
+from simtrain.commands.sweep import ExecutorName
 from simtrain.errors import InputError
 from simtrain.hardware import load as load_module
 from simtrain.hardware.load import load_profile
 from simtrain.studies.sweep import Plan
+from simtrain.studies.sweep.executor_kinds import EXECUTOR_KINDS
 from simtrain.studies.sweep.part import _evaluator
 from simtrain.studies.sweep.plan import versions
 from simtrain.studies.sweep.ray_executor import Needs, RayExecutor, connect, needs_of, on_node
@@ -167,6 +170,10 @@ def test_an_address_that_does_not_answer_is_an_error(
     ):
         with pytest.raises(InputError, match=f"E852 no Ray cluster(.|\n)*{reason}(.|\n)*fix: run"):
             connect(where, NEEDS)
+
+
+def test_the_command_offers_every_kind_of_executor() -> None:
+    assert get_args(ExecutorName) == tuple(EXECUTOR_KINDS)
 
 
 def test_options_without_effect_are_refused(tmp_path: pathlib.Path) -> None:
