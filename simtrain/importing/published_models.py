@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from simtrain.base.strict_yaml import Document, Positions
-from simtrain.importing.hugging_face.mapping import fields_of_config
+from simtrain.importing.hugging_face.model_config import fields_of_config
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 from simtrain.base.importer import ImportRequest
 from simtrain.errors import InputError
-from simtrain.importing.deepspeed.mapping import deepspeed_draft
+from simtrain.importing.deepspeed.config_and_model import deepspeed_draft
 from simtrain.importing.exporters.lost_fields import comments_of, lost_fields, refuse_adapters
 from simtrain.importing.megatron.export import shared_arguments
 from simtrain.scenario import Scenario

@@ -15,7 +15,7 @@ from simtrain.importing.deepspeed.config import Config
 from simtrain.importing.deepspeed.draft import over
 from simtrain.importing.deepspeed.script import config_of
 from simtrain.importing.draft import Draft
-from simtrain.importing.hugging_face.mapping import hugging_face_draft
+from simtrain.importing.hugging_face.model_config import hugging_face_draft
 from simtrain.importing.importers.deepspeed import DeepSpeed
 from simtrain.importing.importers.megatron import Megatron
 from simtrain.importing.megatron.launch import headers_of, launch_of, machine_of, variables_of

@@ -51,6 +51,6 @@ class DeepSpeed(Importer):
 
     def draft(self, request: ImportRequest) -> Draft:
         """Return the draft of a scenario."""
-        from simtrain.importing.deepspeed.mapping import deepspeed_draft
+        from simtrain.importing.deepspeed.config_and_model import deepspeed_draft
 
         return deepspeed_draft(request)

@@ -37,6 +37,6 @@ class HuggingFace(Importer):
 
     def draft(self, request: ImportRequest) -> Draft:
         """Return the draft of a scenario."""
-        from simtrain.importing.hugging_face.mapping import hugging_face_draft
+        from simtrain.importing.hugging_face.model_config import hugging_face_draft
 
         return hugging_face_draft(request)

@@ -55,6 +55,6 @@ class Megatron(Importer):
 
     def draft(self, request: ImportRequest) -> Draft:
         """Return the draft of a scenario."""
-        from simtrain.importing.megatron.mapping import megatron_draft
+        from simtrain.importing.megatron.scenario_draft import megatron_draft
 
         return megatron_draft(request)

@@ -48,6 +48,6 @@ class Torchtitan(Importer):
 
     def draft(self, request: ImportRequest) -> Draft:
         """Return the draft of a scenario."""
-        from simtrain.importing.torchtitan.mapping import torchtitan_draft
+        from simtrain.importing.torchtitan.job_scenario import torchtitan_draft
 
         return torchtitan_draft(request)

@@ -10,8 +10,8 @@ from typing import Any
 from simtrain.base.importer import ImportRequest
 from simtrain.importing.exporters.lost_fields import comments_of, lost_fields, refuse_adapters
 from simtrain.importing.megatron.arguments import MAPPED
-from simtrain.importing.megatron.mapping import megatron_draft
 from simtrain.importing.megatron.recompute import MODULE_NAMES
+from simtrain.importing.megatron.scenario_draft import megatron_draft
 from simtrain.scenario import Scenario
 from simtrain.scenario.dispatchers import DISPATCHERS
 from simtrain.scenario.offload_section import OFFLOAD_MODULES

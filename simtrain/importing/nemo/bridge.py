@@ -13,7 +13,7 @@ from simtrain.errors import InputError, Location
 from simtrain.importing.draft import Draft
 from simtrain.importing.gpus import machine_of_config, machine_of_log
 from simtrain.importing.importers.megatron_bridge import PYTHON, MegatronBridge
-from simtrain.importing.megatron.mapping import draft_of
+from simtrain.importing.megatron.scenario_draft import draft_of
 from simtrain.importing.nemo.config import (
     TARGET,
     Config,

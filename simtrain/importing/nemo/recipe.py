@@ -13,7 +13,7 @@ from simtrain.errors import InputError, Location
 from simtrain.importing.draft import Draft
 from simtrain.importing.gpus import machine_of_config
 from simtrain.importing.importers.nemo import PYTHON, Nemo
-from simtrain.importing.megatron.mapping import draft_of
+from simtrain.importing.megatron.scenario_draft import draft_of
 from simtrain.importing.nemo.config import (
     TARGET,
     Config,
@@ -23,8 +23,8 @@ from simtrain.importing.nemo.config import (
 )
 from simtrain.importing.nemo.families import refuse_family
 from simtrain.importing.nemo.fine_tuning import note_packing, set_adapters, translate_adapters
-from simtrain.importing.nemo.first import translated_first
 from simtrain.importing.nemo.models import ARGUMENTS, MODELS
+from simtrain.importing.nemo.nemo1 import translated_first
 from simtrain.importing.nemo.translation import Translation, as_text
 from simtrain.importing.nemo.words import WORDS
 from simtrain.importing.python_config.source import PythonSource

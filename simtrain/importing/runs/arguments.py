@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from simtrain.base.importer import ImportRequest
 from simtrain.errors import InputError
 from simtrain.importing.megatron.arguments import NOT_MODELLED
-from simtrain.importing.megatron.mapping import draft_of
+from simtrain.importing.megatron.scenario_draft import draft_of
 from simtrain.importing.megatron.source import read_source
 from simtrain.scenario import Scenario
 

@@ -18,6 +18,7 @@ from simtrain.base.strict_yaml import Document, apply_overrides, read_text
 from simtrain.base.strict_yaml.document import Place, Positions
 from simtrain.base.strict_yaml.model_fields import settable_names
 from simtrain.errors import InputError, Location, did_you_mean
+from simtrain.importing.required_fields import missing_fields
 from simtrain.importing.runs import columns
 from simtrain.importing.runs.arguments import import_arguments
 from simtrain.importing.runs.columns import (
@@ -30,7 +31,7 @@ from simtrain.importing.runs.columns import (
     without_remark,
 )
 from simtrain.importing.runs.model_facts import gated_facts, model_facts
-from simtrain.scenario import Scenario
+from simtrain.scenario import Model, Scenario
 from simtrain.scenario.software import DEFAULT_STACK, load_stack, stack_of_framework
 from simtrain.scenario.words import spell_out_words
 from simtrain.studies.validation.measured import (
@@ -43,9 +44,7 @@ from simtrain.studies.validation.measured import (
 )
 
 _MOST_BYTES = 64 << 20
-_REQUIRED = tuple(
-    f"model.{name}" for name in ("num_layers", "hidden_size", "num_attention_heads", "seq_length")
-)
+_REQUIRED = tuple(missing_fields({}, Model, "model."))
 _SIZES = (
     "tensor_model_parallel_size",
     "pipeline_model_parallel_size",

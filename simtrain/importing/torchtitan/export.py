@@ -11,8 +11,8 @@ from simtrain.base.importer import ImportRequest
 from simtrain.errors import InputError, Problem
 from simtrain.importing.exporters.lost_fields import comments_of, lost_fields, refuse_adapters
 from simtrain.importing.torchtitan.flavors import FLAVORS, flavor_of_model
+from simtrain.importing.torchtitan.job_scenario import torchtitan_draft
 from simtrain.importing.torchtitan.keys import MAPPED
-from simtrain.importing.torchtitan.mapping import torchtitan_draft
 from simtrain.importing.torchtitan.stages import modules_of_chunks
 from simtrain.scenario import Scenario
 from simtrain.scenario.pipeline_layout import chunks_of_layout

@@ -16,11 +16,11 @@ from simtrain.importing.deepspeed.config import Config, read_config
 from simtrain.importing.deepspeed.draft import no_model, over
 from simtrain.importing.deepspeed.trainer import trainer_draft
 from simtrain.importing.draft import Draft
-from simtrain.importing.hugging_face.mapping import hugging_face_draft
+from simtrain.importing.hugging_face.model_config import hugging_face_draft
 from simtrain.importing.importers.deepspeed import DeepSpeed
 from simtrain.importing.importers.hugging_face import HuggingFace
 from simtrain.importing.importers.megatron import Megatron
-from simtrain.importing.megatron.mapping import megatron_draft
+from simtrain.importing.megatron.scenario_draft import megatron_draft
 
 _MOST_SCRIPTS = 200
 """Files of a folder in which a model is looked for."""

@@ -11,7 +11,7 @@ from simtrain.importing.nemo.families import refuse_family
 from simtrain.importing.nemo.translation import Translation
 from simtrain.importing.words_file import WordsFile
 
-_FILE = WordsFile(Path(__file__).with_name("nemo1.toml"))
+_FILE = WordsFile(Path(__file__).with_suffix(".toml"))
 _RENAMED = _FILE.section("renamed")
 """Arguments of NeMo 1's words with another name."""
 _WITHOUT_EFFECT = _FILE.names("without_effect")
