@@ -7,13 +7,13 @@ those of Hugging Face, and `simtrain import hf` reads them.
 from __future__ import annotations
 
 import re
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from simtrain.base.strict_yaml import Document, Positions
 from simtrain.importing.hugging_face.model_config import fields_of_config
+from simtrain.importing.words_file import WordsFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def _config(row: dict[str, Any]) -> dict[str, Any]:
     return {"model_type": row["model_type"], **sizes, **others}
 
 
-_ROWS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+_ROWS = WordsFile(Path(__file__).with_suffix(".toml")).rows
 CONFIGS = {name: _config(row) for name, row in _ROWS.items()}
 """The config of each model by its name on Hugging Face, with its keys that set sizes."""
 

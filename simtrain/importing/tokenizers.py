@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
+
+from simtrain.importing.words_file import WordsFile
 
 _VARIABLE = re.compile(r"\$\{?\w+\}?|\$\([^)]*\)?")
 
@@ -27,7 +28,7 @@ class Tokenizer:
     source: str
 
 
-_ROWS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+_ROWS = WordsFile(Path(__file__).with_suffix(".toml")).rows
 TOKENIZERS = tuple(Tokenizer(**row) for row in _ROWS["tokenizers"])
 """The first whose pattern is in a name counts."""
 TOKENS_OF_TYPES: dict[str, int] = _ROWS["tokens_of_types"]

@@ -17,6 +17,7 @@ OTHERS = {
     "simtrain/commands/documents.py": "documents of the package",
     "simtrain/render/html/document.py": "assets of the package",
     "simtrain/scenario/explanations/__init__.py": "texts of the package",
+    "simtrain/importing/words_file.py": "files of the package",
     "simtrain/studies/sweep/ray_executor.py": "sends a profile that was read before",
     "calibrate/benchmarks/conditions.py": "/proc/stat",
     "calibrate/benchmarks/measure.py": "/proc/cpuinfo",
