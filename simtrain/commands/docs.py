@@ -46,5 +46,5 @@ def docs(
 
 
 def _text(document: str) -> str:
-    shown = _CODE_OR_COMMENT.sub(lambda found: found[0] * (found[0][0] == "`"), document)
+    shown = _CODE_OR_COMMENT.sub(lambda part: part[0] * (part[0][0] == "`"), document)
     return re.sub(r"\n{3,}", "\n\n", shown)
