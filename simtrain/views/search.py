@@ -291,8 +291,7 @@ def safe_words(result: SearchResult) -> str:
 
 def _certainty(result: SearchResult) -> str:
     """State what is proved about the ranking, and where the rest is said."""
-    why = {"budget": "The search stopped after --seconds. ", "interrupt": "Interrupted. "}
-    stopped = why[result.outcome.stopped] if result.outcome.stopped else ""
+    stopped = f"{result.outcome.stopped.sentence} " if result.outcome.stopped else ""
     fixed = f" Held: {', '.join(shortened(result.held))} (--vary)." if result.held else ""
     return f"{stopped}{_proved(result)}{fixed} More: --details."
 

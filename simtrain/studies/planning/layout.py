@@ -13,7 +13,7 @@ from simtrain.scenario import Scenario
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.search import search
 from simtrain.studies.search.explorer import Candidate, ProgressCallback
-from simtrain.studies.search.problems import SearchStoppedError
+from simtrain.studies.search.no_layout import SearchStoppedError
 from simtrain.units import counted
 
 

@@ -10,7 +10,7 @@ from simtrain.hardware.profile import HardwareProfile
 from simtrain.studies.cost import Limits, Terms
 from simtrain.studies.planning.layout import Status
 from simtrain.studies.planning.result import PlanRow
-from simtrain.studies.search.problems import check_budget, check_counts
+from simtrain.studies.search.request import check_budget, check_counts
 from simtrain.units import counted
 
 _ENDED_EARLY = {Status.NOT_FOUND, Status.NOT_SEARCHED}

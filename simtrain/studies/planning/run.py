@@ -17,7 +17,7 @@ from simtrain.studies.planning.problems import check_currencies, check_plan, no_
 from simtrain.studies.planning.result import PlanRow, TrainingPlan, best_row
 from simtrain.studies.planning.searches import search_layouts
 from simtrain.studies.search.explorer import ProgressCallback
-from simtrain.studies.search.problems import as_list
+from simtrain.studies.search.request import as_list
 
 
 def plan(

@@ -23,7 +23,7 @@ from simtrain.studies.search import SearchResult, search
 from simtrain.studies.search.exhaustive import search_all
 from simtrain.studies.search.legality import legal_points
 from simtrain.studies.search.space import Point
-from simtrain.studies.search.stopping import StopRequestedError, never
+from simtrain.studies.search.stopping import Stopped, StopRequestedError, never
 from simtrain.studies.search.workers import Workers
 from simtrain.views.search import search_view
 from tests.helpers.command_line import call
@@ -127,7 +127,7 @@ def test_a_search_is_not_stopped_before_a_layout_may_fit() -> None:
         patch.setattr("simtrain.studies.search.exhaustive._TELL_EVERY", 1)
         patch.setattr(explorer, "least_key", has_bound)
         outcome = search_all(
-            explorer, Workers(explorer), points, 1, lambda *progress: None, lambda: "budget"
+            explorer, Workers(explorer), points, 1, lambda *progress: None, lambda: Stopped.BUDGET
         )
     assert (len(seen), outcome.stopped) == (num_too_large + 1, "budget")
     assert [Point.of(one.scenario) for one in outcome.best] == [seen[-1]]
@@ -155,7 +155,7 @@ def test_a_finished_search_is_not_stopped() -> None:
 
 def test_the_list_of_legal_layouts_can_be_stopped() -> None:
     searched = space("experts", 8)
-    whole, part = (legal_points(searched, stop=stop) for stop in (never, lambda: "budget"))
+    whole, part = (legal_points(searched, stop=stop) for stop in (never, lambda: Stopped.BUDGET))
     assert part.stopped == "budget" and whole.stopped is None
     assert 0 < len(part.points) < len(whole.points)
     assert part.points == whole.points[: len(part.points)]
@@ -228,7 +228,7 @@ def test_a_worker_that_dies_is_an_error_unless_the_search_is_stopped() -> None:
     with pytest.raises(InputError, match="--workers: E836 "):
         next(workers.assessments(points, lambda: None, bounded=True))
     with pytest.raises(StopRequestedError, match="interrupt"):
-        next(workers.assessments(points, lambda: "interrupt", bounded=True))
+        next(workers.assessments(points, lambda: Stopped.INTERRUPT, bounded=True))
 
 
 def test_workers_with_trials_are_an_error() -> None:

@@ -18,7 +18,7 @@ from simtrain.studies.objectives.registry import OBJECTIVES
 from simtrain.studies.search import SearchResult, search
 from simtrain.studies.search.exhaustive import search_all
 from simtrain.studies.search.explorer import Candidate, Explorer
-from simtrain.studies.search.problems import less_margin, safe_peak
+from simtrain.studies.search.memory_limits import less_margin, safe_peak
 from simtrain.studies.search.ranking import NUM_FASTER
 from simtrain.studies.search.space import Point
 from simtrain.studies.search.stopping import Stopped
@@ -191,7 +191,7 @@ def ignore(phase: str, done: int, total: int, best: str) -> None:
 
 def stop_from(number: int, calls: Iterator[int]) -> Stopped | None:
     """Return a reason to stop from a number of calls on."""
-    return "interrupt" if next(calls) >= number else None
+    return Stopped.INTERRUPT if next(calls) >= number else None
 
 
 def test_if_nothing_surely_fits_all_that_fit_are_ranked() -> None:
