@@ -1,13 +1,13 @@
 """Finds the best points of a space exactly, and simulates only the points that a proof needs.
 
-The search is best-first, in three stages:
+The search is best-first, with one queue:
 
-1. Quick bounds from busy streams and memory order all points. In a large space, points are left out
+1. Quick bounds from busy streams and memory queue all points. In a large space, points are left out
    whose layers alone take longer than the best of the opening.
-2. The first point of that order is assessed: its exact peak decides whether it fits. If it fits, a
-   close bound of its time puts it into a queue.
-3. The first point of the queue is simulated if its bound is below the bounds of all points that are
-   not assessed yet. The search ends when this bound is above the last of the best.
+2. If the first point of the queue has a quick bound, its exact peak decides whether it fits. If it
+   fits, it is queued again, with a close bound of its time.
+3. If the first point of the queue has a close bound, it is simulated. The search ends when the
+   first point has a bound above the last of the best.
 
 Points whose peak is safe are ranked first. Those that fit, but may not fit in reality, are ranked
 apart in the same way: only the few that are better than the best safe point.
@@ -111,7 +111,9 @@ class _Search:
         num_unbounded: points without a bound, because the search was stopped.
         is_partial: the list of points was cut short.
         num_excluded: points that cannot be among the best, and may fit or not.
-        num_counted: points that are not assessed for a ranking and have a known peak.
+        num_assessed: points whose exact peak was computed for a ranking.
+        num_counted: other points with a known peak.
+        quick: the points that may fit, with their quick bounds.
         safe: the ranking of points whose peak is safe. It also bounds points whose peak may turn
             out not to be.
         risky: the ranking of the other points that fit.
@@ -127,7 +129,9 @@ class _Search:
     num_unbounded: int = 0
     is_partial: bool = False
     num_excluded: int = 0
+    num_assessed: int = 0
     num_counted: int = 0
+    quick: list[Place] = field(default_factory=list)
     num_fitting: int = 0
     num_bounded: int = 0
     num_simulated: int = 0
@@ -170,7 +174,7 @@ class _Search:
         """
         numbers = {point: number for number, point in enumerate(self.points)}
         points = [self.points[at] for at in range(len(self.points)) if at not in self.taken]
-        worst = self.safe.best[-1][0] if excludes and self.safe.is_full else None
+        worst = self.safe.best[-1].key if excludes and self.safe.is_full else None
         self.num_unbounded = len(points)
         stopped: Stopped | None = None
         try:
@@ -180,20 +184,19 @@ class _Search:
                 if bound == "beaten":
                     self.num_excluded += 1
                 elif bound != "too large" and bound != "failed":
-                    self.ranking_of(bound).ordered.append((bound, numbers[point]))
+                    self.quick.append(Place(bound, numbers[point]))
                 if done % _TELL_EVERY == 0:
                     self.on_progress("bounding", done, len(self.points), self.best_in_short)
                     check(self.stop_if_any)
         except StopRequestedError as request:
             stopped = request.why
-        self.safe.ordered.sort()
-        self.risky.ordered.sort()
+        for ranking in (self.safe, self.risky):
+            ranking.begin([each for each in self.quick if self.ranking_of(each.key) is ranking])
         return stopped
 
     def stop_if_any(self) -> Stopped | None:
         """Return why to stop, but None before a point may fit."""
-        has_any = self.safe.ordered or self.risky.ordered or self.answer.best
-        return self.stop() if has_any else None
+        return self.stop() if self.quick or self.answer.best else None
 
     def begin(self) -> None:
         """Evaluate a point that is likely to fit, to have an answer if the search is stopped.
@@ -203,43 +206,48 @@ class _Search:
         """
 
         def savings(place: Place) -> tuple[int, int]:
-            point = self.points[place[1]]
+            point = self.points[place.number]
             return _MOST_SAVED_FIRST.get(point.recompute.strategy, 0), point.micro
 
         def states_bytes(place: Place) -> tuple[int, int]:
-            return self.explorer.least_peak_bytes(self.points[place[1]]), place[1]
+            return self.explorer.least_peak_bytes(self.points[place.number]), place.number
 
-        ordered = self.safe.ordered or self.risky.ordered
-        if not ordered:
+        ranking = self.safe if self.safe.queue else self.risky
+        places = ranking.unseen
+        if not places:
             return
-        most = min(map(savings, ordered))
-        smallest = min((place for place in ordered if savings(place) == most), key=states_bytes)
-        ordered.remove(smallest)
-        if self.explorer.fits(self.points[smallest[1]]):
+        most = min(map(savings, places))
+        smallest = min((place for place in places if savings(place) == most), key=states_bytes)
+        ranking.begin([place for place in places if place != smallest])
+        self.quick.remove(smallest)
+        if self.explorer.fits(self.points[smallest.number]):
             self.num_fitting += 1
-            self.simulate(smallest[1])
+            self.simulate(smallest.number)
 
     def rank(self, ranking: Ranking) -> None:
         """Assess and simulate points until no other point can be in a ranking."""
-        unseen = [self.points[number] for _, number in ranking.ordered]
-        assessments = self.workers.assessments(unseen, self.stop, bounded=True)
-        while (head := ranking.head) is not None and not ranking.is_beaten(head):
+        # Workers assess ahead, in the order in which the queue will ask for the points.
+        ahead = [self.points[place.number] for place in ranking.unseen]
+        assessments = self.workers.assessments(ahead, self.stop, bounded=True)
+        while not ranking.is_final:
             self.report("searching")
-            if ranking.queue and head is ranking.queue[0]:
-                heapq.heappop(ranking.queue)
-                self.simulate(head[1])
+            (_, number), is_close = ranking.queue[0]
+            # Assessed before it is removed: a search that is stopped here has not seen the point.
+            least_key = None if is_close else next(assessments).least_key
+            ranking.pop()
+            if is_close:
+                self.simulate(number)
                 continue
-            least_key = next(assessments).least_key
-            ranking.next += 1
+            self.num_assessed += 1
             if least_key is None:
                 continue
             self.num_fitting += 1
             self.num_bounded += 1
-            place = least_key, head[1]
+            place = Place(least_key, number)
             if self.ranking_of(least_key) is not ranking:
                 self.risky.wait(place)
             elif ranking.leads(place):
-                self.simulate(head[1])
+                self.simulate(number)
             else:
                 ranking.wait(place)
 
@@ -253,7 +261,8 @@ class _Search:
         """Simulate a few fast points that need less and less memory."""
         if not self.answer.best:
             return
-        most_bytes = self.explorer.objective.peak_of(self.answer.best[0][0])
+        self.quick.sort()
+        most_bytes = self.explorer.objective.peak_of(self.answer.best[0].key)
         for share in _LESS_MEMORY:
             self.simulate_below(share * most_bytes)
 
@@ -261,9 +270,8 @@ class _Search:
         """Simulate the points of least bounds whose peak is at most so many bytes."""
         explorer = self.explorer
         best, num_tried = WORST, 0
-        places = sorted([*self.safe.ordered, *self.risky.ordered])
         peak_of = explorer.objective.peak_of
-        for number in (number for key, number in places if peak_of(key) <= most_bytes):
+        for number in (place.number for place in self.quick if peak_of(place.key) <= most_bytes):
             if num_tried == _TRIES:
                 break
             point = self.points[number]
@@ -299,7 +307,7 @@ class _Search:
         """
         groups: dict[Point, list[Point]] = {}
         # Neighbours in the order of the space share most of their work.
-        for number in sorted(place[1] for place in self.unseen):
+        for number in sorted(place.number for place in self.unseen):
             point = self.points[number]
             groups.setdefault(point._replace(micro=1), []).append(point)
         sizes = [sorted(group, key=attrgetter("micro")) for group in groups.values()]
@@ -330,9 +338,9 @@ class _Search:
         if not self.explorer.runs(point):
             self.num_fitting -= 1
             return
-        place = self.explorer.key(point), number
-        self.ranking_of(place[0]).insert(place)
-        if self.answer.best[0][1] == number:
+        place = Place(self.explorer.key(point), number)
+        self.ranking_of(place.key).insert(place)
+        if self.answer.best[0].number == number:
             (candidate,) = self.explorer.candidates([point])
             self.best_in_short = (
                 f"{format_seconds(candidate.run.iteration_time_s)}: {in_short(point)}"
@@ -364,7 +372,7 @@ class _Search:
             self.num_simulated,
             stopped=stopped,
             exact=has_bounds and is_answer and answer.is_final,
-            bound=min([answer.best[0], *own_heads])[0][0] if has_bounds else None,
+            bound=min([answer.best[0], *own_heads]).key[0] if has_bounds else None,
             num_bounded=self.num_bounded,
             num_proved=sum(place <= min(own_heads, default=place) for place in answer.best)
             * (has_bounds and is_answer),
@@ -375,15 +383,14 @@ class _Search:
 
     def candidates(self, places: Sequence[Place]) -> tuple[Candidate, ...]:
         """Return points of a ranking with their evaluations."""
-        return self.explorer.candidates([self.points[number] for _, number in places])
+        return self.explorer.candidates([self.points[place.number] for place in places])
 
     def report(self, phase: str) -> None:
         """Report progress; raise StopRequestedError if the search must stop."""
         check(self.stop)
-        num_seen = self.safe.next + self.risky.next + self.num_counted
+        num_seen = self.num_assessed + self.num_counted
         if num_seen % _TELL_EVERY == 0 or self.is_news:
-            num_points = len(self.safe.ordered) + len(self.risky.ordered)
-            self.on_progress(phase, num_seen, num_points, self.best_in_short)
+            self.on_progress(phase, num_seen, len(self.quick), self.best_in_short)
             self.is_news = False
 
 
