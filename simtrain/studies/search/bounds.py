@@ -116,15 +116,6 @@ class Bounds:
 
         return self._iteration_s(plan, pass_s, with_steps=False)
 
-    def estimate_s(self, plan: Plan) -> float:
-        """Return a quick estimate, no bound: as if no op of a pass overlapped another."""
-
-        def pass_s(chunk_pass: Pass) -> float:
-            host_s, *streams_s = self._streams_s(chunk_pass)
-            return max(host_s, sum(streams_s))
-
-        return self._iteration_s(plan, pass_s)
-
     def iteration_s(self, plan: Plan) -> float:
         """Return a close bound of the iteration time; simulates each different pass once."""
         if plan.order.merges_passes:
@@ -176,25 +167,27 @@ class Bounds:
         )
         before_s = [*accumulate((first_s[number] for number in numbers), initial=0.0)]
         after_s = [*accumulate((last_s[number] for number in numbers), initial=0.0)]
+        num_passes = plan.scenario.num_microbatches // placement.copies
+
+        def passes_s(stages: Iterable[int], back_s: Sequence[float]) -> float:
+            """Return the time of all forward passes of stages, and of what follows them."""
+            return num_passes * sum(forward_s[numbers[at]] + back_s[numbers[at]] for at in stages)
+
         iteration_s = 0.0
         for virtual_stages, step_s in zip(ranks, steps_s, strict=True):
             walked = [stage for stage in virtual_stages if stage < placement.num_walked]
             # The earliest of the rank's chunks in their copies of the model.
             first = min(stage % placement.stages_per_copy for stage in walked)
-            all_s, walk_s, without_split_s = (
-                plan.scenario.num_microbatches
-                // placement.copies
-                * sum(forward_s[numbers[stage]] + back_s[numbers[stage]] for stage in stages)
-                for stages, back_s in (
-                    (virtual_stages, backward_s),
-                    (walked, backward_s),
-                    (walked, inputs_s),
-                )
-            )
+            # Facts 1 and 4, of all passes of the rank.
+            all_s = passes_s(virtual_stages, backward_s)
+            # Facts 2, 1 and 4, of the passes of the walk.
+            walk_s = passes_s(walked, backward_s)
             if not plan.scenario.overlap.optimizer_post_validation:
                 walk_s += before_s[first]
-            through_s = before_s[first] + without_split_s + after_s[first] + first_step_s
-            iteration_s = max(iteration_s, all_s + step_s, walk_s + step_s, through_s)
+            # Facts 2, 1, 3 and 4, of the passes of the walk without split-off weight gradients.
+            without_split_s = passes_s(walked, inputs_s)
+            chained_s = before_s[first] + without_split_s + after_s[first] + first_step_s
+            iteration_s = max(iteration_s, all_s + step_s, walk_s + step_s, chained_s)
         return _ROUNDING * iteration_s
 
     def _steps_s(

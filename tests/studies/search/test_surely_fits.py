@@ -159,6 +159,39 @@ def test_what_a_stopped_search_calls_exact_is(
 
 
 @pytest.mark.slow
+@settings(max_examples=30)
+@given(st.data())
+def test_any_part_of_a_space_is_ranked_exactly_or_says_how_far(data: st.DataObject) -> None:
+    """Some of a space's layouts, two limits, a length and a number of steps to stop after."""
+    known, points = every("narrow")
+    part = data.draw(st.lists(st.sampled_from(points), min_size=1, max_size=40, unique=True))
+    peaks = sorted(map(known.peak_bytes, part))
+    safe, limit = sorted(data.draw(st.tuples(*[st.sampled_from(peaks)] * 2)))
+    top, number = data.draw(st.integers(1, 8)), data.draw(st.integers(0, 120))
+    objective = OBJECTIVES[data.draw(st.sampled_from(["time", "memory"]))]
+    explorer = known.within(limit)
+    explorer.safe_bytes, explorer.objective = safe, objective
+    keyed = sorted(
+        (objective.key(known.evaluation(point)), place, known.peak_bytes(point), point)
+        for place, point in enumerate(part)
+        if known.peak_bytes(point) <= limit
+    )
+    ranked = [point for *_, peak, point in keyed if peak <= safe]
+    stop = functools.partial(stop_from, number, count())
+    outcome = search_all(explorer, Workers(explorer), part, top, ignore, stop)
+    found = points_of(outcome.best)
+    if outcome.stopped is None:
+        assert outcome.exact and outcome.faster_exact and outcome.num_fitting == len(keyed)
+    if outcome.exact:
+        assert found == ranked[:top]
+    assert found[: outcome.num_proved] == ranked[: min(outcome.num_proved, len(found))]
+    if found and outcome.faster_exact:
+        assert points_of([*outcome.faster, *outcome.best])[0] == keyed[0][3]
+    if outcome.bound is not None and ranked:
+        assert outcome.bound <= objective.key(known.evaluation(ranked[0]))[0]
+
+
+@pytest.mark.slow
 def test_nothing_is_proved_while_a_layout_may_surely_fit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
