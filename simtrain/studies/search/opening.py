@@ -7,7 +7,7 @@ several in a row do not improve the best; then the other layouts of the best gro
 excludes nothing. The times of as many layouts as are asked for then exclude most others.
 
 The core is listed alone, so that the first answer is early: a search of DeepSeek-V3 on 1,024 GPUs
-with a budget of a second takes 1.4 processor seconds, while the quickest bounds of all 381,432 legal
+with a budget of a second takes 1.4 processor seconds; the quickest bounds of all its 381,432 legal
 layouts take 32.
 """
 
