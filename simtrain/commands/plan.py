@@ -128,16 +128,18 @@ def plan(
     from simtrain.commands.progress import progress_bar
     from simtrain.render.html.document import write_document
     from simtrain.render.html.study_page import study_document
-    from simtrain.studies.cost import Limits, read_budget
-    from simtrain.studies.planning import plan_training, read_gpus, write_plan
+    from simtrain.studies.cost import Limits
+    from simtrain.studies.planning import plan as plan_training
+    from simtrain.studies.planning import read_gpus, write_plan
     from simtrain.studies.planning.files import names_of_rows
     from simtrain.studies.search.files import prepare_folder
     from simtrain.views.plan import plan_view
 
     output = Output(as_json, as_csv, as_markdown, table)
-    terms = read_terms(tokens, goodput, price, contract, pue, electricity, co2)
+    # A wrong option is an error before a scenario is loaded, which may take seconds.
+    read_terms(tokens, goodput, price, contract, pue, electricity, co2)
     numbers = read_gpus(gpus)
-    limits = Limits(days, None if budget is None else read_budget(budget))
+    Limits.read(days, budget)
     base = load_unchecked(scenario, all_overrides(overrides, scale))
     names = [base.cluster] if clusters is None else [name.strip() for name in clusters.split(",")]
     if page := page_of(out):
@@ -148,10 +150,17 @@ def plan(
     with progress_bar() as on_progress, first_interrupt() as interrupted:
         result = plan_training(
             base,
-            terms,
+            tokens,
             names,
             numbers,
-            limits=limits,
+            days=days,
+            budget=budget,
+            goodput=goodput,
+            price=price,
+            contract=contract or "on_demand",
+            pue=pue,
+            electricity=electricity,
+            co2=co2,
             objective=objective,
             workers=workers or _workers(len(names) * len(numbers)),
             seconds=seconds,

@@ -59,13 +59,19 @@ class Limits:
             message = f"{days:g} days" if isinstance(days, Real) else f"days is {days!r}"
             raise InputError.of("E849", message, Location("--days"), fix)
 
+    @classmethod
+    def read(cls, days: float | None, budget: str | None) -> Limits:
+        """Parse the text of a budget, such as "2M USD".
+
+        Raises:
+            InputError: the days or the budget are invalid.
+        """
+        return cls(days, None if budget is None else read_budget(budget))
+
     @property
     def time_s(self) -> float | None:
         """Maximum training time, in seconds."""
         return None if self.days is None else self.days * DAY_S
-
-
-NO_LIMITS = Limits()
 
 
 def read_budget(written: str) -> Budget:

@@ -9,26 +9,23 @@ from simtrain.errors import DoesNotFitError, InputError, Location, Problem
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.studies.cost import Limits, Terms
 from simtrain.studies.planning.layout import Status
+from simtrain.studies.planning.request import PlanRequest
 from simtrain.studies.planning.result import PlanRow
-from simtrain.studies.search.request import check_budget, check_counts
+from simtrain.studies.search.request import as_list, check_budget, check_counts
 from simtrain.units import counted
 
 _ENDED_EARLY = {Status.NOT_FOUND, Status.NOT_SEARCHED}
 """Results that more time may change."""
 
 
-def check_plan(
-    clusters: Sequence[str],
-    gpus: Sequence[int],
-    workers: int,
-    seconds: float | None,
-) -> None:
-    """Check the arguments of `plan_training` (E834); a cluster without a name is E101."""
+def check_plan(request: PlanRequest) -> None:
+    """Check clusters, GPUs, workers and seconds (E834); a cluster without a name is E101."""
+    clusters = request.clusters
     if not isinstance(clusters, Iterable) or isinstance(clusters, str):
         fix = f"write clusters=[{clusters!r}]"
         raise InputError.of("E834", f"clusters is {clusters!r}, not a list", fix=fix)
-    check_counts(gpus, 1, None, workers, {})
-    check_budget(seconds)
+    check_counts(as_list(request.gpus), 1, None, request.workers, {})
+    check_budget(request.seconds)
     if not clusters or not all(clusters):
         fix = "write profiles separated by commas: --cluster a100_sxm4_80gb,h100_sxm"
         raise InputError.of("E101", "the name of a cluster is empty", Location("--cluster"), fix)

@@ -7,11 +7,12 @@ import multiprocessing
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
 
 from simtrain.scenario import Scenario
 from simtrain.studies.planning.layout import Combination, LayoutResult, best_layout
+from simtrain.studies.planning.request import PlanRequest
 from simtrain.studies.search.workers import worker_died
 from simtrain.studies.sweep.executors import local_executor
 
@@ -22,29 +23,21 @@ _POLL_S = 0.05
 
 
 def search_layouts(
-    bases: Mapping[str, Scenario],
-    combinations: Sequence[Combination],
-    workers: int,
-    seconds: float | None,
-    interrupted: Callable[[], bool],
-    report: Callable[[str], None],
+    request: PlanRequest, bases: Mapping[str, Scenario], report: Callable[[str], None]
 ) -> Iterator[tuple[Combination, LayoutResult]]:
     """Search combinations in order, and yield the result of each search when it ends.
 
     Args:
+        request: combinations, workers and time budget. One worker is this process. Ctrl-C also
+            reaches the other workers, which then end their searches with the best layout so far.
         bases: the scenario to search from, for each cluster.
-        combinations: clusters and numbers of GPUs to search.
-        workers: processes that search at the same time; one worker is this process.
-        seconds: time budget of all searches together; None for no limit.
-        interrupted: polled; True starts no further search. Ctrl-C also reaches the workers, which
-            then end their searches with the best layout so far.
         report: receives descriptions of the current work.
 
     Raises:
         InputError: a worker died.
     """
-    start_s, num_finished = time.monotonic(), 0
-    remaining, running = deque(combinations), dict[Future[LayoutResult], Combination]()
+    start_s, num_finished, workers = time.monotonic(), 0, request.workers
+    remaining, running = deque(request.combinations), dict[Future[LayoutResult], Combination]()
 
     def search_here(
         base: Scenario, combination: Combination, budget_s: float | None
@@ -54,28 +47,24 @@ def search_layouts(
             base,
             combination.num_gpus,
             budget_s,
-            interrupted,
+            request.interrupted,
             lambda phase, *_: report(f"{combination}: {phase}"),
         )
-
-    def may_begin(budget_s: float | None) -> bool:
-        """Whether another search begins; the first one begins with any budget."""
-        return budget_s is None or budget_s > _MIN_BUDGET_S or not num_finished
 
     search_one = search_here if workers == 1 else _search_in_worker
     executor = local_executor(workers)
     report("searching")
     try:
         while True:
-            while remaining and len(running) < workers and not interrupted():
-                budget_s = _budget_s(seconds, start_s, len(remaining) / workers)
-                if not may_begin(budget_s):
+            while remaining and len(running) < workers and not request.interrupted():
+                budget_s = _budget_s(request.seconds, start_s, len(remaining) / workers)
+                # The first search begins with any budget.
+                if num_finished and budget_s is not None and budget_s <= _MIN_BUDGET_S:
                     remaining.clear()
                     break
                 combination = remaining.popleft()
-                running[
-                    executor.submit(search_one, bases[combination.cluster], combination, budget_s)
-                ] = combination
+                base = bases[combination.cluster]
+                running[executor.submit(search_one, base, combination, budget_s)] = combination
             if not running:
                 return
             for finished in wait(running, _POLL_S, FIRST_COMPLETED).done:
@@ -84,7 +73,7 @@ def search_layouts(
                 report("searching")
     except BrokenExecutor as error:
         # Ctrl-C kills a worker that is still starting. This is not an error.
-        if not interrupted():
+        if not request.interrupted():
             raise worker_died() from error
     finally:
         executor.shutdown(wait=False, cancel_futures=True)

@@ -12,18 +12,18 @@ from typing import Any
 
 import pytest
 
+import simtrain
 from simtrain.base.resources import find_profile
 from simtrain.commands import printing
 from simtrain.errors import DoesNotFitError, InputError
 from simtrain.scenario import Scenario, load_scenario, load_unchecked
-from simtrain.studies.cost import Budget, Limits, Terms, TrainingCost, read_budget, training_cost
+from simtrain.studies.cost import Budget, Terms, read_budget, training_cost
 from simtrain.studies.evaluation import Evaluator
-from simtrain.studies.planning import PlanRow, TrainingPlan, plan_training, read_gpus, searches
+from simtrain.studies.planning import PlanRow, TrainingPlan, read_gpus, searches
 from simtrain.studies.planning.files import names_of_rows
 from simtrain.studies.search import search
 from simtrain.studies.simulation import simulate
 from simtrain.studies.sweep.executors import SerialExecutor
-from simtrain.units import EnergyPrice, Price
 from simtrain.views.plan import plan_view
 from simtrain.views.view import text_of
 from tests.helpers.command_line import Outcome, call
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.slow
 
 CLUSTERS = ("a100_sxm4_80gb", "h100_sxm")
 GPUS = (2, 4)
-TERMS = Terms(10**9)
+TOKENS = 10**9
 FILE = """\
 model: {num_layers: 4, hidden_size: 512, num_attention_heads: 8, seq_length: 512}
 batch: {micro: 1, global: 4}
@@ -48,13 +48,12 @@ def small_scenario(**sections: Any) -> Scenario:
 
 
 def plan(**settings: Any) -> TrainingPlan:
-    terms = settings.pop("terms", TERMS)
-    return plan_training(small_scenario(), terms, CLUSTERS, GPUS, **settings)
+    return simtrain.plan(small_scenario(), TOKENS, CLUSTERS, GPUS, **settings)
 
 
 @functools.cache
 def unlimited() -> TrainingPlan:
-    return plan(terms=Terms(10**9, goodput=0.8))
+    return plan(goodput=0.8)
 
 
 def by_combination(plan: TrainingPlan) -> dict[tuple[str, int], PlanRow]:
@@ -79,9 +78,8 @@ def test_a_row_equals_search_and_cost(cluster: str, num_gpus: int) -> None:
 
 
 def test_a_plan_that_counts_the_site_has_its_columns() -> None:
-    electricity = EnergyPrice(per_kwh=0.1, currency="EUR")
-    plan = plan_training(
-        small_scenario(), Terms(10**9, electricity=electricity, co2_g_per_kwh=400.0), CLUSTERS, [2]
+    plan = simtrain.plan(
+        small_scenario(), TOKENS, CLUSTERS, [2], electricity="0.1 EUR/kWh", co2=400.0
     )
     for row, record in zip(plan.rows, plan_view(plan).tables["plan"].records(), strict=True):
         assert row.cost is not None and row.cost.site_energy_kwh is not None
@@ -120,10 +118,10 @@ def test_a_limit_equal_to_a_row_excludes_all_worse_rows(number: int) -> None:
     by_price = sorted(by_time, key=lambda cost: cost.price or 0)
     days, price = by_time[number].time_s / 86_400 * (1 + 1e-9), by_price[number].price
     assert price is not None
-    for row in plan(terms=Terms(10**9, goodput=0.8), limits=Limits(days=days)).rows:
+    for row in plan(goodput=0.8, days=days).rows:
         assert row.cost is not None
         assert ("days" in row.misses) == (by_time.index(row.cost) > number)
-    found = plan(terms=Terms(10**9, goodput=0.8), limits=Limits(days, Budget(price)))
+    found = plan(goodput=0.8, days=days, budget=str(price))
     for row in found.rows:
         assert row.cost is not None
         assert ("budget" in row.misses) == (by_price.index(row.cost) > number)
@@ -147,12 +145,10 @@ def test_a_row_without_a_price_meets_no_budget_unless_a_price_is_given(
     tmp_path: pathlib.Path,
 ) -> None:
     mine = without_price(tmp_path)
-    limits = Limits(budget=Budget(1e9))
-    (row,) = plan_training(small_scenario(), TERMS, [mine], [2], limits=limits).rows
+    (row,) = simtrain.plan(small_scenario(), TOKENS, [mine], [2], budget="1e9").rows
     assert row.misses == ("no price",) and row.cost is not None
     assert row.cost.price is None and row.cost.missing == ("price",)
-    price = Price(per_hour=2.5, currency="EUR")
-    found = plan_training(small_scenario(), Terms(10**9, price=price), [mine], [2], limits=limits)
+    found = simtrain.plan(small_scenario(), TOKENS, [mine], [2], price="2.5 EUR/h", budget="1e9")
     assert found.cheapest is found.rows[0]
     cost = found.rows[0].cost
     assert cost is not None and cost.price == pytest.approx(2.5 * cost.gpu_hours, rel=1e-12)
@@ -177,13 +173,13 @@ def test_prices_in_several_currencies_are_not_compared(tmp_path: pathlib.Path) -
     euros.write_text(text.replace("6.88 USD/h", "6.88 EUR/h"), encoding="utf-8")
     clusters = ["h100_sxm", str(euros)]
     with pytest.raises(InputError, match=r"--cluster: E846 .* in EUR"):
-        plan_training(small_scenario(), TERMS, clusters, [2])
+        simtrain.plan(small_scenario(), TOKENS, clusters, [2])
     with pytest.raises(InputError, match=r"--budget: E846 .*--budget in CHF"):
-        plan(limits=Limits(budget=Budget(1.0, "CHF")))
-    price = Price(per_hour=2.5, currency="USD")
+        plan(budget="1 CHF")
     with pytest.raises(InputError, match=r"--budget: E846 .*--price in USD, --budget in CHF"):
-        plan(limits=Limits(budget=Budget(1.0, "CHF")), terms=Terms(10**9, price=price))
-    assert len(plan_training(small_scenario(), Terms(10**9, price=price), clusters, [2]).costs) == 2
+        plan(budget="1 CHF", price="2.5 USD/h")
+    found = simtrain.plan(small_scenario(), TOKENS, clusters, [2], price="2.5 USD/h")
+    assert len(found.costs) == 2
 
 
 # ------------------------------------------------------------------------- no layout
@@ -192,21 +188,21 @@ def test_prices_in_several_currencies_are_not_compared(tmp_path: pathlib.Path) -
 def test_a_row_without_a_layout_has_the_error_of_its_search() -> None:
     changes = "batch.micro=1", "parallelism.pipeline=1", "recompute=full", "memory.zero_stage=0"
     large = load_unchecked("table5_22b_present", changes)
-    rows = {row.num_gpus: row for row in plan_training(large, TERMS, CLUSTERS[:1], (1, 7, 8)).rows}
+    rows = {row.num_gpus: row for row in simtrain.plan(large, TOKENS, CLUSTERS[:1], (1, 7, 8)).rows}
     one, seven, eight = (rows[number].layout for number in (1, 7, 8))
     assert (one.status, one.problems[0].code) == ("does not fit", "E830")
     assert (seven.status, seven.problems[0].code) == ("illegal", "E831")
     assert eight.status == "found"
     with pytest.raises(DoesNotFitError, match=r"E847 .*: 1 does not fit, 1 illegal"):
-        plan_training(large, TERMS, CLUSTERS[:1], (1, 7))
+        simtrain.plan(large, TOKENS, CLUSTERS[:1], (1, 7))
     with pytest.raises(InputError, match=r"E847 .*: 1 illegal") as caught:
-        plan_training(large, TERMS, CLUSTERS[:1], (7,))
+        simtrain.plan(large, TOKENS, CLUSTERS[:1], (7,))
     assert caught.value.exit_code == 2
 
 
 def test_a_cluster_gets_enough_nodes_for_the_gpus() -> None:
     one_node = small_scenario(hardware={"cluster": {"num_nodes": 1}}, batch={"global": 16})
-    found = plan_training(one_node, TERMS, ["a100_sxm4_80gb"], [8, 16])
+    found = simtrain.plan(one_node, TOKENS, ["a100_sxm4_80gb"], [8, 16])
     assert found.added_nodes == {"a100_sxm4_80gb": 2}
     large = small_scenario(hardware={"cluster": {"num_nodes": 2}}, batch={"global": 16})
     (best,) = search(large, (16,), top=1).ranked
@@ -379,12 +375,6 @@ def test_read_budget_reads_amount_and_currency(
     assert read_budget(text) == Budget(amount, currency)
 
 
-def priced(cost: TrainingCost, share: float) -> Budget:
-    """Return a budget that is a share of a price."""
-    assert cost.price is not None
-    return Budget(cost.price * share)
-
-
 @pytest.mark.parametrize(
     ("share", "misses", "about"),
     [
@@ -400,12 +390,11 @@ def test_a_limit_within_a_hundredth_is_neither_met_nor_missed(
     share: float, misses: bool, about: bool
 ) -> None:
     """No prediction is that close: 20,024,075 is not over a budget of 20,000,000."""
-    (cost,) = plan_training(small_scenario(), TERMS, ["h100_sxm"], [2]).costs
-    for limits, name in (
-        (Limits(days=share * cost.time_s / 86_400), "days"),
-        (Limits(budget=priced(cost, share)), "budget"),
-    ):
-        found = plan_training(small_scenario(), TERMS, ["h100_sxm"], [2], limits=limits)
+    (cost,) = simtrain.plan(small_scenario(), TOKENS, ["h100_sxm"], [2]).costs
+    assert cost.price is not None
+    days, budget = share * cost.time_s / 86_400, str(share * cost.price)
+    for name, limits in {"days": {"days": days}, "budget": {"budget": budget}}.items():
+        found = simtrain.plan(small_scenario(), TOKENS, ["h100_sxm"], [2], **limits)
         (row,) = found.rows
         assert (row.misses == (name,)) is misses is (found.fastest is None)
         assert (row.about == (name,)) is about

@@ -2,10 +2,9 @@
 
 import pytest
 
-from simtrain.studies.cost import Terms
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.objectives.registry import OBJECTIVES
-from simtrain.studies.planning import plan_training
+from simtrain.studies.planning import plan
 from simtrain.studies.search import search
 from simtrain.studies.simulation import simulate
 from tests.helpers.search_spaces import base
@@ -32,10 +31,10 @@ def test_what_is_extrapolated_makes_it_later_and_a_bound_leaves_that_out() -> No
 
 def test_plans_prefer_machines_that_were_judged() -> None:
     """The upper end of a machine without measured runs is farther from its predicted time."""
-    plan = plan_training(base(), Terms(10**9), ["h100_sxm", "b200_sxm"], [4], objective="robust")
+    planned = plan(base(), 10**9, ["h100_sxm", "b200_sxm"], [4], objective="robust")
     ratios = {
         row.cluster: ROBUST.training_key(row.cost)[0] / row.cost.time_s
-        for row in plan.rows
+        for row in planned.rows
         if row.cost
     }
     assert 1 < ratios["h100_sxm"] < ratios["b200_sxm"]

@@ -1,0 +1,84 @@
+"""What a plan of a training run is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
+
+from simtrain.scenario import Scenario
+from simtrain.studies.cost import Contract, Limits, Terms
+from simtrain.studies.objectives.registry import DEFAULT
+from simtrain.studies.planning.layout import Combination
+from simtrain.studies.search.explorer import ProgressCallback
+from simtrain.studies.search.problems import as_list
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """What a plan is asked for: a training run, clusters, numbers of GPUs and limits.
+
+    Args:
+        base: model and global batch; see `search` for the fields that keep their values.
+        tokens: number of training tokens: 300_000_000_000 or "300B".
+        clusters: names or paths of hardware profiles. A cluster with fewer GPUs than the largest
+            of `gpus` gets more nodes.
+        gpus: a number of GPUs, or several.
+        days: maximum training time.
+        budget: maximum price, such as "2M" or "2M USD".
+        goodput, contract, pue, electricity, co2: as for `simtrain.cost`.
+        price: price per GPU of all clusters, such as "2.5 USD/h", instead of each profile's.
+        objective: name of the objective that sorts the rows.
+        workers: processes, each searching one combination at a time. Their number does not change
+            the plan. A script with several workers needs `if __name__ == "__main__":`, because
+            workers import it.
+        seconds: time budget, shared by the combinations; see `search` for the result of a search
+            that it ends.
+        interrupted: polled; True ends the plan with the rows found so far. Workers finish their
+            current searches unless Ctrl-C reaches them too.
+        on_progress: receives the current search, the number of finished combinations, the number
+            of all combinations, and the best row so far.
+    """
+
+    base: Scenario
+    tokens: int | str
+    clusters: Sequence[str]
+    gpus: int | Sequence[int]
+    _: KW_ONLY
+    days: float | None = None
+    budget: str | None = None
+    goodput: float = 1.0
+    price: str | None = None
+    contract: Contract = "on_demand"
+    pue: float = 1.0
+    electricity: str | None = None
+    co2: float | None = None
+    objective: str = DEFAULT
+    workers: int = 1
+    seconds: float | None = None
+    interrupted: Callable[[], bool] = lambda: False
+    on_progress: ProgressCallback = lambda phase, done, total, best: None
+
+    @property
+    def terms(self) -> Terms:
+        """Tokens, prices and power."""
+        return Terms.read(
+            self.tokens,
+            goodput=self.goodput,
+            price=self.price,
+            contract=self.contract,
+            pue=self.pue,
+            electricity=self.electricity,
+            co2=self.co2,
+        )
+
+    @property
+    def limits(self) -> Limits:
+        """Maximum days and price."""
+        return Limits.read(self.days, self.budget)
+
+    @property
+    def combinations(self) -> list[Combination]:
+        """Each cluster with each number of GPUs, in the order of the request."""
+        numbers = dict.fromkeys(as_list(self.gpus))
+        names = dict.fromkeys(self.clusters)
+        return [Combination(name, number) for name in names for number in numbers]
