@@ -25,8 +25,11 @@ from simtrain.iteration.report.breakdown import Breakdown
 from simtrain.iteration.report.result import Result
 from simtrain.iteration.run_plan import run_iteration, simulate_iteration
 from simtrain.scenario import Scenario, check_values
+from simtrain.studies.changes.change import Change
+from simtrain.studies.changes.trial import try_change
 from simtrain.studies.choose import choose, is_open
-from simtrain.studies.simulation import checked_profile, result_of, scenario_of, simulate
+from simtrain.studies.evaluation import Evaluator
+from simtrain.studies.simulation import checked_profile, result_of, scenario_of
 from simtrain.units import format_seconds
 
 FACTOR = 1.1
@@ -245,7 +248,7 @@ def sensitivity(
     if result is None and not is_chosen_again and strategy != "none":
         on_progress("recompute: auto")
         larger = with_more(base, CAPACITIES, factor)
-        auto_s = _auto_recompute_s(scenario, (base, larger), engine)
+        auto_s = _auto_recompute_s(scenario, machine, Machine.of(larger, engine))
     strategy = "auto" if is_chosen_again else strategy
     return Sensitivity(now_s, times, strategy, auto_s, factor)
 
@@ -277,14 +280,13 @@ def _with_more(
 
 
 def _auto_recompute_s(
-    scenario: Scenario, profiles: tuple[HardwareProfile, HardwareProfile], engine: Engine
+    scenario: Scenario, machine: Machine, larger: Machine
 ) -> tuple[float, float] | None:
     """Return the iteration times with `recompute: auto`, or None if it is illegal or never fits."""
-    try:
-        with_auto = scenario.replace({"recompute": "auto"})
-        now, more = (simulate(with_auto, profile, engine) for profile in profiles)
-    except InputError:
-        return None  # one of the strategies that `auto` tries is illegal
-    if not (now.memory.fits and more.memory.fits):
+    now, more = (
+        try_change(Change({"recompute": "auto"}), scenario, Evaluator.on(each)).evaluation
+        for each in (machine, larger)
+    )
+    if now is None or more is None or not (now.fits and more.fits):
         return None
     return now.iteration_time_s, more.iteration_time_s
