@@ -10,7 +10,7 @@ from simtrain.studies.cost import Contract, Limits, Terms
 from simtrain.studies.objectives.registry import DEFAULT
 from simtrain.studies.planning.layout import Combination
 from simtrain.studies.search.explorer import ProgressCallback
-from simtrain.studies.search.problems import as_list
+from simtrain.studies.search.request import as_list
 
 
 @dataclass(frozen=True, slots=True)
