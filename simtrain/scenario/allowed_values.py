@@ -36,7 +36,7 @@ class AllowedValues:
 
     def broken_by(self, value: object) -> str:
         """Return what a field with this value is, such as "is bf16"."""
-        return f"is {'not set' if value is None else shown(value)}{self.after_value}"
+        return f"is {shown(value)}{self.after_value}"
 
 
 def one_of(*values: object, near: Values | None = None) -> AllowedValues:
@@ -100,5 +100,7 @@ def listed(texts: Sequence[str], last: str) -> str:
 
 
 def shown(value: object) -> str:
-    """Format a value in a message; a section is "set"."""
+    """Format a value in a message; a section is "set", and null "not set"."""
+    if value is None:
+        return "not set"
     return "set" if isinstance(value, Section) else as_scalar(value)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from simtrain.scenario.allowed_values import SET
+from simtrain.scenario.at_most import AtMost
 from simtrain.scenario.nearest import near_divisors, near_multiples
 from simtrain.scenario.requirement import Requires
 from simtrain.scenario.schema import Scenario
@@ -40,22 +41,19 @@ ATTENTION_RULES: list[Rule] = [
         why="without model.attention_window, every layer attends to all tokens",
         example="model: {full_attention_every: 2}",
     ),
-    rule_against(
+    AtMost(
         "E337",
-        "at least one layer must attend to all tokens; otherwise the setting has no effect",
-        {
+        "model.full_attention_every",
+        "model.num_layers",
+        lambda scenario: scenario.model.num_layers,
+        why="at least one layer must attend to all tokens; otherwise the setting has no effect",
+        near={
             "model.full_attention_every": lambda scenario: [
                 max(2, scenario.model.num_layers),
                 None,
             ],
             "model.num_layers": [],
         },
-        lambda scenario: (
-            scenario.model.full_attention_every
-            and scenario.model.full_attention_every > scenario.model.num_layers
-        ),
-        what="full_attention_every is larger than the number of layers.",
-        fix="Set model.full_attention_every to at most model.num_layers, or remove it.",
         example=(
             "model: {attention_window: 512, full_attention_every: 1000}\nattention_backend: fused"
         ),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from simtrain.scenario.allowed_values import any_but, at_least, described_by
+from simtrain.scenario.allowed_values import any_but, at_least, described_by, one_of
 from simtrain.scenario.data_parallel_rules import numbers_of_replicas
+from simtrain.scenario.exclusion import Excludes
 from simtrain.scenario.nearest import near_divisors
 from simtrain.scenario.requirement import Given, Requires
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.stage_rules import numbers_of_chunks, numbers_of_stages
-from simtrain.scenario.violation import rule_against
+from simtrain.scenario.violation import Rule, rule_against
 from simtrain.schedules.registry import NAMED
 
 
@@ -56,7 +57,7 @@ _ONE_CONTEXT_RANK = Given(
     "one context-parallel rank", lambda scenario: scenario.parallelism.context == 1
 )
 
-COMBINATION_RULES = [
+COMBINATION_RULES: list[Rule] = [
     Requires(
         "E308",
         "parallelism.sequence_parallel",
@@ -153,16 +154,19 @@ COMBINATION_RULES = [
         fix="Set precision.gradients to fp32 or to precision.compute.",
         example="precision: {compute: bf16, gradients: fp16}",
     ),
-    rule_against(
+    Excludes(
         "E316",
-        "Megatron-LM overlaps pipeline transfers only in the interleaved schedule; the other "
-        "schedules raise an error",
-        {"overlap.pipeline": [False], "parallelism.interleave": numbers_of_chunks},
-        lambda scenario: scenario.overlaps_pipeline and not _may_overlap(scenario),
-        fields=("overlap.pipeline", "schedule"),
-        what="Pipeline transfers overlap in a schedule that supports only blocking transfers.",
-        fix="Set overlap.pipeline to false, or parallelism.interleave to 2 or more.",
-        example=("parallelism: {pipeline: 4}\noverlap: {pipeline: true}"),
+        "overlap.pipeline",
+        "the schedule has blocking transfers",
+        lambda scenario: not _may_overlap(scenario),
+        reads=("schedule",),
+        off=False,
+        near={"parallelism.interleave": numbers_of_chunks},
+        why=(
+            "Megatron-LM overlaps pipeline transfers only in the interleaved schedule; the other "
+            "schedules raise an error"
+        ),
+        example="parallelism: {pipeline: 4}\noverlap: {pipeline: true}",
     ),
     Requires(
         "E320",
@@ -207,26 +211,19 @@ COMBINATION_RULES = [
         ),
         example="recompute: {strategy: full, keep_microbatches: 1}",
     ),
-    rule_against(
+    Excludes(
         "E325",
-        "ZeRO stages 2 and 3 shard gradients that a pipeline still accumulates (DeepSpeed refuses "
-        "it); only PyTorch's fully_shard, as stage 3, accumulates them unsharded first",
-        {
-            "memory.zero_stage": [1, 0, 3],
-            "parallelism.pipeline": [1],
-            "software.fully_shard": [True],
-        },
-        lambda scenario: (
-            scenario.parallelism.pipeline != 1
-            and scenario.memory.zero_stage > 1
-            and not scenario.fully_shards
+        "memory.zero_stage",
+        "a pipeline accumulates sharded gradients",
+        lambda scenario: scenario.parallelism.pipeline != 1 and not scenario.fully_shards,
+        reads=("parallelism.pipeline", "software.stack"),
+        off=one_of(1, 0, near=(1, 0, 3)),
+        near={"parallelism.pipeline": [1], "software.fully_shard": [True]},
+        why=(
+            "ZeRO stages 2 and 3 shard gradients that a pipeline still accumulates (DeepSpeed "
+            "refuses it); only PyTorch's fully_shard, as stage 3, accumulates them unsharded first"
         ),
-        what="ZeRO stage 2 or 3 is combined with a pipeline.",
-        fix=(
-            "Set memory.zero_stage to 1 or parallelism.pipeline to 1, or use stage 3 with "
-            "software torchtitan and memory.reduce_every_microbatch false."
-        ),
-        example=("parallelism: {pipeline: 4, data: 2}\nmemory: {zero_stage: 2}"),
+        example="parallelism: {pipeline: 4, data: 2}\nmemory: {zero_stage: 2}",
     ),
     Requires(
         "E326",
@@ -250,20 +247,21 @@ COMBINATION_RULES = [
         ),
         example="model: {mtp_num_layers: 1}",
     ),
-    rule_against(
+    Excludes(
         "E345",
-        "full recompute checkpoints each module of multi-token prediction alone, as a unit of one "
-        "layer (multi_token_prediction.py)",
-        {"recompute.num_layers": [1], "recompute.method": ["block"], "model.mtp_num_layers": [0]},
+        "recompute.num_layers",
+        "full recompute has units of several layers and token prediction",
         lambda scenario: (
             scenario.model.mtp_num_layers
             and scenario.recompute.strategy == "full"
             and scenario.recompute.method != "block"
-            and scenario.recompute.num_layers != 1
         ),
-        fields=("recompute.num_layers", "model.mtp_num_layers"),
-        what="Multi-token prediction is combined with recompute units of several layers.",
-        fix="Set recompute.num_layers to 1, or recompute.method to block.",
+        reads=("model.mtp_num_layers",),
+        near={"recompute.method": ["block"], "model.mtp_num_layers": [0]},
+        why=(
+            "full recompute checkpoints each module of multi-token prediction alone, as a unit of "
+            "one layer (multi_token_prediction.py)"
+        ),
         example=(
             "model: {mtp_num_layers: 1, position_embedding: rope}\n"
             "recompute: {strategy: full, num_layers: 2}"

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from math import gcd
 
 from simtrain.scenario.allowed_values import at_least
+from simtrain.scenario.divisibility import Divides
 from simtrain.scenario.nearest import divisors, near_divisors, near_multiples
 from simtrain.scenario.requirement import Given, Requires
 from simtrain.scenario.schema import Scenario
@@ -27,6 +28,14 @@ def numbers_of_context_ranks(scenario: Scenario) -> Iterable[int]:
 
 
 _CONTEXT_PARALLEL = Given("context parallelism", lambda scenario: scenario.parallelism.context > 1)
+
+
+def _divide_apart(scenario: Scenario) -> bool:
+    """Whether sequence and context parallelism, each alone, could divide the sequence."""
+    split, length = scenario.parallelism, scenario.model.seq_length
+    is_divided = length % split.tensor == 0 and length % (_SLICES * split.context) == 0
+    return split.sequence_parallel and split.context > 1 and is_divided
+
 
 CONTEXT_RULES: list[Rule] = [
     Requires(
@@ -85,54 +94,39 @@ CONTEXT_RULES: list[Rule] = [
 _rule = registering(CONTEXT_RULES)
 
 
-@_rule(
-    "E353",
-    "each context-parallel rank holds two slices of every sequence, all of equal length",
-    what="The sequence cannot be split into two equal slices per context-parallel rank.",
-    fix="Set model.seq_length to a multiple of 2 x parallelism.context.",
-    example=("model: {seq_length: 2050}\nparallelism: {context: 4}\nattention_backend: fused"),
-)
-def _sequence_split_by_context(scenario: Scenario) -> Violation | None:
-    length, ranks = scenario.model.seq_length, scenario.parallelism.context
-    if ranks == 1 or length % (_SLICES * ranks) == 0:
-        return None
-    return Violation(
-        f"model.seq_length is {length}, not a multiple of 2 x parallelism.context "
-        f"(2 x {ranks} = {_SLICES * ranks})",
-        {
-            "model.seq_length": near_multiples(length, _SLICES * ranks),
-            "parallelism.context": numbers_of_context_ranks(scenario),
-        },
-    )
-
-
-@_rule(
-    "E354",
-    "sequence parallelism shards the tokens of a context-parallel rank over its tensor-parallel "
-    "ranks",
-    what="Tensor-parallel ranks cannot shard the tokens of a context-parallel rank evenly.",
-    fix="Set model.seq_length to a multiple of parallelism.tensor x parallelism.context.",
-    example=(
-        "model: {seq_length: 1936}\n"
-        "parallelism: {tensor: 8, sequence_parallel: true, context: 4}\n"
-        "attention_backend: fused"
+CONTEXT_RULES += [
+    Divides(
+        "E353",
+        (_SLICES, "parallelism.context"),
+        "model.seq_length",
+        given=_CONTEXT_PARALLEL,
+        near={"parallelism.context": numbers_of_context_ranks},
+        why="each context-parallel rank holds two slices of every sequence, all of equal length",
+        example="model: {seq_length: 2050}\nparallelism: {context: 4}\nattention_backend: fused",
     ),
-)
-def _part_split_by_tensor(scenario: Scenario) -> Violation | None:
-    split, length = scenario.parallelism, scenario.model.seq_length
-    divides = length % split.tensor == 0 and length % (_SLICES * split.context) == 0
-    unit = split.tensor * split.context
-    if split.context == 1 or not (split.sequence_parallel and divides) or length % unit == 0:
-        return None
-    return Violation(
-        f"model.seq_length is {length}, not a multiple of parallelism.tensor x context "
-        f"({split.tensor} x {split.context} = {unit}), as sequence parallelism needs",
-        {
-            "model.seq_length": near_multiples(length, unit),
-            "parallelism.context": near_divisors(split.context, length // split.tensor),
+    Divides(
+        "E354",
+        ("parallelism.tensor", "parallelism.context"),
+        "model.seq_length",
+        given=Given("sequence and context parallelism, each of which divides it", _divide_apart),
+        near={
+            "parallelism.context": lambda scenario: near_divisors(
+                scenario.parallelism.context,
+                scenario.model.seq_length // scenario.parallelism.tensor,
+            ),
             "parallelism.sequence_parallel": [False],
         },
-    )
+        why=(
+            "sequence parallelism shards the tokens of a context-parallel rank over its "
+            "tensor-parallel ranks"
+        ),
+        example=(
+            "model: {seq_length: 1936}\n"
+            "parallelism: {tensor: 8, sequence_parallel: true, context: 4}\n"
+            "attention_backend: fused"
+        ),
+    ),
+]
 
 
 @_rule(

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from simtrain.scenario.allowed_values import at_least
+from simtrain.scenario.allowed_values import AllowedValues, at_least
+from simtrain.scenario.exclusion import Excludes
 from simtrain.scenario.nearest import near_divisors
 from simtrain.scenario.requirement import Given, Requires
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.stage_rules import numbers_of_chunks, numbers_of_stages
-from simtrain.scenario.violation import rule_against
+from simtrain.scenario.violation import Rule, rule_against
 
 
 def numbers_of_replicas(scenario: Scenario) -> Iterable[int]:
@@ -62,7 +63,7 @@ def _fully_shards_pipeline(scenario: Scenario) -> bool:
 
 _FULLY_SHARDED = Given("PyTorch's fully_shard", lambda scenario: scenario.fully_shards)
 
-DATA_PARALLEL_RULES = [
+DATA_PARALLEL_RULES: list[Rule] = [
     Requires(
         "E360",
         "overlap.parameter_gather",
@@ -86,72 +87,55 @@ DATA_PARALLEL_RULES = [
         ),
         example="overlap: {data_parallel: true, parameter_gather: true}",
     ),
-    rule_against(
+    Excludes(
         "E362",
-        "gradients are reduced in buckets only if several replicas reduce them once per iteration, "
-        "overlapped with the backward pass",
-        {
-            "overlap.gradient_buckets": ["layer"],
+        "overlap.gradient_buckets",
+        "gradients are not reduced in buckets",
+        lambda scenario: not scenario.reduces_in_buckets,
+        reads=("overlap.data_parallel", "memory.zero_stage", "parallelism.data"),
+        near={
             "overlap.data_parallel": [True],
             "memory.zero_stage": [1, 0],
             "parallelism.data": numbers_of_replicas,
         },
-        lambda scenario: (
-            scenario.overlap.gradient_buckets != "layer" and not scenario.reduces_in_buckets
+        why=(
+            "gradients are reduced in buckets only if several replicas reduce them once per "
+            "iteration, overlapped with the backward pass"
         ),
-        "overlap.gradient_buckets is {scenario.overlap.gradient_buckets}, but gradients are "
-        "not reduced in buckets",
-        what="gradient_buckets is set, but gradients are not reduced in buckets.",
-        fix="Set overlap.data_parallel to true, or remove overlap.gradient_buckets.",
         example="overlap: {gradient_buckets: megatron}",
     ),
-    rule_against(
+    Excludes(
         "E363",
-        "only pipeline stages that overlap the gradient reduction with the backward pass can be "
-        "aligned",
-        {
-            "overlap.align_gradient_reduction": [False],
+        "overlap.align_gradient_reduction",
+        "no two stages overlap the gradient reduction with the backward pass",
+        lambda scenario: scenario.parallelism.pipeline < 2 or not scenario.reduces_in_buckets,
+        reads=("overlap.data_parallel", "parallelism.pipeline", "parallelism.data"),
+        off=False,
+        near={
             "overlap.data_parallel": [True],
             "parallelism.pipeline": numbers_of_stages,
             "parallelism.data": numbers_of_replicas,
         },
-        lambda scenario: (
-            scenario.aligns_gradient_reduction
-            and (scenario.parallelism.pipeline < 2 or not scenario.reduces_in_buckets)
-        ),
-        "overlap.align_gradient_reduction is true, but there are no two stages that overlap the "
-        "gradient reduction with the backward pass",
-        what=(
-            "align_gradient_reduction is set, but no two stages overlap the gradient reduction "
-            "with the backward pass."
-        ),
-        fix=(
-            "Remove overlap.align_gradient_reduction, or set overlap.data_parallel to true and "
-            "parallelism.pipeline to 2 or more."
+        why=(
+            "only pipeline stages that overlap the gradient reduction with the backward pass can "
+            "be aligned"
         ),
         example="overlap: {data_parallel: true, align_gradient_reduction: true}",
     ),
-    rule_against(
+    Excludes(
         "E364",
-        "only the interleaved schedule gathers parameters ahead, chunk by chunk (Megatron-LM turns "
-        "--align-param-gather off in the other schedules)",
-        {
-            "overlap.align_parameter_gather": [False],
-            "overlap.parameter_gather": [True],
-            "parallelism.interleave": numbers_of_chunks,
-        },
+        "overlap.align_parameter_gather",
+        "no interleaved chunks overlap the gather of parameters with forward passes",
         lambda scenario: (
-            scenario.aligns_parameter_gather
-            and not (
-                scenario.overlap.parameter_gather and scenario.schedule_family.gathers_by_chunk
-            )
+            not (scenario.overlap.parameter_gather and scenario.schedule_family.gathers_by_chunk)
         ),
-        "overlap.align_parameter_gather is true, but no interleaved chunks overlap the gather of "
-        "parameters with forward passes",
-        what=(
-            "align_parameter_gather is set with a schedule that does not gather parameters ahead."
+        reads=("overlap.parameter_gather", "schedule"),
+        off=False,
+        near={"overlap.parameter_gather": [True], "parallelism.interleave": numbers_of_chunks},
+        why=(
+            "only the interleaved schedule gathers parameters ahead, chunk by chunk (Megatron-LM "
+            "turns --align-param-gather off in the other schedules)"
         ),
-        fix="Remove overlap.align_parameter_gather, or set parallelism.interleave to 2 or more.",
         example="overlap: {align_parameter_gather: true}",
     ),
     rule_against(
@@ -190,20 +174,23 @@ DATA_PARALLEL_RULES = [
         why="only gathers that overlap with compute can run ahead of it",
         example="parallelism: {data: 4}\noverlap: {prefetch: 2}",
     ),
-    rule_against(
+    Excludes(
         "E368",
-        "only stage 3 gathers parameters for each pass and can keep them until the backward pass; "
-        "with gpipe, other forward passes run in between",
-        {"memory.reshard_after_forward": [True], "memory.zero_stage": [3], "schedule": ["1f1b"]},
+        "memory.reshard_after_forward",
+        "parameters are not gathered for each pass",
         lambda scenario: (
-            scenario.memory.reshard_after_forward is not True
-            and not (scenario.memory.zero_stage == 3 and scenario.schedule_family.alternates)
-            and not _fully_shards_pipeline(scenario)
+            not (
+                (scenario.memory.zero_stage == 3 and scenario.schedule_family.alternates)
+                or _fully_shards_pipeline(scenario)
+            )
         ),
-        "memory.reshard_after_forward is set while memory.zero_stage is "
-        "{scenario.memory.zero_stage} and schedule is {scenario.schedule}",
-        what="reshard_after_forward is set, but parameters are not gathered for each pass.",
-        fix="Remove memory.reshard_after_forward, or set memory.zero_stage to 3.",
+        reads=("memory.zero_stage", "schedule"),
+        off=AllowedValues(lambda value: value is True, [True], "is not true", "to true"),
+        near={"memory.zero_stage": [3], "schedule": ["1f1b"]},
+        why=(
+            "only stage 3 gathers parameters for each pass and can keep them until the backward "
+            "pass; with gpipe, other forward passes run in between"
+        ),
         example="memory: {reshard_after_forward: false}",
     ),
     rule_against(
@@ -281,17 +268,15 @@ DATA_PARALLEL_RULES = [
             "software: torchtitan"
         ),
     ),
-    rule_against(
+    Requires(
         "E378",
-        "fully_shard offloads parameters and gradients together with the optimizer states "
-        "(CPUOffloadPolicy), which is not simulated",
-        {"memory.offload_optimizer": [False], "software.fully_shard": [False]},
-        lambda scenario: scenario.fully_shards and scenario.memory.offload_optimizer,
-        "memory.offload_optimizer is true while the software stack shards parameters with "
-        "fully_shard",
-        ("memory.offload_optimizer", "software.stack"),
-        what="Optimizer states are offloaded with PyTorch's fully_shard.",
-        fix="Set memory.offload_optimizer to false, or software.fully_shard to false.",
+        "memory.offload_optimizer",
+        needs={"software.fully_shard": False},
+        given=_FULLY_SHARDED,
+        why=(
+            "fully_shard offloads parameters and gradients together with the optimizer states "
+            "(CPUOffloadPolicy), which is not simulated"
+        ),
         example=(
             "parallelism: {data: 4}\n"
             "memory: {zero_stage: 3, offload_optimizer: true}\n"

@@ -13,8 +13,11 @@ from math import gcd
 
 from simtrain.base.strict_yaml import as_scalar
 from simtrain.scenario.allowed_values import SET, any_but, at_least
+from simtrain.scenario.at_most import AtMost
 from simtrain.scenario.data_parallel_rules import sharding_ranks
 from simtrain.scenario.dispatchers import DISPATCHERS, Dispatcher
+from simtrain.scenario.divisibility import Divides
+from simtrain.scenario.exclusion import Excludes
 from simtrain.scenario.experts import Experts
 from simtrain.scenario.nearest import divisors, near_divisors, near_multiples
 from simtrain.scenario.requirement import Given, Requires
@@ -24,14 +27,9 @@ from simtrain.scenario.violation import (
     Rule,
     Violation,
     WrittenRule,
-    not_a_multiple,
-    not_divided,
     registering,
     rule_against,
 )
-
-EXPERT_RULES: list[Rule] = []
-_rule = registering(EXPERT_RULES)
 
 
 def _if_experts(is_broken: Callable[[Scenario, Experts], object]) -> Callable[[Scenario], object]:
@@ -53,20 +51,57 @@ def _names(has_trait: Callable[[Dispatcher], bool]) -> tuple[str, ...]:
 _WITH_EXPERTS = Given("experts", lambda scenario: scenario.model.experts is not None)
 
 
-@_rule(
-    "E471",
-    "every expert-parallel rank holds the same whole number of experts",
-    what="parallelism.expert does not divide the number of experts.",
-    fix="Set parallelism.expert to a divisor of model.experts.num.",
-    example=(
-        "model: {biases: false, experts: {num: 6, top_k: 2, ffn_hidden_size: 4096}}\n"
-        "parallelism: {data: 4, expert: 4}"
+def _chosen_experts(scenario: Scenario) -> Iterable[int]:
+    return [scenario.model.experts.top_k] if scenario.model.experts else []
+
+
+EXPERT_RULES: list[Rule] = [
+    Divides(
+        "E471",
+        "parallelism.expert",
+        "model.experts.num",
+        number_first=False,
+        why="every expert-parallel rank holds the same whole number of experts",
+        example=(
+            "model: {biases: false, experts: {num: 6, top_k: 2, ffn_hidden_size: 4096}}\n"
+            "parallelism: {data: 4, expert: 4}"
+        ),
     ),
-)
-def _experts_split_by_ranks(scenario: Scenario) -> Violation | None:
-    if scenario.model.experts is None:
-        return None
-    return not_divided(scenario, "parallelism.expert", "model.experts.num")
+    Divides(
+        "E473",
+        "parallelism.expert_tensor",
+        "model.experts.ffn_hidden_size",
+        why="the ranks of an expert shard its weights by columns",
+        example=(
+            "model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4097}}\n"
+            "parallelism: {tensor: 2, sequence_parallel: true, data: 4, expert: 4}"
+        ),
+    ),
+    Divides(
+        "E474",
+        "parallelism.tensor",
+        "model.experts.shared_ffn_hidden_size",
+        why="tensor parallelism shards the weights of the shared expert by columns",
+        example=(
+            "model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4096, "
+            "shared_ffn_hidden_size: 4097}}\n"
+            "parallelism: {tensor: 2, sequence_parallel: true, data: 4, expert: 4}"
+        ),
+    ),
+    AtMost(
+        "E475",
+        "model.experts.top_k",
+        "model.experts.num",
+        lambda scenario: experts.num if (experts := scenario.model.experts) else None,
+        near={"model.experts.num": _chosen_experts},
+        why="the router sends a token to top_k different experts",
+        example=(
+            "model: {biases: false, experts: {num: 8, ffn_hidden_size: 4096, top_k: 9}}\n"
+            "parallelism: {data: 4, expert: 4}"
+        ),
+    ),
+]
+_rule = registering(EXPERT_RULES)
 
 
 @_rule(
@@ -98,59 +133,6 @@ def _stage_split_by_experts(scenario: Scenario) -> Violation | None:
             "parallelism.data": near_multiples(split.data, needed),
             "parallelism.expert_tensor": reversed(tensors),
         },
-    )
-
-
-@_rule(
-    "E473",
-    "the ranks of an expert shard its weights by columns",
-    what="The ranks of an expert cannot shard its weights evenly.",
-    fix="Set model.experts.ffn_hidden_size to a multiple of parallelism.expert_tensor.",
-    example=(
-        "model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4097}}\n"
-        "parallelism: {tensor: 2, sequence_parallel: true, data: 4, expert: 4}"
-    ),
-)
-def _expert_split_by_tensor(scenario: Scenario) -> Violation | None:
-    if scenario.model.experts is None:
-        return None
-    return not_a_multiple(scenario, "model.experts.ffn_hidden_size", "parallelism.expert_tensor")
-
-
-@_rule(
-    "E474",
-    "tensor parallelism shards the weights of the shared expert by columns",
-    what="Tensor-parallel ranks cannot shard the shared expert evenly.",
-    fix="Set model.experts.shared_ffn_hidden_size to a multiple of parallelism.tensor.",
-    example=(
-        "model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4096, "
-        "shared_ffn_hidden_size: 4097}}\n"
-        "parallelism: {tensor: 2, sequence_parallel: true, data: 4, expert: 4}"
-    ),
-)
-def _shared_split_by_tensor(scenario: Scenario) -> Violation | None:
-    if scenario.model.experts is None:
-        return None
-    return not_a_multiple(scenario, "model.experts.shared_ffn_hidden_size")
-
-
-@_rule(
-    "E475",
-    "the router sends a token to top_k different experts",
-    what="top_k is larger than the number of experts.",
-    fix="Set model.experts.top_k to at most model.experts.num.",
-    example=(
-        "model: {biases: false, experts: {num: 8, ffn_hidden_size: 4096, top_k: 9}}\n"
-        "parallelism: {data: 4, expert: 4}"
-    ),
-)
-def _top_k_within_experts(scenario: Scenario) -> Violation | None:
-    experts = scenario.model.experts
-    if experts is None or experts.top_k <= experts.num:
-        return None
-    return Violation(
-        f"model.experts.top_k is {experts.top_k}, but there are {experts.num} experts",
-        {"model.experts.top_k": [experts.num], "model.experts.num": [experts.top_k]},
     )
 
 
@@ -383,42 +365,39 @@ EXPERT_RULES += [
             "parallelism: {data: 4, expert: 4}"
         ),
     ),
-    rule_against(
+    AtMost(
         "E484",
-        "the most loaded of n expert-parallel ranks has at most all tokens, which is n times the "
-        "mean",
-        {
-            "model.experts.imbalance": lambda scenario: [float(scenario.parallelism.expert)],
-            "parallelism.expert": [],
-        },
-        _if_experts(lambda scenario, experts: experts.imbalance > scenario.parallelism.expert),
-        what="The imbalance gives an expert-parallel rank more than all tokens.",
-        fix="Set model.experts.imbalance to at most parallelism.expert.",
+        "model.experts.imbalance",
+        "parallelism.expert",
+        lambda scenario: float(scenario.parallelism.expert),
+        near={"parallelism.expert": []},
+        why=(
+            "the most loaded of n expert-parallel ranks has at most all tokens, which is n times "
+            "the mean"
+        ),
         example=(
             "model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4096, "
             "imbalance: 4.5}}\n"
             "parallelism: {data: 4, expert: 4}"
         ),
     ),
-    rule_against(
+    Excludes(
         "E440",
-        "a seed draws how far the loads of layers are above the mean, around imbalance - 1, but "
-        "not for layers with a pattern",
-        {
-            "model.experts.imbalance_seed": [None],
-            "model.experts.imbalance": lambda scenario: [1.2] * (scenario.parallelism.expert > 1),
-        },
+        "model.experts.imbalance_seed",
+        "layers have no imbalance, or a pattern",
         _if_experts(
             lambda scenario, experts: (
-                experts.imbalance_seed is not None
-                and (experts.imbalance == 1 or scenario.model.layer_pattern is not None)
+                experts.imbalance == 1 or scenario.model.layer_pattern is not None
             )
         ),
-        "model.experts.imbalance_seed is {scenario.model.experts.imbalance_seed} without an "
-        "imbalance, or with model.layer_pattern",
-        ("model.experts.imbalance_seed",),
-        what="Loads of experts are to be drawn without an imbalance, or for layers with a pattern.",
-        fix="Set model.experts.imbalance above 1, or remove model.experts.imbalance_seed.",
+        reads=("model.experts.imbalance", "model.layer_pattern"),
+        near={
+            "model.experts.imbalance": lambda scenario: [1.2] * (scenario.parallelism.expert > 1)
+        },
+        why=(
+            "a seed draws how far the loads of layers are above the mean, around imbalance - 1, "
+            "but not for layers with a pattern"
+        ),
         example=(
             "model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4096, "
             "imbalance_seed: 1}}\n"
@@ -510,24 +489,21 @@ EXPERT_RULES += [
             "precision: {fp8_dispatch: true}"
         ),
     ),
-    rule_against(
+    Excludes(
         "E496",
-        "its kernels exchange tokens between ranks (Megatron-LM: the flex dispatcher needs "
-        "TP x EP > 1)",
-        {
-            "parallelism.expert_dispatch": _names(lambda dispatcher: not dispatcher.needs_entry),
-            "parallelism.expert": [],
-        },
+        "parallelism.expert_dispatch",
+        "one rank holds all experts",
         _if_experts(
             lambda scenario, _: (
-                _dispatcher(scenario).needs_entry
-                and scenario.parallelism.expert * scenario.parallelism.ranks_of_expert == 1
+                scenario.parallelism.expert * scenario.parallelism.ranks_of_expert == 1
             )
         ),
-        "parallelism.expert_dispatch is {scenario.parallelism.expert_dispatch}, but one rank holds "
-        "all experts",
-        what="Kernels that exchange tokens are chosen, but one rank holds all experts.",
-        fix="Remove parallelism.expert_dispatch, or set parallelism.expert.",
+        reads=("parallelism.expert",),
+        off=_names(lambda dispatcher: not dispatcher.needs_entry),
+        why=(
+            "its kernels exchange tokens between ranks (Megatron-LM: the flex dispatcher needs "
+            "TP x EP > 1)"
+        ),
         example=(
             "model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4096}}\n"
             "parallelism: {data: 4, expert_dispatch: deepep}"

@@ -7,10 +7,11 @@ Sections 3.3.3 and 3.5.2.
 from __future__ import annotations
 
 from simtrain.scenario.allowed_values import any_but
+from simtrain.scenario.exclusion import Excludes
 from simtrain.scenario.requirement import Requires
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.software import stacks_with
-from simtrain.scenario.violation import Rule, rule_against
+from simtrain.scenario.violation import Rule
 
 
 def _cannot_narrow_attention(scenario: Scenario) -> bool:
@@ -38,31 +39,29 @@ def _cannot_narrow_activation(scenario: Scenario) -> bool:
 
 
 FP8_SAVING_RULES: list[Rule] = [
-    rule_against(
+    Excludes(
         "E467",
-        "DeepSeek-V3 casts the output of one fused attention kernel to 12 bits and to fp8 by rows, "
-        "and the 12 bits to fp8 by columns for the projection's weight gradient",
-        {
-            "precision.attention_output_bits": [16],
+        "precision.attention_output_bits",
+        "no kernel casts attention's output for both of its readers",
+        _cannot_narrow_attention,
+        reads=(
+            "precision.compute",
+            "precision.fp8_recipe",
+            "software.fp8_columns",
+            "attention_backend",
+            "parallelism.context",
+            "recompute.strategy",
+        ),
+        near={
             "software.fp8_columns": ["recast"],
             "precision.fp8_recipe": ["blockwise"],
             "attention_backend": ["fused"],
             "parallelism.context": [1],
             "recompute.strategy": ["none"],
         },
-        lambda scenario: (
-            scenario.precision.attention_output_bits == 12 and _cannot_narrow_attention(scenario)
-        ),
-        "precision.attention_output_bits is 12 with compute {scenario.precision.compute}, "
-        "fp8_recipe {scenario.precision.fp8_recipe}, attention_backend "
-        "{scenario.attention_backend}, parallelism.context {scenario.parallelism.context} and "
-        "recompute {scenario.recompute.strategy}",
-        ("precision.attention_output_bits",),
-        what="Attention's output is saved in 12 bits where no kernel does so.",
-        fix=(
-            "Set precision.attention_output_bits to 16; or compute to fp8, fp8_recipe to "
-            "blockwise, software.fp8_columns to recast and attention_backend to fused, without "
-            "context parallelism and recompute of core_attention."
+        why=(
+            "DeepSeek-V3 casts the output of one fused attention kernel to 12 bits and to fp8 by "
+            "rows, and the 12 bits to fp8 by columns for the projection's weight gradient"
         ),
         example="precision: {attention_output_bits: 12}",
     ),
@@ -82,27 +81,19 @@ FP8_SAVING_RULES: list[Rule] = [
             "software: {stack: megatron_core, fp8_columns: recast}"
         ),
     ),
-    rule_against(
+    Excludes(
         "E469",
-        "Megatron-LM saves inputs of the activation in fp8 only for its fused SwiGLU",
-        {
-            "precision.fp8_activation_inputs": [False],
+        "precision.fp8_activation_inputs",
+        "the activation is no fused SwiGLU of Megatron-Core",
+        _cannot_narrow_activation,
+        reads=("model.activation", "software.stack", "precision.compute"),
+        near={
             "model.activation": ["swiglu"],
             "software.fused_activation": [True],
             "software.stack": lambda scenario: stacks_with("fp8_library", "transformer_engine"),
             "precision.compute": ["bf16"],
         },
-        lambda scenario: (
-            scenario.precision.fp8_activation_inputs and _cannot_narrow_activation(scenario)
-        ),
-        "precision.fp8_activation_inputs is true with activation {scenario.model.activation}, "
-        "software.stack {scenario.software.stack} and compute {scenario.precision.compute}",
-        ("precision.fp8_activation_inputs",),
-        what="Inputs of the activation are saved in fp8 without a fused SwiGLU of Megatron-Core.",
-        fix=(
-            "Set precision.fp8_activation_inputs to false, or model.activation to swiglu and "
-            "software to megatron_core."
-        ),
+        why="Megatron-LM saves inputs of the activation in fp8 only for its fused SwiGLU",
         example="precision: {fp8_activation_inputs: true}",
     ),
 ]

@@ -5,33 +5,20 @@ Source: Megatron-Bridge, peft/utils.py (`ParallelLinearAdapter`) and peft/lora.p
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from simtrain.scenario.allowed_values import one_of
+from simtrain.scenario.divisibility import Divides
+from simtrain.scenario.exclusion import Excludes
 from simtrain.scenario.lora import CANONICAL_PARTS
-from simtrain.scenario.nearest import near_divisors, near_multiples
-from simtrain.scenario.requirement import Requires
+from simtrain.scenario.requirement import Given, Requires
 from simtrain.scenario.schema import Scenario
-from simtrain.scenario.violation import LEFT_OUT, rule_against
+from simtrain.scenario.violation import LEFT_OUT, Rule, rule_against
 
 _TOY = "model: {lora: {rank: 16}}\n"
 
 
-def _uneven_rank(scenario: Scenario) -> bool:
-    lora, num_ranks = scenario.model.lora, scenario.parallelism.tensor
-    return (
-        lora is not None and bool(lora.rank % num_ranks) and any(map(lora.adapts, CANONICAL_PARTS))
-    )
-
-
-def _near_ranks(scenario: Scenario) -> Iterable[int]:
+def _adapts_columns(scenario: Scenario) -> bool:
     lora = scenario.model.lora
-    return near_multiples(lora.rank, scenario.parallelism.tensor) if lora else ()
-
-
-def _near_tensor(scenario: Scenario) -> Iterable[int]:
-    lora = scenario.model.lora
-    return near_divisors(scenario.parallelism.tensor, lora.rank) if lora else ()
+    return lora is not None and any(map(lora.adapts, CANONICAL_PARTS))
 
 
 def _parts_without_gate(scenario: Scenario) -> bool:
@@ -42,17 +29,16 @@ def _parts_without_gate(scenario: Scenario) -> bool:
 
 _NONE = one_of(None, near=())
 
-LORA_RULES = [
-    rule_against(
+LORA_RULES: list[Rule] = [
+    Divides(
         "E460",
-        "tensor-parallel ranks divide the columns of the first matrix of an adapter of "
-        "linear_qkv or linear_fc1 (ColumnParallelLinear)",
-        {"model.lora.rank": _near_ranks, "parallelism.tensor": _near_tensor},
-        _uneven_rank,
-        "model.lora.rank is {scenario.model.lora.rank}, not a multiple of parallelism.tensor, "
-        "which is {scenario.parallelism.tensor}",
-        what="Tensor-parallel ranks cannot divide the rank of the adapters evenly.",
-        fix="Set model.lora.rank to a multiple of parallelism.tensor.",
+        "parallelism.tensor",
+        "model.lora.rank",
+        given=Given("adapters of linear_qkv or linear_fc1", _adapts_columns),
+        why=(
+            "tensor-parallel ranks divide the columns of the first matrix of an adapter of "
+            "linear_qkv or linear_fc1 (ColumnParallelLinear)"
+        ),
         example="model: {lora: {rank: 12}}\nparallelism: {tensor: 8}",
     ),
     Requires(
@@ -98,17 +84,18 @@ LORA_RULES = [
             "overlap: {userbuffers: true, tensor_parallel: true}"
         ),
     ),
-    rule_against(
+    Excludes(
         "E464",
-        "the adapters are those of Megatron-Bridge, whose layers fuse queries, keys and values; "
-        "adapters of other stacks' separate layers are not simulated",
-        {"software": ["megatron_core"], "model.lora": [None]},
-        lambda scenario: scenario.model.lora and scenario.facts.kernels.separate_projections,
-        "model.lora is set for software stack {scenario.software}, which has separate projections "
-        "of queries, keys and values",
-        ("model.lora", "software"),
-        what="LoRA is combined with a software stack of separate projections.",
-        fix="Set software to megatron_core, or remove model.lora.",
+        "model.lora",
+        "the software stack has separate projections of queries, keys and values",
+        lambda scenario: scenario.facts.kernels.separate_projections,
+        reads=("software.stack",),
+        near={"software": ["megatron_core"]},
+        near_first=True,
+        why=(
+            "the adapters are those of Megatron-Bridge, whose layers fuse queries, keys and "
+            "values; adapters of other stacks' separate layers are not simulated"
+        ),
         example=_TOY + "software: torchtitan\nattention_backend: fused",
     ),
     rule_against(

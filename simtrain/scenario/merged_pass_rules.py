@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from simtrain.scenario.allowed_values import any_but
+from simtrain.scenario.allowed_values import any_but, one_of
 from simtrain.scenario.dispatchers import DISPATCHERS
+from simtrain.scenario.exclusion import Excludes
 from simtrain.scenario.nearest import near_divisors
 from simtrain.scenario.requirement import Requires
 from simtrain.scenario.schema import Scenario
-from simtrain.scenario.violation import LEFT_OUT, rule_against
+from simtrain.scenario.violation import LEFT_OUT, Rule, rule_against
 from simtrain.schedules.registry import NAMED, default_name
 
 _MERGING = [name for name, family in NAMED.items() if family.can_merge]
@@ -25,17 +26,13 @@ _TOY = f"model: {{biases: false, {_EXPERTS}}}\nparallelism: {{data: 4, expert: 4
 def _cannot_merge(scenario: Scenario) -> bool:
     family, split = scenario.schedule_family, scenario.parallelism
     is_possible = family.can_merge and (family.has_chunks or split.pipeline == 1)
-    return scenario.overlap.merged_passes and (
-        scenario.schedule_file is not None or not is_possible
-    )
+    return scenario.schedule_file is not None or not is_possible
 
 
 def _without_exchanges(scenario: Scenario) -> bool:
     split = scenario.parallelism
     has_exchanges = split.expert > 1 and DISPATCHERS[split.expert_dispatch].overlaps_compute
-    return scenario.overlap.merged_passes and not (
-        scenario.model.experts and has_exchanges and not scenario.overlap.shared_expert
-    )
+    return not (scenario.model.experts and has_exchanges and not scenario.overlap.shared_expert)
 
 
 def _uneven_groups(scenario: Scenario) -> str:
@@ -60,22 +57,18 @@ def _cuts_merged_passes(scenario: Scenario) -> bool:
     return schedule.merges_ends
 
 
-MERGED_PASS_RULES = [
-    rule_against(
+MERGED_PASS_RULES: list[Rule] = [
+    Excludes(
         "E431",
-        "Megatron-LM merges passes of interleaved stages, and without a pipeline; a schedule from "
-        "a file says itself which passes it merges",
-        {
-            "overlap.merged_passes": [False],
-            "schedule": _MERGING,
-            "parallelism.pipeline": [1],
-        },
+        "overlap.merged_passes",
+        "the schedule cannot merge passes of these stages",
         _cannot_merge,
-        "overlap.merged_passes is true, but schedule {scenario.schedule} cannot merge passes of "
-        "{scenario.parallelism.pipeline} stages",
-        ("overlap.merged_passes", "schedule"),
-        what="Passes are to be merged, but the schedule has no such order.",
-        fix="Remove overlap.merged_passes, use the interleaved schedule, or no pipeline.",
+        reads=("schedule", "parallelism.pipeline"),
+        near={"schedule": _MERGING, "parallelism.pipeline": [1]},
+        why=(
+            "Megatron-LM merges passes of interleaved stages, and without a pipeline; a schedule "
+            "from a file says itself which passes it merges"
+        ),
         example=(
             "model: {num_layers: 8, biases: false, "
             f"{_EXPERTS}}}\n"
@@ -83,22 +76,17 @@ MERGED_PASS_RULES = [
             "overlap: {merged_passes: true}"
         ),
     ),
-    rule_against(
+    Excludes(
         "E432",
-        "merged passes hide the exchanges of tokens, which no shared expert may hide already",
-        {
-            "overlap.merged_passes": [False],
+        "overlap.merged_passes",
+        "the ranks exchange no tokens that it could hide",
+        _without_exchanges,
+        reads=("parallelism.expert", "parallelism.expert_dispatch", "overlap.shared_expert"),
+        near={
             "overlap.shared_expert": [False],
             "parallelism.expert_dispatch": _OVERLAPPING,
         },
-        _without_exchanges,
-        "overlap.merged_passes is true, but the ranks exchange no tokens that it could hide",
-        ("overlap.merged_passes",),
-        what="Passes are to be merged, but there is no exposed exchange of tokens with experts.",
-        fix=(
-            "Remove overlap.merged_passes, or use experts with parallelism.expert above 1, "
-            "another parallelism.expert_dispatch than all_gather, and overlap.shared_expert false."
-        ),
+        why="merged passes hide the exchanges of tokens, which no shared expert may hide already",
         example="overlap: {merged_passes: true}",
     ),
     Requires(
@@ -113,34 +101,35 @@ MERGED_PASS_RULES = [
         ),
         example=_TOY + "recompute: {strategy: full}\noverlap: {merged_passes: true}",
     ),
-    rule_against(
+    Excludes(
         "E434",
-        "Megatron-LM merges passes with at most one layer of token prediction, and with one only "
-        "in a pipeline",
-        {"overlap.merged_passes": [False], "model.mtp_num_layers": [0, 1]},
-        lambda scenario: (
-            scenario.overlap.merged_passes
-            and scenario.model.mtp_num_layers > (scenario.parallelism.pipeline > 1)
+        "overlap.merged_passes",
+        "the model predicts several tokens, or one without a pipeline",
+        lambda scenario: scenario.model.mtp_num_layers > (scenario.parallelism.pipeline > 1),
+        reads=("model.mtp_num_layers", "parallelism.pipeline"),
+        near={"model.mtp_num_layers": [0, 1]},
+        why=(
+            "Megatron-LM merges passes with at most one layer of token prediction, and with one "
+            "only in a pipeline"
         ),
-        "overlap.merged_passes is true, but model.mtp_num_layers is "
-        "{scenario.model.mtp_num_layers} on {scenario.parallelism.pipeline} stages",
-        what="Passes are to be merged, but the model predicts several tokens.",
-        fix="Remove overlap.merged_passes or model.mtp_num_layers.",
         example=(
             "model: {position_embedding: rope, mtp_num_layers: 1, biases: false, "
             f"{_EXPERTS}}}\n"
             "parallelism: {data: 4, expert: 4}\noverlap: {merged_passes: true}"
         ),
     ),
-    rule_against(
+    Excludes(
         "E435",
-        "simtrain does not simulate ZeRO stages 2 and 3 with merged passes, which gather the "
-        "parameters of two chunks at a time",
-        {"memory.zero_stage": [1, 0], "overlap.merged_passes": [False]},
-        lambda scenario: scenario.memory.zero_stage > 1 and scenario.merges_passes,
-        "memory.zero_stage is {scenario.memory.zero_stage}, but passes are merged",
-        what="Merged passes are combined with ZeRO stage 2 or 3.",
-        fix="Set memory.zero_stage to 1 or 0, or merge no passes.",
+        "memory.zero_stage",
+        "passes are merged",
+        lambda scenario: scenario.merges_passes,
+        reads=("overlap.merged_passes", "schedule"),
+        off=(1, 0),
+        near={"overlap.merged_passes": [False]},
+        why=(
+            "simtrain does not simulate ZeRO stages 2 and 3 with merged passes, which gather the "
+            "parameters of two chunks at a time"
+        ),
         example=_TOY + "memory: {zero_stage: 2}\noverlap: {merged_passes: true}",
     ),
     rule_against(
@@ -165,16 +154,15 @@ MERGED_PASS_RULES = [
         ),
         example="parallelism: {pipeline: 16}\nschedule: dualpipe",
     ),
-    rule_against(
+    Excludes(
         "E439",
-        "simtrain shards states over the replicas of both copies of the model",
-        {"memory.shard_over": [LEFT_OUT], "schedule": ["1f1b"]},
-        lambda scenario: scenario.memory.shard_over and scenario.model_copies > 1,
-        "memory.shard_over is set while schedule is {scenario.schedule}, which has two copies of "
-        "the model in a pipeline",
-        ("memory.shard_over", "schedule"),
-        what="memory.shard_over is combined with a schedule of two directions.",
-        fix="Remove memory.shard_over, or use another schedule.",
+        "memory.shard_over",
+        "the schedule has two copies of the model in a pipeline",
+        lambda scenario: scenario.model_copies > 1,
+        reads=("schedule",),
+        off=one_of(None, near=(LEFT_OUT,)),
+        near={"schedule": ["1f1b"]},
+        why="simtrain shards states over the replicas of both copies of the model",
         example=(
             "parallelism: {pipeline: 2, data: 4}\nschedule: dualpipe\n"
             "memory: {zero_stage: 1, shard_over: 2}"
@@ -197,14 +185,14 @@ MERGED_PASS_RULES = [
         fix="Write these two passes in cells of their own, or set overlap.data_parallel to false.",
         example="A file with (0F1;0B0)OVERLAP_F_B for the first F of a chunk, and data_parallel.",
     ),
-    rule_against(
+    Excludes(
         "E437",
-        "weight gradients are delayed behind the exchanges of merged passes",
-        {"overlap.delayed_weight_gradients": [False], "overlap.merged_passes": [True]},
-        lambda scenario: scenario.overlap.delayed_weight_gradients and not scenario.merges_passes,
-        "overlap.delayed_weight_gradients is true, but no passes are merged",
-        what="Weight gradients are to be delayed, but no passes are merged.",
-        fix="Remove overlap.delayed_weight_gradients, or set overlap.merged_passes to true.",
+        "overlap.delayed_weight_gradients",
+        "no passes are merged",
+        lambda scenario: not scenario.merges_passes,
+        reads=("overlap.merged_passes", "schedule"),
+        near={"overlap.merged_passes": [True]},
+        why="weight gradients are delayed behind the exchanges of merged passes",
         example="overlap: {delayed_weight_gradients: true}",
     ),
 ]

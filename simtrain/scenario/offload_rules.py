@@ -7,6 +7,8 @@ its documentation of this feature.
 from __future__ import annotations
 
 from simtrain.scenario.allowed_values import any_but, at_least, described_by
+from simtrain.scenario.at_most import AtMost
+from simtrain.scenario.exclusion import Excludes
 from simtrain.scenario.requirement import Requires
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.violation import Rule, rule_against
@@ -16,22 +18,6 @@ from simtrain.schedules.registry import NAMED
 def offloads(scenario: Scenario) -> bool:
     """Whether activations wait on the host."""
     return scenario.offload.unit != "none"
-
-
-def _merges_or_slices(scenario: Scenario) -> bool:
-    return scenario.merges_passes or scenario.parallelism.sequence_slices > 1
-
-
-def _never_waits(scenario: Scenario) -> bool:
-    return scenario.offload.unit == "chunk" and scenario.parallelism.pipeline == 1
-
-
-def _too_many_layers(scenario: Scenario) -> bool:
-    return (scenario.offload.layers or 0) > max(scenario.chunk_sizes)
-
-
-def _too_many_chunks(scenario: Scenario) -> bool:
-    return (scenario.offload.chunks or 0) > scenario.num_chunks
 
 
 def _projection_alone(scenario: Scenario) -> bool:
@@ -56,21 +42,21 @@ OFFLOAD_RULES: list[Rule] = [
         fix="Set offload.unit to layer or chunk, or remove the section offload.",
         example="offload: {unit: none, layers: 4}",
     ),
-    rule_against(
+    Excludes(
         "E443",
-        "copies to and from the host beside merged passes, or of slices of sequences, are not "
-        "simulated",
-        {
-            "offload.unit": ["none"],
+        "offload.unit",
+        "passes are merged or sequences are sliced",
+        lambda scenario: scenario.merges_passes or scenario.parallelism.sequence_slices > 1,
+        reads=("schedule", "overlap.merged_passes", "parallelism.sequence_slices"),
+        near={
             "overlap.merged_passes": [False],
             "parallelism.sequence_slices": [1],
             "schedule": [name for name, family in NAMED.items() if not family.merges],
         },
-        lambda scenario: offloads(scenario) and _merges_or_slices(scenario),
-        "offload.unit is {scenario.offload.unit} while passes are merged or sequences sliced",
-        ("offload.unit", "schedule"),
-        what="Activations wait on the host while passes are merged or sequences are sliced.",
-        fix="Set offload to none, or use a schedule without merged passes and slices.",
+        why=(
+            "copies to and from the host beside merged passes, or of slices of sequences, are not "
+            "simulated"
+        ),
         example=(
             "model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4096}}\n"
             "parallelism: {data: 4, expert: 4}\n"
@@ -78,26 +64,20 @@ OFFLOAD_RULES: list[Rule] = [
             "offload: layer"
         ),
     ),
-    rule_against(
+    AtMost(
         "E445",
-        "no chunk has so many layers, so the number would have no effect",
-        {
-            "offload.layers": lambda scenario: [max(scenario.chunk_sizes), None],
-        },
-        _too_many_layers,
-        "offload.layers is {scenario.offload.layers}, but the largest chunk has fewer layers",
-        what="More layers are to be copied to the host than a chunk has.",
-        fix="Set offload.layers to at most the layers of a chunk, or remove it for all.",
+        "offload.layers",
+        "the layers of the largest chunk",
+        lambda scenario: max(scenario.chunk_sizes),
+        why="no chunk has so many layers, so the number would have no effect",
         example="offload: {layers: 1000}",
     ),
-    rule_against(
+    AtMost(
         "E446",
-        "no stage has so many chunks, so the number would have no effect",
-        {"offload.chunks": lambda scenario: [scenario.num_chunks, None]},
-        _too_many_chunks,
-        "offload.chunks is {scenario.offload.chunks}, but each stage has {scenario.num_chunks}",
-        what="More chunks are to be copied to the host than a stage has.",
-        fix="Set offload.chunks to at most parallelism.interleave, or remove it for all.",
+        "offload.chunks",
+        "the chunks of a stage",
+        lambda scenario: scenario.num_chunks,
+        why="no stage has so many chunks, so the number would have no effect",
         example="offload: {chunks: 2}",
     ),
     Requires(

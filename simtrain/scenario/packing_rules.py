@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from simtrain.scenario.allowed_values import one_of
+from simtrain.scenario.exclusion import Excludes
 from simtrain.scenario.requirement import Requires
 from simtrain.scenario.schema import Scenario
-from simtrain.scenario.violation import LEFT_OUT, rule_against
+from simtrain.scenario.violation import LEFT_OUT, Rule, rule_against
 
 _PACKED = "batch.packed_lengths"
+_REMOVED = one_of(None, near=(LEFT_OUT,))
 
 
 def _unit(scenario: Scenario) -> int:
@@ -21,16 +23,15 @@ def _unit(scenario: Scenario) -> int:
     return 2 * scenario.parallelism.context
 
 
-def _other_kernel(scenario: Scenario) -> bool:
+def _has_other_kernel(scenario: Scenario) -> bool:
     split = scenario.parallelism
     exchanges = split.context > 1 and split.context_communication != "p2p"
     is_other = scenario.attention_backend != "fused" or exchanges or split.sequence_slices > 1
-    is_other = is_other or scenario.model.layer_pattern is not None
-    return scenario.batch.packed_lengths is not None and is_other
+    return is_other or scenario.model.layer_pattern is not None
 
 
 def _uneven_documents(scenario: Scenario) -> bool:
-    if scenario.parallelism.context == 1 or _other_kernel(scenario):
+    if scenario.parallelism.context == 1 or _has_other_kernel(scenario):
         return False
     return any(length % _unit(scenario) for length, _ in scenario.documents)
 
@@ -40,34 +41,41 @@ def _padded_lengths(scenario: Scenario) -> Iterable[object]:
     yield [-(-length // unit) * unit for length in lengths]
 
 
-PACKING_RULES = [
+PACKING_RULES: list[Rule] = [
     Requires(
         "E410",
         "batch.micro",
-        needs={_PACKED: one_of(None, near=(LEFT_OUT,))},
+        needs={_PACKED: _REMOVED},
         off=1,
         why=(
             "a microbatch in the THD format is one packed sequence, which Megatron-Bridge requires"
         ),
         example="batch: {micro: 2, global: 8, packed_lengths: [512]}\nattention_backend: fused",
     ),
-    rule_against(
+    Excludes(
         "E419",
-        "attention within documents needs a fused kernel for variable lengths; with context "
-        "parallelism it is simulated with p2p only, and not with slices of sequences or in hybrid "
-        "models",
-        {
+        _PACKED,
+        "attention has no kernel for variable lengths",
+        _has_other_kernel,
+        reads=(
+            "attention_backend",
+            "parallelism.context_communication",
+            "parallelism.sequence_slices",
+            "model.layer_pattern",
+        ),
+        off=_REMOVED,
+        near={
             "attention_backend": ["fused"],
             "parallelism.context_communication": ["p2p"],
             "parallelism.sequence_slices": [LEFT_OUT],
             "model.layer_pattern": [LEFT_OUT],
-            _PACKED: [LEFT_OUT],
         },
-        _other_kernel,
-        "batch.packed_lengths is set for attention that has no kernel for variable lengths",
-        (_PACKED,),
-        what="Packed sequences are combined with attention that has no kernel for them.",
-        fix="Set attention_backend to fused, and parallelism.context_communication to p2p.",
+        near_first=True,
+        why=(
+            "attention within documents needs a fused kernel for variable lengths; with context "
+            "parallelism it is simulated with p2p only, and not with slices of sequences or in "
+            "hybrid models"
+        ),
         example="batch: {micro: 1, packed_lengths: [512]}\nattention_backend: unfused",
     ),
     rule_against(

@@ -12,11 +12,13 @@ from operator import attrgetter
 from typing import NamedTuple, get_args
 
 from simtrain.scenario.allowed_values import any_but, one_of, shown
+from simtrain.scenario.at_most import AtMost
+from simtrain.scenario.exclusion import Excludes
 from simtrain.scenario.model import LatentAttention
 from simtrain.scenario.nearest import near_multiples
 from simtrain.scenario.parallelism import Parallelism
 from simtrain.scenario.precision import Fp8RecipeName
-from simtrain.scenario.requirement import Requires
+from simtrain.scenario.requirement import Given, Requires
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.software import Fp8Library, stacks_with
 from simtrain.scenario.violation import (
@@ -98,27 +100,19 @@ PRECISION_RULES: list[Rule] = [
         why="products of a model in 16 or 32 bits need no layers in bf16",
         example="precision: {first_layers_bf16: 1}",
     ),
-    rule_against(
+    Requires(
         "E499",
-        "delayed scaling reduces the absolute maxima of all layers together, so Megatron-LM allows "
-        "no layers in bf16 with it (get_fp8_context)",
-        {
-            "precision.fp8_recipe": ["tensorwise", "blockwise", "mxfp8"],
-            "precision.first_layers_bf16": [0],
-            "precision.last_layers_bf16": [0],
-        },
-        lambda scenario: (
-            scenario.fp8_recipe == "delayed"
-            and (scenario.precision.first_layers_bf16 or scenario.precision.last_layers_bf16)
+        "precision.fp8_recipe",
+        needs={"precision.first_layers_bf16": 0, "precision.last_layers_bf16": 0},
+        off=any_but("delayed", near=("tensorwise", "blockwise", "mxfp8")),
+        given=Given(
+            "fp8 as in Transformer Engine", lambda scenario: scenario.fp8_recipe == "delayed"
         ),
-        "precision.fp8_recipe is delayed while first_layers_bf16 and last_layers_bf16 are "
-        "{scenario.precision.first_layers_bf16} and {scenario.precision.last_layers_bf16}",
-        what="Some layers stay in bf16 with delayed scaling.",
-        fix=(
-            "Set precision.fp8_recipe to tensorwise, or first_layers_bf16 and last_layers_bf16 "
-            "to 0."
+        why=(
+            "delayed scaling reduces the absolute maxima of all layers together, so Megatron-LM "
+            "allows no layers in bf16 with it (get_fp8_context)"
         ),
-        example=("precision: {compute: fp8, first_layers_bf16: 1}\nsoftware: megatron_core"),
+        example="precision: {compute: fp8, first_layers_bf16: 1}\nsoftware: megatron_core",
     ),
     Requires(
         "E382",
@@ -136,23 +130,18 @@ PRECISION_RULES: list[Rule] = [
             "parallelism: {data: 2}\nmemory: {zero_stage: 1}\nprecision: {fp8_parameters: true}"
         ),
     ),
-    rule_against(
+    Excludes(
         "E384",
-        "weights are gathered in fp8 only by Megatron-LM's distributed optimizer, "
-        "Megatron-FSDP, and torchao with fully_shard",
-        {
-            "precision.fp8_parameters": [False],
-            "memory.zero_stage": [1, 3],
-            "software.fully_shard": [None],
-        },
-        lambda scenario: scenario.precision.fp8_parameters and not _casts_shards(scenario),
-        "precision.fp8_parameters is true while memory.zero_stage is "
-        "{scenario.memory.zero_stage} and software.stack is {scenario.software.stack}",
-        what="Weights are in fp8 with a ZeRO stage or framework that does not support it.",
-        fix=(
-            "Set memory.zero_stage to 1 or 3 (torchtitan: 3), or remove precision.fp8_parameters."
+        "precision.fp8_parameters",
+        "ranks cannot gather their shards of weights in fp8",
+        lambda scenario: not _casts_shards(scenario),
+        reads=("memory.zero_stage", "software.stack"),
+        near={"memory.zero_stage": [1, 3], "software.fully_shard": [None]},
+        why=(
+            "weights are gathered in fp8 only by Megatron-LM's distributed optimizer, "
+            "Megatron-FSDP, and torchao with fully_shard"
         ),
-        example=("precision: {compute: fp8, fp8_parameters: true}\nsoftware: megatron_core"),
+        example="precision: {compute: fp8, fp8_parameters: true}\nsoftware: megatron_core",
     ),
     Requires(
         "E385",
@@ -420,24 +409,23 @@ def _fp32_router_products(scenario: Scenario, supported: Collection[str]) -> Vio
     )
 
 
-@_rule(
-    "E498",
-    "Megatron-LM keeps at most the layers of an average stage in bf16 at each end of a model in "
-    "fp8 (TransformerConfig)",
-    what="More layers stay in bf16 at one end of the model than an average stage has.",
-    fix="Lower precision.first_layers_bf16 and last_layers_bf16.",
-    example=(
-        "precision: {compute: fp8, fp8_recipe: tensorwise, last_layers_bf16: 1000}\n"
-        "software: megatron_core"
+PRECISION_RULES += [
+    AtMost(
+        "E498",
+        ("precision.first_layers_bf16", "precision.last_layers_bf16"),
+        "the layers of an average stage",
+        lambda scenario: scenario.model.num_layers // scenario.parallelism.pipeline,
+        given=Given(
+            "fp8 in Megatron-Core",
+            lambda scenario: scenario.precision.compute == "fp8" and not scenario.uses_torchao,
+        ),
+        why=(
+            "Megatron-LM keeps at most the layers of an average stage in bf16 at each end of a "
+            "model in fp8 (TransformerConfig)"
+        ),
+        example=(
+            "precision: {compute: fp8, fp8_recipe: tensorwise, last_layers_bf16: 1000}\n"
+            "software: megatron_core"
+        ),
     ),
-)
-def _layers_in_bf16(scenario: Scenario) -> Violation | None:
-    precision = scenario.precision
-    if precision.compute != "fp8" or scenario.uses_torchao:
-        return None
-    most = scenario.model.num_layers // scenario.parallelism.pipeline
-    for field in ("precision.first_layers_bf16", "precision.last_layers_bf16"):
-        if (number := attrgetter(field)(scenario)) > most:
-            message = f"{field} is {number}, but an average stage has {most} layers"
-            return Violation(message, {field: [most]})
-    return None
+]

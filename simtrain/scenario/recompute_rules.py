@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from simtrain.scenario.allowed_values import any_but
+from simtrain.scenario.exclusion import Excludes
 from simtrain.scenario.recompute_section import (
     MODULES,
     Module,
@@ -102,20 +104,18 @@ RECOMPUTE_RULES: list[Rule] = [
         why="only recompute by op reads recompute.saved_ops",
         example="recompute: {strategy: full, saved_ops: [attention]}",
     ),
-    rule_against(
+    Excludes(
         "E392",
-        "Megatron-LM checkpoints modules and layers; saving single ops is PyTorch's selective "
-        "activation checkpointing",
-        {
-            "recompute.strategy": ["selective", "full", "none"],
-            "software.stack": lambda scenario: stacks_with("checkpoints_ops", True),
-        },
-        lambda scenario: (
-            scenario.recompute.strategy == "ops" and not scenario.facts.checkpoints_ops
+        "recompute.strategy",
+        "the software stack checkpoints only modules or layers",
+        lambda scenario: not scenario.facts.checkpoints_ops,
+        reads=("software.stack",),
+        off=any_but("ops", near=("selective", "full", "none")),
+        near={"software.stack": lambda scenario: stacks_with("checkpoints_ops", True)},
+        why=(
+            "Megatron-LM checkpoints modules and layers; saving single ops is PyTorch's selective "
+            "activation checkpointing"
         ),
-        "recompute.strategy is ops while software.stack is {scenario.software.stack}",
-        what="Recompute by op is set with a stack that checkpoints only modules or layers.",
-        fix="Set recompute.modules instead, or software to a stack of PyTorch such as torchtitan.",
         example="recompute: ops",
     ),
     rule_against(

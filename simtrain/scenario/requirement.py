@@ -6,17 +6,25 @@ import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from operator import attrgetter
-from typing import Any
+from typing import Any, Final
 
 from pydantic import BaseModel
 
-from simtrain.scenario.allowed_values import AllowedValues, as_allowed, listed, one_of
+from simtrain.scenario.allowed_values import (
+    AllowedValues,
+    Values,
+    as_allowed,
+    either,
+    listed,
+    one_of,
+    shown,
+)
 from simtrain.scenario.field_docs import name_in_files, section_of
 from simtrain.scenario.schema import STACK_DEFAULTS, Scenario
 from simtrain.scenario.software import Kernels
-from simtrain.scenario.violation import Condition, Violation
+from simtrain.scenario.violation import LEFT_OUT, Condition, Violation
 
-_MISSING = object()
+MISSING: Final = object()
 """The value of a field whose section is left out."""
 
 
@@ -51,18 +59,14 @@ class Requires:
     needs: Mapping[str, object]
     why: str
     example: str
-    off: object = _MISSING
+    off: object = MISSING
     given: Given | None = None
     needs_first: bool = False
 
     @functools.cached_property
     def settings(self) -> dict[str, AllowedValues]:
         """The values of each setting that need nothing."""
-        names = (self.setting,) if isinstance(self.setting, str) else self.setting
-        return {
-            name: one_of(default_of(name)) if self.off is _MISSING else as_allowed(self.off)
-            for name in names
-        }
+        return values_that_are_off(self.setting, self.off)
 
     @functools.cached_property
     def allowed(self) -> dict[str, AllowedValues]:
@@ -81,14 +85,13 @@ class Requires:
             listed([f"{field} {values.broken}" for field, values in part.items()], "or")
             for part in (self.settings, self.allowed)
         )
-        where = f"With {self.given.words}, " if self.given else ""
-        return f"{where}{on} while {missing}."
+        return f"{where(self.given)}{on} while {missing}."
 
     @property
     def fix(self) -> str:
         """How to fix it, without the values of a scenario."""
-        ways = [_steps(self.settings), _steps(self.allowed)]
-        return _sentence([*reversed(ways)] if self.needs_first else ways)
+        ways = [steps_to(self.settings), steps_to(self.allowed)]
+        return sentence_of([*reversed(ways)] if self.needs_first else ways)
 
     @functools.cached_property
     def check(self) -> Callable[[Scenario], Violation | None]:
@@ -101,13 +104,13 @@ class Requires:
             """Return the violation, as soon as a setting is on and a need is not there."""
             for value_of, is_off in settings:
                 value = value_of(scenario)
-                if not is_off(value) and value is not _MISSING:
+                if not is_off(value) and value is not MISSING:
                     break
             else:
                 return None
             for value_of, is_allowed in needs:
                 value = value_of(scenario)
-                if not is_allowed(None if value is _MISSING else value):
+                if not is_allowed(None if value is MISSING else value):
                     break
             else:
                 return None
@@ -117,24 +120,53 @@ class Requires:
 
     def _violation(self, scenario: Scenario) -> Violation:
         """Return the violation, with the values of the scenario."""
-        on = {
-            name: off
-            for name, off in self.settings.items()
-            if (value := value_getter(name)(scenario)) is not _MISSING and value not in off
-        }
-        message = f"{_broken(on, scenario)} while {_broken(self.allowed, scenario)}"
+        on = settings_on(self.settings, scenario)
+        message = f"{broken_in_words(on, scenario)} while {broken_in_words(self.allowed, scenario)}"
         ways = (self.allowed | on) if self.needs_first else (on | self.allowed)
-        near = {field: _near(values, scenario) for field, values in ways.items()}
+        near = {field: values_near(values, scenario) for field, values in ways.items()}
         return Violation(message, near, (*on, *self.allowed))
+
+
+def values_that_are_off(setting: str | tuple[str, ...], off: object) -> dict[str, AllowedValues]:
+    """Return the values of each setting that are `off`: its default if that is `MISSING`."""
+    names = (setting,) if isinstance(setting, str) else setting
+    return {name: one_of(default_of(name)) if off is MISSING else as_allowed(off) for name in names}
+
+
+def settings_on(
+    settings: Mapping[str, AllowedValues], scenario: Scenario
+) -> dict[str, AllowedValues]:
+    """Return the settings that are on in a scenario, each with its values that are off."""
+    return {
+        name: off
+        for name, off in settings.items()
+        if (value := value_getter(name)(scenario)) is not MISSING and value not in off
+    }
+
+
+def where(scenarios: Given | None) -> str:
+    """Return the beginning of a sentence about the scenarios to which a row applies."""
+    return f"With {scenarios.words}, " if scenarios else ""
 
 
 def default_of(field: str) -> object:
     """Return the default of a field of a scenario, by its dotted name."""
     section: Any = Scenario
-    *path, name = field.split(".")
+    *path, name = _python_path(field).split(".")
     for part in path:
-        section = section_of(section, _python_name(section, part))
-    return section.model_fields[_python_name(section, name)].get_default(call_default_factory=True)
+        section = section_of(section, part)
+    return section.model_fields[name].get_default(call_default_factory=True)
+
+
+def _python_path(field: str) -> str:
+    """Return the attribute of a field, whose name in files may be a word of Python."""
+    section: Any = Scenario
+    *path, name = field.split(".")
+    names = []
+    for part in path:
+        names.append(_python_name(section, part))
+        section = section_of(section, names[-1])
+    return ".".join([*names, _python_name(section, name)])
 
 
 def _python_name(section: type[BaseModel], name: str) -> str:
@@ -142,7 +174,7 @@ def _python_name(section: type[BaseModel], name: str) -> str:
 
 
 @functools.cache
-def value_getter(field: str) -> Callable[[Scenario], object]:
+def value_getter(field: str) -> Callable[[Scenario], Any]:
     """Return a function that reads a field; what the software stack decides is resolved."""
     if field in STACK_DEFAULTS:
         return attrgetter(STACK_DEFAULTS[field].resolved)
@@ -150,23 +182,22 @@ def value_getter(field: str) -> Callable[[Scenario], object]:
     if section == "software" and name != "stack":
         is_kernel = name in (kernel.name for kernel in fields(Kernels))
         return attrgetter(f"facts.kernels.{name}" if is_kernel else f"facts.{name}")
-    value_of = attrgetter(field)
     if "." not in section:
-        return value_of
+        return attrgetter(_python_path(field))
     section_in, of_section = attrgetter(section), attrgetter(name)
 
     def read(scenario: Scenario) -> object:
         """Return the value, or the marker of a section that is left out."""
         inner = section_in(scenario)
-        return _MISSING if inner is None else of_section(inner)
+        return MISSING if inner is None else of_section(inner)
 
     return read
 
 
-def _broken(allowed: Mapping[str, AllowedValues], scenario: Scenario) -> str:
+def broken_in_words(allowed: Mapping[str, AllowedValues], scenario: Scenario) -> str:
     """Return the fields whose values are not allowed, each with its value."""
     read = {field: value_getter(field)(scenario) for field in allowed}
-    values = {field: None if value is _MISSING else value for field, value in read.items()}
+    values = {field: None if value is MISSING else value for field, value in read.items()}
     words = [
         f"{field} {allowed[field].broken_by(value)}"
         for field, value in values.items()
@@ -175,14 +206,23 @@ def _broken(allowed: Mapping[str, AllowedValues], scenario: Scenario) -> str:
     return listed(words, "and")
 
 
-def _near(values: AllowedValues, scenario: Scenario) -> Iterable[object]:
+def values_in_words(names: Iterable[str], scenario: Scenario) -> str:
+    """Return fields with their values: "schedule is gpipe and parallelism.pipeline is 4"."""
+    read = {name: value_getter(name)(scenario) for name in names}
+    return listed(
+        [f"{name} is {shown(value)}" for name, value in read.items() if value is not MISSING],
+        "and",
+    )
+
+
+def values_near(values: AllowedValues, scenario: Scenario) -> Iterable[object]:
     """Return the values to suggest; a function of the scenario may yield some not allowed."""
     if not callable(values.near):
         return values.near
     return (value for value in values.near(scenario) if value in values)
 
 
-def _steps(allowed: Mapping[str, AllowedValues]) -> dict[str, list[str]]:
+def steps_to(allowed: Mapping[str, AllowedValues]) -> dict[str, list[str]]:
     """Return what to do so that every field is allowed: the objects of each verb."""
     steps: dict[str, list[str]] = {}
     for field, values in allowed.items():
@@ -192,7 +232,21 @@ def _steps(allowed: Mapping[str, AllowedValues]) -> dict[str, list[str]]:
     return steps
 
 
-def _sentence(ways: Sequence[Mapping[str, list[str]]]) -> str:
+def steps_near(near: Mapping[str, Values]) -> list[dict[str, list[str]]]:
+    """Return what to do for each field with values to suggest, as alternatives."""
+    ways: list[dict[str, list[str]]] = []
+    for field, values in near.items():
+        listed_values = [] if callable(values) else [*values]
+        if callable(values):
+            ways.append({"change": [field]})
+        elif listed_values and all(value in (None, LEFT_OUT) for value in listed_values):
+            ways.append({"remove": [field]})
+        elif listed_values:
+            ways.append({"set": [f"{field} to {either(listed_values)}"]})
+    return ways
+
+
+def sentence_of(ways: Sequence[Mapping[str, list[str]]]) -> str:
     """Return alternatives as a sentence; longer ones are separated by semicolons."""
     texts = [
         ", and ".join(f"{verb} {listed(objects, 'and')}" for verb, objects in steps.items())

@@ -14,10 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
+from simtrain.scenario.at_most import AtMost
 from simtrain.scenario.attention_rules import ATTENTION_RULES
 from simtrain.scenario.combination_rules import COMBINATION_RULES, numbers_of_ranks, recomputes
 from simtrain.scenario.context_rules import CONTEXT_RULES, numbers_of_context_ranks
 from simtrain.scenario.data_parallel_rules import DATA_PARALLEL_RULES
+from simtrain.scenario.divisibility import Divides
 from simtrain.scenario.expert_rules import EXPERT_RULES
 from simtrain.scenario.fp8_saving_rules import FP8_SAVING_RULES
 from simtrain.scenario.hybrid_rules import HYBRID_RULES
@@ -29,6 +31,7 @@ from simtrain.scenario.offload_rules import OFFLOAD_RULES
 from simtrain.scenario.packing_rules import PACKING_RULES
 from simtrain.scenario.precision_rules import PRECISION_RULES
 from simtrain.scenario.recompute_rules import RECOMPUTE_RULES
+from simtrain.scenario.requirement import Given
 from simtrain.scenario.schedule_rules import SCHEDULE_RULES
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.slice_rules import SLICE_RULES
@@ -40,7 +43,6 @@ from simtrain.scenario.violation import (
     Violation,
     WrittenRule,
     not_a_multiple,
-    not_divided,
     registering,
 )
 from simtrain.scenario.vocabulary_rules import VOCABULARY_RULES
@@ -50,7 +52,112 @@ from simtrain.schedules.window import most_outstanding
 _VOCAB_DIVISOR = 128
 _MOST_PASSES = 1_000_000
 _MOST_GROUPS = 4
+
+
+def _splits_hidden_size(scenario: Scenario) -> bool:
+    """Whether heads share the hidden size evenly, as without sizes of their own."""
+    model = scenario.model
+    return not ("kv_channels" in model.model_fields_set or model.latent_attention)
+
+
+def _has_groups_of_whole_heads(scenario: Scenario) -> bool:
+    """Whether query groups differ from the heads, which tensor-parallel ranks can share."""
+    model = scenario.model
+    has_groups = model.num_query_groups != model.num_attention_heads
+    return has_groups and _HEADS_OVER_TENSOR.check(scenario) is None
+
+
+def _padded_vocabulary(scenario: Scenario) -> list[int]:
+    divisor = _VOCAB_DIVISOR * scenario.parallelism.tensor
+    return [-(-scenario.model.vocab_size // divisor) * divisor]
+
+
+_HEADS_OVER_TENSOR = Divides(
+    "E301",
+    "parallelism.tensor",
+    "model.num_attention_heads",
+    number_first=False,
+    why="tensor parallelism gives each rank whole attention heads",
+    example="parallelism: {tensor: 128}",
+)
+_HIDDEN_OVER_HEADS = Divides(
+    "E302",
+    "model.num_attention_heads",
+    "model.hidden_size",
+    given=Given("heads without sizes of their own", _splits_hidden_size),
+    number_first=False,
+    why=(
+        "every attention head has hidden_size / num_attention_heads channels, unless "
+        "model.kv_channels is set"
+    ),
+    example="model: {hidden_size: 6150}",
+)
 _RULES: list[Rule] = [
+    _HEADS_OVER_TENSOR,
+    _HIDDEN_OVER_HEADS,
+    Divides(
+        "E333",
+        "model.num_query_groups",
+        "model.num_attention_heads",
+        number_first=False,
+        why=(
+            "every group has the same number of query heads, which share one key head and one "
+            "value head"
+        ),
+        example="model: {num_query_groups: 6}",
+    ),
+    Divides(
+        "E334",
+        "parallelism.tensor",
+        "model.num_query_groups",
+        given=Given("fewer query groups than heads", _has_groups_of_whole_heads),
+        number_first=False,
+        why=(
+            "each tensor-parallel rank has whole query groups; query groups shared by ranks are "
+            "not simulated"
+        ),
+        example="model: {num_query_groups: 4}\nparallelism: {tensor: 8}",
+    ),
+    Divides(
+        "E303",
+        "parallelism.tensor",
+        "model.ffn_hidden_size",
+        given=Given("a dense MLP", lambda scenario: scenario.model.has_dense_layers),
+        why="tensor parallelism shards the weights of the MLP by columns (core/utils.py, divide)",
+        example="model: {ffn_hidden_size: 16385}\nparallelism: {tensor: 4}",
+    ),
+    Divides(
+        "E304",
+        "parallelism.tensor",
+        "model.vocab_size",
+        near={"model.vocab_size": _padded_vocabulary},
+        why=(
+            "tensor parallelism shards the rows of the embedding (VocabParallelEmbedding), which "
+            f"Megatron-LM pads to a multiple of {_VOCAB_DIVISOR} x parallelism.tensor"
+        ),
+        example="model: {vocab_size: 50257}\nparallelism: {tensor: 8}",
+    ),
+    Divides(
+        "E307",
+        "parallelism.tensor",
+        "model.seq_length",
+        given=Given(
+            "sequence parallelism", lambda scenario: scenario.parallelism.sequence_parallel
+        ),
+        near={"parallelism.sequence_parallel": [False]},
+        why="sequence parallelism gives each of t tensor-parallel ranks 1/t of every sequence",
+        example="model: {seq_length: 2047}\nparallelism: {tensor: 8, sequence_parallel: true}",
+    ),
+    AtMost(
+        "E319",
+        "recompute.num_layers",
+        "the layers of the largest chunk",
+        lambda scenario: max(1, *scenario.chunk_sizes),
+        given=Given("full recompute", lambda scenario: scenario.recompute.strategy == "full"),
+        near={"model.num_layers": []},
+        why="a unit of full recompute consists of layers of one chunk",
+        example="parallelism: {pipeline: 8}\nrecompute: {strategy: full, num_layers: 7}",
+    ),
     *ATTENTION_RULES,
     *STAGE_RULES,
     *LAYOUT_RULES,
@@ -76,58 +183,6 @@ _rule = registering(_RULES)
 
 
 @_rule(
-    "E301",
-    "tensor parallelism gives each rank whole attention heads",
-    what="parallelism.tensor does not divide the attention heads.",
-    fix="Set parallelism.tensor to a divisor of model.num_attention_heads.",
-    example="parallelism: {tensor: 128}",
-)
-def _heads_split_by_tensor(scenario: Scenario) -> Violation | None:
-    return not_divided(scenario, "parallelism.tensor", "model.num_attention_heads")
-
-
-@_rule(
-    "E302",
-    "every attention head has hidden_size / num_attention_heads channels, unless "
-    "model.kv_channels is set",
-    what="The number of attention heads does not divide the hidden size.",
-    fix="Change model.hidden_size or model.num_attention_heads, or set model.kv_channels.",
-    example="model: {hidden_size: 6150}",
-)
-def _hidden_split_by_heads(scenario: Scenario) -> Violation | None:
-    model = scenario.model
-    if "kv_channels" in model.model_fields_set or model.latent_attention:
-        return None
-    return not_divided(scenario, "model.num_attention_heads", "model.hidden_size")
-
-
-@_rule(
-    "E333",
-    "every group has the same number of query heads, which share one key head and one value head",
-    what="The number of query groups does not divide the attention heads.",
-    fix="Set model.num_query_groups to a divisor of model.num_attention_heads.",
-    example="model: {num_query_groups: 6}",
-)
-def _heads_split_by_groups(scenario: Scenario) -> Violation | None:
-    return not_divided(scenario, "model.num_query_groups", "model.num_attention_heads")
-
-
-@_rule(
-    "E334",
-    "each tensor-parallel rank has whole query groups; query groups shared by ranks are not "
-    "simulated",
-    what="parallelism.tensor does not divide the query groups.",
-    fix="Set parallelism.tensor to a divisor of model.num_query_groups.",
-    example=("model: {num_query_groups: 4}\nparallelism: {tensor: 8}"),
-)
-def _groups_split_by_tensor(scenario: Scenario) -> Violation | None:
-    model = scenario.model
-    if model.num_query_groups == model.num_attention_heads or _heads_split_by_tensor(scenario):
-        return None
-    return not_divided(scenario, "parallelism.tensor", "model.num_query_groups")
-
-
-@_rule(
     "E335",
     "each of t tensor-parallel ranks sends or saves 1/t of an activation",
     what="Tensor-parallel ranks cannot send or save equal shares of an activation.",
@@ -147,66 +202,13 @@ def _activations_split_by_tensor(scenario: Scenario) -> Violation | None:
     elements = tokens * scenario.model.hidden_size
     if not (sends or scenario.recompute.distribute) or elements % split.tensor == 0:
         return None
-    if _heads_split_by_tensor(scenario) or _hidden_split_by_heads(scenario):
+    if _HEADS_OVER_TENSOR.check(scenario) or _HIDDEN_OVER_HEADS.check(scenario):
         return None
     switch = "parallelism.scatter_gather" if sends else "recompute.distribute"
     more = (
         f" while {switch} is true; nor does it divide hidden_size times the tokens of a microbatch"
     )
     return not_a_multiple(scenario, "model.hidden_size", more=more, values={switch: [False]})
-
-
-@_rule(
-    "E303",
-    "tensor parallelism shards the weights of the MLP by columns (core/utils.py, divide)",
-    what="parallelism.tensor does not divide the columns of the MLP.",
-    fix="Set model.ffn_hidden_size to a multiple of parallelism.tensor.",
-    example=("model: {ffn_hidden_size: 16385}\nparallelism: {tensor: 4}"),
-)
-def _ffn_split_by_tensor(scenario: Scenario) -> Violation | None:
-    if not scenario.model.has_dense_layers:
-        return None
-    return not_a_multiple(scenario, "model.ffn_hidden_size")
-
-
-@_rule(
-    "E304",
-    "tensor parallelism shards the rows of the embedding (VocabParallelEmbedding)",
-    what="parallelism.tensor does not divide the vocabulary.",
-    fix=(
-        "Set model.vocab_size to the padded vocabulary: Megatron-LM pads it to a multiple "
-        "of 128 x parallelism.tensor."
-    ),
-    example=("model: {vocab_size: 50257}\nparallelism: {tensor: 8}"),
-)
-def _vocab_split_by_tensor(scenario: Scenario) -> Violation | None:
-    divisor = _VOCAB_DIVISOR * scenario.parallelism.tensor
-    padded = -(-scenario.model.vocab_size // divisor) * divisor
-    more = f"; Megatron-LM pads it to {padded}, a multiple of {_VOCAB_DIVISOR} x tensor"
-    return not_a_multiple(
-        scenario, "model.vocab_size", more=more, values={"model.vocab_size": [padded]}
-    )
-
-
-@_rule(
-    "E307",
-    "sequence parallelism gives each of t tensor-parallel ranks 1/t of every sequence",
-    what="Sequence parallelism cannot shard the sequence evenly.",
-    fix=(
-        "Set model.seq_length to a multiple of parallelism.tensor, or "
-        "parallelism.sequence_parallel to false."
-    ),
-    example=("model: {seq_length: 2047}\nparallelism: {tensor: 8, sequence_parallel: true}"),
-)
-def _sequence_split_by_tensor(scenario: Scenario) -> Violation | None:
-    if not scenario.parallelism.sequence_parallel:
-        return None
-    return not_a_multiple(
-        scenario,
-        "model.seq_length",
-        more=", as sequence parallelism needs",
-        values={"parallelism.sequence_parallel": [False]},
-    )
 
 
 @_rule(
@@ -270,27 +272,6 @@ def _microbatches_run_in_groups(scenario: Scenario) -> Violation | None:
             "parallelism.pipeline": near_divisors(split.pipeline, microbatches),
             "parallelism.interleave": [1],
         },
-    )
-
-
-@_rule(
-    "E319",
-    "a unit of full recompute consists of layers of one chunk",
-    what="A unit of full recompute has more layers than a chunk.",
-    fix="Set recompute.num_layers to at most the number of layers per chunk.",
-    example=("parallelism: {pipeline: 8}\nrecompute: {strategy: full, num_layers: 7}"),
-)
-def _units_fit_chunks(scenario: Scenario) -> Violation | None:
-    policy = scenario.recompute
-    if policy.strategy != "full" or policy.num_layers == 1:
-        return None
-    available = max(scenario.chunk_sizes)
-    if policy.num_layers <= max(1, available):
-        return None
-    return Violation(
-        f"recompute.num_layers is {policy.num_layers}, but no chunk has more than "
-        f"{available} layer{'s' * (available != 1)}",
-        {"recompute.num_layers": [max(1, available)], "model.num_layers": []},
     )
 
 

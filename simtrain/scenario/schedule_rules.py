@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
-from simtrain.scenario.allowed_values import any_but
+from simtrain.scenario.allowed_values import any_but, one_of
+from simtrain.scenario.exclusion import Excludes
 from simtrain.scenario.requirement import Requires
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.violation import LEFT_OUT, Rule, Violation, registering, rule_against
@@ -104,9 +105,7 @@ def _blocking_stages_do_not_wait_for_each_other(scenario: Scenario) -> Violation
     )
 
 
-def _aligns_unordered_stages(scenario: Scenario) -> bool:
-    if not scenario.aligns_gradient_reduction:
-        return False
+def _has_unordered_stages(scenario: Scenario) -> bool:
     placement = scenario.stage_placement
     is_looped = placement == looped(placement.num_ranks, placement.num_chunks)
     return placement.num_chunks > 1 and not is_looped
@@ -119,19 +118,18 @@ def _splits_backwards(scenario: Scenario) -> bool:
 
 
 SCHEDULE_RULES += [
-    rule_against(
+    Excludes(
         "E416",
-        "Megatron-LM starts the reduction of a chunk on stage s after s further backward passes; "
-        "all stages have finished it then only if chunks loop over the stages",
-        {
-            "overlap.align_gradient_reduction": [False],
-            "schedule": [name for name, family in NAMED.items() if family.aligns_reductions],
-        },
-        _aligns_unordered_stages,
-        "overlap.align_gradient_reduction is true, but the chunks of {scenario.schedule} do not "
-        "loop over the stages",
-        what=("overlap.align_gradient_reduction is set with chunks in a V, or in two directions."),
-        fix="Remove overlap.align_gradient_reduction, or name a schedule of Megatron-LM.",
+        "overlap.align_gradient_reduction",
+        "the chunks of the schedule do not loop over the stages",
+        _has_unordered_stages,
+        reads=("schedule",),
+        off=False,
+        near={"schedule": [name for name, family in NAMED.items() if family.aligns_reductions]},
+        why=(
+            "Megatron-LM starts the reduction of a chunk on stage s after s further backward "
+            "passes; all stages have finished it then only if chunks loop over the stages"
+        ),
         example=(
             "model: {num_layers: 32}\nparallelism: {pipeline: 4, interleave: 2, data: 2}\n"
             "schedule: zbv\noverlap: {data_parallel: true, align_gradient_reduction: true}"
@@ -161,39 +159,37 @@ SCHEDULE_RULES += [
         ),
         example="A zero-bubble schedule, and memory.zero_stage 3.",
     ),
-    rule_against(
+    Excludes(
         "E418",
-        "only Megatron-LM's interleaved schedule has groups of another size than one microbatch "
-        "per stage",
-        {"parallelism.microbatch_group_size": [LEFT_OUT]},
-        lambda scenario: (
-            scenario.parallelism.microbatch_group_size is not None
-            and not (scenario.schedule_family.chooses_groups and not scenario.schedule_file)
+        "parallelism.microbatch_group_size",
+        "the schedule has no groups of its own",
+        lambda scenario: not scenario.schedule_family.chooses_groups or scenario.schedule_file,
+        reads=("schedule",),
+        off=one_of(None, near=(LEFT_OUT,)),
+        why=(
+            "only Megatron-LM's interleaved schedule has groups of another size than one "
+            "microbatch per stage"
         ),
-        "parallelism.microbatch_group_size is set while schedule is {scenario.schedule}",
-        ("parallelism.microbatch_group_size", "schedule"),
-        what="parallelism.microbatch_group_size is set, but the schedule has no groups of its own.",
-        fix="Remove parallelism.microbatch_group_size, or give each stage several chunks.",
         example="parallelism: {pipeline: 4, microbatch_group_size: 8}",
     ),
-    rule_against(
+    Excludes(
         "E450",
-        "only Zero Bubble's runtime (sail-sg) runs optimizer steps before the gradient norm of all "
-        "stages exists, in pipelines with its own schedules",
-        {"schedule": _VALIDATING, "overlap.optimizer_post_validation": [False]},
+        "overlap.optimizer_post_validation",
+        "no schedule of Zero Bubble's runtime runs a pipeline",
         lambda scenario: (
-            scenario.overlap.optimizer_post_validation
-            and not (
+            not (
                 scenario.parallelism.pipeline > 1
                 and scenario.schedule_family.validates_steps
                 and not scenario.schedule_file
             )
         ),
-        "overlap.optimizer_post_validation is true, but {scenario.schedule} on "
-        "{scenario.parallelism.pipeline} stages is not a schedule of Zero Bubble's runtime",
-        ("overlap.optimizer_post_validation", "schedule"),
-        what="overlap.optimizer_post_validation is true with a schedule that cannot have it.",
-        fix=f"Use one of the schedules {', '.join(_VALIDATING)}, or remove the setting.",
+        reads=("schedule", "parallelism.pipeline"),
+        near={"schedule": _VALIDATING},
+        near_first=True,
+        why=(
+            "only Zero Bubble's runtime (sail-sg) runs optimizer steps before the gradient norm of "
+            "all stages exists, in pipelines with its own schedules"
+        ),
         example=(
             "model: {tied_embeddings: false}\nparallelism: {pipeline: 4}\n"
             "overlap: {optimizer_post_validation: true}"

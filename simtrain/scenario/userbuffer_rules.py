@@ -7,6 +7,7 @@ Engine's pytorch/module/base.py (`initialize_ub`) and comm_gemm_overlap.cpp.
 from __future__ import annotations
 
 from simtrain.scenario.allowed_values import any_but, one_of
+from simtrain.scenario.exclusion import Excludes
 from simtrain.scenario.nearest import near_divisors, near_multiples
 from simtrain.scenario.requirement import Requires
 from simtrain.scenario.schema import Scenario
@@ -14,7 +15,7 @@ from simtrain.scenario.violation import Rule, Violation, WrittenRule, rule_again
 
 _NUM_SPLITS = 4
 
-USERBUFFER_RULES = [
+USERBUFFER_RULES: list[Rule] = [
     Requires(
         "E377",
         "overlap.userbuffers",
@@ -58,25 +59,19 @@ USERBUFFER_RULES = [
             "overlap: {userbuffers: true, tensor_parallel: true}"
         ),
     ),
-    rule_against(
+    Excludes(
         "E373",
-        "userbuffers are simulated for recipes with one scale per tensor; Transformer Engine "
-        "has none for the blockwise recipe and for fp4",
-        {
-            "overlap.userbuffers": [False],
+        "overlap.userbuffers",
+        "products have several scales per tensor",
+        lambda scenario: scenario.precision.linear_product_type in ("fp8_block", "mxfp8", "nvfp4"),
+        reads=("precision.compute", "precision.fp8_recipe"),
+        near={
             "precision.fp8_recipe": ["delayed", "tensorwise"],
             "precision.compute": ["fp8", "bf16"],
         },
-        lambda scenario: (
-            scenario.overlap.userbuffers
-            and scenario.precision.linear_product_type in ("fp8_block", "mxfp8", "nvfp4")
-        ),
-        "overlap.userbuffers is true while products are in "
-        "{scenario.precision.linear_product_type}",
-        what="Userbuffers are on with a recipe that they do not support.",
-        fix=(
-            "Set precision.compute to fp8 with fp8_recipe delayed or tensorwise, or "
-            "overlap.userbuffers to false."
+        why=(
+            "userbuffers are simulated for recipes with one scale per tensor; Transformer Engine "
+            "has none for the blockwise recipe and for fp4"
         ),
         example=(
             "parallelism: {tensor: 8, sequence_parallel: true}\n"

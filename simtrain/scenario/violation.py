@@ -135,13 +135,15 @@ def rule_against(
         """Return the violation if the rule is broken, with the values to try instead."""
         if not is_broken(scenario):
             return None
-        to_try = {
-            field: ways(scenario) if callable(ways) else ways for field, ways in values.items()
-        }
         said = message.format(scenario=scenario) or _conflict(scenario, *fields, *values)
-        return Violation(said, to_try, fields)
+        return Violation(said, values_to_try(values, scenario), fields)
 
     return WrittenRule(code, reason, check, what, fix, example)
+
+
+def values_to_try(values: Mapping[str, Values], scenario: Scenario) -> dict[str, Iterable[object]]:
+    """Return the values to try for each field in a scenario."""
+    return {field: ways(scenario) if callable(ways) else ways for field, ways in values.items()}
 
 
 def _conflict(scenario: Scenario, *fields: str) -> str:
@@ -155,17 +157,6 @@ def _conflict(scenario: Scenario, *fields: str) -> str:
 _getter = functools.cache(attrgetter)
 
 
-def not_divided(scenario: Scenario, divisor: str, number: str) -> Violation | None:
-    """Return the violation of a field, `divisor`, that does not divide another, `number`."""
-    part, whole = _getter(divisor, number)(scenario)
-    if whole % part == 0:
-        return None
-    return Violation(
-        f"{divisor} is {part}, which does not divide {number} ({whole})",
-        {divisor: near_divisors(part, whole), number: near_multiples(whole, part)},
-    )
-
-
 def not_a_multiple(
     scenario: Scenario,
     number: str,
@@ -173,7 +164,7 @@ def not_a_multiple(
     more: str = "",
     values: Mapping[str, Iterable[object]] = MappingProxyType({}),
 ) -> Violation | None:
-    """As `not_divided`, but blame `number` first.
+    """Return the violation of a field, `number`, that another one, `divisor`, does not divide.
 
     `more` ends the message; `values` are further remedies. A `divisor` of null means
     parallelism.tensor.

@@ -22,7 +22,7 @@ BAD_DATA_PARALLEL = [
         "buckets that nothing reduces",
         adding("parallelism: {data: 2}\noverlap: {gradient_buckets: megatron}\n"),
         ":10:29: E362",
-        "overlap.gradient_buckets is megatron, but gradients are not reduced in buckets",
+        "overlap.gradient_buckets is megatron while gradients are not reduced in buckets",
         "fix: write overlap.gradient_buckets: layer, or overlap.data_parallel: true",
     ),
     bad(
@@ -35,7 +35,7 @@ BAD_DATA_PARALLEL = [
         "one stage aligned",
         adding("overlap: {data_parallel: true, align_gradient_reduction: true}\n"),
         ":9:58: E363",
-        "no two stages that overlap the gradient reduction with the backward",
+        "no two stages overlap the gradient reduction with the backward",
     ),
     bad(
         "buckets of a single replica",

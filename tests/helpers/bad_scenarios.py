@@ -218,7 +218,7 @@ ILLEGAL = [
         edited("seq_length", "vocab_size: 50257\n  seq_length") + "parallelism: {tensor: 8}\n",
         ":5:15: E304",
         "model.vocab_size is 50257",
-        "Megatron-LM pads it to 51200, a multiple of 128 x tensor",
+        "Megatron-LM pads to a multiple of 128 x parallelism.tensor",
         "write model.vocab_size: 51200",
     ),
     bad(
@@ -307,7 +307,7 @@ ILLEGAL = [
         "groups without chunks",
         adding("parallelism: {pipeline: 4, microbatch_group_size: 8}\n"),
         ":9:51: E418",
-        "parallelism.microbatch_group_size is set while schedule is 1f1b",
+        "while the schedule has no groups of its own (schedule is 1f1b)",
         "remove parallelism.microbatch_group_size",
     ),
     bad(
@@ -332,7 +332,7 @@ ILLEGAL = [
             "model:\n", "model:\n  tied_embeddings: false\n"
         ),
         ":11:38: E450",
-        "but 1f1b on 4 stages is not a schedule of Zero Bubble's runtime",
+        "(schedule is 1f1b and parallelism.pipeline is 4)",
         "write schedule: zb_h1 or zb_h2, or overlap.optimizer_post_validation: false",
     ),
     bad(
@@ -341,7 +341,7 @@ ILLEGAL = [
             "model:\n", "model:\n  tied_embeddings: false\n"
         ),
         ":10:40: E452",
-        "parallelism.vocabulary is vocab_1, but gpipe on 4 stages has no such passes",
+        "no such passes (schedule is gpipe and parallelism.pipeline is 4)",
         "write schedule: 1f1b or v_half, or parallelism.vocabulary: first_last",
     ),
     bad(
@@ -350,7 +350,7 @@ ILLEGAL = [
             "model:\n", "model:\n  tied_embeddings: false\n  vocab_size: 51202\n"
         ),
         ":3:15: E453",
-        "model.vocab_size is 51,202, not a multiple of parallelism.tensor x parallelism.pipeline",
+        "model.vocab_size is 51202, not a multiple of parallelism.tensor x pipeline",
         "write model.vocab_size: 51204",
     ),
     bad(
@@ -386,7 +386,7 @@ ILLEGAL = [
         "overlapped transfers without interleaving",
         adding("parallelism: {pipeline: 4}\noverlap: {pipeline: true}\n"),
         ":10:21: E316",
-        "overlap.pipeline is true while schedule is 1f1b",
+        "has blocking transfers (schedule is 1f1b)",
         "write overlap.pipeline: false, or parallelism.interleave: 2",
     ),
     bad(
@@ -400,7 +400,7 @@ ILLEGAL = [
         "a unit longer than a chunk",
         adding("parallelism: {pipeline: 8}\nrecompute: {strategy: full, num_layers: 7}\n"),
         ":10:41: E319",
-        "recompute.num_layers is 7, but no chunk has more than 6 layers",
+        "recompute.num_layers is 7, more than the layers of the largest chunk (6)",
         "fix: write recompute.num_layers: 6",
     ),
     bad(
@@ -441,7 +441,7 @@ ILLEGAL = [
         "ZeRO 2 beside a pipeline",
         adding("parallelism: {pipeline: 4, data: 2}\nmemory: {zero_stage: 2}\n"),
         ":10:22: E325",
-        "memory.zero_stage is 2 while parallelism.pipeline is 4",
+        "a pipeline accumulates sharded gradients (parallelism.pipeline is 4",
         "DeepSpeed refuses",
         "fix: write memory.zero_stage: 1 or 0, or parallelism.pipeline: 1",
     ),

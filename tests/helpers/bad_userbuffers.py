@@ -41,7 +41,7 @@ BAD_USERBUFFERS = [
             + "attention_backend: fused\nprecision: {compute: fp8, fp8_recipe: blockwise}\n"
         ),
         ":10:24: E373",
-        "overlap.userbuffers is true while products are in fp8_block",
+        "overlap.userbuffers is true while products have several scales per tensor",
         "precision.fp8_recipe: delayed or tensorwise",
     ),
     bad(
