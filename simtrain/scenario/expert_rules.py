@@ -32,6 +32,13 @@ from simtrain.scenario.violation import (
 )
 
 
+def _example(experts: str = "", parallelism: str = "data: 4, expert: 4", more: str = "") -> str:
+    """Return a scenario with experts, with further fields of these sections and further lines."""
+    sizes = ", ".join(filter(None, ["num: 8, top_k: 2, ffn_hidden_size: 4096", experts]))
+    model = f"model: {{biases: false, experts: {{{sizes}}}}}"
+    return "\n".join(filter(None, [model, f"parallelism: {{{parallelism}}}", more]))
+
+
 def _if_experts(is_broken: Callable[[Scenario, Experts], object]) -> Callable[[Scenario], object]:
     """Restrict a condition to models with experts."""
     return lambda scenario: (
@@ -82,10 +89,9 @@ EXPERT_RULES: list[Rule] = [
         "parallelism.tensor",
         "model.experts.shared_ffn_hidden_size",
         why="tensor parallelism shards the weights of the shared expert by columns",
-        example=(
-            "model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4096, "
-            "shared_ffn_hidden_size: 4097}}\n"
-            "parallelism: {tensor: 2, sequence_parallel: true, data: 4, expert: 4}"
+        example=_example(
+            experts="shared_ffn_hidden_size: 4097",
+            parallelism="tensor: 2, sequence_parallel: true, data: 4, expert: 4",
         ),
     ),
     AtMost(
@@ -109,10 +115,7 @@ _rule = registering(EXPERT_RULES)
     "the ranks of a stage hold a whole number of copies of all experts (parallel_state.py)",
     what="The ranks of a stage do not hold a whole number of copies of all experts.",
     fix="Set parallelism.expert x expert_tensor to a divisor of tensor x context x data.",
-    example=(
-        "model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4096}}\n"
-        "parallelism: {data: 4, expert: 8}"
-    ),
+    example=_example(parallelism="data: 4, expert: 8"),
 )
 def _stage_split_by_experts(scenario: Scenario) -> Violation | None:
     split, ranks = scenario.parallelism, scenario.parallelism.mesh().size("tp", "cp", "dp")
@@ -181,11 +184,7 @@ def _groups_have_the_chosen_experts(scenario: Scenario) -> Violation | None:
     "at least one layer must have experts; otherwise the section has no effect",
     what="No layer of the model has experts.",
     fix=("Change model.experts.first_dense_layers or layer_frequency, or remove model.experts."),
-    example=(
-        "model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4096, "
-        "first_dense_layers: 48}}\n"
-        "parallelism: {data: 4, expert: 4}"
-    ),
+    example=_example(experts="first_dense_layers: 48"),
 )
 def _some_layer_has_experts(scenario: Scenario) -> Violation | None:
     experts, layers = scenario.model.experts, scenario.model.num_layers
@@ -234,10 +233,8 @@ def _dense_size_is_read(scenario: Scenario) -> Violation | None:
     "the model (parallel_state.py)",
     what=("The order of ranks needs as many replicas of the experts as of the rest of the model."),
     fix="Set placement.order to tp-cp-ep-dp-pp, or parallelism.expert to 1.",
-    example=(
-        "model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4096}}\n"
-        "parallelism: {data: 4, expert: 4, pipeline: 2}\n"
-        "placement: {order: tp-cp-ep-pp-dp}"
+    example=_example(
+        parallelism="data: 4, expert: 4, pipeline: 2", more="placement: {order: tp-cp-ep-pp-dp}"
     ),
 )
 def _replicas_before_stages(scenario: Scenario) -> Violation | None:
@@ -266,11 +263,7 @@ def _replicas_before_stages(scenario: Scenario) -> Violation | None:
         "than the rest of the model."
     ),
     fix="Set memory.reshard_after_forward to true or false, or parallelism.expert to 1.",
-    example=(
-        "model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4096}}\n"
-        "parallelism: {data: 4, expert: 4}\n"
-        "memory: {zero_stage: 3, reshard_after_forward: 2}"
-    ),
+    example=_example(more="memory: {zero_stage: 3, reshard_after_forward: 2}"),
 )
 def _one_resharding_group(scenario: Scenario) -> Violation | None:
     mesh, reshards = scenario.parallelism.mesh(), scenario.memory.reshard_after_forward
@@ -312,10 +305,7 @@ EXPERT_RULES += [
             "with experts, each tensor-parallel rank routes its own tokens, which sequence "
             "parallelism assigns (arguments.py)"
         ),
-        example=(
-            "model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4096}}\n"
-            "parallelism: {data: 4, expert: 4, tensor: 2}"
-        ),
+        example=_example(parallelism="data: 4, expert: 4, tensor: 2"),
     ),
     Requires(
         "E492",
@@ -348,10 +338,9 @@ EXPERT_RULES += [
             "Megatron-LM drops and pads tokens only with the all-to-all dispatcher "
             "(transformer_config.py)"
         ),
-        example=(
-            "model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4096, "
-            "capacity_factor: 1.0}}\n"
-            "parallelism: {data: 4, expert: 4, expert_dispatch: all_gather}"
+        example=_example(
+            experts="capacity_factor: 1.0",
+            parallelism="data: 4, expert: 4, expert_dispatch: all_gather",
         ),
     ),
     Requires(
@@ -359,11 +348,7 @@ EXPERT_RULES += [
         "model.experts.imbalance",
         needs={"model.experts.capacity_factor": None},
         why="a capacity factor pads every expert to the same load",
-        example=(
-            "model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4096, "
-            "capacity_factor: 1.0, imbalance: 2.0}}\n"
-            "parallelism: {data: 4, expert: 4}"
-        ),
+        example=_example(experts="capacity_factor: 1.0, imbalance: 2.0"),
     ),
     AtMost(
         "E484",
@@ -375,11 +360,7 @@ EXPERT_RULES += [
             "the most loaded of n expert-parallel ranks has at most all tokens, which is n times "
             "the mean"
         ),
-        example=(
-            "model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4096, "
-            "imbalance: 4.5}}\n"
-            "parallelism: {data: 4, expert: 4}"
-        ),
+        example=_example(experts="imbalance: 4.5"),
     ),
     Excludes(
         "E440",
@@ -398,11 +379,7 @@ EXPERT_RULES += [
             "a seed draws how far the loads of layers are above the mean, around imbalance - 1, "
             "but not for layers with a pattern"
         ),
-        example=(
-            "model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4096, "
-            "imbalance_seed: 1}}\n"
-            "parallelism: {data: 4, expert: 4}"
-        ),
+        example=_example(experts="imbalance_seed: 1"),
     ),
     Requires(
         "E485",
@@ -410,11 +387,7 @@ EXPERT_RULES += [
         needs={"precision.compute": any_but("fp16", "fp32", near=("bf16",))},
         off=any_but("bf16", near=("fp32",)),
         why="the router computes in the dtype of the model or in fp32",
-        example=(
-            "model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4096}}\n"
-            "parallelism: {data: 4, expert: 4}\n"
-            "precision: {compute: fp16}"
-        ),
+        example=_example(more="precision: {compute: fp16}"),
     ),
     rule_against(
         "E486",
@@ -438,22 +411,14 @@ EXPERT_RULES += [
             "Set memory.shard_over so that shard_over x tensor x context is a multiple of "
             "parallelism.expert x expert_tensor."
         ),
-        example=(
-            "model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4096}}\n"
-            "parallelism: {data: 4, expert: 4}\n"
-            "memory: {zero_stage: 1, shard_over: 2}"
-        ),
+        example=_example(more="memory: {zero_stage: 1, shard_over: 2}"),
     ),
     Requires(
         "E488",
         "model.experts.shared_gate",
         needs={"model.experts.shared_ffn_hidden_size": at_least(1, near=())},
         why="the gate scales the output of the shared expert",
-        example=(
-            "model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4096, "
-            "shared_gate: true}}\n"
-            "parallelism: {data: 4, expert: 4}"
-        ),
+        example=_example(experts="shared_gate: true"),
     ),
     Requires(
         "E489",
@@ -466,11 +431,7 @@ EXPERT_RULES += [
             "the shared expert overlaps with the all-to-alls of the routed experts "
             "(transformer_config.py)"
         ),
-        example=(
-            "model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4096}}\n"
-            "parallelism: {data: 4, expert: 4}\n"
-            "overlap: {shared_expert: true}"
-        ),
+        example=_example(more="overlap: {shared_expert: true}"),
     ),
     Requires(
         "E494",
@@ -504,10 +465,7 @@ EXPERT_RULES += [
             "its kernels exchange tokens between ranks (Megatron-LM: the flex dispatcher needs "
             "TP x EP > 1)"
         ),
-        example=(
-            "model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4096}}\n"
-            "parallelism: {data: 4, expert_dispatch: deepep}"
-        ),
+        example=_example(parallelism="data: 4, expert_dispatch: deepep"),
     ),
 ]
 
@@ -544,9 +502,8 @@ def dispatcher_rule(entries: Collection[str]) -> Rule:
             "Set parallelism.expert_dispatch to all_to_all, choose another cluster, or add the "
             "entry to the profile."
         ),
-        example=(
-            "model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4096}}\n"
-            "parallelism: {data: 4, expert: 4, expert_dispatch: deepep}\n"
-            "cluster: a100_sxm4_80gb"
+        example=_example(
+            parallelism="data: 4, expert: 4, expert_dispatch: deepep",
+            more="cluster: a100_sxm4_80gb",
         ),
     )
