@@ -7,6 +7,7 @@ import numpy as np
 from simtrain.engine.compiled import Floats, Ints
 
 
+# Numba compiles this function, so its arrays are parameters: compiled code takes no dataclasses.
 def idle_seconds(
     streams: Ints,
     others: Ints,

@@ -162,6 +162,8 @@ def find_all_slowdowns(
     return [(stream, slowdowns[place]) for place, stream in enumerate(sharing)]
 
 
+# Numba compiles this loop, so its arrays are parameters (compiled code takes no dataclasses). It
+# stays one function, because each event reads and changes most of its variables.
 def run_sharing(
     queue_starts: Ints,
     queue: Ints,

@@ -109,6 +109,7 @@ def registering(table: list[Rule]) -> RuleDecorator:
     return rule
 
 
+# Nine parameters: those of `WrittenRule` and `Violation`, of which a rule is one call.
 def rule_against(
     code: str,
     reason: str,
