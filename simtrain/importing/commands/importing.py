@@ -22,6 +22,7 @@ from simtrain.commands.import_options import (
 from simtrain.commands.loading import next_line, say_assumptions
 from simtrain.commands.options import SetOption, refuse
 from simtrain.commands.output import print_or_write
+from simtrain.importing.commands.captures import CaptureOption, source_of
 
 import_app = App(
     help="Convert a training script, a log or a model's config to a scenario.",
@@ -40,7 +41,8 @@ def _command_of(importer: Importer) -> Callable[..., None]:
     """Return the function of an importer's command."""
 
     def write_scenario(
-        source: str,
+        words: list[str],
+        capture: CaptureOption = False,
         model: ModelOption = None,
         config: ConfigOption = None,
         out: OutOption = None,
@@ -58,10 +60,12 @@ def _command_of(importer: Importer) -> Callable[..., None]:
         else:
             check_new(out, force)
         options = ImportOptions.of(gpus, env, model, config)
-        draft = importer.draft(
-            options.request(importer, source, overrides or (), ignore_unknown=ignore_unknown)
-        )
-        scenario, text = draft.finished()
+        with source_of(importer, words, capture, options.env) as (source, named):
+            draft = importer.draft(
+                options.request(importer, source, overrides or (), ignore_unknown=ignore_unknown)
+            )
+            scenario, text = draft.finished()
+            text = named(text)
         num_notes = sum(line.startswith("# - ") for line in text.splitlines())
         notes = f"{num_notes} settings are" if num_notes != 1 else "1 setting is"
         if out:
@@ -70,15 +74,17 @@ def _command_of(importer: Importer) -> Callable[..., None]:
         print_or_write(text, out, f"; {notes} not modelled", command, replaces=force)
 
     argument = typer.Argument(metavar=importer.metavar, help=importer.argument)
-    write_scenario.__annotations__["source"] = Annotated[str, argument]
+    write_scenario.__annotations__["words"] = Annotated[list[str], argument]
     write_scenario.__doc__ = inspect.getdoc(importer)
-    options = {
+    has_option = {
         "model": importer.reads_model,
         "config": importer.reads_configs,
         "env": importer.reads_variables,
+        # Sources with variables are scripts.
+        "capture": importer.reads_variables,
     }
     signature = inspect.signature(write_scenario, eval_str=True)
-    kept = [each for name, each in signature.parameters.items() if options.get(name, True)]
+    kept = [each for name, each in signature.parameters.items() if has_option.get(name, True)]
     # typer reads the options of a command from its signature.
     write_scenario.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
     return write_scenario

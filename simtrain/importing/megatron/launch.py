@@ -76,6 +76,11 @@ def machine_of(script: str, commands: Iterable[Sequence[Argument]], lines: Lines
     return None
 
 
+def images_in(script: str) -> list[str]:
+    """Return the container images of PyTorch or NeMo that a script names, such as nemo:24.07."""
+    return [image[0] for image in _IMAGE.finditer(script)]
+
+
 def year_of_image(script: str) -> int | None:
     """Return the year of the newest container image of PyTorch or NeMo that a script names."""
     years = [2000 + int(image[1]) for image in _IMAGE.finditer(script)]

@@ -18,6 +18,9 @@ from simtrain.errors import InputError, Location
 MAX_DEPTH = 60
 """The largest nesting of blocks, brackets and expansions; hand-written scripts have under ten."""
 
+CAPTURED = "#!/bin/bash\n# Captured:"
+"""How a script begins that `simtrain.importing.capture` writes."""
+
 NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _BLANK = re.compile(r"(?:[ \t]|\\\n)*(?:#[^\n]*)?")
 _OPERATOR = re.compile(r"&&|\|\||\|&|;;&|;;|;&|[;|&()\n]")
@@ -246,16 +249,22 @@ Node = Simple | Test | Block | AndOr | Not | Subshells | If | Loop | Case | Func
 
 
 class Lines:
-    """The lines of a text, to find the line and column of an offset."""
+    """The lines of a text, to find the line and column of an offset.
+
+    The user has no lines of a captured script: places in it are the file alone.
+    """
 
     def __init__(self, text: str, file: str) -> None:
         self.file, self.lines = file, text.split("\n")
+        self.is_captured = text.startswith(CAPTURED)
         self.starts = [0]
         for line in self.lines:
             self.starts.append(self.starts[-1] + len(line) + 1)
 
     def location(self, offset: int) -> Location:
         """Return the line and column of an offset."""
+        if self.is_captured:
+            return Location(self.file)
         number = min(bisect_right(self.starts, offset), len(self.lines)) - 1
         column = offset - self.starts[number]
         return Location(self.file, number + 1, column + 1, self.lines[number])
