@@ -178,7 +178,9 @@ def test_commands_run_as_written(command: str, monkeypatch: MonkeyPatch) -> None
     outcome = call(*shlex.split(command)[1:])
     assert outcome.exit_code == 0, outcome.stderr
     # A command says what it imported, and on which GPU it simulates it.
-    assert not outcome.stderr or outcome.stderr.startswith(("Imported ", "Simulated on "))
+    assert not outcome.stderr or outcome.stderr.startswith(
+        ("Imported ", "Simulated on ", "Running: ")
+    )
     assert outcome.stdout
 
 
