@@ -9,11 +9,9 @@ import pytest
 
 from simtrain.errors import InputError
 from simtrain.importing.capture import Launch, capture
-from simtrain.importing.deepspeed.mapping import import_deepspeed
-from simtrain.importing.megatron.mapping import import_megatron
 from simtrain.importing.recorder import is_training
 from tests.helpers.command_line import call, refused
-from tests.helpers.imported import BASE, GPT, LLAMA, written
+from tests.helpers.imported import BASE, GPT, LLAMA, import_deepspeed, import_megatron, written
 from tests.importing.test_launch import LAUNCHES
 
 pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash to run")

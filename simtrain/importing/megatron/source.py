@@ -325,12 +325,16 @@ def unknown_value(
         reason = "which bash expands to other words"
     variable = f"--env {value.variable}=..." if value.variable else ""
     options = " or ".join(filter(None, (variable, remedy)))
+    remedies = [f"add {options}"] if options else []
+    remedies.append("write its value in the file")
+    if place is not None and place.file != TEXT:
+        remedies.append(f"let your shell run it: --capture -- bash {place.file}")
     return Problem(
         "E874",
         f"{message}, {reason or 'which the file does not define'}",
         place,
         effect or None,
-        (f"add {options}; or " if options else "") + "write its value in the file",
+        "; or ".join(remedies),
     )
 
 
