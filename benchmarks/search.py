@@ -17,9 +17,9 @@ import simtrain
 from simtrain.iteration.plan import Plan
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.objectives.registry import OBJECTIVES
-from simtrain.studies.search import search
 from simtrain.studies.search.explorer import Explorer
 from simtrain.studies.search.legality import legal_points
+from simtrain.studies.search.run import search
 from simtrain.studies.search.space import Space
 
 SCENARIO, GPUS = "table5_175b_present", 64

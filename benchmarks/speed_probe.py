@@ -57,7 +57,7 @@ def evaluator() -> Seconds:
 
 def search() -> Seconds:
     """Time a search that the process has run before."""
-    from simtrain.studies.search import search
+    from simtrain.studies.search.run import search
 
     scenario = simtrain.load_scenario(TYPICAL)
     return {"175B, second search()": _median(3, lambda: search(scenario, (GPUS,)))}

@@ -54,13 +54,13 @@ class ImportRequest:
 
     Args:
         source: a launch script, a log, a training config or a model's config.json, or its folder.
-        gpus: the number of GPUs, in place of what the file says.
+        gpus: number of GPUs, in place of what the file says.
         overrides: fields to set, such as "parallelism.tensor=8".
         env: values of variables of a script that it does not decide, such as {"NNODES": "4"}.
-        model: config.json of the model, or the script that trains it, if the source names another
-            file.
-        config: the config of the source, if it has several.
-        ignore_unknown: leave out settings that simtrain does not know, and note them.
+        model: the model's config.json, or the script that trains it, if it is another file.
+        config: the config of the file, if it has several.
+        ignore_unknown: leave out settings that simtrain does not know, and list them. Commands
+            other than import always do.
     """
 
     source: str | PathLike[str] = field(kw_only=False)

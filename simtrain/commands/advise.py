@@ -7,13 +7,11 @@ from typing import Annotated
 
 import typer
 
-from simtrain.commands.import_options import reads_other_tools
 from simtrain.commands.output import Output, show
 from simtrain.commands.printing import status
 from simtrain.commands.question import Question
 
 
-@reads_other_tools
 def advise(
     question: Question, *, top: Annotated[int, typer.Option(min=1)] = 5, output: Output
 ) -> None:

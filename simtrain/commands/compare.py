@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simtrain.commands.import_options import reads_other_tools
 from simtrain.commands.options import AllowOomOption, refuse
 from simtrain.commands.output import Output, show
 from simtrain.commands.printing import emit, status
@@ -37,7 +36,6 @@ SensitivityOption = Annotated[
 ]
 
 
-@reads_other_tools
 def compare(
     questions: Questions,
     *,
@@ -79,7 +77,7 @@ def compare(
             request = ComparisonRequest(names, files, settings, pass_name, out, output, allow_oom)
             return comparer.compare(request)
     refuse({"--out": out, "--pass": pass_name}, "needs a trace", "name one, or leave it out")
-    loaded = load_compared(scenarios, settings, changes or [])
+    loaded = load_compared(questions, changes or [])
     if len(loaded) == 1 and not sensitivity:
         message = "a single scenario with --no-sensitivity leaves nothing to show"
         fix = "add a scenario or --change, or remove --no-sensitivity"
@@ -99,17 +97,14 @@ def compare(
         emit(f"{note}: {line}\n", sys.stderr)
 
 
-def load_compared(
-    scenarios: list[str], overrides: list[str], changes: list[str]
-) -> list[tuple[str, Scenario]]:
+def load_compared(questions: Questions, changes: list[str]) -> list[tuple[str, Scenario]]:
     """Load the scenarios, and the changed copy of the first one; return them with their names."""
-    from simtrain.commands.loading import load_scenario
-
-    loaded = [(name, load_scenario(name, overrides)) for name in scenarios]
+    loaded = [(each.scenario, each.load()) for each in questions.each()]
     if not changes:
         return loaded
+    first, *_ = questions.each()
     try:
-        copy = load_scenario(scenarios[0], [*overrides, *changes])
+        copy = first.changed(changes).load()
     except InputError as error:
         # Changes are applied like --set, but were written after --change.
         places = {Location(f"--set {change}"): Location(f"--change {change}") for change in changes}
@@ -119,7 +114,7 @@ def load_compared(
             else problem
             for problem in error.problems
         ) from None
-    return [*loaded, (" ".join([scenarios[0], *changes]), copy)]
+    return [*loaded, (" ".join([first.scenario, *changes]), copy)]
 
 
 def scenario_column(

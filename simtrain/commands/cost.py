@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from simtrain.commands.cost_options import TermsFields, read_terms
-from simtrain.commands.import_options import reads_other_tools
 from simtrain.commands.options import AllowOomOption
 from simtrain.commands.output import Output, show
 from simtrain.commands.question import Questions, simulate_with_status
 
 
-@reads_other_tools
 def cost(
     terms: TermsFields, questions: Questions, output: Output, allow_oom: AllowOomOption = False
 ) -> None:
@@ -26,7 +24,7 @@ def cost(
     from simtrain.studies.cost import TrainingCosts, cost_of_result
     from simtrain.views.cost import cost_view
 
-    training = read_terms(**terms)
+    training = read_terms(terms)
     results = [simulate_with_status(scenario, allow_oom) for scenario in questions.load()]
     costs = [cost_of_result(result, training) for result in results]
     clusters = [result.scenario.cluster for result in results]

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from simtrain.base.request import descriptions_of
-from simtrain.commands.declare import Fields, as_help
+from simtrain.commands.declare import Fields
 from simtrain.commands.options import refuse
-from simtrain.studies.cost_request import Contract, CostRequest
+from simtrain.studies.cost_request import CostRequest
 
 if TYPE_CHECKING:
     from simtrain.studies.cost import Terms
@@ -20,26 +17,8 @@ TermsFields = Annotated[
 ]
 """The fields of a request that `read_terms` reads."""
 
-# An option each, for `simtrain plan`.
-_HELP = {name: as_help(text) for name, text in descriptions_of(CostRequest).items()}
-TokensOption = Annotated[str, typer.Option("--tokens", help=_HELP["tokens"])]
-GoodputOption = Annotated[float, typer.Option("--goodput", help=_HELP["goodput"])]
-PriceOption = Annotated[str | None, typer.Option("--price", help=_HELP["price"])]
-ContractOption = Annotated[Contract | None, typer.Option("--contract", help=_HELP["contract"])]
-PueOption = Annotated[float, typer.Option("--pue", help=_HELP["pue"])]
-ElectricityOption = Annotated[str | None, typer.Option("--electricity", help=_HELP["electricity"])]
-Co2Option = Annotated[float | None, typer.Option("--co2", help=_HELP["co2"])]
 
-
-def read_terms(
-    tokens: str,
-    goodput: float,
-    price: str | None,
-    contract: Contract | None,
-    pue: float,
-    electricity: str | None,
-    co2: float | None,
-) -> Terms:
+def read_terms(fields: dict[str, Any]) -> Terms:
     """Read the values of these options.
 
     Raises:
@@ -47,14 +26,7 @@ def read_terms(
     """
     from simtrain.studies.cost import Terms
 
-    if price is not None:
-        refuse({"--contract": contract}, "has no effect with --price", "remove it or --price")
-    return Terms.read(
-        tokens,
-        goodput=goodput,
-        price=price,
-        contract=contract,
-        pue=pue,
-        electricity=electricity,
-        co2=co2,
-    )
+    if fields["price"] is not None:
+        contract = {"--contract": fields["contract"]}
+        refuse(contract, "has no effect with --price", "remove it or --price")
+    return Terms.read(**fields)

@@ -133,7 +133,9 @@ class _Group:
     def of(cls, make: Source, fields: Fields) -> _Group:
         """Return the options of fields."""
         parameters = inspect.signature(fields.source).parameters
-        types = _types({name: parameters[name].annotation for name in fields.names.split()}, fields)
+        annotations = {name: parameter.annotation for name, parameter in parameters.items()}
+        annotations |= fields.forms
+        types = _types({name: annotations[name] for name in fields.names.split()}, fields.source)
         texts = described_in(inspect.getdoc(fields.source) or "")
         return cls(
             make,
@@ -156,7 +158,10 @@ def as_help(text: str) -> str:
 
 
 def options_first(names: str) -> Callable[[Source], Source]:
-    """List these options before the others in the help of a command."""
+    """List these options before the others in the help of a command.
+
+    Options in a panel of their own come last.
+    """
 
     def mark(function: Source) -> Source:
         setattr(function, _FIRST, names.split())
@@ -170,7 +175,10 @@ def declared(function: Callable[..., None]) -> Callable[..., None]:
     group = _Group.of(function, _all_fields(function))
     first = getattr(function, _FIRST, [])
     place = {name: index for index, name in enumerate(first)}
-    options = sorted(group.options(), key=lambda option: place.get(option.name, len(place)))
+    options = sorted(
+        group.options(),
+        key=lambda option: (_panel(option) is not None, place.get(option.name, len(place))),
+    )
 
     @wraps(function)
     def command(**values: Any) -> None:
@@ -197,10 +205,10 @@ def _all_fields(source: Source) -> Fields:
     return Fields(source, " ".join(inspect.signature(source).parameters))
 
 
-def _types(annotations: Mapping[str, Any], fields: Fields) -> dict[str, Any]:
+def _types(annotations: Mapping[str, Any], source: Source) -> dict[str, Any]:
     """Return types by name. Others of the request may need modules that are not imported."""
-    written = SimpleNamespace(__annotations__={**annotations, **fields.forms})
-    module = vars(sys.modules[fields.source.__module__])
+    written = SimpleNamespace(__annotations__=annotations)
+    module = vars(sys.modules[source.__module__])
     return get_type_hints(written, module, include_extras=True)
 
 
@@ -213,6 +221,12 @@ def _names(setting: OptionInfo | ArgumentInfo, parameter: inspect.Parameter) -> 
     name = parameter.name.replace("_", "-")
     # typer itself would add --no-x to a flag that is off by default.
     return (f"--{name}/--no-{name}",) if parameter.default is True else (f"--{name}",)
+
+
+def _panel(option: inspect.Parameter) -> str | None:
+    """Return the panel of the help that an option has of its own."""
+    setting: OptionInfo | ArgumentInfo = get_args(option.annotation)[1]
+    return setting.rich_help_panel
 
 
 def _text_type(type_: Any) -> Any:

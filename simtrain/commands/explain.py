@@ -10,11 +10,10 @@ import typer
 
 from simtrain.commands.completion import error_codes, shipped_scenarios
 from simtrain.commands.declare import Fields
-from simtrain.commands.import_options import reads_other_tools
 from simtrain.commands.options import SetOption, refuse
 from simtrain.commands.output import Output, show
 from simtrain.commands.printing import emit, text_width
-from simtrain.commands.question import simulate_with_status
+from simtrain.commands.question import ImportFields, Question, simulate_with_status
 
 if TYPE_CHECKING:
     from simtrain.scenario import Scenario
@@ -28,7 +27,6 @@ def _subjects(typed: str) -> list[str]:
     return error_codes(typed) + shipped_scenarios(typed)
 
 
-@reads_other_tools
 def explain(
     subject: Annotated[str | None, typer.Argument(autocompletion=_subjects)] = None,
     figure: Annotated[Figure | None, typer.Argument()] = None,
@@ -37,6 +35,7 @@ def explain(
     *,
     output: Annotated[Output, Fields(Output, "as_json as_markdown")],
     all_codes: Annotated[bool, typer.Option("--all")] = False,
+    imports: ImportFields,
 ) -> None:
     """Explain an error code, such as E310, or a figure of a scenario.
 
@@ -52,7 +51,6 @@ def explain(
 
     Example: simtrain explain table5_175b_present iteration_time
     """
-    from simtrain.commands.loading import load_scenario
     from simtrain.iteration.report.origins import TOP
     from simtrain.render.explanations import code_list, errors_document, explanation_page
     from simtrain.scenario.explanations import explain, explanations
@@ -73,7 +71,7 @@ def explain(
     elif subject is None:
         emit(code_list(explanations().values(), text_width()))
     elif is_figure:
-        loaded = load_scenario(subject, overrides or [])
+        loaded = Question(subject, overrides, imports=imports).load()
         _explain_figure(loaded, figure or "iteration_time", top or TOP, output)
     else:
         emit(explanation_page(explain(subject), text_width()))

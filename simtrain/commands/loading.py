@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simtrain.commands.import_options import current_options
+from simtrain.commands.options import refuse
 from simtrain.commands.printing import emit
 from simtrain.errors import InputError, Location
 
@@ -26,7 +26,7 @@ _MOST_NAMES = 5
 _USUAL_REPLICAS = 8, 4, 2, 1, 16, 32, 64, 128
 
 
-def load_scenario(source: str, overrides: Iterable[str] = ()) -> Scenario:
+def load_scenario(request: ImportRequest) -> Scenario:
     """Load a scenario by its path or name, or import the file of another tool, and check it.
 
     What is imported is said in one line on stderr. Settings that simtrain does not know are
@@ -40,16 +40,15 @@ def load_scenario(source: str, overrides: Iterable[str] = ()) -> Scenario:
     from simtrain.scenario import check_scenario
     from simtrain.scenario import load_scenario as load
 
-    overrides = [*overrides]
-    if (importer := importer_of_file(source)) is None:
-        current_options().check_unused(source)
-        return load(source, overrides)
-    scenario = _import(importer, source, overrides)
+    if (importer := importer_of_file(request.source)) is None:
+        check_unused(request)
+        return load(request.file, request.overrides)
+    scenario = _import(importer, request)
     check_scenario(scenario)
     return scenario
 
 
-def load_unchecked(source: str, overrides: Iterable[str] = ()) -> Scenario:
+def load_unchecked(request: ImportRequest) -> Scenario:
     """Load or import a scenario whose layout is to be chosen, without checking it.
 
     Raises:
@@ -58,11 +57,29 @@ def load_unchecked(source: str, overrides: Iterable[str] = ()) -> Scenario:
     from simtrain.base.importer import importer_of_file
     from simtrain.scenario import load_unchecked as load
 
-    overrides = [*overrides]
-    if (importer := importer_of_file(source)) is None:
-        current_options().check_unused(source)
-        return load(source, overrides)
-    return _import(importer, source, overrides, is_layout_open=True)
+    if (importer := importer_of_file(request.source)) is None:
+        check_unused(request)
+        return load(request.file, request.overrides)
+    return _import(importer, request, is_layout_open=True)
+
+
+def check_unused(request: ImportRequest) -> None:
+    """Refuse options of imports for a scenario of simtrain, which no importer reads (E908)."""
+    message = "is only for files of other tools, which are imported"
+    search = f"simtrain search {request.file} --gpus {request.gpus} finds a layout"
+    refuse({"--gpus": request.gpus}, message, f"{search}; or write --set parallelism.data=N")
+    others = {"--env": request.env, "--model": request.model, "--config": request.config}
+    refuse(others, message)
+
+
+def check_read(importer: Importer, request: ImportRequest) -> None:
+    """Refuse the options that an importer does not read (E908)."""
+    unread = {
+        "--env": request.env and not importer.reads_variables,
+        "--model": request.model and not importer.reads_model,
+        "--config": request.config and not importer.reads_configs,
+    }
+    refuse(unread, f"has no effect on {importer.kinds[0].noun}")
 
 
 def next_line(scenario: Scenario, file: Path, importer: Importer, overrides: Iterable[str]) -> str:
@@ -90,16 +107,11 @@ def next_line(scenario: Scenario, file: Path, importer: Importer, overrides: Ite
     return shlex.join(words)
 
 
-def search_line(scenario: Scenario, file: str, options: Sequence[str] = ()) -> str:
-    """Return a search of layouts of a model, on GPUs that hold it and with a usual batch.
-
-    Args:
-        scenario: the model.
-        file: its file.
-        options: what the command line sets already.
-    """
-    gpus = _enough_gpus(scenario, current_options().gpus or _FEWEST_GPUS)
-    words = ["simtrain", "search", file, "--gpus", str(gpus), *options]
+def _search_line(scenario: Scenario, request: ImportRequest) -> str:
+    """Return a search of layouts of a model, on GPUs that hold it and with a usual batch."""
+    gpus = _enough_gpus(scenario, request.gpus or _FEWEST_GPUS)
+    options = [word for override in request.overrides for word in ("--set", override)]
+    words = ["simtrain", "search", request.file, "--gpus", str(gpus), *options]
     return shlex.join([*words, *_usual_batch(scenario, gpus, options)])
 
 
@@ -130,15 +142,16 @@ def _sets(field: str, options: Sequence[str]) -> bool:
 
 
 def _import(
-    importer: Importer, source: str, overrides: list[str], *, is_layout_open: bool = False
+    importer: Importer, request: ImportRequest, *, is_layout_open: bool = False
 ) -> Scenario:
     """Return the scenario of a source after overrides, without checking it."""
-    request = current_options().request(importer, source, overrides, ignore_unknown=True)
+    check_read(importer, request)
+    request, source = replace(request, ignore_unknown=True), request.file
     try:
         draft = importer.draft(request)
     except InputError as error:
         # Launches of a number of GPUs that is unknown, or too small for the layout.
-        is_decided = request.gpus or _sets("parallelism.data", overrides)
+        is_decided = request.gpus or _sets("parallelism.data", request.overrides)
         if is_decided or not _legal_replicas(importer, request):
             raise
         line = _with_replicas(importer, request)
@@ -146,7 +159,7 @@ def _import(
         raise InputError([*others, replace(first, fix=line)]) from None
     scenario: Scenario = draft.scenario().replace({"name": Path(source).stem})
     if importer.is_model:
-        _refuse_open_model(draft, scenario, source, overrides, is_layout_open)
+        _refuse_open_model(draft, scenario, request, is_layout_open)
     elif not is_layout_open and draft.is_default("parallelism.data"):
         raise _open(source, "how many GPUs it uses", _with_replicas(importer, request))
     _say_what_was_read(importer, draft, source)
@@ -154,19 +167,18 @@ def _import(
 
 
 def _refuse_open_model(
-    draft: ImportDraft, scenario: Scenario, source: str, overrides: list[str], is_layout_open: bool
+    draft: ImportDraft, scenario: Scenario, request: ImportRequest, is_layout_open: bool
 ) -> None:
     """Refuse to simulate a model without a layout, or to search layouts without a batch."""
     if is_layout_open and draft.is_default("batch.global"):
         gpus = _FEWEST_GPUS
         words = ["simtrain", *sys.argv[1:]]
         line = shlex.join([*words, *_usual_batch(scenario, gpus, words)])
-        raise _open(source, "the batch", line)
+        raise _open(request.file, "the batch", line)
     axes = ("tensor", "pipeline", "data")
     if not is_layout_open and all(draft.is_default(f"parallelism.{axis}") for axis in axes):
-        options = [word for override in overrides for word in ("--set", override)]
-        line = search_line(scenario, source, options)
-        raise _open(source, "the layout and the batch: it describes a model alone", line)
+        what = "the layout and the batch: it describes a model alone"
+        raise _open(request.file, what, _search_line(scenario, request))
 
 
 def _legal_replicas(importer: Importer, request: ImportRequest) -> str:

@@ -7,7 +7,6 @@ from functools import partial
 
 import typer
 
-from simtrain.commands.import_options import reads_other_tools
 from simtrain.commands.options import OutOption
 from simtrain.commands.output import Output, show
 from simtrain.commands.printing import emit, status
@@ -15,7 +14,6 @@ from simtrain.commands.question import Question
 from simtrain.errors import DoesNotFitError
 
 
-@reads_other_tools
 def memory(question: Question, output: Output, out: OutOption = None) -> None:
     """Print the peak memory of each pipeline stage by component.
 

@@ -9,107 +9,77 @@ import typer
 
 from simtrain.commands.app import MISSED
 from simtrain.commands.completion import shipped_profiles
-from simtrain.commands.cost_options import (
-    Co2Option,
-    ContractOption,
-    ElectricityOption,
-    GoodputOption,
-    PriceOption,
-    PueOption,
-    TokensOption,
-    read_terms,
-)
-from simtrain.commands.import_options import reads_other_tools
-from simtrain.commands.options import (
-    JsonOption,
-    ScaleOption,
-    ScenarioArgument,
-    ScenarioFolderOption,
-    SecondsOption,
-    SetOption,
-)
-from simtrain.commands.output import (
-    CsvOption,
-    MarkdownOption,
-    Output,
-    TableOption,
-    page_of,
-    show,
-    with_files,
-)
-from simtrain.commands.question import all_overrides
-from simtrain.studies.objectives.registry import DEFAULT, OF_TRAININGS, TrainingObjectiveName
+from simtrain.commands.cost_options import TermsFields, read_terms
+from simtrain.commands.declare import Fields, Written, options_first
+from simtrain.commands.options import ScenarioFolderOption, SecondsOption
+from simtrain.commands.output import Output, page_of, show, with_files
+from simtrain.commands.search import SearchQuestion
+from simtrain.studies.objectives.registry import OF_TRAININGS, TrainingObjectiveName
+from simtrain.studies.planning.request import PlanRequest
 
 if TYPE_CHECKING:
-    from simtrain.studies.planning import TrainingPlan
+    from simtrain.studies.planning.result import TrainingPlan
 
 _WORTH_WORKERS = 6
 """Number of combinations from which worker processes pay off; they take a second to start."""
+OBJECTIVE_HELP = " or by ".join(str(each.training_text) for each in OF_TRAININGS.values())
 
 
-GpusOption = Annotated[
-    str,
-    typer.Option("--gpus", help="Numbers of GPUs: 128,256,512, or powers of two: 128..4096."),
-]
+def _numbers(text: str, _: str) -> tuple[int, ...]:
+    """Parse --gpus."""
+    from simtrain.studies.planning.gpus import read_gpus
+
+    return read_gpus(text)
+
+
+def _names(text: str, _: str) -> list[str]:
+    """Parse --cluster."""
+    return [name.strip() for name in text.split(",")]
+
+
 ClustersOption = Annotated[
-    str | None,
-    typer.Option(
-        "--cluster",
-        help="Hardware profiles: a100_sxm4_80gb,h100_sxm. Default: the scenario's cluster.",
-        autocompletion=shipped_profiles,
-    ),
+    list[str] | None,
+    typer.Option("--cluster", autocompletion=shipped_profiles),
+    Written(_names),
 ]
-DaysOption = Annotated[float | None, typer.Option("--days", help="Maximum training time, in days.")]
-BudgetOption = Annotated[
-    str | None, typer.Option("--budget", help="Maximum price: 2M, 500K, 2M USD.")
-]
-ObjectiveOption = Annotated[
-    TrainingObjectiveName,
-    typer.Option(
-        help="Sort by "
-        + " or by ".join(objective.training_text for objective in OF_TRAININGS.values())
-        + "."
-    ),
-]
-WorkersOption = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        help="Processes, each searching one combination at a time. Their number does not change "
-        "the result. Default: one per processor with 6 combinations or more, else 1.",
+PlanFields = Annotated[
+    dict[str, Any],
+    Fields(
+        PlanRequest,
+        "gpus days budget objective seconds",
+        {
+            "gpus": Annotated[tuple[int, ...], Written(_numbers)],
+            "objective": Annotated[
+                TrainingObjectiveName, typer.Option(help=f"Sort by {OBJECTIVE_HELP}.")
+            ],
+            "seconds": SecondsOption,
+        },
     ),
 ]
 
 
-@reads_other_tools
+@options_first(
+    "scenario tokens gpus clusters days budget goodput price contract pue electricity co2 "
+    "objective overrides scale out seconds details workers"
+)
 def plan(
-    scenario: ScenarioArgument,
-    tokens: TokensOption,
-    gpus: GpusOption,
-    clusters: ClustersOption = None,
-    days: DaysOption = None,
-    budget: BudgetOption = None,
-    goodput: GoodputOption = 1.0,
-    price: PriceOption = None,
-    contract: ContractOption = None,
-    pue: PueOption = 1.0,
-    electricity: ElectricityOption = None,
-    co2: Co2Option = None,
-    objective: ObjectiveOption = DEFAULT,
-    overrides: SetOption = None,
-    scale: ScaleOption = None,
+    question: SearchQuestion,
+    terms: TermsFields,
+    fields: PlanFields,
+    output: Output,
     out: ScenarioFolderOption = None,
-    seconds: SecondsOption = None,
-    details: Annotated[
-        bool, typer.Option("--details", help="Also print what predictions and prices rest on.")
-    ] = False,
-    workers: WorkersOption = None,
-    as_json: JsonOption = False,
-    as_csv: CsvOption = False,
-    as_markdown: MarkdownOption = False,
-    table: TableOption = None,
+    clusters: ClustersOption = None,
+    *,
+    details: bool = False,
+    workers: Annotated[int | None, typer.Option(min=1)] = None,
 ) -> None:
     """Find clusters and numbers of GPUs that train a model within a time and a budget.
+
+    Args:
+        clusters: hardware profiles: a100_sxm4_80gb,h100_sxm. Default: the scenario's cluster.
+        details: also print what predictions and prices rest on.
+        workers: processes, each searching one combination at a time. Their number does not change
+            the result. Default: one per processor with 6 combinations or more, else 1.
 
     For each cluster and number of GPUs, it searches the fastest layout like simtrain search, and
     computes days, price and energy like simtrain cost. With a fixed number of GPUs the fastest
@@ -124,24 +94,20 @@ def plan(
     Example: simtrain plan gpt3_175b --tokens 300B --days 60 --gpus 256..1024
     """
     from simtrain.commands.interrupts import first_interrupt
-    from simtrain.commands.loading import load_unchecked
     from simtrain.commands.progress import progress_bar
     from simtrain.render.html.document import write_document
     from simtrain.render.html.study_page import study_document
     from simtrain.studies.cost import Limits
-    from simtrain.studies.planning import plan as plan_training
-    from simtrain.studies.planning import read_gpus, write_plan
-    from simtrain.studies.planning.files import names_of_rows
+    from simtrain.studies.planning.files import names_of_rows, write_plan
+    from simtrain.studies.planning.run import plan as plan_training
     from simtrain.studies.search.files import prepare_folder
     from simtrain.views.plan import plan_view
 
-    output = Output(as_json, as_csv, as_markdown, table)
     # A wrong option is an error before a scenario is loaded, which may take seconds.
-    read_terms(tokens, goodput, price, contract, pue, electricity, co2)
-    numbers = read_gpus(gpus)
-    Limits.read(days, budget)
-    base = load_unchecked(scenario, all_overrides(overrides, scale))
-    names = [base.cluster] if clusters is None else [name.strip() for name in clusters.split(",")]
+    read_terms(terms)
+    Limits.read(fields["days"], fields["budget"])
+    base = question.load_unchecked()
+    names, numbers = clusters or [base.cluster], fields["gpus"]
     if page := page_of(out):
         out = None
     if out:
@@ -150,20 +116,10 @@ def plan(
     with progress_bar() as on_progress, first_interrupt() as interrupted:
         result = plan_training(
             base,
-            tokens,
-            names,
-            numbers,
-            days=days,
-            budget=budget,
-            goodput=goodput,
-            price=price,
-            contract=contract or "on_demand",
-            pue=pue,
-            electricity=electricity,
-            co2=co2,
-            objective=objective,
+            clusters=names,
+            **terms,
+            **fields,
             workers=workers or _workers(len(names) * len(numbers)),
-            seconds=seconds,
             interrupted=interrupted,
             on_progress=on_progress,
         )

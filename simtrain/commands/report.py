@@ -7,16 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from simtrain.commands.compare import ChangeOption, SensitivityOption, load_compared
-from simtrain.commands.import_options import reads_other_tools
 from simtrain.commands.options import HtmlFileOption, SetOption, SeveralScenarios, refuse
 from simtrain.commands.printing import emit, status
-from simtrain.commands.question import as_words
+from simtrain.commands.question import ImportFields, Questions, as_words
 
 if TYPE_CHECKING:
     from simtrain.render.html.document import Document
 
 
-@reads_other_tools
 def report(
     out: HtmlFileOption,
     scenarios: Annotated[list[str] | None, SeveralScenarios] = None,
@@ -25,6 +23,7 @@ def report(
     *,
     sensitivity: SensitivityOption = True,
     sweep: Path | None = None,
+    imports: ImportFields,
 ) -> None:
     """Write a report: one HTML file that opens in a browser and needs no network.
 
@@ -60,7 +59,8 @@ def report(
         with status(f"drawing {sweep}"):
             document = _of_sweep(sweep)
     else:
-        document = _of_iterations(scenarios or [], overrides, changes, sensitivity)
+        questions = Questions(scenarios or [], overrides, imports=imports)
+        document = _of_iterations(questions, changes, sensitivity)
     write_document(document, out)
     emit(f"{out}\n")
 
@@ -78,27 +78,21 @@ def _of_sweep(folder: Path) -> Document:
     return sweep_document(results, recorded.extrapolated_compute)
 
 
-def _of_iterations(
-    scenarios: list[str],
-    overrides: list[str] | None,
-    changes: list[str] | None,
-    sensitivity: bool,
-) -> Document:
+def _of_iterations(questions: Questions, changes: list[str] | None, sensitivity: bool) -> Document:
     from simtrain.render.html.run_report import Subject, subjects_document
 
-    loaded = load_compared(scenarios, overrides or [], changes or [])
-    arguments = _arguments(scenarios, overrides, changes)
+    loaded = load_compared(questions, changes or [])
+    arguments = _arguments(questions, changes)
     subjects = [Subject(*pair, words) for pair, words in zip(loaded, arguments, strict=True)]
-    compared = [*scenarios, *as_words("--set", overrides), *as_words("--change", changes)]
+    settings = as_words("--set", questions.overrides)
+    compared = [*questions.scenarios, *settings, *as_words("--change", changes)]
     compared += [] if sensitivity else ["--no-sensitivity"]
     with status(f"simulating {subjects[0].name}") as show_status:
         return subjects_document(subjects, shlex.join(compared), sensitivity, show_status)
 
 
-def _arguments(
-    scenarios: list[str], overrides: list[str] | None, changes: list[str] | None
-) -> list[str]:
+def _arguments(questions: Questions, changes: list[str] | None) -> list[str]:
     """Return the arguments of `simtrain run` for each loaded scenario, in order."""
-    same = as_words("--set", overrides)
+    scenarios, same = questions.scenarios, as_words("--set", questions.overrides)
     copies = [[scenarios[0], *same, *as_words("--set", changes)]] if changes else []
     return [shlex.join(words) for words in ([[name, *same] for name in scenarios] + copies)]

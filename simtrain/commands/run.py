@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from simtrain.commands.declare import Written, options_first
-from simtrain.commands.import_options import reads_other_tools
 from simtrain.commands.options import AllowOomOption, parse_numbers, parse_window_s, refuse
 from simtrain.commands.output import Output, show
 from simtrain.commands.printing import status
@@ -98,7 +97,6 @@ class Trace:
             write_trace(result, self.trace, self.trace_microbatches, self.trace_window)
 
 
-@reads_other_tools
 @options_first("overrides scale as_json allow_oom engine ops stage top")
 def run(
     question: Question,

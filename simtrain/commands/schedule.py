@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simtrain.commands.app import App
-from simtrain.commands.import_options import reads_other_tools
 from simtrain.commands.output import Output, show, show_view
 from simtrain.commands.printing import emit_data, status
 from simtrain.commands.question import UnscaledQuestion, as_words
@@ -26,7 +25,6 @@ schedule_app = App(
 
 
 @schedule_app.command("show")
-@reads_other_tools
 def print_schedule(
     question: UnscaledQuestion, *, as_csv: Annotated[bool, typer.Option("--csv")] = False
 ) -> None:
@@ -51,7 +49,6 @@ def print_schedule(
 
 
 @schedule_app.command("compare")
-@reads_other_tools
 def compare(
     question: UnscaledQuestion,
     *,

@@ -8,146 +8,85 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simtrain.commands.import_options import reads_other_tools
-from simtrain.commands.options import (
-    JsonOption,
-    ScaleOption,
-    ScenarioArgument,
-    ScenarioFolderOption,
-    SecondsOption,
-    SetOption,
-)
-from simtrain.commands.output import (
-    CsvOption,
-    MarkdownOption,
-    Output,
-    TableOption,
-    page_of,
-    show,
-    with_files,
-)
-from simtrain.commands.question import all_overrides
+from simtrain.commands.declare import Fields, Written, options_first
+from simtrain.commands.options import ScenarioFolderOption, SecondsOption
+from simtrain.commands.output import Output, page_of, show, with_files
+from simtrain.commands.question import Question, import_fields
 from simtrain.errors import InputError, Location
-from simtrain.studies.objectives.registry import DEFAULT, OBJECTIVES, ObjectiveName
+from simtrain.studies.objectives.registry import OBJECTIVES, ObjectiveName
+from simtrain.studies.search.request import SearchRequest
 
 if TYPE_CHECKING:
-    from simtrain.studies.search import SearchResult
+    from simtrain.studies.search.result import SearchResult
+
+OBJECTIVE_HELP = "; ".join(f"{name} ({each.text})" for name, each in OBJECTIVES.items())
 
 
-GpusOption = Annotated[
-    list[str], typer.Option("--gpus", help="Number of GPUs, or several to compare: 256,512.")
-]
-ContextOption = Annotated[
-    str | None,
-    typer.Option(
-        "--context",
-        help="Context-parallel sizes to try: 1,2,4. Default: 1; with sequences of 32,768 tokens or "
-        "more, or if the scenario has several, all sizes with at least 4,096 tokens per rank.",
+def _counts(written: str | list[str], option: str) -> tuple[int, ...]:
+    """Parse an option with one number, or with several separated by commas."""
+    texts = [written] if isinstance(written, str) else written
+    numbers = [number.strip() for text in texts for number in text.split(",")]
+    if not all(number.isdecimal() and int(number) > 0 for number in numbers):
+        what, example = ("GPUs", "256,512") if option == "--gpus" else ("ranks", _SIZES[option])
+        message = f'"{", ".join(texts)}" is not a number of {what}'
+        fix = f"write positive integers: {option} {example}"
+        raise InputError.of("E834", message, Location(option), fix)
+    return tuple(map(int, numbers))
+
+
+_SIZES = {"--context": "1,2,4", "--expert": "1,8"}
+_Sizes = Annotated[tuple[int, ...] | None, Written(_counts)]
+SearchFields = Annotated[
+    dict[str, Any],
+    Fields(
+        SearchRequest,
+        "gpus context expert objective max_memory margin allow_risk top max_trials seconds",
+        {
+            "gpus": Annotated[tuple[int, ...], Written(_counts, list[str])],
+            "context": _Sizes,
+            "expert": _Sizes,
+            "objective": Annotated[ObjectiveName, typer.Option(help=f"Rank by: {OBJECTIVE_HELP}.")],
+            "top": Annotated[int, typer.Option(min=1)],
+            "max_trials": Annotated[int | None, typer.Option("--trials", min=1)],
+            "seconds": SecondsOption,
+        },
     ),
 ]
-ExpertOption = Annotated[
-    str | None,
-    typer.Option(
-        "--expert",
-        help="Expert-parallel sizes to try: 1,8. Default: all divisors of the number of experts.",
-    ),
-]
-ObjectiveOption = Annotated[
-    ObjectiveName,
-    typer.Option(
-        help="Rank by: "
-        + "; ".join(f"{name} ({objective.text})" for name, objective in OBJECTIVES.items())
-        + "."
-    ),
-]
-MaxMemoryOption = Annotated[
-    str | None,
-    typer.Option(
-        "--max-memory", help="Memory limit per GPU, such as 40GiB. Default: the GPU's capacity."
-    ),
-]
-MarginOption = Annotated[
-    str | None,
-    typer.Option(
-        "--margin",
-        help="Memory per GPU that stays free, such as 4GiB. Layouts that leave it free are ranked "
-        "together. Default: number 1 must surely fit (the 90 % interval of its peak does).",
-    ),
-]
-AllowRiskOption = Annotated[
-    float | None,
-    typer.Option(
-        "--allow-risk",
-        help="Probability that a ranked layout may not fit, such as 0.3; 1 ranks all that fit by "
-        "prediction. Default: ranked layouts surely fit.",
-    ),
-]
-TrialsOption = Annotated[
-    int | None,
-    typer.Option(
-        "--trials",
-        min=1,
-        help="If more layouts than this are legal, evaluate this many, proposed by an optimizer.",
-    ),
-]
-WorkersOption = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        help="Processes that compute memory and bounds. Their number does not change the result. "
-        "Default: one per core, at most 8, if more than 10,000 layouts are legal.",
+# --gpus is the number of GPUs to search.
+SearchQuestion = Annotated[
+    Question,
+    Fields(
+        Question,
+        "scenario overrides scale imports",
+        {"imports": Annotated[dict[str, Any], import_fields("env model config ignore_unknown")]},
     ),
 ]
 
 
-VaryOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--vary",
-        metavar="FIELD[=VALUES]",
-        help="Search these values of a field: batch.micro=1,2 or overlap.userbuffers (all values "
-        "of a flag or a choice). May be repeated.",
-    ),
-]
-HoldOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--hold",
-        metavar="FIELD",
-        help="Keep the scenario's value of a field or a section: overlap. May be repeated.",
-    ),
-]
-
-
-@reads_other_tools
+@options_first(
+    "scenario gpus context expert objective max_memory margin allow_risk overrides scale top out "
+    "max_trials seconds workers vary hold details"
+)
 def search(
-    scenario: ScenarioArgument,
-    gpus: GpusOption,
-    context: ContextOption = None,
-    expert: ExpertOption = None,
-    objective: ObjectiveOption = DEFAULT,
-    max_memory: MaxMemoryOption = None,
-    margin: MarginOption = None,
-    allow_risk: AllowRiskOption = None,
-    overrides: SetOption = None,
-    scale: ScaleOption = None,
-    top: Annotated[int, typer.Option("--top", min=1, help="Length of the ranking.")] = 10,
+    question: SearchQuestion,
+    fields: SearchFields,
+    output: Output,
     out: ScenarioFolderOption = None,
-    trials: TrialsOption = None,
-    seconds: SecondsOption = None,
-    workers: WorkersOption = None,
-    vary: VaryOption = None,
-    hold: HoldOption = None,
-    details: Annotated[
-        bool,
-        typer.Option("--details", help="Also print why number 1 is better, and what was searched."),
-    ] = False,
-    as_json: JsonOption = False,
-    as_csv: CsvOption = False,
-    as_markdown: MarkdownOption = False,
-    table: TableOption = None,
+    *,
+    workers: Annotated[int | None, typer.Option(min=1)] = None,
+    vary: Annotated[list[str] | None, typer.Option(metavar="FIELD[=VALUES]")] = None,
+    hold: Annotated[list[str] | None, typer.Option(metavar="FIELD")] = None,
+    details: bool = False,
 ) -> None:
     """Find the fastest (or cheapest) layout for a model and global batch on N GPUs.
+
+    Args:
+        workers: processes that compute memory and bounds. Their number does not change the result.
+            Default: one per core, at most 8, if more than 10,000 layouts are legal.
+        vary: search these values of a field: batch.micro=1,2 or overlap.userbuffers (all values of
+            a flag or a choice). May be repeated.
+        hold: keep the scenario's value of a field or a section: overlap. May be repeated.
+        details: also print why number 1 is better, and what was searched.
 
     The search covers every legal combination of tensor, pipeline and data parallelism, interleave,
     schedule, microbatch, recompute, sequence parallelism and ZeRO stage. For models with experts it
@@ -167,36 +106,24 @@ def search(
     Example: simtrain search table5_22b_present --gpus 8 --objective time --top 5 --seconds 30
     """
     from simtrain.commands.interrupts import first_interrupt
-    from simtrain.commands.loading import load_unchecked
     from simtrain.commands.progress import progress_bar
     from simtrain.render.html.document import write_document
     from simtrain.render.html.study_page import study_document
-    from simtrain.studies.search import search as search_layouts
-    from simtrain.studies.search import write_scenarios
-    from simtrain.studies.search.files import names_of_ranks, prepare_folder
+    from simtrain.studies.search.files import names_of_ranks, prepare_folder, write_scenarios
+    from simtrain.studies.search.run import search as search_layouts
     from simtrain.studies.search.variation import read_vary
     from simtrain.views.search import search_view
 
-    output = Output(as_json, as_csv, as_markdown, table)
-    loaded = load_unchecked(scenario, all_overrides(overrides, scale))
+    base = question.load_unchecked()
     if page := page_of(out):
         out = None
     if out:
-        prepare_folder(loaded, out, names_of_ranks(loaded, top))
+        prepare_folder(base, out, names_of_ranks(base, fields["top"]))
     with progress_bar() as on_progress, first_interrupt() as interrupted:
         result = search_layouts(
-            loaded,
-            _counts("--gpus", gpus, "256,512"),
-            objective,
-            context=None if context is None else _counts("--context", [context], "1,2,4"),
-            expert=None if expert is None else _counts("--expert", [expert], "1,8"),
-            max_memory=max_memory,
-            margin=margin,
-            allow_risk=allow_risk,
-            top=top,
-            max_trials=trials,
+            base,
+            **fields,
             workers=workers,
-            seconds=seconds,
             interrupted=interrupted,
             on_progress=on_progress,
             vary=read_vary(vary or ()),
@@ -208,17 +135,6 @@ def search(
     show(output, _as_json(result, files), view, result.base.cluster)
     if page:
         write_document(study_document(search_view(result, details=True)), page)
-
-
-def _counts(option: str, written: list[str], example: str) -> tuple[int, ...]:
-    """Parse an option with one number, or with several separated by commas."""
-    numbers = [number.strip() for text in written for number in text.split(",")]
-    if not all(number.isdecimal() and int(number) > 0 for number in numbers):
-        what = "GPUs" if option == "--gpus" else "ranks"
-        message = f'"{", ".join(written)}" is not a number of {what}'
-        fix = f"write positive integers: {option} {example}"
-        raise InputError.of("E834", message, Location(option), fix)
-    return tuple(map(int, numbers))
 
 
 def _as_json(result: SearchResult, files: list[Path]) -> dict[str, Any]:

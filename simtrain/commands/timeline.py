@@ -6,13 +6,11 @@ from pathlib import Path
 from typing import Annotated
 
 from simtrain.commands.declare import Written
-from simtrain.commands.import_options import reads_other_tools
 from simtrain.commands.options import parse_numbers, parse_window_s
 from simtrain.commands.printing import emit, status
 from simtrain.commands.question import Question
 
 
-@reads_other_tools
 def timeline(
     out: Path,
     question: Question,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from simtrain.base.importer import ImportRequest, importer_of_file
 from simtrain.base.request import takes
-from simtrain.commands.import_options import ImportOptions
+from simtrain.commands.loading import check_read, check_unused
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.scenario.load import check_overrides
 
@@ -27,11 +27,10 @@ def import_scenario(request: ImportRequest) -> Scenario:
     path = Path(request.source)
     model = str(Path(request.model)) if request.model else ""
     request = replace(request, source=str(path), model=model)
-    options = ImportOptions(request.gpus, request.env or {}, model, request.config)
     importer = importer_of_file(path)
     if importer is None:
-        options.check_unused(str(path))
+        check_unused(request)
         return load_scenario(path, request.overrides)
-    options.check_read(importer)
+    check_read(importer, request)
     scenario: Scenario = importer.draft(request).finished()[0]
     return scenario if scenario.name else scenario.replace({"name": path.stem})

@@ -8,12 +8,10 @@ from typing import Annotated
 
 import typer
 
-from simtrain.commands.import_options import reads_other_tools
 from simtrain.commands.output import Output, show
 from simtrain.commands.question import UnscaledQuestion
 
 
-@reads_other_tools
 def optimize(
     question: UnscaledQuestion,
     *,

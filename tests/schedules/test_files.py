@@ -19,7 +19,7 @@ from simtrain.schedules import (
     read_schedule,
     time_slots,
 )
-from simtrain.studies.search import search
+from simtrain.studies.search.run import search
 from simtrain.studies.simulation import simulate
 from simtrain.studies.sweep import load_plan
 from tests.helpers.command_line import call

@@ -11,7 +11,8 @@ from rich.console import Console
 
 from simtrain.render.markdown import markdown_text
 from simtrain.render.terminal import terminal_page
-from simtrain.studies.search import SearchResult, search
+from simtrain.studies.search.result import SearchResult
+from simtrain.studies.search.run import search
 from simtrain.views.search import MAY_NOT_FIT, search_view
 from tests.helpers.search_spaces import BASES, every
 

@@ -10,9 +10,9 @@ from typing import Annotated
 import typer
 
 from simtrain.commands.app import App
-from simtrain.commands.import_options import reads_other_tools
-from simtrain.commands.options import ScenarioArgument, SetOption
+from simtrain.commands.declare import options_first
 from simtrain.commands.printing import emit
+from simtrain.commands.question import UnscaledQuestion
 from simtrain.errors import printable
 from simtrain.importing.exporters.exporter import EXPORTERS, Exporter
 
@@ -35,21 +35,20 @@ NearestOption = Annotated[
 def _command_of(exporter: Exporter) -> Callable[..., None]:
     """Return the function of a framework's command."""
 
+    @options_first("scenario out overrides")
     def write_source(
-        scenario: ScenarioArgument,
+        question: UnscaledQuestion,
         out: Annotated[
             Path | None, typer.Option("--out", help="File to write. Default: print the text.")
         ] = None,
-        overrides: SetOption = None,
         nearest: NearestOption = False,
     ) -> None:
         """Write a scenario for a framework."""
         from simtrain.base.output_folder import write_new
-        from simtrain.commands.loading import load_scenario
         from simtrain.studies.evaluation import Evaluator
 
         # No framework chooses recompute: its answer is written.
-        chosen = Evaluator(allow_oom=True).evaluate(load_scenario(scenario, overrides or ()))
+        chosen = Evaluator(allow_oom=True).evaluate(question.load())
         text = exporter.write(chosen.scenario, nearest=nearest)
         if out is None:
             emit(text)
@@ -58,7 +57,7 @@ def _command_of(exporter: Exporter) -> Callable[..., None]:
         emit(f"Wrote {out}. Read it back with: simtrain import {exporter.name} {out}\n")
 
     write_source.__doc__ = inspect.getdoc(exporter)
-    return reads_other_tools(write_source)
+    return write_source
 
 
 for _exporter in EXPORTERS.values():

@@ -5,23 +5,16 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from simtrain.base.importer import Importer, importers
+from simtrain.base.importer import Importer, ImportRequest, importers
 from simtrain.commands.app import App
-from simtrain.commands.import_options import (
-    ConfigOption,
-    EnvOption,
-    GpusOption,
-    IgnoreOption,
-    ImportOptions,
-    ModelOption,
-)
 from simtrain.commands.loading import next_line, say_assumptions
 from simtrain.commands.options import SetOption, refuse
 from simtrain.commands.output import print_or_write
+from simtrain.commands.question import import_fields
 from simtrain.importing.commands.captures import CaptureOption, source_of
 
 import_app = App(
@@ -42,14 +35,10 @@ def _command_of(importer: Importer) -> Callable[..., None]:
 
     def write_scenario(
         words: list[str],
+        imports: dict[str, Any],
         capture: CaptureOption = False,
-        model: ModelOption = None,
-        config: ConfigOption = None,
         out: OutOption = None,
         overrides: SetOption = None,
-        gpus: GpusOption = None,
-        env: EnvOption = None,
-        ignore_unknown: IgnoreOption = False,
         force: ForceOption = False,
     ) -> None:
         """Convert a source to a scenario."""
@@ -59,11 +48,9 @@ def _command_of(importer: Importer) -> Callable[..., None]:
             refuse({"--force": force}, "is only for --out", "add --out FILE")
         else:
             check_new(out, force)
-        options = ImportOptions.of(gpus, env, model, config)
-        with source_of(importer, words, capture, options.env) as (source, named):
-            draft = importer.draft(
-                options.request(importer, source, overrides or (), ignore_unknown=ignore_unknown)
-            )
+        with source_of(importer, words, capture, imports.get("env") or {}) as (source, named):
+            request = ImportRequest(source, overrides=overrides or (), **imports)
+            draft = importer.draft(request)
             scenario, text = draft.finished()
             text = named(text)
         num_notes = sum(line.startswith("# - ") for line in text.splitlines())
@@ -76,17 +63,19 @@ def _command_of(importer: Importer) -> Callable[..., None]:
     argument = typer.Argument(metavar=importer.metavar, help=importer.argument)
     write_scenario.__annotations__["words"] = Annotated[list[str], argument]
     write_scenario.__doc__ = inspect.getdoc(importer)
-    has_option = {
+    is_read = {
         "model": importer.reads_model,
         "config": importer.reads_configs,
+        "gpus": True,
         "env": importer.reads_variables,
-        # Sources with variables are scripts.
-        "capture": importer.reads_variables,
+        "ignore_unknown": True,
     }
-    signature = inspect.signature(write_scenario, eval_str=True)
-    kept = [each for name, each in signature.parameters.items() if has_option.get(name, True)]
-    # typer reads the options of a command from its signature.
-    write_scenario.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
+    names = " ".join(name for name in is_read if is_read[name])
+    write_scenario.__annotations__["imports"] = Annotated[dict[str, Any], import_fields(names)]
+    if not importer.reads_variables:  # sources with variables are scripts
+        signature = inspect.signature(write_scenario)
+        kept = [each for name, each in signature.parameters.items() if name != "capture"]
+        write_scenario.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
     return write_scenario
 
 

@@ -11,9 +11,9 @@ from typing import NamedTuple
 from simtrain.errors import DoesNotFitError, InputError, Problem
 from simtrain.scenario import Scenario
 from simtrain.studies.evaluation import Evaluator
-from simtrain.studies.search import search
 from simtrain.studies.search.explorer import Candidate, ProgressCallback
 from simtrain.studies.search.no_layout import SearchStoppedError
+from simtrain.studies.search.run import search
 from simtrain.units import counted
 
 

@@ -1,16 +1,20 @@
-"""What a plan of a training run is asked for."""
+"""What a plan of a training is asked for. Help of commands reads it: it imports nothing slow."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING
 
-from simtrain.scenario import Scenario
-from simtrain.studies.cost import Contract, Limits, Terms
+from simtrain.studies.cost_request import Contract
 from simtrain.studies.objectives.registry import DEFAULT
-from simtrain.studies.planning.layout import Combination
-from simtrain.studies.search.explorer import ProgressCallback
 from simtrain.studies.search.request import as_list
+
+if TYPE_CHECKING:
+    from simtrain.scenario import Scenario
+    from simtrain.studies.cost import Limits, Terms
+    from simtrain.studies.planning.layout import Combination
+    from simtrain.studies.search.explorer import ProgressCallback
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +26,9 @@ class PlanRequest:
         tokens: number of training tokens: 300_000_000_000 or "300B".
         clusters: names or paths of hardware profiles. A cluster with fewer GPUs than the largest
             of `gpus` gets more nodes.
-        gpus: a number of GPUs, or several.
-        days: maximum training time.
-        budget: maximum price, such as "2M" or "2M USD".
+        gpus: numbers of GPUs: 128,256,512, or powers of two: 128..4096.
+        days: maximum training time, in days.
+        budget: maximum price: 2M, 500K, 2M USD.
         goodput, contract, pue, electricity, co2: as for `simtrain.cost`.
         price: price per GPU of all clusters, such as "2.5 USD/h", instead of each profile's.
         objective: name of the objective that sorts the rows.
@@ -48,7 +52,7 @@ class PlanRequest:
     budget: str | None = None
     goodput: float = 1.0
     price: str | None = None
-    contract: Contract = "on_demand"
+    contract: Contract | None = None
     pue: float = 1.0
     electricity: str | None = None
     co2: float | None = None
@@ -61,6 +65,8 @@ class PlanRequest:
     @property
     def terms(self) -> Terms:
         """Tokens, prices and power."""
+        from simtrain.studies.cost import Terms
+
         return Terms.read(
             self.tokens,
             goodput=self.goodput,
@@ -74,11 +80,15 @@ class PlanRequest:
     @property
     def limits(self) -> Limits:
         """Maximum days and price."""
+        from simtrain.studies.cost import Limits
+
         return Limits.read(self.days, self.budget)
 
     @property
     def combinations(self) -> list[Combination]:
         """Each cluster with each number of GPUs, in the order of the request."""
+        from simtrain.studies.planning.layout import Combination
+
         numbers = dict.fromkeys(as_list(self.gpus))
         names = dict.fromkeys(self.clusters)
         return [Combination(name, number) for name in names for number in numbers]

@@ -1,20 +1,26 @@
-"""What a search is asked for, and what it refuses before it begins."""
+"""What a search is asked for, and what it refuses before it begins.
+
+Help of commands reads the request: the module imports nothing slow.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from typing import TYPE_CHECKING
 
 from simtrain.errors import InputError, Location, Problem
-from simtrain.hardware.profile import HardwareProfile
-from simtrain.scenario import Scenario, check_values
-from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.objectives.registry import DEFAULT
-from simtrain.studies.search.explorer import ProgressCallback
-from simtrain.studies.search.memory_limits import MemoryLimits
-from simtrain.studies.search.space import FIELDS, Space
-from simtrain.studies.search.variation import Varied, check_held, check_varied
+
+if TYPE_CHECKING:
+    from simtrain.hardware.profile import HardwareProfile
+    from simtrain.scenario import Scenario
+    from simtrain.studies.evaluation import Evaluator
+    from simtrain.studies.search.explorer import ProgressCallback
+    from simtrain.studies.search.memory_limits import MemoryLimits
+    from simtrain.studies.search.space import Space
+    from simtrain.studies.search.variation import Varied
 
 
 @dataclass(frozen=True)
@@ -23,17 +29,17 @@ class SearchRequest:
 
     Args:
         base: model, global batch and cluster.
-        gpus: a number of GPUs, or several, to search.
+        gpus: number of GPUs, or several to compare: 256,512.
         objective: name of the objective.
-        context: numbers of context-parallel ranks. By default 1; for sequences of 32,768 tokens or
-            more, or if the scenario has several ranks, all that leave 4,096 tokens per rank.
-        expert: numbers of expert-parallel ranks. By default all that divide the model's experts.
+        context: context-parallel sizes to try: 1,2,4. Default: 1; with sequences of 32,768 tokens
+            or more, or if the scenario has several, all sizes with at least 4,096 tokens per rank.
+        expert: expert-parallel sizes to try: 1,8. Default: all divisors of the number of experts.
             Each expert is sharded over all tensor-parallel ranks, over none, or as in the scenario.
-        max_memory: limit of the peak per GPU ("40 GiB"), at most the GPU's capacity.
-        margin: memory of this limit that stays free ("4 GiB"). Layouts that leave it free are
-            ranked together, in place of those that surely fit.
-        allow_risk: probability from 0 to 1 that a ranked layout may not fit; more than 0.5 ranks
-            all that fit by prediction. By default, a layout must surely fit or leave the `margin`.
+        max_memory: memory limit per GPU, such as 40GiB. Default: the GPU's capacity.
+        margin: memory per GPU that stays free, such as 4GiB. Layouts that leave it free are ranked
+            together. Default: number 1 must surely fit (the 90 % interval of its peak does).
+        allow_risk: probability that a ranked layout may not fit, such as 0.3; more than 0.5 ranks
+            all that fit by prediction. Default: ranked layouts surely fit.
         top: length of the ranking.
         max_trials: if more layouts than this are legal, an optimizer proposes this many; the
             result is then not exact.
@@ -83,6 +89,8 @@ class SearchRequest:
         Raises:
             InputError: the base has a wrong value, or an argument is invalid.
         """
+        from simtrain.scenario import check_values
+
         check_values(self.base)
         _check_schedule(self.base)
         workers = 1 if self.workers is None else self.workers
@@ -95,6 +103,8 @@ class SearchRequest:
         Raises:
             InputError: the cluster has too few GPUs, or a limit is invalid.
         """
+        from simtrain.studies.search.memory_limits import MemoryLimits
+
         _check_gpus(as_list(self.gpus), profile, self.base.cluster)
         return MemoryLimits.of(
             self.max_memory, self.margin, self.allow_risk, profile, self.base.cluster
@@ -106,6 +116,9 @@ class SearchRequest:
         Raises:
             InputError: a field is unknown, or asked for twice.
         """
+        from simtrain.studies.search.space import Space
+        from simtrain.studies.search.variation import check_held, check_varied
+
         kept, base = check_held(self.hold), self.base
         varied, gpus = check_varied(base, self.vary), tuple(as_list(self.gpus))
         space = Space(base, gpus, self.context, self.expert, varied, kept)
@@ -185,6 +198,8 @@ def _check_schedule(base: Scenario) -> None:
 
 def _check_degrees(space: Space, degrees: Degrees) -> None:
     """Refuse a number of ranks that is set both by --set and by its own option (E834)."""
+    from simtrain.studies.search.space import FIELDS
+
     problems = [
         Problem(
             "E834",

@@ -19,7 +19,7 @@ from simtrain.iteration.memory.report import MemoryReport
 from simtrain.iteration.report.breakdown import mean_breakdown
 from simtrain.render.terminal import terminal_page
 from simtrain.studies.evaluation import Evaluator
-from simtrain.studies.search import search
+from simtrain.studies.search.run import search
 from simtrain.views.result import result_view
 from simtrain.views.view import text_of
 from tests.helpers.toys import a100, run, small

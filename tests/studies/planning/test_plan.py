@@ -19,9 +19,11 @@ from simtrain.errors import DoesNotFitError, InputError
 from simtrain.scenario import Scenario, load_scenario, load_unchecked
 from simtrain.studies.cost import Budget, Terms, read_budget, training_cost
 from simtrain.studies.evaluation import Evaluator
-from simtrain.studies.planning import PlanRow, TrainingPlan, read_gpus, searches
+from simtrain.studies.planning import searches
 from simtrain.studies.planning.files import names_of_rows
-from simtrain.studies.search import search
+from simtrain.studies.planning.gpus import read_gpus
+from simtrain.studies.planning.result import PlanRow, TrainingPlan
+from simtrain.studies.search.run import search
 from simtrain.studies.simulation import simulate
 from simtrain.studies.sweep.executors import SerialExecutor
 from simtrain.views.plan import plan_view

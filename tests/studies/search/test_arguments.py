@@ -11,7 +11,9 @@ import simtrain
 from simtrain.errors import DoesNotFitError, InputError
 from simtrain.scenario import RecomputePolicy, Scenario, load_unchecked
 from simtrain.studies.evaluation import Evaluator
-from simtrain.studies.search import SearchResult, search, write_scenarios
+from simtrain.studies.search.files import write_scenarios
+from simtrain.studies.search.result import SearchResult
+from simtrain.studies.search.run import search
 from simtrain.studies.search.words import num_gpus_in_words
 from simtrain.views.search import search_view
 from tests.helpers.command_line import call, refused
@@ -200,8 +202,8 @@ def test_a_folder_with_an_edited_file_is_refused_before_the_search(
     file: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # In this order: planning imports search.
-    monkeypatch.setattr("simtrain.studies.planning.plan", None)
-    monkeypatch.setattr("simtrain.studies.search.search", None)
+    monkeypatch.setattr("simtrain.studies.planning.run.plan", None)
+    monkeypatch.setattr("simtrain.studies.search.run.search", None)
     for command, name in (("search", "small_01"), ("plan", "small_a100_sxm4_80gb_2gpus")):
         (tmp_path / f"{name}.yaml").write_text("mine", "utf-8")
         tokens = ("--tokens", "1B") if command == "plan" else ()

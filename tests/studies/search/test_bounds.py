@@ -25,9 +25,9 @@ from simtrain.schedules import (
 )
 from simtrain.schedules.registry import FAMILIES
 from simtrain.schedules.vocabulary import SPLITS
-from simtrain.studies.search import search
 from simtrain.studies.search.bounds import Bounds
 from simtrain.studies.search.legality import legal_points
+from simtrain.studies.search.run import search
 from simtrain.studies.search.space import Space
 from simtrain.studies.sweep import load_plan
 from simtrain.workload.gpt import gpt_blocks

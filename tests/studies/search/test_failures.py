@@ -12,10 +12,11 @@ from simtrain.engine.deadlock import DeadlockError, Wait
 from simtrain.errors import InputError
 from simtrain.scenario import Scenario
 from simtrain.studies.evaluation import Evaluation, Evaluator
-from simtrain.studies.search import SearchResult, search
 from simtrain.studies.search.bounds import Bounds
 from simtrain.studies.search.exhaustive import search_all
 from simtrain.studies.search.explorer import Explorer
+from simtrain.studies.search.result import SearchResult
+from simtrain.studies.search.run import search
 from simtrain.studies.search.space import Point
 from simtrain.studies.search.workers import Workers
 from simtrain.views.search import search_view

@@ -4,10 +4,11 @@ import pytest
 
 from simtrain.scenario import load_unchecked
 from simtrain.studies.objectives.registry import OBJECTIVES
-from simtrain.studies.search import SearchResult, search
 from simtrain.studies.search.explorer import Explorer
 from simtrain.studies.search.legality import legal_points
 from simtrain.studies.search.opening import simulate_promising
+from simtrain.studies.search.result import SearchResult
+from simtrain.studies.search.run import search
 from simtrain.views.search import search_view
 from tests.helpers.search_spaces import BASES, EVALUATOR, all_points, space
 

@@ -6,8 +6,8 @@ import pytest
 
 from simtrain.base.request import descriptions_of
 from simtrain.errors import InputError
-from simtrain.studies.search import search
 from simtrain.studies.search.request import SearchRequest
+from simtrain.studies.search.run import search
 from tests.helpers.search_spaces import BASES
 
 

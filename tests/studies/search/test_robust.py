@@ -4,8 +4,8 @@ import pytest
 
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.objectives.registry import OBJECTIVES
-from simtrain.studies.planning import plan
-from simtrain.studies.search import search
+from simtrain.studies.planning.run import plan
+from simtrain.studies.search.run import search
 from simtrain.studies.simulation import simulate
 from tests.helpers.search_spaces import base
 

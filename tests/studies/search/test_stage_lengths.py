@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.scenario.pipeline_layout import chunks_of_layout, layers_of_layout
 from simtrain.schedules import back_and_forth, looped
-from simtrain.studies.search import search
 from simtrain.studies.search.legality import legal_points
+from simtrain.studies.search.run import search
 from simtrain.studies.search.space import Space
 from simtrain.studies.search.stage_lengths import (
     EVEN,

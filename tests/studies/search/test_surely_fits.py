@@ -15,11 +15,12 @@ from simtrain.errors import InputError
 from simtrain.iteration.memory.fit import Fit, FitVerdict, surely_fitting_bytes
 from simtrain.iteration.plan import Plan
 from simtrain.studies.objectives.registry import OBJECTIVES
-from simtrain.studies.search import SearchResult, search
 from simtrain.studies.search.exhaustive import search_all
 from simtrain.studies.search.explorer import Candidate, Explorer
 from simtrain.studies.search.memory_limits import less_margin, safe_peak
 from simtrain.studies.search.ranking import NUM_FASTER
+from simtrain.studies.search.result import SearchResult
+from simtrain.studies.search.run import search
 from simtrain.studies.search.space import Point
 from simtrain.studies.search.stopping import Stopped
 from simtrain.studies.search.workers import Workers

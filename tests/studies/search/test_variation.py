@@ -9,8 +9,8 @@ import pytest
 from simtrain.errors import InputError
 from simtrain.scenario import load_unchecked
 from simtrain.schedules import NAMED
-from simtrain.studies.search import search
 from simtrain.studies.search.legality import legal_points
+from simtrain.studies.search.run import search
 from simtrain.studies.search.space import Space
 from simtrain.studies.search.variation import check_held, check_varied, read_vary, tunable_fields
 from simtrain.views.search import search_view
