@@ -43,7 +43,6 @@ ScaleOption = Annotated[
 AllowOomOption = Annotated[
     bool, typer.Option("--allow-oom", help="Simulate even if the scenario does not fit in memory.")
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON in full precision.")]
 OutOption = Annotated[Path | None, typer.Option("--out", help="Folder for pictures (PNG and SVG).")]
 HtmlFileOption = Annotated[Path, typer.Option("--out", "-o", help="HTML file to write.")]
 SweepFolderArgument = Annotated[Path, typer.Argument(help="Folder with the results of a sweep.")]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from simtrain.commands.declare import Fields
-from simtrain.commands.options import JsonOption, refuse
+from simtrain.commands.options import refuse
 from simtrain.commands.printing import emit, emit_data, print_page, text_width
 from simtrain.errors import InputError, Location, did_you_mean
 
@@ -19,39 +19,26 @@ if TYPE_CHECKING:
     from simtrain.base.plain_data import PlainData
     from simtrain.views.view import View
 
-CsvOption = Annotated[
-    bool, typer.Option("--csv", help="Print a table as CSV in full precision, see --table.")
-]
-MarkdownOption = Annotated[bool, typer.Option("--markdown", help="Print Markdown.")]
-TableOption = Annotated[
-    str | None,
-    typer.Option(
-        "--table",
-        help="Table of --csv or --markdown. Default: the first for --csv, all for --markdown. "
-        "A wrong name lists the right ones.",
-        metavar="NAME",
-    ),
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Output:
     """The format of a result: JSON, CSV, Markdown, or by default a page for people.
 
     Args:
-        as_json: print JSON.
-        as_csv: print a table as CSV.
+        as_json: print JSON in full precision.
+        as_csv: print a table as CSV in full precision, see --table.
         as_markdown: print Markdown.
-        table: name of the table of CSV or Markdown.
+        table: table of --csv or --markdown. Default: the first for --csv, all for --markdown. A
+            wrong name lists the right ones.
 
     Raises:
         InputError: several formats, or a table without a format that has tables (E908).
     """
 
-    as_json: JsonOption = False
-    as_csv: CsvOption = False
-    as_markdown: MarkdownOption = False
-    table: TableOption = None
+    as_json: Annotated[bool, typer.Option("--json")] = False
+    as_csv: Annotated[bool, typer.Option("--csv")] = False
+    as_markdown: Annotated[bool, typer.Option("--markdown")] = False
+    table: Annotated[str | None, typer.Option(metavar="NAME")] = None
 
     def __post_init__(self) -> None:
         formats = {"--json": self.as_json, "--csv": self.as_csv, "--markdown": self.as_markdown}

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from simtrain.commands.completion import shipped_sweeps
-from simtrain.commands.options import JsonOption, SetOption, SweepFolderArgument
-from simtrain.commands.output import CsvOption, MarkdownOption, Output, TableOption, show, show_view
+from simtrain.commands.options import SetOption, SweepFolderArgument
+from simtrain.commands.output import ListOutput, Output, show, show_view
 from simtrain.commands.printing import emit, status
 from simtrain.errors import InputError, Location
 
@@ -21,56 +21,32 @@ if TYPE_CHECKING:
 _FULL_WIDTH = 100_000
 """Columns of a page that must not be cut."""
 
-ExecutorName = Literal["processes", "ray"]
-WorkersOption = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        help="Number of worker processes, or of concurrent parts on a Ray cluster. Default: one "
-        "per processor.",
-    ),
-]
-ExecutorOption = Annotated[
-    ExecutorName, typer.Option(help="Compute in local processes or on a Ray cluster.")
-]
-AddressOption = Annotated[
-    str | None, typer.Option(help="Ray cluster, host:port. Default: $RAY_ADDRESS.")
-]
-MaxPointsOption = Annotated[
-    int | None,
-    typer.Option(
-        "--max-points",
-        min=1,
-        help="Refuse a grid of more points, which would run for days. Default: a million.",
-    ),
-]
-ShardOption = Annotated[
-    str, typer.Option(help="Compute only every n-th part, starting at part i (from 0): i/n.")
-]
-
 
 def sweep(
-    file: Annotated[
-        str,
-        typer.Argument(
-            help="Sweep file, or name of a sweep that comes with simtrain.",
-            autocompletion=shipped_sweeps,
-        ),
-    ],
-    out: Annotated[Path, typer.Option("--out", help="Folder for the results.")],
+    file: Annotated[str, typer.Argument(autocompletion=shipped_sweeps)],
+    out: Path,
     overrides: SetOption = None,
-    workers: WorkersOption = None,
-    executor: ExecutorOption = "processes",
-    address: AddressOption = None,
-    shard: ShardOption = "0/1",
-    part_size: Annotated[int | None, typer.Option(min=1, help="Points per part.")] = None,
-    max_points: MaxPointsOption = None,
-    as_json: JsonOption = False,
-    as_csv: CsvOption = False,
-    as_markdown: MarkdownOption = False,
-    table: TableOption = None,
+    *,
+    workers: Annotated[int | None, typer.Option(min=1)] = None,
+    executor: Literal["processes", "ray"] = "processes",
+    address: str | None = None,
+    shard: str = "0/1",
+    part_size: Annotated[int | None, typer.Option(min=1)] = None,
+    max_points: Annotated[int | None, typer.Option(min=1)] = None,
+    output: Output,
 ) -> None:
     """Simulate every scenario of a grid and store the results in a folder.
+
+    Args:
+        file: sweep file, or name of a sweep that comes with simtrain.
+        out: folder for the results.
+        workers: number of worker processes, or of concurrent parts on a Ray cluster. Default: one
+            per processor.
+        executor: compute in local processes or on a Ray cluster.
+        address: Ray cluster, host:port. Default: $RAY_ADDRESS.
+        shard: compute only every n-th part, starting at part i (from 0): i/n.
+        part_size: points per part.
+        max_points: refuse a grid of more points, which would run for days. Default: a million.
 
     Run the same command again to resume an interrupted sweep.
 
@@ -83,7 +59,6 @@ def sweep(
     from simtrain.studies.sweep.run import run_sweep
     from simtrain.views.sweep import Summary, summary_view
 
-    output = Output(as_json, as_csv, as_markdown, table)
     own_shard = _parse_shard(shard)
     with status("reading the sweep"):
         folder = SweepFolder(out)
@@ -114,7 +89,7 @@ def _parse_shard(text: str) -> Shard:
     raise InputError.of("E828", message, Location("--shard"), fix)
 
 
-def sweeps(as_csv: CsvOption = False, as_markdown: MarkdownOption = False) -> None:
+def sweeps(output: ListOutput) -> None:
     """List the sweeps that come with simtrain.
 
     Example: simtrain sweeps
@@ -125,19 +100,18 @@ def sweeps(as_csv: CsvOption = False, as_markdown: MarkdownOption = False) -> No
 
     documents = ((name, load_document(find_sweep(name))) for name in list_sweeps())
     rows = ((name, document.data.get("description") or "") for name, document in documents)
-    output = Output(as_csv=as_csv, as_markdown=as_markdown)
     show_view(output, names_view(("sweep", "description"), rows))
 
 
 def query(
     folder: SweepFolderArgument,
-    sql: Annotated[str, typer.Argument(help="DuckDB SQL on the table `results`.")],
-    as_json: JsonOption = False,
-    as_csv: CsvOption = False,
-    as_markdown: MarkdownOption = False,
-    table: TableOption = None,
+    sql: Annotated[str, typer.Argument()],
+    output: Output,
 ) -> None:
     """Query the results of a sweep with SQL, also while the sweep is running.
+
+    Args:
+        sql: DuckDB SQL on the table `results`.
 
     The query is one statement. It reads only the table `results`, no other file, and writes none.
 
@@ -147,7 +121,6 @@ def query(
     from simtrain.units import counted
     from simtrain.views.sweep import answer_view
 
-    output = Output(as_json, as_csv, as_markdown, table)
     answer = run_query(folder, sql)
     if answer.num_missing:
         missing = counted(answer.num_missing, "point")
