@@ -24,8 +24,9 @@ def cost(
     from simtrain.studies.cost import TrainingCosts, cost_of_result
     from simtrain.views.cost import cost_view
 
-    training = read_terms(terms)
-    results = [simulate_with_status(scenario, allow_oom) for scenario in questions.load()]
+    scenarios = questions.load()
+    training = read_terms(scenarios[0], terms)
+    results = [simulate_with_status(scenario, allow_oom) for scenario in scenarios]
     costs = [cost_of_result(result, training) for result in results]
     clusters = [result.scenario.cluster for result in results]
     if len(costs) == 1:

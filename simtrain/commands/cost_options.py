@@ -9,6 +9,7 @@ from simtrain.commands.options import refuse
 from simtrain.studies.cost_request import CostRequest
 
 if TYPE_CHECKING:
+    from simtrain.scenario import Scenario
     from simtrain.studies.cost import Terms
 
 TermsFields = Annotated[
@@ -18,8 +19,8 @@ TermsFields = Annotated[
 """The fields of a request that `read_terms` reads."""
 
 
-def read_terms(fields: dict[str, Any]) -> Terms:
-    """Read the values of these options.
+def read_terms(scenario: Scenario, fields: dict[str, Any]) -> Terms:
+    """Read the values of these options, for a scenario.
 
     Raises:
         InputError: one of them is invalid, or a contract and a price are both given (E908).
@@ -29,4 +30,4 @@ def read_terms(fields: dict[str, Any]) -> Terms:
     if fields["price"] is not None:
         contract = {"--contract": fields["contract"]}
         refuse(contract, "has no effect with --price", "remove it or --price")
-    return Terms.read(**fields)
+    return Terms.read(CostRequest(scenario, **fields))

@@ -103,10 +103,10 @@ def plan(
     from simtrain.studies.search.files import prepare_folder
     from simtrain.views.plan import plan_view
 
-    # A wrong option is an error before a scenario is loaded, which may take seconds.
-    read_terms(terms)
-    Limits.read(fields["days"], fields["budget"])
     base = question.load_unchecked()
+    # A wrong option is an error before the folder is changed.
+    read_terms(base, terms)
+    Limits.read(fields["days"], fields["budget"])
     names, numbers = clusters or [base.cluster], fields["gpus"]
     if page := page_of(out):
         out = None

@@ -10,7 +10,7 @@ from simtrain.base.entry import Entry
 from simtrain.errors import InputError, Location, did_you_mean
 from simtrain.hardware.profile import HardwareProfile, RunningCosts
 from simtrain.studies.cost.limits import read_electricity, read_price, read_tokens
-from simtrain.studies.cost_request import CONTRACTS, Contract
+from simtrain.studies.cost_request import CONTRACTS, Contract, CostRequest
 from simtrain.units import EnergyPrice, Price
 
 _PRICE_ENTRIES: dict[Contract, str] = {
@@ -84,38 +84,21 @@ class Terms:
             )
 
     @classmethod
-    def read(
-        cls,
-        tokens: int | str,
-        *,
-        goodput: float = 1.0,
-        price: str | None = None,
-        contract: Contract | None = None,
-        pue: float = 1.0,
-        electricity: str | None = None,
-        co2: float | None = None,
-    ) -> Terms:
+    def read(cls, request: CostRequest) -> Terms:
         """Parse the texts of a command line or a call.
-
-        Args:
-            tokens: number of training tokens: 300_000_000_000 or "300B".
-            goodput, pue: as for the class.
-            contract: as for the class; None is "on_demand".
-            price: such as "2.5 USD/h".
-            electricity: such as "0.12 USD/kWh".
-            co2: emissions in grams per kWh.
 
         Raises:
             InputError: one of them is invalid.
         """
+        price, electricity = request.price, request.electricity
         return cls(
-            read_tokens(str(tokens)),
-            goodput=goodput,
-            contract="on_demand" if contract is None else contract,
+            read_tokens(str(request.tokens)),
+            goodput=request.goodput,
+            contract="on_demand" if request.contract is None else request.contract,
             price=None if price is None else read_price(price),
-            pue=pue,
+            pue=request.pue,
             electricity=None if electricity is None else read_electricity(electricity),
-            co2_g_per_kwh=co2,
+            co2_g_per_kwh=request.co2,
         )
 
     def price_of(self, profile: HardwareProfile) -> tuple[str, Entry[Price] | None]:

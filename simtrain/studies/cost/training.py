@@ -150,15 +150,7 @@ def cost(request: CostRequest) -> TrainingCost:
     Raises:
         InputError: an argument is invalid.
     """
-    terms = Terms.read(
-        request.tokens,
-        goodput=request.goodput,
-        price=request.price,
-        contract=request.contract,
-        pue=request.pue,
-        electricity=request.electricity,
-        co2=request.co2,
-    )
+    terms = Terms.read(request)
     return cost_of_result(result_of(request.scenario), terms)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
-from simtrain.studies.cost_request import Contract
+from simtrain.studies.cost_request import Contract, CostRequest
 from simtrain.studies.objectives.registry import DEFAULT
 from simtrain.studies.search.request import as_list
 
@@ -67,7 +67,8 @@ class PlanRequest:
         """Tokens, prices and power."""
         from simtrain.studies.cost import Terms
 
-        return Terms.read(
+        request = CostRequest(
+            self.base,
             self.tokens,
             goodput=self.goodput,
             price=self.price,
@@ -76,6 +77,7 @@ class PlanRequest:
             electricity=self.electricity,
             co2=self.co2,
         )
+        return Terms.read(request)
 
     @property
     def limits(self) -> Limits:
