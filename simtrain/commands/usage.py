@@ -1,7 +1,9 @@
-"""Wrong command lines: what is wrong, what is allowed, and the nearest command line that works.
+"""Wrong command lines: what is wrong, what is allowed, and a command line that works.
 
-typer parses every command line. If it refuses one, the first fault becomes an error of simtrain.
-The fault is repaired, and so are those that follow from it, until typer accepts the words.
+typer parses every command line. If it refuses one, the first fault becomes an error of simtrain,
+and each round repairs one fault: a name by the nearest one, a value by the nearest choice or by
+the example in the help, or by leaving it out. When typer accepts the words, they are the remedy;
+when a round finds no repair, it is the help of the command.
 
 Commands, contexts, parameters and errors are typer's. They are `Any` here: typer has no public
 names for their types.
@@ -13,7 +15,6 @@ import difflib
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -25,10 +26,12 @@ import typer
 from simtrain.commands.completion import shipped_scenarios
 from simtrain.errors import InputError, Location
 
-_MAX_REPAIRS = 20
+_MAX_ROUNDS = 20
 _KINDS = {int: "an integer", float: "a number", Path: "a path", str: "text"}
 _MOST_OTHERS = 2
 """An option of more commands than this does not say which of them is meant."""
+_NEAR = 0.75
+"""Words that differ by more than a letter or two are no misspellings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,7 @@ class _Fault:
         code: code of the error.
         place: the wrong option, argument or command; empty for all of the command line.
         message: what is wrong.
-        repaired: the words without this fault. They may have other faults.
+        repaired: the words without this fault, which may have others.
         advice: beginning of the remedy; a command line that works follows.
         command: another command of the group, for which `repaired` is meant.
     """
@@ -90,7 +93,7 @@ class Usage:
 
     def _repaired(self, words: list[str]) -> list[str]:
         """Repair words, also those of a group's command. Ask for help if that is impossible."""
-        for _ in range(_MAX_REPAIRS):
+        for _ in range(_MAX_ROUNDS):
             fault = self._fault(words)
             if fault is None:
                 name, *rest = words or [""]
@@ -180,10 +183,10 @@ class Usage:
 
         It is a field of the scenario, an option of another command, misspelt, or unknown.
         """
+        message = "there is no such option"
         index = next(i for i, word in enumerate(words) if _begins_with(word, name))
         word, equals, value = words[index].partition("=")
         before, after = words[:index], words[index + 1 :]
-        message = "there is no such option"
         has_value = not equals and bool(after) and not after[0].startswith("-")
         text, rest = (after[0], after[1:]) if has_value else (value, after)
         # A number of --gpu is one of GPUs; a name would be that of the cluster.
@@ -191,41 +194,24 @@ class Usage:
         if is_field and (setting := _setting_of(word)):
             field, example = setting
             repaired = [*before, "--set", f"{field}={text or example}", *rest]
-            advice = f"{field} is a field of the scenario: "
-            return _Fault("E902", word, message, repaired, advice)
-        if command := self._other_command(word, words):
+            return _Fault("E902", word, message, repaired, f"{field} is a field of the scenario: ")
+        if command := self._other_command(word):
             return _Fault("E902", word, message, [*words], f"{command} has {word}: ", command)
-        bare_names = {option.lstrip("-"): option for option in options}
-        if similar := difflib.get_close_matches(word.lstrip("-"), bare_names, n=1):
-            option = bare_names[similar[0]]
-            repaired = [*before, option + equals + value, *after]
-            return _Fault("E902", word, message, repaired, f"did you mean {option}? ")
+        if similar := difflib.get_close_matches(word, options, n=1, cutoff=_NEAR):
+            repaired = [*before, similar[0] + equals + value, *after]
+            return _Fault("E902", word, message, repaired, f"did you mean {similar[0]}? ")
         message += f"; the options are {', '.join(options)}"
-        if has_value and not self._lacks_words([*before, *rest]):
-            return _Fault("E902", word, message, [*before, *rest], "remove it and its value: ")
-        return _Fault("E902", word, message, [*before, *after], "remove it: ")
+        # The word after it is its value, unless the command needs that word.
+        fault = self._fault([*before, *rest])
+        if not has_value or (fault and fault.code in ("E901", "E903")):
+            return _Fault("E902", word, message, [*before, *after], "remove it: ")
+        return _Fault("E902", word, message, [*before, *rest], "remove it and its value: ")
 
-    def _lacks_words(self, words: Sequence[str]) -> bool:
-        """Whether words have no command, or too few arguments."""
-        fault = self._fault(words)
-        return fault is not None and fault.code in ("E901", "E903")
-
-    def _other_command(self, option: str, words: Sequence[str]) -> str:
-        """Return the command of the group that has an option, or "".
-
-        Of several, it is the one that has most of the other options and requires least.
-        """
+    def _other_command(self, option: str) -> str:
+        """Return a command of the group that has an option which few commands have, or ""."""
         others = _commands_of(self.context.parent and self.context.parent.command)
-        options = {name: _option_names(others[name].params) for name in others}
-        having = [name for name in others if option in options[name]]
-
-        def fit(name: str) -> tuple[int, int]:
-            num_required = sum(
-                param.required and _is_option(param) for param in others[name].params
-            )
-            return len({*options[name]} & {*words}), -num_required
-
-        return max(having, key=fit, default="") if len(having) <= _MOST_OTHERS else ""
+        having = [name for name in others if option in _option_names(others[name].params)]
+        return having[0] if 0 < len(having) <= _MOST_OTHERS else ""
 
     def _unknown_command(self, words: Sequence[str]) -> _Fault | None:
         """Return a fault if the first word is no command of the group."""
@@ -234,15 +220,9 @@ class Usage:
         if name in commands:
             return None
         message = "there is no such command" if words else "the command is missing"
-        # Also commands of inner groups, so that "fit" finds "calibrate fit".
-        paths = {
-            leaf: [outer, leaf] for outer in commands for leaf in _commands_of(commands[outer])
-        }
-        paths |= {name: [name] for name in commands}
-        if similar := difflib.get_close_matches(name, paths, n=1):
-            path = paths[similar[0]]
-            advice = f"did you mean {' '.join(path)}? "
-            return _Fault("E901", name, message, [*path, *rest], advice)
+        if similar := difflib.get_close_matches(name, commands, n=1):
+            advice = f"did you mean {similar[0]}? "
+            return _Fault("E901", name, message, [similar[0], *rest], advice)
         if "run" in commands and (name.endswith(".yaml") or name in shipped_scenarios(name)):
             return _Fault("E901", name, message, ["run", *words], f"did you mean to run {name}? ")
         message += f"; the commands are {', '.join(commands)}"
@@ -263,9 +243,6 @@ class Usage:
         """Return the nearest legal value to a wrong one, or the value of an example, or none."""
         if choices := _choices(param):
             return difflib.get_close_matches(value, choices, n=1, cutoff=0)
-        with suppress(ValueError):
-            if param.min is not None and float(value) < param.min:
-                return [str(param.min)]
         return _as_list(self._examples.get(param.name))[:1]
 
     def _legal_words(self, values: Mapping[str, Any]) -> list[str]:

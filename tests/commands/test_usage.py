@@ -53,7 +53,6 @@ def parse(words: list[str]) -> None:
         ("rum dp530b", "rum: E901 there is no such command", "run dp530b"),
         ("rum --jsn", "rum: E901 ", "run table5_175b_present --json"),
         ("profile sho", "profile sho: E901 ", "profile show h100_sxm"),
-        ("fit x", "fit: E901 ", "calibrate fit x"),
         ("dp530b", "dp530b: E901 ", "run dp530b"),
         ("mine.yaml --json", "mine.yaml: E901 ", "run mine.yaml --json"),
         ("xyz", "xyz: E901 there is no such command; the commands are run, memory,", "--help"),
