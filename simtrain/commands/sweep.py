@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _FULL_WIDTH = 100_000
 """Columns of a page that must not be cut."""
+ExecutorName = Literal["processes", "ray"]
 
 
 def sweep(
@@ -28,7 +29,7 @@ def sweep(
     overrides: SetOption = None,
     *,
     workers: Annotated[int | None, typer.Option(min=1)] = None,
-    executor: Literal["processes", "ray"] = "processes",
+    executor: ExecutorName = "processes",
     address: str | None = None,
     shard: str = "0/1",
     part_size: Annotated[int | None, typer.Option(min=1)] = None,
