@@ -48,7 +48,11 @@ PlanFields = Annotated[
         PlanRequest,
         "gpus days budget objective seconds",
         {
-            "gpus": Annotated[tuple[int, ...], Written(_numbers)],
+            "gpus": Annotated[
+                tuple[int, ...],
+                typer.Option(help="Numbers of GPUs: 128,256,512, or powers of two: 128..4096."),
+                Written(_numbers),
+            ],
             "objective": Annotated[
                 TrainingObjectiveName, typer.Option(help=f"Sort by {OBJECTIVE_HELP}.")
             ],

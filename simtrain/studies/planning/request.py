@@ -26,7 +26,7 @@ class PlanRequest:
         tokens: number of training tokens: 300_000_000_000 or "300B".
         clusters: names or paths of hardware profiles. A cluster with fewer GPUs than the largest
             of `gpus` gets more nodes.
-        gpus: numbers of GPUs: 128,256,512, or powers of two: 128..4096.
+        gpus: a number of GPUs, or several.
         days: maximum training time, in days.
         budget: maximum price: 2M, 500K, 2M USD.
         goodput, contract, pue, electricity, co2: as for `simtrain.cost`.

@@ -35,11 +35,12 @@ class SearchRequest:
             or more, or if the scenario has several, all sizes with at least 4,096 tokens per rank.
         expert: expert-parallel sizes to try: 1,8. Default: all divisors of the number of experts.
             Each expert is sharded over all tensor-parallel ranks, over none, or as in the scenario.
-        max_memory: memory limit per GPU, such as 40GiB. Default: the GPU's capacity.
+        max_memory: memory limit per GPU, such as 40GiB. Default and maximum: the GPU's capacity.
         margin: memory per GPU that stays free, such as 4GiB. Layouts that leave it free are ranked
             together. Default: number 1 must surely fit (the 90 % interval of its peak does).
-        allow_risk: probability that a ranked layout may not fit, such as 0.3; more than 0.5 ranks
-            all that fit by prediction. Default: ranked layouts surely fit.
+        allow_risk: probability from 0 to 1 that a ranked layout may not fit, such as 0.3; more than
+            0.5 ranks all that fit by prediction. Default: ranked layouts surely fit, or leave the
+            margin free.
         top: length of the ranking.
         max_trials: if more layouts than this are legal, an optimizer proposes this many; the
             result is then not exact.
