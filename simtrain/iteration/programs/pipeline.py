@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simtrain.engine.compiled import Ints
 from simtrain.engine.program import starts_of
@@ -77,65 +78,47 @@ class PipelineTasks:
             exchanges_shapes: asynchronous messages follow a blocking exchange of their shapes.
         """
         messages = Messages.of(schedule)
-        blocks = exchanges_shapes or not overlaps
         slots = _slots_of(messages, overlaps=overlaps, exchanges_shapes=exchanges_shapes)
-        by_consumer = _inverse(messages.consumer, len(num_parts))
-        send, receive = slots.send, slots.receive
-        # Tasks in each slot of each stage: an action, or an exchange and the gathers after it.
-        num_slots = slots.starts[-1]
-        num_sent, num_received = (
-            np.bincount(slot, minlength=num_slots).astype(np.int32) for slot in (send, receive)
+        synchronizes = exchanges_shapes or not overlaps
+        tasks = _SlotTasks.of(
+            messages,
+            slots,
+            num_parts,
+            synchronizes=synchronizes,
+            gathers_on_receive=gathers_on_receive,
         )
-        num_in_slot = num_sent + num_received
-        is_exchange = (num_in_slot > 0) & blocks
-        sizes = np.bincount(slots.action, num_parts, num_slots).astype(np.int32)
-        sizes += is_exchange + num_received * gathers_on_receive
-        bounds = len(messages) + starts_of(sizes)
-        begins = bounds[:-1]
-
-        second = np.flatnonzero(slots.action[1:] == slots.action[:-1]) + 1
-        first = begins[slots.action]
-        first[second] += num_parts[second - 1]
-        last = first + num_parts - 1
-        shares = num_parts == 0
-        first[shares], last[shares] = first[:-1][shares[1:]], last[:-1][shares[1:]]
+        first, last = tasks.of_actions(num_parts)
+        begins, send, receive = tasks.begins, slots.send, slots.receive
+        by_consumer = _inverse(messages.consumer, len(num_parts))
         receive_gathers = np.zeros(0, np.int32)
         if gathers_on_receive:
             receive_gathers = begins[receive] + (not overlaps)
             receive_gathers[by_consumer] += _places_in_groups(receive[by_consumer])
-        exchanges = np.flatnonzero(is_exchange)
-        number_of_exchange = np.cumsum(is_exchange) - 1
 
         # The receiver's next task waits for the message: synchronization, gather, or action.
         numbers = np.arange(len(messages), dtype=np.int32)
         needs = first[messages.consumer] if exchanges_shapes else begins[receive]
         waits = [(needs[by_consumer], numbers[by_consumer])]
-        if not blocks:
+        if synchronizes:
+            waits += tasks.rendezvous(of_shapes=exchanges_shapes)
+        else:
             waits.append((numbers, last[messages.producer]))
-        ends = (messages.sender, send, receive), (messages.receiver, receive, send)
-        for stage, moment, other in ends if blocks else ():
-            has_begun = begins[moment] > begins[slots.starts[stage]]
-            waits.append((numbers[has_begun], begins[moment][has_begun] - 1))
-            if exchanges_shapes:
-                # Both ends wait for each other, but only their next exchanges for the message.
-                waits.append((begins[other][has_begun], begins[moment][has_begun] - 1))
-                following = np.searchsorted(exchanges, moment, side="right")
-                later = np.append(exchanges, num_slots)[following]
-                is_own = later < slots.starts[stage + 1]
-                waits.append((begins[later[is_own]], numbers[is_own]))
         if not overlaps:
+            # The sender synchronizes too.
             waits.append((begins[send], numbers))
         waiting, awaited = map(np.concatenate, zip(*waits, strict=True))
+        exchanges, number_of_exchange = tasks.exchanges, np.cumsum(tasks.is_exchange) - 1
+        in_exchanges = slice(None if synchronizes else 0)
         return cls(
             messages,
-            np.ones(len(messages), np.int32) if overlaps else num_sent[send],
-            bounds[slots.starts],
+            np.ones(len(messages), np.int32) if overlaps else tasks.num_sent[send],
+            begins[slots.starts],
             first,
             last,
             begins[exchanges],
-            num_in_slot[exchanges],
-            number_of_exchange[send if blocks else send[:0]],
-            number_of_exchange[receive if blocks else receive[:0]],
+            (tasks.num_sent + tasks.num_received)[exchanges],
+            number_of_exchange[send[in_exchanges]],
+            number_of_exchange[receive[in_exchanges]],
             receive_gathers,
             waiting,
             awaited,
@@ -145,6 +128,96 @@ class PipelineTasks:
     def num_tasks(self) -> int:
         """Number of all tasks."""
         return int(self.own_starts[-1])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _SlotTasks:
+    """The tasks in each slot of each stage: an action, or an exchange and the gathers after it.
+
+    Args:
+        messages, slots: of the schedule.
+        synchronizes: hosts synchronize with exchanges, of messages or of their shapes.
+        num_sent, num_received: [slots], messages that the stage sends and receives in a slot.
+        begins: [slots + 1], first task of each slot, and last the number of all tasks.
+    """
+
+    messages: Messages
+    slots: ExchangeSlots
+    synchronizes: bool
+    num_sent: Ints
+    num_received: Ints
+    begins: Ints
+
+    @classmethod
+    def of(
+        cls,
+        messages: Messages,
+        slots: ExchangeSlots,
+        num_parts: Ints,
+        *,
+        synchronizes: bool,
+        gathers_on_receive: bool,
+    ) -> _SlotTasks:
+        """Number the tasks of all slots, after those of the messages."""
+        num_slots = slots.starts[-1]
+        num_sent, num_received = (
+            np.bincount(slot, minlength=num_slots).astype(np.int32)
+            for slot in (slots.send, slots.receive)
+        )
+        sizes = np.bincount(slots.action, num_parts, num_slots).astype(np.int32)
+        if synchronizes:
+            sizes += num_sent + num_received > 0
+        sizes += num_received * gathers_on_receive
+        begins = len(messages) + starts_of(sizes)
+        return cls(messages, slots, synchronizes, num_sent, num_received, begins)
+
+    @property
+    def is_exchange(self) -> NDArray[np.bool_]:
+        """[slots], whether a host synchronizes in the slot, which is its first task."""
+        return (self.num_sent + self.num_received > 0) & self.synchronizes
+
+    @property
+    def exchanges(self) -> Ints:
+        """The slots of exchanges with which a host synchronizes, in order."""
+        return np.flatnonzero(self.is_exchange)
+
+    def of_actions(self, num_parts: Ints) -> tuple[Ints, Ints]:
+        """Return the first and the last task of each action."""
+        action = self.slots.action
+        first = self.begins[action]
+        # Two actions can share a slot: the tasks of the second follow those of the first.
+        second = np.flatnonzero(action[1:] == action[:-1]) + 1
+        first[second] += num_parts[second - 1]
+        last = first + num_parts - 1
+        # A merged action has no tasks: it shares those of the action before it.
+        merged = num_parts == 0
+        first[merged], last[merged] = first[:-1][merged[1:]], last[:-1][merged[1:]]
+        return first, last
+
+    def rendezvous(self, *, of_shapes: bool) -> list[tuple[Ints, Ints]]:
+        """Return the waits of exchanges for both of their ends: waiting and awaited tasks.
+
+        A message starts when both stages have ended the task before their exchange. `of_shapes`
+        says that the exchange is one of shapes, after which the message itself is asynchronous.
+        """
+        messages, send, receive = self.messages, self.slots.send, self.slots.receive
+        begins, starts = self.begins, self.slots.starts
+        numbers = np.arange(len(messages), dtype=np.int32)
+        waits = []
+        ends = (messages.sender, send, receive), (messages.receiver, receive, send)
+        for stage, slot, other in ends:
+            # An exchange that is the first task of its stage has nothing to wait for.
+            follows = begins[slot] > begins[starts[stage]]
+            before = begins[slot][follows] - 1
+            waits.append((numbers[follows], before))
+            if of_shapes:
+                # Both ends wait for each other, but only their next exchanges for the message.
+                waits.append((begins[other][follows], before))
+                following = np.searchsorted(self.exchanges, slot, side="right")
+                later = np.append(self.exchanges, starts[-1])[following]
+                is_own = later < starts[stage + 1]
+                waits.append((begins[later[is_own]], numbers[is_own]))
+        return waits
 
 
 def _slots_of(messages: Messages, *, overlaps: bool, exchanges_shapes: bool) -> ExchangeSlots:
