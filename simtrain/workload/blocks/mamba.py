@@ -324,30 +324,49 @@ def _backward(scan: _Scan, projected: Tensor, before_gate: Tensor) -> Iterator[O
     The gradients of the output and of the projected input exist all the time, the other arrays from
     the kernel that writes them.
     """
-    phase, steps, x, b = Phase.INPUT_GRADIENT, scan.steps, scan.x, scan.b
+    phase, x = Phase.INPUT_GRADIENT, scan.x
     conv, size = scan.array(scan.conv_width), scan.array(scan.heads)
     present_bytes = x + projected.num_bytes + conv
     yield elementwise("causal convolution again", conv, conv, phase, holds_bytes=present_bytes)
-    present_bytes += (
-        conv + size
-    )  # The gradient of the convolution's output, and a copy of the time steps.
-    yield elementwise(
-        "step copy", size, size, phase, holds_bytes=present_bytes, family=KernelFamily.STREAM
-    )
+    # The gradient of the convolution's output, and a copy of the time steps.
+    present_bytes += conv + size
+    stream = KernelFamily.STREAM
+    yield elementwise("step copy", size, size, phase, holds_bytes=present_bytes, family=stream)
     yield from _chunk_kernels(scan, phase, present_bytes)
-    present_bytes += 2 * steps + scan.scores + 2 * scan.states
+    present_bytes += 2 * scan.steps + scan.scores + 2 * scan.states
     yield _kernel("state passing", scan.states, scan.states, phase, present_bytes)
-    present_bytes += (
-        x - scan.states
-    )  # The gradient before the gate; the states of single chunks are freed.
+    # The gradient before the gate; the states of single chunks are freed.
+    present_bytes += x - scan.states
     gate = _kernel("gate gradient", 4 * x, 2 * x, phase, present_bytes + x)
     yield gate.replace(reads=(projected, before_gate))
-    present_bytes += scan.states
-    flops = scan.state_flops
-    yield _kernel("state gradient", b + steps + x, scan.states, phase, present_bytes, flops=flops)
-    narrow = 2 * scan.narrow_states
-    yield _kernel("state passing gradient", 2 * scan.states, narrow, phase, present_bytes + narrow)
-    present_bytes += narrow - 2 * scan.states + steps
+    yield from _state_gradients(scan, present_bytes)
+    # From here on, the gradients of states exist in the compute type, and one array of steps.
+    present_bytes += 2 * scan.narrow_states - scan.states + scan.steps
+    yield from _scan_gradients(scan, present_bytes)
+    # The gradients of B and C with one array of steps each, and those of the scores.
+    present_bytes += 2 * (scan.wide_b + scan.steps) + scan.scores
+    yield from _step_gradients(scan, present_bytes)
+    convolution = elementwise("causal convolution gradient", 2 * conv, conv, phase)
+    held_bytes = 2 * projected.num_bytes + conv
+    yield convolution.replace(reads=(projected,), holds_bytes=held_bytes)
+    yield from _of_heads(scan, ("decay rate", "decay rate sign", "step bias"), phase)
+
+
+def _state_gradients(scan: _Scan, present_bytes: int) -> Iterator[Op]:
+    """Yield the kernels of the gradients of each chunk's state, and of the states before it.
+
+    Other arrays of `present_bytes` exist, here as in the functions below.
+    """
+    phase, states, narrow = Phase.INPUT_GRADIENT, scan.states, 2 * scan.narrow_states
+    present_bytes += states
+    read, flops = scan.b + scan.steps + scan.x, scan.state_flops
+    yield _kernel("state gradient", read, states, phase, present_bytes, flops=flops)
+    yield _kernel("state passing gradient", 2 * states, narrow, phase, present_bytes + narrow)
+
+
+def _scan_gradients(scan: _Scan, present_bytes: int) -> Iterator[Op]:
+    """Yield the kernels of the gradients of x, B, C and the scores."""
+    phase, steps, x, b, flops = Phase.INPUT_GRADIENT, scan.steps, scan.x, scan.b, scan.state_flops
     yield _kernel(
         "chunk scan gradient",
         2 * x + scan.scores + 2 * steps + b + scan.narrow_states,
@@ -357,35 +376,28 @@ def _backward(scan: _Scan, projected: Tensor, before_gate: Tensor) -> Iterator[O
         flops=scan.masked_flops + flops,
         model_flops=2 * scan.model_flops,
     )
-    present_bytes += scan.wide_b + steps
-    sizes = x + scan.narrow_states + 2 * steps + b, scan.wide_b + steps
-    yield _kernel("B gradient", *sizes, phase, present_bytes, flops=flops)
-    present_bytes += scan.wide_b + steps
-    sizes = x + scan.narrow_states + steps + b, scan.wide_b + steps
-    yield _kernel("C gradient", *sizes, phase, present_bytes, flops=flops)
+    for name, num_steps in (("B", 2), ("C", 1)):
+        present_bytes += scan.wide_b + steps
+        sizes = x + scan.narrow_states + num_steps * steps + b, scan.wide_b + steps
+        yield _kernel(f"{name} gradient", *sizes, phase, present_bytes, flops=flops)
     present_bytes += scan.scores
     sizes = 2 * x + 2 * steps, scan.scores
     yield _kernel("scores gradient", *sizes, phase, present_bytes, flops=scan.masked_flops)
     sizes = b + scan.scores + scan.wide_b, b
     for name in ("B", "C"):
         yield _kernel(f"{name} gradient sum", *sizes, phase, present_bytes, flops=scan.score_flops)
+
+
+def _step_gradients(scan: _Scan, present_bytes: int) -> Iterator[Op]:
+    """Yield the kernels of the gradients of the time steps and of their decay."""
+    phase, steps, size = Phase.INPUT_GRADIENT, scan.steps, scan.array(scan.heads)
     for name in ("decay flip", "decay cumsum", "decay flip back"):
         yield elementwise(name, steps, steps, phase, holds_bytes=present_bytes + steps)
-    sizes = 2 * x + 2 * steps + scan.scores, steps
+    sizes = 2 * scan.x + 2 * steps + scan.scores, steps
     yield _kernel("decay gradient", *sizes, phase, present_bytes + steps, flops=scan.masked_flops)
     for name in ("decay gradient sum", "decay gradient total"):
         yield elementwise(name, 2 * steps, steps, phase, holds_bytes=present_bytes + 2 * steps)
     yield _kernel("chunk cumsum gradient", 2 * steps + size, size, phase, present_bytes)
-    held_bytes = 2 * projected.num_bytes + conv
-    sizes = 2 * conv, conv
-    yield elementwise(
-        "causal convolution gradient",
-        *sizes,
-        phase,
-        reads=(projected,),
-        holds_bytes=held_bytes,
-    )
-    yield from _of_heads(scan, ("decay rate", "decay rate sign", "step bias"), phase)
 
 
 def _of_heads(scan: _Scan, names: tuple[str, ...], phase: Phase = Phase.FORWARD) -> Iterator[Op]:
