@@ -162,10 +162,8 @@ def collective(
     phase: Phase = Phase.FORWARD,
     *,
     saves: tuple[Tensor, ...] = (),
-    reads: tuple[Tensor, ...] = (),
     holds_bytes: int | None = None,
     buffer_bytes: int = 0,
-    is_extra: bool = False,
 ) -> Op:
     """Return the op of a collective.
 
@@ -174,7 +172,7 @@ def collective(
     """
     work = Collective(kind, array_bytes, group)
     holds = array_bytes if holds_bytes is None else holds_bytes
-    return Op(name, work, phase, saves, reads, holds, buffer_bytes=buffer_bytes, is_extra=is_extra)
+    return Op(name, work, phase, saves, holds_bytes=holds, buffer_bytes=buffer_bytes)
 
 
 def total_flops(ops: Iterable[Op]) -> int:

@@ -248,5 +248,5 @@ def _split_input(batch: Microbatch) -> Op:
 def _gather_input(batch: Microbatch) -> Op:
     """Gather a unit's input before it is recomputed (paper, Section 5)."""
     work = CollectiveKind.ALL_GATHER, batch.activation_bytes, batch.tensor
-    reads = (_input_part(batch),)
-    return collective("unit input gather", *work, Phase.RECOMPUTE, reads=reads, is_extra=True)
+    gather = collective("unit input gather", *work, Phase.RECOMPUTE)
+    return gather.replace(reads=(_input_part(batch),), is_extra=True)

@@ -328,6 +328,7 @@ class Tape:
             tensors.append(Tensor(name, rows, width, size, number, number))
         return tuple(tensors)
 
+    # Blocks write nodes as one call, with the fields of a node that they need.
     def record(
         self,
         name: str,

@@ -33,6 +33,7 @@ CORE_ATTENTION = "core_attention"
 """Name of the region of the core."""
 
 
+# Models differ in these options, and own layers of users write them as keywords.
 def attention(
     tape: Tape,
     qkv: Tensor | tuple[Tensor, Tensor, Tensor],

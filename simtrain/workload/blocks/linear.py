@@ -30,6 +30,7 @@ from simtrain.workload.tape import Microbatch, Parameter, Tape
 from simtrain.workload.work import CollectiveKind
 
 
+# Layers differ in these options, and own layers of users write them as keywords.
 def column_linear(
     tape: Tape,
     x: Tensor,
