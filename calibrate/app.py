@@ -9,7 +9,6 @@ import math
 import shlex
 import sys
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -18,7 +17,7 @@ from rich.console import Console
 
 from calibrate.benchmarks.sizes import Part, sizes_for
 from calibrate.records.compute import Compute
-from calibrate.validation.limits import Limits
+from calibrate.validation.limits import LimitOptions
 from simtrain.base.extras import require
 from simtrain.commands.app import INTERRUPTED, MISSED, App
 from simtrain.commands.completion import shipped_profiles, shipped_stacks
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from calibrate.fit.result import Fit
     from simtrain.iteration.report.result import Result
 
-_LIMITS = Limits()
 _QUICK_MINUTES = 2.0
 
 
@@ -46,20 +44,10 @@ app = App(help="Measure a machine, fit its hardware profile, and validate the pr
 
 @app.command()
 def fit(
-    source: Annotated[
-        Path,
-        typer.Argument(help="Folder of measurements, or YAML file of figures with their sources."),
-    ],
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File to write the profile to.")
-    ] = None,
-    name: Annotated[
-        str | None, typer.Option(help="Name of the profile; measurements have none.")
-    ] = None,
-    base: Annotated[
-        Path | None,
-        typer.Option(help="Profile to copy what was not measured from, with links and network."),
-    ] = None,
+    source: Annotated[Path, typer.Argument()],
+    output: Annotated[Path | None, typer.Option("--output", "-o")] = None,
+    name: str | None = None,
+    base: Path | None = None,
     details: DetailsOption = False,
 ) -> None:
     """Fit a profile and print what was fitted, and how well.
@@ -69,6 +57,12 @@ def fit(
     no links and one node no network: the profile is then of one GPU or node, without --base.
 
     Example: simtrain calibrate fit measured --name my_h100 -o my_h100.yaml --base h100_sxm
+
+    Args:
+        source: folder of measurements, or YAML file of figures with their sources.
+        output: file to write the profile to.
+        name: name of the profile; measurements have none.
+        base: profile to copy what was not measured from, with links and network.
     """
     fitted = _fitted(source, name, base)
     from calibrate.fit.result import profile_text
@@ -80,9 +74,7 @@ def fit(
 
 @app.command()
 def memory(
-    device: Annotated[
-        Device | None, typer.Option(help="Device to measure on; cuda if there is one.")
-    ] = None,
+    device: Device | None = None,
     *,
     output: Output,
 ) -> None:
@@ -94,6 +86,9 @@ def memory(
     Exits with 4 if the error of a peak is above the threshold.
 
     Example: simtrain calibrate memory --device cuda
+
+    Args:
+        device: device to measure on; cuda if there is one.
     """
     require("measuring memory", "torch")
     import torch
@@ -112,9 +107,7 @@ def memory(
 
 @app.command()
 def check(
-    device: Annotated[
-        Device | None, typer.Option(help="Device to check; cuda if there is one.")
-    ] = None,
+    device: Device | None = None,
     *,
     output: Output,
 ) -> None:
@@ -129,6 +122,9 @@ def check(
     Exits with 4 if something is off.
 
     Example: simtrain calibrate check
+
+    Args:
+        device: device to check; cuda if there is one.
     """
     require("checking a machine", "torch")
     import torch
@@ -144,34 +140,14 @@ def check(
 
 @app.command()
 def measure(
-    out: Annotated[Path, typer.Option(help="Folder of the measurements; made, or continued.")],
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Few and small sizes: two minutes on two CPU cores.")
-    ] = False,
-    device: Annotated[
-        Device | None, typer.Option(help="Device to measure; cuda if there is one.")
-    ] = None,
-    minutes: Annotated[
-        float | None,
-        typer.Option(help="Time after which nothing more is measured; 2 with --quick, else none."),
-    ] = None,
-    dtype: Annotated[
-        Compute | None, typer.Option(help="Data type of training; the one that a trial finds fast.")
-    ] = None,
-    only: Annotated[
-        list[Part] | None, typer.Option(help="Measure only this part. May be repeated.")
-    ] = None,
-    scenario: Annotated[
-        str | None,
-        typer.Option(
-            "--for",
-            metavar="<scenario>",
-            help="Divide the time by what an iteration of this scenario waits for.",
-        ),
-    ] = None,
-    plan: Annotated[
-        bool, typer.Option("--plan", help="Print what would be measured and how long, and stop.")
-    ] = False,
+    out: Path,
+    quick: bool = False,
+    device: Device | None = None,
+    minutes: float | None = None,
+    dtype: Compute | None = None,
+    only: list[Part] | None = None,
+    scenario: Annotated[str | None, typer.Option("--for", metavar="<scenario>")] = None,
+    plan: bool = False,
 ) -> None:
     """Measure this machine: matrix products, kernels, collectives, layers, training.
 
@@ -182,6 +158,16 @@ def measure(
     Several GPUs: torchrun --nproc-per-node 8 -m calibrate measure --out my_node
 
     Example: simtrain calibrate measure --quick --out my_node
+
+    Args:
+        out: folder of the measurements; made, or continued.
+        quick: few and small sizes: two minutes on two CPU cores.
+        device: device to measure; cuda if there is one.
+        minutes: time after which nothing more is measured; 2 with --quick, else none.
+        dtype: data type of training; the one that a trial finds fast.
+        only: measure only this part. May be repeated.
+        scenario: divide the time by what an iteration of this scenario waits for.
+        plan: print what would be measured and how long, and stop.
     """
     require("measuring a machine", "torch")
     import torch
@@ -222,32 +208,12 @@ def measure(
 
 @app.command()
 def validate(
-    profile: Annotated[str, typer.Argument(help="Name or file of a hardware profile.")],
-    measurements: Annotated[Path, typer.Argument(help="Folder that `measure` wrote.")],
+    profile: Annotated[str, typer.Argument()],
+    measurements: Annotated[Path, typer.Argument()],
     *,
-    layers_mean: Annotated[
-        float | None, typer.Option(help="Largest mean |error| of layers, in percent.")
-    ] = None,
-    layers_worst: Annotated[
-        float | None, typer.Option(help="Largest |error| of a layer's pass, in percent.")
-    ] = None,
-    iterations_worst: Annotated[
-        float | None, typer.Option(help="Largest |error| of an iteration, in percent.")
-    ] = None,
-    memory_worst: Annotated[
-        float, typer.Option(help="Largest |error| of a memory peak, in percent.")
-    ] = 100 * _LIMITS.memory_worst,
-    times_mean: Annotated[
-        float | None,
-        typer.Option(
-            help="Largest mean |error| of all times, in percent. Default: 25, or none with limits "
-            "of layers or iterations."
-        ),
-    ] = None,
+    limits: LimitOptions,
     output: Output,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder to write a scatter plot to, PNG and SVG.")
-    ] = None,
+    out: Path | None = None,
 ) -> None:
     """Compare a profile's predictions with measured layers and iterations that no fit used.
 
@@ -257,6 +223,11 @@ def validate(
     the intervals of later predictions.
 
     Example: simtrain calibrate validate my_node.yaml measured --out pictures
+
+    Args:
+        profile: name or file of a hardware profile.
+        measurements: folder that `measure` wrote.
+        out: folder to write a scatter plot to, PNG and SVG.
     """
     from calibrate.records.file import read_records
     from calibrate.validation.profile import validate_profile, write_validation_picture
@@ -264,22 +235,13 @@ def validate(
     from simtrain.base.output_folder import make_picture_folder
     from simtrain.hardware.load import load_profile
 
-    loaded, memory = load_profile(profile), memory_worst / 100
-    chosen = layers_mean, layers_worst, iterations_worst
-    if chosen == (None, None, None):
-        limits = replace(Limits.of(loaded), memory_worst=memory)
-        limits = limits if times_mean is None else replace(limits, times_mean=times_mean / 100)
-    else:
-        layers_mean, layers_worst, iterations_worst = (
-            None if percent is None else percent / 100 for percent in chosen
-        )
-        mean = None if times_mean is None else times_mean / 100
-        limits = Limits(layers_mean, layers_worst, iterations_worst, memory, times_mean=mean)
+    loaded = load_profile(profile)
+    allowed = limits.of(loaded)
     header, records = read_records(measurements)
-    validation = validate_profile(loaded, header, records, limits)
+    validation = validate_profile(loaded, header, records, allowed)
     if out is not None:
         make_picture_folder(out)
-        write_validation_picture(validation, limits, out, profile)
+        write_validation_picture(validation, allowed, out, profile)
     for warning in validation.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     source = f"{measurements.name}, measured on {header.date} on {header.device}"
@@ -292,28 +254,14 @@ def validate(
 
 @app.command("nccl-tests")
 def nccl_tests(
-    logs: Annotated[list[Path], typer.Argument(help="Output of nccl-tests: text, or JSON of -J.")],
-    op: Annotated[
-        Collective | None, typer.Option(help="Collective; by default as a log or its name says.")
-    ] = None,
-    ranks: Annotated[
-        int | None, typer.Option(min=2, help="GPUs that took part; by default as a log lists them.")
-    ] = None,
-    nodes: Annotated[
-        int | None, typer.Option(min=1, help="Nodes of these GPUs; by default as a log lists them.")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of measurements of the same machine to add to.")
-    ] = None,
-    base: Annotated[
-        Path | None, typer.Option(help="Profile whose links and network are adapted.")
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File to write the adapted profile to.")
-    ] = None,
-    name: Annotated[
-        str | None, typer.Option(help="Name of the adapted profile; by default the file's.")
-    ] = None,
+    logs: Annotated[list[Path], typer.Argument()],
+    op: Collective | None = None,
+    ranks: Annotated[int | None, typer.Option(min=2)] = None,
+    nodes: Annotated[int | None, typer.Option(min=1)] = None,
+    out: Path | None = None,
+    base: Path | None = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o")] = None,
+    name: str | None = None,
 ) -> None:
     """Adapt a profile's links to results of nccl-tests, or add them to measurements.
 
@@ -321,6 +269,16 @@ def nccl_tests(
     network as the logs show them. With --out, `fit` uses the results with the other measurements.
 
     Example: simtrain calibrate nccl-tests all_reduce.txt --base h100_sxm -o my_cluster.yaml
+
+    Args:
+        logs: output of nccl-tests: text, or JSON of -J.
+        op: collective; by default as a log or its name says.
+        ranks: GPUs that took part; by default as a log lists them.
+        nodes: nodes of these GPUs; by default as a log lists them.
+        out: folder of measurements of the same machine to add to.
+        base: profile whose links and network are adapted.
+        output: file to write the adapted profile to.
+        name: name of the adapted profile; by default the file's.
     """
     from calibrate.records.nccl_tests import add_log, read_log
 
@@ -345,9 +303,9 @@ def nccl_tests(
 
 @app.command()
 def products(
-    tables: Annotated[list[Path], typer.Argument(help="Tables of timed matrix products: CSV.")],
-    base: Annotated[Path, typer.Option(help="Profile of the GPU that they were timed on.")],
-    out: Annotated[Path, typer.Option(help="Folder of measurements; made, or added to.")],
+    tables: Annotated[list[Path], typer.Argument()],
+    base: Path,
+    out: Path,
 ) -> None:
     """Read matrix products from tables, such as those of cuBLAS benchmarks.
 
@@ -356,6 +314,11 @@ def products(
     `fit` with the same --base makes a profile: its products are the table's, all else the base's.
 
     Example: simtrain calibrate products cublas.csv --base h100_sxm --out my_products
+
+    Args:
+        tables: tables of timed matrix products: CSV.
+        base: profile of the GPU that they were timed on.
+        out: folder of measurements; made, or added to.
     """
     from calibrate.records.file import RecordFile, identity
     from calibrate.records.product_tables import header_like, read_products
@@ -373,11 +336,9 @@ def products(
 
 @app.command("from-trace")
 def from_trace(
-    traces: Annotated[
-        list[Path], typer.Argument(help="Traces of PyTorch's profiler: JSON, packed or not.")
-    ],
-    out: Annotated[Path, typer.Option(help="Folder of measurements; made, or added to.")],
-    gpus_per_node: Annotated[int, typer.Option(min=1, help="GPUs of a node.")] = 8,
+    traces: Annotated[list[Path], typer.Argument()],
+    out: Path,
+    gpus_per_node: Annotated[int, typer.Option(min=1)] = 8,
 ) -> None:
     """Read products, attention and collectives from traces of your own runs.
 
@@ -386,6 +347,11 @@ def from_trace(
     half of their times counts. Shapes need record_shapes=True.
 
     Example: simtrain calibrate from-trace rank0.json.gz --out my_trace
+
+    Args:
+        traces: traces of PyTorch's profiler: JSON, packed or not.
+        out: folder of measurements; made, or added to.
+        gpus_per_node: GPUs of a node.
     """
     from calibrate.records.file import RecordFile, identity
     from calibrate.records.kineto import read_trace
@@ -404,35 +370,13 @@ def from_trace(
 
 @app.command("from-runs")
 def from_runs(
-    runs: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="RUNS",
-            help="Tables of runs (CSV), logs of Megatron-LM with their arguments; or, with "
-            "--iteration, one scenario.",
-        ),
-    ],
-    base: Annotated[
-        str, typer.Option(help="Profile to start from.", autocompletion=shipped_profiles)
-    ],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="File to write the fitted profile to.")
-    ],
-    iteration: Annotated[
-        str | None,
-        typer.Option(help="Measured time of the scenario's iteration, such as '12.4 s'."),
-    ] = None,
-    software: Annotated[
-        str | None,
-        typer.Option(
-            help="Software stack of runs that name none; by default the base's usual one.",
-            autocompletion=shipped_stacks,
-        ),
-    ] = None,
+    runs: Annotated[list[Path], typer.Argument(metavar="RUNS")],
+    base: Annotated[str, typer.Option(autocompletion=shipped_profiles)],
+    output: Annotated[Path, typer.Option("--output", "-o")],
+    iteration: str | None = None,
+    software: Annotated[str | None, typer.Option(autocompletion=shipped_stacks)] = None,
     overrides: SetOption = None,
-    name: Annotated[
-        str | None, typer.Option(help="Name of the fitted profile; by default the file's.")
-    ] = None,
+    name: str | None = None,
 ) -> None:
     """Fit a profile to measured iterations, near a base profile.
 
@@ -442,6 +386,15 @@ def from_runs(
     written to validated_on/ beside the profile, and give the intervals of later predictions.
 
     Example: simtrain calibrate from-runs runs.csv --base h100_sxm -o my_cluster.yaml
+
+    Args:
+        runs: tables of runs (CSV), logs of Megatron-LM with their arguments; or, with
+            --iteration, one scenario.
+        base: profile to start from.
+        output: file to write the fitted profile to.
+        iteration: measured time of the scenario's iteration, such as '12.4 s'.
+        software: software stack of runs that name none; by default the base's usual one.
+        name: name of the fitted profile; by default the file's.
     """
     from calibrate.records.runs import read_measured_runs
     from simtrain.base.output_folder import (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 from simtrain.errors import InputError, Problem
@@ -50,3 +50,41 @@ class Limits:
         ]
         if problems:
             raise InputError(problems)
+
+
+@dataclass(frozen=True, slots=True)
+class LimitOptions:
+    """Limits of errors as a command line writes them, in percent; None if it does not.
+
+    Args:
+        layers_mean: largest mean |error| of layers, in percent.
+        layers_worst: largest |error| of a layer's pass, in percent.
+        iterations_worst: largest |error| of an iteration, in percent.
+        memory_worst: largest |error| of a memory peak, in percent.
+        times_mean: largest mean |error| of all times, in percent. Default: 25, or none with limits
+            of layers or iterations.
+    """
+
+    layers_mean: float | None = None
+    layers_worst: float | None = None
+    iterations_worst: float | None = None
+    memory_worst: float = 100 * Limits().memory_worst
+    times_mean: float | None = None
+
+    def of(self, profile: HardwareProfile) -> Limits:
+        """Return the limits, as fractions. What a profile says of itself holds by default.
+
+        Limits of layers or of iterations replace all limits of times by default.
+        """
+        times = self.layers_mean, self.layers_worst, self.iterations_worst
+        layers_mean, layers_worst, iterations_worst = map(_fraction, times)
+        memory_worst, times_mean = self.memory_worst / 100, _fraction(self.times_mean)
+        if times == (None, None, None):
+            limits = replace(Limits.of(profile), memory_worst=memory_worst)
+            return limits if times_mean is None else replace(limits, times_mean=times_mean)
+        of_times = layers_mean, layers_worst, iterations_worst
+        return Limits(*of_times, memory_worst, times_mean=times_mean)
+
+
+def _fraction(percent: float | None) -> float | None:
+    return None if percent is None else percent / 100
