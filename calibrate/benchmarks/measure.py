@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -106,7 +106,6 @@ def measure(
         described = header(device, ranks, dtype or chosen_dtype(trial), trial)
         file, begun, known = _open(folder, described, ranks)
         sizes = replace(sizes, compute=begun.compute)
-        watch = Watch(sizes, timer)
         shares = [
             Share(
                 weights[part],
@@ -123,33 +122,57 @@ def measure(
             """Return the seconds since the start, the same on all ranks."""
             return ranks.slowest([clock() - start_s])[0]
 
-        taken = set[str]()
+        recorder = _Recorder(ranks, Watch(sizes, timer), file, launcher)
+        limit_s = 60 * minutes
         with (
             progress_bar(has_lines=True) if ranks.is_first else nullcontext(lambda *_: None) as show
         ):
-
-            def take(point: Point, done: int, total: int) -> None:
-                """Measure a point and write its record."""
-                show(point.kind.model_fields["kind"].default, done, total)
-                record = point.record(watch.watch)
-                check_launcher(launcher)
-                if file is not None:
-                    file.write(record)
-                taken.add(point.identity)
-
-            for point in in_time(shares, 60 * minutes - elapsed_s(), elapsed_s):
-                take(point, len(taken), len(missing))
+            for point in in_time(shares, limit_s - elapsed_s(), elapsed_s):
+                recorder.take(point, show, len(recorder.taken), len(missing))
             for _ in range(_MAX_REVISITS):
-                doubted = set(map(identity, doubtful(file.records))) if file else set()
-                doubted = ranks.from_first(doubted) & taken
-                todo = [point for point in missing if point.identity in doubted]
-                again = Share(1, todo)
-                for number, point in enumerate(
-                    in_time([again], 60 * minutes - elapsed_s(), elapsed_s)
-                ):
-                    take(point, number, len(todo))
+                again = recorder.doubted(missing)
+                points = in_time([Share(1, again)], limit_s - elapsed_s(), elapsed_s)
+                for number, point in enumerate(points):
+                    recorder.take(point, show, number, len(again))
+        taken = recorder.taken
         kinds = (p.kind.model_fields["kind"].default for p in missing if p.identity not in taken)
         return Measured(ranks, len(known), len(taken), sizes.compute, Counter(kinds))
+
+
+@dataclass(frozen=True, slots=True)
+class _Recorder:
+    """Measures points and writes their records.
+
+    Args:
+        ranks: all ranks of the measurement.
+        watch: the state of the machine.
+        file: the records, on rank 0 alone.
+        launcher: process that started this one.
+        taken: identities of the points that were measured.
+    """
+
+    ranks: Ranks
+    watch: Watch
+    file: RecordFile | None
+    launcher: int
+    taken: set[str] = field(default_factory=set)
+
+    def take(
+        self, point: Point, show: Callable[[str, int, int], None], done: int, total: int
+    ) -> None:
+        """Measure a point, and show how many of the total are done."""
+        show(point.kind.model_fields["kind"].default, done, total)
+        record = point.record(self.watch.watch)
+        check_launcher(self.launcher)
+        if self.file is not None:
+            self.file.write(record)
+        self.taken.add(point.identity)
+
+    def doubted(self, points: Sequence[Point]) -> list[Point]:
+        """Return the measured points whose records are doubtful."""
+        doubted = set(map(identity, doubtful(self.file.records))) if self.file else set()
+        doubted = self.ranks.from_first(doubted) & self.taken
+        return [point for point in points if point.identity in doubted]
 
 
 def _plan(missing: Sequence[Point], header: Header, minutes: float) -> str:
