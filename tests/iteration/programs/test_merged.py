@@ -33,8 +33,7 @@ from simtrain.studies.simulation import simulate
 from simtrain.workload.issue import OverlapPolicy
 from simtrain.workload.merged_passes import MergedPass, MergedRecord, issue_order, record_of
 from simtrain.workload.ops import Op, Phase, collective, elementwise
-from simtrain.workload.pass_builder import PassBuilder
-from simtrain.workload.passes import PassRecord
+from simtrain.workload.passes import PassBuilder, PassRecord
 from simtrain.workload.work import Collective, CollectiveKind
 from tests.helpers.expert_models import moe
 from tests.helpers.toys import a100, changed, machine_of, plan_of
@@ -122,9 +121,8 @@ def test_a_delayed_kernel_leaves_its_waits_to_the_next_one() -> None:
 
 def test_a_gather_for_a_delayed_kernel_stays_in_place() -> None:
     """The input gradient waits for the gather, as Transformer Engine's host does."""
-    gather = collective(
-        "gather of 3 s", CollectiveKind.ALL_GATHER, 3, GROUP, Phase.WEIGHT_GRADIENT, is_extra=True
-    )
+    work = CollectiveKind.ALL_GATHER, 3, GROUP, Phase.WEIGHT_GRADIENT
+    gather = collective("gather of 3 s", *work).replace(is_extra=True)
     backward = [gather, kernel(4, Phase.WEIGHT_GRADIENT), kernel(2), exchange(5)]
     assert sorted(spans(merged([kernel(1)], backward, delays=True))) == [
         (COMMUNICATION, 0.0, 3.0),
