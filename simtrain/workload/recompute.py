@@ -10,8 +10,27 @@ from dataclasses import dataclass
 
 from simtrain.scenario import RecomputePolicy
 from simtrain.scenario.recompute_section import OPEN_STRATEGIES
-from simtrain.workload.segments import NO_RECOMPUTE, BlockRecompute
 
+
+@dataclass(frozen=True, slots=True)
+class BlockRecompute:
+    """What a block recomputes in its backward pass.
+
+    Args:
+        regions: names of regions that save only their inputs and are recomputed.
+        whole_block: the whole block is recomputed, and saves nothing or only its input.
+        saves_input: with `whole_block`, it saves its input, as the first block of a unit.
+        saved_ops: it saves its input and the outputs of these ops (`workload.saved_ops`); None if
+            not by op.
+    """
+
+    regions: frozenset[str] = frozenset()
+    whole_block: bool = False
+    saves_input: bool = False
+    saved_ops: tuple[str, ...] | None = None
+
+
+NO_RECOMPUTE = BlockRecompute()
 SAVE_ALL = RecomputePolicy()
 """The policy of passes that recompute nothing."""
 TOKEN_PREDICTION = "multi-token prediction"

@@ -11,12 +11,22 @@ from simtrain.scenario import RecomputePolicy
 from simtrain.workload.chunk import ROOT, Chunk
 from simtrain.workload.issue import Segment
 from simtrain.workload.ops import Op, Phase, Tensor, collective, elementwise
-from simtrain.workload.pass_builder import PassBuilder, one_op_segment
-from simtrain.workload.passes import Pass, PassKind, PassOptions, PassRecord
-from simtrain.workload.recompute import RecomputeUnit, recompute_outside_layers, recompute_units
-from simtrain.workload.segments import (
+from simtrain.workload.passes import (
+    Pass,
+    PassBuilder,
+    PassKind,
+    PassOptions,
+    PassRecord,
+    one_op_segment,
+)
+from simtrain.workload.recompute import (
     NO_RECOMPUTE,
     BlockRecompute,
+    RecomputeUnit,
+    recompute_outside_layers,
+    recompute_units,
+)
+from simtrain.workload.segments import (
     BlockRun,
     backward_segment,
     forward_segment,
@@ -35,9 +45,9 @@ def record_pass(pass_: Pass) -> PassRecord:
         return _reduction(pass_, pass_.options.sharding)
     outline = _outline(pass_.chunk, pass_.kind, pass_.recompute)
     segments = [key.segment(pass_.kind, pass_.options) for key in outline.keys]
+    issued = tuple([segments[number] for number in outline.numbers])
     if pass_.options.sharding:
-        return _sharded(pass_, pass_.options.sharding, outline, segments)
-    issued = tuple([segments[placed.key] for placed in outline.segments])
+        return _sharded(pass_, pass_.options.sharding, outline.segments, issued)
     return PassRecord(issued, outline.owners, outline.layer_ends)
 
 
@@ -78,16 +88,19 @@ class _PlacedSegment:
     """A segment at its place in a pass.
 
     Args:
-        key: number of its key in `_PassOutline.keys`.
         place: place of its block in the chunk.
         layer: number of the layer that it runs; None if its block is not a layer.
-        ends_layer: the layer's work ends with this segment.
+        key: what determines it.
     """
 
-    key: int
     place: int
     layer: int | None
-    ends_layer: bool
+    key: _SegmentKey
+
+    @property
+    def ends_layer(self) -> bool:
+        """Whether the layer's work ends with this segment."""
+        return self.layer is not None and self.key.role is _Role.RUN
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,13 +108,15 @@ class _PassOutline:
     """The segments of a pass, without those of ZeRO.
 
     Args:
-        keys: the different segments.
         segments: in issue order.
+        keys: the different keys.
+        numbers: for each segment, the number of its key.
         owners, layer_ends: as in a `PassRecord` without ZeRO.
     """
 
-    keys: tuple[_SegmentKey, ...]
     segments: tuple[_PlacedSegment, ...]
+    keys: tuple[_SegmentKey, ...]
+    numbers: tuple[int, ...]
     owners: tuple[int, ...]
     layer_ends: tuple[int, ...]
 
@@ -109,21 +124,16 @@ class _PassOutline:
 @functools.lru_cache(maxsize=1024)
 def _outline(chunk: Chunk, kind: PassKind, recompute: RecomputePolicy) -> _PassOutline:
     """Return the segments of a pass of a chunk, which do not depend on the microbatch."""
-    numbers: dict[_SegmentKey, int] = {}
-    segments = []
     groups = _block_groups(chunk, recompute)
-    for group in groups if kind == "F" else reversed(groups):
-        for place, layer, key in group.forward() if kind == "F" else group.backward(kind):
-            number = numbers.setdefault(key, len(numbers))
-            ends_layer = layer is not None and key.role is _Role.RUN
-            segments.append(_PlacedSegment(number, place, layer, ends_layer))
+    if kind == "F":
+        segments = [placed for group in groups for placed in group.forward()]
+    else:
+        segments = [placed for group in reversed(groups) for placed in group.backward(kind)]
+    number_of: dict[_SegmentKey, int] = {}
+    numbers = tuple([number_of.setdefault(placed.key, len(number_of)) for placed in segments])
     owners = tuple([placed.place for placed in segments])
     ends = tuple([end for end, placed in enumerate(segments, 1) if placed.ends_layer])
-    return _PassOutline(tuple(numbers), tuple(segments), owners, ends)
-
-
-_PlacedKey = tuple[int, int | None, _SegmentKey]
-"""The place of a block in its chunk, the number of its layer if it is one, and the key."""
+    return _PassOutline(tuple(segments), tuple(number_of), numbers, owners, ends)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,15 +141,15 @@ class _BlockGroup:
     """The segments of a recompute unit's blocks, or of a block outside the units (no unit)."""
 
     unit: RecomputeUnit | None
-    run: list[_PlacedKey] = field(default_factory=list)
+    run: list[_PlacedSegment] = field(default_factory=list)
 
-    def forward(self) -> Iterator[_PlacedKey]:
+    def forward(self) -> Iterator[_PlacedSegment]:
         """Yield the segments of a forward pass."""
         yield from self.run
         if self.unit and self.unit.distribute:
             yield self._of_first(_Role.SPLIT_INPUT)
 
-    def backward(self, kind: PassKind) -> Iterator[_PlacedKey]:
+    def backward(self, kind: PassKind) -> Iterator[_PlacedSegment]:
         """Yield the segments of a backward pass.
 
         A unit that recomputes runs all of its blocks forward first. Weight gradients (`W`) read the
@@ -148,13 +158,13 @@ class _BlockGroup:
         if self.unit and self.unit.recomputes and kind != "W":
             if self.unit.distribute:
                 yield self._of_first(_Role.GATHER_INPUT)
-            for place, layer, key in self.run:
-                yield place, layer, replace(key, role=_Role.RECOMPUTE)
+            for placed in self.run:
+                yield replace(placed, key=replace(placed.key, role=_Role.RECOMPUTE))
         yield from reversed(self.run)
 
-    def _of_first(self, role: _Role) -> _PlacedKey:
-        place, _, key = self.run[0]
-        return place, None, _SegmentKey(key.block, role)
+    def _of_first(self, role: _Role) -> _PlacedSegment:
+        first = self.run[0]
+        return _PlacedSegment(first.place, None, _SegmentKey(first.key.block, role))
 
 
 def _block_groups(chunk: Chunk, recompute: RecomputePolicy) -> list[_BlockGroup]:
@@ -172,27 +182,31 @@ def _block_groups(chunk: Chunk, recompute: RecomputePolicy) -> list[_BlockGroup]
         is_between = unit is not None and layer > unit.first
         if unit is None or not (block.is_unit or is_between):
             key = _SegmentKey(block, block_recompute=outside)
-            groups.append(_BlockGroup(None, [(place, None, key)]))
+            groups.append(_BlockGroup(None, [_PlacedSegment(place, None, key)]))
             continue
         if not is_between:
             groups.append(_BlockGroup(unit))
         key = _SegmentKey(block, block_recompute=unit.block_recompute(layer))
-        groups[-1].run.append((place, layer if block.is_unit else None, key))
+        placed = _PlacedSegment(place, layer if block.is_unit else None, key)
+        groups[-1].run.append(placed)
         layer += block.is_unit
     return groups
 
 
 def _sharded(
-    pass_: Pass, sharding: Sharding, outline: _PassOutline, segments: Sequence[Segment]
+    pass_: Pass,
+    sharding: Sharding,
+    outline: Sequence[_PlacedSegment],
+    issued: Sequence[Segment],
 ) -> PassRecord:
     """Record a pass with the collectives of ZeRO between its segments.
 
     Blocks with parameters wait for the root unit's gather. Input gradients (`I`) leave nothing to
-    reduce, and weight gradients (`W`) need no parameters. `segments` belong to `outline.keys`.
+    reduce, and weight gradients (`W`) need no parameters. `issued` are the segments of `outline`.
     """
     batch, builder = pass_.options.microbatch, PassBuilder(pass_.options.overlap)
     reduces = pass_.kind in ("B", "W")
-    placed_layers = [placed.layer for placed in outline.segments if placed.layer is not None]
+    placed_layers = [placed.layer for placed in outline if placed.layer is not None]
     layers = dict.fromkeys(placed_layers)
     used = [] if pass_.kind == "W" else [ROOT, *layers]
     shards = ShardedPass(builder, pass_, sharding, used)
@@ -200,14 +214,14 @@ def _sharded(
         shards.need(ROOT)
     if reduces:
         shards.begin(ROOT)
-    for placed in outline.segments:
-        if record(outline.keys[placed.key].block, batch).parameters:
+    for placed, segment in zip(outline, issued, strict=True):
+        if record(placed.key.block, batch).parameters:
             shards.need(ROOT)
         if placed.layer is not None:
             shards.need(placed.layer)
             if reduces and placed.ends_layer:
                 shards.begin(placed.layer)
-        builder.add(segments[placed.key], placed.place)
+        builder.add(segment, placed.place)
         if placed.layer is not None and placed.ends_layer:
             builder.end_layer()
             shards.free(placed.layer)

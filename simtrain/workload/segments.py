@@ -18,6 +18,7 @@ from typing import Literal
 from simtrain.workload.hashing import hashed_once
 from simtrain.workload.issue import IssueOrder, OverlapPolicy, Segment
 from simtrain.workload.ops import Op, Phase, Tensor, elementwise
+from simtrain.workload.recompute import NO_RECOMPUTE, BlockRecompute
 from simtrain.workload.regions import (
     Subgraph,
     TensorVersions,
@@ -33,27 +34,6 @@ from simtrain.workload.tape import Block, Microbatch, Node, Recording, record
 
 BackwardKind = Literal["B", "I", "W"]
 """A whole backward pass, its input gradients, or its weight gradients."""
-
-
-@dataclass(frozen=True, slots=True)
-class BlockRecompute:
-    """What a block recomputes in its backward pass.
-
-    Args:
-        regions: names of regions that save only their inputs and are recomputed.
-        whole_block: the whole block is recomputed, and saves nothing or only its input.
-        saves_input: with `whole_block`, it saves its input, as the first block of a unit.
-        saved_ops: it saves its input and the outputs of these ops (`workload.saved_ops`); None if
-            not by op.
-    """
-
-    regions: frozenset[str] = frozenset()
-    whole_block: bool = False
-    saves_input: bool = False
-    saved_ops: tuple[str, ...] | None = None
-
-
-NO_RECOMPUTE = BlockRecompute()
 
 
 @hashed_once

@@ -38,8 +38,7 @@ from simtrain.workload.chunk import Parameters, unit_parameters
 from simtrain.workload.fp8 import recipe_of
 from simtrain.workload.issue import Handle
 from simtrain.workload.ops import Op, Phase, collective, elementwise
-from simtrain.workload.pass_builder import PassBuilder
-from simtrain.workload.passes import Pass
+from simtrain.workload.passes import Pass, PassBuilder
 from simtrain.workload.shard_groups import ShardGroups, Sharding
 from simtrain.workload.work import FP32_BYTES, CollectiveKind, KernelFamily
 
