@@ -18,7 +18,7 @@ from typing import Any
 
 from simtrain.scenario import RULES, Scenario
 from simtrain.studies.evaluation import Evaluator
-from simtrain.studies.sweep import Plan, load_plan
+from simtrain.studies.sweep import SweepPlan, load_plan
 from simtrain.studies.sweep.executors import local_executor
 from simtrain.studies.sweep.folder import SweepFolder
 from simtrain.studies.sweep.points import Points
@@ -75,7 +75,7 @@ def killed(file: pathlib.Path, out: pathlib.Path) -> int:
     return number
 
 
-def whole(plan: Plan, folder: SweepFolder) -> Progress:
+def whole(plan: SweepPlan, folder: SweepFolder) -> Progress:
     """Run the rest of the sweep in this process, and print its memory at intervals."""
     start, tenths = time.perf_counter(), 0
 
@@ -98,7 +98,7 @@ def whole(plan: Plan, folder: SweepFolder) -> Progress:
     return progress
 
 
-def split(plan: Plan, indices: Sequence[int]) -> None:
+def split(plan: SweepPlan, indices: Sequence[int]) -> None:
     """Print the time of each step of a row, with warm caches."""
     evaluator = Evaluator()
     scenarios, build_s = timed(Points(plan).scenario, indices)

@@ -19,7 +19,7 @@ from rich.text import Text
 from simtrain.commands.app import INTERRUPTED
 from simtrain.commands.printing import emit
 from simtrain.commands.progress import stderr_bar
-from simtrain.studies.sweep.plan import Plan
+from simtrain.studies.sweep.plan import SweepPlan
 from simtrain.studies.sweep.run import Progress
 from simtrain.views.sweep import best_words
 
@@ -33,7 +33,7 @@ class _Rate(ProgressColumn):
 
 
 @contextmanager
-def sweep_bar(plan: Plan) -> Iterator[Callable[[Progress], None]]:
+def sweep_bar(plan: SweepPlan) -> Iterator[Callable[[Progress], None]]:
     """Show a bar on a terminal; the yielded function updates it.
 
     Ctrl-C ends the command, with a message that says how to resume.

@@ -17,7 +17,7 @@ from simtrain.studies.objectives.registry import OBJECTIVES
 from simtrain.studies.sweep.axes import describe_point
 from simtrain.studies.sweep.counts import BestPoint
 from simtrain.studies.sweep.folder import SweepFolder
-from simtrain.studies.sweep.plan import Plan
+from simtrain.studies.sweep.plan import SweepPlan
 from simtrain.studies.sweep.query import Answer
 from simtrain.studies.sweep.run import Progress, Shard
 from simtrain.units import counted, format_bytes, format_seconds, four_digits
@@ -47,7 +47,7 @@ class Summary(PlainData):
         best interval_s=interval"""
     )
 
-    plan: Plan
+    plan: SweepPlan
     folder: SweepFolder
     shard: Shard
     progress: Progress
@@ -93,7 +93,7 @@ def summary_view(summary: Summary) -> View:
     return View([Sentences([head], style=None), counts, Sentences(said, style=None)])
 
 
-def _lines(plan: Plan, progress: Progress) -> Iterator[tuple[int, str]]:
+def _lines(plan: SweepPlan, progress: Progress) -> Iterator[tuple[int, str]]:
     counts = progress.counts
     yield counts.ok, "ok"
     yield counts.does_not_fit, "do not fit in memory"

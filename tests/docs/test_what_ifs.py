@@ -16,7 +16,7 @@ from docs.update.what_ifs import rows_of
 from simtrain.base.resources import list_sweeps
 from simtrain.render.figures import style
 from simtrain.scenario import RULES, Scenario
-from simtrain.studies.sweep import Plan, load_plan
+from simtrain.studies.sweep import SweepPlan, load_plan
 from tests.helpers.command_line import ROOT, call
 from tests.helpers.made_results import ran, row, write_results
 
@@ -28,7 +28,7 @@ NAMES = [shlex.split(words)[0] for name, words in COMMANDS if name == "sweep"]
 
 
 @functools.cache
-def plan_of(name: str) -> Plan:
+def plan_of(name: str) -> SweepPlan:
     return load_plan(name)
 
 

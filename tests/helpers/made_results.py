@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 
-from simtrain.studies.sweep import Plan
+from simtrain.studies.sweep import SweepPlan
 
 Row = dict[str, Any]
 GIB = 2**30
@@ -49,7 +49,7 @@ def write_results(folder: pathlib.Path, rows: Sequence[Row], part_size: int = 4)
     return folder
 
 
-def write_plan(folder: pathlib.Path, plan: Plan) -> None:
+def write_plan(folder: pathlib.Path, plan: SweepPlan) -> None:
     """Write the sweep.json of a sweep's folder."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "sweep.json").write_text(json.dumps(plan.to_json()), encoding="utf-8")

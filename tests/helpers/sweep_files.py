@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow.parquet
 
-from simtrain.studies.sweep import Plan, load_plan
+from simtrain.studies.sweep import SweepPlan, load_plan
 from simtrain.studies.sweep.executors import SerialExecutor
 from simtrain.studies.sweep.folder import SweepFolder
 from simtrain.studies.sweep.run import Progress, Shard, run_sweep
@@ -39,7 +39,7 @@ def plan_of(
     text: str = SMALL,
     overrides: Sequence[str] = (),
     part_size: int | None = None,
-) -> Plan:
+) -> SweepPlan:
     path = folder / "small.yaml"
     path.write_text(text, encoding="utf-8")
     return load_plan(path, overrides, part_size)
@@ -50,7 +50,7 @@ def with_axes(*lines: str) -> str:
 
 
 def run(
-    plan: Plan,
+    plan: SweepPlan,
     out: pathlib.Path,
     make_executor: Callable[[], Executor] = SerialExecutor,
     in_flight: int = 1,

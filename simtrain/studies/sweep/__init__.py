@@ -2,6 +2,6 @@
 
 from simtrain.studies.sweep.load import load_plan
 from simtrain.studies.sweep.part import Part, run_part
-from simtrain.studies.sweep.plan import Plan
+from simtrain.studies.sweep.plan import SweepPlan
 
-__all__ = ["Part", "Plan", "load_plan", "run_part"]
+__all__ = ["Part", "SweepPlan", "load_plan", "run_part"]

@@ -10,7 +10,7 @@ from concurrent.futures import Executor
 from typing import Protocol
 
 from simtrain.studies.sweep.executors import Processes
-from simtrain.studies.sweep.plan import Plan
+from simtrain.studies.sweep.plan import SweepPlan
 from simtrain.studies.sweep.ray_executor import RayCluster
 
 
@@ -18,7 +18,7 @@ class ExecutorKind(Protocol):
     """A place that computes the parts of a sweep."""
 
     def open(
-        self, plan: Plan, num_parts: int, workers: int | None, address: str | None
+        self, plan: SweepPlan, num_parts: int, workers: int | None, address: str | None
     ) -> tuple[Callable[[], Executor], int]:
         """Return a factory of executors, and the number of parts to submit at a time.
 

@@ -19,7 +19,7 @@ from simtrain.base.operating_system import MOST_WORKERS, num_processors
 from simtrain.errors import InputError, Location
 
 if TYPE_CHECKING:
-    from simtrain.studies.sweep.plan import Plan
+    from simtrain.studies.sweep.plan import SweepPlan
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -55,7 +55,7 @@ class Processes:
     """Worker processes on this machine."""
 
     def open(
-        self, plan: Plan, num_parts: int, workers: int | None, address: str | None
+        self, plan: SweepPlan, num_parts: int, workers: int | None, address: str | None
     ) -> tuple[Callable[[], Executor], int]:
         """Return a factory of executors, and the number of parts to submit at a time."""
         if address is not None:

@@ -22,7 +22,7 @@ from simtrain.base.output_folder import replacing
 from simtrain.errors import InputError, Location
 from simtrain.studies.sweep.counts import Counts
 from simtrain.studies.sweep.part import Part, PartError, decoded
-from simtrain.studies.sweep.plan import Plan, version_words, versions
+from simtrain.studies.sweep.plan import SweepPlan, version_words, versions
 
 PLAN_FILE, PARTS_FOLDER = "sweep.json", "parts"
 MOST_BYTES_OF_PLAN, MOST_BYTES_OF_PART = 64 << 20, 1 << 30
@@ -94,7 +94,7 @@ class SweepFolder:
             if self.part(number).name not in names
         )
 
-    def open(self, plan: Plan, part_size: int | None = None) -> Plan:
+    def open(self, plan: SweepPlan, part_size: int | None = None) -> SweepPlan:
         """Create the folder, or resume the same sweep in it; return the plan with its part size.
 
         Args:
@@ -139,7 +139,9 @@ class SweepFolder:
             message, place = f"cannot be read: {what}", Location(str(file))
             raise InputError.of("E822", message, place, _OTHER_FOLDER) from error
 
-    def _refuse_other(self, known: Mapping[str, Any], plan: Plan, part_size: int | None) -> None:
+    def _refuse_other(
+        self, known: Mapping[str, Any], plan: SweepPlan, part_size: int | None
+    ) -> None:
         if known["versions"] != plan.versions:
             made, now = (version_words(versions) for versions in (known["versions"], plan.versions))
             message = f"the results here were made with {made}, this is {now}"
@@ -174,7 +176,7 @@ class SweepFolder:
                 raise self._error("E823", message, fix)
             yield
 
-    def read(self, plan: Plan, number: int) -> Counts | None:
+    def read(self, plan: SweepPlan, number: int) -> Counts | None:
         """Read the counts of a part; None if it has no file; PartError if the file is damaged."""
         try:
             content = read_bytes(self.part(number), MOST_BYTES_OF_PART)

@@ -29,7 +29,7 @@ from simtrain.studies.sweep.plan import (
     OBJECTIVES,
     REPORTABLE,
     REPORTED_BY_DEFAULT,
-    Plan,
+    SweepPlan,
     default_part_size,
     versions,
 )
@@ -60,7 +60,7 @@ def load_plan(
     overrides: Sequence[str] = (),
     part_size: int | None = None,
     max_points: int = MANY_POINTS,
-) -> Plan:
+) -> SweepPlan:
     """Load a sweep.
 
     Args:
@@ -80,7 +80,7 @@ def load_plan(
     base, bases = base_documents(document, axes, overrides, file.name or default_name)
     refuse_overridden_axes(overrides, axes)
     num_points = _num_points(axes, document.positions, max_points)
-    plan = Plan(
+    plan = SweepPlan(
         name=file.name or default_name,
         description=file.description,
         base=base,
@@ -157,7 +157,7 @@ def _num_points(axes: Sequence[Axis], positions: Positions, max_points: int) -> 
     return num_points
 
 
-def _bad_expressions(plan: Plan, positions: Positions) -> list[Problem]:
+def _bad_expressions(plan: SweepPlan, positions: Positions) -> list[Problem]:
     """List constants that are not allowed or not used, then constraints that cannot be read."""
     used: set[str] = set()
     unreadable = []
@@ -196,7 +196,7 @@ def _inside(location: Location | None, text: str, offset: int) -> Location | Non
     return location
 
 
-def _bad_columns(plan: Plan, positions: Positions) -> Iterator[Problem]:
+def _bad_columns(plan: SweepPlan, positions: Positions) -> Iterator[Problem]:
     for number, name in enumerate(plan.report):
         place = positions.of_value(("report", number))
         if name not in REPORTABLE:
@@ -218,7 +218,7 @@ def _several_currencies(currencies: Sequence[str], positions: Positions) -> Prob
     return Problem("E809", message, positions.of_value(("objective",)), reason, fix)
 
 
-def _check_that_some_point_is_left(plan: Plan, positions: Positions) -> None:
+def _check_that_some_point_is_left(plan: SweepPlan, positions: Positions) -> None:
     constraints = plan.readable_constraints()
     removed: Counter[int] = Counter()
     for index in range(plan.num_points):

@@ -24,7 +24,7 @@ from simtrain.studies.objectives.registry import OBJECTIVES
 from simtrain.studies.sweep.axes import LARGEST, Cell, describe_point
 from simtrain.studies.sweep.constraints import Constraint, ConstraintError
 from simtrain.studies.sweep.counts import BestPoint, Counts, better
-from simtrain.studies.sweep.plan import BREAKDOWN, Plan
+from simtrain.studies.sweep.plan import BREAKDOWN, SweepPlan
 from simtrain.studies.sweep.points import Points
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class PartError(Exception):
 
 
 @without_garbage_collection()
-def run_part(plan: Plan, number: int) -> Part:
+def run_part(plan: SweepPlan, number: int) -> Part:
     """Evaluate the points of a part in grid order.
 
     Raises:
@@ -74,7 +74,7 @@ def run_part(plan: Plan, number: int) -> Part:
 
 
 def first_unsatisfied(
-    plan: Plan, constraints: Sequence[Constraint], scenario: Scenario, index: int
+    plan: SweepPlan, constraints: Sequence[Constraint], scenario: Scenario, index: int
 ) -> int | None:
     """Number of the first constraint that does not hold at a point; None if all hold.
 
@@ -105,7 +105,7 @@ def _evaluator(extrapolation: bool) -> Evaluator:
     return Evaluator(extrapolation=extrapolation)
 
 
-def _row(scenario: Scenario, plan: Plan) -> Row:
+def _row(scenario: Scenario, plan: SweepPlan) -> Row:
     """The result columns of one point, without the axes; costs only if they are needed."""
     objectives = [objective for objective in OBJECTIVES.values() if objective.field in plan.report]
     evaluator = _evaluator(any(objective.needs_extrapolation for objective in objectives))
@@ -159,7 +159,7 @@ def _bests(rows: Sequence[Row], objective: str) -> Iterator[BestPoint]:
             yield BestPoint(row["index"], objective, row[objective], *(row[name] for name in names))
 
 
-def _encoded(plan: Plan, number: int, rows: Sequence[Row], counts: Counts) -> bytes:
+def _encoded(plan: SweepPlan, number: int, rows: Sequence[Row], counts: Counts) -> bytes:
     """Encode the rows as a Parquet file with checksums, and sweep, part and counts as metadata."""
     import pyarrow
 
@@ -185,7 +185,7 @@ def _file_of(table: pyarrow.Table) -> bytes:
     return file.getvalue()
 
 
-def schema_of(plan: Plan) -> pyarrow.Schema:
+def schema_of(plan: SweepPlan) -> pyarrow.Schema:
     """The columns of the results: the point, its status, and the reported figures."""
     import pyarrow
 

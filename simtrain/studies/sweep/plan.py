@@ -40,7 +40,7 @@ _FEWEST_POINTS, _MOST_POINTS, _PARTS_WANTED = 16, 1000, 100
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SweepPlan:
     """Everything that determines a sweep's results.
 
     Args:
@@ -73,7 +73,7 @@ class Plan:
     places: tuple[Location | None, ...] = ()
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Plan:
+    def from_json(cls, data: Mapping[str, Any]) -> SweepPlan:
         """Read the output of `to_json`, which lacks the places of the constraints.
 
         Raises:

@@ -9,7 +9,7 @@ from typing import Any
 from simtrain.base.strict_yaml import Positions, validate
 from simtrain.scenario import Scenario
 from simtrain.studies.sweep.fields import BASE
-from simtrain.studies.sweep.plan import Plan
+from simtrain.studies.sweep.plan import SweepPlan
 
 _Known = dict[object, dict[str, Any]]
 """Validated fields, by the positions on the axes that set them."""
@@ -22,7 +22,7 @@ class Points:
     section.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: SweepPlan) -> None:
         self.plan = plan
         names = [{str(path[0]) for path in axis.paths} for axis in plan.axes]
         varied = sorted(set().union(*names) - {*BASE})

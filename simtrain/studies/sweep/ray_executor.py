@@ -23,7 +23,7 @@ from simtrain.base.resources import find_profile
 from simtrain.base.version import VERSION
 from simtrain.errors import InputError, Location
 from simtrain.hardware.load import give_profile
-from simtrain.studies.sweep.plan import Plan, version_words, versions
+from simtrain.studies.sweep.plan import SweepPlan, version_words, versions
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -49,7 +49,7 @@ class Needs:
     profiles: Mapping[str, str]
 
 
-def needs_of(plan: Plan) -> Needs:
+def needs_of(plan: SweepPlan) -> Needs:
     """Collect the versions and profiles that a plan needs, on the machine with the files."""
     texts = {name: find_profile(name).read_text(encoding="utf-8") for name in plan.profiles}
     return Needs(plan.versions, texts)
@@ -74,7 +74,7 @@ class RayCluster:
     """The nodes of a Ray cluster that runs already."""
 
     def open(
-        self, plan: Plan, num_parts: int, workers: int | None, address: str | None
+        self, plan: SweepPlan, num_parts: int, workers: int | None, address: str | None
     ) -> tuple[Callable[[], Executor], int]:
         """Return a factory of executors, and the number of parts to submit at a time."""
         if not (address := address or os.environ.get("RAY_ADDRESS")):

@@ -11,14 +11,14 @@ from simtrain.base.provenance import profile_sha256
 from simtrain.errors import InputError
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.sweep.folder import MOST_BYTES_OF_PLAN, PLAN_FILE
-from simtrain.studies.sweep.plan import Plan
+from simtrain.studies.sweep.plan import SweepPlan
 
 
 @dataclass(frozen=True)
 class RecordedSweep:
     """The plan that a folder's sweep.json has."""
 
-    plan: Plan
+    plan: SweepPlan
     _evaluator: Evaluator = field(default_factory=Evaluator, repr=False)
 
     @classmethod
@@ -26,7 +26,7 @@ class RecordedSweep:
         """Read a folder's sweep.json; None if there is none that can be read."""
         try:
             content = read_bytes(folder / PLAN_FILE, MOST_BYTES_OF_PLAN)
-            return cls(Plan.from_json(json.loads(content)))
+            return cls(SweepPlan.from_json(json.loads(content)))
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
 

@@ -21,7 +21,7 @@ from simtrain.studies.sweep.executors import local_executor
 from simtrain.studies.sweep.folder import SweepFolder
 from simtrain.studies.sweep.load import MANY_POINTS, load_plan
 from simtrain.studies.sweep.part import Part, PartError, run_part
-from simtrain.studies.sweep.plan import Plan
+from simtrain.studies.sweep.plan import SweepPlan
 from simtrain.studies.sweep.query import Answer, query
 
 # A part lost more often than _DEATHS_TOGETHER runs alone, to identify the part that kills workers.
@@ -36,11 +36,11 @@ class Shard:
     number: int = 0
     count: int = 1
 
-    def parts(self, plan: Plan) -> range:
+    def parts(self, plan: SweepPlan) -> range:
         """The numbers of the shard's parts."""
         return range(self.number, plan.num_parts, self.count)
 
-    def num_points(self, plan: Plan) -> int:
+    def num_points(self, plan: SweepPlan) -> int:
         """Number of points in the shard's parts."""
         parts = self.parts(plan)
         missing = plan.num_parts * plan.part_size - plan.num_points
@@ -131,7 +131,7 @@ def sweep(request: SweepRequest) -> Answer:
 
 
 def run_sweep(
-    plan: Plan,
+    plan: SweepPlan,
     folder: SweepFolder,
     make_executor: Callable[[], Executor],
     num_in_flight: int,
@@ -166,7 +166,7 @@ def run_sweep(
 
 
 def _scan(
-    plan: Plan, folder: SweepFolder, shard: Shard, on_progress: ProgressCallback
+    plan: SweepPlan, folder: SweepFolder, shard: Shard, on_progress: ProgressCallback
 ) -> tuple[Progress, Sequence[int]]:
     """Return the progress so far, and the numbers of missing or damaged parts."""
     progress = Progress(len(shard.parts(plan)), shard.num_points(plan))
@@ -189,7 +189,7 @@ def _scan(
 class _Dispatcher:
     """Hands parts to executors and writes the results."""
 
-    plan: Plan
+    plan: SweepPlan
     folder: SweepFolder
     on_progress: ProgressCallback
     progress: Progress

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from simtrain.errors import InputError
-from simtrain.studies.sweep import Plan
+from simtrain.studies.sweep import SweepPlan
 from simtrain.studies.sweep.executors import local_executor
 from simtrain.studies.sweep.folder import SweepFolder
 from tests.helpers.command_line import call, refused
@@ -39,7 +39,7 @@ def out(whole: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
     ],
 )
 def test_an_edited_plan_is_refused(
-    plan: Plan, out: pathlib.Path, name: str, value: Any, excerpt: str
+    plan: SweepPlan, out: pathlib.Path, name: str, value: Any, excerpt: str
 ) -> None:
     plan_data = json.loads((out / "sweep.json").read_text())
     (out / "sweep.json").write_text(json.dumps(plan_data | {name: value}))
@@ -54,14 +54,14 @@ def test_an_edited_plan_is_refused(
     [("[]", "does not contain"), ("{}", "'hash' is missing"), ("[" * 100_000, "recursion")],
 )
 def test_files_without_a_plan_are_refused(
-    plan: Plan, out: pathlib.Path, text: str, excerpt: str
+    plan: SweepPlan, out: pathlib.Path, text: str, excerpt: str
 ) -> None:
     (out / "sweep.json").write_text(text)
     with pytest.raises(InputError, match=f"E822 .*{excerpt}"):
         SweepFolder(out).open(plan)
 
 
-def test_files_of_other_programs_are_unchanged(plan: Plan, out: pathlib.Path) -> None:
+def test_files_of_other_programs_are_unchanged(plan: SweepPlan, out: pathlib.Path) -> None:
     foreign = (".part-000001.parquet.swp", ".part-", ".part-one-two", "notes.txt")
     for name in foreign:
         (out / "parts" / name).write_bytes(b"mine")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from simtrain.base.resources import list_sweeps
 from simtrain.errors import InputError
 from simtrain.scenario import load_scenario
-from simtrain.studies.sweep import Plan, load_plan
+from simtrain.studies.sweep import SweepPlan, load_plan
 from simtrain.studies.sweep.axes import Axis
 from simtrain.studies.sweep.constraints import ConstraintError, read_constraint
 from tests.helpers.sweep_files import BASE, SMALL, plan_of, with_axes
@@ -22,8 +22,8 @@ from tests.helpers.sweep_files import BASE, SMALL, plan_of, with_axes
 # ------------------------------------------------------------------------------------- expansion
 
 
-def a_plan(*axes: Axis, part_size: int = 1) -> Plan:
-    return Plan("x", None, "b", {"b": {}}, {}, axes, (), (), "mfu", {}, {}, part_size)
+def a_plan(*axes: Axis, part_size: int = 1) -> SweepPlan:
+    return SweepPlan("x", None, "b", {"b": {}}, {}, axes, (), (), "mfu", {}, {}, part_size)
 
 
 def axes_of(*lengths: int) -> tuple[Axis, ...]:

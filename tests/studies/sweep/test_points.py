@@ -19,7 +19,7 @@ from simtrain.errors import InputError
 from simtrain.scenario import Scenario
 from simtrain.scenario.words import spell_out_words
 from simtrain.studies.evaluation import Evaluator
-from simtrain.studies.sweep import Plan
+from simtrain.studies.sweep import SweepPlan
 from simtrain.studies.sweep.part import run_part
 from simtrain.studies.sweep.points import Points
 from tests.helpers.command_line import call
@@ -46,7 +46,7 @@ LABELS = {
 
 
 @functools.cache
-def wide_plan() -> Plan:
+def wide_plan() -> SweepPlan:
     return _plan_with(VALUES)
 
 
@@ -56,7 +56,7 @@ def labelled_points() -> Points:
     return Points(_plan_with(VALUES | {"way": LABELS}))
 
 
-def _plan_with(axes: dict[str, Any]) -> Plan:
+def _plan_with(axes: dict[str, Any]) -> SweepPlan:
     with tempfile.TemporaryDirectory() as folder:
         lines = "".join(f"  {name}: {json.dumps(values)}\n" for name, values in axes.items())
         return plan_of(pathlib.Path(folder), f"axes:\n{lines}")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from simtrain.studies.sweep import Plan
+from simtrain.studies.sweep import SweepPlan
 from simtrain.studies.sweep.folder import SweepFolder
 from simtrain.studies.sweep.run import Progress
 from tests.helpers.command_line import call, refused
@@ -17,7 +17,7 @@ from tests.helpers.sweep_files import NUM_PARTS, rows_of, run
 pytestmark = pytest.mark.slow  # each test runs a sweep and starts duckdb
 
 
-def test_queries_answer_while_the_sweep_runs(plan: Plan, tmp_path: pathlib.Path) -> None:
+def test_queries_answer_while_the_sweep_runs(plan: SweepPlan, tmp_path: pathlib.Path) -> None:
     def look(progress: Progress) -> None:
         if progress.done:
             outcome = call(
@@ -123,7 +123,7 @@ def test_every_statement_that_returns_rows_is_a_query(whole: pathlib.Path, sql: 
     assert outcome.exit_code == 0 and json.loads(outcome.stdout)["rows"]
 
 
-def test_folders_without_results_are_errors(plan: Plan, tmp_path: pathlib.Path) -> None:
+def test_folders_without_results_are_errors(plan: SweepPlan, tmp_path: pathlib.Path) -> None:
     for expected in ("E820 this folder contains no sweep", "E820 no part is finished yet"):
         errors = refused("query", str(tmp_path / "out"), "select 1")
         assert expected in errors

@@ -17,7 +17,7 @@ from simtrain.commands.sweep import ExecutorName
 from simtrain.errors import InputError
 from simtrain.hardware import load as load_module
 from simtrain.hardware.load import load_profile
-from simtrain.studies.sweep import Plan
+from simtrain.studies.sweep import SweepPlan
 from simtrain.studies.sweep.executor_kinds import EXECUTOR_KINDS
 from simtrain.studies.sweep.part import _evaluator
 from simtrain.studies.sweep.plan import versions
@@ -84,7 +84,7 @@ def test_the_address_may_be_in_the_environment(
 
 @pytest.mark.parametrize("death", DEATHS)
 def test_parts_that_a_node_loses_are_computed_again(
-    plan: Plan, whole: pathlib.Path, tmp_path: pathlib.Path, death: type[RayError]
+    plan: SweepPlan, whole: pathlib.Path, tmp_path: pathlib.Path, death: type[RayError]
 ) -> None:
     """The same executor computes them: a death in a cluster affects no other part."""
     made = []
@@ -98,7 +98,9 @@ def test_parts_that_a_node_loses_are_computed_again(
     assert files_of(tmp_path / "out") == files_of(whole)
 
 
-def test_a_part_that_no_node_survives_ends_the_sweep(plan: Plan, tmp_path: pathlib.Path) -> None:
+def test_a_part_that_no_node_survives_ends_the_sweep(
+    plan: SweepPlan, tmp_path: pathlib.Path
+) -> None:
     ray = FakeRay([WorkerCrashedError("the worker died")] * 100)
     with pytest.raises(InputError, match="E850 workers died 4 times while they computed part 0"):
         run(plan, tmp_path / "out", lambda: RayExecutor(ray, NEEDS))

@@ -6,7 +6,7 @@ import pathlib
 import pytest
 
 from simtrain.studies.simulation import simulate
-from simtrain.studies.sweep import Plan, load_plan
+from simtrain.studies.sweep import SweepPlan, load_plan
 from simtrain.studies.sweep.recorded import RecordedSweep
 from tests.helpers.made_results import write_plan
 
@@ -25,14 +25,14 @@ axes:
 
 
 @pytest.fixture
-def plan(tmp_path: pathlib.Path) -> Plan:
+def plan(tmp_path: pathlib.Path) -> SweepPlan:
     (tmp_path / "sweep.yaml").write_text(SWEEP, "utf-8")
     found = load_plan(tmp_path / "sweep.yaml")
     write_plan(tmp_path, found)
     return found
 
 
-def test_each_point_has_the_scenario_of_the_plan(tmp_path: pathlib.Path, plan: Plan) -> None:
+def test_each_point_has_the_scenario_of_the_plan(tmp_path: pathlib.Path, plan: SweepPlan) -> None:
     recorded = RecordedSweep.of(tmp_path)
     assert recorded and plan.num_points == 24
     assert recorded.plan.digest == plan.digest
@@ -44,7 +44,7 @@ def test_each_point_has_the_scenario_of_the_plan(tmp_path: pathlib.Path, plan: P
 
 
 def test_points_of_a_changed_profile_have_no_extrapolation(
-    tmp_path: pathlib.Path, plan: Plan
+    tmp_path: pathlib.Path, plan: SweepPlan
 ) -> None:
     plan_data = json.loads((tmp_path / "sweep.json").read_text("utf-8"))
     plan_data["profiles"]["h100_sxm"] = "0" * 64

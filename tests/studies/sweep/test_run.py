@@ -21,7 +21,7 @@ from pytest import MonkeyPatch
 
 from simtrain.errors import InputError
 from simtrain.studies.evaluation import Evaluator
-from simtrain.studies.sweep import Plan, run_part
+from simtrain.studies.sweep import SweepPlan, run_part
 from simtrain.studies.sweep import folder as folder_module
 from simtrain.studies.sweep.counts import Counts
 from simtrain.studies.sweep.executors import SerialExecutor, local_executor
@@ -43,7 +43,7 @@ from tests.helpers.sweep_files import (
 # --------------------------------------------------------------------------------------- results
 
 
-def test_every_point_is_a_row_or_counted(plan: Plan, whole: pathlib.Path) -> None:
+def test_every_point_is_a_row_or_counted(plan: SweepPlan, whole: pathlib.Path) -> None:
     """By hand: 3 stages for 4 layers and 8 ranks for 4 heads are illegal, and the constraint
     excludes 8 * 3 and 8 * 4.
     """
@@ -63,7 +63,7 @@ def test_every_point_is_a_row_or_counted(plan: Plan, whole: pathlib.Path) -> Non
         assert (row["iteration_time_s"] is None) == bool(expected)
 
 
-def test_a_row_equals_the_evaluation_of_its_point(plan: Plan, whole: pathlib.Path) -> None:
+def test_a_row_equals_the_evaluation_of_its_point(plan: SweepPlan, whole: pathlib.Path) -> None:
     row = next(row for row in rows_of(whole) if row["index"] == 10)
     evaluation = Evaluator().evaluate(plan.scenario(10))
     assert evaluation.run
@@ -85,7 +85,7 @@ def test_points_that_do_not_fit_have_no_time(tmp_path: pathlib.Path) -> None:
     assert does_not["iteration_time_s"] is None and does_not["peak_bytes"] > 80 * 2**30
 
 
-def test_counts_add_up_and_the_first_of_the_fastest_is_best(plan: Plan) -> None:
+def test_counts_add_up_and_the_first_of_the_fastest_is_best(plan: SweepPlan) -> None:
     parts = [run_part(plan, number).counts for number in range(NUM_PARTS)]
     total = sum(parts, Counts())
     assert total.num_points == 24 and total.num_rows == 20
@@ -109,7 +109,7 @@ def test_an_error_in_a_constraint_names_the_point(tmp_path: pathlib.Path) -> Non
 @pytest.mark.ci
 @pytest.mark.slow
 def test_two_processes_write_the_same_bytes_though_one_is_killed(
-    plan: Plan, whole: pathlib.Path, tmp_path: pathlib.Path
+    plan: SweepPlan, whole: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     def kill_one(progress: Progress) -> None:
         if progress.done == 1 and not killed:
@@ -137,7 +137,7 @@ class LosingExecutor(Executor):
 
 
 def test_parts_lost_with_a_worker_are_computed_again(
-    plan: Plan, whole: pathlib.Path, tmp_path: pathlib.Path
+    plan: SweepPlan, whole: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     LosingExecutor.deaths = 3
     progress = run(plan, tmp_path / "out", LosingExecutor, in_flight=2)
@@ -172,7 +172,7 @@ class SharedPool(Executor):
 
 
 def test_the_part_that_kills_every_worker_ends_the_sweep(
-    plan: Plan, whole: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: MonkeyPatch
+    plan: SweepPlan, whole: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: MonkeyPatch
 ) -> None:
     """The error names this part and its points, not other parts that were computed at the same
     time.
@@ -247,7 +247,7 @@ def is_alive(pid: int) -> bool:
 
 
 def test_ctrl_c_reports_the_parts_on_disk(
-    plan: Plan, tmp_path: pathlib.Path, monkeypatch: MonkeyPatch
+    plan: SweepPlan, tmp_path: pathlib.Path, monkeypatch: MonkeyPatch
 ) -> None:
     def interrupt(folder: SweepFolder, part: Any) -> None:
         write(folder, part)
@@ -264,7 +264,9 @@ def test_ctrl_c_reports_the_parts_on_disk(
     assert len(files_of(tmp_path / "out")) == 2
 
 
-def test_shards_share_the_parts(plan: Plan, whole: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_shards_share_the_parts(
+    plan: SweepPlan, whole: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
     shards = [Shard(number, 3) for number in range(3)]
     done = [run(plan, tmp_path / "out", shard=shard) for shard in shards]
     assert [one.done for one in done] == [2, 2, 1]
@@ -294,7 +296,7 @@ def test_damaged_parts_are_computed_again_and_reported(
     assert files_of(tmp_path / "out") == files_of(whole)
 
 
-def test_every_changed_byte_and_every_cut_is_found(plan: Plan) -> None:
+def test_every_changed_byte_and_every_cut_is_found(plan: SweepPlan) -> None:
     part = run_part(plan, 0)
     expected = plan.digest, 0, plan.part_size
     assert decoded(part.content, *expected) == part.counts
@@ -306,14 +308,14 @@ def test_every_changed_byte_and_every_cut_is_found(plan: Plan) -> None:
                 decoded(content, *expected)
 
 
-def refusal_of(out: pathlib.Path, plan: Plan, part_size: int | None = None) -> str:
+def refusal_of(out: pathlib.Path, plan: SweepPlan, part_size: int | None = None) -> str:
     with pytest.raises(InputError) as refused:
         SweepFolder(out).open(plan, part_size)
     assert all(problem.fix for problem in refused.value.problems)
     return str(refused.value)
 
 
-def test_a_folder_of_another_sweep_is_refused(plan: Plan, tmp_path: pathlib.Path) -> None:
+def test_a_folder_of_another_sweep_is_refused(plan: SweepPlan, tmp_path: pathlib.Path) -> None:
     out = tmp_path / "out"
     SweepFolder(out).open(plan)
     other = plan_of(tmp_path, overrides=["model.vocab_size=1024"])
@@ -328,7 +330,7 @@ def test_a_folder_of_another_sweep_is_refused(plan: Plan, tmp_path: pathlib.Path
     assert "E822 cannot be read" in refusal_of(out, plan)
 
 
-def test_a_folder_of_something_else_is_refused(plan: Plan, tmp_path: pathlib.Path) -> None:
+def test_a_folder_of_something_else_is_refused(plan: SweepPlan, tmp_path: pathlib.Path) -> None:
     (tmp_path / "thesis.tex").touch()
     assert "E821 the folder contains files, but no sweep" in refusal_of(tmp_path, plan)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
@@ -336,7 +338,7 @@ def test_a_folder_of_something_else_is_refused(plan: Plan, tmp_path: pathlib.Pat
     assert "E824 cannot write" in in_the_way and "move the file that is in the way" in in_the_way
 
 
-def test_a_sweep_runs_once_in_a_folder(plan: Plan, tmp_path: pathlib.Path) -> None:
+def test_a_sweep_runs_once_in_a_folder(plan: SweepPlan, tmp_path: pathlib.Path) -> None:
     SweepFolder(tmp_path / "out").open(plan)
     with (
         SweepFolder(tmp_path / "out").locked("0-of-1"),
@@ -357,7 +359,7 @@ def files_no_larger_than(num_bytes: int) -> Iterator[None]:
 
 
 def test_a_full_disk_loses_no_finished_part(
-    plan: Plan, whole: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: MonkeyPatch
+    plan: SweepPlan, whole: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: MonkeyPatch
 ) -> None:
     out = tmp_path / "out"
     run(plan, out, shard=Shard(0, 3))
@@ -387,7 +389,7 @@ def test_a_shard_is_a_number_of_a_count(tmp_path: pathlib.Path, shard: str) -> N
     assert outcome.exit_code == 2 and "E828" in outcome.stderr
 
 
-def test_parts_are_plain_parquet_files(plan: Plan) -> None:
+def test_parts_are_plain_parquet_files(plan: SweepPlan) -> None:
     table = pyarrow.parquet.read_table(io.BytesIO(run_part(plan, 0).content))
     assert table.num_rows == 5
     assert table.schema.field("batch.micro").type == pyarrow.int64()
