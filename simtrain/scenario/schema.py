@@ -45,7 +45,7 @@ from simtrain.scenario.pipeline_layout import ChunkContents
 from simtrain.scenario.precision import Fp8Weights, Precision
 from simtrain.scenario.recompute_section import RecomputePolicy
 from simtrain.scenario.section import BUILT_IN_PYTHON, IN_PYTHON, Count, Origin, Section, is_change
-from simtrain.scenario.software import AttentionBackend, Facts
+from simtrain.scenario.software import AttentionBackend, StackFacts
 from simtrain.scenario.software_section import Software
 from simtrain.scenario.words import MEANT_BY_A_WORD, spell_out_words
 from simtrain.schedules.family import ScheduleFamily
@@ -313,7 +313,7 @@ class Scenario(Section):
         return mesh.of_experts(self.parallelism.expert, self.parallelism.ranks_of_expert)
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> StackFacts:
         """Properties of the software stack, with the overrides of this scenario."""
         return self.software.facts
 

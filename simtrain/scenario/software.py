@@ -159,7 +159,7 @@ class Stack(Strict):
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class StackFacts:
     """The facts of a stack with a scenario's overrides applied; see `Stack`."""
 
     kernels: Kernels
@@ -217,7 +217,7 @@ def stack_of_framework(words: str) -> str | None:
     return named[max(named, key=lambda framework: len(framework.split()))] if named else None
 
 
-def facts_of(name: str, overrides: Mapping[str, Any]) -> Facts:
+def facts_of(name: str, overrides: Mapping[str, Any]) -> StackFacts:
     """Load the facts of a stack and apply overrides.
 
     Raises:
@@ -226,4 +226,4 @@ def facts_of(name: str, overrides: Mapping[str, Any]) -> Facts:
     facts = {**load_stack(name).facts, **overrides}
     of_kernels = {field.name: facts.pop(field.name) for field in fields(Kernels)}
     kernels = Kernels(**{name: value for name, value in of_kernels.items() if value is not None})
-    return Facts(kernels, **facts)
+    return StackFacts(kernels, **facts)

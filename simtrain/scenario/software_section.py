@@ -15,8 +15,8 @@ from simtrain.scenario.software import (
     DEFAULT_STACK,
     AttentionKernel,
     CrossEntropyFusion,
-    Facts,
     Fp8Columns,
+    StackFacts,
     facts_of,
 )
 from simtrain.units import parse_bytes, parse_non_negative_seconds
@@ -129,12 +129,12 @@ class Software(Section):
         return written
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> StackFacts:
         """Properties of the stack, with the overrides of this scenario."""
         return _facts_with_overrides(self)
 
 
 @functools.lru_cache(maxsize=1024)
-def _facts_with_overrides(software: Software) -> Facts:
+def _facts_with_overrides(software: Software) -> StackFacts:
     """Return `Software.facts`; cached, because rules and plans read them many times."""
     return facts_of(software.stack, software.overridden)
