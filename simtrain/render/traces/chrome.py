@@ -14,17 +14,21 @@ from json.encoder import encode_basestring_ascii as quoted
 from typing import IO
 
 from simtrain.render.traces.events import TraceEvents
-from simtrain.render.traces.slices import HOST_THREAD, THREADS, Kind, Slice, nanoseconds
+from simtrain.render.traces.slices import HOST_THREAD, THREADS, Slice, SliceKind, nanoseconds
 
 _CATEGORIES = {
-    Kind.KERNEL: "kernel",
-    Kind.COLLECTIVE: "kernel",
-    Kind.COPY: "gpu_memcpy",
-    Kind.LAUNCH: "cuda_runtime",
-    Kind.HOST_WORK: "user_annotation",
-    Kind.PASS: "gpu_user_annotation",
+    SliceKind.KERNEL: "kernel",
+    SliceKind.COLLECTIVE: "kernel",
+    SliceKind.COPY: "gpu_memcpy",
+    SliceKind.LAUNCH: "cuda_runtime",
+    SliceKind.HOST_WORK: "user_annotation",
+    SliceKind.PASS: "gpu_user_annotation",
 }
-_ON_GPU = {Kind.KERNEL: "", Kind.COLLECTIVE: "ncclDevKernel ", Kind.COPY: "Memcpy DtoD "}
+_ON_GPU = {
+    SliceKind.KERNEL: "",
+    SliceKind.COLLECTIVE: "ncclDevKernel ",
+    SliceKind.COPY: "Memcpy DtoD ",
+}
 """Prefixes of the names of kernels."""
 
 
@@ -90,7 +94,7 @@ def _of_stage(events: TraceEvents, stage: int) -> Iterator[str]:
 def _step(events: TraceEvents, rank: int) -> str:
     """Return the iteration as the profiler's schedule marks it on the host."""
     whole_ns = int(nanoseconds(events.result.timeline.end_s).max())
-    step = Slice(HOST_THREAD, Kind.HOST_WORK, "ProfilerStep#0", 0, whole_ns, 0)
+    step = Slice(HOST_THREAD, SliceKind.HOST_WORK, "ProfilerStep#0", 0, whole_ns, 0)
     return _slice(step, rank, _CATEGORIES[step.kind], None)
 
 
@@ -107,7 +111,7 @@ def _slice(slice_: Slice, process: int, category: str, gpu: int | None) -> str:
     thread, kind, name, start_ns, end_ns, number, collective = slice_
     if gpu is not None:
         name = _ON_GPU[kind] + name
-    elif kind is Kind.LAUNCH:
+    elif kind is SliceKind.LAUNCH:
         name = "cudaLaunchKernel"
     stream = "" if gpu is None else f'"device": {gpu}, "stream": {thread}, '
     if collective is not None:

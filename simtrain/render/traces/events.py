@@ -25,8 +25,8 @@ from simtrain.render.traces.slices import (
     STAGE_THREAD,
     THREAD_OF,
     Arrow,
-    Kind,
     Slice,
+    SliceKind,
     nanoseconds,
 )
 from simtrain.schedules import Messages
@@ -64,7 +64,7 @@ class TraceEvents:
         kinds = [self._kinds[part] for part in part_of[spans.task].tolist()]
         for task, thread, kind in zip(*_threaded(spans), kinds, strict=True):
             yield Slice(thread, kind, self._names[task], starts[task], ends[task], task)
-            if kind is Kind.COLLECTIVE and thread != STAGE_THREAD:
+            if kind is SliceKind.COLLECTIVE and thread != STAGE_THREAD:
                 communication.append(task)
         yield from self.inside.of_stage(spans, communication)
 
@@ -116,7 +116,7 @@ class TraceEvents:
         return [*map(graph.name_of, range(graph.num_tasks))]
 
     @cached_property
-    def _kinds(self) -> list[Kind]:
+    def _kinds(self) -> list[SliceKind]:
         """[parts] kind of slice."""
         return [*map(_kind_of, self.result.iteration.tasks.parts)]
 
@@ -142,14 +142,14 @@ def _threaded(spans: Spans) -> tuple[list[int], list[int]]:
     return spans.task.tolist(), THREAD_OF[spans.stream].tolist()
 
 
-def _kind_of(part: IterationPart) -> Kind:
+def _kind_of(part: IterationPart) -> SliceKind:
     match part:
         case PassPart():
-            return Kind.PASS
+            return SliceKind.PASS
         case SynchronizationPart():
-            return Kind.HOST_WORK
+            return SliceKind.HOST_WORK
     communicates = activity_of(part) in (Activity.TRANSFER, Activity.REDUCTION)
-    return Kind.COLLECTIVE if communicates else Kind.KERNEL
+    return SliceKind.COLLECTIVE if communicates else SliceKind.KERNEL
 
 
 def _counter(times_s: Floats, values: NDArray[np.generic]) -> Counter:

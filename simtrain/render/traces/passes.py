@@ -16,7 +16,7 @@ from simtrain.iteration.programs.seconds import whole_pass
 from simtrain.iteration.report.result import Result
 from simtrain.iteration.report.spans import Spans
 from simtrain.iteration.report.stage_kernels import PassKernels
-from simtrain.render.traces.slices import PASS_THREADS, THREADS, Kind, Slice, nanoseconds
+from simtrain.render.traces.slices import PASS_THREADS, THREADS, Slice, SliceKind, nanoseconds
 from simtrain.render.traces.sums import KINDS, PassSums, sum_up
 from simtrain.workload.ops import Op
 from simtrain.workload.work import Collective
@@ -29,9 +29,9 @@ _NAMES = {
     "R": "reduction",
 }
 _SUMS = {
-    Kind.KERNEL: (THREADS.index(COMPUTE), "compute"),
-    Kind.COLLECTIVE: (THREADS.index(COMMUNICATION), "communication"),
-    Kind.COPY: (THREADS.index(COMMUNICATION), "copies"),
+    SliceKind.KERNEL: (THREADS.index(COMPUTE), "compute"),
+    SliceKind.COLLECTIVE: (THREADS.index(COMMUNICATION), "communication"),
+    SliceKind.COPY: (THREADS.index(COMMUNICATION), "copies"),
 }
 """Thread and name of the intervals of each kind."""
 SUM_THREADS = sorted({thread for thread, _ in _SUMS.values()})
@@ -42,7 +42,7 @@ class _Inside:
     """The inside of a pass: its launches and kernels, the kinds of these, and their sums."""
 
     kernels: PassKernels
-    kinds: list[Kind]
+    kinds: list[SliceKind]
     sums: PassSums
 
 
@@ -91,7 +91,7 @@ class PassSlices:
             thread, name = THREADS.index(STREAMS[stream]), graph.name_of(task)
             # The tasks of an op are its launch and itself; both have the number of the op.
             of_op, is_launch = task // 2, task % 2 == 0
-            kind = Kind.LAUNCH if is_launch else inside.kinds[of_op]
+            kind = SliceKind.LAUNCH if is_launch else inside.kinds[of_op]
             collective = None if is_launch else _collective(inside.kernels.ops[of_op])
             times = starts[task], ends[task]
             yield Slice(thread, kind, name, *times, first_number + of_op, collective)
@@ -152,7 +152,7 @@ def _collective(op: Op) -> tuple[str, int] | None:
     return None
 
 
-def _kind_of(op: Op) -> Kind:
+def _kind_of(op: Op) -> SliceKind:
     if isinstance(op.work, Collective):
-        return Kind.COLLECTIVE
-    return Kind.KERNEL if op.stream_group is None else Kind.COPY
+        return SliceKind.COLLECTIVE
+    return SliceKind.KERNEL if op.stream_group is None else SliceKind.COPY

@@ -46,7 +46,7 @@ def nanoseconds(seconds: Floats) -> Nanoseconds:
     return np.rint(seconds * 1e9).astype(np.int64)
 
 
-class Kind(Enum):
+class SliceKind(Enum):
     """Kind of a slice: work of the GPU, work of the host, or a pass.
 
     A copy is a kernel on a stream of collectives: it copies, casts or adds what they exchange.
@@ -71,7 +71,7 @@ class Slice(NamedTuple):
     """
 
     thread: int
-    kind: Kind
+    kind: SliceKind
     name: str
     start_ns: int
     end_ns: int

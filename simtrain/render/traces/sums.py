@@ -22,9 +22,9 @@ from simtrain.engine import busy_before, union_of
 from simtrain.engine.compiled import Flags, Floats, Ints
 from simtrain.iteration.programs.bucket_tasks import spread
 from simtrain.iteration.report.spans import Spans
-from simtrain.render.traces.slices import Kind, Nanoseconds, nanoseconds
+from simtrain.render.traces.slices import Nanoseconds, SliceKind, nanoseconds
 
-KINDS = Kind.KERNEL, Kind.COLLECTIVE, Kind.COPY
+KINDS = SliceKind.KERNEL, SliceKind.COLLECTIVE, SliceKind.COPY
 """Kinds of ops, and of intervals."""
 Intervals: TypeAlias = tuple[list[int], list[int], list[int]]
 """Passes, starts and ends of intervals, in nanoseconds and in order of time."""
@@ -42,7 +42,7 @@ class PassSums:
     unions: tuple[Floats, Floats, Floats, Floats]
 
     @classmethod
-    def of(cls, start_s: Floats, end_s: Floats, kinds: Sequence[Kind]) -> PassSums:
+    def of(cls, start_s: Floats, end_s: Floats, kinds: Sequence[SliceKind]) -> PassSums:
         """Sum up a pass, given the start, the end and the kind of each of its ops."""
         intervals = np.stack([start_s, end_s], axis=1)
         is_kernel, is_collective, is_copy = (

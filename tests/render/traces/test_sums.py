@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from simtrain.iteration.report.result import Result
 from simtrain.iteration.report.spans import Spans
-from simtrain.render.traces.slices import Kind
+from simtrain.render.traces.slices import SliceKind
 from simtrain.render.traces.sums import KINDS, PassSums, sum_up
 from simtrain.render.traces.write import write_trace
 from simtrain.studies.simulation import simulate
@@ -111,7 +111,7 @@ def test_sums_keep_unions_and_overlaps(passes: list[Any], data: st.DataObject) -
     for kind in KINDS:  # intervals of a kind do not overlap
         assert sum(end - start for start, end in summed[kind]) == ticks(summed[kind]).sum()
 
-    def sizes(busy: dict[Kind, NDArray[np.bool_]]) -> list[int]:
+    def sizes(busy: dict[SliceKind, NDArray[np.bool_]]) -> list[int]:
         compute, communication, copies = (busy[kind] for kind in KINDS)
         communication = communication | ticks(outside)
         either = compute | communication
