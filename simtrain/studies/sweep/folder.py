@@ -21,7 +21,7 @@ from simtrain.base.operating_system import try_to_lock
 from simtrain.base.output_folder import replacing
 from simtrain.errors import InputError, Location
 from simtrain.studies.sweep.counts import Counts
-from simtrain.studies.sweep.part import Part, PartError, decoded
+from simtrain.studies.sweep.part import PartError, SweepPart, decoded
 from simtrain.studies.sweep.plan import SweepPlan, version_words, versions
 
 PLAN_FILE, PARTS_FOLDER = "sweep.json", "parts"
@@ -186,7 +186,7 @@ class SweepFolder:
             raise PartError(str(error)) from error
         return decoded(content, plan.digest, number, plan.part_size)
 
-    def write(self, part: Part) -> None:
+    def write(self, part: SweepPart) -> None:
         """Write a part's file atomically."""
         with self._writing():
             _write(self.part(part.number), part.content)

@@ -38,7 +38,7 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SweepPart:
     """A finished part: its number, the bytes of its Parquet file, and its counts."""
 
     number: int
@@ -51,7 +51,7 @@ class PartError(Exception):
 
 
 @without_garbage_collection()
-def run_part(plan: SweepPlan, number: int) -> Part:
+def run_part(plan: SweepPlan, number: int) -> SweepPart:
     """Evaluate the points of a part in grid order.
 
     Raises:
@@ -70,7 +70,7 @@ def run_part(plan: SweepPlan, number: int) -> Part:
     cells = {index: _row(scenario, plan) for index, scenario in sorted(kept, key=_alike)}
     rows = [{"index": index} | plan.cells(index) | cells[index] for index, _ in kept]
     counts = _counts(rows, excluded, plan.objective)
-    return Part(number, _encoded(plan, number, rows, counts), counts)
+    return SweepPart(number, _encoded(plan, number, rows, counts), counts)
 
 
 def first_unsatisfied(

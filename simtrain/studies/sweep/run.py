@@ -20,7 +20,7 @@ from simtrain.studies.sweep.counts import Counts
 from simtrain.studies.sweep.executors import local_executor
 from simtrain.studies.sweep.folder import SweepFolder
 from simtrain.studies.sweep.load import MANY_POINTS, load_plan
-from simtrain.studies.sweep.part import Part, PartError, run_part
+from simtrain.studies.sweep.part import PartError, SweepPart, run_part
 from simtrain.studies.sweep.plan import SweepPlan
 from simtrain.studies.sweep.query import Answer, query
 
@@ -198,14 +198,14 @@ class _Dispatcher:
 
     def use(self, executor: Executor, num_in_flight: int) -> None:
         """Compute parts until none is missing or the executor breaks."""
-        in_flight: dict[Future[Part], int] = {}
+        in_flight: dict[Future[SweepPart], int] = {}
         broken = False
         while in_flight or (self.missing and not broken):
             broken = broken or not self.hand_out(executor, in_flight, num_in_flight)
             self.put_back(self.collect(in_flight))
 
     def hand_out(
-        self, executor: Executor, in_flight: dict[Future[Part], int], num_in_flight: int
+        self, executor: Executor, in_flight: dict[Future[SweepPart], int], num_in_flight: int
     ) -> bool:
         """Submit parts; False if the executor is broken."""
         while self.missing and self.may_begin(self.missing[0], in_flight.values(), num_in_flight):
@@ -221,7 +221,7 @@ class _Dispatcher:
         alone = any(self.deaths[part] > _DEATHS_TOGETHER for part in (number, *in_flight))
         return len(in_flight) < (1 if alone else num_in_flight)
 
-    def collect(self, in_flight: dict[Future[Part], int]) -> list[int]:
+    def collect(self, in_flight: dict[Future[SweepPart], int]) -> list[int]:
         """Write finished parts and return the numbers of lost ones."""
         lost = []
         for future in wait(in_flight, return_when=FIRST_COMPLETED).done:
