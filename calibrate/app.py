@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from rich.console import Console
 
-from calibrate.benchmarks.sizes import Part, sizes_for
+from calibrate.benchmarks.sizes import BenchmarkPart, sizes_for
 from calibrate.records.compute import Compute
 from calibrate.validation.limits import LimitOptions
 from simtrain.base.extras import require
@@ -145,7 +145,7 @@ def measure(
     device: Device | None = None,
     minutes: float | None = None,
     dtype: Compute | None = None,
-    only: list[Part] | None = None,
+    only: list[BenchmarkPart] | None = None,
     scenario: Annotated[str | None, typer.Option("--for", metavar="<scenario>")] = None,
     plan: bool = False,
 ) -> None:
@@ -177,7 +177,7 @@ def measure(
     from calibrate.benchmarks.products import multiplies_fp8
 
     chosen = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    parts = only or list(Part)
+    parts = only or list(BenchmarkPart)
     default = _QUICK_MINUTES if quick else math.inf
     limit = default if minutes is None else minutes
     if not limit > 0:
@@ -200,9 +200,9 @@ def measure(
     if run.left_out:
         what = ", ".join(f"{number} {kind}" for kind, number in run.left_out.items())
         print(f"left out for lack of time: {what}; the same command measures them")
-    if run.ranks.size == 1 and Part.COLLECTIVES in parts:
+    if run.ranks.size == 1 and BenchmarkPart.COLLECTIVES in parts:
         print("collectives left out: they need two processes (torchrun --nproc-per-node 2)")
-    if Part.PRODUCTS in parts and not multiplies_fp8(chosen):
+    if BenchmarkPart.PRODUCTS in parts and not multiplies_fp8(chosen):
         print("fp8 products left out: they need a GPU of compute capability 8.9 or more")
 
 

@@ -25,7 +25,7 @@ from calibrate.benchmarks.kernels import attention_points, host_points, kernel_p
 from calibrate.benchmarks.layers import layer_points, memory_points
 from calibrate.benchmarks.products import product_points
 from calibrate.benchmarks.ranks import Ranks, check_launcher, joined
-from calibrate.benchmarks.sizes import Part, Sizes
+from calibrate.benchmarks.sizes import BenchmarkPart, Sizes
 from calibrate.benchmarks.timing import Timer
 from calibrate.benchmarks.trial import choice_in_words, chosen_dtype, try_products
 from calibrate.records.compute import Compute
@@ -44,19 +44,19 @@ _CONDITIONS = (
     *("temperature.gpu", "power.draw", "power.limit"),
 )
 SHARES = {
-    Part.PRODUCTS: 2,
-    Part.KERNELS: 3,
-    Part.COLLECTIVES: 2,
-    Part.LAYERS: 3,
-    Part.ITERATIONS: 4,
+    BenchmarkPart.PRODUCTS: 2,
+    BenchmarkPart.KERNELS: 3,
+    BenchmarkPart.COLLECTIVES: 2,
+    BenchmarkPart.LAYERS: 3,
+    BenchmarkPart.ITERATIONS: 4,
 }
 """Shares of the time; layers and iterations judge the profile, so that all parts must be there."""
-_PARTS: dict[Part, Sequence[Callable[[Sizes, Timer], list[Point]]]] = {
-    Part.PRODUCTS: [product_points],
-    Part.KERNELS: [kernel_points, attention_points, host_points],
-    Part.COLLECTIVES: [collective_points, overlap_points],
-    Part.LAYERS: [memory_points, layer_points],
-    Part.ITERATIONS: [iteration_points],
+_PARTS: dict[BenchmarkPart, Sequence[Callable[[Sizes, Timer], list[Point]]]] = {
+    BenchmarkPart.PRODUCTS: [product_points],
+    BenchmarkPart.KERNELS: [kernel_points, attention_points, host_points],
+    BenchmarkPart.COLLECTIVES: [collective_points, overlap_points],
+    BenchmarkPart.LAYERS: [memory_points, layer_points],
+    BenchmarkPart.ITERATIONS: [iteration_points],
 }
 
 
@@ -78,11 +78,11 @@ def measure(
     folder: Path,
     device: str,
     sizes: Sizes,
-    parts: Collection[Part],
+    parts: Collection[BenchmarkPart],
     minutes: float = math.inf,
     dtype: Compute | None = None,
     clock: Callable[[], float] = time.monotonic,
-    weights: Mapping[Part, float] = SHARES,
+    weights: Mapping[BenchmarkPart, float] = SHARES,
 ) -> Measured:
     """Measure the points whose records `folder` lacks, on "cuda" or "cpu".
 
@@ -96,7 +96,7 @@ def measure(
     """
     launcher = os.getppid()
     with joined(device) as ranks:
-        if ranks.size == 1 and set(parts) == {Part.COLLECTIVES}:
+        if ranks.size == 1 and set(parts) == {BenchmarkPart.COLLECTIVES}:
             fix = "torchrun --nproc-per-node 2 -m calibrate measure --out DIR --only collectives"
             message = "collectives need two processes, and there is one"
             raise InputError.of("E716", message, fix=fix)
@@ -111,7 +111,7 @@ def measure(
                 weights[part],
                 [p for p in points_of([part], sizes, timer) if p.identity not in known],
             )
-            for part in Part
+            for part in BenchmarkPart
             if part in parts
         ]
         missing = [point for share in shares for point in share.points]
@@ -187,9 +187,9 @@ def _plan(missing: Sequence[Point], header: Header, minutes: float) -> str:
     return f"measuring {records}, {limit}{busy}\ndata type: {choice}"
 
 
-def points_of(parts: Collection[Part], sizes: Sizes, timer: Timer) -> list[Point]:
+def points_of(parts: Collection[BenchmarkPart], sizes: Sizes, timer: Timer) -> list[Point]:
     """All points of these parts, in order."""
-    makers = [points for part in Part if part in parts for points in _PARTS[part]]
+    makers = [points for part in BenchmarkPart if part in parts for points in _PARTS[part]]
     return [point for points in makers for point in points(sizes, timer)]
 
 

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from calibrate.benchmarks.measure import SHARES, points_of
 from calibrate.benchmarks.ranks import joined
-from calibrate.benchmarks.sizes import Part, Sizes
+from calibrate.benchmarks.sizes import BenchmarkPart, Sizes
 from calibrate.benchmarks.timing import Timer
 from calibrate.records.file import Point, identity, read_records
 from calibrate.records.schema import FILE_NAME, Timing
@@ -25,11 +25,11 @@ _BUDGETS, _BEFORE_S = 3.0, 0.2
 takes two to five budgets, until two rounds agree."""
 _LEAST = 0.5
 """Weight of a part of which a scenario needs next to nothing: its profile is for others too."""
-_PART_OF = {"gemm": Part.PRODUCTS} | dict.fromkeys(
-    ("intra_node", "inter_node", "collectives"), Part.COLLECTIVES
+_PART_OF = {"gemm": BenchmarkPart.PRODUCTS} | dict.fromkeys(
+    ("intra_node", "inter_node", "collectives"), BenchmarkPart.COLLECTIVES
 )
 """Parts by the section of the profile that they measure; kernels measure all others."""
-_FITTED = Part.PRODUCTS, Part.KERNELS, Part.COLLECTIVES
+_FITTED = BenchmarkPart.PRODUCTS, BenchmarkPart.KERNELS, BenchmarkPart.COLLECTIVES
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class PlannedPart(PlainData):
 
     json_fields: ClassVar = keys("part num_records kinds seconds")
 
-    part: Part
+    part: BenchmarkPart
     num_records: int
     kinds: str
     seconds: float
@@ -87,7 +87,7 @@ class MeasurementPlan(PlainData):
         return View([Table("parts", "To be measured", columns, rows), Sentences([words])])
 
 
-def weights_for(result: Result) -> dict[Part, float]:
+def weights_for(result: Result) -> dict[BenchmarkPart, float]:
     """Weights of the parts, by what the slowest stage of an iteration waits for.
 
     Products, kernels and collectives share their time in proportion to the exposed time that
@@ -97,7 +97,7 @@ def weights_for(result: Result) -> dict[Part, float]:
     for operator in result.operators().rows:
         if operator.bottleneck:
             for entry, share in operator.bottleneck.shares.items():
-                part = _PART_OF.get(entry.partition(".")[0], Part.KERNELS)
+                part = _PART_OF.get(entry.partition(".")[0], BenchmarkPart.KERNELS)
                 waits[part] += share * operator.exposed_s
     whole, total_s = sum(SHARES[part] for part in _FITTED), math.fsum(waits.values())
     fitted = {part: max(_LEAST, whole * waits[part] / total_s) for part in _FITTED}
@@ -108,9 +108,9 @@ def plan_measurement(
     folder: Path,
     device: str,
     sizes: Sizes,
-    parts: Collection[Part],
+    parts: Collection[BenchmarkPart],
     minutes: float = math.inf,
-    weights: Mapping[Part, float] = SHARES,
+    weights: Mapping[BenchmarkPart, float] = SHARES,
 ) -> MeasurementPlan:
     """Plan what `measure` would measure with the same arguments, without measuring anything.
 
@@ -124,7 +124,7 @@ def plan_measurement(
         timer = Timer(device, sizes.budget_s, ranks)
         points = {
             part: [p for p in points_of([part], sizes, timer) if p.identity not in known]
-            for part in Part
+            for part in BenchmarkPart
             if part in parts
         }
     left_s, planned = 60 * minutes, list[PlannedPart]()

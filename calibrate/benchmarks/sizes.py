@@ -7,7 +7,7 @@ from calibrate.records.compute import Compute
 from calibrate.torch_model.models import Data, LayerSize, ModelSize, read_sizes
 
 
-class Part(StrEnum):
+class BenchmarkPart(StrEnum):
     """A part of a measurement."""
 
     PRODUCTS = "products"

@@ -21,7 +21,7 @@ import pytest
 
 from calibrate.benchmarks.measure import points_of
 from calibrate.benchmarks.ranks import Ranks
-from calibrate.benchmarks.sizes import Part, sizes_for
+from calibrate.benchmarks.sizes import BenchmarkPart, sizes_for
 from calibrate.benchmarks.timing import Timer
 from calibrate.benchmarks.trial import chosen_dtype
 from calibrate.records.file import identity, read_records
@@ -81,7 +81,7 @@ def test_a_killed_measurement_resumes_without_losing_records(
     folder, kept = measured
     header, records = read_records(folder)
     sizes = replace(sizes_for("cpu", quick=True), compute=header.compute)
-    expected = points_of(list(Part), sizes, Timer("cpu", 1.0, Ranks(0, 2, 2)))
+    expected = points_of(list(BenchmarkPart), sizes, Timer("cpu", 1.0, Ranks(0, 2, 2)))
     assert NUM_BEFORE_THE_KILL <= len(kept) < len(expected)
     assert records[: len(kept)] == kept
     counts = Counter(map(identity, records))

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from calibrate.benchmarks.sizes import Part
+from calibrate.benchmarks.sizes import BenchmarkPart
 from calibrate.fit.links import fit_links
 from calibrate.fit.network import NetworkFit, missing_for_network, ranks_per_node
 from calibrate.records.file import read_records
@@ -73,7 +73,7 @@ def start(folder: Path, *parts: str, rank: int, here: int, port: int) -> Any:
 
 
 def test_two_ranks_measure_and_survive_a_rank_that_dies(tmp_path: Path) -> None:
-    first, second = start_two(tmp_path, Part.COLLECTIVES, Part.LAYERS)
+    first, second = start_two(tmp_path, BenchmarkPart.COLLECTIVES, BenchmarkPart.LAYERS)
     wait_for_lines(tmp_path, 3)
     second.kill()
     second.communicate()
@@ -81,7 +81,7 @@ def test_two_ranks_measure_and_survive_a_rank_that_dies(tmp_path: Path) -> None:
     assert first.returncode == 1
     assert "E715 another rank died or hangs" in message
     kept = read_records(tmp_path)[1]
-    for process in start_two(tmp_path, Part.COLLECTIVES, Part.LAYERS):
+    for process in start_two(tmp_path, BenchmarkPart.COLLECTIVES, BenchmarkPart.LAYERS):
         _, message = process.communicate(timeout=60)
         assert process.returncode == 0, message
     found, records = read_records(tmp_path)

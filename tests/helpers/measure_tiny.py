@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from calibrate.benchmarks.measure import measure
-from calibrate.benchmarks.sizes import Part, Sizes
+from calibrate.benchmarks.sizes import BenchmarkPart, Sizes
 from calibrate.torch_model.models import LayerSize
 from simtrain.errors import InputError
 
@@ -39,7 +39,7 @@ def main() -> None:
     """Measure FITTED if the last word is `fit`, else TINY."""
     torch.set_num_threads(1)
     folder, *words = sys.argv[1:]
-    parts = [Part(word) for word in words if word != "fit"]
+    parts = [BenchmarkPart(word) for word in words if word != "fit"]
     try:
         sizes = FITTED if words[-1] == "fit" else TINY
         measure(Path(folder), "cpu", sizes, parts, dtype="bf16")

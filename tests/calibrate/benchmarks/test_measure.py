@@ -21,7 +21,7 @@ from calibrate.benchmarks.layers import layer_points
 from calibrate.benchmarks.measure import command, header
 from calibrate.benchmarks.products import multiplies_fp8, product_points, run_of
 from calibrate.benchmarks.ranks import Ranks
-from calibrate.benchmarks.sizes import Part, sizes_for
+from calibrate.benchmarks.sizes import BenchmarkPart, sizes_for
 from calibrate.benchmarks.timing import Timer, random_data, summary
 from calibrate.records.file import RecordFile, identity, read_records
 from calibrate.records.schema import (
@@ -43,8 +43,8 @@ pytestmark = pytest.mark.slow
 
 # The same data type on every machine that runs the tests.
 measure = partial(measuring.measure, dtype="bf16")
-ALONE = [Part.PRODUCTS, Part.KERNELS, Part.LAYERS]
-UNTRAINED = [*ALONE, Part.COLLECTIVES]
+ALONE = [BenchmarkPart.PRODUCTS, BenchmarkPart.KERNELS, BenchmarkPart.LAYERS]
+UNTRAINED = [*ALONE, BenchmarkPart.COLLECTIVES]
 SCRIPT = Path(__file__).parents[2] / "helpers/measure_tiny.py"
 
 
@@ -66,7 +66,7 @@ def record(m: int = 1) -> GemmRecord:
     return GemmRecord(m=m, n=2, k=3, time=Timing(median_s=1e-3, spread_s=0.0, num_samples=5))
 
 
-def start(folder: Path, *parts: Part) -> Any:
+def start(folder: Path, *parts: BenchmarkPart) -> Any:
     words = [sys.executable, str(SCRIPT), str(folder), *parts]
     return subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
 
@@ -151,8 +151,8 @@ def test_fused_attention_is_measured_alone_and_in_layers_that_are_held_out(compl
 def test_iterations_are_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cases = iteration_cases(1, sizes_for("cpu", quick=True))[:1]
     monkeypatch.setattr("calibrate.benchmarks.iterations.iteration_cases", lambda *_, **__: cases)
-    assert measure(tmp_path, "cpu", TINY, [Part.ITERATIONS]).num_added == 1
-    assert measure(tmp_path, "cpu", TINY, [Part.ITERATIONS]).num_added == 0
+    assert measure(tmp_path, "cpu", TINY, [BenchmarkPart.ITERATIONS]).num_added == 1
+    assert measure(tmp_path, "cpu", TINY, [BenchmarkPart.ITERATIONS]).num_added == 0
     (trained,) = read_records(tmp_path)[1]
     assert isinstance(trained, IterationRecord)
     assert (trained.scenario, trained.time.num_samples) == (cases[0], 2)
@@ -194,13 +194,13 @@ def test_an_incomplete_header_starts_the_file_again(tmp_path: Path) -> None:
 
 @pytest.mark.ci
 def test_a_killed_measurement_resumes(complete: Path, tmp_path: Path) -> None:
-    process = start(tmp_path, Part.LAYERS)
+    process = start(tmp_path, BenchmarkPart.LAYERS)
     wait_for_lines(tmp_path, 3)
     process.kill()
     process.communicate()
     kept = read_records(tmp_path)[1]
     assert 2 <= len(kept) < 8
-    measure(tmp_path, "cpu", TINY, [Part.LAYERS])
+    measure(tmp_path, "cpu", TINY, [BenchmarkPart.LAYERS])
     assert read_records(tmp_path)[1][: len(kept)] == kept
     layers = [each for each in read_records(complete)[1] if isinstance(each, LayerRecord)]
     assert identities(tmp_path) == Counter(map(identity, layers))

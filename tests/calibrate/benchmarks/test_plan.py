@@ -13,7 +13,7 @@ from calibrate.benchmarks.kernels import kernel_points
 from calibrate.benchmarks.measure import SHARES, header, points_of
 from calibrate.benchmarks.plan import plan_measurement, weights_for
 from calibrate.benchmarks.ranks import Ranks
-from calibrate.benchmarks.sizes import Part, Sizes, sizes_for
+from calibrate.benchmarks.sizes import BenchmarkPart, Sizes, sizes_for
 from calibrate.benchmarks.timing import Timer
 from calibrate.benchmarks.trial import choice_in_words, chosen_dtype
 from calibrate.records.file import Point, RecordFile
@@ -36,22 +36,22 @@ def rates(**gflops: tuple[float, float, float]) -> dict[str, float]:
 
 def test_a_plan_has_every_record_and_each_part_its_share(tmp_path: pathlib.Path) -> None:
     sizes = sizes_for("cpu", quick=True)
-    without = plan_measurement(tmp_path, "cpu", sizes, list(Part))
+    without = plan_measurement(tmp_path, "cpu", sizes, list(BenchmarkPart))
     assert without.minutes is None
-    points = points_of(list(Part), sizes, Timer("cpu", sizes.budget_s))
+    points = points_of(list(BenchmarkPart), sizes, Timer("cpu", sizes.budget_s))
     assert sum(part.num_records for part in without.parts) == len(points)
-    limited = plan_measurement(tmp_path, "cpu", sizes, list(Part), minutes=0.1)
+    limited = plan_measurement(tmp_path, "cpu", sizes, list(BenchmarkPart), minutes=0.1)
     assert limited.seconds <= 6 * (1 + 1e-12) < without.seconds
     assert not [*tmp_path.iterdir()]  # nothing was measured
 
 
 def test_known_records_are_not_planned_again(tmp_path: pathlib.Path) -> None:
     sizes = sizes_for("cpu", quick=True)
-    point = points_of([Part.PRODUCTS], sizes, Timer("cpu", sizes.budget_s))[0]
+    point = points_of([BenchmarkPart.PRODUCTS], sizes, Timer("cpu", sizes.budget_s))[0]
     time = Timing(median_s=1e-3, spread_s=1e-5, num_samples=9)
     RecordFile(tmp_path, header("cpu", Ranks())).write(GemmRecord(**point.what, time=time))
     before, after = (
-        plan_measurement(folder, "cpu", sizes, [Part.PRODUCTS]).parts[0].num_records
+        plan_measurement(folder, "cpu", sizes, [BenchmarkPart.PRODUCTS]).parts[0].num_records
         for folder in (tmp_path / "new", tmp_path)
     )
     assert after == before - 1
@@ -62,11 +62,14 @@ def test_time_goes_to_what_a_scenario_waits_for() -> None:
     alone, many = (
         weights_for(simulate(load_scenario(name))) for name in ("gpt2_1_5b", "llama3_70b")
     )
-    assert alone[Part.COLLECTIVES] < SHARES[Part.COLLECTIVES]
-    assert alone[Part.COLLECTIVES] < many[Part.COLLECTIVES]
-    assert alone[Part.PRODUCTS] > alone[Part.COLLECTIVES]
+    assert alone[BenchmarkPart.COLLECTIVES] < SHARES[BenchmarkPart.COLLECTIVES]
+    assert alone[BenchmarkPart.COLLECTIVES] < many[BenchmarkPart.COLLECTIVES]
+    assert alone[BenchmarkPart.PRODUCTS] > alone[BenchmarkPart.COLLECTIVES]
     for weights in (alone, many):
-        assert all(weights[part] == SHARES[part] for part in (Part.LAYERS, Part.ITERATIONS))
+        assert all(
+            weights[part] == SHARES[part]
+            for part in (BenchmarkPart.LAYERS, BenchmarkPart.ITERATIONS)
+        )
 
 
 AVX2 = rates(bf16=(8.4, 1.3, 22), fp16=(9.6, 1.3, 5.4), fp32=(86, 87, 90))

@@ -9,7 +9,7 @@ import pytest
 from calibrate.benchmarks import measure as measuring
 from calibrate.benchmarks.measure import header
 from calibrate.benchmarks.ranks import Ranks, check_launcher
-from calibrate.benchmarks.sizes import Part
+from calibrate.benchmarks.sizes import BenchmarkPart
 from calibrate.records.file import Point, RecordFile, read_records
 from calibrate.records.schema import FILE_NAME, KernelRecord, Timing, doubtful
 from simtrain.errors import InputError
@@ -71,8 +71,8 @@ def measured(
     folder: Path, monkeypatch: pytest.MonkeyPatch, *answers: list[KernelRecord]
 ) -> list[Any]:
     points = [point_with(each) for each in answers]
-    monkeypatch.setitem(measuring._PARTS, Part.KERNELS, [lambda sizes, timer: points])
-    measuring.measure(folder, "cpu", TINY, [Part.KERNELS], dtype="bf16")
+    monkeypatch.setitem(measuring._PARTS, BenchmarkPart.KERNELS, [lambda sizes, timer: points])
+    measuring.measure(folder, "cpu", TINY, [BenchmarkPart.KERNELS], dtype="bf16")
     return [record.model_copy(update={"conditions": None}) for record in read_records(folder)[1]]
 
 
