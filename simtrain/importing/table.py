@@ -11,7 +11,7 @@ from simtrain.importing.settings import Effect
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Word:
+class MappedWord:
     """A word of a source that sets a field.
 
     Args:
@@ -48,7 +48,7 @@ class Table:
 
     kind: str
     source: str
-    mapped: Mapping[str, Word]
+    mapped: Mapping[str, MappedWord]
     not_modelled: Mapping[str, Effect] = dataclasses.field(default_factory=dict)
     without_effect: frozenset[str] = frozenset()
     details: Mapping[str, str] = dataclasses.field(default_factory=dict)

@@ -11,7 +11,7 @@
     use_sharp = "switches reduce in the network: faster collectives"
     fp8_wgrad = {text = "weight gradients in bf16: slower", neutral = ["True"]}
 
-A list of `values` has those whose names are ours too. Entries of a field are those of `Word`,
+A list of `values` has those whose names are ours too. Entries of a field are those of `MappedWord`,
 entries of an effect those of `Effect`.
 """
 
@@ -25,9 +25,9 @@ from typing import Any, TypeVar
 
 from simtrain.errors import InputError, Location
 from simtrain.importing.settings import Effect
-from simtrain.importing.table import Table, Word
+from simtrain.importing.table import MappedWord, Table
 
-Row = TypeVar("Row", Word, Effect)
+Row = TypeVar("Row", MappedWord, Effect)
 
 
 class WordsFile:
@@ -72,9 +72,11 @@ class WordsFile:
             raise self._wrong(f"{double} has several rows", "keep one of them")
         return table
 
-    def words(self, section: str) -> dict[str, Word]:
+    def words(self, section: str) -> dict[str, MappedWord]:
         """Return the words of a section that set fields."""
-        return {name: self._row(name, row, Word) for name, row in self.section(section).items()}
+        return {
+            name: self._row(name, row, MappedWord) for name, row in self.section(section).items()
+        }
 
     def effects(self, section: str) -> dict[str, Effect]:
         """Return the effects of the words of a section."""

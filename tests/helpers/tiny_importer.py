@@ -18,18 +18,18 @@ class Tiny(Importer):
     def draft(self, request: ImportRequest) -> ImportDraft:
         """Return the draft of a scenario."""
         from simtrain.importing.draft import Draft
-        from simtrain.importing.table import Table, Word
+        from simtrain.importing.table import MappedWord, Table
         from simtrain.importing.toml_settings import toml_settings
 
         mapped = {
-            "tiny.layers": Word("model.num_layers"),
-            "tiny.width": Word("model.hidden_size"),
-            "tiny.heads": Word("model.num_attention_heads"),
-            "tiny.length": Word("model.seq_length"),
-            "tiny.norm": Word("model.normalization", "rms", {"rms": "rms_norm"}),
-            "tiny.batch": Word("batch.global"),
-            "tiny.micro": Word("batch.micro", default=1),
-            "tiny.tp": Word("parallelism.tensor", default=1),
+            "tiny.layers": MappedWord("model.num_layers"),
+            "tiny.width": MappedWord("model.hidden_size"),
+            "tiny.heads": MappedWord("model.num_attention_heads"),
+            "tiny.length": MappedWord("model.seq_length"),
+            "tiny.norm": MappedWord("model.normalization", "rms", {"rms": "rms_norm"}),
+            "tiny.batch": MappedWord("batch.global"),
+            "tiny.micro": MappedWord("batch.micro", default=1),
+            "tiny.tp": MappedWord("parallelism.tensor", default=1),
         }
         table = Table("key", "a tiny job", mapped, without_effect=frozenset({"tiny.lr"}))
         settings = toml_settings(request.text(self), request.file)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from simtrain.importing.settings import Effect
-from simtrain.importing.table import Table, Word
+from simtrain.importing.table import MappedWord, Table
 from simtrain.importing.words_file import WordsFile
 from simtrain.scenario.mamba import ATTENTION, EXPERTS, MAMBA, MLP
 
@@ -38,7 +38,7 @@ class Family:
 
     defaults: dict[str, Any]
     fixed: dict[str, Any]
-    mapped: Mapping[str, Word]
+    mapped: Mapping[str, MappedWord]
     differs: Mapping[str, str]
     shared_expert: bool
     shared_gate: bool

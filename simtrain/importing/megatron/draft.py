@@ -16,7 +16,7 @@ from simtrain.importing.megatron.other_models import refuse_other_models
 from simtrain.importing.megatron.source import TEXT, Source, unknown_value
 from simtrain.importing.required_fields import missing_fields
 from simtrain.importing.settings import Setting
-from simtrain.importing.table import Word
+from simtrain.importing.table import MappedWord
 from simtrain.scenario.model import Model
 
 Number = TypeVar("Number", int, float)
@@ -182,15 +182,15 @@ class MegatronDraft(Draft):
     def value(self, name: str) -> Any:
         """Return our value of an argument; the default in the table has its type."""
         match self.table.mapped[name]:
-            case Word(values=values) if values:
+            case MappedWord(values=values) if values:
                 return self.choice(name)
-            case Word(default=bool()):
+            case MappedWord(default=bool()):
                 return self.flag(name)
-            case Word(default=float(default)):
+            case MappedWord(default=float(default)):
                 return default if (number := self.decimal(name)) is None else number
-            case Word(default=None):
+            case MappedWord(default=None):
                 return self.integer(name)
-            case Word(default=default):
+            case MappedWord(default=default):
                 return self.integer(name) or default
 
     @property
