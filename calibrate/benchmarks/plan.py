@@ -18,7 +18,7 @@ from calibrate.records.schema import FILE_NAME, Timing
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.iteration.report.result import Result
 from simtrain.views.kinds import COUNT, TEXT, Kind
-from simtrain.views.view import Column, Row, Sentences, Table, View
+from simtrain.views.view import Column, Paragraphs, Row, Table, View
 
 _BUDGETS, _BEFORE_S = 3.0, 0.2
 """Time budgets of a timing, and seconds before it: data, warm-up, the reference product. A timing
@@ -84,7 +84,7 @@ class MeasurementPlan(PlainData):
             f"About {self.seconds / 60:.1f} minutes{limit}. Each part has its share of the time; "
             "its most useful records come first, and the same command later measures the rest."
         )
-        return View([Table("parts", "To be measured", columns, rows), Sentences([words])])
+        return View([Table("parts", "To be measured", columns, rows), Paragraphs([words])])
 
 
 def weights_for(result: Result) -> dict[BenchmarkPart, float]:

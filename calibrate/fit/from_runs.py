@@ -24,7 +24,7 @@ from simtrain.studies.validation.measured import MeasuredRun
 from simtrain.studies.validation.wrong_units import Measured, wrong_units
 from simtrain.units import counted
 from simtrain.views.kinds import SHARE, TEXT
-from simtrain.views.view import Column, Row, Sentences, Table, View
+from simtrain.views.view import Column, Paragraphs, Row, Table, View
 
 NO_RUN = "E724"
 _NUM_FOLDS = 5
@@ -129,7 +129,7 @@ class RunsFit:
             columns = [Column(name, name, TEXT) for name in ("run", "measured", "fitted")]
             title = "far off, and of little weight in the fit"
             parts.append(Table("far_off", title, columns, [*map(Row, doubtful)]))
-        return View([*parts, Sentences([*self._remarks()], style=None)])
+        return View([*parts, Paragraphs([*self._remarks()], style=None)])
 
     def _factor_cells(self) -> list[tuple[Any, ...]]:
         cells = []

@@ -22,7 +22,7 @@ from simtrain.base.strict_yaml import Positions, validate
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.units import counted
 from simtrain.views.kinds import NUMBER, TEXT
-from simtrain.views.view import Column, Facts, Row, Sentences, Table, View
+from simtrain.views.view import Column, Facts, Paragraphs, Row, Table, View
 
 _SHOWN_ROWS = 20
 _NAMED = 3
@@ -93,10 +93,10 @@ class Fit:
             next_step: what to do with the profile.
             details: also show the figures of each part, the worst of many, and what was left out.
         """
-        warnings = Sentences([f"Warning: {text}" for text in self.warnings], style="bad")
+        warnings = Paragraphs([f"Warning: {text}" for text in self.warnings], style="bad")
         summary = Facts([*self._summary(), ("next", next_step)])
         more = [] if details else ["All figures: --details."]
-        notes = Sentences([*self.notes, *more], style=None)
+        notes = Paragraphs([*self.notes, *more], style=None)
         return View([warnings, summary, notes, *(self._tables() if details else ())])
 
     def _summary(self) -> Iterator[tuple[str, str]]:

@@ -24,7 +24,7 @@ from simtrain.render.figures.labels import set_logarithmic
 from simtrain.render.figures.subject import footer_of
 from simtrain.scenario import Scenario, check_scenario
 from simtrain.studies.simulation import checked_profile, simulate, simulate_layer
-from simtrain.views.view import Part, Sentences, Verdict, View
+from simtrain.views.view import Paragraphs, Part, Verdict, View
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -164,7 +164,7 @@ class Validation(PlainData):
         missed = self.misses
         end = f"; above the limit: {', '.join(missed)}" if missed else ""
         words = f"{self.profile} on {self.device}: {counts}{end}"
-        return View([*parts, Sentences(said, style=None), Verdict(not missed, words)])
+        return View([*parts, Paragraphs(said, style=None), Verdict(not missed, words)])
 
 
 def validate_profile(

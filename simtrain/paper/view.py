@@ -20,9 +20,9 @@ from simtrain.views.view import (
     Cell,
     Column,
     Heading,
+    Paragraphs,
     Part,
     Row,
-    Sentences,
     Table,
     Verdict,
     View,
@@ -128,7 +128,7 @@ def _reproduction(reproduction: Reproduction, prefix: str) -> list[Part]:
         )
         parts.append(remarks([note] if note else []))
     misses = [f"beyond its limit: {miss}" for miss in reproduction.misses]
-    parts.append(Sentences(misses, style="bad"))
+    parts.append(Paragraphs(misses, style="bad"))
     return [*parts, _verdict(reproduction)]
 
 

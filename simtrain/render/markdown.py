@@ -10,8 +10,8 @@ from simtrain.views.view import (
     Branch,
     Facts,
     Heading,
+    Paragraphs,
     Row,
-    Sentences,
     Table,
     Verdict,
     View,
@@ -77,7 +77,7 @@ def _(part: Heading) -> str:
 
 
 @_written.register
-def _(part: Sentences) -> str:
+def _(part: Paragraphs) -> str:
     return "\n\n".join(part.texts)
 
 

@@ -25,10 +25,10 @@ from simtrain.views.view import (
     Facts,
     Heading,
     LanesPicture,
+    Paragraphs,
     Part,
     Row,
     SchedulePicture,
-    Sentences,
     Table,
     TimelinePicture,
     Verdict,
@@ -64,7 +64,7 @@ def terminal_page(view: View, width: int | None = None) -> Group:
 
 def _stands_apart(part: Part) -> bool:
     # A timeline ends with its own empty line, because files and pipes get none.
-    return not isinstance(part, Sentences | Verdict | Heading | TimelinePicture | LanesPicture)
+    return not isinstance(part, Paragraphs | Verdict | Heading | TimelinePicture | LanesPicture)
 
 
 @functools.singledispatch
@@ -86,7 +86,7 @@ def _(part: Heading, width: int | None) -> RenderableType:
 
 
 @_drawn.register
-def _(part: Sentences, width: int | None) -> RenderableType:
+def _(part: Paragraphs, width: int | None) -> RenderableType:
     return Group(*(Text(text, style=_STYLES[part.style]) for text in part.texts))
 
 

@@ -27,7 +27,7 @@ from simtrain.views.kinds import (
     TEXT,
 )
 from simtrain.views.result import iteration_time, token_rate
-from simtrain.views.view import Cell, Column, Facts, Part, Row, Sentences, Table, View, remarks
+from simtrain.views.view import Cell, Column, Facts, Paragraphs, Part, Row, Table, View, remarks
 
 _MOST_OTHERS = 3
 """Scenarios in a table of 80 columns, besides the first."""
@@ -105,7 +105,7 @@ def compare_view(comparison: Comparison) -> View:
         fields = _changed_fields(columns, number)
         parts += [fields] if fields.rows else []
     for letter, difference in zip([*named][1:], differences, strict=True):
-        parts += [_causes(letter, difference), Sentences(_sentences(letter, difference), None)]
+        parts += [_causes(letter, difference), Paragraphs(_sentences(letter, difference), None)]
     parts += [_critical_paths(columns, number) for number, columns in enumerate(groups)]
     parts += [
         _resources(columns, number)

@@ -11,7 +11,7 @@ from simtrain.iteration.report.origins import Explained, Origin
 from simtrain.units import counted, format_bytes, format_seconds, four_digits
 from simtrain.views.kinds import TEXT
 from simtrain.views.operators import rate_of
-from simtrain.views.view import Branch, Cell, Column, Part, Row, Sentences, Table, View
+from simtrain.views.view import Branch, Cell, Column, Paragraphs, Part, Row, Table, View
 
 _LEAST_PART = 0.05
 """Entries behind a smaller share of a number are not shown; JSON has them."""
@@ -20,7 +20,7 @@ _LEAST_PART = 0.05
 def origins_view(explained: Explained, profile: str) -> View:
     """The figure, what it is computed from, and the profile entries with their sources."""
     figure = figure_branch(explained.origin)
-    parts: list[Part] = [Sentences([f"{explained.scenario}:"], style=None), figure]
+    parts: list[Part] = [Paragraphs([f"{explained.scenario}:"], style=None), figure]
     shown = _shown_entries(explained.origin)
     if shown:
         entries = [

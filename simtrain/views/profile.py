@@ -23,7 +23,7 @@ from simtrain.hardware.profile import HardwareProfile, Ranges, Tile
 from simtrain.hardware.validated_on import ValidatedOn, error_text, validated_on
 from simtrain.units import with_micro_sign
 from simtrain.views.kinds import TEXT
-from simtrain.views.view import Cell, Column, Heading, Row, Sentences, Table, View
+from simtrain.views.view import Cell, Column, Heading, Paragraphs, Row, Table, View
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ def profile_view(page: ProfilePage) -> View:
     said = [profile.description, page.evidence.sentence, *validation_lines(page.validated_on)]
     sections = groupby(page.entries, key=lambda entry: entry.section)
     tables = [_section_table(section, [*entries]) for section, entries in sections]
-    return View([Heading(profile.name), Sentences(said, style=None), *tables])
+    return View([Heading(profile.name), Paragraphs(said, style=None), *tables])
 
 
 _SEEN = {

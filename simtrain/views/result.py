@@ -16,8 +16,8 @@ from simtrain.views.view import (
     Cell,
     Column,
     Facts,
+    Paragraphs,
     Row,
-    Sentences,
     Table,
     TimelinePicture,
     View,
@@ -121,7 +121,7 @@ def breakdown_table(result: Result) -> Table:
     )
 
 
-def result_remarks(result: Result, more: Iterable[str] = ()) -> Sentences:
+def result_remarks(result: Result, more: Iterable[str] = ()) -> Paragraphs:
     """What the figures rest on and leave out; `more` has further remarks, on settings."""
     said = [*remarks_on(result), *_extrapolation(result), *more]
     return remarks([*said, result.evidence.sentence])

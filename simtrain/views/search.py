@@ -17,7 +17,7 @@ from simtrain.studies.search.words import in_short, num_gpus_in_words, setting_i
 from simtrain.units import counted, format_bytes, format_seconds, gib
 from simtrain.views.kinds import NUMBER, TEXT
 from simtrain.views.search_details import details_of
-from simtrain.views.view import Cell, Column, Facts, Heading, Part, Row, Sentences, Table, View
+from simtrain.views.view import Cell, Column, Facts, Heading, Paragraphs, Part, Row, Table, View
 
 _TENSOR, _CONTEXT, _MICRO = "tensor", "con-\ntext", "micro"
 _RECOMPUTE, _SEQUENCE = "re-\ncompute", "seq.\npar."
@@ -42,12 +42,12 @@ def search_view(result: SearchResult, details: bool = False) -> View:
     parts: list[Part] = [
         Heading(_title(result)),
         Facts([*_answers(result)]),
-        Sentences([*_doubts(result)], style=None),
+        Paragraphs([*_doubts(result)], style=None),
         _table(result),
-        Sentences([*_notes(result), _certainty(result)], style=None),
+        Paragraphs([*_notes(result), _certainty(result)], style=None),
     ]
     if details:
-        parts += [Heading("Details", is_rule=True), Sentences([*details_of(result)], style=None)]
+        parts += [Heading("Details", is_rule=True), Paragraphs([*details_of(result)], style=None)]
     return View(parts)
 
 

@@ -22,7 +22,7 @@ from simtrain.studies.sweep.query import Answer
 from simtrain.studies.sweep.run import Progress, Shard
 from simtrain.units import counted, format_bytes, format_seconds, four_digits
 from simtrain.views.kinds import COUNT, TEXT, Kind
-from simtrain.views.view import Cell, Column, Row, Sentences, Table, View
+from simtrain.views.view import Cell, Column, Paragraphs, Row, Table, View
 
 _MAX_ROWS = 40
 
@@ -90,7 +90,7 @@ def summary_view(summary: Summary) -> View:
     rows = [Row(line) for line in _lines(plan, progress)]
     counts = Table("counts", "", columns, rows, layout="list")
     said = [*_remarks(summary)]
-    return View([Sentences([head], style=None), counts, Sentences(said, style=None)])
+    return View([Paragraphs([head], style=None), counts, Paragraphs(said, style=None)])
 
 
 def _lines(plan: SweepPlan, progress: Progress) -> Iterator[tuple[int, str]]:
@@ -159,7 +159,7 @@ def answer_view(answer: Answer) -> View:
     table = Table("answer", "", columns, rows, layout="continued", data=answer.records())
     hidden = len(answer.rows) - _MAX_ROWS
     more = f"and {hidden:,} more rows: --csv and --json print them all"
-    return View([table, Sentences([more] * (hidden > 0), style=None)])
+    return View([table, Paragraphs([more] * (hidden > 0), style=None)])
 
 
 def _has_numbers(answer: Answer, place: int) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from simtrain.studies.validation import MOST_MEAN_ERROR, Errors, ValidatedRun, Validation
 from simtrain.units import counted
 from simtrain.views.kinds import COUNT, NUMBER, SECONDS, SHARE, SIGNED_SHARE, TEXT, WHOLE_TEXT
-from simtrain.views.view import Column, Row, Sentences, Table, Verdict, View, remarks
+from simtrain.views.view import Column, Paragraphs, Row, Table, Verdict, View, remarks
 
 _WORST = 8
 _MOST_CLASSES, _LEAST_RUNS = 8, 5
@@ -38,7 +38,7 @@ def validation_view(validation: Validation) -> View:
     doubts = [f"Warning: {text}." for text in validation.wrong_units]
     return View(
         [
-            *([Sentences(doubts, style=None)] if doubts else []),
+            *([Paragraphs(doubts, style=None)] if doubts else []),
             _statistics(validation),
             _worst(validation),
             _by_setting(validation),

@@ -119,7 +119,7 @@ class Heading:
 
 
 @dataclass(frozen=True, slots=True)
-class Sentences:
+class Paragraphs:
     """Plain sentences, or remarks in softer letters. A `Sentence` knows its numbers."""
 
     texts: Sequence[str]
@@ -204,7 +204,7 @@ Part = (
     Facts
     | Table
     | Heading
-    | Sentences
+    | Paragraphs
     | Branch
     | Verdict
     | TimelinePicture
@@ -223,7 +223,7 @@ class View:
     def shown(self) -> Iterator[Part]:
         """The parts that people see: a list of remarks or a framed table may be empty."""
         for part in self.parts:
-            if isinstance(part, Sentences) and not part.texts:
+            if isinstance(part, Paragraphs) and not part.texts:
                 continue
             if isinstance(part, Table) and part.layout == "fitted" and not part.rows:
                 continue
@@ -237,7 +237,7 @@ class View:
     @property
     def sentences(self) -> list[str]:
         """Sentences and remarks, in order."""
-        texts = (part.texts for part in self.parts if isinstance(part, Sentences))
+        texts = (part.texts for part in self.parts if isinstance(part, Paragraphs))
         return [text for group in texts for text in group]
 
 
@@ -258,6 +258,6 @@ def value_of(cell: Any) -> Any:
     return cell.value if isinstance(cell, Cell) else cell
 
 
-def remarks(texts: Iterable[str]) -> Sentences:
+def remarks(texts: Iterable[str]) -> Paragraphs:
     """Return remarks, in softer letters."""
-    return Sentences([*texts])
+    return Paragraphs([*texts])

@@ -32,7 +32,7 @@ from simtrain.views.result import (
     token_rate,
 )
 from simtrain.views.settings import settings_view
-from simtrain.views.view import Sentences, View
+from simtrain.views.view import Paragraphs, View
 
 _NOT_MODELLED = (
     "Differences between GPUs and between runs, congestion between jobs, failures, checkpoints, "
@@ -214,7 +214,7 @@ def _sources(run: ReportedRun, scope: str) -> Html:
         for name, each in explained.items()
     )
     entries = entries_table(_entries(run.result, explained.values()), run.result.profile.name)
-    errors = Sentences(validation_lines(validation_for(run.result)), style=None)
+    errors = Paragraphs(validation_lines(validation_for(run.result)), style=None)
     return joined(*trees, view_html(View([errors, entries]), scope=scope))
 
 

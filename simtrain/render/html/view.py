@@ -18,9 +18,9 @@ from simtrain.views.view import (
     Facts,
     Heading,
     LanesPicture,
+    Paragraphs,
     Row,
     SchedulePicture,
-    Sentences,
     Style,
     Table,
     TimelinePicture,
@@ -78,7 +78,7 @@ def _(part: Heading, scope: str) -> Html:
 
 
 @_html.register
-def _(part: Sentences, scope: str) -> Html:
+def _(part: Paragraphs, scope: str) -> Html:
     return joined(*(element("p", sentence_html(text), **_class(part.style)) for text in part.texts))
 
 

@@ -20,7 +20,7 @@ from simtrain.base.accuracy import Comparison
 from simtrain.base.entry import Entry
 from simtrain.durations.gemm import GemmMachine
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.views.view import Facts, Sentences
+from simtrain.views.view import Facts, Paragraphs
 from tests.helpers.measured_records import A100, alone, gemm, header, kernels, linked, took, without
 
 pytestmark = pytest.mark.slow
@@ -204,13 +204,13 @@ def test_a_fit_begins_with_its_warnings_and_says_what_to_do_next() -> None:
     fit = fitted([*alone(), *linked()], num_ranks=8, backend="nccl")
     worse = replace(fit, warnings=["parts: far off", "others: far off"])
     warnings, summary, notes = worse.view("validate it").parts
-    assert isinstance(warnings, Sentences) and isinstance(summary, Facts)
+    assert isinstance(warnings, Paragraphs) and isinstance(summary, Facts)
     assert warnings.texts == ["Warning: parts: far off", "Warning: others: far off"]
     facts = {name: str(said) for name, said in summary.rows}
     num_figures = sum(len(part.rows) for part in fit.residuals)
     assert facts["fitted"].startswith(f"{num_figures} figures of ")
     assert [*facts][-1] == "next" and facts["next"] == "validate it"
-    assert isinstance(notes, Sentences) and notes.texts[-1] == "All figures: --details."
+    assert isinstance(notes, Paragraphs) and notes.texts[-1] == "All figures: --details."
 
 
 def test_details_of_a_fit_have_every_part() -> None:

@@ -23,7 +23,7 @@ from simtrain.views.kinds import (
     TEXT,
     Kind,
 )
-from simtrain.views.view import Column, Part, Row, Sentences, Table, View, remarks
+from simtrain.views.view import Column, Paragraphs, Part, Row, Table, View, remarks
 
 MOST_POINTS = 200
 """Largest number of points that a page lists for a panel."""
@@ -42,7 +42,7 @@ def _parts(plots: Plots) -> Iterator[Part]:
     if plots.scaling:
         yield scaling_table(plots.scaling)
     yield remarks(f"No {name}: {why}." for name, why in plots.left_out.items())
-    yield Sentences([*map(str, plots.files)], style=None)
+    yield Paragraphs([*map(str, plots.files)], style=None)
 
 
 def front_table(pareto: Pareto, panel: Cell, number: int) -> Table:
