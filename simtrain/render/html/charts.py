@@ -28,7 +28,7 @@ _FEW = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class ChartAxis:
     """An axis of a picture from `low` to `high`, with a label, and ticks inside.
 
     Args:
@@ -65,9 +65,9 @@ class Axis:
         return [tick for tick in ticks if self.low * (1 - 1e-9) <= tick <= self.high * (1 + 1e-9)]
 
 
-def logarithmic_axis(values: Sequence[float], label: str) -> Axis:
+def logarithmic_axis(values: Sequence[float], label: str) -> ChartAxis:
     """Return a logarithmic axis with a margin around all values."""
-    return Axis(min(values) / 1.15, 1.15 * max(values), label, is_logarithmic=True)
+    return ChartAxis(min(values) / 1.15, 1.15 * max(values), label, is_logarithmic=True)
 
 
 def symbol(colour: str, shape: str) -> Html:
@@ -80,8 +80,8 @@ def symbol(colour: str, shape: str) -> Html:
 class Chart:
     """A picture with two axes."""
 
-    x_axis: Axis
-    y_axis: Axis
+    x_axis: ChartAxis
+    y_axis: ChartAxis
 
     def x(self, value: float) -> float:
         """Return the horizontal place of a value."""

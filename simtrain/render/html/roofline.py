@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from simtrain.iteration.report.operators import GpuLimits, Operator, Operators
 from simtrain.render.figures import style
-from simtrain.render.html.charts import RIGHT, WIDTH, Axis, Chart, symbol
+from simtrain.render.html.charts import RIGHT, WIDTH, Chart, ChartAxis, symbol
 from simtrain.render.html.elements import Html, element, legend
 from simtrain.units import four_digits
 
@@ -58,8 +58,8 @@ def _picture(points: Sequence[Operator], limits: GpuLimits, operators: Operators
     low, high = _powers([*intensities, *(peak / bandwidth for peak in peaks.values())])
     least, most = (rate / 1e12 for rate in _powers([*rates, *peaks.values()]))
     chart = Chart(
-        Axis(low, high, "arithmetic intensity, FLOP per byte", is_logarithmic=True),
-        Axis(least, most, "reached rate, TFLOP/s", is_logarithmic=True),
+        ChartAxis(low, high, "arithmetic intensity, FLOP per byte", is_logarithmic=True),
+        ChartAxis(least, most, "reached rate, TFLOP/s", is_logarithmic=True),
     )
 
     def roof(peak: float) -> Html:

@@ -12,7 +12,7 @@ from itertools import cycle
 from simtrain.base.wording import sentence_json
 from simtrain.iteration.report.breakdown import breakdown_by_name
 from simtrain.render.html.bars import CAUSES, bar_of_causes
-from simtrain.render.html.charts import SERIES, Axis, Chart, logarithmic_axis, symbol
+from simtrain.render.html.charts import SERIES, Chart, ChartAxis, logarithmic_axis, symbol
 from simtrain.render.html.elements import (
     Html,
     card,
@@ -183,7 +183,7 @@ def _picture(curves: Sequence[ResourceCurve]) -> Html:
     margin = _MARGIN * (max(times) - min(times))
     chart = Chart(
         logarithmic_axis([point.factor for point in points], "times as much of one resource"),
-        Axis(min(times) - margin, max(times) + margin, "iteration time, s"),
+        ChartAxis(min(times) - margin, max(times) + margin, "iteration time, s"),
     )
     lines: list[Html] = []
     marks: list[Html] = []

@@ -7,8 +7,8 @@ from simtrain.render.html.charts import (
     LEFT,
     TOP,
     WIDTH,
-    Axis,
     Chart,
+    ChartAxis,
     logarithmic_axis,
 )
 from tests.render.html.pages import parsed
@@ -17,20 +17,20 @@ from tests.render.html.pages import parsed
 @pytest.mark.parametrize(
     ("axis", "ticks"),
     [
-        (Axis(0, 100, ""), [0, 20, 40, 60, 80, 100]),
-        (Axis(0, 0.7, ""), pytest.approx([0, 0.2, 0.4, 0.6])),
-        (Axis(8, 600, "", is_logarithmic=True), [10, 20, 50, 100, 200, 500]),
-        (Axis(1, 1e6, "", is_logarithmic=True), pytest.approx([10.0**n for n in range(7)])),
+        (ChartAxis(0, 100, ""), [0, 20, 40, 60, 80, 100]),
+        (ChartAxis(0, 0.7, ""), pytest.approx([0, 0.2, 0.4, 0.6])),
+        (ChartAxis(8, 600, "", is_logarithmic=True), [10, 20, 50, 100, 200, 500]),
+        (ChartAxis(1, 1e6, "", is_logarithmic=True), pytest.approx([10.0**n for n in range(7)])),
     ],
 )
-def test_ticks_are_round_values_inside_the_axis(axis: Axis, ticks: list[float]) -> None:
+def test_ticks_are_round_values_inside_the_axis(axis: ChartAxis, ticks: list[float]) -> None:
     assert axis.ticks() == ticks
     assert (axis.share(axis.low), axis.share(axis.high)) == (0, 1)
 
 
 def test_marks_are_in_proportion_and_inside_the_picture() -> None:
     values = [3.0, 40.0, 900.0]
-    for axis in (Axis(0.0, 1000.0, "x"), logarithmic_axis(values, "x")):
+    for axis in (ChartAxis(0.0, 1000.0, "x"), logarithmic_axis(values, "x")):
         chart = Chart(axis, axis)
         for value in values:
             assert LEFT <= chart.x(value) <= WIDTH and TOP <= chart.y(value) <= HEIGHT
