@@ -21,7 +21,7 @@ LARGEST = 2**63 - 1
 
 
 @dataclass(frozen=True)
-class Axis:
+class SweepAxis:
     """An axis of the grid: the values of one field, or labels that each set several fields.
 
     Args:
@@ -69,7 +69,7 @@ class Axis:
         return list(self.values)
 
     @classmethod
-    def from_json(cls, name: str, data: Any) -> Axis:
+    def from_json(cls, name: str, data: Any) -> SweepAxis:
         """Read the output of `to_json`."""
         path = tuple(name.split("."))
         match data:
@@ -84,7 +84,7 @@ class Axis:
         return cls(name, path, data)
 
 
-def cell(axis: Axis, position: int) -> Cell:
+def cell(axis: SweepAxis, position: int) -> Cell:
     """The value at a position, converted to the type of its column."""
     value = axis.values[position]
     if value is None:
@@ -109,7 +109,7 @@ def _type_of(values: Sequence[Any]) -> type[Any]:
     return float if types == {int, float} and fits else str
 
 
-def location_of(document: Document, axis: Axis, position: int, path: Path) -> Location | None:
+def location_of(document: Document, axis: SweepAxis, position: int, path: Path) -> Location | None:
     """Position in the sweep file of the value that an axis sets a field to."""
     place: Path = ("axes", axis.name)
     if axis.groups:

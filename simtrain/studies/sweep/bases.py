@@ -12,12 +12,12 @@ from simtrain.base.strict_yaml.validation import as_written
 from simtrain.errors import InputError, Location, Problem
 from simtrain.scenario.load import read_scenario, with_paths_beside
 from simtrain.scenario.words import spell_out_words
-from simtrain.studies.sweep.axes import Axis, location_of
+from simtrain.studies.sweep.axes import SweepAxis, location_of
 from simtrain.studies.sweep.fields import BASE
 
 
 def base_documents(
-    document: Document, axes: Sequence[Axis], overrides: Sequence[str], default_name: str
+    document: Document, axes: Sequence[SweepAxis], overrides: Sequence[str], default_name: str
 ) -> tuple[str, Mapping[str, Document]]:
     """Return the name of the default base scenario (E805 if there is none), and all by name."""
     written = document.data.get("base")
@@ -45,7 +45,7 @@ def base_documents(
 
 
 def _named_on_axes(
-    document: Document, axes: Sequence[Axis]
+    document: Document, axes: Sequence[SweepAxis]
 ) -> Iterator[tuple[str, Location | None]]:
     for axis in (axis for axis in axes if BASE in axis.paths):
         for position in range(len(axis)):
@@ -55,7 +55,7 @@ def _named_on_axes(
                     yield _name(value, location), location
 
 
-def _refuse_unused_base(document: Document, axes: Sequence[Axis]) -> None:
+def _refuse_unused_base(document: Document, axes: Sequence[SweepAxis]) -> None:
     """Refuse `base:` if an axis sets the base at every point."""
     for axis in axes:
         sets_it = BASE in axis.paths and all(
@@ -82,7 +82,7 @@ def _with_overrides(document: Document, overrides: Sequence[str]) -> Document:
     return spell_out_words(document)
 
 
-def refuse_overridden_axes(overrides: Sequence[str], axes: Sequence[Axis]) -> None:
+def refuse_overridden_axes(overrides: Sequence[str], axes: Sequence[SweepAxis]) -> None:
     """Refuse an override of a field that an axis sets at every point (E806)."""
     problems = [
         Problem(

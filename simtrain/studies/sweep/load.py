@@ -20,7 +20,7 @@ from simtrain.base.resources import find_sweep
 from simtrain.base.strict_yaml import Document, Positions, data_of, parse_document, validate
 from simtrain.errors import InputError, Location, Problem, did_you_mean, wrong_type
 from simtrain.studies.cost.of_tokens import PRICE_COLUMN
-from simtrain.studies.sweep.axes import Axis
+from simtrain.studies.sweep.axes import SweepAxis
 from simtrain.studies.sweep.bases import base_documents, refuse_overridden_axes
 from simtrain.studies.sweep.constraints import ConstraintError, is_field, read_constraint
 from simtrain.studies.sweep.load_axes import load_axes
@@ -144,7 +144,7 @@ def _refuse(*problems: Problem) -> None:
         raise InputError(problems)
 
 
-def _num_points(axes: Sequence[Axis], positions: Positions, max_points: int) -> int:
+def _num_points(axes: Sequence[SweepAxis], positions: Positions, max_points: int) -> int:
     num_points = math.prod(len(axis) for axis in axes)
     if num_points > min(max_points, _MOST_POINTS):
         most = f"{max_points:,}" if max_points < _MOST_POINTS else f"{_MOST_POINTS:.0e}"

@@ -12,7 +12,7 @@ from simtrain.base.strict_yaml import Document, Path, leaves
 from simtrain.base.strict_yaml.document import dotted
 from simtrain.base.strict_yaml.validation import as_written
 from simtrain.errors import InputError, Problem
-from simtrain.studies.sweep.axes import Axis
+from simtrain.studies.sweep.axes import SweepAxis
 from simtrain.studies.sweep.bases import overlaps
 from simtrain.studies.sweep.fields import Assignment, field_path
 from simtrain.studies.sweep.plan import FIXED_COLUMNS, REPORTABLE
@@ -23,9 +23,9 @@ _WITH_PATHS: tuple[Path, ...] = (("cluster",), ("schedule",))
 _EXAMPLE = "write a list [1, 2, 4], {range: [2, 8, 2]}, {powers_of_two: [1, 8]}, or labels"
 
 
-def load_axes(document: Document) -> tuple[Axis, ...]:
+def load_axes(document: Document) -> tuple[SweepAxis, ...]:
     """Read the axes of a sweep file in order; refuse all wrong ones together."""
-    axes: list[Axis] = []
+    axes: list[SweepAxis] = []
     problems: list[Problem] = []
     for name in document.data["axes"]:
         try:
@@ -42,7 +42,7 @@ def load_axes(document: Document) -> tuple[Axis, ...]:
     return tuple(axes)
 
 
-def _conflicts(document: Document, axes: Sequence[Axis]) -> Iterator[Problem]:
+def _conflicts(document: Document, axes: Sequence[SweepAxis]) -> Iterator[Problem]:
     for first, second in combinations(axes, 2):
         if first.name.lower() == second.name.lower():
             yield Problem(
@@ -70,7 +70,7 @@ class _Reader:
         self.written = document.data["axes"][name]
         self.place: Path = ("axes", name)
 
-    def axis(self) -> Axis:
+    def axis(self) -> SweepAxis:
         """Read the axis: a list of values, a range, powers of two or labelled values."""
         # SQL ignores case: Status is status.
         if (column := self.name.lower()) in (*FIXED_COLUMNS, *REPORTABLE):
@@ -97,12 +97,12 @@ class _Reader:
         find = self.positions.of_key if key else self.positions.of_value
         return InputError.of(code, message, find((*self.place, *inside)), fix)
 
-    def field_axis(self, values: Sequence[Any]) -> Axis:
+    def field_axis(self, values: Sequence[Any]) -> SweepAxis:
         """Build the axis that sets the field named by the axis to each value."""
         path = field_path(self.name, self.positions.of_key(self.place))
         if path in _WITH_PATHS:
             values = [self.beside(path, value) for value in values]
-        return Axis(self.name, path, values)
+        return SweepAxis(self.name, path, values)
 
     def beside(self, path: Path, value: Any) -> Any:
         """Return the value. The path of a file is resolved relative to the sweep file."""
@@ -156,7 +156,7 @@ class _Reader:
         message = f"{kind} of {self.name} must be {count} integers"
         raise self.refuse("E803", message, f"write {kind}: {example}; or a list of values", kind)
 
-    def labelled_axis(self, groups: Mapping[str, Any]) -> Axis:
+    def labelled_axis(self, groups: Mapping[str, Any]) -> SweepAxis:
         """Build an axis of labels; refuse a label that sets no fields (E803)."""
         problems: list[Problem] = []
         for label, fields in groups.items():
@@ -167,7 +167,7 @@ class _Reader:
         if problems:
             raise InputError(problems)
         read = (self.fields_of_label(label, fields) for label, fields in groups.items())
-        return Axis(self.name, (), tuple(groups), tuple(read))
+        return SweepAxis(self.name, (), tuple(groups), tuple(read))
 
     def fields_of_label(self, label: str, fields: Mapping[str, Any]) -> tuple[Assignment, ...]:
         """Return what a label sets; refuse a field without a value (E803) or set twice (E804)."""

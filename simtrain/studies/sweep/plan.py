@@ -21,7 +21,7 @@ from simtrain.iteration.report.breakdown import Breakdown
 from simtrain.scenario import Scenario
 from simtrain.studies.cost.of_tokens import COST_COLUMNS
 from simtrain.studies.objectives import registry
-from simtrain.studies.sweep.axes import Axis, Cell, cell
+from simtrain.studies.sweep.axes import Cell, SweepAxis, cell
 from simtrain.studies.sweep.constraints import Constraint, Number, read_constraint
 from simtrain.studies.sweep.fields import BASE, Assignment, base_of
 
@@ -62,7 +62,7 @@ class SweepPlan:
     base: str
     bases: Mapping[str, Mapping[str, Any]]
     constants: Mapping[str, Number]
-    axes: tuple[Axis, ...]
+    axes: tuple[SweepAxis, ...]
     constraints: tuple[str, ...]
     report: tuple[str, ...]
     objective: str
@@ -79,7 +79,7 @@ class SweepPlan:
         Raises:
             KeyError, TypeError: a field is missing or invalid.
         """
-        axes = tuple(Axis.from_json(name, values) for name, values in data["axes"].items())
+        axes = tuple(SweepAxis.from_json(name, values) for name, values in data["axes"].items())
         names = {field.name for field in fields(cls)} - {"axes", "places"}
         return cls(axes=axes, **{name: data[name] for name in names})
 

@@ -12,7 +12,7 @@ from simtrain.base.strict_yaml import Document, document_with, overlay
 from simtrain.errors import InputError, Problem
 from simtrain.hardware.load import profile_of
 from simtrain.scenario import Scenario
-from simtrain.studies.sweep.axes import Axis, location_of
+from simtrain.studies.sweep.axes import SweepAxis, location_of
 from simtrain.studies.sweep.fields import BASE, base_of
 
 # Fields that select or change the profile; loading it for every other value would be slow.
@@ -20,7 +20,7 @@ _OF_THE_PROFILE = {"base", "cluster", "hardware"}
 
 
 def check_values(
-    document: Document, axes: Sequence[Axis], base: str, bases: Mapping[str, Document]
+    document: Document, axes: Sequence[SweepAxis], base: str, bases: Mapping[str, Document]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Validate all values, and refuse all invalid ones together.
 
@@ -49,7 +49,7 @@ def check_values(
     return tuple(clusters), tuple(currencies.values())
 
 
-def _walk(axes: Sequence[Axis]) -> Iterator[tuple[Axis | None, tuple[int, ...]]]:
+def _walk(axes: Sequence[SweepAxis]) -> Iterator[tuple[SweepAxis | None, tuple[int, ...]]]:
     """Yield the first point of the grid, then each axis with the others at their first value."""
     first = (0,) * len(axes)
     yield None, first
@@ -62,7 +62,7 @@ def _walk(axes: Sequence[Axis]) -> Iterator[tuple[Axis | None, tuple[int, ...]]]
 
 def _scenario(
     document: Document,
-    axes: Sequence[Axis],
+    axes: Sequence[SweepAxis],
     chosen: Sequence[int],
     base: str,
     bases: Mapping[str, Document],

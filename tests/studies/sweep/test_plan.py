@@ -15,20 +15,21 @@ from simtrain.base.resources import list_sweeps
 from simtrain.errors import InputError
 from simtrain.scenario import load_scenario
 from simtrain.studies.sweep import SweepPlan, load_plan
-from simtrain.studies.sweep.axes import Axis
+from simtrain.studies.sweep.axes import SweepAxis
 from simtrain.studies.sweep.constraints import ConstraintError, read_constraint
 from tests.helpers.sweep_files import BASE, SMALL, plan_of, with_axes
 
 # ------------------------------------------------------------------------------------- expansion
 
 
-def a_plan(*axes: Axis, part_size: int = 1) -> SweepPlan:
+def a_plan(*axes: SweepAxis, part_size: int = 1) -> SweepPlan:
     return SweepPlan("x", None, "b", {"b": {}}, {}, axes, (), (), "mfu", {}, {}, part_size)
 
 
-def axes_of(*lengths: int) -> tuple[Axis, ...]:
+def axes_of(*lengths: int) -> tuple[SweepAxis, ...]:
     return tuple(
-        Axis(f"a{number}", (f"a{number}",), range(length)) for number, length in enumerate(lengths)
+        SweepAxis(f"a{number}", (f"a{number}",), range(length))
+        for number, length in enumerate(lengths)
     )
 
 
@@ -121,7 +122,7 @@ def test_the_digest_depends_only_on_what_changes_results(tmp_path: pathlib.Path)
 def test_the_type_of_a_column_fits_all_values_of_its_axis(
     values: tuple[Any, ...], column_type: type, first: Any
 ) -> None:
-    axis = Axis("x", ("x",), values)
+    axis = SweepAxis("x", ("x",), values)
     cell = a_plan(axis).cells(0)["x"]
     assert axis.column_type is column_type
     assert (cell, type(cell)) == (first, type(first))
