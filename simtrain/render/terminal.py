@@ -300,7 +300,7 @@ def _cells(table: Table, row: Row, places: Sequence[int]) -> Iterator[Renderable
     for place in places:
         cell, column = row.cells[place], table.columns[place]
         if column.kind.is_bar and value_of(cell) is not None:
-            yield Bar(value_of(cell))
+            yield ShareBar(value_of(cell))
         else:
             style = _STYLES[cell.style] if isinstance(cell, Cell) else ""
             yield Text(text_of(cell, column), style=style)
@@ -353,7 +353,7 @@ class ContinuedTable:
 
 
 @dataclass(frozen=True)
-class Bar:
+class ShareBar:
     """A bar with a length proportional to a share of 1; all bars of a column have one scale."""
 
     share: float
