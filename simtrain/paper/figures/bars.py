@@ -24,7 +24,7 @@ _DIAMOND: dict[str, Any] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class StackedBar:
     """A stacked bar.
 
     Args:
@@ -47,7 +47,7 @@ class Bar:
 
 def draw_bars(
     axes: Axes,
-    groups: Mapping[str, Sequence[Bar]],
+    groups: Mapping[str, Sequence[StackedBar]],
     fills: Mapping[str, Fill],
     paper_label: str = "paper",
 ) -> None:
@@ -67,7 +67,9 @@ def draw_bars(
     axes.plot([], [], **_DIAMOND, label=paper_label)
 
 
-def _draw_bar(axes: Axes, bar: Bar, x: float, width: float, fills: Mapping[str, Fill]) -> None:
+def _draw_bar(
+    axes: Axes, bar: StackedBar, x: float, width: float, fills: Mapping[str, Fill]
+) -> None:
     bottom = 0.0
     for part, height in bar.parts.items():
         colour, hatch = fills[part]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from simtrain.paper.entries import Reproduction, Section
-from simtrain.paper.figures.bars import Bar, draw_bars
+from simtrain.paper.figures.bars import StackedBar, draw_bars
 from simtrain.paper.figures.names import NAMES, SHORT
 from simtrain.paper.models import BASELINE
 from simtrain.render.figures.labels import set_logarithmic
@@ -70,7 +70,7 @@ def draw_fig7(shares: Reproduction) -> Figure:
     }
     groups = {
         model: [
-            Bar(
+            StackedBar(
                 {NAMES[technique]: 100 * section.value(model, technique)},
                 f"{100 * section.value(model, technique):.1f}",
                 paper=100 * (section.entry(model, technique).paper or 0),
@@ -109,16 +109,16 @@ def draw_fig8(times: Reproduction) -> Figure:
     return figure
 
 
-def _bar(times: Section, overheads: Section, model: str, strategy: str) -> Bar:
+def _bar(times: Section, overheads: Section, model: str, strategy: str) -> StackedBar:
     """Build a bar of Figure 8; its diamond is the baseline plus the paper's overhead."""
     parts = {part: 1e3 * times.value(model, strategy, part) for part in times.names("part")}
     text = f"{sum(parts.values()):.1f}"
     if strategy == BASELINE:
-        return Bar(parts, text, SHORT[strategy])
+        return StackedBar(parts, text, SHORT[strategy])
     entry = overheads.entry(model, strategy)
     baseline = sum(1e3 * times.value(model, BASELINE, part) for part in times.names("part"))
     paper = None if entry.paper is None else baseline * (1 + entry.paper)
-    return Bar(parts, f"{text}\n+{100 * entry.simulated:.1f} %", SHORT[strategy], paper)
+    return StackedBar(parts, f"{text}\n+{100 * entry.simulated:.1f} %", SHORT[strategy], paper)
 
 
 def _two_lines(name: str) -> str:

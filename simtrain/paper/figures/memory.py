@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from simtrain.paper.entries import Reproduction
-from simtrain.paper.figures.bars import Bar, draw_bars
+from simtrain.paper.figures.bars import StackedBar, draw_bars
 from simtrain.paper.figures.names import SHORT
 from simtrain.paper.stage_memory import DEALLOCATED, KEPT, SPLIT, WHOLE
 from simtrain.paper.zero_example import ALL_STATES, SMALL_GPU_GB
@@ -38,14 +38,14 @@ def draw_fig1(bars: Reproduction) -> Figure:
     """Draw model states and activations of baseline and present work, and the GPU's capacity."""
     states, ends = bars.section("states"), bars.section("embeddings")
     activations, totals = bars.section("activations"), bars.section("totals")
-    groups: dict[str, list[Bar]] = {}
+    groups: dict[str, list[StackedBar]] = {}
     for entry in activations.entries:
         model, strategy = entry.labels
         read = (states.entry(model).paper or 0) + (entry.paper or 0)
         sizes = states.value(model), ends.value(model), entry.simulated
         parts = {name: size / GIB for name, size in zip(_FILLS, sizes, strict=True)}
         text = f"{sum(parts.values()):.1f}"
-        groups.setdefault(model, []).append(Bar(parts, text, SHORT[strategy], read / GIB))
+        groups.setdefault(model, []).append(StackedBar(parts, text, SHORT[strategy], read / GIB))
     figure, axes = new_axes()
     draw_bars(axes, groups, _FILLS, "read from the paper's bars")
     limit = totals.entries[0].limit
