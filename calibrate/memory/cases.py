@@ -45,7 +45,7 @@ class HeldBytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class MemoryCase:
     """A scenario of one rank with two microbatches: a `whole` GPT, or its layers alone."""
 
     scenario: Scenario
@@ -90,7 +90,7 @@ class Case:
         return HeldBytes(states, forward.saved_bytes, states + most)
 
 
-def case(model: Data, recompute: Any, *, micro: int, whole: bool) -> Case:
+def case(model: Data, recompute: Any, *, micro: int, whole: bool) -> MemoryCase:
     """The case of a model on one rank; Llama's have fused attention."""
     data = {
         "model": model,
@@ -98,10 +98,10 @@ def case(model: Data, recompute: Any, *, micro: int, whole: bool) -> Case:
         "recompute": recompute,
         "attention_backend": "fused" if "num_query_groups" in model else "unfused",
     }
-    return Case(Scenario.model_validate(data), whole)
+    return MemoryCase(Scenario.model_validate(data), whole)
 
 
-def all_cases() -> list[Case]:
+def all_cases() -> list[MemoryCase]:
     """The models of calibrate/sizes.yaml: the paper's under every recompute, Llama's under two."""
     by_twos = {"strategy": "full", "num_layers": 2}
     every = ["none", "selective", "full", by_twos, by_twos | {"method": "block"}]

@@ -12,7 +12,7 @@ from torch.autograd.function import once_differentiable
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from calibrate.memory.cases import Case, HeldBytes, MemoryComparison, Row, case
+from calibrate.memory.cases import HeldBytes, MemoryCase, MemoryComparison, Row, case
 from calibrate.torch_model.adam import MixedPrecisionAdam
 from calibrate.torch_model.gpt import LayerStack, Stage
 from calibrate.torch_model.models import LayerSize
@@ -90,7 +90,7 @@ class LiveTensors(TorchDispatchMode):
 Memory = CudaAllocator | LiveTensors
 
 
-def compare(cases: Sequence[Case], device: str) -> MemoryComparison:
+def compare(cases: Sequence[MemoryCase], device: str) -> MemoryComparison:
     """Run the cases on "cuda", or without computing anything on "meta", one after another."""
     counted = "live tensors counted, nothing computed"
     if device == "cuda":
@@ -108,7 +108,7 @@ def leave_workspaces() -> None:
     measure(_TINY, "cuda")
 
 
-def measure(what: Case, device: str) -> tuple[HeldBytes, int | None]:
+def measure(what: MemoryCase, device: str) -> tuple[HeldBytes, int | None]:
     """Measure what a case holds in its second iteration, and what the allocator has reserved."""
     memory: Memory = CudaAllocator() if device == "cuda" else LiveTensors()
     gc.collect()
@@ -124,7 +124,7 @@ def measure(what: Case, device: str) -> tuple[HeldBytes, int | None]:
     return measured, memory.reserved_bytes
 
 
-def _training(what: Case, device: str, memory: Memory) -> Callable[[], int]:
+def _training(what: MemoryCase, device: str, memory: Memory) -> Callable[[], int]:
     """Build an iteration, which returns the bytes held after its last forward pass."""
     model = what.scenario.model
     sizes = LayerShape.of(what.scenario), model.num_layers, what.scenario.recompute

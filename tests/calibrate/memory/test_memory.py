@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibrate.memory.cases import Case, HeldBytes, MemoryComparison, Row, all_cases, case
+from calibrate.memory.cases import HeldBytes, MemoryCase, MemoryComparison, Row, all_cases, case
 from calibrate.memory.measure import LiveTensors, measure
 from calibrate.torch_model.gpt import Stage
 from calibrate.torch_model.shape import LayerShape
@@ -36,7 +36,7 @@ POLICIES = st.one_of(
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> Case:
+def cases(draw: st.DrawFn) -> MemoryCase:
     """Draw up to four layers, alone or in a GPT."""
     heads, whole = draw(st.integers(1, 4)), draw(st.booleans())
     model = {
@@ -53,7 +53,7 @@ def cases(draw: st.DrawFn) -> Case:
     return case(model, recompute, micro=draw(st.integers(1, 4)), whole=whole)
 
 
-def small(recompute: Any = "none", *, whole: bool = True) -> Case:
+def small(recompute: Any = "none", *, whole: bool = True) -> MemoryCase:
     model = {
         "num_layers": 2,
         "hidden_size": 512,
@@ -64,7 +64,7 @@ def small(recompute: Any = "none", *, whole: bool = True) -> Case:
     return case(model, recompute, micro=2, whole=whole)
 
 
-def ignored_bytes(what: Case, num_norms: int) -> int:
+def ignored_bytes(what: MemoryCase, num_norms: int) -> int:
     """Return the bytes that the paper ignores: mean and deviation of layer norms, in fp32 per
     token.
 
@@ -130,7 +130,7 @@ def test_the_meta_device_counts_the_same_bytes(recompute: str) -> None:
 
 @settings(max_examples=2)
 @given(cases())
-def test_random_small_cases_agree_except_for_ignored_bytes(what: Case) -> None:
+def test_random_small_cases_agree_except_for_ignored_bytes(what: MemoryCase) -> None:
     """States and kept bytes agree exactly, the peak except for layer norms, masks and small
     remainders.
     """
@@ -172,7 +172,7 @@ def test_counts_are_deterministic() -> None:
 # ------------------------------------------------------------------------------ command line
 
 
-def calibrate(*arguments: str, cases: Sequence[Case] = ()) -> Outcome:
+def calibrate(*arguments: str, cases: Sequence[MemoryCase] = ()) -> Outcome:
     with patch("calibrate.memory.cases.all_cases", lambda: cases or [small(whole=False)]):
         return call("calibrate", "memory", *arguments)
 

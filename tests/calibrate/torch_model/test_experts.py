@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from calibrate.memory.cases import Case, case
+from calibrate.memory.cases import MemoryCase, case
 from calibrate.memory.measure import measure
 from calibrate.torch_model.experts import ExpertsMLP
 from calibrate.torch_model.models import LayerSize
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 torch.set_num_threads(1)
 
 
-def experts(recompute: Any = "none") -> Case:
+def experts(recompute: Any = "none") -> MemoryCase:
     """Return a layer with eight experts of 192 channels, for two sequences of 128 tokens.
 
     Each token goes to two experts.

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from calibrate.memory.cases import Case
+from calibrate.memory.cases import MemoryCase
 from calibrate.memory.measure import measure
 from calibrate.torch_model.kernels import rms_norm, rotated, swiglu
 from calibrate.torch_model.layer import Recompute, TransformerLayer, fused_core
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 torch.set_num_threads(1)
 
 
-def llama(recompute: Any = "none", layers: int = 1) -> Case:
+def llama(recompute: Any = "none", layers: int = 1) -> MemoryCase:
     """Return two sequences through `WIDER_LLAMA`."""
     scenario = scenario_with(
         WIDER_LLAMA | {"num_layers": layers},
@@ -31,7 +31,7 @@ def llama(recompute: Any = "none", layers: int = 1) -> Case:
         attention_backend="fused",
         recompute=recompute,
     )
-    return Case(scenario, whole=False)
+    return MemoryCase(scenario, whole=False)
 
 
 @pytest.mark.parametrize(("recompute", "layers"), [("none", 1), ("selective", 1), ("full", 1)])
@@ -48,7 +48,7 @@ def test_simulated_memory_equals_torch(recompute: str, layers: int) -> None:
 
 
 def test_peak_memory_of_a_whole_model_equals_the_simulation() -> None:
-    measured = measure(model := Case(llama("full", 2).scenario, whole=True), "meta")[0]
+    measured = measure(model := MemoryCase(llama("full", 2).scenario, whole=True), "meta")[0]
     assert measured.peak == pytest.approx(model.simulated().peak, rel=0.001)
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from calibrate.memory.cases import Case
+from calibrate.memory.cases import MemoryCase
 from calibrate.memory.measure import measure
 from calibrate.torch_model.kernels import swiglu
 from calibrate.torch_model.layer import MLP, TransformerLayer, checkpointed
@@ -18,14 +18,14 @@ pytestmark = pytest.mark.slow
 torch.set_num_threads(1)
 
 
-def layers(stack: str, *modules: str) -> Case:
+def layers(stack: str, *modules: str) -> MemoryCase:
     """Return two layers with two sequences of 128 tokens."""
     batch, software = {"micro": 2, "global": 4}, {"stack": stack}
     recompute = {"modules": [*modules]}
     scenario = scenario_with(
         WIDER_LLAMA, batch=batch, software=software, attention_backend="fused", recompute=recompute
     )
-    return Case(scenario, whole=False)
+    return MemoryCase(scenario, whole=False)
 
 
 class UnsavedNorm(nn.Module):
