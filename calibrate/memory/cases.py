@@ -115,7 +115,7 @@ def all_cases() -> list[MemoryCase]:
 
 
 @dataclass(frozen=True, slots=True)
-class Row(PlainData):
+class MemoryRow(PlainData):
     """A measured and simulated case.
 
     Args:
@@ -161,7 +161,7 @@ class MemoryComparison(ErrorStatistics, PlainData):
     )
 
     counted: str
-    rows: Sequence[Row]
+    rows: Sequence[MemoryRow]
     mean_threshold, max_threshold = None, THRESHOLD
 
     @property

@@ -12,7 +12,7 @@ from torch.autograd.function import once_differentiable
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from calibrate.memory.cases import HeldBytes, MemoryCase, MemoryComparison, Row, case
+from calibrate.memory.cases import HeldBytes, MemoryCase, MemoryComparison, MemoryRow, case
 from calibrate.torch_model.adam import MixedPrecisionAdam
 from calibrate.torch_model.gpt import LayerStack, Stage
 from calibrate.torch_model.models import LayerSize
@@ -99,7 +99,9 @@ def compare(cases: Sequence[MemoryCase], device: str) -> MemoryComparison:
     rows = []
     for each in cases:
         measured, reserved_bytes = measure(each, device)
-        rows.append(Row(each.name, each.recompute, measured, each.simulated(), reserved_bytes))
+        rows.append(
+            MemoryRow(each.name, each.recompute, measured, each.simulated(), reserved_bytes)
+        )
     return MemoryComparison(counted, rows)
 
 

@@ -12,7 +12,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibrate.memory.cases import HeldBytes, MemoryCase, MemoryComparison, Row, all_cases, case
+from calibrate.memory.cases import (
+    HeldBytes,
+    MemoryCase,
+    MemoryComparison,
+    MemoryRow,
+    all_cases,
+    case,
+)
 from calibrate.memory.measure import LiveTensors, measure
 from calibrate.torch_model.gpt import Stage
 from calibrate.torch_model.shape import LayerShape
@@ -222,7 +229,7 @@ def test_reserved_memory_is_at_least_the_allocated_peak() -> None:
 def test_the_larger_error_is_compared_with_the_threshold() -> None:
     """Large model states can hide an error in temporary tensors."""
     measured, simulated = HeldBytes(1000, 10, 1100), HeldBytes(1000, 10, 1105)
-    row = Row("a", "none", measured, simulated, None)
+    row = MemoryRow("a", "none", measured, simulated, None)
     assert row.peak_error == pytest.approx(5 / 1100)
     comparison = MemoryComparison("by hand", [row])
     assert comparison.errors == [row.passing_error] == pytest.approx([0.05])
