@@ -92,7 +92,7 @@ class PolicyTrial(Generic[R]):
 
 
 @dataclass(frozen=True, slots=True)
-class Choice(Generic[R]):
+class PolicyChoice(Generic[R]):
     """The chosen trial and its run."""
 
     chosen: PolicyTrial[R]
@@ -127,7 +127,7 @@ def choose(
     machine: Machine,
     plan_of: PlanOf,
     simulate: Callable[[Plan], R],
-) -> Choice[R]:
+) -> PolicyChoice[R]:
     """Resolve `auto` in a scenario's recompute: choose the fastest policy that fits.
 
     If none fits, the policy with the smallest peak is chosen, and its report says so.
@@ -149,7 +149,9 @@ def choose(
     runs = [(trial, simulate(trial.plan)) for trial in fitting or least]
     chosen, run = min(runs, key=lambda pair: pair[1].iteration_time_s)
     ran = {id(trial): run for trial, run in runs}
-    return Choice(chosen, run, tuple(replace(trial, run=ran.get(id(trial))) for trial in trials))
+    return PolicyChoice(
+        chosen, run, tuple(replace(trial, run=ran.get(id(trial))) for trial in trials)
+    )
 
 
 @dataclass(frozen=True, slots=True)

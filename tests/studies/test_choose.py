@@ -17,7 +17,7 @@ from simtrain.iteration.programs.iteration_builder import tasks_of
 from simtrain.iteration.programs.seconds import IterationSeconds, Machine
 from simtrain.scenario import Scenario
 from simtrain.schedules import most_outstanding
-from simtrain.studies.choose import Choice, choose, is_open
+from simtrain.studies.choose import PolicyChoice, choose, is_open
 from simtrain.studies.most_that_fit import most_that_fit
 from tests.helpers.toys import a100, changed, machine_of, plan_of, scenario_with
 
@@ -49,7 +49,7 @@ def part_of_activations(grid: dict[str, Any], share: float) -> int:
     return int(least + share * (whole - least))
 
 
-def chosen(scenario: Scenario, capacity: int) -> Choice[Run]:
+def chosen(scenario: Scenario, capacity: int) -> PolicyChoice[Run]:
     return choose(scenario, Machine(DurationModel(profile_with(capacity))), plan_of, time_of)
 
 

@@ -10,7 +10,7 @@ from simtrain.iteration.memory.report import memory_report
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.seconds import Machine
 from simtrain.scenario import Scenario
-from simtrain.studies.choose import Choice, choose
+from simtrain.studies.choose import PolicyChoice, choose
 from simtrain.studies.op_sets import best_op_sets
 from simtrain.workload import blocks
 from simtrain.workload.ops import Tensor
@@ -66,7 +66,7 @@ def capacity(share: float) -> int:
     return int(least + share * (whole - least))
 
 
-def chosen(scenario: Scenario, num_bytes: int) -> Choice[Run]:
+def chosen(scenario: Scenario, num_bytes: int) -> PolicyChoice[Run]:
     return choose(scenario, Machine(DurationModel(profile_with(num_bytes))), small_plan, time_of)
 
 
