@@ -21,7 +21,7 @@ from calibrate.fit.entry import (
 from calibrate.fit.kernels import KernelFit, host_section
 from calibrate.fit.layers import InSitu, TimedLayer, fit_layers
 from calibrate.fit.links import fit_slowdown
-from calibrate.fit.network import Cluster
+from calibrate.fit.network import MeasuredCluster
 from calibrate.fit.products import FP8_SPEEDUP, DtypeFit, dtype_section, fit_products, gemm_section
 from calibrate.fit.requirements import (
     TOO_FEW,
@@ -130,7 +130,7 @@ class _Parts:
         if not self.launches:
             self.gaps["host"] = "no launch was measured"
         self.memory = _of(records, schema.MemoryRecord)
-        self.cluster = Cluster(header, _of(records, schema.CollectiveRecord), sheet)
+        self.cluster = MeasuredCluster(header, _of(records, schema.CollectiveRecord), sheet)
         self.gaps |= self.cluster.gaps
         self.slowdown = fit_slowdown(_of(records, schema.OverlapRecord))
         hosts = _of(records, schema.HostRecord)

@@ -184,7 +184,7 @@ class NetworkFit:
         }
 
 
-class Cluster:
+class MeasuredCluster:
     """The measured links of a cluster.
 
     `node` and `network` are the fits, if there are records for them, and `missing` names the
