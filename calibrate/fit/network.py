@@ -59,7 +59,7 @@ class _Crossing:
     model: Callable[[float, float], float]
 
 
-class NodeLinks(Protocol):
+class RingLinks(Protocol):
     """Links inside a node: the fit of them, or a profile's."""
 
     def ring_seconds(self, op: Collective, num_ranks: int) -> float:
@@ -261,7 +261,7 @@ def missing_for_network(records: Sequence[CollectiveRecord], per_node: int) -> l
     return missing
 
 
-def ring_crossing(node: NodeLinks | None, record: CollectiveRecord) -> _Crossing:
+def ring_crossing(node: RingLinks | None, record: CollectiveRecord) -> _Crossing:
     """A ring is as slow as the slower of the links inside the nodes and the network."""
     kind, on_node = CollectiveKind(record.op), record.num_ranks // record.num_nodes
     op = links.measured_collective(kind, record.array_bytes, record.num_ranks, record.num_nodes)
