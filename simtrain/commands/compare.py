@@ -66,7 +66,7 @@ def compare(
     Example: simtrain compare table5_175b_present trace.json.gz --out page.html
     """
     from simtrain.commands.comparer import COMPARERS, ComparisonRequest
-    from simtrain.views.compare import Comparison, compare_view
+    from simtrain.views.compare import ScenarioComparison, compare_view
 
     scenarios, settings = questions.scenarios, questions.settings
     for comparer in COMPARERS.values():
@@ -83,7 +83,7 @@ def compare(
         fix = "add a scenario or --change, or remove --no-sensitivity"
         raise InputError.of("E843", message, Location("--no-sensitivity"), fix)
     columns = [scenario_column(name, scenario, allow_oom, sensitivity) for name, scenario in loaded]
-    comparison = Comparison(columns, differences_between(columns))
+    comparison = ScenarioComparison(columns, differences_between(columns))
     show(
         output,
         comparison,

@@ -78,7 +78,7 @@ class NamedDifference(PlainData):
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison(PlainData):
+class ScenarioComparison(PlainData):
     """Scenarios, and the differences of the others from the first, in order."""
 
     json_fields: ClassVar = keys("scenarios differences=named_differences")
@@ -94,7 +94,7 @@ class Comparison(PlainData):
         return [NamedDifference(base.name, other.name, why) for other, why in pairs]
 
 
-def compare_view(comparison: Comparison) -> View:
+def compare_view(comparison: ScenarioComparison) -> View:
     """Show the scenarios side by side, why they differ, and what better hardware would save."""
     scenarios, differences = comparison.scenarios, comparison.differences
     named = {_letter(number): column for number, column in enumerate(scenarios)}

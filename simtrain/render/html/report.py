@@ -19,7 +19,7 @@ from simtrain.render.html.view import printed_by, view_html
 from simtrain.scenario.resolved import resolved_settings
 from simtrain.studies.sensitivity import ResourceCurve
 from simtrain.units import format_bytes
-from simtrain.views.compare import Comparison, compare_view
+from simtrain.views.compare import ScenarioComparison, compare_view
 from simtrain.views.memory import memory_verdict, memory_view
 from simtrain.views.operators import operators_view
 from simtrain.views.origins import entries_table, figure_branch
@@ -71,7 +71,7 @@ class ReportedRun:
 
 
 def report_document(
-    runs: Sequence[ReportedRun], comparison: Comparison | None = None, compared: str = ""
+    runs: Sequence[ReportedRun], comparison: ScenarioComparison | None = None, compared: str = ""
 ) -> Document:
     """Build the report on one or several iterations.
 
@@ -107,7 +107,7 @@ def _foot(runs: Sequence[ReportedRun]) -> Html:
 
 
 def _sections(
-    runs: Sequence[ReportedRun], comparison: Comparison | None, compared: str
+    runs: Sequence[ReportedRun], comparison: ScenarioComparison | None, compared: str
 ) -> Iterator[Section]:
     def of_each(build: Callable[[ReportedRun], Html]) -> Html:
         """Build a part for each run, below the run's name if there are several."""
@@ -120,7 +120,7 @@ def _sections(
     if comparison:
         # Whoever compares asks first for the difference.
         place = 0 if comparison.differences else 1
-        title = "Comparison" if len(runs) > 1 else "What the time depends on"
+        title = "ScenarioComparison" if len(runs) > 1 else "What the time depends on"
         body = view_html(compare_view(comparison), f"simtrain compare {compared} --allow-oom")
         middle.insert(place, Section("comparison", title, body))
     yield Section("answer", "Answer", of_each(_answer), ("answer.css",))

@@ -21,7 +21,7 @@ from simtrain.studies.sensitivity import sensitivity as sensitivity_of
 from simtrain.studies.simulation import result_of, scenario_of
 from simtrain.studies.unused_settings import settings_without_effect
 from simtrain.studies.warnings import warnings_on
-from simtrain.views.compare import Comparison, ScenarioColumn
+from simtrain.views.compare import ScenarioColumn, ScenarioComparison
 
 ProgressCallback = Callable[[str], None]
 
@@ -95,7 +95,7 @@ def subjects_document(
         return report_document(runs, None, compared)
     results = [column.result for column in columns]
     differences = compare(*results) if len(results) > 1 else ()
-    return report_document(runs, Comparison(columns, differences), compared)
+    return report_document(runs, ScenarioComparison(columns, differences), compared)
 
 
 def _simulated(
