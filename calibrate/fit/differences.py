@@ -18,7 +18,7 @@ from calibrate.fit.links import fit_curves
 from calibrate.fit.result import Fit, profile_of
 from simtrain.base.accuracy import Comparison
 from simtrain.base.entry import Positive, Strict, Text
-from simtrain.base.strict_yaml import Document, validate
+from simtrain.base.strict_yaml import YamlDocument, validate
 from simtrain.errors import InputError
 
 
@@ -60,7 +60,7 @@ class Differences(Strict):
     fused_attention: TrainingAttentionFigures | None = None
 
 
-def fit_differences(document: Document) -> Fit:
+def fit_differences(document: YamlDocument) -> Fit:
     """Fit what was measured, and complete it with the base.
 
     Raises:

@@ -13,7 +13,7 @@ from calibrate.tables import comparison_table
 from calibrate.validation.limits import Limits
 from simtrain.base.accuracy import Comparison, Pair
 from simtrain.base.plain_data import PlainData, keys
-from simtrain.base.strict_yaml import Document, Positions
+from simtrain.base.strict_yaml import Positions, YamlDocument
 from simtrain.errors import InputError
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.hardware.run_kind import RunKind
@@ -247,7 +247,7 @@ def _rows(profile: HardwareProfile, record: LayerRecord | IterationRecord) -> It
 
 def _scenario(record: LayerRecord | IterationRecord) -> tuple[Scenario, tuple[str, str]]:
     """The checked scenario of a record, and its name and strategy in words."""
-    scenario = Scenario.from_document(Document(record.scenario, Positions()))
+    scenario = Scenario.from_document(YamlDocument(record.scenario, Positions()))
     check_scenario(scenario)
     model, split = scenario.model, scenario.parallelism
     name = f"{model.num_layers} x {model.hidden_size}, {scenario.batch.micro} x {model.seq_length}"

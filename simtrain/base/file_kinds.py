@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from simtrain.errors import InputError, Location
 
 if TYPE_CHECKING:
-    from simtrain.base.strict_yaml import Document
+    from simtrain.base.strict_yaml import YamlDocument
 
 MOST_BYTES_OF_LOG = 64 << 20  # a log is long; its arguments are at the beginning
 
@@ -117,7 +117,7 @@ _BINARY = (
 """Kinds of files without text. Bytes that are not UTF-8 are U+FFFD, with which UTF-16 begins."""
 
 
-def load_kind(path: Path, *kinds: FileKind) -> Document:
+def load_kind(path: Path, *kinds: FileKind) -> YamlDocument:
     """Read a YAML or JSON file of one of some kinds.
 
     Raises:

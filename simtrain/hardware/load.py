@@ -8,7 +8,7 @@ from typing import Any
 
 from simtrain.base.file_kinds import PROFILE, load_kind
 from simtrain.base.resources import find_profile
-from simtrain.base.strict_yaml import Document, Path, Positions, parse_document, validate
+from simtrain.base.strict_yaml import Path, Positions, YamlDocument, parse_document, validate
 from simtrain.base.strict_yaml.document import dotted, move_places
 from simtrain.errors import InputError, Location, Problem, did_you_mean
 from simtrain.hardware.contradictions import SET_IN_SCENARIO
@@ -17,7 +17,7 @@ from simtrain.hardware.scaling import SCALE, scaled
 from simtrain.scenario import Scenario
 
 # Profiles passed to this process as text (see `give_profile`), by name or path.
-_given: dict[str, Document] = {}
+_given: dict[str, YamlDocument] = {}
 
 
 def profile_of(scenario: Scenario) -> HardwareProfile:
@@ -41,7 +41,7 @@ def give_profile(name_or_path: str, text: str) -> None:
 
 def load_profile(
     name_or_path: str | pathlib.Path,
-    overrides: Document | None = None,
+    overrides: YamlDocument | None = None,
     location: Location | None = None,
 ) -> HardwareProfile:
     """Load a profile by name or path and apply overrides.
@@ -84,12 +84,12 @@ def _version(path: pathlib.Path) -> tuple[pathlib.Path, int, int, int]:
 
 
 @functools.lru_cache(maxsize=16)
-def _document(path: pathlib.Path, inode: int, modified_ns: int, num_bytes: int) -> Document:
+def _document(path: pathlib.Path, inode: int, modified_ns: int, num_bytes: int) -> YamlDocument:
     """Read a profile's document; the cache key changes with the file."""
     return load_kind(path, PROFILE)
 
 
-def _with_overrides(profile: Document, overrides: Document) -> Document:
+def _with_overrides(profile: YamlDocument, overrides: YamlDocument) -> YamlDocument:
     places = dict(profile.positions.places)
 
     def overridden(under: Any, over: Any, path: Path) -> Any:
@@ -106,7 +106,7 @@ def _with_overrides(profile: Document, overrides: Document) -> Document:
         return under | {name: overridden(under[name], over[name], (*path, name)) for name in over}
 
     entries = {name: over for name, over in overrides.data.items() if name != SCALE}
-    return Document(overridden(profile.data, entries, ()), Positions(places))
+    return YamlDocument(overridden(profile.data, entries, ()), Positions(places))
 
 
 def _spelled(overridden: Positions, path: Path) -> str:

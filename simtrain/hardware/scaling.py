@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from simtrain.base.strict_yaml import Document
+from simtrain.base.strict_yaml import YamlDocument
 from simtrain.base.strict_yaml.document import section
 from simtrain.errors import InputError, Location, did_you_mean
 from simtrain.hardware.contradictions import SET_IN_SCENARIO
@@ -36,7 +36,7 @@ def scale_overrides(scales: Iterable[str]) -> list[str]:
     return overrides
 
 
-def scaled(profile: HardwareProfile, overrides: Document) -> HardwareProfile:
+def scaled(profile: HardwareProfile, overrides: YamlDocument) -> HardwareProfile:
     """Return a profile with the factors of the section `scale` of a scenario's overrides.
 
     Entries that change have the source of entries that the scenario sets.

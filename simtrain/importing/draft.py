@@ -11,8 +11,8 @@ from typing import Any
 
 from simtrain.base.importer import ImportRequest
 from simtrain.base.strict_yaml import (
-    Document,
     Positions,
+    YamlDocument,
     apply_overrides,
     as_scalar,
     path_of,
@@ -288,7 +288,7 @@ class Draft:
         """
         self._set_cluster()
         places = {path: Place(location, location) for path, location in self.places.items()}
-        document = Document(self.data, Positions(places))
+        document = YamlDocument(self.data, Positions(places))
         for override in self.overrides:
             document = apply_overrides(spell_out_words(document), [override])
             path = path_of(override)

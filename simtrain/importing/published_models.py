@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from simtrain.base.strict_yaml import Document, Positions
+from simtrain.base.strict_yaml import Positions, YamlDocument
 from simtrain.importing.hugging_face.model_config import fields_of_config
 from simtrain.importing.words_file import WordsFile
 
@@ -63,7 +63,7 @@ def published_model(name: str) -> PublishedModel:
     Raises:
         KeyError: simtrain does not have its config.
     """
-    fields, notes = fields_of_config(Document(CONFIGS[name], Positions({})), name)
+    fields, notes = fields_of_config(YamlDocument(CONFIGS[name], Positions({})), name)
     return PublishedModel(name, fields, notes)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from simtrain.base.file_kinds import SCENARIO, load_kind
 from simtrain.base.resources import beside, find_scenario
-from simtrain.base.strict_yaml import Document, apply_overrides
+from simtrain.base.strict_yaml import YamlDocument, apply_overrides
 from simtrain.errors import InputError, Location
 from simtrain.scenario.check import check_scenario
 from simtrain.scenario.schema import Scenario
@@ -47,10 +47,10 @@ def load_unchecked(path_or_name: str | pathlib.Path, overrides: Iterable[str] = 
     data = document.data
     if data.get("name") is None:
         data = data | {"name": path.stem}
-    return Scenario.from_document(Document(data, document.positions))
+    return Scenario.from_document(YamlDocument(data, document.positions))
 
 
-def read_scenario(path: pathlib.Path) -> Document:
+def read_scenario(path: pathlib.Path) -> YamlDocument:
     """Read the document of a scenario file.
 
     Raises:
@@ -59,8 +59,8 @@ def read_scenario(path: pathlib.Path) -> Document:
     return with_paths_beside(load_kind(path, SCENARIO), str(path))
 
 
-def with_paths_beside(document: Document, file: str) -> Document:
+def with_paths_beside(document: YamlDocument, file: str) -> YamlDocument:
     """Resolve the paths of a scenario's cluster and schedule relative to the scenario's file."""
     names = {field: document.data.get(field) for field in ("cluster", "schedule")}
     paths = {field: beside(name, file) for field, name in names.items() if isinstance(name, str)}
-    return Document(document.data | paths, document.positions) if paths else document
+    return YamlDocument(document.data | paths, document.positions) if paths else document

@@ -23,8 +23,8 @@ from pydantic import (
 
 from simtrain.base.mesh import Domains, Mesh
 from simtrain.base.strict_yaml import (
-    Document,
     Positions,
+    YamlDocument,
     data_of,
     input_error,
     leaves,
@@ -203,7 +203,7 @@ class Scenario(Section):
         return self
 
     @classmethod
-    def from_document(cls, document: Document) -> Self:
+    def from_document(cls, document: YamlDocument) -> Self:
         """Build the scenario of a document without checking the rules on combinations.
 
         Raises:
@@ -297,9 +297,9 @@ class Scenario(Section):
         }
 
     @property
-    def hardware_document(self) -> Document:
+    def hardware_document(self) -> YamlDocument:
         """The overrides of the hardware profile, with their positions."""
-        return section(Document({"hardware": self.hardware}, self.positions), ("hardware",))
+        return section(YamlDocument({"hardware": self.hardware}, self.positions), ("hardware",))
 
     def mesh(self, domains: Domains) -> Mesh:
         """Return the mesh of ranks on a cluster with these `domains` (`Cluster.domains`)."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from simtrain.base.strict_yaml import Document, Positions
+from simtrain.base.strict_yaml import Positions, YamlDocument
 
 MEANT_BY_A_WORD = {"offload": "unit", "recompute": "strategy", "software": "stack"}
 """Sections that can be written as a single word, and the field that the word sets."""
 
 
-def spell_out_words(document: Document) -> Document:
+def spell_out_words(document: YamlDocument) -> YamlDocument:
     """Expand single words, such as `recompute: full`, to sections.
 
     Overrides can then set fields of the section, and errors can point to the word.
@@ -21,4 +21,4 @@ def spell_out_words(document: Document) -> Document:
         if (name,) in positions.places:
             place = positions.places[name,]
             positions = Positions({**positions.places, (name, field): place})
-    return Document(data, positions)
+    return YamlDocument(data, positions)

@@ -7,7 +7,7 @@ import pytest
 from simtrain.base.entry import Entry
 from simtrain.base.file_kinds import FileKind, load_kind
 from simtrain.base.resources import find_profile
-from simtrain.base.strict_yaml import Document, Positions
+from simtrain.base.strict_yaml import Positions, YamlDocument
 from simtrain.errors import InputError
 from simtrain.hardware import load
 from simtrain.hardware.load import load_profile, profile_of
@@ -131,7 +131,7 @@ def test_an_unchanged_profile_is_read_once(
     error.
     """
 
-    def counted(path: pathlib.Path, kind: FileKind) -> Document:
+    def counted(path: pathlib.Path, kind: FileKind) -> YamlDocument:
         reads.append(path)
         return load_kind(path, kind)
 
@@ -143,7 +143,7 @@ def test_an_unchanged_profile_is_read_once(
     path = tmp_path / "mine.yaml"
     text = find_profile("a100_sxm4_80gb").read_text(encoding="utf-8")
     path.write_text(text, encoding="utf-8")
-    own = Document({"intra_node": {"bandwidth": "450 GB/s"}}, Positions())
+    own = YamlDocument({"intra_node": {"bandwidth": "450 GB/s"}}, Positions())
     assert load_profile(path, own).intra_node.bandwidth.value == 450e9
     assert (bandwidth(), len(reads)) == (300e9, 1)
     path.write_text(text.replace("300 GB/s", "310 GB/s"), encoding="utf-8")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from simtrain.base.strict_yaml import Document, Positions
+from simtrain.base.strict_yaml import Positions, YamlDocument
 from simtrain.durations.attention import (
     AttentionMachine,
     attention_is_extrapolated,
@@ -306,6 +306,6 @@ def test_a_profile_without_fused_attention_is_refused(tmp_path: pathlib.Path) ->
 
 
 def test_an_efficiency_above_the_peak_is_refused() -> None:
-    overrides = Document({"fused_attention": {"forward_efficiency": 1.5}}, Positions())
+    overrides = YamlDocument({"fused_attention": {"forward_efficiency": 1.5}}, Positions())
     with pytest.raises(InputError, match=r"fused_attention\.forward_efficiency"):
         load_profile("a100_sxm4_80gb", overrides)

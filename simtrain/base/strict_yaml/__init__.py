@@ -5,9 +5,9 @@ This package is independent of scenarios and hardware profiles: the model class 
 
 from simtrain.base.input_file import read_text
 from simtrain.base.strict_yaml.document import (
-    Document,
     Path,
     Positions,
+    YamlDocument,
     as_scalar,
     document_with,
     leaves,
@@ -22,10 +22,10 @@ from simtrain.base.strict_yaml.reading import load_document, parse_document
 from simtrain.base.strict_yaml.validation import FieldError, input_error, validate
 
 __all__ = [
-    "Document",
     "FieldError",
     "Path",
     "Positions",
+    "YamlDocument",
     "apply_overrides",
     "as_scalar",
     "data_of",

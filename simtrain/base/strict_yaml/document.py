@@ -57,28 +57,28 @@ class Positions:
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class YamlDocument:
     """Plain data (dict, list, str, int, float, bool, None) and its positions."""
 
     data: dict[str, Any]
     positions: Positions
 
 
-def section(document: Document, path: Path) -> Document:
+def section(document: YamlDocument, path: Path) -> YamlDocument:
     """Return the mapping at `path` as a document; empty if the path is not set."""
     data: Any = document.data
     for part in path:
         data = data.get(part, {})
     depth, places = len(path), document.positions.places.items()
     inside = {where[depth:]: place for where, place in places if where[:depth] == path}
-    return Document(data, Positions(inside))
+    return YamlDocument(data, Positions(inside))
 
 
-def document_with(path: Path, value: Any, location: Location | None) -> Document:
+def document_with(path: Path, value: Any, location: Location | None) -> YamlDocument:
     """Build a document with only `value` at `path`; everything has the position `location`."""
     paths = [*(path[:depth] for depth in range(1, len(path))), *paths_in(value, path)]
     places = dict.fromkeys(paths, Place(location, location)) if location else {}
-    return Document(with_value({}, path, value, location), Positions(places))
+    return YamlDocument(with_value({}, path, value, location), Positions(places))
 
 
 def with_value(
@@ -116,7 +116,7 @@ def leaves(data: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
         yield from leaves(value, (*path, name))
 
 
-def overlay(base: Document, top: Document) -> Document:
+def overlay(base: YamlDocument, top: YamlDocument) -> YamlDocument:
     """Merge `top` into `base`: mappings merge, any other value replaces.
 
     Raises:
@@ -136,7 +136,7 @@ def overlay(base: Document, top: Document) -> Document:
         move_places(path, top.positions.places, places)
         return new
 
-    return Document(merged(base.data, top.data, ()), Positions(places))
+    return YamlDocument(merged(base.data, top.data, ()), Positions(places))
 
 
 def move_places(

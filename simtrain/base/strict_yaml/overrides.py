@@ -7,12 +7,12 @@ from functools import reduce
 from typing import Any
 
 from simtrain.base.strict_yaml.core_schema import build
-from simtrain.base.strict_yaml.document import Document, document_with, overlay
+from simtrain.base.strict_yaml.document import YamlDocument, document_with, overlay
 from simtrain.base.strict_yaml.reading import compose
 from simtrain.errors import InputError, Location, Problem
 
 
-def apply_overrides(document: Document, overrides: Iterable[str]) -> Document:
+def apply_overrides(document: YamlDocument, overrides: Iterable[str]) -> YamlDocument:
     """Apply each `path=value` in order and return the document; missing sections are created.
 
     The value is parsed as YAML ("4", "true", "{tensor: 4}", "400 Gb/s"). Its position is the
@@ -25,7 +25,7 @@ def apply_overrides(document: Document, overrides: Iterable[str]) -> Document:
     return reduce(overlay, map(_document_of, overrides), document)
 
 
-def _document_of(override: str) -> Document:
+def _document_of(override: str) -> YamlDocument:
     """Build a document with only the overridden value."""
     place, path = _place_of(override), path_of(override)
     return document_with(path, parse_value(override.partition("=")[2], place), place)

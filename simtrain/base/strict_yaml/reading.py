@@ -15,7 +15,7 @@ from ruamel.yaml.reader import ReaderError
 
 from simtrain.base.input_file import LINE_BREAK, read_text
 from simtrain.base.strict_yaml.core_schema import CoreResolver, Locate, build
-from simtrain.base.strict_yaml.document import Document
+from simtrain.base.strict_yaml.document import YamlDocument
 from simtrain.base.strict_yaml.json_text import read_json
 from simtrain.errors import InputError, Location, Problem
 
@@ -23,7 +23,7 @@ _MOST_BRACKETS = 100
 _BRACKET = re.compile(r"[][{}]")
 
 
-def load_document(path: str | pathlib.Path) -> Document:
+def load_document(path: str | pathlib.Path) -> YamlDocument:
     """Read a YAML file whose root is a mapping.
 
     Raises:
@@ -33,19 +33,19 @@ def load_document(path: str | pathlib.Path) -> Document:
     return parse_document(read_text(pathlib.Path(path)), str(path))
 
 
-def parse_document(text: str, file: str) -> Document:
+def parse_document(text: str, file: str) -> YamlDocument:
     """Parse YAML text whose root is a mapping; `file` is its name in errors.
 
     Raises:
         InputError: as `load_document`.
     """
     document = _parsed(text, file)
-    return Document(copy.deepcopy(document.data), document.positions)
+    return YamlDocument(copy.deepcopy(document.data), document.positions)
 
 
 # Parsing takes 20 ms, most of the time to load a scenario. Scripts load one with many overrides.
 @functools.lru_cache(maxsize=64)
-def _parsed(text: str, file: str) -> Document:
+def _parsed(text: str, file: str) -> YamlDocument:
     lines = LINE_BREAK.split(text)
 
     def locate(line: int, column: int) -> Location:
@@ -54,7 +54,7 @@ def _parsed(text: str, file: str) -> Document:
 
     _refuse_nesting(text, locate)
     if document := read_json(text, locate):
-        return Document(*document)
+        return YamlDocument(*document)
     node = compose(text, locate)
     if node is None:
         raise InputError.of(
@@ -68,7 +68,7 @@ def _parsed(text: str, file: str) -> Document:
             place,
             'write "section:" lines with indented "name: value" lines under them',
         )
-    return Document(*build(node, locate))
+    return YamlDocument(*build(node, locate))
 
 
 def compose(text: str, locate: Locate) -> Node | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from simtrain.base.file_kinds import load_kind
-from simtrain.base.strict_yaml import Document, leaves, parse_document
+from simtrain.base.strict_yaml import YamlDocument, leaves, parse_document
 from simtrain.errors import InputError, Location
 from simtrain.importing.importers.deepspeed import DeepSpeed
 from simtrain.importing.settings import Setting
@@ -39,7 +39,7 @@ def parse_config(text: str, file: str, line: int) -> Config:
     return _config(document)
 
 
-def _config(document: Document) -> Config:
+def _config(document: YamlDocument) -> Config:
     settings = {}
     for path, value in leaves(document.data):
         name = ".".join(map(str, path))

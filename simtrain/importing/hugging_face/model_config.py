@@ -10,7 +10,7 @@ from typing import Any
 
 from simtrain.base.file_kinds import load_kind
 from simtrain.base.importer import ImportRequest
-from simtrain.base.strict_yaml import Document, FieldError, as_scalar, section
+from simtrain.base.strict_yaml import FieldError, YamlDocument, as_scalar, section
 from simtrain.errors import InputError, Location, did_you_mean
 from simtrain.importing.draft import DEFAULT, Draft, padded_vocabulary
 from simtrain.importing.hugging_face.keys import (
@@ -57,7 +57,7 @@ def hugging_face_draft(request: ImportRequest) -> Draft:
     return draft
 
 
-def fields_of_config(document: Document, name: str) -> tuple[dict[str, Any], tuple[str, ...]]:
+def fields_of_config(document: YamlDocument, name: str) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return the section `model` of a config that simtrain contains, and its notes.
 
     Args:
@@ -69,7 +69,7 @@ def fields_of_config(document: Document, name: str) -> tuple[dict[str, Any], tup
     return draft.data["model"], tuple(draft.notes)
 
 
-def _text_model(document: Document) -> Document:
+def _text_model(document: YamlDocument) -> YamlDocument:
     """Return the config of the text model in that of a model which reads images too."""
     text, kind = document.data.get("text_config"), TEXT_MODELS[document.data["model_type"]]
     if not isinstance(text, dict):
@@ -78,10 +78,10 @@ def _text_model(document: Document) -> Document:
         raise InputError.of("E873", '"text_config" is missing', place, fix)
     inner = section(document, ("text_config",))
     outer = {key: document.data[key] for key in ("torch_dtype", "dtype") if key in document.data}
-    return Document(outer | {"model_type": kind} | inner.data, inner.positions)
+    return YamlDocument(outer | {"model_type": kind} | inner.data, inner.positions)
 
 
-def _family(document: Document, file: str) -> Family:
+def _family(document: YamlDocument, file: str) -> Family:
     kind = document.data.get("model_type")
     if isinstance(kind, str) and kind in FAMILIES:
         return FAMILIES[kind]
@@ -116,7 +116,7 @@ class _ConfigDraft(Draft):
         request: what is imported.
     """
 
-    def __init__(self, document: Document, family: Family, request: ImportRequest) -> None:
+    def __init__(self, document: YamlDocument, family: Family, request: ImportRequest) -> None:
         places = document.positions
         super().__init__(
             request,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from simtrain.base.strict_yaml import Document
+from simtrain.base.strict_yaml import YamlDocument
 from simtrain.errors import Location
 from simtrain.importing.nemo.words import WORDS
 from simtrain.importing.python_config.source import PythonSource
@@ -65,7 +65,7 @@ class Config:
         return Config(added | self.fields)
 
 
-def config_of_document(document: Document) -> Config:
+def config_of_document(document: YamlDocument) -> Config:
     """Return the fields of a YAML file; references such as ${model.seq_length} are followed."""
     flat = dict(_flat(document.data, ()))
     named = {".".join(map(str, path)): value for path, value in flat.items()}

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from simtrain.base.resources import list_profiles
-from simtrain.base.strict_yaml import Document, apply_overrides, read_text
+from simtrain.base.strict_yaml import YamlDocument, apply_overrides, read_text
 from simtrain.base.strict_yaml.document import Place, Positions
 from simtrain.base.strict_yaml.model_fields import settable_names
 from simtrain.errors import InputError, Location, did_you_mean
@@ -476,13 +476,13 @@ def _read(name: str, text: str, read: Any) -> Any:
 
 def _yaml_value(name: str, text: str) -> Any:
     """Return the value of a cell as YAML has it, as --set reads it."""
-    value: Any = apply_overrides(Document({}, Positions()), [f"{name}={text}"]).data
+    value: Any = apply_overrides(YamlDocument({}, Positions()), [f"{name}={text}"]).data
     for part in name.split("."):
         value = value[part]
     return value
 
 
-def _document(fields: Fields, location: Location) -> Document:
+def _document(fields: Fields, location: Location) -> YamlDocument:
     """Return fields as the document of a scenario, all at one place."""
     data: dict[str, Any] = {}
     places: dict[tuple[str | int, ...], Place] = {}
@@ -494,7 +494,7 @@ def _document(fields: Fields, location: Location) -> Document:
         inside[last] = value
         for depth in range(1, len(path) + 1):
             places[tuple(path[:depth])] = Place(location, location)
-    return Document(data, Positions(places))
+    return YamlDocument(data, Positions(places))
 
 
 def _option(name: str, value: Any) -> str:

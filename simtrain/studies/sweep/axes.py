@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from simtrain.base.strict_yaml import Document, Path, as_scalar, leaves
+from simtrain.base.strict_yaml import Path, YamlDocument, as_scalar, leaves
 from simtrain.base.strict_yaml.document import dotted
 from simtrain.errors import Location
 from simtrain.studies.sweep.fields import Assignment
@@ -109,7 +109,9 @@ def _type_of(values: Sequence[Any]) -> type[Any]:
     return float if types == {int, float} and fits else str
 
 
-def location_of(document: Document, axis: SweepAxis, position: int, path: Path) -> Location | None:
+def location_of(
+    document: YamlDocument, axis: SweepAxis, position: int, path: Path
+) -> Location | None:
     """Position in the sweep file of the value that an axis sets a field to."""
     place: Path = ("axes", axis.name)
     if axis.groups:

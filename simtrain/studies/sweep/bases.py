@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from simtrain.base.resources import beside, find_scenario
-from simtrain.base.strict_yaml import Document, Path, apply_overrides, section
+from simtrain.base.strict_yaml import Path, YamlDocument, apply_overrides, section
 from simtrain.base.strict_yaml.document import dotted
 from simtrain.base.strict_yaml.overrides import path_of
 from simtrain.base.strict_yaml.validation import as_written
@@ -17,8 +17,8 @@ from simtrain.studies.sweep.fields import BASE
 
 
 def base_documents(
-    document: Document, axes: Sequence[SweepAxis], overrides: Sequence[str], default_name: str
-) -> tuple[str, Mapping[str, Document]]:
+    document: YamlDocument, axes: Sequence[SweepAxis], overrides: Sequence[str], default_name: str
+) -> tuple[str, Mapping[str, YamlDocument]]:
     """Return the name of the default base scenario (E805 if there is none), and all by name."""
     written = document.data.get("base")
     on_axes = list(_named_on_axes(document, axes))
@@ -26,7 +26,7 @@ def base_documents(
         fix = "add base: table5_175b_present, or the path of a scenario file"
         place = document.positions.of_key(())
         raise InputError.of("E805", "the sweep has no base scenario", place, fix)
-    documents: dict[str, Document] = {}
+    documents: dict[str, YamlDocument] = {}
     if isinstance(written, dict):
         name = str(written.get("name") or default_name)
         place = document.positions.of_value(BASE)
@@ -45,7 +45,7 @@ def base_documents(
 
 
 def _named_on_axes(
-    document: Document, axes: Sequence[SweepAxis]
+    document: YamlDocument, axes: Sequence[SweepAxis]
 ) -> Iterator[tuple[str, Location | None]]:
     for axis in (axis for axis in axes if BASE in axis.paths):
         for position in range(len(axis)):
@@ -55,7 +55,7 @@ def _named_on_axes(
                     yield _name(value, location), location
 
 
-def _refuse_unused_base(document: Document, axes: Sequence[SweepAxis]) -> None:
+def _refuse_unused_base(document: YamlDocument, axes: Sequence[SweepAxis]) -> None:
     """Refuse `base:` if an axis sets the base at every point."""
     for axis in axes:
         sets_it = BASE in axis.paths and all(
@@ -76,7 +76,7 @@ def _name(value: object, location: Location | None) -> str:
     raise InputError.of("E805", message, location, fix)
 
 
-def _with_overrides(document: Document, overrides: Sequence[str]) -> Document:
+def _with_overrides(document: YamlDocument, overrides: Sequence[str]) -> YamlDocument:
     for override in overrides:
         document = apply_overrides(spell_out_words(document), [override])
     return spell_out_words(document)

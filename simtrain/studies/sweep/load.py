@@ -17,7 +17,7 @@ from simtrain.base.file_kinds import SWEEP, load_kind
 from simtrain.base.output_folder import as_path
 from simtrain.base.provenance import profile_sha256
 from simtrain.base.resources import find_sweep
-from simtrain.base.strict_yaml import Document, Positions, data_of, parse_document, validate
+from simtrain.base.strict_yaml import Positions, YamlDocument, data_of, parse_document, validate
 from simtrain.errors import InputError, Location, Problem, did_you_mean, wrong_type
 from simtrain.studies.cost.of_tokens import PRICE_COLUMN
 from simtrain.studies.sweep.axes import SweepAxis
@@ -112,7 +112,7 @@ def load_plan(
     return plan
 
 
-def _document(sweep: str | pathlib.Path | Mapping[str, Any]) -> tuple[Document, str]:
+def _document(sweep: str | pathlib.Path | Mapping[str, Any]) -> tuple[YamlDocument, str]:
     """Return the content of a sweep, and the name that it has if it does not say one."""
     if isinstance(sweep, Mapping):
         try:

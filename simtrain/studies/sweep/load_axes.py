@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import Any
 
 from simtrain.base.resources import beside
-from simtrain.base.strict_yaml import Document, Path, leaves
+from simtrain.base.strict_yaml import Path, YamlDocument, leaves
 from simtrain.base.strict_yaml.document import dotted
 from simtrain.base.strict_yaml.validation import as_written
 from simtrain.errors import InputError, Problem
@@ -23,7 +23,7 @@ _WITH_PATHS: tuple[Path, ...] = (("cluster",), ("schedule",))
 _EXAMPLE = "write a list [1, 2, 4], {range: [2, 8, 2]}, {powers_of_two: [1, 8]}, or labels"
 
 
-def load_axes(document: Document) -> tuple[SweepAxis, ...]:
+def load_axes(document: YamlDocument) -> tuple[SweepAxis, ...]:
     """Read the axes of a sweep file in order; refuse all wrong ones together."""
     axes: list[SweepAxis] = []
     problems: list[Problem] = []
@@ -42,7 +42,7 @@ def load_axes(document: Document) -> tuple[SweepAxis, ...]:
     return tuple(axes)
 
 
-def _conflicts(document: Document, axes: Sequence[SweepAxis]) -> Iterator[Problem]:
+def _conflicts(document: YamlDocument, axes: Sequence[SweepAxis]) -> Iterator[Problem]:
     for first, second in combinations(axes, 2):
         if first.name.lower() == second.name.lower():
             yield Problem(
@@ -64,7 +64,7 @@ def _conflicts(document: Document, axes: Sequence[SweepAxis]) -> Iterator[Proble
 class _Reader:
     """Reads one axis."""
 
-    def __init__(self, document: Document, name: str) -> None:
+    def __init__(self, document: YamlDocument, name: str) -> None:
         self.positions = document.positions
         self.name = name
         self.written = document.data["axes"][name]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from simtrain.base.strict_yaml import Document, document_with, overlay
+from simtrain.base.strict_yaml import YamlDocument, document_with, overlay
 from simtrain.errors import InputError, Problem
 from simtrain.hardware.load import profile_of
 from simtrain.scenario import Scenario
@@ -20,7 +20,7 @@ _OF_THE_PROFILE = {"base", "cluster", "hardware"}
 
 
 def check_values(
-    document: Document, axes: Sequence[SweepAxis], base: str, bases: Mapping[str, Document]
+    document: YamlDocument, axes: Sequence[SweepAxis], base: str, bases: Mapping[str, YamlDocument]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Validate all values, and refuse all invalid ones together.
 
@@ -61,11 +61,11 @@ def _walk(axes: Sequence[SweepAxis]) -> Iterator[tuple[SweepAxis | None, tuple[i
 
 
 def _scenario(
-    document: Document,
+    document: YamlDocument,
     axes: Sequence[SweepAxis],
     chosen: Sequence[int],
     base: str,
-    bases: Mapping[str, Document],
+    bases: Mapping[str, YamlDocument],
 ) -> Scenario:
     """The scenario at a point, with the position of each value in the file."""
     places = list(zip(axes, chosen, strict=True))
