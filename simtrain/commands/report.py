@@ -12,7 +12,7 @@ from simtrain.commands.printing import emit, status
 from simtrain.commands.question import ImportFields, Questions, as_words
 
 if TYPE_CHECKING:
-    from simtrain.render.html.document import Document
+    from simtrain.render.html.document import HtmlDocument
 
 
 def report(
@@ -65,7 +65,7 @@ def report(
     emit(f"{out}\n")
 
 
-def _of_sweep(folder: Path) -> Document:
+def _of_sweep(folder: Path) -> HtmlDocument:
     from simtrain.base.extras import require
     from simtrain.render.figures.sweep import load_results
     from simtrain.render.html.sweep_report import sweep_document
@@ -78,7 +78,7 @@ def _of_sweep(folder: Path) -> Document:
     return sweep_document(results, recorded.extrapolated_compute)
 
 
-def _of_iterations(questions: Questions, changes: list[str] | None, sensitivity: bool) -> Document:
+def _of_iterations(questions: Questions, changes: list[str] | None, sensitivity: bool) -> HtmlDocument:
     from simtrain.render.html.run_report import Subject, subjects_document
 
     loaded = load_compared(questions, changes or [])

@@ -23,7 +23,7 @@ from simtrain.hardware.load import load_profile
 from simtrain.paper import explore, targets
 from simtrain.paper.commands.reproduce import Target
 from simtrain.paper.entries import Entry, TimeComparison
-from simtrain.render.html.document import Document
+from simtrain.render.html.document import HtmlDocument
 from simtrain.render.html.elements import Html
 from simtrain.scenario import load_scenario
 from simtrain.studies.simulation import simulate
@@ -173,7 +173,7 @@ def test_commands_run_as_written(command: str, monkeypatch: MonkeyPatch) -> None
     quick = TimeComparison("a quick one", [Entry(("22B", "full"), 1.42, 1.42)], 0.01, 0.01)
     for target in ("table5", "dp530b", "appendix_c"):
         monkeypatch.setattr(targets, target, lambda progress: quick)
-    small = Document("stands for a long one", Html(), ())
+    small = HtmlDocument("stands for a long one", Html(), ())
     monkeypatch.setattr(explore, "explore_document", lambda on_progress: small)
     outcome = call(*shlex.split(command)[1:])
     assert outcome.exit_code == 0, outcome.stderr

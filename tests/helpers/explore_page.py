@@ -6,13 +6,13 @@ from fractions import Fraction
 
 from simtrain.paper.explore import explore_document
 from simtrain.paper.explore.data import sliders
-from simtrain.render.html.document import Document
+from simtrain.render.html.document import HtmlDocument
 
 VALUES = sliders()
 
 
 @functools.cache
-def small_document() -> Document:
+def small_document() -> HtmlDocument:
     """Return the page of one simulated model, two sequence lengths and two microbatch sizes."""
     return explore_document(["22B"], [2048, 8192], [1, 4])
 

@@ -11,7 +11,7 @@ from simtrain.paper.explore.sections import SECTIONS
 from simtrain.paper.larger_batch import MICROBATCHES
 from simtrain.paper.models import MODELS
 from simtrain.paper.recompute_tax import LENGTHS
-from simtrain.render.html.document import Document
+from simtrain.render.html.document import HtmlDocument
 from simtrain.render.html.elements import Html, element
 
 TITLE = "Explore: reducing activation recomputation"
@@ -22,7 +22,7 @@ def explore_document(
     lengths: Sequence[int] = LENGTHS,
     microbatches: Sequence[int] = MICROBATCHES,
     on_progress: Progress | None = None,
-) -> Document:
+) -> HtmlDocument:
     """Build the page.
 
     Args:
@@ -32,7 +32,7 @@ def explore_document(
         on_progress: called after each simulated model.
     """
     data = explore_data(models, lengths, microbatches, on_progress)
-    return Document(TITLE, _LEAD, [section(data) for section in SECTIONS], data, _foot(data))
+    return HtmlDocument(TITLE, _LEAD, [section(data) for section in SECTIONS], data, _foot(data))
 
 
 _LEAD = Html(

@@ -40,7 +40,7 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class HtmlDocument:
     """An HTML document.
 
     Args:
@@ -67,7 +67,7 @@ def check_html_file(file: Path) -> None:
     check_suffix(file, SUFFIXES, "reports")
 
 
-def write_document(document: Document, file: Path) -> None:
+def write_document(document: HtmlDocument, file: Path) -> None:
     """Write a document to a `.html` file, and replace an existing file.
 
     Raises:
@@ -77,7 +77,7 @@ def write_document(document: Document, file: Path) -> None:
     write_text(file, document_text(document), "the report")
 
 
-def document_text(document: Document) -> str:
+def document_text(document: HtmlDocument) -> str:
     """Return a document as the text of one HTML file.
 
     `base.js` runs first, because it defines `simtrain`. The scripts of the sections follow, each

@@ -13,7 +13,7 @@ from simtrain.iteration.report.remarks import validation_for
 from simtrain.iteration.report.result import Result
 from simtrain.render.html import roofline, sliders, timeline
 from simtrain.render.html.bars import breakdown_bar, memory_bars
-from simtrain.render.html.document import Document, Section
+from simtrain.render.html.document import HtmlDocument, Section
 from simtrain.render.html.elements import Html, breakable, card, element, joined, number
 from simtrain.render.html.view import printed_by, view_html
 from simtrain.scenario.resolved import resolved_settings
@@ -72,7 +72,7 @@ class ReportedRun:
 
 def report_document(
     runs: Sequence[ReportedRun], comparison: ScenarioComparison | None = None, compared: str = ""
-) -> Document:
+) -> HtmlDocument:
     """Build the report on one or several iterations.
 
     Args:
@@ -85,7 +85,7 @@ def report_document(
     lead = "One training iteration" if len(runs) == 1 else "Training iterations"
     words = f"{lead}, simulated by simtrain. Select a number to see its exact value and source."
     sections = [*_sections(runs, comparison, compared or " ".join(names))]
-    return Document(
+    return HtmlDocument(
         " against ".join(_titles(runs)), element("p", words), sections, foot=_foot(runs)
     )
 

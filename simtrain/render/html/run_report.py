@@ -13,7 +13,7 @@ from simtrain.base.strict_yaml import as_scalar
 from simtrain.errors import InputError, wrong_type
 from simtrain.iteration.report.difference import compare
 from simtrain.iteration.report.result import Result
-from simtrain.render.html.document import Document, check_html_file, write_document
+from simtrain.render.html.document import HtmlDocument, check_html_file, write_document
 from simtrain.render.html.report import ReportedRun, report_document
 from simtrain.scenario import Scenario
 from simtrain.studies.sensitivity import ResourceCurve, resource_curves
@@ -75,7 +75,7 @@ def subjects_document(
     compared: str,
     with_sensitivity: bool,
     on_progress: ProgressCallback,
-) -> Document:
+) -> HtmlDocument:
     """Simulate the subjects and build the report on them.
 
     Args:

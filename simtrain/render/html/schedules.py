@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from simtrain.render.html import timeline
-from simtrain.render.html.document import Document, Section
+from simtrain.render.html.document import HtmlDocument, Section
 from simtrain.render.html.elements import element
 from simtrain.render.html.view import view_html
 from simtrain.studies.schedule_comparison import ScheduleComparison
 from simtrain.views.schedules import schedules_view
 
 
-def schedules_document(comparison: ScheduleComparison, scenario: str, command: str) -> Document:
+def schedules_document(comparison: ScheduleComparison, scenario: str, command: str) -> HtmlDocument:
     """Build the page; `command` prints the same in a terminal."""
     lead = element("p", "One iteration with each schedule that the pipeline allows.")
     results = {trial.name: trial.result for trial in comparison.trials}
@@ -21,4 +21,4 @@ def schedules_document(comparison: ScheduleComparison, scenario: str, command: s
         Section("schedules", "Time, bubble and memory", table),
         Section("timelines", title, figures, timeline.STYLES, timeline.SCRIPTS),
     ]
-    return Document(f"Schedules of {scenario}", lead, sections)
+    return HtmlDocument(f"Schedules of {scenario}", lead, sections)

@@ -21,7 +21,7 @@ from simtrain.render.figures.sweep.pareto import Pareto, draw_pareto, pareto
 from simtrain.render.figures.sweep.quantities import shown, title_of
 from simtrain.render.figures.sweep.results import LARGER_IS_BETTER, Cell, Results
 from simtrain.render.figures.sweep.scaling import draw_scaling, scaling
-from simtrain.render.html.document import Document, Section
+from simtrain.render.html.document import HtmlDocument, Section
 from simtrain.render.html.drawing import drawing
 from simtrain.render.html.elements import Html, card, element, joined, number
 from simtrain.render.html.view import printed_by, view_html
@@ -35,7 +35,7 @@ _STYLES = ("sweep.css",)
 
 def sweep_document(
     results: Results, extrapolated: Callable[[int], float | None] = lambda index: None
-) -> Document:
+) -> HtmlDocument:
     """Build the report on a sweep.
 
     Args:
@@ -47,7 +47,7 @@ def sweep_document(
     points = ", ".join(f"{count:,} {_STATUS.get(status, status)}" for status, count in counts)
     lead = f"Points of the sweep: {points}. Select a number to see its exact value and its source."
     sections = [*_sections(results, extrapolated)]
-    return Document(f"Sweep {results.name}", element("p", lead), sections, foot=_foot(results))
+    return HtmlDocument(f"Sweep {results.name}", element("p", lead), sections, foot=_foot(results))
 
 
 def _foot(results: Results) -> Html:

@@ -6,16 +6,22 @@ import re
 import pytest
 
 from simtrain.errors import InputError
-from simtrain.render.html.document import ASSETS, Document, Section, document_text, write_document
+from simtrain.render.html.document import (
+    ASSETS,
+    HtmlDocument,
+    Section,
+    document_text,
+    write_document,
+)
 from simtrain.render.html.elements import Html, element, joined, number
 from tests.render.html.pages import parsed
 
 EVIL = "</script><img src=x onerror=alert(1)>&\"'"
 
 
-def document(text: str = "", **data: object) -> Document:
+def document(text: str = "", **data: object) -> HtmlDocument:
     section = Section("one", text, element("p", text, title=text))
-    return Document(text, joined(text), [section], data)
+    return HtmlDocument(text, joined(text), [section], data)
 
 
 def test_text_is_escaped_exactly_once() -> None:
@@ -45,7 +51,7 @@ def test_every_style_and_script_is_part_of_the_file_and_loads_nothing() -> None:
     scripts = tuple(name for name in names if name.endswith(".js"))
     assert {*names} == {*styles, *scripts}
     section = Section("one", "One", Html(), styles, scripts)
-    text = document_text(Document("Title", Html(), [section]))
+    text = document_text(HtmlDocument("Title", Html(), [section]))
     page = parsed(text)
     for name in names:
         assert text.count((ASSETS / name).read_text("utf-8")) == 1
