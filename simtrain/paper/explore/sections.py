@@ -17,7 +17,7 @@ from simtrain.paper.explore.controls import (
     switch,
 )
 from simtrain.paper.models import BASELINE, MODELS, PRESENT
-from simtrain.render.html.document import Section
+from simtrain.render.html.document import HtmlSection
 from simtrain.render.html.elements import Html, element, joined
 from simtrain.render.html.view import view_html
 from simtrain.views.kinds import COUNT, SHARE, TEXT, Kind
@@ -55,14 +55,14 @@ def _asset(name: str) -> str:
     return str(_ASSETS / name)
 
 
-def _section(name: str, title: str, introduction: str, *parts: Html) -> Section:
+def _section(name: str, title: str, introduction: str, *parts: Html) -> HtmlSection:
     """Build a section that begins with HTML, and whose script has its name."""
     scripts = (_asset("state.js"), _asset("draw.js"), _asset(f"{name}.js"))
     body = joined(Html(introduction), *parts)
-    return Section(name, title, body, (_asset("explore.css"),), scripts)
+    return HtmlSection(name, title, body, (_asset("explore.css"),), scripts)
 
 
-def layer(data: Data) -> Section:
+def layer(data: Data) -> HtmlSection:
     """Build section 1: the bytes of a layer, tensor by tensor (paper, Section 4)."""
     values = data["sliders"]
     return _section(
@@ -98,7 +98,7 @@ along the sequence (Equation 4). Selective recompute drops the tensors that grow
     )
 
 
-def crossing(data: Data) -> Section:
+def crossing(data: Data) -> HtmlSection:
     """Build section 2: the length at which the attention core exceeds the rest (Section 5)."""
     values, lengths = data["sliders"], data["crossings"]
     columns = (
@@ -135,7 +135,7 @@ crossing to the left, a larger hidden size moves it to the right.</p>""",
     )
 
 
-def ladder(data: Data) -> Section:
+def ladder(data: Data) -> HtmlSection:
     """Build section 3: bytes of a layer for each strategy, relative to the baseline (Figure 7)."""
     shares, values = data["shares"], data["sliders"]
     columns = (
@@ -162,7 +162,7 @@ Figure 7).</p>""",
     )
 
 
-def tax(data: Data) -> Section:
+def tax(data: Data) -> HtmlSection:
     """Build section 4: time of a layer with and without recompute (Table 4, Figure 8)."""
     lengths = data["lengths"]
     return _section(
@@ -219,7 +219,7 @@ def _table4(data: Data) -> Html:
     return _table("table4", title, columns, rows)
 
 
-def freed(data: Data) -> Section:
+def freed(data: Data) -> HtmlSection:
     """Build section 5: larger microbatches or fewer stages in the freed memory."""
     sizes = data["microbatches"]
     return _section(
@@ -264,9 +264,9 @@ iteration.</p>""",
     )
 
 
-def sources(data: Data) -> Section:
+def sources(data: Data) -> HtmlSection:
     """Build the last section: the sources of the numbers."""
-    return Section(
+    return HtmlSection(
         "sources",
         "Sources",
         Html(

@@ -21,7 +21,7 @@ _POLICY = (
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class HtmlSection:
     """A section of a document.
 
     Args:
@@ -53,7 +53,7 @@ class HtmlDocument:
 
     title: str
     lead: Html
-    sections: Sequence[Section]
+    sections: Sequence[HtmlSection]
     data: Mapping[str, Any] = field(default_factory=dict)
     foot: str = ""
 
@@ -116,13 +116,13 @@ def asset(name: str) -> Html:
     return Html("\n" + (ASSETS / name).read_text(encoding="utf-8"))
 
 
-def _section(section: Section) -> Html:
+def _section(section: HtmlSection) -> Html:
     label = f"{section.anchor}-title"
     heading = element("h2", section.title, id=label)
     return element("section", heading, section.body, id=section.anchor, aria_labelledby=label)
 
 
-def _contents(sections: Sequence[Section]) -> Html:
+def _contents(sections: Sequence[HtmlSection]) -> Html:
     links = (
         element("li", element("a", section.title, href=f"#{section.anchor}"))
         for section in sections

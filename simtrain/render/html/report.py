@@ -13,7 +13,7 @@ from simtrain.iteration.report.remarks import validation_for
 from simtrain.iteration.report.result import Result
 from simtrain.render.html import roofline, sliders, timeline
 from simtrain.render.html.bars import breakdown_bar, memory_bars
-from simtrain.render.html.document import HtmlDocument, Section
+from simtrain.render.html.document import HtmlDocument, HtmlSection
 from simtrain.render.html.elements import Html, breakable, card, element, joined, number
 from simtrain.render.html.view import printed_by, view_html
 from simtrain.scenario.resolved import resolved_settings
@@ -108,7 +108,7 @@ def _foot(runs: Sequence[ReportedRun]) -> Html:
 
 def _sections(
     runs: Sequence[ReportedRun], comparison: ScenarioComparison | None, compared: str
-) -> Iterator[Section]:
+) -> Iterator[HtmlSection]:
     def of_each(build: Callable[[ReportedRun], Html]) -> Html:
         """Build a part for each run, below the run's name if there are several."""
         if len(runs) == 1:
@@ -116,32 +116,32 @@ def _sections(
         return joined(*(joined(element("h3", breakable(run.name)), build(run)) for run in runs))
 
     breakdown = of_each(_breakdown)
-    middle = [Section("breakdown", "Where the time goes", breakdown, ("breakdown.css",))]
+    middle = [HtmlSection("breakdown", "Where the time goes", breakdown, ("breakdown.css",))]
     if comparison:
         # Whoever compares asks first for the difference.
         place = 0 if comparison.differences else 1
         title = "ScenarioComparison" if len(runs) > 1 else "What the time depends on"
         body = view_html(compare_view(comparison), f"simtrain compare {compared} --allow-oom")
-        middle.insert(place, Section("comparison", title, body))
-    yield Section("answer", "Answer", of_each(_answer), ("answer.css",))
+        middle.insert(place, HtmlSection("comparison", title, body))
+    yield HtmlSection("answer", "Answer", of_each(_answer), ("answer.css",))
     yield from middle
     if all(run.curves for run in runs):
         introduction = element("p", sliders.INTRODUCTION)
         blocks = of_each(lambda run: sliders.sliders(run.curves, _anchor(runs, run), run.name))
         title = "A faster or slower cluster"
         body = joined(introduction, blocks)
-        yield Section("sliders", title, body, sliders.STYLES, sliders.SCRIPTS)
+        yield HtmlSection("sliders", title, body, sliders.STYLES, sliders.SCRIPTS)
     figures = timeline.timelines({run.name: run.result for run in runs})
     title = "Timeline and memory over time"
-    yield Section("timeline", title, figures, timeline.STYLES, timeline.SCRIPTS)
-    yield Section("memory", "Memory", of_each(_memory), ("memory.css",))
+    yield HtmlSection("timeline", title, figures, timeline.STYLES, timeline.SCRIPTS)
+    yield HtmlSection("memory", "Memory", of_each(_memory), ("memory.css",))
     blocks = of_each(lambda run: _operators(run, _scope(runs, run)))
-    yield Section("operators", "Operators and their sources", blocks, scripts=("sort.js",))
+    yield HtmlSection("operators", "Operators and their sources", blocks, scripts=("sort.js",))
     pictures = of_each(lambda run: roofline.roofline(run.result.operators()))
-    yield Section("roofline", "Roofline", pictures, roofline.STYLES)
+    yield HtmlSection("roofline", "Roofline", pictures, roofline.STYLES)
     blocks = of_each(lambda run: _sources(run, _scope(runs, run)))
-    yield Section("sources", "Sources", blocks, ("sources.css",), ("sources.js",))
-    yield Section("assumptions", "Assumptions", of_each(_assumptions))
+    yield HtmlSection("sources", "Sources", blocks, ("sources.css",), ("sources.js",))
+    yield HtmlSection("assumptions", "Assumptions", of_each(_assumptions))
 
 
 def _anchor(runs: Sequence[ReportedRun], run: ReportedRun) -> str:

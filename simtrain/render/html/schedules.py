@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simtrain.render.html import timeline
-from simtrain.render.html.document import HtmlDocument, Section
+from simtrain.render.html.document import HtmlDocument, HtmlSection
 from simtrain.render.html.elements import element
 from simtrain.render.html.view import view_html
 from simtrain.studies.schedule_comparison import ScheduleComparison
@@ -18,7 +18,7 @@ def schedules_document(comparison: ScheduleComparison, scenario: str, command: s
     figures = timeline.timelines(results)
     title = "Timelines and memory over time"
     sections = [
-        Section("schedules", "Time, bubble and memory", table),
-        Section("timelines", title, figures, timeline.STYLES, timeline.SCRIPTS),
+        HtmlSection("schedules", "Time, bubble and memory", table),
+        HtmlSection("timelines", title, figures, timeline.STYLES, timeline.SCRIPTS),
     ]
     return HtmlDocument(f"Schedules of {scenario}", lead, sections)

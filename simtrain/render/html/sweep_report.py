@@ -21,7 +21,7 @@ from simtrain.render.figures.sweep.pareto import Pareto, draw_pareto, pareto
 from simtrain.render.figures.sweep.quantities import shown, title_of
 from simtrain.render.figures.sweep.results import LARGER_IS_BETTER, Cell, Results
 from simtrain.render.figures.sweep.scaling import draw_scaling, scaling
-from simtrain.render.html.document import HtmlDocument, Section
+from simtrain.render.html.document import HtmlDocument, HtmlSection
 from simtrain.render.html.drawing import drawing
 from simtrain.render.html.elements import Html, card, element, joined, number
 from simtrain.render.html.view import printed_by, view_html
@@ -58,29 +58,31 @@ def _foot(results: Results) -> Html:
     return joined(element("p", f"simtrain {results.header.version}"), *profiles)
 
 
-def _sections(results: Results, extrapolated: Callable[[int], float | None]) -> Iterator[Section]:
+def _sections(
+    results: Results, extrapolated: Callable[[int], float | None]
+) -> Iterator[HtmlSection]:
     column, plot = compared_column(results), f"simtrain plot {shlex.quote(str(results.folder))}"
-    yield Section("winners", "Best point", _winners(results, column), ("answer.css", *_STYLES))
+    yield HtmlSection("winners", "Best point", _winners(results, column), ("answer.css", *_STYLES))
     if heat := heat_map(results, column, None, None):
         title = f"Heat map of {title_of(column)}"
         picture = drawing(draw_heat_map(heat), "heat", f"{title}; the table of points lists them.")
         better = "Higher" if column in LARGER_IS_BETTER else "Lower"
         note = element("p", f"{better} is better. The best cell is bold.", class_="soft")
-        yield Section("heat-map", title, joined(note, picture), _STYLES)
+        yield HtmlSection("heat-map", title, joined(note, picture), _STYLES)
     if fronts := pareto(results):
         title = "Pareto front of time and memory"
         picture = drawing(draw_pareto(fronts), "pareto", f"{title}; the table lists it.")
         tables = view_html(View(_fronts(fronts)), plot)
-        yield Section("pareto-front", title, joined(picture, tables), _STYLES)
+        yield HtmlSection("pareto-front", title, joined(picture, tables), _STYLES)
     if curves := scaling(results):
         label = "Best tokens per second by number of GPUs; the table lists them."
         picture = drawing(draw_scaling(curves), "scaling", label)
         table = view_html(View([scaling_table(curves)]), plot)
-        yield Section("scaling-curves", "Scaling", joined(picture, table), _STYLES)
+        yield HtmlSection("scaling-curves", "Scaling", joined(picture, table), _STYLES)
     points = joined(*_points(results, column, extrapolated))
-    yield Section("points", "Best points", points, scripts=("sort.js",))
+    yield HtmlSection("points", "Best points", points, scripts=("sort.js",))
     sources = joined(*_sources(results))
-    yield Section("sources", "Sources", sources, ("sources.css",), ("sources.js",))
+    yield HtmlSection("sources", "Sources", sources, ("sources.css",), ("sources.js",))
 
 
 def _fronts(fronts: Pareto) -> list[Table]:

@@ -9,7 +9,7 @@ from simtrain.errors import InputError
 from simtrain.render.html.document import (
     ASSETS,
     HtmlDocument,
-    Section,
+    HtmlSection,
     document_text,
     write_document,
 )
@@ -20,7 +20,7 @@ EVIL = "</script><img src=x onerror=alert(1)>&\"'"
 
 
 def document(text: str = "", **data: object) -> HtmlDocument:
-    section = Section("one", text, element("p", text, title=text))
+    section = HtmlSection("one", text, element("p", text, title=text))
     return HtmlDocument(text, joined(text), [section], data)
 
 
@@ -50,7 +50,7 @@ def test_every_style_and_script_is_part_of_the_file_and_loads_nothing() -> None:
     styles = tuple(name for name in names if name.endswith(".css"))
     scripts = tuple(name for name in names if name.endswith(".js"))
     assert {*names} == {*styles, *scripts}
-    section = Section("one", "One", Html(), styles, scripts)
+    section = HtmlSection("one", "One", Html(), styles, scripts)
     text = document_text(HtmlDocument("Title", Html(), [section]))
     page = parsed(text)
     for name in names:
