@@ -4,13 +4,13 @@ from collections.abc import Iterator
 
 from docs.update.request import percent
 from simtrain.paper import kept_microbatches, stage_memory, targets
-from simtrain.paper.entries import Reproduction, Section
+from simtrain.paper.entries import PaperSection, Reproduction
 from simtrain.paper.models import PRESENT
 
 GIB = 2**30
 
 
-def entries(results: dict[str, targets.TargetResult], target: str, name: str) -> Section:
+def entries(results: dict[str, targets.TargetResult], target: str, name: str) -> PaperSection:
     """Return a section of a reproduced target."""
     result = results[target]
     assert isinstance(result, Reproduction)

@@ -133,7 +133,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class PaperSection:
     """Entries of one quantity.
 
     Args:
@@ -234,9 +234,9 @@ class Reproduction(Verdict):
     """A reproduced table or figure of the paper, in sections."""
 
     title: str
-    sections: Sequence[Section]
+    sections: Sequence[PaperSection]
 
-    def section(self, name: str) -> Section:
+    def section(self, name: str) -> PaperSection:
         """Look up a section by name."""
         return next(section for section in self.sections if section.name == name)
 
@@ -284,16 +284,18 @@ class TimeComparison(ErrorStatistics, Verdict):
     gain_threshold: float = 0.0
 
     @property
-    def times(self) -> Section:
+    def times(self) -> PaperSection:
         """The rows as a section."""
         is_short = all(row.simulated < _SHORT_S for row in self.rows)
         unit = SHORT_SECONDS if is_short else SECONDS
-        return Section(self.title, unit, ("model", "strategy"), tuple(self.rows))
+        return PaperSection(self.title, unit, ("model", "strategy"), tuple(self.rows))
 
     @property
-    def throughput(self) -> Section:
+    def throughput(self) -> PaperSection:
         """The gains as a section."""
-        return Section("Throughput gain over full recompute", GAIN, ("model",), tuple(self.gains))
+        return PaperSection(
+            "Throughput gain over full recompute", GAIN, ("model",), tuple(self.gains)
+        )
 
     @property
     def errors(self) -> list[float]:

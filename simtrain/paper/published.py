@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from simtrain.base.strict_yaml import load_document
-from simtrain.paper.entries import UNITS, Entry, Limit, Reproduction, Section
+from simtrain.paper.entries import UNITS, Entry, Limit, PaperSection, Reproduction
 
 Ours = Mapping[Any, float | tuple[float, float] | Entry]
 """Simulated values by label or tuple of labels.
@@ -37,12 +37,12 @@ def reproduction(target: str, **ours: Ours) -> Reproduction:
     return Reproduction(about["title"], sections)
 
 
-def _section(name: str, about: dict[str, Any], ours: Ours) -> Section:
+def _section(name: str, about: dict[str, Any], ours: Ours) -> PaperSection:
     entries = []
     for label, value in ours.items():
         labels = (label,) if isinstance(label, str) else label
         entries.append(value if isinstance(value, Entry) else _entry(about, labels, value))
-    return Section(
+    return PaperSection(
         about["title"],
         UNITS[about["unit"]],
         tuple(about["labels"]),

@@ -9,8 +9,8 @@ from typing import Any
 from simtrain.paper.entries import (
     AllTargets,
     Entry,
+    PaperSection,
     Reproduction,
-    Section,
     TargetResult,
     TimeComparison,
     Unit,
@@ -149,7 +149,7 @@ def _allowed(unit: Unit, entry: Entry) -> Cell:
     return Cell(text, text, None if entry.is_within else "bad")
 
 
-def _table(name: str, section: Section, *further: Further, title: str | None = None) -> Table:
+def _table(name: str, section: PaperSection, *further: Further, title: str | None = None) -> Table:
     """One row per entry, with the further columns on the right."""
     unit = section.unit
     kind = Kind(unit.text)
@@ -192,7 +192,7 @@ def _signed(error: float) -> str:
     return f"{100 * error:+.2f}"
 
 
-def _wide_table(name: str, section: Section) -> Table:
+def _wide_table(name: str, section: PaperSection) -> Table:
     """A table with the labels `across` as columns and the others as rows."""
     across = [section.labels.index(label) for label in section.across]
     down = [place for place in range(len(section.labels)) if place not in across]

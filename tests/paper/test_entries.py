@@ -7,7 +7,7 @@ from pytest import MonkeyPatch
 from rich.console import Console
 
 from simtrain.paper import targets
-from simtrain.paper.entries import BYTES, PERCENT, Entry, Limit, Reproduction, Section, Unit
+from simtrain.paper.entries import BYTES, PERCENT, Entry, Limit, PaperSection, Reproduction, Unit
 from simtrain.paper.published import published
 from simtrain.paper.view import paper_view
 from simtrain.render.terminal import terminal_page
@@ -16,7 +16,9 @@ from tests.helpers.command_line import call
 
 def sample(simulated: float, limit: Limit | None) -> Reproduction:
     entry = Entry(("22B",), 100.0, simulated, limit)
-    return Reproduction("a figure", (Section("bytes of it", BYTES, ("model",), (entry,), "why"),))
+    return Reproduction(
+        "a figure", (PaperSection("bytes of it", BYTES, ("model",), (entry,), "why"),)
+    )
 
 
 @pytest.mark.parametrize(
@@ -68,7 +70,7 @@ def test_a_value_outside_its_limit_is_listed_as_a_miss() -> None:
 def test_errors_are_relative_except_for_fractions_and_published_zeros() -> None:
     def error(unit: Unit, published: float | None, simulated: float) -> float | None:
         entry = Entry(("x",), published, simulated)
-        return Section("", unit, ("of",), (entry,), "").error(entry)
+        return PaperSection("", unit, ("of",), (entry,), "").error(entry)
 
     assert error(BYTES, 200.0, 210.0) == pytest.approx(0.05)
     assert error(PERCENT, 0.2, 0.21) == pytest.approx(0.01)

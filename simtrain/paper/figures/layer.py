@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from simtrain.paper.entries import Reproduction, Section
+from simtrain.paper.entries import PaperSection, Reproduction
 from simtrain.paper.figures.bars import StackedBar, draw_bars
 from simtrain.paper.figures.names import NAMES, SHORT
 from simtrain.paper.models import BASELINE
@@ -109,7 +109,7 @@ def draw_fig8(times: Reproduction) -> Figure:
     return figure
 
 
-def _bar(times: Section, overheads: Section, model: str, strategy: str) -> StackedBar:
+def _bar(times: PaperSection, overheads: PaperSection, model: str, strategy: str) -> StackedBar:
     """Build a bar of Figure 8; its diamond is the baseline plus the paper's overhead."""
     parts = {part: 1e3 * times.value(model, strategy, part) for part in times.names("part")}
     text = f"{sum(parts.values()):.1f}"
