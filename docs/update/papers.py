@@ -7,7 +7,7 @@ from docs.update.request import Request, percent, signed_percent, table
 from simtrain.base.resources import list_profiles
 from simtrain.hardware.validated_on import MeasuredRuns, error_text, validated_on
 from simtrain.paper import targets
-from simtrain.paper.entries import Entry, PaperSection, TimeComparison
+from simtrain.paper.entries import PaperEntry, PaperSection, TimeComparison
 from simtrain.paper.layer_terms import crossing_length, layer_terms, sizes_of
 from simtrain.paper.models import PRESENT, paper_scenario
 from simtrain.paper.times import DATA_PARALLEL_530B_S
@@ -28,7 +28,7 @@ def _times(target: str) -> TimeComparison:
     return result
 
 
-def _line(times: PaperSection, row: Entry, label: str = "") -> list[str]:
+def _line(times: PaperSection, row: PaperEntry, label: str = "") -> list[str]:
     error = signed_percent(times.error(row) or 0.0, 2)
     both = f"{row.paper:.2f} s", f"{row.simulated:#.4g} s"
     return [label or row.labels[0], row.labels[1], *both, error]

@@ -109,7 +109,7 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class PaperEntry:
     """One number: published and simulated.
 
     Args:
@@ -149,12 +149,12 @@ class PaperSection:
     title: str
     unit: Unit
     labels: tuple[str, ...]
-    entries: tuple[Entry, ...]
+    entries: tuple[PaperEntry, ...]
     note: str = ""
     across: tuple[str, ...] = ()
     name: str = ""
 
-    def error(self, entry: Entry) -> float | None:
+    def error(self, entry: PaperEntry) -> float | None:
         """Return the relative error, or the difference for fractions and if the paper has zero."""
         if entry.paper is None:
             return None
@@ -168,7 +168,7 @@ class PaperSection:
             else difference / entry.paper
         )
 
-    def named(self, entry: Entry) -> dict[str, str]:
+    def named(self, entry: PaperEntry) -> dict[str, str]:
         """Return an entry's labels by name."""
         return dict(zip(self.labels, entry.labels, strict=True))
 
@@ -176,7 +176,7 @@ class PaperSection:
         """Return the simulated value of the entry with these labels."""
         return self.entry(*labels).simulated
 
-    def entry(self, *labels: str) -> Entry:
+    def entry(self, *labels: str) -> PaperEntry:
         """Return the entry with these labels."""
         return next(entry for entry in self.entries if entry.labels == labels)
 
@@ -277,10 +277,10 @@ class TimeComparison(ErrorStatistics, Verdict):
     """
 
     title: str
-    rows: Sequence[Entry]
+    rows: Sequence[PaperEntry]
     mean_threshold: float
     max_threshold: float
-    gains: Sequence[Entry] = ()
+    gains: Sequence[PaperEntry] = ()
     gain_threshold: float = 0.0
 
     @property

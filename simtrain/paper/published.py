@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from simtrain.base.strict_yaml import load_document
-from simtrain.paper.entries import UNITS, Entry, Limit, PaperSection, Reproduction
+from simtrain.paper.entries import UNITS, Limit, PaperEntry, PaperSection, Reproduction
 
-Ours = Mapping[Any, float | tuple[float, float] | Entry]
+Ours = Mapping[Any, float | tuple[float, float] | PaperEntry]
 """Simulated values by label or tuple of labels.
 
-A pair is the value of the paper's formula and the simulated value. An `Entry` carries a limit that
+A pair is the value of the paper's formula and the simulated value. An `PaperEntry` carries a limit that
 only the simulation can determine.
 """
 
@@ -41,7 +41,7 @@ def _section(name: str, about: dict[str, Any], ours: Ours) -> PaperSection:
     entries = []
     for label, value in ours.items():
         labels = (label,) if isinstance(label, str) else label
-        entries.append(value if isinstance(value, Entry) else _entry(about, labels, value))
+        entries.append(value if isinstance(value, PaperEntry) else _entry(about, labels, value))
     return PaperSection(
         about["title"],
         UNITS[about["unit"]],
@@ -55,7 +55,7 @@ def _section(name: str, about: dict[str, Any], ours: Ours) -> PaperSection:
 
 def _entry(
     about: dict[str, Any], labels: tuple[str, ...], ours: float | tuple[float, float]
-) -> Entry:
+) -> PaperEntry:
     unit, rule = UNITS[about["unit"]], about.get("limit")
     entry: Any = about.get("paper", {})
     scale = 1 if unit.name == "fraction" else unit.scale
@@ -66,7 +66,7 @@ def _entry(
         entry, rule = entry.get("value"), entry.get("limit", rule)
     paper = paper if entry is None else entry * scale
     limit = None if paper is None else _limit(rule, paper)
-    return Entry(labels, paper, simulated, limit)
+    return PaperEntry(labels, paper, simulated, limit)
 
 
 def _limit(rule: Any, paper: float) -> Limit | None:

@@ -7,7 +7,7 @@ Sources: Korthikanti et al., "Reducing Activation Recomputation in Large Transfo
 from simtrain.paper.activation_shares import fig7
 from simtrain.paper.entries import (
     AllTargets,
-    Entry,
+    PaperEntry,
     Progress,
     Reproduction,
     TargetResult,
@@ -23,7 +23,7 @@ from simtrain.paper.zero_example import zero
 
 __all__ = [
     "AllTargets",
-    "Entry",
+    "PaperEntry",
     "Progress",
     "Reproduction",
     "TargetResult",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from simtrain.hardware.load import profile_of
 from simtrain.iteration.report.result import Result
-from simtrain.paper.entries import Entry, Limit, Progress, TimeComparison, reported
+from simtrain.paper.entries import Limit, PaperEntry, Progress, TimeComparison, reported
 from simtrain.paper.models import PRESENT
 from simtrain.scenario import load_scenario
 from simtrain.studies.simulation import simulate, simulate_layer
@@ -41,7 +41,7 @@ def table4(progress: Progress | None = None) -> TimeComparison:
         passes = simulate_layer(scenario, profile_of(scenario))
         for name, paper_ms, time in zip(PASSES, TABLE4_MS[strategy], passes, strict=True):
             paper_s, facts = paper_ms / 1e3, {"pass": name}
-            rows.append(Entry(("22B", strategy), paper_s, time.duration_s, facts=facts))
+            rows.append(PaperEntry(("22B", strategy), paper_s, time.duration_s, facts=facts))
     title = "Table 4: one layer of the 22B model (the profile was fitted on it)"
     return TimeComparison(title, rows, TABLE4_MEAN, TABLE4_MAX)
 
@@ -56,7 +56,7 @@ def table5(progress: Progress | None = None) -> TimeComparison:
         rows.append(_row(model, "full", full_s, full))
         rows.append(_row(model, PRESENT, present_s, present, paper_mfu=mfu, paper_hfu=hfu))
         gain = full.iteration_time_s / present.iteration_time_s - 1
-        gains.append(Entry((model,), paper_gain, gain, Limit.within(paper_gain, GAIN_POINTS)))
+        gains.append(PaperEntry((model,), paper_gain, gain, Limit.within(paper_gain, GAIN_POINTS)))
     title = "Table 5: end-to-end iteration time"
     return TimeComparison(title, rows, TABLE5_MEAN, TABLE5_MAX, gains, GAIN_POINTS)
 
@@ -74,6 +74,6 @@ def dp530b(progress: Progress | None = None) -> TimeComparison:
     return TimeComparison(title, [row], DATA_PARALLEL_MAX, DATA_PARALLEL_MAX)
 
 
-def _row(model: str, strategy: str, paper_s: float, ours: Result, **facts: float) -> Entry:
+def _row(model: str, strategy: str, paper_s: float, ours: Result, **facts: float) -> PaperEntry:
     utilization = {"mfu": ours.mfu, "hfu": ours.hfu}
-    return Entry((model, strategy), paper_s, ours.iteration_time_s, facts=utilization | facts)
+    return PaperEntry((model, strategy), paper_s, ours.iteration_time_s, facts=utilization | facts)

@@ -8,7 +8,7 @@ from typing import Any
 
 from simtrain.paper.entries import (
     AllTargets,
-    Entry,
+    PaperEntry,
     PaperSection,
     Reproduction,
     TargetResult,
@@ -29,7 +29,7 @@ from simtrain.views.view import (
     remarks,
 )
 
-Further = tuple[Column, Callable[[Entry], Any]]
+Further = tuple[Column, Callable[[PaperEntry], Any]]
 """A column, and the function that returns an entry's cell."""
 
 _MUST_EQUAL = "Each value must equal the paper's."
@@ -74,7 +74,7 @@ def _comparison(comparison: TimeComparison, prefix: str) -> list[Part]:
     return [*parts, times_verdict(comparison)]
 
 
-def _gain_remark(points: float, gain: Entry) -> str:
+def _gain_remark(points: float, gain: PaperEntry) -> str:
     return "" if gain.is_within else f"more than {points:.1f} points off"
 
 
@@ -102,7 +102,7 @@ def _fact_column(name: str) -> Column:
     return Column(name, words if name == "pass" else f"{words}\n%", kind)
 
 
-def _fact(name: str, row: Entry) -> Any:
+def _fact(name: str, row: PaperEntry) -> Any:
     return row.facts.get(name)
 
 
@@ -144,7 +144,7 @@ def _verdict(reproduction: Reproduction) -> Verdict:
     return Verdict(not missed, words)
 
 
-def _allowed(unit: Unit, entry: Entry) -> Cell:
+def _allowed(unit: Unit, entry: PaperEntry) -> Cell:
     text = entry.limit.text(unit) if entry.limit else ""
     return Cell(text, text, None if entry.is_within else "bad")
 

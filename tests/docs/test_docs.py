@@ -22,7 +22,7 @@ from simtrain.commands.documents import REFERENCES
 from simtrain.hardware.load import load_profile
 from simtrain.paper import explore, targets
 from simtrain.paper.commands.reproduce import Target
-from simtrain.paper.entries import Entry, TimeComparison
+from simtrain.paper.entries import PaperEntry, TimeComparison
 from simtrain.render.html.document import HtmlDocument
 from simtrain.render.html.elements import Html
 from simtrain.scenario import load_scenario
@@ -170,7 +170,7 @@ def test_commands_run_as_written(command: str, monkeypatch: MonkeyPatch) -> None
     """tests/paper runs the long simulations; all others run once."""
     for target, once in _ONCE.items():
         monkeypatch.setattr(targets, target, lambda progress, once=once: once())
-    quick = TimeComparison("a quick one", [Entry(("22B", "full"), 1.42, 1.42)], 0.01, 0.01)
+    quick = TimeComparison("a quick one", [PaperEntry(("22B", "full"), 1.42, 1.42)], 0.01, 0.01)
     for target in ("table5", "dp530b", "appendix_c"):
         monkeypatch.setattr(targets, target, lambda progress: quick)
     small = HtmlDocument("stands for a long one", Html(), ())

@@ -7,7 +7,15 @@ from pytest import MonkeyPatch
 from rich.console import Console
 
 from simtrain.paper import targets
-from simtrain.paper.entries import BYTES, PERCENT, Entry, Limit, PaperSection, Reproduction, Unit
+from simtrain.paper.entries import (
+    BYTES,
+    PERCENT,
+    Limit,
+    PaperEntry,
+    PaperSection,
+    Reproduction,
+    Unit,
+)
 from simtrain.paper.published import published
 from simtrain.paper.view import paper_view
 from simtrain.render.terminal import terminal_page
@@ -15,7 +23,7 @@ from tests.helpers.command_line import call
 
 
 def sample(simulated: float, limit: Limit | None) -> Reproduction:
-    entry = Entry(("22B",), 100.0, simulated, limit)
+    entry = PaperEntry(("22B",), 100.0, simulated, limit)
     return Reproduction(
         "a figure", (PaperSection("bytes of it", BYTES, ("model",), (entry,), "why"),)
     )
@@ -69,7 +77,7 @@ def test_a_value_outside_its_limit_is_listed_as_a_miss() -> None:
 
 def test_errors_are_relative_except_for_fractions_and_published_zeros() -> None:
     def error(unit: Unit, published: float | None, simulated: float) -> float | None:
-        entry = Entry(("x",), published, simulated)
+        entry = PaperEntry(("x",), published, simulated)
         return PaperSection("", unit, ("of",), (entry,), "").error(entry)
 
     assert error(BYTES, 200.0, 210.0) == pytest.approx(0.05)

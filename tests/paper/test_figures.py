@@ -13,7 +13,7 @@ from pytest import MonkeyPatch
 
 from simtrain.paper import figures as figures_of_paper
 from simtrain.paper import targets
-from simtrain.paper.entries import Entry, TimeComparison
+from simtrain.paper.entries import PaperEntry, TimeComparison
 from simtrain.paper.figures import draw, write_paper_figure
 from simtrain.paper.kept_microbatches import AppendixC
 from simtrain.paper.kept_microbatches import _example as example
@@ -144,7 +144,7 @@ def test_out_creates_the_folder_and_writes_all_figures(
     tmp_path: pathlib.Path, monkeypatch: MonkeyPatch
 ) -> None:
     drawn: dict[str, pathlib.Path] = {}
-    quick = TimeComparison("a quick one", [Entry(("22B", "full"), 1.42, 1.42)], 0.01, 0.01)
+    quick = TimeComparison("a quick one", [PaperEntry(("22B", "full"), 1.42, 1.42)], 0.01, 0.01)
     monkeypatch.setattr(targets, "reproduce", lambda target, progress: quick)
     monkeypatch.setattr(
         figures_of_paper, "write_paper_figure", lambda name, result, out: drawn.update({name: out})
@@ -159,7 +159,7 @@ def test_out_creates_the_folder_and_writes_all_figures(
 def test_a_missed_threshold_still_writes_the_figure(
     tmp_path: pathlib.Path, monkeypatch: MonkeyPatch
 ) -> None:
-    bad = TimeComparison("bad", [Entry(("22B", "full"), 1.42, 2.0)], 0.01, 0.01)
+    bad = TimeComparison("bad", [PaperEntry(("22B", "full"), 1.42, 2.0)], 0.01, 0.01)
     monkeypatch.setattr(targets, "table5", lambda progress: bad)
     outcome = call("reproduce", "table5", "--json", "--out", str(tmp_path))
     assert outcome.exit_code == 4
@@ -192,7 +192,7 @@ def test_no_two_texts_overlap(target: str, figures: dict[str, Figure]) -> None:
 
 def test_bars_of_errors_have_no_overlapping_text() -> None:
     """Two of the errors are at the threshold."""
-    rows = [Entry(("22B", "full"), 1.42 * (1 + error), 1.42) for error in (-0.02, 0.0195, 0.0)]
+    rows = [PaperEntry(("22B", "full"), 1.42 * (1 + error), 1.42) for error in (-0.02, 0.0195, 0.0)]
     with styled():
         check(draw("dp530b", TimeComparison("made", rows, 0.01, 0.02)))
 

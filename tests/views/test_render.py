@@ -14,7 +14,7 @@ from simtrain.iteration.memory.report import MemoryReport, StageMemory
 from simtrain.iteration.memory.states import ModelStates
 from simtrain.iteration.report.breakdown import Breakdown
 from simtrain.iteration.report.result import Result
-from simtrain.paper.entries import Entry, Limit, TimeComparison
+from simtrain.paper.entries import Limit, PaperEntry, TimeComparison
 from simtrain.paper.view import paper_view, times_verdict
 from simtrain.render.terminal import terminal_page
 from simtrain.schedules import Action
@@ -81,8 +81,8 @@ def comparison(simulated_s: float) -> TimeComparison:
     `simulated_s` from 2 s.
     """
     rows = [
-        Entry(("22B", "full"), 4.0, 4.02, facts={"mfu": 0.25}),
-        Entry(
+        PaperEntry(("22B", "full"), 4.0, 4.02, facts={"mfu": 0.25}),
+        PaperEntry(
             ("22B", "selective+sequence"),
             2.0,
             simulated_s,
@@ -90,7 +90,7 @@ def comparison(simulated_s: float) -> TimeComparison:
         ),
     ]
     limit = Limit.within(0.3, 0.015)
-    gains = [Entry(("22B",), 0.3, 0.31, limit), Entry(("175B",), 0.3, 0.28, limit)]
+    gains = [PaperEntry(("22B",), 0.3, 0.31, limit), PaperEntry(("175B",), 0.3, 0.28, limit)]
     return TimeComparison("Table 0", rows, 0.01, 0.02, gains, gain_threshold=0.015)
 
 
@@ -155,7 +155,7 @@ def test_missed_thresholds_are_listed_one_by_one() -> None:
 
 
 def test_an_error_that_equals_its_threshold_is_within_it() -> None:
-    made = TimeComparison("exact", [Entry(("22B", "full"), 4.0, 4.5)], 0.125, 0.125)
+    made = TimeComparison("exact", [PaperEntry(("22B", "full"), 4.0, 4.5)], 0.125, 0.125)
     assert (made.mean_abs_error, made.max_abs_error, made.ok) == (0.125, 0.125, True)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from simtrain.paper.entries import Entry, TimeComparison
+from simtrain.paper.entries import PaperEntry, TimeComparison
 from simtrain.render.figures.style import (
     BLACK,
     BLUE,
@@ -41,7 +41,7 @@ def draw_errors(comparison: TimeComparison) -> Figure:
     return figure
 
 
-def _name(row: Entry) -> str:
+def _name(row: PaperEntry) -> str:
     which = f" {row.facts['pass']}" if "pass" in row.facts else ""
     times = f"{_seconds(row.simulated)} (paper {_seconds(row.paper or 0)})"
     return f"{' '.join(row.labels)}{which}\n{times}"
