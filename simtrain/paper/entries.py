@@ -60,24 +60,24 @@ _ROUNDING = 1e-11
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class PaperLimit:
     """Lowest and highest simulated value that counts as reproduced."""
 
     lowest: float = float("-inf")
     highest: float = float("inf")
 
     @classmethod
-    def exactly(cls, paper: float) -> Limit:
+    def exactly(cls, paper: float) -> PaperLimit:
         """Return the limit of a simulated value that must equal the paper's."""
         return cls(paper, paper)
 
     @classmethod
-    def within(cls, paper: float, tolerance: float) -> Limit:
+    def within(cls, paper: float, tolerance: float) -> PaperLimit:
         """Return the limit `paper` ± `tolerance`, both in the same unit."""
         return cls(paper - tolerance, paper + tolerance)
 
     @classmethod
-    def near(cls, paper: float, relative: float) -> Limit:
+    def near(cls, paper: float, relative: float) -> PaperLimit:
         """Return the limit `paper` ± a fraction of it."""
         return cls.within(paper, relative * paper)
 
@@ -123,7 +123,7 @@ class PaperEntry:
     labels: tuple[str, ...]
     paper: float | None
     simulated: float
-    limit: Limit | None = None
+    limit: PaperLimit | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property

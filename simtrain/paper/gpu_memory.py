@@ -7,7 +7,7 @@ from simtrain.iteration.memory.replay import MemoryReplay
 from simtrain.iteration.memory.states import model_states
 from simtrain.iteration.memory.working import pass_memory
 from simtrain.iteration.plan import Plan
-from simtrain.paper.entries import Limit, PaperEntry, Progress, Reproduction, reported
+from simtrain.paper.entries import PaperEntry, PaperLimit, Progress, Reproduction, reported
 from simtrain.paper.formulas import Formulas
 from simtrain.paper.models import BASELINE, MODELS, PRESENT, paper_plan, paper_scenario
 from simtrain.paper.published import reproduction
@@ -27,7 +27,7 @@ def fig1(progress: Progress | None = None) -> Reproduction:
             paper = float(Formulas.of(plan.scenario).first_stage_bytes)
             equations[labels] = paper, _layers_bytes(plan)
             fits = strategy == PRESENT
-            limit = Limit(highest=capacity) if fits else Limit(lowest=capacity)
+            limit = PaperLimit(highest=capacity) if fits else PaperLimit(lowest=capacity)
             totals[labels] = PaperEntry(labels, None, layers + ends + activations_bytes, limit)
     return reproduction(
         "fig1",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from simtrain.base.strict_yaml import load_document
-from simtrain.paper.entries import UNITS, Limit, PaperEntry, PaperSection, Reproduction
+from simtrain.paper.entries import UNITS, PaperEntry, PaperLimit, PaperSection, Reproduction
 
 Ours = Mapping[Any, float | tuple[float, float] | PaperEntry]
 """Simulated values by label or tuple of labels.
@@ -69,14 +69,14 @@ def _entry(
     return PaperEntry(labels, paper, simulated, limit)
 
 
-def _limit(rule: Any, paper: float) -> Limit | None:
+def _limit(rule: Any, paper: float) -> PaperLimit | None:
     match rule:
         case "exact":
-            return Limit.exactly(paper)
+            return PaperLimit.exactly(paper)
         case {"near": relative}:
-            return Limit.near(paper, relative)
+            return PaperLimit.near(paper, relative)
         case {"within": difference}:
-            return Limit.within(paper, difference)
+            return PaperLimit.within(paper, difference)
         case dict():
-            return Limit(rule.get("from", float("-inf")), rule.get("to", float("inf")))
+            return PaperLimit(rule.get("from", float("-inf")), rule.get("to", float("inf")))
     return None

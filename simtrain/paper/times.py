@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from simtrain.hardware.load import profile_of
 from simtrain.iteration.report.result import Result
-from simtrain.paper.entries import Limit, PaperEntry, Progress, TimeComparison, reported
+from simtrain.paper.entries import PaperEntry, PaperLimit, Progress, TimeComparison, reported
 from simtrain.paper.models import PRESENT
 from simtrain.scenario import load_scenario
 from simtrain.studies.simulation import simulate, simulate_layer
@@ -56,7 +56,9 @@ def table5(progress: Progress | None = None) -> TimeComparison:
         rows.append(_row(model, "full", full_s, full))
         rows.append(_row(model, PRESENT, present_s, present, paper_mfu=mfu, paper_hfu=hfu))
         gain = full.iteration_time_s / present.iteration_time_s - 1
-        gains.append(PaperEntry((model,), paper_gain, gain, Limit.within(paper_gain, GAIN_POINTS)))
+        gains.append(
+            PaperEntry((model,), paper_gain, gain, PaperLimit.within(paper_gain, GAIN_POINTS))
+        )
     title = "Table 5: end-to-end iteration time"
     return TimeComparison(title, rows, TABLE5_MEAN, TABLE5_MAX, gains, GAIN_POINTS)
 

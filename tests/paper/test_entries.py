@@ -10,8 +10,8 @@ from simtrain.paper import targets
 from simtrain.paper.entries import (
     BYTES,
     PERCENT,
-    Limit,
     PaperEntry,
+    PaperLimit,
     PaperSection,
     Reproduction,
     Unit,
@@ -22,7 +22,7 @@ from simtrain.render.terminal import terminal_page
 from tests.helpers.command_line import call
 
 
-def sample(simulated: float, limit: Limit | None) -> Reproduction:
+def sample(simulated: float, limit: PaperLimit | None) -> Reproduction:
     entry = PaperEntry(("22B",), 100.0, simulated, limit)
     return Reproduction(
         "a figure", (PaperSection("bytes of it", BYTES, ("model",), (entry,), "why"),)
@@ -32,28 +32,30 @@ def sample(simulated: float, limit: Limit | None) -> Reproduction:
 @pytest.mark.parametrize(
     ("limit", "ours", "text"),
     [
-        (Limit.exactly(100), (100,), "exact"),
-        (Limit.near(100, 1e-12), (100,), "exact"),
-        (Limit.within(100, 0.25), (99.75, 100, 100.25), "100 ± 0.25 bytes"),
-        (Limit.within(100, 5), (95, 100, 105), "95 to 105"),
-        (Limit.near(100, 0.05), (95, 100, 105), "95 to 105"),
-        (Limit(highest=100), (-1, 100), "at most 100"),
-        (Limit(lowest=100), (100, 1e9), "at least 100"),
+        (PaperLimit.exactly(100), (100,), "exact"),
+        (PaperLimit.near(100, 1e-12), (100,), "exact"),
+        (PaperLimit.within(100, 0.25), (99.75, 100, 100.25), "100 ± 0.25 bytes"),
+        (PaperLimit.within(100, 5), (95, 100, 105), "95 to 105"),
+        (PaperLimit.near(100, 0.05), (95, 100, 105), "95 to 105"),
+        (PaperLimit(highest=100), (-1, 100), "at most 100"),
+        (PaperLimit(lowest=100), (100, 1e9), "at least 100"),
     ],
 )
 def test_a_limit_includes_its_bounds_and_nothing_beyond(
-    limit: Limit, ours: tuple[float, ...], text: str
+    limit: PaperLimit, ours: tuple[float, ...], text: str
 ) -> None:
     assert limit.text(BYTES) == text
     assert all(limit.holds(value) for value in ours)
-    assert not limit.holds(89) or limit == Limit(highest=100)
-    assert not limit.holds(111) or limit == Limit(lowest=100)
+    assert not limit.holds(89) or limit == PaperLimit(highest=100)
+    assert not limit.holds(111) or limit == PaperLimit(lowest=100)
     assert not limit.holds(float("nan"))
     assert sample(100, limit).ok
 
 
 def test_a_column_of_limits_is_shown_only_if_limits_differ_from_the_paper() -> None:
-    exact, wide = (drawn(sample(100, limit)) for limit in (Limit.exactly(100), Limit.near(100, 1)))
+    exact, wide = (
+        drawn(sample(100, limit)) for limit in (PaperLimit.exactly(100), PaperLimit.near(100, 1))
+    )
     assert "allowed" in wide and "all 1 figures with limits are within them" in wide
     assert "allowed" not in exact and "exact" not in exact
     assert "Each value must equal the paper's." in exact
@@ -68,7 +70,7 @@ def drawn(reproduction: Reproduction) -> str:
 
 
 def test_a_value_outside_its_limit_is_listed_as_a_miss() -> None:
-    missed = sample(101, Limit.exactly(100))
+    missed = sample(101, PaperLimit.exactly(100))
     assert not missed.ok
     assert missed.misses == ("bytes of it, 22B: 101 bytes (allowed: exact)",)
     assert missed.to_dict()["rows"][0]["within"] is False

@@ -16,7 +16,7 @@ from docs.update.documents import documents
 from docs.update.paper_memory import entries
 from docs.update.update import stale
 from simtrain.paper import kept_microbatches, stage_memory, targets
-from simtrain.paper.entries import Limit, Reproduction
+from simtrain.paper.entries import PaperLimit, Reproduction
 from simtrain.paper.kept_microbatches import AppendixC
 from tests.helpers.command_line import call
 from tests.paper.test_entries import sample
@@ -106,7 +106,7 @@ def test_all_runs_every_target_in_order(
         *("appendix-c", "zero"),
     ]
     assert data["ok"] is True
-    monkeypatch.setattr(targets, "fig9", lambda progress: sample(101, Limit.exactly(100)))
+    monkeypatch.setattr(targets, "fig9", lambda progress: sample(101, PaperLimit.exactly(100)))
     page, written = call("reproduce", "all"), call("reproduce", "all", "--json")
     assert (page.exit_code, written.exit_code) == (4, 4)
     assert page.stdout.splitlines()[-1] == "FAILED: fig9 (1 of 10 targets)"
@@ -140,7 +140,7 @@ def test_table_2(results: dict[str, targets.TargetResult]) -> None:
     ]
     for entry in section.entries:
         assert entry.simulated == entry.paper == layer_bytes(*entry.labels)
-        assert entry.limit == Limit.exactly(entry.simulated)
+        assert entry.limit == PaperLimit.exactly(entry.simulated)
     flops = entries(results, "table2", "flops")
     a_layer = 72 * S * 12288**2 * (1 + S / (6 * 12288))
     assert flops.value("175B", "no parallelism") == pytest.approx(a_layer)

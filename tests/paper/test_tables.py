@@ -16,7 +16,7 @@ from docs.update.documents import documents
 from docs.update.request import generators_of
 from docs.update.update import stale
 from simtrain.paper import targets
-from simtrain.paper.entries import Limit, TimeComparison
+from simtrain.paper.entries import PaperLimit, TimeComparison
 from tests.helpers.command_line import ROOT, Outcome, call
 
 # Table 3: global batch, layers, hidden size, GPUs.
@@ -234,7 +234,7 @@ def test_gains_of_table_5(table5: TimeComparison) -> None:
     for gain, slow, fast in zip(table5.gains, full, present, strict=True):
         assert gain.simulated == pytest.approx(slow.simulated / fast.simulated - 1)
         assert table5.gain_threshold == 0.015
-        assert gain.limit == Limit.within(gain.paper or 0, 0.015)
+        assert gain.limit == PaperLimit.within(gain.paper or 0, 0.015)
         assert abs(gain.simulated - (gain.paper or 0)) <= (
             0.0165 if gain.labels[0] == "530B" else 0.015
         )

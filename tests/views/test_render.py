@@ -14,7 +14,7 @@ from simtrain.iteration.memory.report import MemoryReport, StageMemory
 from simtrain.iteration.memory.states import ModelStates
 from simtrain.iteration.report.breakdown import Breakdown
 from simtrain.iteration.report.result import Result
-from simtrain.paper.entries import Limit, PaperEntry, TimeComparison
+from simtrain.paper.entries import PaperEntry, PaperLimit, TimeComparison
 from simtrain.paper.view import paper_view, times_verdict
 from simtrain.render.terminal import terminal_page
 from simtrain.schedules import Action
@@ -89,7 +89,7 @@ def comparison(simulated_s: float) -> TimeComparison:
             facts={"mfu": 0.5, "paper_mfu": 0.51},
         ),
     ]
-    limit = Limit.within(0.3, 0.015)
+    limit = PaperLimit.within(0.3, 0.015)
     gains = [PaperEntry(("22B",), 0.3, 0.31, limit), PaperEntry(("175B",), 0.3, 0.28, limit)]
     return TimeComparison("Table 0", rows, 0.01, 0.02, gains, gain_threshold=0.015)
 
