@@ -208,7 +208,7 @@ class PaperSection:
             }
 
 
-class Verdict(PlainData, ABC):
+class PaperVerdict(PlainData, ABC):
     """A result with limits: whether all numbers are within them, and which are not."""
 
     json_fields: ClassVar = keys("**facts misses ok")
@@ -230,7 +230,7 @@ class Verdict(PlainData, ABC):
 
 
 @dataclass(frozen=True)
-class Reproduction(Verdict):
+class Reproduction(PaperVerdict):
     """A reproduced table or figure of the paper, in sections."""
 
     title: str
@@ -262,7 +262,7 @@ class Reproduction(Verdict):
 
 
 @dataclass(frozen=True)
-class TimeComparison(ErrorStatistics, Verdict):
+class TimeComparison(ErrorStatistics, PaperVerdict):
     """A table of times with limits of the mean and the largest error.
 
     A gain is the difference of two similar times, which magnifies their errors. Therefore gains
@@ -330,7 +330,7 @@ TargetResult = TimeComparison | Reproduction
 
 
 @dataclass(frozen=True)
-class AllTargets(Verdict):
+class AllTargets(PaperVerdict):
     """Results of all targets of `simtrain reproduce`."""
 
     targets: Mapping[str, TargetResult]
