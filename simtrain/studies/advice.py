@@ -15,7 +15,7 @@ from simtrain.scenario import Scenario
 from simtrain.scenario.recompute_section import OPEN_STRATEGIES, Strategy
 from simtrain.schedules.registry import default_name
 from simtrain.studies.changes.change import Change, changes_of
-from simtrain.studies.changes.trial import Trial, Verdict, ranked, try_each
+from simtrain.studies.changes.trial import Trial, TrialVerdict, ranked, try_each
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.simulation import result_of, scenario_of
 from simtrain.units import format_bytes, format_seconds
@@ -120,9 +120,9 @@ def advise(
         now.memory.fullest.peak_bytes,
         now.memory.fits,
         tuple(better[:top]),
-        len(trials) - number_of[Verdict.ILLEGAL],
-        number_of[Verdict.TOO_LARGE],
-        number_of[Verdict.ILLEGAL],
+        len(trials) - number_of[TrialVerdict.ILLEGAL],
+        number_of[TrialVerdict.TOO_LARGE],
+        number_of[TrialVerdict.ILLEGAL],
     )
 
 

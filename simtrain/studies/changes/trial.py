@@ -14,7 +14,7 @@ from simtrain.studies.changes.change import Change
 from simtrain.studies.evaluation import Evaluation, Evaluator
 
 
-class Verdict(StrEnum):
+class TrialVerdict(StrEnum):
     """Whether a changed scenario can run."""
 
     FITS = "fits"
@@ -37,16 +37,16 @@ class Trial:
     error: InputError | None = None
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> TrialVerdict:
         """Whether the changed scenario can run."""
         if self.evaluation is None:
-            return Verdict.ILLEGAL
-        return Verdict.FITS if self.evaluation.fits else Verdict.TOO_LARGE
+            return TrialVerdict.ILLEGAL
+        return TrialVerdict.FITS if self.evaluation.fits else TrialVerdict.TOO_LARGE
 
     @property
     def fits(self) -> bool:
         """Whether the changed scenario is legal and fits."""
-        return self.verdict is Verdict.FITS
+        return self.verdict is TrialVerdict.FITS
 
 
 def try_change(change: Change, scenario: Scenario, evaluator: Evaluator) -> Trial:

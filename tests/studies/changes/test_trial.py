@@ -10,7 +10,7 @@ from simtrain.errors import InputError
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.studies import advice, remedy, unused_settings
 from simtrain.studies.changes.change import Change, changes_of, value_at
-from simtrain.studies.changes.trial import Verdict, ranked, try_change, try_each
+from simtrain.studies.changes.trial import TrialVerdict, ranked, try_change, try_each
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.simulation import simulate, simulate_memory
 from tests.helpers.toys import small
@@ -45,9 +45,9 @@ def test_a_trial_says_what_simulate_says_of_the_changed_scenario(
             changed = trial.change.applied_to(base)
             result, memory = simulate(changed), simulate_memory(changed)
         except InputError as error:
-            assert trial.verdict is Verdict.ILLEGAL and str(trial.error) == str(error)
+            assert trial.verdict is TrialVerdict.ILLEGAL and str(trial.error) == str(error)
             continue
-        assert trial.verdict is (Verdict.FITS if memory.fits else Verdict.TOO_LARGE)
+        assert trial.verdict is (TrialVerdict.FITS if memory.fits else TrialVerdict.TOO_LARGE)
         assert trial.evaluation is not None and trial.error is None
         assert trial.evaluation.peak_bytes == memory.fullest.peak_bytes
         if memory.fits or evaluator.allow_oom:
@@ -99,7 +99,7 @@ def test_trials_that_fit_are_ranked_and_ties_keep_their_order() -> None:
     base = small({"tensor": 4, "data": 2})
     changes = [Change({"parallelism.tensor": 3}), *changes_of(base, {"batch.micro": [2, 1]})]
     trials = [*try_each([*changes, *changes], base, Evaluator())]
-    assert trials[0].verdict is Verdict.ILLEGAL
+    assert trials[0].verdict is TrialVerdict.ILLEGAL
     best = ranked(trials, lambda trial: 0)
     assert best == [trial for trial in trials if trial.fits] and best
     assert try_change(changes[1], base, Evaluator()) == trials[1]
