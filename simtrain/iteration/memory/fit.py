@@ -25,7 +25,7 @@ for both.
 _HARDLY = 0.05
 
 
-class Fit(Enum):
+class MemoryFit(Enum):
     """Whether a scenario fits.
 
     SURELY: the upper end of the 90 % interval of its peak is within the memory.
@@ -98,21 +98,25 @@ class FitVerdict(PlainData):
         return PeakInterval.of(self.peak_bytes)
 
     @property
-    def state(self) -> Fit:
+    def state(self) -> MemoryFit:
         """Whether it surely fits, may not fit or does not fit."""
         if self.peak_bytes > self.capacity_bytes or not self.host_fits:
-            return Fit.NOT
-        return Fit.SURELY if self.interval.p95_bytes <= self.capacity_bytes else Fit.PERHAPS
+            return MemoryFit.NOT
+        return (
+            MemoryFit.SURELY
+            if self.interval.p95_bytes <= self.capacity_bytes
+            else MemoryFit.PERHAPS
+        )
 
     @property
     def fits(self) -> bool:
         """Whether the predicted peak is within the memory, surely or not."""
-        return self.state is not Fit.NOT
+        return self.state is not MemoryFit.NOT
 
     @property
     def fits_surely(self) -> bool:
         """Whether the upper end of the 90 % interval of the peak is within the memory."""
-        return self.state is Fit.SURELY
+        return self.state is MemoryFit.SURELY
 
     @property
     def label(self) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from simtrain.base.provenance import provenance
-from simtrain.iteration.memory.fit import Fit
+from simtrain.iteration.memory.fit import MemoryFit
 from simtrain.iteration.report.operators import Source
 from simtrain.iteration.report.origins import FIGURES, Explained, explain_figure
 from simtrain.iteration.report.remarks import validation_for
@@ -38,7 +38,7 @@ _NOT_MODELLED = (
     "Differences between GPUs and between runs, congestion between jobs, failures, checkpoints, "
     "data loading, and Python work on the host other than launching kernels."
 )
-_STYLES = {Fit.SURELY: "good", Fit.PERHAPS: "doubt", Fit.NOT: "bad"}
+_STYLES = {MemoryFit.SURELY: "good", MemoryFit.PERHAPS: "doubt", MemoryFit.NOT: "bad"}
 
 
 @dataclass(frozen=True, slots=True)

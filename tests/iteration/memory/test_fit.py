@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simtrain.base.spread import Spread
-from simtrain.iteration.memory.fit import Fit, FitVerdict, surely_fitting_bytes
+from simtrain.iteration.memory.fit import FitVerdict, MemoryFit, surely_fitting_bytes
 from simtrain.scenario import load_scenario
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.simulation import simulate
@@ -34,7 +34,7 @@ def test_a_larger_ratio_is_never_less_probable(spread: Spread, one: float, other
 @given(SIZES, SIZES, SIZES)
 def test_more_memory_never_makes_a_fit_less_sure(peak: int, one: int, other: int) -> None:
     small, large = (FitVerdict(peak, capacity) for capacity in sorted((one, other)))
-    order = [Fit.NOT, Fit.PERHAPS, Fit.SURELY]
+    order = [MemoryFit.NOT, MemoryFit.PERHAPS, MemoryFit.SURELY]
     assert order.index(small.state) <= order.index(large.state)
     assert small.probability <= large.probability
 
@@ -58,7 +58,7 @@ def test_the_largest_surely_fitting_peak_is_a_limit(capacity: int) -> None:
 
 def test_a_host_without_memory_never_fits() -> None:
     fit = FitVerdict(GIB, 80 * GIB, host_fits=False)
-    assert (fit.state, fit.probability, fit.label) == (Fit.NOT, 0.0, "DOES NOT FIT")
+    assert (fit.state, fit.probability, fit.label) == (MemoryFit.NOT, 0.0, "DOES NOT FIT")
     assert "the host has not enough memory" in str(fit)
 
 
@@ -85,6 +85,6 @@ def test_every_view_of_a_scenario_has_the_same_verdict(
 
 def test_a_result_says_that_it_does_not_fit() -> None:
     result = simulate(load_scenario("llama3_8b", ["hardware.gpu.memory_capacity=20GiB"]))
-    assert result.fit.state is Fit.NOT
+    assert result.fit.state is MemoryFit.NOT
     assert "DOES NOT FIT: " in repr(result)
     assert result.to_dict()["memory"]["fit"]["state"] == "does not fit"

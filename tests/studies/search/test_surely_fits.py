@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simtrain.errors import InputError
-from simtrain.iteration.memory.fit import Fit, FitVerdict, surely_fitting_bytes
+from simtrain.iteration.memory.fit import FitVerdict, MemoryFit, surely_fitting_bytes
 from simtrain.iteration.plan import Plan
 from simtrain.studies.objectives.registry import OBJECTIVES
 from simtrain.studies.search.exhaustive import search_all
@@ -90,8 +90,8 @@ def test_both_rankings_equal_an_enumeration(name: str, objective: str) -> None:
         limit = limit_between(name, share)
         result = search(BASES[name], (4,), objective, top=3, max_memory=f"{limit} B")
         check(result, name, objective)
-        assert all(result.fit_of(each).state is Fit.SURELY for each in result.ranked)
-        assert all(result.fit_of(each).state is Fit.PERHAPS for each in result.faster)
+        assert all(result.fit_of(each).state is MemoryFit.SURELY for each in result.ranked)
+        assert all(result.fit_of(each).state is MemoryFit.PERHAPS for each in result.faster)
         fitting = [peak for peak in map(every(name)[0].peak_bytes, every(name)[1]) if peak <= limit]
         assert result.outcome.num_fitting == len(fitting)
         num_faster += len(result.faster)
@@ -233,7 +233,7 @@ def test_if_nothing_surely_fits_all_that_fit_are_ranked() -> None:
     result = search(BASES["narrow"], (4,), max_memory=f"{least + 2**20} B")
     check(result, "narrow", "time")
     assert not result.is_safe and result.ranked and not result.faster
-    assert all(result.fit_of(each).state is Fit.PERHAPS for each in result.ranked)
+    assert all(result.fit_of(each).state is MemoryFit.PERHAPS for each in result.ranked)
 
 
 @pytest.mark.slow
