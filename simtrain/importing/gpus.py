@@ -13,7 +13,7 @@ HOPPER, BLACKWELL = 9, 10
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
+class NamedGpu:
     """A GPU.
 
     Args:
@@ -31,24 +31,26 @@ class Gpu:
     variants: str = ""
 
 
-A100 = Gpu("A100", "a100_sxm4_80gb", "SXM, 80 GB", 8, "40g")
-H100 = Gpu("H100", "h100_sxm", "SXM, 80 GB", HOPPER, "pcie nvl 94g 96g 64g")
-B200 = Gpu("B200", "b200_sxm", "SXM", BLACKWELL)
-_A100_PCIE = Gpu("A100", "a100_pcie", "PCIe", 8, "40g")
+A100 = NamedGpu("A100", "a100_sxm4_80gb", "SXM, 80 GB", 8, "40g")
+H100 = NamedGpu("H100", "h100_sxm", "SXM, 80 GB", HOPPER, "pcie nvl 94g 96g 64g")
+B200 = NamedGpu("B200", "b200_sxm", "SXM", BLACKWELL)
+_A100_PCIE = NamedGpu("A100", "a100_pcie", "PCIe", 8, "40g")
 GPUS = (
     A100,
     H100,
     B200,
-    Gpu("H200", "h200_sxm", "SXM", HOPPER, "nvl"),
-    Gpu("H800", "h800_sxm", "SXM, 80 GB", HOPPER, "pcie"),
-    Gpu("H20", "h20", "96 GB", HOPPER, "141g"),
-    Gpu("GH200", "gh200", "96 GB", HOPPER, "144g"),
-    Gpu("B300", "b300_sxm", "SXM", BLACKWELL),
-    Gpu("GB200", "gb200", "NVL72", BLACKWELL, "nvl4 nvl36"),
-    Gpu("GB300", "gb300", "NVL72", BLACKWELL),
-    Gpu("MI300X", "mi300x", "OAM"),
-    *map(Gpu, ("P100", "V100", "T4", "A10", "A10G", "A30", "A40", "A800", "L4", "L40", "L40S")),
-    *map(Gpu, ("MI210", "MI250", "MI250X", "MI300A", "MI325X", "MI355X", "GAUDI2", "GAUDI3")),
+    NamedGpu("H200", "h200_sxm", "SXM", HOPPER, "nvl"),
+    NamedGpu("H800", "h800_sxm", "SXM, 80 GB", HOPPER, "pcie"),
+    NamedGpu("H20", "h20", "96 GB", HOPPER, "141g"),
+    NamedGpu("GH200", "gh200", "96 GB", HOPPER, "144g"),
+    NamedGpu("B300", "b300_sxm", "SXM", BLACKWELL),
+    NamedGpu("GB200", "gb200", "NVL72", BLACKWELL, "nvl4 nvl36"),
+    NamedGpu("GB300", "gb300", "NVL72", BLACKWELL),
+    NamedGpu("MI300X", "mi300x", "OAM"),
+    *map(
+        NamedGpu, ("P100", "V100", "T4", "A10", "A10G", "A30", "A40", "A800", "L4", "L40", "L40S")
+    ),
+    *map(NamedGpu, ("MI210", "MI250", "MI250X", "MI300A", "MI325X", "MI355X", "GAUDI2", "GAUDI3")),
 )
 _LONGEST, _MOST_LINES = 300, 20_000
 """The characters of a value or a line, and the lines of a log, in which a GPU is looked for."""
@@ -74,16 +76,16 @@ class Machine:
         place: its position.
     """
 
-    gpus: tuple[Gpu, ...]
+    gpus: tuple[NamedGpu, ...]
     words: str
     place: Location | None = None
 
-    def gpu(self, capability: int) -> Gpu:
+    def gpu(self, capability: int) -> NamedGpu:
         """Return the first GPU with at least a compute capability, or the first if none has it."""
         capable = (gpu for gpu in self.gpus if gpu.capability >= capability)
         return next(capable, self.gpus[0])
 
-    def assumption(self, gpu: Gpu) -> str:
+    def assumption(self, gpu: NamedGpu) -> str:
         """Return what is taken for granted if a scenario is on this GPU; "" if nothing is."""
         text = self.words.lower()
         if len(self.gpus) > 1:
@@ -98,7 +100,7 @@ class Machine:
         return ""
 
 
-def gpus_in(text: str) -> tuple[Gpu, ...]:
+def gpus_in(text: str) -> tuple[NamedGpu, ...]:
     """Return the GPUs that a text names, such as "gpu:h100:8" or "a100|h100", each once."""
     lowered = text[:_LONGEST].lower().replace("_", "-")
     gpus = dict.fromkeys(_BY_NAME[name] for name in _NAME.findall(lowered))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from simtrain.importing.gpus import GPUS, Gpu, gpus_in
+from simtrain.importing.gpus import GPUS, NamedGpu, gpus_in
 from tests.helpers.command_line import call
 from tests.helpers.imported import BASE, bridge_draft, import_megatron, written
 from tests.importing.test_bridge import EVEN
@@ -134,7 +134,7 @@ def test_the_container_image_says_the_release(option: str) -> None:
 
 
 @pytest.mark.parametrize("gpu", GPUS, ids=lambda gpu: gpu.name)
-def test_every_gpu_is_read_by_its_name(gpu: Gpu) -> None:
+def test_every_gpu_is_read_by_its_name(gpu: NamedGpu) -> None:
     name = gpu.name
     for text in (name, name.lower(), f"gpu:{name.lower()}:8", f"dgx-{name}", f"p_{name}_8"):
         assert [each.name for each in gpus_in(text)] == [name]
