@@ -20,7 +20,7 @@ from simtrain.base.strict_yaml import (
 )
 from simtrain.base.strict_yaml.document import Place
 from simtrain.errors import InputError, Location, Problem, printable
-from simtrain.importing.gpus import A100, B200, BLACKWELL, H100, HOPPER, Machine
+from simtrain.importing.gpus import A100, B200, BLACKWELL, H100, HOPPER, NamedMachine
 from simtrain.importing.required_fields import missing_fields
 from simtrain.importing.settings import (
     MAX_NAMES,
@@ -74,7 +74,7 @@ class Draft:
     places: dict[tuple[str | int, ...], Location] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     assumptions: list[str] = field(default_factory=list)
-    machine: Machine | None = None
+    machine: NamedMachine | None = None
     replicas: str = ""
     ignored: list[str] = field(default_factory=list)
     overrides: tuple[str, ...] = field(init=False)

@@ -67,7 +67,7 @@ _OF_LOG = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class NamedMachine:
     """The GPUs that a source names.
 
     Args:
@@ -108,13 +108,13 @@ def gpus_in(text: str) -> tuple[NamedGpu, ...]:
     return tuple(_A100_PCIE if gpu is A100 and is_pcie else gpu for gpu in gpus)
 
 
-def machine_of_config(name: str) -> Machine | None:
+def machine_of_config(name: str) -> NamedMachine | None:
     """Return the GPUs in the name of a recipe, such as llama3_70b_gb200; or None."""
     gpus = gpus_in(name)
-    return Machine(gpus, f"--config {name}") if gpus else None
+    return NamedMachine(gpus, f"--config {name}") if gpus else None
 
 
-def machine_of_log(lines: Sequence[str], file: str) -> Machine | None:
+def machine_of_log(lines: Sequence[str], file: str) -> NamedMachine | None:
     """Return the GPUs that a line of a log names, such as "NVIDIA H100 80GB HBM3"; or None.
 
     A run names them at its start, before its iterations.
@@ -123,5 +123,5 @@ def machine_of_log(lines: Sequence[str], file: str) -> Machine | None:
         for name in _OF_LOG.finditer(line[:_LONGEST]):
             if gpus := gpus_in(name[0]):
                 place = Location(file, number, name.start() + 1, line)
-                return Machine(gpus, f'"{name[0]}"', place)
+                return NamedMachine(gpus, f'"{name[0]}"', place)
     return None

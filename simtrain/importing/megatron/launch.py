@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, zip_longest
 
-from simtrain.importing.gpus import Machine, gpus_in
+from simtrain.importing.gpus import NamedMachine, gpus_in
 from simtrain.importing.megatron.shell import Argument
 from simtrain.importing.megatron.shell_syntax import Lines
 from simtrain.importing.settings import Setting
@@ -55,7 +55,9 @@ _ANY_HEADER = re.compile(r"^#(?:SBATCH|PBS|BSUB|\$)[ \t]+(\S[^\n]*)", re.MULTILI
 _IMAGE = re.compile(r"\b(?:pytorch|nemo)[:+](\d\d)\.(\d\d)(?!\d)")
 
 
-def machine_of(script: str, commands: Iterable[Sequence[Argument]], lines: Lines) -> Machine | None:
+def machine_of(
+    script: str, commands: Iterable[Sequence[Argument]], lines: Lines
+) -> NamedMachine | None:
     """Return the GPUs that the headers or the launcher of a script name, or None.
 
     Args:
@@ -72,7 +74,7 @@ def machine_of(script: str, commands: Iterable[Sequence[Argument]], lines: Lines
             for flag, value, word, source in _valued(words):
                 gpus = gpus_in(value) if flag in options and not source.unknown else ()
                 if gpus:
-                    return Machine(gpus, f"{flag} {value}", lines.location(word.offset))
+                    return NamedMachine(gpus, f"{flag} {value}", lines.location(word.offset))
     return None
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from simtrain.base.file_kinds import MOST_BYTES_OF_LOG, text_of_kind
 from simtrain.errors import InputError, Location, Problem
-from simtrain.importing.gpus import Machine, machine_of_log
+from simtrain.importing.gpus import NamedMachine, machine_of_log
 from simtrain.importing.importers.megatron import Megatron
 from simtrain.importing.megatron.arguments import KNOWN, MAPPED, SPELLINGS, TABLE
 from simtrain.importing.megatron.launch import (
@@ -63,7 +63,7 @@ class Source:
     table: Table = TABLE
     notes: tuple[str, ...] = ()
     problems: tuple[Problem, ...] = ()
-    machine: Machine | None = None
+    machine: NamedMachine | None = None
     year: int | None = None
 
 
