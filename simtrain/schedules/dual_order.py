@@ -15,7 +15,7 @@ from simtrain.schedules.actions import Action, Cell, Kind, MergedActions
 
 
 @dataclass
-class Lane:
+class StageLane:
     """The passes of a virtual stage, which run microbatches in order from `first_microbatch`."""
 
     virtual_stage: int
@@ -36,7 +36,7 @@ class Lane:
         return Action(self.virtual_stage, kind, self.first_microbatch + number)
 
 
-def dual_order(near: Lane, far: Lane, rank: int, p: int, n: int) -> list[Cell]:
+def dual_order(near: StageLane, far: StageLane, rank: int, p: int, n: int) -> list[Cell]:
     """Return the cells of a rank.
 
     Args:
@@ -50,8 +50,8 @@ def dual_order(near: Lane, far: Lane, rank: int, p: int, n: int) -> list[Cell]:
 
 @dataclass
 class _Steps:
-    near: Lane
-    far: Lane
+    near: StageLane
+    far: StageLane
     line: list[Cell] = field(default_factory=list)
     delayed: deque[Action] = field(default_factory=deque)
     """Weight gradients that have not run yet."""
@@ -92,11 +92,11 @@ class _Steps:
             self.weight_gradients()
         return self.line
 
-    def merge(self, forward: Lane, backward: Lane) -> None:
+    def merge(self, forward: StageLane, backward: StageLane) -> None:
         """Merge the next forward pass of a lane with the next backward pass of the other."""
         self.line.append(MergedActions(forward.forward(), backward.backward()))
 
-    def input_gradients(self, lane: Lane) -> None:
+    def input_gradients(self, lane: StageLane) -> None:
         """Run the next backward pass of a lane without weight gradients."""
         action = lane.backward("I")
         self.line.append(action)

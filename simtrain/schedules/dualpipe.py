@@ -9,7 +9,7 @@ rank keeps p + 1 microbatches of a stage. Parameters are kept twice.
 
 from __future__ import annotations
 
-from simtrain.schedules.dual_order import Lane, dual_order
+from simtrain.schedules.dual_order import StageLane, dual_order
 from simtrain.schedules.family import ScheduleFamily
 from simtrain.schedules.schedule import Schedule
 from simtrain.schedules.stage_placement import StagePlacement, two_directions
@@ -37,7 +37,7 @@ class DualPipe(ScheduleFamily):
         placement, ranks = self.placement(p, m), []
         for rank in range(p):
             stages = placement.virtual_stages[rank]
-            lanes = [Lane(stage, placement.microbatches(stage, n)[0]) for stage in stages]
+            lanes = [StageLane(stage, placement.microbatches(stage, n)[0]) for stage in stages]
             # The lane of the copy that begins at the nearer end of the pipeline comes first.
             near, far = lanes if rank < p // 2 else reversed(lanes)
             ranks.append(dual_order(near, far, min(rank, p - 1 - rank), p // 2, n // 2))

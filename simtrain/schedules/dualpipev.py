@@ -8,7 +8,7 @@ merged pass, and each rank keeps 2p + 1 microbatches of a chunk.
 
 from __future__ import annotations
 
-from simtrain.schedules.dual_order import Lane, dual_order
+from simtrain.schedules.dual_order import StageLane, dual_order
 from simtrain.schedules.family import ScheduleFamily
 from simtrain.schedules.schedule import Schedule
 from simtrain.schedules.stage_placement import StagePlacement, back_and_forth
@@ -34,6 +34,6 @@ class DualPipeV(ScheduleFamily):
         placement = self.placement(p, m)
         ranks = []
         for rank in range(p):
-            near, far = map(Lane, placement.virtual_stages[rank])
+            near, far = map(StageLane, placement.virtual_stages[rank])
             ranks.append(dual_order(near, far, rank, p, n))
         return Schedule.of(self.name, placement, n, ranks)
