@@ -15,7 +15,7 @@ _FIX = "write a percentage of 0 or more"
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ErrorLimits:
     """Largest |errors| that are OK, as fractions; None is no limit.
 
     Args:
@@ -68,10 +68,10 @@ class LimitOptions:
     layers_mean: float | None = None
     layers_worst: float | None = None
     iterations_worst: float | None = None
-    memory_worst: float = 100 * Limits().memory_worst
+    memory_worst: float = 100 * ErrorLimits().memory_worst
     times_mean: float | None = None
 
-    def of(self, profile: HardwareProfile) -> Limits:
+    def of(self, profile: HardwareProfile) -> ErrorLimits:
         """Return the limits, as fractions. What a profile says of itself holds by default.
 
         Limits of layers or of iterations replace all limits of times by default.
@@ -80,10 +80,10 @@ class LimitOptions:
         layers_mean, layers_worst, iterations_worst = map(_fraction, times)
         memory_worst, times_mean = self.memory_worst / 100, _fraction(self.times_mean)
         if times == (None, None, None):
-            limits = replace(Limits.of(profile), memory_worst=memory_worst)
+            limits = replace(ErrorLimits.of(profile), memory_worst=memory_worst)
             return limits if times_mean is None else replace(limits, times_mean=times_mean)
         of_times = layers_mean, layers_worst, iterations_worst
-        return Limits(*of_times, memory_worst, times_mean=times_mean)
+        return ErrorLimits(*of_times, memory_worst, times_mean=times_mean)
 
 
 def _fraction(percent: float | None) -> float | None:

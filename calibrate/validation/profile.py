@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from calibrate.records.schema import Header, IterationRecord, LayerRecord, Measurement
 from calibrate.tables import comparison_table
-from calibrate.validation.limits import Limits
+from calibrate.validation.limits import ErrorLimits
 from simtrain.base.accuracy import Comparison, Pair
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.strict_yaml import Positions, YamlDocument
@@ -168,7 +168,7 @@ class Validation(PlainData):
 
 
 def validate_profile(
-    profile: HardwareProfile, header: Header, records: Iterable[Measurement], limits: Limits
+    profile: HardwareProfile, header: Header, records: Iterable[Measurement], limits: ErrorLimits
 ) -> Validation:
     """Compare a profile's predictions with the records that no fit uses.
 
@@ -272,7 +272,7 @@ def _priced(records: list[HeldOut], profile: HardwareProfile) -> list[HeldOut]:
 
 
 def write_validation_picture(
-    validation: Validation, limits: Limits, folder: Path, profile: str
+    validation: Validation, limits: ErrorLimits, folder: Path, profile: str
 ) -> tuple[Path, ...]:
     """Write `validation.png` and `.svg` to an existing folder; `profile` is its name or path.
 
@@ -285,7 +285,7 @@ def write_validation_picture(
 
 
 @style.picture
-def draw_validation(validation: Validation, limits: Limits) -> Figure:
+def draw_validation(validation: Validation, limits: ErrorLimits) -> Figure:
     """Draw the error of each layer and iteration by its measured time, with the limits."""
     figure, axes = style.new_axes(7.5, 3.6)
     axes.set_title(

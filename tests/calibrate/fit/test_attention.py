@@ -15,7 +15,7 @@ from calibrate.fit.figures import (
 from calibrate.fit.from_records import fit_measurements
 from calibrate.fit.result import Fit
 from calibrate.records.schema import AttentionRecord, Measurement
-from calibrate.validation.limits import Limits
+from calibrate.validation.limits import ErrorLimits
 from calibrate.validation.profile import validate_profile
 from simtrain.base.entry import Entry
 from simtrain.durations.attention import AttentionMachine, attention_seconds
@@ -168,14 +168,14 @@ WITHOUT = a100().model_copy(update={"fused_attention": None})
 
 
 def test_layers_with_fused_attention_are_validated() -> None:
-    found = validate_profile(a100(), HEADER, [FUSED, layer_record(layer("full"))], Limits())
+    found = validate_profile(a100(), HEADER, [FUSED, layer_record(layer("full"))], ErrorLimits())
     (part,) = found.parts
     assert {row.labels[1] for row in part.rows} == {"baseline, fused", "full"}
     assert part.max_abs_error == 0
 
 
 def test_a_profile_without_fused_attention_validates_other_layers_and_warns() -> None:
-    found = validate_profile(WITHOUT, HEADER, [FUSED, layer_record(layer("full"))], Limits())
+    found = validate_profile(WITHOUT, HEADER, [FUSED, layer_record(layer("full"))], ErrorLimits())
     (part,) = found.parts
     assert {row.labels[1] for row in part.rows} == {"full"}
     assert found.num_fitted == 0
@@ -184,4 +184,4 @@ def test_a_profile_without_fused_attention_validates_other_layers_and_warns() ->
 
 def test_only_fused_layers_and_a_profile_without_fused_attention_is_an_error() -> None:
     with pytest.raises(InputError, match=r"E331 .* has no section fused_attention"):
-        validate_profile(WITHOUT, HEADER, [FUSED], Limits())
+        validate_profile(WITHOUT, HEADER, [FUSED], ErrorLimits())

@@ -18,7 +18,7 @@ from calibrate.records.schema import (
     Measurement,
     Timing,
 )
-from calibrate.validation.limits import Limits
+from calibrate.validation.limits import ErrorLimits
 from calibrate.validation.profile import validate_profile
 from simtrain.base.accuracy import Comparison, Pair
 from simtrain.base.entry import Entry
@@ -64,8 +64,8 @@ def validate(*arguments: object) -> Outcome:
         return call("calibrate", "validate", "a100_sxm4_80gb", *map(str, arguments))
 
 
-def parts_of(*records: Measurement, limits: Limits | None = None) -> dict[str, Comparison]:
-    found = validate_profile(a100(), HEADER, records, limits or Limits())
+def parts_of(*records: Measurement, limits: ErrorLimits | None = None) -> dict[str, Comparison]:
+    found = validate_profile(a100(), HEADER, records, limits or ErrorLimits())
     return {part.title: part for part in found.parts}
 
 
@@ -73,7 +73,7 @@ def parts_of(*records: Measurement, limits: Limits | None = None) -> dict[str, C
 
 
 def test_records_equal_to_the_simulation_have_no_error() -> None:
-    found = validate_profile(a100(), HEADER, simulated_records(), Limits(0, 0, 0, 0))
+    found = validate_profile(a100(), HEADER, simulated_records(), ErrorLimits(0, 0, 0, 0))
     assert [(part.title, len(part.rows)) for part in found.parts] == [
         ("layers", 4),
         ("iterations", 2),
@@ -127,7 +127,7 @@ def test_a_part_fails_if_its_mean_or_its_worst_error_is_too_large() -> None:
 def test_fitted_records_are_not_used_for_validation() -> None:
     fitted = layer_record(layer("none"), held_out=False)
     with pytest.raises(InputError, match=r"E731 .*\n  reason: 2 records, none of them"):
-        validate_profile(a100(), HEADER, [PRODUCT, fitted], Limits())
+        validate_profile(a100(), HEADER, [PRODUCT, fitted], ErrorLimits())
 
 
 @pytest.mark.parametrize("make", [layer_record, iteration_record], ids=["layer", "iteration"])
@@ -140,14 +140,14 @@ def test_records_with_more_ranks_than_the_profile_are_refused(
     cluster = profile.cluster.model_copy(update={"num_nodes": one, "gpus_per_node": one})
     with pytest.raises(InputError, match="E317"):
         validate_profile(
-            profile.model_copy(update={"cluster": cluster}), HEADER, [record], Limits()
+            profile.model_copy(update={"cluster": cluster}), HEADER, [record], ErrorLimits()
         )
 
 
 def test_a_record_with_an_illegal_scenario_is_refused() -> None:
     bad = iteration_record(iteration("none")).model_copy(update={"scenario": layer("sometimes")})
     with pytest.raises(InputError, match="recompute"):
-        validate_profile(a100(), HEADER, [bad], Limits())
+        validate_profile(a100(), HEADER, [bad], ErrorLimits())
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-1"])
@@ -194,7 +194,7 @@ def test_nine_of_ten_times_are_within_the_interval_that_a_profile_states(
     stated = Entry(value=0.3, source="made up")
     profile = a100().model_copy(update={"uncertainty": stated})
     records = [layer_record(layer("none"), slower=slower), iteration_record(iteration("none"))]
-    found = validate_profile(profile, HEADER, records, Limits.of(profile))
+    found = validate_profile(profile, HEADER, records, ErrorLimits.of(profile))
     # Two passes of a layer, of which one is slower, and one iteration.
     assert found.num_within == ((2 if misses else 3), 3)
     assert found.misses == misses
@@ -205,7 +205,7 @@ def test_a_profile_of_another_device_warns(tmp_path: pathlib.Path) -> None:
     assert done.stderr.startswith("warning: ") and HEADER.device in done.stderr
     entry = a100().gpu.num_sms.model_copy(update={"source": f"measured on {HEADER.device}"})
     same = a100().model_copy(update={"gpu": a100().gpu.model_copy(update={"num_sms": entry})})
-    assert validate_profile(same, HEADER, simulated_records(), Limits()).warnings == []
+    assert validate_profile(same, HEADER, simulated_records(), ErrorLimits()).warnings == []
 
 
 def test_the_command_prints_the_same_data_as_json(tmp_path: pathlib.Path) -> None:
@@ -312,9 +312,9 @@ def test_the_picture_has_a_mark_for_each_error() -> None:
     from calibrate.validation.profile import draw_validation
     from simtrain.render.figures.style import styled
 
-    found = validate_profile(a100(), HEADER, simulated_records(), Limits())
+    found = validate_profile(a100(), HEADER, simulated_records(), ErrorLimits())
     with styled():
-        (axes,) = draw_validation(found, Limits()).axes
+        (axes,) = draw_validation(found, ErrorLimits()).axes
     lines = {str(line.get_label()): line for line in axes.get_lines()}
     for name in ("forward", "backward", "iteration"):
         assert len(lines[name].get_xdata()) == 2  # type: ignore[arg-type]
