@@ -101,7 +101,7 @@ def plan(
     from simtrain.commands.progress import progress_bar
     from simtrain.render.html.document import write_document
     from simtrain.render.html.study_page import study_document
-    from simtrain.studies.cost import Limits
+    from simtrain.studies.cost import CostLimits
     from simtrain.studies.planning.files import names_of_rows, write_plan
     from simtrain.studies.planning.run import plan as plan_training
     from simtrain.studies.search.files import prepare_folder
@@ -110,7 +110,7 @@ def plan(
     base = question.load_unchecked()
     # A wrong option is an error before the folder is changed.
     read_terms(base, terms)
-    Limits.read(fields["days"], fields["budget"])
+    CostLimits.read(fields["days"], fields["budget"])
     names, numbers = clusters or [base.cluster], fields["gpus"]
     if page := page_of(out):
         out = None

@@ -1,6 +1,6 @@
 """Cost of a training run: days, GPU-hours, price and energy for a number of tokens."""
 
-from simtrain.studies.cost.limits import Budget, Limits, read_budget
+from simtrain.studies.cost.limits import Budget, CostLimits, read_budget
 from simtrain.studies.cost.terms import Terms
 from simtrain.studies.cost.training import (
     TrainingCost,
@@ -13,7 +13,7 @@ from simtrain.studies.cost_request import Contract
 __all__ = [
     "Budget",
     "Contract",
-    "Limits",
+    "CostLimits",
     "Terms",
     "TrainingCost",
     "TrainingCosts",

@@ -37,7 +37,7 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class CostLimits:
     """Maximum days and price of a training run; None means no limit.
 
     Args:
@@ -60,7 +60,7 @@ class Limits:
             raise InputError.of("E849", message, Location("--days"), fix)
 
     @classmethod
-    def read(cls, days: float | None, budget: str | None) -> Limits:
+    def read(cls, days: float | None, budget: str | None) -> CostLimits:
         """Parse the text of a budget, such as "2M USD".
 
         Raises:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from simtrain.errors import DoesNotFitError, InputError, Location, Problem
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.studies.cost import Limits, Terms
+from simtrain.studies.cost import CostLimits, Terms
 from simtrain.studies.planning.layout import Status
 from simtrain.studies.planning.request import PlanRequest
 from simtrain.studies.planning.result import PlanRow
@@ -31,7 +31,9 @@ def check_plan(request: PlanRequest) -> None:
         raise InputError.of("E101", "the name of a cluster is empty", Location("--cluster"), fix)
 
 
-def check_currencies(profiles: Mapping[str, HardwareProfile], terms: Terms, limits: Limits) -> None:
+def check_currencies(
+    profiles: Mapping[str, HardwareProfile], terms: Terms, limits: CostLimits
+) -> None:
     """Refuse prices in several currencies (E846).
 
     Compared are the profiles' prices, or else the price of a GPU on all clusters, and the budget.

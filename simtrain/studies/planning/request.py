@@ -12,7 +12,7 @@ from simtrain.studies.search.request import as_list
 
 if TYPE_CHECKING:
     from simtrain.scenario import Scenario
-    from simtrain.studies.cost import Limits, Terms
+    from simtrain.studies.cost import CostLimits, Terms
     from simtrain.studies.planning.layout import Combination
     from simtrain.studies.search.explorer import ProgressCallback
 
@@ -80,11 +80,11 @@ class PlanRequest:
         return Terms.read(request)
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> CostLimits:
         """Maximum days and price."""
-        from simtrain.studies.cost import Limits
+        from simtrain.studies.cost import CostLimits
 
-        return Limits.read(self.days, self.budget)
+        return CostLimits.read(self.days, self.budget)
 
     @property
     def combinations(self) -> list[Combination]:

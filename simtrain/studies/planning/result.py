@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.studies.cost import Limits, TrainingCost
+from simtrain.studies.cost import CostLimits, TrainingCost
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.objectives.cost import Cost
 from simtrain.studies.objectives.objective import Key, Objective
@@ -56,7 +56,7 @@ class PlanRow(PlainData):
         combination: Combination,
         layout: LayoutResult,
         profile: HardwareProfile,
-        limits: Limits,
+        limits: CostLimits,
         cost_of: Callable[..., TrainingCost],
     ) -> PlanRow:
         """Add the training cost of a layout and the limits that it misses."""
@@ -130,7 +130,7 @@ class TrainingPlan(PlainData):
     scenario: str | None
     num_tokens: int
     goodput: float
-    limits: Limits
+    limits: CostLimits
     objective: Objective
     rows: tuple[PlanRow, ...]
     added_nodes: Mapping[str, int]
@@ -189,7 +189,7 @@ def best_row(rows: Iterable[PlanRow], objective: Objective) -> PlanRow | None:
     return min(met, key=lambda row: row.key(objective), default=None)
 
 
-def _limited(limits: Limits, cost: TrainingCost) -> Iterator[tuple[Miss, float, float]]:
+def _limited(limits: CostLimits, cost: TrainingCost) -> Iterator[tuple[Miss, float, float]]:
     """Yield what is limited with its value and its limit; an unknown price is above any budget."""
     if limits.time_s is not None:
         yield "days", cost.time_s, limits.time_s

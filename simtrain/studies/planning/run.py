@@ -10,7 +10,7 @@ from simtrain.base.resources import find_profile
 from simtrain.errors import Location
 from simtrain.hardware.load import profile_of
 from simtrain.scenario import Scenario, check_values
-from simtrain.studies.cost import Limits, Terms, training_cost
+from simtrain.studies.cost import CostLimits, Terms, training_cost
 from simtrain.studies.objectives.objective import Objective
 from simtrain.studies.objectives.registry import OF_TRAININGS, objective_of
 from simtrain.studies.planning.layout import NOT_SEARCHED
@@ -58,7 +58,7 @@ def _rows(
     request: PlanRequest,
     bases: Mapping[str, Scenario],
     terms: Terms,
-    limits: Limits,
+    limits: CostLimits,
     sorts_by: Objective,
 ) -> list[PlanRow]:
     """Search each combination, and report the best row so far."""
