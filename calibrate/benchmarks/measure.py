@@ -61,7 +61,7 @@ _PARTS: dict[BenchmarkPart, Sequence[Callable[[Sizes, Timer], list[Point]]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasurementSummary:
     """The ranks of a measurement, its numbers of old and of new records, and its data type.
 
     `left_out` counts the points that the time did not suffice for, by kind.
@@ -83,7 +83,7 @@ def measure(
     dtype: Compute | None = None,
     clock: Callable[[], float] = time.monotonic,
     weights: Mapping[BenchmarkPart, float] = SHARES,
-) -> Measured:
+) -> MeasurementSummary:
     """Measure the points whose records `folder` lacks, on "cuda" or "cpu".
 
     Then measure the doubtful ones again: the machine may have been busy for a moment. After
@@ -136,7 +136,7 @@ def measure(
                     recorder.take(point, show, number, len(again))
         taken = recorder.taken
         kinds = (p.kind.model_fields["kind"].default for p in missing if p.identity not in taken)
-        return Measured(ranks, len(known), len(taken), sizes.compute, Counter(kinds))
+        return MeasurementSummary(ranks, len(known), len(taken), sizes.compute, Counter(kinds))
 
 
 @dataclass(frozen=True, slots=True)
