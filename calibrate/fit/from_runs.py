@@ -21,7 +21,7 @@ from simtrain.errors import InputError
 from simtrain.errors import Problem as Fault
 from simtrain.hardware.validated_on import validated_on
 from simtrain.studies.validation.measured import MeasuredRun
-from simtrain.studies.validation.wrong_units import Measured, wrong_units
+from simtrain.studies.validation.wrong_units import MeasuredFigure, wrong_units
 from simtrain.units import counted
 from simtrain.views.kinds import SHARE, TEXT
 from simtrain.views.view import Column, Paragraphs, Row, Table, View
@@ -89,7 +89,7 @@ class RunsFit:
                 than the base (E733).
         """
         figures = (
-            Measured(run.time_column, "s", measured_s(run), time_s)
+            MeasuredFigure(run.time_column, "s", measured_s(run), time_s)
             for run, time_s in zip(self.runs, self.before_s.tolist(), strict=True)
         )
         if doubts := [*wrong_units(figures)]:

@@ -13,7 +13,7 @@ from simtrain.hardware.interval import Interval
 from simtrain.hardware.run_kind import RunKind
 from simtrain.iteration.report.breakdown import CAUSE_LABELS, Breakdown, breakdown_by_name
 from simtrain.studies.evaluation import Evaluation
-from simtrain.studies.validation.wrong_units import Measured, wrong_units
+from simtrain.studies.validation.wrong_units import MeasuredFigure, wrong_units
 from simtrain.units import counted
 
 CLOSE = 0.10
@@ -304,12 +304,14 @@ class Validation(PlainData):
     def wrong_units(self) -> list[str]:
         """Columns that are probably in another unit than their names say, each as a sentence."""
         times = (
-            Measured(row.time_column, "s", row.measured_s, row.simulated_s)
+            MeasuredFigure(row.time_column, "s", row.measured_s, row.simulated_s)
             for row in self.rows
             if row.measured_s and row.simulated_s
         )
         peaks = (
-            Measured(row.peak_column, "bytes", row.measured_peak_bytes, row.simulated_peak_bytes)
+            MeasuredFigure(
+                row.peak_column, "bytes", row.measured_peak_bytes, row.simulated_peak_bytes
+            )
             for row in self.rows
             if row.measured_peak_bytes and row.simulated_peak_bytes
         )

@@ -28,7 +28,7 @@ _OTHERWISE = "in another unit: correct it"
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredFigure:
     """A measured figure beside its prediction.
 
     Args:
@@ -43,7 +43,7 @@ class Measured:
     predicted: float
 
 
-def wrong_units(figures: Iterable[Measured]) -> Iterator[str]:
+def wrong_units(figures: Iterable[MeasuredFigure]) -> Iterator[str]:
     """Yield a sentence for each column whose numbers are off by a power of a thousand."""
     columns: dict[tuple[str, str], list[int]] = {}
     for figure in figures:
@@ -67,7 +67,7 @@ def _unit_of(column: str, unit: str) -> str:
     return "gb" if words & {"gb", "gib"} else unit
 
 
-def _power(figure: Measured) -> int:
+def _power(figure: MeasuredFigure) -> int:
     """Return the power of ten by which the unit of a figure is off, 0 if it may be right."""
     if figure.predicted <= 0 or figure.measured <= 0:
         return 0

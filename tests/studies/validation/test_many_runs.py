@@ -8,7 +8,7 @@ import pytest
 from simtrain.importing.runs import RunSettings, read_runs
 from simtrain.studies.evaluation import Evaluation, Evaluator
 from simtrain.studies.validation import MOST_MEAN_ERROR, Validation, run, validate_runs
-from simtrain.studies.validation.wrong_units import Measured, wrong_units
+from simtrain.studies.validation.wrong_units import MeasuredFigure, wrong_units
 from simtrain.views.validation import validation_view
 from simtrain.views.view import Verdict
 
@@ -84,9 +84,9 @@ def test_a_column_in_another_unit_is_named(
 @pytest.mark.parametrize("unit", ["s", "bytes"])
 @pytest.mark.parametrize("off", [0.3, 1.0, 3.0])
 def test_only_powers_of_a_thousand_are_wrong_units(power: int, unit: str, off: float) -> None:
-    assert not [*wrong_units([Measured("x", unit, off * 5.0, 5.0)])]
-    assert not [*wrong_units([Measured("x", unit, off * 5.0 * 31, 5.0)])]
-    (text,) = wrong_units([Measured("x", unit, off * 5.0 * 10.0**power, 5.0)])
+    assert not [*wrong_units([MeasuredFigure("x", unit, off * 5.0, 5.0)])]
+    assert not [*wrong_units([MeasuredFigure("x", unit, off * 5.0 * 31, 5.0)])]
+    (text,) = wrong_units([MeasuredFigure("x", unit, off * 5.0 * 10.0**power, 5.0)])
     assert text.startswith("x of 1 of 1 run is about 1") and "probably" in text
 
 
