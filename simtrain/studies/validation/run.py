@@ -19,7 +19,7 @@ from simtrain.studies.validation.measured import MeasuredRun, PeakOf, in_one_lin
 from simtrain.studies.validation.result import Prediction, ValidatedRun, Validation
 
 
-class MeasuredRuns(Protocol):
+class SizedRuns(Protocol):
     """Runs whose number is known; those of long tables are made when they are reached."""
 
     def __len__(self) -> int:
@@ -34,7 +34,7 @@ _MOST_ALIVE = 256
 
 
 def validate_runs(
-    runs: MeasuredRuns,
+    runs: SizedRuns,
     cluster: str,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Validation:
