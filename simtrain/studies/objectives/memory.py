@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from simtrain.scenario import Scenario
 
 
-class Memory(Objective):
+class PeakMemory(Objective):
     """The peak of the fullest stage."""
 
     name = "memory"

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Literal
 from simtrain.base.plug_ins import Parts
 from simtrain.errors import InputError
 from simtrain.studies.objectives.cost import Cost
-from simtrain.studies.objectives.memory import Memory
+from simtrain.studies.objectives.memory import PeakMemory
 from simtrain.studies.objectives.objective import Objective
 from simtrain.studies.objectives.robust import Robust
 from simtrain.studies.objectives.time import Time
 from simtrain.studies.objectives.tokens_per_s import TokensPerSecond
 
-_HOUSE: tuple[Objective, ...] = (Time(), Cost(), Memory(), TokensPerSecond(), Robust())
+_HOUSE: tuple[Objective, ...] = (Time(), Cost(), PeakMemory(), TokensPerSecond(), Robust())
 OBJECTIVES = Parts[Objective]("objectives", Objective, _HOUSE)
 """The objectives by name. The first is the default."""
 OF_TRAININGS: dict[str, Objective] = {
