@@ -7,7 +7,7 @@ from typing import Any
 
 from simtrain.base.wording import Number, Sentence
 from simtrain.iteration.report.operators import Operator, Source
-from simtrain.iteration.report.origins import Explained, Origin
+from simtrain.iteration.report.origins import Explained, NumberOrigin
 from simtrain.units import counted, format_bytes, format_seconds, four_digits
 from simtrain.views.kinds import TEXT
 from simtrain.views.operators import rate_of
@@ -32,7 +32,7 @@ def origins_view(explained: Explained, profile: str) -> View:
     return View(parts)
 
 
-def figure_branch(origin: Origin) -> Branch:
+def figure_branch(origin: NumberOrigin) -> Branch:
     """A figure and what it is computed from."""
     return Branch(origin.name, _said(origin, origin), _parts(origin, origin))
 
@@ -53,7 +53,7 @@ def entries_table(sources: Iterable[Source], profile: str) -> Table:
     return Table("entries", f"Entries of the hardware profile {profile}", columns, rows)
 
 
-def _parts(origin: Origin, whole: Origin) -> list[Branch]:
+def _parts(origin: NumberOrigin, whole: NumberOrigin) -> list[Branch]:
     """Return the parts of an origin, with their shares of a whole of the same unit."""
     branches = []
     for part in origin.parts:
@@ -63,20 +63,20 @@ def _parts(origin: Origin, whole: Origin) -> list[Branch]:
     return branches
 
 
-def _shares(origin: Origin) -> dict[str, float]:
+def _shares(origin: NumberOrigin) -> dict[str, float]:
     return {name: share for name, share in origin.entries.items() if share >= _LEAST_PART}
 
 
-def _shown_entries(origin: Origin) -> set[str]:
+def _shown_entries(origin: NumberOrigin) -> set[str]:
     return {*_shares(origin)}.union(*map(_shown_entries, origin.parts))
 
 
-def _used(origin: Origin) -> Branch:
+def _used(origin: NumberOrigin) -> Branch:
     words = ", ".join(f"{name} ({share:.0%})" for name, share in _shares(origin).items())
     return Branch("", f"from {words}", is_soft=True)
 
 
-def _said(origin: Origin, whole: Origin) -> Sentence:
+def _said(origin: NumberOrigin, whole: NumberOrigin) -> Sentence:
     words: list[str | Number] = [" = ", Number(origin.value, _value(origin))]
     if origin.unit and origin is not whole:
         share = origin.value / whole.value
@@ -85,7 +85,7 @@ def _said(origin: Origin, whole: Origin) -> Sentence:
     return Sentence(*words, *([": ", remark] if remark else []))
 
 
-def _value(origin: Origin) -> str:
+def _value(origin: NumberOrigin) -> str:
     match origin.unit:
         case "s":
             return format_seconds(origin.value)

@@ -31,7 +31,7 @@ _LEAST_SHARE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Origin(PlainData):
+class NumberOrigin(PlainData):
     """A number, and the numbers that it is computed from.
 
     Args:
@@ -68,7 +68,7 @@ class Origin(PlainData):
     value: float
     unit: Literal["s", "B", "FLOP", "FLOP/s", ""]
     remark: str = ""
-    parts: tuple[Origin, ...] = ()
+    parts: tuple[NumberOrigin, ...] = ()
     entries: dict[str, float] = field(default_factory=dict)
     operator: Operator | None = None
 
@@ -88,7 +88,7 @@ class Origin(PlainData):
         return self.entries or None
 
     @property
-    def named_parts(self) -> tuple[Origin, ...] | None:
+    def named_parts(self) -> tuple[NumberOrigin, ...] | None:
         """The numbers that it is computed from."""
         return self.parts or None
 
@@ -112,7 +112,7 @@ class Explained(PlainData):
     json_fields: ClassVar = keys("scenario **origin sources")
 
     scenario: str
-    origin: Origin
+    origin: NumberOrigin
     sources: dict[str, Source]
 
 
@@ -135,11 +135,11 @@ def explain_figure(result: Result, figure: FigureName, top: int = TOP) -> Explai
     return Explained(result.scenario.name or "unnamed", origin, sources)
 
 
-def _entries(origin: Origin) -> set[str]:
+def _entries(origin: NumberOrigin) -> set[str]:
     return {*origin.entries}.union(*map(_entries, origin.parts))
 
 
-def _iteration_time(result: Result, top: int) -> Origin:
+def _iteration_time(result: Result, top: int) -> NumberOrigin:
     table = result.operators()
     causes = [_of_cause(table, name, label, top) for name, label in CAUSE_LABELS.items()]
     parts = _sorted([cause for cause in causes if cause.value > 1e-9 * table.iteration_time_s])
@@ -148,10 +148,10 @@ def _iteration_time(result: Result, top: int) -> Origin:
         remark = with_whole_numbers(
             f"where the time of stage {table.stage} goes, the slowest of {table.num_stages}"
         )
-    return Origin("iteration_time", table.iteration_time_s, "s", remark, parts)
+    return NumberOrigin("iteration_time", table.iteration_time_s, "s", remark, parts)
 
 
-def _of_cause(table: Operators, name: str, label: str, top: int) -> Origin:
+def _of_cause(table: Operators, name: str, label: str, top: int) -> NumberOrigin:
     part_s = getattr(table.breakdown, name)
     rows = table.of_cause(name.removesuffix("_s"))
     entries = {HOST_ISSUE: 1.0} if name == "launch_s" and part_s else {}
@@ -164,15 +164,17 @@ def _of_cause(table: Operators, name: str, label: str, top: int) -> Origin:
             Number(share, f"{share:.1%}"), " of it because collectives run beside kernels"
         )
     parts = _largest(rows, table.iteration_time_s, top)
-    return Origin(label, part_s, "s", remark, parts, entries)
+    return NumberOrigin(label, part_s, "s", remark, parts, entries)
 
 
-def _largest(rows: Sequence[Operator], iteration_time_s: float, top: int) -> tuple[Origin, ...]:
+def _largest(
+    rows: Sequence[Operator], iteration_time_s: float, top: int
+) -> tuple[NumberOrigin, ...]:
     """Return the largest operators, and one origin for all others."""
     shown = [row for row in rows if row.exposed_s >= _LEAST_SHARE * iteration_time_s][:top]
     shown = shown or [*rows[:1]]
     origins = [
-        Origin(
+        NumberOrigin(
             row.name,
             row.exposed_s,
             "s",
@@ -185,37 +187,41 @@ def _largest(rows: Sequence[Operator], iteration_time_s: float, top: int) -> tup
     if others:
         rest_s = math.fsum(row.exposed_s for row in others)
         remark = Sentence(Number(len(others), counted(len(others), "op")), ", listed by run --ops")
-        origins.append(Origin("other ops", rest_s, "s", remark))
+        origins.append(NumberOrigin("other ops", rest_s, "s", remark))
     return tuple(origins)
 
 
-def _utilization(result: Result, figure: Literal["mfu", "hfu"], top: int) -> Origin:
-    flops = Origin("model FLOPs", result.model_flops, "FLOP", "of the model's matrix products")
+def _utilization(result: Result, figure: Literal["mfu", "hfu"], top: int) -> NumberOrigin:
+    flops = NumberOrigin(
+        "model FLOPs", result.model_flops, "FLOP", "of the model's matrix products"
+    )
     if figure == "hfu":
         remark = "of all matrix products that run, those run again included"
-        flops = Origin("hardware FLOPs", result.hardware_flops, "FLOP", remark)
+        flops = NumberOrigin("hardware FLOPs", result.hardware_flops, "FLOP", remark)
     peak, entries = result.profile.gpu.peak_flops.value, {"gpu.peak_flops": 1.0}
     parts = (
         flops,
-        Origin("GPUs", result.scenario.num_gpus, ""),
-        Origin("peak of a GPU", peak, "FLOP/s", entries=entries),
+        NumberOrigin("GPUs", result.scenario.num_gpus, ""),
+        NumberOrigin("peak of a GPU", peak, "FLOP/s", entries=entries),
         _iteration_time(result, top),
     )
     remark = f"{flops.name} / (GPUs × peak × iteration_time)"
-    return Origin(figure, getattr(result, figure), "", remark, parts)
+    return NumberOrigin(figure, getattr(result, figure), "", remark, parts)
 
 
-def _peak_memory(result: Result) -> Origin:
+def _peak_memory(result: Result) -> NumberOrigin:
     report, memory = result.memory, result.profile.memory
     stage = report.fullest
     components = stage.components_bytes
     tensors = stage.peak_bytes - components["allocator"]
     fixed = memory.allocator_reserve.value
     inside = {
-        "buffers": [Origin(name, size, "B") for name, size in stage.buffers_bytes.items()],
+        "buffers": [NumberOrigin(name, size, "B") for name, size in stage.buffers_bytes.items()],
         "allocator": [
-            Origin("driver, CUDA and NCCL", fixed, "B", entries={"memory.allocator_reserve": 1.0}),
-            Origin(
+            NumberOrigin(
+                "driver, CUDA and NCCL", fixed, "B", entries={"memory.allocator_reserve": 1.0}
+            ),
+            NumberOrigin(
                 "fragmentation",
                 components["allocator"] - fixed,
                 "B",
@@ -230,7 +236,7 @@ def _peak_memory(result: Result) -> Origin:
         ],
     }
     parts = [
-        Origin(name, size, "B", parts=_sorted(inside.get(name, ())))
+        NumberOrigin(name, size, "B", parts=_sorted(inside.get(name, ())))
         for name, size in sorted(components.items(), key=lambda item: -item[1])
         if size
     ]
@@ -244,8 +250,8 @@ def _peak_memory(result: Result) -> Origin:
         Number(report.capacity_bytes, format_bytes(report.capacity_bytes)),
         "" if report.fits else ", it does not fit",
     )
-    return Origin("peak_memory", stage.peak_bytes, "B", remark, tuple(parts))
+    return NumberOrigin("peak_memory", stage.peak_bytes, "B", remark, tuple(parts))
 
 
-def _sorted(parts: Sequence[Origin]) -> tuple[Origin, ...]:
+def _sorted(parts: Sequence[NumberOrigin]) -> tuple[NumberOrigin, ...]:
     return tuple(sorted(parts, key=lambda part: -part.value))

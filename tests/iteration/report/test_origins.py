@@ -6,13 +6,13 @@ from typing import Literal
 import pytest
 
 from simtrain.hardware.entries import entry_of
-from simtrain.iteration.report.origins import FIGURES, FigureName, Origin, explain_figure
+from simtrain.iteration.report.origins import FIGURES, FigureName, NumberOrigin, explain_figure
 from tests.helpers.toys import run, small
 
 RESULT = run(small({"sequence_parallel": True}, recompute="selective"))
 
 
-def walk(origin: Origin) -> Iterator[Origin]:
+def walk(origin: NumberOrigin) -> Iterator[NumberOrigin]:
     yield origin
     for part in origin.parts:
         yield from walk(part)
