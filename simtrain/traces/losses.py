@@ -45,7 +45,7 @@ class Losses:
 
 
 @dataclass(frozen=True, slots=True)
-class Overlap:
+class StreamOverlap:
     """How much communication runs beside compute.
 
     Args:
@@ -79,12 +79,12 @@ def losses_of(kernels: RankKernels) -> Losses:
     return Losses(compute_s, exposed_s, copies_s, *_idle_s(kernels, with_copies))
 
 
-def overlap_of(kernels: RankKernels) -> Overlap:
+def overlap_of(kernels: RankKernels) -> StreamOverlap:
     """Return how much communication runs beside compute."""
     compute = _union(kernels, kernels.of_role(Role.COMPUTE))
     communication = _union(kernels, kernels.of_role(Role.COMMUNICATION))
     both_s = _length(compute) + _length(communication) - _length(_joined(compute, communication))
-    return Overlap(_length(compute), _length(communication), max(both_s, 0.0))
+    return StreamOverlap(_length(compute), _length(communication), max(both_s, 0.0))
 
 
 def exposed_of(kernels: RankKernels, chosen: Flags) -> float:

@@ -22,7 +22,7 @@ from simtrain.traces.kernels import (
 from simtrain.traces.kinds import KernelKind, Role
 from simtrain.traces.losses import (
     Losses,
-    Overlap,
+    StreamOverlap,
     exposed_of,
     losses_of,
     overlap_of,
@@ -165,8 +165,8 @@ class RankComparison(PlainData):
     simulated_s: float
     traced: Losses
     simulated: Losses
-    traced_overlap: Overlap
-    simulated_overlap: Overlap
+    traced_overlap: StreamOverlap
+    simulated_overlap: StreamOverlap
     kinds: tuple[KindDifference, ...]
     ops: tuple[OpDifference, ...]
     unmapped: tuple[UnmappedKernel, ...]
