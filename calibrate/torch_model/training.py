@@ -27,7 +27,7 @@ _SEED = 1234
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RankPlace:
     """A rank's stage and its process groups.
 
     Tensor-parallel ranks are innermost. `ends` joins the first and the last of several stages.
@@ -72,7 +72,7 @@ class Training:
     def __init__(self, scenario: Scenario, device: str, dtype: torch.dtype | None = None) -> None:
         self.scenario, self.device = scenario, device
         self.dtype = dtype or COMPUTE_DTYPES[scenario.precision.compute]
-        self.place = Place.of(scenario)
+        self.place = RankPlace.of(scenario)
         self.shape = LayerShape.of(scenario)
         self._steps = blocking_steps(scenario.order.actions)[self.place.stage]
         self._tokens = torch.Generator().manual_seed(_SEED)
