@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from calibrate.records.file import Point
+from calibrate.records.file import MeasurementPoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,18 +11,18 @@ class Share:
     """The points of a part, most useful first, and its share of the time, relative to others."""
 
     weight: float
-    points: Sequence[Point]
+    points: Sequence[MeasurementPoint]
 
 
 def in_time(
     shares: Sequence[Share], budget_s: float, clock: Callable[[], float]
-) -> Iterator[Point]:
+) -> Iterator[MeasurementPoint]:
     """The points to measure, one after another, until `budget_s` are over by the `clock`.
 
     A part that needs less than its share leaves the rest to the parts after it. Points beyond a
     part's share come last, if there is time. A point that has begun is never interrupted.
     """
-    deadline_s, late = clock() + budget_s, list[Point]()
+    deadline_s, late = clock() + budget_s, list[MeasurementPoint]()
     for number, share in enumerate(shares):
         now_s, weights = clock(), sum(each.weight for each in shares[number:])
         until_s = now_s + (deadline_s - now_s) * share.weight / weights

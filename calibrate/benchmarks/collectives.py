@@ -27,7 +27,7 @@ from calibrate.benchmarks.products import DTYPES, product_runs
 from calibrate.benchmarks.ranks import Ranks
 from calibrate.benchmarks.sizes import Sizes
 from calibrate.benchmarks.timing import Run, Timer, in_turn, random_data, spin, summary
-from calibrate.records.file import Point
+from calibrate.records.file import MeasurementPoint
 from calibrate.records.schema import (
     CollectiveOp,
     CollectiveRecord,
@@ -64,7 +64,7 @@ class Members:
         return len(self.groups[0])
 
 
-def collective_points(sizes: Sizes, timer: Timer) -> list[Point]:
+def collective_points(sizes: Sizes, timer: Timer) -> list[MeasurementPoint]:
     """Points of every collective, group and size; none for one process."""
     layer = sizes.products[0]
     dtype, compute = DTYPES[sizes.compute], sizes.compute
@@ -91,7 +91,7 @@ def collective_points(sizes: Sizes, timer: Timer) -> list[Point]:
     for members, op, size in product(groups_that_matter(timer.ranks), ops, sizes.array_bytes):
         group = {"num_ranks": members.num_ranks, "num_groups": len(members.groups)}
         what = {"op": op, "array_bytes": size, **group, "num_nodes": members.num_nodes}
-        points.append(Point(CollectiveRecord, what, partial(measure, op, size, members)))
+        points.append(MeasurementPoint(CollectiveRecord, what, partial(measure, op, size, members)))
     return points
 
 
@@ -168,7 +168,7 @@ def _run_of(op: str, array: Tensor, group: dist.ProcessGroup | None) -> Callable
     return partial(reduce_scatter_single, part, array, group=group)
 
 
-def overlap_points(sizes: Sizes, timer: Timer) -> list[Point]:
+def overlap_points(sizes: Sizes, timer: Timer) -> list[MeasurementPoint]:
     """Points of products and collectives that overlap in a backward pass; none for one process.
 
     The all-reduce of a gradient overlaps a projection's product, the all-gather of a layer's input
@@ -190,7 +190,7 @@ def overlap_points(sizes: Sizes, timer: Timer) -> list[Point]:
         size = f"{work.m} x {work.n} x {work.k}"
         what = f"{size} beside {beside} of {num_bytes} bytes over {timer.ranks.size} ranks"
         measure = partial(_measure_overlap, work, op, num_bytes, timer)
-        points.append(Point(OverlapRecord, {"what": what}, measure))
+        points.append(MeasurementPoint(OverlapRecord, {"what": what}, measure))
     return points
 
 

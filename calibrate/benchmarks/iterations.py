@@ -9,7 +9,7 @@ from typing import Any
 from calibrate.benchmarks.sizes import Sizes
 from calibrate.benchmarks.timing import Timer, summary
 from calibrate.memory.measure import CudaAllocator, leave_workspaces
-from calibrate.records.file import Point
+from calibrate.records.file import MeasurementPoint
 from calibrate.records.schema import IterationRecord
 from calibrate.torch_model.models import Data, expert_split
 from calibrate.torch_model.training import Training
@@ -20,11 +20,14 @@ _FEWEST_SAMPLES, _LONGEST_S = 2, 10.0
 _MICROBATCHES = 4
 
 
-def iteration_points(sizes: Sizes, timer: Timer) -> list[Point]:
+def iteration_points(sizes: Sizes, timer: Timer) -> list[MeasurementPoint]:
     """Points of every model, split and recompute."""
     measure = partial(measure_iteration, timer=timer, num_samples=sizes.num_iterations)
     cases = iteration_cases(timer.ranks.size, sizes)
-    return [Point(IterationRecord, {"scenario": case}, partial(measure, case)) for case in cases]
+    return [
+        MeasurementPoint(IterationRecord, {"scenario": case}, partial(measure, case))
+        for case in cases
+    ]
 
 
 def iteration_cases(num_ranks: int, sizes: Sizes) -> list[Data]:

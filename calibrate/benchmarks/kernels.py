@@ -21,7 +21,7 @@ from torch.nn import functional
 from calibrate.benchmarks.products import DTYPES
 from calibrate.benchmarks.sizes import Sizes
 from calibrate.benchmarks.timing import RandomData, Run, Timer, random_data, summary
-from calibrate.records.file import Point
+from calibrate.records.file import MeasurementPoint
 from calibrate.records.schema import AttentionRecord, HostRecord, KernelRecord, LaunchRecord
 from calibrate.torch_model.adam import MixedPrecisionAdam, fused_adam
 from calibrate.torch_model.gpt import cross_entropy
@@ -56,7 +56,7 @@ _ADAM_BYTES = 28
 """Bytes of a parameter: gradient, weight and moments are read, weight and moments written."""
 
 
-def kernel_points(sizes: Sizes, timer: Timer) -> list[Point]:
+def kernel_points(sizes: Sizes, timer: Timer) -> list[MeasurementPoint]:
     """Points of every kernel and number of elements, and of the launch of a kernel."""
     dtype = DTYPES[sizes.compute]
 
@@ -67,13 +67,15 @@ def kernel_points(sizes: Sizes, timer: Timer) -> list[Point]:
             runs = [prepare(data, count) for _ in range(timer.copies(num_bytes))]
             return {"time": timer.time(runs)}
 
-    points = [Point(LaunchRecord, {}, partial(_measure_launch, timer))]
+    points = [MeasurementPoint(LaunchRecord, {}, partial(_measure_launch, timer))]
     # Every kernel of one size before the next size: a measurement that ends early has them all.
     for count, (name, (moved, prepare)) in product(sizes.kernel_elements, _KERNELS.items()):
         num_bytes = round(moved(dtype.itemsize) * count)
         family = "stream" if name in _STREAMS else "fused"
         what = {"name": name, "family": family, "num_bytes": num_bytes}
-        points.append(Point(KernelRecord, what, partial(measure, prepare, count, num_bytes)))
+        points.append(
+            MeasurementPoint(KernelRecord, what, partial(measure, prepare, count, num_bytes))
+        )
     return points
 
 
@@ -188,7 +190,7 @@ output has half as many. A causal softmax reads half of its scores."""
 _STREAMS = "copy", "Adam step"
 
 
-def attention_points(sizes: Sizes, timer: Timer) -> list[Point]:
+def attention_points(sizes: Sizes, timer: Timer) -> list[MeasurementPoint]:
     """Points of every number of heads and every length; none in fp32.
 
     Heads are as wide as the first layer's.
@@ -208,7 +210,7 @@ def attention_points(sizes: Sizes, timer: Timer) -> list[Point]:
     points = []
     for heads, length in product(sizes.attention_heads, sizes.attention_lengths):
         what = {"heads": heads, "seq_length": length, "head_size": head_size}
-        points.append(Point(AttentionRecord, what, partial(measure, **what)))
+        points.append(MeasurementPoint(AttentionRecord, what, partial(measure, **what)))
     return points
 
 
@@ -225,7 +227,7 @@ def _attention_runs(heads: int, length: int, head_size: int, data: RandomData) -
     return partial(fused_core, *operands), backward
 
 
-def host_points(sizes: Sizes, timer: Timer) -> list[Point]:
+def host_points(sizes: Sizes, timer: Timer) -> list[MeasurementPoint]:
     """Points of copies both ways and Adam, of each size; none on a CPU, which is its own host."""
     if timer.device != "cuda":
         return []
@@ -246,7 +248,7 @@ def host_points(sizes: Sizes, timer: Timer) -> list[Point]:
     for what, unit in (("to_device", 1), ("to_host", 1), ("adam", _ADAM_BYTES)):
         for size in (max(num_bytes // unit, 1) * unit for num_bytes in sizes.host_bytes):
             named = {"what": what, "num_bytes": size}
-            points.append(Point(HostRecord, named, partial(measure, what, size)))
+            points.append(MeasurementPoint(HostRecord, named, partial(measure, what, size)))
     return points
 
 

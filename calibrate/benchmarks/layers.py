@@ -18,7 +18,7 @@ from torch import Tensor
 from calibrate.benchmarks.products import DTYPES
 from calibrate.benchmarks.sizes import Sizes
 from calibrate.benchmarks.timing import Run, Timer
-from calibrate.records.file import Point
+from calibrate.records.file import MeasurementPoint
 from calibrate.records.schema import LayerRecord, MemoryRecord
 from calibrate.torch_model.adam import MixedPrecisionAdam
 from calibrate.torch_model.layer import Recompute, TransformerLayer
@@ -33,7 +33,7 @@ _NUM_BUDGETS = 5
 """Time budgets of a layer. Layers have many kernels, and profiles are validated on them."""
 
 
-def layer_points(sizes: Sizes, timer: Timer) -> list[Point]:
+def layer_points(sizes: Sizes, timer: Timer) -> list[MeasurementPoint]:
     """Points of every size and strategy that this number of ranks can have, fused, and Llama's.
 
     All ranks divide a layer: its weights, or in the last one its sequences.
@@ -45,7 +45,9 @@ def layer_points(sizes: Sizes, timer: Timer) -> list[Point]:
         return {"forward": forward, "backward": backward}
 
     return [
-        Point(LayerRecord, {"scenario": case, "held_out": number > 0}, partial(measure, case))
+        MeasurementPoint(
+            LayerRecord, {"scenario": case, "held_out": number > 0}, partial(measure, case)
+        )
         for number, case in enumerate(map(sizes.in_precision, _cases(sizes, timer.ranks.size)))
     ]
 
@@ -72,13 +74,13 @@ def _cases(sizes: Sizes, num_ranks: int) -> Iterator[Data]:
             yield _scenario(size, none, {"context": num_ranks}) | fused
 
 
-def memory_points(sizes: Sizes, timer: Timer) -> list[Point]:
+def memory_points(sizes: Sizes, timer: Timer) -> list[MeasurementPoint]:
     """Point of the memory that CUDA and its allocator hold besides tensors; none on a CPU."""
     if timer.device != "cuda":
         return []
     split = {"tensor": timer.ranks.size, "sequence_parallel": False}
     case = sizes.in_precision(_scenario(sizes.layers[0], Recompute.NONE, split))
-    return [Point(MemoryRecord, {}, partial(_measure_memory, case))]
+    return [MeasurementPoint(MemoryRecord, {}, partial(_measure_memory, case))]
 
 
 def _scenario(size: LayerSize, recompute: Recompute, split: Data) -> Data:

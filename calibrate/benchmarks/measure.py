@@ -29,7 +29,7 @@ from calibrate.benchmarks.sizes import BenchmarkPart, Sizes
 from calibrate.benchmarks.timing import Timer
 from calibrate.benchmarks.trial import choice_in_words, chosen_dtype, try_products
 from calibrate.records.compute import Compute
-from calibrate.records.file import Point, RecordFile, identity
+from calibrate.records.file import MeasurementPoint, RecordFile, identity
 from calibrate.records.schema import Header, doubtful
 from simtrain.base.operating_system import physical_memory_bytes
 from simtrain.commands.progress import progress_bar
@@ -51,7 +51,7 @@ SHARES = {
     BenchmarkPart.ITERATIONS: 4,
 }
 """Shares of the time; layers and iterations judge the profile, so that all parts must be there."""
-_PARTS: dict[BenchmarkPart, Sequence[Callable[[Sizes, Timer], list[Point]]]] = {
+_PARTS: dict[BenchmarkPart, Sequence[Callable[[Sizes, Timer], list[MeasurementPoint]]]] = {
     BenchmarkPart.PRODUCTS: [product_points],
     BenchmarkPart.KERNELS: [kernel_points, attention_points, host_points],
     BenchmarkPart.COLLECTIVES: [collective_points, overlap_points],
@@ -158,7 +158,7 @@ class _Recorder:
     taken: set[str] = field(default_factory=set)
 
     def take(
-        self, point: Point, show: Callable[[str, int, int], None], done: int, total: int
+        self, point: MeasurementPoint, show: Callable[[str, int, int], None], done: int, total: int
     ) -> None:
         """Measure a point, and show how many of the total are done."""
         show(point.kind.model_fields["kind"].default, done, total)
@@ -168,14 +168,14 @@ class _Recorder:
             self.file.write(record)
         self.taken.add(point.identity)
 
-    def doubted(self, points: Sequence[Point]) -> list[Point]:
+    def doubted(self, points: Sequence[MeasurementPoint]) -> list[MeasurementPoint]:
         """Return the measured points whose records are doubtful."""
         doubted = set(map(identity, doubtful(self.file.records))) if self.file else set()
         doubted = self.ranks.from_first(doubted) & self.taken
         return [point for point in points if point.identity in doubted]
 
 
-def _plan(missing: Sequence[Point], header: Header, minutes: float) -> str:
+def _plan(missing: Sequence[MeasurementPoint], header: Header, minutes: float) -> str:
     """What is going to be measured, in which data type, and how long at most."""
     counts = Counter(point.kind.model_fields["kind"].default for point in missing)
     what = ", ".join(f"{number} {kind}" for kind, number in counts.items())
@@ -187,7 +187,9 @@ def _plan(missing: Sequence[Point], header: Header, minutes: float) -> str:
     return f"measuring {records}, {limit}{busy}\ndata type: {choice}"
 
 
-def points_of(parts: Collection[BenchmarkPart], sizes: Sizes, timer: Timer) -> list[Point]:
+def points_of(
+    parts: Collection[BenchmarkPart], sizes: Sizes, timer: Timer
+) -> list[MeasurementPoint]:
     """All points of these parts, in order."""
     makers = [points for part in BenchmarkPart if part in parts for points in _PARTS[part]]
     return [point for points in makers for point in points(sizes, timer)]

@@ -13,7 +13,7 @@ from calibrate.benchmarks.measure import SHARES, points_of
 from calibrate.benchmarks.ranks import joined
 from calibrate.benchmarks.sizes import BenchmarkPart, Sizes
 from calibrate.benchmarks.timing import Timer
-from calibrate.records.file import Point, identity, read_records
+from calibrate.records.file import MeasurementPoint, identity, read_records
 from calibrate.records.schema import FILE_NAME, Timing
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.iteration.report.result import Result
@@ -140,7 +140,7 @@ def plan_measurement(
     return MeasurementPlan(tuple(planned), minutes if math.isfinite(minutes) else None)
 
 
-def _seconds(point: Point, budget_s: float) -> float:
+def _seconds(point: MeasurementPoint, budget_s: float) -> float:
     """About the time of a point: that of its timings."""
     fields = point.kind.model_fields.values()
     return _BEFORE_S + _BUDGETS * budget_s * max(

@@ -8,7 +8,7 @@ import torch
 
 from calibrate.benchmarks.sizes import Sizes
 from calibrate.benchmarks.timing import RandomData, Run, Timer, random_data
-from calibrate.records.file import Point
+from calibrate.records.file import MeasurementPoint
 from calibrate.records.schema import GemmRecord, GemmWork
 from calibrate.torch_model.models import LayerSize
 from calibrate.torch_model.parallel import weight_gradient
@@ -19,7 +19,7 @@ _FP8_CAPABILITY = 8, 9
 """Compute capability of the first GPUs that multiply fp8 (Ada)."""
 
 
-def product_points(sizes: Sizes, timer: Timer) -> list[Point]:
+def product_points(sizes: Sizes, timer: Timer) -> list[MeasurementPoint]:
     """Points of all products, each once; further data types only of the first layer."""
     products = dict.fromkeys(
         product
@@ -37,7 +37,9 @@ def product_points(sizes: Sizes, timer: Timer) -> list[Point]:
     def measure(product: GemmWork) -> dict[str, Any]:
         return {"time": timer.time(product_runs(product, timer))}
 
-    return [Point(GemmRecord, each.model_dump(), partial(measure, each)) for each in products]
+    return [
+        MeasurementPoint(GemmRecord, each.model_dump(), partial(measure, each)) for each in products
+    ]
 
 
 def multiplies_fp8(device: str) -> bool:

@@ -28,7 +28,7 @@ _TAKEN = {"peak_bytes", "reserved_over_allocated", "outside_allocator_bytes", "c
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class MeasurementPoint:
     """A measurement to take: its kind of record, its naming fields, a function of the others."""
 
     kind: type[BaseModel]

@@ -16,7 +16,7 @@ from calibrate.benchmarks.ranks import Ranks
 from calibrate.benchmarks.sizes import BenchmarkPart, Sizes, sizes_for
 from calibrate.benchmarks.timing import Timer
 from calibrate.benchmarks.trial import choice_in_words, chosen_dtype
-from calibrate.records.file import Point, RecordFile
+from calibrate.records.file import MeasurementPoint, RecordFile
 from calibrate.records.schema import GemmRecord, KernelRecord, Timing
 from simtrain.commands.progress import progress_lines
 from simtrain.scenario import load_scenario
@@ -122,8 +122,8 @@ class Clock:
         return self.now_s
 
 
-def point(name: str) -> Point:
-    return Point(KernelRecord, {"name": name}, dict)
+def point(name: str) -> MeasurementPoint:
+    return MeasurementPoint(KernelRecord, {"name": name}, dict)
 
 
 def measured(seconds: Mapping[str, float], budget_s: float, *parts: tuple[float, str]) -> str:

@@ -10,7 +10,7 @@ from calibrate.benchmarks import measure as measuring
 from calibrate.benchmarks.measure import header
 from calibrate.benchmarks.ranks import Ranks, check_launcher
 from calibrate.benchmarks.sizes import BenchmarkPart
-from calibrate.records.file import Point, RecordFile, read_records
+from calibrate.records.file import MeasurementPoint, RecordFile, read_records
 from calibrate.records.schema import FILE_NAME, KernelRecord, Timing, doubtful
 from simtrain.errors import InputError
 from tests.helpers.measure_tiny import TINY
@@ -60,11 +60,11 @@ def test_a_full_disk_leaves_the_file_unchanged(
     assert file.records == read_records(tmp_path)[1] == [SLOW]
 
 
-def point_with(answers: list[KernelRecord]) -> Point:
+def point_with(answers: list[KernelRecord]) -> MeasurementPoint:
     """Return a point whose visits give these results, one after another."""
     results = iter(answers)
     what = answers[0].model_dump(exclude={"kind", "time", "conditions"})
-    return Point(KernelRecord, what, lambda: {"time": next(results).time})
+    return MeasurementPoint(KernelRecord, what, lambda: {"time": next(results).time})
 
 
 def measured(
