@@ -14,11 +14,11 @@ from calibrate.fit.base import Base
 from calibrate.fit.entry import Data
 from calibrate.fit.factors import Entries, entries_to_fit, scaled_data
 from calibrate.fit.result import profile_of
-from calibrate.fit.robust import Estimate, Floats, Problem, estimate
+from calibrate.fit.robust import Estimate, FitProblem, Floats, estimate
 from calibrate.fit.run_times import RunTimes, measured_s
 from simtrain.base.accuracy import Comparison
+from simtrain.errors import FitProblem as Fault
 from simtrain.errors import InputError
-from simtrain.errors import Problem as Fault
 from simtrain.hardware.validated_on import validated_on
 from simtrain.studies.validation.measured import MeasuredRun
 from simtrain.studies.validation.wrong_units import MeasuredFigure, wrong_units
@@ -223,7 +223,7 @@ def fit_runs(
     if not times.runs:
         _refuse(times.refused)
     everything = range(len(times.runs))
-    problem = Problem(
+    problem = FitProblem(
         partial(times.log_ratios, everything),
         np.array([entries.width for entries in factors]),
         np.array([entries.lower for entries in factors]),
@@ -259,7 +259,7 @@ def fit_runs(
     return replace(fit, data=_fitted_data(fit, name, origin))
 
 
-def _determined(problem: Problem) -> tuple[Problem, Estimate]:
+def _determined(problem: FitProblem) -> tuple[FitProblem, Estimate]:
     """Estimate the parameters that the runs determine; all others stay at their priors' value, 0.
 
     A run that is slower than predicted is so for one of several reasons. Without this, each of them

@@ -34,7 +34,7 @@ _WEIGHT_OF_SCALE = 4.0
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class FitProblem:
     """Parameters to be fitted to logarithms of predicted / measured.
 
     Args:
@@ -80,7 +80,7 @@ class Estimate:
         return ratios
 
 
-def estimate(problem: Problem, start: Floats | None = None) -> Estimate:
+def estimate(problem: FitProblem, start: Floats | None = None) -> Estimate:
     """Return the parameters of the highest posterior density.
 
     Args:
@@ -115,7 +115,7 @@ def estimate(problem: Problem, start: Floats | None = None) -> Estimate:
     return Estimate(values, deviations, scale, _weights(ratios, scale), ratios, slopes)
 
 
-def _start(problem: Problem) -> Floats:
+def _start(problem: FitProblem) -> Floats:
     """Return the best of the values that change one parameter, from which a search begins."""
     starts = [np.zeros_like(problem.widths)]
     for place, width in enumerate(problem.widths):
@@ -147,14 +147,14 @@ def _scale(ratios: Floats, expected: float) -> float:
     return math.sqrt(square)
 
 
-def _cost(problem: Problem, values: Floats, ratios: Floats, scale: float) -> float:
+def _cost(problem: FitProblem, values: Floats, ratios: Floats, scale: float) -> float:
     """Return the negative logarithm of the posterior density at a scale of the errors."""
     tails = np.log1p((ratios / scale) ** 2 / _DEGREES)
     prior = np.sum((values / problem.widths) ** 2)
     return float((_DEGREES + 1) * np.sum(tails) + prior) / 2
 
 
-def _slopes(problem: Problem, values: Floats, ratios: Floats) -> Floats:
+def _slopes(problem: FitProblem, values: Floats, ratios: Floats) -> Floats:
     """Return the derivatives of the logarithms; shape (observations, parameters)."""
     slopes = np.empty((len(ratios), len(values)))
     for place, value in enumerate(values):
@@ -165,14 +165,16 @@ def _slopes(problem: Problem, values: Floats, ratios: Floats) -> Floats:
     return slopes
 
 
-def _deviations(problem: Problem, slopes: Floats, scale: float) -> Floats:
+def _deviations(problem: FitProblem, slopes: Floats, scale: float) -> Floats:
     """Return the standard deviations of the parameters, by linearisation."""
     information = slopes.T @ slopes * (_INFORMATION / scale**2) + np.diag(problem.widths**-2.0)
     deviations: Floats = np.sqrt(np.diag(np.linalg.inv(information)))
     return deviations
 
 
-def _step(problem: Problem, values: Floats, ratios: Floats, slopes: Floats, scale: float) -> Floats:
+def _step(
+    problem: FitProblem, values: Floats, ratios: Floats, slopes: Floats, scale: float
+) -> Floats:
     """Return the change to the best legal values of the linearised, reweighted problem."""
     roots = np.sqrt(_weights(ratios, scale)) / scale
     matrix = np.vstack([slopes * roots[:, None], np.diag(1 / problem.widths)])

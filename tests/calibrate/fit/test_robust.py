@@ -3,19 +3,19 @@
 import numpy as np
 import pytest
 
-from calibrate.fit.robust import Estimate, Floats, Problem, estimate
+from calibrate.fit.robust import Estimate, FitProblem, Floats, estimate
 
 WIDTHS = np.array([1.0, 0.1, 0.2])
 NOISE = 0.05
 
 
-def problem(slopes: Floats, measured: Floats) -> Problem:
+def problem(slopes: Floats, measured: Floats) -> FitProblem:
     """Return a problem of logarithms that are nearly linear in the parameters."""
 
     def log_ratios(values: Floats) -> Floats:
         return slopes @ values + 0.1 * (slopes @ values) ** 2 - measured
 
-    return Problem(log_ratios, WIDTHS, -4 * WIDTHS, 4 * WIDTHS, NOISE)
+    return FitProblem(log_ratios, WIDTHS, -4 * WIDTHS, 4 * WIDTHS, NOISE)
 
 
 def trial(
@@ -70,7 +70,7 @@ def test_the_estimate_stays_within_its_bounds() -> None:
     slopes = np.ones((20, 3))
     tight = problem(slopes, np.full(20, 3.0))
     limits = np.array([0.2, 0.01, 0.0])
-    bounded = Problem(tight.log_ratios, WIDTHS, -limits, limits, NOISE)
+    bounded = FitProblem(tight.log_ratios, WIDTHS, -limits, limits, NOISE)
     assert np.all(np.abs(estimate(bounded).values) <= limits)
 
 
@@ -82,5 +82,5 @@ def test_a_parameter_without_effect_near_its_prior_is_found_far_away() -> None:
         return np.log(np.maximum(seconds, 0.4 * np.exp(values[0])) / 2.0)
 
     one = np.array([1.1])
-    fit = estimate(Problem(log_ratios, one, -4 * one, 4 * one, NOISE))
+    fit = estimate(FitProblem(log_ratios, one, -4 * one, 4 * one, NOISE))
     assert fit.values[0] == pytest.approx(np.log(5), abs=0.05)
