@@ -23,7 +23,7 @@ aten = torch.ops.aten
 
 
 @dataclass(frozen=True, slots=True)
-class Ring:
+class ContextRing:
     """All ranks, which divide each sequence."""
 
     size: int
@@ -63,7 +63,7 @@ class Ring:
         return arrived
 
 
-def ring_core(query: Tensor, key: Tensor, value: Tensor, ring: Ring) -> Tensor:
+def ring_core(query: Tensor, key: Tensor, value: Tensor, ring: ContextRing) -> Tensor:
     """Causal attention of this rank's queries to the keys of all ranks."""
     output: Tensor = _RingAttention.apply(query, key, value, ring)
     return output
@@ -71,7 +71,7 @@ def ring_core(query: Tensor, key: Tensor, value: Tensor, ring: Ring) -> Tensor:
 
 class _RingAttention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, ring: Ring) -> Tensor:
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, ring: ContextRing) -> Tensor:
         """Attend to each block while the next arrives."""
         block, partial, starts = torch.stack((key, value)), [], []
         for step in range(ring.size):

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from calibrate.torch_model.context import Ring, ring_core
+from calibrate.torch_model.context import ContextRing, ring_core
 from calibrate.torch_model.experts import ExpertsMLP
 from calibrate.torch_model.kernels import RmsNorm, Tensors, rotated, swiglu
 from calibrate.torch_model.parallel import TensorGroup, column_parallel, row_parallel, weight
@@ -90,7 +90,7 @@ class Attention(nn.Module):
         self.group, self.selective, self.size = group, selective, shape.head_size
         heads = shape.local_heads, shape.local_groups, shape.local_groups
         self.widths = [number * self.size for number in heads]
-        self.ring = Ring(shape.context) if shape.context > 1 else None
+        self.ring = ContextRing(shape.context) if shape.context > 1 else None
         plain: Callable[..., Tensor] = fused_core if shape.fused_attention else core
         self.core = partial(plain, drops=False) if shape.is_llama else plain
         if self.ring:

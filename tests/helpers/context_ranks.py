@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn import functional
 
-from calibrate.torch_model.context import Ring, ring_core
+from calibrate.torch_model.context import ContextRing, ring_core
 from calibrate.torch_model.layer import Recompute, TransformerLayer
 from calibrate.torch_model.shape import LayerShape
 from tests.helpers.torch_ranks import relative_error
@@ -22,13 +22,13 @@ def run_rank(rank: int, folder: str, num_ranks: int) -> None:
     path = pathlib.Path(folder)
     meeting = (path / "meeting").as_uri()
     dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=num_ranks)
-    ring = Ring(num_ranks)
+    ring = ContextRing(num_ranks)
     own = ring.positions(TOKENS // num_ranks, "cpu")
     torch.save((attention_errors(ring, own), layer_errors(ring, own)), path / f"{rank}.pt")
     dist.destroy_process_group()
 
 
-def attention_errors(ring: Ring, own: Tensor) -> list[float]:
+def attention_errors(ring: ContextRing, own: Tensor) -> list[float]:
     """Return the errors of the output and of the gradients of queries, keys and values."""
     torch.manual_seed(1)
     heads = HEADS, GROUPS, GROUPS, HEADS
@@ -49,7 +49,7 @@ def attention_errors(ring: Ring, own: Tensor) -> list[float]:
     return [relative_error(ours, all_of[:, own]) for ours, all_of in pairs]
 
 
-def layer_errors(ring: Ring, own: Tensor) -> list[float]:
+def layer_errors(ring: ContextRing, own: Tensor) -> list[float]:
     """Return the errors of a layer's output and input gradient, two sequences at a time."""
     whole = LayerShape(
         seq_length=TOKENS,
