@@ -12,7 +12,7 @@ from simtrain.render.figures.subject import footer, with_changes
 from simtrain.render.figures.sweep.heat_map import HeatMap, draw_heat_map, heat_map
 from simtrain.render.figures.sweep.pareto import Pareto, draw_pareto, pareto
 from simtrain.render.figures.sweep.results import Results, check_name
-from simtrain.render.figures.sweep.scaling import Scaling, draw_scaling, scaling
+from simtrain.render.figures.sweep.scaling import ScalingCurves, draw_scaling, scaling
 
 _WHY_NOT = {
     "heat_map": "fewer than two axes vary",
@@ -44,7 +44,7 @@ class Plots(PlainData):
     files: tuple[Path, ...]
     value: str
     pareto: Pareto | None
-    scaling: Scaling | None
+    scaling: ScalingCurves | None
     left_out: dict[str, str]
     heat_map: HeatMap | None
     num_points: dict[str, int]

@@ -10,7 +10,7 @@ from simtrain.render.figures.sweep.draw import Plots
 from simtrain.render.figures.sweep.pareto import Pareto
 from simtrain.render.figures.sweep.quantities import shown
 from simtrain.render.figures.sweep.results import Cell, Results
-from simtrain.render.figures.sweep.scaling import Scaling, efficiency
+from simtrain.render.figures.sweep.scaling import ScalingCurves, efficiency
 from simtrain.views.kinds import (
     BYTES,
     COUNT,
@@ -76,7 +76,7 @@ def front_table(pareto: Pareto, panel: Cell, number: int) -> Table:
     return Table(name, title, columns, rows, data=data)
 
 
-def scaling_table(curves: Scaling) -> Table:
+def scaling_table(curves: ScalingCurves) -> Table:
     """The best tokens per second of each panel by number of GPUs."""
     columns = (
         Column("panel", "", TEXT),

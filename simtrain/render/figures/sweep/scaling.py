@@ -31,7 +31,7 @@ _AXIS_POINTS, _DIGIT_POINTS = 440, 7
 
 
 @dataclass(frozen=True, slots=True)
-class Scaling:
+class ScalingCurves:
     """For each panel, the best tokens per second by number of GPUs, in ascending order."""
 
     results: Results
@@ -66,7 +66,7 @@ def _ideal(curve: dict[int, float]) -> dict[int, float]:
     return {count: curve[fewest] / fewest * count for count in curve}
 
 
-def scaling(results: Results) -> Scaling | None:
+def scaling(results: Results) -> ScalingCurves | None:
     """Build the curves.
 
     Returns None if every panel has a single number of GPUs, or if a needed column was not reported.
@@ -80,11 +80,11 @@ def scaling(results: Results) -> Scaling | None:
         counts = sorted((count, rate) for (count,), rate in rates.items() if isinstance(count, int))
         if len(counts) > 1:
             curves[panel] = dict(counts)
-    return Scaling(results, curves) if curves else None
+    return ScalingCurves(results, curves) if curves else None
 
 
 @style.picture
-def draw_scaling(picture: Scaling) -> Figure:
+def draw_scaling(picture: ScalingCurves) -> Figure:
     """Draw all panels in one log-log plot; percentages are efficiencies."""
     figure, axes = style.new_axes(7.5, 4.6)
     curves = picture.curves
