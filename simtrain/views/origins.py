@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from simtrain.base.wording import Number, Sentence
-from simtrain.iteration.report.operators import Operator, Source
+from simtrain.iteration.report.operators import EntrySource, Operator
 from simtrain.iteration.report.origins import Explained, NumberOrigin
 from simtrain.units import counted, format_bytes, format_seconds, four_digits
 from simtrain.views.kinds import TEXT
@@ -37,7 +37,7 @@ def figure_branch(origin: NumberOrigin) -> Branch:
     return Branch(origin.name, _said(origin, origin), _parts(origin, origin))
 
 
-def entries_table(sources: Iterable[Source], profile: str) -> Table:
+def entries_table(sources: Iterable[EntrySource], profile: str) -> Table:
     """Entries of a hardware profile with what their values come from."""
     columns = (
         Column("entry", "entry", TEXT),
@@ -106,7 +106,7 @@ def _about(row: Operator) -> str:
     return ", ".join(words)
 
 
-def _cited(source: Source) -> Branch:
+def _cited(source: EntrySource) -> Branch:
     fitted_on = f"; fitted on {source.fitted_on}" if source.fitted_on else ""
     return Branch("", source.source + fitted_on)
 

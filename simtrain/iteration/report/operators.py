@@ -37,7 +37,7 @@ HOST_ISSUE, SLOWDOWN = "host.issue", "overlap.slowdown"
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class EntrySource:
     """An entry of a profile or of a software stack that a time depends on.
 
     Args:
@@ -163,7 +163,7 @@ class Operators(Rows, PlainData):
     iteration_time_s: float
     breakdown: Breakdown
     rows: tuple[Operator, ...]
-    sources: dict[str, Source]
+    sources: dict[str, EntrySource]
     limits: GpuLimits
 
     def __repr__(self) -> str:
@@ -265,19 +265,21 @@ def _limits(profile: HardwareProfile, product_type: str) -> GpuLimits:
     return GpuLimits(profile.gpu.memory_bandwidth.value, known)
 
 
-def source_of(name: str, result: Result) -> Source:
+def source_of(name: str, result: Result) -> EntrySource:
     """Return the source of a profile entry; the host's time may be the software stack's."""
     scenario = result.scenario
     if name == HOST_ISSUE and (issue_s := scenario.host_issue_s) is not None:
         stack, issue_s = load_stack(scenario.software.stack), issue_s / result.profile.host_speed
         if scenario.software.host_issue is None and stack.host_issue:
-            return Source(name, issue_s, f"{stack.host_issue.source} (software stack {stack.name})")
-        return Source(name, issue_s, "software.host_issue of the scenario")
+            return EntrySource(
+                name, issue_s, f"{stack.host_issue.source} (software stack {stack.name})"
+            )
+        return EntrySource(name, issue_s, "software.host_issue of the scenario")
     entry = entry_of(result.profile, name)
-    return Source(name, entry.model_dump(mode="json")["value"], entry.source, entry.fitted_on)
+    return EntrySource(name, entry.model_dump(mode="json")["value"], entry.source, entry.fitted_on)
 
 
-def _basis(work: OpWork, model: DurationModel, main: Source | None) -> Basis:
+def _basis(work: OpWork, model: DurationModel, main: EntrySource | None) -> Basis:
     if not isinstance(work, TransferPart | SynchronizationPart) and model.is_extrapolated(work):
         return "extrapolated"
     return "fitted" if main and main.fitted_on else "published"

@@ -13,9 +13,9 @@ from simtrain.iteration.report.breakdown import CAUSE_LABELS
 from simtrain.iteration.report.operators import (
     HOST_ISSUE,
     SLOWDOWN,
+    EntrySource,
     Operator,
     Operators,
-    Source,
     source_of,
 )
 from simtrain.units import counted, format_bytes
@@ -113,7 +113,7 @@ class Explained(PlainData):
 
     scenario: str
     origin: NumberOrigin
-    sources: dict[str, Source]
+    sources: dict[str, EntrySource]
 
 
 def explain_figure(result: Result, figure: FigureName, top: int = TOP) -> Explained:

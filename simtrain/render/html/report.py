@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from simtrain.base.provenance import provenance
 from simtrain.iteration.memory.fit import MemoryFit
-from simtrain.iteration.report.operators import Source
+from simtrain.iteration.report.operators import EntrySource
 from simtrain.iteration.report.origins import FIGURES, Explained, explain_figure
 from simtrain.iteration.report.remarks import validation_for
 from simtrain.iteration.report.result import Result
@@ -218,7 +218,7 @@ def _sources(run: ReportedRun, scope: str) -> Html:
     return joined(*trees, view_html(View([errors, entries]), scope=scope))
 
 
-def _entries(result: Result, explained: Iterable[Explained]) -> list[Source]:
+def _entries(result: Result, explained: Iterable[Explained]) -> list[EntrySource]:
     sources = dict(result.operators().sources)
     for each in explained:
         sources |= each.sources
