@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from simtrain.iteration.report.breakdown import CAUSE_LABELS
-from simtrain.iteration.report.operators import HOST_ISSUE, Operator, Operators
+from simtrain.iteration.report.operators import HOST_ISSUE, Operator, StageOperators
 from simtrain.units import format_seconds, four_digits
 from simtrain.views.kinds import BYTES, COUNT, ENTRY, SECONDS, SHARE, TEXT, WHOLE_TEXT, Kind
 from simtrain.views.view import Cell, Column, Facts, Row, Table, View, remarks
@@ -42,7 +42,7 @@ _ENTRIES = 3
 _PASSES = {"forward": "F", "input_gradient": "I", "weight_gradient": "W", "recompute": "R"}
 
 
-def operators_view(table: Operators, name: str, top: int | None = None) -> View:
+def operators_view(table: StageOperators, name: str, top: int | None = None) -> View:
     """Operators of a stage, cause by cause, the longest first, and what limits them.
 
     Args:
@@ -68,7 +68,7 @@ def operators_view(table: Operators, name: str, top: int | None = None) -> View:
     return View([Facts(facts), operators, _limits(table), remarks(_remarks(table, top))])
 
 
-def _is_listed(table: Operators, top: int | None) -> Callable[[Operator], bool]:
+def _is_listed(table: StageOperators, top: int | None) -> Callable[[Operator], bool]:
     """Return whether an operator has a row of its own."""
     if top is None:
         least_s = LEAST_SHARE * table.iteration_time_s
@@ -78,7 +78,7 @@ def _is_listed(table: Operators, top: int | None) -> Callable[[Operator], bool]:
     return lambda row: row.exposed_s >= shortest_s
 
 
-def _rows(table: Operators, top: int | None) -> Iterator[Row]:
+def _rows(table: StageOperators, top: int | None) -> Iterator[Row]:
     """Yield each cause with its operators."""
     is_listed = _is_listed(table, top)
     for field, label in CAUSE_LABELS.items():
@@ -92,7 +92,7 @@ def _rows(table: Operators, top: int | None) -> Iterator[Row]:
             yield from _of_cause(operators, table, is_listed)
 
 
-def _limits(table: Operators) -> Table:
+def _limits(table: StageOperators) -> Table:
     """The time by what limits it, and the entries of the profile that it comes from."""
     rows = []
     for limit, operators in table.by_limit():
@@ -117,7 +117,7 @@ def _first(entries: Iterable[str]) -> Cell:
     return Cell(", ".join(names), ", ".join(shown) + more)
 
 
-def _stage(table: Operators) -> str:
+def _stage(table: StageOperators) -> str:
     if table.num_stages == 1:
         return "0, the only one"
     why = ", the slowest: the others wait for it" if table.is_slowest else ""
@@ -125,7 +125,7 @@ def _stage(table: Operators) -> str:
 
 
 def _of_cause(
-    operators: Sequence[Operator], table: Operators, is_listed: Callable[[Operator], bool]
+    operators: Sequence[Operator], table: StageOperators, is_listed: Callable[[Operator], bool]
 ) -> Iterator[Row]:
     yield from (_operator_row(row, table) for row in operators if is_listed(row))
     if others := [row for row in operators if not is_listed(row)]:
@@ -135,7 +135,7 @@ def _of_cause(
         yield Row(smaller.cells, "soft")
 
 
-def _operator_row(row: Operator, table: Operators) -> Row:
+def _operator_row(row: Operator, table: StageOperators) -> Row:
     mark = "*" if row.basis == "extrapolated" else " "
     return _row(
         f"{mark} {row.name}",
@@ -154,7 +154,9 @@ def _operator_row(row: Operator, table: Operators) -> Row:
     )
 
 
-def _row(op: str, time_s: float, table: Operators, hidden_s: float = 0.0, /, **more: Any) -> Row:
+def _row(
+    op: str, time_s: float, table: StageOperators, hidden_s: float = 0.0, /, **more: Any
+) -> Row:
     """Return a row with the cells that all rows have, and more by the names of their columns."""
     cells = more | {
         "op": op,
@@ -172,7 +174,7 @@ def rate_of(row: Operator) -> str:
     return f"{four_digits(row.bytes_per_s / 1e9)} GB/s" if row.num_bytes else ""
 
 
-def _remarks(table: Operators, top: int | None) -> Iterator[str]:
+def _remarks(table: StageOperators, top: int | None) -> Iterator[str]:
     if top is not None and top < len(table.rows):
         yield f"The {top} longest operators have a row of their own. --top N lists more, --csv all."
     yield (

@@ -135,7 +135,7 @@ class GpuLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Operators(Rows, PlainData):
+class StageOperators(Rows, PlainData):
     """All operators of a stage, sorted by exposed time.
 
     Their exposed times, the wait for kernel launches and the bubble add up to the iteration time.
@@ -209,7 +209,7 @@ def slowest_stage(result: Result) -> int:
     return min(range(len(result.stages)), key=lambda stage: result.stages[stage].bubble_s)
 
 
-def operators_of(result: Result, stage: int) -> Operators:
+def operators_of(result: Result, stage: int) -> StageOperators:
     """Return the operators of a stage of a result."""
     find = BottleneckFinder(result.seconds.machine.model)
     ops = stage_ops(result, stage).items()
@@ -217,7 +217,7 @@ def operators_of(result: Result, stage: int) -> Operators:
     rows.sort(key=lambda row: (-row.exposed_s, -row.total_s))
     bottlenecks = [row.bottleneck for row in rows if row.bottleneck]
     entries = {HOST_ISSUE, SLOWDOWN}.union(*(bottleneck.shares for bottleneck in bottlenecks))
-    return Operators(
+    return StageOperators(
         stage=stage,
         is_slowest=stage == slowest_stage(result),
         num_stages=result.num_stages,

@@ -15,7 +15,7 @@ from simtrain.iteration.report.operators import (
     SLOWDOWN,
     EntrySource,
     Operator,
-    Operators,
+    StageOperators,
     source_of,
 )
 from simtrain.units import counted, format_bytes
@@ -151,7 +151,7 @@ def _iteration_time(result: Result, top: int) -> NumberOrigin:
     return NumberOrigin("iteration_time", table.iteration_time_s, "s", remark, parts)
 
 
-def _of_cause(table: Operators, name: str, label: str, top: int) -> NumberOrigin:
+def _of_cause(table: StageOperators, name: str, label: str, top: int) -> NumberOrigin:
     part_s = getattr(table.breakdown, name)
     rows = table.of_cause(name.removesuffix("_s"))
     entries = {HOST_ISSUE: 1.0} if name == "launch_s" and part_s else {}

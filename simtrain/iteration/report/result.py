@@ -27,7 +27,7 @@ from simtrain.iteration.programs.least_time import least_seconds
 from simtrain.iteration.programs.seconds import IterationSeconds
 from simtrain.iteration.report.breakdown import Breakdown, breakdown_by_name, stage_breakdowns
 from simtrain.iteration.report.interval import evidence_for, predicted_interval
-from simtrain.iteration.report.operators import Operators, operators_of, slowest_stage
+from simtrain.iteration.report.operators import StageOperators, operators_of, slowest_stage
 from simtrain.iteration.report.spans import Passes, Spans
 from simtrain.iteration.report.views import BreakdownView, MemoryView, TimelineView
 from simtrain.scenario import Scenario
@@ -167,7 +167,7 @@ class Result(PlainData):
         """
         return memory_curve(self.plan, self.profile, self.iteration, self._checked(stage))
 
-    def operators(self, stage: int | None = None) -> Operators:
+    def operators(self, stage: int | None = None) -> StageOperators:
         """Return the operators of a stage, by default of the slowest one (`simtrain run --ops`).
 
         Raises:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from simtrain.iteration.report.operators import GpuLimits, Operator, Operators
+from simtrain.iteration.report.operators import GpuLimits, Operator, StageOperators
 from simtrain.render.figures import style
 from simtrain.render.html.charts import RIGHT, WIDTH, Chart, ChartAxis, symbol
 from simtrain.render.html.elements import Html, element, legend
@@ -22,7 +22,7 @@ _MARKS = {
 _OTHER = (style.GREY, "circle")
 
 
-def roofline(operators: Operators) -> Html:
+def roofline(operators: StageOperators) -> Html:
     """Return the roofline of a stage's ops; the table of operators has the same numbers."""
     points = [row for row in operators.rows if row.flops and row.num_bytes]
     if not points:
@@ -50,7 +50,7 @@ def _teraflops(rate: float) -> str:
     return f"{four_digits(rate / 1e12)} TFLOP/s"
 
 
-def _picture(points: Sequence[Operator], limits: GpuLimits, operators: Operators) -> Html:
+def _picture(points: Sequence[Operator], limits: GpuLimits, operators: StageOperators) -> Html:
     """Draw the roofline. Both axes are logarithmic and end at whole powers of ten."""
     bandwidth, peaks = limits.memory_bandwidth_bytes_per_s, limits.peak_flops_per_s
     intensities = [row.flops / row.num_bytes for row in points]

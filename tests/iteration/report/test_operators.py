@@ -14,7 +14,7 @@ from simtrain.engine import simulate as run_program
 from simtrain.errors import InputError
 from simtrain.hardware.entries import entry_of
 from simtrain.iteration.report.breakdown import breakdown_by_name
-from simtrain.iteration.report.operators import HOST_ISSUE, Operators, source_of
+from simtrain.iteration.report.operators import HOST_ISSUE, StageOperators, source_of
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario
 from tests.helpers.expert_models import moe
@@ -60,7 +60,7 @@ def result_of(name: str) -> Result:
 
 
 @functools.cache
-def tables_of(name: str) -> list[Operators]:
+def tables_of(name: str) -> list[StageOperators]:
     """Return the operators of each stage."""
     return [result_of(name).operators(stage) for stage in range(len(result_of(name).stages))]
 
