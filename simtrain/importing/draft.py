@@ -29,7 +29,7 @@ from simtrain.importing.settings import (
     likely_effect,
     unknown_settings,
 )
-from simtrain.importing.table import Table
+from simtrain.importing.table import WordTable
 from simtrain.scenario import Scenario, check_scenario
 from simtrain.scenario.words import spell_out_words
 
@@ -66,7 +66,7 @@ class Draft:
     request: ImportRequest
     what: str
     default: str
-    table: Table
+    table: WordTable
     settings: Mapping[str, Setting]
     file: str = ""
     data: dict[str, Any] = field(default_factory=dict)

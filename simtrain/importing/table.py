@@ -32,7 +32,7 @@ class MappedWord:
 
 
 @dataclasses.dataclass(frozen=True)
-class Table:
+class WordTable:
     """The words of a source. Each is mapped, not modelled, a detail of another, or without effect.
 
     Args:

@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 
 from simtrain.errors import InputError, Location
 from simtrain.importing.settings import Effect
-from simtrain.importing.table import MappedWord, Table
+from simtrain.importing.table import MappedWord, WordTable
 
 Row = TypeVar("Row", MappedWord, Effect)
 
@@ -44,11 +44,11 @@ class WordsFile:
         except tomllib.TOMLDecodeError as error:
             raise self._wrong(f"invalid TOML: {error}", "correct the TOML syntax") from None
 
-    def table(self, **changes: Any) -> Table:
+    def table(self, **changes: Any) -> WordTable:
         """Return the table of the file.
 
         Args:
-            changes: arguments of `Table` that follow from more than the file.
+            changes: arguments of `WordTable` that follow from more than the file.
 
         Raises:
             InputError: a row cannot be read, or a word has several rows (E742).
@@ -64,7 +64,7 @@ class WordsFile:
             "details": details_of(not_modelled),
             "sections": sections | self.rows.get("sections", {}),
         } | changes
-        table = Table(**arguments)
+        table = WordTable(**arguments)
         parts = (table.mapped, table.not_modelled, table.without_effect, table.details)
         if sum(map(len, parts)) > len(table.words):
             words = [word for part in parts for word in part]

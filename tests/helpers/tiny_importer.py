@@ -18,7 +18,7 @@ class Tiny(Importer):
     def draft(self, request: ImportRequest) -> ImportDraft:
         """Return the draft of a scenario."""
         from simtrain.importing.draft import Draft
-        from simtrain.importing.table import MappedWord, Table
+        from simtrain.importing.table import MappedWord, WordTable
         from simtrain.importing.toml_settings import toml_settings
 
         mapped = {
@@ -31,7 +31,7 @@ class Tiny(Importer):
             "tiny.micro": MappedWord("batch.micro", default=1),
             "tiny.tp": MappedWord("parallelism.tensor", default=1),
         }
-        table = Table("key", "a tiny job", mapped, without_effect=frozenset({"tiny.lr"}))
+        table = WordTable("key", "a tiny job", mapped, without_effect=frozenset({"tiny.lr"}))
         settings = toml_settings(request.text(self), request.file)
         draft = Draft(request, "a tiny job", "default of the tiny trainer", table, settings)
         draft.set_words()

@@ -7,7 +7,7 @@ import pytest
 
 from simtrain.base.importer import ImportRequest
 from simtrain.errors import InputError
-from simtrain.importing.table import Table
+from simtrain.importing.table import WordTable
 from tests.helpers import tiny_importer
 from tests.helpers.imported import import_with, written
 from tests.helpers.tiny_importer import Tiny
@@ -66,7 +66,7 @@ def test_all_missing_fields_are_one_error() -> None:
 
 def test_a_field_that_no_word_sets_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     draft = Tiny().draft(ImportRequest(written("job.toml", JOB.replace("batch = 8\n", ""))))
-    monkeypatch.setattr(draft, "table", Table("key", "a tiny job", {}))
+    monkeypatch.setattr(draft, "table", WordTable("key", "a tiny job", {}))
     with pytest.raises(InputError, match=r"E873 batch.global is missing: no key of a tiny job"):
         draft.finished()
 

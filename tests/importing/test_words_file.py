@@ -10,7 +10,7 @@ from simtrain.importing.deepspeed.keys import TABLE as DEEPSPEED
 from simtrain.importing.hugging_face.keys import FAMILIES, table_of
 from simtrain.importing.megatron.arguments import TABLE as MEGATRON
 from simtrain.importing.nemo.words import table_of as table_of_tool
-from simtrain.importing.table import Table
+from simtrain.importing.table import WordTable
 from simtrain.importing.torchtitan.keys import TABLE as TORCHTITAN
 from simtrain.importing.words_file import WordsFile
 from simtrain.scenario import Scenario
@@ -22,12 +22,12 @@ TABLES = [
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.source)
-def test_every_row_names_a_field_of_scenarios(table: Table) -> None:
+def test_every_row_names_a_field_of_scenarios(table: WordTable) -> None:
     for word in table.mapped.values():
         assert word.field in names_of(Scenario, word.field.rpartition(".")[2]), word.field
 
 
-def words_of(text: str) -> Table:
+def words_of(text: str) -> WordTable:
     file = Path("words.toml")
     file.write_text(text, "utf-8")
     return WordsFile(file).table()

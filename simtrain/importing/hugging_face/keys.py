@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from simtrain.importing.settings import Effect
-from simtrain.importing.table import MappedWord, Table
+from simtrain.importing.table import MappedWord, WordTable
 from simtrain.importing.words_file import WordsFile
 from simtrain.scenario.mamba import ATTENTION, EXPERTS, MAMBA, MLP
 
@@ -116,9 +116,9 @@ NOT_MODELLED = _FILE.effects("not_modelled")
 WITHOUT_EFFECT = _FILE.names("without_effect")
 
 
-def table_of(family: Family) -> Table:
+def table_of(family: Family) -> WordTable:
     """Return the table of the configs of a family."""
-    return Table(
+    return WordTable(
         kind="key",
         source="this model's config",
         mapped={

@@ -32,7 +32,7 @@ from simtrain.importing.megatron.shell import (
 from simtrain.importing.megatron.shell_syntax import Lines
 from simtrain.importing.megatron.test_config import words_of_config
 from simtrain.importing.settings import Setting
-from simtrain.importing.table import Table
+from simtrain.importing.table import WordTable
 
 TEXT = "the arguments"
 """The file name in errors if the arguments are passed as text."""
@@ -60,7 +60,7 @@ class Source:
     is_printed: bool = False
     documents: dict[str, Argument] = field(default_factory=dict)
     tool: str = "Megatron-LM"
-    table: Table = TABLE
+    table: WordTable = TABLE
     notes: tuple[str, ...] = ()
     problems: tuple[Problem, ...] = ()
     machine: NamedMachine | None = None

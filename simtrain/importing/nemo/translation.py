@@ -12,7 +12,7 @@ from simtrain.importing.nemo.config import Config, Field
 from simtrain.importing.nemo.words import WORDS, table_of
 from simtrain.importing.published_models import CONFIGS, known_name, published_model
 from simtrain.importing.settings import Setting
-from simtrain.importing.table import Table
+from simtrain.importing.table import WordTable
 from simtrain.scenario.pipeline_layout import layout_of_chunks
 
 _RENAMED, _INVERTED = WORDS.section("renamed"), WORDS.section("inverted")
@@ -46,7 +46,7 @@ class Translation:
 
     def __init__(self, file: str, tool: str, config: Config) -> None:
         self.file, self.tool, self.config = file, tool, config
-        self.table: Table = table_of(tool)
+        self.table: WordTable = table_of(tool)
         self.settings: dict[str, Setting] = {}
         self.notes: list[str] = []
 

@@ -6,13 +6,13 @@ import dataclasses
 from pathlib import Path
 
 from simtrain.importing.megatron.arguments import TABLE
-from simtrain.importing.table import Table
+from simtrain.importing.table import WordTable
 from simtrain.importing.words_file import WordsFile
 
 WORDS = WordsFile(Path(__file__).with_suffix(".toml"))
 
 
-def table_of(tool: str) -> Table:
+def table_of(tool: str) -> WordTable:
     """Return the table of a tool: Megatron-LM's arguments, and the tool's own words."""
     return dataclasses.replace(
         TABLE,
