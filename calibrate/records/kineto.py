@@ -64,7 +64,7 @@ _COLLECTIVES: dict[str, tuple[CollectiveOp, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class KinetoTrace:
     """What a trace says.
 
     Args:
@@ -78,7 +78,7 @@ class Trace:
     left_out: Mapping[str, float]
 
 
-def read_trace(path: Path, gpus_per_node: int = 8) -> Trace:
+def read_trace(path: Path, gpus_per_node: int = 8) -> KinetoTrace:
     """Read a trace, packed with gzip or not.
 
     Raises:
@@ -113,7 +113,7 @@ def read_trace(path: Path, gpus_per_node: int = 8) -> Trace:
         else:
             _note(times, works, *work, math.fsum(seconds))
     records = [*_records(times, works)]
-    return Trace(
+    return KinetoTrace(
         _header(trace.header, records, gpus_per_node, path), tuple(records), dict(left_out)
     )
 
