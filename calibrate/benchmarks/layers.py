@@ -21,7 +21,7 @@ from calibrate.benchmarks.timing import Run, Timer
 from calibrate.records.file import MeasurementPoint
 from calibrate.records.schema import LayerRecord, MemoryRecord
 from calibrate.torch_model.adam import MixedPrecisionAdam
-from calibrate.torch_model.layer import Recompute, TransformerLayer
+from calibrate.torch_model.layer import Recompute, TorchLayer
 from calibrate.torch_model.models import Data, LayerSize, expert_split
 from calibrate.torch_model.parallel import TensorGroup
 from calibrate.torch_model.shape import LayerShape
@@ -101,7 +101,7 @@ def _passes(case: Data, device: str) -> tuple[Run, Run]:
     torch.manual_seed(1)  # the ranks' dropout masks must agree
     recompute = Recompute(case["recompute"])
     with torch.device(device):
-        made = [TransformerLayer(shape, recompute, group).to(dtype) for _ in range(_NUM_LAYERS)]
+        made = [TorchLayer(shape, recompute, group).to(dtype) for _ in range(_NUM_LAYERS)]
     layers = [(layer, MixedPrecisionAdam(layer.parameters(), 1e-4)) for layer in made]
     tokens = shape.local_tokens // shape.microbatch, shape.microbatch, shape.hidden
     hidden, gradient = (torch.randn(tokens, dtype=dtype, device=device) for _ in range(2))

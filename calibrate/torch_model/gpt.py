@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from calibrate.torch_model.layer import Recompute, TransformerLayer, checkpointed, dropout, norm_of
+from calibrate.torch_model.layer import Recompute, TorchLayer, checkpointed, dropout, norm_of
 from calibrate.torch_model.parallel import TensorGroup, column_parallel, sum_over_ranks, weight
 from calibrate.torch_model.shape import LayerShape
 from simtrain.scenario import RecomputePolicy
@@ -92,7 +92,7 @@ class LayerStack(nn.Module):
         for unit in self.recompute_units:
             is_selective = "core_attention" in unit.regions
             inside = Recompute.SELECTIVE if is_selective else Recompute.NONE
-            self.layers.extend(TransformerLayer(shape, inside, group) for _ in unit.layers)
+            self.layers.extend(TorchLayer(shape, inside, group) for _ in unit.layers)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Return the last layer's output."""

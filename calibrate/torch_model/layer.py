@@ -53,7 +53,7 @@ class Recompute(StrEnum):
     FULL = "full"
 
 
-class TransformerLayer(nn.Sequential):
+class TorchLayer(nn.Sequential):
     """One layer on one rank: [s or s/t, b, h] to the same shape.
 
     Raises ValueError if `group` does not divide the layer as `shape` does.

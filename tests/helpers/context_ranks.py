@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from calibrate.torch_model.context import ContextRing, ring_core
-from calibrate.torch_model.layer import Recompute, TransformerLayer
+from calibrate.torch_model.layer import Recompute, TorchLayer
 from calibrate.torch_model.shape import LayerShape
 from tests.helpers.torch_ranks import relative_error
 
@@ -69,7 +69,7 @@ def layer_errors(ring: ContextRing, own: Tensor) -> list[float]:
     found = []
     for shape, tokens in ((whole, slice(None)), (divided, own)):
         torch.manual_seed(2)
-        layer = TransformerLayer(shape, Recompute.FULL)
+        layer = TorchLayer(shape, Recompute.FULL)
         given = hidden[tokens].clone().requires_grad_()
         output = layer(given)
         output.backward(gradient[tokens])

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional
 
-from calibrate.torch_model.layer import DIVIDED_DIMENSION, DROPOUT, Recompute, TransformerLayer
+from calibrate.torch_model.layer import DIVIDED_DIMENSION, DROPOUT, Recompute, TorchLayer
 from calibrate.torch_model.parallel import InFlight, TensorGroup
 from calibrate.torch_model.shape import LayerShape
 from simtrain.workload.work import CollectiveKind
@@ -41,7 +41,7 @@ class RecordingGroup(TensorGroup):
         return TensorGroup.reduce_scatter(self, partial)
 
 
-def sum_shared_gradients(layer: TransformerLayer) -> None:
+def sum_shared_gradients(layer: TorchLayer) -> None:
     """Sum the gradients of unsharded parameters, to which each rank contributes its tokens."""
     if not layer.group.sequence_parallel:
         return
@@ -91,7 +91,7 @@ def forward_pass(
     shape: LayerShape, recompute: Recompute, group: TensorGroup
 ) -> tuple[Tensor, list[Tensor]]:
     """Return the output of a bfloat16 layer for a random input, and the tensors that it saves."""
-    layer = TransformerLayer(shape, recompute, group).bfloat16()
+    layer = TorchLayer(shape, recompute, group).bfloat16()
     size = shape.local_tokens // shape.microbatch, shape.microbatch, shape.hidden
     hidden = torch.randn(size, dtype=torch.bfloat16, requires_grad=True)
     return tensors_kept(layer, hidden)
@@ -156,7 +156,7 @@ def drawn_once(shape: LayerShape) -> tuple[Tensors, Tensor, Tensor]:
     """Draw the weights of the unsharded layer, its input [s, b, h] and its output's gradient."""
     torch.manual_seed(1)
     undivided = dataclasses.replace(shape, tensor=1, sequence_parallel=False)
-    layer = TransformerLayer(undivided, Recompute.NONE).double()
+    layer = TorchLayer(undivided, Recompute.NONE).double()
     weights = {
         name: torch.randn_like(value).requires_grad_() for name, value in layer.named_parameters()
     }
@@ -173,8 +173,8 @@ def relative_error(found: Tensor, expected: Tensor) -> float:
 
 def layer_of(
     shape: LayerShape, recompute: Recompute, group: TensorGroup, weights: Tensors
-) -> TransformerLayer:
-    layer = TransformerLayer(shape, recompute, group).double()
+) -> TorchLayer:
+    layer = TorchLayer(shape, recompute, group).double()
     layer.load_state_dict(weights)
     return layer
 

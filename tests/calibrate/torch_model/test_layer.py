@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibrate.torch_model.layer import Recompute, TransformerLayer
+from calibrate.torch_model.layer import Recompute, TorchLayer
 from calibrate.torch_model.parallel import TensorGroup
 from calibrate.torch_model.shape import LayerShape
 from simtrain.base.mesh import Group
@@ -204,4 +204,4 @@ def test_bytes_that_the_paper_ignores_are_few() -> None:
 
 def test_a_layer_in_a_group_of_another_size_is_refused() -> None:
     with pytest.raises(ValueError, match=r"divided for t=2, .* but its group has t=1"):
-        TransformerLayer(shape(2), Recompute.NONE)
+        TorchLayer(shape(2), Recompute.NONE)

@@ -12,7 +12,7 @@ from torch.nn import functional
 from calibrate.memory.cases import MemoryCase
 from calibrate.memory.measure import measure
 from calibrate.torch_model.kernels import rms_norm, rotated, swiglu
-from calibrate.torch_model.layer import Recompute, TransformerLayer, fused_core
+from calibrate.torch_model.layer import Recompute, TorchLayer, fused_core
 from calibrate.torch_model.shape import LayerShape
 from tests.helpers.plain_kernels import plain_norm, plain_rotation, plain_swiglu
 from tests.helpers.small_layers import WIDER_LLAMA
@@ -66,7 +66,7 @@ def test_a_layer_equals_its_blocks_in_plain_torch() -> None:
     sizes = LayerShape.of(llama().scenario)
     sizes = replace(sizes, seq_length=6, hidden=32, heads=4, groups=2, ffn=24)
     torch.manual_seed(0)
-    layer = TransformerLayer(sizes, Recompute.NONE)
+    layer = TorchLayer(sizes, Recompute.NONE)
     weights = {name: 5 * torch.randn_like(each) / 32 for name, each in layer.named_parameters()}
     layer.load_state_dict(weights)
     x = torch.randn(6, 2, 32)

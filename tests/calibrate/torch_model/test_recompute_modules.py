@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from calibrate.memory.cases import MemoryCase
 from calibrate.memory.measure import measure
 from calibrate.torch_model.kernels import swiglu
-from calibrate.torch_model.layer import MLP, TransformerLayer, checkpointed
+from calibrate.torch_model.layer import MLP, TorchLayer, checkpointed
 from calibrate.torch_model.parallel import column_parallel, row_parallel
 from tests.helpers.small_layers import WIDER_LLAMA
 from tests.helpers.toys import scenario_with
@@ -73,7 +73,7 @@ class RunsAgain(torch.autograd.Function):
         return None, x.grad
 
 
-def forward_with_unsaved_norms(self: TransformerLayer, hidden: Tensor) -> Tensor:
+def forward_with_unsaved_norms(self: TorchLayer, hidden: Tensor) -> Tensor:
     """Run attention and MLP; each runs its norm again when the gradient of its output exists."""
     for branch in (self.attention, self.mlp):
         if not isinstance(branch.norm, UnsavedNorm):
@@ -108,7 +108,7 @@ def with_norm(self: MLP, hidden: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     ("stack", "module", "changed", "function", "norms"),
     [
-        ("megatron_2022", "layernorm", TransformerLayer, forward_with_unsaved_norms, 0),
+        ("megatron_2022", "layernorm", TorchLayer, forward_with_unsaved_norms, 0),
         ("megatron_2022", "mlp", MLP, without_norm, 4),
         ("megatron_core", "mlp", MLP, with_norm, 2),
     ],
