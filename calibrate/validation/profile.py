@@ -42,7 +42,7 @@ _COUNTED = {"layers": "layer passes", "iterations": "iterations", "memory": "mem
 
 
 @dataclass(frozen=True, slots=True)
-class Validation(PlainData):
+class ProfileValidation(PlainData):
     """Predictions of a profile compared with one folder of measurements; no part is empty.
 
     Args:
@@ -169,7 +169,7 @@ class Validation(PlainData):
 
 def validate_profile(
     profile: HardwareProfile, header: Header, records: Iterable[Measurement], limits: ErrorLimits
-) -> Validation:
+) -> ProfileValidation:
     """Compare a profile's predictions with the records that no fit uses.
 
     Raises:
@@ -209,7 +209,7 @@ def validate_profile(
             parts.append(Comparison(title, unit, chosen, *thresholds))
     num_fitted = len(records) - len(held_out) - len(iterations)
     says = profile.uncertainty.value if profile.uncertainty else None
-    return Validation(
+    return ProfileValidation(
         profile.name,
         header.device,
         parts,
@@ -272,7 +272,7 @@ def _priced(records: list[HeldOut], profile: HardwareProfile) -> list[HeldOut]:
 
 
 def write_validation_picture(
-    validation: Validation, limits: ErrorLimits, folder: Path, profile: str
+    validation: ProfileValidation, limits: ErrorLimits, folder: Path, profile: str
 ) -> tuple[Path, ...]:
     """Write `validation.png` and `.svg` to an existing folder; `profile` is its name or path.
 
@@ -285,7 +285,7 @@ def write_validation_picture(
 
 
 @style.picture
-def draw_validation(validation: Validation, limits: ErrorLimits) -> Figure:
+def draw_validation(validation: ProfileValidation, limits: ErrorLimits) -> Figure:
     """Draw the error of each layer and iteration by its measured time, with the limits."""
     figure, axes = style.new_axes(7.5, 3.6)
     axes.set_title(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from calibrate.validation.profile import Validation
+from calibrate.validation.profile import ProfileValidation
 from simtrain.base.output_folder import write_text
 from simtrain.base.resources import find_profile, list_profiles
 from simtrain.hardware.run_kind import RunKind
@@ -16,7 +16,7 @@ from simtrain.units import counted
 _REMARK = "no fit used them: simtrain calibrate validate compared them with the profile"
 
 
-def write_errors(validation: Validation, profile: str, source: str) -> Path | None:
+def write_errors(validation: ProfileValidation, profile: str, source: str) -> Path | None:
     """Write the errors of the iterations to `validated_on/` beside the profile.
 
     Errors of other measured runs stay in the file; those of an earlier validation with the same
@@ -44,7 +44,9 @@ def write_errors(validation: Validation, profile: str, source: str) -> Path | No
     return file
 
 
-def with_errors(before: ValidatedOn | None, validation: Validation, source: str) -> ValidatedOn:
+def with_errors(
+    before: ValidatedOn | None, validation: ProfileValidation, source: str
+) -> ValidatedOn:
     """Return a profile's errors with those of a validation's iterations, by kind."""
     groups: dict[tuple[object, ...], list[tuple[RunKind, float]]] = {}
     for kind, error in validation.iterations:
