@@ -11,7 +11,7 @@ from typing import Any
 from simtrain.scenario.pipeline_layout import ChunkContents
 from simtrain.workload.chunk import Chunk, Parameters, chunk_of, parameters
 from simtrain.workload.hashing import hashed_once
-from simtrain.workload.model_ends import ChunkCopy
+from simtrain.workload.model_ends import InputCopy
 from simtrain.workload.tape import Block, Microbatch
 
 
@@ -53,7 +53,7 @@ def cut_into_chunks(
     for number, (start, end) in enumerate(itertools.pairwise(cuts)):
         copied: list[Block] = []
         if number and not layers[number] and (number < last or prediction is not None):
-            copied = [ChunkCopy(contents.received_states(number))]
+            copied = [InputCopy(contents.received_states(number))]
         chunks.append(chunk_of([*before, *copied, *blocks[start:end]]))
     return ModelChunks(tuple(dict.fromkeys(chunks)), copies * number_distinct(chunks))
 

@@ -124,7 +124,7 @@ class FinalNorm:
 
 
 @dataclass(frozen=True, slots=True)
-class ChunkCopy:
+class InputCopy:
     """The copy of its input that a chunk without layers makes.
 
     Megatron-LM's `TransformerBlock` clones it, because a chunk may not return its input. The
