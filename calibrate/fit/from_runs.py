@@ -17,8 +17,7 @@ from calibrate.fit.result import profile_of
 from calibrate.fit.robust import Estimate, FitProblem, Floats, estimate
 from calibrate.fit.run_times import RunTimes, measured_s
 from simtrain.base.accuracy import Comparison
-from simtrain.errors import FitProblem as Fault
-from simtrain.errors import InputError
+from simtrain.errors import InputError, Problem
 from simtrain.hardware.validated_on import validated_on
 from simtrain.studies.validation.measured import MeasuredRun
 from simtrain.studies.validation.wrong_units import MeasuredFigure, wrong_units
@@ -94,7 +93,7 @@ class RunsFit:
         )
         if doubts := [*wrong_units(figures)]:
             fix = "correct the column and fit again; nothing was written"
-            raise InputError([Fault("E732", doubt, fix=fix) for doubt in doubts])
+            raise InputError([Problem("E732", doubt, fix=fix) for doubt in doubts])
         base, fit = (self.comparison("", times_s) for times_s in (self.before_s, self.fitted_s))
         medians = [float(np.median(np.abs(each.errors))) for each in (base, fit)]
         if fit.mean_abs_error > base.mean_abs_error and medians[1] > medians[0]:

@@ -26,7 +26,7 @@ from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.seconds import Machine
 from simtrain.scenario import Scenario
 from simtrain.workload.blocks import ExpertMlp, experts
-from simtrain.workload.blocks.expert_places import ExpertChoice, expected_places
+from simtrain.workload.blocks.expert_places import RandomChoice, expected_places
 from simtrain.workload.chunk import Chunk
 from simtrain.workload.gpt import TransformerLayer
 from simtrain.workload.ops import Tensor
@@ -50,7 +50,7 @@ ERRORS_HEAD = ["points", "our time over the published one", "mean error"]
 TRACE_SHAPES = ((4096, 7168), (7168, 2048), (7168, 4096), (2048, 7168))
 EXPERTS, TOP_K, HIDDEN_SIZE = 256, 8, 7168
 ROW_BYTES = 2 * HIDDEN_SIZE
-DEEPSEEK_V3 = ExpertChoice(EXPERTS, TOP_K, 8, 4)
+DEEPSEEK_V3 = RandomChoice(EXPERTS, TOP_K, 8, 4)
 CI_LAYER: dict[str, Any] = {
     **{"num_layers": 1, "num_attention_heads": 8, "seq_length": 4096, "biases": False},
     **{"activation": "swiglu", "hidden_dropout": 0, "attention_dropout": 0},
@@ -156,7 +156,7 @@ def _combine_s(nodes: int, tokens: int) -> float:
 
 
 def _exchange_us(
-    model: DurationModel, dispatcher: str, group: Group, choice: ExpertChoice, row: int, tokens: int
+    model: DurationModel, dispatcher: str, group: Group, choice: RandomChoice, row: int, tokens: int
 ) -> float:
     """Return the time of our exchange of tokens with rows of so many bytes, in microseconds."""
     ranks, nodes = (
@@ -169,7 +169,7 @@ def _exchange_us(
 
 def expert_all_to_alls(request: Request) -> str:
     """Return the table of DeepEP's exchanges."""
-    rows, choice = [], ExpertChoice(EXPERTS, TOP_K)
+    rows, choice = [], RandomChoice(EXPERTS, TOP_K)
     for nodes, times_us in COMBINE_US.items():
         group, cells = Group(("ep",), 8 * nodes, 8), []
         ranges = []
@@ -234,7 +234,7 @@ def expert_routing_rate(request: Request) -> str:
 
     For HybridEP's dispatch over 64 ranks of H100s, per GPU.
     """
-    choice = DEEPSEEK_V3 if request.text == "limited" else ExpertChoice(EXPERTS, TOP_K)
+    choice = DEEPSEEK_V3 if request.text == "limited" else RandomChoice(EXPERTS, TOP_K)
     leaving = 4096 * expected_places(choice, 8) * 7 / 8 * ROW_BYTES
     return f"{leaving / EXCHANGES_US['h100_sxm', 64][2] / 1e3:.0f} GB/s"
 

@@ -13,8 +13,8 @@ from simtrain.paper.entries import UNITS, PaperEntry, PaperLimit, PaperSection, 
 Ours = Mapping[Any, float | tuple[float, float] | PaperEntry]
 """Simulated values by label or tuple of labels.
 
-A pair is the value of the paper's formula and the simulated value. An `PaperEntry` carries a limit that
-only the simulation can determine.
+A pair is the value of the paper's formula and the simulated value. A `PaperEntry` carries a limit
+that only the simulation can determine.
 """
 
 

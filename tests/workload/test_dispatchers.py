@@ -14,7 +14,7 @@ from simtrain.iteration.programs.pass_tasks import PassMachine, pass_program
 from simtrain.scenario import Scenario
 from simtrain.scenario.dispatchers import DISPATCHERS
 from simtrain.studies.simulation import simulate
-from simtrain.workload.blocks.expert_places import ExpertChoice, expected_places
+from simtrain.workload.blocks.expert_places import RandomChoice, expected_places
 from simtrain.workload.merged_passes import MergedPass, MergedRecord, record_merged
 from simtrain.workload.ops import Op, total_flops
 from simtrain.workload.passes import PassRecord
@@ -183,7 +183,7 @@ def test_the_trace_of_deepseek_v3_waits_longer_than_its_bytes_take() -> None:
     in fp8 takes 3.4 to 4.3 ms and a combination 6.1 ms, waiting and running products beside them.
     """
     model = DurationModel(load_profile("h800_sxm"))
-    choice, tokens, hidden = ExpertChoice(256, 8, 8, 4), 4096, 7168
+    choice, tokens, hidden = RandomChoice(256, 8, 8, 4), 4096, 7168
     ranks, nodes = (round(tokens * expected_places(choice, places)) for places in (64, 8))
     times_s = [
         model.seconds(exchange("deepep", 64, ranks * row, nodes * row))

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from simtrain.scenario.dispatchers import DEFAULT
-from simtrain.workload.blocks.expert_places import ExpertChoice, expected_places
+from simtrain.workload.blocks.expert_places import RandomChoice, expected_places
 from simtrain.workload.blocks.grouped import ExpertLoad
 from simtrain.workload.blocks.router import OF_CHOSEN, ExpertChoice
 from simtrain.workload.tape import ExpertGroups
@@ -64,4 +64,4 @@ class ExpertMlp:
     def reached(self, places: int) -> float:
         """Return how many of `places` ranks or nodes a token reaches (`expected_places`)."""
         groups, chosen = self.choice.groups or 1, self.choice.group_top_k or 1
-        return expected_places(ExpertChoice(self.num, self.top_k, groups, chosen), places)
+        return expected_places(RandomChoice(self.num, self.top_k, groups, chosen), places)

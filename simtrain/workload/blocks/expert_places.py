@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class ExpertChoice:
+class RandomChoice:
     """A choice of `top_k` of `num` experts, out of `chosen` of `groups` equal groups."""
 
     num: int
@@ -29,7 +29,7 @@ class ExpertChoice:
 
 
 @functools.lru_cache(maxsize=1024)
-def expected_places(choice: ExpertChoice, places: int) -> float:
+def expected_places(choice: RandomChoice, places: int) -> float:
     """Return the expected number of different places of a token's experts.
 
     Args:
@@ -46,7 +46,7 @@ def expected_places(choice: ExpertChoice, places: int) -> float:
     return len(starts) - math.fsum(misses)
 
 
-def _chance_to_miss(choice: ExpertChoice, start: int, end: int) -> float:
+def _chance_to_miss(choice: RandomChoice, start: int, end: int) -> float:
     """Return the chance that none of the experts from `start` to `end` is chosen."""
     group, k = choice.group_size, choice.top_k
     overlaps = [
