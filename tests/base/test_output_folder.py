@@ -27,7 +27,7 @@ def interrupt(*_: object, **__: object) -> None:
 
 
 def page(file: pathlib.Path) -> None:
-    document.write_document(document.Document("new", Html(), []), file)
+    document.write_document(document.HtmlDocument("new", Html(), []), file)
 
 
 def picture(file: pathlib.Path) -> None:

@@ -160,7 +160,7 @@ def test_the_row_of_dp530b(dp530b: TimeComparison) -> None:
     assert row.facts["paper_mfu"] == pytest.approx(DATA_PARALLEL_530B_MFU / 100)
 
 
-def error_of(row: targets.Entry) -> float:
+def error_of(row: targets.PaperEntry) -> float:
     """Return the relative error of a time."""
     assert row.paper is not None
     return row.simulated / row.paper - 1
