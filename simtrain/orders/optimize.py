@@ -26,7 +26,7 @@ from simtrain.iteration.memory.working import pass_memory
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.parts import PassPart
 from simtrain.iteration.programs.seconds import IterationSeconds, Machine
-from simtrain.iteration.run_plan import run_copies, run_iteration
+from simtrain.iteration.run_plan import run_iteration, run_offload
 from simtrain.orders.exact import check_size, exact_order
 from simtrain.orders.list_scheduling import (
     OrderProblem,
@@ -197,7 +197,7 @@ class _Base:
         """Simulate an order; None if it cannot run or needs more memory."""
         plan = self.plan.with_order(schedule)
         try:
-            copies = run_copies(plan, self.machine)
+            copies = run_offload(plan, self.machine)
             peak = peak_bytes(plan, self.profile, copies)
             if peak > limit_bytes:
                 return None
@@ -213,7 +213,7 @@ class _Base:
 
     def rooms_bytes(self, limit: int) -> tuple[float, ...]:
         """Return [ranks], most bytes of saved tensors with which each rank's peak is in a limit."""
-        report = memory_report(self.plan, self.profile, run_copies(self.plan, self.machine))
+        report = memory_report(self.plan, self.profile, run_offload(self.plan, self.machine))
         schedule = self.plan.schedule
         per_tensor = 1 + self.profile.memory.fragmentation.value
         held_bytes = self.problem.most_held_bytes(schedule)

@@ -16,7 +16,7 @@ from simtrain.base.wording import Number, Sentence, joined_sentences, with_whole
 from simtrain.iteration.memory.report import MemoryReport, memory_report
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.seconds import Machine
-from simtrain.iteration.run_plan import run_copies
+from simtrain.iteration.run_plan import run_offload
 from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.scenario.recompute_section import OPEN_STRATEGIES
 from simtrain.schedules import most_outstanding
@@ -166,7 +166,7 @@ class _Search(Generic[R]):
         """Try another policy, with `kept` forward passes without recompute per stage."""
         scenario = self.scenario.model_copy(update={"recompute": policy})
         plan = self.plan_of(scenario, kept)
-        profile, iteration = self.machine.model.profile, run_copies(plan, self.machine)
+        profile, iteration = self.machine.model.profile, run_offload(plan, self.machine)
         return PolicyTrial(plan, memory_report(plan, profile, iteration))
 
     def strategies(self) -> Iterator[PolicyTrial[R]]:

@@ -19,7 +19,7 @@ from simtrain.iteration.programs.least_time import least_seconds
 from simtrain.iteration.programs.seconds import IterationSeconds, Machine
 from simtrain.iteration.report.breakdown import Breakdown, mean_breakdown, stage_breakdowns
 from simtrain.iteration.report.interval import predicted_interval
-from simtrain.iteration.run_plan import run_copies, run_iteration
+from simtrain.iteration.run_plan import run_iteration, run_offload
 from simtrain.scenario import Scenario, check_is_scenario
 from simtrain.studies.choose import choose, is_open
 from simtrain.studies.machines import Machines, OneMachine
@@ -153,7 +153,7 @@ class Evaluator:
 
     def peak_bytes_of_plan(self, plan: Plan, machine: Machine) -> int:
         """Peak memory of a plan's fullest stage; the rules of its scenario are not checked."""
-        return peak_bytes(plan, machine.model.profile, run_copies(plan, machine))
+        return peak_bytes(plan, machine.model.profile, run_offload(plan, machine))
 
     def extrapolated_compute(self, scenario: Scenario) -> float:
         """Fraction of kernel time with shapes outside the range that the profile was fitted on.
@@ -202,7 +202,7 @@ class Evaluator:
 
     def _evaluation(self, plan: Plan, machine: Machine, run: Run | None = None) -> Evaluation:
         profile = machine.model.profile
-        iteration = run_copies(plan, machine)
+        iteration = run_offload(plan, machine)
         peak = peak_bytes(plan, profile, iteration)
         capacity = profile.gpu.memory_capacity.value
         host_fits = iteration is None or HostMemory.of(plan, profile, iteration).fits

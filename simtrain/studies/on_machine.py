@@ -10,7 +10,7 @@ from simtrain.iteration.memory.report import MemoryReport, memory_report
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.seconds import Machine
 from simtrain.iteration.report.result import Result
-from simtrain.iteration.run_plan import run_copies, simulate_iteration
+from simtrain.iteration.run_plan import run_offload, simulate_iteration
 from simtrain.scenario import Scenario, check_cluster, check_scenario, check_values
 from simtrain.studies.choose import choose, is_open
 from simtrain.workload.tape import Block
@@ -55,7 +55,7 @@ def memory_on(scenario: Scenario, machine: Machine) -> MemoryReport:
         return simulate_on(scenario, machine).memory
     check_on(scenario, machine.profile)
     plan = Plan.of(scenario, machine.profile.cluster.domains_of(scenario.num_gpus))
-    return memory_report(plan, machine.profile, run_copies(plan, machine))
+    return memory_report(plan, machine.profile, run_offload(plan, machine))
 
 
 def check_on(scenario: Scenario, profile: HardwareProfile) -> None:

@@ -19,7 +19,7 @@ from simtrain.iteration.memory.buffers import (
     workspaces_bytes,
 )
 from simtrain.iteration.memory.fit import FitVerdict, PeakInterval
-from simtrain.iteration.memory.host_copies import HostCopies, with_copies
+from simtrain.iteration.memory.offload_memory import OffloadMemory, with_offload
 from simtrain.iteration.memory.replay import MemoryReplay
 from simtrain.iteration.memory.states import ModelStates, rank_states
 from simtrain.iteration.plan import Plan
@@ -126,7 +126,7 @@ class HostMemory(PlainData):
     def of(cls, plan: Plan, profile: HardwareProfile, iteration: IterationTimeline) -> HostMemory:
         """Add up the peaks of the ranks of each node, which has consecutive ranks."""
         mesh, link = plan.mesh, profile.host_link
-        of_stages = [*map(HostCopies.of(iteration).host_bytes, range(mesh.pp))]
+        of_stages = [*map(OffloadMemory.of(iteration).host_bytes, range(mesh.pp))]
         per_node, stride = profile.cluster.gpus_per_node.value, mesh.stride("pp")
         if stride >= per_node:
             needed = per_node * max(of_stages)
@@ -204,7 +204,7 @@ def memory_report(
 ) -> MemoryReport:
     """Return the peaks of a plan's stages, with their times if `iteration` is given.
 
-    A plan that copies activations to the host needs the iteration (`run_plan.run_copies`).
+    A plan that copies activations to the host needs the iteration (`run_plan.run_offload`).
     """
     replay = _replay(plan, iteration)
     stages = tuple(
@@ -221,8 +221,8 @@ def _replay(plan: Plan, iteration: IterationTimeline | None) -> MemoryReplay:
     replay = MemoryReplay.of(plan)
     if not plan.offloads:
         return replay
-    assert iteration is not None, "run_copies simulates a plan that copies activations"
-    return with_copies(replay, plan, iteration)
+    assert iteration is not None, "run_offload simulates a plan that copies activations"
+    return with_offload(replay, plan, iteration)
 
 
 def peak_bytes(

@@ -26,13 +26,13 @@ from simtrain.iteration.programs.bucket_tasks import (
     gather_waits,
     spread,
 )
-from simtrain.iteration.programs.copy_tasks import Copies
 from simtrain.iteration.programs.iteration_tasks import IterationTasks, TaskNames, label_of
+from simtrain.iteration.programs.offload_tasks import OffloadCopies
 from simtrain.iteration.programs.parts import (
     BucketPart,
-    CopyPart,
     IterationPart,
     IterationStructure,
+    OffloadPart,
     OptimizerPart,
     PassPart,
     ReceiveGatherPart,
@@ -274,11 +274,11 @@ class _Builder:
 
     def num_units(self) -> Ints:
         """Return [actions], units of each action's chunk whose tensors are copied to the host."""
-        if self.structure.copies is None:
+        if self.structure.offload is None:
             return np.zeros(len(self.chunk), np.int32)
-        sizes = [[len(of_pass) for of_pass in units] for units in self.structure.copies.units]
+        sizes = [[len(of_pass) for of_pass in units] for units in self.structure.offload.units]
         number: Ints = np.array(sizes, np.int32)[self.chunk, self.saves_all.astype(int)]
-        number[~np.array(self.structure.copies.copies_stage)[self.schedule.virtual_stage]] = 0
+        number[~np.array(self.structure.offload.copies_stage)[self.schedule.virtual_stage]] = 0
         return number
 
     def passes_by_layer(self) -> Flags:
@@ -292,13 +292,13 @@ class _Builder:
 
         Return the copies from the host, and the passes or spans that wait for them.
         """
-        if self.structure.copies is None:
+        if self.structure.offload is None:
             none = np.zeros(0, np.int32)
             return none, none
-        copies = Copies.of(
+        copies = OffloadCopies.of(
             self.schedule,
             pipeline,
-            self.structure.copies,
+            self.structure.offload,
             self.chunk,
             self.saves_all,
             self.by_layer,
@@ -306,11 +306,11 @@ class _Builder:
         stages, order = self.schedule.rank[copies.saving], copies.by_reader
         keys = self.chunk[copies.saving], self.saves_all[copies.saving], copies.units
 
-        def to_host(chunk: int, saves_all: int, unit: int) -> CopyPart:
-            return CopyPart(chunk, bool(saves_all), unit, to_host=True)
+        def to_host(chunk: int, saves_all: int, unit: int) -> OffloadPart:
+            return OffloadPart(chunk, bool(saves_all), unit, to_host=True)
 
-        def from_host(chunk: int, saves_all: int, unit: int) -> CopyPart:
-            return CopyPart(chunk, bool(saves_all), unit, to_host=False)
+        def from_host(chunk: int, saves_all: int, unit: int) -> OffloadPart:
+            return OffloadPart(chunk, bool(saves_all), unit, to_host=False)
 
         num_stages, back = len(self.stages), [key[order] for key in keys]
         outs = self.add(TO_HOST * num_stages + stages, self.parts(to_host, *keys), copies.saving)

@@ -14,8 +14,8 @@ from simtrain.engine.compiled import Flags, Floats, Ints
 from simtrain.engine.program import starts_of
 from simtrain.iteration.programs.parts import (
     BucketPart,
-    CopyPart,
     IterationPart,
+    OffloadPart,
     OptimizerPart,
     PassPart,
     ReceiveGatherPart,
@@ -76,7 +76,7 @@ def label_of(part: IterationPart) -> tuple[str, str]:
             return f"{name} of {{action}}", "vocabulary"
         case BucketPart(gathers=gathers):
             return f"{'parameters' if gathers else 'gradients'} of {{action}}", "data bucket"
-        case CopyPart(to_host=to_host):
+        case OffloadPart(to_host=to_host):
             return f"{{action}} {'to' if to_host else 'from'} host", "host copy"
         case OptimizerPart(name=name):
             return _STEP_LABELS[name]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from simtrain.durations.model import DurationModel
-from simtrain.iteration.copies import CopyLayout, copy_layout
+from simtrain.iteration.offload import OffloadLayout, offload_layout
 from simtrain.iteration.pass_order import PassOrder
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.sync_skips import SyncSkipRule, sync_skip_rule
@@ -128,8 +128,8 @@ class BucketPart:
 
 
 @dataclass(frozen=True, slots=True)
-class CopyPart:
-    """A copy of a unit of saved activations (`iteration.copies`) to the host, or back.
+class OffloadPart:
+    """A copy of a unit of saved activations (`iteration.offload`) to the host, or back.
 
     Args:
         chunk: number of the chunk among the different ones.
@@ -176,7 +176,7 @@ IterationPart: TypeAlias = (
     | SynchronizationPart
     | BucketPart
     | VocabularyPart
-    | CopyPart
+    | OffloadPart
     | OptimizerPart
 )
 
@@ -203,7 +203,7 @@ class IterationStructure:
         reduces_after: gradients are reduced after all passes, chunk by chunk.
         validates_after: a stage's optimizer waits for the norm of the stages before it instead of
             all stages.
-        copies: which activations are copied to the host; None for none.
+        offload: which activations are copied to the host; None for none.
     """
 
     pass_order: PassOrder
@@ -221,7 +221,7 @@ class IterationStructure:
     sync_skips: SyncSkipRule
     reduces_after: bool
     validates_after: bool
-    copies: CopyLayout | None = None
+    offload: OffloadLayout | None = None
 
     def transfer(
         self, num_sends: int, levels_crossed: int, num_states: int, part: int = 0
@@ -260,5 +260,5 @@ def structure_of(plan: Plan) -> IterationStructure:
         sync_skips=sync_skip_rule(plan),
         reduces_after=bool(plan.reductions),
         validates_after=scenario.overlap.optimizer_post_validation,
-        copies=copy_layout(plan),
+        offload=offload_layout(plan),
     )

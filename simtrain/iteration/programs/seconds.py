@@ -15,13 +15,13 @@ from simtrain.durations.collectives import wire_bytes
 from simtrain.durations.model import DurationModel
 from simtrain.engine import Engine, Timeline, simulate
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.iteration.copies import copy_op
+from simtrain.iteration.offload import offload_op
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.parts import (
     BucketPart,
-    CopyPart,
     IterationPart,
     IterationStructure,
+    OffloadPart,
     OptimizerPart,
     PassPart,
     ReceiveGatherPart,
@@ -46,7 +46,7 @@ from simtrain.workload.record import record_pass
 from simtrain.workload.step_options import StepOptions
 from simtrain.workload.work import Collective, TokenExchange
 
-OpsPart: TypeAlias = ReceiveGatherPart | BucketPart | VocabularyPart | CopyPart | OptimizerPart
+OpsPart: TypeAlias = ReceiveGatherPart | BucketPart | VocabularyPart | OffloadPart | OptimizerPart
 """Parts of an iteration that are ops one after another."""
 _CACHED = 8192
 """Number of passes, and of optimizer steps, whose times a machine caches."""
@@ -152,7 +152,7 @@ class IterationSeconds:
                 return self._pass_s(part)
             case TransferPart():
                 return part.seconds(self.machine.model, self.plan.sent_bytes)
-            case ReceiveGatherPart() | BucketPart() | VocabularyPart() | CopyPart():
+            case ReceiveGatherPart() | BucketPart() | VocabularyPart() | OffloadPart():
                 return self.machine.op_seconds(self.ops_of(part))
             case SynchronizationPart():
                 # Posting a message takes the host the time of a kernel launch; the GPU waits.
@@ -177,9 +177,9 @@ class IterationSeconds:
                 return self._bucket_ops(part)
             case VocabularyPart(name=name):
                 return self.plan.vocabulary_collectives[name]
-            case CopyPart(to_host=to_host):
+            case OffloadPart(to_host=to_host):
                 place = part.chunk, part.saves_all, part.unit
-                return (copy_op(self.plan, *place, to_host=to_host),)
+                return (offload_op(self.plan, *place, to_host=to_host),)
             case OptimizerPart(name=name, step=step):
                 if step is None:
                     numbers = range(len(self.steps))

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, ClassVar
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.iteration.programs.parts import (
     BucketPart,
-    CopyPart,
     IterationPart,
+    OffloadPart,
     OptimizerPart,
     PassPart,
     TransferPart,
@@ -158,7 +158,7 @@ def _of_part(part: IterationPart, seconds: IterationSeconds) -> Breakdown:
                 tensor_communication_s=time.exposed_communication_s,
                 data_communication_s=time.exposed_data_s,
             )
-        case PassPart() | TransferPart() | BucketPart() | VocabularyPart() | CopyPart():
+        case PassPart() | TransferPart() | BucketPart() | VocabularyPart() | OffloadPart():
             return Breakdown()
     return Breakdown(**{field_of(part): seconds.of_part(part)})
 
@@ -166,7 +166,7 @@ def _of_part(part: IterationPart, seconds: IterationSeconds) -> Breakdown:
 def field_of(part: IterationPart) -> str:
     """Return the field of `Breakdown` to which the time of a part counts that is not a pass."""
     match part:
-        case CopyPart():
+        case OffloadPart():
             return "host_copies_s"
         case BucketPart() | OptimizerPart(name="data_reduction" | "parameter_gather"):
             return "data_communication_s"

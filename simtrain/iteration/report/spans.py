@@ -13,8 +13,8 @@ from simtrain.iteration.programs.bucket_tasks import spread
 from simtrain.iteration.programs.iteration_tasks import IterationTasks, IterationTimeline
 from simtrain.iteration.programs.parts import (
     BucketPart,
-    CopyPart,
     IterationPart,
+    OffloadPart,
     OptimizerPart,
     PassPart,
     ReceiveGatherPart,
@@ -283,7 +283,7 @@ def activity_of(part: IterationPart) -> Activity:
             return Activity.REDUCTION
         case TransferPart() | ReceiveGatherPart() | SynchronizationPart() | VocabularyPart():
             return Activity.TRANSFER
-        case CopyPart():
+        case OffloadPart():
             return Activity.HOST_COPY
         case OptimizerPart():
             return Activity.OPTIMIZER if field_of(part) == "optimizer_s" else Activity.REDUCTION

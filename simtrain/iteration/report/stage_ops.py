@@ -18,7 +18,7 @@ from simtrain.engine import exposed_seconds
 from simtrain.iteration.programs.iteration_tasks import IterationTimeline
 from simtrain.iteration.programs.parts import (
     BucketPart,
-    CopyPart,
+    OffloadPart,
     OptimizerPart,
     PassPart,
     ReceiveGatherPart,
@@ -143,7 +143,7 @@ def _concurrent_ops(result: Result, stage: int) -> Iterator[_Ops]:
                     yield key, len(equal), *sums
                 case TransferPart() as part:
                     yield OpKey(*_MESSAGES[stream], part, field_of(part)), len(equal), *sums
-                case BucketPart() | VocabularyPart() | CopyPart() | OptimizerPart() as part:
+                case BucketPart() | VocabularyPart() | OffloadPart() | OptimizerPart() as part:
                     yield from _divided(iteration.seconds, part, len(equal), *sums)
 
 

@@ -14,20 +14,20 @@ import numpy as np
 
 from simtrain.engine import Timeline
 from simtrain.engine.compiled import Floats, Ints
-from simtrain.iteration.copies import copied_bytes
 from simtrain.iteration.memory.replay import Bytes, MemoryReplay
 from simtrain.iteration.memory.working import moments_of, pass_memory, unsharded
+from simtrain.iteration.offload import offloaded_bytes
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.bucket_tasks import spread
 from simtrain.iteration.programs.iteration_tasks import IterationTimeline
-from simtrain.iteration.programs.parts import CopyPart, IterationPart, PassPart
+from simtrain.iteration.programs.parts import IterationPart, OffloadPart, PassPart
 from simtrain.iteration.programs.seconds import layers_of_span
 from simtrain.workload.passes import Pass
 from simtrain.workload.record import record_pass
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class HostCopies:
+class OffloadMemory:
     """The copies of an iteration: when they run and how many bytes they move.
 
     Args:
@@ -44,14 +44,14 @@ class HostCopies:
     task_bytes: Bytes
 
     @classmethod
-    def of(cls, iteration: IterationTimeline) -> HostCopies:
+    def of(cls, iteration: IterationTimeline) -> OffloadMemory:
         """Return the copies of a simulated iteration."""
         tasks, plan = iteration.tasks, iteration.seconds.plan
         sizes = np.zeros(len(tasks.parts), np.int64)
         leaves = np.zeros(len(tasks.parts), np.bool_)
         for number, part in enumerate(tasks.parts):
-            if isinstance(part, CopyPart):
-                sizes[number] = copied_bytes(plan, part.chunk, part.saves_all)[part.unit]
+            if isinstance(part, OffloadPart):
+                sizes[number] = offloaded_bytes(plan, part.chunk, part.saves_all)[part.unit]
                 leaves[number] = part.to_host
         task_bytes, leaves = sizes[tasks.part_of], leaves[tasks.part_of]
         copies = np.flatnonzero(task_bytes > 0).astype(np.int32)
@@ -95,10 +95,13 @@ class HostCopies:
         return times_s[order], np.cumsum(changes[order])
 
 
-def with_copies(replay: MemoryReplay, plan: Plan, iteration: IterationTimeline) -> MemoryReplay:
+def with_offload(replay: MemoryReplay, plan: Plan, iteration: IterationTimeline) -> MemoryReplay:
     """Return the replay without the bytes that are on the host meanwhile."""
     tasks, timeline, schedule = iteration.tasks, iteration.timeline, plan.schedule
-    copies, is_pass = HostCopies.of(iteration), [isinstance(part, PassPart) for part in tasks.parts]
+    copies, is_pass = (
+        OffloadMemory.of(iteration),
+        [isinstance(part, PassPart) for part in tasks.parts],
+    )
     tensors, saved = np.zeros((2, len(tasks.parts)), np.int64)
     for number in np.flatnonzero(is_pass).tolist():
         tensors[number], saved[number] = _bytes_of(plan, tasks.parts[number])

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from simtrain.durations.model import DurationModel
 from simtrain.engine import Engine
 from simtrain.errors import InputError
-from simtrain.iteration.copies import copied_bytes
-from simtrain.iteration.memory.host_copies import HostCopies
+from simtrain.iteration.memory.offload_memory import OffloadMemory
 from simtrain.iteration.memory.replay import MemoryReplay
-from simtrain.iteration.programs.parts import CopyPart
+from simtrain.iteration.offload import offloaded_bytes
+from simtrain.iteration.programs.parts import OffloadPart
 from simtrain.iteration.programs.seconds import Machine
 from simtrain.iteration.report.result import Result
 from simtrain.iteration.run_plan import simulate_iteration
@@ -91,7 +91,7 @@ def without_copies(name: str) -> Result:
 @pytest.mark.parametrize("name", CASES)
 def test_each_unit_that_leaves_comes_back_once(name: str) -> None:
     result = result_of(name, 20e9)
-    copies = HostCopies.of(result.iteration)
+    copies = OffloadMemory.of(result.iteration)
     out, back = copies.task_bytes[copies.out], copies.task_bytes[copies.back]
     assert len(out) and sorted(out.tolist()) == sorted(back.tolist())
     sizes, time = np.concatenate([out, back]), result.timeline
@@ -157,7 +157,7 @@ def test_at_most_two_whole_chunks_stay_if_copies_take_no_time() -> None:
     result, plan = result_of("chunks", FAST), plan_of(scenario_of("chunks"))
     chunk_bytes = [pass_.saved_bytes for pass_ in _forward_memories(result)]
     for stage, memory in enumerate(result.memory_report.stages[:-1]):
-        copied = sum(copied_bytes(plan, plan.model_chunks.numbers[stage], saves_all=False))
+        copied = sum(offloaded_bytes(plan, plan.model_chunks.numbers[stage], saves_all=False))
         # Tensors of the embedding stay on the first stage for all its microbatches.
         kept = (4 - stage) * (chunk_bytes[stage] - copied)
         assert memory.activations_bytes <= 2 * copied + kept
@@ -174,11 +174,11 @@ def _forward_memories(result: Result) -> list[Any]:
 def test_one_layer_is_copied_while_the_next_one_runs() -> None:
     """Without a pipeline all layers but the last wait on the host; the job has one GPU."""
     result = result_of("layers", FAST)
-    (sizes,) = {copied_bytes(result.plan, 0, saves_all=False)}
+    (sizes,) = {offloaded_bytes(result.plan, 0, saves_all=False)}
     assert len(sizes) == 16 and len({*sizes}) == 1
     host = result.memory_report.host
     assert host is not None and host.needed_bytes == 15 * sizes[0]
-    assert len(HostCopies.of(result.iteration).out) == 16 * 15
+    assert len(OffloadMemory.of(result.iteration).out) == 16 * 15
 
 
 def test_host_memory_is_checked() -> None:
@@ -205,7 +205,7 @@ def test_a_tensor_stays_if_another_module_saves_it() -> None:
     plan = plan_of(scenario_of("modules"))
     core = plan_of(scenario_of("modules").replace({"offload.modules": ["core_attn"]}))
     output = 1024 * 1024 * 2
-    both, alone = (copied_bytes(each, 1, saves_all=False) for each in (plan, core))
+    both, alone = (offloaded_bytes(each, 1, saves_all=False) for each in (plan, core))
     norms = 1024 * 1024 * 2
     assert [whole - part for whole, part in zip(both, alone, strict=True)] == 4 * [output + norms]
 
@@ -232,5 +232,5 @@ def test_bounds_stay_below(name: str) -> None:
 
 def test_every_copy_has_a_part() -> None:
     parts = result_of("layers", 20e9).iteration.tasks.parts
-    units = {part.unit for part in parts if isinstance(part, CopyPart)}
+    units = {part.unit for part in parts if isinstance(part, OffloadPart)}
     assert units == {*range(15)}

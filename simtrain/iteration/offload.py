@@ -35,7 +35,7 @@ _OPS_OF_MODULES = {
 
 
 @dataclass(frozen=True, slots=True)
-class CopyLayout:
+class OffloadLayout:
     """Which units of which passes are copied.
 
     Args:
@@ -51,7 +51,7 @@ class CopyLayout:
     bucket_layers: tuple[tuple[int, ...], ...] = ()
 
 
-def copy_layout(plan: Plan) -> CopyLayout | None:
+def offload_layout(plan: Plan) -> OffloadLayout | None:
     """Return the layout of a plan's copies; None if nothing is copied.
 
     Raises:
@@ -62,7 +62,7 @@ def copy_layout(plan: Plan) -> CopyLayout | None:
     _check_modules(plan)
     numbers = range(len(plan.model_chunks.different))
     first_chunks = plan.scenario.offload.chunks or plan.order.num_chunks
-    return CopyLayout(
+    return OffloadLayout(
         tuple(
             (_has_bytes(plan, number, False), _has_bytes(plan, number, True)) for number in numbers
         ),
@@ -71,7 +71,7 @@ def copy_layout(plan: Plan) -> CopyLayout | None:
     )
 
 
-def copied_bytes(plan: Plan, chunk: int, saves_all: bool) -> tuple[int, ...]:
+def offloaded_bytes(plan: Plan, chunk: int, saves_all: bool) -> tuple[int, ...]:
     """Return [units], the bytes that are copied after a forward pass of a chunk, by its number."""
     key: PassKey = chunk, "F", saves_all, 0
     if key not in plan.passes:
@@ -85,16 +85,16 @@ def copied_bytes(plan: Plan, chunk: int, saves_all: bool) -> tuple[int, ...]:
     return of_layers if section.unit == "layer" else (sum(of_layers),)
 
 
-def copy_op(plan: Plan, chunk: int, saves_all: bool, unit: int, *, to_host: bool) -> Op:
+def offload_op(plan: Plan, chunk: int, saves_all: bool, unit: int, *, to_host: bool) -> Op:
     """Return the copy of a unit to the host or back."""
-    work = HostWork(copied_bytes(plan, chunk, saves_all)[unit], HostResource.LINK)
+    work = HostWork(offloaded_bytes(plan, chunk, saves_all)[unit], HostResource.LINK)
     if to_host:
         return Op("activations to host", work, Phase.FORWARD)
     return Op("activations from host", work, Phase.INPUT_GRADIENT)
 
 
 def _has_bytes(plan: Plan, chunk: int, saves_all: bool) -> tuple[bool, ...]:
-    return tuple(num_bytes > 0 for num_bytes in copied_bytes(plan, chunk, saves_all))
+    return tuple(num_bytes > 0 for num_bytes in offloaded_bytes(plan, chunk, saves_all))
 
 
 @functools.lru_cache(maxsize=1024)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simtrain.engine.compiled import Flags, Ints
-from simtrain.iteration.copies import CopyLayout
+from simtrain.iteration.offload import OffloadLayout
 from simtrain.iteration.programs.pipeline import PipelineTasks
 from simtrain.schedules import KINDS, Schedule
 
@@ -26,7 +26,7 @@ _FORWARD, _WEIGHTS = KINDS.index("F"), KINDS.index("W")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Copies:
+class OffloadCopies:
     """Copies of units: each to the host, and back.
 
     Args:
@@ -48,11 +48,11 @@ class Copies:
         cls,
         schedule: Schedule,
         pipeline: PipelineTasks,
-        layout: CopyLayout,
+        layout: OffloadLayout,
         chunk: Ints,
         saves_all: Flags,
         by_layer: Flags,
-    ) -> Copies:
+    ) -> OffloadCopies:
         """Return all copies of a pipeline, stage by stage in the order of the forward passes.
 
         Args:
