@@ -41,10 +41,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simtrain.iteration.copies import copied_bytes
 from simtrain.iteration.memory.report import allocator_bytes
 from simtrain.iteration.memory.states import rank_states
 from simtrain.iteration.memory.working import pass_memory
+from simtrain.iteration.offload import offloaded_bytes
 from simtrain.iteration.plan import PassKey, Plan
 from simtrain.iteration.programs.seconds import Machine
 from simtrain.scenario import RecomputePolicy
@@ -320,7 +320,7 @@ def _activations_bytes(plan: Plan) -> Iterator[tuple[Parameters, int]]:
         """Return the bytes that a forward pass leaves on the GPU."""
         number, _, saves_all, _ = key
         saved_bytes = pass_memory(plan.passes[key]).remaining_bytes
-        return saved_bytes - (sum(copied_bytes(plan, number, saves_all)) if plan.offloads else 0)
+        return saved_bytes - (sum(offloaded_bytes(plan, number, saves_all)) if plan.offloads else 0)
 
     def extra_bytes_of(key: PassKey) -> int:
         """Return the bytes of a backward pass's working tensors."""
