@@ -46,7 +46,7 @@ from simtrain.scenario.violation import (
     registering,
 )
 from simtrain.scenario.vocabulary_rules import VOCABULARY_RULES
-from simtrain.schedules.window import most_outstanding
+from simtrain.schedules.partial_recompute import most_outstanding
 
 # Megatron's --make-vocab-size-divisible-by.
 _VOCAB_DIVISOR = 128

@@ -21,6 +21,7 @@ from simtrain.schedules.family import ScheduleFamily
 from simtrain.schedules.files import FileVersion, read_schedule
 from simtrain.schedules.order import Order
 from simtrain.schedules.order_options import OrderOptions
+from simtrain.schedules.partial_recompute import most_outstanding, save_all_actions
 from simtrain.schedules.registry import (
     FAMILIES,
     NAMED,
@@ -34,7 +35,6 @@ from simtrain.schedules.registry import (
 from simtrain.schedules.schedule import Schedule
 from simtrain.schedules.slots import time_slots
 from simtrain.schedules.stage_placement import StagePlacement, back_and_forth, looped
-from simtrain.schedules.window import most_outstanding, save_all_actions
 
 __all__ = [
     "FAMILIES",

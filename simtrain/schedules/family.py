@@ -17,11 +17,11 @@ import numpy as np
 from simtrain.errors import Problem
 from simtrain.schedules.exchanges import ExchangeSlots, Messages, slots_of_blocks
 from simtrain.schedules.order_options import NO_OPTIONS, OrderOptions
+from simtrain.schedules.partial_recompute import most_outstanding
 from simtrain.schedules.schedule import Schedule
 from simtrain.schedules.stage_placement import StagePlacement, looped
 from simtrain.schedules.traits import traits_of
 from simtrain.schedules.vocabulary.split import VocabularySplit
-from simtrain.schedules.window import most_outstanding
 
 _NEAREST = 4
 """Legal numbers of microbatches that errors try to suggest."""
