@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import os
+from hashlib import sha256
 from pathlib import Path
 
 from simtrain.base.plug_ins import data_folders
+from simtrain.base.version import VERSION
 from simtrain.errors import InputError, Location, did_you_mean
 
 _PACKAGE = Path(__file__).parents[1]
@@ -38,6 +40,17 @@ def find_sweep(name_or_path: str | Path) -> Path:
 def find_profile(name_or_path: str | Path, location: Location | None = None) -> Path:
     """Find a hardware profile's file by its path or by the name of a shipped one (else E101)."""
     return _find(name_or_path, "hw_profiles", location)
+
+
+def provenance(cluster: str) -> dict[str, str]:
+    """Return the version, the profile's name or path, and the SHA-256 of its file."""
+    digest = profile_sha256(cluster)
+    return {"simtrain": VERSION, "profile": cluster, "profile_sha256": digest}
+
+
+def profile_sha256(cluster: str) -> str:
+    """Return the SHA-256 of the file of a hardware profile, given by name or path."""
+    return sha256(find_profile(cluster).read_bytes()).hexdigest()
 
 
 def find_stack(name: str) -> Path:

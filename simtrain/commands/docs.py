@@ -35,7 +35,7 @@ def docs(
     Example: simtrain docs tutorial
     """
     from simtrain.commands.documents import document_text, document_titles
-    from simtrain.views.names import names_view
+    from simtrain.views.view import names_view
 
     if name is not None:
         of_lists = {"--csv": output.as_csv, "--markdown": output.as_markdown}

@@ -91,7 +91,7 @@ def show_json(data: dict[str, Any], cluster: str | Sequence[str] | None = None) 
             version of simtrain (`made_with`).
     """
     from simtrain.base.plain_data import SCHEMA_VERSION
-    from simtrain.base.provenance import provenance
+    from simtrain.base.resources import provenance
 
     made_with: dict[str, Any] = {}
     if isinstance(cluster, str):

@@ -31,7 +31,7 @@ def print_profiles(output: ListOutput) -> None:
     from simtrain.base.resources import list_profiles
     from simtrain.hardware.evidence import evidence_of
     from simtrain.hardware.load import load_profile
-    from simtrain.views.names import names_view
+    from simtrain.views.view import names_view
 
     profiles = [(name, load_profile(name)) for name in list_profiles()]
     rows = [

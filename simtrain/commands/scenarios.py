@@ -31,7 +31,7 @@ def scenarios(
     from simtrain.base.file_kinds import SCENARIO, text_of_kind
     from simtrain.base.resources import find_scenario, list_scenarios
     from simtrain.scenario import load_scenario
-    from simtrain.views.names import names_view
+    from simtrain.views.view import names_view
 
     if name is not None:
         of_lists = {"--csv": output.as_csv, "--markdown": output.as_markdown}

@@ -97,7 +97,7 @@ def sweeps(output: ListOutput) -> None:
     """
     from simtrain.base.resources import find_sweep, list_sweeps
     from simtrain.base.strict_yaml import load_document
-    from simtrain.views.names import names_view
+    from simtrain.views.view import names_view
 
     documents = ((name, load_document(find_sweep(name))) for name in list_sweeps())
     rows = ((name, document.data.get("description") or "") for name, document in documents)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from simtrain.views.kinds import Kind
+from simtrain.views.kinds import TEXT, Kind
 
 if TYPE_CHECKING:
     from simtrain.iteration.report.result import Result
@@ -261,3 +261,9 @@ def value_of(cell: Any) -> Any:
 def remarks(texts: Iterable[str]) -> Paragraphs:
     """Return remarks, in softer letters."""
     return Paragraphs([*texts])
+
+
+def names_view(columns: Iterable[str], rows: Iterable[tuple[str, ...]]) -> View:
+    """A list of names, each with what is said of it; the last column is a text."""
+    headings = [Column(name, name, TEXT) for name in columns]
+    return View([Table("names", "", headings, [*map(Row, rows)], layout="list")])

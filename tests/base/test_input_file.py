@@ -13,7 +13,7 @@ from tests.helpers.command_line import ROOT, call, refused
 # Files that read what comes with the package or what the system provides, never a user's file.
 OTHERS = {
     "simtrain/base/input_file.py": "is the place",
-    "simtrain/base/provenance.py": "hashes a profile that was read before",
+    "simtrain/base/resources.py": "hashes a profile that was read before",
     "simtrain/commands/documents.py": "documents of the package",
     "simtrain/importing/recorder.py": "runs alone in place of a launcher, without simtrain",
     "simtrain/render/html/document.py": "assets of the package",

@@ -12,9 +12,8 @@ from simtrain.commands.output import Output, show_view
 from simtrain.render.terminal import terminal_page
 from simtrain.studies.sweep.query import Answer
 from simtrain.views.kinds import BAR, NUMBER, SECONDS, TEXT
-from simtrain.views.names import names_view
 from simtrain.views.sweep import answer_view
-from simtrain.views.view import Column, Row, Table, View
+from simtrain.views.view import Column, Row, Table, View, names_view
 from tests.helpers.command_line import call
 from tests.views.test_render import PAGES
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from simtrain.base.provenance import provenance
+from simtrain.base.resources import provenance
 from simtrain.paper.entries import Progress
 from simtrain.paper.larger_batch import freed_memory
 from simtrain.paper.layer_terms import RECOMPUTES, crossing_length, layer_terms, sizes_of

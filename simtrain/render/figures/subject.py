@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from simtrain.base.provenance import provenance
+from simtrain.base.resources import provenance
 from simtrain.base.strict_yaml import as_scalar
 from simtrain.base.version import VERSION
 from simtrain.iteration.report.result import Result

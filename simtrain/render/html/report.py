@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from simtrain.base.provenance import provenance
+from simtrain.base.resources import provenance
 from simtrain.iteration.memory.fit import MemoryFit
 from simtrain.iteration.report.operators import EntrySource
 from simtrain.iteration.report.origins import FIGURES, Explained, explain_figure

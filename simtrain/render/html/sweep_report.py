@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterator
 
-from simtrain.base.provenance import profile_sha256
+from simtrain.base.resources import profile_sha256
 from simtrain.base.strict_yaml import as_scalar
 from simtrain.errors import InputError
 from simtrain.render.figures.sweep.draw import compared_column

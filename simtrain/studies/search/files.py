@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 
 from simtrain.base.input_file import MOST_BYTES_OF_YAML, read_bytes
 from simtrain.base.output_folder import check_readable, make_folder, replacing, writing_to
-from simtrain.base.provenance import provenance
+from simtrain.base.resources import provenance
 from simtrain.errors import InputError, Location
 from simtrain.scenario import Scenario, load_unchecked
 from simtrain.studies.search.explorer import Candidate

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from simtrain.base.garbage_collector import without_garbage_collection
+from simtrain.base.function_caches import without_garbage_collection
 from simtrain.base.request import takes
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.scenario import check_scenario

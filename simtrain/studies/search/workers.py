@@ -15,7 +15,7 @@ from concurrent.futures import BrokenExecutor, Executor, Future, wait
 from itertools import islice
 from typing import Any
 
-from simtrain.base.garbage_collector import without_garbage_collection
+from simtrain.base.function_caches import without_garbage_collection
 from simtrain.errors import InputError, Location
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.objectives.objective import Key

@@ -15,8 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from simtrain.base.extras import require
 from simtrain.base.file_kinds import SWEEP, load_kind
 from simtrain.base.output_folder import as_path
-from simtrain.base.provenance import profile_sha256
-from simtrain.base.resources import find_sweep
+from simtrain.base.resources import find_sweep, profile_sha256
 from simtrain.base.strict_yaml import Positions, YamlDocument, data_of, parse_document, validate
 from simtrain.errors import InputError, Location, Problem, did_you_mean, wrong_type
 from simtrain.studies.cost.of_tokens import PRICE_COLUMN

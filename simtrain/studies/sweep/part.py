@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from simtrain.base.garbage_collector import without_garbage_collection
+from simtrain.base.function_caches import without_garbage_collection
 from simtrain.errors import InputError
 from simtrain.scenario import RULES, Scenario
 from simtrain.studies.cost.of_tokens import cost_of_tokens

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from simtrain.base.input_file import read_bytes
-from simtrain.base.provenance import profile_sha256
+from simtrain.base.resources import profile_sha256
 from simtrain.errors import InputError
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.sweep.folder import MOST_BYTES_OF_PLAN, PLAN_FILE

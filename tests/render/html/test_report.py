@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import simtrain
-from simtrain.base.provenance import provenance
+from simtrain.base.resources import provenance
 from simtrain.iteration.report.breakdown import breakdown_by_name
 from simtrain.iteration.report.result import Result
 from simtrain.studies.sensitivity import FACTORS, resource_curves
