@@ -20,12 +20,12 @@ from simtrain.scenario.field_docs import descriptions
 
 _OUTPUTS: dict[str, str] = {
     "run": "simtrain.iteration.report.remarks:RunReport",
-    "run --ops": "simtrain.iteration.report.operators:Operators",
+    "run --ops": "simtrain.iteration.report.operators:StageOperators",
     "run --explain-settings": "simtrain.scenario.resolved:ResolvedSettings",
     "memory": "simtrain.iteration.memory.report:MemoryReport",
     "cost": "simtrain.studies.cost:TrainingCost",
     "cost of several scenarios": "simtrain.studies.cost:TrainingCosts",
-    "compare": "simtrain.views.compare:Comparison",
+    "compare": "simtrain.views.compare:ScenarioComparison",
     "explain SCENARIO FIGURE": "simtrain.iteration.report.origins:Explained",
     "advise": "simtrain.studies.advice:Advice",
     "schedule compare": "simtrain.studies.schedule_comparison:ScheduleComparison",
@@ -40,7 +40,7 @@ _OUTPUTS: dict[str, str] = {
     "reproduce table4, table5, dp530b": "simtrain.paper.entries:TimeComparison",
     "reproduce of other targets": "simtrain.paper.entries:Reproduction",
     "reproduce all": "simtrain.paper.entries:AllTargets",
-    "calibrate validate": "calibrate.validation.profile:Validation",
+    "calibrate validate": "calibrate.validation.profile:ProfileValidation",
     "calibrate memory": "calibrate.memory.cases:MemoryComparison",
     "calibrate check": "calibrate.benchmarks.self_test:SelfTest",
 }
