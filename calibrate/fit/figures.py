@@ -300,18 +300,22 @@ class FiguresOfParts(Strict):
     all_reduce_elsewhere: Sourced[Annotated[list[CollectiveTime], Field(min_length=3)]]
 
 
+LayoutProducts = Sourced[Annotated[list[LayoutProduct], Field(min_length=12)]]
+"""Products in the layouts of training, those of weight gradients (NT) added into fp32."""
+
+
 class Figures(FiguresOfParts):
     """Measurements of a machine with published layers, and products in the layouts of training."""
 
-    gemm_layouts: Sourced[Annotated[list[LayoutProduct], Field(min_length=12)]]
+    gemm_layouts: LayoutProducts
     layer: LayerFigures
     fused_attention: FusedAttentionFigures | None = None
 
 
 class TakenOver(Strict):
-    """Numbers that need measurements of layouts and whole layers, taken from another machine."""
+    """Numbers that need measurements of layouts and whole layers, taken from other machines."""
 
-    accumulate_overhead: Entry[NonNegativeSeconds]
+    accumulate_overhead: Entry[NonNegativeSeconds] | None = None
     batched_fraction: Entry[Fraction]
     gemm_in_situ_speed: Entry[Positive]
     collective_in_situ_speed: Entry[Positive]
@@ -319,7 +323,25 @@ class TakenOver(Strict):
 
 
 class FiguresWithoutLayers(FiguresOfParts):
-    """Measurements of a machine without published layers."""
+    """Measurements of a machine without published layers.
+
+    `gemm_layouts` or `taken_over` says how long an accumulation into fp32 takes.
+    """
 
     taken_over: TakenOver
+    gemm_layouts: LayoutProducts | None = None
     fused_attention: TrainingAttentionFigures | None = None
+
+    @model_validator(mode="after")
+    def _accumulating(self) -> Self:
+        is_measured, overhead = self.gemm_layouts is not None, self.taken_over.accumulate_overhead
+        if is_measured == (overhead is not None):
+            raise FieldError(
+                ("taken_over",),
+                f"there are {'both' if is_measured else 'neither'} gemm_layouts "
+                f"{'and' if is_measured else 'nor'} accumulate_overhead: one of them says how "
+                "long an accumulation into fp32 takes",
+                "write gemm_layouts if products in all layouts were measured on this machine, "
+                "else accumulate_overhead",
+            )
+        return self

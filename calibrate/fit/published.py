@@ -1,6 +1,6 @@
 """Fit a profile to published measurements.
 
-Matrix products, kernels, collectives and fused attention are fitted separately. Four numbers need
+Matrix products, kernels, collectives and fused attention are fitted separately. Some numbers need
 measurements of whole layers. Without published layers they come from the file's section
 `taken_over`, each with its source.
 """
@@ -29,6 +29,7 @@ from calibrate.fit.figures import (
     Figures,
     FiguresWithoutLayers,
     FusedAttentionFigures,
+    LayoutProducts,
     WeightGradients,
 )
 from calibrate.fit.kernels import PublishedKernels
@@ -55,6 +56,8 @@ from simtrain.workload.work import FP32_BYTES, CollectiveKind
 
 _START_TFLOPS = 270.0
 """Start of the search for the A100's main-loop rate."""
+_START_OVERHEAD_US = 5.0
+"""Start of the search for the accumulation's time per tile."""
 _DTYPE_START = 0.7, 1.0, 2.0
 """Start of the search for a data type: tail quantization, us per tile, TB/s of a cast."""
 _TAKEN_OVER = "taken_over"
@@ -82,14 +85,15 @@ class ProductFit:
         machine = minimise(lambda x: tiled_machine(x, num_sms, memory), start, shaped, tflops)
         sustained = median(rate for *_, rate in figures.gemm_sustained.points) * 1e12
         machine = machine.replace(sustained_flops=round_significant(sustained))
-        if isinstance(figures, Figures):
-            machine, layouts = _fit_accumulation(figures, machine)
+        if figures.gemm_layouts:
+            machine, layouts = _fit_accumulation(figures.gemm_layouts, machine)
             self.layouts.append(layouts)
+        if isinstance(figures, Figures):
             fractions = [step / 200 for step in range(20, 201)]
         else:
-            overhead_s = figures.taken_over.accumulate_overhead.value
-            machine = machine.replace(accumulate_overhead_s=overhead_s)
             fractions = [figures.taken_over.batched_fraction.value]
+            if overhead := figures.taken_over.accumulate_overhead:
+                machine = machine.replace(accumulate_overhead_s=overhead.value)
         batches = [
             (BlasGemm(m, n, k, batch=batch), count, time_us)
             for batch, m, n, k, count, time_us in figures.gemm_batched.points
@@ -130,17 +134,19 @@ class ProductFit:
         return median(row.measured / row.predicted for row in self.others.rows)
 
 
-def _fit_accumulation(figures: Figures, shapes: GemmMachine) -> tuple[GemmMachine, Comparison]:
+def _fit_accumulation(
+    figures: LayoutProducts, shapes: GemmMachine
+) -> tuple[GemmMachine, Comparison]:
     """The longer epilogue of an fp32 accumulation; the speed is that of the layouts' machine."""
     # The weight gradient's (NT) accumulates into fp32.
     into_fp32: Data = {"output_element_bytes": FP32_BYTES, "accumulate": True}
     products = [
         (BlasGemm(m, n, k, layout=layout, **(into_fp32 if layout == "NT" else {})), rate)
-        for m, n, k, layout, rate in figures.gemm_layouts.points
+        for m, n, k, layout, rate in figures.points
     ]
     fitted = minimise(
         lambda x: shapes.replace(mainloop_flops=x[0] * 1e12, accumulate_overhead_s=x[1] * 1e-6),
-        (245.0, 5.0),
+        (median(rate for _, rate in products), _START_OVERHEAD_US),
         products,
         tflops,
     )
@@ -379,13 +385,16 @@ def _gemm(
 ) -> Data:
     """Build the section `gemm`, without the speed inside a layer."""
     machine = fit.machine
-    if isinstance(figures, Figures):
+    if figures.gemm_layouts:
         by_layout = published(figures.gemm_layouts.source, fit.layouts[0])
         overhead = by_layout(micro(machine.accumulate_overhead_s))
+    else:
+        overhead = taken_over["accumulate_overhead"]
+    if isinstance(figures, Figures):
         batched = published(figures.gemm_batched.source, fit.batched)
         fraction = batched(machine.batched_fraction)
     else:
-        overhead, fraction = taken_over["accumulate_overhead"], taken_over["batched_fraction"]
+        fraction = taken_over["batched_fraction"]
     shapes = published(figures.gemm.source, fit.shapes)
     sustained = published(f"median of {figures.gemm_sustained.source}", fit.sustained)
     if figures.gemm_power_limit:

@@ -127,7 +127,8 @@ def test_entries_that_are_not_fitted_name_their_source(name: str) -> None:
     assert fitted == {
         *(f"gemm.{part}" for part in ("mainloop_flops", "tail_quantization", "tile_overhead")),
         "gemm.tiles",
-        *(["gemm.sustained_flops"] if name in HOPPERS else []),  # of a B200: its power limit
+        # A B200's sustained rate is its power limit; only its products have all layouts.
+        "gemm.sustained_flops" if name in HOPPERS else "gemm.accumulate_overhead",
         *("memory_bound.fused_bandwidth", "memory_bound.kernel_latency"),
         *(
             f"memory_bound.kernels.{kernel}.{way}"
@@ -153,7 +154,7 @@ def test_entries_that_are_not_fitted_name_their_source(name: str) -> None:
         "fused_attention.flash_attention_2",
         *(["gemm.by_dtype.fp8_block.layouts"] if name in HOPPERS else []),
     }
-    for path in ("gemm.accumulate_overhead", "gemm.batched_fraction", "overlap.slowdown"):
+    for path in ("gemm.batched_fraction", "overlap.slowdown"):
         assert shown[path].source.startswith("taken over from the A100's fit: ")
         assert shown[path].value == entries("a100_sxm4_80gb")[path].value
     for path in ("gemm.in_situ_speed", "intra_node.in_situ_speed"):
@@ -162,9 +163,25 @@ def test_entries_that_are_not_fitted_name_their_source(name: str) -> None:
     assert "never on whole layers or iterations" in load_profile(name).description
 
 
+def accumulation_share(name: str) -> float:
+    """Return the fp32 accumulation of a wave of tiles over the time that its bytes take to move."""
+    profile = load_profile(name)
+    wave_bytes = profile.gpu.num_sms.value * 256 * 128 * (4 + 4 - 2)
+    moving_s = wave_bytes / profile.gpu.memory_bandwidth.value
+    return profile.gemm.accumulate_overhead.value / moving_s
+
+
+@pytest.mark.parametrize("name", [*HOPPERS, "gh200", "h800_sxm", "h20", "mi300x"])
+def test_accumulation_follows_from_bytes_where_it_was_not_measured(name: str) -> None:
+    measured = [accumulation_share(card) for card in ("a100_pcie", "b200_sxm")]
+    assert 0.5 < min(measured) < max(measured) < 1
+    assert accumulation_share(name) == pytest.approx(sum(measured) / 2, rel=1e-3)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "excerpt"),
     [
+        ("  accumulate_overhead: {", "  # {", "neither gemm_layouts nor accumulate_overhead"),
         ("  slowdown: {", "  slow: {", "E202 taken_over.slowdown is missing"),
         ("taken_over:\n", "not_taken:\n", 'E201 unknown key "not_taken"'),
         ("value: 0.4859,", "value: -1,", "taken_over.slowdown.value is -1, but must be"),
