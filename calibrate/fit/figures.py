@@ -109,7 +109,8 @@ class DtypeProducts(Strict):
 
     Measured times include `num_casts` kernels before the product, which read and write `cast_bytes`
     per element of the first operand. Products of at least `sustained_from` FLOPs run long enough
-    for power to limit the clock. Elements have `element_bytes`. Without `weight_gradients` all
+    for power to limit the clock; `power_limit` replaces their median if another publication has
+    products that run for longer. Elements have `element_bytes`. Without `weight_gradients` all
     layouts are equally fast.
     """
 
@@ -119,6 +120,7 @@ class DtypeProducts(Strict):
     num_casts: Count = 1
     cast_bytes: Count = 1
     sustained_from: Positive = 6e11
+    power_limit: Entry[FlopsPerSecond] | None = None
     points: list[PairedProduct] = Field(default_factory=list)
     weight_gradients: WeightGradients | None = None
 

@@ -203,10 +203,14 @@ def fit_dtypes(
         else:
             ratio = products.peak_flops.value / figures.datasheet.gpu.peak_flops.value
             source = "scaled from 16-bit products by the ratio of the peaks: no published products"
+            sustained, limit = ratio * machine.sustained_flops, products.power_limit
             by_dtype[dtype] = {
                 "peak_flops": _peak(products),
                 "mainloop_flops": entry(tera(ratio * machine.mainloop_flops, "FLOP/s"), source),
-                "sustained_flops": entry(tera(ratio * machine.sustained_flops, "FLOP/s"), source),
+                "sustained_flops": entry(
+                    tera(limit.value if limit else sustained, "FLOP/s"),
+                    limit.source if limit else source,
+                ),
             }
     return by_dtype, all_comparisons
 
@@ -251,9 +255,11 @@ def _fit_dtype(
         f"without their casts; {slower}",
         longest,
     )
+    if figures.power_limit:
+        limit = functools.partial(entry, source=figures.power_limit.source)
     clocked = fit.products.replace(
         mainloop_flops=clock * fit.products.mainloop_flops,
-        sustained_flops=clock * sustained,
+        sustained_flops=figures.power_limit.value if figures.power_limit else clock * sustained,
         tail_quantization=round(fit.products.tail_quantization, 4),
     )
     loop, unscaled = published(f"{source}; {slower}", shapes), published(source, shapes)

@@ -127,7 +127,7 @@ def test_entries_that_are_not_fitted_name_their_source(name: str) -> None:
     assert fitted == {
         *(f"gemm.{part}" for part in ("mainloop_flops", "tail_quantization", "tile_overhead")),
         "gemm.tiles",
-        # A B200's sustained rate is its power limit; only its products have all layouts.
+        # A B200's sustained rates are power limits; only its products have all layouts.
         "gemm.sustained_flops" if name in HOPPERS else "gemm.accumulate_overhead",
         *("memory_bound.fused_bandwidth", "memory_bound.kernel_latency"),
         *(
@@ -141,7 +141,7 @@ def test_entries_that_are_not_fitted_name_their_source(name: str) -> None:
             for dtype in ("fp8", "fp8_block", *(["nvfp4"] if name not in HOPPERS else []))
             for number in (
                 "mainloop_flops",
-                "sustained_flops",
+                *(["sustained_flops"] if name in HOPPERS or dtype == "nvfp4" else []),
                 "tail_quantization",
                 "tile_overhead",
             )
@@ -176,6 +176,18 @@ def test_accumulation_follows_from_bytes_where_it_was_not_measured(name: str) ->
     measured = [accumulation_share(card) for card in ("a100_pcie", "b200_sxm")]
     assert 0.5 < min(measured) < max(measured) < 1
     assert accumulation_share(name) == pytest.approx(sum(measured) / 2, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", ["b200_sxm", "gb200", "gb300"])
+def test_power_limits_data_types_of_a_blackwell_as_on_the_measured_one(name: str) -> None:
+    measured, other = (load_profile(card) for card in ("b300_sxm", name))
+    for dtype in ("fp8", "fp8_block", "mxfp8"):
+        ratio, expected = (
+            rates.sustained_flops.value / card.gemm.sustained_flops.value
+            for card in (other, measured)
+            if (rates := card.product_rates(dtype))
+        )
+        assert ratio == pytest.approx(expected, rel=1e-3)
 
 
 @pytest.mark.parametrize(
