@@ -24,6 +24,19 @@ def test_an_h800_is_an_h100_but_for_the_bandwidth_of_nvlink() -> None:
     assert h800["intra_node.bandwidth"] == 200e9
 
 
+@pytest.mark.parametrize("data_type", PRODUCTS)
+def test_less_power_makes_long_products_slower_in_proportion(data_type: str) -> None:
+    full, limited = (load_profile(name) for name in ("h100_sxm", "h100_sxm_500w"))
+    rates, watts = [], []
+    for profile in (full, limited):
+        products = profile.product_rates(data_type)
+        assert products and profile.running_costs and profile.running_costs.gpu_power
+        rates.append(products.sustained_flops.value)
+        watts.append(profile.running_costs.gpu_power.value)
+    assert rates[1] / rates[0] == pytest.approx(watts[1] / watts[0], rel=1e-3)
+    assert limited.peak_flops(data_type) == full.peak_flops(data_type)
+
+
 def test_less_than_half_the_links_more_than_double_tensor_parallel_communication() -> None:
     times = [
         simulate(load_scenario("llama3_70b", [f"cluster={name}"])).to_dict()["breakdown_s"]
@@ -44,9 +57,7 @@ def test_more_power_never_makes_long_products_slower(data_type: str) -> None:
         peak = profile.peak_flops(data_type)
         assert peak and products.sustained_flops.value < peak
         rates.append(products.sustained_flops.value)
-    assert rates[0] < rates[-1]
-    # A B300's rate in fp8 was measured; a B200's follows from 16-bit products.
-    assert data_type == "fp8" or rates == sorted(rates)
+    assert rates == sorted(rates)
 
 
 def test_long_products_of_a_b200_state_their_power_limit() -> None:

@@ -27,7 +27,10 @@ pytestmark = pytest.mark.slow
 
 HOPPERS = ("h100_sxm", "h200_sxm")
 FITTED = (*HOPPERS, "b200_sxm")
-DIFFERENT = "h800_sxm", "h20", "gh200", "b300_sxm", "gb200", "gb300", "a100_pcie", "mi300x"
+DIFFERENT = (
+    *("h800_sxm", "h100_sxm_500w", "h20", "gh200"),
+    *("b300_sxm", "gb200", "gb300", "a100_pcie", "mi300x"),
+)
 """Profiles of machines that are like another one but for a few parts."""
 FIGURES = "calibrate/published/{}.yaml"
 WAYS = ("forward", "backward")
@@ -171,7 +174,7 @@ def accumulation_share(name: str) -> float:
     return profile.gemm.accumulate_overhead.value / moving_s
 
 
-@pytest.mark.parametrize("name", [*HOPPERS, "gh200", "h800_sxm", "h20", "mi300x"])
+@pytest.mark.parametrize("name", [*HOPPERS, "gh200", "h800_sxm", "h100_sxm_500w", "h20", "mi300x"])
 def test_accumulation_follows_from_bytes_where_it_was_not_measured(name: str) -> None:
     measured = [accumulation_share(card) for card in ("a100_pcie", "b200_sxm")]
     assert 0.5 < min(measured) < max(measured) < 1

@@ -35,6 +35,7 @@ entries:
     ("device", "profiles"),
     [
         ("NVIDIA H200", ["h200_sxm"]),
+        ("NVIDIA H100 80GB HBM3", ["h100_sxm"]),
         ("NVIDIA H20", ["h20"]),
         ("NVIDIA GH200 480GB", ["gh200"]),
         ("NVIDIA GB200", ["gb200"]),
