@@ -166,7 +166,7 @@ def test_a_kind_that_was_judged_has_an_interval_near_its_own_errors() -> None:
     assert errors
     (group,) = [each for each in judged_runs(BF16) if not each.respects]
     assert group.runs == errors.measured_runs[0]
-    assert group.farthest == pytest.approx(math.log(1.0623))
+    assert group.farthest == pytest.approx(math.log(1.0599))
     # 46 runs, and the prior as one more.
     assert errors_of(BF16).width() == pytest.approx((46 * group.farthest + PRIOR) / 47)
     assert errors_of(BF16).around(1.0).basis == "from 46 measured runs like this one"
@@ -206,7 +206,7 @@ def test_quantiles_out_of_order_are_refused(tmp_path: pathlib.Path) -> None:
     (tmp_path / "validated_on").mkdir()
     text = (find_profile("h100_sxm").parent / "validated_on/h100_sxm.yaml").read_text("utf-8")
     errors = tmp_path / "validated_on" / "mine.yaml"
-    errors.write_text(text.replace("p5: -0.0225", "p5: 0.5"), "utf-8")
+    errors.write_text(re.sub(r"p5: -[0-9.]+", "p5: 0.5", text, count=1), "utf-8")
     with pytest.raises(InputError, match="must be in order"):
         validated_on(str(file))
 
