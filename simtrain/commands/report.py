@@ -78,7 +78,9 @@ def _of_sweep(folder: Path) -> HtmlDocument:
     return sweep_document(results, recorded.extrapolated_compute)
 
 
-def _of_iterations(questions: Questions, changes: list[str] | None, sensitivity: bool) -> HtmlDocument:
+def _of_iterations(
+    questions: Questions, changes: list[str] | None, sensitivity: bool
+) -> HtmlDocument:
     from simtrain.render.html.run_report import Subject, subjects_document
 
     loaded = load_compared(questions, changes or [])

@@ -190,3 +190,9 @@ def test_several_sources_are_refused_without_capture() -> None:
     errors = refused("import", "megatron", "run.sh", "other.sh")
     assert 'E906 unexpected argument "other.sh"; the arguments are: SOURCE' in errors
     assert errors.endswith("simtrain import megatron run.sh\n")
+
+
+@pytest.mark.parametrize("surplus", ["--no-such-option", "y.sh"])
+def test_one_source_is_read_without_capture(surplus: str) -> None:
+    errors = refused("import", "megatron", "x.sh", surplus)
+    assert errors.startswith(f'simtrain import megatron: E906 unexpected argument "{surplus}"')
