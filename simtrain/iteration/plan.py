@@ -438,7 +438,7 @@ def microbatch_of(scenario: Scenario, mesh: Mesh) -> Microbatch:
         mesh.group("tp"),
         scenario.parallelism.sequence_parallel,
         scenario.precision.compute_bytes,
-        scenario.precision.gradient_bytes,
+        scenario.gradient_bytes,
         Context.of(scenario.parallelism, mesh),
         kernels=scenario.facts.kernels,
         dtype=scenario.precision.product_type,
@@ -459,7 +459,7 @@ def overlap_of(scenario: Scenario) -> OverlapPolicy:
     axes: dict[Axis, bool] = {
         "tp": scenario.overlaps_tensor_parallel,
         "cp": True,
-        "dp": scenario.overlap.data_parallel,
+        "dp": scenario.overlaps_data_parallel,
         "ep": scenario.overlap.shared_expert,
     }
     return OverlapPolicy(frozenset(filter(axes.get, axes)), scenario.overlap.userbuffers)

@@ -47,12 +47,6 @@ def _may_overlap(scenario: Scenario) -> bool:
     return scenario.schedule_file is not None or scenario.schedule_family.overlaps
 
 
-def _weights(scenario: Scenario) -> str:
-    """The dtype of weights; bf16 if products run in fp8 or fp4."""
-    precision = scenario.precision
-    return "bf16" if precision.casts else precision.compute
-
-
 _ONE_CONTEXT_RANK = Given(
     "one context-parallel rank", lambda scenario: scenario.parallelism.context == 1
 )
@@ -145,11 +139,11 @@ COMBINATION_RULES: list[Rule] = [
         "gradients are accumulated in fp32 or in the dtype of the weights",
         {
             "precision.gradients": lambda scenario: list(
-                dict.fromkeys([_weights(scenario), "fp32"])
+                dict.fromkeys([scenario.precision.weights, "fp32"])
             ),
             "precision.compute": [],
         },
-        lambda scenario: scenario.precision.gradients not in ("fp32", _weights(scenario)),
+        lambda scenario: scenario.gradient_type not in ("fp32", scenario.precision.weights),
         what="Gradients have a different 16-bit dtype than the weights.",
         fix="Set precision.gradients to fp32 or to precision.compute.",
         example="precision: {compute: bf16, gradients: fp16}",

@@ -68,6 +68,7 @@ DATA_PARALLEL_RULES: list[Rule] = [
         "E360",
         "overlap.parameter_gather",
         needs={"overlap.data_parallel": True},
+        off=False,
         why=(
             "parameters are gathered in the buckets of the overlapped gradient reduction "
             "(--overlap-param-gather needs --overlap-grad-reduce)"
@@ -80,6 +81,7 @@ DATA_PARALLEL_RULES: list[Rule] = [
         "E361",
         "overlap.parameter_gather",
         needs={"memory.zero_stage": 1},
+        off=False,
         why=(
             "only the distributed optimizer (stage 1) overlaps the gather of parameters with "
             "the next forward pass; stage 0 gathers nothing, stage 2 gathers all parameters "
@@ -127,7 +129,7 @@ DATA_PARALLEL_RULES: list[Rule] = [
         "overlap.align_parameter_gather",
         "no interleaved chunks overlap the gather of parameters with forward passes",
         lambda scenario: (
-            not (scenario.overlap.parameter_gather and scenario.schedule_family.gathers_by_chunk)
+            not (scenario.overlaps_parameter_gather and scenario.schedule_family.gathers_by_chunk)
         ),
         reads=("overlap.parameter_gather", "schedule"),
         off=False,

@@ -52,7 +52,7 @@ def _near_batches(scenario: Scenario) -> Iterator[int]:
 
 def _cuts_merged_passes(scenario: Scenario) -> bool:
     schedule = scenario.schedule_file
-    if schedule is None or not (scenario.reduces_in_buckets or scenario.overlap.parameter_gather):
+    if schedule is None or not (scenario.reduces_in_buckets or scenario.overlaps_parameter_gather):
         return False
     return schedule.merges_ends
 

@@ -41,12 +41,13 @@ class Overlap(Section):
         merge; dualpipe and dualpipev always merge.
     delayed_weight_gradients: true runs the weight gradients of merged passes after the all-to-all
         that follows them, which then starts earlier (--delay-wgrad-compute); false by default.
-    data_parallel: true overlaps the gradient reduction with the backward pass; false (default)
-        reduces after it.
+    data_parallel: true overlaps the gradient reduction with the backward pass; false reduces after
+        it. The software stack sets the default (nemo overlaps).
     parameter_gather: with the distributed optimizer (memory.zero_stage 1), true overlaps the gather
         of new parameters with the first forward passes of the next iteration
-        (--overlap-param-gather); false (default) gathers after the optimizer. A simulated iteration
-        runs from one optimizer step to the next, so it begins with these gathers.
+        (--overlap-param-gather); false gathers after the optimizer. A simulated iteration runs from
+        one optimizer step to the next, so it begins with these gathers. The software stack sets the
+        default (nemo overlaps).
     prefetch: with memory.zero_stage 3 and data_parallel, number of layers whose parameters are
         gathered ahead of the running layer; 1 by default. PyTorch's FSDPModule sets it with
         set_modules_to_forward_prefetch and set_modules_to_backward_prefetch.
@@ -78,8 +79,8 @@ class Overlap(Section):
     pipeline: bool | None = Field(default=None, examples=["true"])
     merged_passes: bool = Field(default=False, examples=["true"])
     delayed_weight_gradients: bool = Field(default=False, examples=["true"])
-    data_parallel: bool = Field(default=False, examples=["true"])
-    parameter_gather: bool = Field(default=False, examples=["true"])
+    data_parallel: bool | None = Field(default=None, examples=["true"])
+    parameter_gather: bool | None = Field(default=None, examples=["true"])
     prefetch: Count = Field(default=1, examples=[2])
     gradient_buckets: _BucketRule = Field(default="layer", examples=["megatron or 40000000"])
     align_gradient_reduction: bool | None = Field(default=None, examples=["true"])

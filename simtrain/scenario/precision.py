@@ -9,6 +9,7 @@ from pydantic import Field
 from simtrain.scenario.section import CountOrZero, Section
 
 Compute = Literal["bf16", "fp16", "fp32", "fp8", "fp4"]
+GradientType = Literal["fp32", "bf16", "fp16"]
 Fp8RecipeName = Literal["delayed", "tensorwise", "blockwise", "mxfp8"]
 Fp8Weights = Literal["cached", "rows", "gathered", "cast"]
 """How fp8 products get their weights: from fp8 copies that last an iteration (cached), from one
@@ -20,7 +21,7 @@ _PRODUCTS_OF = {
     "blockwise": "fp8_block",
     "mxfp8": "mxfp8",
 }
-_BYTES_OF = {"bf16": 2, "fp16": 2, "fp32": 4, "fp8": 2, "fp4": 2, "remainder": 2}
+BYTES_OF = {"bf16": 2, "fp16": 2, "fp32": 4, "fp8": 2, "fp4": 2, "remainder": 2}
 
 
 class Precision(Section):
@@ -48,7 +49,8 @@ class Precision(Section):
     attention_output_bits: bits of each element of attention's output that is saved. With 12, one
         copy serves the backward passes of attention and of its projection (DeepSeek-V3's E5M6);
         16 by default.
-    gradients: dtype in which gradients are accumulated and reduced; fp32 by default.
+    gradients: dtype in which gradients are accumulated and reduced. The software stack sets the
+        default of weights in bf16 (nemo has bf16); others have fp32.
     exp_avg, exp_avg_sq: dtype of this moment of Adam (--exp-avg-dtype, --exp-avg-sq-dtype); fp32 by
         default.
     main_parameters: dtype of the optimizer's copy of each parameter: fp32 (default), or remainder,
@@ -64,7 +66,7 @@ class Precision(Section):
     fp8_dispatch: bool = Field(default=False, examples=["true"])
     fp8_activation_inputs: bool = Field(default=False, examples=["true"])
     attention_output_bits: Literal[12, 16] = Field(default=16, examples=["12"])
-    gradients: Literal["fp32", "bf16", "fp16"] = Field(default="fp32", examples=["fp32"])
+    gradients: GradientType | None = Field(default=None, examples=["fp32"])
     exp_avg: Literal["fp32", "bf16"] = Field(default="fp32", examples=["bf16"])
     exp_avg_sq: Literal["fp32", "bf16"] = Field(default="fp32", examples=["bf16"])
     main_parameters: Literal["fp32", "remainder"] = Field(default="fp32", examples=["remainder"])
@@ -75,20 +77,20 @@ class Precision(Section):
         return self.compute in ("fp8", "fp4")
 
     @property
-    def compute_bytes(self) -> int:
-        """Bytes of an element of a weight or an activation outside fp8 and fp4."""
-        return _BYTES_OF[self.compute]
+    def weights(self) -> str:
+        """Dtype of weights; bf16 if products run in fp8 or fp4."""
+        return "bf16" if self.casts else self.compute
 
     @property
-    def gradient_bytes(self) -> int:
-        """Bytes of an element of an accumulated gradient."""
-        return _BYTES_OF[self.gradients]
+    def compute_bytes(self) -> int:
+        """Bytes of an element of a weight or an activation outside fp8 and fp4."""
+        return BYTES_OF[self.compute]
 
     @property
     def state_bytes(self) -> tuple[int, int, int]:
         """Bytes per parameter of the master weight (0 for fp32 weights), momentum and variance."""
-        main = 0 if self.compute == "fp32" else _BYTES_OF[self.main_parameters]
-        return main, _BYTES_OF[self.exp_avg], _BYTES_OF[self.exp_avg_sq]
+        main = 0 if self.compute == "fp32" else BYTES_OF[self.main_parameters]
+        return main, BYTES_OF[self.exp_avg], BYTES_OF[self.exp_avg_sq]
 
     @property
     def product_type(self) -> str:

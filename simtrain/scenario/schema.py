@@ -42,7 +42,7 @@ from simtrain.scenario.other_values import OTHER_VALUES
 from simtrain.scenario.overlap import Overlap
 from simtrain.scenario.parallelism import Parallelism, Placement
 from simtrain.scenario.pipeline_layout import ChunkContents
-from simtrain.scenario.precision import Fp8Weights, Precision
+from simtrain.scenario.precision import BYTES_OF, Fp8Weights, GradientType, Precision
 from simtrain.scenario.recompute_section import RecomputePolicy
 from simtrain.scenario.section import BUILT_IN_PYTHON, IN_PYTHON, Count, Origin, Section, is_change
 from simtrain.scenario.software import AttentionBackend, StackFacts
@@ -70,12 +70,17 @@ STACK_DEFAULTS = {
     ),
     "overlap.tensor_parallel": StackDefault("overlap_tensor_parallel", "overlaps_tensor_parallel"),
     "overlap.pipeline": StackDefault("overlap_pipeline", "overlaps_pipeline"),
+    "overlap.data_parallel": StackDefault("overlap_data_parallel", "overlaps_data_parallel"),
+    "overlap.parameter_gather": StackDefault(
+        "overlap_parameter_gather", "overlaps_parameter_gather"
+    ),
     "overlap.align_gradient_reduction": StackDefault(
         "align_gradient_reduction", "aligns_gradient_reduction"
     ),
     "overlap.align_parameter_gather": StackDefault(
         "align_parameter_gather", "aligns_parameter_gather"
     ),
+    "precision.gradients": StackDefault("gradients", "gradient_type"),
 }
 """Fields whose default is the software stack's."""
 
@@ -342,6 +347,46 @@ class Scenario(Section):
         return not family.blocks or (family.overlaps and self.facts.overlap_pipeline)
 
     @property
+    def overlaps_data_parallel(self) -> bool:
+        """Whether the gradient reduction overlaps with the backward pass.
+
+        By default it does not in runtimes that refuse it (E451, E454), nor if it would cut a merged
+        pass of a schedule from a file (E436).
+        """
+        if self.overlap.data_parallel is not None:
+            return self.overlap.data_parallel
+        schedule = self.schedule_file
+        refuses = (
+            self.overlap.optimizer_post_validation
+            or self.parallelism.vocabulary_split
+            or (schedule is not None and schedule.merges_ends)
+        )
+        return self.facts.overlap_data_parallel and not refuses
+
+    @property
+    def overlaps_parameter_gather(self) -> bool:
+        """Whether the distributed optimizer gathers parameters during the next forward passes."""
+        if self.overlap.parameter_gather is not None:
+            return self.overlap.parameter_gather
+        is_possible = self.memory.zero_stage == 1 and self.overlaps_data_parallel
+        return is_possible and self.facts.overlap_parameter_gather
+
+    @property
+    def gradient_type(self) -> GradientType:
+        """The dtype in which gradients are accumulated and reduced.
+
+        A stack's bf16 applies to weights in bf16; other weights have gradients in fp32 (E315).
+        """
+        if self.precision.gradients is not None:
+            return self.precision.gradients
+        return self.facts.gradients if self.precision.weights == "bf16" else "fp32"
+
+    @property
+    def gradient_bytes(self) -> int:
+        """Bytes of an element of an accumulated gradient."""
+        return BYTES_OF[self.gradient_type]
+
+    @property
     def aligns_gradient_reduction(self) -> bool:
         """Whether all stages start to reduce the gradients of a chunk at about the same time."""
         if self.overlap.align_gradient_reduction is not None:
@@ -355,18 +400,18 @@ class Scenario(Section):
         """Whether all stages start to gather the parameters of a chunk at about the same time."""
         if self.overlap.align_parameter_gather is not None:
             return self.overlap.align_parameter_gather
-        is_possible = self.overlap.parameter_gather and self.schedule_family.gathers_by_chunk
+        is_possible = self.overlaps_parameter_gather and self.schedule_family.gathers_by_chunk
         return is_possible and self.facts.align_parameter_gather
 
     @property
-    def stack_defaults(self) -> dict[str, bool]:
+    def stack_defaults(self) -> dict[str, bool | str]:
         """The fields whose default is the software stack's, with defaults resolved."""
         return {field: getattr(self, of.resolved) for field, of in STACK_DEFAULTS.items()}
 
     @property
     def reduces_in_buckets(self) -> bool:
         """Whether gradients are reduced in buckets that overlap with the last backward pass."""
-        overlaps = self.overlap.data_parallel and self.memory.zero_stage < 2
+        overlaps = self.overlaps_data_parallel and self.memory.zero_stage < 2
         return overlaps and self.has_replicas
 
     @property

@@ -12,7 +12,9 @@ from pydantic import Field
 
 from simtrain.base.entry import CountOrZero, Entry, Positive, Strict, Text
 from simtrain.base.resources import find_stack, list_stacks
-from simtrain.base.strict_yaml import load_document, validate
+from simtrain.base.strict_yaml import Document, Positions, load_document, validate
+from simtrain.errors import InputError
+from simtrain.scenario.precision import GradientType
 from simtrain.units import Bytes, NonNegativeSeconds
 
 DEFAULT_STACK = "megatron_2022"
@@ -71,6 +73,14 @@ class Kernels:
 
 
 PAPER_KERNELS = Kernels()
+_LABELS = "version", "name", "description", "base", "frameworks"
+"""What a stack does not take from its base."""
+_DEFAULTS = {
+    "overlap_data_parallel": False,
+    "overlap_parameter_gather": False,
+    "gradients": "fp32",
+}
+"""Entries that a stack leaves out if they are those of Megatron-LM without arguments."""
 _WORD = re.compile(r"[a-z0-9_-]+")
 
 
@@ -78,12 +88,16 @@ class Stack(Strict):
     """A file of `software_stacks/`: facts about one framework, each with its source.
 
     Args:
+        base: the stack whose entries this one takes, except those that its file has.
         fused_optimizer: Adam makes one pass over its states, unlike PyTorch's foreach kernels.
         attention_backend, in_place_cross_entropy, overlap_tensor_parallel: defaults of
             attention_backend, memory.in_place_cross_entropy and overlap.tensor_parallel.
         overlap_pipeline, align_gradient_reduction, align_parameter_gather: defaults of
             overlap.pipeline, overlap.align_gradient_reduction and overlap.align_parameter_gather,
             for the layouts that can have them.
+        overlap_data_parallel, overlap_parameter_gather: defaults of overlap.data_parallel and
+            overlap.parameter_gather, for the layouts that can have them; by default false.
+        gradients: default of precision.gradients with weights in bf16; by default fp32.
         cuda_graphs: each pass is captured once and launched as a graph, so no kernel waits for the
             host.
         fp8_library: the library whose fp8 products and casts are simulated; none if the stack has
@@ -112,6 +126,7 @@ class Stack(Strict):
     version: Literal[1]
     name: Text
     description: Text
+    base: Text | None = None
     frameworks: list[Text] = Field(default_factory=list)
     fused_softmax: Entry[bool]
     fused_rotary: Entry[bool]
@@ -145,16 +160,20 @@ class Stack(Strict):
     attention_kernel: Entry[AttentionKernel] | None = None
     attention_speed: Entry[Positive] | None = None
     fp8_columns: Entry[Fp8Columns] | None = None
+    overlap_data_parallel: Entry[bool] | None = None
+    overlap_parameter_gather: Entry[bool] | None = None
+    gradients: Entry[GradientType] | None = None
     host_issue: Entry[NonNegativeSeconds] | None = None
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The value of each entry; None if the file does not have it."""
-        entries = {name: getattr(self, name) for name in type(self).model_fields}
+        """The value of each entry; the default, which may be None, if the file does not have it."""
+        entries = {
+            name: getattr(self, name) for name in type(self).model_fields if name not in _LABELS
+        }
         return {
-            name: entry.value if isinstance(entry, Entry) else None
+            name: _DEFAULTS.get(name) if entry is None else entry.value
             for name, entry in entries.items()
-            if isinstance(entry, Entry) or entry is None
         }
 
 
@@ -170,6 +189,9 @@ class StackFacts:
     overlap_pipeline: bool
     align_gradient_reduction: bool
     align_parameter_gather: bool
+    overlap_data_parallel: bool
+    overlap_parameter_gather: bool
+    gradients: GradientType
     cuda_graphs: bool
     fp8_library: Fp8Library
     narrow_optimizer_states: bool
@@ -189,17 +211,46 @@ def load_stack(name: str) -> Stack:
     """Load a shipped stack.
 
     Raises:
-        InputError: no stack has this name.
+        InputError: no stack has this name, or its base is a variation itself.
     """
-    document = load_document(find_stack(name))
+    document = _with_base(load_document(find_stack(name)))
     return validate(Stack, document.data, document.positions)
 
 
+def _with_base(document: Document) -> Document:
+    """Add the entries of the base that the file of a stack leaves out."""
+    name = document.data.get("base")
+    if not isinstance(name, str):
+        return document  # a whole stack, or an error of validation
+    base = load_document(find_stack(name))
+    if "base" in base.data:
+        message = f"base is {name}, which has a base itself"
+        fix = f"write base: {base.data['base']}, and the entries that differ from it"
+        raise InputError.of("E206", message, document.positions.of_value(("base",)), fix)
+    entries = {entry: value for entry, value in base.data.items() if entry not in _LABELS}
+    # A whole entry replaces that of the base: a value and its source stay together.
+    taken = {
+        path: place
+        for path, place in base.positions.places.items()
+        if path and path[0] in entries and path[0] not in document.data
+    }
+    return Document(entries | document.data, Positions(taken | {**document.positions.places}))
+
+
 def stacks_with(entry: str, *values: object) -> list[str]:
-    """Return the stacks whose entry has one of some values; those that assume it are last."""
-    entries = {name: getattr(load_stack(name), entry) for name in list_stacks()}
-    names = [name for name, fact in entries.items() if fact.value in values]
-    return sorted(names, key=lambda name: "assumed" in entries[name].source)
+    """Return the stacks whose entry has one of some values.
+
+    Variations of another stack come after whole stacks, and those that assume the value are last.
+    """
+    stacks = {name: load_stack(name) for name in list_stacks()}
+    names = [name for name, stack in stacks.items() if getattr(stack, entry).value in values]
+    return sorted(
+        names,
+        key=lambda name: (
+            "assumed" in getattr(stacks[name], entry).source,
+            stacks[name].base is not None,
+        ),
+    )
 
 
 def stack_of_framework(words: str) -> str | None:

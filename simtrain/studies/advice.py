@@ -146,7 +146,7 @@ def _changes(scenario: Scenario) -> Iterator[Change]:
     """Yield changes that keep the model, the global batch and the GPUs."""
     yield from _of_split(scenario)
     yield from changes_of(scenario, _of_memory(scenario) | _of_kernels(scenario))
-    if not scenario.overlap.parameter_gather:
+    if not scenario.overlaps_parameter_gather:
         yield Change({"overlap.data_parallel": True, "overlap.parameter_gather": True})
 
 

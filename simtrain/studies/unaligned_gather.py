@@ -18,7 +18,7 @@ def unaligned_gather_warnings(result: Result) -> list[Sentence]:
     other results take no time here.
     """
     scenario = result.scenario
-    is_possible = scenario.overlap.parameter_gather and scenario.schedule_family.gathers_by_chunk
+    is_possible = scenario.overlaps_parameter_gather and scenario.schedule_family.gathers_by_chunk
     if not is_possible or scenario.aligns_parameter_gather:
         return []
     aligned_s = time_with(Change({_FIELD: True}), result)

@@ -82,7 +82,7 @@ class StepOptions:
             each_mesh.data_group.num_ranks for each_mesh in (mesh, of_experts) if each_mesh
         )
         reduces = replicas > 1 and memory.zero_stage < 2
-        buckets = reduces and scenario.overlap.data_parallel
+        buckets = reduces and scenario.overlaps_data_parallel
         all_stages = () if scenario.overlap.optimizer_post_validation else _STAGES
         return shared(
             cls(
@@ -96,10 +96,10 @@ class StepOptions:
                 zero_stage=memory.zero_stage,
                 offloads=memory.offload_optimizer,
                 element_bytes=scenario.precision.compute_bytes,
-                gradient_bytes=scenario.precision.gradient_bytes,
+                gradient_bytes=scenario.gradient_bytes,
                 unscales=precision.compute == "fp16",
                 reduces_during_backward=buckets,
-                gathers_during_forward=buckets and scenario.overlap.parameter_gather,
+                gathers_during_forward=buckets and scenario.overlaps_parameter_gather,
                 fused_adam=scenario.facts.fused_optimizer,
                 fully_shards=scenario.fully_shards,
                 state_bytes=(0, 4, 4) if scenario.fully_shards else precision.state_bytes,

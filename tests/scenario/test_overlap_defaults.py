@@ -57,9 +57,58 @@ def test_megatron_core_overlaps_what_a_layout_can_overlap(
     check_scenario(one)
 
 
-@pytest.mark.parametrize("stack", [name for name in list_stacks() if name != "megatron_core"])
+CORES = ["megatron_core", "megatron_bridge", "nemo", "mlperf_nvidia"]
+RECIPES = CORES[1:]
+
+
+@pytest.mark.parametrize("stack", [name for name in list_stacks() if name not in CORES])
 def test_other_stacks_neither_align_nor_overlap_the_pipeline(stack: str) -> None:
     assert overlaps(scenario(stack, INTERLEAVED)) == (False, False, False)
+
+
+def data_parallel(one: Scenario) -> tuple[bool, bool, str]:
+    return one.overlaps_data_parallel, one.overlaps_parameter_gather, one.gradient_type
+
+
+@pytest.mark.parametrize("stack", RECIPES)
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, (True, True, "bf16")),
+        ({"memory.zero_stage": 0}, (True, False, "bf16")),
+        ({"precision.compute": "fp8"}, (True, True, "bf16")),
+        ({"precision.compute": "fp16"}, (True, True, "fp32")),
+        ({"overlap.data_parallel": False}, (False, False, "bf16")),
+        ({"overlap.parameter_gather": False}, (True, False, "bf16")),
+        ({"precision.gradients": "fp32"}, (True, True, "fp32")),
+        (
+            {"parallelism.vocabulary": "vocab_1", "model.tied_embeddings": False},
+            (False, False, "bf16"),
+        ),
+    ],
+)
+def test_recipes_overlap_and_reduce_in_bf16_what_a_scenario_leaves_open(
+    stack: str, changes: dict[str, Any], expected: tuple[bool, bool, str]
+) -> None:
+    one = scenario(stack, {"pipeline": 4, "data": 2}, {}).replace(changes)
+    assert data_parallel(one) == expected
+    check_scenario(one)
+    old = one.replace({"software": "megatron_core"})
+    is_written = "precision.gradients" in changes
+    assert data_parallel(old) == (False, False, "fp32") or is_written
+
+
+@pytest.mark.parametrize("stack", RECIPES)
+def test_defaults_of_recipes_take_the_time_and_memory_of_the_same_values_written(
+    stack: str,
+) -> None:
+    plain = scenario(stack, INTERLEAVED, {})
+    written = plain.replace({"overlap": GATHERED, "precision.gradients": "bf16"})
+    others = plain.replace({"overlap.data_parallel": False, "precision.gradients": "fp32"})
+    same, other = simulate(written), simulate(others)
+    result = simulate(plain)
+    assert result.iteration_time_s == same.iteration_time_s < other.iteration_time_s
+    assert result.memory.peaks_bytes == same.memory.peaks_bytes != other.memory.peaks_bytes
 
 
 def test_each_layout_of_one_scenario_has_its_own_defaults() -> None:

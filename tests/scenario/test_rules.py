@@ -146,7 +146,7 @@ def is_legal_by_hand(scenario: Scenario) -> bool:
         and layers_are_placed_by_hand(scenario)
         and not (split.sequence_parallel and (split.tensor == 1 or split.scatter_gather))
         and not (scenario.overlap.pipeline and not interleaved)
-        and scenario.precision.gradients in ("fp32", scenario.precision.compute)
+        and scenario.gradient_type in ("fp32", scenario.precision.compute)
         and recompute_is_legal_by_hand(scenario)
         and buckets_are_legal_by_hand(scenario)
         and (scenario.attention_backend == "unfused" or channels in range(8, 257, 8))

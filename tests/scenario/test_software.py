@@ -3,11 +3,13 @@
 import functools
 import itertools
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
-from simtrain.base.resources import list_stacks
+from simtrain.base.resources import find_stack, list_stacks
+from simtrain.base.strict_yaml import load_document
 from simtrain.durations.model import DurationModel
 from simtrain.errors import InputError
 from simtrain.hardware.load import load_profile
@@ -15,11 +17,12 @@ from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.seconds import Machine
 from simtrain.iteration.report.result import Result
-from simtrain.scenario import Scenario, Software, load_scenario
+from simtrain.scenario import Scenario, Software, check_scenario, load_scenario, software
 from simtrain.scenario.software import (
     DEFAULT_STACK,
     AttentionKernel,
     Kernels,
+    Stack,
     load_stack,
     stack_of_framework,
 )
@@ -290,6 +293,9 @@ def test_flash_attention_2_takes_longer_by_the_profiles_ratio() -> None:
     ("words", "stack"),
     [
         ("dgxc-benchmarking", "megatron_core"),
+        ("NeMo", "nemo"),
+        ("mbridge 26.02", "megatron_bridge"),
+        ("MLPerf Training 5.1, NeMo", "mlperf_nvidia"),
         ("llm-foundry", "llm_foundry"),
         ("torchtitan vanilla TP; bf16; compile", "torchtitan_compiled"),
         ("torchtitan eager (no torch.compile)", "torchtitan"),
@@ -323,6 +329,9 @@ def test_the_default_stack_is_that_of_the_paper() -> None:
         "overlap_pipeline": False,
         "align_gradient_reduction": False,
         "align_parameter_gather": False,
+        "overlap_data_parallel": False,
+        "overlap_parameter_gather": False,
+        "gradients": "fp32",
         "cuda_graphs": False,
         "fp8_library": "transformer_engine",
         "narrow_optimizer_states": True,
@@ -339,6 +348,81 @@ def test_the_default_stack_is_that_of_the_paper() -> None:
     assert Scenario.model_validate({"model": GPT, "batch": {"micro": 1, "global": 1}}) == scenario(
         GPT, DEFAULT_STACK, batch={"micro": 1, "global": 1}
     )
+
+
+@pytest.mark.parametrize("name", [name for name in list_stacks() if load_stack(name).base])
+def test_a_variation_has_the_entries_of_its_base_except_its_own(name: str) -> None:
+    variation = load_stack(name)
+    assert variation.base is not None
+    base, written = load_stack(variation.base), load_document(find_stack(name)).data
+    own = {*written} - {"version", "name", "description", "base", "frameworks"}
+    assert len(own) < len(base.facts) / 2
+    for entry in base.facts:
+        source = variation if entry in own else base
+        assert getattr(variation, entry) == getattr(source, entry)
+        if entry in own:
+            assert variation.facts[entry] != base.facts[entry]
+            assert written[entry]["source"] == getattr(variation, entry).source
+    assert not {*variation.frameworks} & {*base.frameworks}
+
+
+VARIATION = """\
+version: 1
+name: ours
+base: BASE
+description: ours
+fused_rotary: {value: false, source: "rope.py"}
+"""
+
+
+def variation_of(base: str, folder: Path, more: str = "") -> Stack:
+    """Load a variation from a file beside copies of the shipped stacks."""
+    for name in list_stacks():
+        text = find_stack(name).read_text("utf-8")
+        (folder / f"{name}.yaml").write_text(text, "utf-8")
+    (folder / "ours.yaml").write_text(VARIATION.replace("BASE", base) + more, "utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(software, "find_stack", lambda name: folder / f"{name}.yaml")
+        return load_stack.__wrapped__("ours")
+
+
+def test_a_variation_is_its_written_out_form(tmp_path: Path) -> None:
+    base = load_stack("megatron_core")
+    variation = variation_of("megatron_core", tmp_path)
+    assert variation.facts == base.facts | {"fused_rotary": False}
+    assert variation.fused_rotary.source == "rope.py"
+    assert (variation.name, variation.frameworks) == ("ours", [])
+
+
+@pytest.mark.parametrize(
+    ("base", "more", "code", "line", "excerpt"),
+    [
+        ("nemo", "", "E206", 3, "base is nemo, which has a base itself"),
+        ("[nemo]", "", "E203", 3, "base"),
+        ("megatron_core", "fused_norm: {value: true, source: x}\n", "E201", 6, "fused_norm"),
+        ("megatron_core", "cuda_graphs: {value: true}\n", "E202", 6, "cuda_graphs.source"),
+        ("megatron_core", "gradients: {value: fp8, source: x}\n", "E205", 6, "gradients.value"),
+    ],
+)
+def test_variations_are_read_strictly(
+    base: str, more: str, code: str, line: int, excerpt: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError) as caught:
+        variation_of(base, tmp_path, more)
+    # Without a base by name, all entries are missing too.
+    problem = next(problem for problem in caught.value.problems if problem.code == code)
+    assert excerpt in problem.message
+    assert problem.location is not None
+    assert (Path(problem.location.file).name, problem.location.line) == ("ours.yaml", line)
+
+
+@pytest.mark.parametrize("recompute", ["full", "selective", {"modules": ["mlp"]}])
+def test_recipes_capture_recompute_in_graphs_of_the_whole_iteration(recompute: Any) -> None:
+    for name in ("nemo", "megatron_bridge", "mlperf_nvidia"):
+        one = scenario(LLAMA, {"stack": name, "cuda_graphs": True}, recompute=recompute)
+        check_scenario(one)
+    with pytest.raises(InputError, match="E338"):
+        check_scenario(one.replace({"software.stack": "megatron_core"}))
 
 
 def vars_of(kernels: Kernels) -> list[str]:

@@ -111,7 +111,7 @@ def _config(scenario: Scenario) -> dict[str, Any]:
     memory, batch, precision = scenario.memory, scenario.batch, scenario.precision
     zero: dict[str, Any] = {"stage": memory.zero_stage}
     if memory.zero_stage:
-        zero["overlap_comm"] = scenario.overlap.data_parallel
+        zero["overlap_comm"] = scenario.overlaps_data_parallel
     if memory.offload_optimizer:
         zero["offload_optimizer"] = {"device": "cpu"}
     if memory.zero_stage == 3:
@@ -123,7 +123,7 @@ def _config(scenario: Scenario) -> dict[str, Any]:
         "train_batch_size": batch.global_,
         "train_micro_batch_size_per_gpu": batch.micro,
         "zero_optimization": zero,
-        "data_types": {"grad_accum_dtype": precision.gradients},
+        "data_types": {"grad_accum_dtype": scenario.gradient_type},
     }
     if precision.compute in ("fp16", "bf16"):
         config[precision.compute] = {"enabled": True}

@@ -291,9 +291,9 @@ def _precision(scenario: Scenario) -> Iterator[str]:
         yield "--fp8-format hybrid"
         yield _word("fp8_recipe", precision.fp8_recipe)
         yield _flag("fp8-param-gather", precision.fp8_parameters)
-    in_fp32 = precision.gradients == "fp32"
+    in_fp32 = scenario.gradient_type == "fp32"
     yield _flag("accumulate-allreduce-grads-in-fp32", compute == "fp16" and in_fp32)
-    yield _flag("grad-reduce-in-bf16", precision.gradients == "bf16")
+    yield _flag("grad-reduce-in-bf16", scenario.gradient_type == "bf16")
     states = {"exp-avg-dtype": precision.exp_avg, "exp-avg-sq-dtype": precision.exp_avg_sq}
     if precision.main_parameters != "fp32" or {*states.values()} != {"fp32"}:
         yield "--use-precision-aware-optimizer"
@@ -307,13 +307,13 @@ def _overlap(scenario: Scenario) -> Iterator[str]:
     blocks = scenario.schedule_family.overlaps and not scenario.overlaps_pipeline
     yield _flag("no-overlap-p2p-communication", blocks)
     if scenario.memory.zero_stage < 2:
-        yield _flag("overlap-grad-reduce", overlap.data_parallel)
-        yield _flag("overlap-param-gather", overlap.parameter_gather)
+        yield _flag("overlap-grad-reduce", scenario.overlaps_data_parallel)
+        yield _flag("overlap-param-gather", scenario.overlaps_parameter_gather)
     if re.fullmatch(r"\d+", str(overlap.gradient_buckets)):
         yield f"--ddp-bucket-size {overlap.gradient_buckets}"
     reduces_alone = scenario.reduces_in_buckets and not scenario.aligns_gradient_reduction
     yield _flag("no-align-grad-reduce", reduces_alone and scenario.parallelism.pipeline > 1)
-    gathers_alone = overlap.parameter_gather and not scenario.aligns_parameter_gather
+    gathers_alone = scenario.overlaps_parameter_gather and not scenario.aligns_parameter_gather
     yield _flag("no-align-param-gather", gathers_alone and scenario.parallelism.interleave > 1)
 
 

@@ -14,6 +14,7 @@ from simtrain.scenario import Scenario
 from simtrain.scenario.experts import Experts
 from simtrain.scenario.requirement import Requires, default_of
 from simtrain.scenario.rules import RULES
+from simtrain.scenario.schema import STACK_DEFAULTS
 from simtrain.schedules.registry import FAMILIES
 from simtrain.schedules.stage_placement import looped
 
@@ -81,7 +82,9 @@ def conditional_values(base: Scenario, coordinates: Mapping[str, str]) -> dict[s
         field: attrgetter(name) for field, name in coordinates.items()
     } | values
     for field in _REQUIRING:
-        off, written = default_of(field), attrgetter(field)(base)
+        # Where a point cannot have it, a default of the stack is off.
+        off = False if field in STACK_DEFAULTS else default_of(field)
+        written = attrgetter(field)(base)
         if written not in (None, off):
             values[field] = at_points[field] = _if(_has_needs(field, at_points), written, off)
     if (layout := base.parallelism.layout) is not None:

@@ -33,7 +33,7 @@ def test_offload_by_hand(stage: int, precision: dict[str, str]) -> None:
     link = {"host_link__bandwidth": 20e9, "host_link__adam_bandwidth": 7e9}
     part = math.ceil(num_parameters(scenario) / scenario.parallelism.data)
     spans = {span.name: span for span in run(scenario, **free, **link).timeline.spans()}
-    size = scenario.precision.gradient_bytes
+    size = scenario.gradient_bytes
     assert spans["gradients to host"].duration_s == pytest.approx(part * size / 20e9)
     assert spans["gradient norm"].duration_s == pytest.approx(part * size / 2e12)
     held = part if stage >= 2 else num_parameters(scenario)
