@@ -108,9 +108,12 @@ def of_bridge(text: str, name: str = "config.yaml", **options: Any) -> Scenario:
     return bridge_draft(written(name, text), gpus=64, **options).finished()[0]
 
 
+SOFTWARE = {"software.stack": "megatron_bridge"}
+
+
 def test_a_printed_config_is_the_scenario_of_the_same_arguments() -> None:
     expected, _ = import_megatron(ARGUMENTS, gpus=64)
-    assert settings_of(of_bridge(EVEN)) == settings_of(expected)
+    assert settings_of(of_bridge(EVEN)) == settings_of(expected) | SOFTWARE
 
 
 def test_a_config_of_overlaps_turns_on_what_the_layout_can_have() -> None:
@@ -118,8 +121,29 @@ def test_a_config_of_overlaps_turns_on_what_the_layout_can_have() -> None:
     scenario = of_bridge(EVEN.replace("comm_overlap: null\n", overlap))
     arguments = ARGUMENTS.replace("--no-overlap-p2p-communication --no-align-param-gather", "")
     expected, _ = import_megatron(f"{arguments} --tp-comm-overlap", gpus=64)
-    assert settings_of(scenario) == settings_of(expected)
+    assert settings_of(scenario) == settings_of(expected) | SOFTWARE
     assert scenario.overlaps_pipeline and scenario.overlap.userbuffers
+
+
+def test_what_a_config_says_wins_over_the_defaults_of_its_stack() -> None:
+    one = of_bridge(EVEN)
+    assert (one.overlaps_parameter_gather, one.gradient_type) == (True, "fp32")
+    alone = of_bridge(EVEN.replace("overlap_param_gather: true", "overlap_param_gather: false"))
+    assert (alone.overlaps_data_parallel, alone.overlaps_parameter_gather) == (True, False)
+    none = of_bridge(EVEN.replace("overlap_grad_reduce: true", "overlap_grad_reduce: false"))
+    assert not none.overlaps_data_parallel
+    unfused = EVEN.replace("model:\n", "model:\n  cross_entropy_loss_fusion: false\n", 1)
+    assert not of_bridge(unfused).facts.kernels.fused_cross_entropy
+    assert one.facts.kernels.cross_entropy_fusion == "native"
+
+
+def test_a_graph_of_the_whole_iteration_captures_recompute() -> None:
+    graphs = "  cuda_graph_impl: local\n  cuda_graph_scope:\n  - SCOPE\n"
+    recompute = "  recompute_granularity: selective\n  recompute_modules:\n  - mlp\n"
+    text = EVEN.replace("  recompute_granularity: null\n", graphs + recompute)
+    whole, part = (of_bridge(text.replace("SCOPE", name)) for name in ("full_iteration", "mlp"))
+    assert (whole.recompute.modules, whole.facts.cuda_graphs) == (("mlp",), True)
+    assert (part.recompute.modules, part.facts.cuda_graphs) == (("mlp",), False)
 
 
 def test_a_log_with_a_printed_config_is_read() -> None:

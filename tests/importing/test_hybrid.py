@@ -222,4 +222,4 @@ def test_a_recipe_of_megatron_bridge_is_the_shipped_model(recipe: str) -> None:
     scenario = draft.finished()[0]
     model, shipped = scenario.model, load_scenario("nemotron_h_8b").model
     assert model.model_dump() == shipped.model_dump()
-    assert scenario.software.stack == "megatron_core"
+    assert scenario.software.stack == "megatron_bridge"

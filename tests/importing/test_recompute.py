@@ -85,6 +85,13 @@ def test_cuda_graphs_of_parts_of_recomputed_layers_are_noted(name: str) -> None:
     assert f"{name} attn" in text
 
 
+def test_megatron_lms_graph_of_an_iteration_with_recompute_is_noted() -> None:
+    graphs = "--cuda-graph-impl local --cuda-graph-scope full_iteration"
+    scenario, text = import_megatron(f"{BASE} {EXPERTS} --recompute-modules moe_act {graphs}")
+    assert not scenario.facts.cuda_graphs
+    assert "--cuda-graph-scope full_iteration: CUDA graphs with recompute" in text
+
+
 @pytest.mark.parametrize(
     ("arguments", "excerpt"),
     [

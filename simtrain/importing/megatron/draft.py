@@ -64,6 +64,7 @@ class MegatronDraft(Draft):
             known = {*known} | {f"--no-{name.replace('_', '-')}" for name in KNOWN}
         if problem := self.unknown_settings(known):
             self.report("unknown", problem)
+        self.tool = source.tool
         self.launch, self.is_printed = source.launch, source.is_printed
         self.documents, self.is_deepspeed = source.documents, self.flag("deepspeed")
         self.is_config = source.table is not TABLE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from simtrain.importing.megatron.draft import MegatronDraft
+from simtrain.scenario.software import DEFAULT_STACK, load_stack, stack_of_framework
 
 _CORE = 2023
 """Year of Megatron-Core's first release."""
@@ -13,6 +14,8 @@ _SINCE_2023 = (
     *("use_distributed_optimizer", "tp_comm_overlap", "untie_embeddings_and_output_weights"),
 )
 """Arguments that exist only in releases of these years."""
+_WHOLE = "full_iteration"
+"""Scope of one CUDA graph of all forward and backward passes of an iteration."""
 _GRAPHS = ("enable_cuda_graph", "external_cuda_graph", "cuda_graph_impl")
 
 
@@ -34,7 +37,7 @@ def set_attention_backend(draft: MegatronDraft) -> None:
 
 def set_software(draft: MegatronDraft) -> None:
     """Set the software stack, and the entries that arguments change and that have an effect."""
-    stack, comment = "megatron_core", "the framework of the source"
+    stack, comment = stack_of_framework(draft.tool) or DEFAULT_STACK, "the framework of the source"
     old = next(filter(draft.given, _UNTIL_2022), None)
     if draft.is_deepspeed:
         stack = "deepspeed_2022"
@@ -53,11 +56,19 @@ def set_software(draft: MegatronDraft) -> None:
         "gradient_accumulation_fusion": True,
     }
     draft.copy(*filter(matters.get, matters))
-    draft.copy("cross_entropy_loss_fusion")
-    # With --cuda-graph-scope, later named modules, recomputed kernels run outside of CUDA graphs.
-    has_parts = draft.given("cuda_graph_scope") or draft.given("cuda_graph_modules")
-    if draft.data["recompute"]["strategy"] != "none" and has_parts:
-        return
+    facts = load_stack(stack).facts
+    if draft.flag("cross_entropy_loss_fusion") or facts["fused_cross_entropy"]:
+        draft.fill("cross_entropy_loss_fusion")
+    # With --cuda-graph-scope, later named modules, recomputed kernels run outside of CUDA graphs,
+    # except in a graph of the whole iteration.
+    scope = draft.given("cuda_graph_scope")
+    if draft.data["recompute"]["strategy"] != "none":
+        if scope and scope.value == _WHOLE:
+            if not facts["recompute_in_cuda_graphs"]:
+                draft.note(scope, f"CUDA graphs with recompute, which {stack} refuses: faster")
+                return
+        elif scope or draft.given("cuda_graph_modules"):
+            return
     for name in _GRAPHS:
         setting = draft.known(name)
         if setting and setting.value not in ("none", "False"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from simtrain.importing.megatron.arguments import USERBUFFERS
 from simtrain.importing.megatron.draft import MegatronDraft
 from simtrain.importing.megatron.memory import zero_stage
+from simtrain.scenario.software import load_stack
 
 _MERGED = "overlap_moe_expert_parallel_comm"
 
@@ -75,8 +76,9 @@ def _set_data_parallel(draft: MegatronDraft, interleaves: bool) -> None:
     if not reduces or draft.data["parallelism"]["data"] * draft.context == 1:
         return
     gathers = stage == 1 and draft.flag("overlap_param_gather")
-    if gathers:
-        draft.copy("overlap_param_gather")
+    stack = load_stack(draft.data["software"]["stack"])
+    if gathers or (stage == 1 and stack.facts["overlap_parameter_gather"]):
+        draft.fill("overlap_param_gather")
     buckets = draft.integer("ddp_bucket_size") or "megatron"
     draft.set("overlap.gradient_buckets", buckets, "ddp_bucket_size")
     if draft.pipeline > 1:
