@@ -366,6 +366,17 @@ def test_a_variation_has_the_entries_of_its_base_except_its_own(name: str) -> No
     assert not {*variation.frameworks} & {*base.frameworks}
 
 
+def test_fused_attention_of_2023_is_flash_attention_2() -> None:
+    times_s = [
+        simulate(
+            scenario(LLAMA, name, cluster="h100_sxm", attention_backend="fused")
+        ).iteration_time_s
+        for name in ("megatron_core", "megatron_2023")
+    ]
+    assert times_s[0] < times_s[1]
+    assert load_stack("megatron_2023").facts["attention_kernel"] == "flash_attention_2"
+
+
 VARIATION = """\
 version: 1
 name: ours
