@@ -12,7 +12,7 @@ from pydantic import Field
 
 from simtrain.base.entry import CountOrZero, Entry, Positive, Strict, Text
 from simtrain.base.resources import find_stack, list_stacks
-from simtrain.base.strict_yaml import Document, Positions, load_document, validate
+from simtrain.base.strict_yaml import Positions, YamlDocument, load_document, validate
 from simtrain.errors import InputError
 from simtrain.scenario.precision import GradientType
 from simtrain.units import Bytes, NonNegativeSeconds
@@ -217,7 +217,7 @@ def load_stack(name: str) -> Stack:
     return validate(Stack, document.data, document.positions)
 
 
-def _with_base(document: Document) -> Document:
+def _with_base(document: YamlDocument) -> YamlDocument:
     """Add the entries of the base that the file of a stack leaves out."""
     name = document.data.get("base")
     if not isinstance(name, str):
@@ -234,7 +234,7 @@ def _with_base(document: Document) -> Document:
         for path, place in base.positions.places.items()
         if path and path[0] in entries and path[0] not in document.data
     }
-    return Document(entries | document.data, Positions(taken | {**document.positions.places}))
+    return YamlDocument(entries | document.data, Positions(taken | {**document.positions.places}))
 
 
 def stacks_with(entry: str, *values: object) -> list[str]:
