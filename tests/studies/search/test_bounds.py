@@ -299,7 +299,7 @@ def add(monkeypatch: pytest.MonkeyPatch, family: ScheduleFamily, interleave: int
     for families in (FAMILIES, NAMED):
         monkeypatch.setitem(families._parts, family.name, family)
     # The type of the field lists the shipped names.
-    monkeypatch.setattr("simtrain.studies.search.request.check_values", lambda scenario: None)
+    monkeypatch.setattr("simtrain.scenario.check_values", lambda scenario: None)
     fields = ("schedule",), ("parallelism", "interleave"), ("memory", "zero_stage")
     scenario = base(
         model={"num_layers": 8, "hidden_size": 1024, "tied_embeddings": False},
