@@ -22,7 +22,7 @@ from simtrain.base.extras import require
 from simtrain.commands.app import INTERRUPTED, MISSED, App
 from simtrain.commands.completion import shipped_profiles, shipped_stacks
 from simtrain.commands.options import SetOption
-from simtrain.commands.output import Output, show, show_view
+from simtrain.commands.output import ListOutput, Output, show, show_view
 from simtrain.errors import InputError
 
 if TYPE_CHECKING:
@@ -136,6 +136,41 @@ def check(
         show(output, outcome, outcome.view)
     if not outcome.ok:
         raise typer.Exit(MISSED)
+
+
+@app.command()
+def intervals(
+    write: Annotated[
+        Path | None,
+        typer.Option(
+            "--write",
+            help="Write the parameters, such as hw_profiles/validated_on/error_model.yaml.",
+        ),
+    ] = None,
+    *,
+    output: ListOutput,
+) -> None:
+    """Fit the model from which 90 % intervals follow to all measured runs that were compared.
+
+    They are those of hw_profiles/validated_on. The table shows how the intervals hold for runs that
+    the model did not know: each class, machine, software stack, data type and kind of model is left
+    out in turn.
+
+    Example: simtrain calibrate intervals
+    """
+    require("fitting intervals", "scipy")
+    from calibrate.fit.error_model import ErrorModelCheck, error_model_text
+    from simtrain.base.output_folder import check_writable, write_text
+    from simtrain.hardware.error_model import read_error_model
+    from simtrain.hardware.judged_runs import judged_runs
+
+    if write:
+        check_writable(write, "the parameters", "--write")
+    check = ErrorModelCheck.of(judged_runs())
+    show_view(output, check.view())
+    if write:
+        text = error_model_text(check.model)
+        write_text(write, text, "the parameters", "--write", read_error_model)
 
 
 @app.command()

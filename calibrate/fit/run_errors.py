@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,8 +12,10 @@ from simtrain.studies.validation.measured import MeasuredRun
 from simtrain.units import counted
 
 _LOWEST = -0.9999
-_MEAN_OF_SCALE, _WORST_OF_SCALE = 1.0, 2.13
-"""Mean amount and quantile 95 % of Student's distribution with four degrees of freedom."""
+_MEAN_OF_SCALE = 1.0
+"""Mean amount of Student's distribution with four degrees of freedom."""
+_MANY_RUNS = 20
+"""The errors of so many runs are not small by chance."""
 
 
 def errors_of_fit(fit: RunsFit, cluster: str, base: str, source: str) -> ValidatedOn:
@@ -69,13 +70,12 @@ def _not_below(group: MeasuredRuns, scale: float) -> MeasuredRuns:
         group: measured runs and their errors.
         scale: scale of the errors, by the fit's runs and by earlier ones of the base.
     """
-    if group.quantiles is not None:
+    if group.num_runs >= _MANY_RUNS or group.mean_error >= _MEAN_OF_SCALE * scale:
         return group
-    mean, worst = group.mean_error, group.worst_error
-    mean = max(mean, _MEAN_OF_SCALE * scale)
-    worst = math.copysign(max(abs(worst), _WORST_OF_SCALE * scale), worst)
-    worst = max(worst, _LOWEST)  # a prediction is above 0
-    return group.model_copy(update={"mean_error": round(mean, 4), "worst_error": round(worst, 4)})
+    # Runs without any error get that of the scale.
+    factor = _MEAN_OF_SCALE * scale / group.mean_error if group.mean_error else 0.0
+    errors = [error * factor if error else _MEAN_OF_SCALE * scale for error in group.errors]
+    return group.model_copy(update={"errors": [max(round(error, 4), _LOWEST) for error in errors]})
 
 
 def _with_base(group: MeasuredRuns, base: str) -> MeasuredRuns:

@@ -56,20 +56,17 @@ def with_errors(
     if before is None:
         number = counted(len(validation.iterations), "measured iteration")
         return ValidatedOn(
-            version=1, summary=f"{number} on {validation.device}.", measured_runs=added
+            version=2, summary=f"{number} on {validation.device}.", measured_runs=added
         )
     others = [group for group in before.measured_runs if group.source != source]
     return before.model_copy(update={"measured_runs": [*others, *added]})
 
 
 def _measured_runs(rows: Sequence[tuple[RunKind, float]], device: str, source: str) -> MeasuredRuns:
-    kind, errors = rows[0][0], [error for _, error in rows]
-    worst: float = max(errors, key=abs)
+    kind = rows[0][0]
     return MeasuredRuns(
         runs=f"{kind.data_type}: small models on {device}",
-        num_runs=len(errors),
-        mean_error=round(sum(map(abs, errors)) / len(errors), 4),
-        worst_error=round(worst, 4),
+        errors=sorted(round(error, 4) for _, error in rows),
         software=kind.software,
         data_types=[kind.data_type],
         has_experts=kind.has_experts,

@@ -2,9 +2,12 @@
 
 import functools
 
+from calibrate.fit.error_model import left_out
 from docs.update import paper_memory
 from docs.update.request import Request, percent, signed_percent, table
 from simtrain.base.resources import list_profiles
+from simtrain.hardware.error_model import error_model
+from simtrain.hardware.judged_runs import judged_runs
 from simtrain.hardware.validated_on import MeasuredRuns, error_text, validated_on
 from simtrain.paper import targets
 from simtrain.paper.entries import PaperEntry, PaperSection, TimeComparison
@@ -113,17 +116,26 @@ def measured_runs(request: Request) -> str:
 
 def judged(request: Request) -> str:
     """Return the errors of all profiles by class of runs: `judged`."""
-    head = ["machine", "software", "runs", "number", "mean \\|error\\|", "worst", "in 90 %", "seen"]
+    head = ["machine", "software", "runs", "number", "mean \\|error\\|", "worst", "seen"]
     rows = []
     for cluster in list_profiles():
         errors = validated_on(cluster)
         for runs in errors.measured_runs if errors else ():
-            coverage = "" if runs.coverage is None else f"{100 * runs.coverage:.0f} %"
             named = f"`{cluster}`", f"`{runs.software}`", runs.runs
-            rows.append([*named, *_errors(runs), coverage, runs.seen])
+            rows.append([*named, *_errors(runs), runs.seen])
         if errors and (others := errors.other_software):
             named = f"`{cluster}`", f"others, as `{others.software}`", others.runs
-            rows.append([*named, *_errors(others), "", others.seen])
+            rows.append([*named, *_errors(others), others.seen])
+    return table(head, rows)
+
+
+def interval_checks(request: Request) -> str:
+    """Return how intervals hold for runs that were left out: `interval_checks`."""
+    head = ["left out", "held", "narrow third", "middle", "wide", "median width", "largest"]
+    rows = []
+    for each in left_out(error_model(), judged_runs()):
+        shares = [each.held, *each.held_by_third, each.median_width, each.full_widths.max()]
+        rows.append([f"each {each.what}", *(percent(float(share), 0) for share in shares)])
     return table(head, rows)
 
 

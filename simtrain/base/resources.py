@@ -81,6 +81,11 @@ def list_stacks() -> list[str]:
     return _names("software_stacks")
 
 
+def error_model_file() -> Path:
+    """The file with the parameters of the model of errors (`simtrain.hardware.error_model`)."""
+    return _folder("hw_profiles") / "validated_on" / "error_model.yaml"
+
+
 def document_files() -> dict[str, Path]:
     """Files of the written documents by name, such as "tutorial" and "how_to/validate"."""
     folder = _folder("docs")

@@ -1,7 +1,7 @@
 """Where the measured time of a prediction lies, from how far off predictions of its kind were.
 
 The errors are those of measured runs by machine, software stack, data type and kind of model, which
-`hw_profiles/validated_on` lists. `ExpectedErrors.width` says how they become an interval.
+`hw_profiles/validated_on` lists; `simtrain.hardware.error_model` says what they let expect.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import ClassVar
 
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.spread import Spread
-from simtrain.hardware.judged_runs import PRIOR, JudgedRuns, judged_runs
-from simtrain.hardware.run_kind import DOUBT, RunKind
+from simtrain.hardware.error_model import ErrorModel, ExpectedScale, error_model
+from simtrain.hardware.judged_runs import JudgedRuns, judged_runs, traits_of
+from simtrain.hardware.run_kind import Respect, RunKind, differences
 from simtrain.units import counted, format_seconds
 
 
@@ -53,14 +54,19 @@ class Interval(PlainData):
         return f"{format_seconds(self.p5_s)} to {format_seconds(self.p95_s)}"
 
     @property
+    def within_words(self) -> str:
+        """How far from the prediction nine of ten runs stay: "within 7 % nine times in ten"."""
+        return f"within {100 * self.within:.0f} % nine times in ten"
+
+    @property
     def words(self) -> str:
-        """The ends and how far they are from the prediction: "3.41 s to 4.94 s (within 20 %)"."""
-        return f"{self.ends} (within {100 * self.within:.0f} %)"
+        """The same with the ends: "within 20 % nine times in ten (3.41 s to 4.94 s)"."""
+        return f"{self.within_words} ({self.ends})"
 
     @property
     def sentence(self) -> str:
         """The 90 % interval and its basis, to follow predicted times."""
-        return f"90 % interval of the iteration time: {self.words}; {self.basis}."
+        return f"The measured time is {self.words}; {self.basis}."
 
     def has(self, time_s: float) -> bool:
         """Whether the 90 % interval contains a time."""
@@ -71,36 +77,45 @@ class Interval(PlainData):
         return self.p25_s <= time_s <= self.p75_s
 
 
+_OF_DOUBT = math.log(1.6)
+"""Half the log width of the 90 % interval on a machine whose profile rests on datasheets or on
+contradicting sources, and of which no run was judged: an assumption, not an estimate."""
+
+_WIDEST = math.log(2)
+"""No interval reaches farther: a time that is off by more than a factor of two is another one."""
+
+
 @dataclass(frozen=True, slots=True)
 class ExpectedErrors:
     """How far off predictions of a kind are expected to be.
 
     Args:
-        groups: all judged runs, compared with the kind; perhaps none.
-        stated_error: as for `RunKind`. It counts until runs of the kind judge the profile.
+        kind: the kind.
+        groups: all judged runs; perhaps none.
+        model: the model of errors.
     """
 
+    kind: RunKind
     groups: Sequence[JudgedRuns]
-    stated_error: float = 0.0
+    model: ErrorModel
 
-    def width(self, extrapolated: float = 0.0) -> float:
-        """Return the log ratio that 90 % of measured times are within.
+    def width(self, extrapolated: float = 0.0, share: float = 0.9) -> float:
+        """Return the |ln(measured / predicted)| that a share of runs stays within.
 
-        The runs that say most about the kind decide, but errors of similar runs are not outside,
-        whatever less similar runs promise (`_farthest`). Fewer runs, runs that differ in more
-        respects, and more extrapolated time never narrow the interval, and it is never wider than
-        the prior. Taking runs away never narrows it, unless they are farther off than it is wide.
+        For 90 % of runs it is at most a factor of two, and at least what nine in ten runs of the
+        kind were off by. Without any, it is at least what the profile states of its own fit and
+        what runs on a doubtful profile were off by.
 
         Args:
             extrapolated: share of kernel time for shapes outside the range that the profile was
                 fitted on.
+            share: the share of runs.
         """
-        if not self.groups:
-            return PRIOR
-        least = min(group.width_for_kind(extrapolated) for group in self.groups)
-        is_judged = any(not group.respects for group in self.groups)
-        stated = 0.0 if is_judged else min(math.log1p(self.stated_error), PRIOR)
-        return max(least, self._farthest, stated)
+        # Of the least width only nine of ten are stated; other shares follow Laplace's form.
+        of_share = math.log(1 - share) / math.log(0.1)
+        least = self._least_width * math.exp(self.model.extrapolated * extrapolated)
+        width = max(self._scale(extrapolated).width(share), of_share * least)
+        return min(width, of_share * _WIDEST)
 
     def around(self, time_s: float, extrapolated: float = 0.0, least_s: float = 0.0) -> Interval:
         """Return the interval of a predicted time.
@@ -110,84 +125,77 @@ class ExpectedErrors:
             extrapolated: as for `width`.
             least_s: no iteration is shorter (`least_time.least_seconds`).
         """
-        width = self.width(extrapolated)
-        spread, least_s = Spread(width), min(least_s, time_s)
-        whole, half = spread.factor(), spread.factor(0.5)
+        least_s = min(least_s, time_s)
+        whole, half = (math.exp(self.width(extrapolated, share)) for share in (0.9, 0.5))
         return Interval(
             max(time_s / whole, least_s),
             max(time_s / half, least_s),
             time_s * half,
             time_s * whole,
             whole - 1,
-            self._least_difference(extrapolated, width),
+            self._least_difference(extrapolated),
             self._basis(extrapolated),
         )
 
+    def _scale(self, extrapolated: float) -> ExpectedScale:
+        judged = [group.as_class for group in self.groups]
+        return self.model.expected(traits_of(self.kind), judged, extrapolated)
+
     @property
-    def _farthest(self) -> float:
-        """The errors of similar runs: the largest of those that each respect suggests.
+    def _least_width(self) -> float:
+        """What nine in ten runs like it were off by; without any, what else is known.
 
-        A respect suggests the most similar runs that do not differ in it: dense runs of the same
-        machine do not say how far off experts are, experts on other machines do. If all runs differ
-        in it, as on a machine of which nothing was judged, any other may be the one to expect.
+        That is what the profile states of its fit, and of a doubtful one the errors of other runs.
         """
-        names = {name for group in self.groups for name in group.names}
-        return max(map(self._suggested_by, names), default=_mean_farthest(self.groups))
+        if like := self._like:
+            return _spread_of(like).width
+        stated = math.log1p(self.kind.stated_error)
+        if not self.kind.is_doubtful:
+            return stated
+        others = [group for group in self.groups if group.cluster == self.kind.cluster]
+        if not others or self.kind.is_changed:
+            return max(stated, _OF_DOUBT)
+        return max(stated, _spread_of(self._nearest(others)).width)
 
-    def _suggested_by(self, name: str) -> float:
-        alike = [group for group in self.groups if name not in group.names]
-        if alike:
-            return _mean_farthest(alike)
-        by_value: dict[str, list[JudgedRuns]] = {}
-        for group in self.groups:
-            by_value.setdefault(group.value_of(name), []).append(group)
-        return max(map(_mean_farthest, by_value.values()))
+    @property
+    def _like(self) -> list[JudgedRuns]:
+        """The judged runs of the kind."""
+        return [group for group in self.groups if not self._differences(group)]
 
-    def _least_difference(self, extrapolated: float, width: float) -> float:
+    def _differences(self, group: JudgedRuns) -> tuple[Respect, ...]:
+        return differences(self.kind, group.runs, group.cluster, mixed=group.is_mixed)
+
+    def _nearest(self, groups: Sequence[JudgedRuns]) -> list[JudgedRuns]:
+        """Return the runs that differ from the kind in the fewest respects."""
+        fewest = min(len(self._differences(group)) for group in groups)
+        return [group for group in groups if len(self._differences(group)) == fewest]
+
+    def _least_difference(self, extrapolated: float) -> float:
         """Return what 90 % of pairs' errors are below; without pairs, as if the pairs were runs."""
-        group = self._deciding(extrapolated)
-        if group is None or group.runs.pairs is None:
-            return math.expm1(width)
-        return math.expm1(math.log1p(group.runs.pairs.p90) * max(1.0, width / group.width))
-
-    def _deciding(self, extrapolated: float) -> JudgedRuns | None:
-        """Return the runs that say most about the kind; of equal ones, the most similar."""
-        return min(
-            self.groups,
-            key=lambda group: (group.width_for_kind(extrapolated), len(group.respects)),
-            default=None,
-        )
+        pairs = [group.runs.pairs for group in self._like if group.runs.pairs]
+        return max((pair.p90 for pair in pairs), default=math.expm1(self.width(extrapolated)))
 
     def _basis(self, extrapolated: float) -> str:
         """Say in plain words which runs are most like the scenario."""
         if not self.groups:
             return "no run was compared"
-        nearest = _nearest(self.groups)
-        if not nearest[0].respects:
-            number = counted(sum(group.runs.num_runs for group in nearest), "measured run")
+        if like := self._like:
+            number = counted(sum(group.runs.num_runs for group in like), "measured run")
             also = f"; {extrapolated:.0%} of kernel time is extrapolated"
             return f"from {number} like this one{also * (extrapolated >= 0.005)}"
-        group = self._deciding(extrapolated)
-        if group not in nearest:
-            group = max(nearest, key=lambda each: each.runs.num_runs)
-        *names, last = (name for name in group.names if name != DOUBT)
+        group = max(self._nearest(self.groups), key=lambda each: each.runs.num_runs)
+        *names, last = (respect.name for respect in self._differences(group))
         differ = f"{', '.join(names)} and {last}" if names else last
-        doubt = "; the profile is doubtful" * (DOUBT in group.names)
+        doubt = "; the profile is doubtful" * self.kind.is_doubtful
         number = counted(group.runs.num_runs, "measured run")
         on = Path(group.cluster).stem
         return f"none like this one was compared; {number} on {on} differ in {differ}{doubt}"
 
 
-def _mean_farthest(groups: Sequence[JudgedRuns]) -> float:
-    """Return the mean error of the most similar classes, each of which counts as one."""
-    nearest = _nearest(groups)
-    return math.fsum(group.farthest for group in nearest) / len(nearest)
-
-
-def _nearest(groups: Sequence[JudgedRuns]) -> list[JudgedRuns]:
-    """Return the runs that differ from the kind in the fewest respects."""
-    fewest = min((len(group.respects) for group in groups), default=0)
-    return [group for group in groups if len(group.respects) == fewest]
+def _spread_of(groups: Sequence[JudgedRuns]) -> Spread:
+    """Return the spread of all runs, by the mean of their |log ratio|."""
+    ratios = [ratio for group in groups for ratio in group.runs.log_ratios]
+    return Spread.of_mean(math.fsum(map(abs, ratios)) / len(ratios))
 
 
 def errors_of(kind: RunKind) -> ExpectedErrors:
@@ -196,4 +204,4 @@ def errors_of(kind: RunKind) -> ExpectedErrors:
     Raises:
         InputError: there is no such profile, or a file of errors is bad.
     """
-    return ExpectedErrors(judged_runs(kind), kind.stated_error)
+    return ExpectedErrors(kind, judged_runs([kind.cluster]), error_model())

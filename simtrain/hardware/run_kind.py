@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from simtrain.hardware.validated_on import DataType, MeasuredRuns, Nodes
 
-NUM_RESPECTS = 7
-"""The number of respects in which runs can differ from a kind."""
-DOUBT = "sources of the profile"
-"""The respect that the kind's profile is doubtful, and another one than that of the runs."""
 _SIXTEEN_BITS = frozenset(("bf16", "fp16"))
 _NODES = {"one": "one node", "several": "several nodes"}
 
@@ -75,15 +71,13 @@ def _of_machine(kind: RunKind, cluster: str) -> Iterator[Respect]:
     if cluster != kind.cluster or kind.is_changed:
         changed = " as changed" if kind.is_changed else ""
         yield Respect("machine", f"{Path(kind.cluster).stem}{changed}", Path(cluster).stem)
-        if kind.is_doubtful:
-            yield Respect(DOUBT, "doubtful sources", "")
 
 
 def _of_software(kind: RunKind, runs: MeasuredRuns, mixed: bool) -> Iterator[Respect]:
     if mixed or runs.software != kind.software:
         yield Respect("software", kind.software, "other software" if mixed else runs.software)
-    types = {*runs.data_types}
     # The 16-bit types are as fast as each other, on the same kernels.
+    types = {*runs.data_types}
     if kind.data_type not in types and not types | {kind.data_type} <= _SIXTEEN_BITS:
         yield Respect("data type", kind.data_type, " and ".join(runs.data_types))
 
@@ -95,6 +89,18 @@ def _of_model(kind: RunKind, runs: MeasuredRuns) -> Iterator[Respect]:
         yield Respect("kind of layers", *(_layers(each.is_hybrid) for each in (kind, runs)))
     if runs.nodes not in (None, kind.nodes):
         yield Respect("number of nodes", _NODES[kind.nodes], _NODES[runs.nodes or "several"])
+
+
+def data_types_in_words(data_types: Iterable[DataType]) -> str:
+    """Return the data types of products as one text; 16-bit ones are as fast as each other."""
+    types = dict.fromkeys("16 bits" if each in _SIXTEEN_BITS else each for each in data_types)
+    return " and ".join(sorted(types))
+
+
+def model_in_words(has_experts: bool, is_hybrid: bool) -> str:
+    """Return the kind of a model: "dense transformer", "hybrid with experts"."""
+    layers = _layers(is_hybrid)
+    return f"{layers} with experts" if has_experts else f"dense {layers}"
 
 
 def _experts(has_experts: bool) -> str:

@@ -6,41 +6,23 @@ They are in the folder `validated_on` beside the profile, in a file of the profi
 from __future__ import annotations
 
 import functools
+import math
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from simtrain.base.entry import Count, NonNegative, Strict, Text
 from simtrain.base.resources import find_profile
 from simtrain.base.strict_yaml import load_document, validate
 
 _NEWEST_STACK = "megatron_core"
-Quantile = Annotated[float, Field(gt=-1)]
+_LEAST_ERROR = -1.0
+ErrorOfRun = Annotated[float, Field(gt=_LEAST_ERROR)]
+"""Predicted / measured - 1: a predicted time is above 0."""
 DataType = Literal["bf16", "fp16", "fp32", "fp8", "fp4"]
 Nodes = Literal["one", "several"]
 Seen = Literal["blind", "seen", "fitted"]
-
-
-class Quantiles(Strict):
-    """Quantiles of errors: 90 % of further errors are between p5 and p95, 50 % between p25 and p75.
-
-    Each error is divided by 1 + the extrapolated share of its kernel time, because intervals are
-    that much wider. Of n sorted errors they are numbers floor(q (n + 1)) and ceil(q (n + 1)), so
-    that the intervals hold for runs that did not set them (split conformal prediction, Vovk et al.
-    2005).
-    """
-
-    p5: Quantile
-    p25: Quantile
-    p75: Quantile
-    p95: Quantile
-
-    @model_validator(mode="after")
-    def _in_order(self) -> Self:
-        if not self.p5 <= self.p25 <= self.p75 <= self.p95:
-            raise ValueError("must be in order: p5 <= p25 <= p75 <= p95")
-        return self
 
 
 class PairErrors(Strict):
@@ -62,18 +44,15 @@ class MeasuredRuns(Strict):
 
     Args:
         runs: what was measured.
-        num_runs: number of iterations.
-        mean_error: mean of |error|.
-        worst_error: the error with the largest |error|; below zero if the prediction is too fast.
+        errors: the error of each run, below zero if the prediction is too fast.
+        extrapolated: share of their kernel time that is for shapes outside the range that the
+            profile was fitted on, on average.
         software: software stack of the predictions.
         data_types: data types of their matrix products; bf16 by default.
         has_experts: whether their models have experts.
         is_hybrid: whether their models have a pattern of layers (Mamba-2, attention, MLP).
         nodes: whether they ran on one node or on several; None for both.
-        quantiles: quantiles of their errors; None if there are too few.
         pairs: errors of ratios; None if there are too few pairs.
-        coverage: share of the runs inside the 90 % interval that the others set; None if there are
-            too few.
         seen: `blind` if nothing was chosen after looking at the runs; `seen` if they drew attention
             to something that has a source of its own; `fitted` if a number was fitted to them.
         remark: what may have made these errors smaller or larger than those of other runs.
@@ -81,20 +60,37 @@ class MeasuredRuns(Strict):
     """
 
     runs: Text
-    num_runs: Count
-    mean_error: NonNegative
-    worst_error: Annotated[float, Field(gt=-1)]
+    errors: list[ErrorOfRun] = Field(min_length=1)
+    extrapolated: NonNegative = Field(default=0.0, le=1)
     software: Text
     data_types: list[DataType] = Field(default=["bf16"], min_length=1)
     has_experts: bool = False
     is_hybrid: bool = False
     nodes: Nodes | None = None
-    quantiles: Quantiles | None = None
     pairs: PairErrors | None = None
-    coverage: NonNegative | None = Field(default=None, le=1)
     seen: Seen = "seen"
     remark: Text
     source: Text
+
+    @property
+    def num_runs(self) -> int:
+        """Number of iterations."""
+        return len(self.errors)
+
+    @property
+    def mean_error(self) -> float:
+        """Mean of |error|."""
+        return math.fsum(map(abs, self.errors)) / len(self.errors)
+
+    @property
+    def worst_error(self) -> float:
+        """The error with the largest |error|."""
+        return max(self.errors, key=abs)
+
+    @property
+    def log_ratios(self) -> list[float]:
+        """ln(predicted / measured) of each run."""
+        return [math.log1p(error) for error in self.errors]
 
 
 class ValidatedOn(Strict):
@@ -112,7 +108,7 @@ class ValidatedOn(Strict):
             predictions with a stack are that was not judged on the machine.
     """
 
-    version: Literal[1]
+    version: Literal[2]
     summary: Text
     doubt: Text | None = None
     measured_runs: list[MeasuredRuns]

@@ -56,7 +56,7 @@ def headline(result: Result) -> Facts:
             ("software", _stack(result)),
             ("cluster", f"{scenario.cluster}, GPUs used: {scenario.num_gpus}"),
             ("iteration time", iteration_time(result)),
-            ("90 % interval", f"{result.interval.words}; {result.interval.basis}"),
+            ("90 % interval", f"{result.interval.ends}; {result.interval.basis}"),
             ("tokens per second", token_rate(result)),
             ("MFU / HFU", f"{result.mfu:.1%} / {result.hfu:.1%}{_peak(result)}"),
         )
@@ -64,8 +64,9 @@ def headline(result: Result) -> Facts:
 
 
 def iteration_time(result: Result) -> Cell:
-    """The iteration time."""
-    return Cell(result.iteration_time_s, format_seconds(result.iteration_time_s))
+    """The iteration time, and how far off it may be."""
+    text = f"{format_seconds(result.iteration_time_s)}, {result.interval.within_words}"
+    return Cell(result.iteration_time_s, text)
 
 
 def token_rate(result: Result) -> Cell:

@@ -21,7 +21,7 @@ def text(share: float, digits: int) -> str:
 def test_the_errors_are_those_of_the_page_on_validation() -> None:
     errors = validated_on("a100_sxm4_80gb")
     assert errors
-    table5, parallel, nodes, node, _ = errors.measured_runs
+    table5, parallel, nodes, node, *_ = errors.measured_runs
     assert f"\n{text(table5.mean_error, 1)} = table5_error mean\n" in PAGE
     assert f"\n{text(-table5.worst_error, 1)} = table5_error largest\n" in PAGE
     assert f"\n{text(parallel.worst_error, 2)} = dp530b error\n" in PAGE
@@ -52,9 +52,9 @@ def test_a_users_profile_can_have_a_file_of_errors(tmp_path: pathlib.Path) -> No
     assert validated_on(str(own)) is None
     errors = tmp_path / "validated_on" / "own.yaml"
     errors.parent.mkdir()
-    errors.write_text("version: 1\nsummary: ours\nmeasured_runs: []\n", "utf-8")
+    errors.write_text("version: 2\nsummary: ours\nmeasured_runs: []\n", "utf-8")
     found = validated_on(str(own))
     assert found and found.summary == "ours"
-    errors.write_text("version: 1\nsummary: ours and others\nmeasured_runs: 3\n", "utf-8")
+    errors.write_text("version: 2\nsummary: ours and others\nmeasured_runs: 3\n", "utf-8")
     with pytest.raises(InputError, match="measured_runs"):
         validated_on(str(own))

@@ -9,16 +9,16 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedSeq
 
 from simtrain.hardware.validated_on import (
     DataType,
     MeasuredRuns,
     Nodes,
     PairErrors,
-    Quantiles,
     ValidatedOn,
 )
-from simtrain.studies.validation.result import Errors, ValidatedRun, Validation
+from simtrain.studies.validation.result import ValidatedRun, Validation
 
 _FEWEST_RUNS, _FEWEST_PAIRS = 20, 20
 _Class = tuple[str, DataType, bool, bool]
@@ -49,7 +49,7 @@ def error_classes(validation: Validation, source: str) -> ValidatedOn:
         for nodes, rows in _by_nodes(group)
     ]
     summary = f"{len(validation.timed)} measured iterations, compared by simtrain validate."
-    return ValidatedOn(version=1, summary=summary, measured_runs=runs)
+    return ValidatedOn(version=2, summary=summary, measured_runs=runs)
 
 
 def _by_nodes(rows: Sequence[ValidatedRun]) -> list[tuple[Nodes | None, Sequence[ValidatedRun]]]:
@@ -67,9 +67,19 @@ def errors_text(errors: ValidatedOn) -> str:
     yaml = YAML()
     yaml.width = 100
     yaml.indent(mapping=2, sequence=4, offset=2)
+    data = errors.model_dump(mode="json", exclude_none=True)
+    for runs in (*data["measured_runs"], *filter(None, [data.get("other_software")])):
+        runs["errors"] = _in_a_line(runs["errors"])
     text = io.StringIO()
-    yaml.dump(errors.model_dump(mode="json", exclude_none=True), text)
+    yaml.dump(data, text)
     return text.getvalue()
+
+
+def _in_a_line(values: list[float]) -> CommentedSeq:
+    """Return a list that YAML has between brackets, without a line for each number."""
+    sequence = CommentedSeq(values)
+    sequence.fa.set_flow_style()
+    return sequence
 
 
 def _measured_runs(
@@ -79,21 +89,18 @@ def _measured_runs(
     source: str,
 ) -> MeasuredRuns:
     software, data_type, has_experts, is_hybrid = key
-    errors = Errors([row.error for row in rows if row.error is not None])
     gpus = sorted(int(row.settings["GPUs"]) for row in rows if row.settings)
+    extrapolated = math.fsum(row.extrapolated or 0.0 for row in rows) / len(rows)
     return MeasuredRuns(
         runs=f"{data_type}: {gpus[0]:,} to {gpus[-1]:,} GPUs",
-        num_runs=errors.num,
-        mean_error=_digits(errors.mean_abs_error),
-        worst_error=_digits(errors.worst_error),
+        errors=sorted(_digits(row.error) for row in rows),
+        extrapolated=round(extrapolated, 3),
         software=software,
         data_types=[data_type],
         has_experts=has_experts,
         is_hybrid=is_hybrid,
         nodes=nodes,
-        quantiles=_quantiles(rows),
         pairs=_pairs(rows),
-        coverage=_coverage(rows),
         remark=_REMARK,
         source=source,
     )
@@ -102,47 +109,6 @@ def _measured_runs(
 def _digits(error: float | None) -> float:
     assert error is not None, "a class has errors"
     return max(round(error, 4), _LOWEST)
-
-
-def _quantiles(rows: Sequence[ValidatedRun]) -> Quantiles | None:
-    """Return the order statistics between which further errors are; None if there are few runs."""
-    if len(rows) < _FEWEST_RUNS:
-        return None
-    errors = _normalised(rows)
-    names = "p5", "p25", "p75", "p95"
-    return Quantiles(
-        **{name: _digits(value) for name, value in zip(names, _ends(errors), strict=True)}
-    )
-
-
-def _normalised(rows: Sequence[ValidatedRun]) -> list[float]:
-    """Return the errors without what intervals are wider for, in ascending order."""
-    return sorted((row.error or 0.0) / (1 + (row.extrapolated or 0.0)) for row in rows)
-
-
-def _ends(errors: Sequence[float]) -> tuple[float, float, float, float]:
-    """Return the ends of the 90 % and the 50 % interval of errors in ascending order."""
-    last = len(errors) - 1
-
-    def low(share: float) -> float:
-        return errors[max(math.floor(share * (len(errors) + 1)) - 1, 0)]
-
-    def high(share: float) -> float:
-        return errors[min(math.ceil(share * (len(errors) + 1)) - 1, last)]
-
-    return low(0.05), low(0.25), high(0.75), high(0.95)
-
-
-def _coverage(rows: Sequence[ValidatedRun]) -> float | None:
-    """Return the share of runs inside the 90 % interval that the other runs set."""
-    if len(rows) < _FEWEST_RUNS:
-        return None
-    errors = _normalised(rows)
-    num_inside = 0
-    for place, error in enumerate(errors):
-        low, *_, high = _ends([*errors[:place], *errors[place + 1 :]])
-        num_inside += low <= error <= high
-    return round(num_inside / len(errors), 3)
 
 
 def _pairs(rows: Sequence[ValidatedRun]) -> PairErrors | None:

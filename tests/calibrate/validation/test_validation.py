@@ -251,7 +251,7 @@ def test_a_profile_has_the_interval_of_its_own_validation(off: float) -> None:
         assert (group.num_runs, group.seen) == (2, "blind")
         assert group.mean_error == pytest.approx(abs(1 / off - 1), abs=1e-4)
         interval = interval_on(profile)
-        assert interval.within >= max(off, 1 / off) - 1 - 1e-3 or interval.within > 0.599
+        assert interval.within >= max(off, 1 / off) - 1 - 1e-3
         assert "from 2 measured runs like this one" in interval.basis
         call("calibrate", "validate", str(profile), str(folder))
         assert validated_on(str(profile)) == errors
@@ -260,8 +260,10 @@ def test_a_profile_has_the_interval_of_its_own_validation(off: float) -> None:
 def test_until_then_no_interval_is_narrower_than_the_profile_itself_states(
     tmp_path: pathlib.Path,
 ) -> None:
+    """Without what is extrapolated, which makes it wider."""
     plain = interval_on(own_profile(tmp_path)).within
-    assert interval_on(own_profile(tmp_path, 0.5)).within == pytest.approx(max(plain, 0.5))
+    stated = interval_on(own_profile(tmp_path, 0.5)).within
+    assert plain < 0.5 <= stated < 0.6
 
 
 def test_other_errors_stay_and_shipped_profiles_are_not_touched(tmp_path: pathlib.Path) -> None:

@@ -48,17 +48,14 @@ def measured(error: float, kind: RunKind = KIND, extrapolated: float = 0.0) -> V
     )
 
 
-def test_quantiles_are_order_statistics_of_errors_without_what_is_extrapolated() -> None:
-    """Of 39 errors, 5 % of 40 is the 2nd and 75 % the 30th; an extrapolated run counts half."""
-    errors = [0.01 * number for number in range(-19, 20)]
-    (runs,) = error_classes(Validation("h100_sxm", [*map(measured, errors)]), "x").measured_runs
-    assert runs.quantiles
-    assert runs.quantiles.model_dump() == pytest.approx(
-        {"p5": -0.18, "p25": -0.1, "p75": 0.1, "p95": 0.18}, abs=1e-9
-    )
-    doubled = [measured(2 * error, extrapolated=1.0) for error in errors]
-    (halved,) = error_classes(Validation("h100_sxm", doubled), "x").measured_runs
-    assert halved.quantiles == runs.quantiles and halved.mean_error == pytest.approx(0.1949)
+def test_a_class_has_the_errors_of_its_runs_and_what_is_extrapolated() -> None:
+    rows = [measured(0.1, extrapolated=0.5), measured(-0.2), measured(0.0)]
+    (runs,) = error_classes(Validation("h100_sxm", rows), "x").measured_runs
+    assert runs.errors == [-0.2, 0.0, 0.1]
+    assert runs.extrapolated == 0.167
+    assert (runs.num_runs, runs.worst_error) == (3, -0.2)
+    assert runs.mean_error == pytest.approx(0.1)
+    assert runs.log_ratios == pytest.approx([math.log(0.8), 0.0, math.log(1.1)])
 
 
 def test_pairs_have_the_error_of_their_ratio() -> None:
@@ -76,11 +73,14 @@ def test_few_runs_on_one_node_are_one_class_with_those_on_several() -> None:
     assert (runs.nodes, runs.num_runs) == (None, 28)
     many = [measured(0.1)] * 25 + [measured(0.2, one_node)] * 20
     classes = error_classes(Validation("h100_sxm", many), "x").measured_runs
-    assert {(runs.nodes, runs.mean_error) for runs in classes} == {("several", 0.1), ("one", 0.2)}
+    means = {runs.nodes: runs.mean_error for runs in classes}
+    assert means == pytest.approx({"several": 0.1, "one": 0.2})
 
 
 def test_a_written_file_gives_intervals_that_hold_for_other_runs(tmp_path: pathlib.Path) -> None:
-    """Errors from one half, coverage on the other; log ratios have the form of `Spread`."""
+    """Errors from one half, coverage on the other: more than nine in ten, because of other
+    publications runs may differ more.
+    """
     draw = random.Random(1)
     errors = [math.expm1(draw.choice((-1, 1)) * draw.expovariate(10)) for _ in range(2000)]
     profile = tmp_path / "mine.yaml"
@@ -92,6 +92,6 @@ def test_a_written_file_gives_intervals_that_hold_for_other_runs(tmp_path: pathl
     kind = dataclasses.replace(KIND, cluster=str(profile))
     interval = errors_of(kind).around(1.0)
     unseen_s = [1 / (1 + error) for error in errors[1000:]]
-    assert sum(map(interval.has, unseen_s)) / 1000 == pytest.approx(0.9, abs=0.03)
-    assert sum(map(interval.has_in_half, unseen_s)) / 1000 == pytest.approx(0.5, abs=0.05)
+    assert 0.88 < sum(map(interval.has, unseen_s)) / 1000 < 0.97
+    assert 0.45 < sum(map(interval.has_in_half, unseen_s)) / 1000 < 0.65
     assert interval.basis == "from 1,000 measured runs like this one"

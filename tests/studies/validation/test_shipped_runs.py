@@ -25,7 +25,7 @@ def test_the_stated_errors_are_those_of_the_shipped_runs() -> None:
     assert len(shipped) == len(computed)
     for runs_of_type in shipped:
         expected = computed[runs_of_type.data_types[0]]
-        names = ("num_runs", "mean_error", "worst_error", "quantiles", "pairs", "coverage")
+        names = ("errors", "extrapolated", "pairs")
         for name in names:
             assert getattr(runs_of_type, name) == getattr(expected, name), name
 

@@ -1,0 +1,221 @@
+"""Fit the model of errors to all judged runs, and show how its intervals hold for those left out.
+
+The deviations have the largest likelihood of the classes' scales, whose logarithms are taken to be
+normal, times weak priors: with some thirty classes, a deviation that they hardly determine would
+else become zero or large.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from scipy.optimize import minimize
+
+from simtrain.hardware.error_model import RESPECTS, ErrorModel, JudgedClass, Traits
+from simtrain.hardware.judged_runs import JudgedRuns
+from simtrain.views.kinds import SHARE, TEXT, Kind
+from simtrain.views.view import Column, Facts, Row, Table, View
+
+TWO_DIGITS = Kind("{:.2f}".format)
+
+_FIELDS = ("machine", "software", "data_type", "model", "runs")
+_USUAL_DEVIATION, _SPREAD_OF_DEVIATIONS = 0.3, 1.0
+"""Median of the prior of each deviation, and the deviation of its logarithm."""
+_USUAL_SLOPE = 0.3
+"""Deviation of the prior of `extrapolated`, which is above 0."""
+_INDEPENDENT_RUNS = 20.0
+_SHARE = 0.9
+
+
+def fit_error_model(judged: Sequence[JudgedRuns]) -> ErrorModel:
+    """Return the parameters that classes of judged runs make most likely.
+
+    Args:
+        judged: all classes, with the errors of their runs.
+    """
+    classes = [group.as_class for group in judged]
+    scales = np.array([each.log_scale for each in classes])
+    traits = [each.traits for each in classes]
+    shares = np.array([each.extrapolated for each in classes])
+    runs = sum(each.num_runs for each in classes)
+    said = f"{runs:,} runs of {len(classes)} classes in validated_on; simtrain calibrate intervals"
+
+    def model(values: np.ndarray) -> ErrorModel:
+        """Return the model with parameters, whose logarithms are given."""
+        typical, slope, *deviations = np.exp(values).tolist()
+        return ErrorModel(
+            version=1,
+            typical_error=typical,
+            extrapolated=slope,
+            **dict(zip(_FIELDS, deviations, strict=True)),
+            independent_runs=_INDEPENDENT_RUNS,
+            fitted_on=said,
+        )
+
+    def surprise(values: np.ndarray) -> float:
+        """Return minus the logarithm of the likelihood and of the priors."""
+        candidate = model(values)
+        covariances = candidate.likeness(traits, traits)
+        covariances += np.diag([candidate.own_variance(each.num_runs) for each in classes])
+        distances = scales - math.log(candidate.typical_error) - candidate.extrapolated * shares
+        root = np.linalg.cholesky(covariances)
+        whitened: np.ndarray = np.linalg.solve(root, distances)
+        likelihood = 0.5 * float(whitened @ whitened) + float(np.log(np.diag(root)).sum())
+        deviations = (values[2:] - math.log(_USUAL_DEVIATION)) / _SPREAD_OF_DEVIATIONS
+        slope = candidate.extrapolated / _USUAL_SLOPE
+        return likelihood + 0.5 * float(deviations @ deviations) + 0.5 * slope**2
+
+    start = np.log([0.1, _USUAL_SLOPE, *[_USUAL_DEVIATION] * len(_FIELDS)])
+    options = {"maxiter": 5000, "xatol": 1e-4, "fatol": 1e-6}
+    best = minimize(surprise, start, method="Nelder-Mead", options=options)
+    return model(np.log(np.exp(best.x).clip(min=1e-3)))
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """How 90 % intervals hold for runs of which the model knew nothing.
+
+    Args:
+        what: what was left out at a time.
+        errors: |ln(measured / predicted)| of each run.
+        widths: the |ln| up to which its interval reached.
+        weights: of each run; classes of many runs count no more than `_MOST_RUNS`.
+    """
+
+    what: str
+    errors: np.ndarray
+    widths: np.ndarray
+    weights: np.ndarray
+
+    @property
+    def held(self) -> float:
+        """Share of the runs inside their interval."""
+        return float(np.average(self.errors <= self.widths, weights=self.weights))
+
+    @property
+    def held_by_third(self) -> tuple[float, float, float]:
+        """The same for the third with the narrowest intervals, the middle and the widest."""
+        order = np.argsort(self.widths, kind="stable")
+        ends = np.cumsum(self.weights[order]) / self.weights.sum()
+        thirds = (order[(ends > low) & (ends <= low + 1 / 3 + 1e-9)] for low in (0, 1 / 3, 2 / 3))
+        inside = (self.errors <= self.widths).astype(float)
+        low, middle, high = (
+            float(inside[part] @ self.weights[part] / self.weights[part].sum()) for part in thirds
+        )
+        return low, middle, high
+
+    @property
+    def full_widths(self) -> np.ndarray:
+        """(p95 - p5) / predicted of each run."""
+        widths: np.ndarray = 2 * np.sinh(self.widths)
+        return widths
+
+    @property
+    def median_width(self) -> float:
+        """Median of `full_widths`."""
+        widths = self.full_widths
+        order = np.argsort(widths)
+        ends = np.cumsum(self.weights[order]) / self.weights.sum()
+        return float(widths[order[int(np.searchsorted(ends, 0.5))]])
+
+    @property
+    def rank_correlation(self) -> float:
+        """Rank correlation of widths and errors of classes, each of which counts once."""
+        means = {
+            width: float(self.errors[self.widths == width].mean()) for width in set(self.widths)
+        }
+        ranks = np.array(
+            [np.argsort(np.argsort(values)) for values in ([*means], [*means.values()])]
+        )
+        centred = ranks - ranks.mean(axis=1, keepdims=True)
+        return float(centred[0] @ centred[1] / np.linalg.norm(centred, axis=1).prod())
+
+
+_MOST_RUNS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorModelCheck:
+    """Parameters, and how their intervals hold for what was left out."""
+
+    model: ErrorModel
+    left_out: Sequence[LeftOut]
+
+    @classmethod
+    def of(cls, judged: Sequence[JudgedRuns]) -> Self:
+        """Fit the parameters to classes of judged runs, and check them."""
+        model = fit_error_model(judged)
+        return cls(model, left_out(model, judged))
+
+    def view(self) -> View:
+        """The parameters, and a row for each way to leave runs out."""
+        columns = [
+            Column("left_out", "left out", TEXT),
+            Column("held", "held", SHARE, "share of the runs inside their 90 % interval"),
+            *(
+                Column(f"held_{name}", name, SHARE, f"the same for the third of {name} intervals")
+                for name in ("narrow", "middle", "wide")
+            ),
+            Column("median_width", "median width", SHARE, "(p95 - p5) / predicted"),
+            Column("largest_width", "largest", SHARE),
+            Column("rank_correlation", "rank correlation", TWO_DIGITS, "of widths and mean errors"),
+        ]
+        rows = [
+            Row(
+                (
+                    *(f"each {each.what}", each.held, *each.held_by_third, each.median_width),
+                    *(float(each.full_widths.max()), each.rank_correlation),
+                )
+            )
+            for each in self.left_out
+        ]
+        facts = Facts([(name.replace("_", " "), _text(value)) for name, value in self.model])
+        title = "Intervals of runs of which the model knew nothing"
+        return View([facts, Table("left_out", title, columns, rows)])
+
+
+def error_model_text(model: ErrorModel) -> str:
+    """Return the parameters as `error_model.yaml`."""
+    lines = (f"{name}: {_text(value)}" for name, value in model)
+    return "\n".join(["# Parameters of simtrain/hardware/error_model.py.", *lines, ""])
+
+
+def _text(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else json.dumps(value)
+
+
+def left_out(model: ErrorModel, judged: Iterable[JudgedRuns]) -> list[LeftOut]:
+    """Return how intervals hold for each class, machine, stack, data type and kind of model.
+
+    The model keeps its deviations, and knows none of the runs that agree in what is left out.
+    """
+    classes = [group.as_class for group in judged]
+
+    def with_same(respects: Sequence[str]) -> Callable[[Traits, Traits], bool]:
+        return lambda some, other: all(some[each] == other[each] for each in respects)
+
+    ways = {"class": with_same(RESPECTS)} | {each: with_same([each]) for each in RESPECTS}
+    return [_left_out(model, classes, what, same) for what, same in ways.items()]
+
+
+def _left_out(
+    model: ErrorModel,
+    classes: Sequence[JudgedClass],
+    what: str,
+    same: Callable[[Traits, Traits], bool],
+) -> LeftOut:
+    errors: list[float] = []
+    widths: list[float] = []
+    weights: list[float] = []
+    for each in classes:
+        known = [other for other in classes if not same(each.traits, other.traits)]
+        width = model.expected(each.traits, known, each.extrapolated).width(_SHARE)
+        errors += map(abs, each.log_ratios)
+        widths += [width] * each.num_runs
+        weights += [min(1.0, _MOST_RUNS / each.num_runs)] * each.num_runs
+    return LeftOut(what, np.array(errors), np.array(widths), np.array(weights))
