@@ -291,9 +291,9 @@ def safe_words(result: SearchResult) -> str:
 
 def _certainty(result: SearchResult) -> str:
     """State what is proved about the ranking, and where the rest is said."""
-    stopped = f"{result.outcome.stopped.sentence} " if result.outcome.stopped else ""
+    end = result.outcome.end.sentence
     fixed = f" Held: {', '.join(shortened(result.held))} (--vary)." if result.held else ""
-    return f"{stopped}{_proved(result)}{fixed} More: --details."
+    return " ".join(filter(None, [end, f"{_proved(result)}{fixed}", "More: --details."]))
 
 
 def _proved(result: SearchResult) -> str:

@@ -6,10 +6,9 @@ import copy
 import functools
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
-from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.iteration.plan import Plan
@@ -20,7 +19,7 @@ from simtrain.studies.evaluation import Evaluation, Evaluator, Run
 from simtrain.studies.objectives.objective import Key, Objective
 from simtrain.studies.search.bounds import Bounds
 from simtrain.studies.search.space import COORDINATES, Point, Space
-from simtrain.studies.search.stopping import Stopped
+from simtrain.studies.search.stopping import End
 from simtrain.units import format_bytes, format_seconds
 from simtrain.workload.recompute import SAVE_ALL
 
@@ -108,8 +107,8 @@ class SearchOutcome:
         num_bounded: number of fitting points with a close bound.
         num_simulated: number of fitting points that were simulated for the ranking. If recompute is
             `auto`, every fitting point is simulated before, to choose it.
+        end: why the search ended.
         nearest: the point with the smallest peak, if no evaluated point fits.
-        stopped: why the search ended early.
         exact: whether no other legal point with a safe peak is better than one of the best.
         bound: lower bound of the objective over all legal points with a safe peak; None if there is
             none.
@@ -124,8 +123,8 @@ class SearchOutcome:
     num_seen: int
     num_fitting: int
     num_simulated: int
+    end: End
     nearest: Point | None = None
-    stopped: Stopped | None = None
     exact: bool = False
     bound: float | None = None
     num_bounded: int = 0
@@ -134,22 +133,18 @@ class SearchOutcome:
     faster: tuple[Candidate, ...] = ()
     faster_exact: bool = False
 
+    @property
+    def stopped(self) -> End | None:
+        """Why the search ended early, if it did."""
+        return self.end if self.end.is_early else None
 
-QuickBound = Key | Literal["too large", "beaten", "failed"]
-"""A quick lower bound of a point's key; or its memory is above the limit; or others are better; or
-it cannot be evaluated.
-"""
+
+NUM_FASTER = 3
+"""Points that are shown of those that are better than the best safe one, but may not fit."""
 FAILED_BYTES = sys.maxsize
 """Peak of a point that cannot be evaluated: it never fits."""
 WORST: Key = (math.inf, 0.0)
 _T = TypeVar("_T")
-
-
-class Assessment(NamedTuple):
-    """Peak of a point and, if it fits, a lower bound of its key."""
-
-    peak_bytes: int
-    least_key: Key | None
 
 
 class Explorer:
@@ -229,8 +224,10 @@ class Explorer:
         return explorer
 
     def fits(self, point: Point) -> bool:
-        """Whether a point's peak is within the limit."""
-        return self.peak_bytes(point) <= self.limit_bytes and point not in self.failures
+        """Whether a point's peak is within the limit; quick bounds answer for most others."""
+        peaks = self.states_bytes, self.least_peak_bytes, self.peak_bytes
+        is_within = all(peak_bytes(point) <= self.limit_bytes for peak_bytes in peaks)
+        return is_within and point not in self.failures
 
     def runs(self, point: Point) -> bool:
         """Simulate a point that fits; return whether that succeeds."""
@@ -239,35 +236,6 @@ class Explorer:
     def key(self, point: Point) -> Key:
         """Ranking key of a point that fits; smaller is better."""
         return self.attempt(point, lambda point: self.objective.key(self.evaluation(point)), WORST)
-
-    def quick_bounds(
-        self, points: Sequence[Point], worst: Key | None
-    ) -> Iterator[tuple[Point, QuickBound]]:
-        """Yield quick bounds of points, those with small microbatches first.
-
-        A larger microbatch needs no less memory: what a smaller one refuses is not looked at.
-
-        Args:
-            points: the points; neighbours share most of their work.
-            worst: points that cannot have a smaller key are not looked at either.
-        """
-        refused, layers, key = set[Point](), None, None
-        for point in sorted(points, key=attrgetter("micro")):
-            alike = point._replace(micro=1)
-            bound: QuickBound = "too large"
-            if alike not in refused:
-                # Neighbours that differ only in recompute share this bound.
-                if worst is not None and layers != (layers := _without_recompute(point)):
-                    key = self.layers_key(point)
-                if worst is not None and (key or worst) > worst:
-                    bound = "beaten"
-                elif (least_key := self.least_key(point)) is not None:
-                    bound = least_key
-                elif point in self.failures:
-                    bound = "failed"
-                else:
-                    refused.add(alike)
-            yield point, bound
 
     def least_key(self, point: Point) -> Key | None:
         """Quick lower bound of a point's key; None if the point cannot fit."""
@@ -281,6 +249,16 @@ class Explorer:
         if peak_bytes > self.limit_bytes:
             return None
         return self.objective.key_of(plan.scenario, self.bounds.busy_s(plan), peak_bytes)
+
+    def quick_key(self, point: Point, horizon: Key | None) -> tuple[Key | None, int]:
+        """Return a quick bound of a point's key, and its closeness: 0 for `layers_key`.
+
+        If that is before the `horizon`, it is 1 for `least_key`.
+        """
+        key = self.layers_key(point)
+        if key is None or horizon is None or key > horizon:
+            return key, 0
+        return self.least_key(point), 1
 
     def layers_key(self, point: Point) -> Key | None:
         """Quickest lower bound of a point's key; None if its model states do not fit."""
@@ -329,20 +307,18 @@ class Explorer:
             scenario = scenario.model_copy(update={"recompute": SAVE_ALL})
         return Plan.of(scenario, self._machine.model.profile.cluster.domains_of(scenario.num_gpus))
 
-    def assess(self, point: Point, *, bounded: bool) -> Assessment:
-        """Compute a point's peak and, if it fits and `bounded` is set, a close bound of its key."""
-        assess = functools.partial(self._assess, bounded=bounded)
-        return self.attempt(point, assess, Assessment(FAILED_BYTES, None))
+    def close_key(self, point: Point) -> Key | None:
+        """Close lower bound of a point's key, with its exact peak; None if it does not fit."""
+        return self.attempt(point, self._close_key, None)
 
-    def _assess(self, point: Point, *, bounded: bool) -> Assessment:
+    def _close_key(self, point: Point) -> Key | None:
         peak_bytes = self.peak_bytes(point)
-        if not bounded or peak_bytes > self.limit_bytes:
-            return Assessment(peak_bytes, None)
+        if peak_bytes > self.limit_bytes:
+            return None
         if self._is_open:
-            return Assessment(peak_bytes, self.key(point))
+            return self.key(point)
         plan = self._plan(point)
-        time_s = self.bounds.iteration_s(plan)
-        return Assessment(peak_bytes, self.objective.key_of(plan.scenario, time_s, peak_bytes))
+        return self.objective.key_of(plan.scenario, self.bounds.iteration_s(plan), peak_bytes)
 
     def candidates(self, points: Sequence[Point]) -> tuple[Candidate, ...]:
         """Return points with their scenarios and evaluations."""

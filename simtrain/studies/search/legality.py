@@ -20,7 +20,7 @@ from simtrain.scenario.precision_rules import products_rule
 from simtrain.scenario.userbuffer_rules import userbuffer_node_rule
 from simtrain.studies.search.rule_reads import RuleReads
 from simtrain.studies.search.space import COORDINATES, Point, Prefix, Space
-from simtrain.studies.search.stopping import Stop, Stopped, StopRequestedError, check, never
+from simtrain.studies.search.stopping import End, Stop, StopRequestedError, check, never
 
 _LAST_STOP = COORDINATES.index("micro")
 """Coordinates after which the list is not stopped; the others have the same choices after all."""
@@ -42,7 +42,7 @@ class LegalPoints:
     points: tuple[Point, ...]
     removed: Counter[str]
     num_configurations: int
-    stopped: Stopped | None = None
+    stopped: End | None = None
 
 
 def rules_of_base(space: Space) -> list[Rule]:
@@ -80,7 +80,7 @@ def legal_points(space: Space, of_cluster: Sequence[Rule] = (), stop: Stop = nev
     """
     points: list[Point] = []
     removed: Counter[str] = Counter()
-    stopped: Stopped | None = None
+    stopped: End | None = None
     variants = [space.variant(settings) for settings in space.all_settings]
     try:
         for variant in variants:

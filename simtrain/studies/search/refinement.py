@@ -166,7 +166,7 @@ class _Climber:
         self.num_tried += 1
         self.tried_fields[field] = None
         key = explorer.key(best)
-        least_key = explorer.assess(point, bounded=True).least_key
+        least_key = explorer.close_key(point)
         if least_key is None or least_key >= key:
             return False
         self.num_simulated += 1

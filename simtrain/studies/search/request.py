@@ -44,7 +44,7 @@ class SearchRequest:
         top: length of the ranking.
         max_trials: if more layouts than this are legal, an optimizer proposes this many; the
             result is then not exact.
-        workers: processes that compute peaks and bounds; with 1 this process computes them. None
+        workers: processes that compute quick bounds; with 1 this process computes them. None
             takes one per core if thousands of layouts are legal. Their number does not change the
             result. A script with several workers needs `if __name__ == "__main__":`, because
             workers import it.

@@ -14,7 +14,7 @@ from simtrain.hardware.profile import HardwareProfile
 from simtrain.scenario import check_scenario
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.objectives.registry import objective_of
-from simtrain.studies.search.exhaustive import search_all
+from simtrain.studies.search.exact_search import search_all
 from simtrain.studies.search.explorer import Candidate, Explorer, SearchOutcome
 from simtrain.studies.search.failures import FailedLayout
 from simtrain.studies.search.legality import (

@@ -15,10 +15,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from simtrain.base.extras import require
-from simtrain.studies.search.explorer import Explorer, ProgressCallback, SearchOutcome
-from simtrain.studies.search.ranking import NUM_FASTER
+from simtrain.studies.search.explorer import (
+    NUM_FASTER,
+    Explorer,
+    ProgressCallback,
+    SearchOutcome,
+)
 from simtrain.studies.search.space import Point
-from simtrain.studies.search.stopping import Stop
+from simtrain.studies.search.stopping import End, Stop
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -52,10 +56,11 @@ def search_samples(
     tree, unseen = _tree(points), dict.fromkeys(points)
     names = (*explorer.space.axes, *["settings"] * (len(explorer.space.all_settings) > 1))
     shuffled = random.Random(_SEED).sample(points, len(points))
-    stopped = None
+    end = End.TRIALS
     for number in range(num_trials):
         on_progress("trials", number, num_trials, "")
-        if number and (stopped := stop()):
+        if number and (why := stop()):
+            end = why
             break
         trial, point = _ask(study, tree, names)
         if point not in unseen:
@@ -68,7 +73,7 @@ def search_samples(
     fitting = [point for point in seen if explorer.fits(point)]
     if not fitting:
         nearest = min(seen, key=explorer.peak_bytes)
-        return SearchOutcome((), len(seen), 0, len(explorer.evaluations), nearest, stopped)
+        return SearchOutcome((), len(seen), 0, len(explorer.evaluations), end, nearest)
     ranked = sorted(fitting, key=explorer.key)
     safe = [point for point in ranked if explorer.peak_bytes(point) <= explorer.safe_bytes]
     faster = ranked[: ranked.index(safe[0])] if safe else []
@@ -77,7 +82,7 @@ def search_samples(
         len(seen),
         len(fitting),
         len(explorer.evaluations),
-        stopped=stopped,
+        end,
         faster=explorer.candidates(faster[:NUM_FASTER]),
     )
 

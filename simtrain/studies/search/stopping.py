@@ -1,4 +1,4 @@
-"""Why and when a search ends early."""
+"""Why and when a search ends."""
 
 from __future__ import annotations
 
@@ -7,28 +7,35 @@ from collections.abc import Callable
 from enum import StrEnum
 
 
-class Stopped(StrEnum):
-    """Why a search ended early."""
+class End(StrEnum):
+    """Why a search ended."""
 
+    FOUND_ALL = "found all"
+    TRIALS = "trials"
     BUDGET = "budget"
     INTERRUPT = "interrupt"
 
     @property
+    def is_early(self) -> bool:
+        """Whether the search was stopped."""
+        return self in (End.BUDGET, End.INTERRUPT)
+
+    @property
     def sentence(self) -> str:
-        """The reason, as the first of the closing sentences of a search."""
-        if self is Stopped.BUDGET:
-            return "The search stopped after --seconds."
-        return "Interrupted."
+        """The first of the closing sentences; empty if what is proved says it."""
+        return _SENTENCES.get(self, "")
 
 
-Stop = Callable[[], Stopped | None]
+_SENTENCES = {End.BUDGET: "The search stopped after --seconds.", End.INTERRUPT: "Interrupted."}
+
+Stop = Callable[[], End | None]
 """Returns why to stop, or None to continue; called repeatedly."""
 
 
 class StopRequestedError(Exception):
     """A search must stop, because its budget is spent or it was interrupted."""
 
-    def __init__(self, why: Stopped) -> None:
+    def __init__(self, why: End) -> None:
         super().__init__(why)
         self.why = why
 
@@ -47,11 +54,11 @@ def stop_after(seconds: float | None, interrupted: Callable[[], bool]) -> Stop:
     """Return a function that says why the search must stop; its time begins now."""
     start_s = time.monotonic()
 
-    def stop() -> Stopped | None:
+    def stop() -> End | None:
         """Return the reason to stop, or None."""
         if interrupted():
-            return Stopped.INTERRUPT
+            return End.INTERRUPT
         is_spent = seconds is not None and time.monotonic() - start_s >= seconds
-        return Stopped.BUDGET if is_spent else None
+        return End.BUDGET if is_spent else None
 
     return stop

@@ -13,7 +13,7 @@ from simtrain.errors import InputError
 from simtrain.scenario import Scenario
 from simtrain.studies.evaluation import Evaluation, Evaluator
 from simtrain.studies.search.bounds import Bounds
-from simtrain.studies.search.exhaustive import search_all
+from simtrain.studies.search.exact_search import search_all
 from simtrain.studies.search.explorer import Explorer
 from simtrain.studies.search.result import SearchResult
 from simtrain.studies.search.run import search

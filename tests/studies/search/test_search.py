@@ -19,7 +19,7 @@ from simtrain.scenario import Scenario
 from simtrain.studies.evaluation import Evaluation, Evaluator, Run
 from simtrain.studies.objectives.registry import OBJECTIVES
 from simtrain.studies.search.bounds import Bounds
-from simtrain.studies.search.exhaustive import search_all
+from simtrain.studies.search.exact_search import search_all
 from simtrain.studies.search.explorer import Candidate, Explorer
 from simtrain.studies.search.files import write_scenarios
 from simtrain.studies.search.legality import legal_points
@@ -80,7 +80,7 @@ def test_search_equals_brute_force(name: str, objective: str) -> None:
 def test_a_search_that_counts_nothing_equals_brute_force(name: str) -> None:
     """As in a large space, layouts that cannot be among the best are left out."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("simtrain.studies.search.exhaustive._MOST_COUNTED", 0)
+        patch.setattr("simtrain.studies.search.exact_search._MOST_COUNTED", 0)
         result = search(BASES[name], (4,), top=3)
     expected = brute_force(name, "time")
     assert [found.scenario for found in result.ranked] == expected[:3]

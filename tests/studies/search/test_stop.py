@@ -1,4 +1,4 @@
-"""Stopped searches report the best layout so far and its distance from the optimum; workers."""
+"""End searches report the best layout so far and its distance from the optimum; workers."""
 
 import itertools
 import json
@@ -19,12 +19,12 @@ from simtrain.commands.interrupts import first_interrupt
 from simtrain.errors import DoesNotFitError, InputError
 from simtrain.studies.objectives.objective import Key
 from simtrain.studies.objectives.registry import OBJECTIVES
-from simtrain.studies.search.exhaustive import search_all
-from simtrain.studies.search.legality import legal_points
 from simtrain.studies.search.result import SearchResult
 from simtrain.studies.search.run import search
+from simtrain.studies.search.exact_search import search_all
+from simtrain.studies.search.legality import legal_points
 from simtrain.studies.search.space import Point
-from simtrain.studies.search.stopping import Stopped, StopRequestedError, never
+from simtrain.studies.search.stopping import End, StopRequestedError, never
 from simtrain.studies.search.workers import Workers
 from simtrain.views.search import search_view
 from tests.helpers.command_line import call
@@ -65,7 +65,7 @@ def test_bound_and_gap_hold_whenever_a_search_stops(number: int, objective: str)
     bound, gap = result.outcome.bound, result.gap
     assert found and (bound is None) == (gap is None)
     if bound is None or gap is None:
-        # Stopped before all layouts had bounds.
+        # End before all layouts had bounds.
         assert result.outcome.stopped and result.outcome.num_proved == 0 and not result.exact
         return
     assert bound <= all_values[0] <= found[0]
@@ -125,10 +125,10 @@ def test_a_search_is_not_stopped_before_a_layout_may_fit() -> None:
 
     explorer, points = every("narrow")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("simtrain.studies.search.exhaustive._TELL_EVERY", 1)
-        patch.setattr(explorer, "least_key", has_bound)
+        patch.setattr("simtrain.studies.search.exact_search._TELL_EVERY", 1)
+        patch.setattr(explorer, "layers_key", has_bound)
         outcome = search_all(
-            explorer, Workers(explorer), points, 1, lambda *progress: None, lambda: Stopped.BUDGET
+            explorer, Workers(explorer), points, 1, lambda *progress: None, lambda: End.BUDGET
         )
     assert (len(seen), outcome.stopped) == (num_too_large + 1, "budget")
     assert [Point.of(one.scenario) for one in outcome.best] == [seen[-1]]
@@ -156,7 +156,7 @@ def test_a_finished_search_is_not_stopped() -> None:
 
 def test_the_list_of_legal_layouts_can_be_stopped() -> None:
     searched = space("experts", 8)
-    whole, part = (legal_points(searched, stop=stop) for stop in (never, lambda: Stopped.BUDGET))
+    whole, part = (legal_points(searched, stop=stop) for stop in (never, lambda: End.BUDGET))
     assert part.stopped == "budget" and whole.stopped is None
     assert 0 < len(part.points) < len(whole.points)
     assert part.points == whole.points[: len(part.points)]
@@ -227,9 +227,9 @@ def test_a_worker_that_dies_is_an_error_unless_the_search_is_stopped() -> None:
     explorer, points = every("narrow")
     workers = Workers(explorer, BrokenPool())
     with pytest.raises(InputError, match="--workers: E836 "):
-        next(workers.assessments(points, lambda: None, bounded=True))
+        next(workers.quick_keys(points, None, lambda: None))
     with pytest.raises(StopRequestedError, match="interrupt"):
-        next(workers.assessments(points, lambda: Stopped.INTERRUPT, bounded=True))
+        next(workers.quick_keys(points, None, lambda: End.INTERRUPT))
 
 
 def test_workers_with_trials_are_an_error() -> None:

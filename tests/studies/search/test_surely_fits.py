@@ -15,14 +15,13 @@ from simtrain.errors import InputError
 from simtrain.iteration.memory.fit import FitVerdict, MemoryFit, surely_fitting_bytes
 from simtrain.iteration.plan import Plan
 from simtrain.studies.objectives.registry import OBJECTIVES
-from simtrain.studies.search.exhaustive import search_all
-from simtrain.studies.search.explorer import Candidate, Explorer
-from simtrain.studies.search.memory_limits import less_margin, safe_peak
-from simtrain.studies.search.ranking import NUM_FASTER
 from simtrain.studies.search.result import SearchResult
 from simtrain.studies.search.run import search
+from simtrain.studies.search.exact_search import search_all
+from simtrain.studies.search.explorer import NUM_FASTER, Candidate, Explorer
+from simtrain.studies.search.memory_limits import less_margin, safe_peak
 from simtrain.studies.search.space import Point
-from simtrain.studies.search.stopping import Stopped
+from simtrain.studies.search.stopping import End
 from simtrain.studies.search.workers import Workers
 from tests.helpers.search_spaces import BASES, EVALUATOR, every
 
@@ -101,15 +100,15 @@ def test_both_rankings_equal_an_enumeration(name: str, objective: str) -> None:
 @pytest.mark.slow
 def test_a_large_search_ranks_apart_as_exactly() -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("simtrain.studies.search.exhaustive._MOST_COUNTED", 0)
+        patch.setattr("simtrain.studies.search.exact_search._MOST_COUNTED", 0)
         for share in (0.1, 0.6):
             limit = limit_between("narrow", share)
             check(search(BASES["narrow"], (4,), max_memory=f"{limit} B"), "narrow", "time")
 
 
 def no_bound_of_memory(explorer: Explorer, plan: Plan, limit_bytes: float = 0.0) -> int:
-    """Return the loosest lower bound of a peak: every layout may surely fit."""
-    return 1
+    """Return the loosest bound of a peak that a search has: the model states."""
+    return explorer.bounds.states_bytes(plan)
 
 
 @pytest.mark.slow
@@ -223,9 +222,9 @@ def ignore(phase: str, done: int, total: int, best: str) -> None:
     """Ignore progress."""
 
 
-def stop_from(number: int, calls: Iterator[int]) -> Stopped | None:
+def stop_from(number: int, calls: Iterator[int]) -> End | None:
     """Return a reason to stop from a number of calls on."""
-    return Stopped.INTERRUPT if next(calls) >= number else None
+    return End.INTERRUPT if next(calls) >= number else None
 
 
 def test_if_nothing_surely_fits_all_that_fit_are_ranked() -> None:
