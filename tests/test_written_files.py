@@ -63,7 +63,7 @@ def test_every_writer_reads_what_it_writes(
         check(unfinished, file, read_)
 
     monkeypatch.setattr(output_folder, "check_readable", recorded)
-    monkeypatch.setattr("simtrain.studies.search.files.check_readable", recorded)
+    monkeypatch.setattr("simtrain.studies.search.scenario_files.check_readable", recorded)
     done = call(*command.split())
     assert done.exit_code == 0, done.stderr
     written = {path.name for path in pathlib.Path().rglob("*.yaml")}
@@ -78,6 +78,6 @@ def test_writers_of_yaml_are_few() -> None:
     }
     assert dumping == {
         "calibrate/fit/result.py",
-        "simtrain/studies/search/files.py",
+        "simtrain/studies/search/scenario_files.py",
         "simtrain/studies/validation/classes.py",
     }

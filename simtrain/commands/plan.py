@@ -104,7 +104,7 @@ def plan(
     from simtrain.studies.cost import CostLimits
     from simtrain.studies.planning.files import names_of_rows, write_plan
     from simtrain.studies.planning.run import plan as plan_training
-    from simtrain.studies.search.files import prepare_folder
+    from simtrain.studies.search.scenario_files import prepare_folder
     from simtrain.views.plan import plan_view
 
     base = question.load_unchecked()

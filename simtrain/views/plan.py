@@ -11,8 +11,8 @@ from simtrain.hardware.evidence import sentences_of
 from simtrain.iteration.report.remarks import mfu_remarks
 from simtrain.studies.planning.layout import Status
 from simtrain.studies.planning.result import Miss, PlanRow, TrainingPlan
+from simtrain.studies.search.layout_words import in_short
 from simtrain.studies.search.space import Point
-from simtrain.studies.search.words import in_short
 from simtrain.units import DAY_S, counted
 from simtrain.views.cost import cost_remarks
 from simtrain.views.kinds import (

@@ -10,10 +10,15 @@ from simtrain.iteration.report.remarks import mfu_remarks
 from simtrain.scenario import Scenario
 from simtrain.schedules import default_name
 from simtrain.studies.search.explorer import Candidate
+from simtrain.studies.search.layout_words import (
+    in_short,
+    num_gpus_in_words,
+    setting_in_words,
+    shortened,
+)
 from simtrain.studies.search.refinement import Refinement
 from simtrain.studies.search.result import SearchResult
 from simtrain.studies.search.space import Point
-from simtrain.studies.search.words import in_short, num_gpus_in_words, setting_in_words, shortened
 from simtrain.units import counted, format_bytes, format_seconds, gib
 from simtrain.views.kinds import NUMBER, TEXT
 from simtrain.views.search_details import details_of

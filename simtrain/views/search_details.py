@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from simtrain.studies.changes.policies import policy_words
 from simtrain.studies.search.explorer import Candidate
+from simtrain.studies.search.layout_words import in_short, in_words
 from simtrain.studies.search.result import SearchResult
 from simtrain.studies.search.space import Point
-from simtrain.studies.search.words import in_short, in_words
 from simtrain.units import counted, gib
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from simtrain.scenario import Scenario
 from simtrain.studies.planning.result import TrainingPlan
 from simtrain.studies.search.explorer import Candidate
-from simtrain.studies.search.files import CandidateFile, file_name, write_files
+from simtrain.studies.search.scenario_files import CandidateFile, file_name, write_files
 from simtrain.units import counted, format_bytes, format_seconds
 
 

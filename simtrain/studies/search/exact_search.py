@@ -30,9 +30,9 @@ from simtrain.studies.search.explorer import (
     ProgressCallback,
     SearchOutcome,
 )
+from simtrain.studies.search.layout_words import in_short
+from simtrain.studies.search.search_end import End, Stop, StopRequestedError, check
 from simtrain.studies.search.space import Point
-from simtrain.studies.search.stopping import End, Stop, StopRequestedError, check
-from simtrain.studies.search.words import in_short
 from simtrain.studies.search.workers import Workers
 from simtrain.units import format_seconds
 

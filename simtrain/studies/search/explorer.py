@@ -18,8 +18,8 @@ from simtrain.studies.choose import is_open
 from simtrain.studies.evaluation import Evaluation, Evaluator, Run
 from simtrain.studies.objectives.objective import Key, Objective
 from simtrain.studies.search.bounds import Bounds
+from simtrain.studies.search.search_end import End
 from simtrain.studies.search.space import COORDINATES, Point, Space
-from simtrain.studies.search.stopping import End
 from simtrain.units import format_bytes, format_seconds
 from simtrain.workload.recompute import SAVE_ALL
 

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.errors import SimtrainError
+from simtrain.studies.search.layout_words import in_short, setting_in_words
 from simtrain.studies.search.space import COORDINATES, Point
-from simtrain.studies.search.words import in_short, setting_in_words
 
 
 @dataclass(frozen=True, slots=True)

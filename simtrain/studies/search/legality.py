@@ -19,8 +19,8 @@ from simtrain.scenario.offload_rules import NO_HOST_COPIES
 from simtrain.scenario.precision_rules import products_rule
 from simtrain.scenario.userbuffer_rules import userbuffer_node_rule
 from simtrain.studies.search.rule_reads import RuleReads
+from simtrain.studies.search.search_end import End, Stop, StopRequestedError, check, never
 from simtrain.studies.search.space import COORDINATES, Point, Prefix, Space
-from simtrain.studies.search.stopping import End, Stop, StopRequestedError, check, never
 
 _LAST_STOP = COORDINATES.index("micro")
 """Coordinates after which the list is not stopped; the others have the same choices after all."""

@@ -8,9 +8,9 @@ from simtrain.errors import DoesNotFitError, InputError
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.scenario import REASONS
 from simtrain.studies.search.explorer import Explorer, SearchOutcome
+from simtrain.studies.search.layout_words import as_options, num_gpus_in_words
 from simtrain.studies.search.legality import LegalPoints, legal_points, rules_on
 from simtrain.studies.search.space import Point, Space
-from simtrain.studies.search.words import as_options, num_gpus_in_words
 from simtrain.units import format_bytes
 
 _MIB = 2**20

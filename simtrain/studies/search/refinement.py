@@ -21,9 +21,9 @@ from simtrain.studies.changes.change import Change
 from simtrain.studies.changes.policies import policies_near
 from simtrain.studies.choose import is_open
 from simtrain.studies.search.explorer import Candidate, Explorer, ProgressCallback
+from simtrain.studies.search.layout_words import in_short
+from simtrain.studies.search.search_end import Stop
 from simtrain.studies.search.space import Point, Settings
-from simtrain.studies.search.stopping import Stop
-from simtrain.studies.search.words import in_short
 
 _STARTS = 2
 """Layouts that are refined: the best ones."""

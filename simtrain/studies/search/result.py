@@ -18,9 +18,9 @@ from simtrain.studies.objectives.objective import Objective
 from simtrain.studies.objectives.registry import ObjectiveName
 from simtrain.studies.search.explorer import Candidate, SearchOutcome
 from simtrain.studies.search.failures import FailedLayout
+from simtrain.studies.search.layout_words import num_gpus_in_words
 from simtrain.studies.search.legality import LegalPoints
 from simtrain.studies.search.refinement import Refinement
-from simtrain.studies.search.words import num_gpus_in_words
 from simtrain.units import HOUR_S, Price, format_bytes, format_seconds
 
 

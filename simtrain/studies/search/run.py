@@ -14,6 +14,7 @@ from simtrain.hardware.profile import HardwareProfile
 from simtrain.scenario import check_scenario
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.objectives.registry import objective_of
+from simtrain.studies.search.early_answer import simulate_promising
 from simtrain.studies.search.exact_search import search_all
 from simtrain.studies.search.explorer import Candidate, Explorer, SearchOutcome
 from simtrain.studies.search.failures import FailedLayout
@@ -25,13 +26,12 @@ from simtrain.studies.search.legality import (
     rules_on,
 )
 from simtrain.studies.search.no_layout import none_fits, none_legal
-from simtrain.studies.search.opening import simulate_promising
 from simtrain.studies.search.refinement import Refinement, refine
 from simtrain.studies.search.request import SearchRequest, check_alone
 from simtrain.studies.search.result import SearchResult
 from simtrain.studies.search.sampling import search_samples
+from simtrain.studies.search.search_end import Stop, never, stop_after
 from simtrain.studies.search.space import Point, Space, is_within
-from simtrain.studies.search.stopping import Stop, never, stop_after
 from simtrain.studies.search.variation import check_held, tunable_fields
 from simtrain.studies.search.workers import Workers, default_workers
 from simtrain.studies.simulation import checked_profile

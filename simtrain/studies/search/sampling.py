@@ -21,8 +21,8 @@ from simtrain.studies.search.explorer import (
     ProgressCallback,
     SearchOutcome,
 )
+from simtrain.studies.search.search_end import End, Stop
 from simtrain.studies.search.space import Point
-from simtrain.studies.search.stopping import End, Stop
 
 if TYPE_CHECKING:
     from optuna import Study

@@ -18,8 +18,8 @@ from simtrain.errors import InputError, Location
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.objectives.objective import Key
 from simtrain.studies.search.explorer import Explorer
+from simtrain.studies.search.search_end import Stop, check
 from simtrain.studies.search.space import Point
-from simtrain.studies.search.stopping import Stop, check
 
 QuickKey = tuple[Key | None, int]
 """A lower bound of a point's key, None if it cannot fit, and how close the bound is."""

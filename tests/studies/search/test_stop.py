@@ -23,8 +23,8 @@ from simtrain.studies.search.result import SearchResult
 from simtrain.studies.search.run import search
 from simtrain.studies.search.exact_search import search_all
 from simtrain.studies.search.legality import legal_points
+from simtrain.studies.search.search_end import End, StopRequestedError, never
 from simtrain.studies.search.space import Point
-from simtrain.studies.search.stopping import End, StopRequestedError, never
 from simtrain.studies.search.workers import Workers
 from simtrain.views.search import search_view
 from tests.helpers.command_line import call

@@ -20,8 +20,8 @@ from simtrain.studies.search.run import search
 from simtrain.studies.search.exact_search import search_all
 from simtrain.studies.search.explorer import NUM_FASTER, Candidate, Explorer
 from simtrain.studies.search.memory_limits import less_margin, safe_peak
+from simtrain.studies.search.search_end import End
 from simtrain.studies.search.space import Point
-from simtrain.studies.search.stopping import End
 from simtrain.studies.search.workers import Workers
 from tests.helpers.search_spaces import BASES, EVALUATOR, every
 

@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.studies.objectives.objective import Key
 from simtrain.studies.search.explorer import Explorer, ProgressCallback
+from simtrain.studies.search.layout_words import in_short
 from simtrain.studies.search.legality import legal_points, rules_on
+from simtrain.studies.search.search_end import Stop
 from simtrain.studies.search.space import Point
-from simtrain.studies.search.stopping import Stop
-from simtrain.studies.search.words import in_short
 from simtrain.workload.recompute import SAVE_ALL
 
 _PATIENCE = 4
