@@ -180,6 +180,7 @@ class Explorer:
         self.failures: dict[Point, Exception] = {}
         self.peaks_bytes: dict[Point, int] = {}
         self._states_bytes: dict[Point, int] = {}
+        self._too_large: dict[Point, int] = {}
         self._evaluator = evaluator
         self._is_open = is_open(space.base)
         # Memory and time of a point are asked for in turn.
@@ -221,6 +222,7 @@ class Explorer:
         """Return an explorer with another limit, which shares what this one evaluates."""
         explorer = copy.copy(self)
         explorer.limit_bytes = explorer.safe_bytes = limit_bytes
+        explorer._too_large = {}  # with this limit
         return explorer
 
     def fits(self, point: Point) -> bool:
@@ -253,12 +255,18 @@ class Explorer:
     def quick_key(self, point: Point, horizon: Key | None) -> tuple[Key | None, int]:
         """Return a quick bound of a point's key, and its closeness: 0 for `layers_key`.
 
-        If that is before the `horizon`, it is 1 for `least_key`.
+        If that is before the `horizon`, it is 1 for `least_key`. A larger microbatch needs no less
+        memory: if a smaller one cannot fit, it has no bound.
         """
-        key = self.layers_key(point)
-        if key is None or horizon is None or key > horizon:
-            return key, 0
-        return self.least_key(point), 1
+        alike = point._replace(micro=1)
+        if point.micro > self._too_large.get(alike, math.inf):
+            return None, 0
+        key, closeness = self.layers_key(point), 0
+        if key is not None and horizon is not None and key <= horizon:
+            key, closeness = self.least_key(point), 1
+        if key is None and point not in self.failures:
+            self._too_large[alike] = point.micro
+        return key, closeness
 
     def layers_key(self, point: Point) -> Key | None:
         """Quickest lower bound of a point's key; None if its model states do not fit."""
