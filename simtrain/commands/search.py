@@ -109,8 +109,12 @@ def search(
     from simtrain.commands.progress import progress_bar
     from simtrain.render.html.document import write_document
     from simtrain.render.html.study_page import study_document
-    from simtrain.studies.search.scenario_files import names_of_ranks, prepare_folder, write_scenarios
     from simtrain.studies.search.run import search as search_layouts
+    from simtrain.studies.search.scenario_files import (
+        names_of_ranks,
+        prepare_folder,
+        write_scenarios,
+    )
     from simtrain.studies.search.variation import read_vary
     from simtrain.views.search import search_view
 

@@ -11,10 +11,10 @@ import simtrain
 from simtrain.errors import DoesNotFitError, InputError
 from simtrain.scenario import RecomputePolicy, Scenario, load_unchecked
 from simtrain.studies.evaluation import Evaluator
-from simtrain.studies.search.scenario_files import write_scenarios
+from simtrain.studies.search.layout_words import num_gpus_in_words
 from simtrain.studies.search.result import SearchResult
 from simtrain.studies.search.run import search
-from simtrain.studies.search.layout_words import num_gpus_in_words
+from simtrain.studies.search.scenario_files import write_scenarios
 from simtrain.views.search import search_view
 from tests.helpers.command_line import call, refused
 from tests.helpers.search_spaces import BASES, EVALUATOR, base, holding

@@ -4,9 +4,9 @@ import pytest
 
 from simtrain.scenario import load_unchecked
 from simtrain.studies.objectives.registry import OBJECTIVES
+from simtrain.studies.search.early_answer import simulate_promising
 from simtrain.studies.search.explorer import Explorer
 from simtrain.studies.search.legality import legal_points
-from simtrain.studies.search.early_answer import simulate_promising
 from simtrain.studies.search.result import SearchResult
 from simtrain.studies.search.run import search
 from simtrain.views.search import search_view

@@ -21,11 +21,11 @@ from simtrain.studies.objectives.registry import OBJECTIVES
 from simtrain.studies.search.bounds import Bounds
 from simtrain.studies.search.exact_search import search_all
 from simtrain.studies.search.explorer import Candidate, Explorer
-from simtrain.studies.search.files import write_scenarios
 from simtrain.studies.search.legality import legal_points
 from simtrain.studies.search.result import SearchResult, reason
 from simtrain.studies.search.run import search
 from simtrain.studies.search.sampling import search_samples
+from simtrain.studies.search.scenario_files import write_scenarios
 from simtrain.studies.search.space import Point, Space
 from simtrain.studies.search.workers import Workers
 from simtrain.units import format_bytes

@@ -19,10 +19,10 @@ from simtrain.commands.interrupts import first_interrupt
 from simtrain.errors import DoesNotFitError, InputError
 from simtrain.studies.objectives.objective import Key
 from simtrain.studies.objectives.registry import OBJECTIVES
-from simtrain.studies.search.result import SearchResult
-from simtrain.studies.search.run import search
 from simtrain.studies.search.exact_search import search_all
 from simtrain.studies.search.legality import legal_points
+from simtrain.studies.search.result import SearchResult
+from simtrain.studies.search.run import search
 from simtrain.studies.search.search_end import End, StopRequestedError, never
 from simtrain.studies.search.space import Point
 from simtrain.studies.search.workers import Workers

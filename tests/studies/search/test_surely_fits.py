@@ -15,11 +15,11 @@ from simtrain.errors import InputError
 from simtrain.iteration.memory.fit import FitVerdict, MemoryFit, surely_fitting_bytes
 from simtrain.iteration.plan import Plan
 from simtrain.studies.objectives.registry import OBJECTIVES
-from simtrain.studies.search.result import SearchResult
-from simtrain.studies.search.run import search
 from simtrain.studies.search.exact_search import search_all
 from simtrain.studies.search.explorer import NUM_FASTER, Candidate, Explorer
 from simtrain.studies.search.memory_limits import less_margin, safe_peak
+from simtrain.studies.search.result import SearchResult
+from simtrain.studies.search.run import search
 from simtrain.studies.search.search_end import End
 from simtrain.studies.search.space import Point
 from simtrain.studies.search.workers import Workers
