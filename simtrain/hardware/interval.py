@@ -103,8 +103,8 @@ class ExpectedErrors:
         """Return the |ln(measured / predicted)| that a share of runs stays within.
 
         For 90 % of runs it is at most a factor of two, and at least what nine in ten runs of the
-        kind were off by. Without any, it is at least what the profile states of its own fit and
-        what runs on a doubtful profile were off by.
+        kind were off by. Without any, it is at least what the profile states of its own fit, and
+        on a doubtful profile twice what the most similar runs were off by.
 
         Args:
             extrapolated: share of kernel time for shapes outside the range that the profile was
@@ -145,7 +145,8 @@ class ExpectedErrors:
     def _least_width(self) -> float:
         """What nine in ten runs like it were off by; without any, what else is known.
 
-        That is what the profile states of its fit, and of a doubtful one the errors of other runs.
+        That is what the profile states of its fit, and of a doubtful one twice the errors of the
+        most similar runs on it: an assumption.
         """
         if like := self._like:
             return _spread_of(like).width
@@ -155,7 +156,7 @@ class ExpectedErrors:
         others = [group for group in self.groups if group.cluster == self.kind.cluster]
         if not others or self.kind.is_changed:
             return max(stated, _OF_DOUBT)
-        return max(stated, _spread_of(self._nearest(others)).width)
+        return max(stated, 2 * _spread_of(self._nearest(others)).width)
 
     @property
     def _like(self) -> list[JudgedRuns]:
