@@ -55,7 +55,7 @@ def headline(result: Result) -> Facts:
             ("parameters", result.parameters_in_words),
             ("software", _stack(result)),
             ("cluster", f"{scenario.cluster}, GPUs used: {scenario.num_gpus}"),
-            ("iteration time", iteration_time(result)),
+            ("iteration time", _time_in_words(result)),
             ("90 % interval", f"{result.interval.ends}; {result.interval.basis}"),
             ("tokens per second", token_rate(result)),
             ("MFU / HFU", f"{result.mfu:.1%} / {result.hfu:.1%}{_peak(result)}"),
@@ -64,9 +64,14 @@ def headline(result: Result) -> Facts:
 
 
 def iteration_time(result: Result) -> Cell:
+    """The iteration time."""
+    return Cell(result.iteration_time_s, format_seconds(result.iteration_time_s))
+
+
+def _time_in_words(result: Result) -> Cell:
     """The iteration time, and how far off it may be."""
-    text = f"{format_seconds(result.iteration_time_s)}, {result.interval.within_words}"
-    return Cell(result.iteration_time_s, text)
+    time = iteration_time(result)
+    return Cell(time.value, f"{time.text}, {result.interval.within_words}")
 
 
 def token_rate(result: Result) -> Cell:
