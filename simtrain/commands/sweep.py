@@ -23,6 +23,8 @@ _FULL_WIDTH = 100_000
 ExecutorName = Literal["processes", "ray"]
 
 
+# Ten parameters: each is an option, and `SweepRequest` has other defaults for most, because Python
+# writes no files unless it is asked to.
 def sweep(
     file: Annotated[str, typer.Argument(autocompletion=shipped_sweeps)],
     out: Path,

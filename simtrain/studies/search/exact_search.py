@@ -52,6 +52,8 @@ _MOST_COUNTED = 10_000
 that takes half of its time."""
 
 
+# Ten parameters: the last four say what the search does besides the ranking, and its one caller in
+# `run.py` has them as fields of the request.
 def search_all(
     explorer: Explorer,
     workers: Workers,
