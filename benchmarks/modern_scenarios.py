@@ -23,6 +23,8 @@ _CLUSTERS = {"fp8": _FP8_CLUSTERS, "fp32": _FP32_CLUSTERS}
 """Clusters whose profiles have products of a data type; all profiles have 16-bit products."""
 _OTHER_CLUSTERS = (*_FP32_CLUSTERS, "b200_sxm")
 _MEMORIES = ("2600 MiB", "3 GiB", "4 GiB", "6 GiB")
+_LIKE_CORE = ("megatron_bridge", "nemo", "mlperf_nvidia")
+"""Variations of the stack `megatron_core`."""
 
 
 def modern_scenarios(count: int, seed: int) -> Iterator[Values]:
@@ -36,6 +38,7 @@ def modern_scenarios(count: int, seed: int) -> Iterator[Values]:
 def modern_scenario(rng: random.Random) -> Values:
     """Draw one scenario, which may break a rule."""
     stacks = [None, "megatron_core", "megatron_2022", "torchtitan", "torchtitan_compiled", "eager"]
+    stacks += [*_LIKE_CORE, "megatron_2023"]
     stack = rng.choice([*stacks, None])
     precision = _precision(rng, stack)
     fused = precision["compute"] != "fp32" and rng.random() < 0.75
@@ -66,7 +69,7 @@ def modern_scenario(rng: random.Random) -> Values:
     }
     if rng.random() < 0.25:
         _add_experts(rng, scenario)
-    if stack == "megatron_core" and rng.random() < 0.3:
+    if stack in ("megatron_core", *_LIKE_CORE) and rng.random() < 0.3:
         _make_hybrid(rng, scenario)
     _add_modules(rng, scenario)
     _save_ops(rng, scenario)
@@ -81,7 +84,10 @@ def modern_scenario(rng: random.Random) -> Values:
 
 
 def _precision(rng: random.Random, stack: str | None) -> Values:
-    megatron, torchao = stack in (None, "megatron_core", "megatron_2022"), "torchtitan_compiled"
+    megatron, torchao = (
+        stack in (None, "megatron_core", *_LIKE_CORE, "megatron_2022"),
+        "torchtitan_compiled",
+    )
     in_fp8 = ["fp8", "fp8"] if megatron or stack == torchao else []
     compute = rng.choice(["bf16", "bf16", "fp16", "fp32", *in_fp8])
     precision: Values = {"compute": compute}
@@ -378,7 +384,10 @@ def _save_few_bits(rng: random.Random, scenario: Values) -> None:
     precision, software, split = (
         scenario[name] for name in ("precision", "software", "parallelism")
     )
-    if software.get("stack") != "megatron_core" or precision["compute"] == "fp32":
+    if (
+        software.get("stack") not in ("megatron_core", *_LIKE_CORE)
+        or precision["compute"] == "fp32"
+    ):
         return
     if scenario["model"].get("activation") == "swiglu" and software.get("fused_activation", True):
         precision |= _sometimes(rng, fp8_activation_inputs=[True])

@@ -160,11 +160,12 @@ def intervals(
     """
     require("fitting intervals", "scipy")
     from calibrate.fit.error_model import ErrorModelCheck, error_model_text
-    from simtrain.base.output_folder import check_writable, write_text
+    from simtrain.base.output_folder import check_suffix, check_writable, write_text
     from simtrain.hardware.error_model import read_error_model
     from simtrain.hardware.judged_runs import judged_runs
 
     if write:
+        check_suffix(write, (".yaml", ".yml"), "parameters")
         check_writable(write, "the parameters", "--write")
     check = ErrorModelCheck.of(judged_runs())
     show_view(output, check.view())

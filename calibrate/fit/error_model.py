@@ -21,15 +21,16 @@ from simtrain.hardware.judged_runs import JudgedRuns
 from simtrain.views.kinds import SHARE, TEXT, Kind
 from simtrain.views.view import Column, Facts, Row, Table, View
 
-TWO_DIGITS = Kind("{:.2f}".format)
-
+_TWO_DIGITS = Kind("{:.2f}".format)
 _FIELDS = ("machine", "software", "data_type", "model", "runs")
 _USUAL_DEVIATION, _SPREAD_OF_DEVIATIONS = 0.3, 1.0
 """Median of the prior of each deviation, and the deviation of its logarithm."""
 _USUAL_SLOPE = 0.3
 """Deviation of the prior of `extrapolated`, which is above 0."""
 _INDEPENDENT_RUNS = 20.0
-_SHARE = 0.9
+"""An assumption: the classes are too few to tell how alike runs of one publication are."""
+_MOST_RUNS = 50
+"""Weight of a class in checks: one of 365 runs would decide them alone."""
 
 
 def fit_error_model(judged: Sequence[JudgedRuns]) -> ErrorModel:
@@ -79,6 +80,8 @@ def fit_error_model(judged: Sequence[JudgedRuns]) -> ErrorModel:
 @dataclass(frozen=True, slots=True)
 class LeftOut:
     """How 90 % intervals hold for runs of which the model knew nothing.
+
+    They are the model's alone: what `ExpectedErrors` adds only widens them, up to a factor of two.
 
     Args:
         what: what was left out at a time.
@@ -136,9 +139,6 @@ class LeftOut:
         return float(centred[0] @ centred[1] / np.linalg.norm(centred, axis=1).prod())
 
 
-_MOST_RUNS = 50
-
-
 @dataclass(frozen=True, slots=True)
 class ErrorModelCheck:
     """Parameters, and how their intervals hold for what was left out."""
@@ -163,7 +163,9 @@ class ErrorModelCheck:
             ),
             Column("median_width", "median width", SHARE, "(p95 - p5) / predicted"),
             Column("largest_width", "largest", SHARE),
-            Column("rank_correlation", "rank correlation", TWO_DIGITS, "of widths and mean errors"),
+            Column(
+                "rank_correlation", "rank correlation", _TWO_DIGITS, "of widths and mean errors"
+            ),
         ]
         rows = [
             Row(
@@ -214,7 +216,7 @@ def _left_out(
     weights: list[float] = []
     for each in classes:
         known = [other for other in classes if not same(each.traits, other.traits)]
-        width = model.expected(each.traits, known, each.extrapolated).width(_SHARE)
+        width = model.expected(each.traits, known, each.extrapolated).width()
         errors += map(abs, each.log_ratios)
         widths += [width] * each.num_runs
         weights += [min(1.0, _MOST_RUNS / each.num_runs)] * each.num_runs
