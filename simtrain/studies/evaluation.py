@@ -155,6 +155,10 @@ class Evaluator:
         """Peak memory of a plan's fullest stage; the rules of its scenario are not checked."""
         return peak_bytes(plan, machine.model.profile, run_offload(plan, machine))
 
+    def num_parameters(self, scenario: Scenario) -> int:
+        """Parameters of a legal scenario's model, whatever is chosen of its recompute."""
+        return _plan(scenario, self.machine_of(scenario)).num_parameters
+
     def extrapolated_compute(self, scenario: Scenario) -> float:
         """Fraction of kernel time with shapes outside the range that the profile was fitted on.
 

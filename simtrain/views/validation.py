@@ -35,7 +35,7 @@ _FIRST_OMITTED = ("p25", "p75", "median_error", "p5", "p95", "within_10_percent"
 
 def validation_view(validation: Validation) -> View:
     """Errors of times and peaks, the worst runs, errors by setting, and what was not simulated."""
-    doubts = [f"Warning: {text}." for text in validation.wrong_units]
+    doubts = [f"Warning: {text}." for text in validation.wrong_units] + [*_shared(validation)]
     return View(
         [
             *([Paragraphs(doubts, style=None)] if doubts else []),
@@ -46,6 +46,32 @@ def validation_view(validation: Validation) -> View:
             remarks(_remarks(validation)),
             _verdict(validation),
         ]
+    )
+
+
+def _shared(validation: Validation) -> Iterator[str]:
+    """Yield what is wrong with all runs, and what would explain it."""
+    if validation.most_do_not_fit:
+        missing = validation.num_ran - validation.num_ran_and_fit
+        yield (
+            f"Warning: {missing} of {validation.num_ran} runs that ran are predicted not to fit, "
+            "so they ran with settings that the source does not state, such as recompute."
+        )
+    guess = validation.guess
+    if guess is None:
+        return
+    of, before, after = counted(guess.num_runs, "run"), guess.before, guess.after
+    effects = []
+    if before.errors:
+        effects.append(
+            f"the mean |error| of {of} would be {after.mean_abs_error:.1%}, not "
+            f"{before.mean_abs_error:.1%}"
+        )
+    if before.num_fit != after.num_fit:
+        effects.append(f"{after.num_fit} of {of} would fit, not {before.num_fit}")
+    yield (
+        f"A guess: with {guess.change.options}, {', and '.join(effects)}. No run states this "
+        "setting. Look up how the runs were made before you add it."
     )
 
 
@@ -155,6 +181,8 @@ def _verdict(validation: Validation) -> Verdict:
         words.append("units are wrong: see the warnings above")
     elif not validation.is_close:
         words.append(f"OK is up to {MOST_MEAN_ERROR:.0%}")
-    return Verdict(
-        validation.is_close and not validation.wrong_units, ", ".join([*words, of]), "FAR OFF"
-    )
+    elif validation.most_do_not_fit:
+        words.append("most do not fit: see the warning above")
+    is_ok = validation.is_close and not validation.wrong_units
+    doubt = "DOUBTFUL" if validation.most_do_not_fit else ""
+    return Verdict(is_ok, ", ".join([*words, of]), "FAR OFF", doubt)

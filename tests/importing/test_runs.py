@@ -1,5 +1,6 @@
 """Tables and logs of measured runs become scenarios, and what cannot says why."""
 
+import dataclasses
 import json
 import pathlib
 
@@ -10,6 +11,7 @@ from simtrain.errors import InputError
 from simtrain.importing.runs import MeasuredRun, RunSettings, read_runs
 from simtrain.importing.runs.columns import RUN_COLUMNS
 from simtrain.importing.runs.table import profile_named
+from simtrain.studies.validation import validate_runs
 from tests.importing.test_megatron import PRINTED
 
 H100 = RunSettings("h100_sxm", "megatron_core")
@@ -19,6 +21,7 @@ OURS = {
     "model.num_attention_heads": "32",
     "model.seq_length": "4096",
     "batch.global": "64",
+    "parallelism.data": "1",
     "iteration_time_s": "2.5",
 }
 
@@ -69,7 +72,8 @@ def test_common_names_mean_the_same_fields(tmp_path: pathlib.Path) -> None:
 
 def test_a_rate_of_tokens_is_a_time(tmp_path: pathlib.Path) -> None:
     row = {name: cell for name, cell in OURS.items() if name != "iteration_time_s"}
-    (run,) = runs_of(tmp_path, row | {"gpus": "4", "tokens_per_s_per_gpu": "8192"})
+    replicas = {"parallelism.data": "4", "tokens_per_s_per_gpu": "8192"}
+    (run,) = runs_of(tmp_path, row | replicas)
     assert run.iteration_time_s == 64 * 4096 / (8192 * 4)
 
 
@@ -189,7 +193,7 @@ def test_repeated_and_too_long_lines_are_named(tmp_path: pathlib.Path) -> None:
     first, second, third = read_runs([file], H100)
     assert (first.refusal, first.line) == ("", 3)
     assert (second.refusal, second.line) == ("the same as line 3", 5)
-    assert third.refusal == "7 cells for 6 columns"
+    assert third.refusal == "8 cells for 7 columns"
 
 
 @pytest.mark.parametrize(
@@ -307,9 +311,59 @@ def test_experts_of_a_known_model_keep_their_width(tmp_path: pathlib.Path) -> No
     assert not any("wide" in assumed for assumed in run.assumed)
 
 
+def test_a_column_of_words_that_tells_runs_apart_must_be_read(tmp_path: pathlib.Path) -> None:
+    """Runs that differ in what is not read alone would be simulated alike."""
+    runs = runs_of(
+        tmp_path,
+        OURS | {"gpu_kernel": "cutlass", "seed": "1"},
+        OURS | {"gpu_kernel": "triton", "seed": "2"},
+        OURS | {"gpu_kernel": "triton", "seed": "3", "model.num_layers": "16"},
+    )
+    assert ["gpu_kernel is cutlass, which is not read" in run.refusal for run in runs[:1]] == [True]
+    assert "remove the column if it does not matter" in runs[1].refusal
+    assert runs[2].refusal == ""
+
+
+def test_the_number_of_gpus_must_be_known(tmp_path: pathlib.Path) -> None:
+    row = {name: cell for name, cell in OURS.items() if name != "parallelism.data"}
+    (run,) = runs_of(tmp_path, row)
+    assert "the number of GPUs is not printed" in run.refusal
+    settings = dataclasses.replace(H100, overrides=("parallelism.data=8",))
+    (run,) = runs_of(tmp_path, row, settings=settings)
+    assert run.scenario is not None and run.scenario.num_gpus == 8
+
+
+@pytest.mark.parametrize(
+    "name", ["GPT-OSS 120B", "Foo 8x7B", "Bar-30B-A3B", "tiny MoE", "Baz_30B_a3B"]
+)
+def test_a_model_with_experts_needs_their_columns(tmp_path: pathlib.Path, name: str) -> None:
+    assert "model.experts.num" in refusal(tmp_path, model=name)
+    experts = {"model.experts.num": "8", "model.experts.top_k": "2"}
+    (run,) = runs_of(tmp_path, OURS | {"model": name} | experts)
+    assert "has experts" not in run.refusal
+
+
+def test_printed_parameters_are_held_against_the_model(tmp_path: pathlib.Path) -> None:
+    """32 layers of 12 x 4096^2 and a vocabulary of 51,200: 6.7 billion."""
+    for number, is_refused in (("6.7", False), ("5.5", False), ("120", True), ("3.0", True)):
+        (run,) = runs_of(tmp_path, OURS | {"params_b": number})
+        (row,) = validate_runs([run], "h100_sxm").rows
+        assert ("billion parameters" in row.refusal) is is_refused, number
+
+
+def test_a_split_vocabulary_is_read_by_its_name(tmp_path: pathlib.Path) -> None:
+    layout = {"parallelism.pipeline": "4", "model.vocab_size": "65536"}
+    methods = {"Baseline": "first_last", "Vocab-1": "vocab_1", "interlaced": "interlaced"}
+    runs = runs_of(tmp_path, *(OURS | layout | {"method": name} for name in methods))
+    scenarios = [run.scenario for run in runs]
+    assert all(scenarios), [run.refusal for run in runs]
+    assert [s.parallelism.vocabulary for s in scenarios if s] == [*methods.values()]
+    assert "must be one of baseline" in refusal(tmp_path, method="Redis")
+
+
 def test_columns_that_are_not_read_are_named(tmp_path: pathlib.Path) -> None:
-    (run,) = runs_of(tmp_path, OURS | {"params_b": "7", "notes": "quiet"})
-    assert run.assumed[-1] == "these columns, which are not read, do not matter: params_b"
+    (run,) = runs_of(tmp_path, OURS | {"mfu_pct": "7", "notes": "quiet"})
+    assert run.assumed[-1] == "these columns, which are not read, do not matter: mfu_pct"
 
 
 def test_the_how_to_names_every_column() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from simtrain.schedules.interleaved import Interleaved
 from simtrain.schedules.registry import NAMED
+from simtrain.schedules.vocabulary import SPLITS
 from simtrain.schedules.zb_h1 import ZbH1
 from simtrain.schedules.zb_h2 import ZbH2
 from simtrain.schedules.zbv import Zbv
@@ -140,6 +141,10 @@ the handcrafted ones with their memory.
 """
 NOT_PRINTED = re.compile(r"not printed|recipe default", re.IGNORECASE)
 """Cells that say that their value is not known."""
+_VOCABULARIES = {"baseline": "first_last", "first_last": "first_last"} | {
+    spelling: name for name in SPLITS for spelling in (name, name.replace("_", "-"))
+}
+"""Where the vocabulary is, by the names of Yeung et al. 2024."""
 _RECOMPUTES = {"none": "none", "full": "full", "selective": "selective", "selective-op": "ops"}
 
 RUN_COLUMNS = (
@@ -212,6 +217,10 @@ RUN_COLUMNS = (
     RunColumn(("overlap_param_gather",), _of("overlap.parameter_gather", switch), is_switch=True),
     RunColumn(("software_stack", "stack"), _of("software.stack", str)),
     RunColumn(("schedule", "base_schedule"), _choice("schedule", _SCHEDULES)),
+    RunColumn(
+        ("vocabulary", "vocabulary_parallelism", "method"),
+        _choice("parallelism.vocabulary", _VOCABULARIES),
+    ),
 )
 """Columns that set fields. A column may also have the name of a field: `model.num_layers`."""
 COLUMN_OF = {name: column for column in RUN_COLUMNS for name in column.names}
@@ -251,6 +260,8 @@ PEAKS = (
 TOKENS_PER_S_PER_GPU = ("tokens_per_s_per_gpu", "tokens_per_gpu_per_s")
 NAMES = ("id", "name", "case", "run")
 MODELS = ("model_name", "model")
+PARAMETERS = ("params_b", "parameters_b", "params_billion", "parameters_billion")
+"""Billions of parameters: a check of what is simulated."""
 GPUS = ("gpus", "num_gpus", "world_size")
 HARDWARE = ("hardware", "gpu", "cluster")
 OUTCOMES = ("outcome", "status")
@@ -260,6 +271,12 @@ FRAMEWORKS = ("framework", "software", "group")
 GATED = ("gated_mlp", "swiglu")
 MICROBATCHES = ("microbatches", "num_microbatches")
 ARGUMENTS = ("args_json",)
+MEASURED = frozenset(
+    name
+    for names in (OUTCOMES, TOKENS_PER_S_PER_GPU, *(kind.names for kind in (*TIMES, *PEAKS)))
+    for name in names
+)
+"""Columns of what was measured."""
 OUT_OF_MEMORY = frozenset({"oom", "out of memory", "out_of_memory", "does_not_fit"})
 OTHERS = frozenset(
     name
@@ -267,6 +284,7 @@ OTHERS = frozenset(
         *(
             NAMES,
             MODELS,
+            PARAMETERS,
             GPUS,
             HARDWARE,
             OUTCOMES,

@@ -8,8 +8,9 @@ import json
 import math
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,12 @@ _RECIPE_OF: dict[str, Fields] = {"torchao": {"precision.fp8_recipe": "tensorwise
 """What a library of fp8 does unless told otherwise, if it is not what scenarios do."""
 _LORA = re.compile(r"\blora\b", re.IGNORECASE)
 _FINE_TUNING = re.compile(r"\bsft\b", re.IGNORECASE)
+_HAS_EXPERTS = re.compile(
+    r"\bmoe|experts|\d ?x ?\d+(?:\.\d+)? ?b|(?<![a-z])a\d+(?:\.\d+)? ?b"
+    r"|gpt[-_ ]?oss|mixtral|deepseek[-_ ]?v[23]",
+    re.IGNORECASE,
+)
+"""Names of models with experts, such as "Qwen3 30B-A3B" and "8x7B"."""
 _SCHEDULE = re.compile(r"\bschedule=(?P<name>[\w-]+)")
 _ADAPTERS = re.compile(r"\b(?P<number>\d{1,2}) ?x ?(?P<gbits>\d{2,4}) ?Gb(?:it)?(?:/s|ps)?\b")
 _USUAL_GB = {
@@ -124,16 +131,34 @@ class _Table:
     headings: Sequence[str]
     rows: Sequence[tuple[int, list[str]]]
 
-    @property
+    @cached_property
     def unread(self) -> list[str]:
-        """Say which columns are not read; with arguments, no other column of settings is."""
+        """The columns that are not read; with arguments, no other column of settings is."""
         known = {*columns.KNOWN} if not {*columns.ARGUMENTS} & {*self.headings} else columns.OTHERS
-        unread = [name for name in self.headings if name and name not in known and "." not in name]
-        return (
-            [f"these columns, which are not read, do not matter: {', '.join(unread)}"]
-            if unread
-            else []
-        )
+        return [name for name in self.headings if name and name not in known and "." not in name]
+
+    @cached_property
+    def distinctions(self) -> Mapping[int, str]:
+        """Say by line which column that is not read tells a run from one that is simulated alike.
+
+        Only words count: numbers and dates of such columns are measured, or differ in any run.
+        Arguments of Megatron-LM say all.
+        """
+        if {*columns.ARGUMENTS} & {*self.headings}:
+            return {}
+        alike: dict[tuple[str, ...], list[tuple[int, dict[str, str]]]] = {}
+        left_out = {*self.unread, *columns.NAMES, *columns.MEASURED}
+        for line, cells in self.rows:
+            row = {name: cell.strip() for name, cell in zip(self.headings, cells, strict=False)}
+            key = tuple(cell for name, cell in row.items() if name not in left_out)
+            alike.setdefault(key, []).append((line, row))
+        distinctions: dict[int, str] = {}
+        for rows in alike.values():
+            for name in self.unread:
+                words = {row.get(name, "") for _, row in rows}
+                if len(words - {""}) > 1 and all(map(_is_words, words - {""})):
+                    distinctions |= {line: name for line, row in rows if row.get(name)}
+        return distinctions
 
     @classmethod
     def of(cls, file: Path, text: str) -> _Table:
@@ -183,6 +208,12 @@ class _Table:
             if key in seen:
                 raise _RefusedRow(f"the same as line {seen[key]}")
             seen[key] = line
+            if column := self.distinctions.get(line):
+                raise _RefusedRow(
+                    f"{column} is {row.cells[column]}, which is not read, and rows with another "
+                    f"{column} would be simulated alike: write the field that it stands for as a "
+                    "column, such as schedule, or remove the column if it does not matter"
+                )
             row.check_hardware(settings.cluster)
             row.check_weights(settings.overrides)
             peak_bytes, peak_of, peak_column = row.measured(columns.PEAKS)
@@ -197,9 +228,17 @@ class _Table:
                 ran=row.first(columns.OUTCOMES).lower() not in columns.OUT_OF_MEMORY,
             )
             location = Location(str(self.file), line)
-            scenario, assumed = row.scenario(model, settings, location)
-            assumed += self.unread
-            measured = replace(measured, scenario=scenario, assumed=assumed)
+            scenario, assumed, stated = row.scenario(model, settings, location)
+            if self.unread:
+                unread = ", ".join(self.unread)
+                assumed.append(f"these columns, which are not read, do not matter: {unread}")
+            measured = replace(
+                measured,
+                scenario=scenario,
+                assumed=assumed,
+                stated=stated,
+                parameters_billion=row.number(columns.PARAMETERS),
+            )
             rate = row.number(columns.TOKENS_PER_S_PER_GPU)
             if measured.iteration_time_s is None and rate is not None:
                 tokens = scenario.batch.global_ * scenario.model.seq_length
@@ -216,6 +255,11 @@ class _Table:
         except InputError as error:
             return replace(run, refusal=in_one_line(error))
         return measured
+
+
+def _is_words(cell: str) -> bool:
+    """Whether a cell says something in words: no number, date, version or number of a run."""
+    return bool(re.fullmatch(r"[A-Za-z][^0-9]*(?:[-_ ]?[0-9]{1,3})?", cell))
 
 
 def _check_measured(run: MeasuredRun) -> None:
@@ -316,16 +360,32 @@ class _Row:
 
     def scenario(
         self, model: str, settings: RunSettings, location: Location
-    ) -> tuple[Scenario, list[str]]:
-        """Return the row as a scenario, and what was assumed."""
+    ) -> tuple[Scenario, list[str], Collection[str] | None]:
+        """Return the row as a scenario, what was assumed, and the fields that are stated.
+
+        The fields are None if the row has all arguments of a run.
+        """
         if arguments := self.first(columns.ARGUMENTS):
-            return self._from_arguments(arguments, settings)
+            return *self._from_arguments(arguments, settings), None
         fields, assumed = self._fields(model)
+        stated = {*fields, *(override.partition("=")[0] for override in settings.overrides)}
+        if settings.software or self.stack:
+            stated.add("software.stack")
+        if not {"parallelism", "parallelism.data"} & stated:
+            raise _RefusedRow(
+                "the number of GPUs is not printed: add a column gpus, or dp (replicas), or --set "
+                "parallelism.data=8"
+            )
         self._add_software(fields, settings, assumed)
         document = _document(fields, location)
         for assignment in (f"cluster={settings.cluster}", *settings.overrides):
             document = apply_overrides(spell_out_words(document), [assignment])
-        return Scenario.from_document(spell_out_words(document)), assumed
+        return Scenario.from_document(spell_out_words(document)), assumed, stated
+
+    @property
+    def stack(self) -> str | None:
+        """The software stack of the framework that the row names."""
+        return stack_of_framework(f"{self.first(columns.FRAMEWORKS)} {self.first(columns.NOTES)}")
 
     def _add_software(self, fields: Fields, settings: RunSettings, assumed: list[str]) -> None:
         """Add the software stack: --software, the framework that the row names, the usual one."""
@@ -333,13 +393,11 @@ class _Row:
             fields.setdefault("software.stack", settings.software)
         if any(override.startswith("software") for override in settings.overrides):
             return
-        if "software.stack" not in fields:
-            framework = self.first(columns.FRAMEWORKS) or ""
-            named = stack_of_framework(f"{framework} {self.first(columns.NOTES) or ''}")
-            if stack := named or settings.usual_software:
-                fields["software.stack"] = stack
-                of = f" of {framework}" if named else ""
-                assumed.append(f"software{of}: {stack}, which --software changes")
+        stack = self.stack or settings.usual_software
+        if stack and "software.stack" not in fields:
+            fields["software.stack"] = stack
+            of = f" of {self.first(columns.FRAMEWORKS)}" if self.stack else ""
+            assumed.append(f"software{of}: {stack}, which --software changes")
         if fields.get("precision.compute") == "fp8" and "precision.fp8_recipe" not in fields:
             library = load_stack(fields.get("software.stack", DEFAULT_STACK)).fp8_library.value
             fields |= _RECIPE_OF.get(library, {})
@@ -378,6 +436,7 @@ class _Row:
                 fields |= _read(name, cell, column.fields)
         fields = self._switches() | fields
         self._add_model(fields, model, assumed)
+        self._add_vocabulary(fields, assumed)
         self._add_ranks(fields)
         self._add_batch(fields)
         _add_layout(fields, assumed)
@@ -416,6 +475,12 @@ class _Row:
             facts, of = gated_facts()
         for name, value in facts.items():
             fields.setdefault(f"model.{name}", value)
+        has_experts = any(name.startswith("model.experts") for name in fields)
+        if _HAS_EXPERTS.search(model) and not has_experts:
+            raise _RefusedRow(
+                f"{model} has experts, but the table does not say how many: add columns "
+                "model.experts.num, model.experts.top_k and model.experts.ffn_hidden_size"
+            )
         if experts := fields.get("model.experts"):
             experts = fields["model.experts"] = dict(experts)
         if experts and not experts.get("first_dense_layers") and "model.ffn_hidden_size" in fields:
@@ -430,6 +495,13 @@ class _Row:
         activation = fields.get("model.activation", "gelu")
         if is_gated is not None and is_gated != (activation in _GATED):
             fields["model.activation"] = "swiglu" if is_gated else "gelu"
+
+    def _add_vocabulary(self, fields: Fields, assumed: list[str]) -> None:
+        """Add what a split vocabulary needs: its runtime refuses tied embeddings (E454)."""
+        is_split = fields.get("parallelism.vocabulary", "first_last") != "first_last"
+        if is_split and "model.tied_embeddings" not in fields:
+            fields["model.tied_embeddings"] = False
+            assumed.append("embeddings are not tied, because stages split the vocabulary")
 
     def _add_ranks(self, fields: Fields) -> None:
         """Add the number of replicas, or check it against the number of GPUs."""

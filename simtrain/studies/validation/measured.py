@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -24,6 +24,11 @@ class PeakOf(Enum):
     """Allocated tensors on the fullest GPU (torch.cuda.max_memory_allocated)."""
     LAST_STAGE = "last_stage"
     """Allocated tensors on the last stage: Megatron-LM's last rank writes its logs."""
+
+
+_SAME_MODEL = 1.25
+"""Largest factor between a printed number of parameters and ours. Some count no embeddings, which
+are a fifth of a small model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +73,8 @@ class MeasuredRun:
         assumed: facts that the source does not have, and what stands for them.
         time_column: the name that the source gives to the time; "" if it has none.
         peak_column: the name that the source gives to the peak.
+        parameters_billion: how many parameters the source says that the model has, in billions.
+        stated: fields that the source or the command line sets; None if it sets all that matter.
     """
 
     name: str
@@ -83,6 +90,19 @@ class MeasuredRun:
     assumed: Sequence[str] = ()
     time_column: str = ""
     peak_column: str = ""
+    parameters_billion: float | None = None
+    stated: Collection[str] | None = None
+
+
+def other_model(run: MeasuredRun, num_parameters: int) -> str:
+    """Say that what is simulated is not the model that was run, or return ""."""
+    printed, ours = run.parameters_billion, num_parameters / 1e9
+    if printed is None or 1 / _SAME_MODEL <= ours / printed <= _SAME_MODEL:
+        return ""
+    return (
+        f"the source says {printed:.4g} billion parameters, and its columns describe a model of "
+        f"{ours:.3g} billion: add those that are missing, such as model.experts.num"
+    )
 
 
 def wrong_time(time_s: float) -> str:

@@ -13,6 +13,7 @@ from simtrain.hardware.interval import Interval
 from simtrain.hardware.run_kind import RunKind
 from simtrain.iteration.report.breakdown import CAUSE_LABELS, Breakdown, breakdown_by_name
 from simtrain.studies.evaluation import Evaluation
+from simtrain.studies.validation.guess import FEWEST_RUNS, Guess
 from simtrain.studies.validation.wrong_units import MeasuredFigure, wrong_units
 from simtrain.units import counted
 
@@ -276,17 +277,20 @@ class Validation(PlainData):
     Args:
         cluster: the hardware profile.
         rows: the runs, in the order of their sources.
+        guess: a setting that would explain an error of all runs; None if they share none, or no
+            setting explains it.
     """
 
     json_fields: ClassVar = keys(
-        """cluster num_rows num_simulated num_refused wrong_units **time_errors rank_correlation
-        interval_coverage half_interval_coverage
+        """cluster num_rows num_simulated num_refused wrong_units most_do_not_fit guess
+        **time_errors rank_correlation interval_coverage half_interval_coverage
         memory=peak_errors num_ran num_ran_and_fit num_out_of_memory
         num_out_of_memory_and_does_not_fit by_setting rows"""
     )
 
     cluster: str
     rows: Sequence[ValidatedRun]
+    guess: Guess | None = None
 
     def __repr__(self) -> str:
         runs = f"{self.num_simulated} of {counted(self.num_rows, 'run')} simulated"
@@ -404,6 +408,11 @@ class Validation(PlainData):
     def num_ran_and_fit(self) -> int:
         """Number of those that are predicted to fit."""
         return sum(row.ran and bool(row.fits) for row in self.simulated)
+
+    @property
+    def most_do_not_fit(self) -> bool:
+        """Whether most runs that ran are predicted not to fit: they ran with other settings."""
+        return self.num_ran >= FEWEST_RUNS and 2 * self.num_ran_and_fit < self.num_ran
 
     @property
     def num_out_of_memory(self) -> int:

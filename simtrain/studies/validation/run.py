@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Protocol
 
@@ -15,7 +15,13 @@ from simtrain.hardware.run_kind import RunKind
 from simtrain.iteration.report.interval import run_kind
 from simtrain.studies.evaluation import Evaluation, Evaluator
 from simtrain.studies.on_machine import memory_on
-from simtrain.studies.validation.measured import MeasuredRun, PeakOf, in_one_line
+from simtrain.studies.validation.guess import SAMPLE, guess_setting
+from simtrain.studies.validation.measured import (
+    MeasuredRun,
+    PeakOf,
+    in_one_line,
+    other_model,
+)
 from simtrain.studies.validation.result import Prediction, ValidatedRun, Validation
 
 
@@ -48,10 +54,15 @@ def validate_runs(
         on_progress: receives how many of how many runs are done.
     """
     simulations = _Simulations()
-    rows = []
+    rows, sample = [], list[MeasuredRun]()
+    # Some more than are sampled, because not all can be simulated.
+    stride = max(1, len(runs) // (4 * SAMPLE))
     for done, run in enumerate(runs):
         on_progress(done, len(runs))
         figures = simulations.of(run)
+        is_complete = run.stated is None
+        if figures.prediction and run.ran and not is_complete and done % stride == 0:
+            sample.append(run)
         rows.append(
             ValidatedRun(
                 run.name,
@@ -72,8 +83,13 @@ def validate_runs(
                 run.peak_column,
             )
         )
+    validation = Validation(cluster, rows)
+    if not validation.wrong_units:
+        every = -(-len(sample) // SAMPLE) or 1
+        guess = guess_setting(sample[::every], Evaluator(allow_oom=True, breakdowns=False))
+        validation = replace(validation, guess=guess)
     on_progress(len(runs), len(runs))
-    return Validation(cluster, rows)
+    return validation
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +118,8 @@ class _Simulations:
         """Return what is predicted for a run."""
         if run.scenario is None:
             return _Figures(None, run.refusal)
-        text = f"{run.peak_of} {run.scenario.model_dump_json(exclude={'name', 'description'})}"
+        settings = run.scenario.model_dump_json(exclude={"name", "description"})
+        text = f"{run.peak_of} {run.parameters_billion} {settings}"
         key = sha256(text.encode()).digest()
         if key not in self._figures:
             if len(self._figures) % _MOST_ALIVE == _MOST_ALIVE - 1:
@@ -147,6 +164,9 @@ def _evaluated(run: MeasuredRun, evaluator: Evaluator) -> tuple[Evaluation | Non
     if run.scenario is None:
         return None, run.refusal
     try:
-        return evaluator.evaluate(run.scenario), ""
+        evaluation = evaluator.evaluate(run.scenario)
     except InputError as error:
         return None, in_one_line(error)
+    if wrong := other_model(run, evaluator.num_parameters(run.scenario)):
+        return None, wrong
+    return evaluation, ""

@@ -127,7 +127,7 @@ def test_an_allocated_peak_is_that_of_tensors(tmp_path: pathlib.Path) -> None:
 def test_an_illegal_run_is_refused_with_its_rule(tmp_path: pathlib.Path) -> None:
     file = tmp_path / "runs.csv"
     file.write_text(
-        "layers,hidden,heads,seq,tp,global_batch,iteration_s\n24,1024,16,1024,3,8,1\n", "utf-8"
+        "layers,hidden,heads,seq,tp,dp,global_batch,iteration_s\n24,1024,16,1024,3,1,8,1\n", "utf-8"
     )
     (row,) = validate_runs(read_runs([file], RunSettings("h100_sxm")), "h100_sxm").rows
     assert row.refusal.startswith("E301 parallelism.tensor is 3, which does not divide")
