@@ -9,6 +9,7 @@ from simtrain.base.resources import list_profiles, list_stacks
 from simtrain.hardware.error_model import DATA_TYPE, MACHINE, MODEL, SOFTWARE, JudgedClass, Traits
 from simtrain.hardware.run_kind import RunKind, data_types_in_words, model_in_words
 from simtrain.hardware.validated_on import MeasuredRuns, validated_on
+from simtrain.scenario.releases import split_reference
 from simtrain.scenario.software import load_stack
 
 
@@ -52,8 +53,9 @@ def traits_of(kind: RunKind) -> Traits:
 
 
 def _family(software: str) -> str:
-    """Return the stack of which one is a variation, or the stack itself."""
-    return (load_stack(software).base or software) if software in list_stacks() else software
+    """Return the stack of which one is a variation, or the stack itself, without its release."""
+    name, _ = split_reference(software)
+    return (load_stack(name).base or name) if name in list_stacks() else software
 
 
 def judged_runs(clusters: Iterable[str] = ()) -> list[JudgedRuns]:

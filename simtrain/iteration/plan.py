@@ -349,7 +349,7 @@ class Plan:
         of_pairs = [column[first + i] for i in (0, 1) for column in columns]
         different = np.unique(np.ravel_multi_index(of_pairs, shape))
         pairs = np.stack(np.unravel_index(different, shape))
-        merged, delays = {}, self.scenario.overlap.delayed_weight_gradients
+        merged, delays = {}, self.scenario.delays_weight_gradients
         for pair in pairs.T.tolist():
             # Schedules of slices merge no passes.
             forward, backward = (

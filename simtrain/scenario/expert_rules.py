@@ -47,7 +47,7 @@ def _if_experts(is_broken: Callable[[Scenario, Experts], object]) -> Callable[[S
 
 
 def _dispatcher(scenario: Scenario) -> Dispatcher:
-    return DISPATCHERS[scenario.parallelism.expert_dispatch]
+    return DISPATCHERS[scenario.expert_dispatch]
 
 
 def _names(has_trait: Callable[[Dispatcher], bool]) -> tuple[str, ...]:
@@ -479,7 +479,7 @@ def dispatcher_rule(entries: Collection[str]) -> Rule:
 
     def check(scenario: Scenario) -> Violation | None:
         """Return the violation of a dispatcher without an entry."""
-        name = scenario.parallelism.expert_dispatch
+        name = scenario.expert_dispatch
         if (
             scenario.model.experts is None
             or name in entries

@@ -31,7 +31,7 @@ def _cannot_merge(scenario: Scenario) -> bool:
 
 def _without_exchanges(scenario: Scenario) -> bool:
     split = scenario.parallelism
-    has_exchanges = split.expert > 1 and DISPATCHERS[split.expert_dispatch].overlaps_compute
+    has_exchanges = split.expert > 1 and DISPATCHERS[scenario.expert_dispatch].overlaps_compute
     return not (scenario.model.experts and has_exchanges and not scenario.overlap.shared_expert)
 
 

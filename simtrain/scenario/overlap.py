@@ -35,12 +35,14 @@ class Overlap(Section):
     shared_expert: true runs the shared expert during the all-to-alls of the routed experts
         (--moe-shared-expert-overlap); false (default) runs it after them.
     merged_passes: true runs the forward pass of a microbatch beside the backward pass of another
-        one, so that kernels of one hide the expert all-to-alls of the other; false (default) runs
-        passes one after another. For interleaved stages and without a pipeline, it is Megatron-LM's
+        one, so that kernels of one hide the expert all-to-alls of the other; false runs passes one
+        after another. The software stack sets the default of layouts that can merge them, which
+        is false for most. For interleaved stages and without a pipeline, it is Megatron-LM's
         --overlap-moe-expert-parallel-comm. Schedules in files say themselves which passes they
         merge; dualpipe and dualpipev always merge.
     delayed_weight_gradients: true runs the weight gradients of merged passes after the all-to-all
-        that follows them, which then starts earlier (--delay-wgrad-compute); false by default.
+        that follows them, which then starts earlier (--delay-wgrad-compute). The software stack
+        sets the default of passes that it merges, which is false for most.
     data_parallel: true overlaps the gradient reduction with the backward pass; false reduces after
         it. The software stack sets the default (nemo overlaps).
     parameter_gather: with the distributed optimizer (memory.zero_stage 1), true overlaps the gather
@@ -77,8 +79,8 @@ class Overlap(Section):
     tensor_parallel: bool | None = Field(default=None, examples=["true"])
     userbuffers: bool = Field(default=False, examples=["true"])
     pipeline: bool | None = Field(default=None, examples=["true"])
-    merged_passes: bool = Field(default=False, examples=["true"])
-    delayed_weight_gradients: bool = Field(default=False, examples=["true"])
+    merged_passes: bool | None = Field(default=None, examples=["true"])
+    delayed_weight_gradients: bool | None = Field(default=None, examples=["true"])
     data_parallel: bool | None = Field(default=None, examples=["true"])
     parameter_gather: bool | None = Field(default=None, examples=["true"])
     prefetch: Count = Field(default=1, examples=[2])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeAlias
 from pydantic import AfterValidator, Field
 
 from simtrain.base.mesh import AXES, Axis, Domains, Mesh
-from simtrain.scenario.dispatchers import DEFAULT, DISPATCHERS
+from simtrain.scenario.dispatchers import DISPATCHERS, ExpertDispatch
 from simtrain.scenario.other_names import names_within
 from simtrain.scenario.pipeline_layout import (
     EXAMPLE,
@@ -22,11 +22,9 @@ from simtrain.schedules.vocabulary import SPLITS, VocabularySplit
 
 ContextCommunication = Literal["p2p", "all_gather", "a2a", "a2a+p2p"]
 if TYPE_CHECKING:
-    ExpertDispatch: TypeAlias = str
     Vocabulary: TypeAlias = str
 else:
-    ExpertDispatch = Literal[tuple(DISPATCHERS)]  # so that errors list the names
-    Vocabulary = Literal["first_last", *SPLITS]
+    Vocabulary = Literal["first_last", *SPLITS]  # so that errors list the names
 RankOrder = Literal["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"]
 _AXES_IN_ORDER: dict[RankOrder, tuple[Axis, ...]] = {
     "tp-cp-ep-dp-pp": AXES,
@@ -83,8 +81,8 @@ class Parallelism(Section):
         default.
     expert_tensor: ranks that shard the weights of each expert (--expert-tensor-parallel-size);
         equal to `tensor` by default.
-    expert_dispatch: how tokens reach their experts and come back (--moe-token-dispatcher-type); by
-        default all_to_all. DISPATCHERS.
+    expert_dispatch: how tokens reach their experts and come back (--moe-token-dispatcher-type).
+        DISPATCHERS. The software stack sets the default, which is all_to_all for most.
 
     Experts use a second mesh over the ranks of a pipeline stage (tensor x context x data), as in
     Megatron-LM: expert_tensor x expert ranks hold all experts, and the remaining factor is
@@ -116,7 +114,7 @@ class Parallelism(Section):
     )
     expert: Degree = Field(default=1, examples=[8])
     expert_tensor: Degree | None = Field(default=None, examples=[1])
-    expert_dispatch: ExpertDispatch = Field(default=DEFAULT.name, examples=["deepep"])
+    expert_dispatch: ExpertDispatch | None = Field(default=None, examples=["deepep"])
 
     @property
     def vocabulary_split(self) -> VocabularySplit | None:

@@ -21,7 +21,7 @@ from simtrain.scenario.allowed_values import (
 )
 from simtrain.scenario.field_docs import name_in_files, section_of
 from simtrain.scenario.schema import STACK_DEFAULTS, Scenario
-from simtrain.scenario.software import Kernels
+from simtrain.scenario.software import DEFAULT_FACTS, Kernels
 from simtrain.scenario.violation import LEFT_OUT, Condition, Violation
 
 MISSING: Final = object()
@@ -128,9 +128,14 @@ class Requires:
 
 
 def values_that_are_off(setting: str | tuple[str, ...], off: object) -> dict[str, AllowedValues]:
-    """Return the values of each setting that are `off`: its default if that is `MISSING`."""
+    """Return the values of each setting that are `off`: its default if that is `MISSING`.
+
+    The default of a field that the software stack sets is what holds if no stack does.
+    """
     names = (setting,) if isinstance(setting, str) else setting
-    return {name: one_of(default_of(name)) if off is MISSING else as_allowed(off) for name in names}
+    if off is not MISSING:
+        return dict.fromkeys(names, as_allowed(off))
+    return {name: one_of(_off_by_default(name)) for name in names}
 
 
 def settings_on(
@@ -147,6 +152,13 @@ def settings_on(
 def where(scenarios: Given | None) -> str:
     """Return the beginning of a sentence about the scenarios to which a row applies."""
     return f"With {scenarios.words}, " if scenarios else ""
+
+
+def _off_by_default(field: str) -> object:
+    default = default_of(field)
+    if field not in STACK_DEFAULTS:
+        return default
+    return DEFAULT_FACTS.get(STACK_DEFAULTS[field].entry, default)
 
 
 def default_of(field: str) -> object:

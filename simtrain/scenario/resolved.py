@@ -68,7 +68,8 @@ def resolved_settings(scenario: Scenario) -> ResolvedSettings:
 
 
 def _resolved(scenario: Scenario) -> Iterator[ResolvedSetting]:
-    stack, written = load_stack(scenario.software.stack), data_of(scenario, only_set=True)
+    stack = load_stack(scenario.software.stack, scenario.circumstances)
+    written = data_of(scenario, only_set=True)
     values_written = {".".join(map(str, path)) for path, _ in leaves(written)}
     for field, value in settings_of(scenario).items():
         place = scenario.positions.places.get(tuple(field.split(".")))

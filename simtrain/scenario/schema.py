@@ -34,6 +34,7 @@ from simtrain.base.strict_yaml import (
     with_value,
 )
 from simtrain.errors import InputError
+from simtrain.scenario.dispatchers import DEFAULT, DISPATCHERS
 from simtrain.scenario.memory_options import MemoryOptions
 from simtrain.scenario.model import Model
 from simtrain.scenario.offload_section import Offload
@@ -44,6 +45,7 @@ from simtrain.scenario.parallelism import Parallelism, Placement
 from simtrain.scenario.pipeline_layout import ChunkContents
 from simtrain.scenario.precision import BYTES_OF, Fp8Weights, GradientType, Precision
 from simtrain.scenario.recompute_section import RecomputePolicy
+from simtrain.scenario.releases import Circumstances
 from simtrain.scenario.section import BUILT_IN_PYTHON, IN_PYTHON, Count, Origin, Section, is_change
 from simtrain.scenario.software import AttentionBackend, StackFacts
 from simtrain.scenario.software_section import Software
@@ -81,6 +83,11 @@ STACK_DEFAULTS = {
         "align_parameter_gather", "aligns_parameter_gather"
     ),
     "precision.gradients": StackDefault("gradients", "gradient_type"),
+    "parallelism.expert_dispatch": StackDefault("expert_dispatch", "expert_dispatch"),
+    "overlap.merged_passes": StackDefault("merged_passes", "wants_merged_passes"),
+    "overlap.delayed_weight_gradients": StackDefault(
+        "delayed_weight_gradients", "delays_weight_gradients"
+    ),
 }
 """Fields whose default is the software stack's."""
 
@@ -184,7 +191,7 @@ class Scenario(Section):
     memory: MemoryOptions = MemoryOptions()
     software: Software = Field(default=Software(), examples=["deepspeed_2022"])
     attention_backend: AttentionBackend = Field(
-        default_factory=lambda scenario: scenario["software"].facts.attention_backend,
+        default_factory=lambda scenario: scenario["software"].facts_for(None).attention_backend,
         examples=["fused"],
     )
     schedule: _Schedule = Field(default_factory=_default_schedule, examples=["1f1b"])
@@ -320,7 +327,19 @@ class Scenario(Section):
     @property
     def facts(self) -> StackFacts:
         """Properties of the software stack, with the overrides of this scenario."""
-        return self.software.facts
+        return self.software.facts_for(self.circumstances)
+
+    @property
+    def circumstances(self) -> Circumstances:
+        """What decides which entries of the software stack's releases hold."""
+        precision = self.precision
+        recipe = "nvfp4" if precision.compute == "fp4" else precision.fp8_recipe
+        return Circumstances(
+            self.cluster,
+            self.model.experts is not None,
+            self.parallelism.pipeline > 1,
+            recipe if precision.casts else "",
+        )
 
     @property
     def in_place_cross_entropy(self) -> bool:
@@ -402,6 +421,57 @@ class Scenario(Section):
             return self.overlap.align_parameter_gather
         is_possible = self.overlaps_parameter_gather and self.schedule_family.gathers_by_chunk
         return is_possible and self.facts.align_parameter_gather
+
+    @property
+    def expert_dispatch(self) -> str:
+        """The dispatcher of tokens to experts.
+
+        The stack's is not taken if its rules refuse it (E482, E489, E496).
+        """
+        split, experts = self.parallelism, self.model.experts
+        if split.expert_dispatch is not None:
+            return split.expert_dispatch
+        dispatcher = DISPATCHERS[self.facts.expert_dispatch]
+        is_possible = experts is not None and (
+            (dispatcher.has_capacity or experts.capacity_factor is None)
+            and (dispatcher.overlaps_compute or not self.overlap.shared_expert)
+            and (not dispatcher.needs_entry or split.expert * split.ranks_of_expert > 1)
+        )
+        return dispatcher.name if is_possible else DEFAULT.name
+
+    @property
+    def wants_merged_passes(self) -> bool:
+        """Whether a schedule that can merge passes does.
+
+        By default it does not in layouts that are refused (E431 to E435, and rules of offloading,
+        of slices and of split vocabularies).
+        """
+        if self.overlap.merged_passes is not None:
+            return self.overlap.merged_passes
+        return self.facts.merged_passes and self._can_merge_passes
+
+    @property
+    def _can_merge_passes(self) -> bool:
+        if self.model.experts is None or self.schedule_file is not None:
+            return False
+        split, family, recompute = self.parallelism, FAMILIES[self.schedule], self.recompute
+        return (
+            (family.can_merge and (family.has_chunks or split.pipeline == 1))
+            and (split.expert > 1 and DISPATCHERS[self.expert_dispatch].overlaps_compute)
+            and not self.overlap.shared_expert
+            and (recompute.strategy != "full" and recompute.keep_microbatches == 0)
+            and self.model.mtp_num_layers <= (split.pipeline > 1)
+            and self.memory.zero_stage < 2
+            and not (split.vocabulary_split or split.sequence_slices > 1)
+            and self.offload.unit == "none"
+        )
+
+    @property
+    def delays_weight_gradients(self) -> bool:
+        """Whether weight gradients of merged passes run after the exchange that follows them."""
+        if self.overlap.delayed_weight_gradients is not None:
+            return self.overlap.delayed_weight_gradients
+        return self.facts.delayed_weight_gradients and self.merges_passes
 
     @property
     def stack_defaults(self) -> dict[str, bool | str]:
@@ -525,7 +595,7 @@ class Scenario(Section):
         split = self.parallelism
         options = OrderOptions(
             self.group_size,
-            self.overlap.merged_passes,
+            self.wants_merged_passes,
             split.sequence_slices,
             split.vocabulary_split,
         )

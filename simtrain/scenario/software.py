@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
@@ -13,8 +13,17 @@ from pydantic import Field
 from simtrain.base.entry import CountOrZero, Entry, Positive, Strict, Text
 from simtrain.base.resources import find_stack, list_stacks
 from simtrain.base.strict_yaml import Positions, YamlDocument, load_document, validate
-from simtrain.errors import InputError
+from simtrain.errors import InputError, did_you_mean
+from simtrain.scenario.dispatchers import DEFAULT, ExpertDispatch
 from simtrain.scenario.precision import GradientType
+from simtrain.scenario.releases import (
+    RELEASES,
+    Circumstances,
+    as_of,
+    known_releases,
+    latest_until,
+    split_reference,
+)
 from simtrain.units import Bytes, NonNegativeSeconds
 
 DEFAULT_STACK = "megatron_2022"
@@ -73,12 +82,15 @@ class Kernels:
 
 
 PAPER_KERNELS = Kernels()
-_LABELS = "version", "name", "description", "base", "frameworks"
+_LABELS = "version", "name", "description", "base", "frameworks", RELEASES
 """What a stack does not take from its base."""
-_DEFAULTS = {
+DEFAULT_FACTS = {
     "overlap_data_parallel": False,
     "overlap_parameter_gather": False,
     "gradients": "fp32",
+    "expert_dispatch": DEFAULT.name,
+    "merged_passes": False,
+    "delayed_weight_gradients": False,
 }
 """Entries that a stack leaves out if they are those of Megatron-LM without arguments."""
 _WORD = re.compile(r"[a-z0-9_-]+")
@@ -98,6 +110,9 @@ class Stack(Strict):
         overlap_data_parallel, overlap_parameter_gather: defaults of overlap.data_parallel and
             overlap.parameter_gather, for the layouts that can have them; by default false.
         gradients: default of precision.gradients with weights in bf16; by default fp32.
+        expert_dispatch: default of parallelism.expert_dispatch; by default all_to_all.
+        merged_passes, delayed_weight_gradients: defaults of overlap.merged_passes and
+            overlap.delayed_weight_gradients, for the layouts that can have them; by default false.
         cuda_graphs: each pass is captured once and launched as a graph, so no kernel waits for the
             host.
         fp8_library: the library whose fp8 products and casts are simulated; none if the stack has
@@ -163,6 +178,9 @@ class Stack(Strict):
     overlap_data_parallel: Entry[bool] | None = None
     overlap_parameter_gather: Entry[bool] | None = None
     gradients: Entry[GradientType] | None = None
+    expert_dispatch: Entry[ExpertDispatch] | None = None
+    merged_passes: Entry[bool] | None = None
+    delayed_weight_gradients: Entry[bool] | None = None
     host_issue: Entry[NonNegativeSeconds] | None = None
 
     @property
@@ -172,7 +190,7 @@ class Stack(Strict):
             name: getattr(self, name) for name in type(self).model_fields if name not in _LABELS
         }
         return {
-            name: _DEFAULTS.get(name) if entry is None else entry.value
+            name: DEFAULT_FACTS.get(name) if entry is None else entry.value
             for name, entry in entries.items()
         }
 
@@ -192,6 +210,9 @@ class StackFacts:
     overlap_data_parallel: bool
     overlap_parameter_gather: bool
     gradients: GradientType
+    expert_dispatch: str
+    merged_passes: bool
+    delayed_weight_gradients: bool
     cuda_graphs: bool
     fp8_library: Fp8Library
     narrow_optimizer_states: bool
@@ -207,14 +228,52 @@ class StackFacts:
 
 
 @functools.cache
-def load_stack(name: str) -> Stack:
-    """Load a shipped stack.
+def load_stack(reference: str, run: Circumstances | None = None) -> Stack:
+    """Load a shipped stack, as of its newest release or of the one that the reference names.
+
+    Args:
+        reference: a name, or NAME@RELEASE.
+        run: the run that decides which entries of releases hold; None for those of all runs.
 
     Raises:
-        InputError: no stack has this name, or its base is a variation itself.
+        InputError: no stack has this name, it has no such release, or its base is a variation
+            itself.
     """
+    name, release = split_reference(reference)
     document = _with_base(load_document(find_stack(name)))
+    known = known_releases(document)
+    last = latest_until(release, known) if release else next(reversed(known), None)
+    if release and last is None:
+        message, fix = _no_release(name, release, known)
+        raise InputError.of("E101", message, fix=fix)
+    document = as_of(document, last, run)
     return validate(Stack, document.data, document.positions)
+
+
+@functools.cache
+def releases_of(name: str) -> tuple[str, ...]:
+    """Return the releases of a shipped stack that differ from each other, oldest first."""
+    return known_releases(load_document(find_stack(name)))
+
+
+def refusal(reference: str) -> tuple[str, str] | None:
+    """Return why no shipped stack has this name and release, and a remedy; None if one has."""
+    name, release = split_reference(reference)
+    if name not in (names := list_stacks()):
+        fix = f"{did_you_mean(name, names)}Known names: {', '.join(names)}"
+        return f'there is no software stack named "{name}"', fix
+    if reference == name or latest_until(release, known := releases_of(name)) is not None:
+        return None
+    return _no_release(name, release, known)
+
+
+def _no_release(name: str, release: str, known: Sequence[str]) -> tuple[str, str]:
+    if not known:
+        return f'{name} has no releases, but "{release}" is written', f"write {name}"
+    return f'{name} has no release "{release}"', (
+        f"write {name} for the newest, or one of {', '.join(known)}. A release between two of "
+        "them has the facts of the older one"
+    )
 
 
 def _with_base(document: YamlDocument) -> YamlDocument:
@@ -268,13 +327,15 @@ def stack_of_framework(words: str) -> str | None:
     return named[max(named, key=lambda framework: len(framework.split()))] if named else None
 
 
-def facts_of(name: str, overrides: Mapping[str, Any]) -> StackFacts:
+def facts_of(
+    reference: str, overrides: Mapping[str, Any], run: Circumstances | None = None
+) -> StackFacts:
     """Load the facts of a stack and apply overrides.
 
     Raises:
-        InputError: no stack has this name.
+        InputError: as `load_stack`.
     """
-    facts = {**load_stack(name).facts, **overrides}
+    facts = {**load_stack(reference, run).facts, **overrides}
     of_kernels = {field.name: facts.pop(field.name) for field in fields(Kernels)}
     kernels = Kernels(**{name: value for name, value in of_kernels.items() if value is not None})
     return StackFacts(kernels, **facts)

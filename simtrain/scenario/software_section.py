@@ -7,9 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from simtrain.base.resources import list_stacks
 from simtrain.base.strict_yaml import FieldError
-from simtrain.errors import did_you_mean
+from simtrain.scenario.releases import Circumstances, split_reference
 from simtrain.scenario.section import CountOrZero, Section
 from simtrain.scenario.software import (
     DEFAULT_STACK,
@@ -18,6 +17,7 @@ from simtrain.scenario.software import (
     Fp8Columns,
     StackFacts,
     facts_of,
+    refusal,
 )
 from simtrain.units import parse_bytes, parse_non_negative_seconds
 
@@ -39,7 +39,8 @@ class Software(Section):
     `stack` default to null, which takes the value of the stack. `simtrain docs software` lists
     the stacks that come with simtrain.
 
-    stack: name of a software stack that comes with simtrain; megatron_2022 by default.
+    stack: name of a software stack that comes with simtrain; megatron_2022 by default. Its newest
+        release, or the one after an @: megatron_bridge@25.11.
     fused_softmax: true if mask and softmax of unfused attention run as one kernel.
     fused_rotary: true if the rotation of queries, or of keys, runs as one kernel. With latent
         attention it always does.
@@ -112,9 +113,8 @@ class Software(Section):
     @field_validator("stack")
     @classmethod
     def _known(cls, name: str) -> str:
-        if name not in (known := list_stacks()):
-            fix = f"{did_you_mean(name, known)}Known names: {', '.join(known)}"
-            raise FieldError((), f'there is no software stack named "{name}"', fix)
+        if refused := refusal(name):
+            raise FieldError((), *refused)
         return name
 
     @property
@@ -129,12 +129,16 @@ class Software(Section):
         return written
 
     @property
-    def facts(self) -> StackFacts:
-        """Properties of the stack, with the overrides of this scenario."""
-        return _facts_with_overrides(self)
+    def name(self) -> str:
+        """The stack without its release."""
+        return split_reference(self.stack)[0]
+
+    def facts_for(self, run: Circumstances | None) -> StackFacts:
+        """Return the properties of the stack for a run, with the overrides of this scenario."""
+        return _facts_with_overrides(self, run)
 
 
 @functools.lru_cache(maxsize=1024)
-def _facts_with_overrides(software: Software) -> StackFacts:
-    """Return `Software.facts`; cached, because rules and plans read them many times."""
-    return facts_of(software.stack, software.overridden)
+def _facts_with_overrides(software: Software, run: Circumstances | None) -> StackFacts:
+    """Return `Software.facts_for`; cached, because rules and plans read them many times."""
+    return facts_of(software.stack, software.overridden, run)

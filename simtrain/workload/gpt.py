@@ -463,7 +463,7 @@ def _expert_mlp(scenario: Scenario, section: Experts) -> ExpertMlp:
             section.router_groups,
             section.router_group_top_k,
         ),
-        scenario.parallelism.expert_dispatch,
+        scenario.expert_dispatch,
         scenario.overlap.shared_expert,
         scenario.precision.fp8_dispatch,
     )

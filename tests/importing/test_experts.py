@@ -387,7 +387,7 @@ def test_a_job_of_torchtitan_with_experts() -> None:
     backend = JOB.replace(
         "[parallelism]", '[parallelism]\nexpert_parallel_comm_backend = "hybridep"'
     )
-    assert split.expert_dispatch == "all_to_all"
+    assert scenario.expert_dispatch == "all_to_all"
     dispatch = import_torchtitan(written("job.toml", backend))[0].parallelism.expert_dispatch
     assert dispatch == "hybridep"
     whole = import_torchtitan(written("job.toml", JOB.replace("degree = 4", "degree = 1")))[0]

@@ -56,7 +56,7 @@ def test_a_minimal_scenario_is_ten_lines_and_gets_the_documented_defaults() -> N
         "scatter_gather": True,
         "expert": 1,
         "expert_tensor": None,
-        "expert_dispatch": "all_to_all",
+        "expert_dispatch": None,
         "vocabulary": "first_last",
     }
     assert scenario.schedule == "1f1b"
@@ -98,8 +98,8 @@ def test_a_minimal_scenario_is_ten_lines_and_gets_the_documented_defaults() -> N
         "tensor_parallel": None,
         "userbuffers": False,
         "pipeline": None,
-        "merged_passes": False,
-        "delayed_weight_gradients": False,
+        "merged_passes": None,
+        "delayed_weight_gradients": None,
         "data_parallel": None,
         "shared_expert": False,
         "optimizer_post_validation": False,

@@ -185,7 +185,7 @@ def _experts(scenario: Scenario) -> Iterator[str]:
     if experts.router_groups:
         yield f"--moe-router-num-groups {experts.router_groups}"
         yield f"--moe-router-group-topk {experts.router_group_top_k}"
-    kind, backend = DISPATCHERS[split.expert_dispatch].megatron
+    kind, backend = DISPATCHERS[scenario.expert_dispatch].megatron
     yield f"--moe-token-dispatcher-type {kind}"
     if backend:
         yield f"--moe-flex-dispatcher-backend {backend}"
@@ -194,8 +194,8 @@ def _experts(scenario: Scenario) -> Iterator[str]:
         yield f"--expert-tensor-parallel-size {split.expert_tensor}"
     overlap = scenario.overlap
     yield _flag("moe-shared-expert-overlap", overlap.shared_expert)
-    yield _flag("overlap-moe-expert-parallel-comm", overlap.merged_passes)
-    yield _flag("delay-wgrad-compute", overlap.delayed_weight_gradients)
+    yield _flag("overlap-moe-expert-parallel-comm", scenario.wants_merged_passes)
+    yield _flag("delay-wgrad-compute", scenario.delays_weight_gradients)
 
 
 def _parallelism(scenario: Scenario) -> Iterator[str]:

@@ -37,7 +37,7 @@ def run_kind(scenario: Scenario, profile: HardwareProfile) -> RunKind:
     """Return the kind of runs that a scenario belongs to."""
     return RunKind(
         scenario.cluster,
-        scenario.software.stack,
+        scenario.software.name,
         scenario.precision.compute,
         scenario.model.experts is not None,
         "one" if scenario.num_gpus <= profile.cluster.gpus_per_node.value else "several",

@@ -269,7 +269,8 @@ def source_of(name: str, result: Result) -> EntrySource:
     """Return the source of a profile entry; the host's time may be the software stack's."""
     scenario = result.scenario
     if name == HOST_ISSUE and (issue_s := scenario.host_issue_s) is not None:
-        stack, issue_s = load_stack(scenario.software.stack), issue_s / result.profile.host_speed
+        stack = load_stack(scenario.software.stack, scenario.circumstances)
+        issue_s /= result.profile.host_speed
         if scenario.software.host_issue is None and stack.host_issue:
             return EntrySource(
                 name, issue_s, f"{stack.host_issue.source} (software stack {stack.name})"

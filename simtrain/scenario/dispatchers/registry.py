@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
 from simtrain.base.plug_ins import Parts
 from simtrain.scenario.dispatchers.all_gather import AllGather
 from simtrain.scenario.dispatchers.all_to_all import AllToAll
@@ -13,3 +15,7 @@ _HOUSE: tuple[Dispatcher, ...] = (AllToAll(), AllGather(), DeepEP(), HybridEP())
 DISPATCHERS = Parts[Dispatcher]("dispatchers", Dispatcher, _HOUSE)
 """The dispatchers by name; the first is the default."""
 DEFAULT = _HOUSE[0]
+if TYPE_CHECKING:
+    ExpertDispatch: TypeAlias = str
+else:
+    ExpertDispatch = Literal[tuple(DISPATCHERS)]  # so that errors list the names
