@@ -268,6 +268,8 @@ OUTCOMES = ("outcome", "status")
 NOTES = ("notes", "note", "remark", "flag")
 SOURCES = ("source", "task")
 FRAMEWORKS = ("framework", "software", "group")
+RELEASES = ("release", "software_version", "framework_version")
+"""Columns of the release of the framework."""
 GATED = ("gated_mlp", "swiglu")
 MICROBATCHES = ("microbatches", "num_microbatches")
 ARGUMENTS = ("args_json",)
@@ -291,6 +293,7 @@ OTHERS = frozenset(
             NOTES,
             SOURCES,
             FRAMEWORKS,
+            RELEASES,
             GATED,
             MICROBATCHES,
             ARGUMENTS,

@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from simtrain.base.resources import list_profiles
+from simtrain.base.resources import list_profiles, list_stacks
 from simtrain.base.strict_yaml import YamlDocument, apply_overrides, read_text
 from simtrain.base.strict_yaml.document import Place, Positions
 from simtrain.base.strict_yaml.model_fields import settable_names
@@ -33,7 +33,13 @@ from simtrain.importing.runs.columns import (
 )
 from simtrain.importing.runs.model_facts import gated_facts, model_facts
 from simtrain.scenario import Model, Scenario
-from simtrain.scenario.software import DEFAULT_STACK, load_stack, stack_of_framework
+from simtrain.scenario.releases import SEPARATOR, latest_until, split_reference
+from simtrain.scenario.software import (
+    DEFAULT_STACK,
+    load_stack,
+    releases_of,
+    stack_of_framework,
+)
 from simtrain.scenario.words import spell_out_words
 from simtrain.studies.validation.measured import (
     MeasuredRun,
@@ -56,6 +62,8 @@ _GATED = ("swiglu", "geglu")
 _RECIPE_OF: dict[str, Fields] = {"torchao": {"precision.fp8_recipe": "tensorwise"}}
 """What a library of fp8 does unless told otherwise, if it is not what scenarios do."""
 _LORA = re.compile(r"\blora\b", re.IGNORECASE)
+_RELEASE = re.compile(r"(?<![\w.])v?(\d{1,4}(?:\.\d{1,4}){1,3})(?![\w.])")
+"""A number of a release, such as 26.06.01, and no part of a name or of a commit."""
 _FINE_TUNING = re.compile(r"\bsft\b", re.IGNORECASE)
 _HAS_EXPERTS = re.compile(
     r"\bmoe|experts|\d ?x ?\d+(?:\.\d+)? ?b|(?<![a-z])a\d+(?:\.\d+)? ?b"
@@ -387,15 +395,40 @@ class _Row:
         """The software stack of the framework that the row names."""
         return stack_of_framework(f"{self.first(columns.FRAMEWORKS)} {self.first(columns.NOTES)}")
 
+    def _as_of_release(self, stack: str, assumed: list[str]) -> str:
+        """Return the stack as of the release that the row names; as written if it names none.
+
+        A release has a column, or stands in the cell of the framework or the source, such as
+        "Megatron-Bridge docs/performance-summary.md [26.06, Pre-Training Performance]".
+        """
+        name, release = split_reference(stack)
+        known = releases_of(name) if name in list_stacks() else ()
+        if release or not known:
+            return stack
+        cells = (self.cells.get(title, "") for title in (*columns.FRAMEWORKS, *columns.SOURCES))
+        texts = [text for text in cells if stack_of_framework(text) == name]
+        texts.insert(0, self.first(columns.RELEASES))
+        numbers = [dict.fromkeys(_RELEASE.findall(text)) for text in texts]
+        written = next((found for found in numbers if found), None)
+        if written is None or len(written) > 1:
+            return stack
+        (release,) = written
+        if latest_until(release, known) is None:
+            assumed.append(f"release {release} of {name}, which is unknown: the newest one")
+            return stack
+        return f"{name}{SEPARATOR}{release}"
+
     def _add_software(self, fields: Fields, settings: RunSettings, assumed: list[str]) -> None:
         """Add the software stack: --software, the framework that the row names, the usual one."""
         if settings.software:
             fields.setdefault("software.stack", settings.software)
+        if written := fields.get("software.stack"):
+            fields["software.stack"] = self._as_of_release(written, assumed)
         if any(override.startswith("software") for override in settings.overrides):
             return
         stack = self.stack or settings.usual_software
         if stack and "software.stack" not in fields:
-            fields["software.stack"] = stack
+            fields["software.stack"] = stack = self._as_of_release(stack, assumed)
             of = f" of {self.first(columns.FRAMEWORKS)}" if self.stack else ""
             assumed.append(f"software{of}: {stack}, which --software changes")
         if fields.get("precision.compute") == "fp8" and "precision.fp8_recipe" not in fields:
