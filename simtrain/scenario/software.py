@@ -61,6 +61,10 @@ class Kernels:
         partitions_recompute: a compiler decides what recompute by op keeps: saved outputs that
             nothing reads are freed. Otherwise they are cached until the backward pass.
         fp8_columns: how weight gradients in fp8 get copies by columns.
+        fused_grouped_mlp: epilogues of the products of experts in mxfp8 run the activation and the
+            casts between them (Transformer Engine's fused operations, in CuTe DSL).
+        paged_stash: kernels copy what fused experts save into pages, and back: the number of tokens
+            of an expert needs no host (Megatron-LM's --moe-paged-stash).
         cross_entropy_fusion: kernels of a fused loss. Megatron-LM's own (native) hold logits and
             exponentials in fp32; Transformer Engine's (te) hold logits in the compute type.
     """
@@ -79,6 +83,8 @@ class Kernels:
     separate_projections: bool = False
     partitions_recompute: bool = False
     fp8_columns: Fp8Columns = "cast"
+    fused_grouped_mlp: bool = False
+    paged_stash: bool = False
 
 
 PAPER_KERNELS = Kernels()
@@ -91,6 +97,8 @@ DEFAULT_FACTS = {
     "expert_dispatch": DEFAULT.name,
     "merged_passes": False,
     "delayed_weight_gradients": False,
+    "fused_grouped_mlp": False,
+    "paged_stash": False,
 }
 """Entries that a stack leaves out if they are those of Megatron-LM without arguments."""
 _WORD = re.compile(r"[a-z0-9_-]+")
@@ -134,6 +142,7 @@ class Stack(Strict):
         attention_kernel: by default the newest.
         attention_speed: by default 1.
         fp8_columns: by default cast.
+        fused_grouped_mlp, paged_stash: by default false.
 
     The other fields are described in `Kernels`.
     """
@@ -175,6 +184,8 @@ class Stack(Strict):
     attention_kernel: Entry[AttentionKernel] | None = None
     attention_speed: Entry[Positive] | None = None
     fp8_columns: Entry[Fp8Columns] | None = None
+    fused_grouped_mlp: Entry[bool] | None = None
+    paged_stash: Entry[bool] | None = None
     overlap_data_parallel: Entry[bool] | None = None
     overlap_parameter_gather: Entry[bool] | None = None
     gradients: Entry[GradientType] | None = None

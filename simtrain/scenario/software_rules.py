@@ -77,6 +77,16 @@ _USES = {
         {"precision.fp8_recipe": ["blockwise"], "precision.compute": ["bf16"]},
         lambda scenario: scenario.fp8_recipe == "blockwise",
     ),
+    "fused_grouped_mlp": _Use(
+        "the model has no experts with products in mxfp8",
+        {"precision.fp8_recipe": ["mxfp8"]},
+        lambda scenario: scenario.model.experts and scenario.fp8_recipe == "mxfp8",
+    ),
+    "paged_stash": _Use(
+        "the MLP of experts is not fused",
+        {"software.fused_grouped_mlp": [True]},
+        lambda scenario: scenario.model.experts and scenario.facts.kernels.fused_grouped_mlp,
+    ),
     "norm_in_linear": _Use(
         "this scenario recomputes nothing that depends on fusing norms into linear layers",
         {"recompute.modules": [["mlp"]]},

@@ -66,6 +66,11 @@ class Software(Section):
     fp8_columns: how weight gradients in fp8 get copies by columns. cast writes them together with
         copies by rows (Transformer Engine). recast saves only rows, and casts them again by columns
         in the backward pass; weights keep one fp8 copy, which is transposed there (DeepSeek-V3).
+    fused_grouped_mlp: true if products of experts in mxfp8 run the activation and the casts between
+        them in their epilogues (Transformer Engine's operation fuser with
+        NVTE_CUTEDSL_FUSED_GROUPED_MLP).
+    paged_stash: true if what fused experts save is copied into pages, and back before the backward
+        pass (--moe-paged-stash).
     torch_workspaces: number of workspaces that PyTorch keeps for cuBLAS during the whole run.
     linear_workspaces: number of workspaces that Transformer Engine keeps for products of linear
         layers. The hardware profile has their size. Userbuffers need three times as many.
@@ -94,6 +99,8 @@ class Software(Section):
         default=None, examples=[0.6]
     )
     fp8_columns: Fp8Columns | None = Field(default=None, examples=["recast"])
+    fused_grouped_mlp: bool | None = Field(default=None, examples=["true"])
+    paged_stash: bool | None = Field(default=None, examples=["true"])
     torch_workspaces: CountOrZero | None = Field(default=None, examples=["0"])
     linear_workspaces: CountOrZero | None = Field(default=None, examples=["0"])
     expert_workspaces: CountOrZero | None = Field(default=None, examples=["0"])

@@ -37,6 +37,7 @@ class Gemm:
         dtype: data type of the operands.
         copies: ranks that compute the same product. The model's FLOPs count it once.
         layout: of A and B as BLAS writes it: TN forward, NN input gradient, NT weight gradient.
+        epilogue_bytes: bytes that kernels fused into its epilogue move in addition.
     """
 
     m: int
@@ -49,6 +50,7 @@ class Gemm:
     dtype: ProductType = "bf16"
     copies: int = 1
     layout: str = "TN"
+    epilogue_bytes: int = 0
 
     @property
     def flops(self) -> int:
@@ -62,10 +64,10 @@ class Gemm:
 
     @property
     def moved_bytes(self) -> int:
-        """Bytes that cross HBM: both operands and the result (twice with `accumulate`)."""
+        """Bytes that cross HBM: operands, the result (twice with `accumulate`), the epilogue's."""
         operands = int(self.element_bytes * (self.m * self.k + self.k * self.n))
         result = self.output_element_bytes * self.m * self.n * (2 if self.accumulate else 1)
-        return self.batch * (operands + result)
+        return self.batch * (operands + result) + self.epilogue_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,8 @@ class GroupedGemm:
         mean_rows: rows of a rank, averaged over the ranks.
         model_rows: `mean_rows` without padding.
         is_weight_gradient: sums over tokens.
-        element_bytes, output_element_bytes, accumulate, dtype, layout: as in `Gemm`.
+        element_bytes, output_element_bytes, accumulate, dtype, layout, epilogue_bytes: as in
+            `Gemm`.
     """
 
     batch: int
@@ -95,6 +98,7 @@ class GroupedGemm:
     accumulate: bool = False
     dtype: ProductType = "bf16"
     layout: str = "TN"
+    epilogue_bytes: int = 0
 
     @property
     def product(self) -> Gemm:
@@ -104,7 +108,8 @@ class GroupedGemm:
         if self.is_weight_gradient:
             m, n, k = self.outputs, self.inputs, tokens
         sizes = self.element_bytes, self.output_element_bytes
-        return Gemm(m, n, k, 1, *sizes, self.accumulate, self.dtype, layout=self.layout)
+        epilogue = self.epilogue_bytes // self.batch
+        return Gemm(m, n, k, 1, *sizes, self.accumulate, self.dtype, 1, self.layout, epilogue)
 
     @property
     def flops(self) -> int:

@@ -93,6 +93,9 @@ class Dispatcher(ABC):
     """Whether it can drop and pad tokens to a capacity."""
     carries_fp8: ClassVar[bool] = False
     """Whether tokens can travel in fp8."""
+    pads_rows: ClassVar[bool] = False
+    """Whether its kernels pad the rows of each expert for products in fp8. Otherwise a kernel of
+    the experts does."""
     needs_entry: ClassVar[bool] = False
     """Whether its kernels need an entry in a profile. Others use the library of collectives."""
     megatron: ClassVar[tuple[str, str | None]]

@@ -10,12 +10,14 @@ class HybridEP(Dispatcher):
 
     Ranks gather the whole map of tokens to experts (`allgather_routing_map`), so each knows what it
     receives. The host waits for the number of rows before it launches the dispatch
-    (`dispatch_with_permute` without `num_permuted_tokens`).
+    (`dispatch_with_permute` without `num_permuted_tokens`), whose permutation pads the rows of each
+    expert in fp8 (`pad_multiple`, from `get_align_size_for_quantization`).
     """
 
     name = "hybridep"
     summary = "sends tokens as deepep does, by HybridEP's kernels"
     carries_fp8 = True
+    pads_rows = True
     needs_entry = True
     megatron = "flex", "hybridep"
     torchtitan = "hybridep"

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from simtrain.scenario.dispatchers import ExpertSteps, Routed
+from simtrain.scenario.dispatchers import DISPATCHERS, ExpertSteps, Routed
 from simtrain.workload.blocks.dispatch import cast, permute, sort_chunks, unpermute
 from simtrain.workload.blocks.exchange import all_gather, all_to_all, reduce_scatter
 from simtrain.workload.blocks.expert_mlp import ExpertMlp
-from simtrain.workload.blocks.grouped import grouped_linear, pad_rows, weighted_activation
+from simtrain.workload.blocks.grouped import (
+    fused_mlp,
+    grouped_linear,
+    pad_rows,
+    weighted_activation,
+)
 from simtrain.workload.blocks.overlap import Record, overlap_exchange
 from simtrain.workload.blocks.router import INDEX_BYTES, Routing
 from simtrain.workload.blocks.token_exchange import TokenPath
@@ -53,8 +58,10 @@ class ExpertLayer(ExpertSteps[Tensor]):
         self.load = mlp.load(x.rows, groups)
         self.outputs_beside: tuple[Tensor, ...] = ()
         self._path = TokenPath.of(tape.microbatch, mlp, groups, x)
-        if fp8 := self._path.fp8:
-            # Kernels that permute fp8 rows write each expert's rows where its product reads them.
+        fp8 = recipe_or_none(tape.microbatch)
+        # Kernels that permute fp8 rows write each expert's rows where its product reads them.
+        self._arrives_padded = fp8 and (self._path.fp8 or DISPATCHERS[mlp.dispatch].pads_rows)
+        if fp8 and self._arrives_padded:
             self.load = self.load.padded(fp8.row_multiple, has_capacity=self.has_sizes)
         self._beside, self._chances = [*beside], routing.probabilities
         self._saved: tuple[Tensor, ...] = routing.saved
@@ -192,7 +199,7 @@ class ExpertLayer(ExpertSteps[Tensor]):
     def experts(self, routed: Routed[Tensor]) -> Tensor:
         """Run the MLPs of this rank's experts."""
         tape, mlp, load, rows = self.tape, self.mlp, self.load, self.load.rows
-        if (fp8 := recipe_or_none(tape.microbatch)) and not self._path.fp8:
+        if (fp8 := recipe_or_none(tape.microbatch)) and not self._arrives_padded:
             load = load.padded(fp8.row_multiple, has_capacity=self.has_sizes)
         tokens, chances = routed
         tokens = pad_rows(tape, tokens, load.rows, "experts padding")
@@ -200,6 +207,10 @@ class ExpertLayer(ExpertSteps[Tensor]):
         if self._path.fp8:
             _second_copy(tape, tokens)
         width = (1 + mlp.gated) * mlp.ffn // self.groups.tensor.num_ranks
+        if _fuses_mlp(tape):
+            names = "experts up", f"experts {mlp.kernel}", "experts down"
+            y = fused_mlp(tape, tokens, chances, width, load, names, gated=mlp.gated)
+            return pad_rows(tape, y, rows, "experts padding dropped")
         y = grouped_linear(tape, tokens, width, load, "experts up")
         narrow, name = _narrow_input(tape, y), f"experts {mlp.kernel}"
         with tape.region(MOE_ACT) as region:
@@ -238,6 +249,17 @@ class ExpertLayer(ExpertSteps[Tensor]):
         *exchanged, beside = overlap_exchange(self.tape, record, lambda: compute(*before), label)
         self.outputs_beside = (beside,)
         return tuple(exchanged)
+
+
+def _fuses_mlp(tape: Tape) -> bool:
+    """Whether the products of experts run what is between them (`fused_mlp`).
+
+    Its kernels multiply mxfp8, and save the input of the activation in bf16.
+    """
+    batch = tape.microbatch
+    recomputes = MOE_ACT in batch.saved_in_16_bits
+    is_possible = batch.fp8_recipe == "mxfp8" and not (recomputes or batch.fp8_activation_inputs)
+    return is_possible and batch.kernels.fused_grouped_mlp
 
 
 def _narrow_input(tape: Tape, x: Tensor) -> NarrowCopy | None:

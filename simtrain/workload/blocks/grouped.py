@@ -2,17 +2,19 @@
 
 Sources: Megatron-LM's `TEGroupedMLP` (core/transformer/moe/experts.py) and `WeightedSwiGLUFunction`
 (core/fusions/fused_bias_swiglu.py), which multiplies by the probabilities. In fp8 (`workload.fp8`)
-the rows of each expert are padded, and the products cast and save their inputs in fp8.
+the rows of each expert are padded, and the products cast and save their inputs in fp8. With
+Transformer Engine's fused MLP of experts (`fused_mlp`), products also do what is between them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from simtrain.workload.blocks.activation import saving_fp8
 from simtrain.workload.blocks.linear_ops import LinearOps, operands
-from simtrain.workload.fp8 import NarrowCopy
-from simtrain.workload.ops import Tensor, elementwise, gradient
+from simtrain.workload.fp8 import NarrowCopy, fp8_tensors, recipe_of
+from simtrain.workload.ops import Op, Phase, Tensor, elementwise, gradient
 from simtrain.workload.tape import Parameter, Tape
 from simtrain.workload.work import GroupedGemm, KernelFamily
 
@@ -46,6 +48,24 @@ class ExpertLoad:
 
 
 @dataclass(frozen=True, slots=True)
+class Epilogue:
+    """What the epilogues of a product of experts and of its input gradient do besides.
+
+    Args:
+        forward_bytes, backward_bytes: that they move in addition.
+        saves: tensors that the product saves.
+        reads: saved tensors that the input gradient reads.
+        has_both_copies: the gradient of the output arrives cast, by rows and by columns.
+    """
+
+    forward_bytes: int = 0
+    backward_bytes: int = 0
+    saves: tuple[Tensor, ...] = ()
+    reads: tuple[Tensor, ...] = ()
+    has_both_copies: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class GroupedOps(LinearOps):
     """The ops of linear layers of experts.
 
@@ -54,6 +74,24 @@ class GroupedOps(LinearOps):
     """
 
     load: ExpertLoad = field(kw_only=True)
+    epilogue: Epilogue = field(default=Epilogue(), kw_only=True)
+
+    def casts(
+        self, operand: Tensor, phase: Phase = Phase.FORWARD, *, gathered: bool = False
+    ) -> Iterator[Op]:
+        """Yield the casts of the input, or of the output's gradient if it arrives in bf16."""
+        if phase is Phase.FORWARD or not self.epilogue.has_both_copies:
+            yield from LinearOps.casts(self, operand, phase, gathered=gathered)
+
+    def product(self, row_chunks: int = 1, column_chunks: int = 1) -> Op:
+        """Return the forward product, which also saves what its epilogue writes."""
+        op = LinearOps.product(self, row_chunks, column_chunks)
+        return op.replace(saves=op.saves + self.epilogue.saves)
+
+    def input_gradient(self, row_chunks: int = 1) -> Op:
+        """Return the product of the input gradient, whose epilogue reads saved tensors."""
+        op = LinearOps.input_gradient(self, row_chunks)
+        return op.replace(reads=op.reads + self.epilogue.reads)
 
     @property
     def weights(self) -> int:
@@ -72,9 +110,11 @@ class GroupedOps(LinearOps):
         load, sizes = self.load, (self._operand_bytes, written)
         rows = load.rows, inputs, outputs, load.mean_rows, load.model_rows
         fused = is_weight_gradient and self._fuses_sum
-        dtype = self._dtype
+        moved = {"TN": self.epilogue.forward_bytes, "NN": self.epilogue.backward_bytes}
         return GroupedGemm(
-            load.experts, *rows, is_weight_gradient, *sizes, fused, dtype, layout=layout
+            *(load.experts, *rows, is_weight_gradient, *sizes, fused, self._dtype),
+            layout=layout,
+            epilogue_bytes=moved.get(layout, 0),
         )
 
 
@@ -103,6 +143,77 @@ def grouped_linear(
     )
     weight = Parameter(ops.weights, is_expert=is_expert, in_fp8=ops.fp8 is not None)
     return ops.record_alone(tape, x, y, weight)
+
+
+def fused_mlp(
+    tape: Tape,
+    x: Tensor,
+    probabilities: Tensor,
+    width: int,
+    load: ExpertLoad,
+    names: tuple[str, str, str],
+    *,
+    gated: bool,
+) -> Tensor:
+    """Record both products of experts, whose epilogues run the activation and its casts.
+
+    The first product writes its output in bf16, which it saves, and the activation of it in fp8, by
+    rows and by columns. The input gradient of the second product reads that output, and writes the
+    gradient of it in fp8, both ways; the gradient of the activation is written nowhere.
+
+    Source: Transformer Engine's `ForwardGroupedMLP_CuTeGEMMSwiGLU_MXFP8` and its backward operation
+    (pull request 2769), by kernels of cuDNN's frontend in CuTe DSL.
+
+    Args:
+        tape, x, load: of the experts.
+        probabilities: of the tokens' experts, by which the activation is multiplied.
+        width: outputs of the first product.
+        names: of the first product, the activation and the second product.
+        gated: the activation has half the width.
+    """
+    up, activation, down = names
+    recipe = recipe_of(tape.microbatch)
+    y = tape.tensor(f"{up} output", load.rows, width)
+    hidden = tape.tensor(f"{activation} output", load.rows, width // (1 + gated))
+    copies = [2 * recipe.copy_bytes(each.elements) for each in (hidden, y)]
+    inputs = y, probabilities
+    first = Epilogue(forward_bytes=copies[0], saves=inputs, has_both_copies=True)
+    _record_product(tape, x, y, load, up, first)
+    tape.record(activation, inputs, (hidden,), (), ())
+    label = f"{down} input in fp8"
+    tape.fp8_copies[hidden] = fp8_tensors(tape, label, hidden.rows, hidden.width)
+    result = tape.tensor(f"{down} output", load.rows, x.width)
+    moved = y.num_bytes + copies[1] - hidden.num_bytes
+    second = Epilogue(backward_bytes=moved, reads=inputs)
+    _record_product(tape, hidden, result, load, down, second)
+    if not tape.microbatch.kernels.paged_stash:
+        return result
+    saved = sum(tensor.num_bytes for tensor in inputs)
+    saved += sum(recipe.copy_bytes(tensor.elements) for tensor in (x, hidden))
+    return _stash(tape, result, saved)
+
+
+def _record_product(
+    tape: Tape, x: Tensor, y: Tensor, load: ExpertLoad, name: str, epilogue: Epilogue
+) -> Tensor:
+    shape = load.rows, x.width, y.width
+    fields = *shape, *operands(tape, x, name)
+    ops = GroupedOps(name, tape.microbatch, *fields, load=load, epilogue=epilogue)
+    return ops.record_alone(tape, x, y, Parameter(ops.weights, is_expert=True, in_fp8=True))
+
+
+def _stash(tape: Tape, x: Tensor, num_bytes: int) -> Tensor:
+    """Record the copy of what experts save to a paged buffer, and back before their backward pass.
+
+    Source: Megatron-LM's `PagedStashManager` (core/transformer/moe/paged_stash.py). It copies on a
+    stream of its own, beside products, from which it takes bandwidth: here copies run in turn.
+    """
+    name, family = "experts stash", KernelFamily.STREAM
+    y = tape.tensor(x.name, x.rows, x.width, x.element_bytes, x.storage)
+    forward = elementwise(name, num_bytes, num_bytes, holds_bytes=0, family=family)
+    backward = gradient(name, num_bytes, num_bytes, holds_bytes=0, family=family)
+    tape.record(name, (x,), (y,), (forward,), (backward,))
+    return y
 
 
 def pad_rows(tape: Tape, x: Tensor, rows: int, name: str) -> Tensor:
