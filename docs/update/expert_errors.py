@@ -159,12 +159,13 @@ def _exchange_us(
     model: DurationModel, dispatcher: str, group: Group, choice: RandomChoice, row: int, tokens: int
 ) -> float:
     """Return the time of our exchange of tokens with rows of so many bytes, in microseconds."""
-    ranks, nodes = (
-        round(tokens * expected_places(choice, places)) * row
+    rows, to_nodes = (
+        round(tokens * expected_places(choice, places))
         for places in (group.num_ranks, group.num_nodes)
     )
-    kind = CollectiveKind.ALL_TO_ALL
-    return 1e6 * model.seconds(TokenExchange(kind, ranks, group, dispatcher, ranks, nodes))
+    size, kind = rows * row, CollectiveKind.ALL_TO_ALL
+    work = TokenExchange(kind, size, group, dispatcher, size, to_nodes * row, rows)
+    return 1e6 * model.seconds(work)
 
 
 def expert_all_to_alls(request: Request) -> str:

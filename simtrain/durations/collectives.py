@@ -75,7 +75,7 @@ def _exchange_seconds(op: TokenExchange, profile: HardwareProfile) -> float:
         rate = profile.adapter_share_bytes_per_s
         exits = [(group.ranks_per_node, rate)]
         exits += [(ranks, rate / times) for ranks, times in _uplinks(group, profile)]
-    node = op.node_bytes, links.bandwidth.value, links.point_to_point.latency.value
+    node = op.node_rows, op.node_bytes, links.bandwidth.value, links.point_to_point.latency.value
     kernels, network = profile.dispatch_kernels(op.dispatcher), (op.network_bytes, latency_s)
     return exchange_s(kernels, group.num_ranks, node, network, exits)
 

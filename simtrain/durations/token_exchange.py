@@ -6,11 +6,14 @@ from collections.abc import Iterable
 
 from simtrain.hardware.dispatchers import DispatchKernels
 
+_ROW_BYTES = 2 * 7168
+"""Bytes of the rows for which profiles have the fractions that kernels reach."""
+
 
 def exchange_s(
     kernels: DispatchKernels,
     num_ranks: int,
-    node: tuple[float, float, float],
+    node: tuple[int, float, float, float],
     network: tuple[float, float],
     exits: Iterable[tuple[int, float]],
 ) -> float:
@@ -22,13 +25,16 @@ def exchange_s(
     Args:
         kernels: fractions of the links that the kernels reach.
         num_ranks: ranks of the group.
-        node: bytes that each rank receives over NVLink, those of its own tokens included, the
-            bandwidth of NVLink, and its latency.
+        node: rows that each rank receives over NVLink, those of its own tokens included, their
+            bytes, the bandwidth of NVLink, and its latency.
         network: bytes that each rank sends to nodes, its own node included, and the latency.
         exits: for the node and each wider level that the group spans, the ranks inside it and one
             rank's bandwidth out of it; none if all ranks share a node.
     """
-    node_bytes, node_bytes_per_s, node_latency_s = node
+    rows, node_bytes, node_bytes_per_s, node_latency_s = node
+    # A part of a row's time is that of a row of _ROW_BYTES, whatever its own bytes.
+    share = kernels.row_share.value if kernels.row_share else 0.0
+    node_bytes = (1 - share) * node_bytes + share * rows * _ROW_BYTES
     network_bytes, network_latency_s = network
     inside_s = node_latency_s + node_bytes / (node_bytes_per_s * kernels.node_efficiency.value)
     reached = kernels.network_efficiency.value

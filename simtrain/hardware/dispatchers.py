@@ -17,6 +17,8 @@ class DispatchKernels(Strict):
     the libraries' tables do.
 
     num_sms: multiprocessors that the kernels occupy.
+    row_share: share of the time of a row of 7,168 channels in bf16 that a row takes on NVLink
+        whatever its bytes; by default 0. At this size the kernels reach `node_efficiency`.
     node_efficiency: reached fraction of a GPU's NVLink, one way.
     network_efficiency: reached fraction of a GPU's share of the adapters, one way.
     """
@@ -24,6 +26,7 @@ class DispatchKernels(Strict):
     num_sms: Entry[Count]
     node_efficiency: Entry[Fraction]
     network_efficiency: Entry[Fraction]
+    row_share: Entry[Fraction] | None = None
 
 
 class _Section(Strict):

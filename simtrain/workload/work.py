@@ -368,11 +368,13 @@ class TokenExchange(Collective):
         dispatcher: name of the dispatcher (`simtrain.scenario.dispatchers`).
         node_bytes: bytes that each rank receives over NVLink, its own tokens included.
         network_bytes: bytes that each rank sends to nodes, its own node included.
+        node_rows: tokens that each rank receives over NVLink, its own included.
     """
 
     dispatcher: str
     node_bytes: int
     network_bytes: int
+    node_rows: int
 
 
 class HostResource(StrEnum):

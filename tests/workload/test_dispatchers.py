@@ -145,11 +145,16 @@ def test_hybridep_gathers_the_map_of_all_tokens() -> None:
 # --------------------------------------------------------------------------------------- seconds
 
 
-def exchange(name: str, ranks: int, node_bytes: int, network_bytes: int) -> TokenExchange:
+ROW_BYTES = 2 * 7168
+
+
+def exchange(
+    name: str, ranks: int, node_bytes: int, network_bytes: int, row_bytes: int = ROW_BYTES
+) -> TokenExchange:
     """Return an exchange of ranks on nodes of 8."""
     group = Group(("ep",), ranks, min(ranks, 8))
     work = CollectiveKind.ALL_TO_ALL, node_bytes, group, name, node_bytes, network_bytes
-    return TokenExchange(*work)
+    return TokenExchange(*work, node_bytes // row_bytes)
 
 
 @pytest.mark.parametrize(

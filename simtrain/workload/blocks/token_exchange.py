@@ -189,5 +189,6 @@ class TokenPath:
         work = TokenExchange(
             CollectiveKind.ALL_TO_ALL,
             *(received_bytes, self.group, self.dispatcher, received_bytes, sent_bytes),
+            self.rows,
         )
         return Op(name, work, phase, holds_bytes=held_bytes)
