@@ -53,6 +53,7 @@ SHARED = SPLIT_EXPERTS | {"model.experts.shared_ffn_hidden_size": 256}
 FULL: Changes = {"recompute": "full"}
 ROPE = FUSED | {"model.position_embedding": "rope"}
 FP8 = FUSED | {"precision.compute": "fp8"}
+MXFP8_EXPERTS = FP8 | EXPERTS | {"precision.fp8_recipe": "mxfp8", "cluster": "b200_sxm"}
 HYBRID = FUSED | {
     "software.stack": "megatron_core",
     "model.layer_pattern": "M-*-",
@@ -175,6 +176,8 @@ CASES: dict[str, tuple[Changes, Any]] = {
     "software.expert_workspaces": (EXPERTS, 4),
     "software.cublas_workspace": ({"software.torch_workspaces": 2}, "4 MiB"),
     "software.fp8_columns": (FUSED | BLOCKWISE, "recast"),
+    "software.fused_grouped_mlp": (MXFP8_EXPERTS, True),
+    "software.paged_stash": (MXFP8_EXPERTS | {"software.fused_grouped_mlp": True}, True),
     "software.attention_kernel": (FUSED | {"cluster": "h100_sxm"}, "flash_attention_2"),
     "software.attention_speed": (FUSED, 0.5),
     "software.host_issue": ({}, "50 us"),

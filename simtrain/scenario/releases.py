@@ -10,10 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from simtrain.base.entry import Strict, Text
 from simtrain.base.strict_yaml import Positions, YamlDocument, validate
+from simtrain.base.strict_yaml.document import Path, Place, dotted
 from simtrain.errors import InputError
 
 SEPARATOR = "@"
@@ -127,8 +129,15 @@ def _sections(document: YamlDocument) -> Iterator[tuple[_Labels, YamlDocument]]:
             for path, place in document.positions.places.items()
             if path[:2] == (RELEASES, index)
         }
+        place = places[()].value
+        places[()] = Place(place, place)  # a missing release is missing in this section
         names = [name for name in _Labels.model_fields if name in content]
-        labels = validate(_Labels, {name: content[name] for name in names}, Positions(places))
+        labels = validate(
+            _Labels,
+            {name: content[name] for name in names},
+            Positions(places),
+            partial(_spell, index),
+        )
         is_number = _NUMBER.fullmatch(labels.release)
         if not is_number or _number(labels.release) < before:
             message = f"releases: {labels.release} is no number, or older than the one before it"
@@ -142,6 +151,10 @@ def _sections(document: YamlDocument) -> Iterator[tuple[_Labels, YamlDocument]]:
 
 def _tops(document: YamlDocument) -> set[tuple[str, ...]]:
     return {(name,) for name in document.data}
+
+
+def _spell(index: int, path: Path) -> str:
+    return dotted((RELEASES, index, *path))
 
 
 def _number(release: str) -> tuple[int, ...]:

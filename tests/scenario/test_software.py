@@ -472,7 +472,7 @@ def result_of(software: tuple[tuple[str, Any], ...], model: str) -> Result:
 
 
 # The default machine's newest kernel is FlashAttention-2, and it has no fp8.
-_OTHERS = "stack", "attention_kernel", "fp8_columns"
+_OTHERS = "stack", "attention_kernel", "fp8_columns", "fused_grouped_mlp", "paged_stash"
 
 
 @pytest.mark.parametrize("entry", [name for name in Software.model_fields if name not in _OTHERS])
