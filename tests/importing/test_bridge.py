@@ -219,6 +219,21 @@ def test_a_recipe_is_read_as_text() -> None:
     assert (scenario.precision.first_layers_bf16, scenario.precision.last_layers_bf16) == (1, 1)
 
 
+def test_releases_of_the_stack_turn_on_nothing_that_a_config_leaves_off() -> None:
+    """The newest release's recipes for a GB300 in mxfp8 have graphs and merged passes."""
+    plain = RECIPE.replace("fp8_current_scaling", "mxfp8")
+    scenario = bridge_draft(written("recipe.py", plain), gpus=64).finished()[0]
+    scenario = scenario.replace({"cluster": "gb300"})
+    assert scenario.fp8_recipe == "mxfp8"
+    assert scenario.expert_dispatch == "all_to_all"  # the function that sets it is not read
+    assert not (scenario.facts.cuda_graphs or scenario.merges_passes)
+    assert not scenario.facts.kernels.fused_grouped_mlp
+    line = "    cfg.model.use_transformer_engine_op_fuser = True\n"
+    fused = plain.replace("    cfg.train.global", f"{line}    cfg.train.global")
+    kernels = bridge_draft(written("recipe.py", fused), gpus=64).finished()[0].facts.kernels
+    assert (kernels.fused_grouped_mlp, kernels.paged_stash) == (True, False)
+
+
 def test_a_named_precision_in_fp4_keeps_its_last_layers_in_bf16() -> None:
     named = RECIPE.replace("bf16_with_fp8_current_scaling", "nemotron_3_super_bf16_with_nvfp4")
     precision = bridge_draft(written("recipe.py", named), gpus=64).finished()[0].precision

@@ -130,6 +130,50 @@ def test_a_row_runs_on_the_stack_of_its_framework(tmp_path: pathlib.Path) -> Non
     assert run.scenario is not None and run.scenario.software.stack == "megatron_2022"
 
 
+@pytest.mark.parametrize(
+    ("cells", "stack"),
+    [
+        ({"framework": "Megatron-Bridge", "release": "26.04"}, "megatron_bridge@26.04"),
+        ({"framework": "mbridge", "software_version": "v26.05"}, "megatron_bridge@26.05"),
+        ({"framework": "mbridge 25.11"}, "megatron_bridge@25.11"),
+        (
+            {
+                "group": "mbridge",
+                "source": "NVIDIA-NeMo/Megatron-Bridge@067f987df docs/performance-summary.md "
+                "[26.06.01 Pre-Training]",
+            },
+            "megatron_bridge@26.06.01",
+        ),
+        ({"framework": "mbridge 25.11 and 26.02"}, "megatron_bridge"),
+        ({"framework": "mbridge", "source": "page 26.04 of a book"}, "megatron_bridge"),
+        ({"software_stack": "megatron_bridge", "release": "26.02"}, "megatron_bridge@26.02"),
+        ({"software_stack": "megatron_bridge@25.09", "release": "26.02"}, "megatron_bridge@25.09"),
+        ({"framework": "torchtitan 0.2.1"}, "torchtitan_compiled"),
+    ],
+)
+def test_a_row_may_name_the_release(
+    cells: dict[str, str], stack: str, tmp_path: pathlib.Path
+) -> None:
+    (run,) = runs_of(tmp_path, OURS | cells, settings=RunSettings("h100_sxm"))
+    assert run.scenario is not None
+    assert run.scenario.software.stack == stack
+
+
+def test_an_unknown_release_is_the_newest_and_said(tmp_path: pathlib.Path) -> None:
+    row = OURS | {"framework": "mbridge", "release": "31.01"}
+    (run,) = runs_of(tmp_path, row, settings=RunSettings("h100_sxm"))
+    assert run.scenario is not None and run.scenario.software.stack == "megatron_bridge"
+    assert "release 31.01 of megatron_bridge, which is unknown: the newest one" in run.assumed
+
+
+def test_the_command_line_chooses_a_release(tmp_path: pathlib.Path) -> None:
+    for written, stack in (("megatron_bridge@26.04", "26.04"), ("megatron_bridge", "25.11")):
+        settings = RunSettings("h100_sxm", written)
+        (run,) = runs_of(tmp_path, OURS | {"release": "25.11"}, settings=settings)
+        assert run.scenario is not None
+        assert run.scenario.software.stack == f"megatron_bridge@{stack}"
+
+
 def test_fp8_of_torchao_has_its_own_recipe(tmp_path: pathlib.Path) -> None:
     row = OURS | {"framework": "torchtitan", "dtype": "fp8"}
     (run,) = runs_of(tmp_path, row, settings=RunSettings("h100_sxm"))

@@ -6,9 +6,12 @@ import ast
 
 from simtrain.importing.layer_patterns import dense_and_frequency
 from simtrain.importing.megatron.draft import MegatronDraft, wrong
+from simtrain.importing.megatron.kernels import GRAPHS
 from simtrain.scenario.dispatchers import DISPATCHERS
 from simtrain.scenario.dispatchers.deepep import DeepEP
 from simtrain.scenario.mamba import MLP
+from simtrain.scenario.releases import split_reference
+from simtrain.scenario.software import releases_of
 
 _FUSIONS = ("moe_grouped_gemm", "moe_permute_fusion", "moe_router_fusion")
 
@@ -115,6 +118,23 @@ def set_expert_parallelism(draft: MegatronDraft) -> None:
         words = ", ".join(f"--{name.replace('_', '-')}" for name in missing)
         text = "more and smaller kernels for permutation, experts and router"
         draft.note(f"no {words}", f"{text}: slower")
+    _turn_off(draft)
+
+
+def _turn_off(draft: MegatronDraft) -> None:
+    """Turn off what a release of the stack turns on for experts, unless the source does."""
+    software, precision = draft.data["software"], draft.data["precision"]
+    if not releases_of(split_reference(software["stack"])[0]):
+        return
+    if "cuda_graphs" not in software:
+        draft.set("software.cuda_graphs", False, *GRAPHS)
+    if "merged_passes" not in draft.data.get("overlap", {}):
+        draft.set("overlap.merged_passes", False, "overlap_moe_expert_parallel_comm")
+    if precision["compute"] == "fp8" and precision.get("fp8_recipe") == "mxfp8":
+        fuser, stash = "use_transformer_engine_op_fuser", "moe_paged_stash"
+        draft.set("software.fused_grouped_mlp", draft.flag(fuser), fuser)
+        if draft.flag(fuser):
+            draft.set("software.paged_stash", draft.flag(stash), stash)
 
 
 def _set_dispatcher(draft: MegatronDraft) -> None:

@@ -16,7 +16,7 @@ _SINCE_2023 = (
 """Arguments that exist only in releases of these years."""
 _WHOLE = "full_iteration"
 """Scope of one CUDA graph of all forward and backward passes of an iteration."""
-_GRAPHS = ("enable_cuda_graph", "external_cuda_graph", "cuda_graph_impl")
+GRAPHS = ("enable_cuda_graph", "external_cuda_graph", "cuda_graph_impl")
 
 
 def set_attention_backend(draft: MegatronDraft) -> None:
@@ -69,7 +69,7 @@ def set_software(draft: MegatronDraft) -> None:
                 return
         elif scope or draft.given("cuda_graph_modules"):
             return
-    for name in _GRAPHS:
+    for name in GRAPHS:
         setting = draft.known(name)
         if setting and setting.value not in ("none", "False"):
             draft.set("software.cuda_graphs", True, name)
