@@ -79,6 +79,7 @@ _DEFAULTS = {
     "overlap_data_parallel": False,
     "overlap_parameter_gather": False,
     "gradients": "fp32",
+    "host_call": 0.0,
 }
 """Entries that a stack leaves out if they are those of Megatron-LM without arguments."""
 _WORD = re.compile(r"[a-z0-9_-]+")
@@ -115,6 +116,8 @@ class Stack(Strict):
         expert_workspaces: workspaces that it keeps in addition for grouped products of experts.
         cublas_workspace: `CUBLAS_WORKSPACE_CONFIG`; by default PyTorch's choice for the GPU.
         host_issue: host time per kernel; by default the hardware profile's.
+        host_call: host time of a call of the framework (a module's forward pass, a node of
+            autograd) in addition to that of its kernels, on a host of speed 1; by default 0.
         frameworks: what tables of measured runs call the software; words that a row must have.
         attention_kernel: by default the newest.
         attention_speed: by default 1.
@@ -164,6 +167,7 @@ class Stack(Strict):
     overlap_parameter_gather: Entry[bool] | None = None
     gradients: Entry[GradientType] | None = None
     host_issue: Entry[NonNegativeSeconds] | None = None
+    host_call: Entry[NonNegativeSeconds] | None = None
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -204,6 +208,7 @@ class StackFacts:
     expert_workspaces: int
     cublas_workspace: int | None
     host_issue: float | None
+    host_call: float
 
 
 @functools.cache
