@@ -86,6 +86,7 @@ class CopiedEntries(Strict):
     memory: Memory
     stream_bandwidth: Entry[BytesPerSecond]
     host_issue: Entry[NonNegativeSeconds]
+    host_speed: Entry[Positive] | None = None
     host_link: HostLink
     intra_node: IntraNodeSheet
     inter_node: InterNode

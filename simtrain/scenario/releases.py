@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from simtrain.base.entry import Strict, Text
+from simtrain.base.entry import Count, Strict, Text
 from simtrain.base.strict_yaml import Positions, YamlDocument, validate
 from simtrain.base.strict_yaml.document import Path, Place, dotted
 from simtrain.errors import InputError
@@ -33,12 +33,16 @@ class Circumstances:
         has_experts: whether its model has experts.
         in_pipeline: whether pipeline stages divide its model.
         recipe: how its products are cast to fp8 or fp4; "" if they are not.
+        has_adapters: whether it trains adapters alone.
+        hidden_size: of its model.
     """
 
     cluster: str
     has_experts: bool
     in_pipeline: bool
     recipe: str
+    has_adapters: bool = False
+    hidden_size: int = 0
 
 
 class When(Strict):
@@ -48,6 +52,8 @@ class When(Strict):
     experts: bool | None = None
     pipeline: bool | None = None
     recipes: list[Text] | None = None
+    adapters: bool | None = None
+    max_hidden_size: Count | None = None
 
     def holds_for(self, run: Circumstances) -> bool:
         """Whether a run meets all conditions."""
@@ -56,6 +62,8 @@ class When(Strict):
             and self.experts in (None, run.has_experts)
             and self.pipeline in (None, run.in_pipeline)
             and (self.recipes is None or run.recipe in self.recipes)
+            and self.adapters in (None, run.has_adapters)
+            and (self.max_hidden_size is None or run.hidden_size <= self.max_hidden_size)
         )
 
 

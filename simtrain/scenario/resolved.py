@@ -10,6 +10,7 @@ from simtrain.base.entry import Entry
 from simtrain.base.plain_data import PlainData
 from simtrain.base.strict_yaml import data_of
 from simtrain.base.strict_yaml.document import leaves
+from simtrain.scenario.requirement import value_getter
 from simtrain.scenario.schema import STACK_DEFAULTS, Scenario
 from simtrain.scenario.section import is_change
 from simtrain.scenario.software import Stack, load_stack
@@ -79,7 +80,8 @@ def _resolved(scenario: Scenario) -> Iterator[ResolvedSetting]:
         elif field in values_written and value is not None:
             yield ResolvedSetting(field, value, "scenario", str(place.value) if place else "")
         elif entry is not None:
-            value = entry.value if field.startswith(_SOFTWARE) else value
+            if field.startswith(_SOFTWARE):
+                value = value_getter(field)(scenario)
             yield ResolvedSetting(field, value, "software stack", entry.source)
         else:
             yield ResolvedSetting(field, value, "default", "")

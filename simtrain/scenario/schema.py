@@ -339,6 +339,8 @@ class Scenario(Section):
             self.model.experts is not None,
             self.parallelism.pipeline > 1,
             recipe if precision.casts else "",
+            self.model.lora is not None,
+            self.model.hidden_size,
         )
 
     @property

@@ -33,6 +33,8 @@ AttentionBackend = Literal["unfused", "fused"]
 CrossEntropyFusion = Literal["native", "te"]
 AttentionKernel = Literal["newest", "flash_attention_2"]
 """The kernel of fused attention: the hardware profile's, or FlashAttention-2."""
+GraphModule = Literal["attn", "mlp", "moe_router", "moe_preprocess"]
+"""A part of a layer that a CUDA graph can capture, by the name of Megatron-LM."""
 Fp8Library = Literal["none", "transformer_engine", "torchao"]
 Fp8Columns = Literal["cast", "recast"]
 """How weight gradients in fp8 get the copies by columns of their operands: cast together with the
@@ -99,6 +101,8 @@ DEFAULT_FACTS = {
     "delayed_weight_gradients": False,
     "fused_grouped_mlp": False,
     "paged_stash": False,
+    "host_call": 0.0,
+    "cuda_graph_modules": (),
 }
 """Entries that a stack leaves out if they are those of Megatron-LM without arguments."""
 _WORD = re.compile(r"[a-z0-9_-]+")
@@ -123,6 +127,7 @@ class Stack(Strict):
             overlap.delayed_weight_gradients, for the layouts that can have them; by default false.
         cuda_graphs: each pass is captured once and launched as a graph, so no kernel waits for the
             host.
+        cuda_graph_modules: parts of each layer that graphs capture; by default none.
         fp8_library: the library whose fp8 products and casts are simulated; none if the stack has
             no fp8.
         narrow_optimizer_states: Adam can hold its states in fewer than 32 bits.
@@ -138,6 +143,8 @@ class Stack(Strict):
         expert_workspaces: workspaces that it keeps in addition for grouped products of experts.
         cublas_workspace: `CUBLAS_WORKSPACE_CONFIG`; by default PyTorch's choice for the GPU.
         host_issue: host time per kernel; by default the hardware profile's.
+        host_call: host time of a call of the framework (a module's forward pass, a node of
+            autograd) in addition to that of its kernels, on a host of speed 1; by default 0.
         frameworks: what tables of measured runs call the software; words that a row must have.
         attention_kernel: by default the newest.
         attention_speed: by default 1.
@@ -193,6 +200,8 @@ class Stack(Strict):
     merged_passes: Entry[bool] | None = None
     delayed_weight_gradients: Entry[bool] | None = None
     host_issue: Entry[NonNegativeSeconds] | None = None
+    host_call: Entry[NonNegativeSeconds] | None = None
+    cuda_graph_modules: Entry[list[GraphModule]] | None = None
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -236,6 +245,8 @@ class StackFacts:
     expert_workspaces: int
     cublas_workspace: int | None
     host_issue: float | None
+    host_call: float
+    cuda_graph_modules: Sequence[GraphModule]
 
 
 @functools.cache
@@ -346,7 +357,11 @@ def facts_of(
     Raises:
         InputError: as `load_stack`.
     """
-    facts = {**load_stack(reference, run).facts, **overrides}
+    facts = load_stack(reference, run).facts
+    # A scenario that sets either entry of graphs takes neither from the stack.
+    if {"cuda_graphs", "cuda_graph_modules"} & overrides.keys():
+        facts |= {"cuda_graphs": False, "cuda_graph_modules": ()}
+    facts |= overrides
     of_kernels = {field.name: facts.pop(field.name) for field in fields(Kernels)}
     kernels = Kernels(**{name: value for name, value in of_kernels.items() if value is not None})
     return StackFacts(kernels, **facts)

@@ -15,6 +15,7 @@ from simtrain.scenario.software import (
     AttentionKernel,
     CrossEntropyFusion,
     Fp8Columns,
+    GraphModule,
     StackFacts,
     facts_of,
     refusal,
@@ -58,6 +59,8 @@ class Software(Section):
     fused_optimizer: true if Adam makes one pass over its states.
     cuda_graphs: true if passes are captured once and launched whole, so that kernels do not wait
         for the host.
+    cuda_graph_modules: parts of each layer that CUDA graphs capture (Megatron-LM's
+        --cuda-graph-modules); all kernels of such a part take the host one call.
     fully_shard: true if memory.zero_stage 3 is PyTorch's fully_shard, which has fp32 shards that
         serve as master weights, and copies into and out of the buffers of collectives.
     attention_kernel: kernel of fused attention, newest (the hardware profile's) or
@@ -79,6 +82,8 @@ class Software(Section):
     cublas_workspace: size of each of PyTorch's workspaces, which CUBLAS_WORKSPACE_CONFIG sets; 32
         MiB for ":4096:8". By default PyTorch's choice for the GPU, from the hardware profile.
     host_issue: host time to issue a kernel, such as 25 us.
+    host_call: host time of a call of the framework (a module's forward pass, a node of autograd) in
+        addition to that of its kernels, such as 100 us; on the host of an H100 (host.speed 1).
     """
 
     stack: str = Field(default=DEFAULT_STACK, examples=["deepspeed_2022"])
@@ -93,6 +98,9 @@ class Software(Section):
     norm_in_linear: bool | None = Field(default=None, examples=["true"])
     fused_optimizer: bool | None = Field(default=None, examples=["false"])
     cuda_graphs: bool | None = Field(default=None, examples=["true"])
+    cuda_graph_modules: tuple[GraphModule, ...] | None = Field(
+        default=None, strict=False, examples=["[attn, moe_router]"]
+    )
     fully_shard: bool | None = Field(default=None, examples=["true"])
     attention_kernel: AttentionKernel | None = Field(default=None, examples=["flash_attention_2"])
     attention_speed: Annotated[float, Field(ge=0.01, le=4)] | None = Field(
@@ -109,6 +117,9 @@ class Software(Section):
     )
     host_issue: Annotated[str, AfterValidator(_time)] | None = Field(
         default=None, examples=["25 us"]
+    )
+    host_call: Annotated[str, AfterValidator(_time)] | None = Field(
+        default=None, examples=["100 us"]
     )
 
     @model_validator(mode="before")
@@ -129,8 +140,9 @@ class Software(Section):
         """The entries that this scenario overrides, in base units."""
         written = {name: value for name, value in vars(self).items() if value is not None}
         del written["stack"]
-        if self.host_issue is not None:
-            written["host_issue"] = parse_non_negative_seconds(self.host_issue)
+        for name in ("host_issue", "host_call"):
+            if name in written:
+                written[name] = parse_non_negative_seconds(written[name])
         if self.cublas_workspace is not None:
             written["cublas_workspace"] = parse_bytes(self.cublas_workspace)
         return written

@@ -12,7 +12,7 @@ from typing import Literal
 from simtrain.scenario import RecomputePolicy
 from simtrain.workload.chunk import Chunk
 from simtrain.workload.hashing import hashed_once
-from simtrain.workload.issue import Handle, OverlapPolicy, Segment, Stream, stream_of
+from simtrain.workload.issue import Handle, Launch, OverlapPolicy, Segment, Stream, stream_of
 from simtrain.workload.ops import Op
 from simtrain.workload.shard_groups import Sharding
 from simtrain.workload.tape import Microbatch
@@ -33,12 +33,16 @@ class PassOptions:
         overlap: which collectives are asynchronous.
         sharding: model states that ZeRO stages 2 and 3 shard; None otherwise.
         launch_s: host time to launch a kernel; 0 with CUDA graphs, None for the hardware profile's.
+        call_s: host time of a call of the framework in addition to its launches.
+        runs_ahead: the host does not wait for the GPU between passes.
     """
 
     microbatch: Microbatch
     overlap: OverlapPolicy
     sharding: Sharding | None = None
     launch_s: float | None = None
+    call_s: float = 0.0
+    runs_ahead: bool = False
 
 
 @hashed_once
@@ -167,7 +171,7 @@ class PassBuilder:
 @lru_cache(maxsize=4096)
 def one_op_segment(op: Op) -> Segment:
     """Return a segment of one op, which frees the tensors that the op reads."""
-    return Segment((op,), ((),), (), (0,), (op.reads,))
+    return Segment((op,), ((),), (), (0,), (Launch.CALL,), (op.reads,))
 
 
 @lru_cache(maxsize=4096)

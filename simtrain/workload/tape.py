@@ -16,10 +16,10 @@ from typing import Protocol
 from simtrain.base.mesh import Group, Mesh
 from simtrain.scenario import Parallelism
 from simtrain.scenario.precision import Fp8Weights
-from simtrain.scenario.software import PAPER_KERNELS, Kernels
+from simtrain.scenario.software import PAPER_KERNELS, GraphModule, Kernels
 from simtrain.workload.frozen import PartialBackward
 from simtrain.workload.hashing import hashed_once
-from simtrain.workload.issue import Emit
+from simtrain.workload.issue import Emit, IssueOrder
 from simtrain.workload.ops import Op, Tensor
 from simtrain.workload.work import ProductType
 
@@ -130,6 +130,7 @@ class Microbatch:
         saved_in_16_bits: names of regions whose outputs fp8 products save in 16 bits, because
             recompute discards them (Transformer Engine's `save_original_input`).
         fp8_activation_inputs, attention_output_bits: as in the scenario's precision.
+        graph_modules: parts of a layer that a CUDA graph captures (`Tape.capturing`).
         documents: lengths of the documents that each sequence packs, with their numbers; empty if
             attention spans whole sequences.
     """
@@ -154,6 +155,7 @@ class Microbatch:
     saved_in_16_bits: frozenset[str] = frozenset()
     fp8_activation_inputs: bool = False
     attention_output_bits: int = 16
+    graph_modules: frozenset[GraphModule] = frozenset()
 
     def slice(self, part: SequenceSlice) -> Microbatch:
         """Return a slice of each sequence."""
@@ -292,6 +294,9 @@ class Tape:
     _num_tensors: int = 0
     _num_kept: int = 0
     _regions: tuple[Region, ...] = ()
+    _graph: object = None
+    """The CUDA graph that captures nodes; None without one."""
+    _layer_graph: object = field(default_factory=object)
 
     def tensor(
         self,
@@ -348,7 +353,9 @@ class Tape:
                 that issues them.
             again: as forward, when its region is recomputed; None for `forward`.
         """
-        emits = _emit(forward), _emit(backward), _emit(forward if again is None else again)
+        again = forward if again is None else again
+        graph = self._graph
+        emits = _emit(forward, graph), _emit(backward, graph), _emit(again, graph)
         regions = self._regions
         if any(region.name in self.microbatch.saved_in_16_bits for region in regions):
             self.originals.update(outputs)
@@ -383,6 +390,15 @@ class Tape:
         self._trains = outer
 
     @contextmanager
+    def capturing(self, module: GraphModule) -> Iterator[None]:
+        """Capture the nodes of the `with` block in the layer's CUDA graph, if it has the module."""
+        outer = self._graph
+        if module in self.microbatch.graph_modules:
+            self._graph = self._layer_graph
+        yield
+        self._graph = outer
+
+    @contextmanager
     def new_nodes(self) -> Iterator[list[Node]]:
         """Append nodes to a separate list inside the `with` block, and yield the list."""
         outer, self.nodes = self.nodes, []
@@ -400,8 +416,18 @@ class Tape:
         self._regions = outer
 
 
-def _emit(steps: Steps) -> Emit:
-    return steps if callable(steps) else lambda order: order.issue(steps)
+def _emit(steps: Steps, graph: object) -> Emit:
+    """Return what issues the steps of a node, which is a call of the framework."""
+
+    def emit(order: IssueOrder) -> None:
+        """Begin a call, and issue its ops."""
+        order.begin_call(graph)
+        if callable(steps):
+            steps(order)
+        else:
+            order.issue(steps)
+
+    return emit
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -106,12 +106,13 @@ def test_sections_of_releases_are_read_strictly(text: str, code: str) -> None:
 
 
 def circumstances() -> Iterator[Circumstances]:
-    """Yield the runs that conditions can tell apart."""
+    """Yield runs that conditions tell apart."""
     flags = (False, True)
     for cluster in list_profiles():
         for has_experts, in_pipeline in itertools.product(flags, flags):
             for recipe in ("", "delayed", "mxfp8", "nvfp4"):
-                yield Circumstances(cluster, has_experts, in_pipeline, recipe)
+                yield Circumstances(cluster, has_experts, in_pipeline, recipe, False, 2048)
+                yield Circumstances(cluster, has_experts, in_pipeline, recipe, True, 8192)
 
 
 @pytest.mark.parametrize("name", WITH_RELEASES)

@@ -6,7 +6,6 @@ import ast
 
 from simtrain.importing.layer_patterns import dense_and_frequency
 from simtrain.importing.megatron.draft import MegatronDraft, wrong
-from simtrain.importing.megatron.kernels import GRAPHS
 from simtrain.scenario.dispatchers import DISPATCHERS
 from simtrain.scenario.dispatchers.deepep import DeepEP
 from simtrain.scenario.mamba import MLP
@@ -126,8 +125,6 @@ def _turn_off(draft: MegatronDraft) -> None:
     software, precision = draft.data["software"], draft.data["precision"]
     if not releases_of(split_reference(software["stack"])[0]):
         return
-    if "cuda_graphs" not in software:
-        draft.set("software.cuda_graphs", False, *GRAPHS)
     if "merged_passes" not in draft.data.get("overlap", {}):
         draft.set("overlap.merged_passes", False, "overlap_moe_expert_parallel_comm")
     if precision["compute"] == "fp8" and precision.get("fp8_recipe") == "mxfp8":
