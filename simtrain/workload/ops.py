@@ -88,6 +88,7 @@ class Op(NamedTuple):
         keeps: tensors that stay allocated until an op of this or of another slice's pass releases
             them, whatever is recomputed (`Tape.kept_tensors`).
         releases: kept tensors that are freed after it.
+        num_kernels: kernels that the host launches for it.
     """
 
     name: str
@@ -104,6 +105,7 @@ class Op(NamedTuple):
     needs_host: bool = False
     keeps: tuple[Tensor, ...] = ()
     releases: tuple[Tensor, ...] = ()
+    num_kernels: int = 1
 
     def working_bytes(self, own_bytes: int) -> int:
         """Bytes that exist while it runs, besides saved tensors; it saves or frees `own_bytes`."""

@@ -313,9 +313,29 @@ def test_the_run_ahead_of_the_host_ends_at_the_counts() -> None:
     timeline = simulate_program(program)
     assert timeline.start_s[2 * dispatch] == timeline.end_s[2 * counts + 1]
     assert timeline.start_s[2 * dispatch - 2] < 1e-6 * dispatch
-    # Later launches follow one after the other.
+    # Later launches follow one after the other, those of both experts' products too.
     starts = timeline.start_s[2 * dispatch :: 2]
-    assert np.diff(starts) == pytest.approx(1e-6)
+    num_kernels = [op.num_kernels for op in [*record.ops][dispatch:-1]]
+    assert {1, 2} == {*num_kernels}
+    assert np.diff(starts) == pytest.approx(1e-6 * np.array(num_kernels))
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_the_device_idles_from_the_counts_to_the_next_launch(name: str) -> None:
+    """With kernels of 1 µs and launches of 100 µs, the dispatch starts 100 µs after the counts,
+    and the products of two experts 200 µs after the kernel before them was launched.
+    """
+    record = record_pass(plan_of(split(name)).layers_pass(1, "F"))
+    names = [op.name for op in record.ops]
+    counts = names.index({"deepep": "dispatch notify", "hybridep": "dispatch scan"}[name])
+    dispatch, up = names.index("dispatch"), names.index("experts up")
+    machine = PassMachine(lambda work: 1e-6, 1e-4, lambda work: 1.0)
+    timeline = simulate_program(pass_program(record, machine))
+    starts, ends = timeline.start_s[1::2], timeline.end_s[1::2]
+    assert starts[dispatch] - ends[counts] == pytest.approx(1e-4)
+    launched = timeline.end_s[::2]
+    assert launched[up] - launched[up - 1] == pytest.approx(2e-4)
+    assert starts[up] == pytest.approx(launched[up])
 
 
 def informs(op: Op) -> bool:

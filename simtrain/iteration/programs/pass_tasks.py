@@ -107,12 +107,14 @@ class PassMachine:
     def host_s(self, segment: Segment) -> float:
         """Return for how long a segment keeps the host busy."""
         num_calls = segment.launches.count(Launch.CALL)
-        num_launches = num_calls + segment.launches.count(Launch.KERNEL)
-        return num_launches * self.launch_s + num_calls * self.call_s
+        launched = zip(segment.ops, segment.launches, strict=True)
+        num_kernels = sum(op.num_kernels for op, how in launched if how is not Launch.REPLAYED)
+        return num_kernels * self.launch_s + num_calls * self.call_s
 
     def _compute_segment(self, segment: Segment) -> Floats:
         works, launches = [op.work for op in segment.ops], np.array(segment.launches, np.int8)
-        launch_s = np.where(launches == Launch.REPLAYED, 0.0, self.launch_s)
+        num_kernels = np.array([op.num_kernels for op in segment.ops])
+        launch_s = np.where(launches == Launch.REPLAYED, 0.0, self.launch_s * num_kernels)
         call_s = np.where(launches == Launch.CALL, self.call_s, 0.0)
         return np.array([[*map(self.seconds, works)], [*map(self.load, works)], launch_s, call_s])
 

@@ -74,24 +74,43 @@ class GroupedOps(LinearOps):
     """
 
     load: ExpertLoad = field(kw_only=True)
-    epilogue: Epilogue = field(default=Epilogue(), kw_only=True)
+    epilogue: Epilogue | None = field(default=None, kw_only=True)
+    """What a fused MLP of experts adds; None for a layer of its own."""
+
+    def record_alone(self, tape: Tape, x: Tensor, y: Tensor, weight: Parameter) -> Tensor:
+        """Record the layer; the host launches kernels for each expert, unless the MLP is fused.
+
+        Source: Transformer Engine, common/gemm/cublaslt_gemm.cu (`nvte_multi_tensor_gemm`: one
+        product of cuBLAS for each) and pytorch/csrc/extensions/cast.cpp (`multi_tensor_quantize`:
+        "Quantize kernels individually", but one kernel with delayed scaling).
+        """
+        backward = *self.casts(y, Phase.INPUT_GRADIENT), self.input_gradient()
+        passes = (*self.casts(x), self.product()), (*backward, *self.weight_gradient())
+        launched = [tuple(map(self._launched, ops)) for ops in passes]
+        return self.record(tape, x, y, (launched[0], launched[1]), weight)
+
+    def _launched(self, op: Op) -> Op:
+        casts_at_once = self.fp8 is not None and self.fp8.norm_casts
+        is_for_each = isinstance(op.work, GroupedGemm) or not casts_at_once
+        is_alone = self.epilogue is None and is_for_each
+        return op.replace(num_kernels=self.load.experts) if is_alone else op
 
     def casts(
         self, operand: Tensor, phase: Phase = Phase.FORWARD, *, gathered: bool = False
     ) -> Iterator[Op]:
         """Yield the casts of the input, or of the output's gradient if it arrives in bf16."""
-        if phase is Phase.FORWARD or not self.epilogue.has_both_copies:
+        if phase is Phase.FORWARD or not (self.epilogue and self.epilogue.has_both_copies):
             yield from LinearOps.casts(self, operand, phase, gathered=gathered)
 
     def product(self, row_chunks: int = 1, column_chunks: int = 1) -> Op:
         """Return the forward product, which also saves what its epilogue writes."""
         op = LinearOps.product(self, row_chunks, column_chunks)
-        return op.replace(saves=op.saves + self.epilogue.saves)
+        return op.replace(saves=op.saves + self.epilogue.saves) if self.epilogue else op
 
     def input_gradient(self, row_chunks: int = 1) -> Op:
         """Return the product of the input gradient, whose epilogue reads saved tensors."""
         op = LinearOps.input_gradient(self, row_chunks)
-        return op.replace(reads=op.reads + self.epilogue.reads)
+        return op.replace(reads=op.reads + self.epilogue.reads) if self.epilogue else op
 
     @property
     def weights(self) -> int:
@@ -110,7 +129,8 @@ class GroupedOps(LinearOps):
         load, sizes = self.load, (self._operand_bytes, written)
         rows = load.rows, inputs, outputs, load.mean_rows, load.model_rows
         fused = is_weight_gradient and self._fuses_sum
-        moved = {"TN": self.epilogue.forward_bytes, "NN": self.epilogue.backward_bytes}
+        epilogue = self.epilogue or Epilogue()
+        moved = {"TN": epilogue.forward_bytes, "NN": epilogue.backward_bytes}
         return GroupedGemm(
             *(load.experts, *rows, is_weight_gradient, *sizes, fused, self._dtype),
             layout=layout,
