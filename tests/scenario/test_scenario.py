@@ -306,5 +306,5 @@ def test_an_installed_package_finds_its_data_inside_itself(
 @pytest.mark.parametrize("name", list_scenarios())
 def test_shipped_scenarios_run_on_the_software_of_their_machines_time(name: str) -> None:
     scenario = load_scenario(name)
-    is_paper = scenario.cluster == "a100_sxm4_80gb"
-    assert scenario.software.stack == ("megatron_2022" if is_paper else "megatron_core")
+    stacks = {"a100_sxm4_80gb": "megatron_2022"} | {"gb300": "megatron_bridge"}
+    assert scenario.software.stack == stacks.get(scenario.cluster, "megatron_core")
