@@ -176,6 +176,7 @@ CASES: dict[str, tuple[Changes, Any]] = {
     "software.expert_workspaces": (EXPERTS, 4),
     "software.cublas_workspace": ({"software.torch_workspaces": 2}, "4 MiB"),
     "software.fp8_columns": (FUSED | BLOCKWISE, "recast"),
+    "software.grouped_products": (EXPERTS | {"hardware.host.issue": "50 us"}, True),
     "software.fused_grouped_mlp": (MXFP8_EXPERTS, True),
     "software.paged_stash": (MXFP8_EXPERTS | {"software.fused_grouped_mlp": True}, True),
     "software.attention_kernel": (FUSED | {"cluster": "h100_sxm"}, "flash_attention_2"),

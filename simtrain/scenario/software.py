@@ -63,6 +63,8 @@ class Kernels:
         partitions_recompute: a compiler decides what recompute by op keeps: saved outputs that
             nothing reads are freed. Otherwise they are cached until the backward pass.
         fp8_columns: how weight gradients in fp8 get copies by columns.
+        grouped_products: one kernel has the products of all experts (torch._grouped_mm), and one
+            casts their operands. Otherwise the host launches a kernel for each expert.
         fused_grouped_mlp: epilogues of the products of experts in mxfp8 run the activation and the
             casts between them (Transformer Engine's fused operations, in CuTe DSL).
         paged_stash: kernels copy what fused experts save into pages, and back: the number of tokens
@@ -85,6 +87,7 @@ class Kernels:
     separate_projections: bool = False
     partitions_recompute: bool = False
     fp8_columns: Fp8Columns = "cast"
+    grouped_products: bool = False
     fused_grouped_mlp: bool = False
     paged_stash: bool = False
 
@@ -99,6 +102,7 @@ DEFAULT_FACTS = {
     "expert_dispatch": DEFAULT.name,
     "merged_passes": False,
     "delayed_weight_gradients": False,
+    "grouped_products": False,
     "fused_grouped_mlp": False,
     "paged_stash": False,
     "host_call": 0.0,
@@ -149,7 +153,7 @@ class Stack(Strict):
         attention_kernel: by default the newest.
         attention_speed: by default 1.
         fp8_columns: by default cast.
-        fused_grouped_mlp, paged_stash: by default false.
+        grouped_products, fused_grouped_mlp, paged_stash: by default false.
 
     The other fields are described in `Kernels`.
     """
@@ -191,6 +195,7 @@ class Stack(Strict):
     attention_kernel: Entry[AttentionKernel] | None = None
     attention_speed: Entry[Positive] | None = None
     fp8_columns: Entry[Fp8Columns] | None = None
+    grouped_products: Entry[bool] | None = None
     fused_grouped_mlp: Entry[bool] | None = None
     paged_stash: Entry[bool] | None = None
     overlap_data_parallel: Entry[bool] | None = None

@@ -22,6 +22,12 @@ def _adds_one_by_one(scenario: Scenario) -> bool:
     return model.biases or model.hidden_dropout > 0 or model.parallel_attention_mlp != "none"
 
 
+def _launches_experts(scenario: Scenario) -> bool:
+    facts = scenario.facts
+    is_launched_whole = facts.cuda_graphs or facts.kernels.fused_grouped_mlp
+    return scenario.model.experts is not None and not is_launched_whole
+
+
 def _recomputes_beside_norms(scenario: Scenario) -> bool:
     """Whether recompute frees different tensors if norms are fused into linear layers."""
     model, policy = scenario.model, scenario.recompute
@@ -76,6 +82,11 @@ _USES = {
         "products are not in fp8 with the recipe blockwise",
         {"precision.fp8_recipe": ["blockwise"], "precision.compute": ["bf16"]},
         lambda scenario: scenario.fp8_recipe == "blockwise",
+    ),
+    "grouped_products": _Use(
+        "the host launches no products of experts one by one",
+        {"software.cuda_graphs": [False], "software.fused_grouped_mlp": [False]},
+        _launches_experts,
     ),
     "fused_grouped_mlp": _Use(
         "the model has no experts with products in mxfp8",

@@ -69,6 +69,9 @@ class Software(Section):
     fp8_columns: how weight gradients in fp8 get copies by columns. cast writes them together with
         copies by rows (Transformer Engine). recast saves only rows, and casts them again by columns
         in the backward pass; weights keep one fp8 copy, which is transposed there (DeepSeek-V3).
+    grouped_products: true if one kernel has the products of all experts of a layer, as PyTorch's
+        _grouped_mm. Otherwise the host launches a product, and in fp8 a cast, for each expert
+        (Transformer Engine).
     fused_grouped_mlp: true if products of experts in mxfp8 run the activation and the casts between
         them in their epilogues (Transformer Engine's operation fuser with
         NVTE_CUTEDSL_FUSED_GROUPED_MLP).
@@ -107,6 +110,7 @@ class Software(Section):
         default=None, examples=[0.6]
     )
     fp8_columns: Fp8Columns | None = Field(default=None, examples=["recast"])
+    grouped_products: bool | None = Field(default=None, examples=["true"])
     fused_grouped_mlp: bool | None = Field(default=None, examples=["true"])
     paged_stash: bool | None = Field(default=None, examples=["true"])
     torch_workspaces: CountOrZero | None = Field(default=None, examples=["0"])

@@ -490,7 +490,8 @@ _OTHERS = "stack", "attention_kernel", "fp8_columns", "fused_grouped_mlp", "page
 
 @pytest.mark.parametrize("entry", [name for name in Software.model_fields if name not in _OTHERS])
 def test_every_entry_moves_time_or_memory(entry: str) -> None:
-    models = {"fused_dropout_add": "GPT", "expert_workspaces": "EXPERTS"}
+    models = dict.fromkeys(("expert_workspaces", "grouped_products"), "EXPERTS")
+    models["fused_dropout_add"] = "GPT"
     counts = dict.fromkeys(("torch_workspaces", "linear_workspaces", "expert_workspaces"), (0, 2))
     values = {
         "host_issue": ("10 us", "90 us"),
@@ -504,6 +505,7 @@ def test_every_entry_moves_time_or_memory(entry: str) -> None:
         "attention_speed": (("stack", "megatron_core"), ("host_call", "0 s")),
         "cublas_workspace": (("stack", "megatron_core"),),
         "cuda_graph_modules": (("host_call", "90 us"),),
+        "grouped_products": (("host_issue", "90 us"),),
         "cross_entropy_fusion": (("fused_cross_entropy", True),),
     }
     found = [

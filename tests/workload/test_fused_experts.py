@@ -64,18 +64,20 @@ def test_epilogues_move_the_bytes_of_what_they_run() -> None:
     assert more == product.epilogue_bytes // OWN
 
 
-def test_the_host_launches_kernels_for_each_expert_unless_they_are_fused() -> None:
+def test_the_host_launches_kernels_for_each_expert_unless_grouped() -> None:
     """A cast and a product for each of two experts; with delayed scaling one kernel casts all."""
 
     def launched(scenario: Scenario, kind: str = "F") -> dict[str, int]:
         return {op.name: op.num_kernels for op in layer(scenario, kind)}
 
-    plain, fused = with_software(), with_software(fused_grouped_mlp=True)
+    plain = with_software()
     delayed = plain.replace({"precision.fp8_recipe": "delayed"})
     cast, product = "experts up input to fp8", "experts up"
     assert [launched(plain)[name] for name in (cast, product)] == [OWN, OWN]
     assert [launched(delayed)[name] for name in (cast, product)] == [1, OWN]
-    assert {*launched(fused).values()} == {1}
+    for entry in ("grouped_products", "fused_grouped_mlp"):
+        for kind in ("F", "B"):
+            assert {*launched(with_software(**{entry: True}), kind).values()} == {1}
     assert launched(plain, "B")["experts down weight gradient"] == OWN
 
 

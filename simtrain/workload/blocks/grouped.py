@@ -78,7 +78,7 @@ class GroupedOps(LinearOps):
     """What a fused MLP of experts adds; None for a layer of its own."""
 
     def record_alone(self, tape: Tape, x: Tensor, y: Tensor, weight: Parameter) -> Tensor:
-        """Record the layer; the host launches kernels for each expert, unless the MLP is fused.
+        """Record the layer; the host launches kernels for each expert, unless they are grouped.
 
         Source: Transformer Engine, common/gemm/cublaslt_gemm.cu (`nvte_multi_tensor_gemm`: one
         product of cuBLAS for each) and pytorch/csrc/extensions/cast.cpp (`multi_tensor_quantize`:
@@ -90,10 +90,11 @@ class GroupedOps(LinearOps):
         return self.record(tape, x, y, (launched[0], launched[1]), weight)
 
     def _launched(self, op: Op) -> Op:
+        is_grouped = self.epilogue is not None or self.microbatch.kernels.grouped_products
         casts_at_once = self.fp8 is not None and self.fp8.norm_casts
-        is_for_each = isinstance(op.work, GroupedGemm) or not casts_at_once
-        is_alone = self.epilogue is None and is_for_each
-        return op.replace(num_kernels=self.load.experts) if is_alone else op
+        if is_grouped or (casts_at_once and not isinstance(op.work, GroupedGemm)):
+            return op
+        return op.replace(num_kernels=self.load.experts)
 
     def casts(
         self, operand: Tensor, phase: Phase = Phase.FORWARD, *, gathered: bool = False
