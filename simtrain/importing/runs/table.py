@@ -437,6 +437,7 @@ class _Row:
         fields = self._switches() | fields
         self._add_model(fields, model, assumed)
         self._add_vocabulary(fields, assumed)
+        self._add_remarks(fields)
         self._add_ranks(fields)
         self._add_batch(fields)
         _add_layout(fields, assumed)
@@ -503,6 +504,19 @@ class _Row:
             fields["model.tied_embeddings"] = False
             assumed.append("embeddings are not tied, because stages split the vocabulary")
 
+    def _add_remarks(self, fields: Fields) -> None:
+        """Add what words of the notes say of the run."""
+        notes = " ".join(filter(None, map(self.cells.get, columns.NOTES)))
+        for remark in columns.REMARKS:
+            if not remark.pattern.search(notes):
+                continue
+            if remark.refusal:
+                raise _RefusedRow(remark.refusal)
+            if remark.needs and fields.get(remark.needs, 1) == 1:
+                continue
+            for name, value in remark.fields.items():
+                _set_default(fields, name, value)
+
     def _add_ranks(self, fields: Fields) -> None:
         """Add the number of replicas, or check it against the number of GPUs."""
         gpus = self.first(columns.GPUS)
@@ -521,6 +535,15 @@ class _Row:
         if "batch.global" not in fields and (text := self.first(columns.MICROBATCHES)):
             number = _read("microbatches", text, columns.integer)
             fields["batch.global"] = number * micro * fields.get("parallelism.data", 1)
+
+
+def _set_default(fields: Fields, name: str, value: Any) -> None:
+    """Set a field unless it is set; `model.experts` may be there as one object."""
+    section, _, last = name.rpartition(".")
+    if isinstance(inside := fields.get(section), dict):
+        inside.setdefault(last, value)
+    else:
+        fields.setdefault(name, value)
 
 
 def _add_layout(fields: Fields, assumed: list[str]) -> None:
