@@ -41,6 +41,8 @@ _GUESSES: dict[str, tuple[object, ...]] = {
     "overlap.data_parallel": (True, False),
     "overlap.parameter_gather": (True, False),
     "precision.gradients": ("bf16", "fp32"),
+    "software.attention_kernel": ("flash_attention_2", "newest"),
+    "software.cuda_graphs": (True, False),
 }
 """Settings that tables often leave out, with the values to try."""
 _STACK = "software.stack"
