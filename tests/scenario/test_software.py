@@ -292,7 +292,7 @@ def test_flash_attention_2_takes_longer_by_the_profiles_ratio() -> None:
 @pytest.mark.parametrize(
     ("words", "stack"),
     [
-        ("dgxc-benchmarking", "megatron_core"),
+        ("dgxc-benchmarking", "nemo"),
         ("NeMo", "nemo"),
         ("mbridge 26.02", "megatron_bridge"),
         ("MLPerf Training 5.1, NeMo", "mlperf_nvidia"),
