@@ -104,6 +104,7 @@ class DtypeGemm(Strict):
     tail_quantization: Entry[Annotated[float, Field(ge=0, le=1)]] | None = None
     tile_overhead: Entry[NonNegativeSeconds] | None = None
     layouts: Entry[LayoutSpeeds] | None = None
+    unaligned_speed: Entry[Fraction] | None = None
     valid_shapes: Entry[ShapeRange] | None = None
 
 
@@ -130,7 +131,9 @@ class GemmModel(Strict):
 
     Operands and results move at `operand_bandwidth`, by default the fused kernels' bandwidth. All
     layouts are equally fast unless `layouts` has their speeds, which batched products do not have.
-    Entries are for 16-bit products; `by_dtype` has the other data types.
+    `unaligned_speed` is the speed of products whose rows in memory are no multiple of 16 bytes,
+    relative to others; by default 1. Entries are for 16-bit products; `by_dtype` has the other data
+    types.
     """
 
     mainloop_flops: Entry[FlopsPerSecond]
@@ -143,6 +146,7 @@ class GemmModel(Strict):
     batched_fraction: Entry[Fraction]
     operand_bandwidth: Entry[BytesPerSecond] | None = None
     layouts: Entry[LayoutSpeeds] | None = None
+    unaligned_speed: Entry[Fraction] | None = None
     valid_shapes: Entry[ShapeRange]
     valid_batched_shapes: Entry[ShapeRange]
     by_dtype: GemmByDtype = GemmByDtype()
