@@ -21,9 +21,14 @@ from simtrain.errors import InputError, Location, Problem, did_you_mean, wrong_t
 from simtrain.studies.cost.of_tokens import PRICE_COLUMN
 from simtrain.studies.sweep.axes import SweepAxis
 from simtrain.studies.sweep.bases import base_documents, refuse_overridden_axes
-from simtrain.studies.sweep.constraints import ConstraintError, is_field, read_constraint
+from simtrain.studies.sweep.constraints import (
+    WORDS,
+    ConstraintError,
+    read_constraint,
+    removed_by,
+)
+from simtrain.studies.sweep.fields import DERIVED, attributes_by_name
 from simtrain.studies.sweep.load_axes import load_axes
-from simtrain.studies.sweep.part import first_unsatisfied
 from simtrain.studies.sweep.plan import (
     OBJECTIVES,
     REPORTABLE,
@@ -37,6 +42,8 @@ from simtrain.studies.sweep.value_checks import check_values
 MANY_POINTS = 1_000_000
 """Points of a grid that a sweep starts on unless a larger number is allowed."""
 _MOST_POINTS = 10**9
+# The first points are enough, unless constraints remove all of them.
+_POINTS_PER_QUERY = 16
 
 
 class SweepFile(BaseModel):
@@ -169,11 +176,13 @@ def _bad_expressions(plan: SweepPlan, positions: Positions) -> list[Problem]:
             message = f'the constraint "{text}" {error}'
             unreadable.append(Problem(error.code, message, place, fix=error.fix))
     bad_constants = []
+    # SQL ignores case.
+    known = (*plan.constants, *WORDS, *attributes_by_name().keys() - {*DERIVED})
     for name in plan.constants:
         message, fix = "", "give it a name of its own: max_gpus"
         if not name.isidentifier():
             message = f'"{name}" cannot be the name of a constant'
-        elif is_field(name):
+        elif [*map(str.lower, known)].count(name.lower()) > 1:
             message = f"the constant {name} has a name that constraints know already"
         elif name not in used:
             message = f"the constant {name} is used by no constraint"
@@ -218,13 +227,13 @@ def _several_currencies(currencies: Sequence[str], positions: Positions) -> Prob
 
 
 def _check_that_some_point_is_left(plan: SweepPlan, positions: Positions) -> None:
-    constraints = plan.readable_constraints()
     removed: Counter[int] = Counter()
-    for index in range(plan.num_points):
-        removed_by = first_unsatisfied(plan, constraints, plan.scenario(index), index)
-        if removed_by is None:
+    for first in range(0, plan.num_points, _POINTS_PER_QUERY):
+        indices = range(first, min(first + _POINTS_PER_QUERY, plan.num_points))
+        removed_here = removed_by(plan, {index: plan.scenario(index) for index in indices})
+        if len(removed_here) < len(indices):
             return
-        removed[removed_by] += 1
+        removed.update(removed_here.values())
     counts = (
         f'"{plan.constraints[constraint]}" removed {removed[constraint]}'
         for constraint in sorted(removed)

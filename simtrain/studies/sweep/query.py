@@ -14,6 +14,7 @@ from simtrain.base.output_folder import as_path
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.errors import InputError, Location
 from simtrain.iteration.report.rows import Records, Rows
+from simtrain.studies.sweep.database import allow_only
 from simtrain.studies.sweep.folder import PLAN_FILE, SweepFolder
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def query(folder: str | Path, sql: str) -> Answer:
     files = _parts(results)
     with duckdb.connect() as connection:
         connection.read_parquet(files, hive_partitioning=False).create_view(_TABLE)
-        _allow_only(connection, files)
+        allow_only(connection, files)
         columns = ", ".join(connection.table(_TABLE).columns)
         try:
             names, rows = _answer(connection, sql)
@@ -100,14 +101,6 @@ def _answer(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[list[str],
         raise ValueError(f"{kind} is not a query; write a statement that returns rows")
     answer = connection.execute(statements[0])
     return [column[0] for column in answer.description or ()], answer.fetchall()
-
-
-def _allow_only(connection: duckdb.DuckDBPyConnection, files: Sequence[str]) -> None:
-    """Refuse access to all other files, to the network and to Python's variables."""
-    connection.execute("set allowed_paths = ?", [list(files)])
-    connection.execute("set python_enable_replacements = false")
-    connection.execute("set enable_external_access = false")
-    connection.execute("set lock_configuration = true")
 
 
 def _told(error: Exception) -> str:
