@@ -6,6 +6,7 @@ are accepted beside names, numbers and text, so a constraint is one condition on
 
 from __future__ import annotations
 
+import atexit
 import functools
 import re
 from collections.abc import Collection, Mapping
@@ -190,6 +191,8 @@ def _database() -> duckdb.DuckDBPyConnection:
         "set global ieee_floating_point_ops = false"
     )  # 1 / 0 is an error, not infinite
     allow_only(connection)
+    # DuckDB's bindings print warnings if a connection outlives the interpreter's modules.
+    atexit.register(_database.cache_clear)
     return connection
 
 

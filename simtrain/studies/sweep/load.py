@@ -37,10 +37,9 @@ from simtrain.studies.sweep.plan import (
     default_part_size,
     versions,
 )
+from simtrain.studies.sweep.request import MANY_POINTS
 from simtrain.studies.sweep.value_checks import check_values
 
-MANY_POINTS = 1_000_000
-"""Points of a grid that a sweep starts on unless a larger number is allowed."""
 _MOST_POINTS = 10**9
 # The first points are enough, unless constraints remove all of them.
 _POINTS_PER_QUERY = 16
