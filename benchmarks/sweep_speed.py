@@ -17,9 +17,10 @@ from typing import Any
 
 from simtrain.scenario import RULES, Scenario
 from simtrain.studies.evaluation import Evaluator
-from simtrain.studies.sweep import SweepPlan, load_plan
 from simtrain.studies.sweep.executors import SerialExecutor
 from simtrain.studies.sweep.folder import SweepFolder
+from simtrain.studies.sweep.load import load_plan
+from simtrain.studies.sweep.plan import SweepPlan
 from simtrain.studies.sweep.points import Points
 from simtrain.studies.sweep.run import Progress, run_sweep
 from simtrain.studies.sweep.workers import Workers

@@ -16,8 +16,9 @@ from docs.update.what_ifs import rows_of
 from simtrain.base.resources import list_sweeps
 from simtrain.render.figures import style
 from simtrain.scenario import RULES, Scenario
-from simtrain.studies.sweep import SweepPlan, load_plan
 from simtrain.studies.sweep.constraints import removed_by
+from simtrain.studies.sweep.load import load_plan
+from simtrain.studies.sweep.plan import SweepPlan
 from tests.helpers.command_line import ROOT, call
 from tests.helpers.made_results import ran, row, write_results
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import pyarrow.parquet
 
-from simtrain.studies.sweep import SweepPlan, load_plan
 from simtrain.studies.sweep.executors import SerialExecutor
 from simtrain.studies.sweep.folder import SweepFolder
+from simtrain.studies.sweep.load import load_plan
+from simtrain.studies.sweep.plan import SweepPlan
 from simtrain.studies.sweep.run import Progress, run_sweep
 from simtrain.studies.sweep.workers import Shard, Workers
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from simtrain.errors import InputError
-from simtrain.studies.sweep import SweepPlan
 from simtrain.studies.sweep.executors import local_executor
 from simtrain.studies.sweep.folder import SweepFolder
+from simtrain.studies.sweep.plan import SweepPlan
 from tests.helpers.command_line import call, refused
 from tests.helpers.sweep_files import NUM_PARTS, files_of, plan_of, rows_of, run, with_axes
 

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from simtrain.base.resources import list_sweeps
 from simtrain.errors import InputError
 from simtrain.scenario import load_scenario
-from simtrain.studies.sweep import SweepPlan, load_plan
 from simtrain.studies.sweep.axes import SweepAxis
 from simtrain.studies.sweep.constraints import (
     ConstraintError,
@@ -26,6 +25,8 @@ from simtrain.studies.sweep.constraints import (
     read_constraint,
     removed_by,
 )
+from simtrain.studies.sweep.load import load_plan
+from simtrain.studies.sweep.plan import SweepPlan
 from tests.helpers.sweep_files import BASE, SMALL, plan_of, with_axes
 
 # ------------------------------------------------------------------------------------- expansion

@@ -19,8 +19,8 @@ from simtrain.errors import InputError
 from simtrain.scenario import Scenario
 from simtrain.scenario.words import spell_out_words
 from simtrain.studies.evaluation import Evaluator
-from simtrain.studies.sweep import SweepPlan
 from simtrain.studies.sweep.part import run_part
+from simtrain.studies.sweep.plan import SweepPlan
 from simtrain.studies.sweep.points import Points
 from tests.helpers.command_line import call
 from tests.helpers.sweep_files import BASE, SMALL, plan_of, rows_of, run, with_axes

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from simtrain.studies.sweep import SweepPlan
 from simtrain.studies.sweep.folder import SweepFolder
+from simtrain.studies.sweep.plan import SweepPlan
 from simtrain.studies.sweep.run import Progress
 from tests.helpers.command_line import call, refused
 from tests.helpers.sweep_files import NUM_PARTS, rows_of, run

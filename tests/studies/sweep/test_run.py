@@ -22,12 +22,12 @@ from pytest import MonkeyPatch
 import simtrain
 from simtrain.errors import InputError
 from simtrain.studies.evaluation import Evaluator
-from simtrain.studies.sweep import SweepPlan, run_part
 from simtrain.studies.sweep import folder as folder_module
 from simtrain.studies.sweep.counts import Counts
 from simtrain.studies.sweep.executors import SerialExecutor, local_executor
 from simtrain.studies.sweep.folder import SweepFolder
-from simtrain.studies.sweep.part import PartError, decoded
+from simtrain.studies.sweep.part import PartError, decoded, run_part
+from simtrain.studies.sweep.plan import SweepPlan
 from simtrain.studies.sweep.run import Progress
 from simtrain.studies.sweep.workers import Shard
 from tests.helpers.command_line import call, spawn
