@@ -84,7 +84,7 @@ def _row(scenario: Scenario, plan: SweepPlan) -> Row:
     """The result columns of one point, without the axes; costs only if they are needed."""
     objectives = [objective for objective in OBJECTIVES.values() if objective.field in plan.report]
     evaluator = _evaluator(any(objective.needs_extrapolation for objective in objectives))
-    start: Row = {"num_gpus": scenario.num_gpus}
+    start: Row = {"num_gpus": storable(scenario.num_gpus)}
     # Check the rules first: building an error with remedies takes far longer than a code.
     broken = next((rule.code for rule in RULES if rule.check(scenario)), None)
     if broken:
@@ -103,8 +103,8 @@ def _row(scenario: Scenario, plan: SweepPlan) -> Row:
 def _results(evaluation: Evaluation, objectives: Sequence[Objective]) -> Row:
     row: Row = {
         "status": OK if evaluation.run else DOES_NOT_FIT,
-        "peak_bytes": evaluation.peak_bytes,
-        "capacity_bytes": evaluation.capacity_bytes,
+        "peak_bytes": storable(evaluation.peak_bytes),
+        "capacity_bytes": storable(evaluation.capacity_bytes),
     }
     if run := evaluation.run:
         row |= {each.field: each.quantity(each.key(evaluation)[0]) for each in objectives}
@@ -141,10 +141,7 @@ def _encoded(plan: SweepPlan, number: int, rows: Sequence[Row], counts: Counts) 
     about = {"sweep": plan.digest, "part": number, "part_size": plan.part_size}
     text = json.dumps(about | {"counts": counts.to_json()}, sort_keys=True)
     schema = schema_of(plan).with_metadata({_METADATA_KEY: text.encode()})
-    columns = {name: [row.get(name) for row in rows] for name in schema.names}
-    for name in _INTEGERS & columns.keys():
-        columns[name] = [*map(storable, columns[name])]
-    return _file_of(pyarrow.table(columns, schema=schema))
+    return _file_of(pyarrow.Table.from_pylist(rows, schema))
 
 
 def _file_of(table: pyarrow.Table) -> bytes:

@@ -68,7 +68,7 @@ def query(folder: str | Path, sql: str) -> Answer:
     import duckdb
 
     results = SweepFolder(as_path(folder))
-    files = _parts(results)
+    files, num_missing = _parts(results)
     with duckdb.connect() as connection:
         connection.read_parquet(files, hive_partitioning=False).create_view(_TABLE)
         allow_only(connection, files)
@@ -82,7 +82,7 @@ def query(folder: str | Path, sql: str) -> Answer:
                 fix = f"write one select on the table {_TABLE}; save its rows with --csv > FILE"
             raise InputError.of("E826", f"the query failed: {_told(error)}", fix=fix) from error
     plain_rows = tuple(tuple(map(_plain, row)) for row in rows)
-    return Answer(tuple(_distinct(names)), plain_rows, results.num_missing(map(Path, files)))
+    return Answer(tuple(_distinct(names)), plain_rows, num_missing)
 
 
 def _answer(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[list[str], list[Any]]:
@@ -108,15 +108,15 @@ def _told(error: Exception) -> str:
     return str(error).partition(", due to the following Python exception")[0]
 
 
-def _parts(folder: SweepFolder) -> list[str]:
+def _parts(folder: SweepFolder) -> tuple[list[str], int]:
     place = Location(str(folder.path))
     if not (folder.path / PLAN_FILE).is_file():
         fix = "give the folder that was passed to simtrain sweep --out"
         raise InputError.of("E820", "this folder contains no sweep", place, fix)
-    files = [str(file) for file in folder.finished()]
+    files, num_missing = folder.finished()
     if not files:
         raise InputError.of("E820", "no part is finished yet", place, "query again later")
-    return files
+    return [*map(str, files)], num_missing
 
 
 def _distinct(names: Sequence[str]) -> Iterator[str]:

@@ -131,10 +131,10 @@ def _scan(
 ) -> tuple[Progress, Sequence[int]]:
     """Return the progress so far, and the numbers of missing or damaged parts."""
     progress = Progress(len(shard.parts(plan)), shard.num_points(plan))
-    missing = []
+    missing, sweep = [], plan.digest
     for number in shard.parts(plan):
         try:
-            counts = folder.read(plan, number)
+            counts = folder.read(number, sweep, plan.part_size)
         except PartError:
             progress = replace(progress, damaged=(*progress.damaged, number))
             counts = None
