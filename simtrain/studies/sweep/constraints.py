@@ -10,11 +10,12 @@ import atexit
 import functools
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from simtrain.base.extras import require
-from simtrain.errors import InputError
+from simtrain.errors import InputError, Location
 from simtrain.scenario import Scenario
 from simtrain.studies.sweep.axes import describe_point, storable
 from simtrain.studies.sweep.database import allow_only
@@ -43,49 +44,112 @@ _MACROS = "".join(
 )
 
 
-class ConstraintError(ValueError):
-    """An invalid constraint, with the error code, the remedy and the offset in its text."""
-
-    def __init__(self, code: str, message: str, fix: str, offset: int = 0) -> None:
-        super().__init__(message)
-        self.code = code
-        self.fix = fix
-        self.offset = offset
-
-
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """A condition in SQL, and the constants and fields that are its columns."""
+    """A condition of a sweep file.
 
-    sql: str
-    names: frozenset[str]
+    Args:
+        text: as it is written.
+        constants: numbers that it may name.
+        place: of the text in the file.
+    """
 
-    def values(
-        self, constants: Mapping[str, Number], scenarios: Collection[Scenario]
-    ) -> list[bool | None]:
+    text: str
+    constants: Mapping[str, Number]
+    place: Location | None = None
+
+    @property
+    def names(self) -> set[str]:
+        """The constants and fields that it uses."""
+        return {token[0] for token in _TOKEN.finditer(self.text) if _is_name(token)}
+
+    def check(self) -> str:
+        """Return the condition in SQL.
+
+        Raises:
+            InputError: it is not one expression (E810), has something that is not allowed (E811),
+                or names something that is neither a constant nor a field (E812).
+        """
+        require("a constraint", "duckdb")
+        import duckdb
+
+        if len(self.text) > _MAX_LENGTH:
+            fix = "split it into several constraints; all of them must hold"
+            raise self.refusal("E810", f"is longer than {_MAX_LENGTH} characters", fix)
+        for token in _TOKEN.finditer(self.text):
+            self._check_token(token)
+        sql = _TOKEN.sub(_in_sql, self.text)
+        try:
+            # TRY turns an error, such as a division by zero, into null. It takes one expression.
+            for expression in (sql, f"try({sql})"):
+                duckdb.SQLExpression(expression)
+        except duckdb.Error as error:
+            fix = "write a comparison such as tensor * pipeline * data == 64; join several with and"
+            raise self.refusal("E810", f"cannot be read: {_told(error)}", fix) from error
+        return f"try({sql})"
+
+    def _check_token(self, token: re.Match[str]) -> None:
+        """Refuse other characters and double quotes (E811), and unknown names (E812)."""
+        code, message, fix = "E811", f"has {token[0]}, which is not allowed", ""
+        known = (*self.constants, *attributes_by_name())
+        if token["quoted"]:
+            fix = f"write text in single quotes: '{token[0].strip(chr(34))}'"
+        elif token["other"]:
+            words = ", ".join(sorted(WORDS))
+            fix = f"use names, numbers, 'text', + - * / // %, comparisons, {words}"
+        elif _is_name(token) and token[0] not in known:
+            code, message = "E812", f'names "{token[0]}", which is neither a constant nor a field'
+            fix = f"the names here are {', '.join(name for name in known if '.' not in name)}"
+        if fix:
+            raise self.refusal(code, message, fix, token.start())
+
+    def values(self, scenarios: Collection[Scenario]) -> list[bool | None]:
         """Return whether it holds for each scenario; None if it has no value.
 
         Raises:
-            ConstraintError: it is not a condition, or mixes numbers with text (E813).
+            InputError: as for `check`; it is not a condition, or mixes numbers with text (E813).
         """
+        sql = self.check()
         import duckdb
         import pyarrow
 
         # A constraint without names needs the rows, too.
         columns: dict[str, list[Any]] = {"": [None] * len(scenarios)}
         for name in self.names:
-            columns[name] = [_value(name, constants, scenario) for scenario in scenarios]
+            columns[name] = [_value(name, self.constants, scenario) for scenario in scenarios]
         try:
             points = _database().cursor().from_arrow(pyarrow.table(columns))
-            answer = points.select(duckdb.SQLExpression(self.sql))
+            answer = points.select(duckdb.SQLExpression(sql))
             kind, rows = str(answer.types[0]), answer.fetchall()
         except (duckdb.Error, pyarrow.ArrowException) as error:
             fix = "compare numbers with numbers, text with 'text'; min and max take two or three"
-            raise ConstraintError("E813", f"cannot be evaluated: {_told(error)}", fix) from error
+            raise self.refusal("E813", f"cannot be evaluated: {_told(error)}", fix) from error
         if kind not in ("BOOLEAN", '"NULL"'):
             fix = "write a comparison: tensor * pipeline * data == num_gpus"
-            raise ConstraintError("E813", f"is a {kind}, neither true nor false", fix)
+            raise self.refusal("E813", f"is a {kind}, neither true nor false", fix)
         return [holds for (holds,) in rows]
+
+    def refusal(
+        self, code: str, message: str, fix: str, offset: int = 0, reason: str | None = None
+    ) -> InputError:
+        """Build the error of the constraint, at an offset in its text."""
+        place = self.place
+        if place is not None and place.column is not None:
+            # The source may differ from the text: escapes, a folded line.
+            start = place.column - 1
+            start += place.source_line[start : start + 1] in ('"', "'")
+            if place.source_line[start:].startswith(self.text):
+                place = replace(place, column=start + 1 + offset)
+        return InputError.of(code, f'the constraint "{self.text}" {message}', place, fix, reason)
+
+
+def _is_name(token: re.Match[str]) -> bool:
+    return token["name"] is not None and token[0].lower() not in WORDS
+
+
+def _in_sql(token: re.Match[str]) -> str:
+    """Return a name in quotes, because of its points, and other tokens as written."""
+    return f'"{token[0]}"' if _is_name(token) else token[0]
 
 
 def _value(name: str, constants: Mapping[str, Number], scenario: Scenario) -> Any:
@@ -109,75 +173,23 @@ def removed_by(plan: SweepPlan, points: Mapping[int, Scenario]) -> dict[int, int
         InputError: a constraint is not a condition, or has no value at a point (E813).
     """
     removed: dict[int, int] = {}
-    for number, text in enumerate(plan.constraints):
+    for number, constraint in enumerate(constraints_of(plan)):
         left = {index: point for index, point in points.items() if index not in removed}
-        reason = None
-        try:
-            values = read_constraint(text, plan.constants).values(plan.constants, left.values())
-            if None in values:
-                index = [*left][values.index(None)]
-                reason = f"at point {index}: {describe_point(plan.cells(index))}"
-                message = "has no value: a field is null, or a number cannot be computed"
-                fix = (
-                    'write "x is null or ..." if x may be null; avoid x / 0 and numbers above 2^63'
-                )
-                raise ConstraintError("E813", message, fix)
-        except ConstraintError as error:
-            message, place = f'the constraint "{text}" {error}', plan.places[number]
-            raise InputError.of(error.code, message, place, error.fix, reason) from error
+        values = constraint.values(left.values())
+        if None in values:
+            index = [*left][values.index(None)]
+            reason = f"at point {index}: {describe_point(plan.cells(index))}"
+            message = "has no value: a field is null, or a number cannot be computed"
+            fix = 'write "x is null or ..." if x may be null; avoid x / 0 and numbers above 2^63'
+            raise constraint.refusal("E813", message, fix, reason=reason)
         removed |= {index: number for index, holds in zip(left, values, strict=True) if not holds}
     return removed
 
 
-def read_constraint(text: str, constants: Mapping[str, Number]) -> Constraint:
-    """Parse a condition.
-
-    Raises:
-        ConstraintError: it is not one expression (E810), has something that is not allowed (E811),
-            or names something that is neither a constant nor a field (E812).
-    """
-    require("a constraint", "duckdb")
-    import duckdb
-
-    if len(text) > _MAX_LENGTH:
-        fix = "split it into several constraints; all of them must hold"
-        raise ConstraintError("E810", f"is longer than {_MAX_LENGTH} characters", fix)
-    for token in _TOKEN.finditer(text):
-        _check_allowed(token, constants)
-    sql = _TOKEN.sub(_in_sql, text)
-    try:
-        # TRY turns an error, such as a division by zero, into null. It takes one expression.
-        for expression in (sql, f"try({sql})"):
-            duckdb.SQLExpression(expression)
-    except duckdb.Error as error:
-        fix = "write a comparison such as tensor * pipeline * data == 64; join several with and"
-        raise ConstraintError("E810", f"cannot be read: {_told(error)}", fix) from error
-    names = {token[0] for token in _TOKEN.finditer(text) if _is_name(token)}
-    return Constraint(f"try({sql})", frozenset(names))
-
-
-def _is_name(token: re.Match[str]) -> bool:
-    return token["name"] is not None and token[0].lower() not in WORDS
-
-
-def _in_sql(token: re.Match[str]) -> str:
-    """Return a name in quotes, because of its points, and other tokens as written."""
-    return f'"{token[0]}"' if _is_name(token) else token[0]
-
-
-def _check_allowed(token: re.Match[str], constants: Mapping[str, Number]) -> None:
-    """Refuse other characters (E811), text in double quotes (E811) and unknown names (E812)."""
-    code, message, fix = "E811", f"has {token[0]}, which is not allowed", ""
-    known = (*constants, *attributes_by_name())
-    if token["quoted"]:
-        fix = f"write text in single quotes: '{token[0].strip(chr(34))}'"
-    elif token["other"]:
-        fix = f"use names, numbers, 'text', + - * / // %, comparisons, {', '.join(sorted(WORDS))}"
-    elif _is_name(token) and token[0] not in known:
-        code, message = "E812", f'names "{token[0]}", which is neither a constant nor a field'
-        fix = f"the names here are {', '.join(name for name in known if '.' not in name)}"
-    if fix:
-        raise ConstraintError(code, message, fix, token.start())
+def constraints_of(plan: SweepPlan) -> list[Constraint]:
+    """Return the constraints of a sweep; a plan that was read from sweep.json has no places."""
+    places = zip_longest(plan.constraints, plan.places)
+    return [Constraint(text, plan.constants, place) for text, place in places]
 
 
 @functools.cache
@@ -187,9 +199,8 @@ def _database() -> duckdb.DuckDBPyConnection:
 
     connection = duckdb.connect(config={"threads": 1})
     connection.execute(_MACROS)
-    connection.execute(
-        "set global ieee_floating_point_ops = false"
-    )  # 1 / 0 is an error, not infinite
+    # 1 / 0 is an error, not infinite.
+    connection.execute("set global ieee_floating_point_ops = false")
     allow_only(connection)
     # DuckDB's bindings print warnings if a connection outlives the interpreter's modules.
     atexit.register(_database.cache_clear)

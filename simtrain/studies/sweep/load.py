@@ -17,16 +17,11 @@ from simtrain.base.file_kinds import SWEEP, load_kind
 from simtrain.base.output_folder import as_path
 from simtrain.base.resources import find_sweep, profile_sha256
 from simtrain.base.strict_yaml import Positions, YamlDocument, data_of, parse_document, validate
-from simtrain.errors import InputError, Location, Problem, did_you_mean, wrong_type
+from simtrain.errors import InputError, Problem, did_you_mean, wrong_type
 from simtrain.studies.cost.of_tokens import PRICE_COLUMN
 from simtrain.studies.sweep.axes import SweepAxis
 from simtrain.studies.sweep.bases import base_documents, refuse_overridden_axes
-from simtrain.studies.sweep.constraints import (
-    WORDS,
-    ConstraintError,
-    read_constraint,
-    removed_by,
-)
+from simtrain.studies.sweep.constraints import WORDS, constraints_of, removed_by
 from simtrain.studies.sweep.fields import DERIVED, attributes_by_name
 from simtrain.studies.sweep.load_axes import load_axes
 from simtrain.studies.sweep.plan import (
@@ -165,15 +160,14 @@ def _num_points(axes: Sequence[SweepAxis], positions: Positions, max_points: int
 def _bad_expressions(plan: SweepPlan, positions: Positions) -> list[Problem]:
     """List constants that are not allowed or not used, then constraints that cannot be read."""
     used: set[str] = set()
-    unreadable = []
-    for number, text in enumerate(plan.constraints):
+    unreadable: list[Problem] = []
+    for constraint in constraints_of(plan):
+        used |= constraint.names
         try:
-            used |= read_constraint(text, plan.constants).names
-        except ConstraintError as error:
+            constraint.check()
+        except InputError as error:
             used |= plan.constants.keys()  # which of them it would use is unknown
-            place = _inside(plan.places[number], text, error.offset)
-            message = f'the constraint "{text}" {error}'
-            unreadable.append(Problem(error.code, message, place, fix=error.fix))
+            unreadable += error.problems
     bad_constants = []
     # SQL ignores case.
     known = (*plan.constants, *WORDS, *attributes_by_name().keys() - {*DERIVED})
@@ -190,17 +184,6 @@ def _bad_expressions(plan: SweepPlan, positions: Positions) -> list[Problem]:
             place = positions.of_key(("constants", name))
             bad_constants.append(Problem("E808", message, place, fix=fix))
     return [*bad_constants, *unreadable]
-
-
-def _inside(location: Location | None, text: str, offset: int) -> Location | None:
-    """Move a location by `offset` characters if the source line contains the text literally."""
-    if location is None or location.column is None:
-        return location
-    start = location.column - 1
-    quote = location.source_line[start : start + 1] in ('"', "'")
-    if location.source_line[start + quote :].startswith(text):
-        return replace(location, column=location.column + quote + offset)
-    return location
 
 
 def _bad_columns(plan: SweepPlan, positions: Positions) -> Iterator[Problem]:
