@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from simtrain.errors import InputError
 
 if TYPE_CHECKING:
     from simtrain.studies.sweep.run import Progress
@@ -49,3 +51,15 @@ class SweepRequest:
     part_size: int | None = None
     max_points: int = MANY_POINTS
     on_progress: Callable[[Progress], None] = lambda progress: None
+
+    def check(self) -> None:
+        """Refuse numbers below 1 and an unknown executor (E834)."""
+        if self.executor not in get_args(ExecutorName):
+            fix = f"write one of {', '.join(get_args(ExecutorName))}"
+            raise InputError.of("E834", f"executor is {self.executor!r}", fix=fix)
+        counts = {"workers": self.workers, "part_size": self.part_size}
+        counts = {name: count for name, count in counts.items() if count is not None}
+        for name, count in (counts | {"max_points": self.max_points}).items():
+            if type(count) is not int or count < 1:
+                fix = "write a whole number of at least 1"
+                raise InputError.of("E834", f"{name} is {count!r}", fix=fix)

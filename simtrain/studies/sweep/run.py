@@ -85,12 +85,11 @@ def opened(request: SweepRequest, folder: SweepFolder) -> tuple[SweepPlan, Sweep
     Raises:
         InputError: as for `sweep`.
     """
+    request.check()
     shard = Shard.of(request.shard)
-    if (kind := EXECUTOR_KINDS.get(request.executor)) is None:
-        fix = f"write one of {', '.join(EXECUTOR_KINDS)}"
-        raise InputError.of("E834", f"executor is {request.executor!r}", fix=fix)
     plan = load_plan(request.sweep, request.overrides, request.part_size, request.max_points)
     plan = folder.open(plan, request.part_size)
+    kind = EXECUTOR_KINDS[request.executor]
     return plan, folder, kind.open(plan, shard, request.workers, request.address)
 
 

@@ -430,9 +430,16 @@ def test_a_slurm_executor_needs_a_task_of_an_array_and_nothing_else(
     assert outcome.exit_code == 2 and "E854" in outcome.stderr and excerpt in outcome.stderr
 
 
-def test_an_unknown_executor_is_refused(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(InputError, match="E834 executor is 'threads'"):
-        simtrain.sweep("interleave", tmp_path / "out", executor="threads")  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("executor", "threads"), ("workers", 0), ("part_size", -5), ("max_points", None)],
+)
+def test_wrong_fields_of_a_request_are_refused(
+    tmp_path: pathlib.Path, field: str, value: Any
+) -> None:
+    with pytest.raises(InputError, match=f"E834 {field} is {value!r}"):
+        simtrain.sweep("interleave", tmp_path / "out", **{field: value})
+    assert not (tmp_path / "out").exists()
 
 
 def test_parts_are_plain_parquet_files(plan: SweepPlan) -> None:
