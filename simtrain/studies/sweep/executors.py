@@ -58,7 +58,7 @@ class Processes:
     def open(
         self, plan: SweepPlan, shard: Shard, num_workers: int | None, address: str | None
     ) -> Workers:
-        """Return the workers; one of them is this process itself."""
+        """Return the workers; a single one is this process itself."""
         if address is not None:
             message, fix = "processes on this machine have no address", "add --executor ray"
             raise InputError.of("E854", message, Location("--address"), fix)

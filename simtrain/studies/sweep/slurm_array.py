@@ -24,7 +24,7 @@ class SlurmArray:
             message, place = "a task's number in the array is its shard", Location("--shard")
             raise InputError.of("E854", message, place, "remove --shard")
         # sbatch --cpus-per-task sets it; without, Slurm binds the task to its processors.
-        num_workers = num_workers or int(os.environ.get("SLURM_CPUS_PER_TASK", 0)) or None
+        num_workers = num_workers or int(os.environ.get("SLURM_CPUS_PER_TASK") or 0) or None
         return Processes().open(plan, shard_of_task(), num_workers, address)
 
 
