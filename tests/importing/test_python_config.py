@@ -125,6 +125,12 @@ def test_an_object_that_unknown_code_may_change_is_noted(body: str) -> None:
     assert [path for path, _ in job.all_changes()] == [("m",)]
 
 
+def test_an_unknown_value_prints_without_the_objects_that_it_may_be() -> None:
+    lines = "".join(f"    c.x{n} = [c, c] if c.y else c\n" for n in range(40))
+    text = f"from a import C\ndef config():\n    c = C()\n{lines}    return c\n"
+    assert len(str(fields_of(text))) < 4000
+
+
 def test_configs_of_a_file_do_not_change_each_other() -> None:
     text = "from a import C\nBASE = C(x=1)\ndef a():\n    BASE.x = 2\n    return BASE\n"
     text += "def config():\n    return BASE\n"

@@ -25,7 +25,7 @@ class Unknown:
 
     text: str
     reason: str
-    objects: tuple[Any, ...] = ()
+    objects: tuple[Any, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True)
