@@ -236,8 +236,8 @@ def test_a_named_precision_in_fp4_keeps_its_last_layers_in_bf16() -> None:
         ("= 8\n", "= choose()\n", r"E874 model\.expert_model_parallel_size is"),
         (
             "return cfg",
-            "cfg.peft = A() if B() else C()\n    return cfg",
-            r"E874 peft depends on B\(\)",
+            "cfg.peft = A() if more() else C()\n    return cfg",
+            r"E874 peft depends on more\(\)",
         ),
     ],
 )
