@@ -16,7 +16,7 @@ from simtrain.scenario.recompute_section import OPEN_STRATEGIES, Strategy
 from simtrain.schedules.registry import default_name
 from simtrain.studies.changes.change import Change, changes_of
 from simtrain.studies.changes.trial import Trial, TrialVerdict, ranked, try_each
-from simtrain.studies.evaluation import Evaluator
+from simtrain.studies.evaluation import Evaluation, Evaluator
 from simtrain.studies.simulation import result_of, scenario_of
 from simtrain.units import format_bytes, format_seconds
 
@@ -106,7 +106,7 @@ def advise(
         raise InputError.of("E114", f"top is {top!r}", fix="write a whole number of at least 1")
     now, scenario = result_of(scenario), scenario_of(scenario)
     evaluator = Evaluator.on(now.seconds.machine)
-    trials = [*try_each(_changes(scenario), scenario, evaluator, on_progress)]
+    trials = [*try_each(_changes(scenario), evaluator.changing(scenario, on_progress))]
     advised = [_advised(trial, now) for trial in ranked(trials, _time)]
     better = [
         change
@@ -126,15 +126,12 @@ def advise(
     )
 
 
-def _time(trial: Trial) -> tuple[float, str]:
-    assert trial.evaluation is not None, "trials that fit are evaluated"
+def _time(trial: Trial[Change, Evaluation]) -> tuple[float, str]:
     return trial.evaluation.iteration_time_s, trial.change.options
 
 
-def _advised(trial: Trial, now: Result) -> Advised:
-    evaluation = trial.evaluation
-    assert evaluation is not None, "trials that fit are evaluated"
-    time_s, peak_bytes = evaluation.iteration_time_s, evaluation.peak_bytes
+def _advised(trial: Trial[Change, Evaluation], now: Result) -> Advised:
+    time_s, peak_bytes = trial.evaluation.iteration_time_s, trial.evaluation.peak_bytes
     saved, more_bytes = (
         1 - time_s / now.iteration_time_s,
         peak_bytes - now.memory.fullest.peak_bytes,

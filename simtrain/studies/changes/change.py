@@ -1,4 +1,4 @@
-"""A change of a scenario, and the changes that some values of its fields are."""
+"""Changes of a scenario or of its machine, and the changes that some values of fields are."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from simtrain.base.strict_yaml import as_scalar
+from simtrain.hardware.upgrades import Resource, with_more
+from simtrain.iteration.programs.seconds import Machine
 from simtrain.scenario import Scenario
 from simtrain.scenario.words import MEANT_BY_A_WORD
 
@@ -37,6 +39,23 @@ class Change:
             InputError: a field or a value does not exist.
         """
         return scenario.replace(self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class MachineChange:
+    """More or less of some resources of a machine.
+
+    Args:
+        resources: what changes.
+        factor: rates are multiplied by it, latencies divided by it.
+    """
+
+    resources: tuple[Resource, ...]
+    factor: float
+
+    def applied_to(self, machine: Machine) -> Machine:
+        """Return the changed machine."""
+        return Machine.of(with_more(machine.profile, self.resources, self.factor), machine.engine)
 
 
 def changes_of(scenario: Scenario, values_of: Mapping[str, Iterable[Any]]) -> Iterator[Change]:

@@ -40,15 +40,15 @@ def test_a_trial_says_what_simulate_says_of_the_changed_scenario(
     single = [*changes_of(base, AXES)]
     changes = data.draw(st.lists(st.sampled_from(single), min_size=1, max_size=4))
     evaluator = Evaluator(allow_oom=data.draw(st.booleans()))
-    for trial in try_each([*changes, changes[0] | changes[-1]], base, evaluator):
+    evaluate = evaluator.changing(base)
+    for trial in try_each([*changes, changes[0] | changes[-1]], evaluate):
         try:
             changed = trial.change.applied_to(base)
             result, memory = simulate(changed), simulate_memory(changed)
         except InputError as error:
-            assert trial.verdict is TrialVerdict.ILLEGAL and str(trial.error) == str(error)
+            assert trial.verdict is TrialVerdict.ILLEGAL and str(trial.outcome) == str(error)
             continue
         assert trial.verdict is (TrialVerdict.FITS if memory.fits else TrialVerdict.TOO_LARGE)
-        assert trial.evaluation is not None and trial.error is None
         assert trial.evaluation.peak_bytes == memory.fullest.peak_bytes
         if memory.fits or evaluator.allow_oom:
             assert trial.evaluation.iteration_time_s == result.iteration_time_s
@@ -98,8 +98,11 @@ def test_the_value_of_a_field_has_its_name_in_files(field: str, value: object) -
 def test_trials_that_fit_are_ranked_and_ties_keep_their_order() -> None:
     base = small({"tensor": 4, "data": 2})
     changes = [Change({"parallelism.tensor": 3}), *changes_of(base, {"batch.micro": [2, 1]})]
-    trials = [*try_each([*changes, *changes], base, Evaluator())]
+    evaluate = Evaluator().changing(base)
+    trials = [*try_each([*changes, *changes], evaluate)]
     assert trials[0].verdict is TrialVerdict.ILLEGAL
     best = ranked(trials, lambda trial: 0)
     assert best == [trial for trial in trials if trial.fits] and best
-    assert try_change(changes[1], base, Evaluator()) == trials[1]
+    assert try_change(changes[1], evaluate) == trials[1]
+    with pytest.raises(InputError):
+        _ = trials[0].evaluation
