@@ -6,16 +6,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import permutations
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar
 
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.errors import InputError
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario
-from simtrain.scenario.recompute_section import OPEN_STRATEGIES, Strategy
+from simtrain.scenario.recompute_section import OPEN_STRATEGIES
 from simtrain.schedules.registry import default_name
 from simtrain.studies.changes.change import Change, changes_of
 from simtrain.studies.changes.trial import Trial, TrialVerdict, ranked, try_each
+from simtrain.studies.changes.values import ZERO_STAGES, all_values
 from simtrain.studies.evaluation import Evaluation, Evaluator
 from simtrain.studies.simulation import result_of, scenario_of
 from simtrain.units import format_bytes, format_seconds
@@ -171,8 +172,10 @@ def _of_memory(scenario: Scenario) -> dict[str, Iterable[Any]]:
     """Return the values of what trades time for memory."""
     return {
         "batch.micro": _near(scenario.batch.micro),
-        "recompute": [name for name in get_args(Strategy) if name not in OPEN_STRATEGIES],
-        "memory.zero_stage": range(4),
+        "recompute": [
+            name for name in all_values("recompute.strategy") if name not in OPEN_STRATEGIES
+        ],
+        "memory.zero_stage": ZERO_STAGES,
         "memory.offload_optimizer": [False],
     }
 

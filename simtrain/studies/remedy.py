@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import combinations
-from typing import get_args
 
 from simtrain.errors import DoesNotFitError
 from simtrain.iteration.memory.report import COMPONENT_LABELS, MemoryReport
 from simtrain.scenario import Scenario
-from simtrain.scenario.recompute_section import Strategy
 from simtrain.studies.changes.change import Change, changes_of
 from simtrain.studies.changes.trial import Trial, ranked, try_each
+from simtrain.studies.changes.values import ZERO_STAGES, all_values
 from simtrain.studies.evaluation import Evaluation, Evaluator
 from simtrain.units import counted, format_seconds, gib
 
@@ -76,7 +75,7 @@ def _saving_memory(scenario: Scenario) -> Iterator[Change]:
         {
             "parallelism.sequence_parallel": [True],
             "memory.deallocate_outputs": [True],
-            "memory.zero_stage": range(scenario.memory.zero_stage + 1, 4),
+            "memory.zero_stage": ZERO_STAGES[scenario.memory.zero_stage + 1 :],
             "recompute": ["auto"],
             "batch.micro": [max(scenario.batch.micro // 2, 1)],
             "memory.offload_optimizer": [True],
@@ -116,7 +115,7 @@ def _advice(remedy: Trial[Change, Evaluation] | None) -> str:
     evaluation, change, chosen = remedy.evaluation, remedy.change, ""
     if (words := evaluation.chosen_recompute) is not None:
         # A strategy can be written in the scenario; a choice that differs by stage cannot.
-        if words in get_args(Strategy) and change.values.get("recompute") == "auto":
+        if words in all_values("recompute.strategy") and change.values.get("recompute") == "auto":
             change |= Change({"recompute": words})
         else:
             chosen = f", where recompute=auto chooses {words}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -69,6 +70,16 @@ def changes_of(scenario: Scenario, values_of: Mapping[str, Iterable[Any]]) -> It
         for value in dict.fromkeys(values):
             if not _has(scenario, field, value):
                 yield Change({field: value})
+
+
+def combinations_of(values_of: Mapping[str, Iterable[Any]]) -> Iterator[Change]:
+    """Yield a change for each combination of values of all fields; without fields, an empty one.
+
+    Args:
+        values_of: values to try, by field.
+    """
+    for values in itertools.product(*values_of.values()):
+        yield Change(dict(zip(values_of, values, strict=True)))
 
 
 def value_at(scenario: Scenario, field: str) -> Any:

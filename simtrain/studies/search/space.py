@@ -20,7 +20,9 @@ from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.scenario.nearest import divisors
 from simtrain.scenario.section import Section
 from simtrain.schedules import NAMED, default_name
+from simtrain.studies.changes.change import Change, combinations_of
 from simtrain.studies.changes.policies import POLICIES
+from simtrain.studies.changes.values import ZERO_STAGES
 from simtrain.studies.choose import is_open
 from simtrain.studies.search.conditional import conditional_values
 from simtrain.studies.search.stage_lengths import (
@@ -32,7 +34,6 @@ from simtrain.studies.search.stage_lengths import (
     lengths_to_try,
 )
 
-ZERO_STAGES = (0, 1, 2, 3)
 _QUESTION = ("name", "description", "model", "batch", "cluster", "hardware")
 """Sections of a scenario that are not part of a layout; the microbatch is."""
 _SMALL_MICROS = 2
@@ -127,8 +128,7 @@ class Space:
         self.settings = settings
         others = {field: vary[field] for field in vary if field not in FIELDS.values()}
         self.all_settings: tuple[Settings, ...] = tuple(
-            tuple(zip(others, values, strict=True))
-            for values in itertools.product(*others.values())
+            tuple(change.values.items()) for change in combinations_of(others)
         )
         """The settings of the variants; of one without any if no such field is varied."""
         self.conditional = conditional_values(base, {of: name for name, of in FIELDS.items()})
@@ -195,7 +195,7 @@ class Space:
             return self
         context, expert, vary, hold = self._asked
         coordinates = {field: vary[field] for field in vary if field in FIELDS.values()}
-        base = self.base.replace(dict(settings))
+        base = Change(dict(settings)).applied_to(self.base)
         variant = Space(base, self.gpus, context, expert, coordinates, hold, settings)
         if settings not in self.all_settings:
             # A change of one of its layouts: it lists none itself.
